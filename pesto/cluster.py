@@ -1,0 +1,83 @@
+"""The machine: devices with their memory and speed, and the paths between them over shared links."""
+
+from dataclasses import dataclass
+
+from pesto.errors import InputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """A memory with processors: one GPU, or the CPU cores of a host."""
+
+    name: str
+    """Unique, such as gpu:0 or cpu:0."""
+    kind: str
+    """What graphs ask for: gpu, cpu."""
+    preset: str
+    """Model whose speed it has, such as V100; a key of the presets of `pesto.costs`."""
+    host: int
+    memory_bytes: int
+    speed: float = 1.0
+    """Times the preset's speed."""
+    cores: int = 1
+    """Ops that run at the same time: 1 for a GPU, the cores of a host."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Path:
+    """How data gets from one device to another: seconds = max(floor, latency + bytes * s_per_byte)."""
+
+    latency_s: float
+    s_per_byte: float
+    floor_s: float = 0.0
+    links: tuple[int, ...] = ()
+    """Indices into `Cluster.links` that one transfer holds; empty: no congestion."""
+
+    @property
+    def cost(self) -> tuple[float, float, float]:
+        """What makes two paths equally fast."""
+        return (self.latency_s, self.s_per_byte, self.floor_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Devices and, for every ordered pair of two, the path between them (None on the diagonal).
+
+    InputError when a name repeats, a number is out of range, a pair has no path, or a path names no link.
+    """
+
+    name: str
+    devices: tuple[Device, ...]
+    links: tuple[str, ...]
+    """Names of the links; each carries one transfer at a time."""
+    paths: tuple[tuple[Path | None, ...], ...]
+    """[device][device]"""
+    source: str
+    """preset NAME, or the file's name."""
+
+    def __post_init__(self) -> None:
+        """Validate."""
+        names = [d.name for d in self.devices]
+        if not names or len(set(names)) != len(names):
+            raise InputError(f"cluster {self.name}: device names must be unique and at least one: {names}")
+        for d in self.devices:
+            if d.memory_bytes <= 0 or not 0 < d.speed < float("inf") or d.cores < 1:
+                raise InputError(f"cluster {self.name}: {d.name} needs memory, speed and cores above zero")
+        for a, row in enumerate(self.paths):
+            for b, path in enumerate(row):
+                self._check_path(a, b, path)
+
+    def _check_path(self, a: int, b: int, path: Path | None) -> None:
+        where = f"cluster {self.name}: {self.devices[a].name} to {self.devices[b].name}"
+        if (path is None) != (a == b):
+            raise InputError(f"{where} has no path - add a link that joins them")
+        if path is None:
+            return
+        if not all(0 <= x < float("inf") for x in path.cost):
+            raise InputError(f"{where}: latency, bandwidth and floor must be finite and not negative")
+        if any(not 0 <= k < len(self.links) for k in path.links):
+            raise InputError(f"{where} uses a link that does not exist")
+
+    def of_kind(self, kind: str) -> list[int]:
+        """Indices of the devices of one kind."""
+        return [i for i, d in enumerate(self.devices) if d.kind == kind]

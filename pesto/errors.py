@@ -1,0 +1,74 @@
+"""Every error that a user can meet, with its exit code. The text says what, where, and after a dash the remedy."""
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """The exit codes of the command line; they are part of the interface and never change meaning."""
+
+    OK = 0
+    BUG = 1
+    USAGE = 2
+    INPUT = 3
+    INFEASIBLE = 4
+    NOTHING = 5
+    VERIFICATION = 6
+    SOLVER = 7
+    IO = 8
+    MISMATCH = 9
+    INTERRUPTED = 130
+    TERMINATED = 143
+
+
+class PestoError(Exception):
+    """The root of the tree; `exit_code` is what the command line ends with."""
+
+    exit_code = Exit.BUG
+
+
+class UsageError(PestoError):
+    """Wrong options or configuration."""
+
+    exit_code = Exit.USAGE
+
+
+class InputError(PestoError):
+    """A graph, plan, cluster or profile that is refused."""
+
+    exit_code = Exit.INPUT
+
+
+class InfeasibleError(PestoError):
+    """Proven: no plan exists; the text gives the proof."""
+
+    exit_code = Exit.INFEASIBLE
+
+
+class NothingFoundError(PestoError):
+    """No plan within the limits, though one may exist."""
+
+    exit_code = Exit.NOTHING
+
+
+class VerificationError(PestoError):
+    """An answer failed verification and nothing replaced it."""
+
+    exit_code = Exit.VERIFICATION
+
+
+class SolverError(PestoError):
+    """A solver is missing or crashed, and no other answered."""
+
+    exit_code = Exit.SOLVER
+
+
+class FileError(PestoError):
+    """A file could not be read or written."""
+
+    exit_code = Exit.IO
+
+
+class MismatchError(PestoError):
+    """A plan or profile belongs to another graph."""
+
+    exit_code = Exit.MISMATCH

@@ -1,0 +1,178 @@
+"""The dataflow graph of one whole training step, as arrays. Knows no framework and no machine."""
+
+import hashlib
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from pesto.errors import InputError
+from solvers.arrays import Bools, Floats, Ints, bools, floats, ints
+from solvers.dag import find_cycle, topological_order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Graph:
+    """n ops, t tensors, e data edges, c control edges. Arrays are copied and made read-only.
+
+    InputError, naming the first offender and where it is, when names repeat, lengths differ, an index dangles, a
+    number is negative or not finite, an edge carries another op's tensor, an op can run on no kind of device, or
+    the edges form a cycle (which is printed).
+    """
+
+    names: tuple[str, ...]
+    """[n] unique labels; identity is the index."""
+    types: tuple[str, ...]
+    """Distinct op types."""
+    type_of: Ints
+    """[n] index into `types`."""
+    tensor_op: Ints
+    """[t] op that produces each tensor."""
+    tensor_bytes: Ints
+    """[t] bytes; 0 for handles, strings and other things that do not travel."""
+    src: Ints
+    """[e] tail of each data edge."""
+    dst: Ints
+    """[e] head of each data edge."""
+    tensor: Ints
+    """[e] tensor that the edge carries."""
+    control_src: Ints
+    """[c] tail of each control edge."""
+    control_dst: Ints
+    """[c] head of each control edge."""
+    group: Ints
+    """[n] ops of one group (>= 0) share a device; -1 for none."""
+    kinds: tuple[str, ...]
+    """[k] kinds of device that `runs_on` speaks of, such as cpu and gpu."""
+    runs_on: Bools
+    """[n, k] whether an op has a kernel for a kind of device."""
+    param_bytes: Ints
+    """[n] bytes that live at the op's device for ever: a variable's value at its handle."""
+    flops: Floats
+    """[n] floating point operations of one execution; exact for matmuls, convolutions and their gradients."""
+    moved_bytes: Ints
+    """[n] bytes that one execution reads and writes in its device's memory."""
+    launches: Bools
+    """[n] whether the op starts a kernel; False for constants, handles, reshapes and other bookkeeping."""
+    given_kinds: tuple[str, ...] = ()
+    """[g] device kinds or presets for which the source itself gives op times."""
+    given_s: Floats
+    """[n, g] seconds, NaN where not given."""
+    source: str
+    """Where the graph comes from, for people: a model and variant, or a file's name."""
+
+    def __post_init__(self) -> None:
+        """Copy, freeze and validate every array."""
+        as_array = {"runs_on": bools, "launches": bools, "flops": floats, "given_s": floats}
+        for f in fields(self):
+            if f.name not in ("names", "types", "kinds", "given_kinds", "source"):
+                object.__setattr__(self, f.name, as_array.get(f.name, ints)(getattr(self, f.name)))
+        _shapes(self)
+        _indices(self)
+        _numbers(self)
+        _structure(self)
+
+    @property
+    def ops(self) -> int:
+        """Number of ops, n."""
+        return len(self.names)
+
+    @property
+    def edge_src(self) -> Ints:
+        """[e + c] tails of data edges, then of control edges."""
+        return np.concatenate([self.src, self.control_src])
+
+    @property
+    def edge_dst(self) -> Ints:
+        """[e + c] heads of data edges, then of control edges."""
+        return np.concatenate([self.dst, self.control_dst])
+
+    def fingerprint(self) -> str:
+        """SHA-256 over structure, op types, bytes, groups and kinds in topological order; names do not count.
+
+        Two traces of one program in one process name their ops differently but have the same fingerprint.
+        """
+        order = topological_order(self.ops, self.edge_src, self.edge_dst)
+        rank = np.empty(self.ops, dtype=np.int64)
+        rank[order] = np.arange(self.ops)
+        digest = hashlib.sha256(b"pesto graph 1\n")
+        digest.update("\n".join(self.types[i] for i in self.type_of[order]).encode())
+        for columns in _hashed(self, rank, order):
+            rows = np.stack([np.asarray(c, dtype=np.int64) for c in columns], axis=1)
+            rows = rows[np.lexsort(rows.T[::-1])]
+            digest.update(f"\n{rows.shape}\n".encode() + rows.astype("<i8").tobytes())
+        return digest.hexdigest()
+
+
+def _hashed(g: Graph, rank: Ints, order: Ints) -> list[list[Ints]]:
+    """The rows that identify a graph, as columns; `rank` is the topological index of each op."""
+    place = np.arange(g.ops)
+    least = np.full(int(g.group.max(initial=-1)) + 2, g.ops)
+    np.minimum.at(least, g.group[order], place)
+    group = np.where(g.group[order] < 0, -1, least[g.group[order]])
+    kinds = sorted(range(len(g.kinds)), key=lambda k: g.kinds[k])
+    first = np.searchsorted(g.tensor_op, np.arange(g.ops)) if _sorted(g.tensor_op) else np.zeros(g.ops, np.int64)
+    output = np.arange(len(g.tensor_op)) - first[g.tensor_op]
+    return [
+        [place, group, g.param_bytes[order], *(g.runs_on[order, k] for k in kinds)],
+        [rank[g.src], rank[g.dst], output[g.tensor], g.tensor_bytes[g.tensor]],
+        [rank[g.control_src], rank[g.control_dst]],
+    ]
+
+
+def _sorted(values: Ints) -> bool:
+    return bool((np.diff(values) >= 0).all())
+
+
+def _shapes(g: Graph) -> None:
+    n, e, k = g.ops, len(g.src), len(g.kinds)
+    want = {
+        "type_of": (n,), "tensor_bytes": (len(g.tensor_op),), "dst": (e,), "tensor": (e,),
+        "control_dst": (len(g.control_src),), "group": (n,), "runs_on": (n, k), "param_bytes": (n,), "flops": (n,),
+        "moved_bytes": (n,), "launches": (n,), "given_s": (n, len(g.given_kinds)),
+    }  # fmt: skip
+    for name, shape in want.items():
+        if getattr(g, name).shape != shape:
+            raise InputError(f"graph: {name} has shape {getattr(g, name).shape}, expected {shape}")
+
+
+def _indices(g: Graph) -> None:
+    beyond = {
+        "type_of": len(g.types), "tensor_op": g.ops, "src": g.ops, "dst": g.ops, "tensor": len(g.tensor_op),
+        "control_src": g.ops, "control_dst": g.ops,
+    }  # fmt: skip
+    for name, limit in beyond.items():
+        values = getattr(g, name)
+        bad = np.flatnonzero((values < 0) | (values >= limit))
+        if len(bad):
+            raise InputError(f"graph: {name}[{bad[0]}] = {values[bad[0]]} points at nothing (0..{limit - 1} exist)")
+    if not _sorted(g.tensor_op):
+        raise InputError("graph: tensors must be listed in the order of the ops that produce them")
+    wrong = np.flatnonzero(g.tensor_op[g.tensor] != g.src)
+    if len(wrong):
+        op = g.names[g.src[wrong[0]]]
+        raise InputError(f"graph: data edge {wrong[0]} leaves op {op} with a tensor of another op")
+
+
+def _numbers(g: Graph) -> None:
+    for name in ("tensor_bytes", "param_bytes", "flops", "moved_bytes"):
+        values = getattr(g, name)
+        bad = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
+        if len(bad):
+            raise InputError(f"graph: {name}[{bad[0]}] = {values[bad[0]]} - it must be finite and >= 0")
+    bad = np.flatnonzero((np.isinf(g.given_s) | (g.given_s < 0)).any(axis=1))
+    if len(bad):
+        raise InputError(f"graph: the time given for op {g.names[bad[0]]} is negative or infinite")
+    nowhere = np.flatnonzero(~g.runs_on.any(axis=1)) if g.kinds else np.arange(g.ops)
+    if len(nowhere):
+        raise InputError(f"graph: op {g.names[nowhere[0]]} can run on no kind of device - give it one of {g.kinds}")
+
+
+def _structure(g: Graph) -> None:
+    if len(set(g.names)) != g.ops:
+        seen: set[str] = set()
+        twice = next(n for n in g.names if n in seen or seen.add(n))  # type: ignore[func-returns-value]
+        raise InputError(f"graph: two ops are named {twice!r}")
+    if len(topological_order(g.ops, g.edge_src, g.edge_dst)) != g.ops:
+        cycle = [g.names[i] for i in find_cycle(g.ops, g.edge_src, g.edge_dst)]
+        shown = [*cycle[:8], *(["..."] if len(cycle) > 8 else []), cycle[0]]
+        raise InputError(f"graph: a cycle of {len(cycle)} ops: {' -> '.join(shown)}")

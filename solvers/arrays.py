@@ -1,0 +1,33 @@
+"""The array types that the whole project passes around, and the one way to freeze them."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+
+def ints(values: npt.ArrayLike) -> Ints:
+    """A read-only, contiguous int64 copy of `values`; ValueError when a value is not an integer."""
+    found = np.asarray(values)
+    if found.size and found.dtype.kind not in "iub":
+        raise ValueError(f"integers expected, found {found.dtype}")
+    return _frozen(np.array(found, dtype=np.int64, order="C"))
+
+
+def floats(values: npt.ArrayLike) -> Floats:
+    """A read-only, contiguous float64 copy of `values`."""
+    return _frozen(np.array(values, dtype=np.float64, order="C"))
+
+
+def bools(values: npt.ArrayLike) -> Bools:
+    """A read-only, contiguous bool copy of `values`."""
+    return _frozen(np.array(values, dtype=np.bool_, order="C"))
+
+
+def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    array.setflags(write=False)
+    return array

@@ -1,0 +1,29 @@
+"""The one-method interface of a solver."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from solvers.problem import Problem
+from solvers.result import Options, Result
+from solvers.schedule import Schedule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Progress:
+    """One step of a running solve: a better schedule, a better bound, or both."""
+
+    schedule: Schedule | None
+    lower_bound: int
+    seconds: float
+
+
+Report = Callable[[Progress], None]
+
+
+class Solver(Protocol):
+    """Solves a problem within `options`, telling `report` of every better schedule or bound on the way."""
+
+    def solve(self, problem: Problem, options: Options, report: Report) -> Result:
+        """Return the outcome; anything a solver cannot do is a status, not an exception."""
+        ...

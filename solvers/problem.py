@@ -1,0 +1,143 @@
+"""The scheduling problem: tasks with payloads to send, on devices joined by links. Integers only."""
+
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+
+from solvers.arrays import Bools, Ints, ints
+from solvers.dag import topological_order
+
+FORBIDDEN = -1
+"""The duration of a task on a device that cannot run it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Problem:
+    """Place n tasks on m devices and order them, so that the last one finishes as early as possible.
+
+    Devices sit at one of l *locations*. A location is a memory: devices there (the cores of a host, or a GPU and
+    the kernel lane that launches its work) see each other's data without a transfer and share one capacity. A
+    *payload* is what one task sends: it crosses once to each location where some consumer runs, after its producer
+    finishes and before that consumer starts, and holds every link of its path for the whole transfer. Links carry
+    one transfer at a time; devices run one task at a time; nothing is preempted. (Pesto's paper counts a transfer
+    per edge: give each edge its own payload for that mode.)
+
+    All times are ticks >= 0, memory is bytes >= 0. Arrays are copied and made read-only. ValueError, naming the
+    first offender, when a field has the wrong shape, an index is out of range, a task can run nowhere, an edge does
+    not carry its producer's payload, or the edges form a cycle.
+    """
+
+    duration: Ints
+    """[n, m] ticks of a task on a device, FORBIDDEN where it cannot run."""
+    location: Ints
+    """[m] location of each device, 0..l-1."""
+    memory: Ints
+    """[n] bytes that a task occupies, for the whole schedule, at its location."""
+    capacity: Ints
+    """[l] bytes of each location."""
+    src: Ints
+    """[e] tail of each precedence edge."""
+    dst: Ints
+    """[e] head of each precedence edge."""
+    payload: Ints
+    """[e] payload that the edge carries, -1 for precedence alone."""
+    producer: Ints
+    """[p] task that produces each payload."""
+    transfer: Ints
+    """[p, c] ticks of a payload on a path of each class."""
+    path_class: Ints
+    """[l, l] column of `transfer` that holds between two locations; -1 on the diagonal."""
+    path_links: Ints
+    """[l, l, k] links that a transfer between two locations holds, padded with -1."""
+    group: Ints
+    """[n] tasks of one group (>= 0) share a location; -1 for none."""
+    allowed: Bools = field(init=False)
+    """[n, m] whether a task can run on a device (derived)."""
+
+    def __post_init__(self) -> None:
+        """Copy, freeze and validate every array."""
+        for f in fields(self):
+            if f.init:
+                object.__setattr__(self, f.name, ints(getattr(self, f.name)))
+        _shapes(self)
+        _ranges(self)
+        _edges(self)
+        allowed = self.duration != FORBIDDEN
+        allowed.setflags(write=False)
+        object.__setattr__(self, "allowed", allowed)
+        nowhere = np.flatnonzero(~allowed.any(axis=1)) if self.devices else np.arange(self.tasks)
+        if len(nowhere):
+            raise ValueError(f"task {nowhere[0]} can run on no device")
+
+    @property
+    def tasks(self) -> int:
+        """Number of tasks, n."""
+        return int(self.duration.shape[0])
+
+    @property
+    def devices(self) -> int:
+        """Number of devices, m."""
+        return int(self.duration.shape[1])
+
+    @property
+    def locations(self) -> int:
+        """Number of locations, l."""
+        return len(self.capacity)
+
+    @property
+    def edges(self) -> int:
+        """Number of precedence edges, e."""
+        return len(self.src)
+
+    @property
+    def payloads(self) -> int:
+        """Number of payloads, p."""
+        return len(self.producer)
+
+    @property
+    def links(self) -> int:
+        """Number of links: one more than the largest index that a path names."""
+        return int(self.path_links.max(initial=-1)) + 1
+
+
+def _shapes(p: Problem) -> None:
+    if p.duration.ndim != 2 or p.transfer.ndim != 2:
+        raise ValueError("duration must be [tasks, devices] and transfer [payloads, path classes]")
+    n, m = p.duration.shape
+    l_, e, pay = len(p.capacity), len(p.src), len(p.producer)
+    want = {
+        "location": (m,), "memory": (n,), "capacity": (l_,), "src": (e,), "dst": (e,), "payload": (e,),
+        "producer": (pay,), "transfer": (pay, p.transfer.shape[1]), "path_class": (l_, l_),
+        "path_links": (l_, l_, p.path_links.shape[2] if p.path_links.ndim == 3 else 0), "group": (n,),
+    }  # fmt: skip
+    for name, shape in want.items():
+        if getattr(p, name).shape != shape:
+            raise ValueError(f"{name} has shape {getattr(p, name).shape}, expected {shape}")
+
+
+def _ranges(p: Problem) -> None:
+    n, l_ = p.tasks, p.locations
+    diagonal = np.arange(l_)
+    off = p.path_class[diagonal[:, None] != diagonal[None, :]]
+    limits = {
+        "duration": (p.duration, FORBIDDEN, None), "location": (p.location, 0, l_), "memory": (p.memory, 0, None),
+        "capacity": (p.capacity, 0, None), "src": (p.src, 0, n), "dst": (p.dst, 0, n),
+        "payload": (p.payload, -1, p.payloads), "producer": (p.producer, 0, n), "transfer": (p.transfer, 0, None),
+        "path_class off the diagonal": (off, 0, p.transfer.shape[1]),
+        "path_class on the diagonal": (p.path_class[diagonal, diagonal], -1, 0),
+        "path_links": (p.path_links, -1, None), "group": (p.group, -1, None),
+    }  # fmt: skip
+    for name, (values, least, beyond) in limits.items():
+        bad = values < least if beyond is None else (values < least) | (values >= beyond)
+        if bad.any():
+            raise ValueError(f"{name}: {values[bad].flat[0]} is out of range")
+
+
+def _edges(p: Problem) -> None:
+    carries = p.payload >= 0
+    wrong = np.flatnonzero(p.producer[p.payload[carries]] != p.src[carries])
+    if len(wrong):
+        edge = np.flatnonzero(carries)[wrong[0]]
+        raise ValueError(f"edge {edge} from task {p.src[edge]} carries payload {p.payload[edge]} of another task")
+    if len(topological_order(p.tasks, p.src, p.dst)) != p.tasks:
+        raise ValueError("the precedence edges form a cycle")

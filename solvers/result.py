@@ -1,0 +1,91 @@
+"""What a solver is asked and what it answers. A failure is a result of its own kind, never a number."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from solvers.schedule import Schedule
+
+
+class Status(StrEnum):
+    """How a solve ended."""
+
+    OPTIMAL = "optimal"
+    FEASIBLE = "feasible"
+    INFEASIBLE = "infeasible"
+    UNKNOWN = "unknown"
+    CRASHED = "crashed"
+    HUNG = "hung"
+    INVALID = "invalid"
+    MISSING = "missing"
+
+
+class Limit(StrEnum):
+    """What stopped a solve before its proof."""
+
+    NONE = "none"
+    TIME = "time"
+    GAP = "gap"
+    INTERRUPT = "interrupt"
+    OTHER = "other"
+
+
+ANSWERED = frozenset({Status.OPTIMAL, Status.FEASIBLE})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Settings that every solver understands."""
+
+    seconds: float = 60.0
+    """Wall-clock limit."""
+    gap: float = 0.0
+    """Stop at a relative gap (makespan - bound) / makespan of at most this."""
+    seed: int = 0
+    workers: int = 8
+    """Threads; CP-SAT's portfolio needs 8 even on 2 cores (it proves far less with fewer)."""
+    deterministic: bool = False
+    """The same input, seed and version give the same answer, at some cost in speed."""
+    start: Schedule | None = None
+    """A valid schedule to start from; the answer is never worse."""
+
+    def __post_init__(self) -> None:
+        """ValueError on a negative limit or gap, or no worker."""
+        if not self.seconds >= 0 or not self.gap >= 0 or self.workers < 1:
+            raise ValueError(f"seconds and gap must be >= 0 and workers >= 1: {self}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Result:
+    """The outcome of one solve. ValueError when the status contradicts the rest.
+
+    A failed solver (crashed, hung, invalid, missing) may still carry the best schedule that it streamed before and
+    a bound that holds; `detail` says in one line what happened.
+    """
+
+    status: Status
+    limit: Limit = Limit.NONE
+    schedule: Schedule | None
+    lower_bound: int
+    """Ticks; valid in every status (0 when nothing better is known)."""
+    seconds: float
+    solver: str
+    version: str
+    detail: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be."""
+        if self.status in ANSWERED and self.schedule is None:
+            raise ValueError(f"status {self.status} without a schedule")
+        if self.status in (Status.INFEASIBLE, Status.UNKNOWN, Status.MISSING) and self.schedule is not None:
+            raise ValueError(f"status {self.status} with a schedule")
+        if self.lower_bound < 0 or (self.schedule is not None and self.lower_bound > self.schedule.makespan):
+            raise ValueError(f"lower bound {self.lower_bound} is negative or above the makespan")
+        if self.status is Status.OPTIMAL and self.schedule and self.lower_bound != self.schedule.makespan:
+            raise ValueError("an optimal schedule's makespan is its lower bound")
+
+    @property
+    def gap(self) -> float | None:
+        """(makespan - lower bound) / makespan; None without a schedule."""
+        if self.schedule is None:
+            return None
+        return (self.schedule.makespan - self.lower_bound) / self.schedule.makespan if self.schedule.makespan else 0.0
