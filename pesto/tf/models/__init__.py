@@ -1,0 +1,81 @@
+"""Training steps of the model families a plan is made for; TensorFlow is imported only when one is built.
+
+Sources: the four families and their variants are those of Pesto (Middleware '21, section 5.2); `tiny` is the same
+structure at a size whose step runs in a fraction of a second on one CPU core.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pesto.tf.models.step import Feed, Step
+
+__all__ = ["FAMILIES", "Family", "Feed", "Step", "build", "find"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """One model family: the module with its `build(variant, batch)`, and its variants, the paper's first."""
+
+    name: str
+    module: str
+    variants: tuple[str, ...]
+    default: str
+
+
+FAMILIES: tuple[Family, ...] = (
+    Family(
+        name="rnnlm",
+        module="pesto.tf.models.rnnlm",
+        variants=("2x2048", "4x2048", "16x1024", "tiny"),
+        default="2x2048",
+    ),
+    Family(
+        name="nmt",
+        module="pesto.tf.models.nmt",
+        variants=("2x1024", "4x1024", "tiny"),
+        default="2x1024",
+    ),
+    Family(
+        name="transformer",
+        module="pesto.tf.models.transformer",
+        variants=("10x8x1024", "12x8x1024", "6x16x2048", "tiny"),
+        default="10x8x1024",
+    ),
+    Family(
+        name="nasnet",
+        module="pesto.tf.models.nasnet",
+        variants=("4x212", "6x148", "6x168", "tiny"),
+        default="4x212",
+    ),
+)
+
+
+def find(name: str, variant: str | None = None) -> tuple[Family, str]:
+    """The family `name` and its variant (the default if None); ValueError says what exists."""
+    named = {family.name: family for family in FAMILIES}
+    if name not in named:
+        raise ValueError(_unknown("model", name, tuple(named)))
+    family = named[name]
+    chosen = family.default if variant is None else variant
+    if chosen not in family.variants:
+        raise ValueError(_unknown(f"variant of {name}", chosen, family.variants))
+    return family, chosen
+
+
+def build(name: str, variant: str | None = None, batch: int | None = None) -> Step:
+    """Build one training step; `batch` replaces the variant's batch size. ValueError for what does not exist."""
+    family, chosen = find(name, variant)
+    if batch is not None and batch < 1:
+        raise ValueError(f"a batch holds at least one example, not {batch}")
+    step: Step = importlib.import_module(family.module).build(chosen, batch)
+    return step
+
+
+def _unknown(kind: str, given: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(given, known, n=1, cutoff=0.4)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    return f"no {kind} is called {given!r}; there are {', '.join(known)}{hint}"

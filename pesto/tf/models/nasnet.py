@@ -1,0 +1,170 @@
+"""NASNet-A on ImageNet (Zoph et al. 2018), trained as its TF-Slim version is.
+
+A variant NxF has three stacks of N normal cells with a reduction cell between stacks, F filters in the first stack and
+twice as many after each reduction; 6x168 is NASNet-A (6 @ 4032), "large".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import tensorflow.compat.v1 as tf
+
+from pesto.tf.models.cells import NORMAL, REDUCTION, Site, cell
+from pesto.tf.models.convolution import batch_norm, convolve, relu
+from pesto.tf.models.layers import dense, dropout, placeholders, scope
+from pesto.tf.models.step import Feed, Step
+from pesto.tf.models.training import finish, minimize, new_graph, step_counter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Sizes and rates; `stem_cells` are the reduction cells before the first stack."""
+
+    cells: int
+    filters: int
+    batch: int = 32
+    image: int = 331
+    classes: int = 1000
+    stacks: int = 3
+    stem_cells: int = 2
+    stem_filters: int = 96
+    dropout: float = 0.5
+    keep: float = 0.7
+    training_steps: int = 250_000
+    smoothing: float = 0.1
+    auxiliary: float = 0.4
+    auxiliary_filters: tuple[int, int] = (128, 768)
+    decay: float = 5e-5
+    learning_rate: float = 0.015
+    norm: float = 10.0
+
+    @property
+    def total(self) -> int:
+        """Number of cells, stem and reductions included."""
+        return self.stem_cells + self.stacks * self.cells + self.stacks - 1
+
+
+CONFIGS: dict[str, Config] = {
+    "4x212": Config(cells=4, filters=212),
+    "6x148": Config(cells=6, filters=148),
+    "6x168": Config(cells=6, filters=168),
+    "tiny": Config(
+        cells=1,
+        filters=4,
+        batch=4,
+        image=16,
+        classes=10,
+        stacks=2,
+        stem_cells=0,
+        stem_filters=8,
+        dropout=0.1,
+        keep=0.9,
+        auxiliary_filters=(8, 16),
+    ),
+}
+
+
+def build(variant: str, batch: int | None = None) -> Step:
+    """One step of RMSProp on a batch of images."""
+    config = CONFIGS[variant]
+    config = replace(config, batch=batch or config.batch)
+    feeds = _feeds(config)
+    with new_graph().as_default():
+        images, labels = placeholders(feeds)
+        counter = step_counter()
+        progress = _progress(config, counter)
+        net, middle = _stacks(config, _stem(config, images, progress), progress)
+        loss = _loss(config, labels, _head(config, net), _auxiliary(config, middle))
+        optimizer = tf.train.RMSPropOptimizer(config.learning_rate, decay=0.9, momentum=0.9, epsilon=1.0)
+        train = minimize(loss, optimizer, norm=config.norm, counter=counter)
+        return finish(loss, [train, *tf.get_collection(tf.GraphKeys.UPDATE_OPS)], feeds)
+
+
+def _feeds(config: Config) -> tuple[Feed, ...]:
+    shape = (config.batch, config.image, config.image, 3)
+    return (
+        Feed(name="images", shape=shape, dtype="float32", low=-1.0, high=1.0),
+        Feed(name="labels", shape=(config.batch,), dtype="int32", low=0, high=config.classes),
+    )
+
+
+def _progress(config: Config, counter: tf.Variable) -> tf.Tensor:
+    """The share of the training that is done."""
+    with scope("schedule"):
+        return tf.minimum(1.0, tf.cast(counter.read_value(), tf.float32) / config.training_steps)
+
+
+def _keep(config: Config, path: str, index: int, progress: tf.Tensor) -> tf.Tensor:
+    """Drop path keeps less the deeper the cell and the longer the training."""
+    dropped = (index + 1) / config.total * (1.0 - config.keep)
+    with scope(f"{path}/drop_path"):
+        return 1.0 - progress * dropped
+
+
+def _stem(config: Config, images: tf.Tensor, progress: tf.Tensor) -> list[tf.Tensor]:
+    """The last two outputs before the first stack, `before` and `now`."""
+    if config.stem_cells:
+        net = convolve("stem/conv", images, config.stem_filters, 3, stride=2, padding="VALID")
+    else:
+        net = convolve("stem/conv", images, config.stem_filters, 3)
+    outputs = [batch_norm("stem/conv/norm", net)] * 2
+    for k in range(config.stem_cells):
+        path = f"stem/cell_{k}"
+        filters = config.filters // 2 ** (config.stem_cells - k)
+        site = Site(path=path, filters=filters, stride=2, keep=_keep(config, path, k, progress))
+        outputs = [outputs[1], cell(REDUCTION, site, outputs[1], outputs[0])]
+    return outputs
+
+
+def _stacks(config: Config, outputs: list[tf.Tensor], progress: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """The last output, and that before the last reduction."""
+    before, now = outputs
+    middle, k = now, 0
+    for stack in range(config.stacks):
+        filters = config.filters * 2**stack
+        for i in range(config.cells + (stack > 0)):
+            reduces = stack > 0 and i == 0
+            if reduces:
+                middle = now
+            path = f"cell_{k}"
+            keep = _keep(config, path, config.stem_cells + k, progress)
+            site = Site(path=path, filters=filters, stride=2 if reduces else 1, keep=keep)
+            after = cell(REDUCTION if reduces else NORMAL, site, now, before)
+            # The cell after a reduction reads what that read, not its input, as in NASNet-A large.
+            before, now, k = (before if reduces else now), after, k + 1
+    return now, middle
+
+
+def _head(config: Config, net: tf.Tensor) -> tf.Tensor:
+    """Logits [batch, classes]."""
+    net = relu("head", net)
+    with scope("head"):
+        pooled = dropout(tf.reduce_mean(net, axis=[1, 2]), config.dropout)
+    return dense("head/logits", pooled, config.classes, bias=True)
+
+
+def _auxiliary(config: Config, net: tf.Tensor) -> tf.Tensor:
+    """Logits [batch, classes] of the auxiliary classifier that helps the lower cells learn."""
+    net = relu("head/auxiliary", net)
+    with scope("head/auxiliary"):
+        net = tf.nn.avg_pool2d(net, 5, 3, "VALID")
+    narrow, wide = config.auxiliary_filters
+    net = batch_norm("head/auxiliary/project/norm", convolve("head/auxiliary/project", net, narrow, 1))
+    net = relu("head/auxiliary/project", net)
+    net = convolve("head/auxiliary/whole", net, wide, int(net.shape[1]), padding="VALID")
+    net = relu("head/auxiliary/whole", batch_norm("head/auxiliary/whole/norm", net))
+    with scope("head/auxiliary"):
+        net = tf.reshape(net, [config.batch, wide])
+    return dense("head/auxiliary/logits", net, config.classes, bias=True)
+
+
+def _loss(config: Config, labels: tf.Tensor, logits: tf.Tensor, auxiliary: tf.Tensor) -> tf.Tensor:
+    """Cross entropy against smoothed labels (Szegedy et al. 2016) of both heads, plus weight decay."""
+    with scope("head/loss"):
+        rest = config.smoothing / config.classes
+        smooth = tf.one_hot(labels, config.classes, 1.0 - config.smoothing + rest, rest)
+        main = tf.nn.softmax_cross_entropy_with_logits_v2(labels=smooth, logits=logits)
+        helper = tf.nn.softmax_cross_entropy_with_logits_v2(labels=smooth, logits=auxiliary)
+        decay = config.decay * tf.add_n(tf.get_collection(tf.GraphKeys.REGULARIZATION_LOSSES))
+        return tf.reduce_mean(main + config.auxiliary * helper) + decay

@@ -1,0 +1,162 @@
+"""NMT: LSTM encoder and decoder with attention, as GNMT (Wu et al. 2016) in the version of tensorflow/nmt.
+
+The first encoder layer runs both ways; the bottom decoder layer's output asks the attention (normalised, Bahdanau et
+al. 2015), whose answer goes to all decoder layers (`gnmt_v2`); from the third layer on connections are residual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import tensorflow.compat.v1 as tf
+
+from pesto.tf.models.attention import Memory, attend, memorise
+from pesto.tf.models.layers import dense, embedding, placeholders, scope
+from pesto.tf.models.lstm import Lstm, State, advance, lstm, unroll_masked, zero_state
+from pesto.tf.models.step import Feed, Step
+from pesto.tf.models.training import finish, minimize, new_graph
+
+RESIDUAL_FROM = 2  # the first layer with a residual connection, in encoder and decoder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Sizes and rates; every sentence is padded to `steps` tokens."""
+
+    layers: int
+    hidden: int
+    batch: int = 128
+    steps: int = 50
+    vocabulary: int = 32_000
+    dropout: float = 0.2
+    init_scale: float = 0.1
+    learning_rate: float = 1.0
+    norm: float = 5.0
+
+    @property
+    def initializer(self) -> object:
+        """Of all matrices."""
+        return tf.random_uniform_initializer(-self.init_scale, self.init_scale)
+
+    @property
+    def table(self) -> tuple[int, int]:
+        """Shape of an embedding."""
+        return self.vocabulary, self.hidden
+
+
+CONFIGS: dict[str, Config] = {
+    "2x1024": Config(layers=2, hidden=1024),
+    "4x1024": Config(layers=4, hidden=1024),
+    "tiny": Config(layers=2, hidden=16, batch=8, steps=3, vocabulary=100, init_scale=0.5),
+}
+
+
+def build(variant: str, batch: int | None = None) -> Step:
+    """One step of stochastic gradient descent on a batch of sentence pairs, with a full softmax."""
+    config = CONFIGS[variant]
+    config = replace(config, batch=batch or config.batch)
+    feeds = _feeds(config)
+    with new_graph().as_default():
+        source, source_length, target_in, target_out, target_length = placeholders(feeds)
+        memory, states = _encoder(config, source, source_length)
+        outputs = _decoder(config, target_in, memory, states)
+        loss = _loss(config, outputs, target_out, target_length)
+        optimizer = tf.train.GradientDescentOptimizer(config.learning_rate)
+        return finish(loss, [minimize(loss, optimizer, norm=config.norm)], feeds)
+
+
+def _feeds(config: Config) -> tuple[Feed, ...]:
+    ids = Feed(name="source", shape=(config.steps, config.batch), dtype="int32", low=0, high=config.vocabulary)
+    length = Feed(name="source_length", shape=(config.batch,), dtype="int32", low=1, high=config.steps + 1)
+    return (
+        ids,
+        length,
+        replace(ids, name="target_in"),
+        replace(ids, name="target_out"),
+        replace(length, name="target_length"),
+    )
+
+
+def _encoder(config: Config, source: tf.Tensor, length: tf.Tensor) -> tuple[Memory, list[State]]:
+    """What the attention reads, and the last state of every layer (of the first, that of its backward half)."""
+    looked_up = embedding("encoder/embedding", source, config.table, config.initializer)
+    with scope("encoder/mask"):
+        mask = tf.sequence_mask(length, config.steps)
+        inside = tf.unstack(mask, axis=1)
+    outputs, state = _both_ways(config, looked_up, length, inside)
+    states = [state]
+    for k in range(1, config.layers):
+        path = f"encoder/layer_{k}"
+        layer = _layer(config, path, int(outputs[0].shape[-1]))
+        start = zero_state(path, config.batch, config.hidden)
+        inputs = outputs
+        outputs, state = unroll_masked(layer, inputs, start, inside)
+        if k >= RESIDUAL_FROM:
+            outputs = [_add(path, t, *pair) for t, pair in enumerate(zip(inputs, outputs, strict=True))]
+        states.append(state)
+    return memorise("decoder/attention", outputs, mask, config.initializer), states
+
+
+def _both_ways(
+    config: Config, looked_up: tf.Tensor, length: tf.Tensor, inside: Sequence[tf.Tensor]
+) -> tuple[list[tf.Tensor], State]:
+    """The first encoder layer: one LSTM per direction, outputs joined to [batch, 2 * hidden]."""
+    path = "encoder/layer_0"
+    start = zero_state(path, config.batch, config.hidden)
+    with scope(f"{path}/forward"):
+        inputs = tf.unstack(looked_up)
+    forward, _ = unroll_masked(_layer(config, f"{path}/forward", config.hidden), inputs, start, inside)
+    with scope(f"{path}/backward"):
+        inputs = tf.unstack(tf.reverse_sequence(looked_up, length, seq_axis=0, batch_axis=1))
+    backward, state = unroll_masked(_layer(config, f"{path}/backward", config.hidden), inputs, start, inside)
+    with scope(path):
+        turned = tf.unstack(tf.reverse_sequence(tf.stack(backward), length, seq_axis=0, batch_axis=1))
+        return [tf.concat(pair, axis=1) for pair in zip(forward, turned, strict=True)], state
+
+
+def _decoder(config: Config, target: tf.Tensor, memory: Memory, states: Sequence[State]) -> list[tf.Tensor]:
+    """Outputs [batch, hidden] of the last layer by step."""
+    looked_up = embedding("decoder/embedding", target, config.table, config.initializer)
+    with scope("decoder/embedding"):
+        inputs = tf.unstack(looked_up)
+    layers = [_layer(config, f"decoder/layer_{k}", 2 * config.hidden) for k in range(config.layers)]
+    states = list(states)
+    context, _ = zero_state("decoder/attention", config.batch, config.hidden)
+    outputs = []
+    for t, x in enumerate(inputs):
+        states[0] = _advance(layers[0], t, (x, context), states[0])
+        context = attend(memory, t, states[0][1])
+        output = states[0][1]
+        for k, layer in enumerate(layers[1:], start=1):
+            states[k] = _advance(layer, t, (output, context), states[k])
+            output = _add(layer.path, t, output, states[k][1]) if k >= RESIDUAL_FROM else states[k][1]
+        outputs.append(output)
+    return outputs
+
+
+def _layer(config: Config, path: str, inputs: int) -> Lstm:
+    return lstm(path, inputs, config.hidden, rate=config.dropout, initializer=config.initializer)
+
+
+def _advance(layer: Lstm, t: int, inputs: tuple[tf.Tensor, tf.Tensor], before: State) -> State:
+    with scope(f"{layer.path}/step_{t}"):
+        return advance(layer, tf.concat(inputs, axis=1), before)
+
+
+def _add(path: str, t: int, before: tf.Tensor, after: tf.Tensor) -> tf.Tensor:
+    with scope(f"{path}/step_{t}"):
+        return before + after
+
+
+def _loss(config: Config, outputs: list[tf.Tensor], target: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
+    """Cross entropy summed over the words of the target sentences and averaged over the batch."""
+    with scope("softmax"):
+        joined = tf.concat(outputs, axis=0)
+    logits = dense("softmax", joined, config.vocabulary, bias=False, initializer=config.initializer)
+    with scope("softmax"):
+        labels = tf.reshape(target, [-1])
+        entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    with scope("loss"):
+        counted = tf.transpose(tf.sequence_mask(length, config.steps, tf.float32))
+        return tf.reduce_sum(entropy * tf.reshape(counted, [-1])) / config.batch

@@ -1,0 +1,89 @@
+"""RNNLM: an LSTM language model on the Penn Treebank (Zaremba et al. 2014; Jozefowicz et al. 2016)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import tensorflow.compat.v1 as tf
+
+from pesto.tf.models.layers import dense, dropout, embedding, placeholders, scope, state
+from pesto.tf.models.lstm import lstm, unroll
+from pesto.tf.models.step import Feed, Step
+from pesto.tf.models.training import finish, minimize, new_graph
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Sizes and rates; `steps` is the length of back-propagation through time."""
+
+    layers: int
+    hidden: int
+    batch: int = 128
+    steps: int = 35
+    vocabulary: int = 10_000
+    dropout: float = 0.65
+    init_scale: float = 0.04
+    learning_rate: float = 1.0
+    norm: float = 10.0
+
+
+CONFIGS: dict[str, Config] = {
+    "2x2048": Config(layers=2, hidden=2048),
+    "4x2048": Config(layers=4, hidden=2048),
+    "16x1024": Config(layers=16, hidden=1024),
+    "tiny": Config(layers=2, hidden=32, batch=8, steps=6, vocabulary=100, dropout=0.1, init_scale=0.1),
+}
+
+
+def build(variant: str, batch: int | None = None) -> Step:
+    """One step of stochastic gradient descent on a batch of `steps` words, from the state the last one left."""
+    config = CONFIGS[variant]
+    config = replace(config, batch=batch or config.batch)
+    feeds = _feeds(config)
+    with new_graph().as_default():
+        words, targets = placeholders(feeds)
+        outputs, carried = _layers(config, words)
+        loss = _loss(config, outputs, targets)
+        optimizer = tf.train.GradientDescentOptimizer(config.learning_rate)
+        return finish(loss, [minimize(loss, optimizer, norm=config.norm), *carried], feeds)
+
+
+def _feeds(config: Config) -> tuple[Feed, ...]:
+    shape = (config.steps, config.batch)
+    return tuple(
+        Feed(name=name, shape=shape, dtype="int32", low=0, high=config.vocabulary) for name in ("words", "targets")
+    )
+
+
+def _layers(config: Config, words: tf.Tensor) -> tuple[list[tf.Tensor], list[tf.Operation]]:
+    """Outputs [batch, hidden] of the last layer by step, and the ops that carry the states to the next batch."""
+    uniform = tf.random_uniform_initializer(-config.init_scale, config.init_scale)
+    table = (config.vocabulary, config.hidden)
+    looked_up = embedding("embedding", words, table, uniform)
+    with scope("embedding"):
+        outputs = tf.unstack(looked_up)
+    carried = []
+    for k in range(config.layers):
+        path = f"layer_{k}"
+        layer = lstm(path, config.hidden, config.hidden, rate=config.dropout, initializer=uniform)
+        shape = [config.batch, config.hidden]
+        kept = [state(f"{path}/{name}", shape, tf.zeros_initializer()) for name in ("cell", "output")]
+        with scope(path):
+            start = kept[0].read_value(), kept[1].read_value()
+        outputs, last = unroll(layer, outputs, start)
+        with scope(path):
+            carried += [v.assign(value, read_value=False) for v, value in zip(kept, last, strict=True)]
+    return outputs, carried
+
+
+def _loss(config: Config, outputs: list[tf.Tensor], targets: tf.Tensor) -> tf.Tensor:
+    """Cross entropy summed over the steps and averaged over the batch."""
+    uniform = tf.random_uniform_initializer(-config.init_scale, config.init_scale)
+    with scope("softmax"):
+        joined = dropout(tf.concat(outputs, axis=0), config.dropout)
+    logits = dense("softmax", joined, config.vocabulary, bias=True, initializer=uniform)
+    with scope("softmax"):
+        labels = tf.reshape(targets, [-1])
+        entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    with scope("loss"):
+        return tf.reduce_sum(entropy) / config.batch

@@ -1,0 +1,48 @@
+"""One training step: a graph, what to fetch from it, and random batches to feed it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feed:
+    """A placeholder, and the half-open range [low, high) its values are drawn from, uniformly."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    low: float
+    high: float
+
+    def draw(self, rng: np.random.Generator) -> NDArray[Any]:
+        """An array of this shape and type; integers for an integer type."""
+        if np.issubdtype(np.dtype(self.dtype), np.integer):
+            return rng.integers(int(self.low), int(self.high), self.shape, dtype=self.dtype)
+        return rng.uniform(self.low, self.high, self.shape).astype(self.dtype)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One training step of a TensorFlow v1 graph with fully static shapes.
+
+    `fetches` are the ops that make up the step (the update and the loss), `loss` a tensor name, `init` the op that
+    initialises every variable.
+    """
+
+    graph: tf.Graph
+    fetches: tuple[str, ...]
+    loss: str
+    init: str
+    feeds: tuple[Feed, ...]
+
+    def feed(self, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
+        """A random valid batch, by tensor name."""
+        return {f"{feed.name}:0": feed.draw(rng) for feed in self.feeds}

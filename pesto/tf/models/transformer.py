@@ -1,0 +1,167 @@
+"""Transformer: encoder and decoder with multi-head attention (Vaswani et al. 2017).
+
+Layer normalisation comes before each sublayer, as in tensor2tensor and the TensorFlow model garden, since the deep
+variants do not train otherwise. The embeddings and the softmax have a table each: one shared table would tie the first
+layer's device to the last one's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+from numpy.typing import NDArray
+
+from pesto.tf.models.layers import dense, dropout, embedding, layer_norm, placeholders, scope
+from pesto.tf.models.step import Feed, Step
+from pesto.tf.models.training import finish, minimize, new_graph, step_counter
+
+MASKED = -1e9  # added to the score of a position that may not be seen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Sizes and rates; every sentence is padded to `length` tokens, the feed-forward layer is 4 * hidden wide."""
+
+    layers: int
+    heads: int
+    hidden: int
+    batch: int = 32
+    length: int = 128
+    vocabulary: int = 32_000
+    dropout: float = 0.1
+    smoothing: float = 0.1
+    warmup: int = 4000
+    norm: float = 5.0
+
+
+CONFIGS: dict[str, Config] = {
+    "10x8x1024": Config(layers=10, heads=8, hidden=1024),
+    "12x8x1024": Config(layers=12, heads=8, hidden=1024),
+    "6x16x2048": Config(layers=6, heads=16, hidden=2048),
+    "tiny": Config(layers=1, heads=2, hidden=16, batch=4, length=6, vocabulary=100, warmup=4),
+}
+
+
+def build(variant: str, batch: int | None = None) -> Step:
+    """One step of Adam on a batch of sentence pairs."""
+    config = CONFIGS[variant]
+    config = replace(config, batch=batch or config.batch)
+    feeds = _feeds(config)
+    with new_graph().as_default():
+        source, source_length, target, target_length = placeholders(feeds)
+        with scope("encoder/mask"):
+            inside = tf.sequence_mask(source_length, config.length, tf.float32)
+            padding = tf.reshape((1.0 - inside) * MASKED, [config.batch, 1, 1, config.length])
+        memory = _encoder(config, source, padding)
+        output = _decoder(config, target, memory, padding)
+        loss = _loss(config, output, target, target_length)
+        counter = step_counter()
+        optimizer = tf.train.AdamOptimizer(_noam(config, counter), beta1=0.9, beta2=0.98, epsilon=1e-9)
+        return finish(loss, [minimize(loss, optimizer, norm=config.norm, dense=True, counter=counter)], feeds)
+
+
+def _feeds(config: Config) -> tuple[Feed, ...]:
+    ids = Feed(name="source", shape=(config.batch, config.length), dtype="int32", low=0, high=config.vocabulary)
+    length = Feed(name="source_length", shape=(config.batch,), dtype="int32", low=1, high=config.length + 1)
+    return ids, length, replace(ids, name="target"), replace(length, name="target_length")
+
+
+def _encoder(config: Config, source: tf.Tensor, padding: tf.Tensor) -> tf.Tensor:
+    """[batch * length, hidden], as are all activations between sublayers."""
+    x = _embed(config, "encoder/embedding", source)
+    for k in range(config.layers):
+        x = _self_attention(config, f"encoder/layer_{k}/attention", x, padding)
+        x = _feed_forward(config, f"encoder/layer_{k}/feed_forward", x)
+    return layer_norm("encoder/norm", x)
+
+
+def _decoder(config: Config, target: tf.Tensor, memory: tf.Tensor, padding: tf.Tensor) -> tf.Tensor:
+    with scope("decoder/mask"):
+        later = np.triu(np.full((config.length, config.length), MASKED, np.float32), k=1)
+        causal = tf.constant(later[None, None])
+        shifted = tf.pad(target, [[0, 0], [1, 0]])[:, :-1]
+    x = _embed(config, "decoder/embedding", shifted)
+    for k in range(config.layers):
+        x = _self_attention(config, f"decoder/layer_{k}/attention", x, causal)
+        x = _cross_attention(config, f"decoder/layer_{k}/cross_attention", (x, memory), padding)
+        x = _feed_forward(config, f"decoder/layer_{k}/feed_forward", x)
+    return layer_norm("decoder/norm", x)
+
+
+def _embed(config: Config, path: str, ids: tf.Tensor) -> tf.Tensor:
+    normal = tf.random_normal_initializer(stddev=config.hidden**-0.5)
+    looked_up = embedding(path, ids, (config.vocabulary, config.hidden), normal)
+    with scope(path):
+        placed = looked_up * config.hidden**0.5 + _positions(config.length, config.hidden)
+        return tf.reshape(dropout(placed, config.dropout), [-1, config.hidden])
+
+
+def _positions(length: int, hidden: int) -> NDArray[np.float32]:
+    """Sines and cosines of geometrically spaced wavelengths, [length, hidden]."""
+    rate = 10_000.0 ** -(np.arange(hidden // 2) / (hidden // 2 - 1))
+    angle = np.arange(length)[:, None] * rate
+    return np.concatenate([np.sin(angle), np.cos(angle)], axis=1).astype(np.float32)
+
+
+def _self_attention(config: Config, path: str, x: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    y = layer_norm(f"{path}/norm", x)
+    return _residual(config, path, x, _attention(config, path, (y, y), bias))
+
+
+def _cross_attention(config: Config, path: str, inputs: tuple[tf.Tensor, tf.Tensor], bias: tf.Tensor) -> tf.Tensor:
+    x, memory = inputs
+    y = layer_norm(f"{path}/norm", x)
+    return _residual(config, path, x, _attention(config, path, (y, memory), bias))
+
+
+def _feed_forward(config: Config, path: str, x: tf.Tensor) -> tf.Tensor:
+    inner = dense(f"{path}/inner", layer_norm(f"{path}/norm", x), 4 * config.hidden, bias=True)
+    with scope(path):
+        inner = dropout(tf.nn.relu(inner), config.dropout)
+    return _residual(config, path, x, dense(f"{path}/outer", inner, config.hidden, bias=True))
+
+
+def _residual(config: Config, path: str, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    with scope(path):
+        return x + dropout(y, config.dropout)
+
+
+def _attention(config: Config, path: str, inputs: tuple[tf.Tensor, tf.Tensor], bias: tf.Tensor) -> tf.Tensor:
+    """Scaled dot-product attention of inputs[0] over inputs[1]; bias goes to scores [batch, heads, length, length]."""
+    query = _heads(config, f"{path}/query", inputs[0])
+    key, value = (_heads(config, f"{path}/{name}", inputs[1]) for name in ("key", "value"))
+    with scope(path):
+        query *= (config.hidden // config.heads) ** -0.5
+        share = tf.nn.softmax(tf.matmul(query, key, transpose_b=True) + bias)
+        mixed = tf.matmul(dropout(share, config.dropout), value)
+        joined = tf.reshape(tf.transpose(mixed, [0, 2, 1, 3]), [-1, config.hidden])
+    return dense(f"{path}/output", joined, config.hidden, bias=False)
+
+
+def _heads(config: Config, path: str, x: tf.Tensor) -> tf.Tensor:
+    """Project x [batch * length, hidden] and split it into heads, [batch, heads, length, hidden / heads]."""
+    projected = dense(path, x, config.hidden, bias=False)
+    with scope(path):
+        shape = [config.batch, config.length, config.heads, config.hidden // config.heads]
+        return tf.transpose(tf.reshape(projected, shape), [0, 2, 1, 3])
+
+
+def _loss(config: Config, output: tf.Tensor, target: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
+    """Cross entropy against smoothed labels (Szegedy et al. 2016), averaged over the target's tokens."""
+    logits = dense("softmax", output, config.vocabulary, bias=False)
+    with scope("softmax"):
+        rest = config.smoothing / (config.vocabulary - 1)
+        labels = tf.one_hot(tf.reshape(target, [-1]), config.vocabulary, 1.0 - config.smoothing, rest)
+        entropy = tf.nn.softmax_cross_entropy_with_logits_v2(labels=tf.stop_gradient(labels), logits=logits)
+    with scope("loss"):
+        counted = tf.reshape(tf.sequence_mask(length, config.length, tf.float32), [-1])
+        return tf.reduce_sum(entropy * counted) / tf.reduce_sum(counted)
+
+
+def _noam(config: Config, counter: tf.Variable) -> tf.Tensor:
+    """Linear warm-up, then decay with the square root of the step (Vaswani et al. 2017, section 5.3)."""
+    with scope("learning_rate"):
+        done = tf.cast(counter.read_value(), tf.float32) + 1.0
+        return config.hidden**-0.5 * tf.minimum(tf.rsqrt(done), done * config.warmup**-1.5)
