@@ -1,0 +1,176 @@
+"""Measured op times: a profile of one graph on one device, kept in a file bound to the graph's fingerprint."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import numpy as np
+
+from pesto.cluster import Cluster, Device
+from pesto.costs import Costs
+from pesto.costs.analytical import everywhere, runnable
+from pesto.costs.presets import named_in
+from pesto.documents import Amount, Kind, decode_document, encode_json, shown
+from pesto.errors import InputError, MismatchError
+from pesto.files import read_bytes, write_atomic
+from pesto.graph import Graph
+from solvers.arrays import Floats, Ints, floats
+from solvers.dag import topological_order
+
+KIND = Kind(format="pesto-profile", version=1, help="make one with pesto profile")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Profile:
+    """Op times of one graph on one device (Pesto, section 3.1), by op index of the graph that was profiled.
+
+    InputError when the arrays differ in length, or a number is negative or infinite.
+    """
+
+    fingerprint: str
+    """`Graph.fingerprint` of the profiled graph."""
+    kind: str
+    """Kind of the device that ran: gpu, cpu."""
+    device: str
+    """What that device calls itself."""
+    iterations: int
+    """Steps that were traced."""
+    seconds: Floats
+    """[n] trimmed mean; NaN where the op was never traced."""
+    spread: Floats
+    """[n] standard deviation over mean, after trimming."""
+    raw_spread: Floats
+    """[n] standard deviation over mean of all iterations."""
+    source: str
+    """One line for people: the model, or the profile's file."""
+
+    def __post_init__(self) -> None:
+        """Copy, freeze and validate."""
+        for name in ("seconds", "spread", "raw_spread"):
+            values = floats(getattr(self, name))
+            if values.ndim != 1 or len(values) != len(self.seconds):
+                raise InputError(f"profile: {name} has shape {values.shape}, expected ({len(self.seconds)},)")
+            bad = np.flatnonzero(np.isinf(values) | (values < 0))
+            if len(bad):
+                raise InputError(f"profile: {name}[{bad[0]}] = {values[bad[0]]} - it must be finite and >= 0")
+            object.__setattr__(self, name, values)
+        if self.iterations < 1 or not self.kind:
+            raise InputError("profile: it needs a kind of device and at least one iteration")
+
+
+class _File(msgspec.Struct, frozen=True, kw_only=True):
+    """The profile as JSON; ops stand in topological order, as in the fingerprint, not in one trace's order."""
+
+    format: str
+    format_version: int
+    fingerprint: str
+    kind: str
+    device: str
+    iterations: Annotated[int, msgspec.Meta(ge=1, le=2**31)]
+    source: str
+    seconds: list[Amount | None]
+    spread: list[Amount | None]
+    raw_spread: list[Amount | None]
+
+
+def save_profile(path: Path, profile: Profile, graph: Graph) -> None:
+    """Write the profile of `graph`; MismatchError when it is another graph's, FileError when it cannot be written."""
+    _same(profile.fingerprint, graph, str(path))
+    order = _order(graph)
+    columns = (profile.seconds, profile.spread, profile.raw_spread)
+    seconds, spread, raw = ([None if math.isnan(x) else x for x in c[order].tolist()] for c in columns)
+    content = _File(
+        format=KIND.format, format_version=KIND.version, fingerprint=profile.fingerprint, kind=profile.kind,
+        device=profile.device, iterations=profile.iterations, source=profile.source,
+        seconds=seconds, spread=spread, raw_spread=raw,
+    )  # fmt: skip
+    write_atomic(path, encode_json(content))
+
+
+def load_profile(path: Path, graph: Graph) -> Profile:
+    """The profile of `graph` in a file, by that graph's op index.
+
+    InputError when the file is not a profile of a known version, MismatchError when it is of another graph, FileError
+    when it cannot be read.
+    """
+    return parse_profile(read_bytes(path), graph, str(path))
+
+
+def parse_profile(data: bytes, graph: Graph, where: str) -> Profile:
+    """`load_profile` for content already read; `where` names it in errors."""
+    found = decode_document(data, _File, where, KIND)
+    _same(found.fingerprint, graph, where)
+    columns = {name: getattr(found, name) for name in ("seconds", "spread", "raw_spread")}
+    order = _order(graph)
+    by_index: dict[str, Floats] = {}
+    for name, values in columns.items():
+        if len(values) != graph.ops:
+            raise InputError(f"{where}: {name} has {len(values)} entries for {graph.ops} ops - make the profile again")
+        by_index[name] = np.empty(graph.ops)
+        by_index[name][order] = [math.nan if x is None else x for x in values]
+    return Profile(
+        fingerprint=found.fingerprint, kind=found.kind, device=found.device, iterations=found.iterations,
+        source=found.source, **by_index,
+    )  # fmt: skip
+
+
+def measured(graph: Graph, cluster: Cluster, profile: Profile, fallback: Costs) -> Costs:
+    """Costs with the profile's times on the devices it speaks for, and `fallback`'s everywhere else.
+
+    A profile speaks for the devices of its kind, unless it names a preset that a device does not have: times of an
+    H200 are not those of a V100. An op counts as measured when its time is known on every device where it may be
+    placed. Times scale with `Device.speed`. MismatchError when the profile is of another graph.
+    """
+    _same(profile.fingerprint, graph, profile.source)
+    can = runnable(graph, cluster)
+    if len(profile.seconds) != graph.ops or fallback.compute_s.shape != can.shape:
+        raise InputError(
+            f"costs: a profile of {len(profile.seconds)} ops and a model of {fallback.compute_s.shape} "
+            f"do not fit {can.shape} ops and devices"
+        )
+    compute_s = fallback.compute_s.copy()
+    known = np.zeros_like(can)
+    traced = ~np.isnan(profile.seconds)
+    for d, device in enumerate(cluster.devices):
+        if _speaks_for(profile, device):
+            known[:, d] = traced & can[:, d]
+            compute_s[known[:, d], d] = profile.seconds[known[:, d]] / device.speed
+    count = int(known.any(axis=1).sum())
+    source = (
+        f"measured: {count} of {graph.ops} ops by {shown(profile.source)} "
+        f"({shown(profile.kind)}, {shown(profile.device)}, {profile.iterations} iterations); else {fallback.source}"
+    )
+    return Costs(compute_s=compute_s, measured=everywhere(known, graph, cluster) | fallback.measured, source=source)
+
+
+def spread_quantiles(
+    profile: Profile, levels: Sequence[float], *, least_s: float = 10e-6, raw: bool = False
+) -> Floats | None:
+    """The CDF of the normalised standard deviation (Pesto, Fig 4a): its value at each level in 0..1.
+
+    As in the paper, ops below `least_s` are left out; None when no op is left. `raw`: before trimming.
+    """
+    spread = profile.raw_spread if raw else profile.spread
+    kept = spread[(profile.seconds >= least_s) & ~np.isnan(spread)]
+    return np.quantile(kept, levels) if len(kept) else None
+
+
+def _speaks_for(profile: Profile, device: Device) -> bool:
+    ran_on = named_in(profile.device)
+    return profile.kind == device.kind and (ran_on is None or ran_on.name == device.preset)
+
+
+def _order(graph: Graph) -> Ints:
+    return topological_order(graph.ops, graph.edge_src, graph.edge_dst)
+
+
+def _same(fingerprint: str, graph: Graph, where: str) -> None:
+    own = graph.fingerprint()
+    if fingerprint != own:
+        raise MismatchError(
+            f"{where}: the profile is of graph {shown(fingerprint[:12])}, this graph is {own[:12]} - "
+            "profile this one; another batch size or model needs a profile of its own"
+        )
