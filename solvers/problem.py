@@ -9,6 +9,8 @@ from solvers.dag import topological_order
 
 FORBIDDEN = -1
 """The duration of a task on a device that cannot run it."""
+MOST = 2**62
+"""What the ticks of one schedule, or all bytes, may sum to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -103,6 +105,9 @@ class Problem:
 def _shapes(p: Problem) -> None:
     if p.duration.ndim != 2 or p.transfer.ndim != 2:
         raise ValueError("duration must be [tasks, devices] and transfer [payloads, path classes]")
+    for name in ("capacity", "src", "producer"):
+        if getattr(p, name).ndim != 1:
+            raise ValueError(f"{name} must have one dimension")
     n, m = p.duration.shape
     l_, e, pay = len(p.capacity), len(p.src), len(p.producer)
     want = {
@@ -131,6 +136,14 @@ def _ranges(p: Problem) -> None:
         bad = values < least if beyond is None else (values < least) | (values >= beyond)
         if bad.any():
             raise ValueError(f"{name}: {values[bad].flat[0]} is out of range")
+    ticks = _total(p.duration.max(axis=1, initial=0)) + p.locations * _total(p.transfer.max(axis=1, initial=0))
+    if max(ticks, _total(p.memory), _total(p.capacity)) > MOST:
+        raise ValueError(f"ticks or bytes sum to more than {MOST}, beyond what 64 bits can add up")
+
+
+def _total(values: Ints) -> int:
+    """The sum, found in Python's integers when 64 bits could overflow."""
+    return int(values.sum()) if values.sum(dtype=np.float64) < MOST else sum(values.tolist())
 
 
 def _edges(p: Problem) -> None:

@@ -28,6 +28,8 @@ class Schedule:
         """Copy and freeze; ValueError when lengths differ within tasks or within transfers."""
         for f in fields(self):
             object.__setattr__(self, f.name, ints(getattr(self, f.name)))
+        if any(getattr(self, f.name).ndim != 1 for f in fields(self)):
+            raise ValueError("every column must have one dimension")
         if not len(self.device) == len(self.start) == len(self.finish):
             raise ValueError("device, start and finish must have one entry a task")
         if not len(self.sent_payload) == len(self.sent_to) == len(self.sent_start) == len(self.sent_finish):

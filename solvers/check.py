@@ -1,0 +1,258 @@
+"""Whether a schedule is valid for a problem: integers, tolerance 0. Shares no code with any solver, replay or bound."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from solvers.arrays import Bools, Ints
+from solvers.problem import Problem
+from solvers.schedule import Schedule
+
+LATEST = 2**62
+"""Times beyond this are refused, so that no difference of two times overflows."""
+SHOWN = 3
+"""Violations of one kind that are reported at most."""
+
+KINDS = (
+    "shape",  # an array is not one entry a task, or not one a transfer
+    "device",  # a task is on a device that does not exist
+    "payload",  # a transfer is of a payload that does not exist
+    "location",  # a transfer goes to a location that does not exist
+    "time",  # a time is negative or later than LATEST
+    "forbidden",  # a task is on a device that cannot run it
+    "duration",  # a task's finish is not its start and its duration
+    "group",  # the tasks of a group are at different locations
+    "memory",  # the tasks at a location occupy more than its capacity
+    "duplicate",  # a payload crosses more than once to a location
+    "spurious",  # a payload crosses to where it is produced, or where nothing reads it
+    "missing",  # a payload does not cross to where it is read
+    "early",  # a transfer starts before its producer finishes
+    "length",  # a transfer does not take the ticks of its path
+    "precedence",  # a task starts before a predecessor finishes
+    "arrival",  # a task starts before a payload that it reads arrives
+    "overlap",  # two tasks run on a device at once
+    "contention",  # two transfers hold a link at once
+)
+"""What `Violation.kind` can be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """One reason why a schedule is invalid."""
+
+    kind: str
+    """One of KINDS."""
+    text: str
+    """One line with the tasks, payloads, locations and ticks concerned."""
+
+
+def check(problem: Problem, schedule: Schedule) -> tuple[Violation, ...]:
+    """What makes `schedule` invalid for `problem`, () when it is valid; at most SHOWN violations of each kind.
+
+    Two intervals on one device or link overlap when each starts before the other finishes: a task of zero ticks may
+    touch another at its boundary but not lie strictly inside it. Malformed arrays (kinds "shape" to "time") are
+    reported alone. Never raises. O(n log n) in tasks, edges and transfers.
+    """
+    malformed = tuple(_shapes(problem, schedule)) or tuple(_ranges(problem, schedule))
+    if malformed:
+        return malformed
+    return (
+        *_placement(problem, schedule),
+        *_groups(problem, schedule),
+        *_memory(problem, schedule),
+        *_transfers(problem, schedule),
+        *_edges(problem, schedule),
+        *_overlaps(schedule),
+        *_contention(problem, schedule),
+    )
+
+
+def _report(kind: str, bad: Bools, text: Callable[[int], str]) -> Iterator[Violation]:
+    """A violation for the first SHOWN places where `bad` holds."""
+    where = np.flatnonzero(bad)
+    for index in where[:SHOWN].tolist():
+        yield Violation(kind=kind, text=f"{text(index)} ({len(where)} like this)" if len(where) > 1 else text(index))
+
+
+def _shapes(p: Problem, s: Schedule) -> Iterator[Violation]:
+    transfers = (s.sent_payload.size,)
+    want = {
+        "device": (s.device, (p.tasks,)), "start": (s.start, (p.tasks,)), "finish": (s.finish, (p.tasks,)),
+        "sent_payload": (s.sent_payload, transfers), "sent_to": (s.sent_to, transfers),
+        "sent_start": (s.sent_start, transfers), "sent_finish": (s.sent_finish, transfers),
+    }  # fmt: skip
+    for name, (array, shape) in want.items():
+        if array.shape != shape:
+            yield Violation(kind="shape", text=f"{name} has shape {array.shape}, expected {shape}")
+
+
+def _ranges(p: Problem, s: Schedule) -> Iterator[Violation]:
+    limits = (
+        ("device", "device", s.device, p.devices),
+        ("payload", "sent_payload", s.sent_payload, p.payloads),
+        ("location", "sent_to", s.sent_to, p.locations),
+        ("time", "start", s.start, LATEST),
+        ("time", "finish", s.finish, LATEST),
+        ("time", "sent_start", s.sent_start, LATEST),
+        ("time", "sent_finish", s.sent_finish, LATEST),
+    )
+    for kind, name, array, beyond in limits:
+        yield from _report(kind, (array < 0) | (array >= beyond), _outside(name, array, beyond))
+
+
+def _outside(name: str, array: Ints, beyond: int) -> Callable[[int], str]:
+    return lambda i: f"{name}[{i}] = {array[i]} is not in 0..{beyond - 1}"
+
+
+def _placement(p: Problem, s: Schedule) -> Iterator[Violation]:
+    task = np.arange(p.tasks)
+    allowed = p.allowed[task, s.device]
+    yield from _report("forbidden", ~allowed, lambda i: f"task {i} cannot run on device {s.device[i]}")
+    ticks = p.duration[task, s.device]
+    yield from _report(
+        "duration",
+        allowed & (s.finish - s.start != ticks),
+        lambda i: f"task {i} runs from {s.start[i]} to {s.finish[i]}, not for {ticks[i]} on device {s.device[i]}",
+    )
+
+
+def _groups(p: Problem, s: Schedule) -> Iterator[Violation]:
+    member = np.flatnonzero(p.group >= 0)
+    member = member[np.argsort(p.group[member], kind="stable")]
+    one, two = member[:-1], member[1:]
+    at = p.location[s.device]
+    yield from _report(
+        "group",
+        (p.group[one] == p.group[two]) & (at[one] != at[two]),
+        lambda i: f"group {p.group[one[i]]}: task {one[i]} is at location {at[one[i]]}, {two[i]} at {at[two[i]]}",
+    )
+
+
+def _memory(p: Problem, s: Schedule) -> Iterator[Violation]:
+    at = p.location[s.device]
+    # Summed in halves: the whole could overflow.
+    high, low = np.zeros(p.locations, dtype=np.int64), np.zeros(p.locations, dtype=np.int64)
+    np.add.at(high, at, p.memory >> 32)
+    np.add.at(low, at, p.memory & 0xFFFFFFFF)
+    for place, capacity in enumerate(p.capacity.tolist()):
+        used = (int(high[place]) << 32) + int(low[place])
+        if used > capacity:
+            text = f"tasks at location {place} occupy {used} bytes, {used - capacity} more than its {capacity}"
+            yield Violation(kind="memory", text=text)
+
+
+def _cut(p: Problem, s: Schedule) -> Bools:
+    """[e] whether an edge carries a payload between two locations."""
+    at = p.location[s.device]
+    return (p.payload >= 0) & (at[p.src] != at[p.dst])
+
+
+def _crossings(p: Problem, payload: Ints, to: Ints) -> Ints:
+    """One number for each payload and location."""
+    return payload * p.locations + to
+
+
+def _among(values: Ints, ordered: Ints) -> tuple[Bools, Ints]:
+    """Whether each value is in a sorted array, and the index of the first place where it is."""
+    if not len(ordered):
+        return np.zeros(len(values), dtype=bool), np.zeros(len(values), dtype=np.int64)
+    place = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
+    return ordered[place] == values, place
+
+
+def _transfers(p: Problem, s: Schedule) -> Iterator[Violation]:
+    sent = _crossings(p, s.sent_payload, s.sent_to)
+    ordered = np.sort(sent)
+    cut = _cut(p, s)
+    needed = np.unique(_crossings(p, p.payload[cut], p.location[s.device[p.dst[cut]]]))
+
+    def name(crossing: int) -> str:
+        return f"payload {crossing // p.locations} to location {crossing % p.locations}"
+
+    again = ordered[1:] == ordered[:-1]
+    yield from _report("duplicate", again, lambda i: f"{name(ordered[i])} crosses more than once")
+    unread = ~_among(sent, needed)[0]
+    yield from _report("spurious", unread, lambda i: f"transfer {i} of {name(sent[i])} has no reader there")
+    unsent = ~_among(needed, ordered)[0]
+    yield from _report("missing", unsent, lambda i: f"{name(needed[i])} does not cross, though a task there reads it")
+    yield from _transfer_times(p, s)
+
+
+def _transfer_times(p: Problem, s: Schedule) -> Iterator[Violation]:
+    producer = p.producer[s.sent_payload]
+    ready = s.finish[producer]
+    yield from _report(
+        "early",
+        s.sent_start < ready,
+        lambda i: f"transfer {i} starts at {s.sent_start[i]}, before task {producer[i]} finishes at {ready[i]}",
+    )
+    origin = p.location[s.device[producer]]
+    ticks = np.zeros(len(origin), dtype=np.int64)
+    away = origin != s.sent_to
+    ticks[away] = p.transfer[s.sent_payload[away], p.path_class[origin[away], s.sent_to[away]]]
+    yield from _report(
+        "length",
+        away & (s.sent_finish - s.sent_start != ticks),
+        lambda i: f"transfer {i} runs from {s.sent_start[i]} to {s.sent_finish[i]}, not for {ticks[i]}",
+    )
+
+
+def _edges(p: Problem, s: Schedule) -> Iterator[Violation]:
+    cut = _cut(p, s)
+    finish, start = s.finish[p.src], s.start[p.dst]
+    yield from _report(
+        "precedence",
+        ~cut & (finish > start),
+        lambda i: f"task {p.dst[i]} starts at {start[i]}, before task {p.src[i]} finishes at {finish[i]}",
+    )
+    sent = _crossings(p, s.sent_payload, s.sent_to)
+    order = np.argsort(sent, kind="stable")
+    found, place = _among(_crossings(p, p.payload, p.location[s.device[p.dst]]), sent[order])
+    arrival = np.zeros(p.edges, dtype=np.int64)
+    arrival[found] = s.sent_finish[order[place[found]]]
+    yield from _report(
+        "arrival",
+        cut & found & (arrival > start),
+        lambda i: f"task {p.dst[i]} starts at {start[i]}, before payload {p.payload[i]} arrives at {arrival[i]}",
+    )
+
+
+def _collisions(resource: Ints, start: Ints, finish: Ints) -> tuple[Ints, Ints]:
+    """Pairs of intervals that overlap on a resource; none only when there is none."""
+    order = np.lexsort((finish, start, resource))
+    one, two = order[:-1], order[1:]
+    # In this order, intervals of which no two neighbours overlap finish one after the other.
+    hit = (resource[one] == resource[two]) & (start[two] < finish[one])
+    return one[hit], two[hit]
+
+
+def _overlaps(s: Schedule) -> Iterator[Violation]:
+    one, two = _collisions(s.device, s.start, s.finish)
+    yield from _report(
+        "overlap",
+        np.ones(len(one), dtype=bool),
+        lambda i: (
+            f"device {s.device[one[i]]}: task {two[i]} starts at {s.start[two[i]]}, "
+            f"before task {one[i]} finishes at {s.finish[one[i]]}"
+        ),
+    )
+
+
+def _contention(p: Problem, s: Schedule) -> Iterator[Violation]:
+    path = p.path_links[p.location[s.device[p.producer[s.sent_payload]]], s.sent_to]
+    # A path that names a link twice holds it once.
+    first = np.ones(path.shape, dtype=bool)
+    for column in range(1, path.shape[1]):
+        first[:, column] = ~(path[:, :column] == path[:, column : column + 1]).any(axis=1)
+    transfer, hold = np.nonzero(first & (path >= 0))
+    link = path[transfer, hold]
+    one, two = _collisions(link, s.sent_start[transfer], s.sent_finish[transfer])
+    yield from _report(
+        "contention",
+        np.ones(len(one), dtype=bool),
+        lambda i: (
+            f"link {link[one[i]]}: transfer {transfer[two[i]]} starts at {s.sent_start[transfer[two[i]]]}, "
+            f"before transfer {transfer[one[i]]} finishes at {s.sent_finish[transfer[one[i]]]}"
+        ),
+    )

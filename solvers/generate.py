@@ -1,0 +1,248 @@
+"""Seeded problems: random ones that exercise every feature of `Problem`, and a few of plain structure."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from solvers.arrays import Bools, Ints
+from solvers.problem import FORBIDDEN, Problem
+
+_HOST, _GPU, _ANY, _KERNEL = range(4)
+_ZERO = 0.15
+"""Share of the durations and transfers that are zero, when zeros are on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Features:
+    """What a random problem may contain. A switch that is off never appears; one that is on appears at random."""
+
+    host: bool = True
+    """A host location with a CPU core, CPU-only tasks and tasks that run on either kind."""
+    cores: bool = True
+    """Up to three cores at the host."""
+    lanes: bool = True
+    """A kernel lane beside each GPU; kernel tasks, each grouped with the GPU task that it launches."""
+    heterogeneous: bool = True
+    """Durations that differ between the devices of one kind."""
+    holes: bool = True
+    """Tasks that cannot run on some device of their kind."""
+    groups: bool = True
+    """Groups of tasks beside those of the kernel tasks."""
+    shared_payloads: bool = True
+    """Payloads with several consumers, and tasks with several payloads; off: a payload for each edge."""
+    precedence_only: bool = True
+    """Edges without a payload."""
+    shared_links: bool = True
+    """One bus for every pair, or one link for both directions; off: a link for each ordered pair."""
+    long_paths: bool = True
+    """Paths of two or three links, and paths of none."""
+    classes: bool = True
+    """Several path classes."""
+    memory: bool = True
+    """Tasks with memory and capacities that may bind; off: no task occupies anything."""
+    zeros: bool = True
+    """Durations and transfers of zero ticks."""
+
+
+EVERYTHING = Features()
+
+
+def generate(rng: np.random.Generator, *, tasks: int = 8, gpus: int = 2, features: Features = EVERYTHING) -> Problem:
+    """A random problem that some placement satisfies, vectorised over `tasks` (>= 0); `gpus` >= 1.
+
+    Locations are the host (where there is one), then the GPUs; devices are the cores, the GPUs and the lanes, in
+    this order. Task indices are not a topological order. A hidden placement guides groups and capacities, so both
+    can always be met. ValueError when `gpus` < 1 or `tasks` < 0.
+    """
+    if gpus < 1 or tasks < 0:
+        raise ValueError(f"at least 1 GPU and 0 tasks, not {gpus} and {tasks}")
+    location, device_kind = _machine(rng, gpus, features)
+    locations = int(location.max()) + 1
+    kind, launches = _kinds(rng, tasks, features, lanes=bool((device_kind == _KERNEL).any()))
+    hidden = _hidden(rng, kind, launches, location, device_kind)
+    src, dst = _edges(rng, kind, launches)
+    payload, producer = _payloads(rng, src, kind, features)
+    path_class, path_links = _paths(rng, locations, features)
+    memory, capacity = _memory(rng, hidden, locations, features)
+    classes = int(path_class.max(initial=0)) + 1
+    return Problem(
+        duration=_durations(rng, kind, hidden, (location, device_kind), features),
+        location=location,
+        memory=memory,
+        capacity=capacity,
+        src=src,
+        dst=dst,
+        payload=payload,
+        producer=producer,
+        transfer=_zeroed(rng, rng.integers(1, 9, (len(producer), classes)), features),
+        path_class=path_class,
+        path_links=path_links,
+        group=_groups(rng, hidden, launches, features),
+    )
+
+
+def chain(tasks: int, *, gpus: int = 2, transfer: int = 1) -> Problem:
+    """A chain of tasks of one tick on equal GPUs: the optimum is `tasks` ticks, on one GPU."""
+    return _plain(tasks, np.arange(tasks - 1), np.arange(1, tasks), gpus, transfer)
+
+
+def fork(tasks: int, *, gpus: int = 2, transfer: int = 1) -> Problem:
+    """Task 0, then `tasks` - 2 independent ones of one tick, then a join; ValueError below 2 tasks."""
+    if tasks < 2:
+        raise ValueError(f"a fork has at least 2 tasks, not {tasks}")
+    middle = np.arange(1, tasks - 1)
+    src = np.concatenate([np.zeros_like(middle), middle])
+    dst = np.concatenate([middle, np.full_like(middle, tasks - 1)])
+    return _plain(tasks, src, dst, gpus, transfer)
+
+
+def layered(rng: np.random.Generator, layers: int, width: int, *, gpus: int = 2, transfer: int = 1) -> Problem:
+    """`layers` x `width` tasks of one tick; each reads two random tasks of the layer before."""
+    dst = np.repeat(np.arange(width, layers * width), 2)
+    src = (dst // width - 1) * width + rng.integers(0, max(width, 1), len(dst))
+    return _plain(layers * width, src, dst, gpus, transfer)
+
+
+def _plain(tasks: int, src: Ints, dst: Ints, gpus: int, transfer: int) -> Problem:
+    """Equal GPUs with a link for each ordered pair; each task sends one payload."""
+    off = ~np.eye(gpus, dtype=bool)
+    links = np.full((gpus, gpus, 1), -1)
+    links[off, 0] = np.arange(off.sum())
+    return Problem(
+        duration=np.ones((tasks, gpus), dtype=np.int64),
+        location=np.arange(gpus),
+        memory=np.ones(tasks, dtype=np.int64),
+        capacity=np.full(gpus, tasks),
+        src=src,
+        dst=dst,
+        payload=src,
+        producer=np.arange(tasks),
+        transfer=np.full((tasks, 1), transfer),
+        path_class=np.where(off, 0, -1),
+        path_links=links,
+        group=np.full(tasks, -1),
+    )
+
+
+def _machine(rng: np.random.Generator, gpus: int, features: Features) -> tuple[Ints, Ints]:
+    """Location and kind of each device."""
+    cores = int(features.host) * (int(rng.integers(1, 4)) if features.cores else 1)
+    lanes = gpus * int(features.lanes and rng.random() < 0.5)
+    gpu = np.arange(gpus) + int(features.host)
+    location = np.concatenate([np.zeros(cores, dtype=np.int64), gpu, gpu[:lanes]])
+    return location, np.repeat([_HOST, _GPU, _KERNEL], [cores, gpus, lanes])
+
+
+def _kinds(rng: np.random.Generator, tasks: int, features: Features, *, lanes: bool) -> tuple[Ints, Ints]:
+    """Kind of each task, and for each kernel task the GPU task that it launches (-1 for the others)."""
+    kind = rng.choice([_HOST, _GPU, _ANY], tasks, p=[0.2, 0.4, 0.4]) if features.host else np.full(tasks, _GPU)
+    launches = np.full(tasks, -1, dtype=np.int64)
+    pairs = int(rng.integers(0, tasks // 3 + 1)) if lanes else 0
+    chosen = rng.permutation(tasks)[: 2 * pairs]
+    kernel, op = chosen[:pairs], chosen[pairs:]
+    kind[kernel], kind[op], launches[kernel] = _KERNEL, _GPU, op
+    return kind.astype(np.int64), launches
+
+
+def _hidden(rng: np.random.Generator, kind: Ints, launches: Ints, location: Ints, device_kind: Ints) -> Ints:
+    """A location for each task where it can run, a kernel task with the task that it launches."""
+    host, gpu = np.unique(location[device_kind == _HOST]), location[device_kind == _GPU]
+    anywhere = np.concatenate([host, gpu])
+    hidden = gpu[rng.integers(0, len(gpu), len(kind))]
+    hidden[kind == _HOST] = 0
+    loose = kind == _ANY
+    hidden[loose] = anywhere[rng.integers(0, len(anywhere), int(loose.sum()))]
+    return np.where(launches >= 0, hidden[launches], hidden)
+
+
+def _edges(rng: np.random.Generator, kind: Ints, launches: Ints) -> tuple[Ints, Ints]:
+    """Random edges along a random order, each kernel task before the task that it launches; some twice."""
+    tasks = len(kind)
+    rank = rng.permutation(tasks)
+    kernel = np.flatnonzero(launches >= 0)
+    op = launches[kernel]
+    first, last = np.minimum(rank[kernel], rank[op]), np.maximum(rank[kernel], rank[op])
+    rank[kernel], rank[op] = first, last
+    pairs = rng.integers(0, max(tasks, 1), (int(tasks * rng.uniform(0.5, 2.0)), 2))
+    pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+    ahead = rank[pairs[:, 0]] < rank[pairs[:, 1]]
+    src = np.where(ahead, pairs[:, 0], pairs[:, 1])
+    dst = np.where(ahead, pairs[:, 1], pairs[:, 0])
+    return np.concatenate([src, kernel]), np.concatenate([dst, op])
+
+
+def _payloads(rng: np.random.Generator, src: Ints, kind: Ints, features: Features) -> tuple[Ints, Ints]:
+    """Payload of each edge and producer of each payload; a kernel task sends none."""
+    carries = kind[src] != _KERNEL
+    if features.precedence_only:
+        carries &= rng.random(len(src)) < 0.8
+    payload = np.full(len(src), -1, dtype=np.int64)
+    if not features.shared_payloads:
+        payload[carries] = np.arange(carries.sum())
+        return payload, src[carries]
+    # Two payloads a task, most edges on the first, so that sharing is common.
+    output = 2 * src[carries] + (rng.random(int(carries.sum())) < 0.25)
+    used, payload[carries] = np.unique(output, return_inverse=True)
+    return payload, used // 2
+
+
+def _paths(rng: np.random.Generator, locations: int, features: Features) -> tuple[Ints, Ints]:
+    """Class and links of the path between each two locations."""
+    off = ~np.eye(locations, dtype=bool)
+    classes = int(rng.integers(1, 4)) if features.classes else 1
+    path_class = np.where(off, rng.integers(0, classes, off.shape), -1)
+    tail, head = np.nonzero(off)
+    links = np.full((locations, locations, 3), -1, dtype=np.int64)
+    shape = int(rng.integers(0, 3)) if features.shared_links else 0
+    low, high = np.minimum(tail, head), np.maximum(tail, head)
+    links[tail, head, 0] = (np.arange(len(tail)), low * locations + high, np.zeros_like(tail))[shape]
+    if features.long_paths and rng.random() < 0.5:
+        # Ports: what leaves a location, and what enters one, share a link each.
+        beyond = int(links.max(initial=-1)) + 1
+        links[tail, head, 1] = beyond + tail
+        links[tail, head, 2] = np.where(rng.random(len(tail)) < 0.5, beyond + locations + head, -1)
+        links[tail, head] = np.where(rng.random((len(tail), 1)) < 0.1, -1, links[tail, head])
+    return path_class, links
+
+
+def _memory(rng: np.random.Generator, hidden: Ints, locations: int, features: Features) -> tuple[Ints, Ints]:
+    """Bytes of each task and location; the hidden placement fits, when tight by little."""
+    memory = rng.integers(0, 100, len(hidden)) * int(features.memory)
+    needed = np.zeros(locations, dtype=np.int64)
+    np.add.at(needed, hidden, memory)
+    slack = rng.integers(0, 60, locations) if rng.random() < 0.5 else np.full(locations, int(memory.sum()))
+    return memory, needed + slack
+
+
+def _durations(
+    rng: np.random.Generator, kind: Ints, hidden: Ints, machine: tuple[Ints, Ints], features: Features
+) -> Ints:
+    """[n, m] ticks, FORBIDDEN where the kinds differ and in the holes, which spare the hidden location."""
+    location, device_kind = machine
+    base = _zeroed(rng, rng.integers(1, 13, (len(kind), 1)), features)
+    ticks = base * np.where(device_kind == _HOST, 3, 1)
+    if features.heterogeneous and rng.random() < 0.6:
+        varies = rng.integers(0, 2, len(location))
+        ticks = _zeroed(rng, ticks + varies * rng.integers(0, 7, ticks.shape), features)
+    allowed: Bools = (kind[:, None] == device_kind) | ((kind == _ANY)[:, None] & (device_kind != _KERNEL))
+    if features.holes and rng.random() < 0.6:
+        allowed &= (hidden[:, None] == location) | (rng.random(ticks.shape) < 0.9)
+    return np.where(allowed, ticks, FORBIDDEN)
+
+
+def _groups(rng: np.random.Generator, hidden: Ints, launches: Ints, features: Features) -> Ints:
+    """Group of each task: a kernel task with its own, some others with tasks of the same hidden location."""
+    tasks = len(hidden)
+    group = np.full(tasks, -1, dtype=np.int64)
+    kernel = np.flatnonzero(launches >= 0)
+    group[launches[kernel]] = launches[kernel]
+    if features.groups and tasks:
+        colours = tasks // 3 + 1
+        joins = rng.random(tasks) < rng.choice([0.0, 0.25])
+        group[joins] = tasks + hidden[joins] * colours + rng.integers(0, colours, int(joins.sum()))
+    group[kernel] = group[launches[kernel]]
+    return group
+
+
+def _zeroed(rng: np.random.Generator, ticks: Ints, features: Features) -> Ints:
+    return np.where(rng.random(ticks.shape) < _ZERO, 0, ticks) if features.zeros else ticks
