@@ -10,7 +10,7 @@ from solvers.dag import topological_order
 FORBIDDEN = -1
 """The duration of a task on a device that cannot run it."""
 MOST = 2**62
-"""What the ticks of one schedule, or all bytes, may sum to."""
+"""What the ticks of one schedule, or the bytes of all tasks, may sum to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -137,7 +137,7 @@ def _ranges(p: Problem) -> None:
         if bad.any():
             raise ValueError(f"{name}: {values[bad].flat[0]} is out of range")
     ticks = _total(p.duration.max(axis=1, initial=0)) + p.locations * _total(p.transfer.max(axis=1, initial=0))
-    if max(ticks, _total(p.memory), _total(p.capacity)) > MOST:
+    if max(ticks, _total(p.memory)) > MOST:
         raise ValueError(f"ticks or bytes sum to more than {MOST}, beyond what 64 bits can add up")
 
 

@@ -166,10 +166,10 @@ def a_task_occupies_a_byte_too_many(rng, p, s):
 
 
 @mutant("memory")
-def memory_sums_beyond_64_bits(rng, p, s):
+def memory_of_exabytes_sums_over_the_capacity(rng, p, s):
     one, two = pick(rng, np.triu(p.location[s.device][:, None] == p.location[s.device], 1))
-    memory = put(put(p.memory, one, 2**63 - 1), two, 2**63 - 1)
-    return replace(p, memory=memory, capacity=np.full(p.locations, 2**63 - 1)), s
+    memory = put(put(p.memory, one, 2**60), two, 2**60)
+    return replace(p, memory=memory, capacity=np.full(p.locations, 2**61 - 1)), s
 
 
 @mutant("arrival")
