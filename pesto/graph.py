@@ -91,7 +91,9 @@ class Graph:
 
         Two traces of one program in one process name their ops differently but have the same fingerprint.
         """
-        order = topological_order(self.ops, self.edge_src, self.edge_dst)
+        src, dst = self.edge_src, self.edge_dst
+        listed = np.lexsort((dst, src))  # ties in the order must not depend on how a source lists its edges
+        order = topological_order(self.ops, src[listed], dst[listed])
         rank = np.empty(self.ops, dtype=np.int64)
         rank[order] = np.arange(self.ops)
         digest = hashlib.sha256(b"pesto graph 1\n")

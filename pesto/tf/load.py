@@ -1,0 +1,45 @@
+"""The one place that first loads TensorFlow, quietly and with reproducible arithmetic."""
+
+import importlib
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+def tensorflow() -> Any:
+    """The `tensorflow` module, its start-up chatter silenced and oneDNN's reordered sums off unless the user set both.
+
+    Call it before importing anything else below `pesto.tf`: TensorFlow reads the environment once, when it loads.
+    With TF_CPP_MIN_LOG_LEVEL set by the user, everything TensorFlow says is shown.
+    """
+    if "tensorflow" in sys.modules:
+        return sys.modules["tensorflow"]
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+    if "TF_CPP_MIN_LOG_LEVEL" in os.environ:
+        return importlib.import_module("tensorflow")
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    with _silent_stderr():
+        module = importlib.import_module("tensorflow")
+    module.get_logger().setLevel("ERROR")
+    return module
+
+
+@contextmanager
+def _silent_stderr() -> Iterator[None]:
+    # Its libraries write to the descriptor itself before any logging setting is read.
+    try:
+        kept = os.dup(2)
+    except OSError:  # no stderr at all
+        yield
+        return
+    sink = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(sink, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(sink)

@@ -1,0 +1,67 @@
+"""Graphs and profiles by the names that a user gives: models, files, SavedModels, functions."""
+
+from typing import TYPE_CHECKING
+
+from pesto.costs.measured import Profile
+from pesto.errors import UsageError
+from pesto.graph import Graph
+from pesto.source import Source, model_label
+from pesto.tf.load import tensorflow
+
+if TYPE_CHECKING:
+    from pesto.tf.captured import Captured
+    from pesto.tf.models import Step
+
+
+def load(source: Source) -> Graph:
+    """The graph that `source` names. UsageError for a model that does not exist, InputError for what is refused."""
+    tensorflow()
+    from pesto.tf import sources
+    from pesto.tf.importer import build
+
+    if source.model is not None:
+        step, label = _model(source)
+        return sources.from_v1(step.graph, step.fetches, source=label)
+    return build(_captured(source), batch=source.batch)
+
+
+def profile(source: Source, iterations: int) -> tuple[Graph, Profile]:
+    """The graph that `source` names, and its op times on this machine; InputError when the step does not run."""
+    tensorflow()
+    from pesto.tf import profiler, sources
+    from pesto.tf.importer import build
+    from pesto.tf.runnable import runnable
+    from pesto.tf.shapes import known_nodes
+
+    if source.model is not None:
+        step, label = _model(source)
+        graph = sources.from_v1(step.graph, step.fetches, source=label)
+        return graph, profiler.profile(graph, step, iterations=iterations)
+    captured = _captured(source)
+    graph = build(captured, batch=source.batch)
+    made = runnable(captured, known_nodes(captured, source.batch))
+    return graph, profiler.profile(graph, made, iterations=iterations)
+
+
+def _model(source: Source) -> tuple["Step", str]:
+    from pesto.tf import models
+
+    try:
+        family, variant = models.find(source.model or "", source.variant)
+        step = models.build(family.name, variant, source.batch)
+    except ValueError as error:
+        raise UsageError(f"--model: {error} - see pesto models") from error
+    return step, model_label(family.name, variant, source.batch)
+
+
+def _captured(source: Source) -> "Captured":
+    from pesto.tf import sources
+    from pesto.tf.callables import capture_callable
+
+    if source.file is not None:
+        return sources.capture_file(source.file, source.fetch)
+    if source.saved_model is not None:
+        return sources.capture_saved_model(source.saved_model)
+    if source.function is not None:
+        return capture_callable(source.function, source.batch)
+    raise UsageError("no graph is named - give --model, --graph, --saved-model or --function")

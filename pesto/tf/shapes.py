@@ -1,0 +1,268 @@
+"""Static shapes: inferred by TensorFlow, with a batch size put in for the feeds' open dimension when one is given."""
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.framework import graph_pb2
+
+from pesto.documents import shown
+from pesto.errors import InputError
+from pesto.tf.captured import Captured
+from pesto.tf.frames import closes_loop, outermost
+from pesto.tf.nodes import Nodes, Shape, parse
+from pesto.tf.signatures import TRAVELS_NOT
+from pesto.tf.trips import LOOPS
+from pesto.tf.variables import roots
+
+_ROUNDS = 8
+_ENTERS = ("Enter", "RefEnter", "Merge", "RefMerge")
+_AXES = "BroadcastGradientArgs"
+"""Gives the axes to sum over, of which there are at most as many as the inputs have; too few bytes to warn of."""
+
+_log = logging.getLogger("pesto")
+
+
+def known_nodes(captured: Captured, batch: int | None) -> Nodes:
+    """The nodes of the step, with the shape of every tensor that travels.
+
+    With `batch` the unknown first dimension of feeds becomes that, and TensorFlow infers the rest anew. Where a size
+    depends on the data (`Unique`, `Where`) its upper bound is used, with a warning. InputError naming the first op
+    whose output is still unknown, with the remedy.
+    """
+    graph_def = captured.graph_def
+    if batch is not None and _fill_batch(filled := _copy(graph_def), batch):
+        graph_def = _take_shapes(filled, infer(filled), {})
+    nodes = parse(graph_def, captured.fetches)
+    handles = _past_loops(nodes)
+    bounds: dict[tuple[str, int], tuple[int, ...]] = {}
+    for tried in range(_ROUNDS):
+        open_ = list(_open(nodes))
+        if not open_:
+            return nodes
+        found = {k: v for k, v in _bounds(nodes, open_) if k not in bounds}
+        if not found and (tried or not handles):
+            break
+        _warn(nodes, found)
+        bounds |= found
+        graph_def = _take_shapes(graph_def, infer(_bounded(graph_def, bounds, handles)), bounds)
+        nodes = parse(graph_def, captured.fetches)
+    raise _unknown(captured, nodes, batch)
+
+
+def infer(graph_def: Any) -> Any:
+    """`graph_def` through TensorFlow: defaults filled in, `_output_shapes` on every node, colocations kept.
+
+    Where TensorFlow infers no shape, the one that the GraphDef was exported with stays.
+    InputError, one line, when TensorFlow refuses it.
+    """
+    bare = _copy(graph_def)
+    names = {node.name for node in bare.node}
+    for node in bare.node:
+        node.attr.pop("_output_shapes", None)
+        node.device = ""
+        if "_class" in node.attr:
+            where = node.attr["_class"].list.s
+            where[:] = [w for w in where if w.decode(errors="replace").removeprefix("loc:@") in names]
+    try:
+        graph = tf.Graph()
+        with graph.as_default():
+            tf.import_graph_def(bare, name="")
+        inferred = graph.as_graph_def(add_shapes=True)
+    except Exception as error:  # what it raises for a bad graph is anything from TypeError to OpError
+        raise InputError(f"TensorFlow refuses the graph: {shown(error)} - repair or export it again") from error
+    _fill(inferred, graph_def)
+    return inferred
+
+
+def _fill(graph_def: Any, other: Any) -> None:
+    """Give the tensors of `graph_def` the shapes of `other` where it knows more of them."""
+    found = {node.name: node.attr["_output_shapes"].list.shape for node in other.node if "_output_shapes" in node.attr}
+    for node in graph_def.node:
+        own, known_there = node.attr["_output_shapes"].list.shape, found.get(node.name, ())
+        if len(own) == len(known_there):
+            for shape, better in zip(own, known_there, strict=True):
+                if _holes(better) < _holes(shape):
+                    shape.CopyFrom(better)
+
+
+def _holes(shape: Any) -> float:
+    """Unknown dimensions of a TensorShapeProto."""
+    return math.inf if shape.unknown_rank else sum(d.size < 0 for d in shape.dim)
+
+
+def _copy(graph_def: Any) -> Any:
+    copy = graph_pb2.GraphDef()
+    copy.CopyFrom(graph_def)
+    return copy
+
+
+def _fill_batch(graph_def: Any, batch: int) -> bool:
+    """Put `batch` in for the first dimension of feeds where it is open; whether anything changed."""
+    changed = False
+    for function in graph_def.library.function:
+        for node in function.node_def:
+            if "_output_shapes" in node.attr:
+                _lead(node.attr["_output_shapes"].list.shape, batch)
+    for node in graph_def.node:
+        if node.op.startswith("Placeholder"):
+            changed |= _lead([node.attr["shape"].shape], batch)
+        elif node.op.endswith(("IteratorGetNext", "IteratorGetNextSync")):
+            changed |= _lead(node.attr["output_shapes"].list.shape, batch)
+    return changed
+
+
+def _lead(shapes: Iterable[Any], batch: int) -> bool:
+    open_ = [s for s in shapes if not s.unknown_rank and s.dim and s.dim[0].size == -1]
+    for shape in open_:
+        shape.dim[0].size = batch
+    return bool(open_)
+
+
+def _open(nodes: Nodes) -> Iterator[tuple[int, int]]:
+    """(node, output) of every tensor that travels and has no known size, in topological order."""
+    read: list[set[int]] = [set() for _ in nodes.defs]
+    loop = outermost(nodes).tolist()
+    for i, inputs in enumerate(nodes.inputs):
+        for p, k in inputs:
+            if loop[p] < 0 or loop[p] != loop[i]:  # what stays within a folded loop does not travel
+                read[p].add(k)
+    for i, outputs in enumerate(read):
+        for k in sorted(outputs):
+            if nodes.dtypes[i][k] not in TRAVELS_NOT and not known(nodes.shapes[i][k]):
+                yield i, k
+
+
+def known(shape: Shape) -> bool:
+    """Whether all of a shape is known."""
+    return shape is not None and -1 not in shape
+
+
+def _bounds(nodes: Nodes, open_: list[tuple[int, int]]) -> Iterator[tuple[tuple[str, int], tuple[int, ...]]]:
+    for i, node in enumerate(nodes.defs):
+        if node.op in _ENTERS and nodes.dtypes[i][0] not in TRAVELS_NOT and not known(nodes.shapes[i][0]):
+            shape = _entered(nodes, i)
+            if known(shape):
+                yield (node.name, 0), shape or ()
+    for i, k in open_:
+        rule = _AT_MOST.get(nodes.defs[i].op)
+        if rule is None:
+            continue
+        source = nodes.input_shapes(i)
+        if source and known(source[0]):
+            shape = rule(source[0] or (), k)
+            if shape is not None:
+                yield (nodes.defs[i].name, k), shape
+
+
+def _warn(nodes: Nodes, found: Mapping[tuple[str, int], tuple[int, ...]]) -> None:
+    types = {node.name: node.op for node in nodes.defs}
+    for name in dict.fromkeys(name for name, _ in found if types[name] not in (_AXES, *_ENTERS)):
+        _log.warning("op %s: the size of its output depends on the data; its upper bound is assumed", shown(name))
+
+
+def _entered(nodes: Nodes, i: int) -> Shape:
+    """What goes round a v1 loop keeps the shape with which it entered: Python checks that, a GraphDef forgets it."""
+    if nodes.defs[i].op in _ENTERS[2:]:
+        before = [p for p, _ in nodes.inputs[i] if not closes_loop(nodes, p, i)]
+        if len(before) == len(nodes.inputs[i]) or not before or nodes.defs[before[0]].op not in _ENTERS[:2]:
+            return None
+        i = before[0]
+    p, k = nodes.inputs[i][0]
+    return nodes.shapes[p][k]
+
+
+def _longest(source: tuple[int, ...], k: int) -> tuple[int, ...] | None:
+    return (math.prod(source),) if k in (0, 2) else None
+
+
+def _coordinates(source: tuple[int, ...], _k: int) -> tuple[int, ...]:
+    return (math.prod(source), len(source))
+
+
+def _rows(source: tuple[int, ...], _k: int) -> tuple[int, ...]:
+    return source
+
+
+def _axes(source: tuple[int, ...], _k: int) -> tuple[int, ...]:
+    return source[:1]
+
+
+_AT_MOST: Mapping[str, Callable[[tuple[int, ...], int], tuple[int, ...] | None]] = {
+    **dict.fromkeys(("Unique", "UniqueWithCounts"), _longest),
+    **dict.fromkeys(("ListDiff", "SetDiff1D"), _axes),
+    "Where": _coordinates,
+    "DynamicPartition": _rows,
+    _AXES: _axes,
+}
+"""Upper bounds of outputs whose size depends on the data, from the shape of the first input."""
+
+
+def _past_loops(nodes: Nodes) -> dict[str, str]:
+    """Loop output -> variable handle that it hands on; only the handle itself tells TensorFlow the shape."""
+    root = roots(nodes)
+    return {
+        f"{node.name}:{k}": nodes.defs[root[i][k]].name
+        for i, node in enumerate(nodes.defs)
+        if node.op in LOOPS
+        for k in range(len(nodes.dtypes[i]))
+        if root[i][k] >= 0
+    }
+
+
+def _bounded(graph_def: Any, bounds: Mapping[tuple[str, int], tuple[int, ...]], handles: Mapping[str, str]) -> Any:
+    """A copy in which every bounded tensor is read through an EnsureShape, so that inference goes on behind it.
+
+    Handles are read past loops.
+    """
+    copy = _copy(graph_def)
+    by_name = {node.name: node for node in graph_def.node}
+    lead = dict(handles)
+    for number, ((name, k), shape) in enumerate(bounds.items()):
+        if by_name[name].op == _AXES:
+            continue  # its readers infer more from its value than from its shape
+        node = copy.node.add(name=f"pesto_bound_{number}", op="EnsureShape", input=[f"{name}:{k}"])
+        types = by_name[name].attr
+        index = "out_idx" if k and by_name[name].op.startswith(("Unique", "ListDiff")) else "T"
+        node.attr["T"].type = tf.int64.as_datatype_enum if by_name[name].op == "Where" else types[index].type
+        node.attr["shape"].shape.SetInParent()  # a scalar has no dimension that would
+        for size in shape:
+            node.attr["shape"].shape.dim.add(size=size)
+        lead[f"{name}:{k}"] = node.name
+    for node in copy.node[: len(graph_def.node)]:
+        node.input[:] = [lead.get(t if ":" in t else f"{t}:0", t) for t in node.input]
+    return copy
+
+
+def _take_shapes(graph_def: Any, inferred: Any, bounds: Mapping[tuple[str, int], tuple[int, ...]]) -> Any:
+    """`graph_def` with the shapes of `inferred` where it knew none, and the bounds for the bounded tensors.
+
+    What it knew stays: `set_shape` and the shapes behind captured handles are in no GraphDef.
+    """
+    graph_def = _copy(graph_def)
+    _fill(graph_def, inferred)
+    by_name = {node.name: node for node in graph_def.node}
+    for (name, k), sizes in bounds.items():
+        shape = by_name[name].attr["_output_shapes"].list.shape[k]
+        shape.Clear()
+        for size in sizes:
+            shape.dim.add(size=size)
+    return graph_def
+
+
+def _unknown(captured: Captured, nodes: Nodes, batch: int | None) -> InputError:
+    i, k = next(_open(nodes))
+    shape = nodes.shapes[i][k]
+    text = "of unknown rank" if shape is None else f"[{', '.join('?' if d < 0 else str(d) for d in shape)}]"
+    if shape is None:
+        remedy = "give the feeds static shapes, or set its shape with tf.ensure_shape"
+    elif batch is None:
+        remedy = "give a batch size with --batch N, or static shapes"
+    else:
+        remedy = "give every other dimension of the feeds a fixed size"
+    what = f"{captured.source}: output {k} of op {shown(nodes.defs[i].name)} ({nodes.defs[i].op}) is {text}"
+    return InputError(
+        f"{what}{'' if batch is None else f' even with batch {batch}'}, so its bytes are unknown - {remedy}"
+    )

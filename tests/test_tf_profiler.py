@@ -1,0 +1,123 @@
+"""Measured op times of small steps on this machine's CPU."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pesto.errors import InputError, UsageError
+from pesto.tf.load import tensorflow
+
+tf = tensorflow()
+v1 = tf.compat.v1
+
+from pesto.tf import profiler, sources  # noqa: E402  # after the quiet load
+from pesto.tf.captured import Captured  # noqa: E402
+from pesto.tf.importer import build  # noqa: E402
+from pesto.tf.runnable import runnable  # noqa: E402
+from pesto.tf.shapes import known_nodes  # noqa: E402
+
+
+def products() -> Captured:
+    """Two products, of 2 x 2 and of 256 x 256, and an update of the larger."""
+    graph = tf.Graph()
+    with graph.as_default():
+        x = v1.placeholder(tf.float32, [256, 256], name="x")
+        w = v1.get_variable("w", [256, 256], use_resource=True)
+        large = tf.matmul(x, w, name="large")
+        small = tf.matmul(tf.ones([2, 2]), large[:2, :2], name="small")
+        update = w.assign_sub(large * 1e-6, name="update")
+        tf.group(small, update, name="step")
+    return sources.capture_v1(graph, ["step"])
+
+
+def profiled(captured: Captured, **options: Any) -> Any:
+    graph = build(captured)
+    return graph, profiler.profile(graph, runnable(captured, known_nodes(captured, None)), **options)
+
+
+def test_every_op_that_runs_has_a_time_and_larger_products_take_longer() -> None:
+    """Times are positive and the 256 x 256 product takes longer than the 2 x 2; feeds never run."""
+    graph, found = profiled(products(), iterations=12)
+    seconds = dict(zip(graph.names, found.seconds.tolist(), strict=True))
+    assert seconds["large"] > seconds["small"] > 0
+    assert np.isnan(seconds["x"]) and not np.isnan(seconds["update"])
+    assert found.fingerprint == graph.fingerprint() and found.iterations == 12 and found.device
+
+
+def test_trimming_drops_the_slowest_tenth() -> None:
+    """Nine ones and one 100: the mean is 1 without spread; raw, the spread is that of all ten."""
+    samples = np.array([[1.0]] * 9 + [[100.0]])
+    mean, spread = profiler.trimmed(samples)
+    assert mean.tolist() == [1.0] and spread.tolist() == [0.0]
+    assert samples[9, 0] == 100.0  # the samples themselves are kept for the raw spread
+
+
+def test_trimming_keeps_what_little_there_is() -> None:
+    """One sample stays, two lose the slower, none gives NaN."""
+    nan = float("nan")
+    mean, spread = profiler.trimmed(np.array([[1.0, 3.0, nan], [nan, 2.0, nan]]))
+    assert mean[:2].tolist() == [1.0, 2.0] and spread[:2].tolist() == [0.0, 0.0]
+    assert np.isnan(mean[2]) and np.isnan(spread[2])
+
+
+def test_spread_is_deviation_over_mean() -> None:
+    """Ten samples 1 and 3 by turns and one huge: mean 2, deviation 1, spread a half."""
+    _, spread = profiler.trimmed(np.array([[1.0], [3.0]] * 4 + [[9.0]]))
+    assert spread.tolist() == [0.5]
+
+
+def test_kernels_of_a_gpu_trace_count_instead_of_their_launch() -> None:
+    """An op with two kernel entries takes their sum; one without takes its launch; other devices do not count."""
+    stats = v1.RunMetadata().step_stats
+    entries = [
+        ("/job:localhost/replica:0/task:0/device:GPU:0", "a", 9), ("/device:GPU:0/stream:all", "a:MatMul", 100),
+        ("/device:GPU:0/stream:all", "a:MatMul", 50), ("/device:GPU:0/stream:14", "a:MatMul", 150),
+        ("/job:localhost/replica:0/task:0/device:GPU:0", "b", 7), ("/device:CPU:0", "b", 1000),
+    ]  # fmt: skip
+    for device, name, nanos in entries:
+        stats.dev_stats.add(device=device).node_stats.add(node_name=name, op_end_rel_nanos=nanos)
+    row = np.full(3, np.nan)
+    profiler._record(row, {"a": 0, "b": 1, "c": 2}, stats, "gpu")
+    assert row[:2].tolist() == pytest.approx([150e-9, 7e-9]) and np.isnan(row[2])
+
+
+def test_a_captured_keras_step_runs_with_all_of_its_variables() -> None:
+    """Variables that the step closed over are initialised; only the feeds have no time."""
+    import keras
+
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+    model.compile("sgd", "mse")
+    captured = sources.capture_keras(model, 2)
+    graph, found = profiled(captured, iterations=3, warmup=1)
+    missing = {graph.types[graph.type_of[i]] for i in np.flatnonzero(np.isnan(found.seconds))}
+    assert missing == {"Placeholder"}
+
+
+def test_references_and_closed_over_values_run_too() -> None:
+    """A v1 graph with reference variables, and a function that closes over an eager constant."""
+    graph = tf.Graph()
+    with graph.as_default():
+        w = v1.get_variable("w", [3], use_resource=False)
+        step = v1.train.AdamOptimizer(0.1).minimize(tf.reduce_sum(tf.square(w)))
+    _, found = profiled(sources.capture_v1(graph, [step]), iterations=2, warmup=0)
+    assert not np.isnan(found.seconds).any()
+    outside = tf.constant(np.arange(5000.0, dtype=np.float32))
+    captured = sources.capture_function(lambda x: x + outside, tf.TensorSpec([5000]))
+    _, found = profiled(captured, iterations=2, warmup=0)
+    assert (found.seconds > 0).any()
+
+
+def test_a_step_that_cannot_run_is_one_line() -> None:
+    """An op that fails at run time is an InputError, and no iterations are a UsageError."""
+    graph = tf.Graph()
+    with graph.as_default():
+        x = v1.placeholder(tf.float32, [2], name="x")
+        with tf.control_dependencies([v1.Assert(tf.reduce_all(x > 5.0), [x])]):
+            tf.identity(x, name="y")
+    captured = sources.capture_v1(graph, ["y"])
+    with pytest.raises(InputError, match="does not run") as caught:
+        profiled(captured, iterations=1)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(UsageError, match="at least 1"):
+        profiled(captured, iterations=0)
