@@ -1,0 +1,85 @@
+"""pesto doctor: does this installation work, and what is in it?"""
+
+import platform
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+
+import click
+import numpy as np
+
+from pesto.commands.options import json_option
+from pesto.errors import Exit
+from pesto.report import to_json
+from solvers.api import SOLVERS, solve
+from solvers.problem import Problem
+from solvers.result import Options
+
+PACKAGES = ("pesto", "tensorflow", "keras", "ortools", "PuLP", "numpy", "numba", "networkx", "msgspec", "protobuf")
+_TRY_TENSORFLOW = "from pesto.tf import private; private.self_test(); print('ok')"
+
+
+@click.command("doctor")
+@json_option()
+def doctor_command(*, as_json: bool) -> None:
+    """Check versions, every solver in its own process, and TensorFlow; exit 7 when something does not work."""
+    checks = {f"solver {name}": text for name, text in _solvers().items()}
+    checks["tensorflow"] = _tensorflow()
+    versions = {name: _version(name) for name in PACKAGES}
+    well = all(text == "ok" for text in checks.values())
+    if as_json:
+        click.echo(to_json({"python": platform.python_version(), "versions": versions, "checks": checks, "well": well}))
+    else:
+        click.echo(f"python {platform.python_version()} on {platform.system()} {platform.machine()}")
+        for name, found in {**versions, **checks}.items():
+            click.echo(f"{name:20s} {found}")
+    if not well:
+        raise click.exceptions.Exit(Exit.SOLVER)
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "missing"
+
+
+def _solvers() -> dict[str, str]:
+    """Each solver on a problem whose optimum is known: two tasks of 3 ticks on two devices."""
+    found = {}
+    for name in SOLVERS:
+        result = solve(_two_tasks(), name, Options(seconds=20, workers=8))
+        best = result.schedule.makespan if result.schedule is not None else None
+        right = best == (6 if name == "single" else 3)
+        found[name] = "ok" if right else f"failed: {result.status}, makespan {best} {result.detail}"
+    return found
+
+
+def _two_tasks() -> Problem:
+    none = np.zeros(0, dtype=np.int64)
+    return Problem(
+        duration=np.full((2, 2), 3),
+        location=np.arange(2),
+        memory=np.zeros(2, dtype=np.int64),
+        capacity=np.ones(2, dtype=np.int64),
+        src=none,
+        dst=none,
+        payload=none,
+        producer=none,
+        transfer=np.zeros((0, 1), dtype=np.int64),
+        path_class=np.array([[-1, 0], [0, -1]]),
+        path_links=np.array([[[-1], [0]], [[1], [-1]]]),
+        group=np.full(2, -1),
+    )
+
+
+def _tensorflow() -> str:
+    """In a process of its own: TensorFlow and a solver must never share one."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _TRY_TENSORFLOW], capture_output=True, text=True, timeout=120, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return "no answer within 120 s"
+    lines = done.stderr.strip().splitlines()
+    return "ok" if done.stdout.strip().endswith("ok") else f"failed: {lines[-1] if lines else done.returncode}"

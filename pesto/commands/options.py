@@ -1,0 +1,96 @@
+"""Options that several verbs share, and how they become values."""
+
+import functools
+import re
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pesto.errors import UsageError
+from pesto.source import Source
+
+_SECONDS = re.compile(r"^(\d+(?:\.\d+)?)(s|m|h)?$")
+_FACTOR = {None: 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class Duration(click.ParamType[float]):
+    """Seconds, as 60, 90s, 10m or 2h."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Seconds; a click usage error for anything else."""
+        if isinstance(value, float | int):
+            return float(value)
+        found = _SECONDS.match(value)
+        if not found:
+            self.fail(f"{value!r} is no duration - write 60, 90s, 10m or 2h", param, ctx)
+        return float(found.group(1)) * _FACTOR[found.group(2)]
+
+
+class Existing(click.Path):
+    """A file that exists; what is wrong with its content is said later."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+
+_SOURCE = (
+    click.option("--model", metavar="NAME", help="A built-in model: see pesto models."),
+    click.option("--variant", metavar="V", help="The model's variant; default: the paper's first."),
+    click.option("--graph", "file", type=Existing(), help="The project's graph file, or a GraphDef (.pb, .pbtxt)."),
+    click.option("--fetch", multiple=True, metavar="OP", help="Op that the step ends with (GraphDef); repeatable."),
+    click.option("--saved-model", type=Existing(), metavar="DIR", help="A SavedModel folder."),
+    click.option("--function", metavar="MODULE:CALLABLE", help="A tf.function, Keras model, or a callable making one."),
+    click.option("--batch", type=click.IntRange(1), help="Batch size where the graph leaves it open."),
+)
+
+
+def source_options(verb: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that name a graph; the verb gets one `source: Source`."""
+
+    @functools.wraps(verb)
+    def with_source(**given: Any) -> None:
+        named = {f.name: given.pop(f.name) for f in fields(Source)}
+        verb(source=Source(**named), **given)
+
+    for option in reversed(_SOURCE):
+        option(with_source)
+    return with_source
+
+
+def cluster_option(default: str | None = "v100x2-nvlink") -> Callable[..., Any]:
+    """--cluster NAME|FILE."""
+    return click.option(
+        "--cluster",
+        default=default,
+        show_default=True,
+        metavar="NAME|FILE",
+        help="Preset or TOML file: see pesto clusters.",
+    )
+
+
+def costs_option() -> Callable[..., Any]:
+    """--costs PROFILE."""
+    return click.option("--costs", type=Existing(), metavar="PROFILE", help="Measured op times, from pesto profile.")
+
+
+def json_option() -> Callable[..., Any]:
+    """--json."""
+    return click.option("--json", "as_json", is_flag=True, help="Print exactly one JSON object on stdout.")
+
+
+def one_source(source: Source) -> Source:
+    """UsageError unless the options name exactly one graph."""
+    given = [x for x in (source.model, source.file, source.saved_model, source.function) if x is not None]
+    if len(given) != 1:
+        found = "several graphs" if given else "no graph"
+        raise UsageError(f"the options name {found} - give one of --model, --graph, --saved-model, --function")
+    if source.variant is not None and source.model is None:
+        raise UsageError("--variant goes with --model")
+    if source.fetch and source.file is None:
+        raise UsageError("--fetch goes with --graph FILE.pb or FILE.pbtxt")
+    return source

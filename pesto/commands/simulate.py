@@ -1,0 +1,103 @@
+"""pesto simulate: predict the step time of a plan, also on another cluster."""
+
+from pathlib import Path
+
+import click
+import numpy as np
+
+from pesto.candidates import Bench, Candidate
+from pesto.cluster import Cluster
+from pesto.commands.check import plan_cluster, plan_source
+from pesto.commands.options import Existing, cluster_option, costs_option, json_option, one_source, source_options
+from pesto.errors import InputError, MismatchError, UsageError
+from pesto.flow import formulate
+from pesto.foreign import read_placement
+from pesto.graph import Graph
+from pesto.inputs import load_cluster, load_costs, load_graph
+from pesto.plan import Plan
+from pesto.planfile import load
+from pesto.problem import TICK_S, lanes
+from pesto.report import to_json
+from pesto.settings import Settings
+from pesto.source import Source
+
+
+@click.command("simulate")
+@click.argument("plan", type=Existing(), required=False)
+@source_options
+@cluster_option(default=None)
+@costs_option()
+@click.option("--part", type=Existing(), help="The authors' part.json, in place of a plan.")
+@click.option("--cdep", type=Existing(), help="The authors' cdep.json, with --part.")
+@json_option()
+def simulate_command(
+    *,
+    plan: Path | None,
+    source: Source,
+    cluster: str | None,
+    costs: Path | None,
+    part: Path | None,
+    cdep: Path | None,
+    as_json: bool,
+) -> None:
+    """Predict the step time of PLAN, or of a placement in the authors' files.
+
+    \b
+    pesto simulate plan.json --cluster v100x2-pcie
+    pesto simulate --part part.json --cdep cdep.json --model nmt
+    """
+    if (plan is None) == (part is None):
+        raise UsageError("give either a PLAN or --part FILE [--cdep FILE]")
+    found = load(plan) if plan is not None else None
+    graph = load_graph(plan_source(found, source) if found else one_source(source))
+    machine = load_cluster(cluster or (plan_cluster(found) if found else "v100x2-nvlink"))
+    problem = formulate(graph, load_costs(graph, machine, costs), machine, Settings())
+    bench = Bench.of(graph, problem)
+    if found is not None:
+        run = _planned(found, graph, bench, tuple(name for name, _ in lanes(machine)))
+    else:
+        run = _foreign(Path(str(part)), cdep, bench, machine)
+    _say(run, bench, [d.name for d in machine.devices], as_json=as_json)
+
+
+def _foreign(part: Path, cdep: Path | None, bench: Bench, machine: Cluster) -> Candidate:
+    device, order = read_placement(part, cdep, bench.graph, bench.problem, machine)
+    if order is None:
+        return bench.placed("part", str(part), device)
+    return bench.ordered("part", str(part), device, order)
+
+
+def _planned(plan: Plan, graph: Graph, bench: Bench, names: tuple[str, ...]) -> Candidate:
+    if plan.provenance.graph_fingerprint != graph.fingerprint():
+        raise MismatchError("the plan is for another graph - give the one that it was made for")
+    index = {name: k for k, name in enumerate(names)}
+    missing = sorted(set(plan.lanes) - set(index))
+    used = {plan.lanes[d] for d in np.unique(plan.schedule.device)}
+    if used & set(missing):
+        raise InputError(
+            f"the cluster has no {sorted(used & set(missing))[0]}, which the plan uses - give one that has"
+        )
+    device = np.array([index.get(name, -1) for name in plan.lanes])[plan.schedule.device]
+    return bench.ordered("plan", "as planned", device, plan.rank)
+
+
+def _say(run: Candidate, bench: Bench, names: list[str], *, as_json: bool) -> None:
+    line, problem = run.timeline, bench.problem
+    busy = np.bincount(problem.location, weights=line.busy_s, minlength=problem.locations)
+    result = {
+        "makespan_s": line.makespan_s,
+        "busy_s": dict(zip(names, busy.tolist(), strict=True)),
+        "transfers": len(line.schedule.sent_payload),
+        "sent_s": float((line.schedule.sent_finish - line.schedule.sent_start).sum() * TICK_S),
+        "peak_bytes": dict(zip(names, run.peak.tolist(), strict=True)),
+        "fits": run.fits,
+    }
+    if as_json:
+        click.echo(to_json(result))
+        return
+    click.echo(
+        f"step time     {line.makespan_s * 1e3:.2f} ms predicted{'' if run.fits else ' (does not fit the memory)'}"
+    )
+    click.echo(f"transfers     {result['transfers']} ({float(line.link_busy_s.sum()) * 1e3:.2f} ms of link time)")
+    for name, seconds, peak in zip(names, busy.tolist(), run.peak.tolist(), strict=True):
+        click.echo(f"{name:13s} busy {seconds * 1e3:.2f} ms, peak {peak / 2**30:.2f} GiB")

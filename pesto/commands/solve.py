@@ -1,0 +1,86 @@
+"""pesto solve: find a checked placement and schedule."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pesto.commands.options import Duration, cluster_option, costs_option, json_option, one_source, source_options
+from pesto.files import check_writable, write_atomic
+from pesto.flow import Outcome, solve
+from pesto.inputs import load_cluster, load_costs, load_graph
+from pesto.planfile import cdep_json, part_json, save
+from pesto.progress import LiveLine
+from pesto.report import as_object, page, to_json
+from pesto.settings import Settings
+from pesto.signals import interrupted
+from pesto.source import Source
+
+
+@click.command("solve")
+@source_options
+@cluster_option()
+@costs_option()
+@click.option(
+    "--time-limit", type=Duration(), default="60", show_default=True, help="Of the exact solver: 60, 90s, 10m."
+)
+@click.option(
+    "--gap", type=float, default=0.0, show_default=True, help="Stop at this relative gap of the coarse graph."
+)
+@click.option("--coarsen-to", type=int, default=200, show_default=True, help="Nodes of the coarse graph.")
+@click.option("--solver", default="cpsat", show_default=True, help="See pesto solvers.")
+@click.option("--workers", type=int, default=8, show_default=True, help="Threads of the exact solver.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--deterministic", is_flag=True, help="Same input, seed and version: same plan.")
+@click.option("--per-edge", is_flag=True, help="One transfer an edge, as the paper counts them.")
+@click.option("-o", "--out", type=click.Path(path_type=Path), default="plan.json", show_default=True, help="Plan file.")
+@click.option("--part", type=click.Path(path_type=Path), help="Also write the authors' part.json here.")
+@click.option("--cdep", type=click.Path(path_type=Path), help="Also write the authors' cdep.json here.")
+@json_option()
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+def solve_command(
+    *,
+    source: Source,
+    cluster: str,
+    costs: Path | None,
+    out: Path,
+    part: Path | None,
+    cdep: Path | None,
+    as_json: bool,
+    quiet: bool,
+    **settings: Any,
+) -> None:
+    """Find a placement and schedule, verify it, write it.
+
+    \b
+    pesto solve --model nmt
+    pesto solve --graph step.json --cluster v100x4 --time-limit 10m --out step.plan.json
+    """
+    source = one_source(source)
+    chosen = Settings(time_limit_s=settings.pop("time_limit"), **settings)
+    machine = load_cluster(cluster)
+    for path in (out, part, cdep):
+        if path is not None:
+            check_writable(path)
+    began = time.perf_counter()
+    if not quiet:
+        click.echo("reading the graph ...", err=True)
+    graph = load_graph(source)
+    loaded = time.perf_counter()
+    op_costs = load_costs(graph, machine, costs)
+    costed = time.perf_counter()
+    with LiveLine(quiet=quiet) as live:
+        outcome = solve(graph, machine, op_costs, chosen, live)
+    save(outcome.plan, out)
+    if part is not None:
+        write_atomic(part, part_json(outcome.plan))
+    if cdep is not None:
+        write_atomic(cdep, cdep_json(outcome.plan, graph))
+    _say(outcome, {"graph": loaded - began, "costs": costed - loaded, **outcome.stages_s}, out, as_json=as_json)
+
+
+def _say(outcome: Outcome, stages_s: dict[str, float], out: Path, *, as_json: bool) -> None:
+    click.echo(to_json(as_object(outcome, stages_s, out)) if as_json else page(outcome, stages_s, out))
+    if outcome.interrupted:
+        raise click.exceptions.Exit(interrupted())

@@ -1,0 +1,110 @@
+"""The whole program on one screen: graph -> costs -> problem -> coarsening -> schedule -> plan."""
+
+from dataclasses import dataclass
+
+from pesto.candidates import Bench, Candidate
+from pesto.cluster import Cluster
+from pesto.coarsen import coarsen, contract
+from pesto.costs import Costs
+from pesto.errors import InfeasibleError, NothingFoundError
+from pesto.graph import Graph
+from pesto.memory import shortage
+from pesto.plan import Coarse, Plan, verify
+from pesto.problem import build
+from pesto.provenance import Account, coarse_account, make_plan
+from pesto.settings import Settings
+from pesto.stages import baselines, exact
+from pesto.tracker import Tracker, Watch
+from solvers import bounds
+from solvers.problem import Problem
+from solvers.result import Limit
+
+_LARGER = "use more or larger devices"
+CANDIDATES = ("single", "expert", "list", "coarse")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Outcome:
+    """A verified plan and how it was found."""
+
+    plan: Plan
+    problem: Problem
+    candidates: dict[str, Candidate | None]
+    """By the names of CANDIDATES; None where none was found."""
+    stages_s: dict[str, float]
+    interrupted: bool
+
+
+def solve(graph: Graph, cluster: Cluster, costs: Costs, settings: Settings, watch: Watch) -> Outcome:
+    """The best verified plan of all candidates; `watch` hears of every better one.
+
+    Candidates are `single` (all on one GPU), `expert`, `list` (list scheduling of the full graph) and `coarse` (the
+    exact solver on the coarsened graph, expanded). InfeasibleError with the proof when the variables cannot fit the
+    memory; NothingFoundError when no candidate fits, with the bytes short. Ctrl-C ends the search, and the best
+    plan known is returned; KeyboardInterrupt when there is none yet.
+    """
+    tracker = Tracker(watch)
+    with tracker.stage("problem"):
+        problem = formulate(graph, costs, cluster, settings)
+        bench = Bench.of(graph, problem)
+        bound = bounds.best(problem)
+        tracker.lower_bound = bound[0]
+    coarse, interrupted = _search(bench, tracker, settings)
+    with tracker.stage("verify"):
+        chosen = tracker.best or _nothing_fits(tracker, cluster)
+        account = Account(graph=graph, cluster=cluster, costs=costs, settings=settings, bound=bound, coarse=coarse)
+        plan = make_plan(account, chosen, tracker.candidates)
+        verify(plan, graph, problem)
+    return Outcome(
+        plan=plan,
+        problem=problem,
+        candidates={name: tracker.candidates.get(name) for name in CANDIDATES},
+        stages_s=tracker.stages_s,
+        interrupted=interrupted,
+    )
+
+
+def _search(bench: Bench, tracker: Tracker, settings: Settings) -> tuple[Coarse | None, bool]:
+    """Offer all candidates; return what the exact solver did, and whether the search was interrupted."""
+    try:
+        with tracker.stage("baselines"):
+            planning = baselines(bench, tracker)
+        if tracker.proven:
+            return None, False
+        with tracker.stage("coarsen"):
+            coarsening = coarsen(planning, settings.coarsen_to)
+            small = contract(planning, coarsening.node_of)
+        with tracker.stage("solve"):
+            result = exact(bench, coarsening, small, settings, tracker)
+    except KeyboardInterrupt:
+        if tracker.best is None:
+            raise
+        return None, True
+    return coarse_account(coarsening, result), result.limit is Limit.INTERRUPT
+
+
+def formulate(graph: Graph, costs: Costs, cluster: Cluster, settings: Settings) -> Problem:
+    """The full-graph problem that every plan is checked against; its static memory is the variables'.
+
+    InfeasibleError, with the bytes short, when the variables alone cannot fit.
+    """
+    problem = build(graph, costs, cluster, memory=graph.param_bytes, per_edge=settings.per_edge)
+    if bounds.memory_proof(problem) is not None:
+        raise InfeasibleError(f"the variables do not fit: {shortage(graph, problem, cluster)} - {_LARGER}")
+    return problem
+
+
+def _nothing_fits(tracker: Tracker, cluster: Cluster) -> Candidate:
+    """Say how far the nearest candidate is from fitting."""
+
+    def short(candidate: Candidate) -> int:
+        return max(int(p) - d.memory_bytes for p, d in zip(candidate.peak, cluster.devices, strict=True))
+
+    nearest = min(tracker.candidates.values(), key=short)
+    worst = max(range(len(cluster.devices)), key=lambda d: int(nearest.peak[d]) - cluster.devices[d].memory_bytes)
+    device = cluster.devices[worst]
+    peak, most = int(nearest.peak[worst]) / 2**30, device.memory_bytes / 2**30
+    raise NothingFoundError(
+        f"no plan found fits the memory: the nearest ({nearest.name}) peaks at {peak:.2f} GiB on {device.name}, "
+        f"{peak - most:.2f} GiB more than its {most:.2f} GiB - {_LARGER}, or a smaller batch"
+    )

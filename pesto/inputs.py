@@ -1,0 +1,43 @@
+"""From what a user names to values: graphs, clusters, costs, profiles. TensorFlow is loaded only if needed."""
+
+from pathlib import Path
+
+from pesto import clusterfile, graphfile
+from pesto.cluster import Cluster
+from pesto.costs import Costs
+from pesto.costs.analytical import modelled
+from pesto.costs.measured import Profile, load_profile, measured
+from pesto.errors import UsageError
+from pesto.graph import Graph
+from pesto.source import Source
+
+
+def load_graph(source: Source) -> Graph:
+    """The graph that `source` names. PestoError of the right kind, one line, for anything that is wrong with it."""
+    if source.file is not None and source.file.suffix not in (".pb", ".pbtxt"):
+        if source.fetch or source.batch:
+            raise UsageError(f"{source.file}: --fetch and --batch go with a GraphDef, not with the project's own file")
+        return graphfile.load(source.file)
+    from pesto.tf import named
+
+    return named.load(source)
+
+
+def profile_source(source: Source, iterations: int) -> tuple[Graph, Profile]:
+    """Measure the step that `source` names on this machine's devices; UsageError when it cannot be run."""
+    if source.file is not None:
+        raise UsageError(f"{source.file}: a file has no data to run on - profile a --model or a --function")
+    from pesto.tf import named
+
+    return named.profile(source, iterations)
+
+
+def load_cluster(name: str) -> Cluster:
+    """A preset or a TOML file."""
+    return clusterfile.load_cluster(name)
+
+
+def load_costs(graph: Graph, cluster: Cluster, profile: Path | None) -> Costs:
+    """Modelled costs, with measured ones in their place where a profile has them."""
+    fallback = modelled(graph, cluster)
+    return fallback if profile is None else measured(graph, cluster, load_profile(profile, graph), fallback)

@@ -1,0 +1,138 @@
+"""The bridge in: graph, costs and cluster become a `solvers.Problem` in ticks. Rounding happens here alone."""
+
+import numpy as np
+
+from pesto.cluster import Cluster, Path
+from pesto.costs import Costs
+from pesto.costs.network import transfer_s
+from pesto.errors import InputError
+from pesto.graph import Graph
+from solvers.arrays import Bools, Floats, Ints
+from solvers.problem import FORBIDDEN, Problem
+
+TICK_S = 1e-9
+"""Seconds of one tick."""
+
+
+def lanes(cluster: Cluster) -> tuple[tuple[str, int], ...]:
+    """The processors of a cluster as (name, device index): one a GPU, one a CPU core; device = location."""
+    return tuple(
+        (device.name if device.cores == 1 else f"{device.name}/{core}", index)
+        for index, device in enumerate(cluster.devices)
+        for core in range(device.cores)
+    )
+
+
+def build(graph: Graph, costs: Costs, cluster: Cluster, *, memory: Ints, per_edge: bool = False) -> Problem:
+    """The full-graph problem, one task an op, devices as in `lanes`, locations = the cluster's devices.
+
+    memory: [n] bytes an op holds at its location for the whole step (see `pesto.memory`). per_edge: one transfer
+    an edge, as Pesto's paper counts them (3.2.1), in place of TensorFlow's one a tensor and target device.
+    Durations and transfers are rounded up to ticks of 1 ns. Control edges cost nothing but order.
+
+    InputError when an op or a group can run on no device, or has no cost where it can.
+    """
+    processors = lanes(cluster)
+    location = np.array([device for _, device in processors])
+    allowed = _allowed(graph, cluster)
+    missing = allowed & np.isnan(costs.compute_s)
+    if missing.any():
+        op, device = np.argwhere(missing)[0]
+        raise InputError(f"costs: op {graph.names[op]} has no time on {cluster.devices[device].name} - profile it")
+    ticks = np.where(allowed, _up(costs.compute_s), FORBIDDEN)
+    payload, producer, sizes = _payloads(graph, per_edge=per_edge)
+    column, paths = _path_classes(cluster)
+    return Problem(
+        duration=ticks[:, location],
+        location=location,
+        memory=memory,
+        capacity=np.array([d.memory_bytes for d in cluster.devices]),
+        src=graph.edge_src,
+        dst=graph.edge_dst,
+        payload=np.concatenate([payload, np.full(len(graph.control_src), -1)]),
+        producer=producer,
+        transfer=np.stack([_up(transfer_s(path, sizes)) for path in paths], axis=1)
+        if paths
+        else np.zeros((len(producer), 0), np.int64),
+        path_class=column,
+        path_links=_path_links(cluster),
+        group=graph.group,
+    )
+
+
+def _up(seconds: Floats) -> Ints:
+    # A thousandth of a tick is floating point noise, not time.
+    return np.ceil(np.round(np.nan_to_num(seconds) / TICK_S, 3)).astype(np.int64)
+
+
+def _allowed(graph: Graph, cluster: Cluster) -> Bools:
+    """[n, d] where each op may run: on an accelerator when its whole group can, on a CPU otherwise (Pesto, 3.2.1)."""
+    can = _group_kinds(graph)
+    present = {d.kind for d in cluster.devices}
+    column = {kind: k for k, kind in enumerate(graph.kinds) if kind in present}
+    fast = [k for kind, k in column.items() if kind != "cpu"]
+    on_fast = can[:, fast].any(axis=1)
+    allowed = np.zeros((graph.ops, len(cluster.devices)), dtype=bool)
+    for d, device in enumerate(cluster.devices):
+        if device.kind in column:
+            allowed[:, d] = can[:, column[device.kind]] & (on_fast if device.kind != "cpu" else ~on_fast)
+    nowhere = np.flatnonzero(~allowed.any(axis=1))
+    if len(nowhere):
+        op = nowhere[0]
+        kernels = [kind for k, kind in enumerate(graph.kinds) if can[op, k]]
+        raise InputError(
+            f"op {graph.names[op]} runs on no device: its kernels {kernels} match none of the cluster's "
+            f"{sorted(present)} - add such a device to the cluster"
+        )
+    return allowed
+
+
+def _group_kinds(graph: Graph) -> Bools:
+    """[n, k] `runs_on`, narrowed to what all members of an op's group share."""
+    member = np.flatnonzero(graph.group >= 0)
+    can = graph.runs_on.copy()
+    if len(member) == 0:
+        return can
+    shared = np.ones((int(graph.group.max()) + 1, len(graph.kinds)), dtype=bool)
+    np.logical_and.at(shared, graph.group[member], can[member])
+    can[member] = shared[graph.group[member]]
+    empty = member[~can[member].any(axis=1)]
+    if len(empty):
+        others = [graph.names[i] for i in np.flatnonzero(graph.group == graph.group[empty[0]])[:4]]
+        raise InputError(f"the ops {others} must share a device but no kind of device runs them all - split the group")
+    return can
+
+
+def _payloads(graph: Graph, *, per_edge: bool) -> tuple[Ints, Ints, Ints]:
+    """(payload of each data edge, producer of each payload, bytes of each payload)."""
+    if per_edge:
+        return np.arange(len(graph.src)), graph.src, graph.tensor_bytes[graph.tensor]
+    used, payload = np.unique(graph.tensor, return_inverse=True)
+    return payload, graph.tensor_op[used], graph.tensor_bytes[used]
+
+
+def _path_classes(cluster: Cluster) -> tuple[Ints, list[Path]]:
+    size = len(cluster.devices)
+    column = np.full((size, size), -1, dtype=np.int64)
+    classes: dict[tuple[float, float, float], int] = {}
+    paths: list[Path] = []
+    for a, row in enumerate(cluster.paths):
+        for b, path in enumerate(row):
+            if path is None:
+                continue
+            if path.cost not in classes:
+                classes[path.cost] = len(paths)
+                paths.append(path)
+            column[a, b] = classes[path.cost]
+    return column, paths
+
+
+def _path_links(cluster: Cluster) -> Ints:
+    size = len(cluster.devices)
+    widest = max((len(p.links) for row in cluster.paths for p in row if p is not None), default=0)
+    held = np.full((size, size, widest), -1, dtype=np.int64)
+    for a, row in enumerate(cluster.paths):
+        for b, path in enumerate(row):
+            if path is not None:
+                held[a, b, : len(path.links)] = path.links
+    return held

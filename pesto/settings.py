@@ -1,0 +1,36 @@
+"""What a user may ask of a solve."""
+
+from dataclasses import dataclass
+
+from pesto.errors import UsageError
+from solvers.api import SOLVERS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """One value holds every option of a solve. UsageError when one is out of range."""
+
+    time_limit_s: float = 60.0
+    """Wall-clock seconds of the exact solver."""
+    gap: float = 0.0
+    """Stop the exact solver at this relative gap of the coarse problem."""
+    seed: int = 0
+    coarsen_to: int = 200
+    """Nodes of the coarse graph that the exact solver gets (Pesto, 3.3: about 200)."""
+    solver: str = "cpsat"
+    workers: int = 8
+    """Threads of the exact solver; CP-SAT needs 8 even on 2 cores."""
+    deterministic: bool = False
+    per_edge: bool = False
+    """One transfer an edge, as the paper counts them, in place of one a tensor and target device."""
+
+    def __post_init__(self) -> None:
+        """Validate."""
+        if not 0 <= self.time_limit_s < float("inf"):
+            raise UsageError(f"the time limit is {self.time_limit_s} s - give 0 or more seconds")
+        if not 0 <= self.gap < 1:
+            raise UsageError(f"the gap is {self.gap} - give a fraction from 0 to below 1, such as 0.05")
+        if self.solver not in SOLVERS:
+            raise UsageError(f"no solver is called {self.solver!r} - choose one of {', '.join(SOLVERS)}")
+        if self.coarsen_to < 1 or self.workers < 1 or not 0 <= self.seed < 2**31:
+            raise UsageError("--coarsen-to and --workers must be at least 1 and --seed from 0 to 2147483647")

@@ -1,0 +1,95 @@
+"""The stages of a solve: the baselines, and the exact solver on the coarse graph."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from pesto.baselines.expert import accelerators, expert, placed_at
+from pesto.candidates import Bench
+from pesto.coarsen import Coarsening
+from pesto.memory import measure
+from pesto.settings import Settings
+from pesto.tracker import Tracker
+from solvers import api
+from solvers.base import Progress
+from solvers.problem import Problem
+from solvers.result import Limit, Options, Result
+from solvers.schedule import Schedule
+
+_TRIES = 3
+"""List schedules to make until one's measured peaks fit, each planned with less capacity than the one before."""
+
+
+def baselines(bench: Bench, tracker: Tracker) -> Problem:
+    """Offer `single`, `expert` and `list`; return the problem that memory-aware planning should use.
+
+    Its memory is what is alive at the peak when all runs on one device, charged to the ops that made it: summed
+    over a device that estimates its peak. Its capacity is lowered until a list schedule's measured peaks fit.
+    """
+    problem = bench.problem
+    for location in _distinct(problem, accelerators(problem)):
+        device = placed_at(problem, np.full(problem.tasks, location))
+        tracker.offer(bench.placed("single", f"everything on location {location}", device))
+    alive = measure(bench.graph, tracker.candidates["single"].timeline).alive
+    by_rule = expert(bench.graph, problem)
+    tracker.offer(bench.placed("expert", by_rule.rule, by_rule.device))
+    return _list(bench, tracker, replace(problem, memory=alive))
+
+
+def exact(bench: Bench, coarsening: Coarsening, small: Problem, settings: Settings, tracker: Tracker) -> Result:
+    """Solve the coarse problem; offer the expansion of every schedule it finds on the way as `coarse`."""
+
+    def expanded(schedule: Schedule) -> None:
+        device, rank, rule = bench.expand(coarsening, schedule)
+        tracker.offer(bench.ordered("coarse", rule, device, rank))
+
+    def report(progress: Progress) -> None:
+        if progress.schedule is not None:
+            expanded(progress.schedule)
+
+    start = _list_schedule(small).schedule
+    if start is not None:
+        expanded(start)
+    options = Options(
+        seconds=settings.time_limit_s,
+        gap=settings.gap,
+        seed=settings.seed,
+        workers=settings.workers,
+        deterministic=settings.deterministic,
+        start=start,
+    )
+    result = api.solve(small, settings.solver, options, report)
+    if result.schedule is not None:
+        expanded(result.schedule)
+    return result
+
+
+def _distinct(problem: Problem, locations: list[int]) -> list[int]:
+    """One location of each class of equals: the same durations, the same capacity."""
+    seen: dict[tuple[bytes, int], int] = {}
+    for location in locations:
+        columns = problem.duration[:, problem.location == location]
+        seen.setdefault((columns.tobytes(), int(problem.capacity[location])), location)
+    return list(seen.values())
+
+
+def _list_schedule(problem: Problem) -> Result:
+    """A list schedule; KeyboardInterrupt when Ctrl-C ended it, so that nothing further is begun."""
+    result = api.solve(problem, "list", Options())
+    if result.limit is Limit.INTERRUPT:
+        raise KeyboardInterrupt
+    return result
+
+
+def _list(bench: Bench, tracker: Tracker, planning: Problem) -> Problem:
+    for _ in range(_TRIES):
+        result = _list_schedule(planning)
+        if result.schedule is None:
+            break
+        candidate = bench.scheduled("list", "list scheduling of the full graph", result.schedule)
+        tracker.offer(candidate)
+        if candidate.fits:
+            break
+        over = candidate.peak / np.maximum(1, bench.problem.capacity)
+        planning = replace(planning, capacity=(planning.capacity / np.maximum(1.0, over * 1.02)).astype(np.int64))
+    return planning

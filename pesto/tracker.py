@@ -1,0 +1,69 @@
+"""What one solve has found so far: candidates, the best of them, and the seconds of each stage."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pesto.candidates import Candidate, best
+from pesto.problem import TICK_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incumbent:
+    """The best plan so far, as told to whoever watches."""
+
+    name: str
+    makespan_s: float
+    lower_bound_s: float
+    """Of the full graph."""
+    seconds: float
+    """Since the solve began."""
+
+
+Watch = Callable[[Incumbent], None]
+
+
+class Tracker:
+    """Keeps the best candidate of each name, and tells `watch` of every better plan."""
+
+    def __init__(self, watch: Watch) -> None:
+        self.candidates: dict[str, Candidate] = {}
+        self.stages_s: dict[str, float] = {}
+        self.lower_bound = 0
+        self._watch = watch
+        self._began = time.perf_counter()
+
+    @property
+    def best(self) -> Candidate | None:
+        """The shortest candidate that fits the memory."""
+        return best(self.candidates.values())
+
+    @property
+    def proven(self) -> bool:
+        """Whether the best plan reaches the lower bound of the full graph: nothing can be better."""
+        return self.best is not None and self.best.makespan == self.lower_bound
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Add the seconds inside to the stage's."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.stages_s[name] = self.stages_s.get(name, 0.0) + time.perf_counter() - began
+
+    def offer(self, candidate: Candidate) -> None:
+        """Keep a candidate if it is its name's first, fits where that did not, or is shorter."""
+        known, leader = self.candidates.get(candidate.name), self.best
+        if known is None or (not candidate.fits, candidate.makespan) < (not known.fits, known.makespan):
+            self.candidates[candidate.name] = candidate
+        if candidate.fits and (leader is None or candidate.makespan < leader.makespan):
+            self._watch(
+                Incumbent(
+                    name=candidate.name,
+                    makespan_s=candidate.makespan * TICK_S,
+                    lower_bound_s=self.lower_bound * TICK_S,
+                    seconds=time.perf_counter() - self._began,
+                )
+            )

@@ -1,0 +1,87 @@
+"""Small graphs and clusters that several tests share."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pesto.cluster import Cluster, Device, Path
+from pesto.costs import Costs
+from pesto.graph import Graph
+
+
+def small_graph(ops: Sequence[Mapping[str, Any]], *, source: str = "test") -> Graph:
+    """A graph of ops {name, inputs: [names], bytes, s, kinds, group, param, launches, control}; one output each."""
+    index = {op["name"]: i for i, op in enumerate(ops)}
+    edges = [(index[a], i) for i, op in enumerate(ops) for a in op.get("inputs", ())]
+    control = [(index[a], i) for i, op in enumerate(ops) for a in op.get("control", ())]
+    groups = {g: k for k, g in enumerate(dict.fromkeys(op["group"] for op in ops if "group" in op))}
+    src = np.array([a for a, _ in edges], dtype=np.int64)
+    return Graph(
+        names=tuple(index),
+        types=("Op",),
+        type_of=np.zeros(len(ops), dtype=np.int64),
+        tensor_op=np.arange(len(ops)),
+        tensor_bytes=np.array([op.get("bytes", 0) for op in ops]),
+        src=src,
+        dst=np.array([b for _, b in edges], dtype=np.int64),
+        tensor=src,
+        control_src=np.array([a for a, _ in control], dtype=np.int64),
+        control_dst=np.array([b for _, b in control], dtype=np.int64),
+        group=np.array([groups.get(op.get("group"), -1) for op in ops]),
+        kinds=("cpu", "gpu"),
+        runs_on=np.array([[kind in op.get("kinds", ("cpu", "gpu")) for kind in ("cpu", "gpu")] for op in ops]),
+        param_bytes=np.array([op.get("param", 0) for op in ops]),
+        flops=np.zeros(len(ops)),
+        moved_bytes=np.zeros(len(ops), dtype=np.int64),
+        launches=np.array([op.get("launches", True) for op in ops]),
+        given_kinds=("gpu", "cpu"),
+        given_s=np.array([[op.get("s", 1e-6)] * 2 for op in ops]),
+        source=source,
+    )
+
+
+def small_cluster(*, gpus: int = 2, memory: int = 10**9, cores: int = 1, path: Path | None = None) -> Cluster:
+    """A host and GPUs, every pair joined by a link of its own in each direction."""
+    devices = [Device(name="cpu:0", kind="cpu", preset="x", host=0, memory_bytes=10**12, cores=cores)]
+    devices += [Device(name=f"gpu:{k}", kind="gpu", preset="y", host=0, memory_bytes=memory) for k in range(gpus)]
+    pairs = [(a, b) for a in range(gpus + 1) for b in range(gpus + 1) if a != b]
+    cost = path or Path(latency_s=1e-6, s_per_byte=1e-9)
+    link = {pair: k for k, pair in enumerate(pairs)}
+    rows = [
+        tuple(
+            None
+            if a == b
+            else Path(latency_s=cost.latency_s, s_per_byte=cost.s_per_byte, floor_s=cost.floor_s, links=(link[a, b],))
+            for b in range(gpus + 1)
+        )
+        for a in range(gpus + 1)
+    ]
+    names = tuple(f"{a}>{b}" for a, b in pairs)
+    return Cluster(name="test", devices=tuple(devices), links=names, paths=tuple(rows), source="file test.toml")
+
+
+def given_costs(graph: Graph, cluster: Cluster) -> Costs:
+    """The times that a small graph gives, on every device of a kind that the op runs on."""
+    kinds = [graph.kinds.index(d.kind) for d in cluster.devices]
+    seconds = np.where(graph.runs_on[:, kinds], graph.given_s[:, :1], np.nan)
+    return Costs(compute_s=seconds, measured=np.ones(graph.ops, dtype=bool), source="given")
+
+
+@pytest.fixture
+def make_graph() -> Callable[..., Graph]:
+    """See `small_graph`."""
+    return small_graph
+
+
+@pytest.fixture
+def make_cluster() -> Callable[..., Cluster]:
+    """See `small_cluster`."""
+    return small_cluster
+
+
+@pytest.fixture
+def make_costs() -> Callable[..., Costs]:
+    """See `given_costs`."""
+    return given_costs

@@ -1,0 +1,166 @@
+"""The command line as a user meets it: exit codes, one line of error, one object of JSON, nothing half-written."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pesto.cli import main
+
+OP = {"name": "a", "outputs": [8], "time_s": {"gpu": 1e-3, "cpu": 1e-3}}
+GRAPH = {
+    "format": "pesto-graph",
+    "format_version": 1,
+    "source": "two branches",
+    "ops": [
+        OP,
+        {**OP, "name": "b", "inputs": ["a"]},
+        {**OP, "name": "c", "inputs": ["a"]},
+        {**OP, "name": "d", "inputs": ["b", "c"], "outputs": []},
+    ],
+}
+
+
+def pesto(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pesto", *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=180, check=False)
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Path:
+    path = tmp_path / "graph.json"
+    path.write_text(json.dumps(GRAPH))
+    return path
+
+
+def test_help_is_quick_because_it_loads_neither_tensorflow_nor_a_solver() -> None:
+    """The command line's own imports are few; the heavy ones come with the verb that needs them."""
+    code = "import sys, pesto.cli; print([m for m in sys.modules if m.split('.')[0] in %r])" % (
+        ("tensorflow", "ortools", "pulp", "numba", "numpy", "networkx"),
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_solve_check_simulate_a_graph_file_without_tensorflow(graph: Path, tmp_path: Path) -> None:
+    """b and c in parallel: 3 ms and two transfers at most, against 4 ms on one GPU; everything agrees on it."""
+    done = pesto("solve", "--graph", graph, "--time-limit", "5", "--json", "--out", tmp_path / "p.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert {
+        "makespan_s", "lower_bound_s", "gap", "status", "chosen", "candidates", "ops", "coarse_ops", "devices",
+        "peak_bytes", "stages_s", "plan",
+    } <= set(said)  # fmt: skip
+    assert set(said["candidates"]) == {"single", "expert", "list", "coarse"}
+    assert said["candidates"]["single"] == pytest.approx(4e-3)
+    # c waits 40.771 us for a's tensor; b's crosses while c still computes.
+    assert said["makespan_s"] == pytest.approx(3e-3 + 40.771e-6, rel=1e-5)
+    assert said["lower_bound_s"] <= said["makespan_s"]
+    checked = pesto("check", tmp_path / "p.json", "--graph", graph, cwd=tmp_path)
+    assert (checked.returncode, checked.stderr) == (0, "")
+    again = pesto("simulate", tmp_path / "p.json", "--graph", graph, "--json", cwd=tmp_path)
+    assert json.loads(again.stdout)["makespan_s"] == said["makespan_s"]
+    slower = pesto(
+        "simulate", tmp_path / "p.json", "--graph", graph, "--cluster", "v100x2-pcie", "--json", cwd=tmp_path
+    )
+    assert json.loads(slower.stdout)["makespan_s"] != said["makespan_s"]
+
+
+def test_import_writes_a_graph_that_solves_the_same(graph: Path, tmp_path: Path) -> None:
+    """pesto import of a graph file is the same graph again."""
+    done = pesto("import", "--graph", graph, "-o", tmp_path / "again.json.gz", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    solve = ("solve", "--time-limit", "2", "--json", "-q", "--graph")
+    first, second = (json.loads(pesto(*solve, g, cwd=tmp_path).stdout) for g in (graph, tmp_path / "again.json.gz"))
+    assert first["makespan_s"] == second["makespan_s"]
+
+
+@pytest.mark.parametrize("verb", ["models", "clusters", "solvers"])
+def test_the_lists_have_a_json_form(verb: str, tmp_path: Path) -> None:
+    """Each list is one object with one key, and not empty."""
+    done = pesto(verb, "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)[verb]
+    assert pesto(verb, cwd=tmp_path).stdout.strip()
+
+
+BAD = {
+    "no graph named": ((), 2, "give one of --model"),
+    "two graphs named": (("--model", "nmt", "--graph", "{graph}"), 2, "several graphs"),
+    "unknown option": (("--grahp", "{graph}"), 2, "No such option"),
+    "unknown cluster": (("--graph", "{graph}", "--cluster", "v100x3"), 2, "v100x4"),
+    "unknown solver": (("--graph", "{graph}", "--solver", "cplexx"), 2, "cpsat"),
+    "unknown model": (("--model", "ntm"), 2, "nmt"),
+    "unknown variant": (("--model", "nmt", "--variant", "2x1025"), 2, "2x1024"),
+    "negative limit": (("--graph", "{graph}", "--time-limit", "-3"), 2, "write 60"),
+    "gap above one": (("--graph", "{graph}", "--gap", "7"), 2, "fraction"),
+    "missing graph": (("--graph", "nowhere.json"), 8, "nowhere.json"),
+    "graph is a folder": (("--graph", "."), 8, "folder"),
+    "fetch of a graph file": (("--graph", "{graph}", "--fetch", "a"), 2, "GraphDef"),
+    "out is a folder": (("--graph", "{graph}", "--out", "."), 8, "folder"),
+    "out in no folder": (("--graph", "{graph}", "--out", "no/where.json"), 8, "no/where.json"),
+    "module missing": (("--function", "no_such_module:step"), 2, "no_such_module"),
+    "function without a colon": (("--function", "step"), 2, "module:callable"),
+    "saved model missing": (("--saved-model", "nowhere"), 8, "nowhere"),
+}
+
+
+@pytest.fixture
+def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., None]:
+    """Run the command line in this process and hold it to one line of error, the exit code, and no new file."""
+
+    def run(arguments: tuple[object, ...], code: int, says: str) -> None:
+        before = set(tmp_path.iterdir())
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["pesto", "solve", "-q", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capfd.readouterr()
+        assert ended.value.code == code, err
+        assert says in err
+        assert "Traceback" not in err
+        lines = [line for line in err.splitlines() if not line.startswith(("Usage:", "Try ")) and line.strip()]
+        assert len(lines) == 1, err
+        assert out == ""
+        assert set(tmp_path.iterdir()) == before
+
+    return run
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_options_get_one_line_and_their_exit_code(name: str, graph: Path, refused: Callable[..., None]) -> None:
+    """One clear line, the documented code, no traceback, no plan file."""
+    arguments, code, says = BAD[name]
+    refused(tuple(a.format(graph=graph) for a in arguments), code, says)
+
+
+CONTENT = {
+    "empty file": (b"", 3, "empty"),
+    "truncated": (json.dumps(GRAPH).encode()[:100], 3, ""),
+    "wrong format": ({"format": "something"}, 3, "format"),
+    "future version": ({"format_version": 2}, 3, "version"),
+    "a cycle": ({"ops": [{**OP, "inputs": ["z"]}, {**OP, "name": "z", "inputs": ["a"]}]}, 3, "cycle"),
+    "dangling input": ({"ops": [{**OP, "inputs": ["ghost"]}]}, 3, "ghost"),
+    "duplicate names": ({"ops": [OP, OP]}, 3, "a"),
+    "negative time": ({"ops": [{**OP, "time_s": {"gpu": -1}}]}, 3, "time_s"),
+    "NaN": (json.dumps(GRAPH).replace("0.001", "NaN").encode(), 3, ""),
+    "huge number": ({"ops": [{**OP, "outputs": [2**70]}]}, 3, "outputs"),
+    "control characters": ({"ops": [{**OP, "name": "a\u0001"}]}, 3, ""),
+    "deep nesting": (b"[" * 1000 + b"]" * 1000, 3, ""),
+    "no device": ({"ops": [{**OP, "runs_on": ["tpu"]}]}, 3, "tpu"),
+    "too large for the memory": ({"ops": [{**OP, "param_bytes": 2**40}]}, 4, "GiB"),
+}
+
+
+@pytest.mark.parametrize("name", CONTENT)
+def test_bad_graph_files_get_one_line_and_their_exit_code(
+    name: str, tmp_path: Path, refused: Callable[..., None]
+) -> None:
+    """As above, for what is inside the file."""
+    content, code, says = CONTENT[name]
+    path = tmp_path / "edited.json"
+    path.write_bytes(content if isinstance(content, bytes) else json.dumps({**GRAPH, **content}).encode())
+    refused(("--graph", path), code, says)

@@ -1,0 +1,113 @@
+"""Ctrl-C, SIGTERM and kill -9 in the middle of a solve: the best plan is kept, and no process stays behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+MOMENTS = 3 * int(os.environ.get("PESTO_TEST_SCALE", "1"))
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An LSTM grid of 6 layers x 35 steps: too hard to be proven on 4 GPUs in the time of a test."""
+    rng = np.random.default_rng(11)
+    ops = []
+    for layer in range(6):
+        for step in range(35):
+            before = [(layer - 1, step)] * (layer > 0) + [(layer, step - 1)] * (step > 0)
+            ops.append(
+                {"name": f"cell{layer}.{step}", "inputs": [f"cell{a}.{b}" for a, b in before], "outputs": [2 * 10**6],
+                 "runs_on": ["gpu"], "time_s": {"gpu": float(rng.integers(150, 350)) * 1e-6}}
+            )  # fmt: skip
+    path = tmp_path_factory.mktemp("graphs") / "grid.json"
+    path.write_text(json.dumps({"format": "pesto-graph", "format_version": 1, "source": "grid", "ops": ops}))
+    return path
+
+
+def begin(graph: Path, tmp_path: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "pesto", "solve", "--graph", str(graph), "--cluster", "v100x4", "--out", "p.json"]
+    command += ["--time-limit", "120"]
+    return subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def descendants(pid: int) -> set[int]:
+    """Every process whose chain of parents leads to `pid`, from /proc."""
+    parent = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent[int(entry.name)] = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            except (OSError, IndexError):
+                continue
+    found, grown = {pid}, True
+    while grown:
+        more = {p for p, above in parent.items() if above in found} - found
+        found, grown = found | more, bool(more)
+    return found - {pid}
+
+
+def gone(pids: set[int], seconds: float) -> bool:
+    """Whether all have ended (or are zombies) within the time."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        alive = []
+        for pid in pids:
+            try:
+                alive.append(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z")
+            except OSError:
+                alive.append(False)
+        if not any(alive):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def first_plan(run: subprocess.Popen[str]) -> None:
+    assert run.stderr is not None
+    for line in run.stderr:
+        if "first valid plan" in line:
+            return
+    raise AssertionError("the solve ended before its first plan")
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to see processes")
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_solve_saves_a_valid_plan(sent: int, code: int, graph: Path, tmp_path: Path) -> None:
+    """At random moments after the first plan: the documented exit code, a plan that checks, nothing left running."""
+    rng = np.random.default_rng(sent)
+    for _ in range(MOMENTS):
+        run = begin(graph, tmp_path)
+        first_plan(run)
+        time.sleep(float(rng.uniform(0, 6)))
+        below = descendants(run.pid)
+        run.send_signal(sent)
+        out, err = run.communicate(timeout=60)
+        assert run.returncode == code, err
+        assert "written to p.json" in out
+        assert gone(below, 5), "a process outlived the solve"
+        check = [sys.executable, "-m", "pesto", "check", "p.json", "--graph", str(graph), "--cluster", "v100x4"]
+        subprocess.run(check, cwd=tmp_path, check=True, capture_output=True)
+        (tmp_path / "p.json").unlink()
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to see processes")
+def test_a_killed_solve_leaves_no_solver_behind(graph: Path, tmp_path: Path) -> None:
+    """kill -9 gives the parent no chance to clean up; the solver goes with it all the same."""
+    run = begin(graph, tmp_path)
+    first_plan(run)
+    until = time.monotonic() + 60
+    while not descendants(run.pid) and time.monotonic() < until:
+        time.sleep(0.1)
+    below = descendants(run.pid)
+    assert below, "the exact solver never started"
+    run.kill()
+    run.communicate()
+    assert gone(below, 10), "the solver outlived its parent"
+    assert not (tmp_path / "p.json").exists()
