@@ -1,0 +1,153 @@
+"""Lower bounds on the makespan, in ticks, that need no solver; and proofs that memory cannot suffice.
+
+Each holds for every valid schedule with tolerance 0: all is whole, and divisions round up, as a makespan is whole.
+ValueError from each but `best` where the tasks of a group have no location in common; `paths` saves computing them.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from solvers.arrays import Ints
+from solvers.crossings import crossings_of, link_jobs, link_weights
+from solvers.loads import Jobs, device_weights, device_work, preemptive
+from solvers.paths import NEVER, Paths, paths_of
+from solvers.problem import Problem
+from solvers.units import Units, distinct, units_of
+
+_SETS = 256
+"""Sets of locations whose memory is summed at most: the smallest."""
+
+
+def best(problem: Problem) -> tuple[int, str]:
+    """The greatest of all bounds and the name of the function that finds it; (0, "none") where a unit can be nowhere.
+
+    O(n (m + log n) + e l^2), for a bounded number of sets of devices and links.
+    """
+    if not units_of(problem).allowed.any(axis=1).all():
+        return 0, "none"
+    paths = paths_of(problem)
+    named = (critical_path, device_load, device_window, unit_load, link_window)
+    return max(((bound(problem, paths), bound.__name__) for bound in named), key=lambda found: found[0])
+
+
+def critical_path(problem: Problem, paths: Paths | None = None) -> int:
+    """The longest path, each predecessor where it delays the task least, and the tasks of a unit at one location.
+
+    A transfer counts where it is unavoidable, or takes less than the slower device that would avoid it.
+    """
+    p = paths_of(problem) if paths is None else paths
+    through = np.where(p.took == NEVER, 0, p.head + p.took + p.tail)
+    return _least(p.units, _per_unit(np.maximum, through, p.units))
+
+
+def device_load(problem: Problem, paths: Paths | None = None) -> int:
+    """The work that a set of devices must do, spread over them; a unit's work is at one location.
+
+    For weights y >= 0 of the devices, sum(y) T >= the sum over units of the least y-weighted work over locations: the
+    dual of the assignment relaxation (Lenstra, Shmoys and Tardos 1990). `device_weights` says which y are tried.
+    """
+    p = paths_of(problem) if paths is None else paths
+    found = 0
+    for weight in device_weights(problem, p):
+        work = np.where(p.took == NEVER, 0, device_work(problem, weight))
+        least = np.where(p.units.allowed, _per_unit(np.add, work, p.units), NEVER).min(axis=1, initial=NEVER)
+        found = max(found, _over(int(least.sum()), weight))
+    return found
+
+
+def device_window(problem: Problem, paths: Paths | None = None) -> int:
+    """The work of any tasks, spread over a set of devices, between their least head and their least tail.
+
+    Energetic reasoning over all subsets of tasks at once (Carlier and Pinson 1998), with the weights of `device_load`.
+    """
+    p = paths_of(problem) if paths is None else paths
+    head, tail = p.head.min(axis=1, initial=NEVER), p.tail.min(axis=1, initial=NEVER)
+    found = 0
+    for weight in device_weights(problem, p):
+        work = np.where(p.took == NEVER, NEVER, device_work(problem, weight)).min(axis=1, initial=NEVER)
+        found = max(found, _window(Jobs(head, work, tail), weight))
+    return found
+
+
+def unit_load(problem: Problem, paths: Paths | None = None) -> int:
+    """The work of a unit, spread over the devices of its best location, between its least head and tail there.
+
+    What only one device there can do counts for that device.
+    """
+    p = paths_of(problem) if paths is None else paths
+    devices = np.maximum(np.bincount(problem.location, minlength=problem.locations), 1)
+    load = -(-_per_unit(np.add, np.where(p.took == NEVER, 0, p.took), p.units) // devices)
+    for device, there in enumerate(problem.location.tolist()):
+        beside = problem.location == there
+        alone = problem.allowed[:, device] & (np.count_nonzero(problem.allowed[:, beside], axis=1) == 1)
+        only = np.where(alone & (p.took[:, there] != NEVER), p.took[:, there], 0)[:, None]
+        load[:, there] = np.maximum(load[:, there], _per_unit(np.add, only, p.units)[:, 0])
+    ends = _per_unit(np.minimum, p.head, p.units) + _per_unit(np.minimum, p.tail, p.units)
+    return _least(p.units, load + ends)
+
+
+def link_window(problem: Problem, paths: Paths | None = None) -> int:
+    """The transfers that must happen whatever the placement, spread over a set of links, between heads and tails.
+
+    As `device_window`; `link_weights` says which links.
+    """
+    p = paths_of(problem) if paths is None else paths
+    c = crossings_of(problem, p)
+    weights = link_weights(problem, p, c) if len(c.payload) else ()
+    return max((_window(link_jobs(problem, c, weight), weight) for weight in weights), default=0)
+
+
+def memory_proof(problem: Problem) -> str | None:
+    """A line of numbers that proves that no placement satisfies memory and groups; None when none is found.
+
+    Looks at each unit alone, and at the units that each set of locations must hold.
+    """
+    return next(_memory_proofs(problem, units_of(problem)), None)
+
+
+def _memory_proofs(problem: Problem, units: Units) -> Iterator[str]:
+    room = np.where(units.allowed, problem.capacity, -1).max(axis=1, initial=-1)
+    for unit in np.flatnonzero(units.memory > room)[:1].tolist():
+        task = int(np.argmax(units.unit == unit))
+        name = f"group {problem.group[task]}" if problem.group[task] >= 0 else f"task {task}"
+        if room[unit] < 0:
+            yield f"{name}: no location can run all of its tasks"
+        else:
+            need, most = int(units.memory[unit]), int(room[unit])
+            yield f"{name} needs {need} bytes, the largest location for it has {most}: {need - most} bytes short"
+    example, which = distinct(units.allowed)
+    sets, held = units.allowed[example], np.zeros(len(example), dtype=np.int64)
+    np.add.at(held, which, units.memory)
+    for among in (*sets[np.argsort(np.count_nonzero(sets, axis=1), kind="stable")[:_SETS]], sets.any(axis=0)):
+        need = sum(held[~(sets & ~among).any(axis=1)].tolist())
+        most = sum(problem.capacity[among].tolist())
+        if need > most:
+            places = ", ".join(map(str, np.flatnonzero(among).tolist()))
+            yield (
+                f"the tasks confined to locations {places} need {need} bytes, "
+                f"these have {most}: {need - most} bytes short"
+            )
+
+
+def _per_unit(how: np.ufunc, values: Ints, units: Units) -> Ints:
+    """[u, columns] of [n, columns]: the sum, least or most over the tasks of each unit."""
+    if not len(values):
+        return values
+    order = np.argsort(units.unit, kind="stable")
+    first = np.flatnonzero(np.diff(units.unit[order], prepend=-1))
+    return how.reduceat(values[order], first, axis=0)
+
+
+def _least(units: Units, ticks: Ints) -> int:
+    """The unit that needs most of the [u, l] ticks where it needs least."""
+    return int(np.where(units.allowed, ticks, NEVER).min(axis=1, initial=NEVER).max(initial=0))
+
+
+def _over(work: int, weight: Ints) -> int:
+    return -(-work // int(weight.sum()))
+
+
+def _window(jobs: Jobs, weight: Ints) -> int:
+    total = int(weight.sum())
+    return _over(preemptive(Jobs(jobs.head * total, jobs.work, jobs.tail * total)), weight)

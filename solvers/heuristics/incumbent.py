@@ -1,0 +1,136 @@
+"""What the heuristics share: from a placement to a schedule, the best one so far, and the result it ends in."""
+
+import time
+
+import numpy as np
+
+from solvers import bounds
+from solvers.arrays import Ints
+from solvers.base import Progress, Report
+from solvers.dag import topological_order
+from solvers.heuristics.guides import Guided
+from solvers.heuristics.placing import Clusters, board_of, place
+from solvers.problem import Problem
+from solvers.replay import bottom_levels, makespan, prepare, replay
+from solvers.result import Limit, Options, Result, Status
+from solvers.schedule import Schedule
+
+VERSION = "1"
+"""Changes when an answer of these heuristics may."""
+
+
+class Incumbent:
+    """The best schedule of one run of a heuristic, with the tables that all its passes read."""
+
+    def __init__(self, problem: Problem, options: Options, report: Report) -> None:
+        self.problem, self.options, self._report = problem, options, report
+        self._began = time.perf_counter()
+        self.prepared, self.board = prepare(problem), board_of(problem)
+        self.schedule: Schedule | None = None
+        self.lower_bound, self._bounded = 0, False
+        self._place_in_topology = _inverse(topological_order(problem.tasks, problem.src, problem.dst))
+        if options.start is not None:
+            self.offer(options.start)
+
+    @property
+    def seconds(self) -> float:
+        """Since the run began."""
+        return time.perf_counter() - self._began
+
+    @property
+    def limit(self) -> Limit:
+        """What stops the run now: the clock (never when deterministic), the gap, or nothing."""
+        if self.schedule is not None:
+            open_ticks = self.schedule.makespan - self.lower_bound
+            if open_ticks <= self.options.gap * self.schedule.makespan:
+                return Limit.GAP
+            if self.seconds >= self.options.seconds and not self.options.deterministic:
+                return Limit.TIME
+        return Limit.NONE
+
+    def offer(self, schedule: Schedule) -> bool:
+        """Keep a valid schedule if it is the best, and tell; return whether it is."""
+        if self.schedule is not None and schedule.makespan >= self.schedule.makespan:
+            return False
+        self.schedule = schedule
+        self._report(Progress(schedule=schedule, lower_bound=self.lower_bound, seconds=self.seconds))
+        return True
+
+    def attempt(self, clusters: Clusters, guide: Guided, bias: float = 0.0) -> None:
+        """Run one pass of `place` and offer what comes of it; nothing when memory stops the pass."""
+        device, stuck = place(self.board, clusters, guide, bias)
+        if stuck < 0:
+            self.offer(self.complete(device, guide.order))
+            self.bound()
+
+    def bound(self) -> None:
+        """Compute the lower bound, once, and tell."""
+        if self._bounded:
+            return
+        self._bounded = True
+        self.lower_bound = bounds.best(self.problem)[0]
+        self._report(Progress(schedule=self.schedule, lower_bound=self.lower_bound, seconds=self.seconds))
+
+    def by_level(self, communication: float) -> Ints:
+        """[n] tasks by falling bottom level, a topological order."""
+        return np.lexsort((self._place_in_topology, -bottom_levels(self.problem, communication=communication)))
+
+    def by_start(self, schedule: Schedule) -> Ints:
+        """[n] tasks by start, a topological order."""
+        return np.lexsort((self._place_in_topology, schedule.finish, schedule.start))
+
+    def complete(self, device: Ints, order: Ints) -> Schedule:
+        """The better schedule of a placement: strictly in `order`, or listed by the bottom levels that it implies."""
+        level = bottom_levels(self.problem, device=device)
+        priority = _inverse(np.lexsort((self._place_in_topology, -level)))
+        listed = replay(self.problem, device, priority, strict=False, prepared=self.prepared)
+        if makespan(self.prepared, device, order) >= listed.makespan:
+            return listed
+        return replay(self.problem, device, _inverse(order), prepared=self.prepared)
+
+    def settle(self) -> None:
+        """Replay the best schedule strictly in its order of starts, and keep that unless it is worse."""
+        if self.schedule is not None:
+            rank = _inverse(self.by_start(self.schedule))
+            again = replay(self.problem, self.schedule.device, rank, prepared=self.prepared)
+            if again.makespan < self.schedule.makespan:
+                self.offer(again)
+            elif again.makespan == self.schedule.makespan:
+                self.schedule = again
+
+    def result(self, solver: str, limit: Limit, detail: str = "") -> Result:
+        """The outcome: optimal where the bound is met, otherwise feasible, or unknown without a schedule."""
+        status = Status.FEASIBLE
+        if self.schedule is None:
+            status = Status.UNKNOWN
+        elif self.schedule.makespan == self.lower_bound:
+            status, limit = Status.OPTIMAL, Limit.NONE
+        return Result(
+            status=status,
+            limit=limit,
+            schedule=self.schedule,
+            lower_bound=self.lower_bound,
+            seconds=self.seconds,
+            solver=solver,
+            version=VERSION,
+            detail=detail,
+        )
+
+
+def infeasible(solver: str, began: float, proof: str) -> Result:
+    """The outcome of a proof that no schedule exists."""
+    return Result(
+        status=Status.INFEASIBLE,
+        schedule=None,
+        lower_bound=0,
+        seconds=time.perf_counter() - began,
+        solver=solver,
+        version=VERSION,
+        detail=proof,
+    )
+
+
+def _inverse(order: Ints) -> Ints:
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    return place

@@ -1,0 +1,68 @@
+"""Units: the sets of tasks that must share a location, groups or single tasks, and where each can be."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from solvers.arrays import Bools, Ints, bools, ints
+from solvers.problem import FORBIDDEN, Problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Units:
+    """A partition of the n tasks into u units."""
+
+    unit: Ints
+    """[n] unit of each task."""
+    allowed: Bools
+    """[u, l] whether each of a unit's tasks has a device at a location that can run it; all False is a proof that no
+    schedule exists."""
+    memory: Ints
+    """[u] bytes of a unit."""
+
+
+def units_of(problem: Problem) -> Units:
+    """The units that the groups imply, groups first (by number), then single tasks (by index). O(n (m + l))."""
+    alone = problem.group < 0
+    label = np.where(alone, np.arange(problem.tasks) + int(problem.group.max(initial=-1)) + 1, problem.group)
+    return merged(problem, label)
+
+
+def merged(problem: Problem, label: Ints) -> Units:
+    """The units that a label for each task, [n], implies; numbered by increasing label."""
+    _, unit = np.unique(label, return_inverse=True)
+    order = np.argsort(unit, kind="stable")
+    first = np.flatnonzero(np.diff(unit[order], prepend=-1))
+    allowed, memory = locations_of(problem), problem.memory
+    if problem.tasks:
+        allowed = np.logical_and.reduceat(allowed[order], first, axis=0)
+        memory = np.add.reduceat(memory[order], first)
+    return Units(unit=ints(unit), allowed=bools(allowed), memory=ints(memory))
+
+
+def distinct(rows: Bools) -> tuple[Ints, Ints]:
+    """An example of each distinct row, [d], and the number among these of every row, [n]. O(n (columns + log n)).
+
+    Rows are named by sums of random numbers; two sets might share a name, though none ever will.
+    """
+    name = rows @ np.random.default_rng(0).integers(1, 2**40, rows.shape[1])
+    _, example, which = np.unique(name, return_index=True, return_inverse=True)
+    return ints(example), ints(which)
+
+
+def locations_of(problem: Problem) -> Bools:
+    """[n, l] whether a task can run at a location, groups aside."""
+    found = np.zeros((problem.tasks, problem.locations), dtype=np.bool_)
+    for device, location in enumerate(problem.location.tolist()):
+        found[:, location] |= problem.allowed[:, device]
+    return found
+
+
+def fastest_at(problem: Problem) -> Ints:
+    """[n, l] least ticks of a task over the devices of a location, FORBIDDEN where none can run it."""
+    none = np.iinfo(np.int64).max
+    ticks = np.where(problem.allowed, problem.duration, none)
+    found = np.full((problem.tasks, problem.locations), none, dtype=np.int64)
+    for device, location in enumerate(problem.location.tolist()):
+        np.minimum(found[:, location], ticks[:, device], out=found[:, location])
+    return np.where(found == none, FORBIDDEN, found)
