@@ -7,7 +7,7 @@ from solvers.arrays import Ints
 
 
 def adjacency(nodes: int, tail: Ints) -> tuple[Ints, Ints]:
-    """Compressed rows of the edges that leave each node: (offset[nodes + 1], edge[e]), `edge` holding edge indices by tail.
+    """Edges by tail, as compressed rows: (offset[nodes + 1], edge[e]), `edge` holding edge indices.
 
     The order of the edges of one node is the order in which they are given.
     """

@@ -76,7 +76,7 @@ class Result:
         """Refuse what cannot be."""
         if self.status in ANSWERED and self.schedule is None:
             raise ValueError(f"status {self.status} without a schedule")
-        if self.status in (Status.INFEASIBLE, Status.UNKNOWN, Status.MISSING) and self.schedule is not None:
+        if self.status in (Status.INFEASIBLE, Status.UNKNOWN) and self.schedule is not None:
             raise ValueError(f"status {self.status} with a schedule")
         if self.lower_bound < 0 or (self.schedule is not None and self.lower_bound > self.schedule.makespan):
             raise ValueError(f"lower bound {self.lower_bound} is negative or above the makespan")

@@ -1,0 +1,90 @@
+"""The one table of solvers, and `solve`: load, run, check, return."""
+
+import difflib
+from typing import NamedTuple
+
+from solvers import process
+from solvers.base import Progress, Report
+from solvers.entry import Entry
+from solvers.judge import Judge
+from solvers.problem import Problem
+from solvers.result import Options, Result, Status
+
+SOLVERS: dict[str, Entry] = {
+    "cpsat": Entry(module="solvers.cpsat.solver", attribute="CpSat", isolated=True, package="ortools"),
+    "list": Entry(module="solvers.heuristics.list", attribute="ListScheduler", isolated=False),
+    "single": Entry(module="solvers.heuristics.single", attribute="SingleDevice", isolated=False),
+}
+"""A new solver is one new module and one row here."""
+
+
+class Available(NamedTuple):
+    """Whether a solver can run here."""
+
+    name: str
+    version: str | None
+    """Version of its package ("" where the project itself is not installed), None when the package is missing."""
+    why_not: str
+    """One line with the remedy, empty when it can run."""
+
+
+def available() -> list[Available]:
+    """Every solver of the table, in its order; imports none of them."""
+    return [_availability(name, entry) for name, entry in SOLVERS.items()]
+
+
+def solve(problem: Problem, name: str, options: Options, report: Report | None = None) -> Result:
+    """Run the solver called `name`; whatever goes wrong with it is a status of the result, not an exception.
+
+    Every schedule is checked, so the result's is valid, and it is at least as good as `options.start`. `report` hears
+    of every better schedule and bound. ValueError for an unknown name or an invalid `options.start`.
+    """
+    entry = _entry(name)
+    here = _availability(name, entry)
+    judge = Judge(problem, options, report or _nobody, solver=name, version=here.version or "")
+    if here.why_not:
+        return judge.failed(Status.MISSING, here.why_not)
+    if entry.isolated:
+        return process.run(problem, entry, options, judge)
+    return _run_here(problem, entry, options, judge)
+
+
+def _run_here(problem: Problem, entry: Entry, options: Options, judge: Judge) -> Result:
+    callers: list[Exception] = []
+
+    def report(progress: Progress) -> None:
+        try:
+            judge.improved(progress.schedule, progress.lower_bound)
+        except Exception as error:
+            callers.append(error)
+            raise
+
+    try:
+        claim = entry.load().solve(problem, options, report)
+    except KeyboardInterrupt:
+        return judge.interrupted()
+    except Exception as error:
+        # Whatever a solver raises is its crash; what the caller's own report raised is the caller's.
+        if callers:
+            raise callers[0] from None
+        return judge.failed(Status.CRASHED, f"{type(error).__name__}: {error}")
+    return judge.ended(claim.status, claim.limit, claim.schedule, claim.lower_bound, claim.detail)
+
+
+def _entry(name: str) -> Entry:
+    if name not in SOLVERS:
+        close = difflib.get_close_matches(name, SOLVERS, n=1)
+        hint = f"did you mean {close[0]}" if close else "choose one of these"
+        raise ValueError(f"no solver is called {name!r}; there are {', '.join(SOLVERS)} - {hint}")
+    return SOLVERS[name]
+
+
+def _availability(name: str, entry: Entry) -> Available:
+    version = entry.version()
+    why_not = "" if version is not None else f"{name} needs the package {entry.package} - pip install {entry.package}"
+    return Available(name, version, why_not)
+
+
+def _nobody(progress: Progress) -> None:
+    """Hears every report when nobody else does."""
+    del progress

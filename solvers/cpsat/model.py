@@ -1,0 +1,262 @@
+"""The interval model: optional intervals for tasks on pools and for payloads on paths, makespan minimised.
+
+    minimise    M
+    x[u,l]      unit u (a group, or a task alone) is at location l                    exactly one l
+    y[i,q]      task i is on pool q (identical devices of one location)               sum over l's pools = x[u(i),l]
+    S[i], E[i]  start and end of task i,  E = S + sum d[i,q] y[i,q]
+    z[p,t]      payload p crosses to location t:  some consumer is there and its producer is not
+    w[p,t,v]    it crosses by variant v (same ticks, same links)                      z = exactly one w
+    T[p,t]      start of the crossing,  T >= E[producer];  arrival A = T + sum d[p,v] w
+
+    S[j] >= E[i]  on every edge;    x[j,t] => S[j] >= A[p,t]  on every edge with payload p
+    no-overlap on every device and link, cumulative on every pool of several;  memory on every location
+
+T >= E holds for absent crossings too, where A = T and T = E is as good as any. Source: Pesto (Middleware '21), section
+3.2, in intervals; a payload crosses once per target, which the paper counts per edge.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from ortools.sat.python import cp_model
+
+from solvers.cpsat.symmetry import Pool, interchangeable, pools
+from solvers.problem import Problem
+from solvers.units import Units, units_of
+
+Literal = Any
+"""A Boolean variable, its negation or a constant; ortools is untyped here."""
+Expression = Any
+"""An integer variable or linear expression."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Crossing:
+    """One payload to one target, wherever it comes from."""
+
+    payload: int
+    to: int
+    present: Literal
+    start: Expression
+    arrival: Expression
+    variants: list[tuple[list[int], Literal]]
+    """Source locations of each variant, and whether it is the one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Model:
+    """The CP-SAT model with its variables by what they mean."""
+
+    problem: Problem
+    pools: list[Pool]
+    cp: Any
+    makespan: Expression
+    at: list[dict[int, Literal]]
+    """By task: location to literal; tasks of one group share theirs."""
+    on: list[dict[int, Literal]]
+    """By task: pool to literal."""
+    start: list[Expression]
+    end: list[Expression]
+    classes: list[list[int]]
+    """Interchangeable locations."""
+    breakers: list[list[int]]
+    """By class: the tasks whose locations are named in the order of first use."""
+    crossings: list[Crossing] = field(default_factory=list)
+
+
+def build(problem: Problem, *, least: int, most: int) -> Model:
+    """The model of a problem (n >= 1) whose optimum is known to be within least..most ticks."""
+    cp = cp_model.CpModel()
+    classes = interchangeable(problem)
+    units = units_of(problem)
+    at = _locations(cp, units)
+    found = pools(problem)
+    on = [_pools(cp, found, problem.allowed[i], at[i]) for i in range(problem.tasks)]
+    start = [cp.new_int_var(0, most, f"S{i}") for i in range(problem.tasks)]
+    model = Model(
+        problem=problem,
+        pools=found,
+        cp=cp,
+        makespan=cp.new_int_var(least, most, "M"),
+        at=at,
+        on=on,
+        start=start,
+        end=[_end(cp, start[i], [(int(problem.duration[i, found[q].lead]), y) for q, y in on[i].items()], most)
+             for i in range(problem.tasks)],
+        classes=classes,
+        breakers=[_breakers(problem, units, members) for members in classes],
+    )  # fmt: skip
+    _crossings(model, most)
+    _precedence(model)
+    _devices(model)
+    _links(model)
+    _memory(model)
+    _symmetry(model)
+    cp.minimize(model.makespan)
+    return model
+
+
+def _locations(cp: Any, units: Units) -> list[dict[int, Literal]]:
+    """x: every unit at exactly one of the locations where all its tasks can run."""
+    at: list[dict[int, Literal]] = []
+    for unit, allowed in enumerate(units.allowed):
+        at.append({place: cp.new_bool_var(f"x{unit},{place}") for place in np.flatnonzero(allowed).tolist()})
+        cp.add_exactly_one(at[-1].values())
+    return [at[unit] for unit in units.unit.tolist()]
+
+
+def _pools(cp: Any, found: list[Pool], allowed: Any, at: dict[int, Literal]) -> dict[int, Literal]:
+    """y: at its location, a task is on exactly one of the pools that can run it."""
+    on: dict[int, Literal] = {}
+    for place, here in at.items():
+        able = [q for q, pool in enumerate(found) if pool.location == place and allowed[pool.lead]]
+        literals = [here] if len(able) == 1 else [cp.new_bool_var("") for _ in able]
+        if len(able) > 1:
+            cp.add_exactly_one([*literals, ~here])
+        on.update(zip(able, literals, strict=True))
+    return on
+
+
+def _end(cp: Any, start: Expression, choices: list[tuple[int, Literal]], most: int) -> Expression:
+    """The end of an activity of which each choice (ticks, literal) has its length: affine where they agree."""
+    if len({ticks for ticks, _ in choices}) == 1:
+        return start + choices[0][0]
+    end = cp.new_int_var(0, most, "")
+    cp.add(end == start + sum(ticks * literal for ticks, literal in choices))
+    return end
+
+
+def _crossings(model: Model, most: int) -> None:
+    """z and T for every payload and location that it may have to cross to."""
+    p = model.problem
+    readers: list[set[int]] = [set() for _ in range(p.payloads)]
+    for payload, reader in zip(p.payload.tolist(), p.dst.tolist(), strict=True):
+        if payload >= 0:
+            readers[payload].add(reader)
+    for payload, tasks in enumerate(readers):
+        for to in sorted({place for task in tasks for place in model.at[task]}):
+            sources = [place for place in model.at[p.producer[payload]] if place != to]
+            if sources:
+                model.crossings.append(_crossing(model, (payload, to), sources, tasks, most))
+
+
+def _crossing(model: Model, key: tuple[int, int], sources: list[int], readers: Iterable[int], most: int) -> Crossing:
+    cp, (payload, to) = model.cp, key
+    producer = int(model.problem.producer[payload])
+    home = model.at[producer].get(to)
+    there = [model.at[task][to] for task in sorted(readers) if to in model.at[task]]
+    present = cp.new_bool_var(f"z{payload},{to}")
+    here = [] if home is None else [home]
+    for literal in there:
+        cp.add_bool_or([~literal, present, *here])
+    cp.add_bool_or([~present, *there])
+    if home is not None:
+        cp.add_implication(present, ~home)
+    variants = _variants(model, producer, key, sources, present)
+    start = cp.new_int_var(0, most, f"T{payload},{to}")
+    cp.add(start >= model.end[producer])
+    choices = [(_ticks(model.problem, key, held[0]), literal) for held, literal in variants]
+    arrival = start + sum(ticks * literal for ticks, literal in choices)
+    for literal, reader in ((model.at[task][to], task) for task in sorted(readers) if to in model.at[task]):
+        cp.add(model.start[reader] >= arrival).only_enforce_if(literal)
+    return Crossing(payload=payload, to=to, present=present, start=start, arrival=arrival, variants=variants)
+
+
+def _variants(
+    model: Model, producer: int, key: tuple[int, int], sources: list[int], present: Literal
+) -> list[tuple[list[int], Literal]]:
+    """w: sources with the same ticks and links share a literal; it follows the producer's location."""
+    alike: dict[tuple[int, frozenset[int]], list[int]] = {}
+    for place in sources:
+        path = (_ticks(model.problem, key, place), _path(model.problem, place, key[1]))
+        alike.setdefault(path, []).append(place)
+    if len(alike) == 1:
+        return [(sources, present)]
+    variants = [(places, model.cp.new_bool_var("")) for places in alike.values()]
+    model.cp.add_exactly_one([*(literal for _, literal in variants), ~present])
+    for places, literal in variants:
+        model.cp.add_bool_or([~literal, *(model.at[producer][place] for place in places)])
+    return variants
+
+
+def _ticks(p: Problem, key: tuple[int, int], source: int) -> int:
+    return int(p.transfer[key[0], p.path_class[source, key[1]]])
+
+
+def _path(p: Problem, source: int, to: int) -> frozenset[int]:
+    return frozenset(int(link) for link in p.path_links[source, to] if link >= 0)
+
+
+def _precedence(model: Model) -> None:
+    """Edges whose payload, if any, does not cross; those that cross come with their crossing."""
+    p = model.problem
+    for before, after in sorted(set(zip(p.src.tolist(), p.dst.tolist(), strict=True))):
+        model.cp.add(model.start[after] >= model.end[before])
+    last = np.ones(p.tasks, dtype=bool)
+    last[p.src] = False
+    for task in np.flatnonzero(last).tolist():
+        model.cp.add(model.makespan >= model.end[task])
+
+
+def _devices(model: Model) -> None:
+    """No two tasks at once on a device, no more than there are devices on a pool; the load is at most the makespan."""
+    cp, p = model.cp, model.problem
+    for q, pool in enumerate(model.pools):
+        intervals, load = [], []
+        for task in range(p.tasks):
+            if q in model.on[task]:
+                ticks, literal = int(p.duration[task, pool.lead]), model.on[task][q]
+                intervals.append(cp.new_optional_fixed_size_interval_var(model.start[task], ticks, literal, ""))
+                load.append(ticks * literal)
+        size = len(pool.devices)
+        if size == 1:
+            cp.add_no_overlap(intervals)
+        elif size < len(intervals):
+            cp.add_cumulative(intervals, [1] * len(intervals), size)
+        cp.add(sum(load) <= size * model.makespan)
+
+
+def _links(model: Model) -> None:
+    """No two transfers at once on a link; the load is at most the makespan."""
+    cp, p = model.cp, model.problem
+    intervals: list[list[Any]] = [[] for _ in range(p.links)]
+    load: list[list[Any]] = [[] for _ in range(p.links)]
+    for crossing in model.crossings:
+        for sources, literal in crossing.variants:
+            ticks = _ticks(p, (crossing.payload, crossing.to), sources[0])
+            held = cp.new_optional_fixed_size_interval_var(crossing.start, ticks, literal, "")
+            for link in _path(p, sources[0], crossing.to):
+                intervals[link].append(held)
+                load[link].append(ticks * literal)
+    for link in range(p.links):
+        cp.add_no_overlap(intervals[link])
+        cp.add(sum(load[link]) <= model.makespan)
+
+
+def _memory(model: Model) -> None:
+    p = model.problem
+    for place, capacity in enumerate(p.capacity.tolist()):
+        held = [(int(p.memory[i]), model.at[i][place]) for i in range(p.tasks) if p.memory[i] and place in model.at[i]]
+        if sum(size for size, _ in held) > capacity:
+            model.cp.add(sum(size * literal for size, literal in held) <= capacity)
+
+
+def _breakers(p: Problem, units: Units, members: list[int]) -> list[int]:
+    """The longest tasks, of different units, that can be at these locations: one fewer than locations."""
+    chosen: dict[int, int] = {}
+    for task in np.argsort(-p.duration.max(axis=1, initial=0), kind="stable").tolist():
+        unit = int(units.unit[task])
+        if units.allowed[unit, members[0]] and len(chosen) < len(members) - 1:
+            chosen.setdefault(unit, task)
+    return list(chosen.values())
+
+
+def _symmetry(model: Model) -> None:
+    """The j-th of a class's tasks may only use its first j + 1 locations: any schedule can be so renamed."""
+    for members, tasks in zip(model.classes, model.breakers, strict=True):
+        for order, task in enumerate(tasks):
+            for place in members[order + 1 :]:
+                if place in model.at[task]:
+                    model.cp.add(model.at[task][place] == 0)

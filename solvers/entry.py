@@ -1,0 +1,35 @@
+"""Where a solver lives, and how to load it late: vendors are imported by nothing else."""
+
+import importlib
+from dataclasses import dataclass
+from importlib import metadata
+
+from solvers.base import Solver
+
+OWN = "pesto"
+"""The distribution whose version a solver without a vendor has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One row of the table of solvers."""
+
+    module: str
+    attribute: str
+    """A class in the module that, called without arguments, gives a `Solver`."""
+    isolated: bool
+    """Whether it must run in a process of its own: everything with native code that can crash or ignore its limit."""
+    package: str | None = None
+    """The distribution it needs; None when it needs none beyond the project's own."""
+
+    def load(self) -> Solver:
+        """The solver; ImportError when its package is missing, AttributeError when the module lacks it."""
+        solver: Solver = getattr(importlib.import_module(self.module), self.attribute)()
+        return solver
+
+    def version(self) -> str | None:
+        """Version of the package, None when it is not installed; the project's own, or "", without a package."""
+        try:
+            return metadata.version(self.package or OWN)
+        except metadata.PackageNotFoundError:
+            return None if self.package else ""

@@ -1,0 +1,139 @@
+"""A solver's answer reduced to what it decides - devices and orders - and timed anew, exactly, by longest path.
+
+Vendors answer with rounded, scaled or slightly overlapping times (big-M models do at M >= 1e6). Only the device of each
+task and the order on each device and link are taken from them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
+
+import numpy as np
+
+from solvers.arrays import Ints
+from solvers.problem import Problem
+from solvers.schedule import Schedule
+
+
+class Transfers(NamedTuple):
+    """The transfers that a placement needs, one entry each, ordered by payload and then by target."""
+
+    payload: Ints
+    """[t] payload."""
+    to: Ints
+    """[t] target location."""
+    ticks: Ints
+    """[t] ticks on the path from the producer's location."""
+
+
+def needed_transfers(problem: Problem, device: Ints) -> Transfers:
+    """The transfers that tasks on `device` [n] need: each payload once to each foreign location with a consumer."""
+    at = problem.location[device]
+    cut = np.flatnonzero((problem.payload >= 0) & (at[problem.src] != at[problem.dst]))
+    crossing = np.unique(problem.payload[cut] * problem.locations + at[problem.dst[cut]])
+    payload, to = crossing // problem.locations, crossing % problem.locations
+    ticks = problem.transfer[payload, problem.path_class[at[problem.producer[payload]], to]]
+    return Transfers(payload, to, ticks)
+
+
+def rebuild(problem: Problem, rough: Schedule) -> Schedule:
+    """The earliest-start schedule with the devices of `rough` and its order on every device and link.
+
+    The times of `rough` serve as priorities only, in any unit: activities are taken in the order of (start, finish),
+    each no sooner than its predecessors, and appended to their device or links. Where `rough` is a valid schedule,
+    for this problem or one with no shorter activities, nothing finishes later than there. Transfers that devices need
+    are derived; one that `rough` lacks has its producer's priority. ValueError when a device is out of range or cannot
+    run its task. O((n + e + t) log n).
+    """
+    tasks = np.arange(problem.tasks)
+    if rough.device.shape != (problem.tasks,) or not ((rough.device >= 0) & (rough.device < problem.devices)).all():
+        raise ValueError("rough.device must hold a device for every task")
+    if not problem.allowed[tasks, rough.device].all():
+        raise ValueError("a task is on a device that cannot run it")
+    need = needed_transfers(problem, rough.device)
+    network = _network(problem, rough.device, need)
+    start = _earliest(network, _ranks(problem, rough, need))
+    ticks = np.asarray(network.ticks, dtype=np.int64)
+    n = problem.tasks
+    return Schedule(
+        device=rough.device,
+        start=start[:n],
+        finish=(start + ticks)[:n],
+        sent_payload=need.payload,
+        sent_to=need.to,
+        sent_start=start[n:],
+        sent_finish=(start + ticks)[n:],
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Network:
+    """Activities (tasks, then transfers) with what each holds and what follows it."""
+
+    ticks: list[int]
+    holds: list[list[int]]
+    followers: list[list[int]]
+    waiting: list[int]
+    resources: int
+
+
+def _network(p: Problem, device: Ints, need: Transfers) -> _Network:
+    at, n, total = p.location[device], p.tasks, p.tasks + len(need.payload)
+    followers: list[list[int]] = [[] for _ in range(total)]
+    waiting = [0] * total
+    for before, after in _arcs(p, at, need):
+        followers[before].append(after)
+        waiting[after] += 1
+    holds = [[d] for d in device.tolist()]
+    paths = p.path_links[at[p.producer[need.payload]], need.to]
+    holds += [[p.devices + link for link in set(path) if link >= 0] for path in paths.tolist()]
+    ticks = p.duration[np.arange(n), device].tolist() + need.ticks.tolist()
+    return _Network(ticks=ticks, holds=holds, followers=followers, waiting=waiting, resources=p.devices + p.links)
+
+
+def _arcs(p: Problem, at: Ints, need: Transfers) -> Iterator[tuple[int, int]]:
+    """Producer to transfer, transfer to consumer, and the edges that no transfer serves."""
+    n = p.tasks
+    yield from zip(p.producer[need.payload].tolist(), range(n, n + len(need.payload)), strict=True)
+    cut = (p.payload >= 0) & (at[p.src] != at[p.dst])
+    yield from zip(p.src[~cut].tolist(), p.dst[~cut].tolist(), strict=True)
+    crossing = need.payload * p.locations + need.to
+    serves = np.searchsorted(crossing, p.payload[cut] * p.locations + at[p.dst[cut]])
+    yield from zip((n + serves).tolist(), p.dst[cut].tolist(), strict=True)
+
+
+def _ranks(p: Problem, rough: Schedule, need: Transfers) -> list[int]:
+    """The place of every activity by (start, finish) in `rough`; equals in the order of their indices."""
+    start = np.concatenate([rough.start, rough.finish[p.producer[need.payload]]])
+    finish = np.concatenate([rough.finish, start[p.tasks :] + need.ticks])
+    crossings = zip(rough.sent_payload.tolist(), rough.sent_to.tolist(), strict=True)
+    known = {key: index for index, key in enumerate(crossings)}
+    for t, key in enumerate(zip(need.payload.tolist(), need.to.tolist(), strict=True), start=p.tasks):
+        if key in known:
+            start[t], finish[t] = rough.sent_start[known[key]], rough.sent_finish[known[key]]
+    rank = np.empty(len(start), dtype=np.int64)
+    rank[np.lexsort((finish, start))] = np.arange(len(start))
+    return list(rank.tolist())
+
+
+def _earliest(network: _Network, rank: list[int]) -> Ints:
+    """Start of every activity when they are appended in the order of `rank`, each once its predecessors are."""
+    waiting, free = list(network.waiting), [0] * network.resources
+    start = [0] * len(rank)
+    queue = [(rank[a], a) for a in range(len(rank)) if not waiting[a]]
+    heapify(queue)
+    while queue:
+        _, activity = heappop(queue)
+        held = network.holds[activity]
+        begin = max(start[activity], max((free[r] for r in held), default=0))
+        start[activity] = begin
+        finish = begin + network.ticks[activity]
+        for resource in held:
+            free[resource] = finish
+        for after in network.followers[activity]:
+            start[after] = max(start[after], finish)
+            waiting[after] -= 1
+            if not waiting[after]:
+                heappush(queue, (rank[after], after))
+    return np.asarray(start, dtype=np.int64)

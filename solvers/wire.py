@@ -1,0 +1,116 @@
+"""What a solver's process and its parent say to each other: frames of a typed header (JSON) and a body (arrays).
+
+A frame is a magic number, the lengths of both parts, the header and the body. Nothing is executed or unpickled, and
+sizes are checked before anything is allocated.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import BinaryIO
+
+import msgspec
+
+from solvers.result import Limit, Status
+
+_HEAD = struct.Struct("<4sIQ")
+_MAGIC = b"PSV1"
+LONGEST_HEADER = 1 << 20
+LONGEST_BODY = 1 << 33
+
+
+class Request(msgspec.Struct, kw_only=True, frozen=True, tag="request"):
+    """Which solver is to run, and how; the body is the problem, and where `start` holds, a `Start` frame follows."""
+
+    module: str
+    attribute: str
+    seconds: float
+    gap: float
+    seed: int
+    workers: int
+    deterministic: bool
+    start: bool
+
+
+class Start(msgspec.Struct, kw_only=True, frozen=True, tag="start"):
+    """The schedule to start from is the body."""
+
+
+class Ready(msgspec.Struct, kw_only=True, frozen=True, tag="ready"):
+    """The solver is loaded and starts now."""
+
+
+class Improved(msgspec.Struct, kw_only=True, frozen=True, tag="improved"):
+    """A `Progress`; the body is its schedule, empty for none."""
+
+    lower_bound: int
+    seconds: float
+
+
+class Ended(msgspec.Struct, kw_only=True, frozen=True, tag="ended"):
+    """A `Result`, as claimed; the body is its schedule, empty for none."""
+
+    status: Status
+    limit: Limit
+    lower_bound: int
+    seconds: float
+    version: str
+    detail: str
+
+
+Message = Request | Start | Ready | Improved | Ended
+_DECODER = msgspec.json.Decoder(Message)
+
+
+def encode(message: Message, body: bytes = b"") -> bytes:
+    """One frame."""
+    header = msgspec.json.encode(message)
+    return b"".join((_HEAD.pack(_MAGIC, len(header), len(body)), header, body))
+
+
+def read(stream: BinaryIO) -> tuple[Message, bytes]:
+    """The next frame of a blocking stream; EOFError at its end, ValueError for anything else but a frame."""
+    head = _exactly(stream, _HEAD.size)
+    header_length, body_length = _lengths(head)
+    return _message(_exactly(stream, header_length)), _exactly(stream, body_length)
+
+
+class Frames:
+    """Frames out of a stream that arrives in pieces."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[tuple[Message, bytes]]:
+        """Add what arrived and yield every frame now complete; ValueError for anything else but frames."""
+        self._buffer += data
+        while len(self._buffer) >= _HEAD.size:
+            header_length, body_length = _lengths(bytes(self._buffer[: _HEAD.size]))
+            body_at = _HEAD.size + header_length
+            end = body_at + body_length
+            if len(self._buffer) < end:
+                return
+            header, body = bytes(self._buffer[_HEAD.size : body_at]), bytes(self._buffer[body_at:end])
+            del self._buffer[:end]
+            yield _message(header), body
+
+
+def _exactly(stream: BinaryIO, size: int) -> bytes:
+    data = stream.read(size)
+    if len(data) < size:
+        raise EOFError("the stream ended within a frame")
+    return data
+
+
+def _lengths(head: bytes) -> tuple[int, int]:
+    magic, header_length, body_length = _HEAD.unpack(head)
+    if magic != _MAGIC or header_length > LONGEST_HEADER or body_length > LONGEST_BODY:
+        raise ValueError("not a frame of this protocol")
+    return header_length, body_length
+
+
+def _message(header: bytes) -> Message:
+    try:
+        message: Message = _DECODER.decode(header)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ValueError(f"a frame with a malformed header: {error}") from error
+    return message
