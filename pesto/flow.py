@@ -13,14 +13,14 @@ from pesto.plan import Coarse, Plan, verify
 from pesto.problem import build
 from pesto.provenance import Account, coarse_account, make_plan
 from pesto.settings import Settings
-from pesto.stages import baselines, exact
+from pesto.stages import baselines, exact, levels
 from pesto.tracker import Tracker, Watch
 from solvers import bounds
 from solvers.problem import Problem
 from solvers.result import Limit
 
 _LARGER = "use more or larger devices"
-CANDIDATES = ("single", "expert", "list", "coarse")
+CANDIDATES = ("single", "expert", "list", "levels", "coarse")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -38,10 +38,10 @@ class Outcome:
 def solve(graph: Graph, cluster: Cluster, costs: Costs, settings: Settings, watch: Watch) -> Outcome:
     """The best verified plan of all candidates; `watch` hears of every better one.
 
-    Candidates are `single` (all on one GPU), `expert`, `list` (list scheduling of the full graph) and `coarse` (the
-    exact solver on the coarsened graph, expanded). InfeasibleError with the proof when the variables cannot fit the
-    memory; NothingFoundError when no candidate fits, with the bytes short. Ctrl-C ends the search, and the best
-    plan known is returned; KeyboardInterrupt when there is none yet.
+    Candidates are `single` (all on one GPU), `expert`, `list` (list scheduling of the full graph), `levels` (of
+    coarser graphs) and `coarse` (the exact solver on the coarsened graph, expanded). InfeasibleError with the proof
+    when the variables cannot fit the memory; NothingFoundError when no candidate fits, with the bytes short. Ctrl-C
+    ends the search, and the best plan known is returned; KeyboardInterrupt when there is none yet.
     """
     tracker = Tracker(watch)
     with tracker.stage("problem"):
@@ -71,6 +71,8 @@ def _search(bench: Bench, tracker: Tracker, settings: Settings) -> tuple[Coarse 
             planning = baselines(bench, tracker)
         if tracker.proven:
             return None, False
+        with tracker.stage("levels"):
+            levels(bench, planning, tracker)
         with tracker.stage("coarsen"):
             coarsening = coarsen(planning, settings.coarsen_to)
             small = contract(planning, coarsening.node_of)

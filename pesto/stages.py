@@ -6,7 +6,7 @@ import numpy as np
 
 from pesto.baselines.expert import accelerators, expert, placed_at
 from pesto.candidates import Bench
-from pesto.coarsen import Coarsening
+from pesto.coarsen import Coarsening, coarsen, contract
 from pesto.memory import measure
 from pesto.settings import Settings
 from pesto.tracker import Tracker
@@ -16,6 +16,8 @@ from solvers.problem import Problem
 from solvers.result import Limit, Options, Result
 from solvers.schedule import Schedule
 
+LEVELS = (100, 400, 800, 1600)
+"""Sizes of the coarse graphs that `levels` tries, beside the one of the exact solver."""
 _TRIES = 3
 """List schedules to make until one's measured peaks fit, each planned with less capacity than the one before."""
 
@@ -34,6 +36,22 @@ def baselines(bench: Bench, tracker: Tracker) -> Problem:
     by_rule = expert(bench.graph, problem)
     tracker.offer(bench.placed("expert", by_rule.rule, by_rule.device))
     return _list(bench, tracker, replace(problem, memory=alive))
+
+
+def levels(bench: Bench, planning: Problem, tracker: Tracker) -> None:
+    """Offer `levels`: list schedules of coarser and finer coarse graphs, expanded.
+
+    Neither the full graph nor the one that the exact solver gets is always the best for a list scheduler: it sees no
+    further than its next choice, and a node is a longer look ahead.
+    """
+    for target in LEVELS:
+        if target < bench.problem.tasks:
+            coarsening = coarsen(planning, target)
+            schedule = _list_schedule(contract(planning, coarsening.node_of)).schedule
+            if schedule is not None:
+                device, rank, rule = bench.expand(coarsening, schedule)
+                rule = f"list scheduling of {coarsening.nodes} nodes, {rule}"
+                tracker.offer(bench.ordered("levels", rule, device, rank))
 
 
 def exact(bench: Bench, coarsening: Coarsening, small: Problem, settings: Settings, tracker: Tracker) -> Result:

@@ -38,11 +38,10 @@ def graph(tmp_path: Path) -> Path:
 
 def test_help_is_quick_because_it_loads_neither_tensorflow_nor_a_solver() -> None:
     """The command line's own imports are few; the heavy ones come with the verb that needs them."""
-    code = "import sys, pesto.cli; print([m for m in sys.modules if m.split('.')[0] in %r])" % (
-        ("tensorflow", "ortools", "pulp", "numba", "numpy", "networkx"),
-    )
+    code = "import sys, pesto.cli; print(*{m.split('.')[0] for m in sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    heavy = {"tensorflow", "ortools", "pulp", "numba", "numpy", "networkx"}
+    assert not heavy & set(done.stdout.split())
 
 
 def test_solve_check_simulate_a_graph_file_without_tensorflow(graph: Path, tmp_path: Path) -> None:
@@ -54,7 +53,7 @@ def test_solve_check_simulate_a_graph_file_without_tensorflow(graph: Path, tmp_p
         "makespan_s", "lower_bound_s", "gap", "status", "chosen", "candidates", "ops", "coarse_ops", "devices",
         "peak_bytes", "stages_s", "plan",
     } <= set(said)  # fmt: skip
-    assert set(said["candidates"]) == {"single", "expert", "list", "coarse"}
+    assert {"single", "expert", "list", "coarse"} <= set(said["candidates"])
     assert said["candidates"]["single"] == pytest.approx(4e-3)
     # c waits 40.771 us for a's tensor; b's crosses while c still computes.
     assert said["makespan_s"] == pytest.approx(3e-3 + 40.771e-6, rel=1e-5)
