@@ -67,7 +67,8 @@ def page(outcome: Outcome, stages_s: dict[str, float], out: Path) -> str:
     plan, made = outcome.plan, outcome.plan.provenance
     bound = made.lower_bound_ticks * plan.tick_s * 1e3
     lines = [
-        f"{made.graph_source}: {len(plan.names)} ops on {made.cluster} ({made.costs_basis} costs: {made.costs})",
+        f"{made.graph_source}: {len(plan.names)} ops on {made.cluster}",
+        f"costs         {made.costs_basis}: {made.costs}",
         "",
         *(_row(name, c, outcome) for name, c in outcome.candidates.items()),
         "",

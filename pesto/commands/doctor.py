@@ -24,7 +24,7 @@ _TRY_TENSORFLOW = "from pesto.tf import private; private.self_test(); print('ok'
 def doctor_command(*, as_json: bool) -> None:
     """Check versions, every solver in its own process, and TensorFlow; exit 7 when something does not work."""
     checks = {f"solver {name}": text for name, text in _solvers().items()}
-    checks["tensorflow"] = _tensorflow()
+    checks["tensorflow runs"] = _tensorflow()
     versions = {name: _version(name) for name in PACKAGES}
     well = all(text == "ok" for text in checks.values())
     if as_json:

@@ -50,14 +50,15 @@ class CpSat:
         scaled = scale(problem, options.start, self.horizon)
         model = _model(scaled, options.start, watch.lower_bound)
         solver = _solver(options, watch.remaining)
-        callback = _Incumbents(model, watch)
         solver.best_bound_callback = lambda bound: watch.better_bound(scaled.bound(_whole(bound, scaled.horizon)))
-        found = solver.solve(model.cp, callback)
+        # Which of several threads' solutions a callback hears first is up to the scheduler of the machine.
+        found = solver.solve(model.cp, None if options.deterministic else _Incumbents(model, watch))
         if found == cp_model.MODEL_INVALID:
             raise RuntimeError(f"CP-SAT refuses the model: {model.cp.validate()}")
         if found == cp_model.INFEASIBLE:
             return watch.infeasible()
         if found in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+            watch.better_schedule(rebuild(problem, rough_schedule(model, solver.value)))
             watch.better_bound(scaled.bound(_whole(solver.best_objective_bound, scaled.horizon)))
         if found == cp_model.OPTIMAL and not watch.closed:
             return watch.result(*_short_of_proof(options, watch.open_ticks))

@@ -208,11 +208,11 @@ def test_arrays_of_any_content_never_raise(cases):
         assert {violation.kind for violation in check(p, Schedule(**columns))} <= set(KINDS)
 
 
-def test_arrays_of_two_dimensions_are_violations():
-    """A column that is a table is refused, not read."""
-    square = np.zeros((2, 2), dtype=np.int64)
-    names = [f.name for f in fields(Schedule)]
-    assert {v.kind for v in check(chain(2), Schedule(**dict.fromkeys(names, square)))} == {"shape"}
+@pytest.mark.parametrize("column", [np.zeros((2, 2), dtype=np.int64), np.int64(0)])
+def test_arrays_of_other_dimensions_are_no_schedule(column):
+    """A column that is a table or a number is refused by the schedule itself."""
+    with pytest.raises(ValueError, match="one dimension"):
+        Schedule(**dict.fromkeys([f.name for f in fields(Schedule)], column))
 
 
 def test_nothing_to_do_is_valid():
