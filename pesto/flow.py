@@ -4,16 +4,16 @@ from dataclasses import dataclass
 
 from pesto.candidates import Bench, Candidate
 from pesto.cluster import Cluster
-from pesto.coarsen import coarsen, contract
 from pesto.costs import Costs
 from pesto.errors import InfeasibleError, NothingFoundError
 from pesto.graph import Graph
+from pesto.levels import levels
 from pesto.memory import shortage
 from pesto.plan import Coarse, Plan, verify
 from pesto.problem import build
 from pesto.provenance import Account, coarse_account, make_plan
 from pesto.settings import Settings
-from pesto.stages import baselines, exact, levels
+from pesto.stages import baselines, exact
 from pesto.tracker import Tracker, Watch
 from solvers import bounds
 from solvers.problem import Problem
@@ -71,18 +71,15 @@ def _search(bench: Bench, tracker: Tracker, settings: Settings) -> tuple[Coarse 
             planning = baselines(bench, tracker)
         if tracker.proven:
             return None, False
-        with tracker.stage("levels"):
-            levels(bench, planning, tracker)
         with tracker.stage("coarsen"):
-            coarsening = coarsen(planning, settings.coarsen_to)
-            small = contract(planning, coarsening.node_of)
+            level = levels(bench, planning, tracker, settings.coarsen_to)
         with tracker.stage("solve"):
-            result = exact(bench, coarsening, small, settings, tracker)
+            result = exact(bench, level, settings, tracker)
     except KeyboardInterrupt:
         if tracker.best is None:
             raise
         return None, True
-    return coarse_account(coarsening, result), result.limit is Limit.INTERRUPT
+    return coarse_account(level.coarsening, result), result.limit is Limit.INTERRUPT
 
 
 def formulate(graph: Graph, costs: Costs, cluster: Cluster, settings: Settings) -> Problem:

@@ -6,18 +6,16 @@ import numpy as np
 
 from pesto.baselines.expert import accelerators, expert, placed_at
 from pesto.candidates import Bench
-from pesto.coarsen import Coarsening, coarsen, contract
+from pesto.levels import Level, list_schedule
 from pesto.memory import measure
 from pesto.settings import Settings
 from pesto.tracker import Tracker
 from solvers import api
 from solvers.base import Progress
 from solvers.problem import Problem
-from solvers.result import Limit, Options, Result
+from solvers.result import Options, Result
 from solvers.schedule import Schedule
 
-LEVELS = (100, 400, 800, 1600)
-"""Sizes of the coarse graphs that `levels` tries, beside the one of the exact solver."""
 _TRIES = 3
 """List schedules to make until one's measured peaks fit, each planned with less capacity than the one before."""
 
@@ -38,45 +36,28 @@ def baselines(bench: Bench, tracker: Tracker) -> Problem:
     return _list(bench, tracker, replace(problem, memory=alive))
 
 
-def levels(bench: Bench, planning: Problem, tracker: Tracker) -> None:
-    """Offer `levels`: list schedules of coarser and finer coarse graphs, expanded.
-
-    Neither the full graph nor the one that the exact solver gets is always the best for a list scheduler: it sees no
-    further than its next choice, and a node is a longer look ahead.
-    """
-    for target in LEVELS:
-        if target < bench.problem.tasks:
-            coarsening = coarsen(planning, target)
-            schedule = _list_schedule(contract(planning, coarsening.node_of)).schedule
-            if schedule is not None:
-                device, rank, rule = bench.expand(coarsening, schedule)
-                rule = f"list scheduling of {coarsening.nodes} nodes, {rule}"
-                tracker.offer(bench.ordered("levels", rule, device, rank))
-
-
-def exact(bench: Bench, coarsening: Coarsening, small: Problem, settings: Settings, tracker: Tracker) -> Result:
+def exact(bench: Bench, level: Level, settings: Settings, tracker: Tracker) -> Result:
     """Solve the coarse problem; offer the expansion of every schedule it finds on the way as `coarse`."""
 
     def expanded(schedule: Schedule) -> None:
-        device, rank, rule = bench.expand(coarsening, schedule)
+        device, rank, rule = bench.expand(level.coarsening, schedule)
         tracker.offer(bench.ordered("coarse", rule, device, rank))
 
     def report(progress: Progress) -> None:
         if progress.schedule is not None:
             expanded(progress.schedule)
 
-    start = _list_schedule(small).schedule
-    if start is not None:
-        expanded(start)
+    if level.schedule is not None:
+        expanded(level.schedule)
     options = Options(
         seconds=settings.time_limit_s,
         gap=settings.gap,
         seed=settings.seed,
         workers=settings.workers,
         deterministic=settings.deterministic,
-        start=start,
+        start=level.schedule,
     )
-    result = api.solve(small, settings.solver, options, report)
+    result = api.solve(level.problem, settings.solver, options, report)
     if result.schedule is not None:
         expanded(result.schedule)
     return result
@@ -91,17 +72,9 @@ def _distinct(problem: Problem, locations: list[int]) -> list[int]:
     return list(seen.values())
 
 
-def _list_schedule(problem: Problem) -> Result:
-    """A list schedule; KeyboardInterrupt when Ctrl-C ended it, so that nothing further is begun."""
-    result = api.solve(problem, "list", Options())
-    if result.limit is Limit.INTERRUPT:
-        raise KeyboardInterrupt
-    return result
-
-
 def _list(bench: Bench, tracker: Tracker, planning: Problem) -> Problem:
     for _ in range(_TRIES):
-        result = _list_schedule(planning)
+        result = list_schedule(planning)
         if result.schedule is None:
             break
         candidate = bench.scheduled("list", "list scheduling of the full graph", result.schedule)

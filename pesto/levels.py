@@ -1,0 +1,73 @@
+"""List schedules of coarse graphs of many sizes: a quick candidate, and the coarse graph for the exact solver."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pesto.candidates import Bench
+from pesto.coarsen import Coarsening, coarsen, contract
+from pesto.tracker import Tracker
+from solvers import api
+from solvers.problem import MOST, Problem
+from solvers.result import Limit, Options, Result
+from solvers.schedule import Schedule
+
+SIZES = (3200, 1600, 800, 400)
+"""Nodes of the coarse graphs that are tried beside the target."""
+MOST_TASKS = 100_000
+"""Beyond this, only the largest size is coarsened from the full graph: the others would take seconds each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Level:
+    """One coarse graph with a list schedule of it (None when none fits the memory)."""
+
+    coarsening: Coarsening
+    problem: Problem
+    schedule: Schedule | None
+
+
+def levels(bench: Bench, planning: Problem, tracker: Tracker, target: int) -> Level:
+    """Offer `levels`, the best list schedule of any size, expanded; return the best coarse graph of the target size.
+
+    A list scheduler sees no further than its next choice, and a node is a longer look ahead, so neither the full
+    graph nor the one that the exact solver gets is always its best. Each size is reached in two ways: from the full
+    graph, and from the next larger size. Neither is always better: NASNet's graphs profit from small steps (at 200
+    nodes by a quarter), recurrent networks from one large one.
+    """
+    found: list[tuple[bool, int, Level]] = []
+    for coarsening in _ladder(planning, target):
+        level, fits, makespan = _level(planning, coarsening), False, MOST
+        if level.schedule is not None:
+            device, rank, rule = bench.expand(coarsening, level.schedule)
+            rule = f"list scheduling of {coarsening.nodes} nodes, {rule}"
+            candidate = bench.ordered("levels", rule, device, rank)
+            fits, makespan = candidate.fits, candidate.makespan
+            tracker.offer(candidate)
+        if coarsening.target == target:
+            found.append((not fits, makespan, level))
+    return min(found, key=lambda each: each[:2])[2]
+
+
+def list_schedule(problem: Problem) -> Result:
+    """A list schedule; KeyboardInterrupt when Ctrl-C ended it, so that nothing further is begun."""
+    result = api.solve(problem, "list", Options())
+    if result.limit is Limit.INTERRUPT:
+        raise KeyboardInterrupt
+    return result
+
+
+def _ladder(planning: Problem, target: int) -> Iterator[Coarsening]:
+    """Coarsenings of every size, from large to small, by steps and (the first apart) at once."""
+    sizes = [size for size in SIZES if target < size < planning.tasks] + [target]
+    stepwise = coarsen(planning, sizes[0])
+    yield stepwise
+    for size in sizes[1:]:
+        stepwise = stepwise.then(coarsen(contract(planning, stepwise.node_of), size))
+        yield stepwise
+        if planning.tasks <= MOST_TASKS:
+            yield coarsen(planning, size)
+
+
+def _level(planning: Problem, coarsening: Coarsening) -> Level:
+    problem = contract(planning, coarsening.node_of)
+    return Level(coarsening=coarsening, problem=problem, schedule=list_schedule(problem).schedule)
