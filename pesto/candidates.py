@@ -45,12 +45,14 @@ class Bench:
     prepared: Prepared
     topological: Ints
     """[n] position of each op in a topological order; breaks ties."""
+    per_edge: bool
+    """Whether the problem has one payload an edge."""
 
     @classmethod
-    def of(cls, graph: Graph, problem: Problem) -> "Bench":
+    def of(cls, graph: Graph, problem: Problem, *, per_edge: bool = False) -> "Bench":
         """Everything that depends on the full-graph problem alone."""
         position = _position(topological_order(problem.tasks, problem.src, problem.dst))
-        return cls(graph=graph, problem=problem, prepared=prepare(problem), topological=position)
+        return cls(graph=graph, problem=problem, prepared=prepare(problem), topological=position, per_edge=per_edge)
 
     def placed(self, name: str, rule: str, device: Ints) -> Candidate:
         """A candidate from a placement alone, in list order."""
@@ -63,7 +65,7 @@ class Bench:
     def ordered(self, name: str, rule: str, device: Ints, rank: Ints) -> Candidate:
         """A candidate from a placement and an order, simulated in that order."""
         timeline = simulate(self.problem, device, rank)
-        peak = measure(self.graph, timeline).peak
+        peak = measure(self.graph, timeline, per_edge=self.per_edge).peak
         fits = bool((peak <= self.problem.capacity).all())
         return Candidate(name=name, rule=rule, rank=rank, timeline=timeline, peak=peak, fits=fits)
 

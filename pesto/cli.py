@@ -8,7 +8,7 @@ import sys
 import click
 
 from pesto.errors import Exit, PestoError
-from pesto.signals import install, interrupted
+from pesto.signals import install, received
 
 VERBS = {
     "solve": ("solve", "Find a checked placement and schedule for a training step."),
@@ -74,14 +74,17 @@ def main() -> None:
         click.echo(f"pesto: {known}", err=True)
         code = known.exit_code
     except (KeyboardInterrupt, click.Abort):
-        click.echo("pesto: interrupted before a first plan was known", err=True)
-        code = interrupted()
+        click.echo("pesto: interrupted; nothing was written", err=True)
+        code = received() or Exit.INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = Exit.IO
+    except OSError as failed:
+        click.echo(f"pesto: {failed.strerror or failed} - check what the output goes to", err=True)
+        code = Exit.IO
     except MemoryError:
         click.echo("pesto: out of memory - give the machine more, or plan a smaller graph", err=True)
-        code = Exit.IO
+        code = Exit.NOTHING
     except Exception as bug:
         if os.environ.get("PESTO_TRACEBACK"):
             raise

@@ -77,7 +77,3 @@ class Cluster:
             raise InputError(f"{where}: latency, bandwidth and floor must be finite and not negative")
         if any(not 0 <= k < len(self.links) for k in path.links):
             raise InputError(f"{where} uses a link that does not exist")
-
-    def of_kind(self, kind: str) -> list[int]:
-        """Indices of the devices of one kind."""
-        return [i for i, d in enumerate(self.devices) if d.kind == kind]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pesto.candidates import Bench, Candidate
 from pesto.cluster import Cluster
 from pesto.costs import Costs
-from pesto.errors import InfeasibleError, NothingFoundError
+from pesto.errors import InfeasibleError, NothingFoundError, SolverError
 from pesto.graph import Graph
 from pesto.levels import levels
 from pesto.memory import shortage
@@ -13,11 +13,12 @@ from pesto.plan import Coarse, Plan, verify
 from pesto.problem import build
 from pesto.provenance import Account, coarse_account, make_plan
 from pesto.settings import Settings
+from pesto.signals import hold
 from pesto.stages import baselines, exact
 from pesto.tracker import Tracker, Watch
 from solvers import bounds
 from solvers.problem import Problem
-from solvers.result import Limit
+from solvers.result import FAILED, Limit
 
 _LARGER = "use more or larger devices"
 CANDIDATES = ("single", "expert", "list", "levels", "coarse")
@@ -46,15 +47,20 @@ def solve(graph: Graph, cluster: Cluster, costs: Costs, settings: Settings, watc
     tracker = Tracker(watch)
     with tracker.stage("problem"):
         problem = formulate(graph, costs, cluster, settings)
-        bench = Bench.of(graph, problem)
+        bench = Bench.of(graph, problem, per_edge=settings.per_edge)
         bound = bounds.best(problem)
         tracker.lower_bound = bound[0]
-    coarse, interrupted = _search(bench, tracker, settings)
+    coarse, interrupted = _search(bench, cluster, tracker, settings)
+    hold()
+    if tracker.best is None and coarse is not None and coarse.status in FAILED:
+        raise SolverError(
+            f"no plan fits, and {coarse.solver} failed: {coarse.status}: {coarse.detail} - see pesto doctor"
+        )
     with tracker.stage("verify"):
         chosen = tracker.best or _nothing_fits(tracker, cluster)
         account = Account(graph=graph, cluster=cluster, costs=costs, settings=settings, bound=bound, coarse=coarse)
         plan = make_plan(account, chosen, tracker.candidates)
-        verify(plan, graph, problem)
+        verify(plan, graph, problem, cluster)
     return Outcome(
         plan=plan,
         problem=problem,
@@ -64,11 +70,11 @@ def solve(graph: Graph, cluster: Cluster, costs: Costs, settings: Settings, watc
     )
 
 
-def _search(bench: Bench, tracker: Tracker, settings: Settings) -> tuple[Coarse | None, bool]:
+def _search(bench: Bench, cluster: Cluster, tracker: Tracker, settings: Settings) -> tuple[Coarse | None, bool]:
     """Offer all candidates; return what the exact solver did, and whether the search was interrupted."""
     try:
         with tracker.stage("baselines"):
-            planning = baselines(bench, tracker)
+            planning = baselines(bench, cluster, tracker)
         if tracker.proven:
             return None, False
         with tracker.stage("coarsen"):

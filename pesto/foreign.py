@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pesto.baselines.places import placed_at
 from pesto.cluster import Cluster
 from pesto.errors import InputError, MismatchError
 from pesto.graph import Graph
@@ -40,7 +41,7 @@ def _devices(rows: dict[str, str], part: Path, graph: Graph, problem: Problem, c
     if len(nowhere):
         name = graph.names[nowhere[0]]
         raise InputError(f"{part}: op {name!r} cannot run on {rows[name]} - place it where it has a kernel")
-    return here.argmax(axis=1)
+    return placed_at(problem, location)
 
 
 def _location(text: str, index: dict[str, int], part: Path) -> int:

@@ -28,7 +28,7 @@ class Graph:
     tensor_op: Ints
     """[t] op that produces each tensor."""
     tensor_bytes: Ints
-    """[t] bytes; 0 for handles, strings and other things that do not travel."""
+    """[t] bytes; 0 for handles, strings and others without a known size (a transfer of 0 bytes still has latency)."""
     src: Ints
     """[e] tail of each data edge."""
     dst: Ints
@@ -87,7 +87,7 @@ class Graph:
         return np.concatenate([self.dst, self.control_dst])
 
     def fingerprint(self) -> str:
-        """SHA-256 over structure, op types, bytes, groups and kinds in topological order; names do not count.
+        """SHA-256 over structure, op types, work, bytes, groups and kinds in topological order; names do not count.
 
         Two traces of one program in one process name their ops differently but have the same fingerprint.
         """
@@ -97,7 +97,7 @@ class Graph:
         rank = np.empty(self.ops, dtype=np.int64)
         rank[order] = np.arange(self.ops)
         digest = hashlib.sha256(b"pesto graph 1\n")
-        digest.update("\n".join(self.types[i] for i in self.type_of[order]).encode())
+        digest.update("\n".join([*sorted(self.kinds), *(self.types[i] for i in self.type_of[order])]).encode())
         for columns in _hashed(self, rank, order):
             rows = np.stack([np.asarray(c, dtype=np.int64) for c in columns], axis=1)
             rows = rows[np.lexsort(rows.T[::-1])]
@@ -114,9 +114,11 @@ def _hashed(g: Graph, rank: Ints, order: Ints) -> list[list[Ints]]:
     kinds = sorted(range(len(g.kinds)), key=lambda k: g.kinds[k])
     first = np.searchsorted(g.tensor_op, np.arange(g.ops)) if _sorted(g.tensor_op) else np.zeros(g.ops, np.int64)
     output = np.arange(len(g.tensor_op)) - first[g.tensor_op]
+    own = [place, group, g.param_bytes, g.moved_bytes, g.launches, g.flops.view(np.int64)]
     return [
-        [place, group, g.param_bytes[order], *(g.runs_on[order, k] for k in kinds)],
-        [rank[g.src], rank[g.dst], output[g.tensor], g.tensor_bytes[g.tensor]],
+        [*own[:2], *(column[order] for column in own[2:]), *(g.runs_on[order, k] for k in kinds)],
+        [rank[g.tensor_op], output, g.tensor_bytes],
+        [rank[g.src], rank[g.dst], output[g.tensor]],
         [rank[g.control_src], rank[g.control_dst]],
     ]
 

@@ -9,14 +9,13 @@ from pesto.costs.analytical import modelled
 from pesto.costs.measured import Profile, load_profile, measured
 from pesto.errors import UsageError
 from pesto.graph import Graph
-from pesto.source import Source
+from pesto.source import GRAPH_DEF, Source
 
 
 def load_graph(source: Source) -> Graph:
     """The graph that `source` names. PestoError of the right kind, one line, for anything that is wrong with it."""
-    if source.file is not None and source.file.suffix not in (".pb", ".pbtxt"):
-        if source.fetch or source.batch:
-            raise UsageError(f"{source.file}: --fetch and --batch go with a GraphDef, not with the project's own file")
+    source.checked()
+    if source.file is not None and source.file.suffix not in GRAPH_DEF:
         return graphfile.load(source.file)
     from pesto.tf import named
 

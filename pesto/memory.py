@@ -6,9 +6,11 @@ import numpy as np
 
 from pesto.cluster import Cluster
 from pesto.graph import Graph
+from pesto.problem import payloads
 from pesto.simulate import Timeline
-from solvers.arrays import Bools, Ints
+from solvers.arrays import Ints
 from solvers.problem import Problem
+from solvers.schedule import Schedule
 
 GIB = 2**30
 
@@ -25,18 +27,19 @@ class Memory:
     """[n] bytes of each op, persistent ones included, that are alive when its location is at its peak."""
 
 
-def measure(graph: Graph, timeline: Timeline) -> Memory:
-    """Bytes alive over the step.
+def measure(graph: Graph, timeline: Timeline, *, per_edge: bool = False) -> Memory:
+    """Bytes alive over the step; `per_edge` as the timeline's problem was built.
 
     A tensor lives from its op's start until its last reader on that device, or its last send, has finished; a
-    received copy from the start of its transfer until its last reader there. Ops that launch nothing (identity,
-    reshape, variable read) pass their largest input on without a copy. Kernels' scratch space is not known and not
-    counted.
+    received copy from the start of its transfer until its last reader there. An op that launches nothing and whose
+    output is as large as its largest input (identity, reshape, the read of a variable) passes that on without a
+    copy. Kernels' scratch space is not known and not counted.
     """
-    buffers = _Buffers.of(graph, timeline)
+    buffers = _Buffers.of(graph, timeline, per_edge=per_edge)
     locations = timeline.problem.locations
     op_location = timeline.problem.location[timeline.schedule.device]
-    persistent = np.bincount(op_location, weights=graph.param_bytes, minlength=locations).astype(np.int64)
+    persistent = np.zeros(locations, dtype=np.int64)
+    np.add.at(persistent, op_location, graph.param_bytes)
     peak, alive = persistent.copy(), graph.param_bytes.copy()
     for location in range(locations):
         mine = np.flatnonzero((buffers.location == location) & (buffers.size > 0))
@@ -48,20 +51,28 @@ def measure(graph: Graph, timeline: Timeline) -> Memory:
 
 
 def shortage(graph: Graph, problem: Problem, cluster: Cluster) -> str:
-    """For people: what the variables need, what the devices that may hold them give, and the largest group."""
-    kinds = sorted({d.kind for d in cluster.devices}, key=lambda kind: -_confined(graph, problem, cluster, kind))
-    kind, need = kinds[0], _confined(graph, problem, cluster, kinds[0])
-    given = [d.memory_bytes for d in cluster.devices if d.kind == kind]
+    """For people: which kind of memory the variables exceed and by how much, or which group no device can hold."""
+    for kind in sorted({d.kind for d in cluster.devices}, reverse=True):
+        need, given = (
+            _confined(graph, problem, cluster, kind),
+            [d.memory_bytes for d in cluster.devices if d.kind == kind],
+        )
+        if need > sum(given):
+            return (
+                f"{kind} memory: {need / GIB:.2f} GiB needed, {len(given)} devices give {sum(given) / GIB:.2f} GiB, "
+                f"{(need - sum(given)) / GIB:.2f} GiB short; the largest group has {_largest(graph, problem)}"
+            )
+    most = max(d.memory_bytes for d in cluster.devices)
+    return f"the largest group has {_largest(graph, problem)}, the largest device {most / GIB:.2f} GiB"
+
+
+def _largest(graph: Graph, problem: Problem) -> str:
     unit = np.where(problem.group >= 0, problem.group, int(problem.group.max(initial=-1)) + 1 + np.arange(graph.ops))
-    held = np.bincount(unit, weights=graph.param_bytes)
+    held = np.zeros(int(unit.max(initial=-1)) + 1, dtype=np.int64)
+    np.add.at(held, unit, graph.param_bytes)
     largest = int(held.argmax())
     name = graph.names[int(np.argmax((unit == largest) * graph.param_bytes))]
-    most = int(held[largest])
-    short = max(need - sum(given), most - max(given))
-    return (
-        f"{kind} memory: {need / GIB:.2f} GiB needed, {len(given)} x {max(given) / GIB:.2f} GiB given, "
-        f"{short / GIB:.2f} GiB short; largest group {most / GIB:.2f} GiB ({name})"
-    )
+    return f"{int(held[largest]) / GIB:.2f} GiB ({name})"
 
 
 def _confined(graph: Graph, problem: Problem, cluster: Cluster, kind: str) -> int:
@@ -81,12 +92,13 @@ class _Buffers:
     end: Ints
 
     @classmethod
-    def of(cls, graph: Graph, timeline: Timeline) -> "_Buffers":
+    def of(cls, graph: Graph, timeline: Timeline, *, per_edge: bool) -> "_Buffers":
         s, p = timeline.schedule, timeline.problem
         tensors = len(graph.tensor_op)
         op_location = p.location[s.device]
-        sent_tensor = _tensor_of_payload(graph, p.payloads)[s.sent_payload]
-        edge_row = _rows_read(graph, op_location, sent_tensor, s.sent_to)
+        payload, tensor_of = payloads(graph, per_edge=per_edge)
+        sent_tensor = tensor_of[s.sent_payload]
+        edge_row = _rows_read(graph, op_location, payload, s)
         root = _roots(graph, edge_row, tensors + len(sent_tensor))
         begin = np.concatenate([s.start[graph.tensor_op], s.sent_start])
         end = np.concatenate([s.finish[graph.tensor_op], s.sent_finish])
@@ -103,20 +115,15 @@ class _Buffers:
         )
 
 
-def _tensor_of_payload(graph: Graph, payloads: int) -> Ints:
-    used = np.unique(graph.tensor)
-    return used if len(used) == payloads else graph.tensor  # the latter: one payload an edge
-
-
-def _rows_read(graph: Graph, op_location: Ints, sent_tensor: Ints, sent_to: Ints) -> Ints:
-    """[e] buffer row that each data edge reads: the tensor itself, or its copy at the reader's location."""
+def _rows_read(graph: Graph, op_location: Ints, payload: Ints, s: Schedule) -> Ints:
+    """[e] buffer row that each data edge reads: the tensor itself, or the copy that its payload made there."""
     tensors, width = len(graph.tensor_op), int(op_location.max(initial=0)) + 1
     row = graph.tensor.copy()
     remote = np.flatnonzero(op_location[graph.src] != op_location[graph.dst])
     if len(remote):
-        keys = sent_tensor * width + sent_to
+        keys = s.sent_payload * width + s.sent_to
         by_key = np.argsort(keys, kind="stable")
-        wanted = graph.tensor[remote] * width + op_location[graph.dst[remote]]
+        wanted = payload[remote] * width + op_location[graph.dst[remote]]
         row[remote] = tensors + by_key[np.searchsorted(keys[by_key], wanted)]
     return row
 
@@ -124,12 +131,8 @@ def _rows_read(graph: Graph, op_location: Ints, sent_tensor: Ints, sent_to: Ints
 def _roots(graph: Graph, edge_row: Ints, rows: int) -> Ints:
     """[rows] the row whose bytes each row really uses, following ops that only pass their input on."""
     parent = np.arange(rows)
-    passes = _passes_on(graph)
-    largest = np.full(graph.ops, -1)
-    by_size = np.argsort(graph.tensor_bytes[graph.tensor], kind="stable")
-    largest[graph.dst[by_size]] = by_size
-    made = np.flatnonzero(passes[graph.tensor_op] & (largest[graph.tensor_op] >= 0))
-    parent[made] = edge_row[largest[graph.tensor_op[made]]]
+    made, edge = _passed_on(graph)
+    parent[made] = edge_row[edge]
     while True:
         further = parent[parent]
         if np.array_equal(further, parent):
@@ -137,8 +140,17 @@ def _roots(graph: Graph, edge_row: Ints, rows: int) -> Ints:
         parent = further
 
 
-def _passes_on(graph: Graph) -> Bools:
-    return ~graph.launches
+def _passed_on(graph: Graph) -> tuple[Ints, Ints]:
+    """(tensors that are their op's largest input under another name, the data edge of that input)."""
+    # A handle carries no bytes; what is read through it is the variable.
+    carried = np.where(graph.tensor_bytes > 0, graph.tensor_bytes, graph.param_bytes[graph.tensor_op])[graph.tensor]
+    largest = np.full(graph.ops, -1)
+    by_size = np.argsort(carried, kind="stable")
+    largest[graph.dst[by_size]] = by_size
+    edge = largest[graph.tensor_op]
+    same = graph.tensor_bytes == np.append(carried, -1)[edge]
+    made = np.flatnonzero(~graph.launches[graph.tensor_op] & (edge >= 0) & same)
+    return made, edge[made]
 
 
 def _peak(begin: Ints, end: Ints, size: Ints) -> tuple[int, int]:

@@ -4,14 +4,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pesto.cluster import Cluster
 from pesto.errors import MismatchError, VerificationError
 from pesto.graph import Graph
 from pesto.memory import measure
-from pesto.simulate import Timeline
+from pesto.problem import TICK_S, lanes
+from pesto.simulate import Timeline, simulate
+from solvers import bounds
 from solvers.arrays import Ints
 from solvers.check import check
 from solvers.problem import Problem
 from solvers.schedule import Schedule
+
+FCFS = "first come, first served"
+PER_DEVICE = "once per device"
+PER_EDGE = "per edge"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +47,7 @@ class Provenance:
     cluster_source: str
     costs: str
     costs_basis: str
-    """measured, modelled or mixed."""
+    """measured, given, modelled, or how many ops of each."""
     chosen: str
     """Name of the candidate that the plan is."""
     rule: str
@@ -52,9 +59,9 @@ class Provenance:
     """Of the full graph."""
     lower_bound_name: str
     links: str
-    """Policy of the links that the prediction assumes."""
+    """Policy of the links that the prediction assumes: FCFS."""
     transfers: str
-    """'once per device' as TensorFlow sends, or 'per edge' as the paper counts."""
+    """PER_DEVICE as TensorFlow sends, or PER_EDGE as the paper counts."""
     coarse: Coarse | None
     settings: dict[str, float | int | str | bool]
     pesto_version: str
@@ -100,30 +107,57 @@ class Plan:
         return [self.lane_device[d] for d in self.schedule.device.tolist()]
 
 
-def verify(plan: Plan, graph: Graph, problem: Problem) -> None:
+def verify(plan: Plan, graph: Graph, problem: Problem, cluster: Cluster) -> None:
     """The one gate that every plan passes on its way out or in.
 
-    MismatchError when the plan is for another graph, VerificationError with the checker's findings when the
-    schedule is invalid for `problem` or contradicts the plan's own order, or claims less than its bound.
+    MismatchError when the plan is for another graph; VerificationError when its processors are not the cluster's, the
+    checker finds fault with its schedule, its order does not lead to that schedule in the simulator, its peaks are
+    not those of the schedule or do not fit, or it claims what is not so.
     """
     found = graph.fingerprint()
-    if plan.provenance.graph_fingerprint != found:
+    if plan.provenance.graph_fingerprint != found or plan.names != graph.names:
         raise MismatchError(
             f"the plan is for graph {plan.provenance.graph_fingerprint[:12]} ({plan.provenance.graph_source}), this is "
-            f"{found[:12]} ({graph.source}) - solve this graph, or give the plan's own"
+            f"{found[:12]} ({graph.source}), or lists its ops otherwise - solve this graph, or give the plan's own"
         )
-    problems = [f"{v.kind}: {v.text}" for v in check(problem, plan.schedule)]
-    problems += [] if problems else _order(plan) + _peaks(plan, graph, problem)
-    if plan.schedule.makespan < plan.provenance.lower_bound_ticks:
-        problems.append("the makespan is below the claimed lower bound")
+    problems = _processors(plan, cluster) or [f"{v.kind}: {v.text}" for v in check(problem, plan.schedule)]
+    problems = problems or _order(plan, problem) or _peaks(plan, graph, problem) + _claims(plan, problem)
     if problems:
         more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
         raise VerificationError(f"the plan is invalid: {'; '.join(problems[:3])}{more} - solve again")
 
 
+def _processors(plan: Plan, cluster: Cluster) -> list[str]:
+    want = tuple((name, cluster.devices[d].name) for name, d in lanes(cluster))
+    if tuple(zip(plan.lanes, plan.lane_device, strict=True)) != want or plan.tick_s != TICK_S:
+        return [f"processors: its lanes or ticks are not those of cluster {cluster.name}"]
+    return []
+
+
+def _order(plan: Plan, problem: Problem) -> list[str]:
+    """The ranks must be a permutation along the precedence, and must lead to the schedule that the plan promises."""
+    if not np.array_equal(np.sort(plan.rank), np.arange(problem.tasks)):
+        return ["order: the ranks are not 0..n-1, each once"]
+    against = np.flatnonzero(plan.rank[problem.src] >= plan.rank[problem.dst])
+    if len(against):
+        before, after = (plan.names[ends[against[0]]] for ends in (problem.src, problem.dst))
+        return [f"order: op {after} is ranked before {before}, which it needs"]
+    again = simulate(problem, plan.schedule.device, plan.rank).schedule
+    if any(not np.array_equal(a, b) for a, b in zip(_times(again), _times(plan.schedule), strict=True)):
+        return ["order: run in its ranks, links first come first served, the plan does not give its own times"]
+    return []
+
+
+def _times(s: Schedule) -> tuple[Ints, ...]:
+    """The times of a schedule, its transfers in a fixed order."""
+    rows = np.lexsort((s.sent_to, s.sent_payload))
+    return (s.start, s.finish, s.sent_payload[rows], s.sent_to[rows], s.sent_start[rows], s.sent_finish[rows])
+
+
 def _peaks(plan: Plan, graph: Graph, problem: Problem) -> list[str]:
     """The bytes alive over the step must be what the plan says, and fit every location."""
-    peak = measure(graph, Timeline(problem=problem, schedule=plan.schedule)).peak.tolist()
+    timeline = Timeline(problem=problem, schedule=plan.schedule)
+    peak = measure(graph, timeline, per_edge=plan.provenance.transfers == PER_EDGE).peak.tolist()
     names = list(dict.fromkeys(plan.lane_device))
     if plan.peak_bytes != dict(zip(names, peak, strict=True)):
         return [f"memory: the peaks are {peak} bytes, the plan says {plan.peak_bytes}"]
@@ -134,18 +168,17 @@ def _peaks(plan: Plan, graph: Graph, problem: Problem) -> list[str]:
     ]
 
 
-def _order(plan: Plan) -> list[str]:
-    """The ranks must be a permutation and each device must run its ops in their order."""
-    s = plan.schedule
-    if not np.array_equal(np.sort(plan.rank), np.arange(len(plan.rank))):
-        return ["order: the ranks are not 0..n-1, each once"]
-    sequence = np.lexsort((plan.rank, s.device))
-    same = s.device[sequence][1:] == s.device[sequence][:-1]
-    bad = np.flatnonzero(same & (s.start[sequence][1:] < s.finish[sequence][:-1]))
-    if len(bad):
-        a, b = sequence[bad[0]], sequence[bad[0] + 1]
-        return [f"order: op {plan.names[b]} starts before {plan.names[a]}, which precedes it on its device, ends"]
-    return []
+def _claims(plan: Plan, problem: Problem) -> list[str]:
+    """The bound must be one that holds, and the plan the candidate that it says it is."""
+    made, (bound, name) = plan.provenance, bounds.best(problem)
+    wrong = []
+    if (made.lower_bound_ticks, made.lower_bound_name) != (bound, name):
+        wrong.append(f"claims: the lower bound is {bound} ({name}), the plan says {made.lower_bound_ticks}")
+    if made.candidates_ticks.get(made.chosen) != plan.schedule.makespan or not made.candidates_fit.get(made.chosen):
+        wrong.append(f"claims: the chosen candidate {made.chosen!r} is not this schedule")
+    if made.links != FCFS or made.transfers not in (PER_EDGE, PER_DEVICE):
+        wrong.append(f"claims: links {made.links!r} and transfers {made.transfers!r} are not known policies")
+    return wrong
 
 
 def control_edges(plan: Plan, graph: Graph) -> list[tuple[int, int]]:

@@ -12,6 +12,8 @@ from solvers.problem import FORBIDDEN, Problem
 
 TICK_S = 1e-9
 """Seconds of one tick."""
+LONGEST = 2**53
+"""Most ticks of one op: 104 days, and every tick below it is a float of its own."""
 
 
 def lanes(cluster: Cluster) -> tuple[tuple[str, int], ...]:
@@ -39,30 +41,37 @@ def build(graph: Graph, costs: Costs, cluster: Cluster, *, memory: Ints, per_edg
     if missing.any():
         op, device = np.argwhere(missing)[0]
         raise InputError(f"costs: op {graph.names[op]} has no time on {cluster.devices[device].name} - profile it")
+    _in_range(graph, costs.compute_s, cluster)
     ticks = np.where(allowed, _up(costs.compute_s), FORBIDDEN)
-    payload, producer, sizes = _payloads(graph, per_edge=per_edge)
+    payload, tensor = payloads(graph, per_edge=per_edge)
+    sizes = graph.tensor_bytes[tensor]
     column, paths = _path_classes(cluster)
-    return Problem(
-        duration=ticks[:, location],
-        location=location,
-        memory=memory,
-        capacity=np.array([d.memory_bytes for d in cluster.devices]),
-        src=graph.edge_src,
-        dst=graph.edge_dst,
-        payload=np.concatenate([payload, np.full(len(graph.control_src), -1)]),
-        producer=producer,
-        transfer=np.stack([_up(transfer_s(path, sizes)) for path in paths], axis=1)
-        if paths
-        else np.zeros((len(producer), 0), np.int64),
-        path_class=column,
-        path_links=_path_links(cluster),
-        group=graph.group,
-    )
+    try:
+        return Problem(
+            duration=ticks[:, location],
+            location=location,
+            memory=memory,
+            capacity=np.array([d.memory_bytes for d in cluster.devices]),
+            src=graph.edge_src,
+            dst=graph.edge_dst,
+            payload=np.concatenate([payload, np.full(len(graph.control_src), -1)]),
+            producer=graph.tensor_op[tensor],
+            transfer=np.array([_up(transfer_s(path, sizes)) for path in paths]).reshape(len(paths), len(tensor)).T,
+            path_class=column,
+            path_links=_path_links(cluster),
+            group=graph.group,
+        )
+    except ValueError as error:  # the graph's own invariants hold, so only sums can be at fault
+        raise InputError(f"{graph.source}: {error} - check the units of its times and bytes") from error
 
 
 def _up(seconds: Floats) -> Ints:
     # A thousandth of a tick is floating point noise, not time.
-    return np.ceil(np.round(np.nan_to_num(seconds) / TICK_S, 3)).astype(np.int64)
+    with np.errstate(over="ignore"):
+        ticks = np.ceil(np.round(np.nan_to_num(seconds) / TICK_S, 3))
+    if (ticks > LONGEST).any():
+        raise InputError(f"a transfer takes {ticks.max() * TICK_S:.3g} s - check the tensors' bytes and the links")
+    return ticks.astype(np.int64)
 
 
 def _allowed(graph: Graph, cluster: Cluster) -> Bools:
@@ -103,12 +112,22 @@ def _group_kinds(graph: Graph) -> Bools:
     return can
 
 
-def _payloads(graph: Graph, *, per_edge: bool) -> tuple[Ints, Ints, Ints]:
-    """(payload of each data edge, producer of each payload, bytes of each payload)."""
+def payloads(graph: Graph, *, per_edge: bool) -> tuple[Ints, Ints]:
+    """(payload of each data edge, tensor of each payload): one a tensor with a reader, or one an edge."""
     if per_edge:
-        return np.arange(len(graph.src)), graph.src, graph.tensor_bytes[graph.tensor]
+        return np.arange(len(graph.src)), graph.tensor
     used, payload = np.unique(graph.tensor, return_inverse=True)
-    return payload, graph.tensor_op[used], graph.tensor_bytes[used]
+    return payload, used
+
+
+def _in_range(graph: Graph, seconds: Floats, cluster: Cluster) -> None:
+    over = np.argwhere(seconds > LONGEST * TICK_S)
+    if len(over):
+        op, device = over[0]
+        raise InputError(
+            f"op {graph.names[op]} takes {seconds[op, device]:.3g} s on {cluster.devices[device].name}, more than "
+            f"{LONGEST * TICK_S:.0e} - check its time or flops"
+        )
 
 
 def _path_classes(cluster: Cluster) -> tuple[Ints, list[Path]]:

@@ -8,10 +8,10 @@ from pesto.cluster import Cluster
 from pesto.coarsen import Coarsening
 from pesto.costs import Costs
 from pesto.graph import Graph
-from pesto.plan import Coarse, Plan, Provenance
+from pesto.plan import FCFS, PER_DEVICE, PER_EDGE, Coarse, Plan, Provenance
 from pesto.problem import TICK_S, lanes
 from pesto.settings import Settings
-from solvers.result import Result
+from solvers.result import ANSWERED, Result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -58,8 +58,8 @@ def _provenance(account: Account, chosen: Candidate, candidates: dict[str, Candi
         candidates_fit={c.name: c.fits for c in candidates.values()},
         lower_bound_ticks=account.bound[0],
         lower_bound_name=account.bound[1],
-        links="first come, first served",
-        transfers="per edge" if account.settings.per_edge else "once per device",
+        links=FCFS,
+        transfers=PER_EDGE if account.settings.per_edge else PER_DEVICE,
         coarse=account.coarse,
         settings=asdict(account.settings),
         pesto_version=version("pesto"),
@@ -75,7 +75,8 @@ def coarse_account(coarsening: Coarsening, result: Result) -> Coarse:
         version=result.version,
         status=str(result.status),
         limit=str(result.limit),
-        makespan_ticks=result.schedule.makespan if result.schedule else None,
+        # After a failure the schedule is what the solver was given, not what it found.
+        makespan_ticks=result.schedule.makespan if result.schedule and result.status in ANSWERED else None,
         lower_bound_ticks=result.lower_bound,
         detail=result.detail,
     )

@@ -62,8 +62,8 @@ def to_json(value: dict[str, Any]) -> str:
     return json.dumps(value, allow_nan=False, ensure_ascii=False)
 
 
-def page(outcome: Outcome, stages_s: dict[str, float], out: Path) -> str:
-    """A page for people: who was beaten by how much, the bound, what was written, and what to do next."""
+def page(outcome: Outcome, stages_s: dict[str, float], out: Path, check: str) -> str:
+    """A page for people: who was beaten by how much, the bound, what was written, and `check`, what to do next."""
     plan, made = outcome.plan, outcome.plan.provenance
     bound = made.lower_bound_ticks * plan.tick_s * 1e3
     lines = [
@@ -78,7 +78,7 @@ def page(outcome: Outcome, stages_s: dict[str, float], out: Path) -> str:
         "peak memory   " + ", ".join(f"{name} {size / 2**30:.2f} GiB" for name, size in plan.peak_bytes.items()),
         "seconds       " + ", ".join(f"{name} {seconds:.2f}" for name, seconds in stages_s.items()),
         f"verified      by the independent checker; written to {out}",
-        f"next          pesto check {out}",
+        f"next          {check}",
     ]
     return "\n".join(lines)
 

@@ -32,5 +32,6 @@ class Settings:
             raise UsageError(f"the gap is {self.gap} - give a fraction from 0 to below 1, such as 0.05")
         if self.solver not in SOLVERS:
             raise UsageError(f"no solver is called {self.solver!r} - choose one of {', '.join(SOLVERS)}")
-        if self.coarsen_to < 1 or self.workers < 1 or not 0 <= self.seed < 2**31:
-            raise UsageError("--coarsen-to and --workers must be at least 1 and --seed from 0 to 2147483647")
+        for name, least, most in (("coarsen_to", 1, 10**6), ("workers", 1, 1024), ("seed", 0, 2**31 - 1)):
+            if not least <= getattr(self, name) <= most:
+                raise UsageError(f"{name} is {getattr(self, name)} - give {least} to {most}")

@@ -1,4 +1,4 @@
-"""How a run was interrupted: Ctrl-C and SIGTERM both end the search, and differ only in the exit code."""
+"""Ctrl-C and SIGTERM: both end the search, and differ only in the exit code. Neither may lose a plan that is found."""
 
 import signal
 from types import FrameType
@@ -6,20 +6,30 @@ from types import FrameType
 from pesto.errors import Exit
 
 
-class _Terminated:
-    seen = False
+class _State:
+    """One a process, as signals are."""
+
+    received: Exit | None = None
+    held = False
 
 
 def install() -> None:
-    """Make SIGTERM raise KeyboardInterrupt, as Ctrl-C does."""
-    signal.signal(signal.SIGTERM, _terminate)
+    """Make SIGTERM raise KeyboardInterrupt as Ctrl-C does, and remember which of them came."""
+    signal.signal(signal.SIGINT, _handle)
+    signal.signal(signal.SIGTERM, _handle)
 
 
-def interrupted() -> Exit:
-    """The exit code of an interrupted run: 143 after SIGTERM, 130 after Ctrl-C."""
-    return Exit.TERMINATED if _Terminated.seen else Exit.INTERRUPTED
+def hold() -> None:
+    """From now on only remember a signal: what is left is quick and must not be cut off. Needs `install`."""
+    _State.held = True
 
 
-def _terminate(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001
-    _Terminated.seen = True
-    raise KeyboardInterrupt
+def received() -> Exit | None:
+    """130 after Ctrl-C, 143 after SIGTERM, None when neither came."""
+    return _State.received
+
+
+def _handle(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    _State.received = Exit.TERMINATED if signum == signal.SIGTERM else Exit.INTERRUPTED
+    if not _State.held:
+        raise KeyboardInterrupt

@@ -4,6 +4,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from pesto.errors import UsageError
+
+GRAPH_DEF = (".pb", ".pbtxt")
+"""Endings of GraphDef files; any other file is the project's own."""
 _MODEL = re.compile(r"^model ([\w-]+) ([\w-]+)(?: batch (\d+))?$")
 
 
@@ -18,6 +22,21 @@ class Source:
     saved_model: Path | None = None
     function: str | None = None
     batch: int | None = None
+
+    def checked(self) -> "Source":
+        """Itself; UsageError unless it names exactly one graph and nothing that does not go with it."""
+        given = [x for x in (self.model, self.file, self.saved_model, self.function) if x is not None]
+        if len(given) != 1:
+            found = "several graphs" if given else "no graph"
+            raise UsageError(f"the options name {found} - give one of --model, --graph, --saved-model, --function")
+        if self.variant is not None and self.model is None:
+            raise UsageError("--variant goes with --model")
+        own = self.file is not None and self.file.suffix not in GRAPH_DEF
+        if self.fetch and (self.file is None or own):
+            raise UsageError("--fetch goes with a GraphDef: --graph FILE.pb or FILE.pbtxt")
+        if self.batch and own:
+            raise UsageError("--batch goes with TensorFlow's graphs; the project's own file has every size in it")
+        return self
 
 
 def model_label(model: str, variant: str, batch: int | None) -> str:

@@ -35,20 +35,34 @@ class Judge:
             raise ValueError(f"options.start is not a valid schedule: {wrong[0].text}")
         self._proven = bounds.best(problem)[0]
         self._bound = self._proven
+        self._better = self._higher = False
 
     def improved(self, schedule: Schedule | None, lower_bound: int) -> None:
-        """Take in a streamed schedule or bound; after a lie, nothing more."""
+        """Take in a streamed schedule or bound and tell the caller of it; after a lie, nothing more."""
+        self.take_in(schedule, lower_bound)
+        self.tell()
+
+    def take_in(self, schedule: Schedule | None, lower_bound: int) -> None:
+        """Judge a streamed schedule or bound and keep it for `tell`; after a lie, nothing more."""
         if self.lie:
             return
-        better = schedule is not None and self._accepts(schedule)
-        higher = lower_bound > self._bound
-        self._bound = max(self._bound, lower_bound)
+        if schedule is not None and self._accepts(schedule):
+            self._better = True
+        if lower_bound > self._bound:
+            self._bound, self._higher = lower_bound, True
         if self._best is not None and self._bound > self._best.makespan:
             self.lie = self._above(self._best.makespan)
-        if (better or higher) and not self.lie:
-            seconds = time.monotonic() - self._began
-            told = self._best if better else None
-            self._report(Progress(schedule=told, lower_bound=self._bound, seconds=seconds))
+
+    def tell(self) -> bool:
+        """Report the best schedule and bound since the last call; False where there is nothing new, or a lie."""
+        if self.lie or not (self._better or self._higher):
+            return False
+        seconds = time.monotonic() - self._began
+        told = self._best if self._better else None
+        # Forgotten first: Ctrl-C within the caller's report must not have it told again.
+        self._better = self._higher = False
+        self._report(Progress(schedule=told, lower_bound=self._bound, seconds=seconds))
+        return True
 
     def ended(self, status: Status, limit: Limit, schedule: Schedule | None, lower_bound: int, detail: str) -> Result:
         """The result for what the solver claims at its end."""

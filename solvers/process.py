@@ -89,19 +89,28 @@ class _Conversation:
             raise
 
     def _listen(self, process: "_Process") -> Result | None:
-        ended = False
-        while not ended:
-            left = self._deadline - time.monotonic()
-            if left <= 0:
-                return self._judge.failed(Status.HUNG, f"no answer within {self._patience:g} s")
+        while True:
+            left = max(0.0, self._deadline - time.monotonic())
             # Asked before the pipe is read, so that nothing written before the end is missed.
             ended = process.ended()
             result = self._hear(process.receive(0.0 if ended else min(left, _POLL_S)))
-            if result is not None:
+            if result is not None or ended:
                 return result
-        return None
+            # Only after that read: an answer that already lies in the pipe came in time.
+            if not left:
+                return self._judge.failed(Status.HUNG, f"no answer within {self._patience:g} s")
 
     def _hear(self, data: bytes) -> Result | None:
+        """The result, if it is in `data`; else the caller is told of the best that is, in time of its own."""
+        began = time.monotonic()
+        result = self._understand(data)
+        if result is None and self._judge.tell():
+            # Meanwhile the solver may wait for room in the pipe. Only news buy it time, so that a flood of anything
+            # else cannot put off the deadline for ever.
+            self._deadline += time.monotonic() - began
+        return result
+
+    def _understand(self, data: bytes) -> Result | None:
         try:
             for message, body in self._frames.feed(data):
                 result = self._take(message, unpack_schedule(body) if body else None)
@@ -117,7 +126,7 @@ class _Conversation:
             self._patience = patience(self._options.seconds)
             self._deadline = time.monotonic() + self._patience
         elif isinstance(message, wire.Improved):
-            judge.improved(schedule, message.lower_bound)
+            judge.take_in(schedule, message.lower_bound)
         elif isinstance(message, wire.Ended):
             return judge.ended(message.status, message.limit, schedule, message.lower_bound, message.detail)
         return judge.failed(Status.INVALID, judge.lie) if judge.lie else None

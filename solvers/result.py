@@ -30,6 +30,7 @@ class Limit(StrEnum):
 
 
 ANSWERED = frozenset({Status.OPTIMAL, Status.FEASIBLE})
+FAILED = frozenset({Status.CRASHED, Status.HUNG, Status.INVALID, Status.MISSING})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

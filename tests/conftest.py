@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pesto.cluster import Cluster, Device, Path
-from pesto.costs import Costs
+from pesto.costs import GIVEN, Costs
 from pesto.graph import Graph
 
 
@@ -66,7 +66,7 @@ def given_costs(graph: Graph, cluster: Cluster) -> Costs:
     """The times that a small graph gives, on every device of a kind that the op runs on."""
     kinds = [graph.kinds.index(d.kind) for d in cluster.devices]
     seconds = np.where(graph.runs_on[:, kinds], graph.given_s[:, :1], np.nan)
-    return Costs(compute_s=seconds, measured=np.ones(graph.ops, dtype=bool), source="given")
+    return Costs(compute_s=seconds, origin=np.full(graph.ops, GIVEN), source="test")
 
 
 @pytest.fixture

@@ -103,6 +103,9 @@ BAD = {
     "out in no folder": (("--graph", "{graph}", "--out", "no/where.json"), 8, "no/where.json"),
     "module missing": (("--function", "no_such_module:step"), 2, "no_such_module"),
     "function without a colon": (("--function", "step"), 2, "module:callable"),
+    "outputs coincide": (("--graph", "{graph}", "--out", "x.json", "--part", "x.json"), 2, "named twice"),
+    "output is the input": (("--graph", "{graph}", "--out", "{graph}"), 2, "named twice"),
+    "json beside a plan on stdout": (("--graph", "{graph}", "--out", "/dev/stdout", "--json"), 2, "one object"),
     "saved model missing": (("--saved-model", "nowhere"), 8, "nowhere"),
 }
 
@@ -149,6 +152,8 @@ CONTENT = {
     "huge number": ({"ops": [{**OP, "outputs": [2**70]}]}, 3, "outputs"),
     "control characters": ({"ops": [{**OP, "name": "a\u0001"}]}, 3, ""),
     "deep nesting": (b"[" * 1000 + b"]" * 1000, 3, ""),
+    "flops beyond any machine": ({"ops": [{"name": "a", "flops": 1e24}]}, 3, "flops"),
+    "years of work": ({"ops": [{**OP, "name": f"a{k}", "time_s": {"gpu": 1e6}} for k in range(6000)]}, 3, "units"),
     "no device": ({"ops": [{**OP, "runs_on": ["tpu"]}]}, 3, "tpu"),
     "too large for the memory": ({"ops": [{**OP, "param_bytes": 2**40}]}, 4, "GiB"),
 }

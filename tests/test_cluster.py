@@ -56,7 +56,7 @@ def test_presets_are_the_promised_ones():
     assert set(cluster_names()) == set(PRESETS)
     for name, (devices, gib, model) in PRESETS.items():
         found = load_cluster(name)
-        gpus = [found.devices[i] for i in found.of_kind("gpu")]
+        gpus = [d for d in found.devices if d.kind == "gpu"]
         assert (found.name, found.source, len(found.devices)) == (name, f"preset {name}", devices)
         assert {(g.preset, g.memory_bytes, g.cores) for g in gpus} == {(model, gib * 2**30, 1)}
         assert [g.name for g in gpus] == [f"gpu:{i}" for i in range(len(gpus))]

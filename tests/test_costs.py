@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pesto.clusterfile import load_cluster
-from pesto.costs import Costs
+from pesto.costs import GIVEN, MEASURED, MODELLED, Costs
 from pesto.costs.analytical import modelled, roofline_s
 from pesto.costs.presets import PRESETS, named_in, preset
 from pesto.errors import InputError
@@ -57,8 +57,8 @@ def test_costs_are_nan_exactly_where_an_op_cannot_run():
     graph = make([(0, 0, True, CPU), (0, 0, True, GPU), (0, 0, True, BOTH)])
     found = modelled(graph, load_cluster("v100x2-nvlink"))
     assert np.isnan(found.compute_s).tolist() == [[False, True, True], [True, False, False], [False] * 3]
-    assert not found.measured.any()
-    assert (found.basis, found.source) == ("modelled", "modelled: roofline of xeon-core, V100")
+    assert found.origin.tolist() == [MODELLED] * 3
+    assert (found.basis, found.source) == ("modelled", "roofline of xeon-core, V100")
 
 
 def test_speed_scales_whole_times():
@@ -83,35 +83,35 @@ def test_given_times_override_preset_before_kind():
     # 1e9 / 10.99e12 = 91 us and 5 us a launch.
     assert found.compute_s[:4, 1] == pytest.approx([2e-3, 3e-3, 96e-6, 2e-3], rel=1e-3)
     # Op 3 is placed on GPUs though a CPU could run it; op 4 runs on the CPU alone, whose time is modelled.
-    assert found.measured.tolist() == [True, True, False, True, False]
-    assert found.basis == "mixed (60% of ops measured)"
-    assert found.source.endswith("times of 3 of 5 ops given by the graph")
+    assert found.origin.tolist() == [GIVEN, GIVEN, MODELLED, GIVEN, MODELLED]
+    assert found.basis == "mixed: 3 of 5 ops given, 2 modelled"
+    assert found.source.endswith("roofline of xeon-core, V100; times of 3 of 5 ops given by the graph")
     other = modelled(graph, load_cluster("k80x8")).compute_s
     assert other[0, 1] == 3e-3
 
 
-def test_group_held_back_by_a_cpu_op_is_not_measured():
-    """Ops 0 and 1 share a device, so op 1 keeps both on the CPU, where nothing is measured; op 2 is free."""
+def test_group_held_back_by_a_cpu_op_is_not_given():
+    """Ops 0 and 1 share a device, so op 1 keeps both on the CPU, where no time is given; op 2 is free."""
     rows = [(0, 0, True, BOTH, (1e-3,)), (0, 0, True, CPU, (NAN,)), (0, 0, True, BOTH, (1e-3,))]
     graph = replace(make(rows, given_kinds=("gpu",)), group=np.array([0, 0, -1]))
-    assert modelled(graph, load_cluster("v100x2-pcie")).measured.tolist() == [False, False, True]
+    assert modelled(graph, load_cluster("v100x2-pcie")).origin.tolist() == [MODELLED, MODELLED, GIVEN]
 
 
 def test_all_times_given_need_no_model():
-    """A graph that gives every time for every kind is measured throughout."""
+    """A graph that gives every time for every kind is labelled given, never measured."""
     graph = make([(0, 0, True, BOTH, (1e-3, 2e-3))], given_kinds=("cpu", "gpu"))
     found = modelled(graph, load_cluster("v100x2-pcie"))
     assert found.compute_s.tolist() == [[1e-3, 2e-3, 2e-3]]
-    assert found.basis == "measured"
+    assert found.basis == "given"
 
 
 def test_op_that_no_device_here_runs():
-    """An op whose kind the cluster lacks has no time anywhere and does not count as measured."""
+    """An op whose kind the cluster lacks has no time anywhere and does not count as given."""
     cluster = load_cluster("v100x2-pcie")
     alone = replace(cluster, devices=cluster.devices[:1], links=(), paths=((None,),))
     found = modelled(make([(0, 0, True, GPU, (1e-3,))], given_kinds=("gpu",)), alone)
     assert np.isnan(found.compute_s).all()
-    assert not found.measured.any()
+    assert found.origin.tolist() == [MODELLED]
 
 
 def test_unknown_preset_is_named():
@@ -126,7 +126,29 @@ def test_unknown_preset_is_named():
 def test_costs_refuse_bad_times(times):
     """Negative and infinite times and wrong shapes are refused."""
     with pytest.raises(InputError, match="costs: "):
-        Costs(compute_s=times, measured=[False], source="")
+        Costs(compute_s=times, origin=[MODELLED], source="")
+
+
+@pytest.mark.parametrize("origin", [[-1], [3], [0, 0], [], [[0]]])
+def test_costs_refuse_bad_origins(origin):
+    """An origin out of 0..2, and one that is not one number per op, are refused; here there is one op."""
+    with pytest.raises(InputError, match="origin"):
+        Costs(compute_s=[[1.0]], origin=origin, source="")
+
+
+@pytest.mark.parametrize(
+    ("counts", "basis"),
+    [
+        ({}, "modelled"),
+        ({MEASURED: 2}, "measured"),
+        ({MEASURED: 1374, MODELLED: 5}, "mixed: 1374 of 1379 ops measured, 5 modelled"),
+        ({MODELLED: 3, GIVEN: 2, MEASURED: 1}, "mixed: 1 of 6 ops measured, 2 given, 3 modelled"),
+    ],
+)
+def test_basis_counts_ops(counts, basis):
+    """One word where all ops agree, modelled for no op at all, and counts otherwise: never a rounded 100 %."""
+    origin = np.array([k for k, n in counts.items() for _ in range(n)], dtype=int)
+    assert Costs(compute_s=np.zeros((len(origin), 1)), origin=origin, source="").basis == basis
 
 
 def test_presets_are_ordered_as_in_life():

@@ -8,7 +8,7 @@ from pesto.problem import build
 
 def placed(graph, cluster, costs) -> list[int]:
     p = build(graph, costs, cluster, memory=graph.param_bytes)
-    return p.location[expert(graph, p).device].tolist()
+    return p.location[expert(graph, p, cluster).device].tolist()
 
 
 def test_layers_in_order_and_the_ends_with_their_neighbours(make_graph, make_cluster, make_costs) -> None:
@@ -59,6 +59,17 @@ def test_a_group_goes_where_most_of_its_time_wants(make_graph, make_cluster, mak
     assert placed(graph, cluster, make_costs(graph, cluster)) == [2, 2, 0]
 
 
+def test_host_ops_in_the_majority_change_nothing(make_graph, make_cluster, make_costs) -> None:
+    """Twenty ops that only the host can run do not make the host an accelerator, and share its cores."""
+    host = [{"name": f"read{k}", "kinds": ("cpu",), "s": 1e-3} for k in range(20)]
+    layers = [{"name": f"layer_{k}/a"} for k in range(2)]
+    graph, cluster = make_graph([*host, *layers]), make_cluster(cores=4)
+    p = build(graph, make_costs(graph, cluster), cluster, memory=graph.param_bytes)
+    device = expert(graph, p, cluster).device
+    assert p.location[device].tolist() == [0] * 20 + [1, 2]
+    assert np.bincount(device[:20]).tolist() == [5, 5, 5, 5]
+
+
 def test_deterministic_on_random_names(make_graph, make_cluster, make_costs) -> None:
     """Whatever the names, every op lands on a device that can run it."""
     rng = np.random.default_rng(3)
@@ -67,4 +78,4 @@ def test_deterministic_on_random_names(make_graph, make_cluster, make_costs) -> 
     graph = make_graph([{"name": n, "kinds": ("cpu",) if i % 7 == 0 else ("cpu", "gpu")} for i, n in enumerate(names)])
     cluster = make_cluster(gpus=3)
     p = build(graph, make_costs(graph, cluster), cluster, memory=graph.param_bytes)
-    assert p.allowed[np.arange(60), expert(graph, p).device].all()
+    assert p.allowed[np.arange(60), expert(graph, p, cluster).device].all()

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pesto.clusterfile import load_cluster
+from pesto.costs import GIVEN, MEASURED, MODELLED
 from pesto.costs.analytical import modelled
 from pesto.costs.measured import Profile, load_profile, measured, parse_profile, save_profile, spread_quantiles
 from pesto.errors import Exit, FileError, InputError, MismatchError, PestoError
@@ -50,9 +51,21 @@ def test_measured_times_replace_modelled_ones():
     found = measured(GRAPH, CLUSTER, BASE, modelled(GRAPH, CLUSTER))
     assert found.compute_s.tolist() == [[2e-6, 1e-3, 1e-3], [2e-6, 5e-6, 5e-6], [2e-6, 3e-3, 3e-3]]
     # Ops that GPUs can run are placed there, so the modelled CPU times do not count.
-    assert found.basis == "mixed (67% of ops measured)"
-    expected = "measured: 2 of 3 ops by chain (gpu, a GPU, 100 iterations); else modelled: roofline of xeon-core, V100"
+    assert found.basis == "mixed: 2 of 3 ops measured, 1 modelled"
+    expected = "2 of 3 ops by chain (gpu, a GPU, 100 iterations), else roofline of xeon-core, V100"
     assert found.source == expected
+
+
+def test_given_times_are_not_called_measured():
+    """Of three ops the first and the last are traced and the graph gives a time for the second."""
+    graph = replace(GRAPH, given_kinds=("gpu",), given_s=[[4e-3], [2e-3], [NAN]])
+    found = measured(graph, CLUSTER, replace(BASE, fingerprint=graph.fingerprint()), modelled(graph, CLUSTER))
+    assert found.compute_s[:, 1].tolist() == [1e-3, 2e-3, 3e-3]
+    assert found.origin.tolist() == [MEASURED, GIVEN, MEASURED]
+    assert found.basis == "mixed: 2 of 3 ops measured, 1 given"
+    assert found.source.endswith(
+        " iterations), else roofline of xeon-core, V100; times of 2 of 3 ops given by the graph"
+    )
 
 
 def test_label_is_kept_per_op():
@@ -60,9 +73,8 @@ def test_label_is_kept_per_op():
     graph = chain([0, 1, 2], cpu=False)
     profile = replace(BASE, fingerprint=graph.fingerprint())
     found = measured(graph, CLUSTER, profile, modelled(graph, CLUSTER))
-    assert found.measured.tolist() == [True, False, True]
+    assert found.origin.tolist() == [MEASURED, MODELLED, MEASURED]
     assert np.isnan(found.compute_s[:, 0]).all()
-    assert found.basis == "mixed (67% of ops measured)"
 
 
 def test_speed_scales_measured_times():
@@ -83,7 +95,7 @@ def test_profile_of_another_gpu_model_is_not_used():
     model = modelled(GRAPH, CLUSTER)
     other = measured(GRAPH, CLUSTER, replace(BASE, device="NVIDIA H200"), model)
     assert np.array_equal(other.compute_s, model.compute_s)
-    assert other.source.startswith("measured: 0 of 3 ops")
+    assert other.source.startswith("0 of 3 ops by chain")
     same = measured(GRAPH, CLUSTER, replace(BASE, device="Tesla V100-SXM2-16GB"), model)
     assert same.compute_s[0, 1] == 1e-3
 

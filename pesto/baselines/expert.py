@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pesto.baselines.places import accelerators, placed_at
+from pesto.cluster import Cluster
 from pesto.graph import Graph
 from solvers.arrays import Ints
 from solvers.dag import topological_order
@@ -12,7 +14,7 @@ from solvers.problem import Problem
 
 _LAYER = re.compile(r"(?:^|[/_])(?:layer|block|stage)_(\d+)(?=[/_]|$)")
 _BRANCH = re.compile(r"(?:^|[/_])cell_(\d+)[/_]branch_(\d+)(?=[/_]|$)")
-_FIRST = re.compile(r"(?:^|[/_])(?:embedding|stem)")
+_FIRST = re.compile(r"(?:^|[/_])(?:embeddings?|stem)(?=[/_]|$)")
 _LAST = re.compile(r"(?:^|[/_])(?:attention|softmax|logits|loss|head)(?=[/_]|$)")
 
 
@@ -24,26 +26,20 @@ class Placement:
     rule: str
 
 
-def expert(graph: Graph, problem: Problem) -> Placement:
+def expert(graph: Graph, problem: Problem, cluster: Cluster) -> Placement:
     """Layers in order over the accelerators; attention and softmax with the last, embedding with the first.
 
     Parallel branches of a cell are split evenly instead (NASNet). Ops outside every scope follow the op that feeds
     them; a group follows the most of its time. A graph whose names show neither layers nor branches is cut into
     consecutive pieces of equal time in topological order.
     """
-    targets = accelerators(problem)
+    targets = accelerators(problem, cluster)
     share, rule = _shares(graph)
     if share is None:
         share, rule = _balanced(problem), "consecutive pieces of equal time (no layers in the names)"
     wish = np.minimum((share * len(targets)).astype(np.int64), len(targets) - 1)
     wish = _follow(problem, np.where(share < 0, -1, wish))
     return Placement(device=placed_at(problem, np.array(targets)[_together(problem, wish)]), rule=rule)
-
-
-def accelerators(problem: Problem) -> list[int]:
-    """Locations whose devices can run what most tasks can run: the GPUs, or the hosts where there are none."""
-    usable = problem.allowed.sum(axis=0)
-    return sorted({int(problem.location[d]) for d in np.flatnonzero(usable == usable.max())})
 
 
 def _shares(graph: Graph) -> tuple[np.ndarray | None, str]:
@@ -100,13 +96,6 @@ def _together(problem: Problem, wish: Ints) -> Ints:
     wish = wish.copy()
     wish[member] = votes.argmax(axis=1)[problem.group[member]]
     return wish
-
-
-def placed_at(problem: Problem, location: Ints) -> Ints:
-    """[n] a device at the wished location for each task that can run there, else the first that it can run on."""
-    at = problem.location[None, :] == location[:, None]
-    here = problem.allowed & at
-    return np.where(here.any(axis=1), here.argmax(axis=1), problem.allowed.argmax(axis=1))
 
 
 def _time(problem: Problem) -> Ints:

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import click
 
-from pesto.commands.options import Existing, cluster_option, costs_option, json_option, one_source, source_options
+from pesto.commands.options import Existing, cluster_option, costs_option, json_option, source_options
 from pesto.errors import UsageError
 from pesto.flow import formulate
 from pesto.inputs import load_cluster, load_costs, load_graph
-from pesto.plan import Plan, verify
+from pesto.plan import PER_EDGE, Plan, verify
 from pesto.planfile import load
 from pesto.report import to_json
 from pesto.settings import Settings
@@ -31,9 +31,11 @@ def check_command(*, plan: Path, source: Source, cluster: str | None, costs: Pat
     found = load(plan)
     graph = load_graph(plan_source(found, source))
     machine = load_cluster(cluster or plan_cluster(found))
-    per_edge = found.provenance.transfers == "per edge"
+    if costs is None and "measured" in found.provenance.costs_basis:
+        raise UsageError("the plan rests on measured costs - give the profile with --costs")
+    per_edge = found.provenance.transfers == PER_EDGE
     problem = formulate(graph, load_costs(graph, machine, costs), machine, Settings(per_edge=per_edge))
-    verify(found, graph, problem)
+    verify(found, graph, problem, machine)
     if as_json:
         click.echo(to_json({"valid": True, "makespan_s": found.makespan_s, "ops": graph.ops, "plan": str(plan)}))
     else:
@@ -49,11 +51,11 @@ def plan_source(plan: Plan, source: Source) -> Source:
                 f"the plan's graph was {plan.provenance.graph_source!r} - give it with --graph or the like"
             )
         return named
-    return one_source(source)
+    return source.checked()
 
 
 def plan_cluster(plan: Plan) -> str:
     """The preset that the plan names; UsageError when its cluster came from a file."""
-    if not plan.provenance.cluster_source.startswith("preset"):
+    if not plan.provenance.cluster_source.startswith("preset "):
         raise UsageError(f"the plan's cluster was {plan.provenance.cluster_source!r} - give it with --cluster")
     return plan.provenance.cluster

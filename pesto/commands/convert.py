@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from pesto import graphfile
-from pesto.commands.options import one_source, source_options
+from pesto.commands.options import source_options
 from pesto.files import check_writable
 from pesto.inputs import load_graph
 from pesto.source import Source
@@ -23,7 +23,7 @@ def import_command(*, source: Source, out: Path) -> None:
     pesto import --model nmt --variant tiny -o nmt.json
     pesto import --graph step.pb --fetch train --batch 32 -o step.json.gz
     """
-    one_source(source)
+    source.checked()
     check_writable(out)
     graph = load_graph(source)
     graphfile.save(graph, out)

@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from pesto.errors import UsageError
 from pesto.source import Source
 
 _SECONDS = re.compile(r"^(\d+(?:\.\d+)?)(s|m|h)?$")
@@ -81,16 +80,3 @@ def costs_option() -> Callable[..., Any]:
 def json_option() -> Callable[..., Any]:
     """--json."""
     return click.option("--json", "as_json", is_flag=True, help="Print exactly one JSON object on stdout.")
-
-
-def one_source(source: Source) -> Source:
-    """UsageError unless the options name exactly one graph."""
-    given = [x for x in (source.model, source.file, source.saved_model, source.function) if x is not None]
-    if len(given) != 1:
-        found = "several graphs" if given else "no graph"
-        raise UsageError(f"the options name {found} - give one of --model, --graph, --saved-model, --function")
-    if source.variant is not None and source.model is None:
-        raise UsageError("--variant goes with --model")
-    if source.fetch and source.file is None:
-        raise UsageError("--fetch goes with --graph FILE.pb or FILE.pbtxt")
-    return source

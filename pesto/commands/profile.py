@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from pesto.commands.options import json_option, one_source, source_options
+from pesto.commands.options import json_option, source_options
 from pesto.costs.measured import save_profile, spread_quantiles
 from pesto.files import check_writable
 from pesto.inputs import profile_source
@@ -27,7 +27,7 @@ def profile_command(*, source: Source, iterations: int, out: Path, as_json: bool
     pesto profile --model nmt --variant tiny -o nmt.profile.json
     pesto solve --model nmt --variant tiny --costs nmt.profile.json
     """
-    one_source(source)
+    source.checked()
     check_writable(out)
     graph, profile = profile_source(source, iterations)
     save_profile(out, profile, graph)

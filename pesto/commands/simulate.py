@@ -8,13 +8,13 @@ import numpy as np
 from pesto.candidates import Bench, Candidate
 from pesto.cluster import Cluster
 from pesto.commands.check import plan_cluster, plan_source
-from pesto.commands.options import Existing, cluster_option, costs_option, json_option, one_source, source_options
+from pesto.commands.options import Existing, cluster_option, costs_option, json_option, source_options
 from pesto.errors import InputError, MismatchError, UsageError
 from pesto.flow import formulate
 from pesto.foreign import read_placement
 from pesto.graph import Graph
 from pesto.inputs import load_cluster, load_costs, load_graph
-from pesto.plan import Plan
+from pesto.plan import PER_EDGE, Plan
 from pesto.planfile import load
 from pesto.problem import TICK_S, lanes
 from pesto.report import to_json
@@ -29,6 +29,7 @@ from pesto.source import Source
 @costs_option()
 @click.option("--part", type=Existing(), help="The authors' part.json, in place of a plan.")
 @click.option("--cdep", type=Existing(), help="The authors' cdep.json, with --part.")
+@click.option("--per-edge", is_flag=True, help="With --part: one transfer an edge, as the paper counts them.")
 @json_option()
 def simulate_command(
     *,
@@ -38,6 +39,7 @@ def simulate_command(
     costs: Path | None,
     part: Path | None,
     cdep: Path | None,
+    per_edge: bool,
     as_json: bool,
 ) -> None:
     """Predict the step time of PLAN, or of a placement in the authors' files.
@@ -49,10 +51,11 @@ def simulate_command(
     if (plan is None) == (part is None):
         raise UsageError("give either a PLAN or --part FILE [--cdep FILE]")
     found = load(plan) if plan is not None else None
-    graph = load_graph(plan_source(found, source) if found else one_source(source))
+    graph = load_graph(plan_source(found, source) if found else source.checked())
     machine = load_cluster(cluster or (plan_cluster(found) if found else "v100x2-nvlink"))
-    problem = formulate(graph, load_costs(graph, machine, costs), machine, Settings())
-    bench = Bench.of(graph, problem)
+    per_edge = found.provenance.transfers == PER_EDGE if found else per_edge
+    problem = formulate(graph, load_costs(graph, machine, costs), machine, Settings(per_edge=per_edge))
+    bench = Bench.of(graph, problem, per_edge=per_edge)
     if found is not None:
         run = _planned(found, graph, bench, tuple(name for name, _ in lanes(machine)))
     else:
@@ -68,7 +71,7 @@ def _foreign(part: Path, cdep: Path | None, bench: Bench, machine: Cluster) -> C
 
 
 def _planned(plan: Plan, graph: Graph, bench: Bench, names: tuple[str, ...]) -> Candidate:
-    if plan.provenance.graph_fingerprint != graph.fingerprint():
+    if plan.provenance.graph_fingerprint != graph.fingerprint() or plan.names != graph.names:
         raise MismatchError("the plan is for another graph - give the one that it was made for")
     index = {name: k for k, name in enumerate(names)}
     missing = sorted(set(plan.lanes) - set(index))
@@ -84,11 +87,12 @@ def _planned(plan: Plan, graph: Graph, bench: Bench, names: tuple[str, ...]) -> 
 def _say(run: Candidate, bench: Bench, names: list[str], *, as_json: bool) -> None:
     line, problem = run.timeline, bench.problem
     busy = np.bincount(problem.location, weights=line.busy_s, minlength=problem.locations)
+    sent_s = float((line.schedule.sent_finish - line.schedule.sent_start).sum() * TICK_S)
     result = {
         "makespan_s": line.makespan_s,
         "busy_s": dict(zip(names, busy.tolist(), strict=True)),
         "transfers": len(line.schedule.sent_payload),
-        "sent_s": float((line.schedule.sent_finish - line.schedule.sent_start).sum() * TICK_S),
+        "sent_s": sent_s,
         "peak_bytes": dict(zip(names, run.peak.tolist(), strict=True)),
         "fits": run.fits,
     }
@@ -98,6 +102,6 @@ def _say(run: Candidate, bench: Bench, names: list[str], *, as_json: bool) -> No
     click.echo(
         f"step time     {line.makespan_s * 1e3:.2f} ms predicted{'' if run.fits else ' (does not fit the memory)'}"
     )
-    click.echo(f"transfers     {result['transfers']} ({float(line.link_busy_s.sum()) * 1e3:.2f} ms of link time)")
+    click.echo(f"transfers     {result['transfers']} ({sent_s * 1e3:.2f} ms in all)")
     for name, seconds, peak in zip(names, busy.tolist(), run.peak.tolist(), strict=True):
         click.echo(f"{name:13s} busy {seconds * 1e3:.2f} ms, peak {peak / 2**30:.2f} GiB")

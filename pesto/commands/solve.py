@@ -1,12 +1,15 @@
 """pesto solve: find a checked placement and schedule."""
 
+import shlex
 import time
 from pathlib import Path
 from typing import Any
 
 import click
 
-from pesto.commands.options import Duration, cluster_option, costs_option, json_option, one_source, source_options
+from pesto.clusterfile import cluster_names
+from pesto.commands.options import Duration, cluster_option, costs_option, json_option, source_options
+from pesto.errors import Exit, UsageError
 from pesto.files import check_writable, write_atomic
 from pesto.flow import Outcome, solve
 from pesto.inputs import load_cluster, load_costs, load_graph
@@ -14,8 +17,9 @@ from pesto.planfile import cdep_json, part_json, save
 from pesto.progress import LiveLine
 from pesto.report import as_object, page, to_json
 from pesto.settings import Settings
-from pesto.signals import interrupted
+from pesto.signals import received
 from pesto.source import Source
+from solvers.result import FAILED
 
 
 @click.command("solve")
@@ -57,12 +61,10 @@ def solve_command(
     pesto solve --model nmt
     pesto solve --graph step.json --cluster v100x4 --time-limit 10m --out step.plan.json
     """
-    source = one_source(source)
+    source.checked()
     chosen = Settings(time_limit_s=settings.pop("time_limit"), **settings)
     machine = load_cluster(cluster)
-    for path in (out, part, cdep):
-        if path is not None:
-            check_writable(path)
+    _check_outputs([p for p in (out, part, cdep) if p is not None], source, as_json=as_json)
     began = time.perf_counter()
     if not quiet:
         click.echo("reading the graph ...", err=True)
@@ -77,10 +79,43 @@ def solve_command(
         write_atomic(part, part_json(outcome.plan))
     if cdep is not None:
         write_atomic(cdep, cdep_json(outcome.plan, graph))
-    _say(outcome, {"graph": loaded - began, "costs": costed - loaded, **outcome.stages_s}, out, as_json=as_json)
+    stages_s = {"graph": loaded - began, "costs": costed - loaded, **outcome.stages_s}
+    if as_json:
+        click.echo(to_json(as_object(outcome, stages_s, out)))
+    else:
+        click.echo(page(outcome, stages_s, out, _check_command(source, cluster, costs, out)))
+    _end(outcome)
 
 
-def _say(outcome: Outcome, stages_s: dict[str, float], out: Path, *, as_json: bool) -> None:
-    click.echo(to_json(as_object(outcome, stages_s, out)) if as_json else page(outcome, stages_s, out))
-    if outcome.interrupted:
-        raise click.exceptions.Exit(interrupted())
+def _check_outputs(paths: list[Path], source: Source, *, as_json: bool) -> None:
+    """UsageError when two outputs, or an output and the input, are one file; FileError when one cannot be written."""
+    named = [path.resolve() for path in (*paths, *([source.file] if source.file else []))]
+    twice = next((path for k, path in enumerate(named) if path in named[:k]), None)
+    if twice is not None:
+        raise UsageError(f"{twice} is named twice - give every output a file of its own")
+    if as_json and any(str(path).startswith(("/dev/stdout", "/dev/fd/", "/proc/")) for path in paths):
+        raise UsageError("--json prints one object on stdout - write the plan to a file")
+    for path in paths:
+        check_writable(path)
+
+
+def _check_command(source: Source, cluster: str, costs: Path | None, out: Path) -> str:
+    """The command that verifies the plan: a plan names a built-in model and a cluster preset itself."""
+    words = ["pesto", "check", out]
+    if source.model is None:
+        for option in ("file", "saved_model", "function", "batch"):
+            value = getattr(source, option)
+            words += [f"--{'graph' if option == 'file' else option.replace('_', '-')}", value] if value else []
+        words += [word for op in source.fetch for word in ("--fetch", op)]
+    if cluster not in cluster_names():
+        words += ["--cluster", cluster]
+    return shlex.join(map(str, [*words, *(["--costs", costs] if costs else [])]))
+
+
+def _end(outcome: Outcome) -> None:
+    """Warn of a solver that failed, and end with the code of an interruption if there was one."""
+    coarse = outcome.plan.provenance.coarse
+    if coarse is not None and coarse.status in FAILED:
+        click.echo(f"pesto: WARNING: {coarse.solver} {coarse.status}: {coarse.detail} - see pesto doctor", err=True)
+    if outcome.interrupted or received():
+        raise click.exceptions.Exit(received() or Exit.INTERRUPTED)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from pesto.cluster import Cluster, Device
-from pesto.costs import Costs
+from pesto.costs import GIVEN, MODELLED, Costs
 from pesto.costs.presets import Preset, preset
 from pesto.graph import Graph
 from solvers.arrays import Bools, Floats
@@ -12,8 +12,8 @@ from solvers.arrays import Bools, Floats
 def modelled(graph: Graph, cluster: Cluster) -> Costs:
     """Seconds of every op on every device of the cluster, from its presets and from the times the graph gives.
 
-    Where the graph gives a time for the device's preset, or else for its kind, that time holds and counts as
-    measured once it is given for every device of the cluster where the op may be placed. Times scale with
+    Where the graph gives a time for the device's preset, or else for its kind, that time holds. An op counts
+    as GIVEN once its time is given for every device of the cluster where it may be placed. Times scale with
     `Device.speed`. InputError when a device has an unknown preset.
     """
     can = runnable(graph, cluster)
@@ -24,12 +24,12 @@ def modelled(graph: Graph, cluster: Cluster) -> Costs:
         known[:, d] = ~np.isnan(given)
         compute_s[:, d] = np.where(known[:, d], given, roofline_s(graph, preset(device.preset))) / device.speed
     compute_s[~can] = np.nan
-    measured = everywhere(known, graph, cluster)
+    given_ops = everywhere(known, graph, cluster)
     names = ", ".join(dict.fromkeys(d.preset for d in cluster.devices))
-    source = f"modelled: roofline of {names}"
-    if measured.any():
-        source += f"; times of {int(measured.sum())} of {graph.ops} ops given by the graph"
-    return Costs(compute_s=compute_s, measured=measured, source=source)
+    source = f"roofline of {names}"
+    if given_ops.any():
+        source += f"; times of {int(given_ops.sum())} of {graph.ops} ops given by the graph"
+    return Costs(compute_s=compute_s, origin=np.where(given_ops, GIVEN, MODELLED), source=source)
 
 
 def roofline_s(graph: Graph, device: Preset) -> Floats:

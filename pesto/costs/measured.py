@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from pesto.cluster import Cluster, Device
-from pesto.costs import Costs
+from pesto.costs import MEASURED, Costs
 from pesto.costs.analytical import everywhere, runnable
 from pesto.costs.presets import named_in
 from pesto.documents import Amount, Kind, decode_document, encode_json, shown
@@ -121,8 +121,9 @@ def measured(graph: Graph, cluster: Cluster, profile: Profile, fallback: Costs) 
     """Costs with the profile's times on the devices it speaks for, and `fallback`'s everywhere else.
 
     A profile speaks for the devices of its kind, unless it names a preset that a device does not have: times of an
-    H200 are not those of a V100. An op counts as measured when its time is known on every device where it may be
-    placed. Times scale with `Device.speed`. MismatchError when the profile is of another graph.
+    H200 are not those of a V100. An op counts as MEASURED when the profile has its time for
+    every device where it may be placed, and keeps its origin in `fallback` otherwise. Times scale with `Device.speed`.
+    MismatchError when the profile is of another graph.
     """
     _same(profile.fingerprint, graph, profile.source)
     can = runnable(graph, cluster)
@@ -140,10 +141,11 @@ def measured(graph: Graph, cluster: Cluster, profile: Profile, fallback: Costs) 
             compute_s[known[:, d], d] = profile.seconds[known[:, d]] / device.speed
     count = int(known.any(axis=1).sum())
     source = (
-        f"measured: {count} of {graph.ops} ops by {shown(profile.source)} "
-        f"({shown(profile.kind)}, {shown(profile.device)}, {profile.iterations} iterations); else {fallback.source}"
+        f"{count} of {graph.ops} ops by {shown(profile.source)} "
+        f"({shown(profile.kind)}, {shown(profile.device)}, {profile.iterations} iterations), else {fallback.source}"
     )
-    return Costs(compute_s=compute_s, measured=everywhere(known, graph, cluster) | fallback.measured, source=source)
+    origin = np.where(everywhere(known, graph, cluster), MEASURED, fallback.origin)
+    return Costs(compute_s=compute_s, origin=origin, source=source)
 
 
 def spread_quantiles(

@@ -1,5 +1,7 @@
 """Graphs and profiles by the names that a user gives: models, files, SavedModels, functions."""
 
+import sys
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING
 
 from pesto.costs.measured import Profile
@@ -19,10 +21,12 @@ def load(source: Source) -> Graph:
     from pesto.tf import sources
     from pesto.tf.importer import build
 
-    if source.model is not None:
-        step, label = _model(source)
-        return sources.from_v1(step.graph, step.fetches, source=label)
-    return build(_captured(source), batch=source.batch)
+    # What user code prints must not mix with what the command line prints for programs.
+    with redirect_stdout(sys.stderr):
+        if source.model is not None:
+            step, label = _model(source)
+            return sources.from_v1(step.graph, step.fetches, source=label)
+        return build(_captured(source), batch=source.batch)
 
 
 def profile(source: Source, iterations: int) -> tuple[Graph, Profile]:

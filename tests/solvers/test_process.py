@@ -51,10 +51,9 @@ def groups(monkeypatch):
     return started
 
 
-def run(stub, options=None, memory_bytes=None, reports=None):
+def run(stub, options=None, memory_bytes=None, report=None):
     options = options or Options(seconds=0.5)
-    report = ([] if reports is None else reports).append
-    judge = Judge(PROBLEM, options, report, solver="stub", version="1")
+    judge = Judge(PROBLEM, options, report or [].append, solver="stub", version="1")
     return process.run(
         PROBLEM, Entry(module="bad_solvers", attribute=stub, isolated=True), options, judge, memory_bytes
     )
@@ -215,8 +214,24 @@ def test_kill_of_the_parent_leaves_no_orphan(tmp_path):
 def test_reports_are_only_improvements(groups):
     """A streamed schedule is reported once, not again when the result repeats it."""
     reports = []
-    run("Honest", reports=reports)
+    run("Honest", report=reports.append)
     assert [p.schedule.makespan for p in reports if p.schedule] == [SERIAL]
+
+
+@pytest.mark.parametrize("stub", ["Honest", "Floods"])
+def test_a_slow_report_is_not_the_solvers_time(groups, stub):
+    """A caller that sleeps past the deadline hears the newest only, and the solver's answer is still its own."""
+    heard = []
+
+    def report(progress):
+        heard.append(progress.schedule.makespan)
+        # Patience is limit + 0.5 s: the first report alone outlasts it. Meanwhile Honest's answer lies in the pipe,
+        # and Floods, with SERIAL + 1 and SERIAL queued, waits for room in it.
+        time.sleep(2.0 if len(heard) == 1 else 0.0)
+
+    result = run(stub, Options(seconds=1.0), report=report)
+    assert (result.status, result.detail) == (Status.FEASIBLE, "")
+    assert heard[-1] == SERIAL and SERIAL + 1 not in heard
 
 
 def test_frames_arrive_in_any_pieces():

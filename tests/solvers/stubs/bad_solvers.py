@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,11 @@ def overlapping(problem):
     )  # fmt: skip
 
 
+def delayed(schedule, ticks):
+    """The same, so many ticks later."""
+    return replace(schedule, start=schedule.start + ticks, finish=schedule.finish + ticks)
+
+
 def claim(status, schedule, lower_bound=0):
     """A result, unvalidated, so that it can contradict itself."""
     result = object.__new__(Result)
@@ -57,6 +63,21 @@ class Honest:
         found = serial(problem)
         report(Progress(schedule=found, lower_bound=1, seconds=0.0))
         return claim(Status.FEASIBLE, found, 1)
+
+
+class Floods:
+    """Reports ever better schedules and more than a pipe holds, and answers 0.2 s after all that was read."""
+
+    def solve(self, problem, options, report):
+        best = serial(problem)
+        for late in (2, 1, 0):
+            report(Progress(schedule=delayed(best, late), lower_bound=1, seconds=0.0))
+            # The first is being reported when the others arrive.
+            time.sleep(0.3 if late == 2 else 0.0)
+        for _ in range(5000):
+            report(Progress(schedule=None, lower_bound=1, seconds=0.0))
+        time.sleep(0.2)
+        return claim(Status.FEASIBLE, best, 1)
 
 
 class Failing:

@@ -1,0 +1,53 @@
+"""A signal that comes when the plan is being written must not lose it."""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from pesto import signals
+from pesto.cli import main
+from pesto.commands import solve as command
+
+GRAPH = {
+    "format": "pesto-graph", "format_version": 1, "source": "two ops",
+    "ops": [{"name": n, "outputs": [8], "time_s": {"gpu": 1e-3, "cpu": 1e-3}} for n in "ab"],
+}  # fmt: skip
+
+
+@pytest.fixture
+def handlers() -> None:
+    """Put the process's handlers and the module's memory back."""
+    before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    signals._State.received, signals._State.held = None, False
+
+
+@pytest.mark.parametrize("step", ["save", "to_json"])
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_while_writing(
+    step: str, sent: int, code: int, handlers: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd
+) -> None:
+    """Twice, just before the plan is saved or the result printed: both still happen, and the exit code tells."""
+    path = tmp_path / "g.json"
+    path.write_text(json.dumps(GRAPH))
+    real = getattr(command, step)
+
+    def interrupted(*arguments: object) -> object:
+        os.kill(os.getpid(), sent)
+        os.kill(os.getpid(), sent)
+        return real(*arguments)
+
+    monkeypatch.setattr(command, step, interrupted)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["pesto", "solve", "-q", "--json", "--graph", "g.json", "--time-limit", "1"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == code
+    assert json.loads(capfd.readouterr().out)["plan"] == "plan.json"
+    assert (tmp_path / "plan.json").exists()
