@@ -37,7 +37,8 @@ def solve(problem: Problem, name: str, options: Options, report: Report | None =
     """Run the solver called `name`; whatever goes wrong with it is a status of the result, not an exception.
 
     Every schedule is checked, so the result's is valid, and it is at least as good as `options.start`. `report` hears
-    of every better schedule and bound. ValueError for an unknown name or an invalid `options.start`.
+    of better schedules and bounds; of several that arrive at once, of the best. ValueError for an unknown name or an
+    invalid `options.start`.
     """
     entry = _entry(name)
     here = _availability(name, entry)

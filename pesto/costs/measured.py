@@ -1,5 +1,6 @@
 """Measured op times: a profile of one graph on one device, kept in a file bound to the graph's fingerprint."""
 
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -59,6 +60,9 @@ class Profile:
             object.__setattr__(self, name, values)
         if self.iterations < 1 or not self.kind:
             raise InputError("profile: it needs a kind of device and at least one iteration")
+
+
+_LOG = logging.getLogger("pesto")
 
 
 class _File(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,6 +144,8 @@ def measured(graph: Graph, cluster: Cluster, profile: Profile, fallback: Costs) 
             known[:, d] = traced & can[:, d]
             compute_s[known[:, d], d] = profile.seconds[known[:, d]] / device.speed
     count = int(known.any(axis=1).sum())
+    if not count:
+        _LOG.warning("the profile of %s (%s) times nothing on %s", shown(profile.device), profile.kind, cluster.name)
     source = (
         f"{count} of {graph.ops} ops by {shown(profile.source)} "
         f"({shown(profile.kind)}, {shown(profile.device)}, {profile.iterations} iterations), else {fallback.source}"
