@@ -87,15 +87,13 @@ def _row(name: str, candidate: Candidate | None, outcome: Outcome) -> str:
     if candidate is None:
         return f"  {name:8s}          -"
     best, took = outcome.plan.schedule.makespan, candidate.makespan
-    mark = (
-        "  <- chosen"
-        if name == outcome.plan.provenance.chosen
-        else f"  beaten by {1 - best / took:.1%}"
-        if took
-        else ""
-    )
-    memory = "" if candidate.fits else "  (does not fit the memory)"
-    return f"  {name:8s} {took * TICK_S * 1e3:10.2f} ms{memory or mark}"
+    if not candidate.fits:
+        mark = "(does not fit the memory)"
+    elif name == outcome.plan.provenance.chosen:
+        mark = "<- chosen"
+    else:
+        mark = f"beaten by {1 - best / took:.1%}" if took > best else "as good"
+    return f"  {name:8s} {took * TICK_S * 1e3:10.2f} ms  {mark}"
 
 
 def _coarse_lines(plan: Plan) -> list[str]:
