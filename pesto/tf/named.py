@@ -37,14 +37,15 @@ def profile(source: Source, iterations: int) -> tuple[Graph, Profile]:
     from pesto.tf.runnable import runnable
     from pesto.tf.shapes import known_nodes
 
-    if source.model is not None:
-        step, label = _model(source)
-        graph = sources.from_v1(step.graph, step.fetches, source=label)
-        return graph, profiler.profile(graph, step, iterations=iterations)
-    captured = _captured(source)
-    graph = build(captured, batch=source.batch)
-    made = runnable(captured, known_nodes(captured, source.batch))
-    return graph, profiler.profile(graph, made, iterations=iterations)
+    with redirect_stdout(sys.stderr):
+        if source.model is not None:
+            step, label = _model(source)
+            graph = sources.from_v1(step.graph, step.fetches, source=label)
+            return graph, profiler.profile(graph, step, iterations=iterations)
+        captured = _captured(source)
+        graph = build(captured, batch=source.batch)
+        made = runnable(captured, known_nodes(captured, source.batch))
+        return graph, profiler.profile(graph, made, iterations=iterations)
 
 
 def _model(source: Source) -> tuple["Step", str]:

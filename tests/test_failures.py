@@ -1,0 +1,98 @@
+"""Ends of the command line that no bad input reaches: a missing solver, a full stdout, user code that prints."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pesto.cli import main
+from solvers.api import SOLVERS
+
+CHATTY = """
+import tensorflow as tf
+print("importing")
+
+@tf.function(input_signature=[tf.TensorSpec([4, 4])])
+def step(x):
+    print("tracing")
+    return x @ x
+"""
+
+
+def graph(tmp_path: Path, *, output: int) -> Path:
+    """A chain of six ops, each with `output` bytes."""
+    ops = [
+        {"name": f"op{k}", "inputs": [f"op{k - 1}"] if k else [], "outputs": [output], "time_s": {"gpu": 1e-3}}
+        for k in range(6)
+    ]
+    path = tmp_path / "g.json"
+    path.write_text(json.dumps({"format": "pesto-graph", "format_version": 1, "source": "chain", "ops": ops}))
+    return path
+
+
+@pytest.fixture
+def without_cpsat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine where the exact solver's package is not installed."""
+    monkeypatch.setitem(SOLVERS, "cpsat", replace(SOLVERS["cpsat"], package="no-such-package"))
+
+
+def solve(path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.chdir(path.parent)
+    monkeypatch.setattr(sys, "argv", ["pesto", "solve", "-q", "--json", "--graph", str(path), "--cluster", "v100x4"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return int(ended.value.code or 0)
+
+
+def test_without_the_exact_solver_a_plan_is_found_and_the_user_warned(
+    without_cpsat: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A grid of cells with slow transfers is not proven by the baselines, so the exact solver is asked, and missed."""
+    path = graph(tmp_path, output=8)
+    text = json.loads(path.read_text())
+    text["ops"] = [
+        {"name": f"c{a}.{b}", "inputs": [f"c{a - 1}.{b}"] * (a > 0) + [f"c{a}.{b - 1}"] * (b > 0), "outputs": [10**7],
+         "runs_on": ["gpu"], "time_s": {"gpu": 3e-4}}
+        for a in range(4) for b in range(6)
+    ]  # fmt: skip
+    path.write_text(json.dumps(text))
+    assert solve(path, monkeypatch) == 0
+    out, err = capfd.readouterr()
+    assert json.loads(out)["coarse"]["status"] == "missing"
+    assert json.loads(out)["coarse"]["makespan_s"] is None
+    assert "cpsat missing" in err
+
+
+def test_exit_7_when_nothing_fits_and_the_solver_is_missing(
+    without_cpsat: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """An op that reads 12 GiB and makes 12 GiB fits no GPU of 16 GiB, and no exact solver could look further."""
+    assert solve(graph(tmp_path, output=12 * 2**30), monkeypatch) == 7
+    out, err = capfd.readouterr()
+    assert (out, (tmp_path / "plan.json").exists()) == ("", False)
+    assert "no plan fits, and cpsat failed: missing" in err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_stdout_is_exit_8(tmp_path: Path) -> None:
+    """One line on stderr, as for any file that cannot be written."""
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "pesto", "clusters"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (8, False)
+
+
+@pytest.mark.parametrize("verb", ["solve", "profile"])
+def test_what_user_code_prints_does_not_mix_with_the_json(verb: str, tmp_path: Path) -> None:
+    """stdout holds one object; the prints of an imported and traced module go to stderr."""
+    (tmp_path / "chatty.py").write_text(CHATTY)
+    options = ["--time-limit", "1"] if verb == "solve" else ["--iterations", "3"]
+    command = [sys.executable, "-m", "pesto", verb, "--function", "chatty:step", "--json", *options]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 1
+    assert json.loads(done.stdout)
+    assert "importing" in done.stderr
