@@ -3,7 +3,10 @@
 import importlib
 from typing import Any
 
-_API = ("check", "load_graph", "load_plan", "profile", "save_plan", "solve")
+_API = frozenset((
+    "apply", "check", "load_graph", "load_plan", "logical_cpus", "place", "profile", "record", "rewrite", "save_plan",
+    "solve",
+))  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

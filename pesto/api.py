@@ -1,8 +1,10 @@
-"""Pesto from Python: `load_graph`, `solve`, `check`, `save_plan`, `load_plan`, `profile`. Options by keyword only."""
+"""Pesto from Python: graphs, plans, and TensorFlow programs that run by them. Options by keyword only."""
 
 import inspect
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pesto import flow, inputs, planfile
 from pesto.costs.measured import Profile
@@ -13,9 +15,16 @@ from pesto.settings import Settings
 from pesto.source import Source
 from pesto.tracker import Incumbent, Watch
 
+if TYPE_CHECKING:
+    from pesto.tf.enforce.context import Applied
+    from pesto.tf.enforce.record import Recorded
+
 T = TypeVar("T")
 
-__all__ = ["Graph", "Incumbent", "Plan", "check", "load_graph", "load_plan", "profile", "save_plan", "solve"]
+__all__ = [
+    "Graph", "Incumbent", "Plan", "apply", "check", "load_graph", "load_plan", "logical_cpus", "place", "profile",
+    "record", "rewrite", "save_plan", "solve",
+]  # fmt: skip
 
 
 def load_graph(
@@ -78,6 +87,70 @@ def profile(*, iterations: int = 100, **source: Any) -> tuple[Graph, Profile]:
     Save it with `pesto.costs.measured.save_profile(path, profile, graph)`.
     """
     return inputs.profile_source(_source(None, **source), iterations)
+
+
+def apply(*plans: Plan | str | Path, **how: Any) -> AbstractContextManager["Applied"]:
+    """A context in which unchanged programs train by a plan: Keras `fit`, v1 sessions, tf.functions.
+
+    plans: one for each training step inside, as objects or files. how: `pesto.tf.enforce.options.Options`'s fields,
+    devices=None, "cpu" or {plan's device: TensorFlow's}, order=True, trace=False. The value is what was verified. Every
+    step's first run is held against TensorFlow's partition graphs. PestoError when something trains that no plan is
+    for, or does not run as planned. Leaving the context undoes everything.
+    """
+    context, options = _enforcing(how)
+    return context.apply(tuple(_plan(p) for p in plans), options)
+
+
+def place(fn: Callable[..., Any], plan: Plan | str | Path, **how: Any) -> Callable[..., Any]:
+    """A training step (a function or tf.function), placed and ordered by `plan`; for loops of one's own.
+
+    how: see `apply`. Functions that it calls are traced inline. Its variables move to their
+    planned devices at the first call.
+    """
+    context, options = _enforcing(how)
+    return context.place(fn, _plan(plan), options)
+
+
+def rewrite(graph_def: Any, plan: Plan | str | Path, **how: Any) -> Any:
+    """A copy of a GraphDef with the plan's devices and order in it, to hand to another program. how: see `apply`."""
+    _, options = _enforcing(how)
+    from pesto.tf.enforce.rewrite import rewrite as rewritten
+
+    return rewritten(graph_def, _plan(plan), options)
+
+
+def record(*, batch: int | None = None) -> AbstractContextManager["Recorded"]:
+    """A context that takes the training step which is traced inside: its value's `graph` is what to plan.
+
+    batch: the size of a batch, where the program leaves the first dimension open (as Keras' `fit` often does).
+    """
+    _enforcing({})
+    from pesto.tf.enforce.record import record as recorded
+
+    return recorded(batch)
+
+
+def logical_cpus(count: int) -> None:
+    """Split the CPU into `count` logical devices, to try a plan without GPUs; before TensorFlow runs anything."""
+    _enforcing({})
+    from pesto.tf.enforce.logical import logical_cpus as split
+
+    split(count)
+
+
+def _enforcing(how: dict[str, Any]) -> tuple[Any, Any]:
+    """The module that applies plans, which loads TensorFlow, and its options."""
+    from pesto.tf.load import tensorflow
+
+    tensorflow()
+    from pesto.tf.enforce import context
+    from pesto.tf.enforce.options import Options
+
+    return context, _made(Options, **how)
+
+
+def _plan(plan: Plan | str | Path) -> Plan:
+    return plan if isinstance(plan, Plan) else load_plan(plan)
 
 
 def _source(file: str | Path | None, **named: Any) -> Source:

@@ -13,6 +13,7 @@ from pesto.signals import install, received
 VERBS = {
     "solve": ("solve", "Find a checked placement and schedule for a training step."),
     "import": ("convert", "Write any supported graph as the project's own graph file."),
+    "optimize": ("optimize", "Run TensorFlow's graph optimizer once, before planning."),
     "simulate": ("simulate", "Predict the step time of a plan, also on another cluster."),
     "check": ("check", "Verify a plan against its graph with the independent checker."),
     "profile": ("profile", "Measure each op of a step on the devices at hand."),

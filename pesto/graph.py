@@ -1,6 +1,7 @@
 """The dataflow graph of one whole training step, as arrays. Knows no framework and no machine."""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -59,12 +60,14 @@ class Graph:
     """[n, g] seconds, NaN where not given."""
     source: str
     """Where the graph comes from, for people: a model and variant, or a file's name."""
+    batch: int | None = None
+    """What stood in for open first dimensions; None when the source gave every size. Not part of the fingerprint."""
 
     def __post_init__(self) -> None:
         """Copy, freeze and validate every array."""
         as_array = {"runs_on": bools, "launches": bools, "flops": floats, "given_s": floats}
         for f in fields(self):
-            if f.name not in ("names", "types", "kinds", "given_kinds", "source"):
+            if f.name not in ("names", "types", "kinds", "given_kinds", "source", "batch"):
                 object.__setattr__(self, f.name, as_array.get(f.name, ints)(getattr(self, f.name)))
         _shapes(self)
         _indices(self)
@@ -99,22 +102,57 @@ class Graph:
         digest = hashlib.sha256(b"pesto graph 1\n")
         digest.update("\n".join([*sorted(self.kinds), *(self.types[i] for i in self.type_of[order])]).encode())
         for columns in _hashed(self, rank, order):
-            rows = np.stack([np.asarray(c, dtype=np.int64) for c in columns], axis=1)
-            rows = rows[np.lexsort(rows.T[::-1])]
-            digest.update(f"\n{rows.shape}\n".encode() + rows.astype("<i8").tobytes())
+            _digest_rows(digest, columns)
         return digest.hexdigest()
+
+    def layout(self, order: Ints | None = None) -> str:
+        """SHA-256 over op types, edges and groups by index; names, costs, bytes and the listing of edges do not count.
+
+        Two graphs with one layout have the same structure, op i of one being op i of the other. With `order` [n] it is
+        the layout of this graph with its ops rearranged: order[i] is the op that stands at place i. InputError when
+        `order` does not hold every op once.
+        """
+        order = np.arange(self.ops) if order is None else np.asarray(order, dtype=np.int64)
+        if not np.array_equal(np.sort(order), np.arange(self.ops)):
+            raise InputError(f"graph: the order does not hold each of the {self.ops} ops once - list every op by index")
+        rank = np.empty(self.ops, dtype=np.int64)
+        rank[order] = np.arange(self.ops)
+        names = [t.encode() for t in self.types]
+        digest = hashlib.sha256(b"pesto layout 1\n")
+        digest.update(b"\n".join([names[i] for i in self.type_of[order].tolist()]))
+        data = [rank[self.src], rank[self.dst], _outputs(self)[self.tensor]]
+        own = [np.arange(self.ops), _leaders(self, order)]
+        for columns in (own, data, [rank[self.control_src], rank[self.control_dst]]):
+            _digest_rows(digest, columns)
+        return digest.hexdigest()
+
+
+def _digest_rows(digest: "hashlib._Hash", columns: Sequence[Ints]) -> None:
+    """Add rows, given as columns, whatever their order; the first column counts most."""
+    rows = np.stack([np.asarray(c, dtype=np.int64) for c in columns], axis=1)
+    rows = rows[np.lexsort(rows.T[::-1])]
+    digest.update(f"\n{rows.shape}\n".encode() + rows.astype("<i8").tobytes())
+
+
+def _leaders(g: Graph, order: Ints) -> Ints:
+    """[n] for the op at each place of `order`, the first place of its group; -1 for none."""
+    group = g.group[order]
+    least = np.full(int(g.group.max(initial=-1)) + 2, g.ops)
+    np.minimum.at(least, group, np.arange(g.ops))
+    return np.where(group < 0, -1, least[group])
+
+
+def _outputs(g: Graph) -> Ints:
+    """[t] which output of its op each tensor is."""
+    return np.arange(len(g.tensor_op)) - np.searchsorted(g.tensor_op, np.arange(g.ops))[g.tensor_op]
 
 
 def _hashed(g: Graph, rank: Ints, order: Ints) -> list[list[Ints]]:
     """The rows that identify a graph, as columns; `rank` is the topological index of each op."""
     place = np.arange(g.ops)
-    least = np.full(int(g.group.max(initial=-1)) + 2, g.ops)
-    np.minimum.at(least, g.group[order], place)
-    group = np.where(g.group[order] < 0, -1, least[g.group[order]])
     kinds = sorted(range(len(g.kinds)), key=lambda k: g.kinds[k])
-    first = np.searchsorted(g.tensor_op, np.arange(g.ops)) if _sorted(g.tensor_op) else np.zeros(g.ops, np.int64)
-    output = np.arange(len(g.tensor_op)) - first[g.tensor_op]
-    own = [place, group, g.param_bytes, g.moved_bytes, g.launches, g.flops.view(np.int64)]
+    output = _outputs(g)
+    own = [place, _leaders(g, order), g.param_bytes, g.moved_bytes, g.launches, g.flops.view(np.int64)]
     return [
         [*own[:2], *(column[order] for column in own[2:]), *(g.runs_on[order, k] for k in kinds)],
         [rank[g.tensor_op], output, g.tensor_bytes],
@@ -166,6 +204,8 @@ def _numbers(g: Graph) -> None:
     bad = np.flatnonzero((np.isinf(g.given_s) | (g.given_s < 0)).any(axis=1))
     if len(bad):
         raise InputError(f"graph: the time given for op {g.names[bad[0]]} is negative or infinite")
+    if g.batch is not None and g.batch < 1:
+        raise InputError(f"graph: batch is {g.batch} - it must be at least 1")
     nowhere = np.flatnonzero(~g.runs_on.any(axis=1)) if g.kinds else np.arange(g.ops)
     if len(nowhere):
         raise InputError(f"graph: op {g.names[nowhere[0]]} can run on no kind of device - give it one of {g.kinds}")

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import numpy as np
@@ -36,6 +36,7 @@ class _File(msgspec.Struct, kw_only=True):
     format: str
     format_version: int
     source: str = ""
+    batch: Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)] | None = None
     kinds: list[str] = msgspec.field(default_factory=lambda: ["cpu", "gpu"])
     ops: list[Op]
 
@@ -61,7 +62,7 @@ def _loads(data: bytes, what: str, source: str) -> Graph:
         if not file.ops:
             raise InputError("$.ops: there are no ops - list at least one")
         with without_collection():
-            return to_graph(file.ops, _distinct(file.kinds), file.source or shown(source))
+            return to_graph(file.ops, _distinct(file.kinds), file.source or shown(source), file.batch)
     except InputError as error:
         raise InputError(f"{shown(what)}: {shown(error, 2000)}") from error
 
@@ -109,7 +110,8 @@ def dumps(graph: Graph) -> bytes:
     check_labels(graph.names, lambda k: f"the name of op {k}")
     check_labels([*graph.types, graph.source], lambda k: f"type or source {k}", empty=True)
     check_labels([*graph.kinds, *graph.given_kinds], lambda k: f"kind {k}")
-    head = {"format": FORMAT, "format_version": VERSION, "source": graph.source, "kinds": graph.kinds}
+    batch = {} if graph.batch is None else {"batch": graph.batch}
+    head = {"format": FORMAT, "format_version": VERSION, "source": graph.source, **batch, "kinds": graph.kinds}
     encoder = msgspec.json.Encoder()
     with without_collection():
         rows = b",\n".join(map(encoder.encode, _rows(graph)))

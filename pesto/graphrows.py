@@ -44,7 +44,7 @@ class Op(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     time_s: dict[str, Seconds] | None = None
 
 
-def to_graph(ops: list[Op], kinds: list[str], source: str) -> Graph:
+def to_graph(ops: list[Op], kinds: list[str], source: str, batch: int | None = None) -> Graph:
     """The graph of `ops`, in their order; InputError with the place and remedy of the first fault."""
     index = _indexed([op.name for op in ops])
     check_labels(kinds, lambda k: f"$.kinds[{k}]")
@@ -66,6 +66,7 @@ def to_graph(ops: list[Op], kinds: list[str], source: str) -> Graph:
             group=group, kinds=tuple(kinds), runs_on=runs_on, param_bytes=param_bytes,
             flops=np.array([op.flops for op in ops]), moved_bytes=moved_bytes,
             launches=np.array([op.launches for op in ops]), given_kinds=given_kinds, given_s=given_s, source=source,
+            batch=batch,
         )  # fmt: skip
     except InputError as error:  # what is left to find is a cycle
         raise InputError(f"{shown(error, 1500)} - remove one of these edges; a loop must be one op") from error

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pesto.chains import chain
 from pesto.cluster import Cluster
 from pesto.errors import MismatchError, VerificationError
 from pesto.graph import Graph
@@ -43,6 +44,10 @@ class Provenance:
 
     graph_fingerprint: str
     graph_source: str
+    graph_layout: str = ""
+    """`Graph.layout()`; empty in files that do not say."""
+    graph_batch: int | None = None
+    """`Graph.batch`."""
     cluster: str
     cluster_source: str
     costs: str
@@ -120,6 +125,12 @@ def verify(plan: Plan, graph: Graph, problem: Problem, cluster: Cluster) -> None
             f"the plan is for graph {plan.provenance.graph_fingerprint[:12]} ({plan.provenance.graph_source}), this is "
             f"{found[:12]} ({graph.source}), or lists its ops otherwise - solve this graph, or give the plan's own"
         )
+    layout = plan.provenance.graph_layout
+    if layout and layout != graph.layout():
+        raise MismatchError(
+            f"the plan is for layout {layout[:12]}, {graph.source} has another: its ops stand in another order - solve "
+            f"this graph, or give the plan's own"
+        )
     problems = _processors(plan, cluster) or [f"{v.kind}: {v.text}" for v in check(problem, plan.schedule)]
     problems = problems or _order(plan, problem) or _peaks(plan, graph, problem) + _claims(plan, problem)
     if problems:
@@ -183,10 +194,5 @@ def _claims(plan: Plan, problem: Problem) -> list[str]:
 
 def control_edges(plan: Plan, graph: Graph) -> list[tuple[int, int]]:
     """(before, after) pairs that chain each device's ops; pairs that an edge of the graph joins are left out."""
-    device = plan.schedule.device
-    sequence = np.lexsort((plan.rank, device))
-    same = device[sequence][1:] == device[sequence][:-1]
-    before, after = sequence[:-1][same], sequence[1:][same]
-    known = np.unique(graph.edge_src * graph.ops + graph.edge_dst)
-    fresh = ~np.isin(before * graph.ops + after, known)
-    return list(zip(before[fresh].tolist(), after[fresh].tolist(), strict=True))
+    before, after = chain(graph, plan.schedule.device, plan.rank, np.ones(graph.ops, dtype=np.bool_))
+    return list(zip(before.tolist(), after.tolist(), strict=True))

@@ -48,6 +48,8 @@ def _provenance(account: Account, chosen: Candidate, candidates: dict[str, Candi
     return Provenance(
         graph_fingerprint=account.graph.fingerprint(),
         graph_source=account.graph.source,
+        graph_layout=account.graph.layout(),
+        graph_batch=account.graph.batch,
         cluster=account.cluster.name,
         cluster_source=account.cluster.source,
         costs=account.costs.source,

@@ -4,12 +4,14 @@ import os
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pesto import clusterfile, config
+from pesto import api, clusterfile, config
 from pesto.clusterfile import cluster_names, load_cluster
+from pesto.costs.measured import Profile, save_profile
 from pesto.costs.network import transfer_s
 from pesto.errors import FileError, InputError, PestoError, UsageError
 
@@ -36,6 +38,7 @@ PRESETS = {  # devices with the CPUs, GiB per GPU, preset
     "v100x8": (9, 16, "V100"), "v100x16": (17, 32, "V100"), "k80x8": (9, 12, "K80"), "a100x8": (9, 40, "A100"),
     "v100x4x2-25gbe": (10, 16, "V100"),
 }  # fmt: skip
+LOGICAL = {"cpux2": 2, "cpux3": 3, "cpux4": 4}
 
 
 def parse(text):
@@ -52,8 +55,8 @@ def held(cluster, a, b):
 
 
 def test_presets_are_the_promised_ones():
-    """The eight names exist, no more, and each has its GPUs with their memory."""
-    assert set(cluster_names()) == set(PRESETS)
+    """These names exist, no more, and each of a box has its GPUs with their memory."""
+    assert set(cluster_names()) == {*PRESETS, *LOGICAL}
     for name, (devices, gib, model) in PRESETS.items():
         found = load_cluster(name)
         gpus = [d for d in found.devices if d.kind == "gpu"]
@@ -136,6 +139,36 @@ def test_two_hosts_share_their_network_cards():
     assert not held(found, "gpu:0", "gpu:1") & {"nic a out", "nic a in"}
 
 
+@pytest.mark.parametrize("name", LOGICAL)
+def test_logical_cpus_are_devices_of_one_core(name):
+    """Devices cpu:0 to cpu:N-1 of one host, one op at a time each; bytes are free and nothing is shared."""
+    found = load_cluster(name)
+    assert [d.name for d in found.devices] == [f"cpu:{k}" for k in range(LOGICAL[name])]
+    assert {(d.kind, d.cores, d.host, d.memory_bytes) for d in found.devices} == {("cpu", 1, 0, 4 * 2**30)}
+    assert found.links == ()
+    for a, row in enumerate(found.paths):
+        assert [b for b, p in enumerate(row) if p is None] == [a]
+        assert {p.cost for p in row if p is not None} == {(1.5e-6, 0.0, 0.0)}
+
+
+def test_logical_cpus_from_profile_to_checked_plan(tmp_path, make_graph):
+    """Four ops of 1 ms, two of them side by side: 3 ms, and one transfer, as d runs where the later branch ends."""
+    graph = make_graph(
+        [{"name": "a", "bytes": 8}, *({"name": n, "inputs": ["a"], "bytes": 8} for n in "bc"),
+         {"name": "d", "inputs": ["b", "c"]}]
+    )  # fmt: skip
+    rest = np.zeros(4)
+    profile = Profile(
+        fingerprint=graph.fingerprint(), kind="cpu", device="a core", iterations=2, seconds=np.full(4, 1e-3),
+        spread=rest, raw_spread=rest, source="test",
+    )  # fmt: skip
+    save_profile(tmp_path / "p.json", profile, graph)
+    plan = api.solve(graph, cluster="cpux2", costs=tmp_path / "p.json", time_limit_s=5, workers=1)
+    assert plan.makespan_s == pytest.approx(3e-3 + 1.5e-6, rel=1e-9)
+    assert plan.provenance.costs_basis == "measured"
+    api.check(plan, graph, cluster="cpux2", costs=tmp_path / "p.json")
+
+
 def test_file_of_ones_own(tmp_path):
     """Names, bytes and seconds follow from the file; the latency of 10 us is below the floor for small payloads."""
     file = tmp_path / "mine.toml"
@@ -161,7 +194,7 @@ def test_later_links_win_and_one_way_is_one_way():
 
 def test_wrong_name_suggests_the_right_one():
     """A misspelt preset is a usage error that names the nearest and lists all."""
-    with pytest.raises(UsageError, match=r"did you mean v100x2-nvlink\? known: a100x8, k80x8"):
+    with pytest.raises(UsageError, match=r"did you mean v100x2-nvlink\? known: a100x8, cpux2"):
         load_cluster("v100x2-nvlnk")
     with pytest.raises(UsageError, match="did you mean v100x2-nvlink"):
         load_cluster("v100x2")

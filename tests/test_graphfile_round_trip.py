@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from importlib import resources
 from typing import Any
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 from pesto import graphfile
+from pesto.errors import InputError
 from pesto.graph import Graph
 
 SCHEMA = json.loads(resources.files("pesto").joinpath("schema/graph-1.json").read_text())
@@ -57,6 +59,25 @@ def test_round_trip_of_random_graphs():
         assert np.array_equal(again.tensor, g.tensor[order])
         for k, kind in enumerate(again.given_kinds):
             assert np.array_equal(again.given_s[:, k], g.given_s[:, g.given_kinds.index(kind)], equal_nan=True)
+
+
+def test_the_batch_is_kept():
+    """An optional key: written when there is one, absent otherwise, and agreed on by the schema."""
+    g = replace(random_graph(np.random.default_rng(5), 10), batch=32)
+    document = json.loads(graphfile.dumps(g))
+    jsonschema.Draft202012Validator(SCHEMA).validate(document)
+    assert document["batch"] == 32 and graphfile.loads(graphfile.dumps(g), "x").batch == 32
+    assert "batch" not in json.loads(graphfile.dumps(replace(g, batch=None)))
+    assert graphfile.loads(graphfile.dumps(replace(g, batch=None)), "x").batch is None
+
+
+@pytest.mark.parametrize("batch", [0, -1, 1.5, "32", True, 2**63])
+def test_a_batch_is_a_positive_integer(batch):
+    """The reader and the schema refuse the same values."""
+    document = {"format": "pesto-graph", "format_version": 1, "batch": batch, "ops": [{"name": "a"}]}
+    with pytest.raises(InputError, match="batch"):
+        graphfile.loads(json.dumps(document).encode(), "x")
+    assert not jsonschema.Draft202012Validator(SCHEMA).is_valid(document)
 
 
 @pytest.mark.parametrize("shape", ["chain", "star", "fan_in", "multi"])

@@ -80,6 +80,23 @@ def test_what_is_saved_is_loaded(case, plan, tmp_path) -> None:
     verify(again, graph, formulate(graph, costs, cluster, QUICK), cluster)
 
 
+def test_a_plan_knows_the_layout_and_the_batch(case) -> None:
+    """Both are those of the graph that was solved."""
+    graph, cluster, costs = case
+    found = solve(replace(graph, batch=32), cluster, costs, QUICK, lambda _: None).plan
+    assert (found.provenance.graph_layout, found.provenance.graph_batch) == (graph.layout(), 32)
+
+
+def test_older_plans_without_layout_and_batch_are_read(case, plan) -> None:
+    """They verify by fingerprint and names alone."""
+    graph, cluster, costs = case
+    document = json.loads(planfile.dumps(plan))
+    del document["provenance"]["graph_layout"], document["provenance"]["graph_batch"]
+    older = planfile.loads(json.dumps(document).encode(), "plan")
+    assert older.provenance.graph_layout == "" and older.provenance.graph_batch is None
+    verify(older, graph, formulate(graph, costs, cluster, QUICK), cluster)
+
+
 def test_the_same_solve_gives_the_same_bytes(case) -> None:
     """Deterministic: no clock, no address, no random order in the file."""
     quiet = replace(QUICK, deterministic=True)
@@ -113,6 +130,7 @@ def later(s):
         (lambda p: claim(p, links="infinite"), VerificationError, "policies"),
         (lambda p: claim(p, transfers="free"), VerificationError, "policies"),
         (lambda p: claim(p, graph_fingerprint="0" * 64), MismatchError, "plan is for graph"),
+        (lambda p: claim(p, graph_layout="0" * 64), MismatchError, "plan is for layout 0"),
         (lambda p: replace(p, names=p.names[::-1]), MismatchError, "lists its ops otherwise"),
         (lambda p: replace(p, tick_s=1e-12), VerificationError, "ticks"),
         (lambda p: replace(p, lanes=p.lanes[::-1]), VerificationError, "lanes"),

@@ -18,6 +18,8 @@ v1 = tf.compat.v1
 
 from pesto.tf import named, sources  # noqa: E402  # after the quiet load
 from pesto.tf.callables import from_callable  # noqa: E402
+from pesto.tf.flat import flat, has_calls  # noqa: E402
+from pesto.tf.importer import build  # noqa: E402
 
 SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))
 
@@ -118,6 +120,54 @@ def test_a_calls_effects_come_before_what_waits_for_it() -> None:
     add = types(graph).index("AssignAddVariableOp")
     read = next(i for i, t in enumerate(types(graph)) if t == "ReadVariableOp")
     assert before[read, add]
+
+
+def test_nested_functions_are_traced_flat_where_that_works() -> None:
+    """The ops are those of one graph, as `flat` gives it, and the switch that it uses is put back."""
+    module = training_module()
+    for fn in (calling(module), module.train, lambda x: module.train(x)["loss"]):
+        found = sources.capture_function(fn, *([] if fn is module.train else [tf.TensorSpec([4, 8])]), batch=4)
+        names = {node.name for node in found.graph_def.node}
+        assert "matmul" in names and not any("PartitionedCall" in name for name in names)
+        assert not tf.config.functions_run_eagerly()
+    spec = tf.TensorSpec([4, 8])
+    by_hand = tf.function(flat(calling(module).python_function)).get_concrete_function(spec).graph
+    assert not has_calls(by_hand)
+    expected = sources.from_function(calling(module), spec)
+    assert build(sources.capture_func_graph(by_hand, "x")).layout() == expected.layout()
+
+
+def test_flat_restores_the_switch_when_the_function_raises() -> None:
+    """On and off alike."""
+
+    def wrong() -> None:
+        assert tf.config.functions_run_eagerly()
+        raise RuntimeError("mine")
+
+    for before in (False, True):
+        tf.config.run_functions_eagerly(before)
+        try:
+            with pytest.raises(RuntimeError, match="mine"):
+                flat(wrong)()
+            assert tf.config.functions_run_eagerly() == before
+        finally:
+            tf.config.run_functions_eagerly(False)
+
+
+def test_what_cannot_be_traced_flat_is_inlined() -> None:
+    """A nested function that branches on a tensor needs its own autograph: its body takes the place of the call."""
+
+    @tf.function
+    def branch(x: Any) -> Any:
+        if tf.reduce_sum(x) > 0:  # noqa: SIM108  # autograph sees statements
+            y = x * 2.0
+        else:
+            y = -x
+        return y
+
+    graph = sources.from_function(lambda x: branch(x) + 1.0, tf.TensorSpec([4]))
+    assert "StatelessIf" in types(graph) and not any("PartitionedCall" in t for t in types(graph))
+    assert any(name.startswith("PartitionedCall/") for name in graph.names)
 
 
 def test_functions_concrete_functions_and_plain_ones_agree() -> None:

@@ -10,8 +10,10 @@ from pesto.graph import Graph
 from pesto.tf import devices, frames
 from pesto.tf.captured import Captured
 from pesto.tf.groups import groups
+from pesto.tf.hazards import hazards
 from pesto.tf.nodes import Nodes
 from pesto.tf.opcosts import Coster, warn_unknown
+from pesto.tf.openbatch import has_open_batch
 from pesto.tf.shapes import known_nodes
 from pesto.tf.variables import bytes_of
 from solvers.arrays import Ints
@@ -33,15 +35,14 @@ def build(captured: Captured, *, batch: int | None = None) -> Graph:
     """The `Graph` of a step: what its fetches need, ops in a stable topological order.
 
     One data edge per tensor and reader. Unknown shapes are an InputError (see `pesto.tf.shapes`). `batch` replaces
-    the open first dimension of the feeds.
+    the open first dimension of the feeds, and is on record in the graph if there was one.
     """
     if batch is not None and batch < 1:
         raise InputError(f"{captured.source}: a batch of {batch} - it must be at least 1")
     nodes = known_nodes(captured, batch)
     _check_names(nodes)
-    costs = Coster().costs(nodes)
+    costs, group, edges = Coster().costs(nodes), groups(nodes), _edges(nodes)
     warn_unknown(nodes, costs.launches & (frames.outermost(nodes) >= 0), captured.source)
-    group, edges = groups(nodes), _edges(nodes)
     types = tuple(sorted({node.op for node in nodes.defs}))
     flat = Graph(
         names=tuple(node.name for node in nodes.defs),
@@ -63,6 +64,7 @@ def build(captured: Captured, *, batch: int | None = None) -> Graph:
         launches=costs.launches,
         given_s=np.empty((len(nodes.defs), 0)),
         source=captured.source,
+        batch=batch if has_open_batch(captured.graph_def) else None,
     )
     return frames.folded(flat, nodes)
 
@@ -86,6 +88,7 @@ def _edges(nodes: Nodes) -> _Edges:
         waits = [c for c in nodes.controls[i] if c not in {p for p, _ in inputs}] if nodes.controls[i] else []
         tails += waits
         control_heads += [i] * len(waits)
+    ordered = hazards(nodes)
     size = [
         bytes_of(t, s)
         for types, shapes in zip(nodes.dtypes, nodes.shapes, strict=True)
@@ -96,6 +99,6 @@ def _edges(nodes: Nodes) -> _Edges:
         tensor_bytes=np.array(size, dtype=np.int64),
         tensor=np.array(tensors, dtype=np.int64),
         dst=np.array(heads, dtype=np.int64),
-        control_src=np.array(tails, dtype=np.int64),
-        control_dst=np.array(control_heads, dtype=np.int64),
+        control_src=np.array(tails + [a for a, _ in ordered], dtype=np.int64),
+        control_dst=np.array(control_heads + [b for _, b in ordered], dtype=np.int64),
     )

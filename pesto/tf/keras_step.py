@@ -8,11 +8,13 @@ import tensorflow as tf
 from pesto.errors import InputError
 
 
-def keras_step(model: Any, batch: int) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """(step, specs): `step(x, y)` runs `model.train_step`; the specs follow the model's inputs, outputs and losses.
+def keras_step(model: Any, batch: int | None, data: Any = None) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """(step, specs): `step((x, y))` runs `model.train_step` as `fit` does, whose graph the trace of it has.
 
-    Targets have the outputs' shapes and types, but one class index an example where a loss is sparse. InputError when
-    the model is not compiled, not built, or distributed by a `tf.distribute` strategy (a plan places ops itself).
+    A `batch` of None leaves the first dimension open. The specs follow the model's inputs, outputs and losses: targets
+    have the outputs' shapes and types, but one class index (int32) an example where a loss is sparse. `data`, a batch
+    or specs (x, y) or (x, y, sample_weight), says otherwise. InputError when the model is not compiled, not built, or
+    distributed by a `tf.distribute` strategy (a plan places ops itself).
     """
     name = getattr(model, "name", type(model).__name__)
     if not getattr(model, "compiled", False):
@@ -20,20 +22,35 @@ def keras_step(model: Any, batch: int) -> tuple[Callable[..., Any], tuple[Any, .
     default = tf.distribute.get_strategy()
     if tf.distribute.has_strategy() or getattr(model, "distribute_strategy", default) is not default:
         raise InputError(f"keras {name}: a tf.distribute strategy places the ops already - compile it without one")
-    if not getattr(model, "inputs", None):
+    if data is None and not getattr(model, "inputs", None):
         raise InputError(
             f"keras {name}: its inputs are unknown - add an Input layer, or give a function with --function"
         )
-    inputs = _like(model, "input", batch)
-    targets = _targets(model, batch)
+    given = (_like(model, "input", batch), _targets(model, batch)) if data is None else _specs(model, data, batch)
 
-    def step(x: Any, y: Any) -> Any:
-        return model.train_step((x, y))
+    @tf.autograph.experimental.do_not_convert
+    def step(data: Any) -> Any:
+        # As fit does: under the default strategy it calls train_step with autograph off.
+        return default.run(model.train_step, args=(data,))
 
-    return step, (inputs, targets)
+    return step, (given,)
 
 
-def _like(model: Any, which: str, batch: int) -> Any:
+def _specs(model: Any, data: Any, batch: int | None) -> Any:
+    """TensorSpecs in the structure of a batch (arrays, tensors or specs), its first dimension replaced."""
+
+    def spec(value: Any) -> tf.TensorSpec:
+        if not hasattr(value, "shape") or not hasattr(value, "dtype") or not len(value.shape):
+            raise InputError(
+                f"keras {model.name}: data holds a {type(value).__name__} without a batch dimension - "
+                f"give arrays, tensors or tf.TensorSpecs"
+            )
+        return tf.TensorSpec([batch, *value.shape[1:]], value.dtype)
+
+    return tf.nest.map_structure(spec, tuple(data))
+
+
+def _like(model: Any, which: str, batch: int | None) -> Any:
     """TensorSpecs in the structure of `model.input` or `model.output`."""
     flat = getattr(model, f"{which}s")
     try:
@@ -43,7 +60,7 @@ def _like(model: Any, which: str, batch: int) -> Any:
     return tf.nest.map_structure(lambda t: tf.TensorSpec([batch, *t.shape[1:]], t.dtype), tensors)
 
 
-def _targets(model: Any, batch: int) -> Any:
+def _targets(model: Any, batch: int | None) -> Any:
     outputs = _like(model, "output", batch)
     loss = getattr(model, "loss", None)
     flat = tf.nest.flatten(outputs)

@@ -2,20 +2,23 @@
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.core.framework import graph_pb2
 
 from pesto.documents import shown
 from pesto.errors import InputError
 from pesto.tf.captured import Captured
 from pesto.tf.frames import closes_loop, outermost
+from pesto.tf.inference import copied, infer, learn
 from pesto.tf.nodes import Nodes, Shape, parse
+from pesto.tf.openbatch import closed, has_open_batch
 from pesto.tf.signatures import TRAVELS_NOT
 from pesto.tf.trips import LOOPS
 from pesto.tf.variables import roots
+
+__all__ = ["infer", "known", "known_nodes"]
 
 _ROUNDS = 8
 _ENTERS = ("Enter", "RefEnter", "Merge", "RefMerge")
@@ -33,8 +36,8 @@ def known_nodes(captured: Captured, batch: int | None) -> Nodes:
     whose output is still unknown, with the remedy.
     """
     graph_def = captured.graph_def
-    if batch is not None and _fill_batch(filled := _copy(graph_def), batch):
-        graph_def = _take_shapes(filled, infer(filled), {})
+    if batch is not None and has_open_batch(graph_def):
+        graph_def = closed(graph_def, batch)
     nodes = parse(graph_def, captured.fetches)
     handles = _past_loops(nodes)
     bounds: dict[tuple[str, int], tuple[int, ...]] = {}
@@ -50,75 +53,6 @@ def known_nodes(captured: Captured, batch: int | None) -> Nodes:
         graph_def = _take_shapes(graph_def, infer(_bounded(graph_def, bounds, handles)), bounds)
         nodes = parse(graph_def, captured.fetches)
     raise _unknown(captured, nodes, batch)
-
-
-def infer(graph_def: Any) -> Any:
-    """`graph_def` through TensorFlow: defaults filled in, `_output_shapes` on every node, colocations kept.
-
-    Where TensorFlow infers no shape, the one that the GraphDef was exported with stays.
-    InputError, one line, when TensorFlow refuses it.
-    """
-    bare = _copy(graph_def)
-    names = {node.name for node in bare.node}
-    for node in bare.node:
-        node.attr.pop("_output_shapes", None)
-        node.device = ""
-        if "_class" in node.attr:
-            where = node.attr["_class"].list.s
-            where[:] = [w for w in where if w.decode(errors="replace").removeprefix("loc:@") in names]
-    try:
-        graph = tf.Graph()
-        with graph.as_default():
-            tf.import_graph_def(bare, name="")
-        inferred = graph.as_graph_def(add_shapes=True)
-    except Exception as error:  # what it raises for a bad graph is anything from TypeError to OpError
-        raise InputError(f"TensorFlow refuses the graph: {shown(error)} - repair or export it again") from error
-    _fill(inferred, graph_def)
-    return inferred
-
-
-def _fill(graph_def: Any, other: Any) -> None:
-    """Give the tensors of `graph_def` the shapes of `other` where it knows more of them."""
-    found = {node.name: node.attr["_output_shapes"].list.shape for node in other.node if "_output_shapes" in node.attr}
-    for node in graph_def.node:
-        own, known_there = node.attr["_output_shapes"].list.shape, found.get(node.name, ())
-        if len(own) == len(known_there):
-            for shape, better in zip(own, known_there, strict=True):
-                if _holes(better) < _holes(shape):
-                    shape.CopyFrom(better)
-
-
-def _holes(shape: Any) -> float:
-    """Unknown dimensions of a TensorShapeProto."""
-    return math.inf if shape.unknown_rank else sum(d.size < 0 for d in shape.dim)
-
-
-def _copy(graph_def: Any) -> Any:
-    copy = graph_pb2.GraphDef()
-    copy.CopyFrom(graph_def)
-    return copy
-
-
-def _fill_batch(graph_def: Any, batch: int) -> bool:
-    """Put `batch` in for the first dimension of feeds where it is open; whether anything changed."""
-    changed = False
-    for function in graph_def.library.function:
-        for node in function.node_def:
-            if "_output_shapes" in node.attr:
-                _lead(node.attr["_output_shapes"].list.shape, batch)
-    for node in graph_def.node:
-        if node.op.startswith("Placeholder"):
-            changed |= _lead([node.attr["shape"].shape], batch)
-        elif node.op.endswith(("IteratorGetNext", "IteratorGetNextSync")):
-            changed |= _lead(node.attr["output_shapes"].list.shape, batch)
-    return changed
-
-
-def _lead(shapes: Iterable[Any], batch: int) -> bool:
-    open_ = [s for s in shapes if not s.unknown_rank and s.dim and s.dim[0].size == -1]
-    for shape in open_:
-        shape.dim[0].size = batch
-    return bool(open_)
 
 
 def _open(nodes: Nodes) -> Iterator[tuple[int, int]]:
@@ -217,7 +151,7 @@ def _bounded(graph_def: Any, bounds: Mapping[tuple[str, int], tuple[int, ...]], 
 
     Handles are read past loops.
     """
-    copy = _copy(graph_def)
+    copy = copied(graph_def)
     by_name = {node.name: node for node in graph_def.node}
     lead = dict(handles)
     for number, ((name, k), shape) in enumerate(bounds.items()):
@@ -241,8 +175,8 @@ def _take_shapes(graph_def: Any, inferred: Any, bounds: Mapping[tuple[str, int],
 
     What it knew stays: `set_shape` and the shapes behind captured handles are in no GraphDef.
     """
-    graph_def = _copy(graph_def)
-    _fill(graph_def, inferred)
+    graph_def = copied(graph_def)
+    learn(graph_def, inferred)
     by_name = {node.name: node for node in graph_def.node}
     for (name, k), sizes in bounds.items():
         shape = by_name[name].attr["_output_shapes"].list.shape[k]

@@ -11,13 +11,14 @@ from pesto.documents import shown
 from pesto.errors import InputError, PestoError
 from pesto.graph import Graph
 from pesto.tf.captured import Captured, checked_fetches
+from pesto.tf.flat import has_calls, retraced_flat
 from pesto.tf.graphdefs import read_graph_def
 from pesto.tf.importer import build
+from pesto.tf.inference import infer
 from pesto.tf.inline import flatten
 from pesto.tf.keras_step import keras_step
 from pesto.tf.nodes import producer
 from pesto.tf.private import handle_shape
-from pesto.tf.shapes import infer
 
 
 def from_v1(graph: Any, fetches: Iterable[Any], *, batch: int | None = None, source: str = "tf.Graph") -> Graph:
@@ -30,9 +31,15 @@ def from_function(fn: Any, *specs: Any, batch: int | None = None, source: str | 
     return build(capture_function(fn, *specs, batch=batch, source=source), batch=batch)
 
 
-def from_keras(model: Any, batch: int, *, source: str | None = None) -> Graph:
-    """The train step (forward, loss, gradients, optimizer, metrics) of a compiled Keras 3 model."""
-    return build(capture_keras(model, batch, source=source), batch=batch)
+def from_keras(model: Any, batch: int, *, static: bool = False, data: Any = None, source: str | None = None) -> Graph:
+    """The train step (forward, loss, gradients, optimizer, metrics) of a compiled Keras 3 model.
+
+    TensorFlow builds another graph when it knows the batch size. By default it does not, as for arrays or datasets
+    with a last batch that is smaller; `batch` then only gives the sizes. With `static` every batch has that size, as
+    under drop_remainder=True, for arrays that it divides, and in train_on_batch. `data` is an example of a batch,
+    (x, y) or (x, y, sample_weight), or its TensorSpecs, for types other than those of the model's inputs and outputs.
+    """
+    return build(capture_keras(model, batch, static=static, data=data, source=source), batch=batch)
 
 
 def from_saved_model(folder: Path, signature: str | None = None, batch: int | None = None) -> Graph:
@@ -54,7 +61,8 @@ def capture_v1(graph: Any, fetches: Iterable[Any], *, source: str = "tf.Graph") 
 def capture_function(fn: Any, *specs: Any, batch: int | None = None, source: str | None = None) -> Captured:
     """`from_function` before it becomes a `Graph`; `batch` stands in for open first dimensions of the specs.
 
-    InputError when tracing fails, with what the function raised, and for functions that XLA must compile.
+    Nested functions become part of the one graph (see `pesto.tf.flat`); where they cannot, their bodies take the place
+    of the calls. InputError when tracing fails, with what the function raised, and for functions that XLA must compile.
     """
     label = source or f"function {getattr(fn, '__name__', None) or getattr(fn, 'name', 'step')}"
     if hasattr(fn, "structured_outputs") and hasattr(fn, "graph"):
@@ -64,12 +72,14 @@ def capture_function(fn: Any, *specs: Any, batch: int | None = None, source: str
     traceable = fn if hasattr(fn, "get_concrete_function") else tf.function(fn, autograph=True)
     given = tf.nest.map_structure(lambda spec: _with_batch(spec, batch), list(specs))
     try:
-        concrete = traceable.get_concrete_function(*given)
+        graph = traceable.get_concrete_function(*given).graph
     except PestoError:
         raise
     except Exception as error:  # whatever the user's code raises
         raise InputError(f"{label}: tracing it raised {told(error)} - call it once by hand with such inputs") from error
-    return capture_func_graph(concrete.graph, label)
+    captured = capture_func_graph(graph, label)
+    again = retraced_flat(traceable, given) if has_calls(graph) else None
+    return captured if again is None else capture_func_graph(again, label)
 
 
 def capture_func_graph(graph: Any, source: str) -> Captured:
@@ -85,9 +95,11 @@ def capture_func_graph(graph: Any, source: str) -> Captured:
     return _flat(graph_def, names, source, values)
 
 
-def capture_keras(model: Any, batch: int, *, source: str | None = None) -> Captured:
+def capture_keras(
+    model: Any, batch: int, *, static: bool = False, data: Any = None, source: str | None = None
+) -> Captured:
     """`from_keras` before it becomes a `Graph`. InputError when the model is not compiled or has no known inputs."""
-    step, specs = keras_step(model, batch)
+    step, specs = keras_step(model, batch if static else None, data)
     return capture_function(step, *specs, source=source or f"keras {model.name}")
 
 

@@ -1,0 +1,134 @@
+"""`apply` and `place`: stock TensorFlow runs unchanged programs by a plan."""
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from pesto.errors import InputError, MismatchError, UsageError
+from pesto.plan import Plan
+from pesto.tf import private
+from pesto.tf.enforce.functions import Functions
+from pesto.tf.enforce.options import Options
+from pesto.tf.enforce.partitions import Findings
+from pesto.tf.enforce.sessions import Sessions
+
+_ONE = threading.Lock()
+"""What a context changes belongs to the whole process, so there is one at a time."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Applied:
+    """What came of applying plans: grows while the context is open."""
+
+    functions: Functions
+    sessions: Sessions
+    token: str
+    """Marks what tf.functions trace for these plans."""
+
+    @property
+    def findings(self) -> list[Findings]:
+        """One entry for each step that was run for the first time, in the order of the runs."""
+        return [*self.functions.findings, *self.sessions.findings]
+
+    @property
+    def ops(self) -> int:
+        """Ops whose device and order were verified, over all of `findings`."""
+        return sum(f.ops for f in self.findings)
+
+
+@contextlib.contextmanager
+def apply(plans: tuple[Plan, ...], options: Options) -> Iterator[Applied]:
+    """Everything that trains inside runs by one of `plans`, or is refused; leaving undoes it.
+
+    Sessions must be opened, and functions called, inside. MismatchError when nothing inside was a planned step.
+    """
+    if not plans:
+        raise UsageError("apply: no plan is given - give one for each training step")
+    applied = _applied(plans, options)
+    with _entered(applied):
+        yield applied
+        used = bool(applied.functions.placed or applied.sessions.placed)
+    if not used:
+        made = plans[0].provenance
+        raise MismatchError(
+            f"nothing ran by the plan of {made.graph_source}: no session was opened and no tf.function traced that "
+            "trains - put the training inside the context"
+        )
+
+
+def place(fn: Callable[..., Any], plan: Plan, options: Options) -> Callable[..., Any]:
+    """`fn`, a step as a tf.function or plain function, placed and ordered; for training loops of one's own.
+
+    Its variables move to their planned devices when it is first called, and stay there.
+    """
+    from pesto.tf.flat import flat
+
+    step = tf.function(
+        flat(getattr(fn, "python_function", fn)),
+        input_signature=getattr(fn, "input_signature", None),
+        autograph=private.autograph_of(fn),
+    )
+    applied = _applied((plan,), options)
+
+    @functools.wraps(getattr(fn, "python_function", fn))
+    def placed(*args: Any, **kwargs: Any) -> Any:
+        with _entered(applied, keep=True):
+            return step(*args, **kwargs)
+
+    return placed
+
+
+def _applied(plans: tuple[Plan, ...], options: Options) -> Applied:
+    private.self_test()
+    for plan in plans:
+        if not plan.provenance.graph_layout:
+            raise InputError(
+                "the plan was written by an older version, which kept no layout of its graph - solve again"
+            )
+    functions = Functions(plans=plans, options=options)
+    sessions = Sessions(plans=plans, options=options)
+    return Applied(functions=functions, sessions=sessions, token=f"pesto {id(functions)}")
+
+
+@contextlib.contextmanager
+def _entered(applied: Applied, *, keep: bool = False) -> Iterator[None]:
+    """Hooks and settings in place; `keep` leaves variables where they were moved to."""
+    if not _ONE.acquire(blocking=False):
+        raise UsageError("a plan is being applied already - give all plans to one pesto.apply")
+    functions, sessions = applied.functions, applied.sessions
+    try:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(_settings())
+            stack.enter_context(private.watch_traces(functions.on_graph, functions.on_function))
+            stack.enter_context(private.traced_apart(applied.token))
+            stack.enter_context(private.around_calls(functions.called))
+            stack.enter_context(private.around_sessions(sessions.open, sessions.run, sessions.callable_of))
+            if not keep:
+                stack.callback(functions.moves.undo)
+                stack.callback(sessions.undo)
+            yield
+    finally:
+        _ONE.release()
+
+
+@contextlib.contextmanager
+def _settings() -> Iterator[None]:
+    """TF2's Grappler and soft placement off; as they were, afterwards."""
+    if tf.config.optimizer.get_jit():
+        raise InputError(
+            "XLA's automatic clustering is on, which fuses ops over a plan - tf.config.optimizer.set_jit(False)"
+        )
+    off = tf.config.optimizer.get_experimental_options().get("disable_meta_optimizer", False)
+    soft = tf.config.get_soft_device_placement()
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    tf.config.set_soft_device_placement(False)
+    try:
+        yield
+    finally:
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": off})
+        tf.config.set_soft_device_placement(soft)

@@ -1,0 +1,113 @@
+"""What a placement changes in TensorFlow's graph, by node names; done to live graphs, with a way back, or to files."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from pesto.tf import private
+from pesto.tf.enforce.members import Loop
+from pesto.tf.enforce.placement import FED, Placement
+from pesto.tf.enforce.trace import Trace
+from pesto.tf.nodes import Nodes
+
+LOWERED = "_lower_using_switch_merge"
+"""Attribute by which a loop or branch is taken apart before it is placed: its pieces then go where their inputs are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edits:
+    """Devices to set, control inputs to add, attributes to take away."""
+
+    device: Mapping[str, str] = field(default_factory=dict)
+    """Node -> TensorFlow's device."""
+    waits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Node -> the nodes that it waits for in addition."""
+    unbound: tuple[str, ...] = ()
+    """Nodes whose `_class` goes: a leftover of the Python layer that would beat the device."""
+    whole: tuple[str, ...] = ()
+    """Loops and branches that must not be taken apart."""
+
+
+def edits(placement: Placement, trace: Trace, every: Iterable[Any]) -> Edits:
+    """The edits that carry out `placement` on the graph from which `trace` was taken; `every` are all its NodeDefs.
+
+    `_class` goes from every op without references, the step's or not: initialisers and savers would tie what the plan
+    puts on two devices together.
+    """
+    graph, nodes, loops = placement.graph, trace.nodes, trace.loops
+    device: dict[str, str] = {}
+    for i, name in enumerate(graph.names):
+        if graph.types[graph.type_of[i]] not in FED:
+            for node in loops[name].nodes if name in loops else (name,):
+                device[node] = placement.device_of(i)
+    waits: dict[str, list[str]] = {}
+    for a, b in _waits(placement, nodes, loops):
+        waits.setdefault(b, []).append(a)
+    return Edits(
+        device=device,
+        waits={b: tuple(a) for b, a in waits.items()},
+        unbound=tuple(n.name for n in every if "_class" in n.attr and not nodes.signatures.has_ref(n)),
+        whole=tuple(n.name for n in nodes.defs if LOWERED in n.attr and n.attr[LOWERED].b),
+    )
+
+
+def _waits(placement: Placement, nodes: Nodes, loops: Mapping[str, Loop]) -> list[tuple[str, str]]:
+    """(before, after) nodes: the chains, and control edges of the graph that the nodes themselves do not have."""
+    names = placement.graph.names
+    pairs = list(zip(placement.before.tolist(), placement.after.tolist(), strict=True))
+    return [
+        (x, y)
+        for a, b in dict.fromkeys([*pairs, *_hidden(placement, nodes, loops)])
+        for x in (loops[names[a]].exits if names[a] in loops else (names[a],))
+        for y in (loops[names[b]].entries if names[b] in loops else (names[b],))
+    ]
+
+
+def _hidden(placement: Placement, nodes: Nodes, loops: Mapping[str, Loop]) -> list[tuple[int, int]]:
+    """Control edges that the importer added: the order of what touches one variable (see `pesto.tf.hazards`)."""
+    graph = placement.graph
+    leader = {node: name for name, loop in loops.items() for node in loop.nodes}
+    index = {name: i for i, name in enumerate(graph.names)}
+    op = [index[leader.get(node.name, node.name)] for node in nodes.defs]
+    own = {
+        (op[p], op[i]) for i in range(len(op)) for p in nodes.controls[i] + [p for p, _ in nodes.inputs[i]]
+    }  # fmt: skip
+    pairs = zip(graph.control_src.tolist(), graph.control_dst.tolist(), strict=True)
+    return [pair for pair in pairs if pair not in own]
+
+
+def make(graph: Any, wanted: Edits) -> Callable[[], None]:
+    """Carry out `wanted` on a live v1 graph or FuncGraph; the callable that is returned undoes it."""
+    ops = {op.name: op for op in graph.get_operations()}
+    undo: list[Callable[[], None]] = []
+    for name, device in wanted.device.items():
+        op = ops[name]
+        if op.type not in FED:  # an argument of a function, where a GraphDef has a variable's handle
+            undo.append(partial(private.set_device, op, op.device))
+            private.set_device(op, device)
+    for name, earlier in wanted.waits.items():
+        undo.append(partial(private.set_controls, ops[name], list(ops[name].control_inputs)))
+        private.add_controls(ops[name], [ops[e] for e in earlier])
+    for name, attr in (*((n, "_class") for n in wanted.unbound), *((n, LOWERED) for n in wanted.whole)):
+        undo.append(partial(private.set_attr, ops[name], attr, ops[name].node_def.attr[attr]))
+        private.clear_attr(ops[name], attr)
+
+    def back() -> None:
+        for step in reversed(undo):
+            step()
+
+    return back
+
+
+def write(graph_def: Any, wanted: Edits) -> None:
+    """Carry out `wanted` on a GraphDef, in place."""
+    unbound, whole = set(wanted.unbound), set(wanted.whole)
+    for node in graph_def.node:
+        if node.name in wanted.device:
+            node.device = wanted.device[node.name]
+        node.input.extend(f"^{e}" for e in wanted.waits.get(node.name, ()))
+        if node.name in unbound:
+            del node.attr["_class"]
+        if node.name in whole:
+            del node.attr[LOWERED]

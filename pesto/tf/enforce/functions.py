@@ -1,0 +1,136 @@
+"""tf.functions under a plan: each training step that is traced is edited before it compiles, its first run examined."""
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import tensorflow as tf
+
+from pesto.documents import shown
+from pesto.errors import InputError, MismatchError, PestoError, UsageError
+from pesto.plan import Plan
+from pesto.tf import private
+from pesto.tf.enforce import calls, training
+from pesto.tf.enforce.edits import edits, make
+from pesto.tf.enforce.options import Options
+from pesto.tf.enforce.partitions import Expected, Findings, examine, prefixes
+from pesto.tf.enforce.placement import lay
+from pesto.tf.enforce.relocate import Moves
+from pesto.tf.enforce.targets import check_exist, targets
+from pesto.tf.enforce.trace import Trace, trace
+from pesto.tf.sources import capture_func_graph
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Functions:
+    """The tf.function side of one application of plans."""
+
+    plans: tuple[Plan, ...]
+    options: Options
+    moves: Moves = field(default_factory=Moves)
+    placed: dict[int, tuple[Any, Expected]] = field(default_factory=dict)
+    """By id of the FuncGraph: the graph, kept so that its id stays its own, and what is expected of it."""
+    names: dict[str, Expected] = field(default_factory=dict)
+    """By name of the function in TensorFlow's library."""
+    known: "weakref.WeakSet[Any]" = field(default_factory=weakref.WeakSet)
+    """Functions that were traced here, or need no watch."""
+    verified: "weakref.WeakSet[Any]" = field(default_factory=weakref.WeakSet)
+    findings: list[Findings] = field(default_factory=list)
+
+    def on_graph(self, graph: Any) -> None:
+        """A FuncGraph was traced, and compiles next."""
+        if not training.trains(graph):
+            return
+        label = f"function {graph.name}"
+        if tf.distribute.has_strategy():
+            raise InputError(f"{label}: a tf.distribute strategy places its ops itself - train without the strategy")
+        if private.compiled_by_xla(graph):
+            raise InputError(
+                f"{label}: XLA compiles the step as one kernel, which voids a plan - pass jit_compile=False to "
+                "model.compile or tf.function"
+            )
+        traced, plan = self._recognised(graph, label)
+        wanted = targets(plan, self.options.devices)
+        check_exist(wanted, [d.name for d in tf.config.list_logical_devices()])
+        placement = lay(plan, traced.graph, wanted, order=self.options.order)
+        self.moves.settle(graph, placement)
+        make(graph, edits(placement, traced, traced.nodes.defs))
+        expected = Expected(placement=placement, loops=traced.loops, ran=_own(graph, traced))
+        self.placed[id(graph)] = (graph, expected)
+
+    def on_function(self, function: Any) -> None:
+        """A function was compiled from a traced graph."""
+        self.known.add(function)
+        found = self.placed.get(id(function.graph))
+        if found is not None:
+            if private.must_compile(function):
+                raise InputError(f"function {function.graph.name}: XLA compiles it - set jit_compile=False")
+            self.names[private.name_of(function)] = found[1]
+
+    def called(self, function: Any, call: Callable[[], Any]) -> Any:
+        """In place of a function's call from eager code."""
+        if function in self.verified:
+            return call()
+        if function not in self.known and training.trains(function.graph):
+            raise UsageError(
+                f"function {shown(function.graph.name)} was traced before pesto.apply and would run unplaced - call "
+                "the tf.function itself inside the context, so that it is traced there"
+            )
+        inside = calls.reached(function, self.names)
+        if not inside:
+            self.verified.add(function)
+            return call()
+        with private.collected_graphs() as graphs:
+            result = call()
+        self._check(graphs, inside)
+        self.verified.add(function)
+        return result
+
+    def _recognised(self, graph: Any, label: str) -> tuple[Trace, Plan]:
+        """The trace of a training function and the plan that is for it; MismatchError when there is none."""
+        captured = capture_func_graph(graph, label)
+        why: PestoError | None = None
+        for batch in dict.fromkeys(plan.provenance.graph_batch for plan in self.plans):
+            try:
+                traced = trace(captured, batch)
+            except InputError as error:
+                why = error
+                continue
+            for plan in self.plans:
+                if plan.provenance.graph_fingerprint == traced.graph.fingerprint():
+                    calls.refuse_nested(graph, traced.graph.names, label)
+                    return traced, plan
+            why = MismatchError(_unlike(traced, self.plans[0], label))
+        raise why or MismatchError(f"{label}: no plan is given for it")
+
+    def _check(self, graphs: list[list[Any]], inside: set[str]) -> None:
+        for name in sorted(inside):
+            expected = self.names[name]
+            found = [(parts, p) for parts in graphs for p in prefixes(parts, expected.placement)]
+            if not found:
+                raise UsageError(
+                    f"function {name}: TensorFlow showed no graph of its run - call it first inside pesto.apply"
+                )
+            for parts, prefix in found:
+                self.findings.append(examine(parts, expected, prefix).checked())
+
+
+def _own(graph: Any, traced: Trace) -> frozenset[str]:
+    """Ops that run in the function; its arguments are made outside."""
+    arguments = {t.op.name for t in graph.inputs}
+    return frozenset(name for name in traced.graph.names if name not in arguments)
+
+
+def _unlike(traced: Trace, plan: Plan, label: str) -> str:
+    made, graph = plan.provenance, traced.graph
+    if made.graph_layout == graph.layout():
+        return (
+            f"{label} has the structure of the plan's graph ({made.graph_source}), but other sizes or types of data - "
+            "plan with the batch size and the data that it trains on"
+        )
+    return (
+        f"{label} trains variables and is of no plan: it has {graph.ops} ops ({graph.fingerprint()[:12]}), the plan "
+        f"is for {made.graph_source} with {len(plan.names)} ({made.graph_fingerprint[:12]}) - plan this step "
+        "(pesto.record takes it from the program itself), or run it outside pesto.apply"
+    )

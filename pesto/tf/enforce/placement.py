@@ -1,0 +1,121 @@
+"""A plan laid over one trace of the step that it is for: where each op goes, and what it waits for."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from pesto.chains import chain
+from pesto.errors import MismatchError, VerificationError
+from pesto.graph import Graph
+from pesto.plan import Plan
+from solvers.arrays import Bools, Ints, bools, ints
+
+UNCHAINED = frozenset(
+    ("Placeholder", "PlaceholderV2", "PlaceholderWithDefault", "VarHandleOp", "VariableV2", "Variable")
+)
+"""What other programs start from too: handles and feeds have no place in an order."""
+FED = frozenset(("Placeholder", "PlaceholderV2"))
+"""Feeds and arguments are where the caller's data are, whatever a plan says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Placement:
+    """For the n ops of a traced step: TensorFlow's device, and the chains."""
+
+    graph: Graph
+    """The trace, by whose index all else goes."""
+    devices: tuple[str, ...]
+    """[m] TensorFlow's names of the devices."""
+    device: Ints
+    """[n] index into `devices`."""
+    rank: Ints
+    """[n] place of each op in the plan's one order."""
+    chained: Bools
+    """[n] whether the op has a place in its device's chain."""
+    before: Ints
+    """[k] ops that others wait for, beyond the trace's own edges."""
+    after: Ints
+    """[k] the ops that wait for them."""
+
+    def __post_init__(self) -> None:
+        """Copy and freeze the arrays."""
+        for name in ("device", "rank", "before", "after"):
+            object.__setattr__(self, name, ints(getattr(self, name)))
+        object.__setattr__(self, "chained", bools(self.chained))
+
+    def device_of(self, op: int) -> str:
+        """TensorFlow's name of an op's device."""
+        return self.devices[self.device[op]]
+
+
+def lay(
+    plan: Plan, graph: Graph, targets: Mapping[str, str], apart: Bools | None = None, *, order: bool = True
+) -> Placement:
+    """`plan` over `graph`, a trace of the same step; `apart` marks ops that must stay out of the chains.
+
+    MismatchError when the trace is of another graph, VerificationError when the plan tears ops apart that share a
+    variable or goes against the trace's edges. With `order` False there are no chains.
+    """
+    where = _correspondence(plan, graph)
+    names = list(dict.fromkeys(plan.lane_device))
+    devices = tuple(dict.fromkeys(targets[n] for n in names))
+    lane = np.array([devices.index(targets[d]) for d in plan.lane_device], dtype=np.int64)
+    device, rank = lane[plan.schedule.device[where]], plan.rank[where]
+    _whole(graph, device, devices)
+    against = np.flatnonzero(rank[graph.edge_src] >= rank[graph.edge_dst])
+    if len(against):
+        a, b = (graph.names[ends[against[0]]] for ends in (graph.edge_src, graph.edge_dst))
+        raise VerificationError(f"the plan ranks op {b} before {a}, which it needs - solve again")
+    chained = ~np.isin(graph.type_of, [k for k, t in enumerate(graph.types) if t in UNCHAINED])
+    if apart is not None:
+        chained &= ~apart
+    if not order:
+        chained[:] = False
+    before, after = chain(graph, device, rank, chained)
+    return Placement(
+        graph=graph, devices=devices, device=device, rank=rank, chained=chained, before=before, after=after
+    )  # fmt: skip
+
+
+def _correspondence(plan: Plan, graph: Graph) -> Ints:
+    """[n] op of the plan that each op of the trace is.
+
+    A fingerprint does not count names, so the structure is compared index by index as well: by name when the names
+    are the plan's, and in the listed order when the program was traced anew.
+    """
+    made = plan.provenance
+    if made.graph_fingerprint != graph.fingerprint():
+        raise MismatchError(
+            f"the plan is for {made.graph_source} ({made.graph_fingerprint[:12]}, {len(plan.names)} ops), this step is "
+            f"{graph.source} ({graph.fingerprint()[:12]}, {graph.ops} ops) - plan this step"
+        )
+    listed = np.arange(graph.ops)
+    index = {name: i for i, name in enumerate(graph.names)}
+    if all(name in index for name in plan.names):
+        by_name = np.array([index[name] for name in plan.names], dtype=np.int64)
+        if graph.layout(by_name) == made.graph_layout:
+            listed[by_name] = np.arange(graph.ops)
+            return listed
+    if graph.layout() == made.graph_layout:
+        return listed
+    raise MismatchError(
+        f"the plan is for an older trace of {made.graph_source}: its ops have other names now and are listed in "
+        "another order, so none can be told from its twins - plan this trace"
+    )
+
+
+def _whole(graph: Graph, device: Ints, devices: tuple[str, ...]) -> None:
+    """VerificationError when a group is torn: TensorFlow would move its ops silently, or fail."""
+    member = np.flatnonzero(graph.group >= 0)
+    if len(member) == 0:
+        return
+    first = np.full(int(graph.group.max()) + 1, -1)
+    first[graph.group[member[::-1]]] = member[::-1]
+    torn = member[device[member] != device[first[graph.group[member]]]]
+    if len(torn):
+        a, b = torn[0], first[graph.group[torn[0]]]
+        raise VerificationError(
+            f"the plan splits a resource edge: op {graph.names[a]} is on {devices[device[a]]}, {graph.names[b]} with "
+            f"the same variable or table on {devices[device[b]]} - keep groups whole, solve again"
+        )

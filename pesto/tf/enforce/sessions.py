@@ -1,0 +1,124 @@
+"""v1 sessions under a plan: their graph edited before they open, their runs watched."""
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import tensorflow as tf
+
+from pesto.errors import InputError, UsageError
+from pesto.plan import Plan
+from pesto.tf import private
+from pesto.tf.enforce import steps, traces
+from pesto.tf.enforce.closures import needed
+from pesto.tf.enforce.options import Options
+from pesto.tf.enforce.partitions import Expected, Findings, examine
+from pesto.tf.enforce.targets import check_exist
+
+v1 = tf.compat.v1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sessions:
+    """The v1 side of one application of plans."""
+
+    plans: tuple[Plan, ...]
+    options: Options
+    placed: dict[Any, steps.Placed] = field(default_factory=dict)
+    """By graph."""
+    opened: "weakref.WeakSet[Any]" = field(default_factory=weakref.WeakSet)
+    """Sessions of this application."""
+    verified: set[tuple[Any, frozenset[str]]] = field(default_factory=set)
+    """(graph, what was run and fed) of runs that were found to be as planned."""
+    findings: list[Findings] = field(default_factory=list)
+
+    def open(
+        self, original: Callable[..., None], session: Any, target: Any = "", graph: Any = None, config: Any = None
+    ) -> None:
+        """In place of a session's constructor."""
+        graph = graph if graph is not None else v1.get_default_graph()
+        if graph not in self.placed:
+            found = steps.place(graph, self.plans, self.options)
+            if found is not None:
+                self.placed[graph] = found
+        placed = self.placed.get(graph)
+        original(session, target, graph, config if placed is None else steps.configured(config, placed.targets))
+        if placed is not None:
+            try:
+                check_exist(placed.targets, [d.name for d in session.list_devices()])
+            except InputError:
+                session.close()
+                raise
+        self.opened.add(session)
+
+    def run(self, original: Callable[..., Any], session: Any, *args: Any) -> Any:
+        """In place of a session's run, once its fetches are resolved.
+
+        args: handle, ops, tensors, feeds, options, metadata as `BaseSession` has them.
+        """
+        graph = private.session_graph(session)
+        if session not in self.opened:
+            self._refuse_earlier(graph)
+        placed = self.placed.get(graph)
+        if placed is None:
+            return original(session, *args)
+        handle, ops, tensors, feeds, options, metadata = args
+        if handle is not None:
+            raise UsageError("partial_run cannot be verified under a plan - use session.run")
+        fed = {key.deref().op.name for key in feeds}
+        fetched = [*ops, *(t.op for t in tensors)]
+        key = (graph, frozenset([*(op.name for op in fetched), *(f"<{name}" for name in fed)]))
+        if key in self.verified:
+            return original(session, *args)
+        needs = needed(fetched, fed, placed.edits.waits)
+        if needs.isdisjoint(placed.expected.placement.graph.names):
+            result = original(session, *args)
+        else:
+            result, record = _recorded(
+                lambda o, m: original(session, handle, ops, tensors, feeds, o, m), options, metadata, self.options
+            )
+            self._check(placed, needs - fed, record)
+        self.verified.add(key)
+        return result
+
+    def callable_of(self, original: Callable[..., Any], session: Any, *args: Any) -> Any:
+        """In place of what a session's make_callable ends in."""
+        if private.session_graph(session) in self.placed:
+            raise UsageError("make_callable cannot be verified under a plan - use session.run")
+        return original(session, *args)
+
+    def undo(self) -> None:
+        """Take all edits back."""
+        for placed in self.placed.values():
+            placed.undo()
+        self.placed.clear()
+
+    def _check(self, placed: steps.Placed, needs: frozenset[str], record: Any) -> None:
+        expected = Expected(placement=placed.expected.placement, loops=placed.expected.loops, ran=needs)
+        found = examine(record.partition_graphs, expected)
+        if self.options.trace:
+            found = traces.joined(found, traces.examine(record.step_stats, expected))
+        self.findings.append(found.checked())
+
+    def _refuse_earlier(self, graph: Any) -> None:
+        if steps.matching(graph, self.plans):
+            raise UsageError(
+                "this session was opened before pesto.apply, and TensorFlow ignores edits of a graph that a session "
+                "has run - open it inside the context"
+            )
+
+
+def _recorded(run: Callable[[Any, Any], Any], options: Any, metadata: Any, how: Options) -> tuple[Any, Any]:
+    """(result, RunMetadata) of a run that writes down its partition graphs; what the caller asked for is kept."""
+    wanted = private.read_buffer(options, v1.RunOptions())
+    wanted.output_partition_graphs = True
+    if how.trace:
+        wanted.trace_level = v1.RunOptions.FULL_TRACE
+    with private.buffer_of(wanted) as asked:
+        if metadata is not None:
+            result = run(asked, metadata)
+            return result, private.read_buffer(metadata, v1.RunMetadata())
+        with private.empty_buffer() as written:
+            result = run(asked, written)
+            return result, private.read_buffer(written, v1.RunMetadata())

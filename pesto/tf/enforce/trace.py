@@ -1,0 +1,26 @@
+"""One traced step as a placement needs it: its graph, and the nodes behind the graph's ops."""
+
+from dataclasses import dataclass
+
+from pesto.graph import Graph
+from pesto.tf.captured import Captured
+from pesto.tf.enforce.members import Loop, loops
+from pesto.tf.importer import build
+from pesto.tf.nodes import Nodes, parse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Trace:
+    """A captured step."""
+
+    graph: Graph
+    nodes: Nodes
+    loops: dict[str, Loop]
+    """By the op that stands for each."""
+
+
+def trace(captured: Captured, batch: int | None) -> Trace:
+    """What a placement needs to know of a captured step; InputError where it cannot be planned."""
+    graph = build(captured, batch=batch)
+    nodes = parse(captured.graph_def, captured.fetches)
+    return Trace(graph=graph, nodes=nodes, loops=loops(nodes))
