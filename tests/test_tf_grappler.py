@@ -224,8 +224,3 @@ def test_wrong_requests_are_one_line(tmp_path: Path) -> None:
     assert done.returncode == 2 and "own" in done.stderr and path.read_bytes() == data
     done = pesto("optimize", "--graph", path, "-o", "out.json", cwd=tmp_path)
     assert done.returncode == 2 and ".pb" in done.stderr and not (tmp_path / "out.json").exists()
-
-
-def test_the_private_name_is_in_the_self_test() -> None:
-    """`pesto doctor` would say that Grappler's entry point is gone."""
-    private.self_test()

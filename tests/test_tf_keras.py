@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from keras import layers  # noqa: E402
 from tensorflow.python.eager.polymorphic_function import transform  # noqa: E402
 
 from pesto.tf import sources  # noqa: E402
+from pesto.tf.callables import from_callable  # noqa: E402
 from pesto.tf.importer import build  # noqa: E402
 
 BATCH = 8
@@ -166,6 +168,22 @@ def test_a_model_without_inputs_is_built_by_the_import_as_by_fit(traced: Callabl
     traced()
     other.fit(x, y, batch_size=BATCH, verbose=0)
     assert_same(found, imported(traced()))
+
+
+def test_a_callable_may_give_a_model_with_example_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """--function returning (model, (x, y)) plans the data's types, and their own batch size unless --batch opens it."""
+    model = compiled("mlp")
+    x, y = examples(model, BATCH)
+    labels = y.astype("int64")
+    monkeypatch.setitem(sys.modules, "told", SimpleNamespace(step=lambda: (model, (x, labels))))
+    opened = sources.from_keras(model, BATCH, data=(x, labels))
+    assert from_callable("told:step", BATCH).fingerprint() == opened.fingerprint()
+    fixed = sources.from_keras(model, BATCH, static=True, data=(x, labels))
+    assert from_callable("told:step").fingerprint() == fixed.fingerprint()
+    uneven = SimpleNamespace(step=lambda: (model, (x, labels[:-1])))
+    monkeypatch.setitem(sys.modules, "uneven", uneven)
+    with pytest.raises(InputError, match="batch sizes"):
+        from_callable("uneven:step")
 
 
 def test_data_without_a_batch_dimension_is_refused() -> None:

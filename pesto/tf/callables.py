@@ -16,7 +16,7 @@ from pesto.tf.captured import Captured
 from pesto.tf.importer import build
 from pesto.tf.sources import capture_function, capture_keras, capture_v1, told
 
-_TAKES = "a tf.function, a compiled Keras model, (function, *specs) or (tf.Graph, fetches)"
+_TAKES = "a tf.function, a compiled Keras model, (model, (x, y)), (function, *specs) or (tf.Graph, fetches)"
 
 
 def from_callable(reference: str, batch: int | None = None) -> Graph:
@@ -28,8 +28,9 @@ def capture_callable(reference: str, batch: int | None = None) -> Captured:
     """Import the module, from the current folder too, and take its step.
 
     The object may be a `tf.function` with an input signature, a concrete function or a compiled Keras model; anything
-    else is called without arguments and must return one of those, `(function, *specs)` with `tf.TensorSpec`s, or
-    `(tf.Graph, fetches)`. UsageError for a malformed or unknown name, InputError for what the user's code raises.
+    else is called without arguments and must return one of those, `(model, (x, y))` with an example batch,
+    `(function, *specs)` with `tf.TensorSpec`s, or `(tf.Graph, fetches)`. UsageError for a malformed or unknown name,
+    InputError for what the user's code raises.
     """
     module_name, _, attribute = reference.partition(":")
     if not module_name or not attribute:
@@ -74,12 +75,24 @@ def _is_model(found: Any) -> bool:
     return hasattr(found, "train_step") and hasattr(found, "compile")
 
 
+def _capture_with_data(model: Any, data: Any, batch: int | None, source: str) -> Captured:
+    """A model with an example batch: of open size with --batch, of the example's own without."""
+    if batch is not None:
+        return capture_keras(model, batch, data=data, source=source)
+    sizes = {int(value.shape[0]) for value in tf.nest.flatten(tuple(data)) if len(getattr(value, "shape", ()))}
+    if len(sizes) != 1:
+        raise InputError(f"{source}: the example data have {len(sizes)} batch sizes - give arrays of one length")
+    return capture_keras(model, sizes.pop(), static=True, data=data, source=source)
+
+
 def _capture(found: Any, reference: str, batch: int | None) -> Captured:
     source = f"function {reference}"
     if _is_model(found):
         if batch is None:
             raise InputError(f"--function {shown(reference)}: a Keras model has no batch size - give --batch N")
         return capture_keras(found, batch, source=source)
+    if isinstance(found, tuple) and len(found) == 2 and _is_model(found[0]):
+        return _capture_with_data(*found, batch, source)
     if isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], tf.Graph):
         return capture_v1(*found, source=source)
     if isinstance(found, tuple) and found and callable(found[0]):

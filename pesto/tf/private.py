@@ -1,28 +1,48 @@
 """Every private name of TensorFlow that the project uses, with a self-test: one file to mend for a new release."""
 
 import contextlib
+import functools
 import gc
-from collections.abc import Callable, Iterator, Sequence
+import importlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.client import pywrap_tf_session, session
-from tensorflow.python.eager import context
-from tensorflow.python.eager.polymorphic_function import concrete_function, function_context, transform
-from tensorflow.python.framework import kernels, op_def_registry
-from tensorflow.python.ops import control_flow_util
 
 from pesto.errors import InputError
+
+_FUNCTION = "eager.polymorphic_function"
+
+
+@functools.cache
+def _module(name: str) -> Any:
+    """A module below tensorflow.python; InputError naming it when this release has none."""
+    try:
+        return importlib.import_module(f"tensorflow.python.{name}")
+    except ImportError as error:
+        raise _gone(f"tensorflow.python.{name} is missing") from error
+
+
+def _name(module: str, name: str) -> Any:
+    """What a module below tensorflow.python calls `name`; InputError when it has it no more."""
+    found = getattr(_module(module), name, None)
+    if found is None:
+        raise _gone(f"tensorflow.python.{module}.{name} is missing")
+    return found
+
+
+def _gone(what: str) -> InputError:
+    return InputError(f"tensorflow {tf.__version__}: {what} - install tensorflow>=2.21,<2.22")
 
 
 def op_def(name: str) -> Any:
     """The OpDef of a registered op type, or None."""
-    return op_def_registry.get(name)
+    return _name("framework.op_def_registry", "get")(name)
 
 
 def registered_kernels() -> list[Any]:
     """The KernelDef of every kernel in this build, GPU kernels included where the build has them."""
-    return list(kernels.get_all_registered_kernels().kernel)
+    return list(_name("framework.kernels", "get_all_registered_kernels")().kernel)
 
 
 def handle_shape(handle: Any) -> tuple[int, Any] | None:
@@ -63,50 +83,62 @@ def set_attr(op: Any, name: str, value: Any) -> None:
 @contextlib.contextmanager
 def watch_traces(on_graph: Callable[[Any], None], on_function: Callable[[Any], None]) -> Iterator[None]:
     """Show every FuncGraph that is traced before it is compiled, and the ConcreteFunction that it becomes."""
-    transform.FUNC_GRAPH_TRANSFORMS.append(on_graph)
-    transform.CONCRETE_FUNCTION_CALLBACKS.append(on_function)
+    graphs = _name(f"{_FUNCTION}.transform", "FUNC_GRAPH_TRANSFORMS")
+    functions = _name(f"{_FUNCTION}.transform", "CONCRETE_FUNCTION_CALLBACKS")
+    graphs.append(on_graph)
+    functions.append(on_function)
     try:
         yield
     finally:
-        transform.FUNC_GRAPH_TRANSFORMS.remove(on_graph)
-        transform.CONCRETE_FUNCTION_CALLBACKS.remove(on_function)
+        graphs.remove(on_graph)
+        functions.remove(on_function)
 
 
 @contextlib.contextmanager
 def traced_apart(token: str) -> Iterator[None]:
     """Keep what tf.functions trace meanwhile apart from their other traces; the same token finds it again."""
-    original = function_context.make_function_context
+    module = _module(f"{_FUNCTION}.function_context")
+    original = _name(f"{_FUNCTION}.function_context", "make_function_context")
 
     def marked(scope_type: Any = None) -> Any:
         return original((token, scope_type))
 
-    function_context.make_function_context = marked
-    try:
+    with _replaced(module, {"make_function_context": marked}):
         yield
-    finally:
-        function_context.make_function_context = original
 
 
 @contextlib.contextmanager
 def around_calls(called: Callable[[Any, Callable[[], Any]], Any]) -> Iterator[None]:
     """Run `called(function, call)` in place of every `call()` of a ConcreteFunction from eager code."""
-    original = concrete_function.ConcreteFunction._call_flat
+    kind = _name(f"{_FUNCTION}.concrete_function", "ConcreteFunction")
+    original = kind._call_flat
+    eagerly = _name("eager.context", "executing_eagerly")
 
     def watched(self: Any, tensor_inputs: Any, captured_inputs: Any) -> Any:
-        if not context.executing_eagerly():
+        if not eagerly():
             return original(self, tensor_inputs, captured_inputs)
         return called(self, lambda: original(self, tensor_inputs, captured_inputs))
 
-    concrete_function.ConcreteFunction._call_flat = watched
+    with _replaced(kind, {"_call_flat": watched}):
+        yield
+
+
+@contextlib.contextmanager
+def _replaced(holder: Any, names: Mapping[str, Any]) -> Iterator[None]:
+    """Attributes of a module or class replaced for a while."""
+    originals = {name: getattr(holder, name) for name in names}
+    for name, value in names.items():
+        setattr(holder, name, value)
     try:
         yield
     finally:
-        concrete_function.ConcreteFunction._call_flat = original
+        for name, value in originals.items():
+            setattr(holder, name, value)
 
 
 def compiled_by_xla(graph: Any) -> bool:
     """Whether a FuncGraph is traced for XLA."""
-    return bool(control_flow_util.GraphOrParentsInXlaContext(graph))
+    return bool(_name("ops.control_flow_util", "GraphOrParentsInXlaContext")(graph))
 
 
 def must_compile(function: Any) -> bool:
@@ -129,7 +161,7 @@ def name_of(function: Any) -> str:
 def collected_graphs() -> Iterator[list[Any]]:
     """Partition graphs of the functions that are run for the first time meanwhile: filled in at the end."""
     found: list[Any] = []
-    here = context.context()
+    here = _name("eager.context", "context")()
     here.enable_graph_collection()
     try:
         yield found
@@ -138,37 +170,35 @@ def collected_graphs() -> Iterator[list[Any]]:
         here.disable_graph_collection()
 
 
-def move_variable(variable: Any, value: Any) -> None:
-    """Give an eager variable the handle of `value`, another one that holds the same elsewhere.
+def move_variables(moved: Sequence[tuple[Any, Any]]) -> None:
+    """Give each eager variable the handle of another one that holds the same elsewhere; `moved` are such pairs.
 
-    Every live function that has captured the old handle gets the new one.
+    Every live function that has captured an old handle gets the new one.
     """
-    old, new = variable.handle, value.handle
-    variable._handle = new
-    for function in [o for o in gc.get_objects() if type(o) is concrete_function.ConcreteFunction]:
+    new = {id(variable.handle): (variable.handle, value.handle) for variable, value in moved}
+    for variable, value in moved:
+        variable._handle = value.handle
+    kind = _name(f"{_FUNCTION}.concrete_function", "ConcreteFunction")
+    for function in [o for o in gc.get_objects() if type(o) is kind]:
         captured = function._captured_inputs
-        if any(c is old for c in captured):
-            function.set_external_captures([new if c is old else c for c in captured])
+        if any(id(c) in new for c in captured):
+            function.set_external_captures([new[id(c)][1] if id(c) in new else c for c in captured])
 
 
-def replace_capture(graph: Any, old: Any, new: Any) -> None:
-    """Let a FuncGraph that is being traced capture `new` where it captured `old`."""
-    pairs = [(new if outer is old else outer, inner) for outer, inner in graph.captures]
+def replace_captures(graph: Any, replaced: Sequence[tuple[Any, Any]]) -> None:
+    """Let a FuncGraph that is being traced capture the second of each pair where it captured the first."""
+    new = {id(old): other for old, other in replaced}
+    pairs = [(new.get(id(outer), outer), inner) for outer, inner in graph.captures]
     graph.function_captures.reset_captures(*zip(*pairs, strict=True))
 
 
 @contextlib.contextmanager
 def around_sessions(opened: Callable[..., Any], ran: Callable[..., Any], called: Callable[..., Any]) -> Iterator[None]:
     """Run the callables in place of v1 sessions' constructor, run and make_callable; each gets the original first."""
-    kind = session.BaseSession
-    originals = {name: getattr(kind, name) for name in ("__init__", "_do_run", "_make_callable_from_options")}
-    for (name, original), wrapper in zip(originals.items(), (opened, ran, called), strict=True):
-        setattr(kind, name, _wrapped(original, wrapper))
-    try:
+    kind = _name("client.session", "BaseSession")
+    names = {"__init__": opened, "_do_run": ran, "_make_callable_from_options": called}
+    with _replaced(kind, {name: _wrapped(getattr(kind, name), wrapper) for name, wrapper in names.items()}):
         yield
-    finally:
-        for name, original in originals.items():
-            setattr(kind, name, original)
 
 
 def _wrapped(original: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., Any]:
@@ -181,28 +211,28 @@ def _wrapped(original: Callable[..., Any], wrapper: Callable[..., Any]) -> Calla
 def read_buffer(buffer: Any, proto: Any) -> Any:
     """`proto` filled from a buffer that session.run hands on; as it is when there is none."""
     if buffer is not None:
-        proto.ParseFromString(tf.compat.as_bytes(pywrap_tf_session.TF_GetBuffer(buffer)))
+        proto.ParseFromString(tf.compat.as_bytes(_module("client.pywrap_tf_session").TF_GetBuffer(buffer)))
     return proto
 
 
 @contextlib.contextmanager
 def buffer_of(proto: Any) -> Iterator[Any]:
     """A buffer of a message, as session.run hands it on."""
-    buffer = pywrap_tf_session.TF_NewBufferFromString(proto.SerializeToString())
+    buffer = _module("client.pywrap_tf_session").TF_NewBufferFromString(proto.SerializeToString())
     try:
         yield buffer
     finally:
-        pywrap_tf_session.TF_DeleteBuffer(buffer)
+        _module("client.pywrap_tf_session").TF_DeleteBuffer(buffer)
 
 
 @contextlib.contextmanager
 def empty_buffer() -> Iterator[Any]:
     """A buffer into which session.run writes."""
-    buffer = pywrap_tf_session.TF_NewBuffer()
+    buffer = _module("client.pywrap_tf_session").TF_NewBuffer()
     try:
         yield buffer
     finally:
-        pywrap_tf_session.TF_DeleteBuffer(buffer)
+        _module("client.pywrap_tf_session").TF_DeleteBuffer(buffer)
 
 
 def session_graph(opened: Any) -> Any:
@@ -210,27 +240,8 @@ def session_graph(opened: Any) -> Any:
     return opened._graph
 
 
-def self_test() -> None:
-    """Check that the private names still mean what we think; InputError naming the first that does not."""
-    known = handle_shape(tf.Variable([1.0, 2.0]).handle)
-    two = tf.compat.v1.GraphDef(node=[{"name": name, "op": "NoOp"} for name in ("a", "b")])
-    checks = {
-        "op_def_registry.get": getattr(op_def("MatMul"), "name", "") == "MatMul" and op_def("NoSuchOp") is None,
-        "kernels.get_all_registered_kernels": any(k.op == "MatMul" for k in registered_kernels()),
-        "EagerTensor._handle_data": known is not None
-        and known[0] == tf.float32.as_datatype_enum
-        and [d.size for d in known[1].dim] == [2],
-        "tf_optimizer.OptimizeGraph": [n.name for n in grappler(two, ["pruning"], ["a"]).node] == ["a"],
-    }
-    for name, works in checks.items():
-        if not works:
-            raise InputError(f"tensorflow {tf.__version__}: {name} changed - install tensorflow>=2.21,<2.22")
-
-
 def grappler(graph_def: Any, passes: Sequence[str], keep: Sequence[str]) -> Any:
     """`graph_def` after Grappler's named passes, run twice over; the nodes named in `keep` stay."""
-    from tensorflow.python.grappler import tf_optimizer
-
     config = tf.compat.v1.ConfigProto()
     rewrites = config.graph_options.rewrite_options
     rewrites.min_graph_nodes = -1
@@ -239,4 +250,4 @@ def grappler(graph_def: Any, passes: Sequence[str], keep: Sequence[str]) -> Any:
     rewrites.optimizers.extend(passes)
     meta = tf.compat.v1.MetaGraphDef(graph_def=graph_def)
     meta.collection_def["train_op"].node_list.value.extend(keep)  # where Grappler looks for what is fetched
-    return tf_optimizer.OptimizeGraph(config, meta, verbose=False)
+    return _name("grappler.tf_optimizer", "OptimizeGraph")(config, meta, verbose=False)

@@ -16,6 +16,7 @@ from pesto.tf.enforce.functions import Functions
 from pesto.tf.enforce.options import Options
 from pesto.tf.enforce.partitions import Findings
 from pesto.tf.enforce.sessions import Sessions
+from pesto.tf.selftest import self_test
 
 _ONE = threading.Lock()
 """What a context changes belongs to the whole process, so there is one at a time."""
@@ -64,7 +65,8 @@ def apply(plans: tuple[Plan, ...], options: Options) -> Iterator[Applied]:
 def place(fn: Callable[..., Any], plan: Plan, options: Options) -> Callable[..., Any]:
     """`fn`, a step as a tf.function or plain function, placed and ordered; for training loops of one's own.
 
-    Its variables move to their planned devices when it is first called, and stay there.
+    Its variables move to their planned devices when it is first called, and stay there. Its attribute `applied` is
+    what `apply` gives: what was verified.
     """
     from pesto.tf.flat import flat
 
@@ -80,11 +82,12 @@ def place(fn: Callable[..., Any], plan: Plan, options: Options) -> Callable[...,
         with _entered(applied, keep=True):
             return step(*args, **kwargs)
 
+    vars(placed)["applied"] = applied
     return placed
 
 
 def _applied(plans: tuple[Plan, ...], options: Options) -> Applied:
-    private.self_test()
+    self_test()
     for plan in plans:
         if not plan.provenance.graph_layout:
             raise InputError(

@@ -1,0 +1,139 @@
+"""Do the private names of TensorFlow that we use still mean what we think? `pesto doctor` and every `apply` ask."""
+
+import functools
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from pesto.errors import InputError
+from pesto.tf import private
+
+v1 = tf.compat.v1
+
+
+@functools.cache
+def self_test() -> None:
+    """Try each private name once a process; InputError naming the first that is missing or changed, and the version."""
+    for what, works in _CHECKS.items():
+        try:
+            well = works()
+        except InputError:
+            raise
+        except Exception as error:  # whatever a changed name raises
+            raise InputError(_text(what, f" ({type(error).__name__}: {error})")) from error
+        if not well:
+            raise InputError(_text(what, ""))
+
+
+def _text(what: str, why: str) -> str:
+    return f"tensorflow {tf.__version__}: {what} changed{why} - install tensorflow>=2.21,<2.22"
+
+
+def _op_definitions() -> bool:
+    return getattr(private.op_def("MatMul"), "name", "") == "MatMul" and private.op_def("NoSuchOp") is None
+
+
+def _kernels() -> bool:
+    return any(k.op == "MatMul" for k in private.registered_kernels())
+
+
+def _optimizer() -> bool:
+    two = v1.GraphDef(node=[{"name": name, "op": "NoOp"} for name in ("a", "b")])
+    return [n.name for n in private.grappler(two, ["pruning"], ["a"]).node] == ["a"]
+
+
+def _edits() -> bool:
+    """Devices, control inputs and attributes of a live graph change, and change back."""
+    graph = tf.Graph()
+    with graph.as_default():
+        a, b = (tf.no_op(name=name) for name in "ab")
+    private.set_device(b, "/device:CPU:0")
+    private.add_controls(b, [a])
+    private.set_attr(b, "_class", v1.AttrValue(s=b"x"))
+    done = b.device == "/device:CPU:0" and b.control_inputs == [a] and "_class" in b.node_def.attr
+    private.set_controls(b, [])
+    private.clear_attr(b, "_class")
+    return done and not b.control_inputs and "_class" not in b.node_def.attr
+
+
+def _sessions() -> bool:
+    """A session's constructor and runs are seen, and write down their partition graphs."""
+    seen = []
+
+    def opened(original: Callable[..., None], *args: object, **kwargs: object) -> None:
+        seen.append("opened")
+        original(*args, **kwargs)
+
+    def ran(original: Callable[..., object], session: object, *args: object) -> object:
+        handle, ops, tensors, feeds, _, _ = args
+        with private.buffer_of(v1.RunOptions(output_partition_graphs=True)) as asked, private.empty_buffer() as buffer:
+            result = original(session, handle, ops, tensors, feeds, asked, buffer)
+            seen.append(
+                [n.name for p in private.read_buffer(buffer, v1.RunMetadata()).partition_graphs for n in p.node]
+            )
+        return result
+
+    graph = tf.Graph()
+    with graph.as_default():
+        tf.no_op(name="a")
+    with private.around_sessions(opened, ran, ran), v1.Session(graph=graph) as session:
+        session.run("a")
+        same = private.session_graph(session) is graph
+    return same and seen[0] == "opened" and "a" in seen[1]
+
+
+def _functions() -> bool:
+    """A function's trace, compilation and calls are seen; its variable moves with all that captured it."""
+    with tf.init_scope():
+        if not tf.executing_eagerly():  # a v1 program that has turned eager execution off has no functions to watch
+            return True
+        return _variable_moves() and _trace_is_seen()
+
+
+def _variable_moves() -> bool:
+    first, second = tf.Variable([1.0, 2.0]), tf.Variable([3.0, 4.0])
+    known = private.handle_shape(first.handle)
+    reads = tf.function(lambda: first + 0.0)
+    before = reads().numpy().tolist()
+    private.move_variables([(first, second)])
+    after = reads().numpy().tolist()
+    shaped = known is not None and known[0] == tf.float32.as_datatype_enum and [d.size for d in known[1].dim] == [2]
+    return shaped and before == [1.0, 2.0] and after == [3.0, 4.0]
+
+
+def _trace_is_seen() -> bool:
+    seen = []
+
+    def on_graph(graph: object) -> None:
+        seen.append(("graph", private.compiled_by_xla(graph)))
+
+    def on_function(function: object) -> None:
+        seen.append(("function", private.must_compile(function)))
+
+    def called(function: object, call: Callable[[], object]) -> object:
+        seen.append(("call", private.name_of(function).startswith("__inference_")))
+        return call()
+
+    twice = tf.function(lambda x: x + x)
+    one = tf.constant(1.0)
+    with (
+        private.watch_traces(on_graph, on_function),
+        private.around_calls(called),
+        private.collected_graphs() as graphs,
+    ):
+        for token in ("one", "other", "one"):
+            with private.traced_apart(token):
+                twice(one)
+    traced = [what for what, _ in seen]
+    expected = ["graph", "function", "call", "graph", "function", "call", "call"]
+    return traced == expected and ("call", True) in seen and ("graph", False) in seen and len(graphs) == 2
+
+
+_CHECKS: dict[str, Callable[[], bool]] = {
+    "op_def_registry.get": _op_definitions,
+    "kernels.get_all_registered_kernels": _kernels,
+    "tf_optimizer.OptimizeGraph": _optimizer,
+    "editing a live graph (Operation._set_device_from_string and the like)": _edits,
+    "BaseSession (its constructor and _do_run)": _sessions,
+    "tf.function (transform, function_context, ConcreteFunction, resource handles)": _functions,
+}

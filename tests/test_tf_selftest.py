@@ -1,0 +1,78 @@
+"""The private names of TensorFlow: one self-test, and a clear error when a release lacks or changes one."""
+
+import importlib
+from typing import Any
+
+import pytest
+
+from pesto.errors import InputError
+from pesto.tf.load import tensorflow
+
+tf = tensorflow()
+
+from pesto.tf import private  # noqa: E402  # after the quiet load
+from pesto.tf.selftest import self_test  # noqa: E402
+
+MISSING = (
+    ("framework.op_def_registry", "get"),
+    ("framework.kernels", "get_all_registered_kernels"),
+    ("grappler.tf_optimizer", "OptimizeGraph"),
+    ("client.session", "BaseSession"),
+    ("eager.polymorphic_function.transform", "FUNC_GRAPH_TRANSFORMS"),
+    ("eager.polymorphic_function.transform", "CONCRETE_FUNCTION_CALLBACKS"),
+    ("eager.polymorphic_function.function_context", "make_function_context"),
+    ("eager.polymorphic_function.concrete_function", "ConcreteFunction"),
+    ("ops.control_flow_util", "GraphOrParentsInXlaContext"),
+    ("eager.context", "executing_eagerly"),
+)
+
+
+def test_the_private_names_of_this_release_are_as_expected() -> None:
+    """All checks pass on the pinned release, and are not run twice in a process."""
+    self_test.cache_clear()
+    self_test()
+    assert self_test.cache_info().misses == 1
+    self_test()
+    assert self_test.cache_info().hits == 1
+
+
+@pytest.mark.parametrize(("module", "name"), MISSING)
+def test_a_missing_name_is_named_with_the_version(module: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another release may lack any of them: the error says which, in which version, and what to install."""
+    found = getattr(importlib.import_module(f"tensorflow.python.{module}"), name)
+    monkeypatch.setattr(private, "_module", _without(module, name))
+    self_test.cache_clear()
+    with pytest.raises(InputError, match=rf"tensorflow {tf.__version__}.*{name} is missing.*install tensorflow"):
+        self_test()
+    assert found is not None
+    monkeypatch.undo()
+    self_test()
+
+
+def _without(module: str, name: str) -> Any:
+    original = private._module
+
+    class Lacking:
+        def __getattr__(self, asked: str) -> Any:
+            if asked == name:
+                raise AttributeError(asked)
+            return getattr(original(module), asked)
+
+    return lambda asked: Lacking() if asked == module else original(asked)
+
+
+@pytest.mark.parametrize("name", ["_do_run", "_make_callable_from_options"])
+def test_a_renamed_method_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A method that sessions have no more is found before a program runs unwatched."""
+    monkeypatch.delattr(importlib.import_module("tensorflow.python.client.session").BaseSession, name)
+    self_test.cache_clear()
+    with pytest.raises(InputError, match="BaseSession"):
+        self_test()
+    monkeypatch.undo()
+    self_test()
+
+
+def test_a_missing_module_is_named() -> None:
+    """A module that moved gives the same kind of message, not an ImportError."""
+    with pytest.raises(InputError, match=r"tensorflow\.python\.no\.such is missing"):
+        private._module("no.such")
