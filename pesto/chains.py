@@ -1,4 +1,4 @@
-"""The order of a plan as control edges: one chain a device."""
+"""The order of a plan as control edges: one chain for each processor."""
 
 import numpy as np
 
@@ -6,17 +6,21 @@ from pesto.graph import Graph
 from solvers.arrays import Bools, Ints
 
 
-def chain(graph: Graph, device: Ints, rank: Ints, chained: Bools) -> tuple[Ints, Ints]:
-    """(before, after) of the edges that chain the `chained` ops of each device in `rank` order.
-
-    Pairs that an edge of the graph joins already are left out. `rank` must be a topological order of the graph, so
-    that the chains close no cycle with its edges.
-    """
+def neighbours(lane: Ints, rank: Ints, chained: Bools) -> tuple[Ints, Ints]:
+    """(before, after) of the `chained` ops that follow each other on one processor (`lane`) in `rank` order."""
     member = np.flatnonzero(chained)
-    sequence = member[np.lexsort((rank[member], device[member]))]
+    sequence = member[np.lexsort((rank[member], lane[member]))]
     before, after = sequence[:-1], sequence[1:]
-    same = device[before] == device[after]
-    before, after = before[same], after[same]
+    same = lane[before] == lane[after]
+    return before[same], after[same]
+
+
+def chain(graph: Graph, lane: Ints, rank: Ints, chained: Bools) -> tuple[Ints, Ints]:
+    """`neighbours`, without the pairs that an edge of the graph joins already.
+
+    `rank` must be a topological order of the graph, so that the chains close no cycle with its edges.
+    """
+    before, after = neighbours(lane, rank, chained)
     known = np.unique(graph.edge_src * graph.ops + graph.edge_dst)
     fresh = ~np.isin(before * graph.ops + after, known)
     return before[fresh], after[fresh]

@@ -16,6 +16,8 @@ VERBS = {
     "optimize": ("optimize", "Run TensorFlow's graph optimizer once, before planning."),
     "simulate": ("simulate", "Predict the step time of a plan, also on another cluster."),
     "check": ("check", "Verify a plan against its graph with the independent checker."),
+    "apply": ("apply", "Write a plan's devices and order into a GraphDef, for another program."),
+    "run": ("run", "Run a step by its plan on TensorFlow and verify it against a run without one."),
     "profile": ("profile", "Measure each op of a step on the devices at hand."),
     "models": ("catalog", "List the built-in models and their variants."),
     "clusters": ("catalog", "List the cluster presets."),

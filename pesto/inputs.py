@@ -1,6 +1,7 @@
 """From what a user names to values: graphs, clusters, costs, profiles. TensorFlow is loaded only if needed."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pesto import clusterfile, graphfile
 from pesto.cluster import Cluster
@@ -9,7 +10,11 @@ from pesto.costs.analytical import modelled
 from pesto.costs.measured import Profile, load_profile, measured
 from pesto.errors import UsageError
 from pesto.graph import Graph
+from pesto.plan import Plan
 from pesto.source import GRAPH_DEF, Source
+
+if TYPE_CHECKING:
+    from pesto.tf.runner import Ran
 
 
 def load_graph(source: Source) -> Graph:
@@ -24,11 +29,26 @@ def load_graph(source: Source) -> Graph:
 
 def profile_source(source: Source, iterations: int) -> tuple[Graph, Profile]:
     """Measure the step that `source` names on this machine's devices; UsageError when it cannot be run."""
-    if source.file is not None:
-        raise UsageError(f"{source.file}: a file has no data to run on - profile a --model or a --function")
+    _executable(source)
     from pesto.tf import named
 
     return named.profile(source, iterations)
+
+
+def run_plan(plan: Plan, source: Source, *, steps: int, devices: str | None) -> "Ran":
+    """Run the step that `source` names by `plan`; see `pesto.tf.runner.run`. UsageError when it cannot be run."""
+    _executable(source)
+    from pesto.tf import named
+
+    return named.run(source, plan, steps=steps, devices=devices)
+
+
+def _executable(source: Source) -> None:
+    if source.file is not None and source.file.suffix not in GRAPH_DEF:
+        raise UsageError(
+            f"{source.file}: the project's graph file has no kernels to run - give TensorFlow's own graph (--graph "
+            "FILE.pb), a --model, a --saved-model or a --function"
+        )
 
 
 def load_cluster(name: str) -> Cluster:

@@ -16,7 +16,13 @@ from solvers.problem import Problem
 from solvers.result import Options
 
 PACKAGES = ("pesto", "tensorflow", "keras", "ortools", "PuLP", "numpy", "numba", "networkx", "msgspec", "protobuf")
-_TRY_TENSORFLOW = "from pesto.tf.load import tensorflow; tensorflow(); from pesto.tf.selftest import self_test; self_test(); print('ok')"
+_TRY_TENSORFLOW = """
+from pesto.tf.load import tensorflow
+tensorflow()
+from pesto.tf.selftest import self_test
+self_test()
+print("ok")
+"""
 
 
 @click.command("doctor")

@@ -1,4 +1,4 @@
-"""Graphs and profiles by the names that a user gives: models, files, SavedModels, functions."""
+"""Graphs, profiles and runs by the names that a user gives: models, files, SavedModels, functions."""
 
 import sys
 from contextlib import redirect_stdout
@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 from pesto.costs.measured import Profile
 from pesto.errors import FileError, UsageError
 from pesto.graph import Graph
+from pesto.plan import Plan
 from pesto.source import Source, model_label
 from pesto.tf.load import tensorflow
 
 if TYPE_CHECKING:
     from pesto.tf.captured import Captured
     from pesto.tf.models import Step
+    from pesto.tf.runnable import Runs
+    from pesto.tf.runner import Ran
 
 
 def load(source: Source) -> Graph:
@@ -29,10 +32,10 @@ def load(source: Source) -> Graph:
         return build(_captured(source), batch=source.batch)
 
 
-def profile(source: Source, iterations: int) -> tuple[Graph, Profile]:
-    """The graph that `source` names, and its op times on this machine; InputError when the step does not run."""
+def runs(source: Source) -> "tuple[Graph, Runs]":
+    """The graph that `source` names, and its step made runnable; InputError when only its own program can run it."""
     tensorflow()
-    from pesto.tf import profiler, sources
+    from pesto.tf import sources
     from pesto.tf.importer import build
     from pesto.tf.runnable import runnable
     from pesto.tf.shapes import known_nodes
@@ -40,12 +43,26 @@ def profile(source: Source, iterations: int) -> tuple[Graph, Profile]:
     with redirect_stdout(sys.stderr):
         if source.model is not None:
             step, label = _model(source)
-            graph = sources.from_v1(step.graph, step.fetches, source=label)
-            return graph, profiler.profile(graph, step, iterations=iterations)
+            return sources.from_v1(step.graph, step.fetches, source=label), step
         captured = _captured(source)
         graph = build(captured, batch=source.batch)
-        made = runnable(captured, known_nodes(captured, source.batch))
-        return graph, profiler.profile(graph, made, iterations=iterations)
+        return graph, runnable(captured, known_nodes(captured, source.batch))
+
+
+def profile(source: Source, iterations: int) -> tuple[Graph, Profile]:
+    """The graph that `source` names, and its op times on this machine; InputError when the step does not run."""
+    graph, step = runs(source)
+    from pesto.tf import profiler
+
+    return graph, profiler.profile(graph, step, iterations=iterations)
+
+
+def run(source: Source, plan: Plan, *, steps: int, devices: str | None) -> "Ran":
+    """Run the step that `source` names by `plan`; see `pesto.tf.runner.run`."""
+    graph, step = runs(source)
+    from pesto.tf import runner
+
+    return runner.run(plan, graph, step, runner.How(steps=steps, devices=devices))
 
 
 def _model(source: Source) -> tuple["Step", str]:

@@ -141,6 +141,24 @@ def compiled_by_xla(graph: Any) -> bool:
     return bool(_name("ops.control_flow_util", "GraphOrParentsInXlaContext")(graph))
 
 
+def is_body(graph: Any) -> bool:
+    """Whether a FuncGraph is a branch or the body of a loop, rather than a function."""
+    kinds = ("WhileBodyFuncGraph", "WhileCondFuncGraph", "CondBranchFuncGraph")
+    return isinstance(graph, tuple(_name("ops.control_flow_v2_func_graphs", kind) for kind in kinds))
+
+
+def distributed(variable: Any) -> bool:
+    """Whether a tf.distribute strategy made a variable."""
+    return getattr(variable, "_distribute_strategy", None) is not None
+
+
+def new_variable(like: Any) -> Any:
+    """An eager variable with the value of another, whatever tf.function or variable_creator_scope is around."""
+    return _name("ops.resource_variable_ops", "ResourceVariable")(
+        tf.identity(like.read_value()), trainable=False, shape=like.shape, dtype=like.dtype
+    )
+
+
 def must_compile(function: Any) -> bool:
     """Whether a ConcreteFunction is one kernel of XLA's."""
     attrs = function.function_def.attr

@@ -2,6 +2,7 @@
 
 import math
 import platform
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from pesto.costs.measured import Profile
 from pesto.documents import shown
 from pesto.errors import InputError, UsageError
 from pesto.graph import Graph
+from pesto.tf.captured import op_name
 from pesto.tf.runnable import Runs
 from solvers.arrays import Floats
 
@@ -28,8 +30,8 @@ def profile(graph: Graph, step: Runs, *, iterations: int = 100, warmup: int = 5,
     """Seconds of each op of `graph` over `iterations` traced runs of `step`, whose op names are the graph's.
 
     On a GPU an op's time is that of its kernels, or of its launch where it has none; ops that the GPU's host runs
-    have none. On a CPU each op runs alone on one core. Grappler is off, so that every op exists. InputError when the
-    step does not run, UsageError when `iterations` < 1.
+    have none. On a CPU each op runs alone on one core. Ops that are fed take no time. Grappler is off, so that every
+    op exists. InputError when the step does not run, UsageError when `iterations` < 1.
     """
     if iterations < 1 or warmup < 0:
         raise UsageError(f"profile: {iterations} iterations after {warmup} - give at least 1")
@@ -45,7 +47,9 @@ def profile(graph: Graph, step: Runs, *, iterations: int = 100, warmup: int = 5,
             for _ in range(warmup):
                 session.run(ops, feed_dict=dict(step.feed(rng)))
             for row in samples:
-                _record(row, index, _trace(session, ops, step.feed(rng)), kind)
+                feed = step.feed(rng)
+                _record(row, index, _trace(session, ops, feed), kind)
+                _fed(row, index, feed)
     except (tf.errors.OpError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"profile: {graph.source} does not run: {shown(error)} - run it on its own first") from error
     seconds, spread = trimmed(samples)
@@ -103,6 +107,11 @@ def _record(row: Samples, index: dict[str, int], stats: Any, kind: str) -> None:
             _add(row, index, found.node_stats)
     ran = ~np.isnan(kernels)
     row[ran] = kernels[ran]
+
+
+def _fed(row: Samples, index: dict[str, int], feed: Mapping[str, Any]) -> None:
+    """An op that is fed never runs: it takes no time, and that is known."""
+    row[[index[name] for name in map(op_name, feed) if name in index]] = 0.0
 
 
 def _add(row: Samples, index: dict[str, int], node_stats: Any) -> None:

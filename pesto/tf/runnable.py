@@ -1,5 +1,6 @@
 """A captured step made runnable in a v1 Session: variables initialised, feeds filled with random batches."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -15,8 +16,9 @@ from pesto.tf.signatures import RESOURCE
 from pesto.tf.variables import declared_shape
 
 _REFERENCES = ("VariableV2", "Variable")
-_SPREAD = 0.05
-"""Largest absolute value of a random variable: small, so that deep networks stay finite."""
+_LOCATION = b"loc:@"
+_LARGEST = 0.05
+"""Bound of a variable's random values, and 1 / fan-in where that is less: deep networks stay finite."""
 
 
 class Runs(Protocol):
@@ -63,7 +65,7 @@ def runnable(captured: Captured, nodes: Nodes) -> Runnable:
     drawn: dict[str, tuple[tuple[int, ...], Any]] = {}
     graph = tf.Graph()
     with graph.as_default():
-        tf.import_graph_def(_with_static_feeds(nodes), name="")
+        tf.import_graph_def(_repeatable(nodes), name="")
         assigned = [_initial(graph, node) for node in nodes.defs if node.op in ("VarHandleOp", *_REFERENCES)]
         for i, node in enumerate(nodes.defs):
             if node.op in ("Placeholder", "PlaceholderV2"):
@@ -78,14 +80,27 @@ def runnable(captured: Captured, nodes: Nodes) -> Runnable:
     return Runnable(graph=graph, fetches=captured.fetches, init=init.name, given=given, drawn=drawn)
 
 
-def _with_static_feeds(nodes: Nodes) -> Any:
+def _repeatable(nodes: Nodes) -> Any:
+    """The nodes on no device, their random ops seeded, so that two runs draw the same numbers.
+
+    `_class` stays where it binds ops with references, as in `pesto.tf.groups`: the graph is the planned one.
+    """
+    names = {node.name.encode() for node in nodes.defs}
     graph_def = tf.compat.v1.GraphDef()
     graph_def.library.function.extend(nodes.signatures.library.values())
     graph_def.node.extend(nodes.defs)
-    for node in graph_def.node:
+    for k, node in enumerate(graph_def.node):
+        if "seed" in node.attr and "seed2" in node.attr and not (node.attr["seed"].i or node.attr["seed2"].i):
+            node.attr["seed2"].i = k + 1
         node.attr.pop("_output_shapes", None)
-        node.attr.pop("_class", None)
         node.device = ""
+        if "_class" in node.attr:
+            kept = [c for c in node.attr["_class"].list.s if c.removeprefix(_LOCATION) in names]
+            del node.attr["_class"].list.s[:]
+            if kept and nodes.signatures.has_ref(node):
+                node.attr["_class"].list.s.extend(kept)
+            else:
+                del node.attr["_class"]
     return graph_def
 
 
@@ -94,7 +109,9 @@ def _initial(graph: Any, node: Any) -> Any:
     dtype = tf.as_dtype(node.attr["dtype"].type)
     shape = _static(declared_shape(node))
     if dtype.is_floating:
-        value = tf.cast(tf.random.stateless_uniform(shape, (1, 2), -_SPREAD, _SPREAD), dtype)
+        # Not negative: nothing says which variables are second moments or variances, whose roots are taken.
+        high = min(_LARGEST, 1 / math.prod(shape[:-1]))
+        value = tf.cast(tf.random.stateless_uniform(shape, (1, 2), 0, high), dtype)
     else:
         value = tf.zeros(shape, dtype)
     if node.op == "VarHandleOp":

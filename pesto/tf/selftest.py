@@ -58,7 +58,7 @@ def _edits() -> bool:
 
 def _sessions() -> bool:
     """A session's constructor and runs are seen, and write down their partition graphs."""
-    seen = []
+    seen: list[object] = []
 
     def opened(original: Callable[..., None], *args: object, **kwargs: object) -> None:
         seen.append("opened")
@@ -79,7 +79,7 @@ def _sessions() -> bool:
     with private.around_sessions(opened, ran, ran), v1.Session(graph=graph) as session:
         session.run("a")
         same = private.session_graph(session) is graph
-    return same and seen[0] == "opened" and "a" in seen[1]
+    return same and seen[0] == "opened" and seen[1] == ["a"]
 
 
 def _functions() -> bool:

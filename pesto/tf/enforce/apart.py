@@ -1,11 +1,12 @@
 """What must stay out of the chains of a v1 graph: what init, save and report ops start from."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 
 from pesto.tf.enforce.trace import Trace
+from pesto.tf.nodes import producer
 from solvers.arrays import Bools
 
 _LIGHT = frozenset((
@@ -14,14 +15,12 @@ _LIGHT = frozenset((
     "Variable", "VariableV2",
 ))  # fmt: skip
 """Ops that compute nothing worth an order."""
-_STEPS = {"Switch": 1, "RefSwitch": 1, "_SwitchN": 1, "Merge": -1, "RefMerge": -1}
-"""How many conditionals deeper than its inputs an op's outputs are."""
 _TINY_BYTES = 64
 """Steps, rates and shapes: what programs fetch by itself, such as the number of the step."""
 
 
-def apart(graph: Any, trace: Trace) -> Bools:
-    """[n] ops of the trace that other fetches of its v1 graph need without needing the rest of the step.
+def apart(program: Any, trace: Trace) -> Bools:
+    """[n] ops of the trace that other fetches of the program (tf.Graph or flat GraphDef) need without its rest.
 
     A chain in front of such an op would make every program that reads it run a part of the step. Reports that need
     real work of the step stay behind the chains: they are fetched with the step (see `pesto.tf.enforce.closures`).
@@ -29,30 +28,15 @@ def apart(graph: Any, trace: Trace) -> Bools:
     light = _light_closures(trace)
     index = {name: i for i, name in enumerate(trace.graph.names)}
     found = np.zeros(trace.graph.ops, dtype=np.bool_)
-    stack = [i for i in np.flatnonzero(light).tolist() if _tiny(trace, i)]
-    stack += [i for i in _read_outside(graph, index) if light[i]]
+    sizes = np.bincount(trace.graph.tensor_op, weights=trace.graph.tensor_bytes, minlength=trace.graph.ops)
+    stack = np.flatnonzero(light & (sizes <= _TINY_BYTES)).tolist()
+    stack += [i for i in _read_outside(program, index) if light[i]]
     before = _predecessors(trace)
     while stack:
         i = stack.pop()
         if not found[i]:
             found[i] = True
             stack += before[i]
-    return found | conditional(trace)
-
-
-def conditional(trace: Trace) -> Bools:
-    """[n] ops in the branches of v1 conditionals: when theirs is not taken they are dead, and so is all that waits."""
-    nodes, index = trace.nodes, {name: i for i, name in enumerate(trace.graph.names)}
-    depth = np.zeros(len(nodes.defs), dtype=np.int64)
-    found = np.zeros(trace.graph.ops, dtype=np.bool_)
-    looped = {name for loop in trace.loops.values() for name in loop.nodes}
-    for i, node in enumerate(nodes.defs):
-        if node.name in looped:
-            continue
-        before = [p for p, _ in nodes.inputs[i]] + nodes.controls[i]
-        inside = max((int(depth[p]) for p in before), default=0)
-        depth[i] = max(0, inside + _STEPS.get(node.op, 0))
-        found[index[node.name]] = depth[i] > 0
     return found
 
 
@@ -73,16 +57,8 @@ def _predecessors(trace: Trace) -> list[list[int]]:
     return before
 
 
-def _tiny(trace: Trace, op: int) -> bool:
-    sizes = trace.graph.tensor_bytes[trace.graph.tensor_op == op]
-    return int(sizes.sum()) <= _TINY_BYTES
-
-
-def _read_outside(graph: Any, index: dict[str, int]) -> Collection[int]:
+def _read_outside(program: Any, index: Mapping[str, int]) -> Collection[int]:
     """Ops of the step that ops outside of it read or wait for."""
-    found: set[int] = set()
-    for op in graph.get_operations():
-        if op.name not in index:
-            found.update(index[t.op.name] for t in op.inputs if t.op.name in index)
-            found.update(index[c.name] for c in op.control_inputs if c.name in index)
-    return found
+    graph_def = program.as_graph_def() if hasattr(program, "as_graph_def") else program
+    read = {producer(text) for node in graph_def.node if node.name not in index for text in node.input}
+    return {index[name] for name in read if name in index}

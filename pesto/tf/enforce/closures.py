@@ -1,5 +1,6 @@
 """What a fetch of a v1 graph needs, and whether a chain would drag in what it does not."""
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -7,15 +8,18 @@ from pesto.documents import shown
 from pesto.errors import UsageError
 
 _HARMLESS = frozenset((
-    "ReadVariableOp", "VarHandleOp", "Variable", "VariableV2", "VarIsInitializedOp", "Placeholder", "PlaceholderV2",
+    "ReadVariableOp", "VarHandleOp", "Variable", "VariableV2", "VarIsInitializedOp",
 ))  # fmt: skip
 """Stateful by their definition, but running them changes nothing."""
+_FEEDS = ("Placeholder", "PlaceholderV2")
+_UPDATES = re.compile(r"Apply|^Assign(Add|Sub)|^(Resource)?Scatter")
 
 
 def needed(fetched: Iterable[Any], fed: Collection[str], added: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
     """Names of the ops that a run needs, without the chains' edges `added` (node -> the nodes that it waits for).
 
-    UsageError when the chains would make the run change state that it leaves alone: it fetches a part of the step.
+    `fed` are names of tensors. UsageError when the chains would make the run change state that it leaves alone, or
+    need a feed that it does not give: it fetches a part of the step.
     """
     first = list(fetched)
     own = _closure(first, fed, added)
@@ -23,21 +27,21 @@ def needed(fetched: Iterable[Any], fed: Collection[str], added: Mapping[str, tup
     if dragged:
         raise UsageError(
             f"fetching {shown(first[0].name)} runs a part of the ordered step, and its order would run "
-            f"{shown(dragged[0].name)} ({dragged[0].type}) and {len(dragged) - 1} more ops with state too - fetch it "
-            "together with the training op, or evaluate in a graph or session of its own outside pesto.apply"
+            f"{shown(dragged[0].name)} ({dragged[0].type}) and {len(dragged) - 1} more ops with state or feeds too - "
+            "fetch it together with the training op, or evaluate in a graph or session of its own outside pesto.apply"
         )
     return frozenset(own)
 
 
 def _closure(first: list[Any], fed: Collection[str], skipped: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+    """What runs, by name: a tensor that is fed needs no op, but an op that others wait for runs all the same."""
     found = {op.name: op for op in first}
     stack = list(first)
     while stack:
         op = stack.pop()
-        if op.name in fed:
-            continue
         without = skipped.get(op.name, ())
-        before = [t.op for t in op.inputs] + [c for c in op.control_inputs if c.name not in without]
+        before = [t.op for t in op.inputs if t.name not in fed]
+        before += [c for c in op.control_inputs if c.name not in without and not _given(c, fed)]
         for other in before:
             if other.name not in found:
                 found[other.name] = other
@@ -45,7 +49,25 @@ def _closure(first: list[Any], fed: Collection[str], skipped: Mapping[str, tuple
     return found
 
 
+def updated(fetched: Iterable[Any], fed: Collection[str], variables: Collection[str]) -> Any | None:
+    """An op of a run that updates one of `variables` (names of their ops) by what it held; None when none does.
+
+    Initialisers and restores assign what they did not read.
+    """
+    for op in _closure(list(fetched), fed, {}).values():
+        if _UPDATES.search(op.type) and any(t.op.name in variables for t in op.inputs):
+            return op
+    return None
+
+
+def _given(op: Any, fed: Collection[str]) -> bool:
+    """Whether an op is a feed that is given, which TensorFlow takes out of the graph, control edges and all."""
+    return op.type in _FEEDS and op.outputs[0].name in fed
+
+
 def _changes(op: Any) -> bool:
+    if op.type in _FEEDS:
+        return True
     if op.type in _HARMLESS:
         return False
     definition = op.op_def

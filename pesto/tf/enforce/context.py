@@ -12,6 +12,7 @@ import tensorflow as tf
 from pesto.errors import InputError, MismatchError, UsageError
 from pesto.plan import Plan
 from pesto.tf import private
+from pesto.tf.enforce import training
 from pesto.tf.enforce.functions import Functions
 from pesto.tf.enforce.options import Options
 from pesto.tf.enforce.partitions import Findings
@@ -107,6 +108,7 @@ def _entered(applied: Applied, *, keep: bool = False) -> Iterator[None]:
     try:
         with contextlib.ExitStack() as stack:
             stack.enter_context(_settings())
+            stack.enter_context(training.in_functions_only())
             stack.enter_context(private.watch_traces(functions.on_graph, functions.on_function))
             stack.enter_context(private.traced_apart(applied.token))
             stack.enter_context(private.around_calls(functions.called))

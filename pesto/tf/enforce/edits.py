@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from pesto.tf import private
-from pesto.tf.enforce.members import Loop
+from pesto.tf.enforce.branches import MERGES, mended
 from pesto.tf.enforce.placement import FED, Placement
 from pesto.tf.enforce.trace import Trace
-from pesto.tf.nodes import Nodes
 
 LOWERED = "_lower_using_switch_merge"
 """Attribute by which a loop or branch is taken apart before it is placed: its pieces then go where their inputs are."""
@@ -42,7 +43,7 @@ def edits(placement: Placement, trace: Trace, every: Iterable[Any]) -> Edits:
             for node in loops[name].nodes if name in loops else (name,):
                 device[node] = placement.device_of(i)
     waits: dict[str, list[str]] = {}
-    for a, b in _waits(placement, nodes, loops):
+    for a, b in _waits(placement, trace):
         waits.setdefault(b, []).append(a)
     return Edits(
         device=device,
@@ -52,24 +53,34 @@ def edits(placement: Placement, trace: Trace, every: Iterable[Any]) -> Edits:
     )
 
 
-def _waits(placement: Placement, nodes: Nodes, loops: Mapping[str, Loop]) -> list[tuple[str, str]]:
+def _waits(placement: Placement, trace: Trace) -> list[tuple[str, str]]:
     """(before, after) nodes: the chains, and control edges of the graph that the nodes themselves do not have."""
-    names = placement.graph.names
-    pairs = list(zip(placement.before.tolist(), placement.after.tolist(), strict=True))
+    names, loops = placement.graph.names, trace.loops
+    hidden = mended(_hidden(placement, trace), placement, trace)
+    pairs = zip(placement.before.tolist(), placement.after.tolist(), strict=True)
     return [
         (x, y)
-        for a, b in dict.fromkeys([*pairs, *_hidden(placement, nodes, loops)])
+        for a, b in dict.fromkeys([*pairs, *_partly(placement, trace), *hidden])
         for x in (loops[names[a]].exits if names[a] in loops else (names[a],))
         for y in (loops[names[b]].entries if names[b] in loops else (names[b],))
     ]
 
 
-def _hidden(placement: Placement, nodes: Nodes, loops: Mapping[str, Loop]) -> list[tuple[int, int]]:
-    """Control edges that the importer added: the order of what touches one variable (see `pesto.tf.hazards`)."""
+def _partly(placement: Placement, trace: Trace) -> list[tuple[int, int]]:
+    """Neighbours in a chain that an edge joins which orders only a part: one of a loop's doors, or a Merge."""
     graph = placement.graph
-    leader = {node: name for name, loop in loops.items() for node in loop.nodes}
-    index = {name: i for i, name in enumerate(graph.names)}
-    op = [index[leader.get(node.name, node.name)] for node in nodes.defs]
+    parts = np.array(
+        [n in trace.loops or graph.types[t] in MERGES for n, t in zip(graph.names, graph.type_of, strict=True)]
+    )
+    before, after = placement.neighbours()
+    kept = parts[before] | parts[after]
+    return list(zip(before[kept].tolist(), after[kept].tolist(), strict=True))
+
+
+def _hidden(placement: Placement, trace: Trace) -> list[tuple[int, int]]:
+    """Control edges that the importer added: the order of what touches one variable (see `pesto.tf.hazards`)."""
+    graph, nodes = placement.graph, trace.nodes
+    op = trace.op_of_node
     own = {
         (op[p], op[i]) for i in range(len(op)) for p in nodes.controls[i] + [p for p, _ in nodes.inputs[i]]
     }  # fmt: skip
@@ -78,9 +89,27 @@ def _hidden(placement: Placement, nodes: Nodes, loops: Mapping[str, Loop]) -> li
 
 
 def make(graph: Any, wanted: Edits) -> Callable[[], None]:
-    """Carry out `wanted` on a live v1 graph or FuncGraph; the callable that is returned undoes it."""
-    ops = {op.name: op for op in graph.get_operations()}
+    """Carry out `wanted` on a live v1 graph or FuncGraph; the callable that is returned undoes it.
+
+    When it fails midway, nothing is changed.
+    """
     undo: list[Callable[[], None]] = []
+
+    def back() -> None:
+        while undo:
+            undo.pop()()
+
+    try:
+        _make(graph, wanted, undo)
+    except BaseException:
+        back()
+        raise
+    return back
+
+
+def _make(graph: Any, wanted: Edits, undo: list[Callable[[], None]]) -> None:
+    """Carry out `wanted`, writing down before each change how to undo it."""
+    ops = {op.name: op for op in graph.get_operations()}
     for name, device in wanted.device.items():
         op = ops[name]
         if op.type not in FED:  # an argument of a function, where a GraphDef has a variable's handle
@@ -92,12 +121,6 @@ def make(graph: Any, wanted: Edits) -> Callable[[], None]:
     for name, attr in (*((n, "_class") for n in wanted.unbound), *((n, LOWERED) for n in wanted.whole)):
         undo.append(partial(private.set_attr, ops[name], attr, ops[name].node_def.attr[attr]))
         private.clear_attr(ops[name], attr)
-
-    def back() -> None:
-        for step in reversed(undo):
-            step()
-
-    return back
 
 
 def write(graph_def: Any, wanted: Edits) -> None:

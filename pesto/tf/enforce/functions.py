@@ -2,7 +2,7 @@
 
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import tensorflow as tf
@@ -15,7 +15,7 @@ from pesto.tf.enforce import calls, training
 from pesto.tf.enforce.edits import edits, make
 from pesto.tf.enforce.options import Options
 from pesto.tf.enforce.partitions import Expected, Findings, examine, prefixes
-from pesto.tf.enforce.placement import lay
+from pesto.tf.enforce.placement import Placement, lay
 from pesto.tf.enforce.relocate import Moves
 from pesto.tf.enforce.targets import check_exist, targets
 from pesto.tf.enforce.trace import Trace, trace
@@ -40,20 +40,14 @@ class Functions:
 
     def on_graph(self, graph: Any) -> None:
         """A FuncGraph was traced, and compiles next."""
-        if not training.trains(graph):
+        if private.is_body(graph) or not training.trains(graph):  # the function around a body answers for it
             return
         label = f"function {graph.name}"
-        if tf.distribute.has_strategy():
-            raise InputError(f"{label}: a tf.distribute strategy places its ops itself - train without the strategy")
-        if private.compiled_by_xla(graph):
-            raise InputError(
-                f"{label}: XLA compiles the step as one kernel, which voids a plan - pass jit_compile=False to "
-                "model.compile or tf.function"
-            )
+        training.refuse_unplaceable(graph, label)
         traced, plan = self._recognised(graph, label)
         wanted = targets(plan, self.options.devices)
         check_exist(wanted, [d.name for d in tf.config.list_logical_devices()])
-        placement = lay(plan, traced.graph, wanted, order=self.options.order)
+        placement = _throughout(lay(plan, traced.graph, wanted, order=self.options.order))
         self.moves.settle(graph, placement)
         make(graph, edits(placement, traced, traced.nodes.defs))
         expected = Expected(placement=placement, loops=traced.loops, ran=_own(graph, traced))
@@ -114,6 +108,16 @@ class Functions:
                 )
             for parts, prefix in found:
                 self.findings.append(examine(parts, expected, prefix).checked())
+
+
+def _throughout(placement: Placement) -> Placement:
+    """The chains with a control edge between all neighbours, also where data joins them.
+
+    TensorFlow optimises what each device got once more before it runs it: an op that it folds into a constant goes, and
+    with it its data edges, but not what waits for it.
+    """
+    before, after = placement.neighbours()
+    return replace(placement, before=before, after=after)
 
 
 def _own(graph: Any, traced: Trace) -> frozenset[str]:

@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from pesto.errors import VerificationError
 from pesto.tf.enforce.members import Loop
-from pesto.tf.enforce.placement import FED, Placement
+from pesto.tf.enforce.order import unordered
+from pesto.tf.enforce.placement import CARRIED, FED, Placement
 from pesto.tf.enforce.targets import covers
-from pesto.tf.nodes import producer
 
 _COPY = "/replicate/"
 
@@ -65,7 +65,7 @@ def examine(partitions: Sequence[Any], expected: Expected, prefix: str = "") -> 
     runs = [
         i
         for i, name in enumerate(graph.names)
-        if graph.types[graph.type_of[i]] not in FED and (expected.ran is None or name in expected.ran)
+        if graph.types[graph.type_of[i]] not in FED | CARRIED and (expected.ran is None or name in expected.ran)
     ]
     moves, absent, here = [], [], []
     for i in runs:
@@ -76,7 +76,7 @@ def examine(partitions: Sequence[Any], expected: Expected, prefix: str = "") -> 
                 moves.append(f"op {name} is on {where[name]}, planned on {placement.device_of(i)}")
             else:
                 here.append(i)
-    late = _inversions(partitions, expected, np.unique(here), prefix)
+    late = unordered(partitions, expected.placement, expected.loops, np.unique(here), prefix)
     return Findings(ops=len(runs), moves=tuple(moves), inversions=tuple(late), absent=tuple(absent))
 
 
@@ -103,70 +103,3 @@ def _same(target: str, device: str) -> bool:
     if key not in _seen:
         _seen[key] = covers(target, tf.DeviceSpec.from_string(device))
     return _seen[key]
-
-
-def _inversions(partitions: Sequence[Any], expected: Expected, here: Any, prefix: str) -> list[str]:
-    """Neighbours of each chain between which no path of edges leads."""
-    placement, names = expected.placement, expected.placement.graph.names
-    member = here[placement.chained[here]] if len(here) else here
-    sequence = member[np.lexsort((placement.rank[member], placement.device[member]))] if len(member) else member
-    starts, ends, before = {}, {}, {}
-    for position, i in enumerate(sequence.tolist()):
-        loop = expected.loops.get(names[i])
-        for name in loop.entries if loop else (names[i],):
-            starts[prefix + name] = position
-        for name in loop.exits if loop else (names[i],):
-            ends[prefix + name] = position
-        first = position == 0 or placement.device[sequence[position - 1]] != placement.device[i]
-        before[position] = None if first else position - 1
-    wrong = []
-    for part in partitions:
-        for position in _unordered(part, starts, ends, before):
-            a, b = sequence[position - 1], sequence[position]
-            wrong.append(f"op {names[b]} does not wait for {names[a]}")
-    return wrong
-
-
-def _unordered(
-    part: Any, starts: Mapping[str, int], ends: Mapping[str, int], before: Mapping[int, int | None]
-) -> list[int]:
-    """Positions whose node can start before its predecessor in the chain has ended.
-
-    Each node carries the last position that is known to be done when it starts; as a chain is followed from its first
-    pair on, a path from the neighbour is all that has to be found.
-    """
-    nodes = {node.name: node for node in part.node}
-    done: dict[str, int] = {}
-    wrong = []
-    for name in _topological(nodes):
-        known = max((done[p] for p in _producers(nodes, name) if p in done), default=-1)
-        position = starts.get(name)
-        if position is not None:
-            needed = before[position]
-            if needed is not None and known < needed:
-                wrong.append(position)
-        done[name] = max(known, ends.get(name, -1))
-    return wrong
-
-
-def _producers(nodes: Mapping[str, Any], name: str) -> list[str]:
-    """Producers of a node in its partition, without the edges that close loops."""
-    merge = nodes[name].op in ("Merge", "RefMerge")
-    found = [producer(text) for text in nodes[name].input]
-    return [p for p in found if p in nodes and not (merge and nodes[p].op in ("NextIteration", "RefNextIteration"))]
-
-
-def _topological(nodes: Mapping[str, Any]) -> list[str]:
-    after: dict[str, list[str]] = {name: [] for name in nodes}
-    waiting = dict.fromkeys(nodes, 0)
-    for name in nodes:
-        for p in _producers(nodes, name):
-            after[p].append(name)
-            waiting[name] += 1
-    order = [name for name, count in waiting.items() if count == 0]
-    for name in order:
-        for other in after[name]:
-            waiting[other] -= 1
-            if waiting[other] == 0:
-                order.append(other)
-    return order

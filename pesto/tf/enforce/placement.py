@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pesto.chains import chain
+from pesto.chains import chain, neighbours
 from pesto.errors import MismatchError, VerificationError
 from pesto.graph import Graph
 from pesto.plan import Plan
@@ -18,6 +18,9 @@ UNCHAINED = frozenset(
 FED = frozenset(("Placeholder", "PlaceholderV2"))
 """Feeds and arguments are where the caller's data are, whatever a plan says."""
 
+CARRIED = frozenset(("Switch", "RefSwitch"))
+"""Of v1 conditionals; TensorFlow puts them where their data are, whatever a plan says. They compute nothing."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Placement:
@@ -29,10 +32,12 @@ class Placement:
     """[m] TensorFlow's names of the devices."""
     device: Ints
     """[n] index into `devices`."""
+    lane: Ints
+    """[n] processor of the plan: a GPU is one, a host has one a core. Each has a chain of its own."""
     rank: Ints
     """[n] place of each op in the plan's one order."""
     chained: Bools
-    """[n] whether the op has a place in its device's chain."""
+    """[n] whether the op has a place in its processor's chain."""
     before: Ints
     """[k] ops that others wait for, beyond the trace's own edges."""
     after: Ints
@@ -40,9 +45,13 @@ class Placement:
 
     def __post_init__(self) -> None:
         """Copy and freeze the arrays."""
-        for name in ("device", "rank", "before", "after"):
+        for name in ("device", "lane", "rank", "before", "after"):
             object.__setattr__(self, name, ints(getattr(self, name)))
         object.__setattr__(self, "chained", bools(self.chained))
+
+    def neighbours(self) -> tuple[Ints, Ints]:
+        """(before, after) of the ops that follow each other in a chain, also where the trace's edges join them."""
+        return neighbours(self.lane, self.rank, self.chained)
 
     def device_of(self, op: int) -> str:
         """TensorFlow's name of an op's device."""
@@ -60,22 +69,23 @@ def lay(
     where = _correspondence(plan, graph)
     names = list(dict.fromkeys(plan.lane_device))
     devices = tuple(dict.fromkeys(targets[n] for n in names))
-    lane = np.array([devices.index(targets[d]) for d in plan.lane_device], dtype=np.int64)
-    device, rank = lane[plan.schedule.device[where]], plan.rank[where]
+    device_of_lane = np.array([devices.index(targets[d]) for d in plan.lane_device], dtype=np.int64)
+    lane, rank = plan.schedule.device[where], plan.rank[where]
+    device = device_of_lane[lane]
     _whole(graph, device, devices)
     against = np.flatnonzero(rank[graph.edge_src] >= rank[graph.edge_dst])
     if len(against):
         a, b = (graph.names[ends[against[0]]] for ends in (graph.edge_src, graph.edge_dst))
         raise VerificationError(f"the plan ranks op {b} before {a}, which it needs - solve again")
-    chained = ~np.isin(graph.type_of, [k for k, t in enumerate(graph.types) if t in UNCHAINED])
+    chained = ~np.isin(graph.type_of, [k for k, t in enumerate(graph.types) if t in UNCHAINED | CARRIED])
     if apart is not None:
         chained &= ~apart
     if not order:
         chained[:] = False
-    before, after = chain(graph, device, rank, chained)
+    before, after = chain(graph, lane, rank, chained)
     return Placement(
-        graph=graph, devices=devices, device=device, rank=rank, chained=chained, before=before, after=after
-    )  # fmt: skip
+        graph=graph, devices=devices, device=device, lane=lane, rank=rank, chained=chained, before=before, after=after
+    )
 
 
 def _correspondence(plan: Plan, graph: Graph) -> Ints:

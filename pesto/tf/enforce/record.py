@@ -32,7 +32,7 @@ class Recorded:
 
     def on_graph(self, graph: Any) -> None:
         """A function was traced."""
-        if training.trains(graph):
+        if not private.is_body(graph) and training.trains(graph):
             self.captured[graph.name] = capture_func_graph(graph, f"function {graph.name}")
 
 

@@ -66,10 +66,9 @@ def _move(wanted: Sequence[tuple[Any, str]]) -> None:
     """Put each variable on a device; all at once, as finding the functions that hold a handle takes a while."""
     moved = []
     for variable, device in wanted:
+        # Not tf.Variable: a tf.function that is on its first call around this one would take it for its own.
         with tf.init_scope(), tf.device(device):
-            value = tf.Variable(
-                tf.identity(variable.read_value()), trainable=False, shape=variable.shape, dtype=variable.dtype
-            )
+            value = private.new_variable(variable)
         moved.append((variable, value))
     if moved:
         private.move_variables(moved)

@@ -1,11 +1,142 @@
 """A plan written into a GraphDef, for another program to run."""
 
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
 
+from google.protobuf import text_format
+from tensorflow.core.framework import graph_pb2
+
+from pesto.documents import shown
+from pesto.errors import InputError, MismatchError, UsageError
 from pesto.plan import Plan
+from pesto.tf.captured import Captured
+from pesto.tf.enforce.apart import apart
+from pesto.tf.enforce.branches import conditional
+from pesto.tf.enforce.edits import Edits, edits, write
 from pesto.tf.enforce.options import Options
+from pesto.tf.enforce.partitions import Expected, Findings
+from pesto.tf.enforce.placement import Placement, lay
+from pesto.tf.enforce.rehearsal import rehearse
+from pesto.tf.enforce.targets import targets
+from pesto.tf.enforce.trace import Trace, trace
+from pesto.tf.inference import copied, infer
+from pesto.tf.inline import flatten
+from pesto.tf.nodes import RECORDED, producer
+from pesto.tf.private import op_def
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Rewritten:
+    """A program's graph under a plan, and what was done to it."""
+
+    graph_def: Any
+    placement: Placement
+    edits: Edits
+    findings: Findings
+    """What TensorFlow made of it, without running it."""
+    behind: tuple[str, ...]
+    """Reports and ops with state outside of the step that need ordered ops: fetched alone, they run a part of it."""
 
 
 def rewrite(graph_def: Any, plan: Plan, options: Options) -> Any:
-    """A copy of `graph_def` with the plan's devices and order in it."""
-    raise NotImplementedError
+    """A copy of `graph_def` with the plan's devices and order in it: the whole program, function calls inlined.
+
+    Names do not change, so fetches and checkpoints hold. See `rewritten` for what is refused.
+    """
+    return rewritten(graph_def, plan, options).graph_def
+
+
+def rewritten(graph_def: Any, plan: Plan, options: Options, source: str = "the GraphDef") -> Rewritten:
+    """`rewrite`, with what was done; `source` names the graph in errors.
+
+    MismatchError for the plan of another graph, VerificationError when TensorFlow would not place or order the result
+    as planned, InputError for a graph that it refuses and UsageError for what is not a GraphDef.
+    """
+    _check(graph_def, plan, options)
+    wanted = targets(plan, options.devices)
+    program = infer(graph_def)
+    flat = flatten(program)
+    _check_names(plan, flat, source)
+    captured = Captured(graph_def=program if flat is program else infer(flat), fetches=plan.names, source=source)
+    traced = trace(captured, plan.provenance.graph_batch)
+    out = apart(captured.graph_def, traced) | conditional(traced)
+    try:
+        placement = lay(plan, traced.graph, wanted, out, order=options.order)
+    except MismatchError as error:
+        _check_shapes(graph_def, plan, traced, error)
+        raise
+    result = _whole(graph_def)
+    changes = edits(placement, traced, result.node)
+    members = frozenset(node.name for node in traced.nodes.defs)
+    write(result, changes)
+    return Rewritten(
+        graph_def=result,
+        placement=placement,
+        edits=changes,
+        findings=rehearse(result, Expected(placement=placement, loops=traced.loops)),
+        behind=_behind(result, members, placement),
+    )
+
+
+def serialized(graph_def: Any, *, text: bool) -> bytes:
+    """The bytes of a file that `pesto.tf.graphdefs.read_graph_def` reads, the same for the same graph."""
+    if text:
+        return text_format.MessageToBytes(graph_def)
+    return bytes(graph_def.SerializeToString(deterministic=True))
+
+
+def _check(graph_def: Any, plan: Plan, options: Options) -> None:
+    if not isinstance(graph_def, graph_pb2.GraphDef):
+        raise UsageError(f"rewrite: a {type(graph_def).__name__} is no GraphDef - give graph.as_graph_def()")
+    if options.trace:
+        raise UsageError("rewrite: trace=True, but nothing is run - leave it out")
+    if not plan.provenance.graph_layout:
+        raise InputError("the plan was written by an older version, which kept no layout of its graph - solve again")
+
+
+def _check_names(plan: Plan, flat: Any, source: str) -> None:
+    names = {node.name for node in flat.node}
+    lacking = [name for name in plan.names if name not in names]
+    if lacking:
+        raise MismatchError(
+            f"{source} lacks {len(lacking)} of the {len(plan.names)} ops of the plan ({plan.provenance.graph_source}), "
+            f"such as {shown(lacking[0])} - give the graph that was planned, or plan this one: pesto solve --graph"
+        )
+
+
+def _check_shapes(graph_def: Any, plan: Plan, traced: Trace, error: MismatchError) -> None:
+    """Say so when what is amiss may be no more than shapes, some of which only the program in memory knows."""
+    if set(plan.names) == set(traced.graph.names) and not any("_output_shapes" in n.attr for n in graph_def.node):
+        raise MismatchError(
+            f"{traced.graph.source} has the plan's ops by name, but of other types, sizes or edges - if it was "
+            "planned in memory, export it with as_graph_def(add_shapes=True); else plan it: pesto solve --graph"
+        ) from error
+
+
+def _whole(graph_def: Any) -> Any:
+    """A copy of the program without calls, its library as it was."""
+    flat = flatten(graph_def)
+    if flat is graph_def:
+        return copied(graph_def)
+    flat.library.CopyFrom(graph_def.library)
+    for node in flat.node:
+        node.attr.pop(RECORDED, None)  # a note of the inliner's
+    return flat
+
+
+def _behind(graph_def: Any, members: Collection[str], placement: Placement) -> tuple[str, ...]:
+    names = placement.graph.names
+    found = {names[i] for i, chained in enumerate(placement.chained.tolist()) if chained}
+    outside = [node for node in graph_def.node if node.name not in members]
+    size = -1
+    while len(found) != size:
+        size = len(found)
+        found.update(node.name for node in outside if any(producer(text) in found for text in node.input))
+    return tuple(node.name for node in outside if node.name in found and _matters(node.op))
+
+
+def _matters(op_type: str) -> bool:
+    """Whether a program may well run such an op for its own sake."""
+    definition = op_def(op_type)
+    return "Summary" in op_type or (bool(definition and definition.is_stateful) and op_type != "ReadVariableOp")

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from pesto.errors import InputError, UsageError
+from pesto.errors import InputError, PestoError, UsageError
 from pesto.plan import Plan
 from pesto.tf import private
 from pesto.tf.enforce import steps, traces
@@ -30,7 +30,7 @@ class Sessions:
     opened: "weakref.WeakSet[Any]" = field(default_factory=weakref.WeakSet)
     """Sessions of this application."""
     verified: set[tuple[Any, frozenset[str]]] = field(default_factory=set)
-    """(graph, what was run and fed) of runs that were found to be as planned."""
+    """(session, what was run and fed) of runs that were found to be as planned, or of no plan's concern."""
     findings: list[Findings] = field(default_factory=list)
 
     def open(
@@ -38,18 +38,23 @@ class Sessions:
     ) -> None:
         """In place of a session's constructor."""
         graph = graph if graph is not None else v1.get_default_graph()
-        if graph not in self.placed:
-            found = steps.place(graph, self.plans, self.options)
-            if found is not None:
-                self.placed[graph] = found
-        placed = self.placed.get(graph)
-        original(session, target, graph, config if placed is None else steps.configured(config, placed.targets))
+        try:
+            placed = self._placed(graph)
+            config = config if placed is None else steps.configured(config, placed.targets)
+        except PestoError:
+            # Its destructor would stumble over a session that was never opened.
+            original(session, "", tf.Graph(), v1.ConfigProto(device_count={"GPU": 0}))
+            session.close()
+            raise
+        original(session, target, graph, config)
         if placed is not None:
             try:
                 check_exist(placed.targets, [d.name for d in session.list_devices()])
             except InputError:
                 session.close()
                 raise
+            # Without feeds it runs past `run`, straight in C++.
+            session.make_callable = _no_callable
         self.opened.add(session)
 
     def run(self, original: Callable[..., Any], session: Any, *args: Any) -> Any:
@@ -57,20 +62,21 @@ class Sessions:
 
         args: handle, ops, tensors, feeds, options, metadata as `BaseSession` has them.
         """
-        graph = private.session_graph(session)
-        if session not in self.opened:
-            self._refuse_earlier(graph)
-        placed = self.placed.get(graph)
-        if placed is None:
-            return original(session, *args)
         handle, ops, tensors, feeds, options, metadata = args
-        if handle is not None:
-            raise UsageError("partial_run cannot be verified under a plan - use session.run")
-        fed = {key.deref().op.name for key in feeds}
+        graph = private.session_graph(session)
+        fed = {key.deref().name for key in feeds}
         fetched = [*ops, *(t.op for t in tensors)]
-        key = (graph, frozenset([*(op.name for op in fetched), *(f"<{name}" for name in fed)]))
+        key = (session, frozenset([*(op.name for op in fetched), *(f"<{name}" for name in fed)]))
         if key in self.verified:
             return original(session, *args)
+        placed = self.placed.get(graph) if session in self.opened else None
+        if placed is None:
+            steps.refuse_unplanned(graph, fetched, fed, self.plans)
+            self.verified.add(key)
+            return original(session, *args)
+        if handle is not None:
+            raise UsageError("partial_run cannot be verified under a plan - use session.run")
+        steps.refuse_fed(placed, fed)
         needs = needed(fetched, fed, placed.edits.waits)
         if needs.isdisjoint(placed.expected.placement.graph.names):
             result = original(session, *args)
@@ -78,14 +84,14 @@ class Sessions:
             result, record = _recorded(
                 lambda o, m: original(session, handle, ops, tensors, feeds, o, m), options, metadata, self.options
             )
-            self._check(placed, needs - fed, record)
+            self._check(placed, needs, record)
         self.verified.add(key)
         return result
 
     def callable_of(self, original: Callable[..., Any], session: Any, *args: Any) -> Any:
         """In place of what a session's make_callable ends in."""
         if private.session_graph(session) in self.placed:
-            raise UsageError("make_callable cannot be verified under a plan - use session.run")
+            _no_callable()
         return original(session, *args)
 
     def undo(self) -> None:
@@ -94,6 +100,14 @@ class Sessions:
             placed.undo()
         self.placed.clear()
 
+    def _placed(self, graph: Any) -> steps.Placed | None:
+        if graph not in self.placed:
+            found = steps.place(graph, self.plans, self.options)
+            if found is None:
+                return None
+            self.placed[graph] = found
+        return self.placed[graph]
+
     def _check(self, placed: steps.Placed, needs: frozenset[str], record: Any) -> None:
         expected = Expected(placement=placed.expected.placement, loops=placed.expected.loops, ran=needs)
         found = examine(record.partition_graphs, expected)
@@ -101,12 +115,9 @@ class Sessions:
             found = traces.joined(found, traces.examine(record.step_stats, expected))
         self.findings.append(found.checked())
 
-    def _refuse_earlier(self, graph: Any) -> None:
-        if steps.matching(graph, self.plans):
-            raise UsageError(
-                "this session was opened before pesto.apply, and TensorFlow ignores edits of a graph that a session "
-                "has run - open it inside the context"
-            )
+
+def _no_callable(*_: Any, **__: Any) -> None:
+    raise UsageError("make_callable cannot be verified under a plan - use session.run")
 
 
 def _recorded(run: Callable[[Any, Any], Any], options: Any, metadata: Any, how: Options) -> tuple[Any, Any]:

@@ -1,21 +1,24 @@
 """The training step in a v1 graph: found by a plan's names, and placed."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
 from pesto.documents import shown
-from pesto.errors import InputError, MismatchError
+from pesto.errors import InputError, MismatchError, UsageError
 from pesto.plan import Plan
 from pesto.tf.enforce.apart import apart
+from pesto.tf.enforce.branches import conditional
+from pesto.tf.enforce.closures import updated
 from pesto.tf.enforce.edits import Edits, edits, make
 from pesto.tf.enforce.options import Options
 from pesto.tf.enforce.partitions import Expected
 from pesto.tf.enforce.placement import lay
 from pesto.tf.enforce.targets import targets
 from pesto.tf.enforce.trace import trace
+from pesto.tf.flat import CALLS
 from pesto.tf.sources import capture_v1
 
 v1 = tf.compat.v1
@@ -33,19 +36,18 @@ class Placed:
 
 
 def place(graph: Any, plans: Sequence[Plan], options: Options) -> Placed | None:
-    """Edit the v1 graph that one of `plans` is for; None when it is none of theirs and trains nothing.
+    """Edit the v1 graph that one of `plans` is for, by what its ops are called; None when it is none of theirs.
 
-    MismatchError for a graph that trains variables but is of no plan, and what `lay` raises.
+    What `lay` raises when the names are a plan's and the ops are not.
     """
     found = matching(graph, plans)
     if found is None:
-        if graph.get_collection(v1.GraphKeys.TRAINABLE_VARIABLES):
-            raise MismatchError(_why_not(graph, plans))
         return None
     captured = capture_v1(graph, found.names, source="the session's graph")
     traced = trace(captured, found.provenance.graph_batch)
     wanted = targets(found, options.devices)
-    placement = lay(found, traced.graph, wanted, apart(graph, traced), order=options.order)
+    out = apart(graph, traced) | conditional(traced)
+    placement = lay(found, traced.graph, wanted, out, order=options.order)
     changes = edits(placement, traced, graph.as_graph_def().node)
     return Placed(
         expected=Expected(placement=placement, loops=traced.loops),
@@ -59,6 +61,35 @@ def matching(graph: Any, plans: Sequence[Plan]) -> Plan | None:
     """The first plan all of whose ops `graph` has."""
     names = {op.name for op in graph.get_operations()}
     return next((plan for plan in plans if names.issuperset(plan.names)), None)
+
+
+def refuse_fed(placed: Placed, fed: Collection[str]) -> None:
+    """UsageError when one of the tensors `fed` is what an op of a chain computes: the chain would lose a link."""
+    placement = placed.expected.placement
+    members = {placement.graph.names[i] for i in placement.chained.nonzero()[0].tolist()}
+    for tensor in fed:
+        if tensor.partition(":")[0] in members:
+            raise UsageError(
+                f"feeding {shown(tensor.partition(':')[0])}, which the ordered step computes, would break its order - "
+                "feed placeholders, or run outside pesto.apply"
+            )
+
+
+def refuse_unplanned(graph: Any, fetched: Sequence[Any], fed: Collection[str], plans: Sequence[Plan]) -> None:
+    """Refuse a run that would train without a plan, in a session whose graph was not edited.
+
+    UsageError when the graph is a plan's, but the session came first; MismatchError when it is of no plan.
+    """
+    variables = {v.op.name for v in graph.get_collection(v1.GraphKeys.TRAINABLE_VARIABLES)}
+    update = updated(fetched, fed, variables) if variables else None
+    if update is None:
+        return
+    if matching(graph, plans):
+        raise UsageError(
+            "this session was opened before pesto.apply, or before its graph was complete, and TensorFlow ignores "
+            "edits of a graph that a session has run - open it inside the context, behind the model"
+        )
+    raise MismatchError(f"{shown(update.name)} trains a variable, but {_why_not(graph, plans)}")
 
 
 def configured(config: Any, wanted: Mapping[str, str]) -> Any:
@@ -90,8 +121,13 @@ def _why_not(graph: Any, plans: Sequence[Plan]) -> str:
     names = {op.name for op in graph.get_operations()}
     plan = max(plans, key=lambda p: sum(n in names for n in p.names))
     lacking = [n for n in plan.names if n not in names]
-    what = f"{len(lacking)} of the {len(plan.names)} ops of its plan ({plan.provenance.graph_source})"
+    what = f"{len(lacking)} of the {len(plan.names)} ops of the plan ({plan.provenance.graph_source})"
+    if any(op.type in CALLS for op in graph.get_operations()):
+        return (
+            f"the graph lacks {what}, such as {shown(lacking[0])}: ops inside tf.functions that a v1 graph calls cannot "
+            "be placed in a session - use pesto.rewrite or pesto apply on its GraphDef"
+        )
     return (
-        f"the session's graph trains variables but lacks {what}, such as {shown(lacking[0])}: it is another graph, or "
-        "an older trace whose ops had other names - plan this one, or open the session outside pesto.apply"
+        f"the graph lacks {what}, such as {shown(lacking[0])}: it is another graph, or an older trace whose ops had "
+        "other names - plan this one, or train it outside pesto.apply"
     )

@@ -18,6 +18,13 @@ class Trace:
     loops: dict[str, Loop]
     """By the op that stands for each."""
 
+    @property
+    def op_of_node(self) -> list[int]:
+        """[nodes] index of the op of the graph that each node is, or is a part of."""
+        leader = {node: name for name, loop in self.loops.items() for node in loop.nodes}
+        index = {name: i for i, name in enumerate(self.graph.names)}
+        return [index[leader.get(node.name, node.name)] for node in self.nodes.defs]
+
 
 def trace(captured: Captured, batch: int | None) -> Trace:
     """What a placement needs to know of a captured step; InputError where it cannot be planned."""

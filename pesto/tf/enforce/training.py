@@ -1,9 +1,14 @@
 """Does a traced function train? One that does runs by a plan, or not at all."""
 
-from collections.abc import Iterable
+import contextlib
+import functools
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import tensorflow as tf
+
+from pesto.errors import InputError, UsageError
+from pesto.tf import private
 
 _READS = frozenset(("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp"))
 _CALLS = frozenset(("PartitionedCall", "StatefulPartitionedCall"))
@@ -29,6 +34,47 @@ def trains(graph: Any) -> bool:
         for position, t in enumerate(op.inputs)
         if t.dtype == tf.resource
     )
+
+
+def refuse_unplaceable(graph: Any, label: str) -> None:
+    """InputError for a training FuncGraph that something else places, or whose rounds may overlap."""
+    if tf.distribute.has_strategy() or any(private.distributed(v) for v in graph.variables):
+        raise InputError(f"{label}: a tf.distribute strategy places its ops itself - train without the strategy")
+    if private.compiled_by_xla(graph):
+        raise InputError(
+            f"{label}: XLA compiles the step as one kernel, which voids a plan - pass jit_compile=False to "
+            "model.compile or tf.function"
+        )
+    outer = graph.outer_graph
+    while isinstance(outer, type(graph)):
+        if private.is_body(outer):
+            raise InputError(
+                f"{label} is called in a loop or branch of another function, where its runs may overlap or be left out "
+                "- set steps_per_execution=1, or loop in Python"
+            )
+        outer = outer.outer_graph
+
+
+@contextlib.contextmanager
+def in_functions_only() -> Iterator[None]:
+    """Refuse gradients of trainable variables outside of tf.functions: such a step runs op by op, by no plan."""
+    original = tf.GradientTape.gradient
+
+    @functools.wraps(original)
+    def gradient(self: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
+        if tf.executing_eagerly() and any(getattr(s, "trainable", False) for s in tf.nest.flatten(sources)):
+            raise UsageError(
+                "gradients of variables are taken outside of a tf.function, where no plan holds - make the whole step "
+                "one tf.function (run_eagerly=False, tf.config.run_functions_eagerly(False)), or train outside "
+                "pesto.apply"
+            )
+        return original(self, target, sources, *args, **kwargs)
+
+    tf.GradientTape.gradient = gradient
+    try:
+        yield
+    finally:
+        tf.GradientTape.gradient = original
 
 
 def _writes(op: Any, position: int, graph: Any) -> bool:

@@ -1,0 +1,291 @@
+"""pesto run: the loop from profile to run, what a wrong run looks like, and wrong inputs."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pesto import api, inputs
+from pesto.cli import main
+from pesto.errors import Exit, InputError, MismatchError, UsageError, VerificationError
+from pesto.plan import Plan
+from pesto.source import Source
+from pesto.tf.load import tensorflow
+
+tf = tensorflow()
+v1 = tf.compat.v1
+
+from pesto.tf import named, runner, sources, stepping  # noqa: E402  # after the quiet load
+from pesto.tf.enforce.options import Options  # noqa: E402
+from pesto.tf.runnable import runnable  # noqa: E402
+from pesto.tf.shapes import known_nodes  # noqa: E402
+
+KEYS = {
+    "moves", "inversions", "losses_equal", "variables_equal", "finite", "single_equal", "unordered_equal", "step_s",
+    "unplaced_step_s", "single_step_s", "unordered_step_s", "steps", "traced_steps", "devices", "ops", "chain_edges",
+    "predicted_step_s", "costs", "inject_s", "verify_s", "note",
+}  # fmt: skip
+
+
+def program(*, ref: bool, seed: int | None = None) -> Any:
+    """Two branches with a variable each, dropout in one, an optimizer with slots; the batch is open."""
+    graph = tf.Graph()
+    with graph.as_default():
+        v1.set_random_seed(seed)
+        x = v1.placeholder(tf.float32, [None, 8], name="x")
+        w, u = (v1.get_variable(name, [8, 8], use_resource=not ref) for name in ("w", "u"))
+        difference = tf.nn.dropout(tf.tanh(x @ w), rate=0.3) - tf.nn.relu(x @ u)
+        loss = tf.reduce_mean(difference**2, name="loss")
+        v1.train.AdamOptimizer(0.1).minimize(loss, name="train")
+    return graph
+
+
+def pieces(tmp_path: Path, *, ref: bool = False) -> tuple[Source, Plan]:
+    """A GraphDef file of the program, and a plan that uses both of 2 logical CPUs."""
+    path = tmp_path / "step.pb"
+    path.write_bytes(program(ref=ref).as_graph_def(add_shapes=True).SerializeToString())
+    source = Source(file=path, fetch=("train", "loss"), batch=4)
+    plan = api.solve(inputs.load_graph(source), cluster="cpux2", time_limit_s=1)
+    return source, spread(plan, source)
+
+
+def spread(plan: Plan, source: Source) -> Plan:
+    """The plan with every second group or lonely op on the second device, in the same order."""
+    group = inputs.load_graph(source).group
+    lonely = np.arange(len(group)) % 2
+    return replace(plan, schedule=replace(plan.schedule, device=np.where(group >= 0, group % 2, lonely)))
+
+
+def run(plan: Plan, source: Source, steps: int = 3) -> Any:
+    return inputs.run_plan(plan, source, steps=steps, devices="cpu")
+
+
+@pytest.mark.parametrize("ref", [False, True])
+def test_a_graphdef_runs_by_its_plan_and_computes_the_same(tmp_path: Path, ref: bool) -> None:
+    """Nothing moved, all in order, losses and variables equal; the unseeded dropout of the file got a seed."""
+    source, plan = pieces(tmp_path, ref=ref)
+    ran = run(plan, source)
+    assert ran.as_planned and ran.losses_equal and ran.variables_equal and ran.single_equal and ran.finite
+    assert ran.devices == {"cpu:0": "/device:CPU:0", "cpu:1": "/device:CPU:1"}
+    assert ran.chain_edges > 0 and ran.traced_steps == stepping.WARMUP
+    assert min(ran.step_s, ran.unplaced_step_s, ran.single_step_s, ran.unordered_step_s, ran.verify_s) > 0
+    assert ran.predicted_step_s == plan.makespan_s and ran.note == runner.CPU_NOTE
+
+
+def drive_of(source: Source) -> stepping.Drive:
+    _, step = named.runs(source)
+    return stepping.Drive.of(step, steps=2, threads=2, gpu=False)
+
+
+def test_every_step_and_every_variable_is_compared(tmp_path: Path) -> None:
+    """Two runs agree; a longer one has other variables; one bit of one step's loss is enough to be seen."""
+    source, _ = pieces(tmp_path)
+    drive = drive_of(source)
+    one, two = drive.run(), drive.run()
+    assert stepping.differing(one, two) == ((), ())
+    assert len(one.losses) == stepping.WARMUP + 2 and set(one.losses[0]) == {"loss:0"}
+    assert len({losses["loss:0"] for losses in one.losses}) == len(one.losses)  # it trains, on other batches
+    assert {"w", "u"} < set(one.variables) and len(one.variables) == 8  # two, two slots each, two powers of Adam
+    longer = replace(drive, steps=3).run()
+    assert set(longer.variables) == set(one.variables)
+    assert all(longer.variables[name] != one.variables[name] for name in one.variables)
+    changed = replace(one, losses=(*one.losses[:-1], {"loss:0": b""}))
+    assert stepping.differing(changed, two) == (("loss:0",), ())
+
+
+def test_bits_count() -> None:
+    """NaN is NaN, minus zero is not zero, one is not one in another type."""
+    digest = stepping._digest
+    assert digest(np.array([np.nan])) == digest(np.array([np.nan]))
+    assert digest(np.array(0.0)) != digest(np.array(-0.0))
+    assert digest(np.array(1, np.int32)) != digest(np.array(1, np.float32))
+    assert digest(np.zeros(2)) != digest(np.zeros((1, 2)))
+    assert digest(np.array([b"a"], object)) != digest(np.array([b"b"], object))
+
+
+def test_other_results_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the run by the plan sees other batches, its losses and variables differ from the unplaced run's."""
+    source, plan = pieces(tmp_path)
+    original = stepping.Drive.run
+
+    def other_batches(self: Any, *, traced: bool = False) -> Any:
+        monkeypatch.setattr(stepping, "SEED", 1 if traced else 0)
+        return original(self, traced=traced)
+
+    monkeypatch.setattr(stepping.Drive, "run", other_batches)
+    ran = run(plan, source)
+    assert not ran.as_planned and not ran.losses_equal and not ran.variables_equal
+    assert {"loss:0", "w", "u"} <= set(ran.different)
+    assert ran.single_equal is False and ran.unordered_equal is False  # they are traced, too
+
+
+def test_a_step_that_never_repeats_is_not_blamed_on_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other batches in every run: InputError, as two runs without a plan differ too."""
+    source, plan = pieces(tmp_path)
+    original = stepping.Drive.run
+
+    def ever_other(self: Any, *, traced: bool = False) -> Any:
+        monkeypatch.setattr(stepping, "SEED", stepping.SEED + 1)
+        return original(self, traced=traced)
+
+    monkeypatch.setattr(stepping.Drive, "run", ever_other)
+    with pytest.raises(InputError, match="gives other results each time it runs"):
+        run(plan, source)
+
+
+def test_moves_and_inversions_are_seen(tmp_path: Path) -> None:
+    """A run without order has pairs out of order, one with the devices exchanged has every op elsewhere."""
+    source, plan = pieces(tmp_path)
+    graph, step = named.runs(source)
+    drive = stepping.Drive.of(step, steps=1, threads=2, gpu=False)
+    wanted = {"cpu:0": "/device:CPU:0", "cpu:1": "/device:CPU:1"}
+    exchanged = dict(zip(wanted, reversed(wanted.values()), strict=True))
+    record, expected, findings = runner._planned(plan, drive, Options(devices=wanted))
+    seen = runner._seen(record, expected, findings)
+    assert findings and not seen.moves and not seen.inversions
+    unordered, free, _ = runner._planned(plan, drive, Options(devices=wanted, order=False))
+    assert len(free.placement.before) == 0
+    found = runner._seen(unordered, expected, [])
+    assert found.inversions and not found.moves and found.chain_edges == len(expected.placement.before)
+    backwards = replace(expected.placement, rank=graph.ops - 1 - expected.placement.rank)
+    found = runner._seen(record, replace(expected, placement=backwards), [])
+    assert any(" ran before " in line for line in found.inversions)  # by the trace
+    _, other, _ = runner._planned(plan, drive, Options(devices=exchanged))
+    found = runner._seen(record, other, [])
+    # Small constants are copied to where they are read, so they may be on both devices.
+    kinds = {n: graph.types[k] for n, k in zip(graph.names, graph.type_of, strict=True)}
+    placed = {n for n, kind in kinds.items() if kind not in ("Placeholder", "Const")}
+    assert placed <= {line.split()[1] for line in found.moves if " is on " in line}
+    assert placed <= {line.split()[1] for line in found.moves if " ran on " in line}
+
+
+def test_the_single_device_keeps_host_ops_on_the_host(tmp_path: Path) -> None:
+    """With GPUs all of them become the first and CPUs stay; on logical CPUs everything is on the first device."""
+    _, plan = pieces(tmp_path)
+    lanes = ("cpu:0", "gpu:0", "gpu:1")
+    mixed = np.arange(len(plan.names)) % 3
+    three = replace(plan, lanes=lanes, lane_device=lanes, schedule=replace(plan.schedule, device=mixed))
+    real = dict(zip(lanes, ("/device:CPU:0", "/device:GPU:0", "/device:GPU:1"), strict=True))
+    assert runner._alone(three, real).schedule.device.tolist() == np.minimum(mixed, 1).tolist()
+    logical = {name: f"/device:CPU:{k}" for k, name in enumerate(lanes)}
+    assert not runner._alone(three, logical).schedule.device.any()
+
+
+def test_too_little_memory_leaves_a_gap_and_other_errors_do_not() -> None:
+    """What did not fit has no time; what failed otherwise is not hidden."""
+
+    def fail(kind: Any) -> Any:
+        raise kind(None, None, "no")
+
+    assert runner._unless_too_large(lambda: fail(tf.errors.ResourceExhaustedError)) is None
+    assert runner._median(None) is None and runner._equal(None, None) is None
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        runner._unless_too_large(lambda: fail(tf.errors.InvalidArgumentError))
+
+
+def test_wrong_inputs_are_refused_before_anything_runs(tmp_path: Path) -> None:
+    """Another graph, torn groups, missing GPUs, files without kernels, no steps."""
+    source, plan = pieces(tmp_path)
+    with pytest.raises(MismatchError, match="give the graph that it was made for"):
+        run(plan, replace(source, batch=5))
+    torn = replace(plan, schedule=replace(plan.schedule, device=np.arange(len(plan.names)) % 2))
+    with pytest.raises(VerificationError, match="keep groups whole"):
+        run(torn, source)
+    for_gpus = api.solve(inputs.load_graph(source), cluster="v100x2-nvlink", time_limit_s=1)
+    if not tf.config.list_physical_devices("GPU"):
+        assert runner._at_hand(for_gpus) == runner.CPU
+        with pytest.raises(InputError, match="this program does not have"):
+            inputs.run_plan(for_gpus, source, steps=1, devices="gpu")
+    with pytest.raises(UsageError, match="no kernels to run"):
+        run(plan, Source(file=Path("graph.json")))
+    with pytest.raises(UsageError, match="no kernels to run"):
+        inputs.profile_source(Source(file=Path("graph.json")), 2)
+    with pytest.raises(UsageError, match="at least 1"):
+        run(plan, source, steps=0)
+
+
+def test_random_ops_without_a_seed_get_one_and_the_graph_stays_the_planned_one() -> None:
+    """Seeds that a program set are kept; fingerprints are those of the program, reference variables included."""
+    for ref in (False, True):
+        captured = sources.capture_v1(program(ref=ref), ["train", "loss"])
+        made = runnable(captured, known_nodes(captured, 4))
+        drawn = [op for op in made.graph.get_operations() if op.type == "RandomUniform"]
+        assert drawn and all(op.get_attr("seed2") > 0 for op in drawn)
+        again = sources.from_v1(made.graph, made.fetches)
+        assert again.fingerprint() == sources.from_v1(program(ref=ref), ["train", "loss"], batch=4).fingerprint()
+    captured = sources.capture_v1(program(ref=False, seed=7), ["train", "loss"])
+    made = runnable(captured, known_nodes(captured, 4))
+    assert {op.get_attr("seed") for op in made.graph.get_operations() if op.type == "RandomUniform"} == {7}
+
+
+def pesto(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pesto", *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=180, check=False)
+
+
+def test_from_profile_to_run(tmp_path: Path) -> None:
+    """profile, solve, check, run of a built-in model: all of it measured, one JSON object, everything as planned."""
+    model = ("--model", "rnnlm", "--variant", "tiny")
+    for arguments in (
+        ("profile", *model, "--iterations", 3, "-o", "p.json"),
+        ("solve", *model, "--cluster", "cpux2", "--costs", "p.json", "--time-limit", 1, "-q", "-o", "plan.json"),
+        ("check", "plan.json", "--costs", "p.json"),
+    ):
+        done = pesto(*arguments, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    done = pesto("run", "plan.json", "--steps", 2, "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert set(said) == KEYS
+    assert (said["moves"], said["inversions"], said["steps"], said["ops"]) == (0, 0, 2, 758)
+    assert said["losses_equal"] is said["variables_equal"] is True
+    assert said["costs"] == "measured" and "check the order" in said["note"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("nowhere.json",), Exit.IO, "nowhere.json"),
+        (("plan.json", "--steps", "0"), Exit.USAGE, "--steps"),
+        (("plan.json", "--devices", "tpu"), Exit.USAGE, "tpu"),
+        (("plan.json",), Exit.USAGE, "give it with --graph"),
+        (("plan.json", "--graph", "step.json"), Exit.USAGE, "no kernels"),
+        (("plan.json", "--graph", "step.pb", "--fetch", "loss", "--batch", "4"), Exit.MISMATCH, "made for"),
+    ],
+)
+def test_command_line_refuses(
+    arguments: tuple[str, ...], code: int, says: str, tmp_path: Path, monkeypatch: Any, capfd: Any
+) -> None:
+    """One line and the documented exit code; nothing on stdout."""
+    _, plan = pieces(tmp_path)
+    api.save_plan(plan, tmp_path / "plan.json")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["pesto", "run", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    out, err = capfd.readouterr()
+    assert ended.value.code == code and says in err and out == "", err
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_run_that_is_not_as_planned_is_shown_and_ends_with_6(
+    as_json: bool, tmp_path: Path, monkeypatch: Any, capfd: Any
+) -> None:
+    """The numbers are printed all the same."""
+    source, plan = pieces(tmp_path)
+    api.save_plan(plan, tmp_path / "plan.json")
+    wrong = replace(run(plan, source, 1), moves=("op a is on b",), losses_equal=False, different=("loss:0",))
+    monkeypatch.setattr("pesto.commands.run.run_plan", lambda *_, **__: wrong)
+    flags = ["--json"] if as_json else []
+    options = ["--graph", str(source.file), "--fetch", "train", "--fetch", "loss", "--batch", "4"]
+    monkeypatch.setattr(sys, "argv", ["pesto", "run", str(tmp_path / "plan.json"), *options, *flags])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    out, err = capfd.readouterr()
+    assert ended.value.code == Exit.VERIFICATION and "op a is on b; loss:0 differs" in err
+    assert json.loads(out)["moves"] == 1 if as_json else "losses DIFFERENT" in out
