@@ -76,7 +76,7 @@ def examine(partitions: Sequence[Any], expected: Expected, prefix: str = "") -> 
                 moves.append(f"op {name} is on {where[name]}, planned on {placement.device_of(i)}")
             else:
                 here.append(i)
-    late = unordered(partitions, expected.placement, expected.loops, np.unique(here), prefix)
+    late = unordered(partitions, expected.placement, expected.loops, np.array(here, dtype=np.int64), prefix)
     return Findings(ops=len(runs), moves=tuple(moves), inversions=tuple(late), absent=tuple(absent))
 
 
