@@ -24,6 +24,8 @@ MISSING = (
     ("eager.polymorphic_function.concrete_function", "ConcreteFunction"),
     ("ops.control_flow_util", "GraphOrParentsInXlaContext"),
     ("eager.context", "executing_eagerly"),
+    ("ops.control_flow_v2_func_graphs", "WhileBodyFuncGraph"),
+    ("ops.resource_variable_ops", "ResourceVariable"),
 )
 
 

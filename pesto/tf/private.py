@@ -258,6 +258,11 @@ def session_graph(opened: Any) -> Any:
     return opened._graph
 
 
+def optimizer() -> Any:
+    """The function that runs Grappler on a MetaGraphDef."""
+    return _name("grappler.tf_optimizer", "OptimizeGraph")
+
+
 def grappler(graph_def: Any, passes: Sequence[str], keep: Sequence[str]) -> Any:
     """`graph_def` after Grappler's named passes, run twice over; the nodes named in `keep` stay."""
     config = tf.compat.v1.ConfigProto()
@@ -268,4 +273,4 @@ def grappler(graph_def: Any, passes: Sequence[str], keep: Sequence[str]) -> Any:
     rewrites.optimizers.extend(passes)
     meta = tf.compat.v1.MetaGraphDef(graph_def=graph_def)
     meta.collection_def["train_op"].node_list.value.extend(keep)  # where Grappler looks for what is fetched
-    return _name("grappler.tf_optimizer", "OptimizeGraph")(config, meta, verbose=False)
+    return optimizer()(config, meta, verbose=False)
