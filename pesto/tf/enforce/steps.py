@@ -124,8 +124,8 @@ def _why_not(graph: Any, plans: Sequence[Plan]) -> str:
     what = f"{len(lacking)} of the {len(plan.names)} ops of the plan ({plan.provenance.graph_source})"
     if any(op.type in CALLS for op in graph.get_operations()):
         return (
-            f"the graph lacks {what}, such as {shown(lacking[0])}: ops inside tf.functions that a v1 graph calls cannot "
-            "be placed in a session - use pesto.rewrite or pesto apply on its GraphDef"
+            f"the graph lacks {what}, such as {shown(lacking[0])}: ops inside tf.functions that a v1 graph calls "
+            "cannot be placed in a session - use pesto.rewrite or pesto apply on its GraphDef"
         )
     return (
         f"the graph lacks {what}, such as {shown(lacking[0])}: it is another graph, or an older trace whose ops had "
