@@ -1,9 +1,10 @@
 """What enforcing a plan costs: edits of a large graph, the chain for each op, and a large model run by its plan.
 
-    python benchmarks/enforce.py [inject|chain|large] ... [--batch 4] [--steps 5]
+    python benchmarks/enforce.py [inject|chain|grappler|large] ... [--batch 4] [--steps 5]
 
 inject: places and orders nmt 2x1024 (20 003 ops) on 3 logical CPUs stage by stage, without running it. chain: steps of
-10 000 tiny ops with and without the chains on 1 and 2 logical devices, by turns in one process. large: profiles
+10 000 tiny ops with and without the chains on 1 and 2 logical devices, by turns in one process. grappler: the tiny
+models with TensorFlow's optimizer on, off, and run before planning. large: profiles
 rnnlm 2x2048 on this machine, solves it for 2 logical CPUs and runs it by the plan; on 2 cores that takes tens of
 minutes and 12 GB. One JSON line for each measurement.
 """
@@ -33,7 +34,7 @@ from pesto.tf.load import tensorflow
 tf = tensorflow()
 v1 = tf.compat.v1
 
-from pesto.tf import models, sources  # noqa: E402  # after the quiet load
+from pesto.tf import grappler, models, sources  # noqa: E402  # after the quiet load
 from pesto.tf.enforce import context, steps  # noqa: E402
 from pesto.tf.enforce.apart import apart  # noqa: E402
 from pesto.tf.enforce.edits import edits, make, write  # noqa: E402
@@ -57,7 +58,7 @@ def main() -> None:
     parser.add_argument("--batch", default="4", help="of rnnlm 2x2048")
     parser.add_argument("--steps", default="5", help="of rnnlm 2x2048, in each of its four runs")
     asked = parser.parse_args()
-    parts = {"chain": chain, "inject": inject, "large": lambda: large(asked.batch, asked.steps)}
+    parts = {"chain": chain, "inject": inject, "grappler": grappled, "large": lambda: large(asked.batch, asked.steps)}
     for name in asked.parts or parts:
         for row in parts[name]():
             print(json.dumps({"part": name, **row}), flush=True)
@@ -172,6 +173,32 @@ def _by_turns(variants: Sequence[Callable[[], Any]]) -> list[list[float]]:
                 if round_:  # the first only warms up
                     times.append(time.perf_counter() - began)
     return took
+
+
+def grappled() -> Iterator[dict[str, Any]]:
+    """Step seconds with TensorFlow's optimizer, without it, and with `pesto optimize` in its place before planning."""
+    for name in (family.name for family in models.FAMILIES):
+        step = models.build(name, "tiny", None)
+        stock = step.graph.as_graph_def(add_shapes=True)
+        ready = grappler.optimize(stock, step.fetches, [step.init])
+        feed = step.feed(np.random.default_rng(0))
+        sessions = [_stock(stock, step, off=False), _stock(stock, step, off=True), _stock(ready, step, off=True)]
+        took = _by_turns([lambda s=s: s.run(step.fetches, feed) for s in sessions])  # noqa: B023
+        kinds = ("grappler_s", "without_s", "optimized_before_s")
+        yield {
+            "model": f"{name} tiny", "nodes": len(stock.node), "optimized_nodes": len(ready.node),
+            **{kind: statistics.median(times) for kind, times in zip(kinds, took, strict=True)},
+        }  # fmt: skip
+
+
+def _stock(graph_def: Any, step: Any, *, off: bool) -> Any:
+    copy = tf.Graph()
+    with copy.as_default():
+        tf.import_graph_def(graph_def, name="")
+    config = v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
+    session = v1.Session(graph=copy, config=steps.configured(config, {}) if off else config)
+    session.run(step.init)
+    return session
 
 
 def large(batch: str, run_steps: str) -> Iterator[dict[str, Any]]:
