@@ -104,15 +104,18 @@ def apply(*plans: Plan | str | Path, **how: Any) -> AbstractContextManager["Appl
 def place(fn: Callable[..., Any], plan: Plan | str | Path, **how: Any) -> Callable[..., Any]:
     """A training step (a function or tf.function), placed and ordered by `plan`; for loops of one's own.
 
-    how: see `apply`. Functions that it calls are traced inline. Its variables move to their
-    planned devices at the first call.
+    how: see `apply`. Functions that it calls are traced inline. Its variables move to their planned devices at the
+    first call. UsageError for what is no function, InputError for one that XLA must compile, and what `apply` raises.
     """
     context, options = _enforcing(how)
     return context.place(fn, _plan(plan), options)
 
 
 def rewrite(graph_def: Any, plan: Plan | str | Path, **how: Any) -> Any:
-    """A copy of a GraphDef with the plan's devices and order in it, to hand to another program. how: see `apply`."""
+    """A copy of a GraphDef with the plan's devices and order in it, to hand to another program. how: see `apply`.
+
+    MismatchError when the plan is of another graph, VerificationError when TensorFlow would not run it as planned.
+    """
     _, options = _enforcing(how)
     from pesto.tf.enforce.rewrite import rewrite as rewritten
 
@@ -122,8 +125,11 @@ def rewrite(graph_def: Any, plan: Plan | str | Path, **how: Any) -> Any:
 def record(*, batch: int | None = None) -> AbstractContextManager["Recorded"]:
     """A context that takes the training step which is traced inside: its value's `graph` is what to plan.
 
-    batch: the size of a batch, where the program leaves the first dimension open (as Keras' `fit` often does).
+    batch: the size of a batch, where the program leaves the first dimension open (as Keras' `fit` often does);
+    UsageError when it is below 1. Its `graph` raises InputError when not exactly one training step was traced.
     """
+    if batch is not None and (not isinstance(batch, int) or batch < 1):
+        raise UsageError(f"record: a batch of {batch!r} - give a whole number, at least 1")
     _enforcing({})
     from pesto.tf.enforce.record import record as recorded
 
@@ -131,7 +137,12 @@ def record(*, batch: int | None = None) -> AbstractContextManager["Recorded"]:
 
 
 def logical_cpus(count: int) -> None:
-    """Split the CPU into `count` logical devices, to try a plan without GPUs; before TensorFlow runs anything."""
+    """Split the CPU into `count` logical devices, to try a plan without GPUs.
+
+    UsageError when `count` is below 1, or TensorFlow has started with another number of them.
+    """
+    if not isinstance(count, int) or count < 1:
+        raise UsageError(f"logical_cpus: {count!r} devices - give a whole number, at least 1")
     _enforcing({})
     from pesto.tf.enforce.logical import logical_cpus as split
 
@@ -150,7 +161,11 @@ def _enforcing(how: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def _plan(plan: Plan | str | Path) -> Plan:
-    return plan if isinstance(plan, Plan) else load_plan(plan)
+    if isinstance(plan, Plan):
+        return plan
+    if not isinstance(plan, str | Path):
+        raise UsageError(f"a {type(plan).__name__} is no plan - give the file of one, or what pesto.solve returns")
+    return load_plan(plan)
 
 
 def _source(file: str | Path | None, **named: Any) -> Source:

@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-import threading
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,10 +17,8 @@ from pesto.tf.enforce.functions import Functions
 from pesto.tf.enforce.options import Options
 from pesto.tf.enforce.partitions import Findings
 from pesto.tf.enforce.sessions import Sessions
+from pesto.tf.enforce.settings import settings, turn
 from pesto.tf.selftest import self_test
-
-_ONE = threading.Lock()
-"""What a context changes belongs to the whole process, so there is one at a time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,12 +52,11 @@ def apply(plans: tuple[Plan, ...], options: Options) -> Iterator[Applied]:
     applied = _applied(plans, options)
     with _entered(applied):
         yield applied
-        used = bool(applied.functions.placed or applied.sessions.placed)
-    if not used:
+    if not applied.findings:
         made = plans[0].provenance
         raise MismatchError(
-            f"nothing ran by the plan of {made.graph_source}: no session was opened and no tf.function traced that "
-            "trains - put the training inside the context"
+            f"nothing ran by the plan of {made.graph_source}: no session and no tf.function ran that trains - put the "
+            "training inside the context"
         )
 
 
@@ -67,10 +64,15 @@ def place(fn: Callable[..., Any], plan: Plan, options: Options) -> Callable[...,
     """`fn`, a step as a tf.function or plain function, placed and ordered; for training loops of one's own.
 
     Its variables move to their planned devices when it is first called, and stay there. Its attribute `applied` is
-    what `apply` gives: what was verified.
+    what `apply` gives: what was verified. Calls from several threads wait for each other. UsageError when `fn` is no
+    function, or is called by another tf.function; InputError when XLA must compile it.
     """
     from pesto.tf.flat import flat
 
+    if not callable(fn):
+        raise UsageError(f"place: {type(fn).__name__} is no step - give a function or a tf.function")
+    if private.jit_of(fn):
+        raise InputError("place: XLA compiles the step as one kernel, which voids a plan - set jit_compile=False")
     step = tf.function(
         flat(getattr(fn, "python_function", fn)),
         input_signature=getattr(fn, "input_signature", None),
@@ -80,6 +82,8 @@ def place(fn: Callable[..., Any], plan: Plan, options: Options) -> Callable[...,
 
     @functools.wraps(getattr(fn, "python_function", fn))
     def placed(*args: Any, **kwargs: Any) -> Any:
+        if not tf.executing_eagerly():
+            raise UsageError("place: the step is called while another function is traced - call it from eager code")
         with _entered(applied, keep=True):
             return step(*args, **kwargs)
 
@@ -96,44 +100,22 @@ def _applied(plans: tuple[Plan, ...], options: Options) -> Applied:
             )
     functions = Functions(plans=plans, options=options)
     sessions = Sessions(plans=plans, options=options)
-    return Applied(functions=functions, sessions=sessions, token=f"pesto {id(functions)}")
+    return Applied(functions=functions, sessions=sessions, token=f"pesto {uuid.uuid4()}")
 
 
 @contextlib.contextmanager
 def _entered(applied: Applied, *, keep: bool = False) -> Iterator[None]:
     """Hooks and settings in place; `keep` leaves variables where they were moved to."""
-    if not _ONE.acquire(blocking=False):
-        raise UsageError("a plan is being applied already - give all plans to one pesto.apply")
     functions, sessions = applied.functions, applied.sessions
-    try:
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(_settings())
-            stack.enter_context(training.in_functions_only())
-            stack.enter_context(private.watch_traces(functions.on_graph, functions.on_function))
-            stack.enter_context(private.traced_apart(applied.token))
-            stack.enter_context(private.around_calls(functions.called))
-            stack.enter_context(private.around_sessions(sessions.open, sessions.run, sessions.callable_of))
-            if not keep:
-                stack.callback(functions.moves.undo)
-                stack.callback(sessions.undo)
-            yield
-    finally:
-        _ONE.release()
-
-
-@contextlib.contextmanager
-def _settings() -> Iterator[None]:
-    """TF2's Grappler and soft placement off; as they were, afterwards."""
-    if tf.config.optimizer.get_jit():
-        raise InputError(
-            "XLA's automatic clustering is on, which fuses ops over a plan - tf.config.optimizer.set_jit(False)"
-        )
-    off = tf.config.optimizer.get_experimental_options().get("disable_meta_optimizer", False)
-    soft = tf.config.get_soft_device_placement()
-    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-    tf.config.set_soft_device_placement(False)
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(turn(wait=keep))
+        stack.enter_context(settings())
+        stack.enter_context(training.in_functions_only())
+        stack.enter_context(private.watch_traces(functions.on_graph, functions.on_function))
+        stack.enter_context(private.traced_apart(applied.token))
+        stack.enter_context(private.around_calls(functions.called))
+        stack.enter_context(private.around_sessions(sessions.open, sessions.run, sessions.callable_of))
+        if not keep:
+            stack.callback(functions.moves.undo)
+            stack.callback(sessions.undo)
         yield
-    finally:
-        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": off})
-        tf.config.set_soft_device_placement(soft)

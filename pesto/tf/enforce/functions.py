@@ -17,6 +17,7 @@ from pesto.tf.enforce.options import Options
 from pesto.tf.enforce.partitions import Expected, Findings, examine, prefixes
 from pesto.tf.enforce.placement import Placement, lay
 from pesto.tf.enforce.relocate import Moves
+from pesto.tf.enforce.settings import check_settings
 from pesto.tf.enforce.targets import check_exist, targets
 from pesto.tf.enforce.trace import Trace, trace
 from pesto.tf.sources import capture_func_graph
@@ -36,6 +37,9 @@ class Functions:
     known: "weakref.WeakSet[Any]" = field(default_factory=weakref.WeakSet)
     """Functions that were traced here, or need no watch."""
     verified: "weakref.WeakSet[Any]" = field(default_factory=weakref.WeakSet)
+    """Functions that ran as planned, or are of no plan's concern."""
+    planned: "weakref.WeakSet[Any]" = field(default_factory=weakref.WeakSet)
+    """Those of them that a plan is for."""
     findings: list[Findings] = field(default_factory=list)
 
     def on_graph(self, graph: Any) -> None:
@@ -44,6 +48,11 @@ class Functions:
             return
         label = f"function {graph.name}"
         training.refuse_unplaceable(graph, label)
+        if self.options.trace:
+            raise InputError(
+                f"{label}: trace=True compares times, which TensorFlow gives of v1 sessions only - leave it out; the first "
+                "run is verified all the same"
+            )
         traced, plan = self._recognised(graph, label)
         wanted = targets(plan, self.options.devices)
         check_exist(wanted, [d.name for d in tf.config.list_logical_devices()])
@@ -56,6 +65,11 @@ class Functions:
     def on_function(self, function: Any) -> None:
         """A function was compiled from a traced graph."""
         self.known.add(function)
+        if private.runs_in_data(function) and calls.reached(function, self.names):
+            raise InputError(
+                f"function {shown(function.graph.name)} runs the step inside a tf.data pipeline, where nothing verifies it "
+                "- loop over the dataset in Python"
+            )
         found = self.placed.get(id(function.graph))
         if found is not None:
             if private.must_compile(function):
@@ -65,6 +79,8 @@ class Functions:
     def called(self, function: Any, call: Callable[[], Any]) -> Any:
         """In place of a function's call from eager code."""
         if function in self.verified:
+            if function in self.planned:
+                check_settings()
             return call()
         if function not in self.known and training.trains(function.graph):
             raise UsageError(
@@ -75,10 +91,12 @@ class Functions:
         if not inside:
             self.verified.add(function)
             return call()
+        check_settings()
         with private.collected_graphs() as graphs:
             result = call()
         self._check(graphs, inside)
         self.verified.add(function)
+        self.planned.add(function)
         return result
 
     def _recognised(self, graph: Any, label: str) -> tuple[Trace, Plan]:

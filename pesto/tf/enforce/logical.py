@@ -10,8 +10,6 @@ def logical_cpus(count: int) -> None:
 
     UsageError when TensorFlow has started with another number of them.
     """
-    if count < 1:
-        raise UsageError(f"logical_cpus: {count} devices - give at least 1")
     cpu = tf.config.list_physical_devices("CPU")[0]
     try:
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)

@@ -1,7 +1,9 @@
 """How a plan is applied."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pesto.errors import UsageError
 from pesto.tf.enforce.targets import Devices
 
 
@@ -15,3 +17,11 @@ class Options:
     """Whether the plan's order is enforced; without it only the placement is."""
     trace: bool = False
     """Whether the first run of each step in a v1 session is traced, and the order in which its ops ran compared."""
+
+    def __post_init__(self) -> None:
+        """UsageError for values of another type."""
+        if not (self.devices is None or isinstance(self.devices, str | Mapping)):
+            kind = type(self.devices).__name__
+            raise UsageError(f"devices: a {kind} is no choice of devices - give 'cpu', 'gpu', or a mapping by name")
+        if not isinstance(self.order, bool) or not isinstance(self.trace, bool):
+            raise UsageError("order and trace are True or False")

@@ -26,6 +26,9 @@ def targets(plan: Plan, devices: Devices) -> dict[str, str]:
         lacking = [n for n in names if n not in devices]
         if lacking:
             raise UsageError(f"devices: the plan's {lacking[0]!r} has no entry - map each of {', '.join(names)}")
+        strange = [n for n in devices if n not in names]
+        if strange:
+            raise UsageError(f"devices: {shown(strange[0])!r} is no device of the plan - it has {', '.join(names)}")
         return {n: _readable(devices[n]) for n in names}
     if devices == "cpu":
         return {n: f"/device:CPU:{k}" for k, n in enumerate(names)}
@@ -71,8 +74,8 @@ def _by_name(name: str) -> str:
 def _readable(target: str) -> str:
     try:
         spec = tf.DeviceSpec.from_string(target)
-    except ValueError as error:
+    except (ValueError, TypeError, AttributeError) as error:
         raise UsageError(f"devices: {shown(target)!r} is no device name of TensorFlow - e.g. /device:GPU:0") from error
     if spec.device_type is None or spec.device_index is None:
         raise UsageError(f"devices: {shown(target)!r} says no type and number - e.g. /device:GPU:0")
-    return target
+    return str(spec.to_string())

@@ -1,0 +1,62 @@
+"""What a plan needs of the process while it is applied: its turn, Grappler and soft placement off."""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from pesto.errors import InputError, UsageError
+
+_LOCK = threading.Lock()
+"""What a context changes belongs to the whole process, so there is one at a time."""
+_HOLDER = threading.local()
+
+
+@contextlib.contextmanager
+def turn(*, wait: bool) -> Iterator[None]:
+    """The process to oneself. UsageError when this thread has it already, or another has and `wait` is False."""
+    if getattr(_HOLDER, "holds", False) or not _LOCK.acquire(blocking=wait):
+        raise UsageError("a plan is being applied already - give all plans to one pesto.apply")
+    _HOLDER.holds = True
+    try:
+        yield
+    finally:
+        _HOLDER.holds = False
+        _LOCK.release()
+
+
+@contextlib.contextmanager
+def settings() -> Iterator[None]:
+    """Grappler and soft placement of tf.functions off; as they were, afterwards. InputError when XLA clusters ops."""
+    _refuse_jit()
+    off = _grappler_off()
+    soft = tf.config.get_soft_device_placement()
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    tf.config.set_soft_device_placement(False)
+    try:
+        yield
+    finally:
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": off})
+        tf.config.set_soft_device_placement(soft)
+
+
+def check_settings() -> None:
+    """UsageError when the program has changed what `settings` set: TensorFlow would compile the step anew without it."""
+    _refuse_jit()
+    if not _grappler_off() or tf.config.get_soft_device_placement():
+        raise UsageError(
+            "Grappler or soft placement was turned on inside pesto.apply, by which ops move and lose their order - set "
+            "tf.config before the context, or leave it"
+        )
+
+
+def _refuse_jit() -> None:
+    if tf.config.optimizer.get_jit():
+        raise InputError(
+            "XLA's automatic clustering is on, which fuses ops over a plan - tf.config.optimizer.set_jit(False)"
+        )
+
+
+def _grappler_off() -> bool:
+    return bool(tf.config.optimizer.get_experimental_options().get("disable_meta_optimizer", False))

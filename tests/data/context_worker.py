@@ -1,0 +1,118 @@
+"""Borders of `pesto.apply` and `pesto.place`, in a process of its own: two logical CPUs. Prints one JSON object."""
+
+import gc
+import json
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pesto
+from pesto.errors import PestoError
+from pesto.tf.load import tensorflow
+
+tf = tensorflow()
+pesto.logical_cpus(2)
+
+from pesto.tf import sources  # noqa: E402
+
+W, B = tf.Variable(tf.ones([8, 8])), tf.Variable(tf.ones([8]))
+X = tf.ones([4, 8])
+
+
+@tf.function
+def step(x: Any) -> Any:
+    """One update by gradient descent."""
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(tf.tanh(x @ W) + B)
+    for variable, gradient in zip((W, B), tape.gradient(loss, [W, B]), strict=True):
+        variable.assign_sub(0.01 * gradient)
+    return loss
+
+
+PLAN = pesto.solve(sources.from_function(step, tf.TensorSpec([4, 8])), cluster="cpux2", time_limit_s=2)
+
+
+def told(act: Callable[[], Any]) -> str:
+    """The kind and last line of what is raised, or 'done'."""
+    try:
+        act()
+    except PestoError as error:
+        return f"{type(error).__name__}: {str(error).strip().splitlines()[-1]}"
+    return "done"
+
+
+def contexts() -> list[int]:
+    """Findings of contexts one after the other, which leave nothing behind that the next could take for its own."""
+    found = []
+    for _ in range(5):
+        with pesto.apply(PLAN) as applied:
+            step(X)
+        found.append(len(applied.findings))
+        del applied
+        gc.collect()
+    return found
+
+
+def applied(act: Callable[[], Any], **how: Any) -> Callable[[], Any]:
+    """`act` inside a context."""
+
+    def inside() -> None:
+        with pesto.apply(PLAN, **how):
+            act()
+
+    return inside
+
+
+def retuned() -> None:
+    """Grappler back on between two steps."""
+    step(X)
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
+    step(X)
+
+
+def threads() -> list[str]:
+    """Two placed steps called from two threads."""
+    placed = [pesto.place(step, PLAN), pesto.place(step, PLAN)]
+    found: list[str] = []
+
+    def work(one: Callable[..., Any]) -> None:
+        found.append(told(lambda: [one(X) for _ in range(5)]))
+
+    workers = [threading.Thread(target=work, args=(one,)) for one in placed]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return found
+
+
+def main() -> None:
+    """All of it."""
+    data = tf.data.Dataset.range(2)
+    compiled = tf.function(step.python_function, jit_compile=True)
+    extra = {"cpu:0": "CPU:0", "cpu:1": "CPU:1", "gpu:9": "CPU:1"}
+    found = {
+        "contexts": contexts(),
+        "data": told(applied(lambda: data.reduce(tf.constant(0.0), lambda s, _: s + step(X)))),
+        "retuned": told(applied(retuned)),
+        "traced only": told(applied(lambda: step.get_concrete_function(X))),
+        "traced times": told(applied(lambda: step(X), trace=True)),
+        "inside a function": told(lambda: tf.function(pesto.place(step, PLAN), autograph=False)(X)),
+        "compiled": told(lambda: pesto.place(compiled, PLAN)),
+        "no step": told(lambda: pesto.place(None, PLAN)),
+        "no plan": [told(lambda bad=bad: pesto.apply(bad)) for bad in (None, [PLAN], 3)],
+        "order": told(lambda: pesto.apply(PLAN, order="no")),
+        "devices": told(lambda: pesto.apply(PLAN, devices=3)),
+        "strange device": told(applied(lambda: step(X), devices=extra)),
+        "short names": told(applied(lambda: step(X), devices={"cpu:0": "CPU:1", "cpu:1": "/cpu:0"})),
+        "counts": [told(lambda bad=bad: pesto.logical_cpus(bad)) for bad in ("2", 0, 2.0)],
+        "batches": [told(lambda bad=bad: pesto.record(batch=bad)) for bad in (-1, "a")],
+        "threads": threads(),
+        "nested": told(applied(lambda: pesto.place(step, PLAN)(X))),
+    }
+    json.dump(found, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
