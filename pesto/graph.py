@@ -112,11 +112,7 @@ class Graph:
         the layout of this graph with its ops rearranged: order[i] is the op that stands at place i. InputError when
         `order` does not hold every op once.
         """
-        order = np.arange(self.ops) if order is None else np.asarray(order, dtype=np.int64)
-        if not np.array_equal(np.sort(order), np.arange(self.ops)):
-            raise InputError(f"graph: the order does not hold each of the {self.ops} ops once - list every op by index")
-        rank = np.empty(self.ops, dtype=np.int64)
-        rank[order] = np.arange(self.ops)
+        order, rank = _arranged(self, order)
         names = [t.encode() for t in self.types]
         digest = hashlib.sha256(b"pesto layout 1\n")
         digest.update(b"\n".join([names[i] for i in self.type_of[order].tolist()]))
@@ -125,6 +121,29 @@ class Graph:
         for columns in (own, data, [rank[self.control_src], rank[self.control_dst]]):
             _digest_rows(digest, columns)
         return digest.hexdigest()
+
+    def listing(self, order: Ints | None = None) -> str:
+        """SHA-256 over the layout, and work, bytes and kinds by index: all that a plan rests on, and no names.
+
+        Where two graphs have one listing, op i of one may stand for op i of the other, whatever tells twins of another
+        size apart included. `order` and InputError are as in `layout`.
+        """
+        order, rank = _arranged(self, order)
+        digest = hashlib.sha256(b"pesto listing 1\n" + self.layout(order).encode())
+        digest.update("\n".join(sorted(self.kinds)).encode())
+        for columns in _hashed(self, rank, order):
+            _digest_rows(digest, columns)
+        return digest.hexdigest()
+
+
+def _arranged(g: Graph, order: Ints | None) -> tuple[Ints, Ints]:
+    """([n] op at each place, [n] place of each op); InputError unless every op has one place."""
+    order = np.arange(g.ops) if order is None else np.asarray(order, dtype=np.int64)
+    if not np.array_equal(np.sort(order), np.arange(g.ops)):
+        raise InputError(f"graph: the order does not hold each of the {g.ops} ops once - list every op by index")
+    rank = np.empty(g.ops, dtype=np.int64)
+    rank[order] = np.arange(g.ops)
+    return order, rank
 
 
 def _digest_rows(digest: "hashlib._Hash", columns: Sequence[Ints]) -> None:

@@ -46,6 +46,8 @@ class Provenance:
     graph_source: str
     graph_layout: str = ""
     """`Graph.layout()`; empty in files that do not say."""
+    graph_listing: str = ""
+    """`Graph.listing()`; empty in files that do not say."""
     graph_batch: int | None = None
     """`Graph.batch`."""
     cluster: str
@@ -125,12 +127,15 @@ def verify(plan: Plan, graph: Graph, problem: Problem, cluster: Cluster) -> None
             f"the plan is for graph {plan.provenance.graph_fingerprint[:12]} ({plan.provenance.graph_source}), this is "
             f"{found[:12]} ({graph.source}), or lists its ops otherwise - solve this graph, or give the plan's own"
         )
-    layout = plan.provenance.graph_layout
-    if layout and layout != graph.layout():
-        raise MismatchError(
-            f"the plan is for layout {layout[:12]}, {graph.source} has another: its ops stand in another order - solve "
-            f"this graph, or give the plan's own"
-        )
+    for what, said, own in (
+        ("layout", plan.provenance.graph_layout, graph.layout),
+        ("listing", plan.provenance.graph_listing, graph.listing),
+    ):
+        if said and said != own():
+            raise MismatchError(
+                f"the plan is for {what} {said[:12]}, {graph.source} has another: its ops stand in another order - "
+                "solve this graph, or give the plan's own"
+            )
     problems = _processors(plan, cluster) or [f"{v.kind}: {v.text}" for v in check(problem, plan.schedule)]
     problems = problems or _order(plan, problem) or _peaks(plan, graph, problem) + _claims(plan, problem)
     if problems:

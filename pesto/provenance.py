@@ -49,6 +49,7 @@ def _provenance(account: Account, chosen: Candidate, candidates: dict[str, Candi
         graph_fingerprint=account.graph.fingerprint(),
         graph_source=account.graph.source,
         graph_layout=account.graph.layout(),
+        graph_listing=account.graph.listing(),
         graph_batch=account.graph.batch,
         cluster=account.cluster.name,
         cluster_source=account.cluster.source,

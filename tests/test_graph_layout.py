@@ -81,6 +81,41 @@ def test_the_layout_sees_every_part_of_the_structure(some: Graph, what: str) -> 
     assert some.dst[0] != some.ops - 1 and changed.layout() != some.layout()
 
 
+@pytest.mark.parametrize("what", ["tensor_bytes", "flops", "param_bytes", "moved_bytes", "launches", "runs_on"])
+def test_the_listing_sees_sizes_and_work_by_index(what: str) -> None:
+    """Two ops without edges, alike but for one number, exchanged: one fingerprint, one layout, another listing."""
+    some = graph(np.random.default_rng(1), 40)
+    extra = {"tensor_op": np.r_[some.tensor_op, 40, 41], "tensor_bytes": np.r_[some.tensor_bytes, 7, 7]}
+    extra |= {name: np.r_[getattr(some, name), [getattr(some, name)[0]] * 2] for name in ("param_bytes", "moved_bytes")}
+    extra |= {"flops": np.r_[some.flops, 1.0, 1.0], "launches": np.ones(42, bool), "runs_on": np.ones((42, 2), bool)}
+    mine, other = ({name: values.copy() for name, values in extra.items()} for _ in range(2))
+    at = len(some.tensor_op) if what == "tensor_bytes" else 40
+    for columns, place in ((mine, at), (other, at + 1)):
+        columns[what][place, ...] = False if columns[what].dtype == bool else 99
+        if what == "runs_on":
+            columns[what][place] = [True, False]
+    a, b = (
+        replace(
+            some, names=tuple(f"op{i}" for i in range(42)), type_of=np.r_[some.type_of, 0, 0],
+            group=np.r_[some.group, -1, -1], given_s=np.empty((42, 0)), **columns,
+        )
+        for columns in (mine, other)
+    )  # fmt: skip
+    swap = np.r_[np.arange(40), 41, 40]
+    assert a.layout() == b.layout() and a.listing() != b.listing()
+    assert a.listing() == b.listing(swap) == replace(b, batch=8, source="b").listing(swap)
+
+
+def test_the_listing_sees_the_structure_and_no_names(some: Graph) -> None:
+    """As the layout does: by any order it is that of the rearranged graph."""
+    order = np.random.default_rng(3).permutation(some.ops)
+    assert some.listing(order) == rearranged(some, order).listing() != some.listing()
+    assert replace(some, names=tuple(f"other/{i}" for i in range(some.ops))).listing() == some.listing()
+    assert replace(some, type_of=turned(some.type_of)).listing() != some.listing()
+    with pytest.raises(InputError, match="each of the 40 ops once"):
+        some.listing(np.zeros(40))
+
+
 def _steps(g: Graph) -> np.ndarray:
     """[e] 1 for the first edge whose op has an output after the one that it carries, else 0."""
     more = np.append(g.tensor_op, -1)[g.tensor + 1] == g.src

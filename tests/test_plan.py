@@ -85,15 +85,19 @@ def test_a_plan_knows_the_layout_and_the_batch(case) -> None:
     graph, cluster, costs = case
     found = solve(replace(graph, batch=32), cluster, costs, QUICK, lambda _: None).plan
     assert (found.provenance.graph_layout, found.provenance.graph_batch) == (graph.layout(), 32)
+    assert found.provenance.graph_listing == graph.listing()
 
 
 def test_older_plans_without_layout_and_batch_are_read(case, plan) -> None:
     """They verify by fingerprint and names alone."""
     graph, cluster, costs = case
     document = json.loads(planfile.dumps(plan))
-    del document["provenance"]["graph_layout"], document["provenance"]["graph_batch"]
+    for name in ("graph_layout", "graph_listing", "graph_batch"):
+        del document["provenance"][name]
     older = planfile.loads(json.dumps(document).encode(), "plan")
-    assert older.provenance.graph_layout == "" and older.provenance.graph_batch is None
+    assert (
+        older.provenance.graph_layout == older.provenance.graph_listing == "" and older.provenance.graph_batch is None
+    )
     verify(older, graph, formulate(graph, costs, cluster, QUICK), cluster)
 
 
@@ -131,6 +135,7 @@ def later(s):
         (lambda p: claim(p, transfers="free"), VerificationError, "policies"),
         (lambda p: claim(p, graph_fingerprint="0" * 64), MismatchError, "plan is for graph"),
         (lambda p: claim(p, graph_layout="0" * 64), MismatchError, "plan is for layout 0"),
+        (lambda p: claim(p, graph_listing="0" * 64), MismatchError, "plan is for listing 0"),
         (lambda p: replace(p, names=p.names[::-1]), MismatchError, "lists its ops otherwise"),
         (lambda p: replace(p, tick_s=1e-12), VerificationError, "ticks"),
         (lambda p: replace(p, lanes=p.lanes[::-1]), VerificationError, "lanes"),

@@ -25,6 +25,11 @@ def test_every_context_verifies_its_own_first_run(found: dict[str, Any]) -> None
     assert found["contexts"] == [1] * 5
 
 
+def test_captured_constants_are_arguments(found: dict[str, Any]) -> None:
+    """They have no place in a chain: TensorFlow makes them outside of the function."""
+    assert found["constants"] == [1, 0]
+
+
 @pytest.mark.parametrize(
     ("what", "words"),
     [

@@ -10,7 +10,7 @@ from pesto.tf.load import tensorflow
 
 tf = tensorflow()
 
-from pesto.tf import private  # noqa: E402  # after the quiet load
+from pesto.tf import handles, private  # noqa: E402  # after the quiet load
 from pesto.tf.selftest import self_test  # noqa: E402
 
 MISSING = (
@@ -26,6 +26,10 @@ MISSING = (
     ("eager.context", "executing_eagerly"),
     ("ops.control_flow_v2_func_graphs", "WhileBodyFuncGraph"),
     ("ops.resource_variable_ops", "ResourceVariable"),
+    ("ops.resource_variable_ops", "BaseResourceVariable"),
+    ("ops.resource_variable_ops", "_UnreadVariable"),
+    ("framework.func_graph", "FuncGraph"),
+    ("eager.record", "record_operation"),
 )
 
 
@@ -72,6 +76,48 @@ def test_a_renamed_method_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) 
         self_test()
     monkeypatch.undo()
     self_test()
+
+
+def _nothing(*args: Any) -> None:
+    """What a broken part does."""
+
+
+@pytest.mark.parametrize(
+    ("module", "part"),
+    [(handles, "replace_captures"), (handles, "_link"), (private, "captured"), (private, "handle_of")],
+)
+def test_a_move_that_leaves_a_holder_behind_is_caught(module: Any, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Graphs, tapes, functions and the variables themselves."""
+    monkeypatch.setattr(module, part, (lambda _: ()) if part == "captured" else _nothing)
+    self_test.cache_clear()
+    with pytest.raises(InputError, match=r"(tf\.function|GradientTape) .* changed"):
+        self_test()
+    monkeypatch.undo()
+    self_test()
+
+
+@pytest.mark.parametrize(
+    ("module", "kind", "name"),
+    [
+        ("ops.resource_variable_ops", "BaseResourceVariable", "_distribute_strategy"),
+        ("eager.polymorphic_function.polymorphic_function", "Function", "_autograph"),
+    ],
+)
+def test_a_renamed_attribute_is_caught(module: str, kind: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A strategy or an option that could no longer be seen would be taken for none."""
+    theirs = getattr(importlib.import_module(f"tensorflow.python.{module}"), kind)
+    original = theirs.__getattribute__
+
+    def renamed(self: Any, asked: str) -> Any:
+        if asked == name:
+            raise AttributeError(asked)
+        return original(self, asked)
+
+    asks = {"_distribute_strategy": lambda: private.distributed(tf.Variable(1.0))}
+    ask = asks.get(name, lambda: private.autograph_of(tf.function(abs)))
+    monkeypatch.setattr(theirs, "__getattribute__", renamed)
+    with pytest.raises(InputError, match=f"{name} is missing"):
+        ask()
 
 
 def test_a_missing_module_is_named() -> None:

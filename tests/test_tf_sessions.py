@@ -1,9 +1,11 @@
 """v1 programs by plans: where and in which order every op runs, and that not a bit of what they compute changes."""
 
+import gc
 import importlib.util
 import socket
 import sys
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -13,7 +15,7 @@ import numpy as np
 import pytest
 
 from pesto import api, flow, inputs
-from pesto.errors import InputError
+from pesto.errors import InputError, MismatchError, UsageError
 from pesto.plan import Plan
 from pesto.settings import Settings
 from pesto.tf.load import tensorflow
@@ -22,6 +24,9 @@ tf = tensorflow()
 v1 = tf.compat.v1
 
 from pesto.tf import sources  # noqa: E402  # after the quiet load
+from pesto.tf.enforce.members import Loop  # noqa: E402
+from pesto.tf.enforce.order import unordered  # noqa: E402
+from pesto.tf.enforce.placement import Placement, lay  # noqa: E402
 
 FETCHES = ["loss:0", "train"]
 
@@ -122,13 +127,14 @@ def some_plan() -> Plan:
 def plans(benchmark: ModuleType, some_plan: Plan) -> Callable[..., list[Plan]]:
     """Random plans of a program for three CPUs, in whose order `also` are edges too."""
 
-    def make(program: Any, count: int, *also: tuple[str, str]) -> list[Plan]:
-        graph, machine = sources.from_v1(program, FETCHES), inputs.load_cluster("cpux3")
+    def make(program: Any, count: int, *also: tuple[str, str], fetches: Sequence[str] = FETCHES) -> list[Plan]:
+        graph, machine = sources.from_v1(program, list(fetches)), inputs.load_cluster("cpux3")
         problem = flow.formulate(graph, inputs.load_costs(graph, machine, None), machine, Settings())
         for a, b in also:
             src, dst = np.append(problem.src, graph.names.index(a)), np.append(problem.dst, graph.names.index(b))
             problem = replace(problem, src=src, dst=dst, payload=np.append(problem.payload, -1))
-        made = replace(some_plan.provenance, graph_fingerprint=graph.fingerprint(), graph_layout=graph.layout())
+        marks = {"graph_fingerprint": graph.fingerprint(), "graph_layout": graph.layout()}
+        made = replace(some_plan.provenance, graph_listing=graph.listing(), **marks)
         template = replace(some_plan, names=graph.names, provenance=made)
         return [benchmark.random_plan(template, problem, np.random.default_rng(seed)) for seed in range(count)]
 
@@ -191,3 +197,204 @@ def test_workers_run_by_a_plan(benchmark: ModuleType, plans: Callable[..., list[
     gone = task | {"cpu:2": "/job:worker/task:2/device:CPU:0"}
     with pytest.raises(InputError, match=r"task:2.* does not have .* - plan for"), api.apply(plan, devices=gone):
         outcome(program, benchmark, workers[0].target)
+
+
+def pair(*, shared: bool = False, sizes: Sequence[int] = (8, 5), names: str = "ab", resource: bool = True) -> Any:
+    """A training op `a/train` on one variable, `b/train` on another; `shared`, of one product that both need."""
+    graph = tf.Graph()
+    with graph.as_default(), v1.variable_scope(v1.get_variable_scope(), use_resource=resource):
+        v1.set_random_seed(1)
+        y = v1.placeholder(tf.float32, [4, 8], name="x")
+        y = tf.tanh(y @ tf.reshape(tf.range(64.0) / 64, [8, 8])) if shared else y
+        for name, size in zip(names, sizes, strict=True):
+            with tf.name_scope(name):
+                w = v1.get_variable(f"w{name}", [8, size])
+                loss = tf.reduce_mean(tf.square(y @ w), name="loss")
+                v1.train.GradientDescentOptimizer(0.1).minimize(loss, name="train")
+        tf.group(v1.global_variables_initializer(), name="start")
+        v1.train.Saver()
+    return graph
+
+
+ONE, OTHER = ("a/loss:0", "a/train"), ("b/loss:0", "b/train")
+X = {"x:0": np.arange(32, dtype=np.float32).reshape(4, 8) / 32}
+
+
+def state(graph: Any) -> list[Any]:
+    """All that plans change of a graph."""
+    return [(op.device, {c.name for c in op.control_inputs}, str(op.node_def.attr)) for op in graph.get_operations()]
+
+
+def trained(graph: Any, config: Any, *steps: Sequence[str]) -> list[bytes]:
+    """What each of the steps fetched, twice over, and the variables then."""
+    with v1.Session(graph=graph, config=config) as session:
+        session.run("start")
+        found = [session.run(list(step), X)[0] for step in 2 * steps]
+        found += session.run(graph.get_collection("variables"))
+    return [np.asarray(value).tobytes() for value in found]
+
+
+def test_two_training_ops_of_a_graph_run_by_two_plans(benchmark: ModuleType, plans: Callable[..., list[Plan]]) -> None:
+    """By turns and in one run; every op of both is verified, and leaving takes both plans' edits back."""
+    graph, settings = pair(), benchmark.config()
+    both = [*ONE, *OTHER]
+    wanted = trained(graph, settings, ONE, OTHER, both)
+    before = state(graph)
+    [one], [other] = (plans(graph, 1, fetches=step) for step in (ONE, OTHER))
+    with api.apply(one, other, trace=True) as applied:
+        assert trained(graph, settings, ONE, OTHER, both) == wanted
+        placed = applied.sessions.placed[graph]
+        assert [p.expected.placement.graph.names for p in placed] == [one.names, other.names]
+        for p in placed:
+            here = p.expected.placement
+            devices = {here.device_of(i) for i, name in enumerate(here.graph.names) if name != "x"}
+            assert {graph.get_operation_by_name(n).device for n in here.graph.names if n != "x"} == devices
+    sizes = [f.ops for f in applied.findings]
+    assert len(one.names) - 1 in sizes and len(other.names) - 1 in sizes  # all but x, which is fed
+    assert state(graph) == before
+
+
+def test_plans_that_hold_the_same_op_are_refused(benchmark: ModuleType, plans: Callable[..., list[Plan]]) -> None:
+    """A product that both steps need would have two places in an order; without, devices must agree."""
+    graph = pair(shared=True)
+    before = state(graph)
+    [one], [other] = (plans(graph, 1, fetches=step) for step in (ONE, OTHER))
+    here, there, elsewhere = everything(one, 0), everything(other, 0), everything(other, 1)
+    for two, order in (((here, there), True), ((here, elsewhere), False)):
+        with pytest.raises(UsageError, match=r"two plans .* hold op .* - fetch both"), api.apply(*two, order=order):
+            trained(graph, benchmark.config(), ONE)
+    assert state(graph) == before
+    wanted = trained(graph, benchmark.config(), ONE, OTHER)
+    with api.apply(here, there, order=False):
+        assert trained(graph, benchmark.config(), ONE, OTHER) == wanted
+
+
+def everything(plan: Plan, device: int) -> Plan:
+    """The plan with all ops on one device."""
+    return replace(plan, schedule=replace(plan.schedule, device=np.full(len(plan.names), device)))
+
+
+def test_a_training_op_of_no_plan_is_refused_beside_one_that_has_a_plan(
+    benchmark: ModuleType, plans: Callable[..., list[Plan]]
+) -> None:
+    graph = pair()
+    [one] = plans(graph, 1, fetches=ONE)
+    with api.apply(one):
+        trained(graph, benchmark.config(), ONE)
+        for step in (OTHER, [*ONE, *OTHER]):
+            with pytest.raises(MismatchError, match=r"b/train/.* is in no plan .* - give a plan for each"):
+                trained(graph, benchmark.config(), step)
+
+
+@pytest.mark.parametrize("resource", [True, False])
+def test_an_assignment_of_what_was_read_is_training(
+    benchmark: ModuleType, plans: Callable[..., list[Plan]], resource: bool, tmp_path: Path
+) -> None:
+    """Descent by hand is refused without a plan; initialisers, restores and resets are not."""
+    graph = pair(resource=resource)
+    [one] = plans(graph, 1, fetches=ONE)
+    with graph.as_default():
+        w, fresh = graph.get_collection("trainable_variables")[1], v1.placeholder(tf.float32, [8, 5], name="fresh")
+        by_hand = v1.assign(w, w - 0.1 * tf.gradients(graph.get_tensor_by_name("b/loss:0"), w)[0]).op
+        resets = [v1.assign(w, fresh).op, v1.assign(w, tf.raw_ops.ZerosLike(x=w)).op, w.initializer]
+    given = {**X, "fresh:0": np.ones((8, 5), np.float32)}
+    with api.apply(one), v1.Session(graph=graph, config=benchmark.config()) as session:
+        session.run("start")
+        session.run("save/control_dependency:0", {"save/Const:0": str(tmp_path / "saved")})
+        session.run("save/restore_all", {"save/Const:0": str(tmp_path / "saved")})
+        for reset in resets:
+            session.run(reset, given)
+        with pytest.raises(MismatchError, match="trains a variable"):
+            session.run(by_hand, given)
+
+
+def test_an_update_in_a_branch_is_training(benchmark: ModuleType, plans: Callable[..., list[Plan]]) -> None:
+    """The variable goes into the branch through a Switch."""
+    v1.disable_control_flow_v2()
+    try:
+        graph = pair()
+        [one] = plans(graph, 1, fetches=ONE)
+        with graph.as_default():
+            w = graph.get_collection("trainable_variables")[1]
+            tf.cond(tf.constant(True), lambda: w.assign_sub(w * 0.1), w.read_value, name="maybe")
+    finally:
+        v1.enable_control_flow_v2()
+    with api.apply(one), v1.Session(graph=graph, config=benchmark.config()) as session:
+        session.run("start")
+        with pytest.raises(MismatchError, match="trains a variable"):
+            session.run("maybe/Merge:0")
+
+
+def test_plans_of_one_program_at_two_sizes_are_told_apart(
+    benchmark: ModuleType, plans: Callable[..., list[Plan]]
+) -> None:
+    """They have the same names; whichever is given first, each graph runs by its own, and a third size is refused."""
+    programs = [pair(sizes=(size, 5)) for size in (8, 16)]
+    made = [plans(program, 1, fetches=ONE)[0] for program in programs]
+    assert made[0].names == made[1].names
+    for some in (made, made[::-1]):
+        with api.apply(*some) as applied:
+            for program, own in zip(programs, made, strict=True):
+                trained(program, benchmark.config(), ONE)
+                [placed] = applied.sessions.placed[program]
+                assert placed.expected.placement.graph.fingerprint() == own.provenance.graph_fingerprint
+    with pytest.raises(MismatchError, match="plan this step"), api.apply(*made):
+        trained(pair(sizes=(7, 5)), benchmark.config(), ONE)
+
+
+def test_sessions_forget_the_context(benchmark: ModuleType, plans: Callable[..., list[Plan]]) -> None:
+    """One that stays open has its make_callable again, and one that is dropped is freed, also before the end."""
+    graph = pair()
+    [one] = plans(graph, 1, fetches=ONE)
+    with api.apply(one) as applied:
+        kept, dropped = (v1.Session(graph=graph, config=benchmark.config()) for _ in range(2))
+        for session in (kept, dropped):
+            session.run("start")
+            session.run(list(ONE), X)
+        with pytest.raises(UsageError, match="make_callable"):
+            kept.make_callable(graph.get_operation_by_name("a/train"))
+        watched = weakref.ref(dropped)
+        dropped.close()
+        del dropped, session
+        gc.collect()
+        assert watched() is None
+    assert applied.findings
+    kept.make_callable(graph.get_tensor_by_name("a/loss:0"), ["x:0"])(X["x:0"])
+    kept.close()
+
+
+def test_names_that_went_to_a_twin_of_another_size_do_not_count(plans: Callable[..., list[Plan]]) -> None:
+    """Two like rows of ops of 8 and 5 columns whose names are exchanged: by the index, sizes go where they were."""
+    was, now = pair(), pair(names="ba")
+    fetches = [*ONE, *OTHER], [*OTHER, *ONE]
+    old, new = sources.from_v1(was, fetches[0]), sources.from_v1(now, fetches[1])
+    assert set(old.names) == set(new.names) and old.names != new.names
+    assert (old.fingerprint(), old.layout(), old.listing()) == (new.fingerprint(), new.layout(), new.listing())
+    by_name = np.array([new.names.index(name) for name in old.names])
+    assert new.layout(by_name) == old.layout()  # what the names alone would have passed by
+    for plan in plans(was, 5, fetches=fetches[0]):
+        placement = lay(plan, new, {f"cpu:{k}": f"/device:CPU:{k}" for k in range(3)})
+        wanted = [name.replace("cpu", "/device:CPU") for name in plan.device_names()]
+        assert [placement.device_of(i) for i in range(new.ops)] == wanted
+
+
+def test_a_loop_is_waited_for_at_all_of_its_exits(plans: Callable[..., list[Plan]]) -> None:
+    """What runs behind a loop of three exits waits for each of them, or is found."""
+    graph = sources.from_v1(pair(), ONE)
+    first, second = (graph.names.index(name) for name in ("a/loss", "a/train"))
+    lane, rank = np.zeros(graph.ops, np.int64), np.arange(graph.ops)
+    none = np.array([], np.int64)
+    placement = Placement(
+        graph=graph, devices=("/device:CPU:0",), device=lane, lane=lane, rank=rank, chained=np.ones(graph.ops, bool),
+        before=none, after=none,
+    )  # fmt: skip
+    loops = {"a/loss": Loop(nodes=("in", "e0", "e1", "e2"), entries=("in",), exits=("e0", "e1", "e2"))}
+    present = np.sort(np.array([first, second]))
+    for waited in (("e0", "e1", "e2"), ("e0", "e1"), ("e2",), ("e1", "e2"), ()):
+        part = v1.GraphDef()
+        part.node.add(name="in", op="Enter")
+        for name in ("e0", "e1", "e2"):
+            part.node.add(name=name, op="Exit", input=["in"])
+        part.node.add(name="a/train", op="NoOp", input=[f"^{name}" for name in waited])
+        wrong = unordered([part], placement, loops, present, "")
+        assert wrong == ([] if len(waited) == 3 else ["op a/train does not wait for a/loss"])

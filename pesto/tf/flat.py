@@ -8,6 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from pesto.tf.private import autograph_of
+
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 """Types of the ops that run another function."""
 
@@ -39,7 +41,7 @@ def retraced_flat(function: Any, specs: Sequence[Any]) -> Any | None:
     again = tf.function(
         flat(function.python_function),
         input_signature=function.input_signature,
-        autograph=getattr(function, "_autograph", True),
+        autograph=autograph_of(function),
     )
     try:
         graph = again.get_concrete_function(*specs).graph

@@ -5,7 +5,7 @@ first, its result is planned, and that runs with Grappler off.
 """
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +24,7 @@ from pesto.tf.guards import opaque, ordered, unguarded
 from pesto.tf.inference import infer
 from pesto.tf.inline import flatten
 from pesto.tf.nodes import producer
-from pesto.tf.private import grappler
+from pesto.tf.private import optimizer
 
 MERGE = ("common_subgraph_elimination",)
 FOLD = ("pruning", "constfold", "shape", "dependency", "pruning")
@@ -123,10 +123,23 @@ def _pass(graph_def: Any, passes: tuple[str, ...], names: list[str], source: str
     """`graph_def` after the passes, which see guards before whatever they would reorder."""
     guarded, stay = ordered(graph_def) if passes == MERGE else (opaque(graph_def), [])
     try:
-        found = grappler(guarded, passes, [*names, *stay])
+        found = rewritten(guarded, passes, [*names, *stay])
     except (tf.errors.OpError, ValueError, RuntimeError) as error:
         raise InputError(f"{source}: TensorFlow's optimizer refuses it: {shown(error)} - plan it as it is") from error
     return unguarded(found)
+
+
+def rewritten(graph_def: Any, passes: Sequence[str], keep: Sequence[str]) -> Any:
+    """`graph_def` after Grappler's named passes, run twice over; the nodes named in `keep` stay."""
+    config = tf.compat.v1.ConfigProto()
+    rewrites = config.graph_options.rewrite_options
+    rewrites.min_graph_nodes = -1
+    rewrites.meta_optimizer_iterations = type(rewrites).TWO
+    rewrites.fail_on_optimizer_errors = True
+    rewrites.optimizers.extend(passes)
+    meta = tf.compat.v1.MetaGraphDef(graph_def=graph_def)
+    meta.collection_def["train_op"].node_list.value.extend(keep)  # where Grappler looks for what is fetched
+    return optimizer()(config, meta, verbose=False)
 
 
 def _pruned(graph_def: Any, names: Iterable[str]) -> Any:

@@ -9,12 +9,13 @@ from tensorflow.core.framework import graph_pb2, node_def_pb2
 
 from pesto.documents import shown
 from pesto.errors import InputError
+from pesto.tf import private
+from pesto.tf.flat import CALLS
 from pesto.tf.nodes import RECORDED
 from pesto.tf.signatures import Signatures
 
 MAX_NODES = 5_000_000
 _MAX_DEPTH = 64
-_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 
 
 def flatten(graph_def: Any) -> Any:
@@ -25,7 +26,7 @@ def flatten(graph_def: Any) -> Any:
     for ones that XLA must compile.
     """
     library = {f.signature.name: f for f in graph_def.library.function}
-    if not any(node.op in _CALLS or node.op in library for node in graph_def.node):
+    if not any(node.op in CALLS or node.op in library for node in graph_def.node):
         return graph_def
     inliner = _Inliner(library, Signatures(library))
     flat = inliner.finish(inliner.expand(graph_def.node, 0))
@@ -141,22 +142,18 @@ class _Inliner:
         return f"{prefix}/{name}:{self.signatures.output_offset(local[name], output) + int(k or 0)}"
 
     def _called(self, node: Any) -> Any:
-        name = node.attr["f"].func.name if node.op in _CALLS else node.op
-        if node.op not in _CALLS and name not in self.library:
+        name = node.attr["f"].func.name if node.op in CALLS else node.op
+        if node.op not in CALLS and name not in self.library:
             return None
         if name not in self.library:
             raise InputError(
                 f"op {shown(node.name)}: the function {shown(name)!r} that it calls is missing - the graph is damaged"
             )
-        if _must_compile(node.attr) or _must_compile(self.library[name].attr):
+        if private.must_compile(node.attr) or private.must_compile(self.library[name].attr):
             raise InputError(
                 f"op {shown(node.name)}: XLA compiles it as one kernel - set jit_compile=False for the step"
             )
         return self.library[name]
-
-
-def _must_compile(attrs: Any) -> bool:
-    return "_XlaMustCompile" in attrs and bool(attrs["_XlaMustCompile"].b)
 
 
 def _controls(tensors: Sequence[str]) -> list[str]:

@@ -1,8 +1,7 @@
-"""Every private name of TensorFlow that the project uses, with a self-test: one file to mend for a new release."""
+"""Private names of TensorFlow, with a self-test: what to mend for a new release. handles.py has those of handles."""
 
 import contextlib
 import functools
-import gc
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -12,6 +11,8 @@ import tensorflow as tf
 from pesto.errors import InputError
 
 _FUNCTION = "eager.polymorphic_function"
+LOWERED = "_lower_using_switch_merge"
+"""Attribute by which a loop or branch is taken apart before it is placed: its pieces then go where their inputs are."""
 
 
 @functools.cache
@@ -149,7 +150,9 @@ def is_body(graph: Any) -> bool:
 
 def distributed(variable: Any) -> bool:
     """Whether a tf.distribute strategy made a variable."""
-    return getattr(variable, "_distribute_strategy", None) is not None
+    if not hasattr(variable, "_distribute_strategy"):
+        raise _gone("Variable._distribute_strategy is missing")
+    return variable._distribute_strategy is not None
 
 
 def new_variable(like: Any) -> Any:
@@ -159,14 +162,15 @@ def new_variable(like: Any) -> Any:
     )
 
 
-def must_compile(function: Any) -> bool:
-    """Whether a ConcreteFunction is one kernel of XLA's."""
-    attrs = function.function_def.attr
+def must_compile(attrs: Any) -> bool:
+    """Whether the attributes of a FunctionDef or call make it one kernel of XLA's."""
     return "_XlaMustCompile" in attrs and bool(attrs["_XlaMustCompile"].b)
 
 
 def autograph_of(function: Any) -> bool:
     """Whether a tf.function converts its Python control flow; True for a plain function."""
+    if hasattr(function, "python_function") and not hasattr(function, "_autograph"):
+        raise _gone("Function._autograph is missing")
     return bool(getattr(function, "_autograph", True))
 
 
@@ -188,26 +192,43 @@ def collected_graphs() -> Iterator[list[Any]]:
         here.disable_graph_collection()
 
 
-def move_variables(moved: Sequence[tuple[Any, Any]]) -> None:
-    """Give each eager variable the handle of another one that holds the same elsewhere; `moved` are such pairs.
-
-    Every live function that has captured an old handle gets the new one.
-    """
-    new = {id(variable.handle): (variable.handle, value.handle) for variable, value in moved}
-    for variable, value in moved:
-        variable._handle = value.handle
-    kind = _name(f"{_FUNCTION}.concrete_function", "ConcreteFunction")
-    for function in [o for o in gc.get_objects() if type(o) is kind]:
-        captured = function._captured_inputs
-        if any(id(c) in new for c in captured):
-            function.set_external_captures([new[id(c)][1] if id(c) in new else c for c in captured])
+def holder_kinds() -> tuple[type, type, type]:
+    """The classes of eager variables, ConcreteFunctions and FuncGraphs; their attributes are used in handles.py."""
+    return (
+        _name("ops.resource_variable_ops", "BaseResourceVariable"),
+        _name(f"{_FUNCTION}.concrete_function", "ConcreteFunction"),
+        _name("framework.func_graph", "FuncGraph"),
+    )
 
 
-def replace_captures(graph: Any, replaced: Sequence[tuple[Any, Any]]) -> None:
-    """Let a FuncGraph that is being traced capture the second of each pair where it captured the first."""
-    new = {id(old): other for old, other in replaced}
-    pairs = [(new.get(id(outer), outer), inner) for outer, inner in graph.captures]
-    graph.function_captures.reset_captures(*zip(*pairs, strict=True))
+def assigned(variable: Any) -> bool:
+    """Whether an eager variable is what an assignment gave back: another object with the same handle."""
+    return isinstance(variable, _name("ops.resource_variable_ops", "_UnreadVariable"))
+
+
+def handle_of(variable: Any) -> Any:
+    """A variable's handle; None while it is being made."""
+    return getattr(variable, "_handle", None)
+
+
+def set_handle(variable: Any, handle: Any) -> None:
+    """Give an eager variable another handle."""
+    variable._handle = handle
+
+
+def captured(function: Any) -> Sequence[Any]:
+    """What a ConcreteFunction has captured; nothing while it is being made."""
+    return getattr(function, "_captured_inputs", ())
+
+
+def recording(tape: Any) -> bool:
+    """Whether a GradientTape is open."""
+    return bool(tape._recording)
+
+
+def record_identity(output: Any, source: Any) -> None:
+    """Tell the open gradient tapes that one tensor is another."""
+    _name("eager.record", "record_operation")("Identity", [output], [source], lambda gradient: [gradient])
 
 
 @contextlib.contextmanager
@@ -263,14 +284,12 @@ def optimizer() -> Any:
     return _name("grappler.tf_optimizer", "OptimizeGraph")
 
 
-def grappler(graph_def: Any, passes: Sequence[str], keep: Sequence[str]) -> Any:
-    """`graph_def` after Grappler's named passes, run twice over; the nodes named in `keep` stay."""
-    config = tf.compat.v1.ConfigProto()
-    rewrites = config.graph_options.rewrite_options
-    rewrites.min_graph_nodes = -1
-    rewrites.meta_optimizer_iterations = type(rewrites).TWO
-    rewrites.fail_on_optimizer_errors = True
-    rewrites.optimizers.extend(passes)
-    meta = tf.compat.v1.MetaGraphDef(graph_def=graph_def)
-    meta.collection_def["train_op"].node_list.value.extend(keep)  # where Grappler looks for what is fetched
-    return optimizer()(config, meta, verbose=False)
+def jit_of(function: Any) -> bool:
+    """Whether a tf.function asks XLA to compile it; False for a plain function."""
+    return bool(getattr(function, "_jit_compile", None))
+
+
+def runs_in_data(function: Any) -> bool:
+    """Whether a ConcreteFunction is part of a tf.data pipeline."""
+    attrs = function.function_def.attr
+    return "_tf_data_function" in attrs and bool(attrs["_tf_data_function"].b)

@@ -15,7 +15,9 @@ from pesto.documents import shown
 from pesto.errors import InputError, UsageError
 from pesto.graph import Graph
 from pesto.tf.captured import op_name
+from pesto.tf.enforce.traces import repeats
 from pesto.tf.runnable import Runs
+from pesto.tf.unoptimized import unoptimized
 from solvers.arrays import Floats
 
 v1 = tf.compat.v1
@@ -83,10 +85,9 @@ def _spread(samples: Samples) -> Floats:
 
 
 def _config() -> Any:
-    config = v1.ConfigProto(allow_soft_placement=True, intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
-    config.graph_options.rewrite_options.disable_meta_optimizer = True
-    config.graph_options.optimizer_options.opt_level = v1.OptimizerOptions.L0
-    return config
+    return unoptimized(
+        v1.ConfigProto(allow_soft_placement=True, intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
+    )
 
 
 def _trace(session: Any, ops: list[Any], feed: Any) -> Any:
@@ -103,7 +104,7 @@ def _record(row: Samples, index: dict[str, int], stats: Any, kind: str) -> None:
         device = found.device
         if kind == "gpu" and device.endswith("stream:all"):
             _add(kernels, index, found.node_stats)
-        elif f"device:{kind.upper()}:" in device and "stream" not in device and "memcpy" not in device:
+        elif f"device:{kind.upper()}:" in device and not repeats(device):
             _add(row, index, found.node_stats)
     ran = ~np.isnan(kernels)
     row[ran] = kernels[ran]

@@ -172,7 +172,8 @@ def _planned(plan: Plan, drive: Drive, options: Options) -> tuple[Record, Expect
     """A run by a plan, what is expected of it, and what the enforcement found in it."""
     with context.apply((plan,), options) as applied:
         record = drive.run(traced=True)
-        return record, applied.sessions.placed[drive.step.graph].expected, applied.findings
+        (placed,) = applied.sessions.placed[drive.step.graph]
+        return record, placed.expected, applied.findings
 
 
 def _seen(record: Record, expected: Expected, findings: list[Findings]) -> _Seen:
@@ -195,7 +196,7 @@ def _strays(stats: Any, expected: Expected) -> list[str]:
     index = {name: i for i, name in enumerate(placement.graph.names)}
     wrong = []
     for device in stats.dev_stats:
-        if "stream" in device.device or "memcpy" in device.device:
+        if traces.repeats(device.device):
             continue
         here = tf.DeviceSpec.from_string(device.device)
         right = [covers(target, here) for target in placement.devices]

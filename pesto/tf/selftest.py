@@ -2,11 +2,13 @@
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
 from pesto.errors import InputError
 from pesto.tf import private
+from pesto.tf.handles import holders, in_data
 
 v1 = tf.compat.v1
 
@@ -86,20 +88,65 @@ def _functions() -> bool:
     with tf.init_scope():
         if not tf.executing_eagerly():  # a v1 program that has turned eager execution off has no functions to watch
             return True
-        return _variable_moves() and _trace_is_seen()
+        return _variable_moves() and _pipeline_is_seen() and _options_are_seen() and _trace_is_seen()
 
 
 def _variable_moves() -> bool:
+    """With the graph that is being traced, the function around it, and what an assignment gave back."""
     first = tf.Variable([1.0, 2.0])
     second = private.new_variable(first)
     second.assign([3.0, 4.0])
     known = private.handle_shape(first.handle)
+    given = first.assign([1.0, 2.0])
+    old, new = first.handle, second.handle
     reads = tf.function(lambda: first + 0.0)
     before = reads().numpy().tolist()
-    private.move_variables([(first, second)])
-    after = reads().numpy().tolist()
+    inner = tf.function(lambda: first * 2.0)
+    outer = tf.function(lambda: (first + 0.0, inner()))
+
+    def on_graph(_: object) -> None:
+        if first.handle is old:
+            holders().move([(first, second)])
+
+    with private.watch_traces(on_graph, lambda _: None):
+        after = [t.numpy().tolist() for t in outer()]
     shaped = known is not None and known[0] == tf.float32.as_datatype_enum and [d.size for d in known[1].dim] == [2]
-    return shaped and not private.distributed(first) and before == [1.0, 2.0] and after == [3.0, 4.0]
+    there = given.handle is new and private.assigned(given) and not private.assigned(first)
+    moved = before == [1.0, 2.0] and after == [[3.0, 4.0], [6.0, 8.0]] and reads().numpy().tolist() == [3.0, 4.0]
+    return shaped and there and moved
+
+
+def _tapes() -> bool:
+    """An open gradient tape follows a variable that moves."""
+    if not tf.executing_eagerly():
+        return True
+    variable = tf.Variable(3.0)
+    with tf.GradientTape() as tape:
+        loss = variable * variable
+        holders().move([(variable, private.new_variable(variable))])
+        loss += variable
+    gradient = tape.gradient(loss, variable)
+    return gradient is not None and bool(gradient.numpy() == 7.0)
+
+
+def _pipeline_is_seen() -> bool:
+    """A tf.data pipeline that captured a variable is told from other functions that did."""
+    variable = tf.Variable(1.0)
+    reads = tf.function(lambda: variable + 0.0)
+    reads()
+    alone = in_data(holders().functions, [variable.handle])
+    pipeline = tf.data.Dataset.range(1).map(lambda _: variable + 0.0)
+    held = in_data(holders().functions, [variable.handle])
+    return alone is None and held is not None and held[1] is variable.handle and pipeline is not None
+
+
+def _options_are_seen() -> bool:
+    """Whether a strategy made a variable, and whether a function has autograph."""
+    with tf.distribute.OneDeviceStrategy("/device:CPU:0").scope():
+        theirs = tf.Variable(1.0)
+    seen = private.distributed(theirs) and not private.distributed(tf.Variable(1.0))
+    with_autograph, without = (private.autograph_of(tf.function(abs, autograph=how)) for how in (True, False))
+    return seen and with_autograph and not without and private.autograph_of(abs)
 
 
 def _trace_is_seen() -> bool:
@@ -108,8 +155,8 @@ def _trace_is_seen() -> bool:
     def on_graph(graph: object) -> None:
         seen.append(("graph", private.compiled_by_xla(graph) or private.is_body(graph)))
 
-    def on_function(function: object) -> None:
-        seen.append(("function", private.must_compile(function)))
+    def on_function(function: Any) -> None:
+        seen.append(("function", private.must_compile(function.function_def.attr)))
 
     def called(function: object, call: Callable[[], object]) -> object:
         seen.append(("call", private.name_of(function).startswith("__inference_")))
@@ -137,4 +184,5 @@ _CHECKS: dict[str, Callable[[], bool]] = {
     "editing a live graph (Operation._set_device_from_string and the like)": _edits,
     "BaseSession (its constructor and _do_run)": _sessions,
     "tf.function (transform, function_context, ConcreteFunction, resource handles)": _functions,
+    "GradientTape (_recording, record_operation)": _tapes,
 }

@@ -195,7 +195,10 @@ def _unknown(captured: Captured, nodes: Nodes, batch: int | None) -> InputError:
     elif batch is None:
         remedy = "give a batch size with --batch N, or static shapes"
     else:
-        remedy = "give every other dimension of the feeds a fixed size"
+        remedy = (
+            "fix every dimension of the feeds, the batch too (drop_remainder=True in the dataset, static=True in "
+            "from_keras)"
+        )
     what = f"{captured.source}: output {k} of op {shown(nodes.defs[i].name)} ({nodes.defs[i].op}) is {text}"
     return InputError(
         f"{what}{'' if batch is None else f' even with batch {batch}'}, so its bytes are unknown - {remedy}"

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from pesto.tf.runnable import Runs
+from pesto.tf.unoptimized import unoptimized
 
 v1 = tf.compat.v1
 
@@ -56,8 +57,7 @@ class Drive:
     def of(step: Runs, *, steps: int, threads: int, gpu: bool) -> "Drive":
         """`step` with Grappler off, one core an op and at least `threads` ops at a time; its graph gets readers."""
         config = v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=max(2, threads))
-        config.graph_options.rewrite_options.disable_meta_optimizer = True
-        config.graph_options.optimizer_options.opt_level = v1.OptimizerOptions.L0
+        unoptimized(config)
         ops = [step.graph.as_graph_element(name.partition(":")[0]) for name in step.fetches]
         return Drive(
             step=step, steps=steps, gpu=gpu, config=config, updates=tuple(ops), values=_readers(step.graph),
@@ -122,7 +122,7 @@ def _readers(graph: Any) -> dict[str, Any]:
 
 
 def _is_value(dtype: Any) -> bool:
-    return not dtype._is_ref_dtype and dtype.name not in _RESOURCES
+    return dtype == dtype.base_dtype and dtype.name not in _RESOURCES
 
 
 def _tracing() -> dict[str, Any]:

@@ -7,28 +7,18 @@ its buffer, between logical CPUs too, so every op behind a view touches it.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from pesto.tf.bodies import FLOW, OTHERWISE_ORDERED, READS, Bodies
 from pesto.tf.nodes import Nodes
-from pesto.tf.private import op_def
 from pesto.tf.signatures import RESOURCE
 from pesto.tf.variables import Roots, roots
-
-_READS = frozenset(
-    """ReadVariableOp _ReadVariablesOp ResourceGather ResourceGatherNd VariableShape VarIsInitializedOp
-    DisableCopyOnRead IsResourceHandleRefCounting ResourceInitializedOp IteratorToStringHandle IteratorGetDevice
-    LookupTableFind LookupTableFindV2 LookupTableSize LookupTableSizeV2 LookupTableExport LookupTableExportV2
-    QueueSize QueueSizeV2 QueueIsClosed QueueIsClosedV2 ResourceAccumulatorNumAccumulated IsVariableInitialized
-    RefIdentity RefEnter RefExit RefNextIteration RefSwitch RefMerge RefSelect DebugGradientRefIdentity""".split()  # noqa: SIM905
-)  # fmt: skip
-"""Ops that take a handle or reference and change nothing behind it; every other op counts as a writer."""
 
 _IN_PLACE = frozenset(("InplaceUpdate", "InplaceAdd", "InplaceSub"))
 """Ops that write into the buffer of a plain input."""
 
-_FLOW = frozenset(("While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase"))
 _WHOLE = _IN_PLACE | frozenset(
     """Identity IdentityN StopGradient PreventGradient PlaceholderWithDefault GuaranteeConst Reshape ExpandDims Squeeze
     EnsureShape CheckNumerics CheckNumericsV2 Print Copy CopyHost DebugIdentity DebugIdentityV2 DebugIdentityV3
@@ -43,9 +33,6 @@ _PARTS = frozenset(("Slice", "StridedSlice", "Split", "SplitV", "Unpack"))
 
 _HOLDERS = ("Bitcast", "TensorList", "TensorArray", "Optional")
 """Prefixes of ops that hand on a buffer as another type, or within a container."""
-
-_OTHERWISE_ORDERED = ("TensorArray", "Stack", "SummaryWriter")
-"""Prefixes of resources whose ops are ordered by their flow, or need no order."""
 
 _ANONYMOUS = b"cd2c89b7-88b7-44c8-ad83-06c2a9158347"
 """The shared name that TensorFlow gives to handles that share with none."""
@@ -65,47 +52,10 @@ class Touch(NamedTuple):
 
 def touches(nodes: Nodes) -> dict[int, list[Touch]]:
     """Variable (first op that makes it) -> the ops that touch it, in the order of `nodes`."""
-    scan = _Scan(nodes, roots(nodes), _Bodies(nodes.signatures.library))
+    scan = _Scan(nodes, roots(nodes), Bodies(nodes.signatures))
     for i in range(len(nodes.defs)):
         scan.visit(i)
     return scan.found
-
-
-@dataclass(frozen=True, slots=True)
-class _Bodies:
-    """Whether the functions of loops and branches write to a resource that they are given."""
-
-    library: Mapping[str, Any]
-    _known: dict[str, bool] = field(default_factory=dict)
-
-    def write(self, node: Any) -> bool:
-        """Whether a node's functions may write; True where one is missing."""
-        return any(self._writes(name) for name in _functions(node))
-
-    def _writes(self, name: str) -> bool:
-        if name not in self.library:
-            return True
-        if name not in self._known:
-            self._known[name] = False  # what a function that calls itself finds
-            self._known[name] = any(self._inner(node) for node in self.library[name].node_def)
-        return self._known[name]
-
-    def _inner(self, node: Any) -> bool:
-        if node.op in self.library:
-            return self._writes(node.op)
-        if node.op in _READS or node.op.startswith(_OTHERWISE_ORDERED):
-            return False
-        definition = op_def(node.op)
-        given = definition is None or any(a.type == RESOURCE for a in definition.input_arg)
-        return given or self.write(node)
-
-
-def _functions(node: Any) -> Iterator[str]:
-    for value in node.attr.values():
-        if value.HasField("func"):
-            yield value.func.name
-        elif value.HasField("list"):
-            yield from (f.name for f in value.list.func)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +64,7 @@ class _Scan:
 
     nodes: Nodes
     root: Roots
-    bodies: _Bodies
+    bodies: Bodies
     found: dict[int, list[Touch]] = field(default_factory=lambda: defaultdict(list))
     _refs: dict[Tensor, set[int]] = field(default_factory=dict)
     """Reference -> the variables it may refer to."""
@@ -133,10 +83,10 @@ class _Scan:
         for slot, tensor in enumerate(self.nodes.inputs[i]):
             p, k = tensor
             if self.nodes.dtypes[p][k] == RESOURCE:
-                self._handle(i, self.root[p][k])
+                self._handle(i, slot, self.root[p][k])
             elif tensor in self._refs and _at(self.nodes.signatures.input_refs(node), slot):
                 taken.append(self._refs[tensor])
-                self._touch(i, dict.fromkeys(taken[-1], i), writes=node.op not in _READS)
+                self._touch(i, dict.fromkeys(taken[-1], i), writes=node.op not in READS)
             elif tensor in self._refs or tensor in self._views:
                 view = self._views.get(tensor) or dict.fromkeys(self._refs[tensor], i)
                 views.append((tensor, view))
@@ -162,13 +112,13 @@ class _Scan:
         if shared:
             self._views[i, k] = shared
 
-    def _handle(self, i: int, made_by: int) -> None:
+    def _handle(self, i: int, slot: int, made_by: int) -> None:
         op = self.nodes.defs[i].op
-        hands_on = any(r >= 0 and r != i for r in self.root[i]) and op not in _FLOW
+        hands_on = any(r >= 0 and r != i for r in self.root[i]) and op not in FLOW
         # An edge that closes a v1 loop has no known origin; the loop's Enter has told it.
-        if made_by < 0 or hands_on or self.nodes.defs[made_by].op.startswith(_OTHERWISE_ORDERED):
+        if made_by < 0 or hands_on or self.nodes.defs[made_by].op.startswith(OTHERWISE_ORDERED):
             return
-        writes = self.bodies.write(self.nodes.defs[i]) if op in _FLOW else op not in _READS
+        writes = self.bodies.fate(self.nodes.defs[i], slot).written if op in FLOW else op not in READS
         self._touch(i, {self._variable(made_by): i}, writes=writes)
 
     def _touch(self, i: int, variables: Mapping[int, int], *, writes: bool) -> None:
@@ -199,7 +149,7 @@ def _shares(nodes: Nodes, given: Tensor, made: Tensor) -> bool:
     if nodes.dtypes[p][q] != nodes.dtypes[i][k]:
         return False
     if op not in _WHOLE:
-        return op in _PARTS or op in _FLOW
+        return op in _PARTS or op in FLOW
     before, after = nodes.shapes[p][q], nodes.shapes[i][k]
     if before is None or after is None or -1 in (*before, *after):
         return True

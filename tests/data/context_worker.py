@@ -33,6 +33,25 @@ def step(x: Any) -> Any:
 PLAN = pesto.solve(sources.from_function(step, tf.TensorSpec([4, 8])), cluster="cpux2", time_limit_s=2)
 
 
+SCALE = tf.constant(0.5)
+
+
+@tf.function
+def scaled(x: Any) -> Any:
+    """A step that reads an eager constant, which the trace has as an op and TensorFlow as an argument."""
+    loss = tf.reduce_sum(x @ W * SCALE * tf.square(SCALE))
+    W.assign_sub(SCALE * loss * tf.ones_like(W))
+    return loss
+
+
+def constants() -> list[int]:
+    """[findings, inversions] of a step with a captured constant."""
+    plan = pesto.solve(sources.from_function(scaled, tf.TensorSpec([4, 8])), cluster="cpux2", time_limit_s=1)
+    with pesto.apply(plan) as applied:
+        scaled(X)
+    return [len(applied.findings), sum(len(f.inversions) for f in applied.findings)]
+
+
 def told(act: Callable[[], Any]) -> str:
     """The kind and last line of what is raised, or 'done'."""
     try:
@@ -94,6 +113,7 @@ def main() -> None:
     extra = {"cpu:0": "CPU:0", "cpu:1": "CPU:1", "gpu:9": "CPU:1"}
     found = {
         "contexts": contexts(),
+        "constants": constants(),
         "data": told(applied(lambda: data.reduce(tf.constant(0.0), lambda s, _: s + step(X)))),
         "retuned": told(applied(retuned)),
         "traced only": told(applied(lambda: step.get_concrete_function(X))),

@@ -131,7 +131,7 @@ def sessions(order: bool) -> None:
     with api.apply(plan, devices="cpu", order=order) as found, v1.Session(graph=graph) as session:
         session.run(init)
         session.run([step, clocks], {x: 1.5})
-        (placed,) = found.sessions.placed.values()
+        ((placed,),) = found.sessions.placed.values()
         placement, names = placed.expected.placement, [c.op.name for c in clocks]
         report(f"session, order={order}", placement, lambda: session.run([step, clocks], {x: 1.5})[1], names)
 

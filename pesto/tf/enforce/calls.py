@@ -5,8 +5,8 @@ from typing import Any
 
 from pesto.documents import shown
 from pesto.errors import InputError
-
-_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+from pesto.tf.bodies import called
+from pesto.tf.flat import CALLS
 
 
 def reached(function: Any, names: Collection[str]) -> set[str]:
@@ -30,11 +30,11 @@ def reached(function: Any, names: Collection[str]) -> set[str]:
                 )
             found.add(name)
         for node in nodes:
-            for called in _called(node):
-                inner = looped or node.op not in _CALLS
-                if called in library and (called, inner) not in seen:
-                    seen.add((called, inner))
-                    stack.append((called, library[called].node_def, inner))
+            for inner in called(node):
+                within = looped or node.op not in CALLS
+                if inner in library and (inner, within) not in seen:
+                    seen.add((inner, within))
+                    stack.append((inner, library[inner].node_def, within))
     return found
 
 
@@ -42,16 +42,8 @@ def refuse_nested(graph: Any, planned: Iterable[str], label: str) -> None:
     """InputError when ops of the step lie in functions that it calls, where they cannot be placed."""
     own = {op.name for op in graph.get_operations()}
     if not own.issuperset(planned):
-        inner = next(op.get_attr("f").name for op in graph.get_operations() if op.type in _CALLS)
+        inner = next(op.get_attr("f").name for op in graph.get_operations() if op.type in CALLS)
         raise InputError(
             f"{label} calls another tf.function ({shown(inner)}), whose ops cannot be placed from outside - decorate "
             "only the step itself, or use pesto.place, which traces through inner functions"
         )
-
-
-def _called(node: Any) -> Iterable[str]:
-    for value in node.attr.values():
-        if value.HasField("func"):
-            yield value.func.name
-        for func in value.list.func:
-            yield func.name

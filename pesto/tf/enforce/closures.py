@@ -13,6 +13,14 @@ _HARMLESS = frozenset((
 """Stateful by their definition, but running them changes nothing."""
 _FEEDS = ("Placeholder", "PlaceholderV2")
 _UPDATES = re.compile(r"Apply|^Assign(Add|Sub)|^(Resource)?Scatter")
+_ASSIGNS = ("Assign", "AssignVariableOp")
+_PASSED = ("Switch", "RefSwitch", "Enter", "RefEnter")
+"""What a variable goes through on its way into a branch or loop."""
+_NO_VALUE = frozenset((
+    "IsVariableInitialized", "OnesLike", "Rank", "Shape", "ShapeN", "Size", "VarIsInitializedOp", "VariableShape",
+    "ZerosLike",
+))  # fmt: skip
+"""They look at a variable, but not at its value."""
 
 
 def needed(fetched: Iterable[Any], fed: Collection[str], added: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
@@ -33,6 +41,11 @@ def needed(fetched: Iterable[Any], fed: Collection[str], added: Mapping[str, tup
     return frozenset(own)
 
 
+def closure(ops: Iterable[Any]) -> frozenset[str]:
+    """Names of all ops that running `ops` would run, chains included."""
+    return frozenset(_closure(list(ops), (), {}))
+
+
 def _closure(first: list[Any], fed: Collection[str], skipped: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
     """What runs, by name: a tensor that is fed needs no op, but an op that others wait for runs all the same."""
     found = {op.name: op for op in first}
@@ -49,15 +62,41 @@ def _closure(first: list[Any], fed: Collection[str], skipped: Mapping[str, tuple
     return found
 
 
-def updated(fetched: Iterable[Any], fed: Collection[str], variables: Collection[str]) -> Any | None:
-    """An op of a run that updates one of `variables` (names of their ops) by what it held; None when none does.
+def updated(
+    fetched: Iterable[Any], fed: Collection[str], variables: Collection[str], planned: Collection[str] = ()
+) -> Any | None:
+    """An op of a run, not of `planned`, that updates one of `variables` by what it held; None when none does.
 
-    Initialisers and restores assign what they did not read.
+    `variables` and `planned` are names of ops. Initialisers and restores assign what they did not read.
     """
     for op in _closure(list(fetched), fed, {}).values():
-        if _UPDATES.search(op.type) and any(t.op.name in variables for t in op.inputs):
+        if op.name in planned or not (_UPDATES.search(op.type) or op.type in _ASSIGNS) or not len(op.inputs):
+            continue
+        variable = _source(op.inputs[0])
+        if variable.name in variables and (op.type not in _ASSIGNS or _depends(op.inputs[1], variable, fed)):
             return op
     return None
+
+
+def _source(tensor: Any) -> Any:
+    """The op that makes a variable's handle or reference."""
+    while tensor.op.type in _PASSED:
+        tensor = tensor.op.inputs[0]
+    return tensor.op
+
+
+def _depends(tensor: Any, variable: Any, fed: Collection[str]) -> bool:
+    """Whether a value is computed from the value of a variable."""
+    seen: set[str] = set()
+    stack = [tensor]
+    while stack:
+        found = stack.pop()
+        if found.op.name == variable.name:
+            return True
+        if found.name not in fed and found.op.name not in seen and found.op.type not in _NO_VALUE:
+            seen.add(found.op.name)
+            stack += found.op.inputs
+    return False
 
 
 def _given(op: Any, fed: Collection[str]) -> bool:

@@ -16,6 +16,7 @@ from pesto.tf.enforce import training
 from pesto.tf.enforce.functions import Functions
 from pesto.tf.enforce.options import Options
 from pesto.tf.enforce.partitions import Findings
+from pesto.tf.enforce.placement import refuse_older
 from pesto.tf.enforce.sessions import Sessions
 from pesto.tf.enforce.settings import settings, turn
 from pesto.tf.selftest import self_test
@@ -94,10 +95,7 @@ def place(fn: Callable[..., Any], plan: Plan, options: Options) -> Callable[...,
 def _applied(plans: tuple[Plan, ...], options: Options) -> Applied:
     self_test()
     for plan in plans:
-        if not plan.provenance.graph_layout:
-            raise InputError(
-                "the plan was written by an older version, which kept no layout of its graph - solve again"
-            )
+        refuse_older(plan)
     functions = Functions(plans=plans, options=options)
     sessions = Sessions(plans=plans, options=options)
     return Applied(functions=functions, sessions=sessions, token=f"pesto {uuid.uuid4()}")

@@ -1,6 +1,6 @@
 """What a placement changes in TensorFlow's graph, by node names; done to live graphs, with a way back, or to files."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -11,9 +11,6 @@ from pesto.tf import private
 from pesto.tf.enforce.branches import MERGES, mended
 from pesto.tf.enforce.placement import FED, Placement
 from pesto.tf.enforce.trace import Trace
-
-LOWERED = "_lower_using_switch_merge"
-"""Attribute by which a loop or branch is taken apart before it is placed: its pieces then go where their inputs are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +46,17 @@ def edits(placement: Placement, trace: Trace, every: Iterable[Any]) -> Edits:
         device=device,
         waits={b: tuple(a) for b, a in waits.items()},
         unbound=tuple(n.name for n in every if "_class" in n.attr and not nodes.signatures.has_ref(n)),
-        whole=tuple(n.name for n in nodes.defs if LOWERED in n.attr and n.attr[LOWERED].b),
+        whole=tuple(n.name for n in nodes.defs if private.LOWERED in n.attr and n.attr[private.LOWERED].b),
+    )
+
+
+def joined(several: Sequence[Edits]) -> Edits:
+    """The edits of several placements of one graph that wait for different things and agree on devices."""
+    return Edits(
+        device={node: device for e in several for node, device in e.device.items()},
+        waits={node: earlier for e in several for node, earlier in e.waits.items()},
+        unbound=tuple(dict.fromkeys(node for e in several for node in e.unbound)),
+        whole=tuple(dict.fromkeys(node for e in several for node in e.whole)),
     )
 
 
@@ -118,7 +125,7 @@ def _make(graph: Any, wanted: Edits, undo: list[Callable[[], None]]) -> None:
     for name, earlier in wanted.waits.items():
         undo.append(partial(private.set_controls, ops[name], list(ops[name].control_inputs)))
         private.add_controls(ops[name], [ops[e] for e in earlier])
-    for name, attr in (*((n, "_class") for n in wanted.unbound), *((n, LOWERED) for n in wanted.whole)):
+    for name, attr in (*((n, "_class") for n in wanted.unbound), *((n, private.LOWERED) for n in wanted.whole)):
         undo.append(partial(private.set_attr, ops[name], attr, ops[name].node_def.attr[attr]))
         private.clear_attr(ops[name], attr)
 
@@ -133,4 +140,4 @@ def write(graph_def: Any, wanted: Edits) -> None:
         if node.name in unbound:
             del node.attr["_class"]
         if node.name in whole:
-            del node.attr[LOWERED]
+            del node.attr[private.LOWERED]

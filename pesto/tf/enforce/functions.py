@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from pesto.documents import shown
@@ -50,16 +51,18 @@ class Functions:
         training.refuse_unplaceable(graph, label)
         if self.options.trace:
             raise InputError(
-                f"{label}: trace=True compares times, which TensorFlow gives of v1 sessions only - leave it out; the first "
-                "run is verified all the same"
+                f"{label}: trace=True compares times, which TensorFlow gives of v1 sessions only - leave it out; the "
+                "first run is verified all the same"
             )
         traced, plan = self._recognised(graph, label)
         wanted = targets(plan, self.options.devices)
         check_exist(wanted, [d.name for d in tf.config.list_logical_devices()])
-        placement = _throughout(lay(plan, traced.graph, wanted, order=self.options.order))
+        mine = _own(graph, traced)
+        made_outside = np.array([name not in mine for name in traced.graph.names], dtype=np.bool_)
+        placement = _throughout(lay(plan, traced.graph, wanted, made_outside, order=self.options.order))
         self.moves.settle(graph, placement)
         make(graph, edits(placement, traced, traced.nodes.defs))
-        expected = Expected(placement=placement, loops=traced.loops, ran=_own(graph, traced))
+        expected = Expected(placement=placement, loops=traced.loops, ran=mine)
         self.placed[id(graph)] = (graph, expected)
 
     def on_function(self, function: Any) -> None:
@@ -67,12 +70,12 @@ class Functions:
         self.known.add(function)
         if private.runs_in_data(function) and calls.reached(function, self.names):
             raise InputError(
-                f"function {shown(function.graph.name)} runs the step inside a tf.data pipeline, where nothing verifies it "
-                "- loop over the dataset in Python"
+                f"function {shown(function.graph.name)} runs the step inside a tf.data pipeline, where nothing "
+                "verifies it - loop over the dataset in Python"
             )
         found = self.placed.get(id(function.graph))
         if found is not None:
-            if private.must_compile(function):
+            if private.must_compile(function.function_def.attr):
                 raise InputError(f"function {function.graph.name}: XLA compiles it - set jit_compile=False")
             self.names[private.name_of(function)] = found[1]
 
@@ -139,7 +142,7 @@ def _throughout(placement: Placement) -> Placement:
 
 
 def _own(graph: Any, traced: Trace) -> frozenset[str]:
-    """Ops that run in the function; its arguments are made outside."""
+    """Ops that run in the function; its arguments are made outside, small constants that it captured included."""
     arguments = {t.op.name for t in graph.inputs}
     return frozenset(name for name in traced.graph.names if name not in arguments)
 

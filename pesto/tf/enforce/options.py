@@ -20,8 +20,9 @@ class Options:
 
     def __post_init__(self) -> None:
         """UsageError for values of another type."""
-        if not (self.devices is None or isinstance(self.devices, str | Mapping)):
+        allowed: tuple[type, ...] = (type(None), str, Mapping)
+        if not isinstance(self.devices, allowed):
             kind = type(self.devices).__name__
             raise UsageError(f"devices: a {kind} is no choice of devices - give 'cpu', 'gpu', or a mapping by name")
-        if not isinstance(self.order, bool) or not isinstance(self.trace, bool):
+        if {type(self.order), type(self.trace)} != {bool}:
             raise UsageError("order and trace are True or False")

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from pesto.chains import neighbours
+from pesto.tf.enforce.branches import MERGES
 from pesto.tf.enforce.members import Loop
 from pesto.tf.enforce.placement import Placement
 from pesto.tf.nodes import producer
 from solvers.arrays import Ints
 
-_MERGES = ("Merge", "RefMerge")
 _NEXT = ("NextIteration", "RefNextIteration")
 
 
@@ -34,7 +34,7 @@ def unordered(
         chain = [int(before[mine][0]), *after[mine].tolist()]
         doors = [loops.get(names[i]) for i in chain]
         starts = {prefix + n: k for k, d in enumerate(doors) for n in (d.entries if d else (names[chain[k]],))}
-        ends = {prefix + n: k for k, d in enumerate(doors) for n in (d.exits if d else (names[chain[k]],))}
+        ends = [tuple(prefix + n for n in (d.exits if d else (names[i],))) for i, d in zip(chain, doors, strict=True)]
         for walk in walks:
             late = walk.late(starts, ends)
             wrong += [f"op {names[chain[k]]} does not wait for {names[chain[k - 1]]}" for k in late]
@@ -57,14 +57,26 @@ class _Walk:
         before = {name: _producers(nodes, name) for name in nodes}
         return cls(nodes, _topological(before), before)
 
-    def late(self, starts: Mapping[str, int], ends: Mapping[str, int]) -> list[int]:
+    def late(self, starts: Mapping[str, int], ends: Sequence[Sequence[str]]) -> list[int]:
         """Places in one chain whose op can start before the one at the place before it has ended.
+
+        ends: for each place, the nodes that all have ended when its op has. A loop has several exits, and waiting for
+        one is not waiting for the others: there is a walk for the first exit of each, one for the second, and so on.
+        """
+        if not any(name in starts for name in self.order):
+            return []
+        here = [[name for name in names if name in self.nodes] for names in ends]
+        late: set[int] = set()
+        for turn in range(max(1, *map(len, here))):
+            late.update(self._late(starts, {names[turn % len(names)]: k for k, names in enumerate(here) if names}))
+        return sorted(late)
+
+    def _late(self, starts: Mapping[str, int], ends: Mapping[str, int]) -> list[int]:
+        """`late`, where one node is the end of each place.
 
         Each node carries the last place that is known to be done when it starts. As a chain is followed from its first
         pair on, a path from the neighbour is all that has to be found.
         """
-        if not any(name in starts for name in self.order):
-            return []
         done: dict[str, int] = {}
         wrong = []
         for name in self.order:
@@ -77,7 +89,7 @@ class _Walk:
 
     def _known(self, name: str, done: Mapping[str, int]) -> int:
         """The last place that is done when a node starts. A Merge waits for all that controls it, but for one input."""
-        if self.nodes[name].op not in _MERGES:
+        if self.nodes[name].op not in MERGES:
             return max((done[p] for p in self.before[name] if p in done), default=-1)
         inputs = self.nodes[name].input
         data = [done.get(producer(t), -1) for t in inputs if t[0] != "^" and producer(t) in done]
@@ -86,7 +98,7 @@ class _Walk:
 
 
 def _producers(nodes: Mapping[str, Any], name: str) -> list[str]:
-    merge = nodes[name].op in _MERGES
+    merge = nodes[name].op in MERGES
     found = dict.fromkeys(producer(text) for text in nodes[name].input)
     return [p for p in found if p in nodes and not (merge and nodes[p].op in _NEXT)]
 

@@ -1,12 +1,13 @@
 """A plan laid over one trace of the step that it is for: where each op goes, and what it waits for."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from pesto.chains import chain, neighbours
-from pesto.errors import MismatchError, VerificationError
+from pesto.errors import InputError, MismatchError, VerificationError
 from pesto.graph import Graph
 from pesto.plan import Plan
 from solvers.arrays import Bools, Ints, bools, ints
@@ -15,6 +16,8 @@ UNCHAINED = frozenset(
     ("Placeholder", "PlaceholderV2", "PlaceholderWithDefault", "VarHandleOp", "VariableV2", "Variable")
 )
 """What other programs start from too: handles and feeds have no place in an order."""
+_HANDLES = re.compile(r"^(OneShot)?Iterator(V\d)?$|HashTable|Queue(V\d)?$")
+"""So are the ops that make iterators, tables and queues."""
 FED = frozenset(("Placeholder", "PlaceholderV2"))
 """Feeds and arguments are where the caller's data are, whatever a plan says."""
 
@@ -77,7 +80,9 @@ def lay(
     if len(against):
         a, b = (graph.names[ends[against[0]]] for ends in (graph.edge_src, graph.edge_dst))
         raise VerificationError(f"the plan ranks op {b} before {a}, which it needs - solve again")
-    chained = ~np.isin(graph.type_of, [k for k, t in enumerate(graph.types) if t in UNCHAINED | CARRIED])
+    chained = ~np.isin(
+        graph.type_of, [k for k, t in enumerate(graph.types) if t in UNCHAINED | CARRIED or _HANDLES.search(t)]
+    )
     if apart is not None:
         chained &= ~apart
     if not order:
@@ -91,8 +96,8 @@ def lay(
 def _correspondence(plan: Plan, graph: Graph) -> Ints:
     """[n] op of the plan that each op of the trace is.
 
-    A fingerprint does not count names, so the structure is compared index by index as well: by name when the names
-    are the plan's, and in the listed order when the program was traced anew.
+    A fingerprint does not count names, so structure and sizes are compared index by index as well: by name when the
+    names are the plan's, and in the listed order when the program was traced anew, or names went to ops of other sizes.
     """
     made = plan.provenance
     if made.graph_fingerprint != graph.fingerprint():
@@ -104,15 +109,29 @@ def _correspondence(plan: Plan, graph: Graph) -> Ints:
     index = {name: i for i, name in enumerate(graph.names)}
     if all(name in index for name in plan.names):
         by_name = np.array([index[name] for name in plan.names], dtype=np.int64)
-        if graph.layout(by_name) == made.graph_layout:
+        if _as_planned(plan, graph, by_name):
             listed[by_name] = np.arange(graph.ops)
             return listed
-    if graph.layout() == made.graph_layout:
+    if _as_planned(plan, graph, listed):
         return listed
     raise MismatchError(
         f"the plan is for an older trace of {made.graph_source}: its ops have other names now and are listed in "
         "another order, so none can be told from its twins - plan this trace"
     )
+
+
+def _as_planned(plan: Plan, graph: Graph, order: Ints) -> bool:
+    """Whether the op of `graph` at each place of `order` is the plan's, as far as the plan's file says."""
+    made = plan.provenance
+    if made.graph_listing:
+        return graph.listing(order) == made.graph_listing
+    return graph.layout(order) == made.graph_layout
+
+
+def refuse_older(plan: Plan) -> None:
+    """InputError for a plan by which no op can be found again."""
+    if not plan.provenance.graph_layout:
+        raise InputError("the plan was written by an older version, which kept no layout of its graph - solve again")
 
 
 def _whole(graph: Graph, device: Ints, devices: tuple[str, ...]) -> None:

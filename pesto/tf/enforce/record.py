@@ -1,6 +1,7 @@
 """The training step that a program itself traces, as a graph to plan: no guess at shapes or types."""
 
 import contextlib
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,26 +20,34 @@ class Recorded:
     """The training functions that were traced while `record` was open."""
 
     batch: int | None
-    captured: dict[str, Captured] = field(default_factory=dict)
-    """By name of the function; its last trace."""
+    captured: list[Captured] = field(default_factory=list)
+    """In the order of their traces; a function may be traced more than once."""
 
     @property
     def graph(self) -> Graph:
         """The graph of the one training step; InputError when there was none or several."""
-        if len(self.captured) != 1:
-            found = ", ".join(self.captured) or "none"
+        names = list(dict.fromkeys(captured.source for captured in self.captured))
+        if len(names) != 1:
+            found = ", ".join(names) or "none"
             raise InputError(f"record: one training function was to be traced, found {found} - run one training step")
-        return build(next(iter(self.captured.values())), batch=self.batch)
+        made = {graph.fingerprint(): graph for graph in (build(c, batch=self.batch) for c in self.captured)}
+        if len(made) != 1:
+            sizes = " and ".join(f"{graph.ops} ops ({key[:12]})" for key, graph in made.items())
+            raise InputError(
+                f"record: {names[0]} was traced as {len(made)} different training steps, of {sizes} - run one of them, "
+                "once, on data of one size"
+            )
+        return made.popitem()[1]
 
     def on_graph(self, graph: Any) -> None:
         """A function was traced."""
         if not private.is_body(graph) and training.trains(graph):
-            self.captured[graph.name] = capture_func_graph(graph, f"function {graph.name}")
+            self.captured.append(capture_func_graph(graph, f"function {graph.name}"))
 
 
 @contextlib.contextmanager
 def record(batch: int | None) -> Iterator[Recorded]:
     """Watch what is traced inside; `batch` stands in for an open first dimension."""
     found = Recorded(batch=batch)
-    with private.watch_traces(found.on_graph, lambda _: None), private.traced_apart(f"pesto record {id(found)}"):
+    with private.watch_traces(found.on_graph, lambda _: None), private.traced_apart(f"pesto record {uuid.uuid4()}"):
         yield found

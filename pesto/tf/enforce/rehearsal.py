@@ -20,6 +20,7 @@ from pesto.tf.inference import copied
 from pesto.tf.kernels import kernel
 from pesto.tf.nodes import producer
 from pesto.tf.signatures import Signatures
+from pesto.tf.unoptimized import unoptimized
 
 v1 = tf.compat.v1
 
@@ -44,10 +45,7 @@ def rehearse(graph_def: Any, expected: Expected) -> Findings:
 
 def configuration(cpus: int) -> Any:
     """A session's ConfigProto under which TensorFlow leaves a placed and ordered graph as it is, on logical CPUs."""
-    config = v1.ConfigProto(device_count={"CPU": cpus, "GPU": 0})
-    config.graph_options.rewrite_options.disable_meta_optimizer = True
-    config.graph_options.optimizer_options.opt_level = v1.OptimizerOptions.L0
-    return config
+    return unoptimized(v1.ConfigProto(device_count={"CPU": cpus, "GPU": 0}))
 
 
 def _stand_in(graph_def: Any, placement: Placement) -> dict[int, str]:

@@ -1,74 +1,163 @@
 """Variables of TF2 live where they were created; a plan wants them elsewhere."""
 
-from collections.abc import Iterator, Sequence
+import gc
+import logging
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow as tf
 
 from pesto.documents import shown
-from pesto.errors import InputError
+from pesto.errors import InputError, MismatchError
 from pesto.tf import private
 from pesto.tf.enforce.placement import Placement
 from pesto.tf.enforce.targets import covers
+from pesto.tf.handles import Holders, holders, in_data
+
+_log = logging.getLogger("pesto")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class _Claim:
+    """A resource that a placed step has on a device."""
+
+    handle: Any
+    """Kept, so that its id stays its own."""
+    target: str
+    source: str
+    """The step, for messages."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Moves:
     """Variables that were moved, and where they came from."""
 
     origin: list[tuple[Any, str]] = field(default_factory=list)
     """(variable, its first device)."""
+    claims: dict[int, _Claim] = field(default_factory=dict)
+    """By id of the handle: what the placed steps use, moved or not, until `undo`."""
 
     def settle(self, graph: Any, placement: Placement) -> None:
         """Move what the FuncGraph captures to where the placement has it, slots and counters included.
 
         A moved variable keeps its identity, value and name; checkpoints do not change. InputError for a table or other
-        resource that is elsewhere and cannot be moved.
+        resource that is elsewhere and cannot be moved, or that a tf.data pipeline reads; MismatchError for a variable
+        that another placed step has elsewhere. Nothing has moved then.
         """
-        wanted = list(_elsewhere(graph, placement))
-        if not wanted:
-            return
-        self.origin.extend((variable, outer.device) for variable, outer, _ in wanted)
-        _move([(variable, target) for variable, _, target in wanted])
-        private.replace_captures(graph, [(outer, variable.handle) for variable, outer, _ in wanted])
+        wanted = list(_resources(graph, placement))
+        _LIVE.add(self)
+        _refuse_contested(wanted, placement.graph.source)
+        away = [(o, name, to) for o, name, to in wanted if not covers(to, tf.DeviceSpec.from_string(o.device))]
+        now = {id(outer): outer for outer, _, _ in wanted}
+        if away:
+            live = _outside_data([outer for outer, _, _ in away])
+            variables = live.by_handle()
+            moved = [(_variable(variables, *one), one[2]) for one in away]
+            self.origin.extend(
+                (variable, outer.device) for (variable, _), (outer, _, _) in zip(moved, away, strict=True)
+            )
+            _move(live, moved)
+            now |= {id(o): v.handle for (v, _), (o, _, _) in zip(moved, away, strict=True)}
+        for outer, _, target in wanted:
+            handle = now[id(outer)]
+            self.claims[id(handle)] = _Claim(handle=handle, target=target, source=placement.graph.source)
 
     def undo(self) -> None:
         """Move everything back."""
+        self.claims.clear()
         first: dict[int, tuple[Any, str]] = {}
         for variable, device in self.origin:
             first.setdefault(id(variable), (variable, device))
-        _move(list(first.values()))
         self.origin.clear()
+        if not first:
+            return
+        live = holders()
+        held = in_data(live.functions, [variable.handle for variable, _ in first.values()])
+        if held is not None:
+            _log.warning(
+                "%s of a tf.data pipeline was made inside pesto.apply and keeps reading the variable %s of then, which "
+                "is back where it was - make the pipeline anew", private.name_of(held[0]), _named(live, held[1])
+            )  # fmt: skip
+        _move(live, list(first.values()))
 
 
-def _elsewhere(graph: Any, placement: Placement) -> Iterator[tuple[Any, Any, str]]:
-    """(variable, captured handle, planned device) of each variable that is not where it should be."""
+_LIVE: "weakref.WeakSet[Moves]" = weakref.WeakSet()
+"""Of the whole process: a step of `pesto.place` keeps its variables where they are for as long as it exists."""
+
+
+def _resources(graph: Any, placement: Placement) -> Iterator[tuple[Any, str, str]]:
+    """(captured handle, its name in the graph, planned device) of each resource that the placement knows."""
     index = {name: i for i, name in enumerate(placement.graph.names)}
-    variables = {id(v.handle): v for v in graph.variables}
     for outer, inner in graph.captures:
         i = index.get(inner.op.name)
-        if i is None or outer.dtype != tf.resource:
-            continue
-        target = placement.device_of(i)
-        if covers(target, tf.DeviceSpec.from_string(outer.device)):
-            continue
-        variable = variables.get(id(outer))
-        if variable is None:
-            raise InputError(
-                f"{shown(inner.op.name)} is a table or iterator on {outer.device}, planned on {target}: only "
-                f"variables can be moved - create it under tf.device({target!r})"
-            )
-        yield variable, outer, target
+        if i is not None and outer.dtype == tf.resource:
+            yield outer, inner.op.name, placement.device_of(i)
 
 
-def _move(wanted: Sequence[tuple[Any, str]]) -> None:
-    """Put each variable on a device; all at once, as finding the functions that hold a handle takes a while."""
+def _refuse_contested(wanted: Sequence[tuple[Any, str, str]], source: str) -> None:
+    """MismatchError when a live step has one of the resources on another device."""
+    if _contested(wanted) is None:
+        return
+    gc.collect()  # the other step may be gone but for cycles
+    found = _contested(wanted)
+    if found is not None:
+        claim, name, target = found
+        raise MismatchError(
+            f"{shown(name)} is planned on {target} by the plan of {shown(source)}, and on {claim.target} by that of "
+            f"{shown(claim.source)}, which is in use - solve both with the variable on one device, or use the plans "
+            "one after the other: close the first pesto.apply, drop the first pesto.place"
+        )
+
+
+def _contested(wanted: Sequence[tuple[Any, str, str]]) -> tuple[_Claim, str, str] | None:
+    live = list(_LIVE)
+    for outer, name, target in wanted:
+        for moves in live:
+            claim = moves.claims.get(id(outer))
+            if claim is not None and claim.target != target:
+                return claim, name, target
+    return None
+
+
+def _outside_data(handles: Sequence[Any]) -> Holders:
+    """What is live; InputError when a tf.data pipeline holds one of the handles."""
+    live = holders()
+    if in_data(live.functions, handles) is not None:
+        del live
+        gc.collect()  # the pipeline may be gone but for cycles
+        live = holders()
+    held = in_data(live.functions, handles)
+    if held is not None:
+        raise InputError(
+            f"{shown(private.name_of(held[0]))} of a tf.data pipeline reads the variable {_named(live, held[1])}, "
+            "which the plan moves: the pipeline would go on reading the old one - make the pipeline after the first "
+            "step, or hand it the variable's value (v.numpy())"
+        )
+    return live
+
+
+def _variable(variables: Mapping[int, Any], outer: Any, name: str, target: str) -> Any:
+    found = variables.get(id(outer))
+    if found is None:
+        raise InputError(
+            f"{shown(name)} is a table or iterator on {outer.device}, planned on {target}: only variables can be moved "
+            f"- create it under tf.device({target!r})"
+        )
+    return found
+
+
+def _named(live: Holders, handle: Any) -> str:
+    return shown(getattr(live.by_handle().get(id(handle)), "name", "?"))
+
+
+def _move(live: Holders, wanted: Sequence[tuple[Any, str]]) -> None:
+    """Put each variable on a device; all at once, as finding all that holds a handle takes a while."""
     moved = []
     for variable, device in wanted:
         # Not tf.Variable: a tf.function that is on its first call around this one would take it for its own.
         with tf.init_scope(), tf.device(device):
             value = private.new_variable(variable)
         moved.append((variable, value))
-    if moved:
-        private.move_variables(moved)
+    live.move(moved)

@@ -8,7 +8,7 @@ from google.protobuf import text_format
 from tensorflow.core.framework import graph_pb2
 
 from pesto.documents import shown
-from pesto.errors import InputError, MismatchError, UsageError
+from pesto.errors import MismatchError, UsageError
 from pesto.plan import Plan
 from pesto.tf.captured import Captured
 from pesto.tf.enforce.apart import apart
@@ -16,7 +16,7 @@ from pesto.tf.enforce.branches import conditional
 from pesto.tf.enforce.edits import Edits, edits, write
 from pesto.tf.enforce.options import Options
 from pesto.tf.enforce.partitions import Expected, Findings
-from pesto.tf.enforce.placement import Placement, lay
+from pesto.tf.enforce.placement import Placement, lay, refuse_older
 from pesto.tf.enforce.rehearsal import rehearse
 from pesto.tf.enforce.targets import targets
 from pesto.tf.enforce.trace import Trace, trace
@@ -91,8 +91,7 @@ def _check(graph_def: Any, plan: Plan, options: Options) -> None:
         raise UsageError(f"rewrite: a {type(graph_def).__name__} is no GraphDef - give graph.as_graph_def()")
     if options.trace:
         raise UsageError("rewrite: trace=True, but nothing is run - leave it out")
-    if not plan.provenance.graph_layout:
-        raise InputError("the plan was written by an older version, which kept no layout of its graph - solve again")
+    refuse_older(plan)
 
 
 def _check_names(plan: Plan, flat: Any, source: str) -> None:

@@ -1,7 +1,8 @@
 """v1 sessions under a plan: their graph edited before they open, their runs watched."""
 
+import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +12,8 @@ from pesto.errors import InputError, PestoError, UsageError
 from pesto.plan import Plan
 from pesto.tf import private
 from pesto.tf.enforce import steps, traces
-from pesto.tf.enforce.closures import needed
+from pesto.tf.enforce.closures import closure, needed
+from pesto.tf.enforce.edits import joined
 from pesto.tf.enforce.options import Options
 from pesto.tf.enforce.partitions import Expected, Findings, examine
 from pesto.tf.enforce.targets import check_exist
@@ -25,12 +27,14 @@ class Sessions:
 
     plans: tuple[Plan, ...]
     options: Options
-    placed: dict[Any, steps.Placed] = field(default_factory=dict)
-    """By graph."""
+    placed: dict[Any, tuple[steps.Placed, ...]] = field(default_factory=dict)
+    """By graph, the steps that have plans."""
+    undone: list[Callable[[], None]] = field(default_factory=list)
+    """What takes back the edits of each graph."""
     opened: "weakref.WeakSet[Any]" = field(default_factory=weakref.WeakSet)
     """Sessions of this application."""
-    verified: set[tuple[Any, frozenset[str]]] = field(default_factory=set)
-    """(session, what was run and fed) of runs that were found to be as planned, or of no plan's concern."""
+    verified: "weakref.WeakKeyDictionary[Any, set[frozenset[str]]]" = field(default_factory=weakref.WeakKeyDictionary)
+    """By session, what was run and fed in runs that were found to be as planned, or of no plan's concern."""
     findings: list[Findings] = field(default_factory=list)
 
     def open(
@@ -40,21 +44,24 @@ class Sessions:
         graph = graph if graph is not None else v1.get_default_graph()
         try:
             placed = self._placed(graph)
-            config = config if placed is None else steps.configured(config, placed.targets)
+            for one in placed:
+                config = steps.configured(config, one.targets)
         except PestoError:
             # Its destructor would stumble over a session that was never opened.
             original(session, "", tf.Graph(), v1.ConfigProto(device_count={"GPU": 0}))
             session.close()
             raise
         original(session, target, graph, config)
-        if placed is not None:
+        if placed:
             try:
-                check_exist(placed.targets, [d.name for d in session.list_devices()])
+                available = [d.name for d in session.list_devices()]
+                for one in placed:
+                    check_exist(one.targets, available)
             except InputError:
                 session.close()
                 raise
             # Without feeds it runs past `run`, straight in C++.
-            session.make_callable = _no_callable
+            session.make_callable = functools.partial(self.callable_apart, session)
         self.opened.add(session)
 
     def run(self, original: Callable[..., Any], session: Any, *args: Any) -> Any:
@@ -66,27 +73,35 @@ class Sessions:
         graph = private.session_graph(session)
         fed = {key.deref().name for key in feeds}
         fetched = [*ops, *(t.op for t in tensors)]
-        key = (session, frozenset([*(op.name for op in fetched), *(f"<{name}" for name in fed)]))
-        if key in self.verified:
+        key = frozenset([*(op.name for op in fetched), *(f"<{name}" for name in fed)])
+        if key in self.verified.get(session, ()):
             return original(session, *args)
-        placed = self.placed.get(graph) if session in self.opened else None
-        if placed is None:
-            steps.refuse_unplanned(graph, fetched, fed, self.plans)
-            self.verified.add(key)
-            return original(session, *args)
-        if handle is not None:
+        placed = self.placed.get(graph, ()) if session in self.opened else ()
+        steps.refuse_unplanned(graph, fetched, fed, self.plans, placed)
+        if placed and handle is not None:
             raise UsageError("partial_run cannot be verified under a plan - use session.run")
-        steps.refuse_fed(placed, fed)
-        needs = needed(fetched, fed, placed.edits.waits)
-        if needs.isdisjoint(placed.expected.placement.graph.names):
-            result = original(session, *args)
-        else:
+        needs = _needed(placed, fetched, fed)
+        concerned = [p for p in placed if not needs.isdisjoint(p.expected.placement.graph.names)]
+        if concerned:
             result, record = _recorded(
                 lambda o, m: original(session, handle, ops, tensors, feeds, o, m), options, metadata, self.options
             )
-            self._check(placed, needs, record)
-        self.verified.add(key)
+            for one in concerned:
+                self._check(one, needs, record)
+        else:
+            result = original(session, *args)
+        self.verified.setdefault(session, set()).add(key)
         return result
+
+    def callable_apart(self, session: Any, fetches: Any, feed_list: Any = None, accept_options: bool = False) -> Any:
+        """In place of a placed session's make_callable: what runs no ordered op, as queue runners do, may."""
+        graph = private.session_graph(session)
+        elements = [graph.as_graph_element(f) for f in tf.nest.flatten(fetches)]
+        ops = [getattr(e, "op", e) for e in elements]
+        runs = closure(ops)
+        if feed_list or accept_options or any(not one.chained.isdisjoint(runs) for one in self.placed.get(graph, ())):
+            _no_callable()
+        return type(session).make_callable(session, fetches)
 
     def callable_of(self, original: Callable[..., Any], session: Any, *args: Any) -> Any:
         """In place of what a session's make_callable ends in."""
@@ -96,15 +111,18 @@ class Sessions:
 
     def undo(self) -> None:
         """Take all edits back."""
-        for placed in self.placed.values():
-            placed.undo()
+        while self.undone:
+            self.undone.pop()()
         self.placed.clear()
+        for session in self.opened:
+            vars(session).pop("make_callable", None)
 
-    def _placed(self, graph: Any) -> steps.Placed | None:
+    def _placed(self, graph: Any) -> tuple[steps.Placed, ...]:
         if graph not in self.placed:
-            found = steps.place(graph, self.plans, self.options)
-            if found is None:
-                return None
+            found, undo = steps.place(graph, self.plans, self.options)
+            if not found:
+                return ()
+            self.undone.append(undo)
             self.placed[graph] = found
         return self.placed[graph]
 
@@ -114,6 +132,15 @@ class Sessions:
         if self.options.trace:
             found = traces.joined(found, traces.examine(record.step_stats, expected))
         self.findings.append(found.checked())
+
+
+def _needed(placed: Sequence[steps.Placed], fetched: Sequence[Any], fed: Collection[str]) -> frozenset[str]:
+    """Names of the ops that a run needs, where steps are placed; refuses what `refuse_fed` and `needed` do."""
+    if not placed:
+        return frozenset()
+    for one in placed:
+        steps.refuse_fed(one, fed)
+    return needed(fetched, fed, joined([one.edits for one in placed]).waits)
 
 
 def _no_callable(*_: Any, **__: Any) -> None:

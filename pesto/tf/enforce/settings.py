@@ -42,7 +42,7 @@ def settings() -> Iterator[None]:
 
 
 def check_settings() -> None:
-    """UsageError when the program has changed what `settings` set: TensorFlow would compile the step anew without it."""
+    """UsageError when the program has changed what `settings` set: TensorFlow would then compile the step anew."""
     _refuse_jit()
     if not _grappler_off() or tf.config.get_soft_device_placement():
         raise UsageError(

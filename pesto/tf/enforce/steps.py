@@ -1,6 +1,6 @@
-"""The training step in a v1 graph: found by a plan's names, and placed."""
+"""The training steps in a v1 graph: found by their plans' names, and placed."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,61 +12,102 @@ from pesto.plan import Plan
 from pesto.tf.enforce.apart import apart
 from pesto.tf.enforce.branches import conditional
 from pesto.tf.enforce.closures import updated
-from pesto.tf.enforce.edits import Edits, edits, make
+from pesto.tf.enforce.edits import Edits, edits, joined, make
 from pesto.tf.enforce.options import Options
 from pesto.tf.enforce.partitions import Expected
 from pesto.tf.enforce.placement import lay
 from pesto.tf.enforce.targets import targets
-from pesto.tf.enforce.trace import trace
+from pesto.tf.enforce.trace import Trace, trace
 from pesto.tf.flat import CALLS
 from pesto.tf.sources import capture_v1
+from pesto.tf.unoptimized import unoptimized
 
 v1 = tf.compat.v1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Placed:
-    """One v1 graph under a plan."""
+    """One step of a v1 graph under its plan."""
 
+    source: str
+    """What the plan calls its graph."""
     expected: Expected
     edits: Edits
-    undo: Callable[[], None]
     targets: Mapping[str, str]
     """Plan's device -> TensorFlow's."""
 
+    @property
+    def chained(self) -> frozenset[str]:
+        """Names of the ops that have a place in a chain."""
+        placement = self.expected.placement
+        return frozenset(placement.graph.names[i] for i in placement.chained.nonzero()[0].tolist())
 
-def place(graph: Any, plans: Sequence[Plan], options: Options) -> Placed | None:
-    """Edit the v1 graph that one of `plans` is for, by what its ops are called; None when it is none of theirs.
 
-    What `lay` raises when the names are a plan's and the ops are not.
+def place(graph: Any, plans: Sequence[Plan], options: Options) -> tuple[tuple[Placed, ...], Callable[[], None]]:
+    """Edit the v1 graph that some of `plans` are for, by what its ops are called; the callable undoes it.
+
+    Nothing is placed when it is none of theirs. What `lay` raises when the names are a plan's and the ops are not;
+    UsageError when two plans want different things of one op.
     """
-    found = matching(graph, plans)
-    if found is None:
-        return None
-    captured = capture_v1(graph, found.names, source="the session's graph")
-    traced = trace(captured, found.provenance.graph_batch)
-    wanted = targets(found, options.devices)
+    fitting = _fitting(graph, plans)
+    nodes = graph.as_graph_def().node if fitting else ()
+    placed = tuple(_laid(graph, nodes, plan, traced, options) for plan, traced in fitting)
+    for k, one in enumerate(placed):
+        for other in placed[:k]:
+            _refuse_overlap(one, other)
+    return placed, make(graph, joined([p.edits for p in placed]))
+
+
+def _fitting(graph: Any, plans: Sequence[Plan]) -> list[tuple[Plan, Trace]]:
+    """The plans for steps of `graph`, with what they are for; one that only has its names, when no other has more."""
+    traced, why = [], None
+    for plan in matching(graph, plans):
+        try:
+            traced.append(
+                (plan, trace(capture_v1(graph, plan.names, source="the session's graph"), plan.provenance.graph_batch))
+            )
+        except InputError as error:
+            why = why or error
+    if why and not traced:
+        raise why
+    fitting = [(plan, t) for plan, t in traced if plan.provenance.graph_fingerprint == t.graph.fingerprint()]
+    return fitting or traced[:1]
+
+
+def _laid(graph: Any, nodes: Iterable[Any], plan: Plan, traced: Trace, options: Options) -> Placed:
+    wanted = targets(plan, options.devices)
     out = apart(graph, traced) | conditional(traced)
-    placement = lay(found, traced.graph, wanted, out, order=options.order)
-    changes = edits(placement, traced, graph.as_graph_def().node)
+    placement = lay(plan, traced.graph, wanted, out, order=options.order)
     return Placed(
+        source=plan.provenance.graph_source,
         expected=Expected(placement=placement, loops=traced.loops),
-        edits=changes,
-        undo=make(graph, changes),
+        edits=edits(placement, traced, nodes),
         targets=wanted,
     )
 
 
-def matching(graph: Any, plans: Sequence[Plan]) -> Plan | None:
-    """The first plan all of whose ops `graph` has."""
+def _refuse_overlap(one: Placed, other: Placed) -> None:
+    """UsageError when two steps share an op that either orders, or that they have on different devices."""
+    a, b = one.edits, other.edits
+    ordered = one.chained | other.chained | a.waits.keys() | b.waits.keys()
+    for name, device in a.device.items():
+        if name in b.device and (name in ordered or b.device[name] != device):
+            raise UsageError(
+                f"two plans ({shown(one.source)} and {shown(other.source)}) hold op {shown(name)} of one graph and "
+                "would place or order it twice - fetch both training ops in one step and plan that, or give each a "
+                "graph of its own"
+            )
+
+
+def matching(graph: Any, plans: Sequence[Plan]) -> list[Plan]:
+    """The plans all of whose ops `graph` has."""
     names = {op.name for op in graph.get_operations()}
-    return next((plan for plan in plans if names.issuperset(plan.names)), None)
+    return [plan for plan in plans if names.issuperset(plan.names)]
 
 
 def refuse_fed(placed: Placed, fed: Collection[str]) -> None:
     """UsageError when one of the tensors `fed` is what an op of a chain computes: the chain would lose a link."""
-    placement = placed.expected.placement
-    members = {placement.graph.names[i] for i in placement.chained.nonzero()[0].tolist()}
+    members = placed.chained
     for tensor in fed:
         if tensor.partition(":")[0] in members:
             raise UsageError(
@@ -75,15 +116,23 @@ def refuse_fed(placed: Placed, fed: Collection[str]) -> None:
             )
 
 
-def refuse_unplanned(graph: Any, fetched: Sequence[Any], fed: Collection[str], plans: Sequence[Plan]) -> None:
-    """Refuse a run that would train without a plan, in a session whose graph was not edited.
+def refuse_unplanned(
+    graph: Any, fetched: Sequence[Any], fed: Collection[str], plans: Sequence[Plan], placed: Sequence[Placed]
+) -> None:
+    """Refuse a run that would train without a plan; `placed` are the steps for which the session's graph was edited.
 
-    UsageError when the graph is a plan's, but the session came first; MismatchError when it is of no plan.
+    UsageError when the graph is a plan's, but the session came first; MismatchError when the update is of no plan.
     """
     variables = {v.op.name for v in graph.get_collection(v1.GraphKeys.TRAINABLE_VARIABLES)}
-    update = updated(fetched, fed, variables) if variables else None
+    planned = {node for p in placed for node in p.edits.device}
+    update = updated(fetched, fed, variables, planned) if variables else None
     if update is None:
         return
+    if placed:
+        raise MismatchError(
+            f"{shown(update.name)} trains a variable, but is in no plan for this graph ({_sources(placed)}) - give a "
+            "plan for each training op to one pesto.apply, or plan a step that fetches all of them"
+        )
     if matching(graph, plans):
         raise UsageError(
             "this session was opened before pesto.apply, or before its graph was complete, and TensorFlow ignores "
@@ -108,13 +157,16 @@ def configured(config: Any, wanted: Mapping[str, str]) -> Any:
         raise InputError(
             "the session's config turns XLA's automatic clustering on, which fuses ops over a plan - leave it out"
         )
-    made.graph_options.rewrite_options.disable_meta_optimizer = True
-    made.graph_options.optimizer_options.opt_level = v1.OptimizerOptions.L0
+    unoptimized(made)
     specs = [tf.DeviceSpec.from_string(target) for target in wanted.values()]
     cpus = [s.device_index for s in specs if s.device_type == "CPU" and s.job is None]
     if cpus:
         made.device_count["CPU"] = max(max(cpus) + 1, made.device_count.get("CPU", 1))
     return made
+
+
+def _sources(placed: Sequence[Placed]) -> str:
+    return ", ".join(dict.fromkeys(p.source for p in placed))
 
 
 def _why_not(graph: Any, plans: Sequence[Plan]) -> str:

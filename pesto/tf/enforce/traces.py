@@ -16,10 +16,10 @@ def examine(stats: Any, expected: Expected) -> Findings:
     """
     placement, names = expected.placement, expected.placement.graph.names
     index = {name: i for i, name in enumerate(names) if name not in expected.loops}
-    times = Counter(e.node_name for d in stats.dev_stats if not _kernels(d) for e in d.node_stats)
+    times = Counter(e.node_name for d in stats.dev_stats if not repeats(d.device) for e in d.node_stats)
     start, end = np.full(len(names), -1), np.full(len(names), -1)
     for device in stats.dev_stats:
-        if _kernels(device):
+        if repeats(device.device):
             continue
         for entry in device.node_stats:
             i = index.get(entry.node_name)
@@ -35,9 +35,9 @@ def examine(stats: Any, expected: Expected) -> Findings:
     return Findings(ops=int(traced.sum()), moves=(), inversions=late)
 
 
-def _kernels(device: Any) -> bool:
-    """Whether a device of StepStats is a GPU's streams, which repeat what the GPU itself lists."""
-    return "stream" in device.device or "memcpy" in device.device
+def repeats(device: str) -> bool:
+    """Whether a device of StepStats is one of a GPU's streams, which repeat what the GPU itself lists."""
+    return "stream" in device or "memcpy" in device
 
 
 def joined(a: Findings, b: Findings) -> Findings:

@@ -2,38 +2,35 @@
 
 import contextlib
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
 from pesto.errors import InputError, UsageError
 from pesto.tf import private
-
-_READS = frozenset(("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp"))
-_CALLS = frozenset(("PartitionedCall", "StatefulPartitionedCall"))
-_BRANCHES = ("body", "cond", "then_branch", "else_branch")
+from pesto.tf.bodies import FLOW, READS, Bodies, plain_fate
+from pesto.tf.flat import CALLS
+from pesto.tf.signatures import Signatures
 
 
 def trains(graph: Any) -> bool:
-    """Whether a FuncGraph's own ops, loops and branches included, write a trainable variable that it also uses.
+    """Whether a FuncGraph's own ops, loops and branches included, write a trainable variable.
 
     Functions that it calls are traced for themselves. The trace that creates a function's variables is not one that
     runs as a step.
     """
+
+    @functools.cache
+    def bodies() -> Bodies:  # as late as can be: it serialises the graph
+        return Bodies(Signatures({f.signature.name: f for f in graph.as_graph_def().library.function}))
+
     mine = {id(v.handle) for v in graph.variables if v.trainable}
-    handles = {inner.op.name for outer, inner in graph.captures if id(outer) in mine}
-    if not handles:
+    captured = [(outer, inner) for outer, inner in graph.captures if inner.dtype == tf.resource]
+    trained = [inner for outer, inner in captured if id(outer) in mine]
+    if not trained or not _written(trained, bodies):
         return False
-    operations = graph.get_operations()
-    if any(op.type == "VarIsInitializedOp" for op in operations):
-        return False
-    return any(
-        t.op.name in handles and _writes(op, position, graph)
-        for op in operations
-        for position, t in enumerate(op.inputs)
-        if t.dtype == tf.resource
-    )
+    return not any(_created(inner, bodies) for _, inner in captured)
 
 
 def refuse_unplaceable(graph: Any, label: str) -> None:
@@ -58,10 +55,19 @@ def refuse_unplaceable(graph: Any, label: str) -> None:
 @contextlib.contextmanager
 def in_functions_only() -> Iterator[None]:
     """Refuse gradients of trainable variables outside of tf.functions: such a step runs op by op, by no plan."""
-    original = tf.GradientTape.gradient
+    originals = {name: getattr(tf.GradientTape, name) for name in ("gradient", "jacobian")}
+    for name, original in originals.items():
+        setattr(tf.GradientTape, name, _not_eagerly(original))
+    try:
+        yield
+    finally:
+        for name, original in originals.items():
+            setattr(tf.GradientTape, name, original)
 
+
+def _not_eagerly(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
-    def gradient(self: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
+    def derived(self: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
         if tf.executing_eagerly() and any(getattr(s, "trainable", False) for s in tf.nest.flatten(sources)):
             raise UsageError(
                 "gradients of variables are taken outside of a tf.function, where no plan holds - make the whole step "
@@ -70,32 +76,48 @@ def in_functions_only() -> Iterator[None]:
             )
         return original(self, target, sources, *args, **kwargs)
 
-    tf.GradientTape.gradient = gradient
-    try:
-        yield
-    finally:
-        tf.GradientTape.gradient = original
+    return derived
 
 
-def _writes(op: Any, position: int, graph: Any) -> bool:
-    if op.type in _READS or op.type in _CALLS:
-        return False
-    bodies = [op.get_attr(name).name for name in _BRANCHES if name in op.node_def.attr]
-    if not bodies:
-        return True
-    library = {f.signature.name: f for f in graph.as_graph_def().library.function}
-    offset = 1 if op.type in ("If", "StatelessIf") else 0
-    return any(_body_writes(library[name], position - offset) for name in bodies if name in library)
+def _written(handles: list[Any], bodies: Callable[[], Bodies]) -> bool:
+    """Whether an op writes one of the variables behind the handles, or behind what hands them on."""
+    seen, stack = {t.name for t in handles}, list(handles)
+    ops: dict[str, tuple[Any, dict[str, list[int]]]] = {}
+    while stack:
+        tensor = stack.pop()
+        for op in tensor.consumers():
+            if op.type in READS or op.type in CALLS:
+                continue
+            if op.type not in FLOW and plain_fate(op.type, 0).written:
+                return True
+            if op.name not in ops:
+                ops[op.name] = op.node_def, _slots(op)
+            node, slots = ops[op.name]
+            for slot in slots[tensor.name]:
+                fate = bodies().fate(node, slot) if op.type in FLOW else plain_fate(op.type, slot)
+                if fate.written:
+                    return True
+                handed = [op.outputs[k] for k in sorted(fate.outputs) if op.outputs[k].name not in seen]
+                seen.update(t.name for t in handed)
+                stack += handed
+    return False
 
 
-def _body_writes(function: Any, position: int) -> bool:
-    """Whether a function's body writes the variable that is its argument `position`."""
-    argument = function.signature.input_arg[position].name
-    return any(
-        argument in _names(node.input) and node.op not in _READS and node.op not in ("Identity", "NoOp")
-        for node in function.node_def
-    )
+def _slots(op: Any) -> dict[str, list[int]]:
+    """Tensor -> the inputs of an op at which it is taken."""
+    found: dict[str, list[int]] = {}
+    for slot, tensor in enumerate(op.inputs):
+        found.setdefault(tensor.name, []).append(slot)
+    return found
 
 
-def _names(inputs: Iterable[str]) -> set[str]:
-    return {text.partition(":")[0] for text in inputs}
+def _created(handle: Any, bodies: Callable[[], Bodies]) -> bool:
+    """Whether a trace creates the variable behind a handle: then it gives it a value if it has none."""
+    asked = [op.outputs[0] for op in handle.consumers() if op.type == "VarIsInitializedOp"]
+    branches = {op.name: op for has_value in asked for op in has_value.consumers() if op.type in ("If", "StatelessIf")}
+    for op in branches.values():
+        for slot in _slots(op).get(handle.name, ()):
+            with_value, without = (op.get_attr(name).name for name in ("then_branch", "else_branch"))
+            if bodies().of(without, slot - 1).written and not bodies().of(with_value, slot - 1).written:
+                return True
+    return False

@@ -1,0 +1,106 @@
+"""What holds a variable's handle in this process, so that none is left behind when the variable moves."""
+
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from pesto.tf import private
+
+Swaps = Mapping[int, tuple[Any, Any]]
+"""By id of an old handle: the old one, kept so that its id stays its own, and the new one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holders:
+    """Live Python objects that may hold handles."""
+
+    variables: tuple[Any, ...]
+    functions: tuple[Any, ...]
+    """ConcreteFunctions, those of loaded SavedModels and wrapped v1 functions too."""
+    graphs: tuple[Any, ...]
+    """FuncGraphs, also those that are being traced."""
+    tapes: tuple[Any, ...]
+
+    def by_handle(self) -> dict[int, Any]:
+        """The variable with each handle, by the handle's id."""
+        last = sorted(self.variables, key=private.assigned, reverse=True)
+        return {id(private.handle_of(v)): v for v in last}
+
+    def move(self, moved: Sequence[tuple[Any, Any]]) -> None:
+        """Give variables the handles of others that hold the same elsewhere; `moved` are such pairs.
+
+        Functions, graphs and open tapes that hold the old handles get the new ones.
+        """
+        swaps = {id(v.handle): (v.handle, value.handle) for v, value in moved}
+        for variable in self.variables:
+            if (swap := swaps.get(id(private.handle_of(variable)))) is not None:
+                private.set_handle(variable, swap[1])
+        for function in self.functions:
+            captured = private.captured(function)
+            if any(id(c) in swaps for c in captured):
+                function.set_external_captures([_swapped(c, swaps) for c in captured])
+        for graph in self.graphs:
+            replace_captures(graph, swaps)
+        _link(self.tapes, swaps)
+
+
+def holders() -> Holders:
+    """All of this process, in one pass over its objects, which takes a while."""
+    kinds = (*private.holder_kinds(), tf.GradientTape)
+    found: tuple[list[Any], ...] = tuple([] for _ in kinds)
+    # By id: isinstance would ask lazy modules and dead proxies for their class, and some classes have no hash.
+    place = {id(kind): found[k] for k, base in enumerate(kinds) for kind in _family(base)}
+    for thing in gc.get_objects():
+        if (same := place.get(id(type(thing)))) is not None:
+            same.append(thing)
+    variables, functions, graphs, tapes = (tuple(same) for same in found)
+    return Holders(variables=variables, functions=functions, graphs=graphs, tapes=tapes)
+
+
+def in_data(functions: Sequence[Any], handles: Sequence[Any]) -> tuple[Any, Any] | None:
+    """A function of a tf.data pipeline and one of `handles` that it captured; None when there is none.
+
+    The pipeline itself keeps the handle too, out of reach of Python.
+    """
+    known = {id(h): h for h in handles}
+    for function in functions:
+        held = [known[id(c)] for c in private.captured(function) if id(c) in known]
+        if held and private.runs_in_data(function):
+            return function, held[0]
+    return None
+
+
+def replace_captures(graph: Any, swaps: Swaps) -> None:
+    """Let a FuncGraph, traced or being traced, capture new handles where it captured old ones."""
+    if any(id(outer) in swaps for outer, _ in graph.captures):
+        pairs = [(_swapped(outer, swaps), inner) for outer, inner in graph.captures]
+        graph.function_captures.reset_captures(*zip(*pairs, strict=True))
+        list(graph.captures)  # asked for, it lets go of the list that it had kept, and of the old handles with it
+
+
+def _link(tapes: Sequence[Any], swaps: Swaps) -> None:
+    """Let open gradient tapes lead from old handles, which they watched, to the new ones."""
+    new = {id(handle): (old, handle) for old, handle in swaps.values()}
+    linked: dict[int, tuple[Any, Any]] = {}
+    for tape in tapes:
+        for variable in tape.watched_variables() if private.recording(tape) else ():
+            if (pair := new.get(id(variable.handle))) is not None:
+                tape.watch(variable.handle)
+                linked[id(variable.handle)] = pair
+    for old, handle in linked.values():
+        private.record_identity(old, handle)
+
+
+def _swapped(handle: Any, swaps: Swaps) -> Any:
+    return swaps[id(handle)][1] if id(handle) in swaps else handle
+
+
+def _family(base: type) -> Iterator[type]:
+    """A class and all that derive from it."""
+    yield base
+    below: list[type] = type.__subclasses__(base)
+    for kind in below:
+        yield from _family(kind)
