@@ -288,6 +288,23 @@ def test_runs_that_cannot_be_watched_are_refused(plan: Plan) -> None:
         refused(UsageError, "make_callable .* - use session.run", graph, plan, program)
 
 
+def test_a_callable_beside_the_step_is_allowed(plan: Plan) -> None:
+    """Queue runners make one of what they enqueue; it runs nothing of the ordered step."""
+    graph = perceptron()
+    with graph.as_default():
+        queue = v1.FIFOQueue(4, [tf.float32])
+        enqueue, size = queue.enqueue(tf.constant(1.0)), queue.size()
+    with api.apply(plan), v1.Session(graph=graph, config=config()) as session:
+        session.run("start")
+        session.make_callable(enqueue)()
+        session.run(FETCHES, BATCH)
+        assert session.run(size) == 1
+        for refused_one in ("train", "summaries/summaries:0"):
+            with pytest.raises(UsageError, match="make_callable"):
+                session.make_callable(refused_one)
+    assert "make_callable" not in vars(session)
+
+
 def test_contexts_that_apply_nothing_or_twice_are_refused(plan: Plan) -> None:
     graph = perceptron()
     refused(MismatchError, "nothing ran by the plan .* - put the training inside", graph, plan, lambda _: None)
