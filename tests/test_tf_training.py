@@ -225,3 +225,32 @@ def test_a_large_graph_of_many_variables_is_judged_at_once() -> None:
     start = time.process_time()
     assert not training.trains(graph)
     assert time.process_time() - start < 1.0
+
+
+def test_a_variable_that_is_an_argument_is_trained() -> None:
+    """The handle comes with the call; whether it is trainable is in the function's signature."""
+
+    def update(w: Any) -> None:
+        w.assign_sub(tf.ones_like(w))
+
+    for trainable in (True, False):
+        variable = tf.Variable([1.0], trainable=trainable)
+        graph = tf.function(update).get_concrete_function(variable).graph
+        assert training.trains(graph) is trainable
+
+
+def test_functions_that_were_traced_elsewhere_are_looked_through(tmp_path: Path) -> None:
+    """A loaded SavedModel knows no variables and wraps its function; what is called and not seen here counts."""
+    module = tf.Module()
+    module.w = tf.Variable([1.0])
+    module.step = tf.function(lambda: module.w.assign_sub([0.5]))
+    module.read = tf.function(lambda: module.w + 1.0)
+    signatures = {name: getattr(module, name).get_concrete_function() for name in ("step", "read")}
+    tf.saved_model.save(module, str(tmp_path), signatures=signatures)
+    loaded = tf.saved_model.load(str(tmp_path))
+    assert training.trains_unseen(loaded.signatures["step"])
+    assert not training.trains_unseen(loaded.signatures["read"])
+    inner = module.step.get_concrete_function()
+    graph = tf.function(lambda: module.step() + 0.0).get_concrete_function().graph
+    assert not training.trains(graph) and training.trains(graph, ())
+    assert not training.trains(graph, (private.name_of(inner),))

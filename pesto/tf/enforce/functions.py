@@ -37,6 +37,8 @@ class Functions:
     """By name of the function in TensorFlow's library."""
     known: "weakref.WeakSet[Any]" = field(default_factory=weakref.WeakSet)
     """Functions that were traced here, or need no watch."""
+    seen: set[str] = field(default_factory=set)
+    """Names of the functions that were traced here."""
     verified: "weakref.WeakSet[Any]" = field(default_factory=weakref.WeakSet)
     """Functions that ran as planned, or are of no plan's concern."""
     planned: "weakref.WeakSet[Any]" = field(default_factory=weakref.WeakSet)
@@ -45,7 +47,7 @@ class Functions:
 
     def on_graph(self, graph: Any) -> None:
         """A FuncGraph was traced, and compiles next."""
-        if private.is_body(graph) or not training.trains(graph):  # the function around a body answers for it
+        if private.is_body(graph) or not training.trains(graph, self.seen):  # the function around a body answers for it
             return
         label = f"function {graph.name}"
         training.refuse_unplaceable(graph, label)
@@ -68,6 +70,7 @@ class Functions:
     def on_function(self, function: Any) -> None:
         """A function was compiled from a traced graph."""
         self.known.add(function)
+        self.seen.add(private.name_of(function))
         if private.runs_in_data(function) and calls.reached(function, self.names):
             raise InputError(
                 f"function {shown(function.graph.name)} runs the step inside a tf.data pipeline, where nothing "
@@ -85,10 +88,10 @@ class Functions:
             if function in self.planned:
                 check_settings()
             return call()
-        if function not in self.known and training.trains(function.graph):
+        if function not in self.known and training.trains_unseen(function):
             raise UsageError(
-                f"function {shown(function.graph.name)} was traced before pesto.apply and would run unplaced - call "
-                "the tf.function itself inside the context, so that it is traced there"
+                f"function {shown(function.graph.name)} was traced before pesto.apply, or loaded, and would run "
+                "unplaced - call the tf.function itself inside the context, so that it is traced there"
             )
         inside = calls.reached(function, self.names)
         if not inside:

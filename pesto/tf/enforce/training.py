@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -11,26 +11,62 @@ from pesto.errors import InputError, UsageError
 from pesto.tf import private
 from pesto.tf.bodies import FLOW, READS, Bodies, plain_fate
 from pesto.tf.flat import CALLS
+from pesto.tf.handles import holders
 from pesto.tf.signatures import Signatures
 
 
-def trains(graph: Any) -> bool:
+def trains(graph: Any, seen: Collection[str] | None = None) -> bool:
     """Whether a FuncGraph's own ops, loops and branches included, write a trainable variable.
 
-    Functions that it calls are traced for themselves. The trace that creates a function's variables is not one that
-    runs as a step.
+    The variable may be captured or an argument. Functions that it calls are traced for themselves, but for those that
+    are not among `seen` (names), when that is given. The trace that creates a function's variables is not one that runs
+    as a step.
     """
 
+    def through(op: Any) -> bool:
+        return seen is not None and op.get_attr("f").name not in seen
+
+    bodies = _bodies_of(graph)
+    mine = {id(v.handle) for v in graph.variables if v.trainable}
+    captured = [(outer, inner) for outer, inner in graph.captures if inner.dtype == tf.resource]
+    trained = [inner for outer, inner in captured if id(outer) in mine] + _arguments(graph)
+    if not trained or not _written(trained, bodies, through):
+        return False
+    return not any(_created(inner, bodies) for _, inner in captured)
+
+
+def trains_unseen(function: Any) -> bool:
+    """Whether a ConcreteFunction that was traced elsewhere, or loaded, writes a trainable variable; calls included."""
+    graph = function.graph
+    bodies = _bodies_of(graph)
+    captured = [(outer, inner) for outer, inner in graph.captures if inner.dtype == tf.resource]
+    if not captured or not _written([inner for _, inner in captured], bodies, _always):
+        return False
+    variables = holders().by_handle()  # a loaded function does not know its variables
+    trained = [inner for outer, inner in captured if getattr(variables.get(id(outer)), "trainable", False)]
+    return bool(trained) and _written(trained, bodies, _always)
+
+
+def _always(op: Any) -> bool:
+    del op
+    return True
+
+
+def _bodies_of(graph: Any) -> Callable[[], Bodies]:
     @functools.cache
     def bodies() -> Bodies:  # as late as can be: it serialises the graph
         return Bodies(Signatures({f.signature.name: f for f in graph.as_graph_def().library.function}))
 
-    mine = {id(v.handle) for v in graph.variables if v.trainable}
-    captured = [(outer, inner) for outer, inner in graph.captures if inner.dtype == tf.resource]
-    trained = [inner for outer, inner in captured if id(outer) in mine]
-    if not trained or not _written(trained, bodies):
-        return False
-    return not any(_created(inner, bodies) for _, inner in captured)
+    return bodies
+
+
+def _arguments(graph: Any) -> list[Any]:
+    """Handles that a FuncGraph is given, when one of the variables among its arguments is trainable."""
+    specs = tf.nest.flatten(graph.structured_input_signature or ())
+    if not any(getattr(spec, "trainable", False) for spec in specs):
+        return []
+    captured = {inner.name for _, inner in graph.captures}
+    return [t for t in graph.inputs if t.dtype == tf.resource and t.name not in captured]
 
 
 def refuse_unplaceable(graph: Any, label: str) -> None:
@@ -79,22 +115,26 @@ def _not_eagerly(original: Callable[..., Any]) -> Callable[..., Any]:
     return derived
 
 
-def _written(handles: list[Any], bodies: Callable[[], Bodies]) -> bool:
-    """Whether an op writes one of the variables behind the handles, or behind what hands them on."""
+def _written(handles: list[Any], bodies: Callable[[], Bodies], through: Callable[[Any], bool]) -> bool:
+    """Whether an op writes one of the variables behind the handles, or behind what hands them on.
+
+    Of the ops that call functions, those that `through` is true for count.
+    """
+    inside = (*FLOW, *CALLS)
     seen, stack = {t.name for t in handles}, list(handles)
     ops: dict[str, tuple[Any, dict[str, list[int]]]] = {}
     while stack:
         tensor = stack.pop()
         for op in tensor.consumers():
-            if op.type in READS or op.type in CALLS:
+            if op.type in READS or (op.type in CALLS and not through(op)):
                 continue
-            if op.type not in FLOW and plain_fate(op.type, 0).written:
+            if op.type not in inside and plain_fate(op.type, 0).written:
                 return True
             if op.name not in ops:
                 ops[op.name] = op.node_def, _slots(op)
             node, slots = ops[op.name]
             for slot in slots[tensor.name]:
-                fate = bodies().fate(node, slot) if op.type in FLOW else plain_fate(op.type, slot)
+                fate = bodies().fate(node, slot) if op.type in inside else plain_fate(op.type, slot)
                 if fate.written:
                     return True
                 handed = [op.outputs[k] for k in sorted(fate.outputs) if op.outputs[k].name not in seen]
