@@ -144,7 +144,7 @@ def test_logical_cpus_are_devices_of_one_core(name):
     """Devices cpu:0 to cpu:N-1 of one host, one op at a time each; bytes are free and nothing is shared."""
     found = load_cluster(name)
     assert [d.name for d in found.devices] == [f"cpu:{k}" for k in range(LOGICAL[name])]
-    assert {(d.kind, d.cores, d.host, d.memory_bytes) for d in found.devices} == {("cpu", 1, 0, 4 * 2**30)}
+    assert {(d.kind, d.cores, d.host, d.memory_bytes) for d in found.devices} == {("cpu", 1, 0, 16 * 2**30)}
     assert found.links == ()
     for a, row in enumerate(found.paths):
         assert [b for b, p in enumerate(row) if p is None] == [a]
