@@ -222,7 +222,7 @@ X = {"x:0": np.arange(32, dtype=np.float32).reshape(4, 8) / 32}
 
 def state(graph: Any) -> list[Any]:
     """All that plans change of a graph."""
-    return [(op.device, {c.name for c in op.control_inputs}, str(op.node_def.attr)) for op in graph.get_operations()]
+    return [(o.device, {*o.control_inputs}, {*map(str, o.node_def.attr.items())}) for o in graph.get_operations()]
 
 
 def trained(graph: Any, config: Any, *steps: Sequence[str]) -> list[bytes]:
