@@ -9,7 +9,6 @@ plan is traced too.
 """
 
 import argparse
-import heapq
 import json
 import shutil
 import tempfile
@@ -29,6 +28,7 @@ from pesto.plan import Plan
 from pesto.settings import Settings
 from pesto.simulate import simulate
 from pesto.tf.load import tensorflow
+from solvers.generate import random_order
 from solvers.problem import Problem
 
 tf = tensorflow()
@@ -144,28 +144,8 @@ def random_plan(plan: Plan, problem: Problem, rng: np.random.Generator) -> Plan:
         members = np.flatnonzero(problem.group == group)
         common = problem.allowed[members].all(axis=0)
         device[members] = rng.choice(np.flatnonzero(common))
-    rank = _random_order(problem, rng)
+    rank = random_order(problem, rng)
     return replace(plan, rank=rank, schedule=simulate(problem, device, rank).schedule)
-
-
-def _random_order(problem: Problem, rng: np.random.Generator) -> Any:
-    """[n] ranks: of the ops that are ready, the one of the least random priority comes next."""
-    after: list[list[int]] = [[] for _ in range(problem.tasks)]
-    for a, b in zip(problem.src.tolist(), problem.dst.tolist(), strict=True):
-        after[a].append(b)
-    waiting = np.bincount(problem.dst, minlength=problem.tasks).tolist()
-    priority = rng.random(problem.tasks).tolist()
-    ready = [(priority[i], i) for i in range(problem.tasks) if waiting[i] == 0]
-    heapq.heapify(ready)
-    rank = np.empty(problem.tasks, dtype=np.int64)
-    for position in range(problem.tasks):
-        _, i = heapq.heappop(ready)
-        rank[i] = position
-        for j in after[i]:
-            waiting[j] -= 1
-            if waiting[j] == 0:
-                heapq.heappush(ready, (priority[j], j))
-    return rank
 
 
 def config() -> Any:

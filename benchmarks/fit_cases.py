@@ -1,7 +1,6 @@
 """Models, ways to train them, and random plans for them: what the benchmarks and tests of enforcement run."""
 
 import functools
-import heapq
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,6 +12,7 @@ from pesto.graph import Graph
 from pesto.plan import Plan
 from pesto.settings import Settings
 from pesto.simulate import simulate
+from solvers.generate import random_order
 
 BATCH = 8
 PART = 13
@@ -203,7 +203,7 @@ def random_plan(graph: Graph, cluster: str, seed: int | list[int], like: Plan | 
     """Any devices and any order that are allowed; all else is as in the plan `like`."""
     machine, rng = inputs.load_cluster(cluster), np.random.default_rng(seed)
     problem = flow.formulate(graph, inputs.load_costs(graph, machine, None), machine, Settings())
-    device, rank = _anywhere(rng, problem), _order(rng, problem)
+    device, rank = _anywhere(rng, problem), random_order(problem, rng)
     like = like or api.solve(graph, cluster=cluster, time_limit_s=0)
     return replace(like, rank=rank, schedule=simulate(problem, device, rank).schedule)
 
@@ -214,22 +214,3 @@ def _anywhere(rng: np.random.Generator, problem: Any) -> Any:
         member = problem.group == group
         device[member] = rng.choice(np.flatnonzero(problem.allowed[member].all(axis=0)))
     return device
-
-
-def _order(rng: np.random.Generator, problem: Any) -> Any:
-    """A random topological order: among what is ready, the smallest of random numbers goes first."""
-    after: list[list[int]] = [[] for _ in range(problem.tasks)]
-    for a, b in zip(problem.src.tolist(), problem.dst.tolist(), strict=True):
-        after[a].append(b)
-    missing, draw = np.bincount(problem.dst, minlength=problem.tasks), rng.random(problem.tasks)
-    ready = [(draw[i], i) for i in np.flatnonzero(missing == 0).tolist()]
-    heapq.heapify(ready)
-    rank = np.zeros(problem.tasks, dtype=np.int64)
-    for k in range(problem.tasks):
-        _, i = heapq.heappop(ready)
-        rank[i] = k
-        for j in after[i]:
-            missing[j] -= 1
-            if not missing[j]:
-                heapq.heappush(ready, (draw[j], j))
-    return rank

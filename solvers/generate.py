@@ -1,5 +1,6 @@
 """Seeded problems: random ones that exercise every feature of `Problem`, and a few of plain structure."""
 
+import heapq
 from dataclasses import dataclass
 
 import numpy as np
@@ -246,3 +247,23 @@ def _groups(rng: np.random.Generator, hidden: Ints, launches: Ints, features: Fe
 
 def _zeroed(rng: np.random.Generator, ticks: Ints, features: Features) -> Ints:
     return np.where(rng.random(ticks.shape) < _ZERO, 0, ticks) if features.zeros else ticks
+
+
+def random_order(problem: Problem, rng: np.random.Generator) -> Ints:
+    """[n] ranks of a random topological order: of what is ready, the task of the least random number comes next."""
+    after: list[list[int]] = [[] for _ in range(problem.tasks)]
+    for a, b in zip(problem.src.tolist(), problem.dst.tolist(), strict=True):
+        after[a].append(b)
+    waiting = np.bincount(problem.dst, minlength=problem.tasks).tolist()
+    priority = rng.random(problem.tasks).tolist()
+    ready = [(priority[i], i) for i in range(problem.tasks) if waiting[i] == 0]
+    heapq.heapify(ready)
+    rank = np.empty(problem.tasks, dtype=np.int64)
+    for position in range(problem.tasks):
+        _, i = heapq.heappop(ready)
+        rank[i] = position
+        for j in after[i]:
+            waiting[j] -= 1
+            if waiting[j] == 0:
+                heapq.heappush(ready, (priority[j], j))
+    return rank
