@@ -55,7 +55,7 @@ def _run_here(problem: Problem, entry: Entry, options: Options, judge: Judge) ->
 
     def report(progress: Progress) -> None:
         try:
-            judge.improved(progress.schedule, progress.lower_bound)
+            judge.improved(progress.schedule, progress.lower_bound, progress.bound_by, progress.log)
         except Exception as error:
             callers.append(error)
             raise
@@ -69,6 +69,7 @@ def _run_here(problem: Problem, entry: Entry, options: Options, judge: Judge) ->
         if callers:
             raise callers[0] from None
         return judge.failed(Status.CRASHED, f"{type(error).__name__}: {error}")
+    judge.take_in(claim.schedule, claim.lower_bound, claim.bound_by)
     return judge.ended(claim.status, claim.limit, claim.schedule, claim.lower_bound, claim.detail)
 
 

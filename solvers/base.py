@@ -11,18 +11,25 @@ from solvers.schedule import Schedule
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Progress:
-    """One step of a running solve: a better schedule, a better bound, or both."""
+    """One step of a running solve: a better schedule, a better bound, lines of its log, or several of these."""
 
     schedule: Schedule | None
     lower_bound: int
     seconds: float
+    bound_by: str = ""
+    """What the lower bound comes from, as in `Result`."""
+    log: tuple[str, ...] = ()
+    """Lines that the solver itself wrote, in its own words."""
 
 
 Report = Callable[[Progress], None]
 
 
 class Solver(Protocol):
-    """Solves a problem within `options`, telling `report` of every better schedule or bound on the way."""
+    """Solves a problem within `options`, telling `report` of every better schedule or bound on the way.
+
+    A lower bound that is told without the name of what it comes from has the solver's.
+    """
 
     def solve(self, problem: Problem, options: Options, report: Report) -> Result:
         """Return the outcome; anything a solver cannot do is a status, not an exception."""

@@ -16,11 +16,13 @@ class Entry:
 
     module: str
     attribute: str
-    """A class in the module that, called without arguments, gives a `Solver`."""
+    """What in the module, called without arguments, gives a `Solver`."""
     isolated: bool
     """Whether it must run in a process of its own: everything with native code that can crash or ignore its limit."""
     package: str | None = None
     """The distribution it needs; None when it needs none beyond the project's own."""
+    formulations: tuple[str, ...] = ()
+    """The integer programs that it can be given by name; none where it has a model of its own."""
 
     def load(self) -> Solver:
         """The solver; ImportError when its package is missing, AttributeError when the module lacks it."""

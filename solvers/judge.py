@@ -19,6 +19,9 @@ from solvers.problem import Problem
 from solvers.result import ANSWERED, Limit, Options, Result, Status
 from solvers.schedule import Schedule
 
+_LOG_KEPT = 1000
+"""Lines of a solver's log that wait to be told, at most: the last ones."""
+
 
 class Judge:
     """What is known in one run of one solver: the best valid schedule, the best bound, the first lie."""
@@ -33,36 +36,49 @@ class Judge:
         wrong = check(problem, options.start) if options.start is not None else ()
         if wrong:
             raise ValueError(f"options.start is not a valid schedule: {wrong[0].text}")
-        self._proven = bounds.best(problem)[0]
-        self._bound = self._proven
+        if options.start is not None and options.lower_bound > options.start.makespan:
+            raise ValueError(f"options.lower_bound {options.lower_bound} is above the makespan of options.start")
+        self._proven, self._proven_by = max(bounds.best(problem), (options.lower_bound, "given"))
+        self._bound, self._bound_by = self._proven, self._proven_by
         self._better = self._higher = False
+        self._log: list[str] = []
 
-    def improved(self, schedule: Schedule | None, lower_bound: int) -> None:
-        """Take in a streamed schedule or bound and tell the caller of it; after a lie, nothing more."""
-        self.take_in(schedule, lower_bound)
+    def improved(
+        self, schedule: Schedule | None, lower_bound: int, bound_by: str = "", log: tuple[str, ...] = ()
+    ) -> None:
+        """Take in what was streamed and tell the caller of it; after a lie, nothing more."""
+        self.take_in(schedule, lower_bound, bound_by, log)
         self.tell()
 
-    def take_in(self, schedule: Schedule | None, lower_bound: int) -> None:
-        """Judge a streamed schedule or bound and keep it for `tell`; after a lie, nothing more."""
+    def take_in(
+        self, schedule: Schedule | None, lower_bound: int, bound_by: str = "", log: tuple[str, ...] = ()
+    ) -> None:
+        """Judge a streamed schedule or bound and keep it, with the lines of the log, for `tell`; after a lie, nothing.
+
+        `bound_by` names what the bound comes from; "" for the solver.
+        """
         if self.lie:
             return
+        self._log = [*self._log, *log][-_LOG_KEPT:]
         if schedule is not None and self._accepts(schedule):
             self._better = True
         if lower_bound > self._bound:
-            self._bound, self._higher = lower_bound, True
+            self._bound, self._bound_by, self._higher = lower_bound, bound_by or self._solver, True
         if self._best is not None and self._bound > self._best.makespan:
             self.lie = self._above(self._best.makespan)
 
     def tell(self) -> bool:
-        """Report the best schedule and bound since the last call; False where there is nothing new, or a lie."""
-        if self.lie or not (self._better or self._higher):
+        """Report what is new since the last call; False where no schedule or bound is, or after a lie."""
+        if self.lie or not (self._better or self._higher or self._log):
             return False
+        news, log = self._better or self._higher, tuple(self._log)
         seconds = time.monotonic() - self._began
         told = self._best if self._better else None
         # Forgotten first: Ctrl-C within the caller's report must not have it told again.
-        self._better = self._higher = False
-        self._report(Progress(schedule=told, lower_bound=self._bound, seconds=seconds))
-        return True
+        self._better, self._higher, self._log = False, False, []
+        by = self._bound_by if self._bound else ""
+        self._report(Progress(schedule=told, lower_bound=self._bound, seconds=seconds, bound_by=by, log=log))
+        return news
 
     def ended(self, status: Status, limit: Limit, schedule: Schedule | None, lower_bound: int, detail: str) -> Result:
         """The result for what the solver claims at its end."""
@@ -81,7 +97,8 @@ class Judge:
         """The result of a run that ended in any other way; a lie noticed before takes precedence."""
         if self.lie:
             # One lie makes every other claim of the run doubtful, its bounds too.
-            status, detail, self._bound = Status.INVALID, self.lie, self._proven
+            status, detail = Status.INVALID, self.lie
+            self._bound, self._bound_by = self._proven, self._proven_by
             if self._best is not None:
                 self._bound = min(self._bound, self._best.makespan)
         return self._result(status, Limit.OTHER, detail)
@@ -135,4 +152,5 @@ class Judge:
             solver=self._solver,
             version=self._version,
             detail=detail,
+            bound_by=self._bound_by if self._bound else "",
         )

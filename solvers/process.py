@@ -66,6 +66,8 @@ def _request(problem: Problem, entry: Entry, options: Options) -> bytes:
         seed=options.seed,
         workers=options.workers,
         deterministic=options.deterministic,
+        lower_bound=options.lower_bound,
+        formulation=options.formulation,
         start=options.start is not None,
     )
     start = b"" if options.start is None else wire.encode(wire.Start(), pack_schedule(options.start))
@@ -126,8 +128,9 @@ class _Conversation:
             self._patience = patience(self._options.seconds)
             self._deadline = time.monotonic() + self._patience
         elif isinstance(message, wire.Improved):
-            judge.take_in(schedule, message.lower_bound)
+            judge.take_in(schedule, message.lower_bound, message.bound_by, message.log)
         elif isinstance(message, wire.Ended):
+            judge.take_in(schedule, message.lower_bound, message.bound_by)
             return judge.ended(message.status, message.limit, schedule, message.lower_bound, message.detail)
         return judge.failed(Status.INVALID, judge.lie) if judge.lie else None
 

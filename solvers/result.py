@@ -48,11 +48,15 @@ class Options:
     """The same input, seed and version give the same answer, at some cost in speed."""
     start: Schedule | None = None
     """A valid schedule to start from; the answer is never worse."""
+    lower_bound: int = 0
+    """Ticks: a lower bound on the makespan that was proven elsewhere, and is believed."""
+    formulation: str = "tight"
+    """Which integer program a MILP solver is given (`solvers.milp.program.FORMULATIONS`); others have but one model."""
 
     def __post_init__(self) -> None:
         """ValueError on a negative limit or gap, or no worker."""
-        if not self.seconds >= 0 or not self.gap >= 0 or self.workers < 1:
-            raise ValueError(f"seconds and gap must be >= 0 and workers >= 1: {self}")
+        if not self.seconds >= 0 or not self.gap >= 0 or self.workers < 1 or self.lower_bound < 0:
+            raise ValueError(f"seconds, gap and lower_bound must be >= 0 and workers >= 1: {self}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -72,6 +76,8 @@ class Result:
     solver: str
     version: str
     detail: str = ""
+    bound_by: str = ""
+    """What the lower bound comes from: an argument of `solvers.bounds`, a solver, or "given"; "" where it is 0."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be."""

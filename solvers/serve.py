@@ -27,7 +27,10 @@ def serve() -> None:
             out.flush()
 
     def report(progress: Progress) -> None:
-        send(wire.Improved(lower_bound=progress.lower_bound, seconds=progress.seconds), progress.schedule)
+        news = wire.Improved(
+            lower_bound=progress.lower_bound, seconds=progress.seconds, bound_by=progress.bound_by, log=progress.log
+        )
+        send(news, progress.schedule)
 
     try:
         solver = entry.load()
@@ -62,6 +65,8 @@ def _request(stream: BinaryIO) -> tuple[Entry, Problem, Options]:
         seed=request.seed,
         workers=request.workers,
         deterministic=request.deterministic,
+        lower_bound=request.lower_bound,
+        formulation=request.formulation,
         start=unpack_schedule(wire.read(stream)[1]) if request.start else None,
     )
     entry = Entry(module=request.module, attribute=request.attribute, isolated=True)
@@ -76,6 +81,7 @@ def _claimed(result: Result) -> wire.Ended:
         seconds=result.seconds,
         version=result.version,
         detail=result.detail,
+        bound_by=result.bound_by,
     )
 
 

@@ -28,6 +28,8 @@ class Request(msgspec.Struct, kw_only=True, frozen=True, tag="request"):
     seed: int
     workers: int
     deterministic: bool
+    lower_bound: int
+    formulation: str
     start: bool
 
 
@@ -44,6 +46,8 @@ class Improved(msgspec.Struct, kw_only=True, frozen=True, tag="improved"):
 
     lower_bound: int
     seconds: float
+    bound_by: str = ""
+    log: tuple[str, ...] = ()
 
 
 class Ended(msgspec.Struct, kw_only=True, frozen=True, tag="ended"):
@@ -55,6 +59,7 @@ class Ended(msgspec.Struct, kw_only=True, frozen=True, tag="ended"):
     seconds: float
     version: str
     detail: str
+    bound_by: str = ""
 
 
 Message = Request | Start | Ready | Improved | Ended

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from solvers.arrays import Ints
 from solvers.problem import FORBIDDEN, Problem
 from solvers.schedule import Schedule
+from solvers.serial import longest, serial
 
 HORIZON = 1_000_000_000
 """Scaled ticks that a schedule may take: a second of nanoseconds is exact, so that optimality can be proven. Coarser
@@ -44,8 +44,8 @@ def scale(problem: Problem, start: Schedule | None, horizon: int) -> Scaled:
     """The problem scaled so that `start`, or without one a serial schedule, takes about `horizon` ticks at most."""
     duration, transfer = problem.duration, problem.transfer
     exact = max(1, int(np.gcd.reduce(np.concatenate([duration[problem.allowed], transfer.ravel()]), initial=0)))
-    longest = serial(problem) if start is None else start.makespan
-    factor = exact * max(1, -(-longest // (exact * horizon)))
+    most = serial(problem) if start is None else start.makespan
+    factor = exact * max(1, -(-most // (exact * horizon)))
     scaled = replace(
         problem,
         duration=np.where(problem.allowed, -(-duration // factor), FORBIDDEN),
@@ -54,23 +54,5 @@ def scale(problem: Problem, start: Schedule | None, horizon: int) -> Scaled:
     return Scaled(problem=scaled, factor=factor, rounding=_rounding(problem, factor), horizon=serial(scaled))
 
 
-def serial(problem: Problem) -> int:
-    """Ticks of one activity at a time, each as slow as it can be: an optimum never takes longer."""
-    return _total(problem, problem.duration, problem.transfer)
-
-
 def _rounding(problem: Problem, factor: int) -> int:
-    return _total(problem, np.where(problem.allowed, -problem.duration % factor, 0), -problem.transfer % factor)
-
-
-def _total(problem: Problem, duration: Ints, transfer: Ints) -> int:
-    """The largest of every row, a transfer's for every target; in Python's integers, which do not overflow."""
-    crossings = zip(_targets(problem).tolist(), transfer.max(axis=1, initial=0).tolist(), strict=True)
-    return sum(duration.max(axis=1, initial=0).tolist()) + sum(targets * ticks for targets, ticks in crossings)
-
-
-def _targets(problem: Problem) -> Ints:
-    """[p] locations that each payload may cross to, at most."""
-    distinct = np.unique(np.stack([problem.payload, problem.dst]), axis=1)[0]
-    consumers = np.bincount(distinct[distinct >= 0], minlength=problem.payloads)
-    return np.minimum(consumers, max(0, problem.locations - 1)).astype(np.int64)
+    return longest(problem, np.where(problem.allowed, -problem.duration % factor, 0), -problem.transfer % factor)

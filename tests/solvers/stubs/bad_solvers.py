@@ -49,7 +49,7 @@ def claim(status, schedule, lower_bound=0):
     result = object.__new__(Result)
     values = {
         "status": status, "limit": Limit.NONE, "schedule": schedule, "lower_bound": lower_bound, "seconds": 0.0,
-        "solver": "stub", "version": "1", "detail": "",
+        "solver": "stub", "version": "1", "detail": "", "bound_by": "",
     }  # fmt: skip
     for name, value in values.items():
         object.__setattr__(result, name, value)

@@ -1,0 +1,107 @@
+"""A MILP vendor as a `Solver`: formulate, warm start, run, rebuild whatever it finds, claim what its bound proves.
+
+Times come back rounded, scaled, or overlapping where a big M hides it, so only placement and order are believed: every
+incumbent is rebuilt by longest path before it is told.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import metadata
+
+from solvers import bounds
+from solvers.arrays import Floats
+from solvers.base import Report
+from solvers.milp.program import HORIZON, TOLERANCE, Limits, Program, formulate
+from solvers.milp.vendor import Ask, Outcome, Vendor
+from solvers.problem import Problem
+from solvers.rebuild import rebuild
+from solvers.result import Limit, Options, Result, Status
+from solvers.serial import serial
+from solvers.watch import Watch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Milp:
+    """One vendor on any formulation. What is the vendor's own is in `run` alone."""
+
+    name: str
+    package: str
+    """The distribution whose version is the solver's."""
+    run: Vendor
+
+    def solve(self, problem: Problem, options: Options, report: Report) -> Result:
+        """Solve within `options`; never worse than `options.start`.
+
+        "optimal" is claimed only where the vendor's bound, less what its tolerances allow, is the rebuilt makespan.
+        ValueError for an unknown formulation, RuntimeError when the vendor refuses the program.
+        """
+        watch = Watch(problem, options, report, solver=self.name, version=metadata.version(self.package))
+        watch.better_bound(*bounds.best(problem))
+        if watch.closed or options.seconds == 0:
+            return watch.result(Limit.TIME, "")
+        most = serial(problem) if watch.best is None else watch.best.makespan
+        limits = Limits(least=min(watch.lower_bound, most), most=most)
+        program = formulate(problem, options.formulation, limits)
+        listener = _Listener(watch, program, limits, f"{self.name} {options.formulation}")
+        ask = Ask(
+            seconds=max(0.001, watch.remaining),
+            gap=options.gap,
+            seed=options.seed,
+            threads=1 if options.deterministic else options.workers,
+            start=None if options.start is None else program.values(options.start),
+        )
+        return _claim(self.run(program.linear, ask, listener), watch, listener)
+
+
+def _claim(outcome: Outcome, watch: Watch, listener: "_Listener") -> Result:
+    if outcome.status is Status.INFEASIBLE:
+        return watch.infeasible(outcome.detail or "the vendor finds the program infeasible")
+    if outcome.values is not None:
+        listener.incumbent(outcome.values)
+    listener.bound(outcome.bound)
+    if outcome.status is not Status.OPTIMAL:
+        return watch.result(outcome.limit, outcome.detail)
+    limit = Limit.GAP if watch.options.gap > 0 else Limit.OTHER
+    return watch.result(limit, listener.short_of_proof())
+
+
+class _Listener:
+    """Translates what a vendor finds into schedules and ticks."""
+
+    def __init__(self, watch: Watch, program: Program, limits: Limits, name: str) -> None:
+        self._watch, self._program, self._unit, self._name = watch, program, limits.unit, name
+        horizon = min(HORIZON, limits.most / limits.unit)
+        self._slack = TOLERANCE * (1.0 + horizon * program.activities)
+        self._own_bound = 0.0
+
+    def incumbent(self, values: Floats) -> None:
+        """Rebuild what the point describes."""
+        watch = self._watch
+        watch.better_schedule(rebuild(watch.problem, self._program.schedule(values)))
+
+    def bound(self, objective: float) -> None:
+        """Take what the vendor has proven, less what its tolerances allow."""
+        if not math.isfinite(objective):
+            return
+        self._own_bound = max(self._own_bound, objective * self._unit)
+        ticks = math.ceil((objective - self._slack) * self._unit)
+        if self._program.binding:
+            # The program admits no schedule beyond `most`, so an empty remainder may be "proven" to lie there.
+            most = self._watch.best.makespan if self._watch.best else ticks
+            self._watch.better_bound(min(ticks, most), self._name)
+
+    def line(self, text: str) -> None:
+        """Pass on a line of the vendor's log."""
+        self._watch.log(*_printable(text.splitlines()))
+
+    def short_of_proof(self) -> str:
+        """Why the vendor's optimum is not claimed to be one."""
+        if not self._program.binding:
+            return f"optimal for its own program, whose bound of {self._own_bound:.0f} ticks holds only there"
+        return f"optimal up to the vendor's tolerances: {self._watch.open_ticks} ticks are open"
+
+
+def _printable(lines: Sequence[str]) -> list[str]:
+    kept = ("".join(c if c.isprintable() else " " for c in line).rstrip() for line in lines)
+    return [line for line in kept if line]

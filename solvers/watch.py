@@ -1,0 +1,107 @@
+"""What a running solver knows: its best schedule and bound. Its threads tell it, it tells `report`, and it ends it."""
+
+import threading
+import time
+
+import numpy as np
+
+from solvers.base import Progress, Report
+from solvers.problem import Problem
+from solvers.result import Limit, Options, Result, Status
+from solvers.schedule import Schedule
+
+
+class Watch:
+    """The best valid schedule and the best lower bound of one run, at full resolution; safe to call from any thread."""
+
+    def __init__(self, problem: Problem, options: Options, report: Report, *, solver: str, version: str) -> None:
+        self.problem, self.options = problem, options
+        self.lower_bound, self.bound_by = 0, ""
+        self.best: Schedule | None = None
+        self._solver, self._version, self._report = solver, version, report
+        self._lock, self._began = threading.Lock(), time.monotonic()
+        self.better_bound(options.lower_bound, "given")
+        if options.start is not None:
+            self.better_schedule(options.start)
+        if not problem.tasks:
+            self.better_schedule(_nothing())
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the run began."""
+        return time.monotonic() - self._began
+
+    @property
+    def remaining(self) -> float:
+        """Seconds that are left of the limit."""
+        return self.options.seconds - self.elapsed
+
+    @property
+    def open_ticks(self) -> int:
+        """Ticks between the bound and the best schedule, 0 without one."""
+        return self.best.makespan - self.lower_bound if self.best else 0
+
+    @property
+    def closed(self) -> bool:
+        """Whether the best schedule is proven to be optimal."""
+        return self.best is not None and not self.open_ticks
+
+    def better_bound(self, bound: int, by: str = "") -> None:
+        """Take in a lower bound in ticks and what it comes from, "" for the solver."""
+        with self._lock:
+            if bound > self.lower_bound:
+                self.lower_bound, self.bound_by = bound, by or self._solver
+                self._tell(None)
+
+    def better_schedule(self, schedule: Schedule) -> None:
+        """Take in a valid schedule."""
+        with self._lock:
+            if self.best is None or schedule.makespan < self.best.makespan:
+                self.best = schedule
+                self._tell(schedule)
+
+    def log(self, *lines: str) -> None:
+        """Pass on lines of the solver's own log."""
+        with self._lock:
+            self._tell(None, lines)
+
+    def _tell(self, schedule: Schedule | None, log: tuple[str, ...] = ()) -> None:
+        self._report(
+            Progress(
+                schedule=schedule,
+                lower_bound=self.lower_bound,
+                seconds=self.elapsed,
+                bound_by=self.bound_by,
+                log=log,
+            )
+        )
+
+    def result(self, limit: Limit, detail: str) -> Result:
+        """The outcome: optimal where the bound is met, otherwise feasible, or unknown without a schedule."""
+        status = Status.FEASIBLE if self.best else Status.UNKNOWN
+        if self.closed:
+            status, limit, detail = Status.OPTIMAL, Limit.NONE, ""
+        return self._result(status, limit, self.best, detail)
+
+    def infeasible(self, detail: str) -> Result:
+        """The outcome where the solver finds no schedule possible; whatever it knows otherwise is dropped."""
+        return self._result(Status.INFEASIBLE, Limit.NONE, None, detail)
+
+    def _result(self, status: Status, limit: Limit, schedule: Schedule | None, detail: str) -> Result:
+        return Result(
+            status=status,
+            limit=limit,
+            schedule=schedule,
+            lower_bound=self.lower_bound,
+            seconds=self.elapsed,
+            solver=self._solver,
+            version=self._version,
+            detail=detail,
+            bound_by=self.bound_by,
+        )
+
+
+def _nothing() -> Schedule:
+    empty = np.zeros(0, dtype=np.int64)
+    names = ("device", "start", "finish", "sent_payload", "sent_to", "sent_start", "sent_finish")
+    return Schedule(**dict.fromkeys(names, empty))
