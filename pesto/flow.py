@@ -32,6 +32,8 @@ class Outcome:
     problem: Problem
     candidates: dict[str, Candidate | None]
     """By the names of CANDIDATES; None where none was found."""
+    last: Candidate | None
+    """The exact solver's last schedule, expanded; `coarse` is the best of all that it found."""
     stages_s: dict[str, float]
     interrupted: bool
 
@@ -50,7 +52,8 @@ def solve(graph: Graph, cluster: Cluster, costs: Costs, settings: Settings, watc
         bench = Bench.of(graph, problem, per_edge=settings.per_edge)
         bound = bounds.best(problem)
         tracker.lower_bound = bound[0]
-    coarse, interrupted = _search(bench, cluster, tracker, settings)
+    found, interrupted = _search(bench, cluster, tracker, settings)
+    coarse = found.account if found is not None else None
     hold()
     if tracker.best is None and coarse is not None and coarse.status in FAILED:
         raise SolverError(
@@ -64,13 +67,20 @@ def solve(graph: Graph, cluster: Cluster, costs: Costs, settings: Settings, watc
     return Outcome(
         plan=plan,
         problem=problem,
+        last=found.last if found is not None else None,
         candidates={name: tracker.candidates.get(name) for name in CANDIDATES},
         stages_s=tracker.stages_s,
         interrupted=interrupted,
     )
 
 
-def _search(bench: Bench, cluster: Cluster, tracker: Tracker, settings: Settings) -> tuple[Coarse | None, bool]:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Found:
+    account: Coarse
+    last: Candidate | None
+
+
+def _search(bench: Bench, cluster: Cluster, tracker: Tracker, settings: Settings) -> tuple[_Found | None, bool]:
     """Offer all candidates; return what the exact solver did, and whether the search was interrupted."""
     try:
         with tracker.stage("baselines"):
@@ -80,12 +90,13 @@ def _search(bench: Bench, cluster: Cluster, tracker: Tracker, settings: Settings
         with tracker.stage("coarsen"):
             level = levels(bench, planning, tracker, settings.coarsen_to)
         with tracker.stage("solve"):
-            result = exact(bench, level, settings, tracker)
+            done = exact(bench, level, settings, tracker)
     except KeyboardInterrupt:
         if tracker.best is None:
             raise
         return None, True
-    return coarse_account(level.coarsening, result), result.limit is Limit.INTERRUPT
+    found = _Found(account=coarse_account(level.coarsening, done.result), last=done.last)
+    return found, done.result.limit is Limit.INTERRUPT
 
 
 def formulate(graph: Graph, costs: Costs, cluster: Cluster, settings: Settings) -> Problem:

@@ -36,6 +36,8 @@ class Coarse:
     makespan_ticks: int | None
     lower_bound_ticks: int
     detail: str
+    bound_by: str = ""
+    """What the bound comes from; empty in files that do not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -82,4 +82,5 @@ def coarse_account(coarsening: Coarsening, result: Result) -> Coarse:
         makespan_ticks=result.schedule.makespan if result.schedule and result.status in ANSWERED else None,
         lower_bound_ticks=result.lower_bound,
         detail=result.detail,
+        bound_by=result.bound_by,
     )

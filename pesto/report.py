@@ -53,6 +53,7 @@ def _coarse(plan: Plan) -> dict[str, Any] | None:
         "limit": c.limit,
         "makespan_s": made,
         "lower_bound_s": c.lower_bound_ticks * plan.tick_s,
+        "bound_by": c.bound_by,
         "detail": c.detail,
     }
 
@@ -105,5 +106,5 @@ def _coarse_lines(plan: Plan) -> list[str]:
     detail = f"; {c.detail}" if c.detail else ""
     return [
         f"coarse graph  {c.nodes} nodes ({c.reason}); {c.solver} {c.version}: {c.status}, {made}, bound {bound} "
-        f"of the coarse graph{detail}"
+        f"of the coarse graph ({c.bound_by or 'trivial'}){detail}"
     ]

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from pesto.errors import UsageError
 from solvers.api import SOLVERS
+from solvers.result import Options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,11 +19,15 @@ class Settings:
     coarsen_to: int = 200
     """Nodes of the coarse graph that the exact solver gets (Pesto, 3.3: about 200)."""
     solver: str = "cpsat"
+    formulation: str = "tight"
+    """The integer program that a MILP solver is given; the others have a model of their own."""
     workers: int = 8
     """Threads of the exact solver; CP-SAT needs 8 even on 2 cores."""
     deterministic: bool = False
     per_edge: bool = False
     """One transfer an edge, as the paper counts them, in place of one a tensor and target device."""
+    congestion: bool = True
+    """Whether the exact solver knows that transfers share links; the paper's Fig 5 shows what it costs not to."""
 
     def __post_init__(self) -> None:
         """Validate."""
@@ -32,6 +37,16 @@ class Settings:
             raise UsageError(f"the gap is {self.gap} - give a fraction from 0 to below 1, such as 0.05")
         if self.solver not in SOLVERS:
             raise UsageError(f"no solver is called {self.solver!r} - choose one of {', '.join(SOLVERS)}")
+        _check_formulation(self.solver, self.formulation)
         for name, least, most in (("coarsen_to", 1, 10**6), ("workers", 1, 1024), ("seed", 0, 2**31 - 1)):
             if not least <= getattr(self, name) <= most:
                 raise UsageError(f"{name} is {getattr(self, name)} - give {least} to {most}")
+
+
+def _check_formulation(solver: str, formulation: str) -> None:
+    """UsageError when a solver is asked for an integer program that it cannot be given."""
+    known = SOLVERS[solver].formulations
+    if not known and formulation != Options().formulation:
+        raise UsageError(f"{solver} has a model of its own - give --formulation to a MILP solver such as cbc or highs")
+    if known and formulation not in known:
+        raise UsageError(f"no formulation is called {formulation!r} - choose one of {', '.join(known)}")

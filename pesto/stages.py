@@ -1,12 +1,13 @@
 """The stages of a solve: the baselines, and the exact solver on the coarse graph."""
 
-from dataclasses import replace
+import logging
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from pesto.baselines.expert import expert
 from pesto.baselines.places import accelerators, placed_at
-from pesto.candidates import Bench
+from pesto.candidates import Bench, Candidate
 from pesto.cluster import Cluster
 from pesto.levels import Level, list_schedule
 from pesto.memory import measure
@@ -15,9 +16,12 @@ from pesto.tracker import Tracker
 from solvers import api
 from solvers.base import Progress
 from solvers.problem import Problem
-from solvers.result import Options, Result
+from solvers.rebuild import rebuild
+from solvers.result import ANSWERED, Options, Result
 from solvers.schedule import Schedule
 
+_LOG = logging.getLogger("pesto.solver")
+"""The exact solver's own lines, which -v shows."""
 _TRIES = 3
 """List schedules to make until one's measured peaks fit, each planned with less capacity than the one before."""
 
@@ -38,32 +42,64 @@ def baselines(bench: Bench, cluster: Cluster, tracker: Tracker) -> Problem:
     return _list(bench, tracker, replace(problem, memory=alive))
 
 
-def exact(bench: Bench, level: Level, settings: Settings, tracker: Tracker) -> Result:
-    """Solve the coarse problem; offer the expansion of every schedule it finds on the way as `coarse`."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Exact:
+    """What the exact solver did on the coarse graph."""
 
-    def expanded(schedule: Schedule) -> None:
-        device, rank, rule = bench.expand(level.coarsening, schedule)
-        by = "list start" if schedule is level.schedule else settings.solver
-        tracker.offer(bench.ordered("coarse", f"{by} on {level.coarsening.nodes} nodes, {rule}", device, rank))
+    result: Result
+    """Without congestion, of the problem without links."""
+    last: Candidate | None
+    """The expansion of its last schedule, which one of an earlier schedule may beat; None when it has no answer."""
+
+
+def exact(bench: Bench, level: Level, settings: Settings, tracker: Tracker) -> Exact:
+    """Solve the coarse problem; offer the expansion of every schedule it finds on the way as `coarse`.
+
+    Without congestion the solver gets the problem without links, so that transfers never wait for each other (Pesto,
+    3.2.2, Fig 5). Its placement and orders are then timed on the real links, and the start, which knows of them, is not
+    offered.
+    """
+
+    def expanded(schedule: Schedule) -> Candidate:
+        real = schedule if settings.congestion else rebuild(level.problem, schedule)
+        device, rank, rule = bench.expand(level.coarsening, real)
+        by = "list start" if schedule is start else settings.solver
+        candidate = bench.ordered("coarse", f"{by} on {level.coarsening.nodes} nodes, {rule}", device, rank)
+        tracker.offer(candidate)
+        return candidate
 
     def report(progress: Progress) -> None:
+        for line in progress.log:
+            _LOG.info("%s", line)
         if progress.schedule is not None:
             expanded(progress.schedule)
 
-    if level.schedule is not None:
-        expanded(level.schedule)
-    options = Options(
+    problem, start = _posed(level, settings)
+    if start is not None and settings.congestion:
+        expanded(start)
+    result = api.solve(problem, settings.solver, _options(settings, start), report)
+    last = expanded(result.schedule) if result.schedule is not None else None
+    return Exact(result=result, last=last if result.status in ANSWERED else None)
+
+
+def _posed(level: Level, settings: Settings) -> tuple[Problem, Schedule | None]:
+    """What the exact solver gets: a problem, and a schedule of it to start from."""
+    if settings.congestion:
+        return level.problem, level.schedule
+    free = replace(level.problem, path_links=np.full_like(level.problem.path_links, -1))
+    return free, rebuild(free, level.schedule) if level.schedule is not None else None
+
+
+def _options(settings: Settings, start: Schedule | None) -> Options:
+    return Options(
         seconds=settings.time_limit_s,
         gap=settings.gap,
         seed=settings.seed,
         workers=settings.workers,
         deterministic=settings.deterministic,
-        start=level.schedule,
+        formulation=settings.formulation,
+        start=start,
     )
-    result = api.solve(level.problem, settings.solver, options, report)
-    if result.schedule is not None:
-        expanded(result.schedule)
-    return result
 
 
 def _distinct(problem: Problem, locations: list[int]) -> list[int]:

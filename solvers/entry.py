@@ -21,6 +21,8 @@ class Entry:
     """Whether it must run in a process of its own: everything with native code that can crash or ignore its limit."""
     package: str | None = None
     """The distribution it needs; None when it needs none beyond the project's own."""
+    confirms: bool = False
+    """Whether its word that no schedule exists is that of two solvers, and believed without a proof."""
     formulations: tuple[str, ...] = ()
     """The integer programs that it can be given by name; none where it has a model of its own."""
 

@@ -1,4 +1,4 @@
-"""Seeded problems: random ones that exercise every feature of `Problem`, and a few of plain structure."""
+"""Seeded random problems that exercise every feature of `Problem`, and random orders of their tasks."""
 
 import heapq
 from dataclasses import dataclass
@@ -79,49 +79,6 @@ def generate(rng: np.random.Generator, *, tasks: int = 8, gpus: int = 2, feature
         path_class=path_class,
         path_links=path_links,
         group=_groups(rng, hidden, launches, features),
-    )
-
-
-def chain(tasks: int, *, gpus: int = 2, transfer: int = 1) -> Problem:
-    """A chain of tasks of one tick on equal GPUs: the optimum is `tasks` ticks, on one GPU."""
-    return _plain(tasks, np.arange(tasks - 1), np.arange(1, tasks), gpus, transfer)
-
-
-def fork(tasks: int, *, gpus: int = 2, transfer: int = 1) -> Problem:
-    """Task 0, then `tasks` - 2 independent ones of one tick, then a join; ValueError below 2 tasks."""
-    if tasks < 2:
-        raise ValueError(f"a fork has at least 2 tasks, not {tasks}")
-    middle = np.arange(1, tasks - 1)
-    src = np.concatenate([np.zeros_like(middle), middle])
-    dst = np.concatenate([middle, np.full_like(middle, tasks - 1)])
-    return _plain(tasks, src, dst, gpus, transfer)
-
-
-def layered(rng: np.random.Generator, layers: int, width: int, *, gpus: int = 2, transfer: int = 1) -> Problem:
-    """`layers` x `width` tasks of one tick; each reads two random tasks of the layer before."""
-    dst = np.repeat(np.arange(width, layers * width), 2)
-    src = (dst // width - 1) * width + rng.integers(0, max(width, 1), len(dst))
-    return _plain(layers * width, src, dst, gpus, transfer)
-
-
-def _plain(tasks: int, src: Ints, dst: Ints, gpus: int, transfer: int) -> Problem:
-    """Equal GPUs with a link for each ordered pair; each task sends one payload."""
-    off = ~np.eye(gpus, dtype=bool)
-    links = np.full((gpus, gpus, 1), -1)
-    links[off, 0] = np.arange(off.sum())
-    return Problem(
-        duration=np.ones((tasks, gpus), dtype=np.int64),
-        location=np.arange(gpus),
-        memory=np.ones(tasks, dtype=np.int64),
-        capacity=np.full(gpus, tasks),
-        src=src,
-        dst=dst,
-        payload=src,
-        producer=np.arange(tasks),
-        transfer=np.full((tasks, 1), transfer),
-        path_class=np.where(off, 0, -1),
-        path_links=links,
-        group=np.full(tasks, -1),
     )
 
 

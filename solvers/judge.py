@@ -133,7 +133,7 @@ class Judge:
         proof = bounds.memory_proof(self.problem)
         if proof:
             return self._result(Status.INFEASIBLE, Limit.NONE, proof)
-        return self._result(Status.UNKNOWN, Limit.OTHER, "said to be infeasible, which no proof confirms")
+        return self._result(Status.UNKNOWN, Limit.UNCONFIRMED, "said to be infeasible, which no proof confirms")
 
     def _answer(self, limit: Limit, detail: str) -> Result:
         if self._best is None:

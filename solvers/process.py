@@ -42,12 +42,20 @@ def patience(seconds: float) -> float:
     return seconds + max(GRACE_S, 0.1 * seconds)
 
 
-def run(problem: Problem, entry: Entry, options: Options, judge: Judge, memory_bytes: int | None = None) -> Result:
+def run(
+    problem: Problem,
+    entry: Entry,
+    options: Options,
+    judge: Judge,
+    memory_bytes: int | None = None,
+    stop: threading.Event | None = None,
+) -> Result:
     """Run the solver of `entry` to its end, limit or failure, or to Ctrl-C, and return the judge's result.
 
-    `memory_bytes` limits the address space of the process. Nothing that was started is left at the end.
+    `memory_bytes` limits the address space of the process. `stop`, once set by another thread, ends it as Ctrl-C
+    does. Nothing that was started is left at the end.
     """
-    conversation = _Conversation(options, judge)
+    conversation = _Conversation(options, judge, stop or threading.Event())
     try:
         with _Process(memory_bytes) as process:
             process.tell(_request(problem, entry, options))
@@ -77,8 +85,8 @@ def _request(problem: Problem, entry: Entry, options: Options) -> bytes:
 class _Conversation:
     """The frames of one process, as they come in, and the time that is left for them."""
 
-    def __init__(self, options: Options, judge: Judge) -> None:
-        self._judge, self._options, self._frames = judge, options, wire.Frames()
+    def __init__(self, options: Options, judge: Judge, stop: threading.Event) -> None:
+        self._judge, self._options, self._frames, self._stop = judge, options, wire.Frames(), stop
         self._patience = STARTUP_S + patience(options.seconds)
         self._deadline = time.monotonic() + self._patience
 
@@ -98,6 +106,8 @@ class _Conversation:
             result = self._hear(process.receive(0.0 if ended else min(left, _POLL_S)))
             if result is not None or ended:
                 return result
+            if self._stop.is_set():
+                return self._judge.interrupted()
             # Only after that read: an answer that already lies in the pipe came in time.
             if not left:
                 return self._judge.failed(Status.HUNG, f"no answer within {self._patience:g} s")

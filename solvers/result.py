@@ -26,6 +26,8 @@ class Limit(StrEnum):
     TIME = "time"
     GAP = "gap"
     INTERRUPT = "interrupt"
+    UNCONFIRMED = "unconfirmed"
+    """The solver says that no schedule exists, which nothing confirms."""
     OTHER = "other"
 
 

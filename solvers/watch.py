@@ -46,6 +46,18 @@ class Watch:
         """Whether the best schedule is proven to be optimal."""
         return self.best is not None and not self.open_ticks
 
+    @property
+    def within_gap(self) -> bool:
+        """Whether the gap is closed as far as was asked for."""
+        with self._lock:
+            return self.best is not None and self.open_ticks <= self.options.gap * self.best.makespan
+
+    @property
+    def known(self) -> tuple[Schedule | None, int]:
+        """The best schedule and the best bound, of one moment."""
+        with self._lock:
+            return self.best, self.lower_bound
+
     def better_bound(self, bound: int, by: str = "") -> None:
         """Take in a lower bound in ticks and what it comes from, "" for the solver."""
         with self._lock:

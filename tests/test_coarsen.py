@@ -11,7 +11,8 @@ import pytest
 
 from pesto.coarsen import coarsen, contract
 from solvers.dag import heights
-from solvers.generate import Features, chain, fork, generate, layered
+from solvers.families.plain import chain, fork, layered
+from solvers.generate import Features, generate
 from solvers.problem import FORBIDDEN, Problem
 
 SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))
@@ -174,7 +175,7 @@ def test_a_group_confined_to_the_host_is_not_joined():
 def test_the_largest_transfer_is_merged_first():
     """Of a path's edges the one with the largest transfer goes first."""
     # Edge 3 -> 4 carries payload 3 with 50 ticks, all others 1; one merge reaches the target.
-    transfer = np.ones((9, 1), np.int64)
+    transfer = np.ones((8, 1), np.int64)
     transfer[3] = 50
     found = coarsen(replace(chain(9), transfer=transfer), 8)
     assert found.node_of[3] == found.node_of[4]

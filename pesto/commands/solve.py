@@ -1,5 +1,6 @@
 """pesto solve: find a checked placement and schedule."""
 
+import logging
 import shlex
 import time
 from pathlib import Path
@@ -9,8 +10,9 @@ import click
 
 from pesto.clusterfile import cluster_names
 from pesto.commands.options import Duration, cluster_option, costs_option, json_option, source_options
-from pesto.errors import Exit, UsageError
-from pesto.files import check_writable, write_atomic
+from pesto.commands.outputs import check_outputs
+from pesto.errors import Exit
+from pesto.files import write_atomic
 from pesto.flow import Outcome, solve
 from pesto.inputs import load_cluster, load_costs, load_graph
 from pesto.planfile import cdep_json, part_json, save
@@ -34,6 +36,7 @@ from solvers.result import FAILED
 )
 @click.option("--coarsen-to", type=int, default=200, show_default=True, help="Nodes of the coarse graph.")
 @click.option("--solver", default="cpsat", show_default=True, help="See pesto solvers.")
+@click.option("--formulation", default="tight", show_default=True, help="Of a MILP solver: tight or paper.")
 @click.option("--workers", type=int, default=8, show_default=True, help="Threads of the exact solver.")
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--deterministic", is_flag=True, help="Same input, seed and version: same plan.")
@@ -43,6 +46,7 @@ from solvers.result import FAILED
 @click.option("--cdep", type=click.Path(path_type=Path), help="Also write the authors' cdep.json here.")
 @json_option()
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@click.option("-v", "--verbose", is_flag=True, help="Show the exact solver's own log.")
 def solve_command(
     *,
     source: Source,
@@ -53,6 +57,7 @@ def solve_command(
     cdep: Path | None,
     as_json: bool,
     quiet: bool,
+    verbose: bool,
     **settings: Any,
 ) -> None:
     """Find a placement and schedule, verify it, write it.
@@ -64,7 +69,10 @@ def solve_command(
     source.checked()
     chosen = Settings(time_limit_s=settings.pop("time_limit"), **settings)
     machine = load_cluster(cluster)
-    _check_outputs([p for p in (out, part, cdep) if p is not None], source, as_json=as_json)
+    outputs = [path for path in (out, part, cdep) if path is not None]
+    check_outputs(outputs, [source.file] if source.file else [], as_json=as_json)
+    if verbose:
+        logging.getLogger("pesto").setLevel(logging.INFO)
     began = time.perf_counter()
     if not quiet:
         click.echo("reading the graph ...", err=True)
@@ -85,18 +93,6 @@ def solve_command(
     else:
         click.echo(page(outcome, stages_s, out, _check_command(source, cluster, costs, out)))
     _end(outcome)
-
-
-def _check_outputs(paths: list[Path], source: Source, *, as_json: bool) -> None:
-    """UsageError when two outputs, or an output and the input, are one file; FileError when one cannot be written."""
-    named = [path.resolve() for path in (*paths, *([source.file] if source.file else []))]
-    twice = next((path for k, path in enumerate(named) if path in named[:k]), None)
-    if twice is not None:
-        raise UsageError(f"{twice} is named twice - give every output a file of its own")
-    if as_json and any(str(path).startswith(("/dev/stdout", "/dev/fd/", "/proc/")) for path in paths):
-        raise UsageError("--json prints one object on stdout - write the plan to a file")
-    for path in paths:
-        check_writable(path)
 
 
 def _check_command(source: Source, cluster: str, costs: Path | None, out: Path) -> str:

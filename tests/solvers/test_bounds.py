@@ -8,7 +8,8 @@ import pytest
 
 from solvers import bounds
 from solvers.exhaustive import exhaustive
-from solvers.generate import chain, fork, generate
+from solvers.families.plain import chain, fork
+from solvers.generate import generate
 from solvers.problem import FORBIDDEN
 
 SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))

@@ -13,7 +13,8 @@ from solvers.api import solve
 from solvers.check import check
 from solvers.cpsat.scale import scale, serial
 from solvers.cpsat.symmetry import interchangeable, pools, relabelling
-from solvers.generate import Features, fork, generate, layered
+from solvers.families.plain import fork, layered
+from solvers.generate import Features, generate
 from solvers.problem import Problem
 from solvers.rebuild import rebuild
 from solvers.result import Options, Status

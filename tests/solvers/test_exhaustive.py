@@ -9,7 +9,8 @@ import pytest
 
 from solvers.check import check
 from solvers.exhaustive import exhaustive
-from solvers.generate import Features, chain, fork, generate
+from solvers.families.plain import chain, fork
+from solvers.generate import Features, generate
 from solvers.problem import FORBIDDEN, Problem
 
 SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))

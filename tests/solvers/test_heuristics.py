@@ -10,7 +10,8 @@ from solvers import bounds
 from solvers.check import check
 from solvers.dag import topological_order
 from solvers.exhaustive import exhaustive
-from solvers.generate import chain, fork, generate, layered
+from solvers.families.plain import chain, fork, layered
+from solvers.generate import generate
 from solvers.heuristics.guides import guided, unguided
 from solvers.heuristics.list import ListScheduler
 from solvers.heuristics.packing import packings

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solvers.generate import chain, generate
+from solvers.families.plain import chain
+from solvers.generate import generate
 from solvers.io import pack_problem, pack_schedule, unpack_problem, unpack_schedule
 from solvers.problem import Problem
 from solvers.schedule import Schedule

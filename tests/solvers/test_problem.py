@@ -5,7 +5,8 @@ from dataclasses import FrozenInstanceError, replace
 import numpy as np
 import pytest
 
-from solvers.generate import EVERYTHING, Features, chain, fork, generate, layered
+from solvers.families.plain import chain, fork, layered
+from solvers.generate import EVERYTHING, Features, generate
 from solvers.problem import FORBIDDEN, Problem
 from solvers.schedule import Schedule
 

@@ -14,7 +14,7 @@ import pytest
 from solvers import process, wire
 from solvers.check import check
 from solvers.entry import Entry
-from solvers.generate import fork
+from solvers.families.plain import fork
 from solvers.judge import Judge
 from solvers.result import Limit, Options, Status
 from solvers.schedule import Schedule

@@ -8,7 +8,8 @@ import pytest
 
 from solvers.check import check
 from solvers.dag import topological_order
-from solvers.generate import chain, generate
+from solvers.families.plain import chain
+from solvers.generate import generate
 from solvers.problem import FORBIDDEN, Problem
 from solvers.replay import bottom_levels, makespan, prepare, replay
 from solvers.schedule import Schedule

@@ -1,0 +1,184 @@
+"""The portfolio: engines share what they find, failures are dropped and named, and it ends when it should."""
+
+import os
+import signal
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from solvers import api
+from solvers.auto import race
+from solvers.auto.portfolio import Auto
+from solvers.base import Progress
+from solvers.check import check
+from solvers.exhaustive import exhaustive
+from solvers.families.grids import lstm_grid
+from solvers.generate import generate
+from solvers.heuristics.list import ListScheduler
+from solvers.result import Limit, Options, Result, Status
+from solvers.watch import Watch
+
+GRID = lstm_grid(2, 3)  # 17 tasks of 3 ticks on two GPUs
+
+
+def answer(options, **fields):
+    """What an engine gives back that found nothing new within its limit."""
+    status = Status.FEASIBLE if options.start else Status.UNKNOWN
+    given = {"status": status, "limit": Limit.TIME, "schedule": options.start, "lower_bound": options.lower_bound}
+    return Result(**(given | {"seconds": 0.0, "solver": "fake", "version": "1", "bound_by": "given"} | fields))
+
+
+@pytest.fixture
+def engines(monkeypatch):
+    """Engines that are functions of their options, in place of the real ones; all legs are recorded."""
+    legs, table = [], {}
+
+    def solve(problem, name, options, report, stop):
+        legs.append((name, options))
+        return table[name](problem, options, report, stop)
+
+    monkeypatch.setattr(race.api, "solve", solve)
+    monkeypatch.setattr(race, "_LEAST_S", 0.01)
+    return legs, table
+
+
+def says(**fields):
+    """An engine that answers the same in every leg, after a moment."""
+
+    def engine(problem, options, report, stop):
+        time.sleep(0.02)
+        return answer(options, **fields)
+
+    return engine
+
+
+def nothing(told):
+    """Hears, or does, nothing."""
+
+
+def run(names, problem=GRID, report=None, **options):
+    """The portfolio's own result for engines of these names, on two lanes' worth of engines and one lane."""
+    told = [] if report is None else report
+    return Auto(engines=names, cores=2).solve(problem, Options(**({"seconds": 2.0} | options)), told.append)
+
+
+def test_it_agrees_with_the_oracle():
+    """On random problems of five tasks the real portfolio proves the optimum that exhaustive search finds."""
+    for seed in range(3):
+        problem = generate(np.random.default_rng(seed), tasks=5)
+        best, found = exhaustive(problem), api.solve(problem, "auto", Options(seconds=10))
+        assert best is not None and found.schedule is not None and not check(problem, found.schedule)
+        assert (found.status, found.schedule.makespan) == (Status.OPTIMAL, best.makespan)
+
+
+def test_every_leg_starts_with_the_best_of_all(engines, monkeypatch):
+    """One engine finds a schedule, the other a bound; the next legs of both are given both."""
+    legs, table = engines
+    monkeypatch.setattr("solvers.auto.portfolio._first_bound", nothing)
+    better = ListScheduler().solve(GRID, Options(), nothing).schedule
+    monkeypatch.setattr("solvers.auto.portfolio._first_schedule", nothing)
+    assert better is not None
+    bound = better.makespan - 1
+    table |= {"finds": says(schedule=better, status=Status.FEASIBLE), "proves": says(lower_bound=bound, bound_by="it")}
+    found = run(("finds", "proves"), seconds=0.5)
+    assert (found.schedule, found.lower_bound, found.bound_by) == (better, bound, "it")
+    assert {name for name, _ in legs[:2]} == {"finds", "proves"} and len(legs) > 2
+    assert all(o.start is better and o.lower_bound == bound for _, o in legs[2:])
+
+
+def test_news_within_a_leg_end_all_once_the_gap_is_closed(engines):
+    """A bound that meets the best schedule stops the engine that waits in the other lane, within a moment."""
+    _, table = engines
+
+    def proves(problem, options, report, stop):
+        assert options.start is not None
+        return answer(options, lower_bound=options.start.makespan, bound_by="proof")
+
+    def waits(problem, options, report, stop):
+        assert stop.wait(20)
+        return answer(options, limit=Limit.INTERRUPT)
+
+    table |= {"waits": waits, "proves": proves}
+    began = time.monotonic()
+    found = Auto(engines=("waits", "proves"), cores=4).solve(GRID, Options(seconds=20), nothing)
+    assert (found.status, found.bound_by) == (Status.OPTIMAL, "proof") and time.monotonic() - began < 15
+
+
+def test_failed_engines_are_dropped_and_named(engines):
+    """One crashes and one is missing: neither runs again, the list schedule stands, the detail names both."""
+    legs, table = engines
+    table["bad"] = says(status=Status.CRASHED, limit=Limit.OTHER, detail="boom")
+    table["gone"] = says(status=Status.MISSING, limit=Limit.OTHER, detail="needs gone")
+    found = run(("bad", "gone"))
+    assert [name for name, _ in legs] == ["bad", "gone"]
+    assert found.status is Status.FEASIBLE and found.detail == "bad crashed: boom; gone missing: needs gone"
+
+
+@pytest.mark.parametrize(("names", "status"), [(("one", "two"), Status.INFEASIBLE), (("one",), Status.UNKNOWN)])
+def test_infeasible_needs_two_engines(engines, monkeypatch, names, status):
+    """One engine's word alone leaves it unknown; two of them are believed."""
+    _, table = engines
+    monkeypatch.setattr("solvers.auto.portfolio._first_schedule", nothing)
+    denies = says(status=Status.UNKNOWN, limit=Limit.UNCONFIRMED, schedule=None)
+    table |= {"one": denies, "two": denies}
+    assert run(names).status is status
+
+
+def test_ctrl_c_stops_every_engine(engines):
+    """KeyboardInterrupt leaves the portfolio only after its engines were told to stop."""
+    _, table = engines
+    stopped = threading.Event()
+
+    def waits(problem, options, report, stop):
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        if stop.wait(20):
+            stopped.set()
+        return answer(options)
+
+    table["waits"] = waits
+    with pytest.raises(KeyboardInterrupt):
+        run(("waits",), seconds=20)
+    assert stopped.is_set()
+
+
+def test_the_callers_own_error_ends_it(engines):
+    """What the caller's report raises comes back to the caller, after the race has stopped."""
+    _, table = engines
+
+    def proves(problem, options, report, stop):
+        report(Progress(schedule=None, lower_bound=options.lower_bound + 1, seconds=0.0, bound_by="x"))
+
+    def report(told):
+        if told.bound_by == "x":
+            raise ZeroDivisionError
+
+    table["proves"] = proves
+    with pytest.raises(ZeroDivisionError):
+        Auto(engines=("proves",), cores=2).solve(GRID, Options(seconds=2), report)
+
+
+def test_who_runs_next(engines):
+    """Those without a leg first; then the one that gained most in a second; deterministic runs take turns instead."""
+    _, table = engines
+    for options, second in ((Options(seconds=9), "slow"), (Options(seconds=9, deterministic=True), "quick")):
+        watch = Watch(GRID, options, nothing, solver="auto", version="1")
+        runs = race.Race(watch, ("quick", "slow"), 1)
+        table |= {"quick": says(), "slow": says()}
+        assert [runs._take(), runs._take()] == ["quick", "slow"]
+        runs._idle += ["quick", "slow"]
+        runs._legs += [race.Leg(engine="quick", seconds=1.0, gain=0.1), race.Leg(engine="slow", seconds=2.0, gain=0.4)]
+        assert runs._take() == second
+
+
+def test_a_stop_from_another_thread_interrupts_a_process():
+    """The event that is set half a second after the start ends a run of 60 seconds, with the start kept."""
+    grid, stop = lstm_grid(4, 10, gpus=4), threading.Event()
+    start = api.solve(grid, "list", Options()).schedule
+    assert start is not None
+    threading.Timer(0.5, stop.set).start()
+    began = time.monotonic()
+    found = api.solve(grid, "cpsat", replace(Options(seconds=60), start=start), None, stop)
+    assert found.limit is Limit.INTERRUPT and found.schedule is not None and time.monotonic() - began < 20
