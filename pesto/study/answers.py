@@ -1,0 +1,38 @@
+"""What comes of one cell, as it is sent from where it ran to where it is written."""
+
+from typing import Any
+
+import msgspec
+
+REFUSED = "refused"
+"""The status of a cell whose instance cannot be built; the others are those of `solvers.result.Status`."""
+
+
+class Point(msgspec.Struct, frozen=True, array_like=True):
+    """A step of progress: better schedule, better bound, or both."""
+
+    seconds: float
+    makespan: int | None
+    """Ticks; None where the schedule is no better."""
+    lower_bound: int
+    """Ticks."""
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of one cell: a row of `results` and the rows of `traces`. Times in ticks but for `seconds`."""
+
+    key: str
+    status: str
+    limit_reason: str = ""
+    makespan: int | None = None
+    lower_bound: int = 0
+    bound_by: str = ""
+    start_makespan: int | None = None
+    seconds: float = 0.0
+    version: str = ""
+    detail: str = ""
+    tasks: int = 0
+    devices: int = 0
+    edges: int = 0
+    measures: dict[str, Any] = {}
+    trace: tuple[Point, ...] = ()

@@ -1,0 +1,134 @@
+"""From an instance of a study to what is solved: built once, and kept while the cells that follow need it."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pesto.cluster import Cluster
+from pesto.costs import Costs
+from pesto.errors import PestoError, UsageError
+from pesto.files import read_bytes
+from pesto.graph import Graph
+from pesto.study.cells import Filed, Generated, Instance, Trained, canonical, identity
+from solvers import api, bounds
+from solvers.problem import Problem
+from solvers.result import Options
+from solvers.schedule import Schedule
+
+T = TypeVar("T")
+
+_KEPT = 4
+"""Instances of each sort to keep."""
+_LINE = 300
+
+
+class RefusedError(Exception):
+    """An instance that cannot be built; the text says why, in one line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Posed:
+    """A problem with what every solver of it may know before it begins."""
+
+    problem: Problem
+    lower_bound: int
+    """Ticks, by `solvers.bounds`."""
+    listed: Schedule | None
+    """A list schedule; None where memory defeats the list scheduler."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Step:
+    """A training step, a cluster and the modelled costs of one on the other."""
+
+    graph: Graph
+    cluster: Cluster
+    costs: Costs
+
+
+class Shelf:
+    """The latest instances of one process. RefusedError for one that cannot be built, again when asked again."""
+
+    def __init__(self) -> None:
+        self._posed: dict[str, Posed | RefusedError] = {}
+        self._steps: dict[str, Step | RefusedError] = {}
+
+    def posed(self, instance: Instance) -> Posed:
+        """The problem of a schedule cell."""
+        return _kept(self._posed, instance, lambda: _posed(_problem(instance)))
+
+    def step(self, instance: Instance) -> Step:
+        """The training step of a plan cell."""
+        return _kept(self._steps, instance, lambda: _step(instance))
+
+
+def _kept(shelf: dict[str, T | RefusedError], instance: Instance, build: Callable[[], T]) -> T:
+    key = canonical(identity(instance))
+    if key not in shelf:
+        while len(shelf) >= _KEPT:
+            del shelf[next(iter(shelf))]
+        shelf[key] = _built(build)
+    found = shelf[key]
+    if isinstance(found, RefusedError):
+        raise found
+    return found
+
+
+def _built(build: Callable[[], T]) -> T | RefusedError:
+    try:
+        return build()
+    except (PestoError, ValueError) as error:
+        return RefusedError(_line(error))
+    except Exception as error:
+        # Whatever a file, a model or a family does: the other cells go on.
+        return RefusedError(_line(f"{type(error).__name__}: {error}"))
+
+
+def _line(text: Any) -> str:
+    line = " ".join(str(text).split())
+    return line if len(line) <= _LINE else f"{line[: _LINE - 3]}..."
+
+
+def _problem(instance: Instance) -> Problem:
+    if isinstance(instance, Generated):
+        from solvers.families.table import make
+
+        return make(instance.family, instance.seed, **instance.params)
+    if isinstance(instance, Filed):
+        return _filed(instance)
+    from pesto.instances import coarse_problem
+
+    return coarse_problem(
+        instance.model,
+        instance.variant,
+        instance.path,
+        nodes=instance.nodes or 0,
+        batch=instance.batch,
+        per_edge=instance.per_edge,
+    )
+
+
+def _filed(instance: Filed) -> Problem:
+    from solvers.problemfile import loads_problem
+
+    data = read_bytes(instance.path)
+    if hashlib.sha256(data).hexdigest() != instance.sha256:
+        raise UsageError(f"{instance.path} is not the file that this run began with - run the study again")
+    return loads_problem(data).problem
+
+
+def _posed(problem: Problem) -> Posed:
+    listed = api.solve(problem, "list", Options()).schedule
+    return Posed(problem=problem, lower_bound=bounds.best(problem)[0], listed=listed)
+
+
+def _step(instance: Instance) -> Step:
+    from pesto import inputs
+    from pesto.source import Source
+
+    if not isinstance(instance, Trained):
+        raise TypeError(f"a training step expected, found {instance.label}")
+    graph = inputs.load_graph(Source(model=instance.model, variant=instance.variant, batch=instance.batch))
+    cluster = inputs.load_cluster(instance.path)
+    return Step(graph=graph, cluster=cluster, costs=inputs.load_costs(graph, cluster, None))

@@ -1,0 +1,70 @@
+"""Plan cells: what is recorded of a whole plan, and what congestion is worth (Pesto, 3.2.2, Fig 5)."""
+
+import pytest
+
+from pesto import flow
+from pesto.cluster import Path
+from pesto.settings import Settings
+from pesto.study.cells import Cell, Trained
+from pesto.study.instances import Step
+from pesto.study.planning import answered
+
+LINK = Path(latency_s=0.0, s_per_byte=1e-9)
+
+
+@pytest.fixture
+def step(make_graph, make_cluster, make_costs) -> Step:
+    """Ten producers of 1 us that share a GPU, and a consumer of 10 us each; a transfer takes 30 us.
+
+    With k consumers on the other GPU, the first GPU is busy until 10 + 10 (10 - k) us. Were links free, the first
+    transfer would arrive after 31 us, and the other GPU would end at 31 + 10 k: best is k = 4, 71 us. One at a time,
+    the k-th arrives at 1 + 30 k, so k = 4 really takes 121 + 10 = 131 us, and the best is k = 2, 90 us.
+    """
+    ops = [{"name": f"p{k}", "s": 1e-6, "bytes": 30_000, "group": "g", "kinds": ("gpu",)} for k in range(10)]
+    ops += [{"name": f"c{k}", "s": 1e-5, "inputs": [f"p{k}"], "kinds": ("gpu",)} for k in range(10)]
+    graph, cluster = make_graph(ops), make_cluster(path=LINK)
+    return Step(graph=graph, cluster=cluster, costs=make_costs(graph, cluster))
+
+
+def cell(*, congestion: bool) -> Cell:
+    of = Trained(
+        model="m", variant="v", cluster="c", sha256="", path="c", nodes=None, batch=None, per_edge=False,
+    )  # fmt: skip
+    settings = {"workers": 8, "gap": 0.0, "deterministic": False, "coarsen_to": 50, "congestion": congestion}
+    return Cell(
+        key="k", ordinal=0, stage="plan", instance=of, solver="cpsat", formulation="", limit_s=20.0, seed=0,
+        settings=settings,
+    )  # fmt: skip
+
+
+def test_with_congestion_the_promise_is_kept(step):
+    answer = answered(cell(congestion=True), step, {"cores": 2})
+    found = answer.measures
+    assert (answer.status, answer.makespan) == ("optimal", 90_000)
+    assert (found["coarse_nodes"], found["coarse_ms"], found["coarse_bound_ms"]) == (20, 0.09, 0.09)
+    assert (found["coarse_step_ms"], found["last_step_ms"], found["step_ms"]) == (0.09, 0.09, 0.09)
+    assert answer.lower_bound == found["bound_ms"] * 1e6
+    assert set(found["stages"]) == {f"{name}_s" for name in ("problem", "baselines", "coarsen", "solve", "verify")}
+    assert found["candidates"]["single_ms"] == 0.11  # 10 + 10 x 10 us
+    assert found["cores"] == 2
+    assert answer.trace[0].seconds == 0.0
+    assert answer.trace[-1].makespan == 90_000
+
+
+def test_without_congestion_four_transfers_wait_for_each_other(step):
+    """The solver is sure of 71 us, and its plan takes 131 us."""
+    found = answered(cell(congestion=False), step, {}).measures
+    assert (found["coarse_ms"], found["coarse_bound_ms"]) == (0.071, 0.071)
+    assert found["last_step_ms"] == 0.131
+    assert found["step_ms"] >= 0.09
+
+
+def test_a_plan_without_congestion_is_still_a_plan_for_the_real_links(step):
+    """`flow.solve` verifies it against the problem with links; the start, which knows of them, is not offered."""
+    heard = []
+    settings = Settings(time_limit_s=20, coarsen_to=50, congestion=False)
+    outcome = flow.solve(step.graph, step.cluster, step.costs, settings, heard.append)
+    assert outcome.plan.provenance.settings["congestion"] is False
+    assert outcome.plan.schedule.makespan == min(c.makespan for c in outcome.candidates.values() if c is not None)
+    assert outcome.last.makespan == 131_000
+    assert "list start" not in outcome.candidates["coarse"].rule

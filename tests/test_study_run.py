@@ -1,0 +1,249 @@
+"""Studies as they are run: killed anywhere and resumed, interrupted, over several processes, over Ray."""
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from pesto.cli import pesto
+from pesto.study.cells import cells_of
+from pesto.study.executor import Lost
+from pesto.study.pool import Pool, _shares
+from pesto.study.spec import load_study
+
+SMALL = """
+format_version = 1
+name = "small"
+[[grid]]
+solvers = ["list", "single"]
+limits_s = [30]
+deterministic = true
+[[grid.families]]
+name = "layered"
+seeds = [0, 1, 2, 3, 4, 5]
+params = { layers = 40, width = [5, 6, 7] }
+"""
+LONG = """
+format_version = 1
+name = "long"
+[[grid]]
+solvers = ["cpsat"]
+limits_s = [100]
+[[grid.families]]
+name = "lstm-grid"
+params = { layers = 6, steps = [20, 21], gpus = 4 }
+"""
+
+
+def begin(folder: Path, text: str, *options: str) -> subprocess.Popen[str]:
+    (folder / "study.toml").write_text(text)
+    command = [sys.executable, "-m", "pesto", "study", "run", "study.toml", "--db", "s.sqlite", "-q", *options]
+    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(folder: Path, text: str, *options: str) -> str:
+    run = begin(folder, text, *options)
+    out, err = run.communicate(timeout=200)
+    assert run.returncode == 0, err
+    return out
+
+
+def query(folder: Path, text: str) -> list:
+    connection = sqlite3.connect(folder / "s.sqlite", timeout=30)
+    try:
+        return connection.execute(text).fetchall()
+    except sqlite3.OperationalError:  # not there yet
+        return []
+    finally:
+        connection.close()
+
+
+def done(folder: Path) -> int:
+    return sum(n for (n,) in query(folder, "SELECT count(*) FROM cells WHERE state = 'done'"))
+
+
+def everything(folder: Path) -> list:
+    """All that the file holds but the times."""
+    rows = query(folder, "SELECT * FROM cells ORDER BY ordinal")
+    found = query(folder, "SELECT * FROM results ORDER BY key")
+    columns = [name for _, name, *_ in query(folder, "PRAGMA table_info(results)")]
+    timed = columns.index("seconds")
+    results = [row[:timed] + row[timed + 1 :] for row in found]
+    traces = query(folder, "SELECT key, makespan, lower_bound FROM traces ORDER BY key, rowid")
+    return [query(folder, "SELECT * FROM study"), rows, results, traces]
+
+
+def descendants(pid: int) -> set[int]:
+    """Every process whose chain of parents leads to `pid`, from /proc."""
+    parent = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent[int(entry.name)] = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            except (OSError, IndexError):
+                continue
+    found, grown = {pid}, True
+    while grown:
+        more = {p for p, above in parent.items() if above in found} - found
+        found, grown = found | more, bool(more)
+    return found - {pid}
+
+
+def alive(pids: set[int]) -> set[int]:
+    found = set()
+    for pid in pids:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z":
+                found.add(pid)
+        except OSError:
+            continue
+    return found
+
+
+def until(true, seconds: float = 60.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while not true() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return bool(true())
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> list:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    finish(folder, SMALL, "--jobs", "2")
+    assert done(folder) == 36
+    return everything(folder)
+
+
+def test_killed_at_random_moments_and_resumed(tmp_path, undisturbed):
+    """Three runs end by kill -9 at random moments; the last ends by itself, and the file is that of one run."""
+    rng, reached = np.random.default_rng(), []
+    for _ in range(3):
+        before = done(tmp_path)
+        run = begin(tmp_path, SMALL, "--jobs", "2")
+        more = int(rng.integers(1, 11))
+        assert until(
+            lambda more=more, before=before, run=run: done(tmp_path) >= before + more or run.poll() is not None
+        )
+        time.sleep(rng.random() * 0.05)
+        below = descendants(run.pid)
+        run.kill()
+        run.communicate()
+        assert until(lambda below=below: not alive(below), 5), "a process outlived its run"
+        reached.append(done(tmp_path))
+        states = dict(query(tmp_path, "SELECT state, count(*) FROM cells GROUP BY state"))
+        assert states.get("done", 0) == query(tmp_path, "SELECT count(*) FROM results")[0][0]
+    assert 0 < reached[0] < 36
+    finish(tmp_path, SMALL, "--jobs", "2")
+    assert everything(tmp_path) == undisturbed
+    assert not [p for p in tmp_path.iterdir() if p.name not in ("study.toml", "s.sqlite")]
+
+
+def test_killed_workers_are_replaced(tmp_path, undisturbed):
+    """Two are killed while the run goes on: it ends by itself and nothing is missing or different."""
+    run, rng, killed = begin(tmp_path, SMALL, "--jobs", "2"), np.random.default_rng(), 0
+    for more in (1, 8):
+        assert until(lambda more=more: done(tmp_path) >= more)
+        time.sleep(rng.random() * 0.05)
+        workers = sorted(alive(descendants(run.pid)))
+        if workers:
+            os.kill(int(rng.choice(workers)), signal.SIGKILL)
+            killed += 1
+    _, err = run.communicate(timeout=100)
+    assert run.returncode == 0, err
+    assert killed
+    assert everything(tmp_path) == undisturbed
+
+
+def test_a_second_run_does_nothing_again(tmp_path):
+    finish(tmp_path, SMALL, "--limit-cells", "5")
+    assert done(tmp_path) == 5
+    first = query(tmp_path, "SELECT key, seconds FROM results ORDER BY key")
+    out = finish(tmp_path, SMALL, "--limit-cells", "3", "--json")
+    assert json.loads(out) == {"db": "s.sqlite", "cells": 36, "done": 8, "pending": 28}
+    assert set(first) <= set(query(tmp_path, "SELECT key, seconds FROM results"))
+    ordinals = [n for (n,) in query(tmp_path, "SELECT ordinal FROM rows ORDER BY ordinal")]
+    assert ordinals == list(range(8))
+    finish(tmp_path, SMALL.replace("[5, 6, 7]", "[6, 7]"), "--limit-cells", "0")
+    said = CliRunner().invoke(pesto, ["study", "status", str(tmp_path / "s.sqlite")]).output
+    assert "small: 24 cells: 0 done, 0 running, 24 pending" in said
+    assert "12 cells of a former version of the study: 8 done, 4 that will not be run" in said
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_ends_every_process_and_leaves_the_rest_pending(tmp_path, sent, code):
+    run = begin(tmp_path, LONG, "--jobs", "1")
+    assert until(lambda: len(alive(descendants(run.pid))) >= 3)  # worker, guard, solver
+    below = descendants(run.pid)
+    second = begin(tmp_path, LONG)
+    assert "another run is writing it" in second.communicate(timeout=60)[1]
+    assert second.returncode == 2
+    run.send_signal(sent)
+    _, err = run.communicate(timeout=20)
+    assert run.returncode == code, err
+    assert "0 of 2 cells are done - run it again to go on" in err
+    assert until(lambda: not alive(below), 5)
+    assert query(tmp_path, "SELECT state, owner FROM cells") == [("pending", None)] * 2
+
+
+def test_a_killed_run_takes_its_solver_along_and_the_next_one_frees_its_cell(tmp_path):
+    """kill -9 of the run while CP-SAT works on a cell: nobody is left, and the lease of the dead is worth nothing."""
+    run = begin(tmp_path, LONG, "--jobs", "1")
+    assert until(lambda: len(alive(descendants(run.pid))) >= 3)
+    below = descendants(run.pid)
+    run.kill()
+    run.communicate()
+    assert until(lambda: not alive(below), 5)
+    ((state, owner),) = query(tmp_path, "SELECT state, owner FROM cells WHERE ordinal = 0")
+    assert (state, owner.split()[1]) == ("running", str(run.pid))
+    finish(tmp_path, LONG, "--limit-cells", "0")
+    assert query(tmp_path, "SELECT state, owner FROM cells") == [("pending", None)] * 2
+
+
+def test_a_killed_worker_takes_its_solver_along_and_is_replaced(tmp_path):
+    """kill -9 of the worker while CP-SAT runs: the pool says so, and the solver does not outlive it."""
+    (tmp_path / "study.toml").write_text(LONG)
+    cell = cells_of(load_study(str(tmp_path / "study.toml")))[0]
+    pool, others = Pool(1), descendants(os.getpid())
+
+    def mine() -> set[int]:
+        return alive(descendants(os.getpid()) - others)
+
+    try:
+        pool.begin(cell)
+        assert until(lambda: len(mine()) >= 3)
+        below = mine()
+        (worker,) = (p for p in below if b"pesto.study.worker" in Path(f"/proc/{p}/cmdline").read_bytes())
+        os.kill(worker, signal.SIGKILL)
+        (lost,) = pool.collect()
+        assert lost == Lost(cell=cell, detail="the worker ended: killed by SIGKILL")
+        assert until(lambda: not alive(below), 5)
+        pool.begin(cell)
+        assert until(lambda: len(mine()) >= 3)
+    finally:
+        pool.close()
+    assert until(lambda: not mine(), 5)
+
+
+def test_jobs_get_cores_of_their_own():
+    """As many each as go round; where there are fewer cores than jobs, nobody is bound."""
+    assert _shares([0, 1, 2, 3, 4], 2) == [(0, 1), (2, 3)]
+    assert _shares([3, 7], 2) == [(3,), (7,)]
+    assert _shares([0, 1], 3) == [(), (), ()]
+
+
+def test_ray_gives_the_same_file(tmp_path, undisturbed):
+    """The cells as remote tasks of a local Ray; this process writes the file."""
+    pytest.importorskip("ray")
+    finish(tmp_path, SMALL, "--executor", "ray", "--jobs", "2")
+    mine, theirs = everything(tmp_path), undisturbed
+    assert [mine[0], mine[1], mine[3]] == [theirs[0], theirs[1], theirs[3]]
+    assert [row[:-1] for row in mine[2]] == [row[:-1] for row in theirs[2]]  # the cores that a process may use differ
