@@ -1,18 +1,42 @@
 """The one table of solvers, and `solve`: load, run, check, return."""
 
 import difflib
+import threading
+from dataclasses import replace
 from typing import NamedTuple
 
 from solvers import process
 from solvers.base import Progress, Report
 from solvers.entry import Entry
 from solvers.judge import Judge
+from solvers.milp.program import FORMULATIONS
 from solvers.problem import Problem
 from solvers.result import Options, Result, Status
 
+
+def _milp(name: str, package: str, *, optional: bool = False) -> Entry:
+    """The row of a vendor of MILP solvers, which takes every formulation."""
+    return Entry(
+        module=f"solvers.milp.{name}",
+        attribute="solver",
+        isolated=True,
+        package=package,
+        optional=optional,
+        formulations=tuple(FORMULATIONS),
+    )
+
+
 SOLVERS: dict[str, Entry] = {
+    "auto": Entry(module="solvers.auto.portfolio", attribute="Auto", isolated=False, confirms=True),
+    "bounds": Entry(module="solvers.bounding.solver", attribute="Bounds", isolated=True),
+    "cbc": _milp("cbc", "pulp"),
+    "cplex": _milp("cplex", "cplex", optional=True),
     "cpsat": Entry(module="solvers.cpsat.solver", attribute="CpSat", isolated=True, package="ortools"),
+    "glpk": _milp("glpk", "swiglpk", optional=True),
+    "gurobi": _milp("gurobi", "gurobipy", optional=True),
+    "highs": _milp("highs", "highspy"),
     "list": Entry(module="solvers.heuristics.list", attribute="ListScheduler", isolated=False),
+    "scip": _milp("scip", "PySCIPOpt"),
     "single": Entry(module="solvers.heuristics.single", attribute="SingleDevice", isolated=False),
 }
 """A new solver is one new module and one row here."""
@@ -33,20 +57,27 @@ def available() -> list[Available]:
     return [_availability(name, entry) for name, entry in SOLVERS.items()]
 
 
-def solve(problem: Problem, name: str, options: Options, report: Report | None = None) -> Result:
+def solve(
+    problem: Problem, name: str, options: Options, report: Report | None = None, stop: threading.Event | None = None
+) -> Result:
     """Run the solver called `name`; whatever goes wrong with it is a status of the result, not an exception.
 
     Every schedule is checked, so the result's is valid, and it is at least as good as `options.start`. `report` hears
-    of better schedules and bounds; of several that arrive at once, of the best. ValueError for an unknown name or an
-    invalid `options.start`.
+    of better schedules and bounds; of several that arrive at once, of the best. `stop`, once set by another thread,
+    interrupts a solver that has a process of its own. ValueError for an unknown name, a formulation that the solver
+    does not take, or an invalid `options.start`.
     """
     entry = _entry(name)
+    if entry.formulations and options.formulation not in entry.formulations:
+        raise ValueError(
+            f"{name} takes no formulation {options.formulation!r}; choose of {', '.join(entry.formulations)}"
+        )
     here = _availability(name, entry)
     judge = Judge(problem, options, report or _nobody, solver=name, version=here.version or "")
     if here.why_not:
         return judge.failed(Status.MISSING, here.why_not)
     if entry.isolated:
-        return process.run(problem, entry, options, judge)
+        return process.run(problem, entry, options, judge, stop=stop)
     return _run_here(problem, entry, options, judge)
 
 
@@ -69,8 +100,11 @@ def _run_here(problem: Problem, entry: Entry, options: Options, judge: Judge) ->
         if callers:
             raise callers[0] from None
         return judge.failed(Status.CRASHED, f"{type(error).__name__}: {error}")
+    if claim.status is Status.INFEASIBLE and entry.confirms:
+        return claim
     judge.take_in(claim.schedule, claim.lower_bound, claim.bound_by)
-    return judge.ended(claim.status, claim.limit, claim.schedule, claim.lower_bound, claim.detail)
+    result = judge.ended(claim.status, claim.limit, claim.schedule, claim.lower_bound, claim.detail)
+    return replace(result, detail=result.detail or claim.detail)
 
 
 def _entry(name: str) -> Entry:

@@ -25,6 +25,10 @@ class Progress:
 Report = Callable[[Progress], None]
 
 
+class UnavailableError(Exception):
+    """What a solver needs is not here (its program, a licence for so large a model): one line, with the remedy."""
+
+
 class Solver(Protocol):
     """Solves a problem within `options`, telling `report` of every better schedule or bound on the way.
 
@@ -32,5 +36,5 @@ class Solver(Protocol):
     """
 
     def solve(self, problem: Problem, options: Options, report: Report) -> Result:
-        """Return the outcome; anything a solver cannot do is a status, not an exception."""
+        """Return the outcome; anything a solver cannot do is a status, not an exception, but for UnavailableError."""
         ...

@@ -4,19 +4,15 @@ Each holds for every valid schedule with tolerance 0: all is whole, and division
 ValueError from each but `best` where the tasks of a group have no location in common; `paths` saves computing them.
 """
 
-from collections.abc import Iterator
-
 import numpy as np
 
+from solvers import memory
 from solvers.arrays import Ints
 from solvers.crossings import crossings_of, link_jobs, link_weights
 from solvers.loads import Jobs, device_weights, device_work, preemptive
 from solvers.paths import NEVER, Paths, paths_of
 from solvers.problem import Problem
-from solvers.units import Units, distinct, units_of
-
-_SETS = 256
-"""Sets of locations whose memory is summed at most: the smallest."""
+from solvers.units import Units, units_of
 
 
 def best(problem: Problem) -> tuple[int, str]:
@@ -101,33 +97,9 @@ def link_window(problem: Problem, paths: Paths | None = None) -> int:
 def memory_proof(problem: Problem) -> str | None:
     """A line of numbers that proves that no placement satisfies memory and groups; None when none is found.
 
-    Looks at each unit alone, and at the units that each set of locations must hold.
+    See `solvers.memory`.
     """
-    return next(_memory_proofs(problem, units_of(problem)), None)
-
-
-def _memory_proofs(problem: Problem, units: Units) -> Iterator[str]:
-    room = np.where(units.allowed, problem.capacity, -1).max(axis=1, initial=-1)
-    for unit in np.flatnonzero(units.memory > room)[:1].tolist():
-        task = int(np.argmax(units.unit == unit))
-        name = f"group {problem.group[task]}" if problem.group[task] >= 0 else f"task {task}"
-        if room[unit] < 0:
-            yield f"{name}: no location can run all of its tasks"
-        else:
-            need, most = int(units.memory[unit]), int(room[unit])
-            yield f"{name} needs {need} bytes, the largest location for it has {most}: {need - most} bytes short"
-    example, which = distinct(units.allowed)
-    sets, held = units.allowed[example], np.zeros(len(example), dtype=np.int64)
-    np.add.at(held, which, units.memory)
-    for among in (*sets[np.argsort(np.count_nonzero(sets, axis=1), kind="stable")[:_SETS]], sets.any(axis=0)):
-        need = sum(held[~(sets & ~among).any(axis=1)].tolist())
-        most = sum(problem.capacity[among].tolist())
-        if need > most:
-            places = ", ".join(map(str, np.flatnonzero(among).tolist()))
-            yield (
-                f"the tasks confined to locations {places} need {need} bytes, "
-                f"these have {most}: {need - most} bytes short"
-            )
+    return memory.proof(problem)
 
 
 def _per_unit(how: np.ufunc, values: Ints, units: Units) -> Ints:

@@ -21,6 +21,8 @@ class Entry:
     """Whether it must run in a process of its own: everything with native code that can crash or ignore its limit."""
     package: str | None = None
     """The distribution it needs; None when it needs none beyond the project's own."""
+    optional: bool = False
+    """Whether the package comes with an extra of this project, so that nothing is wrong where it is not installed."""
     confirms: bool = False
     """Whether its word that no schedule exists is that of two solvers, and believed without a proof."""
     formulations: tuple[str, ...] = ()

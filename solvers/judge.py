@@ -43,6 +43,10 @@ class Judge:
         self._better = self._higher = False
         self._log: list[str] = []
 
+    def begin(self) -> None:
+        """Count seconds from now: the solver is loaded, and its limit begins."""
+        self._began = time.monotonic()
+
     def improved(
         self, schedule: Schedule | None, lower_bound: int, bound_by: str = "", log: tuple[str, ...] = ()
     ) -> None:

@@ -76,11 +76,12 @@ def preemptive(jobs: Jobs) -> int:
     """
     some = jobs.work > 0
     order = np.argsort(jobs.head[some], kind="stable")
-    return int(_preemptive(jobs.head[some][order], jobs.work[some][order], jobs.tail[some][order]))
+    return int(preemptive_sorted(jobs.head[some][order], jobs.work[some][order], jobs.tail[some][order]))
 
 
 @numba.njit(cache=True)
-def _preemptive(head: Ints, work: Ints, tail: Ints) -> int:
+def preemptive_sorted(head: Ints, work: Ints, tail: Ints) -> int:
+    """What `preemptive` is for jobs with work, by increasing head; compiled."""
     n = len(head)
     left, key, item = work.copy(), np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
     at, size, now, best = 0, 0, 0, 0

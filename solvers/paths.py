@@ -27,25 +27,26 @@ class Paths:
     """[n, l] least ticks from the finish of a task there to the end of the schedule."""
 
 
-def paths_of(problem: Problem) -> Paths:
+def paths_of(problem: Problem, units: Units | None = None, floors: tuple[Ints, Ints] | None = None) -> Paths:
     """Longest paths over (task, location): each predecessor sits where it delays the task least. O(n m + e l^2).
 
     A payload's transfer counts between two locations, and tasks of one unit share theirs. Contention counts nowhere.
-    ValueError when a unit can be nowhere.
+    `units`: what is known beyond the groups of who shares a location, and where it can be. `floors`: heads and tails
+    [n] that are known to hold wherever a task is. ValueError when a unit can be nowhere.
     """
-    units = units_of(problem)
+    units = units_of(problem) if units is None else units
     nowhere = np.flatnonzero(~units.allowed.any(axis=1))
     if len(nowhere):
         raise ValueError(f"task {np.argmax(units.unit == nowhere[0])} and its group have no location in common")
     took = fastest_at(problem)
     took[~units.allowed[units.unit]] = NEVER
     order = topological_order(problem.tasks, problem.src, problem.dst)
-    head = _sweep(
-        order, _edges_at(problem, problem.dst, problem.src), took, units.unit, (problem.transfer, problem.path_class)
-    )
-    reverse = ints(problem.path_class.T)
+    start = [np.where(took == NEVER, NEVER, 0 if floors is None else floors[k][:, None]) for k in range(2)]
+    forward = _edges_at(problem, problem.dst, problem.src)
+    head = _sweep(order, forward, (took, units.unit), (problem.transfer, problem.path_class), start[0])
+    hops = (problem.transfer, ints(problem.path_class.T))
     backward = _edges_at(problem, problem.src, problem.dst)
-    tail = _sweep(np.ascontiguousarray(order[::-1]), backward, took, units.unit, (problem.transfer, reverse))
+    tail = _sweep(np.ascontiguousarray(order[::-1]), backward, (took, units.unit), hops, start[1])
     return Paths(units=units, head=ints(head), took=ints(took), tail=ints(tail))
 
 
@@ -54,11 +55,12 @@ def _edges_at(p: Problem, at: Ints, other: Ints) -> tuple[Ints, Ints, Ints]:
     return offset, other[edge], p.payload[edge]
 
 
-def _sweep(order: Ints, edges: tuple[Ints, Ints, Ints], took: Ints, unit: Ints, hops: tuple[Ints, Ints]) -> Ints:
-    """[n, l] the longest path of earlier tasks of `order` that leads to each task at each location."""
-    length = np.where(took == NEVER, NEVER, 0)
-    done, least = np.full_like(took, NEVER), np.full(len(order), NEVER, dtype=np.int64)
-    _extend(order, edges, (took, unit), hops, (length, done, least))
+def _sweep(
+    order: Ints, edges: tuple[Ints, Ints, Ints], tasks: tuple[Ints, Ints], hops: tuple[Ints, Ints], length: Ints
+) -> Ints:
+    """[n, l] the longest path of earlier tasks of `order` that leads to each task at each location, from `length`."""
+    done, least = np.full_like(length, NEVER), np.full(len(order), NEVER, dtype=np.int64)
+    _extend(order, edges, tasks, hops, (length, done, least))
     return length
 
 

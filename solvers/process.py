@@ -135,6 +135,7 @@ class _Conversation:
     def _take(self, message: wire.Message, schedule: Schedule | None) -> Result | None:
         judge = self._judge
         if isinstance(message, wire.Ready):
+            judge.begin()
             self._patience = patience(self._options.seconds)
             self._deadline = time.monotonic() + self._patience
         elif isinstance(message, wire.Improved):

@@ -6,7 +6,7 @@ import threading
 from typing import BinaryIO
 
 from solvers import wire
-from solvers.base import Progress
+from solvers.base import Progress, UnavailableError
 from solvers.entry import Entry
 from solvers.io import pack_schedule, unpack_problem, unpack_schedule
 from solvers.problem import Problem
@@ -36,7 +36,7 @@ def serve() -> None:
         solver = entry.load()
         send(wire.Ready())
         result = solver.solve(problem, options, report)
-    except ImportError as error:
+    except (ImportError, UnavailableError) as error:
         send(_ended(Status.MISSING, str(error)))
     else:
         send(_claimed(result), result.schedule)

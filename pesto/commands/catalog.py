@@ -62,12 +62,17 @@ def clusters_command(*, as_json: bool) -> None:
 @click.command("solvers")
 @json_option()
 def solvers_command(*, as_json: bool) -> None:
-    """List the solvers and whether they are installed."""
-    from solvers.api import available
+    """List the solvers, whether they are installed, and the integer programs that they can be given."""
+    from solvers.api import SOLVERS, available
 
-    found = available()
+    found = [(row, SOLVERS[row.name].formulations) for row in available()]
     if as_json:
-        click.echo(to_json({"solvers": [{"name": a.name, "version": a.version, "why_not": a.why_not} for a in found]}))
+        rows = [
+            {"name": row.name, "version": row.version, "why_not": row.why_not, "formulations": list(formulations)}
+            for row, formulations in found
+        ]
+        click.echo(to_json({"solvers": rows}))
         return
-    for a in found:
-        click.echo(f"{a.name:10s} {a.why_not or a.version}")
+    for row, formulations in found:
+        programs = f"  ({', '.join(formulations)})" if formulations else ""
+        click.echo(f"{row.name:10s} {row.why_not or f'{row.version}{programs}'}")

@@ -1,36 +1,40 @@
 """`auto`: heuristics, then several exact engines on the cores there are, which share what they find.
 
     heuristics    the list schedule is the first incumbent, seconds at most
-    bounds        the solver-free arguments of `solvers.bounds.strong` are the first bound
-    race          lanes of processes: each runs one engine for a leg, the next leg starts with the best schedule and
-                  the best bound that any engine has found, and goes to the engine that closed most of the gap in a
-                  second of its last leg (those without a leg first)
+    race          the solver-free arguments (`bounds`) once, beside lanes of processes: each runs one engine for a leg,
+                  the next leg starts with the best schedule and the best bound of all engines, and goes to the engine
+                  that closed most of the gap in a second of its last leg (those without a leg first)
 
-It ends when gap, limit or Ctrl-C say so, or a proof is complete, and returns the best schedule with the best bound. An
-engine that fails is dropped, and named in the detail. That no schedule exists is said where two engines agree.
+It ends when gap, limit or Ctrl-C say so, or a proof is complete, and returns the best schedule with the best bound. A
+bound is shared once the leg that found it has ended well: an engine that crashes, hangs or lies is dropped with what
+it claimed, and named in the detail. That no schedule exists is said where two engines agree.
 """
 
 import os
+import threading
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 
 from solvers import bounds
 from solvers.auto.race import Race
 from solvers.base import Progress, Report
-from solvers.bounding.strong import strong
 from solvers.entry import OWN
 from solvers.heuristics.list import ListScheduler
 from solvers.problem import Problem
 from solvers.result import Limit, Options, Result
 from solvers.watch import Watch
 
-ENGINES = ("cpsat", "highs", "highs", "scip")
+ENGINES = ("cpsat", "cpsat-windows", "highs", "scip")
 """Engines by rank; of these, one more than there are lanes take part."""
 CORES_PER_LANE = 2
 """CP-SAT's eight workers gain little beyond two cores on graphs of 200 tasks, and lose much on one."""
-_HEURISTICS, _BOUNDS = 0.1, 0.1
-"""Shares of the limit that come before the race, at most."""
+_HEURISTICS = 0.1
+"""Share of the limit that comes before the race, at most."""
+_GRACE_S = 1.0
+"""Seconds past the limit after which whatever still runs is stopped."""
+_PATIENCE = 10.0
+"""Times the limit that a deterministic run, whose effort is fixed, may take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,14 +52,13 @@ class Auto:
         if proof is not None:
             return watch.infeasible(proof)
         _first_schedule(watch)
-        _first_bound(watch)
         if watch.within_gap:
             return watch.result(Limit.GAP, "")
         lanes = max(1, (self.cores or len(os.sched_getaffinity(0))) // CORES_PER_LANE)
         if options.deterministic:
             lanes = 1
-        race = Race(watch, self.engines[: lanes + 1], lanes)
-        _run(race, lanes)
+        race = Race(watch, self.engines[: lanes + 1])
+        _run(race, lanes, watch)
         return race.result()
 
 
@@ -71,26 +74,28 @@ def _first_schedule(watch: Watch) -> None:
         if progress.schedule is not None:
             watch.better_schedule(progress.schedule)
 
-    options = watch.options
-    quick = Options(seconds=_HEURISTICS * options.seconds, start=watch.best, deterministic=options.deterministic)
+    quick = replace(watch.options, seconds=_HEURISTICS * watch.options.seconds, start=watch.best)
     found = ListScheduler().solve(watch.problem, quick, report)
-    watch.better_bound(found.lower_bound, found.bound_by)
+    watch.better_bound(*bounds.best(watch.problem))
+    if found.schedule is not None:
+        watch.better_schedule(found.schedule)
 
 
-def _first_bound(watch: Watch) -> None:
-    upper = watch.best.makespan if watch.best else None
-    found = strong(watch.problem, upper=upper, seconds=_BOUNDS * watch.options.seconds)
-    watch.better_bound(found.ticks, found.name)
-
-
-def _run(race: Race, lanes: int) -> None:
-    """Run all lanes to their ends; what ends one early, Ctrl-C too, stops all."""
-    with ThreadPoolExecutor(lanes) as pool:
+def _run(race: Race, lanes: int, watch: Watch) -> None:
+    """Run all lanes to their ends; what ends one early, Ctrl-C too, stops all, and so does the clock."""
+    allowed = watch.options.seconds * (_PATIENCE if watch.options.deterministic else 1.0) + _GRACE_S
+    clock = threading.Timer(max(0.0, min(allowed - watch.elapsed, threading.TIMEOUT_MAX)), race.stop.set)
+    clock.daemon = True
+    clock.start()
+    with ThreadPoolExecutor(lanes + 1) as pool:
         running: list[Future[None]] = []
         try:
+            running.append(pool.submit(race.argue))
             running += [pool.submit(race.lane) for _ in range(lanes)]
             for ended in wait(running, return_when=FIRST_EXCEPTION).done:
                 ended.result()
         except BaseException:
             race.stop.set()
             raise
+        finally:
+            clock.cancel()

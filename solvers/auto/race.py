@@ -6,14 +6,17 @@ from dataclasses import dataclass, replace
 
 from solvers import api
 from solvers.base import Progress
-from solvers.result import FAILED, Limit, Options, Result
+from solvers.result import FAILED, Limit, Result
 from solvers.watch import Watch
 
+ARGUMENTS = "bounds"
+"""The engine that finds no schedules."""
 _LEAST_S = 3.0
 """Seconds of a leg at least: a process starts and builds its model anew in each."""
 _FIRST = 1 / 8
 """Share of the limit that an engine's first leg takes; each later one is twice as long."""
-
+_ARGUED = 1 / 6
+"""Share of the limit that the arguments get."""
 _STOPPED = frozenset({Limit.TIME, Limit.GAP, Limit.INTERRUPT})
 
 
@@ -22,6 +25,8 @@ class Leg:
     """One finished run of one engine."""
 
     engine: str
+    allowed: float
+    """Seconds that it was given."""
     seconds: float
     gain: float
     """Relative fall of the makespan plus relative rise of the bound, by anyone, meanwhile."""
@@ -30,12 +35,12 @@ class Leg:
 class Race:
     """Lanes that share a `Watch`. Every lane is one thread with one engine's process at a time."""
 
-    def __init__(self, watch: Watch, engines: tuple[str, ...], lanes: int) -> None:
+    def __init__(self, watch: Watch, engines: tuple[str, ...]) -> None:
         self.stop = threading.Event()
-        self._watch, self._lanes = watch, lanes
+        self._watch = watch
         self._idle = list(engines)
         self._legs: list[Leg] = []
-        self._failed: dict[str, str] = {}
+        self._dropped: dict[str, str] = {}
         self._denied: list[str] = []
         self._lock = threading.Lock()
 
@@ -45,19 +50,37 @@ class Race:
             engine = self._take()
             if engine is None:
                 return
-            self._leg(engine)
+            self._leg(engine, self._seconds(engine))
+
+    def argue(self) -> None:
+        """Run the solver-free arguments, once."""
+        options = self._watch.options
+        self._leg(ARGUMENTS, options.seconds * (1.0 if options.deterministic else _ARGUED))
 
     def result(self) -> Result:
         """The best of all; infeasible where two engines found no schedule possible and none found one."""
-        if self._watch.best is None and len(set(self._denied)) > 1:
-            return self._watch.infeasible(f"{' and '.join(sorted(set(self._denied)))} agree that no schedule exists")
-        limit = Limit.GAP if self._watch.within_gap else Limit.TIME
-        if not self._idle and self._watch.remaining > 0:
+        watch = self._watch
+        if watch.best is None and len(self._denied) > 1:
+            return watch.infeasible(f"{' and '.join(sorted(self._denied))} agree that no schedule exists")
+        limit = Limit.TIME
+        if watch.within_gap:
+            limit = Limit.GAP
+        elif not self._idle and not self.stop.is_set():
             limit = Limit.OTHER
-        return self._watch.result(limit, "; ".join(f"{name} {why}" for name, why in self._failed.items()))
+        why = [f"{name} {text}" for name, text in self._dropped.items()]
+        if watch.options.deterministic and self.stop.is_set() and not watch.within_gap:
+            why.append("ended by the wall clock, so not repeatable - run it on an idle machine")
+        return replace(watch.result(limit, ""), detail="; ".join(why))
 
     def _over(self) -> bool:
-        return self.stop.is_set() or self._watch.within_gap or self._watch.remaining <= 0
+        return self.stop.is_set() or self._watch.within_gap or self._left() <= 0
+
+    def _left(self) -> float:
+        """Seconds that are left: of what was handed out where the clock must not decide, else of the clock."""
+        watch = self._watch
+        if not watch.options.deterministic:
+            return watch.remaining
+        return watch.options.seconds - sum(leg.allowed for leg in self._legs if leg.engine != ARGUMENTS)
 
     def _take(self) -> str | None:
         """The engine that runs next, which is then no longer idle."""
@@ -70,26 +93,45 @@ class Race:
 
     def _promise(self, engine: str) -> tuple[bool, float, int]:
         """Never run comes first, then the gain in a second of the last leg, then the fewest legs."""
-        legs = [leg for leg in self._legs if leg.engine == engine]
+        legs = self._legs_of(engine)
         if not legs:
             return True, 0.0, 0
-        # The clock must not decide where the answer is to be the same again.
         pace = 0.0 if self._watch.options.deterministic else legs[-1].gain / max(legs[-1].seconds, 0.1)
         return False, pace, -len(legs)
 
-    def _leg(self, engine: str) -> None:
+    def _legs_of(self, engine: str) -> list[Leg]:
+        return [leg for leg in self._legs if leg.engine == engine]
+
+    def _seconds(self, engine: str) -> float:
+        """Of the engine's next leg; all that is left where that would be too short for another one."""
+        left = self._left()
+        with self._lock:
+            before = len(self._legs_of(engine))
+            waiting = any(not self._legs_of(other) for other in self._idle)
+        seconds = max(_LEAST_S, _FIRST * self._watch.options.seconds * 2**before)
+        if waiting:
+            # An engine that hangs must leave time for those that have not run.
+            return min(seconds, left / 2)
+        return left if left - seconds < max(_LEAST_S, seconds / 2) else seconds
+
+    def _leg(self, engine: str, seconds: float) -> None:
         watch, began = self._watch, time.monotonic()
-        makespan, bound = watch.best.makespan if watch.best else 0, watch.lower_bound
-        result = api.solve(watch.problem, engine, self._options(engine), self._heard, self.stop)
-        watch.better_bound(result.lower_bound, result.bound_by)
+        start, bound = watch.known
+        with self._lock:
+            before = len(self._legs_of(engine))
+        # A new seed in each leg, so that none repeats the last.
+        seed = watch.options.seed + before
+        options = replace(watch.options, seconds=max(0.0, seconds), seed=seed, start=start, lower_bound=bound)
+        result = api.solve(watch.problem, engine, options, lambda progress: self._heard(engine, progress), self.stop)
         if result.schedule is not None:
             watch.better_schedule(result.schedule)
-        seconds = time.monotonic() - began
-        after = watch.best.makespan if watch.best else 0
-        gain = (makespan - after) / makespan if makespan else float(after > 0)
+        if result.status not in FAILED:
+            watch.better_bound(result.lower_bound, result.bound_by)
+        took = time.monotonic() - began
+        gain = _fall(start.makespan if start else None, watch.best.makespan if watch.best else None)
         gain += (watch.lower_bound - bound) / max(watch.lower_bound, 1)
         with self._lock:
-            self._legs.append(Leg(engine=engine, seconds=seconds, gain=gain))
+            self._legs.append(Leg(engine=engine, allowed=seconds, seconds=took, gain=gain))
             self._settle(engine, result)
         if watch.within_gap:
             self.stop.set()
@@ -97,34 +139,30 @@ class Race:
     def _settle(self, engine: str, result: Result) -> None:
         """Whether the engine may run again."""
         if result.status in FAILED:
-            self._failed[engine] = f"{result.status}: {result.detail}"
+            self._dropped[engine] = f"{result.status}: {result.detail}"
+            self._watch.log(f"{engine} {self._dropped[engine]}")
         elif result.limit is Limit.UNCONFIRMED:
             self._denied.append(engine)
-            if len(set(self._denied)) > 1:
+            if len(self._denied) > 1 and self._watch.best is None:
                 self.stop.set()
-        elif result.limit in _STOPPED:
+        elif result.limit in _STOPPED and engine != ARGUMENTS:
             # One that ended by itself has nothing more to give.
             self._idle.append(engine)
 
-    def _heard(self, progress: Progress) -> None:
+    def _heard(self, engine: str, progress: Progress) -> None:
         watch = self._watch
-        watch.better_bound(progress.lower_bound, progress.bound_by)
         if progress.schedule is not None:
             watch.better_schedule(progress.schedule)
         if progress.log:
-            watch.log(*progress.log)
-        if watch.within_gap:
+            watch.log(*(f"{engine}: {line}" for line in progress.log))
+        best = watch.best
+        if best is not None and best.makespan - progress.lower_bound <= watch.options.gap * best.makespan:
+            # Closed by what this engine has proven so far: its result will say so.
             self.stop.set()
 
-    def _options(self, engine: str) -> Options:
-        """The best so far, and the seconds of this leg; what would be too short for another leg is added."""
-        watch = self._watch
-        with self._lock:
-            before = sum(leg.engine == engine for leg in self._legs)
-        seconds = max(_LEAST_S, _FIRST * watch.options.seconds * 2**before)
-        if watch.remaining - seconds < max(_LEAST_S, seconds / 2):
-            seconds = watch.remaining
-        # A new seed in each leg, so that none repeats the last.
-        seed = watch.options.seed + before
-        start, bound = watch.known
-        return replace(watch.options, seconds=max(0.0, seconds), seed=seed, start=start, lower_bound=bound)
+
+def _fall(before: int | None, after: int | None) -> float:
+    """Relative fall of the makespan; 1.0 for the first schedule."""
+    if after is None:
+        return 0.0
+    return 1.0 if before is None else (before - after) / max(before, 1)

@@ -60,8 +60,12 @@ class Program(Protocol):
         ...
 
 
+class NoScheduleError(ValueError):
+    """What a formulation finds while it is built: no schedule takes at most `Limits.most` ticks."""
+
+
 def formulate(problem: Problem, formulation: str, limits: Limits) -> Program:
-    """The program of a problem of one or more tasks; ValueError for an unknown formulation."""
+    """The program of a problem of one or more tasks; ValueError for an unknown formulation, or NoScheduleError."""
     if formulation not in FORMULATIONS:
         raise ValueError(f"no formulation is called {formulation!r} - choose one of {', '.join(FORMULATIONS)}")
     program: Program = importlib.import_module(FORMULATIONS[formulation]).build(problem, limits)

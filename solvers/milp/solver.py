@@ -5,6 +5,7 @@ incumbent is rebuilt by longest path before it is told.
 """
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -12,7 +13,7 @@ from importlib import metadata
 from solvers import bounds
 from solvers.arrays import Floats
 from solvers.base import Report
-from solvers.milp.program import HORIZON, TOLERANCE, Limits, Program, formulate
+from solvers.milp.program import HORIZON, TOLERANCE, Limits, NoScheduleError, Program, formulate
 from solvers.milp.vendor import Ask, Outcome, Vendor
 from solvers.problem import Problem
 from solvers.rebuild import rebuild
@@ -37,33 +38,54 @@ class Milp:
         ValueError for an unknown formulation, RuntimeError when the vendor refuses the program.
         """
         watch = Watch(problem, options, report, solver=self.name, version=metadata.version(self.package))
+        proof = bounds.memory_proof(problem)
+        if proof is not None:
+            return watch.infeasible(proof)
         watch.better_bound(*bounds.best(problem))
         if watch.closed or options.seconds == 0:
             return watch.result(Limit.TIME, "")
         most = serial(problem) if watch.best is None else watch.best.makespan
         limits = Limits(least=min(watch.lower_bound, most), most=most)
-        program = formulate(problem, options.formulation, limits)
+        try:
+            program = formulate(problem, options.formulation, limits)
+        except NoScheduleError as proof:
+            return watch.infeasible(str(proof))
+        if watch.remaining <= 0:
+            return watch.result(Limit.TIME, "the limit was over before the program was built")
         listener = _Listener(watch, program, limits, f"{self.name} {options.formulation}")
         ask = Ask(
-            seconds=max(0.001, watch.remaining),
+            seconds=watch.remaining,
             gap=options.gap,
             seed=options.seed,
-            threads=1 if options.deterministic else options.workers,
+            # More than there are cores gains nothing here; the default is made for CP-SAT's portfolio.
+            threads=1 if options.deterministic else min(options.workers, os.cpu_count() or 1),
             start=None if options.start is None else program.values(options.start),
+            effort=options.seconds if options.deterministic else math.inf,
         )
         return _claim(self.run(program.linear, ask, listener), watch, listener)
 
 
 def _claim(outcome: Outcome, watch: Watch, listener: "_Listener") -> Result:
     if outcome.status is Status.INFEASIBLE:
-        return watch.infeasible(outcome.detail or "the vendor finds the program infeasible")
+        if listener.binding:
+            return watch.infeasible(outcome.detail or "the vendor finds the program infeasible")
+        return watch.result(Limit.OTHER, "the program is infeasible, which says nothing of this problem")
     if outcome.values is not None:
         listener.incumbent(outcome.values)
     listener.bound(outcome.bound)
     if outcome.status is not Status.OPTIMAL:
-        return watch.result(outcome.limit, outcome.detail)
+        if watch.within_gap:
+            return watch.result(Limit.GAP, "")
+        return watch.result(outcome.limit, outcome.detail or _repeatable(watch))
     limit = Limit.GAP if watch.options.gap > 0 else Limit.OTHER
     return watch.result(limit, listener.short_of_proof())
+
+
+def _repeatable(watch: Watch) -> str:
+    """Owns up where the wall clock, and not the effort, ended a run that was to be deterministic."""
+    if watch.options.deterministic and watch.remaining <= 0:
+        return "ended by the wall clock, so not repeatable - allow more seconds, or run it on an idle machine"
+    return ""
 
 
 class _Listener:
@@ -74,6 +96,16 @@ class _Listener:
         horizon = min(HORIZON, limits.most / limits.unit)
         self._slack = TOLERANCE * (1.0 + horizon * program.activities)
         self._own_bound = 0.0
+
+    @property
+    def enough(self) -> bool:
+        """Whether the gap that was asked for is reached, with bounds that the vendor may not know."""
+        return self._watch.within_gap
+
+    @property
+    def binding(self) -> bool:
+        """Whether what holds for the program holds for the problem."""
+        return self._program.binding
 
     def incumbent(self, values: Floats) -> None:
         """Rebuild what the point describes."""

@@ -1,7 +1,10 @@
 """What every vendor of MILP solvers is asked and answers: the seam that an adapter fills with one function."""
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
+
+import numpy as np
 
 from solvers.arrays import Floats
 from solvers.milp.linear import Linear
@@ -13,16 +16,25 @@ class Ask:
     """The settings of one run."""
 
     seconds: float
+    """Wall-clock limit."""
     gap: float
     """Stop at a relative gap (objective - bound) / objective of at most this."""
     seed: int
     threads: int
     start: Floats | None
     """[c] a feasible point; the vendor's first incumbent."""
+    effort: float = math.inf
+    """For a run that can be repeated: stop after the work that a vendor does in about so many seconds, in a measure
+    of its own (iterations, nodes) that no clock enters."""
 
 
 class Hear(Protocol):
     """Who is told what a running vendor finds; may be called from any thread."""
+
+    @property
+    def enough(self) -> bool:
+        """Whether what was told suffices, so that the vendor may end."""
+        ...
 
     def incumbent(self, values: Floats) -> None:
         """A feasible point [c] that the vendor has found."""
@@ -57,3 +69,37 @@ class Vendor(Protocol):
     def __call__(self, linear: Linear, ask: Ask, hear: Hear) -> Outcome:
         """The outcome, in the vendor's own words; RuntimeError when the vendor refuses the program."""
         ...
+
+
+def iterations(linear: Linear, effort: float) -> float:
+    """Simplex iterations that stand for so many seconds of `Ask.effort`: about a quarter of what an idle core does.
+
+    Measured with HiGHS and SCIP on disjunctive programs of 500 to 43 000 entries: 14 000 a second on the smallest, half
+    as many at 6 000 entries, and in inverse proportion beyond.
+    """
+    return effort * 3_500.0 / (1.0 + len(linear.column) / 6_000.0)
+
+
+def ended(status: Status, limit: Limit, values: Floats | None, bound: float) -> Outcome:
+    """The outcome whose status fits what there is: feasible or unknown where no proof was made."""
+    if status is Status.INFEASIBLE or (status is Status.OPTIMAL and values is not None):
+        limit = Limit.NONE
+    else:
+        status = Status.UNKNOWN if values is None else Status.FEASIBLE
+    return Outcome(status=status, limit=limit, values=values, bound=bound)
+
+
+def left_behind(bound: float) -> Outcome:
+    """The outcome of a vendor that did not end at its limit and was no longer waited for."""
+    detail = "did not end at its limit: what it had not told by then is lost"
+    return Outcome(status=Status.UNKNOWN, limit=Limit.TIME, values=None, bound=bound, detail=detail)
+
+
+def no_optimum(linear: Linear) -> Outcome:
+    """The outcome where the vendor says "infeasible or unbounded": the former where the cost has a least value."""
+    dear = linear.cost != 0.0
+    least = np.where(linear.cost > 0.0, linear.lower, linear.upper)[dear]
+    if np.isfinite(least).all():
+        return Outcome(status=Status.INFEASIBLE, limit=Limit.NONE, values=None, bound=math.inf)
+    detail = "the program is infeasible or its objective has no least value"
+    return Outcome(status=Status.UNKNOWN, limit=Limit.OTHER, values=None, bound=-math.inf, detail=detail)

@@ -37,6 +37,8 @@ def engines(monkeypatch):
     legs, table = [], {}
 
     def solve(problem, name, options, report, stop):
+        if name == race.ARGUMENTS:
+            return answer(options, limit=Limit.OTHER)
         legs.append((name, options))
         return table[name](problem, options, report, stop)
 
@@ -77,7 +79,6 @@ def test_it_agrees_with_the_oracle():
 def test_every_leg_starts_with_the_best_of_all(engines, monkeypatch):
     """One engine finds a schedule, the other a bound; the next legs of both are given both."""
     legs, table = engines
-    monkeypatch.setattr("solvers.auto.portfolio._first_bound", nothing)
     better = ListScheduler().solve(GRID, Options(), nothing).schedule
     monkeypatch.setattr("solvers.auto.portfolio._first_schedule", nothing)
     assert better is not None
@@ -149,10 +150,11 @@ def test_the_callers_own_error_ends_it(engines):
     _, table = engines
 
     def proves(problem, options, report, stop):
-        report(Progress(schedule=None, lower_bound=options.lower_bound + 1, seconds=0.0, bound_by="x"))
+        report(Progress(schedule=options.start, lower_bound=0, seconds=0.0, log=("x",)))
+        return answer(options)
 
     def report(told):
-        if told.bound_by == "x":
+        if told.log:
             raise ZeroDivisionError
 
     table["proves"] = proves
@@ -165,11 +167,12 @@ def test_who_runs_next(engines):
     _, table = engines
     for options, second in ((Options(seconds=9), "slow"), (Options(seconds=9, deterministic=True), "quick")):
         watch = Watch(GRID, options, nothing, solver="auto", version="1")
-        runs = race.Race(watch, ("quick", "slow"), 1)
+        runs = race.Race(watch, ("quick", "slow"))
         table |= {"quick": says(), "slow": says()}
         assert [runs._take(), runs._take()] == ["quick", "slow"]
         runs._idle += ["quick", "slow"]
-        runs._legs += [race.Leg(engine="quick", seconds=1.0, gain=0.1), race.Leg(engine="slow", seconds=2.0, gain=0.4)]
+        for name, seconds, gain in (("quick", 1.0, 0.1), ("slow", 2.0, 0.4)):
+            runs._legs.append(race.Leg(engine=name, allowed=seconds, seconds=seconds, gain=gain))
         assert runs._take() == second
 
 
@@ -182,3 +185,40 @@ def test_a_stop_from_another_thread_interrupts_a_process():
     began = time.monotonic()
     found = api.solve(grid, "cpsat", replace(Options(seconds=60), start=start), None, stop)
     assert found.limit is Limit.INTERRUPT and found.schedule is not None and time.monotonic() - began < 20
+
+
+def test_the_bound_of_an_engine_that_fails_is_not_shared(engines):
+    """One streams a bound and crashes; the other is given the bound of before, and nothing is called optimal."""
+    legs, table = engines
+
+    def lies(problem, options, report, stop):
+        report(Progress(schedule=None, lower_bound=options.start.makespan - 1, seconds=0.0, bound_by="lies"))
+        return answer(options, status=Status.CRASHED, limit=Limit.OTHER, lower_bound=options.start.makespan - 1)
+
+    table |= {"lies": lies, "honest": says()}
+    found = run(("lies", "honest"), seconds=0.3)
+    assert found.bound_by != "lies" and found.status is Status.FEASIBLE and "lies crashed" in found.detail
+    assert len({options.lower_bound for _, options in legs}) == 1
+
+
+def test_an_engine_that_hangs_leaves_time_for_the_next(engines):
+    """The first leg of six seconds gets half of what is left while another engine has not run."""
+    legs, table = engines
+    table |= {"one": says(), "two": says()}
+    run(("one", "two"), seconds=0.4)
+    assert legs[0][1].seconds <= 0.2 and {name for name, _ in legs[:2]} == {"one", "two"}
+
+
+def test_the_clock_stops_what_ignores_its_limit(engines, monkeypatch):
+    """An engine that waits for ever is stopped a moment after the limit of the whole."""
+    _, table = engines
+    monkeypatch.setattr("solvers.auto.portfolio._GRACE_S", 0.1)
+
+    def deaf(problem, options, report, stop):
+        assert stop.wait(20)
+        return answer(options, limit=Limit.INTERRUPT)
+
+    table["deaf"] = deaf
+    began = time.monotonic()
+    assert run(("deaf",), seconds=0.5).limit is Limit.TIME
+    assert time.monotonic() - began < 10

@@ -1,0 +1,176 @@
+"""Integer programs side by side: `tight` against `paper`, and what a solver makes of its warm start.
+
+Run from the project's root, each at most 15 minutes for a solver:
+
+    python -m benchmarks.milp formulations --solver highs --out formulations.jsonl
+    python -m benchmarks.milp starts --solver cbc --out starts.jsonl
+
+Every finished cell is a line of the file. A run that is started again does the cells that are missing, and prints the
+table of all. The start is the list schedule; instances where that is proven to be optimal before any program is
+solved say nothing and are left out.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from solvers.api import solve
+from solvers.families.table import make
+from solvers.problem import Problem
+from solvers.result import Options, Result
+
+SECONDS = {"formulations": 10.0, "starts": 60.0}
+FORMULATIONS = {"formulations": ("tight", "paper"), "starts": ("tight",)}
+
+
+class Instance(NamedTuple):
+    """A problem of a family."""
+
+    family: str
+    seed: int
+    parameters: dict[str, int]
+
+    @property
+    def name(self) -> str:
+        """Family, parameters and seed."""
+        return " ".join([self.family, *(f"{key}={value}" for key, value in self.parameters.items()), f"#{self.seed}"])
+
+    def problem(self) -> Problem:
+        """The problem itself."""
+        return make(self.family, self.seed, **self.parameters)
+
+
+def per_edge() -> Iterator[Instance]:
+    """Problems with a transfer for each edge, so that both programs are exact for them."""
+    for layers, steps, gpus in (
+        (2, 2, 2), (2, 3, 2), (2, 4, 2), (2, 6, 2), (3, 3, 2), (3, 4, 2), (4, 3, 2), (2, 3, 3), (2, 4, 3), (3, 3, 4),
+    ):  # fmt: skip
+        yield Instance("lstm-grid", 0, {"layers": layers, "steps": steps, "gpus": gpus, "per_edge": 1})
+    for layers, heads, gpus in ((1, 1, 2), (1, 2, 2), (1, 4, 2), (1, 1, 3), (1, 2, 3), (2, 1, 2), (2, 2, 2)):
+        yield Instance("transformer", 0, {"layers": layers, "heads": heads, "gpus": gpus, "per_edge": 1})
+    for seed in range(8):
+        yield Instance("random", seed, {"tasks": 16, "gpus": 2, "per_edge": 1})
+        yield Instance("layered", seed, {"layers": 4, "width": 4, "gpus": 2, "longest": 5, "per_edge": 1})
+        yield Instance("heterogeneous", seed, {"layers": 2, "width": 3, "gpus": 2, "per_edge": 1})
+
+
+def training_steps() -> Iterator[Instance]:
+    """LSTM grids and transformers of at most 60 tasks, a payload once for each target."""
+    for layers, steps, gpus, backward in (
+        (2, 4, 2, 1), (2, 6, 2, 2), (2, 8, 3, 1), (2, 11, 2, 1), (2, 11, 4, 2), (3, 4, 3, 1), (3, 6, 2, 1),
+        (3, 8, 4, 1), (4, 4, 3, 2), (4, 6, 3, 1), (4, 6, 2, 2),
+    ):  # fmt: skip
+        yield Instance("lstm-grid", 0, {"layers": layers, "steps": steps, "gpus": gpus, "backward": backward})
+    for layers, heads, gpus in ((1, 1, 2), (1, 4, 3), (1, 6, 2), (2, 1, 2), (2, 2, 3)):
+        yield Instance("transformer", 0, {"layers": layers, "heads": heads, "gpus": gpus})
+
+
+INSTANCES = {"formulations": per_edge, "starts": training_steps}
+
+
+def cell(instance: Instance, solver: str, formulation: str, seconds: float) -> dict[str, Any] | None:
+    """One solve from the list schedule; None where that is optimal, or there is none."""
+    problem = instance.problem()
+    first = solve(problem, "list", Options())
+    if first.schedule is None or first.schedule.makespan == first.lower_bound:
+        return None
+    options = Options(seconds=seconds, start=first.schedule, formulation=formulation)
+    told: list[tuple[float, int]] = []
+    found = solve(
+        problem, solver, options, lambda p: told.append((p.seconds, p.schedule.makespan)) if p.schedule else None
+    )
+    return {
+        "instance": instance.name, "tasks": problem.tasks, "solver": solver, "formulation": formulation,
+        "limit": seconds, "start": first.schedule.makespan, "least": first.lower_bound, **answer(found),
+        "better": next((round(at, 1) for at, span in told if span < first.schedule.makespan), None),
+    }  # fmt: skip
+
+
+def answer(result: Result) -> dict[str, Any]:
+    """What a result says, as plain values."""
+    return {
+        "status": str(result.status), "makespan": result.schedule.makespan if result.schedule else None,
+        "bound": result.lower_bound, "by": result.bound_by, "seconds": round(result.seconds, 1),
+        "detail": result.detail,
+    }  # fmt: skip
+
+
+def closed(row: dict[str, Any]) -> float:
+    """The part of the gap in ticks, between list schedule and bound, that a solve has closed."""
+    return 1.0 - (row["makespan"] - row["bound"]) / (row["start"] - row["least"])
+
+
+def rows_of(file: Path) -> list[dict[str, Any]]:
+    """The cells that are done; a last line that was cut off does not count."""
+    lines = file.read_text().split("\n")[:-1] if file.exists() else []
+    return [json.loads(line) for line in lines]
+
+
+def fill(table: str, solver: str, seconds: float, file: Path) -> None:
+    """Do what is missing in a file."""
+    if file.exists() and not file.read_text().endswith("\n"):
+        file.write_text("".join(f"{json.dumps(row)}\n" for row in rows_of(file)))
+    done = {(row["instance"], row["solver"], row["formulation"], row["limit"]) for row in rows_of(file)}
+    for instance in INSTANCES[table]():
+        for formulation in FORMULATIONS[table]:
+            if (instance.name, solver, formulation, seconds) not in done:
+                row = cell(instance, solver, formulation, seconds)
+                with file.open("a") as out:
+                    out.write("" if row is None else f"{json.dumps(row)}\n")
+
+
+def compare(rows: list[dict[str, Any]]) -> None:
+    """`tight` against `paper`, a line an instance."""
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(row["instance"], {})[row["formulation"]] = row
+    both = {name: pair for name, pair in found.items() if len(pair) == 2}
+    print("| instance | tasks | list, bound | tight | paper | closed: tight | paper |\n|---|---|---|---|---|---|---|")
+    for name, pair in both.items():
+        tight, paper = pair["tight"], pair["paper"]
+        print(
+            f"| {name} | {tight['tasks']} | {tight['start']}, {tight['least']} | {_ends(tight)} | {_ends(paper)} "
+            f"| {closed(tight):.2f} | {closed(paper):.2f} |"
+        )
+    for formulation in ("tight", "paper"):
+        mine = [pair[formulation] for pair in both.values()]
+        solved = sum(row["status"] == "optimal" for row in mine)
+        mean = sum(map(closed, mine)) / max(1, len(mine))
+        print(f"{formulation}: {solved} of {len(mine)} solved, {mean:.2f} of the gap closed in the mean")
+
+
+def improved(rows: list[dict[str, Any]]) -> None:
+    """What became of each warm start."""
+    print("| instance | tasks | list, bound | after | first better, s |\n|---|---|---|---|---|")
+    for row in rows:
+        print(
+            f"| {row['instance']} | {row['tasks']} | {row['start']}, {row['least']} | {_ends(row)} | {row['better']} |"
+        )
+    better = sum(row["makespan"] < row["start"] for row in rows)
+    same = sum(row["status"] == "optimal" and row["makespan"] == row["start"] for row in rows)
+    print(f"{better} of {len(rows)} starts are improved, {same} more are proven to be optimal")
+
+
+def _ends(row: dict[str, Any]) -> str:
+    mark = "" if row["status"] in ("optimal", "feasible") else f" ({row['status']})"
+    return f"{row['makespan']}, {row['bound']}, {row['seconds']:.0f} s{mark}"
+
+
+def main() -> None:
+    """Parse the arguments, do the missing cells and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("table", choices=sorted(INSTANCES))
+    parser.add_argument("--solver", default="cbc")
+    parser.add_argument("--seconds", type=float)
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args()
+    seconds = given.seconds or SECONDS[given.table]
+    fill(given.table, given.solver, seconds, given.out)
+    rows = [row for row in rows_of(given.out) if row["solver"] == given.solver and row["limit"] == seconds]
+    (compare if given.table == "formulations" else improved)(rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""Random small problems on which a solver must agree with exhaustive search, all in one process.
+
+Run from the project's root: `python -m benchmarks.oracle highs [--formulation paper] [--count 1000] [--first 0]`.
+Prints every disagreement with its seed, and at the end what was found; exits 1 where anything disagrees. With
+`--seconds 0.1` most runs are cut short, and what they claim must still hold.
+
+A seed decides on size (1 to 7 tasks), machine, features, on a warm start (every second has the list schedule's), on
+times of billions of ticks (every seventh), and on capacities that are cut (every ninth, of which some cannot be met).
+"""
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+from solvers.api import SOLVERS
+from solvers.base import Progress, UnavailableError
+from solvers.check import check
+from solvers.exhaustive import exhaustive
+from solvers.generate import EVERYTHING, Features, generate
+from solvers.heuristics.list import ListScheduler
+from solvers.milp.program import FORMULATIONS, Limits, formulate
+from solvers.problem import FORBIDDEN, Problem
+from solvers.result import Limit, Options, Result, Status
+from solvers.schedule import Schedule
+from solvers.serial import serial
+
+_SIZES = (1, 2, 3, 4, 4, 5, 5, 5, 5, 6, 6, 7)
+_LONG = 10**9 + 7
+"""Ticks of a tick, where times are long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One solve: what was asked, heard and answered."""
+
+    problem: Problem
+    result: Result
+    heard: list[Progress]
+    formulation: str
+    """"" for a solver with a model of its own."""
+
+    @property
+    def binding(self) -> bool:
+        """Whether the solver's program is exact for the problem."""
+        if not self.formulation or not self.problem.tasks:
+            return True
+        limits = Limits(least=0, most=serial(self.problem))
+        return formulate(self.problem, self.formulation, limits).binding
+
+
+def problem_of(seed: int, formulation: str) -> Problem:
+    """The problem of a seed; for `paper` mostly without shared payloads, where its program is exact."""
+    rng = np.random.default_rng([seed, 41])
+    chosen = {f.name: bool(rng.random() < 0.7) for f in fields(Features)}
+    features = EVERYTHING if seed % 2 else Features(**chosen)
+    if formulation == "paper" and seed % 3:
+        features = replace(features, shared_payloads=False)
+    tasks, gpus = int(rng.choice(_SIZES)), int(rng.integers(1, 4))
+    problem = generate(rng, tasks=tasks, gpus=gpus, features=features)
+    if seed % 9 == 4:
+        problem = _edited(problem, capacity=(problem.capacity * rng.uniform(0.6, 1.0)).astype(np.int64))
+    if seed % 7 == 3:
+        long = np.where(problem.duration == FORBIDDEN, FORBIDDEN, problem.duration * _LONG)
+        problem = _edited(problem, duration=long, transfer=problem.transfer * _LONG)
+    return problem
+
+
+def _edited(problem: Problem, **changed: object) -> Problem:
+    kept = {f.name: getattr(problem, f.name) for f in fields(Problem) if f.init}
+    return Problem(**(kept | changed))
+
+
+def start_of(problem: Problem, seed: int) -> Schedule | None:
+    """Every second time the list schedule, where there is one."""
+    return ListScheduler().solve(problem, Options(), lambda _: None).schedule if seed % 4 < 2 else None
+
+
+def verdict(run: Run) -> tuple[str, str]:
+    """What the result is called, and what is wrong with it ("" for nothing)."""
+    schedules = [p.schedule for p in run.heard] + [run.result.schedule]
+    wrong = [w.text for s in schedules if s is not None for w in check(run.problem, s)]
+    if wrong:
+        return "invalid", f"an invalid schedule: {wrong[0]}"
+    best = exhaustive(run.problem)
+    return _infeasible(run) if best is None else _feasible(run, best.makespan)
+
+
+def _infeasible(run: Run) -> tuple[str, str]:
+    status = run.result.status
+    if status is Status.INFEASIBLE:
+        return "infeasible", ""
+    # A program that is not exact may be infeasible by itself, and says so; a limit may come first.
+    open_ = run.result.limit is Limit.TIME or "nothing of this problem" in run.result.detail
+    return "not proven infeasible", "" if status is Status.UNKNOWN and open_ else f"{status} where there is no schedule"
+
+
+def _feasible(run: Run, best: int) -> tuple[str, str]:
+    result = run.result
+    bound = max([result.lower_bound, *(p.lower_bound for p in run.heard)])
+    found = "nothing" if result.schedule is None else str(result.schedule.makespan)
+    told = f"{result.status} {found} ({result.detail}), bound {bound}, the optimum is {best}"
+    if bound > best or result.status is Status.INFEASIBLE:
+        return "false", told
+    if found == str(best):
+        return ("proven" if result.status is Status.OPTIMAL else "met, not proven"), ""
+    if not run.binding:
+        return "not binding", ""
+    return ("stopped", "") if result.limit is Limit.TIME else ("missed", told)
+
+
+def main() -> None:
+    """Parse the arguments, run, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("solver", choices=[n for n, e in SOLVERS.items() if e.formulations or n == "cpsat"])
+    parser.add_argument("--formulation", choices=list(FORMULATIONS), default="tight")
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=60.0, help="limit of a solve")
+    chosen = parser.parse_args()
+    entry = SOLVERS[chosen.solver]
+    formulation = chosen.formulation if entry.formulations else ""
+    options = Options(
+        seconds=chosen.seconds, workers=1 if formulation else 8, formulation=formulation or chosen.formulation
+    )
+    found: Counter[str] = Counter()
+    wrong, began = 0, time.monotonic()
+    for seed in range(chosen.first, chosen.first + chosen.count):
+        name, fault = _try(entry.load().solve, seed, options, formulation)
+        found[name] += 1
+        if fault:
+            wrong += 1
+            print(f"seed {seed}: {fault}", flush=True)
+    seconds = time.monotonic() - began
+    counts = ", ".join(f"{count} {name}" for name, count in sorted(found.items()))
+    print(f"{chosen.solver} {formulation}: {chosen.count} problems, {wrong} disagreements: {counts}")
+    print(f"{seconds:.1f} s, {chosen.count / seconds:.1f} a second", flush=True)
+    sys.exit(1 if wrong else 0)
+
+
+def _try(solve: Callable[..., Result], seed: int, options: Options, formulation: str) -> tuple[str, str]:
+    problem, heard = problem_of(seed, formulation), list[Progress]()
+    options = replace(options, seed=seed, start=start_of(problem, seed))
+    try:
+        result = solve(problem, options, heard.append)
+    except UnavailableError:
+        return "beyond the licence", ""
+    except Exception as error:
+        return "raised", f"{type(error).__name__}: {error}"
+    return verdict(Run(problem=problem, result=result, heard=heard, formulation=formulation))
+
+
+if __name__ == "__main__":
+    main()

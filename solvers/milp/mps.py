@@ -1,0 +1,114 @@
+"""A `Linear` as a file in free MPS format, which every MILP solver reads."""
+
+import contextlib
+import math
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+from solvers.arrays import Bools
+from solvers.milp.linear import Linear
+
+
+@contextlib.contextmanager
+def mps_file(linear: Linear) -> Iterator[Path]:
+    """The program in a file of a temporary folder, which is removed at the end, also at one by SIGTERM.
+
+    Only in the main thread can SIGTERM be caught; there it raises SystemExit meanwhile.
+    """
+    with _term_raises(), tempfile.TemporaryDirectory(prefix="pesto-milp-") as folder:
+        file = Path(folder) / "program.mps"
+        write_mps(linear, file)
+        yield file
+
+
+def write_mps(linear: Linear, path: Path) -> None:
+    """Write the program to a file: columns are called c0, c1, …, rows r0, r1, …, the objective "cost".
+
+    Rows without bounds are left out. Numbers are written so that they read back to the same bits; only the upper
+    bound of a row that has two is a sum (RANGES), and may be off by its rounding.
+    """
+    with path.open("w", encoding="ascii") as file:
+        file.write("NAME program FREE\n")
+        for section, lines in _sections(linear):
+            # CBC and SCIP miss RHS where it is not there; GLPK takes no empty line, and not every empty section.
+            if lines or section == "RHS":
+                file.write("\n".join([section, *lines, ""]))
+        file.write("ENDATA\n")
+
+
+def _sections(linear: Linear) -> Iterator[tuple[str, list[str]]]:
+    lower, upper = linear.row_lower, linear.row_upper
+    low, high = np.isfinite(lower), np.isfinite(upper)
+    equal = low & (lower == upper)
+    kind = np.where(equal, "E", np.where(low, "G", "L"))
+    yield "ROWS", [" N cost", *(f" {letter} r{row}" for row, letter in _at(low | high, kind))]
+    yield "COLUMNS", _columns(linear, low | high)
+    right = np.where(low, lower, upper)
+    yield "RHS", [f" rhs r{row} {value!r}" for row, value in _at((low | high) & (right != 0.0), right)]
+    yield "RANGES", [f" range r{row} {width!r}" for row, width in _at(low & high & ~equal, upper - lower)]
+    told = linear.integer | (linear.lower != 0.0) | (linear.upper != math.inf)
+    bounds = _at(told, linear.lower, linear.upper)
+    yield "BOUNDS", [line for column, least, most in bounds for line in _bounds(column, least, most)]
+
+
+def _at(where: Bools, *values: Any) -> Iterator[tuple[Any, ...]]:
+    """The index and the values of each place that is marked."""
+    return zip(np.flatnonzero(where).tolist(), *(value[where].tolist() for value in values), strict=True)
+
+
+def _columns(linear: Linear, kept: Bools) -> list[str]:
+    """Every column with its cost, even of zero, so that it exists; runs of whole ones between markers."""
+    row = np.repeat(np.arange(linear.rows), np.diff(linear.offset))
+    entries = np.flatnonzero(kept[row])
+    entries = entries[np.argsort(linear.column[entries], kind="stable")]
+    column = linear.column[entries]
+    texts = [
+        f" c{c} r{r} {value!r}"
+        for c, r, value in zip(
+            column.tolist(), row[entries].tolist(), linear.coefficient[entries].tolist(), strict=True
+        )
+    ]
+    ends = np.searchsorted(column, np.arange(1, linear.columns + 1)).tolist()
+    lines, begin, inside = [], 0, False
+    for c, (whole, cost, end) in enumerate(zip(linear.integer.tolist(), linear.cost.tolist(), ends, strict=True)):
+        if whole != inside:
+            lines.append(f" m{c} 'MARKER' '{'INTORG' if whole else 'INTEND'}'")
+            inside = whole
+        lines.append(f" c{c} cost {cost!r}")
+        lines += texts[begin:end]
+        begin = end
+    return [*lines, f" m{linear.columns} 'MARKER' 'INTEND'"] if inside else lines
+
+
+def _bounds(column: int, lower: float, upper: float) -> Iterator[str]:
+    """Both bounds in full: readers differ in what they take for granted of whole columns and negative bounds."""
+    if lower == upper:
+        yield f" FX b c{column} {lower!r}"
+    elif lower == -math.inf and upper == math.inf:
+        yield f" FR b c{column}"
+    else:
+        yield f" MI b c{column}" if lower == -math.inf else f" LO b c{column} {lower!r}"
+        yield f" PL b c{column}" if upper == math.inf else f" UP b c{column} {upper!r}"
+
+
+@contextlib.contextmanager
+def _term_raises() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def terminated(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
+        raise SystemExit(128 + signum)
+
+    before = signal.signal(signal.SIGTERM, terminated)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,197 @@
+"""What every solver of the table keeps when it is cut short, killed, stopped, or not there."""
+
+import importlib.metadata
+import os
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from solvers import api, process
+from solvers.check import check
+from solvers.families.grids import lstm_grid
+from solvers.heuristics.list import ListScheduler
+from solvers.heuristics.single import SingleDevice
+from solvers.result import Limit, Options, Status
+
+WHY_NOT = {row.name: row.why_not for row in api.available()}
+EVERY = [pytest.param(n, marks=pytest.mark.skipif(bool(why), reason=why)) for n, why in WHY_NOT.items()]
+MILP = [p for p in EVERY if api.SOLVERS[p.values[0]].formulations]
+ISOLATED = [p for p in EVERY if api.SOLVERS[p.values[0]].isolated]
+MODULES = {"cbc": "pulp", "cpsat": "ortools", "glpk": "swiglpk", "gurobi": "gurobipy", "scip": "pyscipopt"}
+"""Modules of the packages, where the solver itself is not called so; HiGHS's is highspy."""
+LIMITED = ("cplex", "gurobi")
+"""Their packages bring a licence for small programs."""
+SMALL, LARGE = lstm_grid(2, 2), lstm_grid(2, 6)
+"""12 tasks, which every vendor may solve within its licence; 32 tasks, which no MILP solver solves in a second."""
+
+
+def start_of(problem, scheduler):
+    found = scheduler.solve(problem, Options(), lambda _: None).schedule
+    assert found is not None and not check(problem, found)
+    return found
+
+
+def ran(result):
+    """Whether it ran at all; a licence may be too small for the program."""
+    if result.status is Status.MISSING:
+        assert result.solver in LIMITED and "install" in result.detail
+    return result.status is not Status.MISSING
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_second_is_never_worse_than_the_start(name):
+    """On 32 tasks a second is kept, within reason, and what comes back is valid and no worse than the start."""
+    start = start_of(LARGE, ListScheduler())
+    began = time.monotonic()
+    result = api.solve(LARGE, name, Options(seconds=1.0, start=start))
+    assert time.monotonic() - began < process.STARTUP_S + process.patience(1.0)
+    assert result.schedule is not None and result.schedule.makespan <= start.makespan
+    assert not check(LARGE, result.schedule) and result.lower_bound <= result.schedule.makespan
+    if ran(result):
+        assert result.status in (Status.FEASIBLE, Status.OPTIMAL) and result.seconds < 1.0 + 5.0 + 3.0
+        # A heuristic ends of itself; an exact solver says what kept it from a proof.
+        exact = name not in ("list", "single")
+        assert not exact or result.status is Status.OPTIMAL or result.limit is not Limit.NONE
+
+
+@pytest.mark.parametrize("formulation", ["tight", "paper"])
+@pytest.mark.parametrize("name", MILP)
+def test_schedules_bounds_and_lines_are_streamed(name, formulation):
+    """Reports improve: shorter schedules, higher bounds with a name, and the vendor's own lines."""
+    start = start_of(SMALL, SingleDevice())
+    heard = []
+    result = api.solve(SMALL, name, Options(seconds=2.0, start=start, formulation=formulation), heard.append)
+    assert ran(result) and result.schedule is not None and result.schedule.makespan <= start.makespan
+    schedules = [p.schedule for p in heard if p.schedule]
+    assert all(not check(SMALL, s) for s in schedules)
+    lengths = [s.makespan for s in schedules]
+    assert lengths == sorted(lengths, reverse=True) and all(length < start.makespan for length in lengths)
+    bounds = [p.lower_bound for p in heard]
+    assert bounds == sorted(bounds) and bounds[-1] <= result.lower_bound <= result.schedule.makespan
+    assert all(p.bound_by for p in heard if p.lower_bound)
+    lines = [line for p in heard for line in p.log]
+    assert len(lines) > 5 and all(line.isprintable() for line in lines)
+
+
+@pytest.mark.parametrize("name", ["cpsat", *MILP])
+def test_deterministic_runs_are_the_same(name):
+    """The same seed and the same effort give the same devices, starts and bound, whether proven or not."""
+    options = Options(seconds=8.0, deterministic=True, seed=3, start=start_of(SMALL, SingleDevice()))
+    one, two = (api.solve(SMALL, name, options) for _ in range(2))
+    if "wall clock" in one.detail + two.detail:
+        pytest.skip("this machine is too busy for the effort of 8 s to be spent before the clock ends the run")
+    assert (one.status, one.lower_bound) == (two.status, two.lower_bound)
+    assert one.schedule is not None and two.schedule is not None
+    for field in ("device", "start", "sent_payload", "sent_start"):
+        assert np.array_equal(getattr(one.schedule, field), getattr(two.schedule, field))
+
+
+@pytest.fixture
+def guards(monkeypatch):
+    """The processes that were started; patience is short."""
+    started, popen = [], subprocess.Popen
+
+    def recording(*args, **kwargs):
+        started.append(popen(*args, **kwargs))
+        return started[-1]
+
+    monkeypatch.setattr(process.subprocess, "Popen", recording)
+    monkeypatch.setattr(process, "GRACE_S", 0.5)
+    return started
+
+
+def child_of(guard):
+    """The process that solves: the one child of the one that cleans up."""
+    (child,) = Path(f"/proc/{guard.pid}/task/{guard.pid}/children").read_text().split()
+    return int(child)
+
+
+def left(group):
+    """What runs in a process group."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, pgrp = stat.read_text().rsplit(")", 1)[1].split()[:3]
+        except (OSError, ProcessLookupError):
+            continue
+        if int(pgrp) == group and state != "Z":
+            found.append(stat.parent.name)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("signum", "status", "detail"),
+    [(signal.SIGKILL, Status.CRASHED, "killed by SIGKILL"), (signal.SIGSTOP, Status.HUNG, "no answer within")],
+    ids=["crash", "hang"],
+)
+@pytest.mark.parametrize("name", ISOLATED)
+def test_a_crash_and_a_hang_have_their_status(name, signum, status, detail, guards, tmp_path, monkeypatch):
+    """Killed or stopped at its first report, a solver leaves its status and the start, and no process.
+
+    It has no time to remove its temporary folder, which is therefore the test's.
+    """
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    problem = SMALL if name in LIMITED else LARGE
+    start = start_of(problem, SingleDevice())
+
+    def report(_progress):
+        if len(guards) == 1:
+            guards.append(None)
+            os.kill(child_of(guards[0]), signum)
+
+    result = api.solve(problem, name, Options(seconds=1.0, start=start), report)
+    assert (result.status, result.detail[: len(detail)]) == (status, detail)
+    assert result.schedule is not None and result.schedule.makespan <= start.makespan
+    assert left(guards[0].pid) == []
+
+
+@pytest.mark.parametrize("name", [p for p in ISOLATED if p.values[0] not in LIMITED])
+def test_an_interrupted_run_leaves_no_process_and_no_file(name, guards, tmp_path, monkeypatch):
+    """Ended early in a long run, CBC while its files are there: they are gone with it, and the best so far is kept."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    start, stop, files = start_of(LARGE, SingleDevice()), threading.Event(), set()
+
+    def report(progress):
+        files.update(file.name for file in tmp_path.rglob("*"))
+        if name != "cbc" or any("Continuous objective" in line for line in progress.log):
+            stop.set()
+
+    result = api.solve(LARGE, name, Options(seconds=30.0, start=start), report, stop)
+    assert (result.limit, result.schedule is not None) == (Limit.INTERRUPT, True)
+    assert result.schedule.makespan <= start.makespan and result.seconds < 25.0
+    assert name != "cbc" or {"program.mps", "start.txt"} <= files
+    assert left(guards[0].pid) == [] and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", [n for n, entry in api.SOLVERS.items() if entry.package])
+def test_a_package_that_is_not_installed_is_named(name, monkeypatch):
+    """Nothing is started; the detail is the command that installs it, and the start is the result's schedule."""
+    package, version = api.SOLVERS[name].package, importlib.metadata.version
+
+    def missing(distribution):
+        if distribution == package:
+            raise importlib.metadata.PackageNotFoundError(distribution)
+        return version(distribution)
+
+    monkeypatch.setattr("importlib.metadata.version", missing)
+    start = start_of(SMALL, SingleDevice())
+    result = api.solve(SMALL, name, Options(seconds=1.0, start=start))
+    assert (result.status, result.schedule) == (Status.MISSING, start)
+    assert result.detail == f"{name} needs the package {package} - pip install {package}"
+
+
+@pytest.mark.parametrize("name", ISOLATED)
+def test_a_package_that_does_not_load_is_missing(name, tmp_path, monkeypatch):
+    """A package whose import fails has the same status, with what the import said."""
+    module = MODULES.get(name, "highspy" if name == "highs" else name)
+    (tmp_path / f"{module}.py").write_text(f"raise ImportError('{module} needs libmissing.so')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PATH", "/nowhere")
+    result = api.solve(SMALL, name, Options(seconds=1.0))
+    assert (result.status, result.schedule) == (Status.MISSING, None)
+    assert ("libmissing.so" if name != "cbc" else "no CBC for this machine - pip install") in result.detail
