@@ -48,7 +48,7 @@ class Idea:
 
     known: bool = True
     """Windows, places and orders of `solvers.bounding` at the length of the start."""
-    extra: Extra | None = None
+    adds: Extra | None = None
     parameters: dict[str, Any] = field(default_factory=dict)
 
 
@@ -89,10 +89,10 @@ def placement_first(model: Model, _: Known | None) -> None:
 IDEAS = {
     "as it was": Idea(known=False),
     "known": Idea(),
-    "known, all devices as one cumulative": Idea(extra=overall),
-    "known, pairs apart": Idea(extra=apart),
-    "known, loads between heads and tails": Idea(extra=part_loads),
-    "known, placement decided first": Idea(extra=placement_first),
+    "known, all devices as one cumulative": Idea(adds=overall),
+    "known, pairs apart": Idea(adds=apart),
+    "known, loads between heads and tails": Idea(adds=part_loads),
+    "known, placement decided first": Idea(adds=placement_first),
     "known, 2 workers": Idea(parameters={"num_workers": 2}),
     "known, 12 workers": Idea(parameters={"num_workers": 12}),
     "known, symmetry_level 3": Idea(parameters={"symmetry_level": 3}),
@@ -159,8 +159,8 @@ def try_idea(problem: Problem, start: Schedule, idea: Idea, seconds: float) -> t
     known = informed(scaled.problem, first.makespan) if idea.known else None
     least = min(first.makespan, scaled.at_least(bounds.best(problem)[0]))
     model = build(scaled.problem, least=least, most=first.makespan, known=known)
-    if idea.extra is not None:
-        idea.extra(model, known)
+    if idea.adds is not None:
+        idea.adds(model, known)
     add_hint(model, first)
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 8
@@ -173,7 +173,7 @@ def try_idea(problem: Problem, start: Schedule, idea: Idea, seconds: float) -> t
     return round(solver.objective_value), round(solver.best_objective_bound), cpu_seconds() - began
 
 
-def try_solver(problem: Problem, start: Schedule, solver: Solver, options: Options) -> tuple[int, int, float]:
+def try_solver(problem: Problem, solver: Solver, options: Options) -> tuple[int, int, float]:
     """Makespan, bound and seconds of a solver, whose clock is `cpu_seconds`."""
     plain = cp_model.CpSolver.solve
 
@@ -214,7 +214,7 @@ def main() -> None:
             if asked.table == "ideas":
                 found = try_idea(problem, start, IDEAS[what], asked.seconds)
             else:
-                found = try_solver(problem, start, SOLVERS[what](), Options(seconds=asked.seconds, start=start))
+                found = try_solver(problem, SOLVERS[what](), Options(seconds=asked.seconds, start=start))
             print(row(f"{name}: {what}", start.makespan, found), flush=True)
 
 

@@ -14,7 +14,7 @@ from pesto.problem import build
 from pesto.provenance import Account, coarse_account, make_plan
 from pesto.settings import Settings
 from pesto.signals import hold
-from pesto.stages import baselines, exact
+from pesto.stages import Start, baselines, exact
 from pesto.tracker import Tracker, Watch
 from solvers import bounds
 from solvers.problem import Problem
@@ -34,6 +34,8 @@ class Outcome:
     """By the names of CANDIDATES; None where none was found."""
     last: Candidate | None
     """The exact solver's last schedule, expanded; `coarse` is the best of all that it found."""
+    start: Start | None
+    """What the exact solver began with."""
     stages_s: dict[str, float]
     interrupted: bool
 
@@ -68,6 +70,7 @@ def solve(graph: Graph, cluster: Cluster, costs: Costs, settings: Settings, watc
         plan=plan,
         problem=problem,
         last=found.last if found is not None else None,
+        start=found.start if found is not None else None,
         candidates={name: tracker.candidates.get(name) for name in CANDIDATES},
         stages_s=tracker.stages_s,
         interrupted=interrupted,
@@ -78,6 +81,7 @@ def solve(graph: Graph, cluster: Cluster, costs: Costs, settings: Settings, watc
 class _Found:
     account: Coarse
     last: Candidate | None
+    start: Start | None
 
 
 def _search(bench: Bench, cluster: Cluster, tracker: Tracker, settings: Settings) -> tuple[_Found | None, bool]:
@@ -95,7 +99,7 @@ def _search(bench: Bench, cluster: Cluster, tracker: Tracker, settings: Settings
         if tracker.best is None:
             raise
         return None, True
-    found = _Found(account=coarse_account(level.coarsening, done.result), last=done.last)
+    found = _Found(account=coarse_account(level.coarsening, done.result), last=done.last, start=done.start)
     return found, done.result.limit is Limit.INTERRUPT
 
 

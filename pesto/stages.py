@@ -43,13 +43,28 @@ def baselines(bench: Bench, cluster: Cluster, tracker: Tracker) -> Problem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Start:
+    """The list schedule that the exact solver began with."""
+
+    makespan: int
+    """Ticks, on the problem that the solver got."""
+    expanded: Candidate
+    """Offered only with congestion."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Exact:
     """What the exact solver did on the coarse graph."""
 
     result: Result
     """Without congestion, of the problem without links."""
     last: Candidate | None
-    """The expansion of its last schedule, which one of an earlier schedule may beat; None when it has no answer."""
+    """The expansion of its last schedule, which one of an earlier schedule may beat.
+
+    None when it has no answer, or none better than its start.
+    """
+    start: Start | None
+    """None where memory defeats the list scheduler."""
 
 
 def exact(bench: Bench, level: Level, settings: Settings, tracker: Tracker) -> Exact:
@@ -65,7 +80,8 @@ def exact(bench: Bench, level: Level, settings: Settings, tracker: Tracker) -> E
         device, rank, rule = bench.expand(level.coarsening, real)
         by = "list start" if schedule is start else settings.solver
         candidate = bench.ordered("coarse", f"{by} on {level.coarsening.nodes} nodes, {rule}", device, rank)
-        tracker.offer(candidate)
+        if settings.congestion or schedule is not start:
+            tracker.offer(candidate)
         return candidate
 
     def report(progress: Progress) -> None:
@@ -75,11 +91,12 @@ def exact(bench: Bench, level: Level, settings: Settings, tracker: Tracker) -> E
             expanded(progress.schedule)
 
     problem, start = _posed(level, settings)
-    if start is not None and settings.congestion:
-        expanded(start)
+    began = Start(makespan=start.makespan, expanded=expanded(start)) if start is not None else None
     result = api.solve(problem, settings.solver, _options(settings, start), report)
-    last = expanded(result.schedule) if result.schedule is not None else None
-    return Exact(result=result, last=last if result.status in ANSWERED else None)
+    if result.schedule is None or result.schedule is start:  # nothing of its own
+        return Exact(result=result, last=None, start=began)
+    last = expanded(result.schedule)
+    return Exact(result=result, last=last if result.status in ANSWERED else None, start=began)
 
 
 def _posed(level: Level, settings: Settings) -> tuple[Problem, Schedule | None]:

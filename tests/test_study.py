@@ -301,7 +301,7 @@ def test_one_run_at_a_time(tmp_path):
     with lock.held(path), pytest.raises(UsageError, match="another run is writing it"), lock.held(path):
         pass
     with lock.held(path):
-        assert list(tmp_path.iterdir()) == [tmp_path / "t.sqlite.lock"]
+        assert list(tmp_path.iterdir()) == [tmp_path / ".t.sqlite.pesto-lock"]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -322,7 +322,7 @@ class Scripted:
         cell = self.waiting.pop(0)
         if self.dies.get(cell.key, 0):
             self.dies[cell.key] -= 1
-            return [Lost(cell=cell, detail="the worker ended")]
+            return [Lost(cell=cell, detail="the worker ended", seconds=1.5)]
         return [Answer(key=cell.key, **ANSWER)]
 
     def close(self):
@@ -335,8 +335,8 @@ def test_a_cell_that_loses_its_process_is_tried_again_and_at_last_is_a_failure(f
     assert runner.run(found, opened, scripted, [].append) == 24
     assert scripted.closed
     assert [scripted.begun.count(found[k].key) for k in (0, 1, 3)] == [3, 1, 3]
-    failed = rows(folder, "SELECT key, status, detail FROM rows WHERE status != 'feasible'")
-    assert failed == [(found[3].key, "crashed", "3 times over, the worker ended")]
+    failed = rows(folder, "SELECT key, status, detail, seconds FROM rows WHERE status != 'feasible'")
+    assert failed == [(found[3].key, "crashed", "3 times over, the worker ended", 4.5)]
     assert opened.retry_failed() == 1
     assert opened.pending() == {found[3].key}
     assert rows(folder, "SELECT count(*) FROM traces WHERE key = ?", found[3].key) == [(0,)]

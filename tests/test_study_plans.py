@@ -2,12 +2,13 @@
 
 import pytest
 
-from pesto import flow
+from pesto import flow, stages
 from pesto.cluster import Path
 from pesto.settings import Settings
 from pesto.study.cells import Cell, Trained
 from pesto.study.instances import Step
 from pesto.study.planning import answered
+from solvers.result import Limit, Result, Status
 
 LINK = Path(latency_s=0.0, s_per_byte=1e-9)
 
@@ -28,7 +29,7 @@ def step(make_graph, make_cluster, make_costs) -> Step:
 
 def cell(*, congestion: bool) -> Cell:
     of = Trained(
-        model="m", variant="v", cluster="c", sha256="", path="c", nodes=None, batch=None, per_edge=False,
+        model="m", variant="v", cluster="c", sha256="", path=b"c", nodes=None, batch=None, per_edge=False,
     )  # fmt: skip
     settings = {"workers": 8, "gap": 0.0, "deterministic": False, "coarsen_to": 50, "congestion": congestion}
     return Cell(
@@ -38,11 +39,12 @@ def cell(*, congestion: bool) -> Cell:
 
 
 def test_with_congestion_the_promise_is_kept(step):
+    """The list start is that good already: the solver proves it, and finds nothing of its own."""
     answer = answered(cell(congestion=True), step, {"cores": 2})
     found = answer.measures
     assert (answer.status, answer.makespan) == ("optimal", 90_000)
-    assert (found["coarse_nodes"], found["coarse_ms"], found["coarse_bound_ms"]) == (20, 0.09, 0.09)
-    assert (found["coarse_step_ms"], found["last_step_ms"], found["step_ms"]) == (0.09, 0.09, 0.09)
+    assert (found["coarse_nodes"], found["coarse_ms"], found["coarse_bound_ms"]) == (20, None, 0.09)
+    assert (found["candidates"]["coarse_ms"], found["last_step_ms"], found["step_ms"]) == (0.09, None, 0.09)
     assert answer.lower_bound == found["bound_ms"] * 1e6
     assert set(found["stages"]) == {f"{name}_s" for name in ("problem", "baselines", "coarsen", "solve", "verify")}
     assert found["candidates"]["single_ms"] == 0.11  # 10 + 10 x 10 us
@@ -56,6 +58,7 @@ def test_without_congestion_four_transfers_wait_for_each_other(step):
     found = answered(cell(congestion=False), step, {}).measures
     assert (found["coarse_ms"], found["coarse_bound_ms"]) == (0.071, 0.071)
     assert found["last_step_ms"] == 0.131
+    assert 0.071 < found["coarse_start_ms"] <= found["start_step_ms"]
     assert found["step_ms"] >= 0.09
 
 
@@ -68,3 +71,44 @@ def test_a_plan_without_congestion_is_still_a_plan_for_the_real_links(step):
     assert outcome.plan.schedule.makespan == min(c.makespan for c in outcome.candidates.values() if c is not None)
     assert outcome.last.makespan == 131_000
     assert "list start" not in outcome.candidates["coarse"].rule
+
+
+@pytest.fixture
+def end_with(monkeypatch):
+    """Let the exact solver end with a status and nothing but the start that it was given."""
+    real = stages.api.solve
+
+    def apply(status: Status) -> None:
+        def solve(problem, name, options, *report):
+            if name == "list":
+                return real(problem, name, options, *report)
+            return Result(
+                status=status, limit=Limit.OTHER, schedule=options.start, lower_bound=0, seconds=0.1, solver=name,
+                version="1", detail="no more",
+            )  # fmt: skip
+
+        monkeypatch.setattr(stages.api, "solve", solve)
+
+    return apply
+
+
+@pytest.mark.parametrize("congestion", [True, False])
+def test_the_start_is_no_work_of_the_solver(step, end_with, congestion):
+    """Stopped without anything better than its start, it has no numbers; the plan and its candidates have theirs."""
+    end_with(Status.FEASIBLE)
+    answer = answered(cell(congestion=congestion), step, {})
+    found = answer.measures
+    assert (found["coarse_ms"], found["last_step_ms"]) == (None, None)
+    assert found["coarse_start_ms"] is not None
+    if congestion:
+        assert found["start_step_ms"] == found["candidates"]["coarse_ms"]
+    assert answer.makespan == found["step_ms"] * 1e6
+    assert (found["candidates"]["coarse_ms"] is not None) is congestion
+
+
+def test_a_failed_solver_gets_no_makespan(step, end_with):
+    end_with(Status.CRASHED)
+    answer = answered(cell(congestion=True), step, {})
+    assert (answer.status, answer.makespan, answer.detail) == ("crashed", None, "no more")
+    assert (answer.measures["coarse_ms"], answer.measures["last_step_ms"]) == (None, None)
+    assert answer.measures["step_ms"] > 0

@@ -8,12 +8,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from pesto.cli import pesto
+from pesto.study import cluster, pool
 from pesto.study.cells import cells_of
 from pesto.study.executor import Lost
 from pesto.study.pool import Pool, _shares
@@ -212,24 +214,26 @@ def test_a_killed_worker_takes_its_solver_along_and_is_replaced(tmp_path):
     """kill -9 of the worker while CP-SAT runs: the pool says so, and the solver does not outlive it."""
     (tmp_path / "study.toml").write_text(LONG)
     cell = cells_of(load_study(str(tmp_path / "study.toml")))[0]
-    pool, others = Pool(1), descendants(os.getpid())
+    workers, others = Pool(1), descendants(os.getpid())
 
     def mine() -> set[int]:
         return alive(descendants(os.getpid()) - others)
 
     try:
-        pool.begin(cell)
+        workers.begin(cell)
         assert until(lambda: len(mine()) >= 3)
         below = mine()
         (worker,) = (p for p in below if b"pesto.study.worker" in Path(f"/proc/{p}/cmdline").read_bytes())
         os.kill(worker, signal.SIGKILL)
-        (lost,) = pool.collect()
-        assert lost == Lost(cell=cell, detail="the worker ended: killed by SIGKILL")
+        (lost,) = workers.collect()
+        assert isinstance(lost, Lost)
+        assert (lost.cell, lost.detail) == (cell, "the worker ended: killed by SIGKILL")
+        assert 0 < lost.seconds < 60
         assert until(lambda: not alive(below), 5)
-        pool.begin(cell)
+        workers.begin(cell)
         assert until(lambda: len(mine()) >= 3)
     finally:
-        pool.close()
+        workers.close()
     assert until(lambda: not mine(), 5)
 
 
@@ -246,4 +250,77 @@ def test_ray_gives_the_same_file(tmp_path, undisturbed):
     finish(tmp_path, SMALL, "--executor", "ray", "--jobs", "2")
     mine, theirs = everything(tmp_path), undisturbed
     assert [mine[0], mine[1], mine[3]] == [theirs[0], theirs[1], theirs[3]]
-    assert [row[:-1] for row in mine[2]] == [row[:-1] for row in theirs[2]]  # the cores that a process may use differ
+    assert [row[:-1] for row in mine[2]] == [row[:-1] for row in theirs[2]]
+    (cores,) = query(tmp_path, "SELECT DISTINCT json_extract(measures, '$.cores') FROM results")[0]
+    assert cores == max(1, len(os.sched_getaffinity(0)) // 2)  # what Ray gave each of two
+
+
+class Endless:
+    """Ray, as far as it is used, on a cluster where no task ever ends."""
+
+    def __init__(self):
+        self.cancelled, self.exceptions = [], None
+
+    def init(self, **_):
+        pass
+
+    def remote(self, **_):
+        return lambda _: SimpleNamespace(remote=lambda _: "reference")
+
+    def cluster_resources(self):
+        return {"CPU": 2.0}
+
+    def wait(self, references, *, num_returns, timeout):
+        time.sleep(min(timeout, 0.05) * num_returns)
+        return [], references
+
+    def cancel(self, reference, *, force):
+        self.cancelled.append((reference, force))
+
+    def shutdown(self):
+        pass
+
+
+def test_a_task_that_takes_too_long_is_given_up(tmp_path, monkeypatch):
+    ray = Endless()
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr(cluster, "patience_s", lambda _: 0.2)
+    (tmp_path / "study.toml").write_text(LONG)
+    cells = cells_of(load_study(str(tmp_path / "study.toml")))
+    executor = cluster.RayCluster(1)
+    executor.begin(cells[0])
+    (answer,) = executor.collect()
+    assert (answer.key, answer.status) == (cells[0].key, "hung")
+    assert 0.2 <= answer.seconds < 5
+    assert ray.cancelled == [("reference", True)]
+    assert executor.collect() == []
+
+
+def test_a_worker_that_takes_too_long_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(pool, "patience_s", lambda _: 0.2)
+    (tmp_path / "study.toml").write_text(LONG)
+    cells, workers = cells_of(load_study(str(tmp_path / "study.toml"))), Pool(1)
+    try:
+        workers.begin(cells[0])
+        (answer,) = workers.collect()
+    finally:
+        workers.close()
+    assert (answer.status, answer.key) == ("hung", cells[0].key)
+    assert 0.2 <= answer.seconds < 5
+
+
+def test_other_versions_are_warned_of_once(tmp_path):
+    """Of the project at the beginning; of a solver with its first answer."""
+    finish(tmp_path, SMALL, "--limit-cells", "3")
+    with sqlite3.connect(tmp_path / "s.sqlite") as file:
+        file.execute("""UPDATE results SET version = '0.1', measures = '{"pesto": "0.2"}'""")
+    run = begin(tmp_path, SMALL, "--limit-cells", "6")
+    _, err = run.communicate(timeout=100)
+    warned = [line for line in err.splitlines() if line.startswith("warning: ")]
+    assert [line.split(",")[1].split(" - ")[0] for line in warned if "pesto" in line.split()[1]] == [
+        " and done cells come from pesto 0.2"
+    ]
+    assert sum("from list 0.1" in line for line in warned) == 1
+    assert len(warned) == 3  # and `single`
+    again = begin(tmp_path, SMALL, "--limit-cells", "0")
+    assert "from list" not in again.communicate(timeout=100)[1]

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from pesto.commands.options import Existing, json_option
+from pesto.documents import shown
 from pesto.errors import Exit
 from pesto.report import to_json
 from pesto.signals import received
@@ -80,11 +81,12 @@ def run_command(
     loaded = load_study(study)
     cells = cells_of(loaded)
     path = db if db is not None else Path(f"{loaded.spec.name}.sqlite")
-    log = _Log(quiet=quiet)
-    with lock.held(path), store.opened(path) as file:
+    real = lock.place(path)
+    with lock.held(real), store.opened(real) as file:
         file.sync(loaded, cells, version("pesto"))
         again = file.retry_failed() if retry_failed else 0
         before = file.tally()
+        log = _Log(file.versions(), quiet=quiet)
         log.begins(path, before, again)
         try:
             if before.pending and limit_cells != 0:
@@ -125,18 +127,29 @@ def _executor(kind: str, jobs: int | None) -> Executor:
 class _Log:
     """One line a cell on stderr."""
 
-    def __init__(self, *, quiet: bool) -> None:
-        self._quiet, self._began = quiet, time.monotonic()
+    def __init__(self, versions: store.Versions, *, quiet: bool) -> None:
+        self._versions, self._quiet, self._began = versions, quiet, time.monotonic()
 
     def begins(self, path: Path, tally: store.Tally, again: int) -> None:
         if again:
             _say(f"{again} failed cells are run again")
         if tally.former_done or tally.former_pending:
             _say(_former(tally))
+        if tally.pending:
+            self._compare("pesto", self._versions.pesto, version("pesto"))
         if not self._quiet:
-            _say(_line(str(path), tally))
+            _say(_line(shown(path), tally))
+
+    def _compare(self, name: str, known: set[str], now: str) -> None:
+        """Warn, once for each, of a version that other results of the file do not come from."""
+        if known and now and now not in known:
+            known_text = ", ".join(sorted(known))
+            _say(f"warning: {name} {now}, and done cells come from {name} {known_text} - their times may not compare")
+        if now:
+            known.add(now)
 
     def __call__(self, step: runner.Step) -> None:
+        self._compare(step.cell.solver, self._versions.solvers.setdefault(step.cell.solver, set()), step.answer.version)
         if self._quiet:
             return
         answer, cell = step.answer, step.cell
@@ -158,10 +171,15 @@ def _value(makespan: int | None, bound: int) -> str:
 
 def _ended(path: Path, cells: Sequence[Cell], tally: store.Tally, *, as_json: bool) -> None:
     if as_json:
-        left: dict[str, Any] = {"db": str(path), "cells": len(cells), "done": tally.done, "pending": tally.pending}
+        left: dict[str, Any] = {
+            "db": shown(path, 4096),
+            "cells": len(cells),
+            "done": tally.done,
+            "pending": tally.pending,
+        }
         click.echo(to_json(left))
     else:
-        click.echo(_line(str(path), tally))
+        click.echo(_line(shown(path), tally))
 
 
 def _line(name: str, tally: store.Tally) -> str:

@@ -1,11 +1,19 @@
 """What comes of one cell, as it is sent from where it ran to where it is written."""
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
+from solvers import result
+
+SCHEMA = 1
+"""Of the study's file: its PRAGMA user_version."""
+PLAN: Literal["plan"] = "plan"
+"""The stage of a cell that plans a whole training step."""
 REFUSED = "refused"
 """The status of a cell whose instance cannot be built; the others are those of `solvers.result.Status`."""
+FAILED = (*sorted(str(status) for status in result.FAILED), REFUSED)
+"""Statuses of cells that have no answer, for a reason that is not the problem's."""
 
 
 class Point(msgspec.Struct, frozen=True, array_like=True):

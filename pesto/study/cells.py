@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -11,7 +12,8 @@ import msgspec
 
 from pesto.errors import FileError, InputError, UsageError
 from pesto.files import read_bytes
-from pesto.study.spec import PLAN, SCHEDULE, Family, Grid, Model, ProblemFile, Study
+from pesto.study.answers import PLAN
+from pesto.study.spec import SCHEDULE, Family, Grid, Model, ProblemFile, Study
 from solvers.api import SOLVERS
 from solvers.families import table
 
@@ -41,8 +43,8 @@ class Filed(msgspec.Struct, frozen=True, kw_only=True, tag="problem"):
     file: str
     sha256: str
     """Of the content; empty where it could not be read."""
-    path: str
-    """Where it is on this machine."""
+    path: bytes
+    """Where it is on this machine, by `os.fsencode`: a name need not be text."""
 
     @property
     def label(self) -> str:
@@ -63,9 +65,9 @@ class Trained(msgspec.Struct, frozen=True, kw_only=True, tag="model"):
     cluster: str
     """A preset or, as the study has it, a file."""
     sha256: str
-    """Of the cluster's file; empty for a preset."""
-    path: str
-    """A preset, or where the file is on this machine."""
+    """Of the cluster's file; empty for a preset, and where it could not be read."""
+    path: bytes
+    """A preset, or where the file is on this machine, by `os.fsencode`."""
     nodes: int | None
     batch: int | None
     per_edge: bool
@@ -191,11 +193,15 @@ def _generated(family: Family) -> Iterator[Generated]:
 
 def _filed(problem: ProblemFile, folder: Path) -> Filed:
     path = folder / problem.file
+    return Filed(file=problem.file, sha256=_digest(path), path=os.fsencode(path))
+
+
+def _digest(path: Path) -> str:
+    """Of the content; empty where it cannot be read: the cell says so."""
     try:
-        digest = hashlib.sha256(read_bytes(path)).hexdigest()
-    except (FileError, InputError):  # the cell says so
-        digest = ""
-    return Filed(file=problem.file, sha256=digest, path=str(path))
+        return hashlib.sha256(read_bytes(path)).hexdigest()
+    except (FileError, InputError):
+        return ""
 
 
 def _trained(model: Model, folder: Path, *, plan: bool) -> Iterator[Trained]:
@@ -220,12 +226,16 @@ def _trained(model: Model, folder: Path, *, plan: bool) -> Iterator[Trained]:
         )
 
 
-def _cluster(name: str, folder: Path) -> tuple[str, str]:
+def names_file(cluster: str) -> bool:
+    """Whether a cluster is a file; else it is a preset."""
+    return cluster.endswith(".toml") or "/" in cluster
+
+
+def _cluster(name: str, folder: Path) -> tuple[bytes, str]:
     """What `load_cluster` takes, and the hash of a file."""
     from pesto.clusterfile import load_cluster
 
-    if not name.endswith(".toml") and "/" not in name:
+    if not names_file(name):
         load_cluster(name)
-        return name, ""
-    path = folder / name
-    return str(path), hashlib.sha256(read_bytes(path)).hexdigest()
+        return os.fsencode(name), ""
+    return os.fsencode(folder / name), _digest(folder / name)

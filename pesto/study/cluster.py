@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from typing import Any
 
 import msgspec
@@ -9,7 +10,9 @@ import msgspec
 from pesto.errors import SolverError, UsageError
 from pesto.study.answers import Answer
 from pesto.study.cells import Cell
-from pesto.study.executor import Lost
+from pesto.study.executor import Lost, hung, patience_s
+
+_POLL_S = 1.0
 
 
 class RayCluster:
@@ -39,7 +42,7 @@ class RayCluster:
             raise UsageError(f"--jobs {self._slots} on a cluster of {cores} CPUs - give at most one job a CPU")
         # A cell that loses its process is begun again by the runner, which counts.
         self._remote = ray.remote(num_cpus=cores // self._slots, max_retries=0)(_answer)
-        self._running: dict[Any, Cell] = {}
+        self._running: dict[Any, tuple[Cell, float]] = {}
 
     @property
     def slots(self) -> int:
@@ -48,25 +51,38 @@ class RayCluster:
 
     def begin(self, cell: Cell) -> None:
         """Submit a cell."""
-        self._running[self._remote.remote(msgspec.json.encode(cell))] = cell
+        self._running[self._remote.remote(msgspec.json.encode(cell))] = cell, time.monotonic()
 
     def collect(self) -> list[Answer | Lost]:
-        """Wait for one cell; Ray says when its process or node is lost."""
-        if not self._running:
-            return []
-        done, _ = self._ray.wait(list(self._running), num_returns=1)
-        return [self._outcome(reference) for reference in done]
+        """Wait for one cell, or the end of its time; Ray says when its process or node is lost."""
+        found: list[Answer | Lost] = []
+        while self._running and not found:
+            done, _ = self._ray.wait(list(self._running), num_returns=1, timeout=_POLL_S)
+            found = [self._outcome(reference) for reference in done] or self._overdue()
+        return found
 
     def close(self) -> None:
         """Leave the cluster, which ends this run's tasks."""
         self._ray.shutdown()
 
+    def _overdue(self) -> list[Answer | Lost]:
+        """End the tasks that took too long."""
+        now = time.monotonic()
+        late = [reference for reference, (cell, began) in self._running.items() if now - began >= patience_s(cell)]
+        found: list[Answer | Lost] = []
+        for reference in late:
+            self._ray.cancel(reference, force=True)
+            cell, began = self._running.pop(reference)
+            found.append(hung(cell, now - began))
+        return found
+
     def _outcome(self, reference: Any) -> Answer | Lost:
-        cell = self._running.pop(reference)
+        cell, began = self._running.pop(reference)
         try:
             return msgspec.json.decode(self._ray.get(reference), type=Answer)
         except self._ray.exceptions.RayError as error:
-            return Lost(cell=cell, detail=" ".join(f"{type(error).__name__}: {error}".split())[:300])
+            detail = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+            return Lost(cell=cell, detail=detail, seconds=time.monotonic() - began)
 
 
 class _Kept:
@@ -76,12 +92,17 @@ class _Kept:
 
 
 def _answer(data: bytes) -> bytes:
-    """Runs where Ray sends it."""
+    """Runs where Ray sends it. Ray binds nobody: the cores of a cell are those that it was promised."""
+    import ray
+
     from pesto.study.execute import execute
     from pesto.study.instances import Shelf
 
     _Kept.shelf = _Kept.shelf or Shelf()
-    return msgspec.json.encode(execute(msgspec.json.decode(data, type=Cell), _Kept.shelf))
+    answer = execute(msgspec.json.decode(data, type=Cell), _Kept.shelf)
+    cores = int(ray.get_runtime_context().get_assigned_resources().get("CPU", 0))
+    measures = answer.measures | ({"cores": cores} if "cores" in answer.measures else {})
+    return msgspec.json.encode(msgspec.structs.replace(answer, measures=measures))
 
 
 def _local() -> bool:

@@ -1,39 +1,76 @@
 """Runs one cell where it is called: a solve of a problem, or a plan of a whole training step."""
 
 import os
+import time
 from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
+from msgspec.structs import replace
+
+from pesto.documents import shown
 from pesto.errors import InfeasibleError, NothingFoundError, PestoError, SolverError
-from pesto.study.answers import REFUSED, Answer, Point
+from pesto.study.answers import PLAN, REFUSED, Answer, Point
 from pesto.study.cells import Cell
 from pesto.study.instances import Posed, RefusedError, Shelf, Step
-from pesto.study.spec import PLAN
 from solvers import api
 from solvers.base import Progress
 from solvers.result import FAILED, Options, Result, Status
 from solvers.schedule import Schedule
 
+_LINE = 500
 _KILLED = "killed by SIGKILL"
 """What `solvers.process` says of a solver that nobody asked to end: it ran out of memory, or somebody killed it."""
 
 
 def execute(cell: Cell, shelf: Shelf) -> Answer:
     """The answer to one cell, whatever happens on the way: a failure is a status and one line of detail."""
+    began = time.monotonic()
+    known = Answer(key=cell.key, status=REFUSED)
     try:
         if cell.stage == PLAN:
-            return _planned(cell, shelf.step(cell.instance))
-        return _solved(cell, shelf.posed(cell.instance))
+            step = shelf.step(cell.instance)
+            known, began = _stepped(cell, step), time.monotonic()
+            return _planned(cell, step)
+        posed = shelf.posed(cell.instance)
+        known, began = _started(cell, posed), time.monotonic()
+        return _solved(cell, posed)
     except RefusedError as error:
-        return Answer(key=cell.key, status=REFUSED, detail=str(error))
+        status, detail = REFUSED, str(error)
+    except PestoError as error:
+        status, detail = _status(error), shown(error, _LINE)
     except Exception as error:
-        return Answer(key=cell.key, status=Status.CRASHED, detail=f"{type(error).__name__}: {error}"[:500])
+        status, detail = Status.CRASHED, shown(f"{type(error).__name__}: {error}", _LINE)
+    return replace(known, status=status, detail=detail, seconds=time.monotonic() - began)
+
+
+def _stepped(cell: Cell, step: Step) -> Answer:
+    """What is known of a plan cell before it is run."""
+    edges = len(step.graph.src) + len(step.graph.control_src)
+    return Answer(key=cell.key, status=REFUSED, tasks=step.graph.ops, edges=edges, measures=_circumstances())
+
+
+def _started(cell: Cell, posed: Posed) -> Answer:
+    """What is known of a schedule cell before it is run."""
+    problem, start = posed.problem, _start(cell, posed)
+    return Answer(
+        key=cell.key,
+        status=REFUSED,
+        start_makespan=start.makespan if start is not None else None,
+        tasks=problem.tasks,
+        devices=problem.devices,
+        edges=problem.edges,
+        measures=_circumstances(),
+    )
+
+
+def _start(cell: Cell, posed: Posed) -> Schedule | None:
+    return posed.listed if cell.settings["start"] else None
 
 
 def _solved(cell: Cell, posed: Posed) -> Answer:
-    problem, settings = posed.problem, cell.settings
-    start = posed.listed if settings["start"] else None
+    problem, settings, known = posed.problem, cell.settings, _started(cell, posed)
+    start = _start(cell, posed)
     options = Options(
         seconds=cell.limit_s,
         gap=settings["gap"],
@@ -43,23 +80,18 @@ def _solved(cell: Cell, posed: Posed) -> Answer:
         start=start,
         formulation=cell.formulation or "tight",
     )
-    began = Point(0.0, start.makespan if start is not None else None, posed.lower_bound)
+    began = Point(0.0, known.start_makespan, posed.lower_bound)
     result, trace = _twice(lambda trace: api.solve(problem, cell.solver, options, _recorder(trace)), began)
-    return Answer(
-        key=cell.key,
+    return replace(
+        known,
         status=result.status,
         limit_reason=result.limit,
         makespan=_own(result, start),
         lower_bound=result.lower_bound,
         bound_by=result.bound_by,
-        start_makespan=began.makespan,
         seconds=result.seconds,
         version=result.version,
         detail=result.detail,
-        tasks=problem.tasks,
-        devices=problem.devices,
-        edges=problem.edges,
-        measures=_circumstances(),
         trace=tuple(trace),
     )
 
@@ -98,16 +130,7 @@ def _circumstances() -> dict[str, Any]:
 def _planned(cell: Cell, step: Step) -> Answer:
     from pesto.study.planning import answered
 
-    try:
-        return answered(cell, step, _circumstances())
-    except PestoError as error:
-        return Answer(
-            key=cell.key,
-            status=_status(error),
-            detail=str(error),
-            tasks=step.graph.ops,
-            edges=len(step.graph.src) + len(step.graph.control_src),
-        )
+    return answered(cell, step, _circumstances())
 
 
 def _status(error: PestoError) -> str:

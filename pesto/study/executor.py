@@ -5,6 +5,11 @@ from typing import Protocol
 
 from pesto.study.answers import Answer
 from pesto.study.cells import Cell
+from solvers.process import STARTUP_S, patience
+from solvers.result import Status
+
+PREPARE_S = 1800.0
+"""Seconds that a cell may take beside its solver: TensorFlow, a large model, its coarsening, its baselines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,6 +18,18 @@ class Lost:
 
     cell: Cell
     detail: str
+    seconds: float = 0.0
+    """From its begin to its loss."""
+
+
+def patience_s(cell: Cell) -> float:
+    """Seconds after which a cell is given up: its limit may pass twice, where its solver was killed from outside."""
+    return PREPARE_S + STARTUP_S + 2 * patience(cell.limit_s)
+
+
+def hung(cell: Cell, seconds: float) -> Answer:
+    """The answer of a cell that was given up."""
+    return Answer(key=cell.key, status=Status.HUNG, detail="no answer long after the time limit", seconds=seconds)
 
 
 class Executor(Protocol):

@@ -1,16 +1,18 @@
 """From an instance of a study to what is solved: built once, and kept while the cells that follow need it."""
 
 import hashlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pesto.cluster import Cluster
 from pesto.costs import Costs
+from pesto.documents import shown
 from pesto.errors import PestoError, UsageError
 from pesto.files import read_bytes
 from pesto.graph import Graph
-from pesto.study.cells import Filed, Generated, Instance, Trained, canonical, identity
+from pesto.study.cells import Filed, Generated, Instance, Trained, canonical, identity, names_file
 from solvers import api, bounds
 from solvers.problem import Problem
 from solvers.result import Options
@@ -86,8 +88,7 @@ def _built(build: Callable[[], T]) -> T | RefusedError:
 
 
 def _line(text: Any) -> str:
-    line = " ".join(str(text).split())
-    return line if len(line) <= _LINE else f"{line[: _LINE - 3]}..."
+    return shown(" ".join(str(text).split()), _LINE)
 
 
 def _problem(instance: Instance) -> Problem:
@@ -102,7 +103,7 @@ def _problem(instance: Instance) -> Problem:
     return coarse_problem(
         instance.model,
         instance.variant,
-        instance.path,
+        _cluster(instance),
         nodes=instance.nodes or 0,
         batch=instance.batch,
         per_edge=instance.per_edge,
@@ -112,10 +113,23 @@ def _problem(instance: Instance) -> Problem:
 def _filed(instance: Filed) -> Problem:
     from solvers.problemfile import loads_problem
 
-    data = read_bytes(instance.path)
+    return loads_problem(_unchanged(instance)).problem
+
+
+def _unchanged(instance: Filed | Trained) -> bytes:
+    """The content of an instance's file."""
+    path = os.fsdecode(instance.path)
+    data = read_bytes(path)
     if hashlib.sha256(data).hexdigest() != instance.sha256:
-        raise UsageError(f"{instance.path} is not the file that this run began with - run the study again")
-    return loads_problem(data).problem
+        raise UsageError(f"{shown(path)} is not the file that this run began with - run the study again")
+    return data
+
+
+def _cluster(instance: Trained) -> str:
+    """A preset, or the path of a file."""
+    if names_file(instance.cluster):
+        _unchanged(instance)
+    return os.fsdecode(instance.path)
 
 
 def _posed(problem: Problem) -> Posed:
@@ -129,6 +143,7 @@ def _step(instance: Instance) -> Step:
 
     if not isinstance(instance, Trained):
         raise TypeError(f"a training step expected, found {instance.label}")
+    path = _cluster(instance)  # first, as it takes no time
     graph = inputs.load_graph(Source(model=instance.model, variant=instance.variant, batch=instance.batch))
-    cluster = inputs.load_cluster(instance.path)
+    cluster = inputs.load_cluster(path)
     return Step(graph=graph, cluster=cluster, costs=inputs.load_costs(graph, cluster, None))

@@ -14,7 +14,9 @@ from pesto.study.report_text import CONFLICTS, DEFINITIONS, NO_PICTURES, QUERIES
 
 MOST_ROWS = 2000
 """Rows of one table; all are in the CSV."""
-_STATES = re.compile(r"^(optimal|feasible|infeasible|unknown|crashed|hung|invalid|missing|refused|pending)$|^0 % in ")
+_STATES = re.compile(
+    r"^(optimal|feasible|infeasible|unknown|crashed|hung|invalid|missing|refused|contradicted|pending)$|^0 % in "
+)
 _PROLOG = re.compile(r"^.*?(?=<svg)|<!--.*?-->|<metadata>.*?</metadata>", re.DOTALL)
 _OWN_NAMES = re.compile(r'(\bid="|url\(#|href="#)')
 _SIZE = re.compile(r'<svg [^>]*?viewBox="0 0 ([\d.]+) ([\d.]+)"[^>]*>')

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
 
+MADE_BY = "pesto study report"
+"""In every file, so that a later report knows it for one of its own."""
 INK, PAPER = "#1f2328", "#ffffff"
 """The colours of text and ground; a page may replace them by its own."""
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f")
@@ -195,6 +197,6 @@ def _drawable(text: str, most: int = LONGEST) -> str:
 
 def _saved(canvas: "Canvas", form: str) -> bytes:
     out = io.BytesIO()
-    still = {"Date": None, "Creator": None} if form == "svg" else {"Software": None}
+    still = {"Date": None, "Creator": MADE_BY} if form == "svg" else {"Software": MADE_BY}
     canvas.savefig(out, format=form, dpi=DPI, metadata=still)
     return out.getvalue()

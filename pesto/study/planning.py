@@ -7,7 +7,7 @@ from pesto import flow
 from pesto.candidates import Candidate
 from pesto.problem import TICK_S
 from pesto.settings import Settings
-from pesto.study.answers import Answer, Point
+from pesto.study.answers import FAILED, Answer, Point
 from pesto.study.cells import Cell, Trained
 from pesto.study.instances import Step
 from pesto.tracker import Incumbent
@@ -18,8 +18,8 @@ def answered(cell: Cell, step: Step, circumstances: dict[str, Any]) -> Answer:
     """The plan of a training step, and what the exact solver made of its coarse graph.
 
     The makespan is the chosen plan's on the full graph, the bound is one of the full graph; the status and the version
-    are the exact solver's on the coarse graph ("optimal" where a baseline's plan was proven before it began). Raises
-    the PestoErrors of `pesto.flow.solve`.
+    are the exact solver's on the coarse graph ("optimal" where a baseline's plan was proven before it began). After a
+    failure there is no makespan: the plan is one of the other candidates. Raises the PestoErrors of `pesto.flow.solve`.
     """
     trace = [Point(0.0, None, 0)]
 
@@ -30,11 +30,12 @@ def answered(cell: Cell, step: Step, circumstances: dict[str, Any]) -> Answer:
     outcome = flow.solve(step.graph, step.cluster, step.costs, _settings(cell), watch)
     seconds = time.monotonic() - began
     plan, coarse = outcome.plan, outcome.plan.provenance.coarse
+    status = coarse.status if coarse is not None else Status.OPTIMAL
     return Answer(
         key=cell.key,
-        status=coarse.status if coarse is not None else Status.OPTIMAL,
+        status=status,
         limit_reason=coarse.limit if coarse is not None else Limit.NONE,
-        makespan=plan.schedule.makespan,
+        makespan=plan.schedule.makespan if status not in FAILED else None,
         lower_bound=plan.provenance.lower_bound_ticks,
         bound_by=plan.provenance.lower_bound_name,
         seconds=seconds,
@@ -73,12 +74,15 @@ def _measures(outcome: flow.Outcome) -> dict[str, Any]:
     if coarse is not None:
         on_coarse = {
             "coarse_nodes": coarse.nodes,
-            "coarse_ms": _ms(coarse.makespan_ticks),
+            # Without a schedule of its own, the makespan is that of the start.
+            "coarse_ms": _ms(coarse.makespan_ticks) if outcome.last is not None else None,
             "coarse_bound_ms": _ms(coarse.lower_bound_ticks),
             "coarse_bound_by": coarse.bound_by,
         }
+    start = outcome.start
     return on_coarse | {
-        "coarse_step_ms": _step_ms(outcome.candidates["coarse"]),
+        "coarse_start_ms": _ms(start.makespan) if start is not None else None,
+        "start_step_ms": _step_ms(start.expanded) if start is not None else None,
         "last_step_ms": _step_ms(outcome.last),
         "step_ms": _ms(outcome.plan.schedule.makespan),
         "bound_ms": _ms(outcome.plan.provenance.lower_bound_ticks),

@@ -16,12 +16,8 @@ import pesto
 from pesto.documents import shown
 from pesto.study.answers import Answer
 from pesto.study.cells import Cell
-from pesto.study.executor import Lost
-from solvers.process import STARTUP_S, patience
-from solvers.result import Status
+from pesto.study.executor import Lost, hung, patience_s
 
-PREPARE_S = 1800.0
-"""Seconds that a cell may take beside its solver: TensorFlow, a large model, its coarsening, its baselines."""
 _POLL_S = 1.0
 _TAIL = 4096
 
@@ -108,11 +104,11 @@ class _Worker:
                 start_new_session=True,
             )
         self._cell: Cell | None = None
-        self._deadline = 0.0
+        self._began = 0.0
 
     def begin(self, cell: Cell) -> None:
         self._cell = cell
-        self._deadline = time.monotonic() + PREPARE_S + STARTUP_S + 2 * patience(cell.limit_s)
+        self._began = time.monotonic()
         try:
             self.connection.send_bytes(msgspec.json.encode(cell))
         except OSError:  # it is dead: `outcome` will see
@@ -129,11 +125,12 @@ class _Worker:
                 self._cell = None
                 return answer
         except (EOFError, OSError):
-            return Lost(cell=cell, detail=self._epitaph())
-        if time.monotonic() < self._deadline:
+            return Lost(cell=cell, seconds=time.monotonic() - self._began, detail=self._epitaph())
+        passed = time.monotonic() - self._began
+        if passed < patience_s(cell):
             return None
         self.kill()
-        return Answer(key=cell.key, status=Status.HUNG, detail="no answer long after the time limit")
+        return hung(cell, passed)
 
     def kill(self) -> None:
         """End it now."""

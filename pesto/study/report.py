@@ -1,6 +1,6 @@
 """The report of a study: tables as CSV, a text, pictures and a page, written from the study's file."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,12 +9,22 @@ from pesto.documents import shown
 from pesto.errors import FileError
 from pesto.files import write_atomic
 from pesto.study.page import to_page
+from pesto.study.pictures import MADE_BY
 from pesto.study.report_content import Report, report_of
 from pesto.study.report_rows import read
 from pesto.study.report_table import to_csv
 from pesto.study.report_text import INSTALL, to_text
 
 FORMATS = ("md", "csv", "html", "png", "svg")
+_PICTURES = ("profile_time", "profile_makespan", "gap_over_time", "primal_integral", "formulations", "plans")
+_TABLES = {
+    "configurations": "configuration,", "formulations": "solver,", "failures": "configuration,", "curves": "figure,",
+    "cells_schedule": "key,stage,", "cells_plan": "key,stage,", "plans": "instance,", "plan_multiples": "setting,",
+    **dict.fromkeys((f"instances_{x}" for x in ("status", "makespan", "bound", "gap", "seconds")), "instance,family,"),
+}  # fmt: skip
+"""What reports of any study may have, the tables with how their files begin."""
+_HEAD = 4096
+"""Bytes of a file that say who made it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +56,10 @@ class Written:
 def write_report(database: Path, folder: Path, formats: Iterable[str] = FORMATS) -> Written:
     """Read the study in `database` and write its report into `folder`, which is made if need be.
 
-    Works on a study that is still running. Pictures need matplotlib: without it all else is written. FileError when
-    something cannot be read or written, InputError when the database is no study (`pesto.study.report_rows.read`).
+    Tables and pictures that an earlier report has left there, in one of the formats, and that this one has no more are
+    removed. Works on a study that is still running. Pictures need matplotlib: without it all else is written.
+    FileError when something cannot be read or written, InputError when the database is no study
+    (`pesto.study.report_rows.read`).
     """
     report, wanted = report_of(read(database)), set(formats)
     drawn, hint = _drawn(report, wanted)
@@ -64,7 +76,9 @@ def write_report(database: Path, folder: Path, formats: Iterable[str] = FORMATS)
     if "html" in wanted:
         page = to_page(report, {key: data["svg"] for key, data in drawn.items()}, shown(database.name))
         files["report.html"] = page.encode("utf-8", "replace")
-    return Written(report=report, files=_put(folder, files), hint=hint)
+    written = _put(folder, files)
+    _clear(folder, wanted, files)
+    return Written(report=report, files=written, hint=hint)
 
 
 def _drawn(report: Report, wanted: set[str]) -> tuple[dict[str, dict[str, bytes]], str]:
@@ -88,3 +102,21 @@ def _put(folder: Path, files: dict[str, bytes]) -> tuple[Path, ...]:
     for name, data in files.items():
         write_atomic(folder / name, data)
     return tuple(folder / name for name in files)
+
+
+def _clear(folder: Path, wanted: set[str], files: Collection[str]) -> None:
+    """Remove what an earlier report wrote and this one has not: known names whose content is a report's."""
+    known = [(f"{key}.csv", begin) for key, begin in _TABLES.items() if "csv" in wanted]
+    known += [(f"{key}.{form}", MADE_BY) for form in ("png", "svg") if form in wanted for key in _PICTURES]
+    for name, mark in known:
+        path = folder / name
+        try:
+            if name in files or not path.is_file():
+                continue
+            with path.open("rb") as file:
+                head = file.read(_HEAD)
+            if head.startswith(mark.encode()) if name.endswith(".csv") else mark.encode() in head:
+                path.unlink()
+        except OSError as error:
+            reason = (error.strerror or "failed").lower()
+            raise FileError(f"cannot remove {shown(path)} of an earlier report: {reason} - remove it") from error

@@ -8,11 +8,12 @@ import numpy as np
 
 from pesto.documents import shown
 from pesto.study import report_plans, report_sides, tables
+from pesto.study.answers import FAILED
 from pesto.study.report_figures import Figure, comparison_figures, formulation_figure
 from pesto.study.report_planfigures import plan_figure
 from pesto.study.report_progress import progress_of
 from pesto.study.report_rows import Rows
-from pesto.study.report_runs import FAILED, OPTIMAL, Runs, common, runs_of
+from pesto.study.report_runs import OPTIMAL, Runs, common, runs_of, said
 from pesto.study.report_table import Column, Table, Value
 
 MOST_NAMED = 12
@@ -150,9 +151,28 @@ def _facts(rows: Rows, solves: Runs, whole: Runs) -> Iterator[str]:
     versions = {(c.solver, c.outcome.version) for c in rows.cells if c.outcome and c.outcome.version}
     if versions:
         yield "versions: " + _listed(sorted(f"{shown(s, 40)} {shown(v, 40)}" for s, v in versions))
+    for runs in (solves, whole):
+        yield from _several_versions(runs)
     yield f"made by pesto {shown(rows.created_by, 40)}"
     if rows.former:
         yield f"left out: {_many(rows.former, 'result')} of cells that an earlier form of the study had"
+
+
+def _several_versions(runs: Runs) -> Iterator[str]:
+    """A line where cells of one configuration were made by different solvers or programs."""
+    found: list[dict[str, set[str]]] = [{"": set(), "pesto ": set()} for _ in runs.configurations]
+    for k, cell in zip(runs.configuration.tolist(), runs.cells, strict=True):
+        if cell.outcome:
+            found[k][""].add(shown(cell.outcome.version, 40))
+            found[k]["pesto "].add(shown(said(cell.outcome.measures.get("pesto", "")), 40))
+    named = [
+        f"{c.label} ({', '.join(f'{what}{v}' for v in sorted(versions - {''}))})"
+        for c, kinds in zip(runs.configurations, found, strict=True)
+        for what, versions in kinds.items()
+        if len(versions - {""}) > 1
+    ]
+    if named:
+        yield f"cells of several versions: {_listed(named)}"
 
 
 def _same(runs: Runs) -> str:
@@ -166,8 +186,8 @@ def _same(runs: Runs) -> str:
 
 
 def _solved(runs: Runs) -> Iterator[str]:
-    tried = np.unique(runs.instance[runs.finished])
-    closed = np.unique(runs.instance[(runs.status == OPTIMAL) | runs.none_exists])
+    tried = np.unique(runs.instance[runs.posed])
+    closed = np.unique(runs.instance[(runs.verdict == OPTIMAL) | runs.none_exists])
     still = [runs.instances[k] for k in np.setdiff1d(tried, closed)]
     rest = f"; open: {_listed(still)}" if still else ""
     yield f"solved by at least one configuration: {len(closed)} of {_many(len(tried), 'instance')}{rest}"

@@ -94,7 +94,7 @@ def looks(configurations: Iterable[Configuration]) -> list[tuple[int, int]]:
 
 def matrix(runs: Runs, values: Floats, drawn: Ints, problems: Ints) -> Floats:
     """One value a cell as problems x configurations."""
-    mine = np.flatnonzero(np.isin(runs.problem, problems) & np.isin(runs.configuration, drawn) & runs.finished)
+    mine = np.flatnonzero(np.isin(runs.problem, problems) & np.isin(runs.configuration, drawn) & runs.posed)
     found = np.full((len(problems), len(drawn)), np.nan)
     place = np.searchsorted(problems, runs.problem[mine]), np.searchsorted(drawn, runs.configuration[mine])
     found[place] = values[mine]
@@ -150,7 +150,7 @@ def _curves(runs: Runs, progress: Progress, over: tuple[Ints, Ints], said: str) 
     lines: tuple[list[Line], ...] = ([], [], [])
     shared = _times(progress.seconds[np.isin(runs.configuration[progress.run], drawn)], max(c.limit_s for c in listed))
     for k, (c, (colour, dash)) in zip(drawn.tolist(), zip(listed, looks(listed), strict=True), strict=True):
-        mine = np.flatnonzero((runs.configuration == k) & np.isin(runs.problem, problems) & runs.finished)
+        mine = np.flatnonzero((runs.configuration == k) & np.isin(runs.problem, problems) & runs.posed)
         when = np.append(shared[shared < c.limit_s], c.limit_s)
         for series, y in zip(lines, _means(progress, mine, when), strict=True):
             series.append(Line(label=c.label, colour=colour, dash=dash, x=when, y=y))

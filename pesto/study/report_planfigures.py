@@ -7,7 +7,7 @@ from pesto.study.report_plans import Measured, measure, stem
 from pesto.study.report_rows import Floats
 from pesto.study.report_runs import Configuration, Runs, said
 
-FIRST = ("step_ms", "coarse_step_ms", "coarse_ms", "coarse_makespan_ms", "seconds", "coarse_bound_ms")
+FIRST = ("step_ms", "last_step_ms", "coarse_ms", "coarse_makespan_ms", "seconds")
 """Measures in the order in which they are drawn, where they exist; `MOST_PANELS` of them."""
 MOST_PANELS = 4
 MOST_LINES = 24
@@ -75,6 +75,7 @@ def _curve(runs: Runs, name: str, value: Floats, along: str) -> Panel:
             lines.append(Line(label=label[:80], colour=i, dash=dash + i // 7, x=x[order], y=y[i]))
         lines += _summed(x[order], y, "" if len(others) == 1 else setting)
     found = np.concatenate([line.y for line in lines])
+    found = found[~np.isnan(found)]
     return Panel(
         title=stem(name),
         x_title=along,
@@ -82,7 +83,7 @@ def _curve(runs: Runs, name: str, value: Floats, along: str) -> Panel:
         lines=tuple(lines),
         kind="lines",
         x_log=min(every) > 0,
-        y_log=bool(np.nanmax(found) > LOG_FROM * np.nanmin(found)),
+        y_log=bool(len(found) and found.max() > LOG_FROM * found.min()),
         x_ticks=tuple(sorted(every)),
     )
 

@@ -15,6 +15,10 @@ from pesto.study.tables import summary
 
 SECONDS = "seconds"
 """The measure that every cell has."""
+_CIRCUMSTANCES = ("cores", "pesto")
+"""Measures that say where a cell ran, not what came of it."""
+_NO_MULTIPLE = "bound_ms"
+"""Of a bound a multiple says neither better nor worse; so does any measure whose name ends with this."""
 MOST_MEASURES = 200
 MOST = 1e300
 """A number that is larger is no measure."""
@@ -25,9 +29,27 @@ Measured = list[dict[str, Value]]
 
 
 def measured_of(runs: Runs) -> Measured:
-    """What was measured: of a nested group, each value as group.name; what is no number, truth or text is left out."""
-    outcomes = (cell.outcome for cell in runs.cells)
-    return [{SECONDS: o.seconds, **dict(_leaves(o.measures, ""))} if o else {} for o in outcomes]
+    """What was measured: of a nested group, each value as group.name; what is no number, truth or text is left out.
+
+    So is where a cell ran, and a text that is the same in several cells, all that have it. Seconds are
+    `Runs.spent`; a cell that was refused has none.
+    """
+    told = [dict(_leaves(cell.outcome.measures, "")) if cell.outcome else {} for cell in runs.cells]
+    dull = {*_CIRCUMSTANCES, *_constant_texts(told)}
+    return [
+        ({} if s != s else {SECONDS: s}) | {name: v for name, v in found.items() if name not in dull}  # noqa: PLR0124
+        for s, found in zip(runs.spent.tolist(), told, strict=True)
+    ]
+
+
+def _constant_texts(told: Measured) -> Iterator[str]:
+    values: dict[str, list[Value]] = defaultdict(list)
+    for found in told:
+        for name, value in found.items():
+            values[name].append(value)
+    for name, all_of_it in values.items():
+        if len(all_of_it) > 1 and isinstance(all_of_it[0], str) and len(set(all_of_it)) == 1:
+            yield name
 
 
 def plans(runs: Runs, measured: Measured) -> Table:
@@ -47,7 +69,7 @@ def plans(runs: Runs, measured: Measured) -> Table:
     for (i, k), mine in sorted(groups.items()):
         values = [_setting(runs.configurations[k], name) for name, _ in settings]
         numbers = [_together([measured[m].get(name) for m in mine]) for name in names]
-        rows.append((runs.instances[i], *values, len(mine), summary(runs.status[mine].tolist()), *numbers))
+        rows.append((runs.instances[i], *values, len(mine), summary(runs.verdict[mine].tolist()), *numbers))
     return Table(key="plans", title="Plans", columns=columns, rows=tuple(rows))
 
 
@@ -56,7 +78,7 @@ def multiples(runs: Runs, measured: Measured) -> Table:
 
     Common are the instances for which every setting has the measure, above 0; a measure without one is left out.
     """
-    numeric = [name for name, kind in _names(measured).items() if kind != "text"]
+    numeric = [name for name, kind in _names(measured).items() if kind != "text" and not name.endswith(_NO_MULTIPLE)]
     values = {name: measure(runs, measured, name) for name in numeric}
     kept = {name: value[common] for name, value in values.items() if (common := (value > 0).all(axis=1)).any()}
     columns = (

@@ -14,7 +14,10 @@ _NOTHING = np.iinfo(np.int64).max
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """The steps of all finished runs, sorted by run and time (the form that `pesto.study.curves` takes)."""
+    """The steps of all runs that were posed and have finished, sorted by run and time.
+
+    This is the form that `pesto.study.curves` takes.
+    """
 
     run: Ints
     """Index into the cells of the `Runs`."""
@@ -24,7 +27,7 @@ class Progress:
     primal: Floats
     """Primal gap from here on, against the best makespan known for the instance."""
     primal_integral: Floats
-    """Seconds; one entry a cell, NaN while it is pending. The horizon is the cell's limit."""
+    """Seconds; one entry a cell, NaN while it is pending or if it was refused. The horizon is the cell's limit."""
 
 
 def progress_of(rows: Rows, runs: Runs) -> Progress:
@@ -40,7 +43,7 @@ def progress_of(rows: Rows, runs: Runs) -> Progress:
     lowest = curves.lowest_so_far(run, makespan[order])
     highest = -curves.lowest_so_far(run, -bound[order])
     schedule = np.where(lowest == _NOTHING, np.nan, lowest)
-    decided = runs.none_exists[run] & (order >= len(order) - int(runs.finished.sum()))
+    decided = runs.none_exists[run] & (order >= len(order) - int(runs.posed.sum()))
     primal = np.where(decided, 0.0, curves.primal_gap(schedule, runs.best_makespan[run]))
     area = curves.integral(run, seconds, primal, runs.limit)
     return Progress(
@@ -48,7 +51,7 @@ def progress_of(rows: Rows, runs: Runs) -> Progress:
         seconds=seconds,
         gap=np.where(decided, 0.0, curves.gap(schedule, highest.astype(np.float64))),
         primal=primal,
-        primal_integral=np.where(runs.finished, area, np.nan),
+        primal_integral=np.where(runs.posed, area, np.nan),
     )
 
 
@@ -57,11 +60,11 @@ def _events(rows: Rows, runs: Runs) -> tuple[Ints, Floats, Ints, Ints]:
     trace, delivered = rows.trace, np.where(np.isnan(runs.makespan), _NOTHING, _whole(runs.makespan))
     proven = _whole(runs.bound)
     run = np.minimum(np.searchsorted(runs.at, trace.cell), max(len(runs.at) - 1, 0))
-    counts = (runs.at[run] == trace.cell) & runs.finished[run] & (trace.seconds <= runs.limit[run])
+    counts = (runs.at[run] == trace.cell) & runs.posed[run] & (trace.seconds <= runs.limit[run])
     run = run[counts]
     streamed = np.where(trace.makespan < 0, _NOTHING, trace.makespan)[counts]
-    begun = np.flatnonzero(runs.finished & ~np.isnan(runs.start))
-    ended = np.flatnonzero(runs.finished)
+    begun = np.flatnonzero(runs.posed & ~np.isnan(runs.start))
+    ended = np.flatnonzero(runs.posed)
     return (
         np.concatenate([run, begun, ended]),
         np.concatenate([trace.seconds[counts], np.zeros(len(begun)), np.minimum(runs.seconds, runs.limit)[ended]]),

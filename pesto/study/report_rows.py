@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 
 from pesto.documents import shown
 from pesto.errors import InputError
+from pesto.study.answers import SCHEMA
 from pesto.study.report_file import REMEDY, consistently
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-NEWEST = 1
-"""The schema (PRAGMA user_version) that is understood."""
 TABLES = frozenset({"study", "cells", "results", "traces"})
 MOST_PARTS = 200
 """Objects and lists in the parameters or measures of one cell, which so nest no deeper."""
@@ -90,6 +89,14 @@ class Trace:
     bound: Ints
     """Ticks."""
 
+    def first_bound(self, at: Ints) -> Floats:
+        """What was proven when each of the cells `at` began, ticks; NaN where no step says so."""
+        if not len(self.cell):
+            return np.full(len(at), np.nan)
+        first = np.minimum(np.searchsorted(self.cell, at), len(self.cell) - 1)
+        begun = (self.cell[first] == at) & (self.seconds[first] == 0)
+        return np.where(begun, self.bound[first].astype(np.float64), np.nan)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
@@ -127,9 +134,9 @@ def _recognised(connection: sqlite3.Connection, path: Path) -> None:
     found = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     if not found >= TABLES:
         raise InputError(f"{shown(path)}: not a study - {REMEDY}")
-    if version > NEWEST:
-        raise InputError(f"{shown(path)}: schema {version} is newer than this program's {NEWEST} - update pesto")
-    if version < NEWEST:
+    if version > SCHEMA:
+        raise InputError(f"{shown(path)}: schema {version} is newer than this program's {SCHEMA} - update pesto")
+    if version < SCHEMA:
         raise InputError(f"{shown(path)}: not a study (schema {version}) - {REMEDY}")
 
 

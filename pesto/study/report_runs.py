@@ -10,17 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pesto.documents import shown
+from pesto.study.answers import FAILED, PLAN, REFUSED
 from pesto.study.curves import gap
 from pesto.study.report_rows import Cell, Floats, Ints, Rows
 
-PLAN = "plan"
-PENDING = "pending"
+PENDING, CONTRADICTED = "pending", "contradicted"
 OPTIMAL, INFEASIBLE = "optimal", "infeasible"
-FAILED = ("crashed", "hung", "invalid", "missing", "refused")
 STATUSES = (OPTIMAL, "feasible", INFEASIBLE, "unknown", *FAILED, PENDING)
-NEVER_RAN = ("missing", "refused", PENDING)
+NEVER_RAN = ("missing", REFUSED, PENDING)
 _MADE_OF = "of"
 """The parameter that identifies the instance, and so belongs to no configuration."""
+_FILE_NAMES = ("file", "cluster")
 LONGEST = 100
 """Characters of the name of an instance or a configuration."""
 
@@ -66,14 +66,29 @@ class Runs:
         return np.array([c.outcome is not None for c in self.cells], dtype=bool)
 
     @cached_property
+    def posed(self) -> NDArray[np.bool_]:
+        """Cells with a result whose solver was given the problem: only these are compared."""
+        return self.finished & (self.status != REFUSED)
+
+    @cached_property
     def ran(self) -> NDArray[np.bool_]:
         """Cells whose solver ran at all."""
         return ~np.isin(self.status, NEVER_RAN)
 
     @cached_property
     def proved(self) -> NDArray[np.bool_]:
-        """Cells that are decided: optimal, or proven infeasible."""
-        return np.isin(self.status, (OPTIMAL, INFEASIBLE))
+        """Cells that are decided: optimal, or proven infeasible; not those that a known schedule contradicts."""
+        return np.isin(self.status, (OPTIMAL, INFEASIBLE)) & ~self.contradicted
+
+    @cached_property
+    def contradicted(self) -> NDArray[np.bool_]:
+        """Cells with a bound above a known schedule, or with a proof that none exists where there is one."""
+        return (self.claimed > self.best_makespan) | (self._denies & ~np.isnan(self.best_makespan))
+
+    @cached_property
+    def verdict(self) -> NDArray[np.str_]:
+        """Status of each cell, "contradicted" in place of the one that it claims; a failure stays one."""
+        return np.where(self.contradicted & ~np.isin(self.status, FAILED), CONTRADICTED, self.status)
 
     @cached_property
     def makespan(self) -> Floats:
@@ -86,14 +101,26 @@ class Runs:
         return _numbers(c.outcome.start_makespan if c.outcome else None for c in self.cells)
 
     @cached_property
-    def bound(self) -> Floats:
-        """Lower bound at the end."""
+    def claimed(self) -> Floats:
+        """Lower bound at the end, as the file has it."""
         return _numbers(c.outcome.lower_bound if c.outcome else None for c in self.cells)
 
     @cached_property
+    def bound(self) -> Floats:
+        """Lower bound at the end; of a contradicted cell, what was proven before it began, if that may be true."""
+        before = np.where(self.start_bound <= self.best_makespan, self.start_bound, np.nan)
+        return np.where(self.contradicted, before, self.claimed)
+
+    @cached_property
     def seconds(self) -> Floats:
-        """Wall-clock seconds."""
+        """Wall-clock seconds, as the file has them."""
         return _numbers(c.outcome.seconds if c.outcome else None for c in self.cells)
+
+    @cached_property
+    def spent(self) -> Floats:
+        """Seconds as they count in means: of a failed cell at least its limit, of a refused one NaN."""
+        spent = np.where(np.isin(self.status, FAILED), np.fmax(self.seconds, self.limit), self.seconds)
+        return np.where(self.posed, spent, np.nan)
 
     @cached_property
     def limit(self) -> Floats:
@@ -110,19 +137,19 @@ class Runs:
 
     @cached_property
     def best_bound(self) -> Floats:
-        """Largest bound proven by any configuration for each cell's instance, at most the best makespan."""
+        """Largest bound proven by any configuration for each cell's instance, without the contradicted ones."""
         best = np.zeros(len(self.instances))
         np.fmax.at(best, self.instance, self.bound)
-        return np.fmin(best[self.instance], self.best_makespan)
+        return best[self.instance]
 
     @cached_property
     def own_gap(self) -> Floats:
-        """Gap of each finished cell against its own bound: 1 without a schedule, 0 if proven infeasible."""
+        """Gap of each cell that was posed against its own bound: 1 without a schedule, 0 if proven infeasible."""
         return self._final(gap(self.makespan, self.bound))
 
     @cached_property
     def best_gap(self) -> Floats:
-        """Gap of each finished cell against the best bound known."""
+        """Gap of each cell that was posed against the best bound known."""
         return self._final(gap(self.makespan, self.best_bound))
 
     @cached_property
@@ -138,27 +165,31 @@ class Runs:
 
     @cached_property
     def conflicts(self) -> tuple[str, ...]:
-        """Claims that cannot all be true: a bound above a schedule, infeasible with a schedule. One line each."""
+        """What makes cells contradicted, one line each."""
         return tuple(self._conflicts())
 
     @cached_property
     def none_exists(self) -> NDArray[np.bool_]:
         """Cells that prove that there is no schedule."""
+        return self._denies & ~self.contradicted
+
+    @cached_property
+    def _denies(self) -> NDArray[np.bool_]:
         return (self.status == INFEASIBLE) & np.isnan(self.makespan)
 
     def _final(self, value: Floats) -> Floats:
-        return np.where(self.finished, np.where(self.none_exists, 0.0, value), np.nan)
+        return np.where(self.posed, np.where(self.none_exists, 0.0, value), np.nan)
 
     def _closed(self, begin: Floats, end: Floats) -> Floats:
         end = np.where(np.isnan(self.makespan), begin, end)
-        known = self.finished & ~np.isnan(self.start) & (begin > 0)
+        known = self.posed & ~np.isnan(self.start) & (begin > 0)
         return np.where(known, (begin - end) / np.where(begin > 0, begin, 1.0), np.nan)
 
     def _conflicts(self) -> Iterator[str]:
         best = self.best_makespan
-        for k in np.flatnonzero(self.bound > best).tolist():
-            yield f"{self._who(k)}: lower bound {self.bound[k]:.0f}, but a schedule of {best[k]:.0f} is known"
-        for k in np.flatnonzero(self.none_exists & ~np.isnan(best)).tolist():
+        for k in np.flatnonzero(self.claimed > best).tolist():
+            yield f"{self._who(k)}: lower bound {self.claimed[k]:.0f}, but a schedule of {best[k]:.0f} is known"
+        for k in np.flatnonzero(self._denies & ~np.isnan(best)).tolist():
             yield f"{self._who(k)}: proven infeasible, but a schedule of {best[k]:.0f} is known"
 
     def _who(self, k: int) -> str:
@@ -169,27 +200,28 @@ def runs_of(rows: Rows, *, plans: bool) -> Runs:
     """The cells of stage "plan", or all others, grouped."""
     at = np.array([k for k, c in enumerate(rows.cells) if (c.stage == PLAN) == plans], dtype=np.int64)
     cells = tuple(rows.cells[k] for k in at)
-    names, instance = _coded([_identity(c) for c in cells])
+    found, instance = _coded([_identity(c) for c in cells])
+    names = {int(i): c.instance for i, c in reversed(list(zip(instance, cells, strict=True)))}
     _, problem = _coded(list(zip(instance.tolist(), (c.seed for c in cells), strict=True)))
     configurations, configuration = _configured(cells)
     family = {int(i): c.family for i, c in zip(instance, cells, strict=True)}
     return Runs(
         cells=cells,
         at=at,
-        instances=_unique([shown(name, LONGEST) for name, _ in names]),
-        families=tuple(shown(family[i], LONGEST) for i in range(len(names))),
+        instances=_unique([shown(names[i], LONGEST) for i in range(len(found))]),
+        families=tuple(shown(family[i], LONGEST) for i in range(len(found))),
         instance=instance,
         problem=problem,
         configurations=configurations,
         configuration=configuration,
-        start_bound=_start_bound(rows, at),
+        start_bound=rows.trace.first_bound(at),
     )
 
 
 def common(runs: Runs) -> tuple[Ints, Ints]:
-    """What can be compared: (configurations of which a run ran, problems that each of these has finished)."""
+    """What can be compared: (configurations of which a run ran, problems that each was given and has finished)."""
     drawn = np.unique(runs.configuration[runs.ran])
-    kept = runs.finished & np.isin(runs.configuration, drawn)
+    kept = runs.posed & np.isin(runs.configuration, drawn)
     pairs = np.unique(np.stack([runs.problem[kept], runs.configuration[kept]]), axis=1)
     problems, count = np.unique(pairs[0], return_counts=True)
     return drawn, problems[count == len(drawn)]
@@ -206,8 +238,11 @@ def _coded(keys: list[Any]) -> tuple[list[Any], Ints]:
 
 
 def _identity(cell: Cell) -> tuple[str, str]:
-    """An instance is its name and, since two files may have one, what the runner says that it is made `of`."""
-    return cell.instance, repr(cell.parameters.get(_MADE_OF))
+    """Name of an instance and, since two may have one, what it is made `of`; a file is its hash, whatever its name."""
+    of = cell.parameters.get(_MADE_OF)
+    if isinstance(of, dict) and of.get("sha256"):
+        return "", repr(sorted((k, repr(v)) for k, v in of.items() if k not in _FILE_NAMES))
+    return cell.instance, repr(of)
 
 
 def _configured(cells: tuple[Cell, ...]) -> tuple[tuple[Configuration, ...], Ints]:
@@ -262,12 +297,3 @@ def _unique(labels: list[str]) -> tuple[str, ...]:
         seen[label] += 1
         made.append(label if seen[label] == 1 else f"{label} ({seen[label]})")
     return tuple(made)
-
-
-def _start_bound(rows: Rows, at: Ints) -> Floats:
-    trace = rows.trace
-    if not len(trace.cell):
-        return np.full(len(at), np.nan)
-    first = np.minimum(np.searchsorted(trace.cell, at), len(trace.cell) - 1)
-    begun = (trace.cell[first] == at) & (trace.seconds[first] == 0)
-    return np.where(begun, trace.bound[first].astype(np.float64), np.nan)

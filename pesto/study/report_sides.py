@@ -6,26 +6,27 @@ from collections.abc import Callable
 import numpy as np
 
 from pesto.documents import shown
+from pesto.study.answers import FAILED
 from pesto.study.report_rows import Ints
-from pesto.study.report_runs import FAILED, OPTIMAL, Runs, said
+from pesto.study.report_runs import OPTIMAL, Runs, said
 from pesto.study.report_table import Column, Kind, Table, Value, written
 from pesto.study.tables import geometric, mean
 
 _SIDES: tuple[tuple[str, str, Kind, Callable[[Runs, Ints], float | None]], ...] = (
-    ("optimal", "optimal", "number", lambda r, k: int((r.status[k] == OPTIMAL).sum())),
+    ("optimal", "optimal", "number", lambda r, k: int((r.verdict[k] == OPTIMAL).sum())),
     ("failed", "failed", "number", lambda r, k: int(np.isin(r.status[k], FAILED).sum())),
     ("own_gap", "mean gap, own bound", "percent", lambda r, k: mean(r.own_gap[k])),
     ("closed_own", "gap closed, own bound", "percent", lambda r, k: mean(r.closed_own[k])),
     ("best_gap", "mean gap, best bound", "percent", lambda r, k: mean(r.best_gap[k])),
     ("closed", "gap closed, best bound", "percent", lambda r, k: mean(r.closed[k])),
-    ("geometric_mean_s", "shifted geometric mean s", "seconds", lambda r, k: geometric(r.seconds[k[r.ran[k]]])),
+    ("geometric_mean_s", "shifted geometric mean s", "seconds", lambda r, k: geometric(r.spent[k])),
 )
 """Key, title, kind and function of what is stated of each side."""
 _DUELS = (("makespan", "shorter schedule"), ("gap", "smaller gap"))
 _OUTCOMES = ("a_better", "equal", "b_better")
 NOTE = (
-    "Each pair on the problems that both have finished, the first of two numbers being that of the first formulation; "
-    "of three, the second counts the problems on which both are equal (gaps: to a millionth)."
+    "Each pair on the problems that both were given and have finished, the first of two numbers being that of the "
+    "first formulation; of three, the second counts the problems on which both are equal (gaps: to a millionth)."
 )
 
 
@@ -75,8 +76,8 @@ def formulation_pairs(runs: Runs) -> list[tuple[int, int]]:
 
 
 def paired(runs: Runs, a: int, b: int) -> tuple[Ints, Ints]:
-    """Cells of configurations `a` and `b` on each problem that both have finished, in one order."""
-    mine = [np.flatnonzero((runs.configuration == k) & runs.finished) for k in (a, b)]
+    """Cells of configurations `a` and `b` on each problem that both were given and have finished, in one order."""
+    mine = [np.flatnonzero((runs.configuration == k) & runs.posed) for k in (a, b)]
     _, first, second = np.intersect1d(runs.problem[mine[0]], runs.problem[mine[1]], return_indices=True)
     return mine[0][first], mine[1][second]
 

@@ -15,7 +15,8 @@ DEFINITIONS = (
     ("gap", "(makespan - lower bound) / makespan; 100 % without a schedule."),
     (
         "best bound, best makespan",
-        "the largest bound and the least makespan that any configuration has for the instance (a start counts too).",
+        "the largest bound and the least makespan that any configuration has for the instance (a start counts too, a "
+        "contradicted bound does not).",
     ),
     (
         "gap closed",
@@ -37,8 +38,14 @@ DEFINITIONS = (
     (
         "failed",
         "crashed, hung, invalid (an answer that the checker refused), missing (solver not installed) or refused "
-        "(instance not built). Failures count as 100 % gap and are never left out of a mean, unless no cell of the "
-        "configuration has run.",
+        "(instance not built). Failures count as 100 % gap and with at least the limit as their seconds, and are never "
+        "left out of a mean, unless no cell of the configuration has run; but refused cells are only counted.",
+    ),
+    ("refused", "no solver was given a problem, so the cell enters no gap, integral, time or picture."),
+    (
+        "contradicted",
+        "a bound above a known schedule, or a proof that none exists where there is one. It counts neither as a bound "
+        "nor as a proof: what was known before the solver began takes its place.",
     ),
 )
 
@@ -65,8 +72,8 @@ def to_text(report: Report, *, pictures: bool, database: str) -> str:
 
 
 CONFLICTS = (
-    "These claims cannot all be true, so a solver, or the identity of an instance, is wrong. Bounds above a known "
-    "schedule were cut to it in all that follows."
+    "These claims cannot all be true, so a solver, or the identity of an instance, is wrong. They are left "
+    "out of the bounds and proofs in all that follows, and their cells count as contradicted."
 )
 QUERIES = (
     "The file of the study is an SQLite database: the table cells has every cell of the grid, the view rows those with "

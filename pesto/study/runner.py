@@ -1,11 +1,13 @@
 """Runs what is still pending of a study, whatever ended the runs before."""
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from pesto.study.answers import Answer
-from pesto.study.cells import Cell
+from pesto.study.cells import Cell, canonical
 from pesto.study.executor import Executor, Lost
 from pesto.study.store import Store
 from solvers.result import Status
@@ -52,6 +54,8 @@ class _Run:
         self._todo, self._store, self._executor, self._told = todo, store, executor, told
         self._running: dict[str, Cell] = {}
         self._losses: Counter[str] = Counter()
+        self._lost_s: dict[str, float] = defaultdict(float)
+        self._sized: dict[str, Answer] = {}
         self._ran = 0
 
     def all(self) -> int:
@@ -72,12 +76,30 @@ class _Run:
         if isinstance(outcome, Lost):
             cell = self._running.pop(outcome.cell.key)
             self._losses[cell.key] += 1
+            self._lost_s[cell.key] += outcome.seconds
             if self._losses[cell.key] < TRIES:
                 self._todo.appendleft(cell)
                 return
-            outcome = Answer(key=cell.key, status=Status.CRASHED, detail=f"{TRIES} times over, {outcome.detail}")
+            detail, seconds = f"{TRIES} times over, {outcome.detail}", self._lost_s[cell.key]
+            outcome = Answer(key=cell.key, status=Status.CRASHED, detail=detail, seconds=seconds)
         else:
             cell = self._running.pop(outcome.key)
+        outcome = self._complete(cell, outcome)
         self._store.commit(outcome)
         self._ran += 1
         self._told(Step(cell=cell, answer=outcome, ran=self._ran, waiting=len(self._todo) + len(self._running)))
+
+    def _complete(self, cell: Cell, answer: Answer) -> Answer:
+        """With the instance's size and start, as another cell told them, where a process was lost before it could."""
+        instance = canonical([cell.stage, cell.parameters])
+        if answer.tasks:
+            self._sized[instance] = answer
+            return answer
+        known = self._sized.get(instance, answer)
+        return replace(
+            answer,
+            start_makespan=known.start_makespan,
+            tasks=known.tasks,
+            devices=known.devices,
+            edges=known.edges,
+        )

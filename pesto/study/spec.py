@@ -23,7 +23,6 @@ Names = Annotated[tuple[Name, ...], Meta(min_length=1)]
 Seeds = Annotated[tuple[Seed, ...], Meta(min_length=1)]
 
 SCHEDULE: Literal["schedule"] = "schedule"
-PLAN: Literal["plan"] = "plan"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

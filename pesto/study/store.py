@@ -18,12 +18,10 @@ import msgspec
 
 from pesto.documents import shown
 from pesto.errors import FileError, InputError, UsageError
-from pesto.study.answers import Answer
+from pesto.study.answers import FAILED, SCHEMA, Answer
 from pesto.study.cells import Cell, canonical
 from pesto.study.spec import Study
 
-SCHEMA = 1
-"""PRAGMA user_version."""
 _TABLES = """
 CREATE TABLE study (name TEXT NOT NULL, spec_json TEXT NOT NULL, created_by_version TEXT NOT NULL);
 CREATE TABLE cells (
@@ -55,7 +53,6 @@ _RESULT = (
     "key", "status", "limit_reason", "makespan", "lower_bound", "bound_by", "start_makespan", "seconds", "version",
     "detail", "tasks", "devices", "edges",
 )  # fmt: skip
-_FAILED = ("crashed", "hung", "invalid", "missing", "refused")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +66,15 @@ class Tally:
     """Done cells that an earlier form of the study had and the present one has not."""
     former_pending: int
     """Such cells that never ran, and will not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Versions:
+    """Versions that results come from."""
+
+    pesto: set[str]
+    solvers: dict[str, set[str]]
+    """By the solver's name."""
 
 
 class Store:
@@ -99,16 +105,17 @@ class Store:
             db.execute(_SET_ASIDE)
             db.executemany(
                 "INSERT INTO cells VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'pending', NULL)"
-                " ON CONFLICT (key) DO UPDATE SET ordinal = excluded.ordinal, instance = excluded.instance",
+                " ON CONFLICT (key) DO UPDATE SET ordinal = excluded.ordinal, instance = excluded.instance,"
+                " family = excluded.family, parameters = excluded.parameters",
                 [_row(cell) for cell in cells],
             )
 
     def retry_failed(self) -> int:
         """Make the study's cells that failed pending again, without their results; how many there were."""
-        marks = ", ".join("?" * len(_FAILED))
+        marks = ", ".join("?" * len(FAILED))
         failed = f"SELECT key FROM rows WHERE ordinal >= 0 AND status IN ({marks})"  # noqa: S608 - constants
         with self._transaction() as db:
-            keys = db.execute(failed, _FAILED).fetchall()
+            keys = db.execute(failed, FAILED).fetchall()
             db.executemany("UPDATE cells SET state = 'pending' WHERE key = ?", keys)
             db.executemany("DELETE FROM traces WHERE key = ?", keys)
             db.executemany("DELETE FROM results WHERE key = ?", keys)
@@ -119,6 +126,15 @@ class Store:
         return {
             key for (key,) in self._connection.execute("SELECT key FROM cells WHERE state = 'pending' AND ordinal >= 0")
         }
+
+    def versions(self) -> Versions:
+        """What made the results of the study's done cells."""
+        found = Versions(pesto=set(), solvers={})
+        told = "SELECT DISTINCT solver, version, json_extract(measures, '$.pesto') FROM rows WHERE ordinal >= 0"
+        for solver, version, pesto in self._connection.execute(told):
+            found.pesto.update([pesto] if pesto else [])
+            found.solvers.setdefault(solver, set()).update([version] if version else [])
+        return found
 
     def lease(self, key: str) -> None:
         """Note that a cell is being run; FileError when another process has it, or has done it."""

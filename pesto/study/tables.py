@@ -8,15 +8,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pesto.documents import shown
+from pesto.study.answers import FAILED
 from pesto.study.profiles import shifted_geometric_mean
 from pesto.study.report_progress import Progress
 from pesto.study.report_rows import Floats, Ints
-from pesto.study.report_runs import FAILED, INFEASIBLE, OPTIMAL, PENDING, STATUSES, Runs
+from pesto.study.report_runs import CONTRADICTED, INFEASIBLE, OPTIMAL, PENDING, STATUSES, Runs
 from pesto.study.report_table import Column, Kind, Table, Value, written
 
 Mask = NDArray[np.bool_]
 DETAIL = 160
 """Characters of a failure's reason."""
+_NOTE = (
+    "Gaps are (makespan - bound) / makespan; a cell without a schedule counts as 100 %, a proof that none exists "
+    'as 0 %. In all seconds a failed cell counts with at least its limit, in "to proof" every cell without a '
+    "proof. Refused cells enter no number but their count; a contradicted one is in no other column of statuses, "
+    "but for a failure's."
+)
 
 
 def configurations(runs: Runs, progress: Progress) -> Table:
@@ -29,6 +36,7 @@ def configurations(runs: Runs, progress: Progress) -> Table:
         Column(key="limit_s", title="limit (s)"),
         Column(key="cells", title="cells"),
         *(Column(key=shown(s, 40), title=shown(s, 40)) for s in statuses),
+        Column(key=CONTRADICTED, title=CONTRADICTED),
         *(Column(key=key, title=title, kind=kind) for key, title, kind, _ in _STATISTICS),
         Column(key="primal_integral_s", title="primal integral (s)", kind="seconds"),
         Column(key="primal_integral_share", title="primal integral / limit", kind="percent"),
@@ -36,19 +44,15 @@ def configurations(runs: Runs, progress: Progress) -> Table:
     rows = []
     for k, c in enumerate(runs.configurations):
         mine = runs.configuration == k
-        count = Counter(runs.status[mine].tolist())
+        count = Counter(runs.verdict[mine].tolist())
         head = (c.label, shown(c.solver), shown(c.formulation), c.limit_s, int(mine.sum()))
         any_ran = bool((mine & runs.ran).any())
-        numbers = [f(runs, mine & runs.finished) if any_ran else None for *_, f in _STATISTICS]
+        numbers = [f(runs, mine & runs.posed) if any_ran else None for *_, f in _STATISTICS]
         area = mean(progress.primal_integral[mine]) if any_ran else None
         share = area / c.limit_s if area is not None and c.limit_s else None
-        rows.append((*head, *(count[s] for s in statuses), *numbers, area, share))
-    note = (
-        "Gaps are (makespan - bound) / makespan; a finished cell without a schedule counts as 100 %, a proof that none "
-        'exists as 0 %. Seconds are of the cells whose solver ran; in "to proof" a cell without one counts with at '
-        "least its limit."
-    )
-    return Table(key="configurations", title="Configurations", columns=columns, rows=tuple(rows), note=note)
+        false = int((mine & runs.contradicted).sum())
+        rows.append((*head, *(count[s] for s in statuses), false, *numbers, area, share))
+    return Table(key="configurations", title="Configurations", columns=columns, rows=tuple(rows), note=_NOTE)
 
 
 def mean(values: Floats) -> float | None:
@@ -63,13 +67,13 @@ def geometric(values: Floats) -> float | None:
 
 
 def _to_proof(runs: Runs, mine: Mask) -> float | None:
-    spent = np.where(runs.proved, runs.seconds, np.fmax(runs.seconds, runs.limit))
+    spent = np.where(runs.proved, runs.seconds, np.fmax(runs.spent, runs.limit))
     return geometric(spent[mine])
 
 
 _STATISTICS: tuple[tuple[str, str, Kind, Callable[[Runs, Mask], float | None]], ...] = (
-    ("mean_s", "mean s", "seconds", lambda r, m: mean(r.seconds[m & r.ran])),
-    ("geometric_mean_s", "shifted geometric mean s", "seconds", lambda r, m: geometric(r.seconds[m & r.ran])),
+    ("mean_s", "mean s", "seconds", lambda r, m: mean(r.spent[m])),
+    ("geometric_mean_s", "shifted geometric mean s", "seconds", lambda r, m: geometric(r.spent[m])),
     ("to_proof_s", "to proof, geometric mean s", "seconds", _to_proof),
     ("own_gap", "mean gap, own bound", "percent", lambda r, m: mean(r.own_gap[m])),
     ("best_gap", "mean gap, best bound", "percent", lambda r, m: mean(r.best_gap[m])),
@@ -86,7 +90,7 @@ def instances(runs: Runs) -> tuple[Table, ...]:
     cell = runs.instance * len(runs.configurations) + runs.configuration
     shape = (len(runs.instances), len(runs.configurations))
     statuses: dict[int, list[str]] = defaultdict(list)
-    for where, status in zip(cell.tolist(), runs.status.tolist(), strict=True):
+    for where, status in zip(cell.tolist(), runs.verdict.tolist(), strict=True):
         statuses[where].append(status)
     word = [summary(statuses[k]) if k in statuses else None for k in range(shape[0] * shape[1])]
     means = {key: _means(cell, values, shape[0] * shape[1]) for key, _, _, values in _measured(runs)}
@@ -103,7 +107,7 @@ def _measured(runs: Runs) -> tuple[tuple[str, str, Kind, Floats], ...]:
         ("makespan", "makespan (ticks)", "number", runs.makespan),
         ("bound", "lower bound (ticks)", "number", runs.bound),
         ("gap", "gap by the own bound", "percent", runs.own_gap),
-        ("seconds", "seconds", "seconds", runs.seconds),
+        ("seconds", "seconds", "seconds", runs.spent),
     )
 
 
@@ -125,7 +129,9 @@ def summary(statuses: Sequence[str]) -> str:
 def _glance(status: str | None, gap: float | None, seconds: float | None) -> str | None:
     if status == OPTIMAL:
         return f"0 % in {written(seconds, 'seconds')} s"
-    return status if status in (*FAILED, PENDING, INFEASIBLE, "unknown", None) else written(gap, "percent")
+    return (
+        status if status in (*FAILED, PENDING, INFEASIBLE, CONTRADICTED, "unknown", None) else written(gap, "percent")
+    )
 
 
 def _matrix(runs: Runs, key: str, title: str, kind: Kind, values: Sequence[Value]) -> Table:
@@ -174,7 +180,7 @@ def failures(runs: Runs) -> Table:
 def single_cells(runs: Runs, progress: Progress) -> Table:
     """One row a cell, the pending ones too: what the file has, and what follows from comparing it with the others."""
     numbers: dict[str, Floats] = {
-        "limit_s": runs.limit, "seconds": runs.seconds, "makespan": runs.makespan, "lower_bound": runs.bound,
+        "limit_s": runs.limit, "seconds": runs.seconds, "makespan": runs.makespan, "lower_bound": runs.claimed,
         "start_makespan": runs.start, "best_makespan": runs.best_makespan, "best_bound": runs.best_bound,
         "own_gap": runs.own_gap, "best_gap": runs.best_gap, "closed": runs.closed, "closed_own": runs.closed_own,
         "primal_integral_s": progress.primal_integral,
@@ -190,7 +196,7 @@ def single_cells(runs: Runs, progress: Progress) -> Table:
 
 _TEXTS = (
     "key", "stage", "instance", "family", "solver", "formulation", "seed", "parameters", "configuration", "status",
-    "limit_reason", "bound_by", "version", "detail",
+    "contradicted", "limit_reason", "bound_by", "version", "detail",
 )  # fmt: skip
 
 
@@ -199,4 +205,5 @@ def _texts(runs: Runs, k: int) -> tuple[str, ...]:
     said = json.dumps(c.parameters, sort_keys=True)
     label = runs.configurations[runs.configuration[k]].label
     head = (c.key, c.stage, c.instance, c.family, c.solver, c.formulation, str(c.seed), said, label)
-    return (*head, *((o.status, o.limit_reason, o.bound_by, o.version, o.detail) if o else (c.state, "", "", "", "")))
+    false = "yes" if runs.contradicted[k] else ""
+    return (*head, *((o.status, false, o.limit_reason, o.bound_by, o.version, o.detail) if o else (c.state, *[""] * 5)))

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from ortools.sat.python import cp_model
 
+from solvers.bounding.known import Known
 from solvers.cpsat.symmetry import Pool, interchangeable, pools
 from solvers.problem import Problem
 from solvers.units import Units, units_of
@@ -66,15 +67,21 @@ class Model:
     crossings: list[Crossing] = field(default_factory=list)
 
 
-def build(problem: Problem, *, least: int, most: int) -> Model:
-    """The model of a problem (n >= 1) whose optimum is known to be within least..most ticks."""
+def build(problem: Problem, *, least: int, most: int, known: Known | None = None) -> Model:
+    """The model of a problem (n >= 1) whose optimum is known to be within least..most ticks.
+
+    `known` holds for every schedule of the problem of at most `most` ticks: when, where and in which order tasks run.
+    """
     cp = cp_model.CpModel()
     classes = interchangeable(problem)
-    units = units_of(problem)
+    units = units_of(problem) if known is None else known.paths.units
+    problem = problem if known is None else known.problem
+    first = np.zeros(problem.tasks, dtype=np.int64) if known is None else known.head
+    last = np.full(problem.tasks, most) if known is None else most - known.tail - known.took
     at = _locations(cp, units)
     found = pools(problem)
     on = [_pools(cp, found, problem.allowed[i], at[i]) for i in range(problem.tasks)]
-    start = [cp.new_int_var(0, most, f"S{i}") for i in range(problem.tasks)]
+    start = [cp.new_int_var(int(first[i]), int(last[i]), f"S{i}") for i in range(problem.tasks)]
     model = Model(
         problem=problem,
         pools=found,

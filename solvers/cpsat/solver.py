@@ -1,37 +1,41 @@
-"""CP-SAT as a `Solver`: builds the interval model, streams what it finds, claims what full resolution proves."""
+"""CP-SAT as a `Solver`: the whole model, and windows of it between two runs; claims what full resolution proves."""
 
-import math
-import threading
-import time
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Any
-
-import numpy as np
-from ortools.sat.python import cp_model
 
 from solvers import bounds
-from solvers.base import Progress, Report
-from solvers.cpsat.model import Model, build
+from solvers.base import Report
+from solvers.bounding.strong import strong
+from solvers.cpsat.descent import Descent
+from solvers.cpsat.exact import Ended, Leg, exact
 from solvers.cpsat.scale import HORIZON, Scaled, scale
-from solvers.cpsat.translate import add_hint, rough_schedule
 from solvers.problem import Problem
 from solvers.rebuild import rebuild
-from solvers.result import Limit, Options, Result, Status
-from solvers.schedule import Schedule
+from solvers.result import Limit, Options, Result
+from solvers.watch import Watch
 
-NAME = "cpsat"
 _EFFORT = 0.25
 """CP-SAT's deterministic seconds in a second of `Options.seconds`. One takes about 1.5 s on two idle cores, and up
 to eight more are spent than asked for: the wall clock ends no run of a minute there."""
+_WINDOW_EFFORT = 0.1
+"""The same for windows, whose deterministic seconds take about 4 s each."""
+_FIRST = 0.1
+"""Share of the limit that the first run on the whole model gets: what is easy needs no more."""
+_IDLE = 150
+"""Rounds without a better schedule after which windows give up."""
+_BOUND, _BOUND_LEAST_S = 0.1, 10.0
+"""Share of what is left that strong bounds may take, where at least so many seconds are."""
+_WORKERS_A_LANE = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpSat:
-    """OR-Tools CP-SAT on the interval model of `solvers.cpsat.model`."""
+    """OR-Tools CP-SAT on the interval model of `solvers.cpsat.model`, helped by windows (`solvers.cpsat.descent`)."""
 
     horizon: int = HORIZON
     """Ticks of a schedule beyond which times are rounded to coarser ticks."""
+    windows: float = 0.5
+    """Share of the limit that windows may take; 0 for CP-SAT on the whole model alone."""
 
     def solve(self, problem: Problem, options: Options, report: Report) -> Result:
         """Solve within `options`; never worse than `options.start`.
@@ -39,148 +43,99 @@ class CpSat:
         "optimal" is claimed only where the bound at full resolution equals the makespan. RuntimeError when CP-SAT
         refuses the model.
         """
-        watch = _Watch(problem, options, report)
-        watch.better_bound(bounds.best(problem)[0])
-        if options.start is not None:
-            watch.better_schedule(options.start)
-        if not problem.tasks:
-            watch.better_schedule(_nothing())
-        if watch.closed or options.seconds == 0:
-            return watch.result(Limit.TIME, "")
+        watch = watching(problem, options, report, "cpsat")
+        if _met(watch) or options.seconds == 0:
+            return watch.result(_limit(watch), "")
+        scaled, rest, clocked = scale(problem, options.start, self.horizon), 1.0, False
+        if self.windows:
+            rest = 1 - _FIRST - self.windows
+            ended = exact(watch, scaled, _leg(watch, _FIRST))
+            if ended.complete:
+                return _outcome(watch, ended, clocked=False)
+            clocked = ended.clocked
+            descend(watch, scaled, watch.remaining - rest * options.seconds, self.windows)
+            strengthen(watch)
+            if _met(watch):
+                return watch.result(Limit.GAP, "")
+        ended = exact(watch, scaled, _leg(watch, rest, last=True))
+        return _outcome(watch, ended, clocked=clocked or ended.clocked)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpSatWindows:
+    """Windows alone: better schedules as quickly as may be, bounds without a solver."""
+
+    horizon: int = HORIZON
+    rounds: int | None = None
+    """Neighbourhoods after which it ends; None for the time limit alone."""
+
+    def solve(self, problem: Problem, options: Options, report: Report) -> Result:
+        """Improve on `options.start`, or on the first schedule that CP-SAT finds, within `options`."""
+        watch = watching(problem, options, report, "cpsat-windows")
+        if _met(watch) or options.seconds == 0:
+            return watch.result(_limit(watch), "")
         scaled = scale(problem, options.start, self.horizon)
-        model = _model(scaled, options.start, watch.lower_bound)
-        solver = _solver(options, watch.remaining)
-        solver.best_bound_callback = lambda bound: watch.better_bound(scaled.bound(_whole(bound, scaled.horizon)))
-        # Which of several threads' solutions a callback hears first is up to the scheduler of the machine.
-        found = solver.solve(model.cp, None if options.deterministic else _Incumbents(model, watch))
-        if found == cp_model.MODEL_INVALID:
-            raise RuntimeError(f"CP-SAT refuses the model: {model.cp.validate()}")
-        if found == cp_model.INFEASIBLE:
-            return watch.infeasible()
-        if found in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-            watch.better_schedule(rebuild(problem, rough_schedule(model, solver.value)))
-            watch.better_bound(scaled.bound(_whole(solver.best_objective_bound, scaled.horizon)))
-        if found == cp_model.OPTIMAL and not watch.closed:
-            return watch.result(*_short_of_proof(options, watch.open_ticks))
-        return watch.result(Limit.TIME, _repeatable(solver, options))
+        if watch.best is None:
+            ended = exact(watch, scaled, _leg(watch, 1.0, first=True))
+            if ended.infeasible:
+                return _outcome(watch, ended, clocked=False)
+        descend(watch, scaled, watch.remaining, 1.0, self.rounds)
+        return watch.result(_limit(watch), "")
 
 
-def _short_of_proof(options: Options, ticks: int) -> tuple[Limit, str]:
-    # CP-SAT says "optimal" for a run that its gap limit ended, too.
-    if options.gap > 0:
-        return Limit.GAP, ""
-    return Limit.OTHER, f"optimal up to rounding of {ticks} ticks"
+def watching(problem: Problem, options: Options, report: Report, name: str) -> Watch:
+    """A watch that knows the bounds that need no solver."""
+    watch = Watch(problem, options, report, solver=name, version=metadata.version("ortools"))
+    watch.better_bound(*bounds.best(problem))
+    return watch
 
 
-def _repeatable(solver: Any, options: Options) -> str:
-    """Owns up where the wall clock, and not the effort, ended a run that was to be deterministic."""
-    if options.deterministic and solver.deterministic_time < solver.parameters.max_deterministic_time:
-        return "ended by the wall clock, so not repeatable - run it on an idle machine"
-    return ""
+def descend(watch: Watch, scaled: Scaled, seconds: float, share: float, rounds: int | None = None) -> None:
+    """Search windows for so many seconds, or rounds; when deterministic, for a share of the effort."""
+    best, options, ends = watch.best, watch.options, watch.elapsed + seconds
+    if best is None:
+        return
+    lanes = max(1, options.workers // _WORKERS_A_LANE)
+    descent = Descent(scaled.problem, best, seed=options.seed, lanes=lanes)
+    most = share * _WINDOW_EFFORT * options.seconds if options.deterministic else float("inf")
+
+    def remaining() -> float:
+        idle = rounds is None and descent.idle >= _IDLE and share < 1
+        over = watch.within_gap or descent.effort >= most or idle
+        return 0.0 if over else ends - watch.elapsed
+
+    descent.run(lambda found: watch.better_schedule(rebuild(watch.problem, found)), remaining, rounds)
 
 
-def _model(scaled: Scaled, start: Schedule | None, bound: int) -> Model:
-    first = None if start is None else rebuild(scaled.problem, start)
-    most = scaled.horizon if first is None else first.makespan
-    model = build(scaled.problem, least=min(most, scaled.at_least(bound)), most=most)
-    if first is not None:
-        add_hint(model, first)
-    return model
+def strengthen(watch: Watch) -> None:
+    """Look for a better bound without a solver, where there is time."""
+    best = watch.best
+    if best is not None and watch.remaining >= _BOUND_LEAST_S and not watch.options.deterministic:
+        found = strong(watch.problem, upper=best.makespan, seconds=_BOUND * watch.remaining)
+        watch.better_bound(found.ticks, found.name)
 
 
-def _solver(options: Options, seconds: float) -> Any:
-    solver = cp_model.CpSolver()
-    p = solver.parameters
-    p.num_workers = options.workers
-    p.random_seed = options.seed
-    p.max_time_in_seconds = max(0.001, seconds)
-    p.relative_gap_limit = options.gap
-    if options.deterministic:
-        p.interleave_search = True
-        p.max_deterministic_time = _EFFORT * options.seconds
-    return solver
+def _met(watch: Watch) -> bool:
+    return watch.within_gap
 
 
-def _whole(bound: float, horizon: int) -> int:
-    # Infinite before the first bound, and beyond any schedule once the search space is empty.
-    return math.ceil(min(max(bound, 0.0), horizon) - 1e-6)
+def _limit(watch: Watch) -> Limit:
+    return Limit.GAP if watch.within_gap else Limit.TIME
 
 
-def _nothing() -> Schedule:
-    empty = np.zeros(0, dtype=np.int64)
-    names = ("device", "start", "finish", "sent_payload", "sent_to", "sent_start", "sent_finish")
-    return Schedule(**dict.fromkeys(names, empty))
+def _leg(watch: Watch, share: float, *, first: bool = False, last: bool = False) -> Leg:
+    seconds = watch.remaining if first or last else min(watch.remaining, share * watch.options.seconds)
+    return Leg(seconds, share * _EFFORT * watch.options.seconds, first)
 
 
-class _Watch:
-    """The best schedule and bound so far at full resolution; CP-SAT's threads tell it, it tells `report`."""
-
-    def __init__(self, problem: Problem, options: Options, report: Report) -> None:
-        self.problem, self.options = problem, options
-        self.lower_bound = 0
-        self.best: Schedule | None = None
-        self._report, self._lock, self._began = report, threading.Lock(), time.monotonic()
-
-    @property
-    def elapsed(self) -> float:
-        return time.monotonic() - self._began
-
-    @property
-    def remaining(self) -> float:
-        return self.options.seconds - self.elapsed
-
-    @property
-    def open_ticks(self) -> int:
-        return self.best.makespan - self.lower_bound if self.best else 0
-
-    @property
-    def closed(self) -> bool:
-        return self.best is not None and not self.open_ticks
-
-    def better_bound(self, bound: int) -> None:
-        with self._lock:
-            if bound > self.lower_bound:
-                self.lower_bound = bound
-                self._tell(None)
-
-    def better_schedule(self, schedule: Schedule) -> None:
-        with self._lock:
-            if self.best is None or schedule.makespan < self.best.makespan:
-                self.best = schedule
-                self._tell(schedule)
-
-    def _tell(self, schedule: Schedule | None) -> None:
-        self._report(Progress(schedule=schedule, lower_bound=self.lower_bound, seconds=self.elapsed))
-
-    def result(self, limit: Limit, detail: str) -> Result:
-        status = Status.FEASIBLE if self.best else Status.UNKNOWN
-        if self.closed:
-            status, limit, detail = Status.OPTIMAL, Limit.NONE, ""
-        return self._result(status, limit, self.best, detail)
-
-    def infeasible(self) -> Result:
-        return self._result(Status.INFEASIBLE, Limit.NONE, None, "CP-SAT finds the model infeasible")
-
-    def _result(self, status: Status, limit: Limit, schedule: Schedule | None, detail: str) -> Result:
-        return Result(
-            status=status,
-            limit=limit,
-            schedule=schedule,
-            lower_bound=self.lower_bound,
-            seconds=self.elapsed,
-            solver=NAME,
-            version=metadata.version("ortools"),
-            detail=detail,
-        )
-
-
-class _Incumbents(cp_model.CpSolverSolutionCallback):
-    """Rebuilds each of CP-SAT's solutions at full resolution."""
-
-    def __init__(self, model: Model, watch: _Watch) -> None:
-        super().__init__()
-        self._model, self._watch = model, watch
-
-    def on_solution_callback(self) -> None:
-        """Called by CP-SAT for each better solution."""
-        self._watch.better_schedule(rebuild(self._watch.problem, rough_schedule(self._model, self.value)))
+def _outcome(watch: Watch, ended: Ended, *, clocked: bool) -> Result:
+    if ended.infeasible and watch.best is None:
+        return watch.infeasible("CP-SAT finds the model infeasible")
+    if ended.complete and not watch.closed:
+        # CP-SAT says "optimal" for a run that its gap limit ended, too.
+        if watch.options.gap > 0:
+            return watch.result(Limit.GAP, "")
+        return watch.result(Limit.OTHER, f"optimal up to rounding of {watch.open_ticks} ticks")
+    unrepeatable = watch.options.deterministic and clocked
+    detail = "ended by the wall clock, so not repeatable - run it on an idle machine" if unrepeatable else ""
+    return watch.result(Limit.TIME, detail)

@@ -17,7 +17,8 @@ import numpy as np
 
 from solvers.arrays import Floats
 from solvers.milp.polish_moves import Neighbourhood, connected, in_a_row, in_order, restricted
-from solvers.milp.program import Limits, formulate
+from solvers.milp.program import Limits, NoScheduleError, formulate
+from solvers.milp.separate import run_program
 from solvers.milp.tight_windows import windows_of
 from solvers.milp.vendor import Ask, Outcome, Vendor
 from solvers.problem import Problem
@@ -87,8 +88,11 @@ def _attempt(
     if windows is None:
         return None, None
     limits = Limits(least=min(search.least, most), most=most)
-    program = formulate(windows.problem, search.formulation, limits)
-    outcome = search.run(program.linear, ask, _Nobody())
+    try:
+        program = formulate(windows.problem, search.formulation, limits)
+    except NoScheduleError:
+        return None, None
+    outcome = run_program(search.run, program, ask, _Nobody())
     if outcome.values is None:
         return None, outcome
     return rebuild(problem, program.schedule(outcome.values)), outcome

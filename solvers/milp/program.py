@@ -52,7 +52,10 @@ class Program(Protocol):
         ...
 
     def values(self, schedule: Schedule) -> Floats:
-        """[c] a feasible point that describes a valid schedule of at most `limits.most` ticks, or one no longer."""
+        """[c] a feasible point that describes a valid schedule of at most `limits.most` ticks, or one no longer.
+
+        Where the program is not `binding`, the point's own makespan may be longer.
+        """
         ...
 
     def schedule(self, values: Floats) -> Schedule:

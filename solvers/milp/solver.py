@@ -7,19 +7,27 @@ incumbent is rebuilt by longest path before it is told.
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 
 from solvers import bounds
 from solvers.arrays import Floats
 from solvers.base import Report
+from solvers.check import check
+from solvers.milp.polish import Search, polish
 from solvers.milp.program import HORIZON, TOLERANCE, Limits, NoScheduleError, Program, formulate
 from solvers.milp.vendor import Ask, Outcome, Vendor
 from solvers.problem import Problem
 from solvers.rebuild import rebuild
 from solvers.result import Limit, Options, Result, Status
+from solvers.schedule import Schedule
 from solvers.serial import serial
 from solvers.watch import Watch
+
+_POLISHED = ("tight",)
+"""Formulations whose start is polished first; the paper's program is left as the paper has it."""
+_SHARE = 0.5
+"""Of the limit, what polishing gets at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +52,10 @@ class Milp:
         watch.better_bound(*bounds.best(problem))
         if watch.closed or options.seconds == 0:
             return watch.result(Limit.TIME, "")
+        if watch.best is not None and options.formulation in _POLISHED:
+            self._polish(watch, watch.best)
+            if watch.within_gap:
+                return watch.result(Limit.GAP, "")
         most = serial(problem) if watch.best is None else watch.best.makespan
         limits = Limits(least=min(watch.lower_bound, most), most=most)
         try:
@@ -53,16 +65,29 @@ class Milp:
         if watch.remaining <= 0:
             return watch.result(Limit.TIME, "the limit was over before the program was built")
         listener = _Listener(watch, program, limits, f"{self.name} {options.formulation}")
-        ask = Ask(
-            seconds=watch.remaining,
-            gap=options.gap,
-            seed=options.seed,
-            # More than there are cores gains nothing here; the default is made for CP-SAT's portfolio.
-            threads=1 if options.deterministic else min(options.workers, os.cpu_count() or 1),
-            start=None if options.start is None else program.values(options.start),
-            effort=options.seconds if options.deterministic else math.inf,
-        )
+        start = None if watch.best is None else program.values(watch.best)
+        ask = replace(_ask(options, watch.remaining, 1.0), start=start)
         return _claim(self.run(program.linear, ask, listener), watch, listener)
+
+    def _polish(self, watch: Watch, start: Schedule) -> None:
+        """Improve the start in small programs, which find what branch and bound on the whole does not in a minute."""
+        options = watch.options
+        ask = _ask(options, _SHARE * watch.remaining, _SHARE)
+        search = Search(run=self.run, formulation=options.formulation, ask=ask, least=watch.lower_bound)
+        polish(watch.problem, start, search, watch.better_schedule)
+
+
+def _ask(options: Options, seconds: float, share: float) -> Ask:
+    """What a run of so many seconds is asked; its effort is a share of the limit, whatever the clock says."""
+    return Ask(
+        seconds=seconds,
+        gap=options.gap,
+        seed=options.seed,
+        # More than there are cores gains nothing here; the default is made for CP-SAT's portfolio.
+        threads=1 if options.deterministic else min(options.workers, os.cpu_count() or 1),
+        start=None,
+        effort=share * options.seconds if options.deterministic else math.inf,
+    )
 
 
 def _claim(outcome: Outcome, watch: Watch, listener: "_Listener") -> Result:
@@ -108,9 +133,14 @@ class _Listener:
         return self._program.binding
 
     def incumbent(self, values: Floats) -> None:
-        """Rebuild what the point describes."""
+        """Rebuild what the point describes; dropped where a row that is missed by the tolerance makes it invalid."""
         watch = self._watch
-        watch.better_schedule(rebuild(watch.problem, self._program.schedule(values)))
+        schedule = rebuild(watch.problem, self._program.schedule(values))
+        wrong = check(watch.problem, schedule)
+        if wrong:
+            watch.log(f"a point within the vendor's tolerances is no schedule: {wrong[0].text}")
+        else:
+            watch.better_schedule(schedule)
 
     def bound(self, objective: float) -> None:
         """Take what the vendor has proven, less what its tolerances allow."""

@@ -23,17 +23,19 @@ Interchangeable locations and devices are named in the order of first use (`solv
 this, with numbers, is in docs/tight-program.md.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from solvers.arrays import Floats, Ints
 from solvers.milp.linear import Linear, Rows
 from solvers.milp.program import Limits, NoScheduleError
+from solvers.milp.separate import with_rows
 from solvers.milp.tight_crossings import Crossing, crossings_of
-from solvers.milp.tight_lanes import lanes_of
+from solvers.milp.tight_lanes import Lanes, lanes_of
 from solvers.milp.tight_loads import add_loads
-from solvers.milp.tight_orders import Order, orders_of
+from solvers.milp.tight_orders import Order, add_order, order_of, overlapping
+from solvers.milp.tight_pairs import pairs_of
 from solvers.milp.tight_places import places_of
 from solvers.milp.tight_times import Draft, draft_of
 from solvers.milp.tight_windows import windows_of
@@ -55,7 +57,11 @@ class Tight:
     symmetry: Symmetry
     draft: Draft
     crossings: list[Crossing]
+    lanes: Lanes
     orders: list[Order]
+    """All pairs of activities that may meet, in the order of their columns, and"""
+    waiting: list[Order]
+    """those of them whose rows are left out."""
     binding: bool = True
 
     @property
@@ -77,11 +83,25 @@ class Tight:
         found[draft.start] = start[: len(s.start)] / draft.unit
         found[[c.start for c in self.crossings]] = start[len(s.start) :] / draft.unit
         for order in self.orders:
-            forth = bool(finish[order.one] <= start[order.two])
-            found[order.forth] = forth
+            one, two = order.pair.one, order.pair.two
+            forth = bool(finish[one] <= start[two])
+            if order.forth is not None:
+                found[order.forth] = forth
             if order.back is not None:
-                found[order.back] = not forth and bool(finish[order.two] <= start[order.one])
+                found[order.back] = not forth and bool(finish[two] <= start[one])
         return found
+
+    def separated(self, values: Floats) -> "Tight | None":
+        """The program with the rows of the pairs that overlap in a point [c]; None when none does."""
+        broken = overlapping(self.waiting, self.lanes, values)
+        if not broken:
+            return None
+        more = replace(self.draft, rows=Rows())
+        for order in broken:
+            add_order(more, self.lanes, order)
+        added = set(broken)
+        waiting = [order for order in self.waiting if order not in added]
+        return replace(self, linear=with_rows(self.linear, more.rows.linear()), waiting=waiting)
 
     def _crossed(self, s: Schedule, at: Ints, found: Floats) -> tuple[Ints, Ints]:
         """[tasks and crossings] start and finish in ticks; fills in w."""
@@ -130,6 +150,14 @@ def build(problem: Problem, limits: Limits) -> Tight:
     draft = draft_of(rows, windows, places_of(rows, windows), limits.least, limits.unit)
     crossings = crossings_of(draft)
     lanes = lanes_of(draft, crossings)
-    orders = orders_of(draft, lanes)
+    on_devices = pairs_of(limits.most, lanes, range(problem.devices))
+    on_links = pairs_of(limits.most, lanes, range(problem.devices, problem.devices + problem.links))
+    orders = [order_of(draft, pair) for pair in (*on_devices, *on_links)]
+    waiting = orders[len(on_devices) :]
+    for order in orders[: len(on_devices)]:
+        add_order(draft, lanes, order)
     add_loads(draft, lanes, limits.least)
-    return Tight(linear=rows.linear(), symmetry=symmetry, draft=draft, crossings=crossings, orders=orders)
+    return Tight(
+        linear=rows.linear(), symmetry=symmetry, draft=draft, crossings=crossings, lanes=lanes, orders=orders,
+        waiting=waiting,
+    )  # fmt: skip

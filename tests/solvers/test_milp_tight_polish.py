@@ -59,6 +59,12 @@ def test_what_is_not_free_keeps_its_order():
         chain = chain[np.argsort(schedule.start[chain])].tolist()
         assert added >= set(pairwise(chain))
     first, last = schedule.start[around.free].min(), schedule.finish[around.free].max()
+    free = set(np.flatnonzero(around.free).tolist())
+    for device in range(problem.devices):
+        chain = np.flatnonzero(~around.free & (schedule.device == device))
+        behind = chain[schedule.start[chain] >= last]
+        if len(behind):
+            assert added >= {(task, int(behind[schedule.start[behind].argmin()])) for task in free}
     for before, then in added:
         if around.free[then]:
             assert schedule.finish[before] <= first
@@ -123,6 +129,22 @@ def test_a_vendor_that_finds_nothing_leaves_the_start():
     assert polish(problem, start, search, lambda s: pytest.fail(f"told of {s.makespan}")) is start
     assert asked
     assert all(a.effort < 20.0 and a.gap == 0.0 and a.start is None and a.seconds <= 60.0 for a in asked)
+
+
+def test_an_answer_that_is_no_better_is_dropped():
+    """A vendor that puts everything on one GPU in any order: rebuilt, it is a schedule, but a longer one."""
+    problem = lstm_grid(2, 3)
+    start = listed(problem)
+    seen = []
+
+    def anything(linear, ask, hear):
+        seen.append(linear)
+        return Outcome(status=Status.FEASIBLE, limit=Limit.TIME, values=np.zeros(linear.columns), bound=0.0)
+
+    ask = Ask(seconds=60.0, gap=0.0, seed=0, threads=1, start=None, effort=20.0)
+    best = polish(problem, start, Search(run=anything, formulation="tight", ask=ask, least=0), lambda _: None)
+    assert seen
+    assert best.makespan <= start.makespan
 
 
 def test_no_time_asks_for_nothing():

@@ -15,8 +15,11 @@ from solvers.check import check
 from solvers.exhaustive import exhaustive
 from solvers.generate import EVERYTHING, Features, generate
 from solvers.milp.highs import run
+from solvers.milp.linear import Rows
 from solvers.milp.program import Limits, NoScheduleError
+from solvers.milp.separate import run_program, with_rows
 from solvers.milp.tight import build
+from solvers.milp.tight_orders import add_order
 from solvers.milp.vendor import Ask
 from solvers.problem import FORBIDDEN
 from solvers.rebuild import rebuild
@@ -40,8 +43,16 @@ class Nobody:
         pass
 
 
-def highs(linear, start=None):
-    return run(linear, Ask(seconds=60, gap=0.0, seed=0, threads=1, start=start), Nobody())
+def highs(program, start=None):
+    return run_program(run, program, Ask(seconds=60, gap=0.0, seed=0, threads=1, start=start), Nobody())
+
+
+def whole(program):
+    """The program with all the rows that it leaves out at first."""
+    more = replace(program.draft, rows=Rows())
+    for order in program.waiting:
+        add_order(more, program.lanes, order)
+    return with_rows(program.linear, more.rows.linear())
 
 
 def scaled(problem, factor):
@@ -55,17 +66,19 @@ def disagreements(problem, rng, seen):
     most = int((serial(problem), best, best + 5)[rng.integers(0, 3)])
     limits = Limits(least=int(rng.integers(0, best + 1)), most=most)
     program = build(problem, limits)
-    seen["orders"] += bool(program.orders)
+    seen["orders"] += any(order.forth is not None for order in program.orders)
+    seen["waiting"] += bool(program.waiting)
     seen["crossings"] += bool(program.crossings)
     seen["units of time"] += limits.unit > 1
     seen["interchangeable"] += bool(program.symmetry.locations or program.symmetry.devices)
     start = program.values(optimum)
     wrong = []
-    if program.linear.violation(start) > 1e-9:
-        wrong.append(f"an optimal schedule is {program.linear.violation(start)} off")
+    every = whole(program)
+    if every.violation(start) > 1e-9:
+        wrong.append(f"an optimal schedule is {every.violation(start)} off")
     if abs(program.linear.cost @ start * limits.unit - max(best, limits.least)) > 1e-6 * limits.unit:
         wrong.append("its cost is not its makespan")
-    outcome = highs(program.linear, start if rng.random() < 0.5 else None)
+    outcome = highs(program, start if rng.random() < 0.5 else None)
     off = abs(outcome.bound * limits.unit - best)
     if outcome.status != "optimal" or off > 1e-4 * limits.unit:
         wrong.append(f"{outcome.status} {outcome.bound * limits.unit}, the optimum is {best}")
@@ -73,6 +86,8 @@ def disagreements(problem, rng, seen):
         found = rebuild(problem, program.schedule(outcome.values))
         wrong += [v.text for v in check(problem, found)]
         wrong += [f"rebuilt to {found.makespan}, not {best}"] if found.makespan != best else []
+        alone = run(every, Ask(seconds=60, gap=0.0, seed=0, threads=1, start=None), Nobody())
+        wrong += [f"{alone.bound} with all rows"] if abs(alone.bound - outcome.bound) > 1e-4 else []
     return wrong + below(problem, best, seen)
 
 
@@ -83,7 +98,7 @@ def below(problem, best, seen):
     except NoScheduleError:
         seen["closed by windows"] += 1
         return []
-    outcome = highs(program.linear) if program else None
+    outcome = highs(program) if program else None
     return [f"{outcome.status} below the optimum"] if outcome and outcome.status != "infeasible" else []
 
 

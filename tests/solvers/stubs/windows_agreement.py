@@ -87,7 +87,7 @@ def windows(problem, optimum, start, rng):
     everything = Free(frozenset(range(problem.tasks)), frozenset(range(len(network.members))))
     window = Window(Cut(timeline, everything), start.makespan)
     solver, found = solved(window.cp)
-    if found != cp_model.OPTIMAL or solver.objective_value != optimum.makespan:
+    if found != cp_model.OPTIMAL or round(solver.objective_value) != optimum.makespan:
         yield f"{solver.status_name(found)} {solver.objective_value} in all, not {optimum.makespan}"
     for _ in range(3):
         part = cut(problem, timeline, rng)
@@ -98,7 +98,7 @@ def windows(problem, optimum, start, rng):
         again = rebuild(problem, window.answer(solver.value))
         if check(problem, again):
             yield f"a window's schedule is invalid: {check(problem, again)[0].text}"
-        if again.makespan > solver.objective_value and not part.amid:
+        if again.makespan > round(solver.objective_value) and not part.amid:
             yield f"a window promises {solver.objective_value}, its schedule takes {again.makespan}"
 
 

@@ -1,0 +1,106 @@
+"""One run of CP-SAT on the whole interval model, between what is known and a limit."""
+
+import math
+import time
+from typing import Any, NamedTuple
+
+from ortools.sat.python import cp_model
+
+from solvers.bounding.windows import informed
+from solvers.cpsat.log import throttled
+from solvers.cpsat.model import Model, build
+from solvers.cpsat.scale import Scaled
+from solvers.cpsat.translate import add_hint, rough_schedule
+from solvers.rebuild import rebuild
+from solvers.result import Options
+from solvers.schedule import Schedule
+from solvers.watch import Watch
+
+_LINES_A_SECOND = 20
+_ENDED = frozenset({cp_model.OPTIMAL, cp_model.INFEASIBLE})
+
+
+class Leg(NamedTuple):
+    """How long a run may take."""
+
+    seconds: float
+    effort: float
+    """Deterministic seconds of CP-SAT, when the whole solve is to be deterministic."""
+    first: bool = False
+    """Whether the first schedule ends it."""
+
+
+class Ended(NamedTuple):
+    """How a run ended."""
+
+    complete: bool
+    """Whether CP-SAT looked at everything, up to the gap that was asked for."""
+    infeasible: bool
+    effort: float
+    clocked: bool
+    """Whether the wall clock ended it before its effort was spent."""
+
+
+def exact(watch: Watch, scaled: Scaled, leg: Leg) -> Ended:
+    """Solve the scaled problem from the best schedule and bound of `watch`, telling it of all that is better.
+
+    RuntimeError when CP-SAT refuses the model.
+    """
+    ends = time.monotonic() + leg.seconds
+    model = _model(scaled, *watch.known)
+    solver = _solver(watch.options, leg, ends - time.monotonic())
+    solver.best_bound_callback = lambda bound: watch.better_bound(scaled.bound(_whole(bound, scaled.horizon)))
+    solver.log_callback = throttled(watch.log, _LINES_A_SECOND)
+    # Which of several threads' solutions a callback hears first is up to the scheduler of the machine.
+    found = solver.solve(model.cp, None if watch.options.deterministic else _Incumbents(model, watch))
+    if found == cp_model.MODEL_INVALID:
+        raise RuntimeError(f"CP-SAT refuses the model: {model.cp.validate()}")
+    if found in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        watch.better_schedule(rebuild(watch.problem, rough_schedule(model, solver.value)))
+        watch.better_bound(scaled.bound(_whole(solver.best_objective_bound, scaled.horizon)))
+    effort = float(solver.deterministic_time)
+    clocked = found not in _ENDED and not leg.first and effort < leg.effort
+    return Ended(found in _ENDED, found == cp_model.INFEASIBLE, effort, clocked)
+
+
+def _model(scaled: Scaled, best: Schedule | None, bound: int) -> Model:
+    first = None if best is None else rebuild(scaled.problem, best)
+    most = scaled.horizon if first is None else first.makespan
+    # Always known for a schedule of that length: there is one.
+    known = None if first is None else informed(scaled.problem, most)
+    model = build(scaled.problem, least=min(most, scaled.at_least(bound)), most=most, known=known)
+    if first is not None:
+        add_hint(model, first)
+    return model
+
+
+def _solver(options: Options, leg: Leg, seconds: float) -> Any:
+    solver = cp_model.CpSolver()
+    p = solver.parameters
+    p.num_workers = options.workers
+    p.random_seed = options.seed
+    p.max_time_in_seconds = max(0.001, seconds)
+    p.relative_gap_limit = options.gap
+    p.stop_after_first_solution = leg.first
+    p.log_search_progress, p.log_to_stdout = True, False
+    if options.deterministic:
+        p.interleave_search = True
+        p.max_deterministic_time = leg.effort
+    return solver
+
+
+def _whole(bound: float, horizon: int) -> int:
+    # Infinite before the first bound, and beyond any schedule once the search space is empty.
+    return math.ceil(min(max(bound, 0.0), horizon) - 1e-6)
+
+
+class _Incumbents(cp_model.CpSolverSolutionCallback):
+    """Rebuilds each of CP-SAT's solutions at full resolution."""
+
+    def __init__(self, model: Model, watch: Watch) -> None:
+        super().__init__()
+        self._model, self._watch = model, watch
+
+    def on_solution_callback(self) -> None:
+        """Called by CP-SAT for each better solution."""
+        self._watch.better_schedule(rebuild(self._watch.problem, rough_schedule(self._model, self.value)))

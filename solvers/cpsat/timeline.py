@@ -1,0 +1,177 @@
+"""A problem by who waits for whom, and a schedule as a network of activities: what neighbourhoods are cut from."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from solvers.dag import topological_order
+from solvers.problem import Problem
+from solvers.schedule import Schedule
+from solvers.units import units_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Network:
+    """The tables of a problem as lists, for code that looks at a few tasks at a time."""
+
+    problem: Problem
+    unit: list[int]
+    """Unit of each task."""
+    position: list[int]
+    """Of each task in a topological order."""
+    members: list[list[int]]
+    """By unit: its tasks."""
+    places: list[list[int]]
+    """By unit: the locations where it can be."""
+    held: list[int]
+    """By unit: its bytes."""
+    inputs: list[list[tuple[int, int]]]
+    """By task: every predecessor with the payload that it sends, -1 for none."""
+    outputs: list[list[tuple[int, int]]]
+    """By task: every successor with the payload that it reads, -1 for none."""
+    readers: list[list[int]]
+    """By payload: its consumers."""
+    producer: list[int]
+    duration: list[list[int]]
+    """By task and device."""
+    devices: list[list[int]]
+    """By task: where it can run."""
+    location: list[int]
+    """By device."""
+    path: list[list[tuple[int, ...]]]
+    """By source and target: the links of a transfer."""
+
+    def ticks(self, payload: int, source: int, to: int) -> int:
+        """Ticks of a payload from one location to another."""
+        p = self.problem
+        return int(p.transfer[payload, p.path_class[source, to]])
+
+
+def network_of(problem: Problem) -> Network:
+    """The tables of a problem. O(n m + e + l^2)."""
+    units, n = units_of(problem), problem.tasks
+    members: list[list[int]] = [[] for _ in range(len(units.memory))]
+    for task, unit in enumerate(units.unit.tolist()):
+        members[unit].append(task)
+    inputs: list[list[tuple[int, int]]] = [[] for _ in range(n)]
+    outputs: list[list[tuple[int, int]]] = [[] for _ in range(n)]
+    readers: list[list[int]] = [[] for _ in range(problem.payloads)]
+    # An edge may be given twice.
+    for tail, head, payload in sorted(set(_edges(problem))):
+        inputs[head].append((tail, payload))
+        outputs[tail].append((head, payload))
+        if payload >= 0:
+            readers[payload].append(head)
+    return Network(
+        problem=problem,
+        unit=units.unit.tolist(),
+        position=np.argsort(topological_order(n, problem.src, problem.dst)).tolist(),
+        members=members,
+        places=[np.flatnonzero(row).tolist() for row in units.allowed],
+        held=units.memory.tolist(),
+        inputs=inputs,
+        outputs=outputs,
+        readers=readers,
+        producer=problem.producer.tolist(),
+        duration=problem.duration.tolist(),
+        devices=[np.flatnonzero(row).tolist() for row in problem.allowed],
+        location=problem.location.tolist(),
+        path=[[_links(problem, a, b) for b in range(problem.locations)] for a in range(problem.locations)],
+    )
+
+
+def _edges(p: Problem) -> list[tuple[int, int, int]]:
+    return list(zip(p.src.tolist(), p.dst.tolist(), p.payload.tolist(), strict=True))
+
+
+def _links(p: Problem, source: int, to: int) -> tuple[int, ...]:
+    return tuple(sorted({link for link in p.path_links[source, to].tolist() if link >= 0}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Timeline:
+    """A valid schedule whose activities, the n tasks and then the transfers, know what is left after they start."""
+
+    network: Network
+    schedule: Schedule
+    makespan: int
+    device: list[int]
+    """By task."""
+    at: list[int]
+    """By task: its location."""
+    start: list[int]
+    """By activity."""
+    finish: list[int]
+    """By activity."""
+    tail: list[int]
+    """By activity: the ticks of the longest path from its start, along precedence and the orders of the schedule."""
+    sent: dict[tuple[int, int], int]
+    """Payload and target to activity."""
+    links: list[tuple[int, ...]]
+    """By transfer."""
+
+    @property
+    def tasks(self) -> int:
+        """Number of tasks: the index of the first transfer."""
+        return len(self.device)
+
+    def rank(self, task: int) -> tuple[int, int, int]:
+        """By which tasks are in time: none is before one that it waits for."""
+        return self.start[task], self.finish[task], self.network.position[task]
+
+    @property
+    def critical(self) -> list[int]:
+        """The tasks that cannot be later without delaying the schedule's end, as long as all orders stay."""
+        return [i for i in range(self.tasks) if self.start[i] + self.tail[i] == self.makespan]
+
+
+def timeline_of(network: Network, schedule: Schedule) -> Timeline:
+    """The timeline of a schedule that is valid for the network's problem. O((n + e + t) log n)."""
+    device, n = schedule.device.tolist(), len(schedule.device)
+    at = [network.location[d] for d in device]
+    crossings = list(zip(schedule.sent_payload.tolist(), schedule.sent_to.tolist(), strict=True))
+    links = [network.path[at[network.producer[payload]]][to] for payload, to in crossings]
+    start = [*schedule.start.tolist(), *schedule.sent_start.tolist()]
+    finish = [*schedule.finish.tolist(), *schedule.sent_finish.tolist()]
+    sent = {crossing: n + k for k, crossing in enumerate(crossings)}
+    after: list[list[int]] = [[] for _ in start]
+    for task, outputs in enumerate(network.outputs):
+        for head, payload in outputs:
+            crosses = payload >= 0 and at[head] != at[task]
+            after[sent[payload, at[head]] if crosses else task].append(head)
+    for (payload, _), activity in sent.items():
+        after[network.producer[payload]].append(activity)
+    order = _in_time(network, start, finish, crossings)
+    _chain(after, order, [*((d,) for d in device), *(tuple(-1 - link for link in held) for held in links)])
+    tail = [f - s for s, f in zip(start, finish, strict=True)]
+    for activity in reversed(order):
+        tail[activity] += max([tail[follower] for follower in after[activity]], default=0)
+    return Timeline(
+        network=network,
+        schedule=schedule,
+        makespan=schedule.makespan,
+        device=device,
+        at=at,
+        start=start,
+        finish=finish,
+        tail=tail,
+        sent=sent,
+        links=links,
+    )
+
+
+def _in_time(network: Network, start: list[int], finish: list[int], crossings: list[tuple[int, int]]) -> list[int]:
+    """The activities by (start, finish); those of no time that tie, so that none precedes what it waits for."""
+    position = [(place, 0) for place in network.position]
+    position += [(network.position[network.producer[payload]], 1) for payload, _ in crossings]
+    return sorted(range(len(start)), key=lambda a: (start[a], finish[a], position[a]))
+
+
+def _chain(after: list[list[int]], order: list[int], holds: list[tuple[int, ...]]) -> None:
+    """Add the orders on devices and links: each activity is followed by the next that holds what it held."""
+    last: dict[int, int] = {}
+    for activity in order:
+        for resource in holds[activity]:
+            if resource in last:
+                after[last[resource]].append(activity)
+            last[resource] = activity

@@ -1,0 +1,275 @@
+"""One neighbourhood of a schedule as a small CP-SAT model: its free tasks are placed and ordered anew.
+
+    minimise    M  within floor..most
+    S[i] >= ready[d],  M >= E[i] + rest[d]    on the device d of i: when what is settled ends, the first later tail
+    S[j] >= E[i],  M >= E[i] + tail[k]        edges to tasks j in the window, and to later ones k
+    no-overlap on devices and links, with the settled transfers; the order of the tasks that are kept; memory; and the
+    rows of `solvers.cpsat.model` for the payloads that tasks in the window send or read
+
+in the words of `solvers.cpsat.cut`. The schedule itself is a solution where most >= its makespan. A solution is a
+schedule of M ticks, but for what `Cut.amid` may delay. The model is as small as the window, however large the problem.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from ortools.sat.python import cp_model
+
+from solvers.cpsat.cut import Crossing, Cut
+from solvers.cpsat.model import Expression, Literal
+from solvers.schedule import Schedule
+
+_CORES = 3
+"""Devices of one location that a task is offered beside its own: those that are free first."""
+
+
+class _Sent(NamedTuple):
+    """A transfer that the model decides on."""
+
+    crossing: Crossing
+    present: Literal
+    start: Expression
+    arrival: Expression
+
+
+class Window:
+    """The model of a neighbourhood, `cp`, and the way back from its solutions. `cut.floor` must not exceed `most`."""
+
+    def __init__(self, cut: Cut, most: int) -> None:
+        self._cut, self._t, self._w, self._most = cut, cut.timeline, cut.network, most
+        self.cp = cp_model.CpModel()
+        self._one, self._hint = self.cp.new_constant(1), dict[int, tuple[Any, int]]()
+        self._makespan = self.cp.new_int_var(cut.floor, most, "M")
+        self._at: dict[int, dict[int, Literal]] = {}
+        self._on: dict[int, dict[int, Literal]] = {}
+        self._start: dict[int, Expression] = {}
+        self._end: dict[int, Expression] = {}
+        self._sends: list[_Sent] = []
+        self._links = defaultdict[int, list[tuple[int, Any]]](list)
+        self._places()
+        self._tasks()
+        self._edges()
+        self._kept_order()
+        self._payloads()
+        self._no_overlap()
+        self._memory()
+        self.cp.minimize(self._makespan)
+        for variable, value in self._hint.values():
+            self.cp.add_hint(variable, value)
+
+    def _when(self, constraint: Any, literal: Literal) -> None:
+        if literal is not self._one:
+            constraint.only_enforce_if(literal)
+
+    def _new(self, was: bool) -> Literal:
+        literal = self.cp.new_bool_var("")
+        self._hint[literal.index] = literal, int(was)
+        return literal
+
+    def _time(self, least: int, was: int) -> Expression:
+        variable = self.cp.new_int_var(min(least, self._most), self._most, "")
+        self._hint[variable.index] = variable, was
+        return variable
+
+    def _places(self) -> None:
+        """Every unit that may move at exactly one location; the others where they are."""
+        moved: dict[int, dict[int, Literal]] = {}
+        for unit in sorted(self._cut.free.units):
+            here = self._t.at[self._w.members[unit][0]]
+            moved[unit] = {place: self._new(place == here) for place in self._cut.places(unit)}
+            self.cp.add_exactly_one(moved[unit].values())
+        for task in self._cut.active:
+            self._at[task] = moved.get(self._w.unit[task], {self._t.at[task]: self._one})
+
+    def _tasks(self) -> None:
+        """Start, end and devices of every task, between what is settled and what is later there."""
+        busy = defaultdict[int, list[Any]](list)
+        for task, free in self._cut.active.items():
+            on = {self._t.device[task]: self._one}
+            if free:
+                on = {d: y for place, x in self._at[task].items() for d, y in self._devices(task, place, x)}
+            took, start = self._w.duration[task], self._time(self._cut.begin, self._t.start[task])
+            ticks = {took[d] for d in on}
+            end = start + (ticks.pop() if len(ticks) == 1 else sum(took[d] * y for d, y in on.items()))
+            self.cp.add(self._makespan >= end)
+            for d, y in on.items():
+                busy[d].append(self.cp.new_optional_fixed_size_interval_var(start, took[d], y, ""))
+                if self._cut.ready[d] > self._cut.begin:
+                    self._when(self.cp.add(start >= self._cut.ready[d]), y)
+                if self._cut.rest[d]:
+                    self._when(self.cp.add(self._makespan >= start + (took[d] + self._cut.rest[d])), y)
+            self._on[task], self._start[task], self._end[task] = on, start, end
+        for intervals in busy.values():
+            self.cp.add_no_overlap(intervals)
+
+    def _devices(self, task: int, place: int, here: Literal) -> Iterable[tuple[int, Literal]]:
+        """The devices of a location that a task is offered, with literals: exactly one of them if it is there."""
+        mine = self._t.device[task]
+        able = [d for d in self._w.devices[task] if self._w.location[d] == place]
+        offered = sorted(able, key=lambda d: (d != mine, self._cut.ready[d], d))[: _CORES + 1]
+        if len(offered) == 1:
+            return ((offered[0], here),)
+        literals = [self._new(d == mine) for d in offered]
+        # Where the location is not open to choice, `here` is a constant.
+        self.cp.add_exactly_one(literals if here is self._one else [*literals, ~here])
+        return zip(offered, literals, strict=True)
+
+    def _edges(self) -> None:
+        """Precedence among the tasks in the window, and from and to those around it."""
+        cut, t = self._cut, self._t
+        for task in cut.active:
+            for j, _ in self._w.outputs[task]:
+                if j in cut.active:
+                    self.cp.add(self._start[j] >= self._end[task])
+                elif cut.is_later(j):
+                    self.cp.add(self._makespan >= self._end[task] + t.tail[j])
+            done = max([0, *(t.finish[i] for i, _ in self._w.inputs[task] if i not in cut.active)])
+            if done > cut.begin:
+                self.cp.add(self._start[task] >= done)
+
+    def _kept_order(self) -> None:
+        t, last = self._t, dict[int, int]()
+        kept = (i for i, free in self._cut.active.items() if not free)
+        for task in sorted(kept, key=t.rank):
+            if t.device[task] in last:
+                self.cp.add(self._start[task] >= self._end[last[t.device[task]]])
+            last[t.device[task]] = task
+
+    def _payloads(self) -> None:
+        """Every payload with an open transfer, to every location where it may be needed."""
+        cut, t = self._cut, self._t
+        for payload in sorted(cut.payloads):
+            producer = self._w.producer[payload]
+            home = self._at.get(producer) or {t.at[producer]: self._one}
+            for to, readers in self._targets(payload).items():
+                if (payload, to) in cut.settled:
+                    arrived = t.finish[cut.settled[payload, to]]
+                    for task in readers if arrived > cut.begin else ():
+                        if task in cut.active:
+                            self._when(self.cp.add(self._start[task] >= arrived), self._at[task][to])
+                elif (payload, to) in cut.later:
+                    if producer in cut.active:
+                        rest = t.tail[cut.later[payload, to]]
+                        self.cp.add(self._makespan >= self._end[producer] + rest)
+                elif any(place != to for place in home) and home.get(to) is not self._one:
+                    self._crossing((payload, to), home, readers)
+
+    def _targets(self, payload: int) -> dict[int, list[int]]:
+        """The tasks in the window, or later, that read a payload whose producer is not later, by where they may be."""
+        found: dict[int, list[int]] = {}
+        for task in () if self._cut.is_later(self._w.producer[payload]) else self._w.readers[payload]:
+            if task in self._cut.active:
+                for place in self._at[task]:
+                    found.setdefault(place, []).append(task)
+            elif self._cut.is_later(task):
+                found.setdefault(self._t.at[task], []).append(task)
+        return found
+
+    def _crossing(self, crossing: Crossing, home: dict[int, Literal], readers: list[int]) -> None:
+        """One payload to one target: whether, when and along which path."""
+        t, (payload, to) = self._t, crossing
+        producer = self._w.producer[payload]
+        active = producer in self._cut.active
+        least = self._cut.begin if active else t.finish[producer]
+        was = t.start[t.sent[crossing]] if crossing in t.sent else t.finish[producer]
+        present = self._present(
+            crossing, home.get(to), [self._at[i][to] if i in self._at else self._one for i in readers]
+        )
+        start = self._time(least, was)
+        if active:
+            self.cp.add(start >= self._end[producer])
+        arrival = start
+        for ticks, links, literal in self._variants(crossing, home, present):
+            arrival = arrival + (ticks if literal is self._one else ticks * literal)
+            held = self.cp.new_optional_fixed_size_interval_var(start, ticks, literal, "")
+            for link in links:
+                self._links[link].append((least, held))
+                if self._cut.link_rest[link] and crossing not in self._cut.amid:
+                    self._when(self.cp.add(self._makespan >= start + (ticks + self._cut.link_rest[link])), literal)
+        for task in readers:
+            if task in self._cut.active:
+                self._when(self.cp.add(self._start[task] >= arrival), self._at[task][to])
+            else:
+                self.cp.add(self._makespan >= arrival + t.tail[task])
+        self._sends.append(_Sent(crossing, present, start, arrival))
+
+    def _present(self, crossing: Crossing, home: Literal | None, there: list[Literal]) -> Literal:
+        """Whether the payload crosses: some consumer is there, and its producer is not."""
+        if any(x is self._one for x in there):
+            return self._one if home is None else ~home
+        present = self._new(crossing in self._t.sent)
+        for x in there:
+            self.cp.add_bool_or([~x, present] if home is None else [~x, present, home])
+        self.cp.add_bool_or([~present, *there])
+        if home is not None:
+            self.cp.add_implication(present, ~home)
+        return present
+
+    def _variants(
+        self, crossing: Crossing, home: dict[int, Literal], present: Literal
+    ) -> Iterator[tuple[int, tuple[int, ...], Literal]]:
+        """Ticks and links for each group of sources that are alike, and whether the payload comes from there."""
+        payload, to = crossing
+        alike: dict[tuple[int, tuple[int, ...]], list[int]] = {}
+        for place in home:
+            if place != to:
+                alike.setdefault((self._w.ticks(payload, place, to), self._w.path[place][to]), []).append(place)
+        if len(alike) == 1:
+            yield from ((ticks, links, present) for ticks, links in alike)
+            return
+        here, chosen = self._t.at[self._w.producer[payload]], []
+        for (ticks, links), places in alike.items():
+            chosen.append(self._new(crossing in self._t.sent and here in places))
+            self.cp.add_bool_or([~chosen[-1], *(home[place] for place in places)])
+            yield ticks, links, chosen[-1]
+        self.cp.add_exactly_one(chosen if present is self._one else [*chosen, ~present])
+
+    def _no_overlap(self) -> None:
+        """One transfer at a time on every link, the settled ones where they are."""
+        t = self._t
+        for link, held in self._links.items():
+            first = min(least for least, _ in held)
+            fixed = [a for a in self._cut.blocks[link] if t.finish[a] > first]
+            blocks = [self.cp.new_fixed_size_interval_var(t.start[a], t.finish[a] - t.start[a], "") for a in fixed]
+            self.cp.add_no_overlap([*(interval for _, interval in held), *blocks])
+
+    def _memory(self) -> None:
+        """What moves fits into what the rest leaves at every location."""
+        w, units = self._w, sorted(self._cut.free.units)
+        room = w.problem.capacity.tolist()
+        for unit, members in enumerate(w.members):
+            if unit not in self._cut.free.units:
+                room[self._t.at[members[0]]] -= w.held[unit]
+        for place, left in enumerate(room):
+            at = [(w.held[u], self._at[w.members[u][0]]) for u in units]
+            come = [(held, x[place]) for held, x in at if held and place in x]
+            if sum(held for held, _ in come) > left:
+                self.cp.add(sum(held * x for held, x in come) <= left)
+
+    def answer(self, value: Callable[[Any], int]) -> Schedule:
+        """What a solution decides, for `solvers.rebuild`: devices, its own times, and after those what is later."""
+        t, n = self._t, self._t.tasks
+        shift = t.makespan + self._most
+        device, delay = list(t.device), [shift if self._cut.is_later(i) else 0 for i in range(n)]
+        start = [begin + late for begin, late in zip(t.start[:n], delay, strict=True)]
+        finish = [end + late for end, late in zip(t.finish[:n], delay, strict=True)]
+        for task, on in self._on.items():
+            start[task], finish[task] = value(self._start[task]), value(self._end[task])
+            device[task] = next(d for d, y in on.items() if value(y))
+        sent = {key: (t.start[a], t.finish[a]) for key, a in self._cut.settled.items()}
+        sent |= {key: (t.start[a] + shift, t.finish[a] + shift) for key, a in self._cut.later.items()}
+        sent |= {s.crossing: (value(s.start), value(s.arrival)) for s in self._sends if value(s.present)}
+        for key, activity in self._cut.amid.items():
+            if key in sent and sent[key][0] >= t.start[activity]:
+                sent[key] = t.start[activity] + shift, t.finish[activity] + shift
+        return Schedule(
+            device=np.array(device),
+            start=np.array(start),
+            finish=np.array(finish),
+            sent_payload=np.array([payload for payload, _ in sent], dtype=np.int64),
+            sent_to=np.array([to for _, to in sent], dtype=np.int64),
+            sent_start=np.array([begin for begin, _ in sent.values()], dtype=np.int64),
+            sent_finish=np.array([end for _, end in sent.values()], dtype=np.int64),
+        )

@@ -1,0 +1,61 @@
+"""Programs whose disjunctions are separated: solved without, then with those that the optimum breaks, until none is.
+
+Each program in the row has the same columns and more rows, so that points, starts and bounds of one hold for all, and
+what a vendor finds on the way is a schedule once it is rebuilt.
+"""
+
+import time
+from dataclasses import replace
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from solvers.arrays import Floats
+from solvers.milp.linear import Linear
+from solvers.milp.program import Program
+from solvers.milp.vendor import Ask, Hear, Outcome, Vendor
+from solvers.result import Limit, Status
+
+
+@runtime_checkable
+class Separable(Program, Protocol):
+    """A program that leaves out rows until a point breaks them."""
+
+    def separated(self, values: Floats) -> "Separable | None":
+        """The program with the rows that an integer point [c] breaks; None when it breaks none."""
+        ...
+
+
+def with_rows(linear: Linear, more: Linear) -> Linear:
+    """A program with the rows of another; the columns are those of the first."""
+    return replace(
+        linear,
+        offset=np.concatenate([linear.offset, linear.offset[-1] + more.offset[1:]]),
+        column=np.concatenate([linear.column, more.column]),
+        coefficient=np.concatenate([linear.coefficient, more.coefficient]),
+        row_lower=np.concatenate([linear.row_lower, more.row_lower]),
+        row_upper=np.concatenate([linear.row_upper, more.row_upper]),
+    )
+
+
+def run_program(run: Vendor, program: Program, ask: Ask, hear: Hear) -> Outcome:
+    """Run a vendor on a program, again and again where it is separable; optimal only when nothing is broken.
+
+    All runs together keep the seconds of `ask`; of a finite effort each run gets half of what is left.
+    """
+    deadline, effort = time.monotonic() + ask.seconds, ask.effort
+    while True:
+        separable = isinstance(program, Separable)
+        effort = effort / 2 if separable else effort
+        outcome = run(program.linear, replace(ask, effort=effort), hear)
+        if not isinstance(program, Separable) or outcome.status is not Status.OPTIMAL or outcome.values is None:
+            return outcome
+        tighter = program.separated(outcome.values)
+        if tighter is None or hear.enough:
+            return outcome
+        hear.incumbent(outcome.values)
+        hear.bound(outcome.bound)
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return replace(outcome, status=Status.FEASIBLE, limit=Limit.TIME)
+        program, ask = tighter, replace(ask, seconds=left)

@@ -1,0 +1,93 @@
+"""Pairs of activities that may meet on a lane, and whose order neither precedence nor time windows settle."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from solvers.arrays import Ints
+from solvers.milp.tight_lanes import Job, Lanes
+from solvers.milp.tight_times import Sum
+
+MOST = 20_000
+"""Pairs of tasks, and of crossings, that are looked at: those with least room. The others are left to
+`solvers.rebuild`; a program of more disjunctions does not get beyond its root, where they say nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Meeting:
+    """Two activities on one lane, and whether each can be first there."""
+
+    one: Job
+    two: Job
+    forth: bool
+    back: bool
+
+    @property
+    def both(self) -> Sum:
+        """1 when both are there, 0 or less when not."""
+        columns = (*self.one.columns, *self.two.columns)
+        return Sum(terms=tuple((column, 1.0) for column, _ in columns), constant=-1.0)
+
+    @property
+    def sure(self) -> bool:
+        """Whether both are there in every schedule."""
+        return self.one.sure and self.two.sure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Pair:
+    """Two activities, by number, with all lanes on which they may meet."""
+
+    one: int
+    two: int
+    meetings: tuple[Meeting, ...]
+
+    @property
+    def open(self) -> bool:
+        """Whether either can be first, on the same lane or on different ones."""
+        return any(m.forth for m in self.meetings) and any(m.back for m in self.meetings)
+
+    @property
+    def sure(self) -> bool:
+        """Whether they meet in every schedule."""
+        return any(m.sure for m in self.meetings)
+
+
+def pairs_of(most: int, lanes: Lanes, among: range) -> list[Pair]:
+    """The pairs on some of the lanes, by the numbers of their activities."""
+    rows = [row for lane in among for row in _meetings(most, lanes, lane)]
+    least: dict[tuple[int, int], int] = {}
+    found: dict[tuple[int, int], list[Meeting]] = defaultdict(list)
+    for room, meeting in rows:
+        pair = meeting.one.activity, meeting.two.activity
+        least[pair] = min(room, least.get(pair, room))
+        found[pair].append(meeting)
+    kept = sorted(least, key=lambda pair: (least[pair], pair))[:MOST]
+    return [Pair(one=one, two=two, meetings=tuple(found[one, two])) for one, two in sorted(kept)]
+
+
+def _meetings(most: int, lanes: Lanes, lane: int) -> Iterator[tuple[int, Meeting]]:
+    """The meetings on one lane, each with the ticks of room that the better of its orders has."""
+    jobs = lanes.jobs[lane]
+    if len(jobs) < 2:
+        return
+    which = np.array([job.activity for job in jobs])
+    earliest = np.array([lanes.activities[k].earliest for k in which])
+    latest = np.array([lanes.activities[k].latest for k in which])
+    settled = lanes.after[np.ix_(which, which)] | (latest[:, None] <= earliest[None, :])
+    # Two activities of no ticks never overlap.
+    idle = np.array([max(ticks for _, ticks in job.columns) == 0 for job in jobs])
+    settled |= idle[:, None] & idle[None, :]
+    room = _room(jobs, most)
+    for k, m in np.argwhere(np.triu(~settled & ~settled.T, 1)).tolist():
+        forth, back = int(room[k, m]), int(room[m, k])
+        yield max(forth, back), Meeting(one=jobs[k], two=jobs[m], forth=forth >= 0, back=back >= 0)
+
+
+def _room(jobs: list[Job], most: int) -> Ints:
+    """[j, j] ticks that are left when the first job is before the second; negative where it cannot be."""
+    head, ticks, tail = (np.array(column) for column in zip(*((j.head, j.ticks, j.tail) for j in jobs), strict=True))
+    found: Ints = most - (head + ticks)[:, None] - (ticks + tail)[None, :]
+    return found
