@@ -84,18 +84,22 @@ def _first_schedule(watch: Watch) -> None:
 def _run(race: Race, lanes: int, watch: Watch) -> None:
     """Run all lanes to their ends; what ends one early, Ctrl-C too, stops all, and so does the clock."""
     allowed = watch.options.seconds * (_PATIENCE if watch.options.deterministic else 1.0) + _GRACE_S
-    clock = threading.Timer(max(0.0, min(allowed - watch.elapsed, threading.TIMEOUT_MAX)), race.stop.set)
+    clock = threading.Timer(max(0.0, min(allowed - watch.elapsed, threading.TIMEOUT_MAX)), race.halt)
     clock.daemon = True
     clock.start()
+    if watch.options.deterministic:
+        # Beside the lanes, the clock would decide which of their legs is given its bound.
+        race.argue()
     with ThreadPoolExecutor(lanes + 1) as pool:
         running: list[Future[None]] = []
         try:
-            running.append(pool.submit(race.argue))
+            if not watch.options.deterministic:
+                running.append(pool.submit(race.argue))
             running += [pool.submit(race.lane) for _ in range(lanes)]
             for ended in wait(running, return_when=FIRST_EXCEPTION).done:
                 ended.result()
         except BaseException:
-            race.stop.set()
+            race.halt()
             raise
         finally:
             clock.cancel()

@@ -36,13 +36,21 @@ class Race:
     """Lanes that share a `Watch`. Every lane is one thread with one engine's process at a time."""
 
     def __init__(self, watch: Watch, engines: tuple[str, ...]) -> None:
-        self.stop = threading.Event()
         self._watch = watch
+        self._halted = False
+        self._stops: dict[str, threading.Event] = {}
         self._idle = list(engines)
         self._legs: list[Leg] = []
         self._dropped: dict[str, str] = {}
         self._denied: list[str] = []
         self._lock = threading.Lock()
+
+    def halt(self) -> None:
+        """End the race: what runs is stopped, nothing more is begun."""
+        with self._lock:
+            self._halted = True
+            for stop in self._stops.values():
+                stop.set()
 
     def lane(self) -> None:
         """Run engines one after the other until the race is over."""
@@ -65,15 +73,15 @@ class Race:
         limit = Limit.TIME
         if watch.within_gap:
             limit = Limit.GAP
-        elif not self._idle and not self.stop.is_set():
+        elif not self._idle and not self._halted:
             limit = Limit.OTHER
         why = [f"{name} {text}" for name, text in self._dropped.items()]
-        if watch.options.deterministic and self.stop.is_set() and not watch.within_gap:
+        if watch.options.deterministic and self._halted and not watch.within_gap:
             why.append("ended by the wall clock, so not repeatable - run it on an idle machine")
         return replace(watch.result(limit, ""), detail="; ".join(why))
 
     def _over(self) -> bool:
-        return self.stop.is_set() or self._watch.within_gap or self._left() <= 0
+        return self._halted or self._watch.within_gap or self._left() <= 0
 
     def _left(self) -> float:
         """Seconds that are left: of what was handed out where the clock must not decide, else of the clock."""
@@ -118,11 +126,14 @@ class Race:
         watch, began = self._watch, time.monotonic()
         start, bound = watch.known
         with self._lock:
-            before = len(self._legs_of(engine))
+            before, stop = len(self._legs_of(engine)), threading.Event()
+            self._stops[engine] = stop
+            if self._halted:
+                stop.set()
         # A new seed in each leg, so that none repeats the last.
         seed = watch.options.seed + before
         options = replace(watch.options, seconds=max(0.0, seconds), seed=seed, start=start, lower_bound=bound)
-        result = api.solve(watch.problem, engine, options, lambda progress: self._heard(engine, progress), self.stop)
+        result = api.solve(watch.problem, engine, options, lambda progress: self._heard(stop, progress), stop)
         if result.schedule is not None:
             watch.better_schedule(result.schedule)
         if result.status not in FAILED:
@@ -131,10 +142,12 @@ class Race:
         gain = _fall(start.makespan if start else None, watch.best.makespan if watch.best else None)
         gain += (watch.lower_bound - bound) / max(watch.lower_bound, 1)
         with self._lock:
+            del self._stops[engine]
             self._legs.append(Leg(engine=engine, allowed=seconds, seconds=took, gain=gain))
             self._settle(engine, result)
-        if watch.within_gap:
-            self.stop.set()
+            agreed = len(self._denied) > 1 and watch.best is None
+        if watch.within_gap or agreed:
+            self.halt()
 
     def _settle(self, engine: str, result: Result) -> None:
         """Whether the engine may run again."""
@@ -143,22 +156,20 @@ class Race:
             self._watch.log(f"{engine} {self._dropped[engine]}")
         elif result.limit is Limit.UNCONFIRMED:
             self._denied.append(engine)
-            if len(self._denied) > 1 and self._watch.best is None:
-                self.stop.set()
         elif result.limit in _STOPPED and engine != ARGUMENTS:
             # One that ended by itself has nothing more to give.
             self._idle.append(engine)
 
-    def _heard(self, engine: str, progress: Progress) -> None:
+    def _heard(self, stop: threading.Event, progress: Progress) -> None:
         watch = self._watch
         if progress.schedule is not None:
             watch.better_schedule(progress.schedule)
         if progress.log:
-            watch.log(*(f"{engine}: {line}" for line in progress.log))
+            watch.log(*progress.log)
         best = watch.best
         if best is not None and best.makespan - progress.lower_bound <= watch.options.gap * best.makespan:
-            # Closed by what this engine has proven so far: its result will say so.
-            self.stop.set()
+            # Closed by what this engine has proven so far: its result will say so, and only then all is over.
+            stop.set()
 
 
 def _fall(before: int | None, after: int | None) -> float:

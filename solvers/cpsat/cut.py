@@ -9,7 +9,7 @@ The window is from the first start to the last finish of the free tasks. All oth
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from solvers.cpsat.timeline import Timeline
@@ -29,6 +29,14 @@ class Free(NamedTuple):
     """Where such units may go; None for anywhere."""
 
 
+def _latest(ticks: Iterable[tuple[int, int]]) -> defaultdict[int, int]:
+    """By device, the greatest of its ticks; 0 for all others."""
+    found = defaultdict[int, int](int)
+    for device, tick in ticks:
+        found[device] = max(found[device], tick)
+    return found
+
+
 class Cut:
     """A schedule cut into what is in the window and what is around it."""
 
@@ -46,15 +54,10 @@ class Cut:
         around = self._later | self._settled
         self.active = {i: i in free.tasks for i in tasks if i not in around}
         """The tasks in the window, and whether each is free; the others are kept."""
-        self.ready = defaultdict[int, int](int)
+        self.ready = _latest((t.device[i], t.finish[i]) for i in self._settled)
         """By device: when it is done with what is settled."""
-        self.rest = defaultdict[int, int](int)
+        self.rest = _latest((t.device[i], t.tail[i]) for i in self._later)
         """By device: the first tail among its later tasks."""
-        for task, device in enumerate(t.device):
-            if self.is_later(task):
-                self.rest[device] = max(self.rest[device], t.tail[task])
-        for task in self._settled:
-            self.ready[t.device[task]] = max(self.ready[t.device[task]], t.finish[task])
         self.settled: dict[Crossing, int] = {}
         """Transfers that are settled, to their activities."""
         self.later: dict[Crossing, int] = {}

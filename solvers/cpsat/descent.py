@@ -26,6 +26,9 @@ EFFORT = 0.03
 _OVERHEAD = 0.003
 """What a neighbourhood costs beside CP-SAT, in its deterministic seconds."""
 
+_LEAST_S = 0.02
+"""Seconds that are too few for a search: CP-SAT has been seen to abort when it is stopped as it begins."""
+
 
 class Outcome(NamedTuple):
     """What became of one neighbourhood."""
@@ -48,19 +51,26 @@ class Descent:
         self._neighbours = Neighbours(seed)
         self._timeline = timeline_of(network_of(problem), self.best)
 
-    def run(self, found: Callable[[Schedule], None], remaining: Callable[[], float], rounds: int | None = None) -> None:
-        """Search until `remaining()`, in seconds, is used up or so many rounds are over; `found` hears of the better.
+    def run(
+        self,
+        found: Callable[[Schedule], None],
+        clock: Callable[[], float],
+        over: Callable[[], bool] = lambda: False,
+        rounds: int | None = None,
+    ) -> None:
+        """Search until `clock()`, in seconds, is used up, `over()`, or so many rounds are; `found` hears of the better.
 
-        `idle` counts the rounds since the last that was better.
+        `idle` counts the rounds since the last that was better. `over` is asked by this thread alone and between rounds
+        that are taken in order, so that it may look at `effort` and `idle` and still give the same answer again.
         """
         last = None if rounds is None else self.rounds + rounds
         pending: deque[tuple[str, Future[Outcome]]] = deque()
         with ThreadPoolExecutor(self._lanes) as lanes:
-            while pending or (remaining() > 0 and self.rounds != last):
-                while len(pending) < self._lanes and remaining() > 0 and self.rounds != last:
+            while pending or (clock() > 0 and not over() and self.rounds != last):
+                while len(pending) < self._lanes and clock() > 0 and not over() and self.rounds != last:
                     name, free = self._neighbours.draw(self._timeline)
                     seed = (self._seed + self.rounds) % 2**31
-                    pending.append((name, lanes.submit(search, self._timeline, free, seed, remaining)))
+                    pending.append((name, lanes.submit(search, self._timeline, free, seed, clock)))
                     self.rounds += 1
                 name, future = pending.popleft()
                 self._take(name, future.result(), found)
@@ -76,12 +86,12 @@ class Descent:
             found(self.best)
 
 
-def search(timeline: Timeline, free: Free, seed: int, remaining: Callable[[], float]) -> Outcome:
+def search(timeline: Timeline, free: Free, seed: int, clock: Callable[[], float]) -> Outcome:
     """Look for a schedule in a neighbourhood that is shorter than its centre."""
-    cut, seconds = Cut(timeline, free), remaining()
+    cut, seconds = Cut(timeline, free), clock()
     if cut.floor >= timeline.makespan:
         return Outcome(None, True, _OVERHEAD)
-    if seconds <= 0:
+    if seconds < _LEAST_S:
         return Outcome(None, False, 0.0)
     window = Window(cut, timeline.makespan - 1)
     solver = _solver(seed, seconds)

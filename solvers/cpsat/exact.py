@@ -79,7 +79,8 @@ def _solver(options: Options, leg: Leg, seconds: float) -> Any:
     p = solver.parameters
     p.num_workers = options.workers
     p.random_seed = options.seed
-    p.max_time_in_seconds = max(0.001, seconds)
+    # CP-SAT has been seen to abort when it is stopped as it begins.
+    p.max_time_in_seconds = max(0.05, seconds)
     p.relative_gap_limit = options.gap
     p.stop_after_first_solution = leg.first
     p.log_search_progress, p.log_to_stdout = True, False

@@ -96,11 +96,8 @@ def build(problem: Problem, *, least: int, most: int, known: Known | None = None
         breakers=[_breakers(problem, units, members) for members in classes],
     )  # fmt: skip
     _crossings(model, most)
-    _precedence(model)
-    _devices(model)
-    _links(model)
-    _memory(model)
-    _symmetry(model)
+    for family in (_precedence, _devices, _links, _memory, _symmetry):
+        family(model)
     cp.minimize(model.makespan)
     return model
 

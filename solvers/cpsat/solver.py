@@ -53,7 +53,7 @@ class CpSat:
             if ended.complete:
                 return _outcome(watch, ended, clocked=False)
             clocked = ended.clocked
-            descend(watch, scaled, watch.remaining - rest * options.seconds, self.windows)
+            clocked |= descend(watch, scaled, watch.remaining - rest * options.seconds, self.windows)
             strengthen(watch)
             if _met(watch):
                 return watch.result(Limit.GAP, "")
@@ -79,8 +79,8 @@ class CpSatWindows:
             ended = exact(watch, scaled, _leg(watch, 1.0, first=True))
             if ended.infeasible:
                 return _outcome(watch, ended, clocked=False)
-        descend(watch, scaled, watch.remaining, 1.0, self.rounds)
-        return watch.result(_limit(watch), "")
+        clocked = descend(watch, scaled, watch.remaining, 1.0, self.rounds)
+        return watch.result(_limit(watch), _repeatable(watch, clocked=clocked))
 
 
 def watching(problem: Problem, options: Options, report: Report, name: str) -> Watch:
@@ -90,21 +90,27 @@ def watching(problem: Problem, options: Options, report: Report, name: str) -> W
     return watch
 
 
-def descend(watch: Watch, scaled: Scaled, seconds: float, share: float, rounds: int | None = None) -> None:
-    """Search windows for so many seconds, or rounds; when deterministic, for a share of the effort."""
+def descend(watch: Watch, scaled: Scaled, seconds: float, share: float, rounds: int | None = None) -> bool:
+    """Search windows for so many seconds, or rounds; when deterministic, for a share of the effort.
+
+    Whether the clock ended it.
+    """
     best, options, ends = watch.best, watch.options, watch.elapsed + seconds
     if best is None:
-        return
+        return False
     lanes = max(1, options.workers // _WORKERS_A_LANE)
     descent = Descent(scaled.problem, best, seed=options.seed, lanes=lanes)
     most = share * _WINDOW_EFFORT * options.seconds if options.deterministic else float("inf")
 
-    def remaining() -> float:
-        idle = rounds is None and descent.idle >= _IDLE and share < 1
-        over = watch.within_gap or descent.effort >= most or idle
-        return 0.0 if over else ends - watch.elapsed
+    def clock() -> float:
+        return ends - watch.elapsed
 
-    descent.run(lambda found: watch.better_schedule(rebuild(watch.problem, found)), remaining, rounds)
+    def over() -> bool:
+        idle = rounds is None and descent.idle >= _IDLE and share < 1
+        return watch.within_gap or descent.effort >= most or idle
+
+    descent.run(lambda found: watch.better_schedule(rebuild(watch.problem, found)), clock, over, rounds)
+    return not over() and clock() <= 0
 
 
 def strengthen(watch: Watch) -> None:
@@ -136,6 +142,10 @@ def _outcome(watch: Watch, ended: Ended, *, clocked: bool) -> Result:
         if watch.options.gap > 0:
             return watch.result(Limit.GAP, "")
         return watch.result(Limit.OTHER, f"optimal up to rounding of {watch.open_ticks} ticks")
+    return watch.result(Limit.TIME, _repeatable(watch, clocked=clocked))
+
+
+def _repeatable(watch: Watch, *, clocked: bool) -> str:
+    """Owns up where the wall clock, and not the effort, ended a run that was to be deterministic."""
     unrepeatable = watch.options.deterministic and clocked
-    detail = "ended by the wall clock, so not repeatable - run it on an idle machine" if unrepeatable else ""
-    return watch.result(Limit.TIME, detail)
+    return "ended by the wall clock, so not repeatable - run it on an idle machine" if unrepeatable else ""

@@ -134,13 +134,7 @@ def timeline_of(network: Network, schedule: Schedule) -> Timeline:
     start = [*schedule.start.tolist(), *schedule.sent_start.tolist()]
     finish = [*schedule.finish.tolist(), *schedule.sent_finish.tolist()]
     sent = {crossing: n + k for k, crossing in enumerate(crossings)}
-    after: list[list[int]] = [[] for _ in start]
-    for task, outputs in enumerate(network.outputs):
-        for head, payload in outputs:
-            crosses = payload >= 0 and at[head] != at[task]
-            after[sent[payload, at[head]] if crosses else task].append(head)
-    for (payload, _), activity in sent.items():
-        after[network.producer[payload]].append(activity)
+    after = _followers(network, at, sent)
     order = _in_time(network, start, finish, crossings)
     _chain(after, order, [*((d,) for d in device), *(tuple(-1 - link for link in held) for held in links)])
     tail = [f - s for s, f in zip(start, finish, strict=True)]
@@ -158,6 +152,18 @@ def timeline_of(network: Network, schedule: Schedule) -> Timeline:
         sent=sent,
         links=links,
     )
+
+
+def _followers(network: Network, at: list[int], sent: dict[tuple[int, int], int]) -> list[list[int]]:
+    """By activity: what waits for it, orders aside."""
+    after: list[list[int]] = [[] for _ in range(len(at) + len(sent))]
+    for task, outputs in enumerate(network.outputs):
+        for head, payload in outputs:
+            crosses = payload >= 0 and at[head] != at[task]
+            after[sent[payload, at[head]] if crosses else task].append(head)
+    for (payload, _), activity in sent.items():
+        after[network.producer[payload]].append(activity)
+    return after
 
 
 def _in_time(network: Network, start: list[int], finish: list[int], crossings: list[tuple[int, int]]) -> list[int]:

@@ -19,10 +19,15 @@ from solvers.result import Limit, Status
 
 @runtime_checkable
 class Separable(Program, Protocol):
-    """A program that leaves out rows until a point breaks them."""
+    """A program some of whose rows can wait until a point breaks them."""
+
+    @property
+    def lean(self) -> Linear:
+        """The program without these rows: same columns, same cost."""
+        ...
 
     def separated(self, values: Floats) -> "Separable | None":
-        """The program with the rows that an integer point [c] breaks; None when it breaks none."""
+        """The same program, whose lean one has the rows that an integer point [c] breaks; None when it breaks none."""
         ...
 
 
@@ -45,10 +50,11 @@ def run_program(run: Vendor, program: Program, ask: Ask, hear: Hear) -> Outcome:
     """
     deadline, effort = time.monotonic() + ask.seconds, ask.effort
     while True:
-        separable = isinstance(program, Separable)
-        effort = effort / 2 if separable else effort
-        outcome = run(program.linear, replace(ask, effort=effort), hear)
-        if not isinstance(program, Separable) or outcome.status is not Status.OPTIMAL or outcome.values is None:
+        if not isinstance(program, Separable):
+            return run(program.linear, ask, hear)
+        effort /= 2
+        outcome = run(program.lean, replace(ask, effort=effort), hear)
+        if outcome.status is not Status.OPTIMAL or outcome.values is None:
             return outcome
         tighter = program.separated(outcome.values)
         if tighter is None or hear.enough:

@@ -53,7 +53,8 @@ _ROWS = 3
 class Tight:
     """A `Program` with its columns by what they mean."""
 
-    linear: Linear
+    lean: Linear
+    """The program without the rows of `waiting`."""
     symmetry: Symmetry
     draft: Draft
     crossings: list[Crossing]
@@ -61,8 +62,13 @@ class Tight:
     orders: list[Order]
     """All pairs of activities that may meet, in the order of their columns, and"""
     waiting: list[Order]
-    """those of them whose rows are left out."""
+    """those of them whose rows may wait until a point breaks them: the transfers'."""
     binding: bool = True
+
+    @property
+    def linear(self) -> Linear:
+        """The program with all of its rows."""
+        return self._with(self.waiting)
 
     @property
     def activities(self) -> int:
@@ -74,8 +80,8 @@ class Tight:
         starts when its producer finishes, and two activities that touch are in order."""
         s, draft = self.symmetry.renamed(schedule), self.draft
         at = draft.windows.problem.location[s.device]
-        found = np.zeros(self.linear.columns)
-        found[draft.makespan] = max(s.makespan / draft.unit, float(self.linear.lower[draft.makespan]))
+        found = np.zeros(self.lean.columns)
+        found[draft.makespan] = max(s.makespan / draft.unit, float(self.lean.lower[draft.makespan]))
         for task, device in enumerate(s.device.tolist()):
             found[draft.places.at[task][int(at[task])]] = 1.0
             found[draft.places.on[task][device]] = 1.0
@@ -92,16 +98,19 @@ class Tight:
         return found
 
     def separated(self, values: Floats) -> "Tight | None":
-        """The program with the rows of the pairs that overlap in a point [c]; None when none does."""
+        """The program with the pairs that overlap in a point [c] among its lean rows; None when none does."""
         broken = overlapping(self.waiting, self.lanes, values)
         if not broken:
             return None
-        more = replace(self.draft, rows=Rows())
-        for order in broken:
-            add_order(more, self.lanes, order)
         added = set(broken)
         waiting = [order for order in self.waiting if order not in added]
-        return replace(self, linear=with_rows(self.linear, more.rows.linear()), waiting=waiting)
+        return replace(self, lean=self._with(broken), waiting=waiting)
+
+    def _with(self, orders: list[Order]) -> Linear:
+        more = replace(self.draft, rows=Rows())
+        for order in orders:
+            add_order(more, self.lanes, order)
+        return with_rows(self.lean, more.rows.linear())
 
     def _crossed(self, s: Schedule, at: Ints, found: Floats) -> tuple[Ints, Ints]:
         """[tasks and crossings] start and finish in ticks; fills in w."""
@@ -158,6 +167,6 @@ def build(problem: Problem, limits: Limits) -> Tight:
         add_order(draft, lanes, order)
     add_loads(draft, lanes, limits.least)
     return Tight(
-        linear=rows.linear(), symmetry=symmetry, draft=draft, crossings=crossings, lanes=lanes, orders=orders,
+        lean=rows.linear(), symmetry=symmetry, draft=draft, crossings=crossings, lanes=lanes, orders=orders,
         waiting=waiting,
     )  # fmt: skip

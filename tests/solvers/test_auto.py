@@ -188,17 +188,17 @@ def test_a_stop_from_another_thread_interrupts_a_process():
 
 
 def test_the_bound_of_an_engine_that_fails_is_not_shared(engines):
-    """One streams a bound and crashes; the other is given the bound of before, and nothing is called optimal."""
+    """One streams a bound that would end all, and crashes; the other is given the bound of before."""
     legs, table = engines
 
     def lies(problem, options, report, stop):
-        report(Progress(schedule=None, lower_bound=options.start.makespan - 1, seconds=0.0, bound_by="lies"))
-        return answer(options, status=Status.CRASHED, limit=Limit.OTHER, lower_bound=options.start.makespan - 1)
+        report(Progress(schedule=None, lower_bound=options.start.makespan, seconds=0.0, bound_by="lies"))
+        return answer(options, status=Status.CRASHED, limit=Limit.OTHER, lower_bound=options.start.makespan)
 
     table |= {"lies": lies, "honest": says()}
     found = run(("lies", "honest"), seconds=0.3)
     assert found.bound_by != "lies" and found.status is Status.FEASIBLE and "lies crashed" in found.detail
-    assert len({options.lower_bound for _, options in legs}) == 1
+    assert len({options.lower_bound for _, options in legs}) == 1 and legs[-1][0] == "honest"
 
 
 def test_an_engine_that_hangs_leaves_time_for_the_next(engines):

@@ -14,11 +14,8 @@ from solvers.families.machines import on_equal_gpus
 from solvers.families.plain import chain, fork
 from solvers.generate import Features, generate
 from solvers.milp import tight_pairs
-from solvers.milp.linear import Rows
 from solvers.milp.program import Limits, NoScheduleError
-from solvers.milp.separate import with_rows
 from solvers.milp.tight import build
-from solvers.milp.tight_orders import add_order
 from solvers.milp.tight_windows import windows_of
 from solvers.rebuild import rebuild
 from solvers.schedule import Schedule
@@ -42,14 +39,6 @@ def alone(device, start, finish):
     )
 
 
-def whole(program):
-    """The program with all the rows that it leaves out until they are broken."""
-    more = replace(program.draft, rows=Rows())
-    for order in program.waiting:
-        add_order(more, program.lanes, order)
-    return with_rows(program.linear, more.rows.linear())
-
-
 def open_pairs(program):
     """The pairs that have a binary, and whether it is one for both orders."""
     return {(o.pair.one, o.pair.two): o.back is None for o in program.orders if o.forth is not None}
@@ -68,7 +57,7 @@ def test_every_schedule_is_a_point_of_its_length(cases):
         most = schedule.makespan + int(rng.integers(0, 4))
         program = build(problem, Limits(least=0, most=most))
         values = program.values(schedule)
-        assert whole(program).violation(values) <= 1e-9
+        assert program.linear.violation(values) <= 1e-9
         assert program.separated(values) is None
         assert program.linear.cost @ values == pytest.approx(schedule.makespan)
         found = rebuild(problem, program.schedule(values))
@@ -175,11 +164,11 @@ def test_a_reader_elsewhere_does_not_wait():
     schedule = sent([0, 1, 0], [(0, 1), (8, 10), (1, 2)], [(0, 1, 7, 8)])
     assert not check(problem, schedule)
     program = build(problem, Limits(least=0, most=10))
-    assert whole(program).violation(program.values(schedule)) <= 1e-9
+    assert program.linear.violation(program.values(schedule)) <= 1e-9
     # Task 2 beside task 1 reads what arrives at 8, so it cannot start at 6.
     early = sent([0, 1, 1], [(0, 1), (8, 10), (6, 8)], [(0, 1, 7, 8)])
     assert [v.kind for v in check(problem, early)] == ["arrival"]
-    assert whole(program).violation(program.values(early)) > 1e-6
+    assert program.linear.violation(program.values(early)) > 1e-6
 
 
 def test_transfers_are_in_order_only_where_all_readers_say_so():
@@ -206,9 +195,10 @@ def test_transfers_that_overlap_are_separated():
     assert [v.kind for v in check(problem, atonce)] == ["contention"]
     program = build(problem, Limits(least=0, most=12))
     point = program.values(atonce)
-    assert program.linear.violation(point) <= 1e-9
+    assert program.lean.violation(point) <= 1e-9 < program.linear.violation(point)
     tighter = program.separated(point)
-    assert tighter.linear.violation(point) > 1e-6
+    assert tighter.lean.violation(point) > 1e-6
+    assert tighter.linear.rows == program.linear.rows
     assert tighter.linear.violation(tighter.values(apart)) <= 1e-9
     assert tighter.separated(point) is None
     assert len(tighter.waiting) == len(program.waiting) - 1

@@ -65,6 +65,9 @@ def test_what_is_not_free_keeps_its_order():
         behind = chain[schedule.start[chain] >= last]
         if len(behind):
             assert added >= {(task, int(behind[schedule.start[behind].argmin()])) for task in free}
+        before = chain[schedule.finish[chain] <= first]
+        if len(before):
+            assert added >= {(int(before[schedule.start[before].argmax()]), task) for task in free}
     for before, then in added:
         if around.free[then]:
             assert schedule.finish[before] <= first

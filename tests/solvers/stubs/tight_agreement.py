@@ -15,11 +15,9 @@ from solvers.check import check
 from solvers.exhaustive import exhaustive
 from solvers.generate import EVERYTHING, Features, generate
 from solvers.milp.highs import run
-from solvers.milp.linear import Rows
 from solvers.milp.program import Limits, NoScheduleError
-from solvers.milp.separate import run_program, with_rows
+from solvers.milp.separate import run_program
 from solvers.milp.tight import build
-from solvers.milp.tight_orders import add_order
 from solvers.milp.vendor import Ask
 from solvers.problem import FORBIDDEN
 from solvers.rebuild import rebuild
@@ -47,14 +45,6 @@ def highs(program, start=None):
     return run_program(run, program, Ask(seconds=60, gap=0.0, seed=0, threads=1, start=start), Nobody())
 
 
-def whole(program):
-    """The program with all the rows that it leaves out at first."""
-    more = replace(program.draft, rows=Rows())
-    for order in program.waiting:
-        add_order(more, program.lanes, order)
-    return with_rows(program.linear, more.rows.linear())
-
-
 def scaled(problem, factor):
     ticks = np.where(problem.allowed, problem.duration * factor, FORBIDDEN)
     return replace(problem, duration=ticks, transfer=problem.transfer * factor)
@@ -73,7 +63,7 @@ def disagreements(problem, rng, seen):
     seen["interchangeable"] += bool(program.symmetry.locations or program.symmetry.devices)
     start = program.values(optimum)
     wrong = []
-    every = whole(program)
+    every = program.linear
     if every.violation(start) > 1e-9:
         wrong.append(f"an optimal schedule is {every.violation(start)} off")
     if abs(program.linear.cost @ start * limits.unit - max(best, limits.least)) > 1e-6 * limits.unit:
