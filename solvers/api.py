@@ -28,7 +28,6 @@ def _milp(name: str, package: str, *, optional: bool = False) -> Entry:
 
 SOLVERS: dict[str, Entry] = {
     "auto": Entry(module="solvers.auto.portfolio", attribute="Auto", isolated=False, confirms=True),
-    "bounds": Entry(module="solvers.bounding.solver", attribute="Bounds", isolated=True),
     "cbc": _milp("cbc", "pulp"),
     "cplex": _milp("cplex", "cplex", optional=True),
     "cpsat": Entry(module="solvers.cpsat.solver", attribute="CpSat", isolated=True, package="ortools"),

@@ -3,14 +3,20 @@
 import threading
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 
-from solvers import api
-from solvers.base import Progress
-from solvers.result import FAILED, Limit, Result
+from solvers import api, process
+from solvers.base import Progress, Report
+from solvers.bounding.solver import VERSION
+from solvers.entry import Entry
+from solvers.judge import Judge
+from solvers.problem import Problem
+from solvers.result import FAILED, Limit, Options, Result
 from solvers.watch import Watch
 
 ARGUMENTS = "bounds"
-"""The engine that finds no schedules."""
+"""The engine that finds no schedules, and so is none of the table of solvers."""
+_ARGUMENTS = Entry(module="solvers.bounding.solver", attribute="Bounds", isolated=True)
 _LEAST_S = 3.0
 """Seconds of a leg at least: a process starts and builds its model anew in each."""
 _FIRST = 1 / 8
@@ -133,7 +139,8 @@ class Race:
         # A new seed in each leg, so that none repeats the last.
         seed = watch.options.seed + before
         options = replace(watch.options, seconds=max(0.0, seconds), seed=seed, start=start, lower_bound=bound)
-        result = api.solve(watch.problem, engine, options, lambda progress: self._heard(stop, progress), stop)
+        run = partial(arguments, watch.problem) if engine == ARGUMENTS else partial(api.solve, watch.problem, engine)
+        result = run(options, lambda progress: self._heard(stop, progress), stop)
         if result.schedule is not None:
             watch.better_schedule(result.schedule)
         if result.status not in FAILED:
@@ -170,6 +177,12 @@ class Race:
         if best is not None and best.makespan - progress.lower_bound <= watch.options.gap * best.makespan:
             # Closed by what this engine has proven so far: its result will say so, and only then all is over.
             stop.set()
+
+
+def arguments(problem: Problem, options: Options, report: Report, stop: threading.Event) -> Result:
+    """What `solvers.bounding` proves, in a process of its own, as its compiled code looks at no clock for long."""
+    judge = Judge(problem, options, report, solver=ARGUMENTS, version=VERSION)
+    return process.run(problem, _ARGUMENTS, options, judge, stop=stop)
 
 
 def _fall(before: int | None, after: int | None) -> float:

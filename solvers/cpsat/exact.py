@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from ortools.sat.python import cp_model
 
+from solvers.bounding.known import known_within
 from solvers.bounding.windows import informed
 from solvers.cpsat.log import throttled
 from solvers.cpsat.model import Model, build
@@ -28,6 +29,8 @@ class Leg(NamedTuple):
     """Deterministic seconds of CP-SAT, when the whole solve is to be deterministic."""
     first: bool = False
     """Whether the first schedule ends it."""
+    thorough: bool = True
+    """Whether there is time to find out all that must hold in any schedule as short as the best."""
 
 
 class Ended(NamedTuple):
@@ -47,7 +50,7 @@ def exact(watch: Watch, scaled: Scaled, leg: Leg) -> Ended:
     RuntimeError when CP-SAT refuses the model.
     """
     ends = time.monotonic() + leg.seconds
-    model = _model(scaled, *watch.known)
+    model = _model(scaled, *watch.known, thorough=leg.thorough)
     solver = _solver(watch.options, leg, ends - time.monotonic())
     solver.best_bound_callback = lambda bound: watch.better_bound(scaled.bound(_whole(bound, scaled.horizon)))
     solver.log_callback = throttled(watch.log, _LINES_A_SECOND)
@@ -63,11 +66,12 @@ def exact(watch: Watch, scaled: Scaled, leg: Leg) -> Ended:
     return Ended(found in _ENDED, found == cp_model.INFEASIBLE, effort, clocked)
 
 
-def _model(scaled: Scaled, best: Schedule | None, bound: int) -> Model:
+def _model(scaled: Scaled, best: Schedule | None, bound: int, *, thorough: bool) -> Model:
     first = None if best is None else rebuild(scaled.problem, best)
     most = scaled.horizon if first is None else first.makespan
     # Always known for a schedule of that length: there is one.
-    known = None if first is None else informed(scaled.problem, most)
+    holds = informed if thorough else known_within
+    known = None if first is None else holds(scaled.problem, most)
     model = build(scaled.problem, least=min(most, scaled.at_least(bound)), most=most, known=known)
     if first is not None:
         add_hint(model, first)

@@ -26,6 +26,8 @@ _IDLE = 150
 _BOUND, _BOUND_LEAST_S = 0.1, 10.0
 """Share of what is left that strong bounds may take, where at least so many seconds are."""
 _WORKERS_A_LANE = 4
+_TASKS_A_SECOND = 40
+"""Tasks that a second of a run must be planned for, for all pairs of them to be looked at first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +81,7 @@ class CpSatWindows:
             ended = exact(watch, scaled, _leg(watch, 1.0, first=True))
             if ended.infeasible:
                 return _outcome(watch, ended, clocked=False)
+        strengthen(watch)
         clocked = descend(watch, scaled, watch.remaining, 1.0, self.rounds)
         return watch.result(_limit(watch), _repeatable(watch, clocked=clocked))
 
@@ -130,8 +133,11 @@ def _limit(watch: Watch) -> Limit:
 
 
 def _leg(watch: Watch, share: float, *, first: bool = False, last: bool = False) -> Leg:
-    seconds = watch.remaining if first or last else min(watch.remaining, share * watch.options.seconds)
-    return Leg(seconds, share * _EFFORT * watch.options.seconds, first)
+    planned = share * watch.options.seconds
+    seconds = watch.remaining if first or last else min(watch.remaining, planned)
+    # By the plan and not by the clock, so that it is the same in every deterministic run.
+    thorough = planned * _TASKS_A_SECOND >= watch.problem.tasks
+    return Leg(seconds, _EFFORT * planned, first, thorough)
 
 
 def _outcome(watch: Watch, ended: Ended, *, clocked: bool) -> Result:

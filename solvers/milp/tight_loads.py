@@ -7,6 +7,8 @@ from solvers.milp.tight_times import Draft
 
 CUTS = 8
 """Sets of activities for each lane, beside all of them."""
+_TRIED = 8
+"""Pairs of a head and a tail that are looked at for each of these: several may give the same set."""
 
 
 def add_loads(draft: Draft, lanes: Lanes, least: int) -> None:
@@ -26,7 +28,7 @@ def add_loads(draft: Draft, lanes: Lanes, least: int) -> None:
 
 
 def _ends(jobs: list[Job], least: int) -> list[tuple[int, int]]:
-    """Pairs of a head and a tail: the activities between them with most work for the time that is left."""
+    """Pairs of a head and a tail: all activities first, then those between with most work for the time that is left."""
     if not jobs:
         return []
     head = np.array([j.head for j in jobs])
@@ -40,13 +42,10 @@ def _ends(jobs: list[Job], least: int) -> list[tuple[int, int]]:
     ends = heads[:, None] + tails[None, :]
     # A set of which nothing is on the lane must not say more than is known of C.
     score = np.where(ends <= least, ends + work / 2, -1.0)
-    order = np.argsort(-score, axis=None, kind="stable")
-    chosen: list[tuple[int, int]] = []
-    seen: set[bytes] = set()
-    for place in [score.size and 0, *order[: 8 * CUTS].tolist()]:
+    score[0, 0] += np.where(score[0, 0] < 0, 0.0, score.max() + 1)
+    chosen: dict[bytes, tuple[int, int]] = {}
+    for place in np.argsort(-score, axis=None, kind="stable")[: _TRIED * CUTS].tolist():
         h, t = int(heads[place // len(tails)]), int(tails[place % len(tails)])
-        name = ((head >= h) & (tail >= t)).tobytes()
-        if score.flat[place] >= 0 and name not in seen and len(chosen) <= CUTS:
-            seen.add(name)
-            chosen.append((h, t))
-    return chosen
+        if score.flat[place] >= 0 and len(chosen) <= CUTS:
+            chosen.setdefault(((head >= h) & (tail >= t)).tobytes(), (h, t))
+    return list(chosen.values())

@@ -1,7 +1,5 @@
 """Pairs of activities that may meet on a lane, and whose order neither precedence nor time windows settle."""
 
-from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,22 +55,26 @@ class Pair:
 
 def pairs_of(most: int, lanes: Lanes, among: range) -> list[Pair]:
     """The pairs on some of the lanes, by the numbers of their activities."""
-    rows = [row for lane in among for row in _meetings(most, lanes, lane)]
-    least: dict[tuple[int, int], int] = {}
-    found: dict[tuple[int, int], list[Meeting]] = defaultdict(list)
-    for room, meeting in rows:
-        pair = meeting.one.activity, meeting.two.activity
-        least[pair] = min(room, least.get(pair, room))
-        found[pair].append(meeting)
-    kept = sorted(least, key=lambda pair: (least[pair], pair))[:MOST]
-    return [Pair(one=one, two=two, meetings=tuple(found[one, two])) for one, two in sorted(kept)]
+    every = np.concatenate([np.zeros((0, 7), dtype=np.int64), *(_meetings(most, lanes, lane) for lane in among)])
+    name, first, which = np.unique(
+        every[:, 0] * len(lanes.activities) + every[:, 1], return_index=True, return_inverse=True
+    )
+    room = np.full(len(name), np.iinfo(np.int64).max)
+    np.minimum.at(room, which, every[:, 5:].max(axis=1, initial=np.iinfo(np.int64).min))
+    kept = np.zeros(len(name), dtype=bool)
+    kept[np.argsort(room, kind="stable")[:MOST]] = True
+    found: dict[tuple[int, int], list[Meeting]] = {(one, two): [] for one, two in every[first[kept], :2].tolist()}
+    for one, two, lane, k, m, forth, back in every[kept[which]].tolist():
+        jobs = lanes.jobs[lane]
+        found[one, two].append(Meeting(one=jobs[k], two=jobs[m], forth=forth >= 0, back=back >= 0))
+    return [Pair(one=one, two=two, meetings=tuple(meetings)) for (one, two), meetings in found.items()]
 
 
-def _meetings(most: int, lanes: Lanes, lane: int) -> Iterator[tuple[int, Meeting]]:
-    """The meetings on one lane, each with the ticks of room that the better of its orders has."""
+def _meetings(most: int, lanes: Lanes, lane: int) -> Ints:
+    """[meetings, 7] two activities, a lane, their places there, and the ticks of room for either order."""
     jobs = lanes.jobs[lane]
     if len(jobs) < 2:
-        return
+        return np.zeros((0, 7), dtype=np.int64)
     which = np.array([job.activity for job in jobs])
     earliest = np.array([lanes.activities[k].earliest for k in which])
     latest = np.array([lanes.activities[k].latest for k in which])
@@ -81,9 +83,8 @@ def _meetings(most: int, lanes: Lanes, lane: int) -> Iterator[tuple[int, Meeting
     idle = np.array([max(ticks for _, ticks in job.columns) == 0 for job in jobs])
     settled |= idle[:, None] & idle[None, :]
     room = _room(jobs, most)
-    for k, m in np.argwhere(np.triu(~settled & ~settled.T, 1)).tolist():
-        forth, back = int(room[k, m]), int(room[m, k])
-        yield max(forth, back), Meeting(one=jobs[k], two=jobs[m], forth=forth >= 0, back=back >= 0)
+    one, two = np.nonzero(np.triu(~settled & ~settled.T, 1))
+    return np.column_stack([which[one], which[two], np.full(len(one), lane), one, two, room[one, two], room[two, one]])
 
 
 def _room(jobs: list[Job], most: int) -> Ints:

@@ -22,7 +22,14 @@ WHY_NOT = {row.name: row.why_not for row in api.available()}
 EVERY = [pytest.param(n, marks=pytest.mark.skipif(bool(why), reason=why)) for n, why in WHY_NOT.items()]
 MILP = [p for p in EVERY if api.SOLVERS[p.values[0]].formulations]
 ISOLATED = [p for p in EVERY if api.SOLVERS[p.values[0]].isolated]
-MODULES = {"cbc": "pulp", "cpsat": "ortools", "glpk": "swiglpk", "gurobi": "gurobipy", "scip": "pyscipopt"}
+MODULES = {
+    "cbc": "pulp",
+    "cpsat": "ortools",
+    "cpsat-windows": "ortools",
+    "glpk": "swiglpk",
+    "gurobi": "gurobipy",
+    "scip": "pyscipopt",
+}
 """Modules of the packages, where the solver itself is not called so; HiGHS's is highspy."""
 LIMITED = ("cplex", "gurobi")
 """Their packages bring a licence for small programs."""
