@@ -38,21 +38,22 @@ def _latest(ticks: Iterable[tuple[int, int]]) -> defaultdict[int, int]:
 
 
 class Cut:
-    """A schedule cut into what is in the window and what is around it."""
+    """A schedule cut into what is in the window and what is around it.
+
+    Tasks of no time may start with the window, or as it ends, before or after the free ones.
+    """
 
     def __init__(self, timeline: Timeline, free: Free) -> None:
         self.timeline, self.network, self.free = timeline, timeline.network, free
-        t, tasks = timeline, range(timeline.tasks)
+        t, everything = timeline, set(range(timeline.tasks))
         self.begin = min(t.start[i] for i in free.tasks)
         """Ticks at which the window begins."""
         self._end = max(t.finish[i] for i in free.tasks)
-        # Tasks of no time may start with the window, or as it ends, before or after the free ones.
         first, last = min(map(t.rank, free.tasks)), max(map(t.rank, free.tasks))
-        others = [i for i in tasks if i not in free.tasks]
+        others = everything - free.tasks
         self._settled = {i for i in others if t.rank(i) < first}
         self._later = {i for i in others if t.rank(i) > last and t.start[i] >= self._end}
-        around = self._later | self._settled
-        self.active = {i: i in free.tasks for i in tasks if i not in around}
+        self.active = {i: i in free.tasks for i in sorted(everything - self._later - self._settled)}
         """The tasks in the window, and whether each is free; the others are kept."""
         self.ready = _latest((t.device[i], t.finish[i]) for i in self._settled)
         """By device: when it is done with what is settled."""
