@@ -5,13 +5,13 @@ from pathlib import Path
 
 import numpy as np
 
-from pesto.baselines.places import placed_at
 from pesto.cluster import Cluster
 from pesto.errors import InputError, MismatchError
 from pesto.graph import Graph
 from pesto.planfile import read_cdep, read_part
 from solvers.arrays import Ints
 from solvers.dag import find_cycle, topological_order
+from solvers.heuristics.lanes import devices_at
 from solvers.problem import Problem
 
 _DEVICE = re.compile(r"(?:^|[/:])(cpu|gpu):(\d+)$")
@@ -41,7 +41,7 @@ def _devices(rows: dict[str, str], part: Path, graph: Graph, problem: Problem, c
     if len(nowhere):
         name = graph.names[nowhere[0]]
         raise InputError(f"{part}: op {name!r} cannot run on {rows[name]} - place it where it has a kernel")
-    return placed_at(problem, location)
+    return devices_at(problem, location)
 
 
 def _location(text: str, index: dict[str, int], part: Path) -> int:

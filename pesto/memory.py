@@ -1,6 +1,4 @@
-"""What lives where and when: peak bytes of each device during a simulated step."""
-
-from dataclasses import dataclass
+"""What lives where and when: what a graph's ops hold, and the peak bytes of each device during a simulated step."""
 
 import numpy as np
 
@@ -9,45 +7,37 @@ from pesto.graph import Graph
 from pesto.problem import payloads
 from pesto.simulate import Timeline
 from solvers.arrays import Ints
+from solvers.footprint import Footprint, Usage, usage
 from solvers.problem import Problem
-from solvers.schedule import Schedule
 
 GIB = 2**30
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Memory:
-    """Bytes of one simulated step by location."""
-
-    persistent: Ints
-    """[l] bytes of variables and optimizer slots."""
-    peak: Ints
-    """[l] most bytes alive at any tick, the persistent ones included."""
-    alive: Ints
-    """[n] bytes of each op, persistent ones included, that are alive when its location is at its peak."""
-
-
-def measure(graph: Graph, timeline: Timeline, *, per_edge: bool = False) -> Memory:
-    """Bytes alive over the step; `per_edge` as the timeline's problem was built.
+def footprint(graph: Graph, *, per_edge: bool = False) -> Footprint:
+    """What a graph's ops hold, one buffer a tensor and one read a data edge; `per_edge` as its problem was built.
 
     A tensor lives from its op's start until its last reader on that device, or its last send, has finished; a
     received copy from the start of its transfer until its last reader there. An op that launches nothing and whose
     output is as large as its largest input (identity, reshape, the read of a variable) passes that on without a
     copy. Kernels' scratch space is not known and not counted.
     """
-    buffers = _Buffers.of(graph, timeline, per_edge=per_edge)
-    locations = timeline.problem.locations
-    op_location = timeline.problem.location[timeline.schedule.device]
-    persistent = np.zeros(locations, dtype=np.int64)
-    np.add.at(persistent, op_location, graph.param_bytes)
-    peak, alive = persistent.copy(), graph.param_bytes.copy()
-    for location in range(locations):
-        mine = np.flatnonzero((buffers.location == location) & (buffers.size > 0))
-        at, most = _peak(buffers.begin[mine], buffers.end[mine], buffers.size[mine])
-        peak[location] += most
-        held = mine[(buffers.begin[mine] <= at) & (at < buffers.end[mine])]
-        np.add.at(alive, buffers.owner[held], buffers.size[held])
-    return Memory(persistent=persistent, peak=peak, alive=alive)
+    made, edge = _passed_on(graph)
+    passes = np.full(len(graph.tensor_op), -1)
+    passes[made] = edge
+    return Footprint(
+        static=graph.param_bytes.astype(np.int64),
+        size=graph.tensor_bytes.astype(np.int64),
+        maker=graph.tensor_op,
+        passes=passes,
+        read_buffer=graph.tensor,
+        read_by=graph.dst,
+        read_payload=payloads(graph, per_edge=per_edge)[0],
+    )
+
+
+def measure(graph: Graph, timeline: Timeline, *, per_edge: bool = False) -> Usage:
+    """Bytes alive over a simulated step; `per_edge` as the timeline's problem was built."""
+    return usage(timeline.problem, footprint(graph, per_edge=per_edge), timeline.schedule)
 
 
 def shortage(graph: Graph, problem: Problem, cluster: Cluster) -> str:
@@ -81,65 +71,6 @@ def _confined(graph: Graph, problem: Problem, cluster: Cluster, kind: str) -> in
     return int(graph.param_bytes[~problem.allowed[:, other].any(axis=1)].sum())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Buffers:
-    """One row for each tensor where it was made, then one for each received copy."""
-
-    location: Ints
-    size: Ints
-    owner: Ints
-    begin: Ints
-    end: Ints
-
-    @classmethod
-    def of(cls, graph: Graph, timeline: Timeline, *, per_edge: bool) -> "_Buffers":
-        s, p = timeline.schedule, timeline.problem
-        tensors = len(graph.tensor_op)
-        op_location = p.location[s.device]
-        payload, tensor_of = payloads(graph, per_edge=per_edge)
-        sent_tensor = tensor_of[s.sent_payload]
-        edge_row = _rows_read(graph, op_location, payload, s)
-        root = _roots(graph, edge_row, tensors + len(sent_tensor))
-        begin = np.concatenate([s.start[graph.tensor_op], s.sent_start])
-        end = np.concatenate([s.finish[graph.tensor_op], s.sent_finish])
-        np.maximum.at(end, sent_tensor, s.sent_finish)
-        np.maximum.at(end, edge_row, s.finish[graph.dst])
-        np.maximum.at(end, root, end.copy())
-        size = np.concatenate([graph.tensor_bytes, graph.tensor_bytes[sent_tensor]])
-        return cls(
-            location=np.concatenate([op_location[graph.tensor_op], s.sent_to]),
-            size=np.where(root == np.arange(len(root)), size, 0),
-            owner=np.concatenate([graph.tensor_op, graph.tensor_op[sent_tensor]]),
-            begin=begin,
-            end=end,
-        )
-
-
-def _rows_read(graph: Graph, op_location: Ints, payload: Ints, s: Schedule) -> Ints:
-    """[e] buffer row that each data edge reads: the tensor itself, or the copy that its payload made there."""
-    tensors, width = len(graph.tensor_op), int(op_location.max(initial=0)) + 1
-    row = graph.tensor.copy()
-    remote = np.flatnonzero(op_location[graph.src] != op_location[graph.dst])
-    if len(remote):
-        keys = s.sent_payload * width + s.sent_to
-        by_key = np.argsort(keys, kind="stable")
-        wanted = payload[remote] * width + op_location[graph.dst[remote]]
-        row[remote] = tensors + by_key[np.searchsorted(keys[by_key], wanted)]
-    return row
-
-
-def _roots(graph: Graph, edge_row: Ints, rows: int) -> Ints:
-    """[rows] the row whose bytes each row really uses, following ops that only pass their input on."""
-    parent = np.arange(rows)
-    made, edge = _passed_on(graph)
-    parent[made] = edge_row[edge]
-    while True:
-        further = parent[parent]
-        if np.array_equal(further, parent):
-            return parent
-        parent = further
-
-
 def _passed_on(graph: Graph) -> tuple[Ints, Ints]:
     """(tensors that are their op's largest input under another name, the data edge of that input)."""
     # A handle carries no bytes; what is read through it is the variable.
@@ -151,15 +82,3 @@ def _passed_on(graph: Graph) -> tuple[Ints, Ints]:
     same = graph.tensor_bytes == np.append(carried, -1)[edge]
     made = np.flatnonzero(~graph.launches[graph.tensor_op] & (edge >= 0) & same)
     return made, edge[made]
-
-
-def _peak(begin: Ints, end: Ints, size: Ints) -> tuple[int, int]:
-    """(tick, bytes) of the highest sum; what ends at a tick is gone before what begins there."""
-    if len(size) == 0:
-        return 0, 0
-    when = np.concatenate([end, begin])
-    change = np.concatenate([-size, size])
-    order = np.argsort(when, kind="stable")
-    level = np.cumsum(change[order])
-    top = int(np.argmax(level))
-    return int(when[order[top]]), int(level[top])

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pesto.baselines.expert import expert
-from pesto.baselines.places import accelerators, placed_at
+from pesto.baselines.places import accelerators
 from pesto.candidates import Bench, Candidate
 from pesto.cluster import Cluster
 from pesto.levels import Level, list_schedule
@@ -15,6 +15,7 @@ from pesto.settings import Settings
 from pesto.tracker import Tracker
 from solvers import api
 from solvers.base import Progress
+from solvers.heuristics.lanes import devices_at
 from solvers.problem import Problem
 from solvers.rebuild import rebuild
 from solvers.result import ANSWERED, Options, Result
@@ -34,7 +35,7 @@ def baselines(bench: Bench, cluster: Cluster, tracker: Tracker) -> Problem:
     """
     problem = bench.problem
     for location in _distinct(problem, accelerators(problem, cluster)):
-        device = placed_at(problem, np.full(problem.tasks, location))
+        device = devices_at(problem, np.full(problem.tasks, location))
         tracker.offer(bench.placed("single", f"everything on {cluster.devices[location].name}", device))
     alive = measure(bench.graph, tracker.candidates["single"].timeline, per_edge=bench.per_edge).alive
     by_rule = expert(bench.graph, problem, cluster)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from solvers import process
 from solvers.base import Progress, Report
 from solvers.entry import Entry
+from solvers.heuristics.placement import PLACERS, Placer
 from solvers.judge import Judge
 from solvers.milp.program import FORMULATIONS
 from solvers.problem import Problem
@@ -26,6 +27,17 @@ def _milp(name: str, package: str, *, optional: bool = False) -> Entry:
     )
 
 
+def _placer(name: str, row: Placer) -> Entry:
+    """The row of a placement method of the literature."""
+    return Entry(
+        module="solvers.heuristics.placed",
+        attribute="Placed",
+        arguments=(name,),
+        isolated=row.package is not None,
+        package=row.package,
+    )
+
+
 SOLVERS: dict[str, Entry] = {
     "auto": Entry(module="solvers.auto.portfolio", attribute="Auto", isolated=False, confirms=True),
     "cbc": _milp("cbc", "pulp"),
@@ -38,8 +50,9 @@ SOLVERS: dict[str, Entry] = {
     "list": Entry(module="solvers.heuristics.list", attribute="ListScheduler", isolated=False),
     "scip": _milp("scip", "PySCIPOpt"),
     "single": Entry(module="solvers.heuristics.single", attribute="SingleDevice", isolated=False),
+    **{name: _placer(name, row) for name, row in PLACERS.items()},
 }
-"""A new solver is one new module and one row here."""
+"""A new solver is one new module and one row here; a placement method has its row in `PLACERS`."""
 
 
 class Available(NamedTuple):

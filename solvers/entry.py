@@ -16,7 +16,7 @@ class Entry:
 
     module: str
     attribute: str
-    """What in the module, called without arguments, gives a `Solver`."""
+    """What in the module, called with `arguments`, gives a `Solver`."""
     isolated: bool
     """Whether it must run in a process of its own: everything with native code that can crash or ignore its limit."""
     package: str | None = None
@@ -27,10 +27,11 @@ class Entry:
     """Whether its word that no schedule exists is that of two solvers, and believed without a proof."""
     formulations: tuple[str, ...] = ()
     """The integer programs that it can be given by name; none where it has a model of its own."""
+    arguments: tuple[str, ...] = ()
 
     def load(self) -> Solver:
         """The solver; ImportError when its package is missing, AttributeError when the module lacks it."""
-        solver: Solver = getattr(importlib.import_module(self.module), self.attribute)()
+        solver: Solver = getattr(importlib.import_module(self.module), self.attribute)(*self.arguments)
         return solver
 
     def version(self) -> str | None:

@@ -69,6 +69,7 @@ def _request(problem: Problem, entry: Entry, options: Options) -> bytes:
     request = wire.Request(
         module=entry.module,
         attribute=entry.attribute,
+        arguments=entry.arguments,
         seconds=min(options.seconds, _FOREVER_S),
         gap=options.gap,
         seed=options.seed,

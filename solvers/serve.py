@@ -69,7 +69,7 @@ def _request(stream: BinaryIO) -> tuple[Entry, Problem, Options]:
         formulation=request.formulation,
         start=unpack_schedule(wire.read(stream)[1]) if request.start else None,
     )
-    entry = Entry(module=request.module, attribute=request.attribute, isolated=True)
+    entry = Entry(module=request.module, attribute=request.attribute, arguments=request.arguments, isolated=True)
     return entry, unpack_problem(body), options
 
 

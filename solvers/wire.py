@@ -23,6 +23,7 @@ class Request(msgspec.Struct, kw_only=True, frozen=True, tag="request"):
 
     module: str
     attribute: str
+    arguments: tuple[str, ...]
     seconds: float
     gap: float
     seed: int

@@ -41,7 +41,7 @@ def test_variables_live_for_ever(make_graph, make_cluster, make_costs) -> None:
     graph = make_graph([{"name": "v", "param": 1000, "launches": False}, {"name": "b", "bytes": 10, "inputs": ["v"]}])
     cluster = make_cluster()
     found = run(graph, cluster, make_costs(graph, cluster), [1, 1])
-    assert found.persistent.tolist() == [0, 1000, 0]
+    assert found.static.tolist() == [0, 1000, 0]
     assert found.peak.tolist() == [0, 1010, 0]
 
 

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pesto.baselines.places import accelerators, placed_at
+from pesto.baselines.places import accelerators
 from pesto.cluster import Cluster
 from pesto.graph import Graph
 from solvers.arrays import Ints
 from solvers.dag import topological_order
+from solvers.heuristics.lanes import devices_at
 from solvers.problem import Problem
 
 _LAYER = re.compile(r"(?:^|[/_])(?:layer|block|stage)_(\d+)(?=[/_]|$)")
@@ -39,7 +40,7 @@ def expert(graph: Graph, problem: Problem, cluster: Cluster) -> Placement:
         share, rule = _balanced(problem), "consecutive pieces of equal time (no layers in the names)"
     wish = np.minimum((share * len(targets)).astype(np.int64), len(targets) - 1)
     wish = _follow(problem, np.where(share < 0, -1, wish))
-    return Placement(device=placed_at(problem, np.array(targets)[_together(problem, wish)]), rule=rule)
+    return Placement(device=devices_at(problem, np.array(targets)[_together(problem, wish)]), rule=rule)
 
 
 def _shares(graph: Graph) -> tuple[np.ndarray | None, str]:

@@ -1,0 +1,72 @@
+"""From locations to devices: where methods may choose, and which device of a location each task gets."""
+
+import numba
+import numpy as np
+
+from solvers.arrays import Bools, Ints, ints
+from solvers.dag import adjacency, topological_order
+from solvers.problem import Problem
+from solvers.units import Units
+
+
+def elements(units: Units) -> Ints:
+    """Locations among which a method chooses (the processing elements): those of units that have a choice.
+
+    All that any unit can use when no unit has one.
+    """
+    choice = np.count_nonzero(units.allowed, axis=1) > 1
+    useful = units.allowed[choice] if choice.any() else units.allowed
+    return ints(np.flatnonzero(useful.any(axis=0)))
+
+
+def devices_at(problem: Problem, location: Ints) -> Ints:
+    """[n] a device at the wished location of each task that can run there, else at the first that it can run on.
+
+    location: [n]. Where a location has several devices (the cores of a host), each task gets the one that is free
+    first when they are served by the earliest time at which their inputs can be there. O(n m + n log n + e).
+    """
+    here = problem.allowed & (problem.location[None, :] == location[:, None])
+    device = np.where(here.any(axis=1), here.argmax(axis=1), problem.allowed.argmax(axis=1))
+    at = problem.location[device]
+    crowded = np.flatnonzero(np.bincount(problem.location, minlength=problem.locations) > 1).tolist()
+    if not crowded:
+        return ints(device)
+    head = earliest(problem)
+    for place in crowded:
+        tasks = np.flatnonzero(at == place)
+        tasks = tasks[np.argsort(head[tasks], kind="stable")]
+        devices = np.flatnonzero(problem.location == place)
+        device[tasks] = _shared_out(tasks, head, devices, problem.duration, problem.allowed)
+    return ints(device)
+
+
+def earliest(problem: Problem) -> Ints:
+    """[n] earliest start of each task when nothing but precedence and the shortest durations count. O(n m + e)."""
+    took = np.where(problem.allowed, problem.duration, np.iinfo(np.int64).max).min(axis=1)
+    offset, edge = adjacency(problem.tasks, problem.src)
+    return _earliest(topological_order(problem.tasks, problem.src, problem.dst), offset, problem.dst[edge], took)
+
+
+@numba.njit(cache=True)
+def _shared_out(tasks: Ints, head: Ints, devices: Ints, duration: Ints, allowed: Bools) -> Ints:
+    """The device of each task, served in the given order."""
+    free = np.zeros(len(devices), dtype=np.int64)
+    chosen = np.empty(len(tasks), dtype=np.int64)
+    for k in range(len(tasks)):
+        best = -1
+        for d in range(len(devices)):
+            if allowed[tasks[k], devices[d]] and (best < 0 or free[d] < free[best]):
+                best = d
+        free[best] = max(free[best], head[tasks[k]]) + duration[tasks[k], devices[best]]
+        chosen[k] = devices[best]
+    return chosen
+
+
+@numba.njit(cache=True)
+def _earliest(order: Ints, offset: Ints, head: Ints, took: Ints) -> Ints:
+    start = np.zeros(len(order), dtype=np.int64)
+    for task in order:
+        done = start[task] + took[task]
+        for k in range(offset[task], offset[task + 1]):
+            start[head[k]] = max(start[head[k]], done)
+    return start

@@ -1,0 +1,72 @@
+"""What a placement method of the literature returns, and the table of them."""
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from solvers.arrays import Ints, ints
+from solvers.problem import Problem
+from solvers.result import Options
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Placement:
+    """A device for every task, and the order that the method gives them, if it gives one."""
+
+    device: Ints
+    """[n] device of each task: one that can run it, and one location for each group."""
+    rank: Ints | None = None
+    """[n] a permutation that follows the precedence; each device runs its tasks in this order. None where the method
+    leaves the order to a runtime: its tasks are then listed by bottom level."""
+
+    def __post_init__(self) -> None:
+        """Copy and freeze."""
+        object.__setattr__(self, "device", ints(self.device))
+        if self.rank is not None:
+            object.__setattr__(self, "rank", ints(self.rank))
+
+
+class NoRoomError(Exception):
+    """A method that respects memory found no place for a task: one line, with the bytes."""
+
+
+Place = Callable[[Problem, Options], Placement]
+"""A method: deterministic in (problem, `options.seed`), and within `options.seconds` where it could go on for ever."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placer:
+    """One row of the table of placement methods."""
+
+    module: str
+    """Where its `attribute`, a `Place`, is."""
+    attribute: str = "place"
+    source: str
+    """Author, year, and what it is called there."""
+    memory: bool = False
+    """Whether the source respects a device's memory, and so this does."""
+    package: str | None = None
+    """The distribution it needs, where that is one with native code, so that it runs in a process of its own."""
+
+    def load(self) -> Place:
+        """The method."""
+        place: Place = getattr(importlib.import_module(self.module), self.attribute)
+        return place
+
+
+PLACERS: dict[str, Placer] = {
+    "round-robin": Placer(
+        module="solvers.heuristics.roundrobin", source="ParDNN (Qararyah et al. 2020), section 6.4.1, baseline RR"
+    ),
+    "random": Placer(module="solvers.heuristics.randomly", source="uniform, as in Mirhoseini et al. 2017"),
+}
+"""A new method is one new file and one row here."""
+
+
+def rank_of(order: Ints) -> Ints:
+    """[n] the place of each task in `order`, [n] tasks."""
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    return rank
