@@ -6,11 +6,14 @@ no process is ever left behind and `solvers.judge` for what is believed.
 
 import contextlib
 import os
+import secrets
 import selectors
+import shutil
 import signal
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -21,6 +24,7 @@ from solvers import wire
 from solvers.entry import Entry
 from solvers.io import pack_problem, pack_schedule, unpack_schedule
 from solvers.judge import Judge
+from solvers.milp.mps import RUN, folders
 from solvers.problem import Problem
 from solvers.result import Options, Result, Status
 from solvers.schedule import Schedule
@@ -152,6 +156,7 @@ class _Process:
 
     def __init__(self, memory_bytes: int | None) -> None:
         limit = [] if memory_bytes is None else [str(memory_bytes)]
+        self._run = secrets.token_hex(8)
         self._popen = subprocess.Popen(
             # -P: a file in the working directory must not shadow a module.
             [sys.executable, "-P", "-m", "solvers.worker", str(os.getpid()), *limit],
@@ -159,7 +164,7 @@ class _Process:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            env=_environment(),
+            env=_environment() | {RUN: self._run},
         )
         self._stderr = bytearray()
         self._selector = selectors.DefaultSelector()
@@ -176,6 +181,7 @@ class _Process:
             self._stop()
         finally:
             self._kill()
+            self._sweep()
             self._selector.close()
             for stream in (self._popen.stdin, self._popen.stdout, self._popen.stderr):
                 if stream is not None:
@@ -239,6 +245,11 @@ class _Process:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._popen.pid, signal.SIGKILL)
         self._popen.wait()
+
+    def _sweep(self) -> None:
+        # What is killed cannot remove its files. `tempfile` may have looked at the environment long ago.
+        for folder in Path(os.environ.get("TMPDIR") or tempfile.gettempdir()).glob(f"{folders(self._run)}*"):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _close(stream: IO[bytes]) -> None:

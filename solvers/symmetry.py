@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from solvers.arrays import Bools
+from solvers.arrays import Bools, Ints
 from solvers.problem import FORBIDDEN, Problem
 from solvers.schedule import Schedule
 from solvers.units import Units, units_of
@@ -43,9 +43,7 @@ class Symmetry:
     def renamed(self, schedule: Schedule) -> Schedule:
         """The same schedule, in which each class is named in the order in which its tasks first use it."""
         p, device = self.problem, schedule.device
-        place, to = np.arange(p.locations), np.arange(p.devices)
-        for members, tasks in self.locations:
-            place[list(members)] = _by_first_use(p.location[device[list(tasks)]].tolist(), members)
+        place, to = self.named(p.location[device]), np.arange(p.devices)
         for old, new in enumerate(place.tolist()):
             to[_at(p, old)] = _at(p, new)
         device = to[device]
@@ -55,19 +53,34 @@ class Symmetry:
             device = to[device]
         return replace(schedule, device=device, sent_to=place[schedule.sent_to])
 
+    def named(self, at: Ints) -> Ints:
+        """[l] the new name of each location, where the tasks are at the locations `at`, [n]."""
+        place = np.arange(self.problem.locations)
+        for members, tasks in self.locations:
+            place[list(members)] = _by_first_use(at[list(tasks)].tolist(), members)
+        return place
 
-def symmetry_of(problem: Problem) -> Symmetry:
-    """Find the classes; the tasks that name them are those that take longest, of different units."""
-    units = units_of(problem)
+
+def symmetry_of(problem: Problem, units: Units | None = None) -> Symmetry:
+    """Find the classes; the tasks that name them are those that take longest, of different units.
+
+    `units`: those that are known to share a location, and where each can be, when more is known than the groups say.
+    """
+    units = units_of(problem) if units is None else units
     longest = np.argsort(-problem.duration.max(axis=1, initial=0), kind="stable").tolist()
-    locations = _classes(np.unique(problem.location).tolist(), _swap_of(problem))
+    able = units.allowed[units.unit]
     return Symmetry(
         problem=problem,
-        locations=tuple((c, _distinct(longest, units, units.allowed[units.unit, c[0]], len(c) - 1)) for c in locations),
+        locations=tuple((c, _distinct(longest, units, able[:, c[0]], len(c) - 1)) for c in interchangeable(problem)),
         devices=tuple(
             (c, tuple(t for t in longest if problem.allowed[t, c[0]])[: len(c) - 1]) for c in _equal_devices(problem)
         ),
     )
+
+
+def interchangeable(problem: Problem) -> list[Class]:
+    """The locations of which any two can be swapped, devices and links renamed, without changing the problem."""
+    return _classes(np.unique(problem.location).tolist(), _swap_of(problem))
 
 
 def _distinct(tasks: Iterable[int], units: Units, able: Bools, count: int) -> Class:
@@ -111,12 +124,17 @@ def _equal_devices(p: Problem) -> list[Class]:
     return _classes(list(range(p.devices)), alike)
 
 
+def _equal_columns(matrix: Ints) -> Ints:
+    """[c] the first column that is equal to each."""
+    columns = [column.tobytes() for column in matrix.T]
+    return np.array([columns.index(column) for column in columns], dtype=np.int64)
+
+
 def _swap_of(p: Problem) -> Callable[[int, int], bool]:
     """Whether swapping two locations, devices and links renamed, leaves the problem as it is."""
     devices = [Counter(p.duration[:, d].tobytes() for d in _at(p, place)) for place in range(p.locations)]
     off = ~np.eye(p.locations, dtype=bool)
-    ticks = np.zeros((p.locations, p.locations, p.payloads), dtype=np.int64)
-    ticks[off] = p.transfer.T[p.path_class[off]]
+    ticks = np.where(off, _equal_columns(p.transfer)[p.path_class], -1)
     holds = [(p.path_links == link).any(axis=2) & off for link in range(p.links)]
 
     def alike(a: int, b: int) -> bool:

@@ -17,7 +17,7 @@ def probed(problem: Problem, upper: int, ends: float) -> Known | None:
     None as in `informed`. Edges with the least time to spare come first, until nothing changes, or until the clock
     (`time.monotonic`) is at `ends`.
     """
-    known = informed(problem, upper)
+    known = informed(problem, upper, ends)
     while known is not None:
         before = known
         for edge in _by_slack(known).tolist():

@@ -97,11 +97,11 @@ class _Trials:
 
     def informed(self, length: int) -> Known | None:
         """Nothing but `informed`."""
-        return informed(self._problem, length)
+        return informed(self._problem, length, self._ends)
 
     def within_energy(self, length: int) -> Known | None:
         """Energetic reasoning on the windows, too."""
-        known = informed(self._problem, length)
+        known = informed(self._problem, length, self._ends)
         return None if known is None or overloaded(known) else known
 
     def probed(self, length: int) -> Known | None:

@@ -1,5 +1,7 @@
 """Time windows of tasks, and what else must hold in every schedule of at most some ticks."""
 
+import math
+import time
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +16,8 @@ from solvers.paths import NEVER
 from solvers.problem import Problem
 
 _ROUNDS = 30
+_EFFORT_A_SECOND = 25_000_000
+"""Of `Arguments.effort`, what a second of a core is about good for."""
 _LONGEST = 2**45
 """Ticks beyond which weighted sums over all pairs might overflow."""
 
@@ -36,30 +40,44 @@ def windows(problem: Problem, upper: int) -> Windows | None:
     return None if known is None else Windows(known.head, ints(upper - known.tail))
 
 
-def informed(problem: Problem, upper: int) -> Known | None:
+def informed(problem: Problem, upper: int, ends: float = math.inf) -> Known | None:
     """What must hold in every schedule of at most `upper` ticks; None is a proof that there is none.
 
     Longest paths by location, with groups and memory; up to `solvers.bounding.distances.DENSE` tasks also the work
     between any two tasks, who must share a location and who cannot, and the orders that follow: all to a fixed point.
-    O(n^3) a round. A problem whose ticks sum to 2^45 or more is too long for the latter.
+    O(n^3) a round. A problem whose ticks sum to 2^45 or more is too long for the latter. No round is begun when the
+    clock (`time.monotonic`) is at `ends`: what is known by then holds, though more may follow from it.
     """
     known = known_within(problem, upper)
-    return known if known is None or not dense(problem) else settled(known)
+    return known if known is None or not dense(problem) else settled(known, ends)
 
 
-def settled(known: Known) -> Known | None:
-    """The fixed point of all that follows from what is known of a `dense` problem; None as in `informed`."""
+def settled(known: Known, ends: float = math.inf) -> Known | None:
+    """The fixed point of all that follows from what is known of a `dense` problem; None and `ends` as in `informed`."""
+    if time.monotonic() >= ends:
+        return known
     now = separated(known, None)
     for _ in range(_ROUNDS):
+        if now is not None and time.monotonic() >= ends:
+            return now
         if now is None or (before := unloaded(now)) is None:
             return None
         if max(unit_load(now.problem, before.paths), link_window(now.problem, before.paths)) > now.upper:
             return None
-        found = distances_of(before)
+        found = distances_of(before, _arguments(ends))
         now = _learned(before, found)
         if now is None or _closed(before, now, found):
             return now
     return now
+
+
+def _arguments(ends: float) -> Arguments:
+    """All arguments, with no more effort than there is time for."""
+    most = Arguments()
+    left = ends - time.monotonic()
+    return (
+        most if left * _EFFORT_A_SECOND >= most.effort else most._replace(effort=max(0, int(left * _EFFORT_A_SECOND)))
+    )
 
 
 def _learned(known: Known, found: Distances) -> Known | None:

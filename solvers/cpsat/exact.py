@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 from ortools.sat.python import cp_model
 
-from solvers.bounding.known import known_within
 from solvers.bounding.windows import informed
 from solvers.cpsat.log import throttled
 from solvers.cpsat.model import Model, build
@@ -18,6 +17,8 @@ from solvers.schedule import Schedule
 from solvers.watch import Watch
 
 _LINES_A_SECOND = 20
+_KNOWING = 0.5
+"""Share of a run's seconds after which no more is looked for that must hold in any schedule as short as the best."""
 _ENDED = frozenset({cp_model.OPTIMAL, cp_model.INFEASIBLE})
 
 
@@ -49,8 +50,11 @@ def exact(watch: Watch, scaled: Scaled, leg: Leg) -> Ended:
 
     RuntimeError when CP-SAT refuses the model.
     """
-    ends = time.monotonic() + leg.seconds
-    model = _model(scaled, *watch.known, thorough=leg.thorough)
+    began = time.monotonic()
+    ends = began + leg.seconds
+    # A clock would make deterministic runs differ.
+    knowing = math.inf if watch.options.deterministic else began + _KNOWING * leg.seconds
+    model = _model(scaled, *watch.known, knowing if leg.thorough else -math.inf)
     solver = _solver(watch.options, leg, ends - time.monotonic())
     solver.best_bound_callback = lambda bound: watch.better_bound(scaled.bound(_whole(bound, scaled.horizon)))
     solver.log_callback = throttled(watch.log, _LINES_A_SECOND)
@@ -66,12 +70,11 @@ def exact(watch: Watch, scaled: Scaled, leg: Leg) -> Ended:
     return Ended(found in _ENDED, found == cp_model.INFEASIBLE, effort, clocked)
 
 
-def _model(scaled: Scaled, best: Schedule | None, bound: int, *, thorough: bool) -> Model:
+def _model(scaled: Scaled, best: Schedule | None, bound: int, knowing: float) -> Model:
     first = None if best is None else rebuild(scaled.problem, best)
     most = scaled.horizon if first is None else first.makespan
     # Always known for a schedule of that length: there is one.
-    holds = informed if thorough else known_within
-    known = None if first is None else holds(scaled.problem, most)
+    known = None if first is None else informed(scaled.problem, most, knowing)
     model = build(scaled.problem, least=min(most, scaled.at_least(bound)), most=most, known=known)
     if first is not None:
         add_hint(model, first)

@@ -23,8 +23,9 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from solvers.bounding.known import Known
-from solvers.cpsat.symmetry import Pool, interchangeable, pools
+from solvers.cpsat.pools import Pool, pools
 from solvers.problem import Problem
+from solvers.symmetry import Symmetry, symmetry_of
 from solvers.units import Units, units_of
 
 Literal = Any
@@ -60,10 +61,7 @@ class Model:
     """By task: pool to literal."""
     start: list[Expression]
     end: list[Expression]
-    classes: list[list[int]]
-    """Interchangeable locations."""
-    breakers: list[list[int]]
-    """By class: the tasks whose locations are named in the order of first use."""
+    symmetry: Symmetry
     crossings: list[Crossing] = field(default_factory=list)
 
 
@@ -73,8 +71,8 @@ def build(problem: Problem, *, least: int, most: int, known: Known | None = None
     `known` holds for every schedule of the problem of at most `most` ticks: when, where and in which order tasks run.
     """
     cp = cp_model.CpModel()
-    classes = interchangeable(problem)
     units = units_of(problem) if known is None else known.paths.units
+    symmetry = symmetry_of(problem, units)
     problem = problem if known is None else known.problem
     first = np.zeros(problem.tasks, dtype=np.int64) if known is None else known.head
     last = np.full(problem.tasks, most) if known is None else most - known.tail - known.took
@@ -92,8 +90,7 @@ def build(problem: Problem, *, least: int, most: int, known: Known | None = None
         start=start,
         end=[_end(cp, start[i], [(int(problem.duration[i, found[q].lead]), y) for q, y in on[i].items()], most)
              for i in range(problem.tasks)],
-        classes=classes,
-        breakers=[_breakers(problem, units, members) for members in classes],
+        symmetry=symmetry,
     )  # fmt: skip
     _crossings(model, most)
     for family in (_precedence, _devices, _links, _memory, _symmetry):
@@ -247,19 +244,9 @@ def _memory(model: Model) -> None:
             model.cp.add(sum(size * literal for size, literal in held) <= capacity)
 
 
-def _breakers(p: Problem, units: Units, members: list[int]) -> list[int]:
-    """The longest tasks, of different units, that can be at these locations: one fewer than locations."""
-    chosen: dict[int, int] = {}
-    for task in np.argsort(-p.duration.max(axis=1, initial=0), kind="stable").tolist():
-        unit = int(units.unit[task])
-        if units.allowed[unit, members[0]] and len(chosen) < len(members) - 1:
-            chosen.setdefault(unit, task)
-    return list(chosen.values())
-
-
 def _symmetry(model: Model) -> None:
-    """The j-th of a class's tasks may only use its first j + 1 locations: any schedule can be so renamed."""
-    for members, tasks in zip(model.classes, model.breakers, strict=True):
+    """The j-th of a class's tasks may only use its first j + 1 locations; devices of one location are in pools."""
+    for members, tasks in model.symmetry.locations:
         for order, task in enumerate(tasks):
             for place in members[order + 1 :]:
                 if place in model.at[task]:

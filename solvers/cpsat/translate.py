@@ -7,7 +7,6 @@ import numpy as np
 
 from solvers.arrays import Ints
 from solvers.cpsat.model import Expression, Model
-from solvers.cpsat.symmetry import relabelling
 from solvers.schedule import Schedule
 
 
@@ -24,8 +23,8 @@ def add_hint(model: Model, schedule: Schedule) -> None:
 def _values(model: Model, schedule: Schedule) -> Iterator[tuple[Expression, int]]:
     p = model.problem
     origin = p.location[schedule.device]
-    renamed = relabelling(origin, model.breakers, model.classes)
-    place = [renamed.get(int(here), int(here)) for here in origin]
+    renamed = model.symmetry.named(origin).tolist()
+    place = [renamed[here] for here in origin.tolist()]
     pool = _renamed_pools(model, renamed)
     yield model.makespan, schedule.makespan
     for task, device in enumerate(schedule.device.tolist()):
@@ -34,7 +33,7 @@ def _values(model: Model, schedule: Schedule) -> Iterator[tuple[Expression, int]
         yield model.start[task], int(schedule.start[task])
         yield model.end[task], int(schedule.finish[task])
     columns = (schedule.sent_payload.tolist(), schedule.sent_to.tolist(), schedule.sent_start.tolist())
-    sent = {(payload, renamed.get(to, to)): begin for payload, to, begin in zip(*columns, strict=True)}
+    sent = {(payload, renamed[to]): begin for payload, to, begin in zip(*columns, strict=True)}
     for crossing in model.crossings:
         key = crossing.payload, crossing.to
         producer = int(p.producer[crossing.payload])
@@ -44,14 +43,14 @@ def _values(model: Model, schedule: Schedule) -> Iterator[tuple[Expression, int]
             yield literal, int(key in sent and place[producer] in sources)
 
 
-def _renamed_pools(model: Model, renamed: dict[int, int]) -> dict[int, int]:
+def _renamed_pools(model: Model, renamed: list[int]) -> dict[int, int]:
     """Device to the pool that it belongs to once locations are renamed; alike pools of a location keep their order."""
     p, alike = model.problem, dict[tuple[int, bytes], list[int]]()
     for q, pool in enumerate(model.pools):
         alike.setdefault((pool.location, p.duration[:, pool.lead].tobytes()), []).append(q)
     found: dict[int, int] = {}
     for (place, column), members in alike.items():
-        for old, new in zip(members, alike[renamed.get(place, place), column], strict=True):
+        for old, new in zip(members, alike[renamed[place], column], strict=True):
             found.update(dict.fromkeys(model.pools[old].devices, new))
     return found
 

@@ -5,6 +5,7 @@ limit that strikes while it preprocesses makes it say "infeasible", one that str
 crash, and large models overrun the limit.
 """
 
+import contextlib
 import math
 import os
 import pty
@@ -95,9 +96,11 @@ def _follow(command: list[str], folder: Path, relay: Relay) -> _Run:
     # A terminal, since CBC holds back what it writes to a pipe until it ends.
     master, slave = pty.openpty()
     with os.fdopen(master, "rb", buffering=0) as terminal:
-        child = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=slave, stderr=slave)
         try:
+            child = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=slave, stderr=slave)
+        finally:
             os.close(slave)
+        try:
             for text in _written(terminal, relay, child):
                 for line in relay.write(text):
                     log.read(line)
@@ -122,7 +125,9 @@ def _written(terminal: IO[bytes], relay: Relay, child: "subprocess.Popen[bytes]"
         except OSError:  # how Linux says that the other side is closed
             data = b""
         if not data:
-            child.wait(_KILL_S)
+            # One that closes its output and stays is ended by the caller.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(_KILL_S)
             return
         yield data.decode("ascii", "replace").replace("\r", "")
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import os
 import signal
 import tempfile
 import threading
@@ -15,6 +16,14 @@ import numpy as np
 from solvers.arrays import Bools
 from solvers.milp.linear import Linear
 
+RUN = "PESTO_SOLVER_RUN"
+"""The environment variable with a word for `folders`, by which who ends a process finds what it has left."""
+
+
+def folders(run: str) -> str:
+    """How the names of the temporary folders begin that a process makes whose RUN is this, "" where it has none."""
+    return f"pesto-milp-{run}-"
+
 
 @contextlib.contextmanager
 def mps_file(linear: Linear) -> Iterator[Path]:
@@ -22,7 +31,8 @@ def mps_file(linear: Linear) -> Iterator[Path]:
 
     Only in the main thread can SIGTERM be caught; there it raises SystemExit meanwhile.
     """
-    with _term_raises(), tempfile.TemporaryDirectory(prefix="pesto-milp-") as folder:
+    prefix = folders(os.environ.get(RUN, ""))
+    with _term_raises(), tempfile.TemporaryDirectory(prefix=prefix) as folder:
         file = Path(folder) / "program.mps"
         write_mps(linear, file)
         yield file

@@ -80,6 +80,7 @@ def styled(problem: Problem, limits: Limits, style: Style) -> "Paper":
     m = _variables(edges.problem, (min(limits.least, most), most), limits.unit)
     for family in (precedence, completion, crossings, transfer_times, memory):
         family(m)
+        limits.check()
     m_, m_s, m_l = (factor * most / limits.unit for factor in style.big)
     after = descendants(edges.problem)
     keep = not style.every_pair
@@ -88,6 +89,7 @@ def styled(problem: Problem, limits: Limits, style: Style) -> "Paper":
     holds = np.array([(m.transfers.crosses & held).any(axis=(1, 2)) for held in links.values()], dtype=bool)
     pairs = open_pairs(before(after, m.transfers) & keep, holds.reshape(len(links), len(m.transfers.payload)).T)
     order = m.assembly.binaries(len(tasks[0])), m.assembly.binaries(len(pairs[0]))
+    limits.check()
     no_overlap(m, tasks, order[0], (m_, m_s, m_l))
     congestion(m, links, pairs, order[1], (m_, m_s, m_l))
     if not m.codes.units.allowed.any(axis=1).all():

@@ -57,42 +57,47 @@ class Search:
 def polish(problem: Problem, start: Schedule, search: Search, told: Callable[[Schedule], None]) -> Schedule:
     """The best schedule found, never worse than the valid `start`; `told` hears of every better one.
 
-    Ends at the limits of `search.ask`, at `search.least`, when nothing better was found for a good part of it, or when
-    nothing shorter is possible. With a finite `ask.effort` the same seed gives the same answer, unless the seconds end
-    first. Whatever the vendor raises is raised.
+    Ends at the limits of `search.ask`, at `search.least`, when nothing better was found for a good part of it, when
+    nothing shorter is possible, or when a vendor had to be left behind: another run would go on beside it. With a
+    finite `ask.effort` the same seed gives the same answer, unless the seconds end first. Whatever the vendor raises is
+    raised.
     """
     rng, best, spent = np.random.default_rng(search.ask.seed), start, _Spent(search.ask)
     sizes = dict.fromkeys(_MOVES, float(_FIRST))
     while best.makespan > search.least and not spent.over:
         move = _MOVES[int(rng.integers(len(_MOVES)))]
         around = move(rng, problem, best, min(problem.tasks, int(sizes[move])))
-        found, outcome = _attempt(problem, best, search, around, spent.slice())
+        found, outcome = _attempt(problem, best, search, around, spent)
         spent.count(outcome)
         if found is not None and found.makespan < best.makespan:
             best = found
             spent.refresh()
             told(best)
         ended = outcome is None or outcome.status in (Status.OPTIMAL, Status.INFEASIBLE)
-        if found is None and ended and around.movable.all():
+        if _last(outcome) or (found is None and ended and around.movable.all()):
             break
         sizes[move] = max(_LEAST, min(problem.tasks, sizes[move] * (_GROWTH if ended else 1 / _GROWTH)))
     return best
 
 
+def _last(outcome: Outcome | None) -> bool:
+    return outcome is not None and outcome.left
+
+
 def _attempt(
-    problem: Problem, best: Schedule, search: Search, around: Neighbourhood, ask: Ask
+    problem: Problem, best: Schedule, search: Search, around: Neighbourhood, spent: "_Spent"
 ) -> tuple[Schedule | None, Outcome | None]:
     """A schedule of the neighbourhood that is shorter, if one was found; no outcome where windows say that none is."""
     most = best.makespan - max(1, best.makespan // _STEP)
-    windows = windows_of(restricted(problem, best, around), most)
+    windows = windows_of(restricted(problem, best, around), most, spent.ends)
     if windows is None:
         return None, None
-    limits = Limits(least=min(search.least, most), most=most)
+    limits = Limits(least=min(search.least, most), most=most, settle_by=spent.ends, build_by=spent.ends)
     try:
         program = formulate(windows.problem, search.formulation, limits)
-    except NoScheduleError:
+    except (NoScheduleError, TimeoutError):
         return None, None
-    outcome = run_program(search.run, program, ask, _Nobody())
+    outcome = run_program(search.run, program, spent.slice(), _Nobody())
     if outcome.values is None:
         return None, outcome
     return rebuild(problem, program.schedule(outcome.values)), outcome
@@ -103,6 +108,7 @@ class _Spent:
 
     def __init__(self, ask: Ask) -> None:
         self._ask, self._began = ask, time.monotonic()
+        self.ends = self._began + ask.seconds
         self._effort, self._better = 0.0, 0.0
 
     @property

@@ -1,6 +1,8 @@
 """What a formulation makes of a problem, and the one table of formulations."""
 
 import importlib
+import math
+import time
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -26,6 +28,15 @@ class Limits:
     """A lower bound on the makespan."""
     most: int
     """Some optimal schedule ends by then: the makespan of a known schedule, or of a serial one."""
+    settle_by: float = math.inf
+    """When, on `time.monotonic`, to stop looking for tighter windows: those found by then hold."""
+    build_by: float = math.inf
+    """When, on the same clock, a program that is not built yet is of no use any more."""
+
+    def check(self) -> None:
+        """Asked while a program is built; TimeoutError once it is of no use any more."""
+        if time.monotonic() >= self.build_by:
+            raise TimeoutError("the limit was over before the program was built")
 
     @property
     def unit(self) -> float:
@@ -68,7 +79,11 @@ class NoScheduleError(ValueError):
 
 
 def formulate(problem: Problem, formulation: str, limits: Limits) -> Program:
-    """The program of a problem of one or more tasks; ValueError for an unknown formulation, or NoScheduleError."""
+    """The program of a problem of one or more tasks.
+
+    ValueError for an unknown formulation; NoScheduleError; TimeoutError at `limits.build_by`.
+    """
+    limits.check()
     if formulation not in FORMULATIONS:
         raise ValueError(f"no formulation is called {formulation!r} - choose one of {', '.join(FORMULATIONS)}")
     program: Program = importlib.import_module(FORMULATIONS[formulation]).build(problem, limits)

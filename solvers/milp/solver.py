@@ -6,6 +6,7 @@ incumbent is rebuilt by longest path before it is told.
 
 import math
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
@@ -28,6 +29,8 @@ _POLISHED = ("tight",)
 """Formulations whose start is polished first; the paper's program is left as the paper has it."""
 _SHARE = 0.5
 """Of the limit, what polishing gets at most."""
+_SETTLING = 0.3
+"""Of what is then left, what windows get at most before a program is built on them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,14 +59,14 @@ class Milp:
             self._polish(watch, watch.best)
             if watch.within_gap:
                 return watch.result(Limit.GAP, "")
-        most = serial(problem) if watch.best is None else watch.best.makespan
-        limits = Limits(least=min(watch.lower_bound, most), most=most)
+        limits = _limits(watch)
         try:
             program = formulate(problem, options.formulation, limits)
+            limits.check()
         except NoScheduleError as proof:
             return watch.infeasible(str(proof))
-        if watch.remaining <= 0:
-            return watch.result(Limit.TIME, "the limit was over before the program was built")
+        except TimeoutError as late:
+            return watch.result(Limit.TIME, str(late))
         listener = _Listener(watch, program, limits, f"{self.name} {options.formulation}")
         start = None if watch.best is None else program.values(watch.best)
         ask = replace(_ask(options, watch.remaining, 1.0), start=start)
@@ -75,6 +78,20 @@ class Milp:
         ask = _ask(options, _SHARE * watch.remaining, _SHARE)
         search = Search(run=self.run, formulation=options.formulation, ask=ask, least=watch.lower_bound)
         polish(watch.problem, start, search, watch.better_schedule)
+
+
+def _limits(watch: Watch) -> Limits:
+    """What a program of the problem is built from, and by when."""
+    most = serial(watch.problem) if watch.best is None else watch.best.makespan
+    # A clock would make deterministic runs differ before their limit.
+    share = 1.0 if watch.options.deterministic else _SETTLING
+    now = time.monotonic()
+    return Limits(
+        least=min(watch.lower_bound, most),
+        most=most,
+        settle_by=now + share * watch.remaining,
+        build_by=now + watch.remaining,
+    )
 
 
 def _ask(options: Options, seconds: float, share: float) -> Ask:

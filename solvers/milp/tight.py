@@ -150,20 +150,28 @@ class Tight:
 
 
 def build(problem: Problem, limits: Limits) -> Tight:
-    """The program of a problem of one or more tasks; NoScheduleError when none takes at most `limits.most` ticks."""
+    """The program of a problem of one or more tasks; NoScheduleError when none takes at most `limits.most` ticks.
+
+    TimeoutError at `limits.build_by`.
+    """
     symmetry = symmetry_of(problem)
-    windows = windows_of(symmetry.broken(), limits.most)
+    windows = windows_of(symmetry.broken(), limits.most, limits.settle_by)
     if windows is None:
         raise NoScheduleError(f"no schedule takes at most {limits.most} ticks")
+    limits.check()
     rows = Rows()
     draft = draft_of(rows, windows, places_of(rows, windows), limits.least, limits.unit)
+    limits.check()
     crossings = crossings_of(draft)
+    limits.check()
     lanes = lanes_of(draft, crossings)
     on_devices = pairs_of(limits.most, lanes, range(problem.devices))
     on_links = pairs_of(limits.most, lanes, range(problem.devices, problem.devices + problem.links))
+    limits.check()
     orders = [order_of(draft, pair) for pair in (*on_devices, *on_links)]
     waiting = orders[len(on_devices) :]
     for order in orders[: len(on_devices)]:
+        limits.check()
         add_order(draft, lanes, order)
     add_loads(draft, lanes, limits.least)
     return Tight(

@@ -1,5 +1,6 @@
 """What a limit on the makespan says before any solver runs: where tasks can be, when, and which must follow which."""
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,28 +21,21 @@ class Windows:
     paths: Paths
     after: Bools
     """[n, n] whether the second task starts after the first finishes in every such schedule."""
-
-    @property
-    def earliest(self) -> Ints:
-        """[n] earliest start."""
-        found: Ints = self.paths.head.min(axis=1)
-        return found
-
-    @property
-    def latest(self) -> Ints:
-        """[n] latest finish."""
-        found: Ints = self.most - self.paths.tail.min(axis=1)
-        return found
+    earliest: Ints
+    """[n] earliest start."""
+    latest: Ints
+    """[n] latest finish."""
 
 
-def windows_of(problem: Problem, most: int) -> Windows | None:
+def windows_of(problem: Problem, most: int, ends: float = math.inf) -> Windows | None:
     """Shrink a problem until nothing changes; None when no schedule takes at most `most` ticks.
 
     With heads r and tails q, a device d at location l is out for task i if  r[i,l] + p[i,d] + q[i,l] > most;  of two
     tasks that can be on one device alone, j is before i if  r[i] + p[i] + p[j] + q[j] > most  (Carlier, Pinson 1989).
+    When the clock (`time.monotonic`) is at `ends`, only what longest paths say is looked for any more.
     """
     while True:
-        known = informed(problem, most)
+        known = informed(problem, most, ends)
         if known is None:
             return None
         paths = known.paths
@@ -54,7 +48,14 @@ def windows_of(problem: Problem, most: int) -> Windows | None:
         if not able.any(axis=1).all() or after[then, before].any():
             return None
         if (able == problem.allowed).all() and not fresh.any():
-            return Windows(problem=problem, most=most, paths=paths, after=after)
+            return Windows(
+                problem=problem,
+                most=most,
+                paths=paths,
+                after=after,
+                earliest=paths.head.min(axis=1),
+                latest=most - paths.tail.min(axis=1),
+            )
         smaller = _with(problem, able, before[fresh], then[fresh])
         if smaller is None:
             return None

@@ -61,6 +61,8 @@ class Outcome:
     bound: float
     """Its lower bound on the objective, -inf when it has none."""
     detail: str = ""
+    left: bool = False
+    """Whether it was no longer waited for, and may still be at work in this process."""
 
 
 class Vendor(Protocol):
@@ -92,7 +94,7 @@ def ended(status: Status, limit: Limit, values: Floats | None, bound: float) -> 
 def left_behind(bound: float) -> Outcome:
     """The outcome of a vendor that did not end at its limit and was no longer waited for."""
     detail = "did not end at its limit: what it had not told by then is lost"
-    return Outcome(status=Status.UNKNOWN, limit=Limit.TIME, values=None, bound=bound, detail=detail)
+    return Outcome(status=Status.UNKNOWN, limit=Limit.TIME, values=None, bound=bound, detail=detail, left=True)
 
 
 def no_optimum(linear: Linear) -> Outcome:

@@ -2,9 +2,12 @@
 
 import os
 from dataclasses import replace
+from itertools import count
+from types import SimpleNamespace
 
 import numpy as np
 
+from solvers.bounding import windows as bounding_windows
 from solvers.bounding.windows import dense, informed, windows
 from solvers.exhaustive import exhaustive
 from solvers.families.plain import chain, fork, layered
@@ -65,6 +68,25 @@ def test_any_schedule_keeps_the_windows_of_its_makespan(cases):
         known = informed(p, schedule.makespan)
         assert known is not None
         holds(known, p, schedule)
+
+
+def test_what_is_known_when_the_time_is_up_holds(cases, monkeypatch):
+    """Cut short at any look at the clock (one second each here), what was found holds, and more time tells more."""
+    told = set()
+    for p, schedule in cases[: 40 * SCALE]:
+        least = 0
+        for looks in (0, 1, 2, 4, 8, 100):
+            monkeypatch.setattr(bounding_windows, "time", SimpleNamespace(monotonic=count().__next__))
+            known = informed(p, schedule.makespan, looks)
+            assert known is not None
+            none = np.zeros((p.tasks, p.tasks), dtype=bool)
+            holds(known if len(known.apart) else replace(known, apart=none), p, schedule)
+            ticks = int(known.head.sum() + known.tail.sum())
+            assert ticks >= least
+            told.add((looks, ticks > least > 0))
+            least = ticks
+    # Time is of use beyond the first look, so that it was indeed cut short.
+    assert {looks for looks, more in told if more} >= {2}
 
 
 def test_most_lengths_below_the_optimum_are_refuted():

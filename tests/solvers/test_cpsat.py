@@ -11,14 +11,15 @@ import pytest
 
 from solvers.api import solve
 from solvers.check import check
+from solvers.cpsat.pools import pools
 from solvers.cpsat.scale import scale, serial
-from solvers.cpsat.symmetry import interchangeable, pools, relabelling
 from solvers.families.plain import fork, layered
 from solvers.generate import Features, generate
 from solvers.problem import Problem
 from solvers.rebuild import rebuild
 from solvers.result import Options, Status
 from solvers.schedule import Schedule
+from solvers.symmetry import Symmetry, interchangeable
 
 SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))
 AGREEMENT = Path(__file__).parent / "stubs" / "agreement.py"
@@ -108,24 +109,26 @@ def machine(duration, location, links=None, capacity=None):
 def test_interchangeable_locations():
     """Equal GPUs can be swapped unless their capacity, a duration or the sharing of links tells them apart."""
     location = [0, 1, 2, 3]
-    assert interchangeable(machine([[9, 1, 1, 1]], location)) == [[1, 2, 3]]
-    assert interchangeable(machine([[9, 1, 2, 1]], location)) == [[1, 3]]
-    assert interchangeable(machine([[9, 1, 1, 1]], location, capacity=[10, 10, 10, 5])) == [[1, 2]]
+    assert interchangeable(machine([[9, 1, 1, 1]], location)) == [(1, 2, 3)]
+    assert interchangeable(machine([[9, 1, 2, 1]], location)) == [(1, 3)]
+    assert interchangeable(machine([[9, 1, 1, 1]], location, capacity=[10, 10, 10, 5])) == [(1, 2)]
     # GPUs 2 and 3 share the link from the host, GPU 1 has its own: 1 is alone.
     links = np.arange(16).reshape(4, 4, 1)
     links[0, 3] = links[0, 2]
-    assert interchangeable(machine([[9, 1, 1, 1]], location, links)) == [[2, 3]]
+    assert interchangeable(machine([[9, 1, 1, 1]], location, links)) == [(2, 3)]
     # A chain of links 0 - 1 - 2 (both directions one link): its ends can be swapped, its middle not.
     chain = np.full((3, 3, 2), -1)
     for a, b, path in ((0, 1, [0, -1]), (1, 2, [1, -1]), (0, 2, [0, 1])):
         chain[a, b] = chain[b, a] = path
-    assert interchangeable(machine([[1, 1, 1]], [0, 1, 2], chain)) == [[0, 2]]
+    assert interchangeable(machine([[1, 1, 1]], [0, 1, 2], chain)) == [(0, 2)]
 
 
-def test_relabelling_names_locations_by_first_use():
+def test_locations_are_named_by_first_use():
     """The first breaker's location becomes the first of its class; others and unused ones keep a place."""
     # Tasks 0 and 1 break the symmetry of locations 1, 2, 3; they are at 3 and 1, which become 1 and 2.
-    assert relabelling(np.array([3, 1, 0]), [[0, 1]], [[1, 2, 3]]) == {3: 1, 1: 2, 2: 3}
+    problem = machine([[1, 1, 1, 1]] * 3, location=[0, 1, 2, 3])
+    symmetry = Symmetry(problem=problem, locations=(((1, 2, 3), (0, 1)),), devices=())
+    assert symmetry.named(np.array([3, 1, 0])).tolist() == [0, 2, 3, 1]
 
 
 def test_rebuilding_a_schedule_never_delays_it():

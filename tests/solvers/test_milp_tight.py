@@ -1,23 +1,32 @@
 """The tight program: exact on random problems, and each family of rows does what it is for."""
 
 import json
+import math
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from solvers.check import check
+from solvers.families.grids import lstm_grid
 from solvers.families.machines import on_equal_gpus
 from solvers.families.plain import chain, fork
 from solvers.generate import Features, generate
+from solvers.heuristics.list import ListScheduler
+from solvers.heuristics.single import SingleDevice
+from solvers.milp import program as program_module
 from solvers.milp import tight_pairs
-from solvers.milp.program import Limits, NoScheduleError
+from solvers.milp.program import FORMULATIONS, Limits, NoScheduleError, formulate
+from solvers.milp.solver import Milp
 from solvers.milp.tight import build
 from solvers.milp.tight_windows import windows_of
 from solvers.rebuild import rebuild
+from solvers.result import Limit, Options, Status
 from solvers.schedule import Schedule
 from solvers.symmetry import symmetry_of
 
@@ -63,6 +72,49 @@ def test_every_schedule_is_a_point_of_its_length(cases):
         found = rebuild(problem, program.schedule(values))
         assert not check(problem, found)
         assert found.makespan <= schedule.makespan
+
+
+def test_windows_that_were_cut_short_leave_a_program_that_holds(cases):
+    """Without time for tighter windows the program is looser, but a schedule is still a point of its length."""
+    looser = 0
+    for problem, schedule in cases[::8]:
+        limits = Limits(least=0, most=schedule.makespan)
+        program = build(problem, replace(limits, settle_by=-math.inf))
+        values = program.values(schedule)
+        assert program.linear.violation(values) <= 1e-9
+        assert program.linear.cost @ values == pytest.approx(schedule.makespan)
+        looser += program.linear.columns > build(problem, limits).linear.columns
+    assert looser > 0
+
+
+def test_a_program_that_is_not_built_in_time_is_given_up(monkeypatch):
+    """At its limit, and at whichever look at the clock that is, building ends; the start is the answer."""
+    problem = fork(8)
+    start = ListScheduler().solve(problem, Options(), lambda _: None).schedule
+    limits = Limits(least=0, most=start.makespan)
+    with pytest.raises(TimeoutError, match="before the program was built"):
+        formulate(problem, "tight", replace(limits, build_by=-math.inf))
+    for name in FORMULATIONS:
+        looks = 0
+        while looks < 100:
+            monkeypatch.setattr(program_module, "time", SimpleNamespace(monotonic=count().__next__))
+            try:
+                formulate(problem, name, replace(limits, build_by=looks))
+                break
+            except TimeoutError:
+                looks += 1
+        assert 2 < looks < 100
+
+
+def test_a_large_problem_does_not_overrun_a_short_limit():
+    """454 tasks within 0.2 s: no vendor is asked, and the start comes back, where windows alone took seconds."""
+    milp = Milp(name="highs", package="highspy", run=lambda *_: pytest.fail("asked"))
+    windows_of(lstm_grid(2, 2), 100)  # loads what is compiled
+    problem = lstm_grid(4, 50)
+    start = SingleDevice().solve(problem, Options(), lambda _: None).schedule
+    result = milp.solve(problem, Options(seconds=0.2, start=start), lambda _: None)
+    assert (result.status, result.limit, result.schedule) == (Status.FEASIBLE, Limit.TIME, start)
+    assert "before the program was built" in result.detail and result.seconds < 5.0
 
 
 def test_noise_does_not_turn_an_order(cases):

@@ -14,7 +14,7 @@ from solvers.families.grids import lstm_grid
 from solvers.heuristics.list import ListScheduler
 from solvers.milp.polish import Search, polish
 from solvers.milp.polish_moves import connected, in_a_row, in_order, restricted
-from solvers.milp.vendor import Ask, Outcome
+from solvers.milp.vendor import Ask, Outcome, left_behind
 from solvers.result import Limit, Options, Status
 
 STUB = Path(__file__).parent / "stubs" / "polish_run.py"
@@ -132,6 +132,21 @@ def test_a_vendor_that_finds_nothing_leaves_the_start():
     assert polish(problem, start, search, lambda s: pytest.fail(f"told of {s.makespan}")) is start
     assert asked
     assert all(a.effort < 20.0 and a.gap == 0.0 and a.start is None and a.seconds <= 60.0 for a in asked)
+
+
+def test_a_vendor_that_is_left_behind_is_the_last():
+    """Another run would go on beside it, so there is one program, however much of the limits is left."""
+    problem = lstm_grid(2, 3)
+    start = listed(problem)
+    asked = []
+
+    def stuck(linear, ask, hear):
+        asked.append(ask)
+        return left_behind(0.0)
+
+    ask = Ask(seconds=60.0, gap=0.0, seed=0, threads=1, start=None, effort=20.0)
+    assert polish(problem, start, Search(run=stuck, formulation="tight", ask=ask, least=0), lambda _: None) is start
+    assert len(asked) == 1
 
 
 def test_an_answer_that_is_no_better_is_dropped():

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +48,14 @@ def found(request):
 def test_agrees_with_enumeration(found):
     """Optimum, bounds and points of random programs: fixed, free and unbounded columns, ranges, empty rows."""
     assert found["disagreements"] == []
+
+
+def test_no_bound_is_above_a_feasible_point(found):
+    """On a program that HiGHS's presolve solves to 105.04: a schedule of 103 ticks is feasible, and so the bound."""
+    point, run = found["presolve"]["point"], found["presolve"]["run"]
+    assert (point["violation"], point["objective"]) == (0.0, 103.0)
+    assert run["status"] == "optimal" and run["objective"] == pytest.approx(103.0, abs=1e-4)
+    assert max([run["bound"], *run["bounds"]]) <= 103.0 + 1e-4
 
 
 def test_relaxations_and_programs_without_rows(found):
@@ -230,6 +239,28 @@ class Ear:
 
     def line(self, text):
         self.lines.append(text)
+
+
+def test_cbc_that_closes_its_output_and_stays_is_ended(tmp_path, monkeypatch):
+    """What has nothing more to say but does not end is waited for a while, then killed, and no exception escapes."""
+    monkeypatch.setattr("solvers.milp.cbc._KILL_S", 0.2)
+    relay = Relay(Ask(seconds=20.0, gap=0.0, seed=0, threads=1, start=None), Ear())
+    assert cbc._follow(["sh", "-c", "exec >/dev/null 2>&1; exec sleep 60"], tmp_path, relay).code == -signal.SIGKILL
+    assert relay.remaining > 10
+
+
+def test_cbc_that_does_not_start_leaves_no_terminal_open(tmp_path):
+    """Both ends of the terminal are closed when there is no such program."""
+    relay = Relay(Ask(seconds=20.0, gap=0.0, seed=0, threads=1, start=None), Ear())
+    before = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    with pytest.raises(FileNotFoundError):
+        cbc._follow(["/nowhere/cbc"], tmp_path, relay)
+    assert sum(1 for _ in Path("/proc/self/fd").iterdir()) == before
+
+
+def test_highs_does_not_run_beside_one_that_was_left_behind():
+    """While another run holds HiGHS's threads, one of 0.2 s never begins and is left behind; the next one is well."""
+    assert cases("highs")["beside"] == [[True, "unknown"], [False, "optimal"]]
 
 
 def test_a_relay_cuts_lines_and_keeps_only_better_bounds():

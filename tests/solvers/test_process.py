@@ -51,12 +51,10 @@ def groups(monkeypatch):
     return started
 
 
-def run(stub, options=None, memory_bytes=None, report=None):
+def run(stub, options=None, memory_bytes=None, report=None, module="bad_solvers"):
     options = options or Options(seconds=0.5)
     judge = Judge(PROBLEM, options, report or [].append, solver="stub", version="1")
-    return process.run(
-        PROBLEM, Entry(module="bad_solvers", attribute=stub, isolated=True), options, judge, memory_bytes
-    )
+    return process.run(PROBLEM, Entry(module=module, attribute=stub, isolated=True), options, judge, memory_bytes)
 
 
 def alive(group):
@@ -160,6 +158,16 @@ def test_no_child_of_a_solver_survives(groups, stub, status, tmp_path, monkeypat
     assert run(stub).status is status
     pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
     assert len(pids) == 4 and not any(running(pid) for pid in pids)
+
+
+@pytest.mark.parametrize("stub", ["KilledWithFiles", "StaysWithFiles"])
+def test_no_file_of_a_killed_solver_survives(groups, stub, tmp_path, monkeypatch):
+    """The folder of a program is removed for one that cannot any more; that of another process stays."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    other = tmp_path / "pesto-milp-0123456789abcdef-other"
+    other.mkdir()
+    assert run(stub, module="leaves_files").status in (Status.CRASHED, Status.HUNG)
+    assert list(tmp_path.iterdir()) == [other]
 
 
 PARENT = """

@@ -22,7 +22,7 @@ def listed(problem):
     return ListScheduler().solve(problem, Options(), lambda _: None).schedule
 
 
-def polished(problem, start, formulation="tight", effort=12.0, least=0, seed=0):
+def polished(problem, start, formulation="tight", effort=6.0, least=0, seed=0):
     """Makespans, in order, of the start, of all that is told, and of the answer; and what is wrong with these."""
     told = []
     ask = Ask(seconds=120, gap=0.0, seed=seed, threads=1, start=None, effort=effort)
@@ -52,7 +52,7 @@ def main():
     start = listed(grid)
     first, again = polished(grid, start), polished(grid, start)
     found = {
-        "grid": first, "again": again, "paper": polished(grid, start, "paper"),
+        "grid": first, "again": again, "paper": polished(grid, start, "paper", effort=3.0),
         "least": polished(grid, start, least=start.makespan - 1), "small": small(40),
     }  # fmt: skip
     print(json.dumps(found))

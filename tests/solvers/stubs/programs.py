@@ -5,7 +5,9 @@ import math
 
 import numpy as np
 
+from solvers.exhaustive import exhaustive
 from solvers.milp.linear import INFINITY, Rows
+from solvers.problem import Problem
 
 
 def random_program(seed):
@@ -111,3 +113,16 @@ def dispatched(ticks, route):
         ready[j] = free[route[j, step[j]]] = at[j] + ticks[j, step[j]]
         step[j] += 1
     return begin
+
+
+def contended():
+    """A problem of seven tasks, three host cores, one GPU and one link, and an optimal schedule of it, of 103 ticks."""
+    problem = Problem(
+        duration=[[-1, -1, -1, 2], [-1, -1, -1, 18], [19, 0, 20, 12], [23, 0, 22, 9], [-1, -1, -1, 10],
+                  [-1, -1, -1, 16], [31, 30, 31, -1]],
+        location=[0, 0, 0, 1], memory=[46, 5, 92, 74, 2, 47, 39], capacity=[147, 247], src=[5, 5, 1, 1, 4, 1, 5, 1, 5],
+        dst=[3, 6, 6, 2, 2, 6, 6, 3, 2], payload=[0, -1, 1, 2, 3, 4, -1, 5, 6], producer=[5, 1, 1, 4, 1, 1, 5],
+        transfer=[[10], [20], [5], [0], [35], [35], [0]], path_class=[[-1, 0], [0, -1]],
+        path_links=[[[-1], [1]], [[1], [-1]]], group=[-1] * 7,
+    )  # fmt: skip
+    return problem, exhaustive(problem)

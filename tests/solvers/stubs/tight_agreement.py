@@ -5,6 +5,7 @@ cannot be loaded beside.
 """
 
 import json
+import math
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -54,7 +55,10 @@ def disagreements(problem, rng, seen):
     optimum = exhaustive(problem)
     best = optimum.makespan
     most = int((serial(problem), best, best + 5)[rng.integers(0, 3)])
-    limits = Limits(least=int(rng.integers(0, best + 1)), most=most)
+    # Windows may be cut short anywhere.
+    settle_by = (math.inf, -math.inf)[rng.integers(0, 2)]
+    limits = Limits(least=int(rng.integers(0, best + 1)), most=most, settle_by=settle_by)
+    seen["cut short"] += settle_by < 0
     program = build(problem, limits)
     seen["orders"] += any(order.forth is not None for order in program.orders)
     seen["waiting"] += bool(program.waiting)

@@ -10,9 +10,12 @@ import sys
 import time
 
 import numpy as np
-from programs import infeasible, job_shop, random_program, real_only, unbounded
+from programs import contended, infeasible, job_shop, random_program, real_only, unbounded
 
 from solvers.base import UnavailableError
+from solvers.milp import relay
+from solvers.milp.program import Limits
+from solvers.milp.tight import build
 from solvers.milp.vendor import Ask
 
 ASK = {"gap": 0.0, "seed": 2**40, "threads": 1, "start": None}
@@ -91,6 +94,28 @@ def raised(run, linear, ear):
     return ""
 
 
+def presolve(run):
+    """A tight program without the rows of its links, an optimal schedule as its point, and what the vendor finds."""
+    problem, best = contended()
+    program = build(problem, Limits(least=83, most=108))
+    point = program.values(best)
+    seen = {"violation": program.lean.violation(point), "objective": float(point @ program.lean.cost)}
+    return {"point": seen, "run": told(run, program.lean)}
+
+
+def beside():
+    """Whether a run of HiGHS was left behind and its status, while another is at work, and after."""
+    from solvers.milp import highs
+
+    relay.GRACE_S, grace = 0.2, relay.GRACE_S
+    program, ear = random_program(1)[0], Ear()
+    with highs._ALONE:
+        during = highs.run(program, Ask(seconds=0.2, **ASK), ear)
+    after = highs.run(program, Ask(seconds=20.0, **ASK), ear)
+    relay.GRACE_S = grace
+    return [(o.left, o.status) for o in (during, after)]
+
+
 def main():
     run = importlib.import_module(f"solvers.milp.{sys.argv[1]}").run
     count = int(sys.argv[2])
@@ -109,6 +134,8 @@ def main():
         "twice": [told(run, job_shop(6, 5)[0], seconds=60.0, effort=0.5, seed=7) for _ in range(2)],
         "deaf": raised(run, hard, Deaf()),
         "large": raised(run, large, Ear()) if sys.argv[1] in ("gurobi", "cplex") else "",
+        "presolve": presolve(run),
+        "beside": beside() if sys.argv[1] == "highs" else [],
         "sizes": [np.shape(hard.cost)[0], hard.rows],
     }
     print(json.dumps(found))
