@@ -8,7 +8,7 @@ import numpy as np
 from solvers.arrays import Bools, Ints, ints
 from solvers.heap import drop, push
 
-_FREED, SENT, _EVENTS, _ARRIVALS = range(4)
+FREED, SENT, EVENTS, ARRIVALS = range(4)
 
 
 class Prepared(NamedTuple):
@@ -128,12 +128,12 @@ def _release(s: State, task: int, time: int) -> None:
     s.ready[task] = max(s.ready[task], time)
     s.waiting[task] -= 1
     if s.waiting[task] == 0:
-        s.freed[s.length[_FREED]] = task
-        s.length[_FREED] += 1
+        s.freed[s.length[FREED]] = task
+        s.length[FREED] += 1
 
 
 @numba.njit(cache=True, forceinline=True)
-def _finish(g: Prepared, s: State, task: int, now: int) -> None:
+def finish_task(g: Prepared, s: State, task: int, now: int) -> None:
     """Request the task's transfers and release its successors."""
     here = s.at[task]
     k, last = g.offset[task], g.offset[task + 1]
@@ -162,12 +162,12 @@ def _finish(g: Prepared, s: State, task: int, now: int) -> None:
 
 
 @numba.njit(cache=True, forceinline=True)
-def _begin(s: State, entry: tuple[int, int], now: int) -> None:
+def begin_task(s: State, entry: tuple[int, int], now: int) -> None:
     """Start a task, `entry` = (task, its place in the order), and queue its finish."""
     task, place = entry
     s.start[task] = now
     s.finish[task] = now + s.took[task]
-    s.length[_EVENTS] = push(s.event_time, s.event_place, s.length[_EVENTS], (s.finish[task], place))
+    s.length[EVENTS] = push(s.event_time, s.event_place, s.length[EVENTS], (s.finish[task], place))
 
 
 @numba.njit(cache=True)
@@ -193,19 +193,19 @@ def run_strict(g: Prepared, s: State, device: Ints, order: Ints) -> int:
         last[device[task]] = task
     for task in order:
         if s.waiting[task] == 0:
-            _begin(s, (task, place[task]), np.int64(0))
+            begin_task(s, (task, place[task]), np.int64(0))
     done = 0
-    while s.length[_EVENTS] > 0:
+    while s.length[EVENTS] > 0:
         now, task = s.event_time[0], order[s.event_place[0]]
-        s.length[_EVENTS] = drop(s.event_time, s.event_place, s.length[_EVENTS])
+        s.length[EVENTS] = drop(s.event_time, s.event_place, s.length[EVENTS])
         done += 1
         if follower[task] >= 0:
             _release(s, follower[task], now)
-        _finish(g, s, task, now)
-        for at in range(s.length[_FREED]):
+        finish_task(g, s, task, now)
+        for at in range(s.length[FREED]):
             freed = s.freed[at]
-            _begin(s, (freed, place[freed]), s.ready[freed])
-        s.length[_FREED] = 0
+            begin_task(s, (freed, place[freed]), s.ready[freed])
+        s.length[FREED] = 0
     return done
 
 
@@ -215,20 +215,20 @@ def run_listed(g: Prepared, s: State, device: Ints, order: Ints) -> int:
     place, q = _places(order), _queues(device, g.duration.shape[1])
     for task in order:
         if s.waiting[task] == 0:
-            s.freed[s.length[_FREED]] = task
-            s.length[_FREED] += 1
+            s.freed[s.length[FREED]] = task
+            s.length[FREED] += 1
     now, done = np.int64(0), 0
     while True:
-        while s.length[_EVENTS] > 0 and s.event_time[0] == now:
+        while s.length[EVENTS] > 0 and s.event_time[0] == now:
             task = order[s.event_place[0]]
-            s.length[_EVENTS] = drop(s.event_time, s.event_place, s.length[_EVENTS])
+            s.length[EVENTS] = drop(s.event_time, s.event_place, s.length[EVENTS])
             done += 1
             q.busy[device[task]] = False
-            _finish(g, s, task, now)
+            finish_task(g, s, task, now)
         _arrive(s, q, place)
         _admit(s, q, device, order, now)
         _dispatch(s, q, order, now)
-        events, arrivals = s.length[_EVENTS] > 0, s.length[_ARRIVALS] > 0
+        events, arrivals = s.length[EVENTS] > 0, s.length[ARRIVALS] > 0
         if events and arrivals:
             now = min(s.event_time[0], q.arrival_time[0])
         elif events or arrivals:
@@ -258,18 +258,18 @@ def _queues(device: Ints, devices: int) -> _Queues:
 @numba.njit(cache=True, forceinline=True)
 def _arrive(s: State, q: _Queues, place: Ints) -> None:
     """Queue the freed tasks by the time at which their inputs have arrived."""
-    for at in range(s.length[_FREED]):
+    for at in range(s.length[FREED]):
         entry = (s.ready[s.freed[at]], place[s.freed[at]])
-        s.length[_ARRIVALS] = push(q.arrival_time, q.arrival_place, s.length[_ARRIVALS], entry)
-    s.length[_FREED] = 0
+        s.length[ARRIVALS] = push(q.arrival_time, q.arrival_place, s.length[ARRIVALS], entry)
+    s.length[FREED] = 0
 
 
 @numba.njit(cache=True, forceinline=True)
 def _admit(s: State, q: _Queues, device: Ints, order: Ints, now: int) -> None:
     """Hand the tasks whose inputs have arrived to their devices."""
-    while s.length[_ARRIVALS] > 0 and q.arrival_time[0] <= now:
+    while s.length[ARRIVALS] > 0 and q.arrival_time[0] <= now:
         place = q.arrival_place[0]
-        s.length[_ARRIVALS] = drop(q.arrival_time, q.arrival_place, s.length[_ARRIVALS])
+        s.length[ARRIVALS] = drop(q.arrival_time, q.arrival_place, s.length[ARRIVALS])
         d = device[order[place]]
         lane = q.ready[q.first[d] : q.first[d + 1]]
         q.length[d] = push(lane, lane, q.length[d], (place, place))
@@ -281,6 +281,6 @@ def _dispatch(s: State, q: _Queues, order: Ints, now: int) -> None:
     for d in range(len(q.length)):
         if q.length[d] > 0 and not q.busy[d]:
             lane = q.ready[q.first[d] : q.first[d + 1]]
-            _begin(s, (order[lane[0]], lane[0]), now)
+            begin_task(s, (order[lane[0]], lane[0]), now)
             q.length[d] = drop(lane, lane, q.length[d])
             q.busy[d] = True

@@ -58,14 +58,14 @@ def replay(
     ValueError, naming a task: a device out of range or forbidden; when strict, an order that contradicts the
     precedence and so deadlocks. O((n + e) log m + transfers * path length) when strict.
     """
-    device, rank = _validated(problem, device, rank)
+    device, rank = validated(problem, device, rank)
     g = prepare(problem) if prepared is None else prepared
     order = order_of(rank)
     state = state_for(g, device)
     done = run_strict(g, state, device, order) if strict else run_listed(g, state, device, order)
     if done < problem.tasks:
         raise ValueError(_deadlock(problem, device, order, state))
-    return _schedule(device, state)
+    return schedule_of(device, state)
 
 
 def makespan(prepared: Prepared, device: Ints, order: Ints) -> int:
@@ -118,7 +118,8 @@ def _transfer_ticks(p: Problem, device: Ints | None) -> Ints:
     return ticks
 
 
-def _validated(p: Problem, device: Ints, rank: Ints) -> tuple[Ints, Ints]:
+def validated(p: Problem, device: Ints, rank: Ints) -> tuple[Ints, Ints]:
+    """Both as read-only arrays; ValueError, naming a task, where a device is out of range or forbidden."""
     device, rank = ints(device), ints(rank)
     if device.shape != (p.tasks,) or rank.shape != (p.tasks,):
         raise ValueError(f"device {device.shape} and rank {rank.shape} must have one entry for each of {p.tasks} tasks")
@@ -143,7 +144,8 @@ def _deadlock(p: Problem, device: Ints, order: Ints, state: State) -> str:
     )
 
 
-def _schedule(device: Ints, state: State) -> Schedule:
+def schedule_of(device: Ints, state: State) -> Schedule:
+    """What a run to the end leaves behind."""
     sent = state.sent[: state.length[SENT]]
     return Schedule(
         device=device,

@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 
-from solvers.base import Report
+from solvers.base import Report, UnavailableError
 from solvers.bounds import memory_proof
 from solvers.heuristics.incumbent import Incumbent, infeasible
 from solvers.heuristics.placement import PLACERS, NoRoomError, Placement
@@ -17,7 +17,7 @@ class Placed:
     """The method called `name` in `PLACERS`."""
 
     def __init__(self, name: str) -> None:
-        self._name = name
+        self._name, self._place = name, PLACERS[name].load()
 
     def solve(self, problem: Problem, options: Options, report: Report) -> Result:
         """The method's schedule; unknown, with the bytes, where it needs more memory than there is."""
@@ -26,10 +26,12 @@ class Placed:
             return infeasible(self._name, began, proof)
         incumbent = Incumbent(problem, options, report)
         try:
-            placement = PLACERS[self._name].load()(problem, options)
+            placement = self._place(problem, options)
             detail = _overflow(problem, placement)
         except NoRoomError as short:
             placement, detail = None, f"memory: {short}"
+        except ImportError as missing:
+            raise UnavailableError(str(missing)) from missing
         if placement is not None and not detail:
             if placement.rank is None:
                 incumbent.offer(incumbent.complete(placement.device, incumbent.by_level(1.0)))

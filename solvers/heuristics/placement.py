@@ -47,6 +47,8 @@ class Placer:
     """Author, year, and what it is called there."""
     memory: bool = False
     """Whether the source respects a device's memory, and so this does."""
+    repair: bool = False
+    """Whether its source places without looking at memory and then moves what does not fit, as the caller must do."""
     package: str | None = None
     """The distribution it needs, where that is one with native code, so that it runs in a process of its own."""
 
@@ -60,7 +62,51 @@ PLACERS: dict[str, Placer] = {
     "round-robin": Placer(
         module="solvers.heuristics.roundrobin", source="ParDNN (Qararyah et al. 2020), section 6.4.1, baseline RR"
     ),
+    "pardnn": Placer(
+        module="solvers.heuristics.pardnn.place", source="ParDNN (Qararyah et al. 2020), section 4.1", repair=True
+    ),
+    "pardnn-unrefined": Placer(
+        module="solvers.heuristics.pardnn.place",
+        attribute="unrefined",
+        source="ParDNN (Qararyah et al. 2020), section 6.4.1, slicing and mapping alone",
+        repair=True,
+    ),
+    "pardnn-glb": Placer(
+        module="solvers.heuristics.pardnn.place",
+        attribute="balanced",
+        source="ParDNN (Qararyah et al. 2020), figure 4.2 (e), GLB instead of LALB",
+        repair=True,
+    ),
     "random": Placer(module="solvers.heuristics.randomly", source="uniform, as in Mirhoseini et al. 2017"),
+    "linear-clustering": Placer(
+        module="solvers.heuristics.linearclustering",
+        source="Kim & Browne 1988, with GLB (Radulescu & van Gemund 1998) and EST First (Wang & Sinnen 2018)",
+    ),
+    "metis": Placer(
+        module="solvers.heuristics.metis",
+        source="multilevel k-way partitioning (Karypis & Kumar 1998), as in Mirhoseini et al. 2017",
+        package="pymetis",
+    ),
+    "pipedream": Placer(
+        module="solvers.heuristics.pipedream",
+        source="PipeDream (Harlap et al. 2018; Narayanan et al. 2019), section 3.1, without replication",
+        memory=True,
+    ),
+    "mcmc": Placer(
+        module="solvers.heuristics.mcmc", source="FlexFlow (Jia, Zaharia & Aiken 2019), section 6, one op, one location"
+    ),
+    "heft": Placer(module="solvers.heuristics.heft", source="Topcuoglu, Hariri and Wu 2002, HEFT"),
+    "cpop": Placer(module="solvers.heuristics.cpop", source="Topcuoglu, Hariri and Wu 2002, CPOP"),
+    "etf": Placer(module="solvers.heuristics.etf", source="Hwang, Chow, Anger and Lee 1989, ETF"),
+    "dls": Placer(module="solvers.heuristics.dls", source="Sih and Lee 1993, DLS"),
+    "m-topo": Placer(module="solvers.heuristics.baechi.topo", source="Baechi (Jeon et al. 2020), m-TOPO", memory=True),
+    "m-etf": Placer(module="solvers.heuristics.baechi.etf", source="Baechi (Jeon et al. 2020), m-ETF", memory=True),
+    "m-sct": Placer(
+        module="solvers.heuristics.baechi.sct",
+        source="Baechi (Jeon et al. 2020), m-SCT",
+        memory=True,
+        package="ortools",
+    ),
 }
 """A new method is one new file and one row here."""
 

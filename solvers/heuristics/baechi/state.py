@@ -1,0 +1,113 @@
+"""What the list scheduler of m-ETF and m-SCT is asked, what it gives, and its work arrays."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from solvers.arrays import Ints
+from solvers.heuristics.baechi.graph import Graph
+
+NONE = -1
+
+
+class Asked(NamedTuple):
+    """What a run is asked to do."""
+
+    place: Ints
+    """[k] rank of each operator in the order; a permutation, topological."""
+    child: Ints
+    """[k] favourite child of each operator, NONE for none."""
+    wait: Ints
+    """[k] ticks that the favourite child's input takes to another location, at most."""
+    patient: bool
+    """Whether a device is awake from the end of what it ran until `wait` later (Hanen and Munier), or while the child's
+    predecessors have all finished and no other device could begin it earlier (Baechi's released code)."""
+
+
+class Listed(NamedTuple):
+    """What a run gives."""
+
+    device: Ints
+    """[k] NONE for an operator that has not started."""
+    start: Ints
+    finish: Ints
+    at: Ints
+    """[u] location of each unit, NONE for none."""
+    room: Ints
+    """[l] bytes left; negative where what can only be there does not fit."""
+    waiting: Ints
+    """[k] predecessors that have not finished."""
+
+
+class Lanes(NamedTuple):
+    """For each device, two heaps: who can start later, by time, and who can start now, by place in the order.
+
+    With favourite children, each device has a second lane for what is urgent: can start now wherever it can be.
+    """
+
+    later: Ints
+    """[lanes, k] times."""
+    later_item: Ints
+    """[lanes, k] operators."""
+    now: Ints
+    """[lanes, k] places."""
+    size: Ints
+    """[lanes, 2] entries of both heaps."""
+
+
+class Clock(NamedTuple):
+    """The devices, and the ticks at which something happens on one."""
+
+    time: Ints
+    device: Ints
+    size: Ints
+    """[1] events."""
+    busy: Ints
+    """[m] the operator that runs, NONE when idle."""
+    last: Ints
+    """[m] the operator that ran last."""
+    ready: Ints
+    """[k, l] with favourite children: when the inputs of what has been offered can be at each location."""
+
+
+class Rows(NamedTuple):
+    """Edges by head (in) and by tail (out), as compressed rows."""
+
+    into: Ints
+    tail: Ints
+    comm: Ints
+    out: Ints
+    head: Ints
+
+
+def lanes_of(lanes: int, k: int) -> Lanes:
+    """Empty heaps."""
+    heaps = [np.empty((lanes, k), dtype=np.int64) for _ in range(3)]
+    return Lanes(heaps[0], heaps[1], heaps[2], np.zeros((lanes, 2), dtype=np.int64))
+
+
+def clock_of(g: Graph, k: int, favourites: bool) -> Clock:
+    """All devices idle."""
+    none, events = np.full(len(g.location), NONE, dtype=np.int64), np.empty(2 * k + 1, dtype=np.int64)
+    ready = np.zeros((k if favourites else 0, len(g.capacity)), dtype=np.int64)
+    return Clock(events, events.copy(), np.zeros(1, dtype=np.int64), none, none.copy(), ready)
+
+
+def fresh(g: Graph) -> Listed:
+    """Nothing started; units with one location are there."""
+    k = len(g.duration)
+    room = np.array(g.capacity)
+    pinned = np.count_nonzero(g.allowed, axis=1) == 1
+    at = np.where(pinned, g.allowed.argmax(axis=1), NONE)
+    np.subtract.at(room, at[pinned], g.memory[pinned])
+    waiting = np.bincount(g.dst, minlength=k).astype(np.int64)
+    return Listed(np.full(k, NONE, np.int64), np.zeros(k, np.int64), np.zeros(k, np.int64), at, room, waiting)
+
+
+def rows_of(g: Graph, k: int) -> Rows:
+    """The edges of a graph of k operators."""
+    by_head, by_tail = np.argsort(g.dst, kind="stable"), np.argsort(g.src, kind="stable")
+    into, out = np.zeros(k + 1, np.int64), np.zeros(k + 1, np.int64)
+    np.cumsum(np.bincount(g.dst, minlength=k), out=into[1:])
+    np.cumsum(np.bincount(g.src, minlength=k), out=out[1:])
+    return Rows(into, g.src[by_head], g.comm[by_head], out, g.dst[by_tail])

@@ -1,0 +1,234 @@
+"""Placements repaired until every location's peak fits (ParDNN, Qararyah et al. 2020, section 4.1.2, step 2).
+
+As there: memory over time from a schedule (equation 4.3); the overflow as a min-knapsack over the memory potentials
+M_pot (Table 4.2), whose constraint (4.4) must read >= O, not <= O as printed (nothing moved would be optimal); the
+least ratio of move_cost (4.5) to M_pot, or the cheapest unit that covers the overflow alone if that is cheaper; only
+to where there is room; no unit twice; 10 % of the memory spared (section 5.1).
+
+Deviations. Units (colocation groups: there only variables and what refers to them) move whole, and only to where they
+may be. Static and scratch bytes, received copies and bytes under several names count. The worst instant is relieved
+first, not the last one, and room is asked for over a unit's whole life, in O(log) by a segment tree a location; the
+source recalculates everything after each move, O(V^2), for want of one. Among the locations with room, which the
+source leaves open, a unit goes to where it communicates least. The spared share is for planning: peaks that fit the
+capacity itself are accepted, and the share shrinks where it stands in the way. A new placement is timed anew, which
+moves its peaks, so passes repeat. Where that fails, it is tried with an order that frees early (`frugal`), from what is
+static packed anew, and from all spread out by bytes; in small problems then with one or two moves, each judged.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+
+import numpy as np
+
+from solvers.arrays import Bools, Ints, ints
+from solvers.footprint import Footprint, usage
+from solvers.heuristics.lanes import devices_at
+from solvers.heuristics.loadbalance import glb
+from solvers.heuristics.overflow.frugal import frugal_order
+from solvers.heuristics.overflow.passes import location_of, relieved
+from solvers.heuristics.packing import packings
+from solvers.heuristics.placement import rank_of
+from solvers.problem import Problem
+from solvers.replay import bottom_levels, prepare, replay
+from solvers.schedule import Schedule
+from solvers.units import units_of
+
+_PASSES = 12
+"""Passes from one start at most; few are needed, or many do not help."""
+_PATIENCE = 4
+"""Passes in a row that may find nothing better: enough for the share to spare to come down to none."""
+_WORK = 20_000
+"""Tasks and edges of the schedules that judge one or two moves, in all."""
+_SPARED = 0.03
+"""A share to spare that is less than this counts as none."""
+
+Timing = Callable[[Ints], Schedule]
+"""A schedule of a placement, [n] device of each task."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Relief:
+    """A placement with its schedule, and whether it fits."""
+
+    device: Ints
+    """[n] device of each task."""
+    rank: Ints | None
+    """[n] the order in which each device runs its tasks strictly; None where it is left to what made the schedule."""
+    schedule: Schedule
+    peak: Ints
+    """[l] bytes at most at any tick of the schedule."""
+    short: Ints
+    """[l] bytes by which the peak exceeds the capacity; 0 where it fits."""
+    moved: int
+    """Units that are elsewhere than they were."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether every location can hold its peak."""
+        return not self.short.any()
+
+    @property
+    def shortfall(self) -> str:
+        """For people: the bytes that are lacking, worst location first; empty where it fits."""
+        worst = [place for place in np.argsort(-self.short, kind="stable").tolist() if self.short[place] > 0]
+        return ", ".join(f"{self.short[place]} bytes too many at location {place}" for place in worst)
+
+
+def relieve(
+    problem: Problem,
+    footprint: Footprint,
+    device: Ints,
+    *,
+    rank: Ints | None = None,
+    schedule_of: Timing | None = None,
+    headroom: float = 0.1,
+) -> Relief:
+    """Move units of a placement, [n] devices, until all peaks fit; the best found, which says what it lacks.
+
+    The order is that of `rank`, [n], strictly; or what `schedule_of` makes of a placement (a framework's); or a list by
+    bottom level. Unless `schedule_of` has the say, another order may be found to need less, and is then returned.
+    `headroom` is the share of each capacity that planning spares at first. A task holds at least `problem.memory`.
+    Judged by `footprint.usage` of the schedule that is returned; of those that fit, the one of least makespan. What
+    fits as it is comes back as it is. About O((n + e + moves) log) a pass, of which there are a few dozen at most.
+    """
+    held = replace(footprint, static=np.maximum(footprint.static, problem.memory))
+    search = _Search(problem, held, ints(device))
+    orders = _orders(problem, held, rank, schedule_of)
+    if search.judge(search.device, orders[0]).fits:
+        return search.best
+    for start in _starts(problem, held, search):
+        for order in orders:
+            if search.best.fits:
+                search.judge(start, order)
+            else:
+                search.repair(start, order, headroom)
+        if search.best.fits:
+            return search.best
+    for order in orders:
+        search.nudge(order)
+    return search.best
+
+
+_Order = Callable[[Ints], tuple[Schedule, Ints | None]]
+"""The schedule of a placement, and the rank that makes it, if one does."""
+
+
+def _orders(problem: Problem, footprint: Footprint, rank: Ints | None, schedule_of: Timing | None) -> list[_Order]:
+    """The order asked for, and the frugal one unless the order is not ours to choose."""
+    prepared = prepare(problem)
+
+    def given(device: Ints) -> tuple[Schedule, Ints | None]:
+        if schedule_of is not None:
+            return schedule_of(device), None
+        if rank is not None:
+            return replay(problem, device, rank, prepared=prepared), rank
+        by_level = rank_of(np.argsort(-bottom_levels(problem, device=device), kind="stable"))
+        return replay(problem, device, by_level, strict=False, prepared=prepared), None
+
+    def frugal(device: Ints) -> tuple[Schedule, Ints | None]:
+        early = rank_of(frugal_order(problem, footprint, device))
+        return replay(problem, device, early, prepared=prepared), early
+
+    return [given] if schedule_of is not None else [given, frugal]
+
+
+class _Search:
+    """The best placement found so far."""
+
+    def __init__(self, problem: Problem, footprint: Footprint, device: Ints) -> None:
+        self.problem, self.footprint, self.device = problem, footprint, device
+        self.units = units_of(problem)
+        self.best: Relief
+
+    def judge(self, device: Ints, order: _Order) -> Relief:
+        """A placement as it is, which is kept if it is the best."""
+        schedule, rank = order(device)
+        peak = usage(self.problem, self.footprint, schedule).peak
+        before, after = (location_of(self.problem, self.units, d) for d in (self.device, device))
+        found = Relief(
+            device=device,
+            rank=rank,
+            schedule=schedule,
+            peak=peak,
+            short=ints(np.maximum(peak - self.problem.capacity, 0)),
+            moved=int(np.count_nonzero(before != after)),
+        )
+        if not hasattr(self, "best") or _merit(found) < _merit(self.best):
+            self.best = found
+        return found
+
+    def repair(self, device: Ints, order: _Order, headroom: float) -> None:
+        """Pass after pass until all fits, or nothing moves although nothing is spared."""
+        found, capacity = self.judge(device, order), self.problem.capacity
+        least, stale = _merit(found), 0
+        for _ in range(_PASSES):
+            if found.fits or stale == _PATIENCE:
+                return
+            limit = capacity - np.floor(capacity * headroom).astype(np.int64)
+            at, moved = relieved(self.problem, self.footprint, found.schedule, self.units, limit)
+            if moved:
+                found = self.judge(_moved(self.problem, found.device, at[self.units.unit]), order)
+            elif headroom == 0:
+                return
+            stale = stale + 1 if _merit(found) >= least else 0
+            if stale:
+                headroom = headroom / 2 if headroom / 2 >= _SPARED else 0.0
+            least = min(least, _merit(found))
+
+    def nudge(self, order: _Order) -> None:
+        """Moves of one unit, then of two, the first of each round that helps, each judged by its own schedule.
+
+        Passes judge moves by times that a move changes, and never fill a location to make room at another: in problems
+        of a few dozen tasks both can matter.
+        """
+        left, helps = _WORK // (self.problem.tasks + self.problem.edges + 1), True
+        while helps and not self.best.fits:
+            base = self.best
+            at = location_of(self.problem, self.units, base.device)
+            elsewhere = self.units.allowed & (np.arange(self.problem.locations) != at[:, None])
+            for moves in islice(_few_moves(elsewhere, base.short[at] > 0), left):
+                left -= 1
+                tried = at.copy()
+                tried[[unit for unit, _ in moves]] = [there for _, there in moves]
+                self.judge(_moved(self.problem, base.device, tried[self.units.unit]), order)
+                if self.best is not base:
+                    break
+            helps = self.best is not base
+
+
+def _few_moves(elsewhere: Bools, leaves: Bools) -> Iterator[tuple[tuple[int, int], ...]]:
+    """Moves (unit, location) that `elsewhere`, [u, l], allows: single ones of units that should leave, then any two."""
+    single = [(unit, there) for unit, there in np.argwhere(elsewhere & leaves[:, None]).tolist()]
+    yield from ((move,) for move in single)
+    for move in single:
+        for unit, there in np.argwhere(elsewhere).tolist():
+            if unit != move[0]:
+                yield move, (unit, there)
+
+
+def _merit(found: Relief) -> tuple[int, int]:
+    """Least is best: bytes that are lacking, then ticks."""
+    return sum(found.short.tolist()), found.schedule.makespan
+
+
+def _moved(problem: Problem, device: Ints, location: Ints) -> Ints:
+    """[n] the devices at the locations wished, as before where that is where a task was."""
+    return ints(np.where(problem.location[device] == location, device, devices_at(problem, location)))
+
+
+def _starts(problem: Problem, footprint: Footprint, search: _Search) -> Iterator[Ints]:
+    """The placement given; as moves did not do, what is static packed and the rest where it was; and all spread out.
+
+    Spread out: units by falling bytes, static and made, each to where the most of the capacity is left.
+    """
+    yield search.device
+    units, before = search.units, location_of(problem, search.units, search.device)
+    static, made = (np.zeros(len(before), dtype=np.int64) for _ in range(2))
+    np.add.at(static, units.unit, footprint.static)
+    np.add.at(made, units.unit[footprint.maker], footprint.size)
+    packed = next((at for at, short in packings(problem, replace(units, memory=ints(static))) if short == 0), before)
+    if not np.array_equal(np.where(static > 0, packed, before), before):
+        yield _moved(problem, search.device, np.where(static > 0, packed, before)[units.unit])
+    spread = glb(static + made, units.allowed, busy=problem.capacity.max() - problem.capacity)
+    yield _moved(problem, search.device, spread[units.unit])

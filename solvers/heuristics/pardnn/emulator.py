@@ -1,0 +1,132 @@
+"""A framework's own scheduler, emulated: the ready queues of ParDNN (Qararyah et al. 2020), section 4.1.2.
+
+Every device has a queue, filled at first with the tasks without predecessors. The queue is served first in, first
+out; a task that finishes takes one from what each successor waits for, and a successor that waits for nothing more
+joins its queue. As in TensorFlow, and in the times that the source takes from profiles, an input from another
+location is there when its transfer ends, and the task joins its queue only then.
+
+The source counts a transfer for each edge and knows no contention; here a payload crosses once to each location and
+holds the links of its path, first come, first served, as everywhere in `solvers.replay`.
+"""
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+
+from solvers.arrays import Bools, Ints
+from solvers.events import ARRIVALS, EVENTS, FREED, Prepared, State, begin_task, finish_task, state_for
+from solvers.heap import drop, push
+from solvers.problem import Problem
+from solvers.replay import prepare, schedule_of, validated
+from solvers.schedule import Schedule
+
+
+class _Lines(NamedTuple):
+    """The devices' queues, and the tasks in the order in which they came to wait for nothing but arrivals."""
+
+    first: Ints
+    """[m + 1] where each device's queue starts in `line`."""
+    line: Ints
+    """[n] numbers of tasks, as they joined."""
+    head: Ints
+    """[m] the next place of each queue to serve."""
+    tail: Ints
+    """[m] the end of each queue."""
+    busy: Bools
+    task: Ints
+    """[n] task of each number."""
+    arrival_time: Ints
+    arrival_number: Ints
+
+
+def emulate(problem: Problem, device: Ints, *, prepared: Prepared | None = None) -> Schedule:
+    """The schedule that first-in, first-out ready queues make of a placement; deterministic, and always complete.
+
+    device: [n] device of each task. `prepared`: what `solvers.replay.prepare(problem)` returned, to save that work.
+    Tasks that become ready in one tick join in the order in which their last predecessors finished; the successors
+    of one task by payload, then as their edges are given; tasks without predecessors by index. No device waits
+    while its queue holds a task. ValueError, naming a task: a device out of range or forbidden. Memory and groups
+    play no part. O((n + e) log(m + transfers under way)).
+    """
+    device, _ = validated(problem, device, device)
+    g = prepare(problem) if prepared is None else prepared
+    state = state_for(g, device)
+    _run(g, state, _lines(device, problem.devices), device)
+    return schedule_of(device, state)
+
+
+def _lines(device: Ints, devices: int) -> _Lines:
+    n = len(device)
+    first = np.zeros(devices + 1, dtype=np.int64)
+    np.cumsum(np.bincount(device, minlength=devices), out=first[1:])
+    return _Lines(
+        first=first,
+        line=np.empty(n, dtype=np.int64),
+        head=first[:-1].copy(),
+        tail=first[:-1].copy(),
+        busy=np.zeros(devices, dtype=np.bool_),
+        task=np.empty(n, dtype=np.int64),
+        arrival_time=np.empty(n, dtype=np.int64),
+        arrival_number=np.empty(n, dtype=np.int64),
+    )
+
+
+@numba.njit(cache=True)
+def _run(g: Prepared, s: State, q: _Lines, device: Ints) -> None:
+    """The event loop: within a tick finishes, then arrivals, then starts."""
+    for task in range(len(device)):
+        if s.waiting[task] == 0:
+            s.freed[s.length[FREED]] = task
+            s.length[FREED] += 1
+    now, numbered = np.int64(0), 0
+    while True:
+        while s.length[EVENTS] > 0 and s.event_time[0] == now:
+            task = q.task[s.event_place[0]]
+            s.length[EVENTS] = drop(s.event_time, s.event_place, s.length[EVENTS])
+            q.busy[device[task]] = False
+            finish_task(g, s, task, now)
+        numbered = _number(s, q, numbered)
+        _join(s, q, device, now)
+        _serve(s, q, now)
+        events, arrivals = s.length[EVENTS] > 0, s.length[ARRIVALS] > 0
+        if not events and not arrivals:
+            return
+        now = s.event_time[0] if events else q.arrival_time[0]
+        if arrivals:
+            now = min(now, q.arrival_time[0])
+
+
+@numba.njit(cache=True, forceinline=True)
+def _number(s: State, q: _Lines, numbered: int) -> int:
+    """Number the tasks that wait for no predecessor any more; return how many have a number."""
+    for at in range(s.length[FREED]):
+        task = s.freed[at]
+        q.task[numbered] = task
+        entry = (s.ready[task], np.int64(numbered))
+        s.length[ARRIVALS] = push(q.arrival_time, q.arrival_number, s.length[ARRIVALS], entry)
+        numbered += 1
+    s.length[FREED] = 0
+    return numbered
+
+
+@numba.njit(cache=True, forceinline=True)
+def _join(s: State, q: _Lines, device: Ints, now: int) -> None:
+    """Append the tasks whose inputs have arrived to the queues of their devices."""
+    while s.length[ARRIVALS] > 0 and q.arrival_time[0] <= now:
+        number = q.arrival_number[0]
+        s.length[ARRIVALS] = drop(q.arrival_time, q.arrival_number, s.length[ARRIVALS])
+        d = device[q.task[number]]
+        q.line[q.tail[d]] = number
+        q.tail[d] += 1
+
+
+@numba.njit(cache=True, forceinline=True)
+def _serve(s: State, q: _Lines, now: int) -> None:
+    """Start the first task of each queue whose device is idle."""
+    for d in range(len(q.head)):
+        if q.head[d] < q.tail[d] and not q.busy[d]:
+            number = q.line[q.head[d]]
+            begin_task(s, (q.task[number], number), now)
+            q.head[d] += 1
+            q.busy[d] = True

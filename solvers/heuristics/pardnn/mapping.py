@@ -1,0 +1,186 @@
+"""Mapping: algorithm 2 of ParDNN (Qararyah et al. 2020, section 4.1.1), initial merging and LALB.
+
+What the text leaves open:
+
+- comm(sc) counts every edge between the cluster and all else. A cluster that it says should be merged with the
+  primary it talks to most, but that talks to none yet, is left to load balancing.
+- Equation (4.2) counts edges to what is mapped; of equal places that talk equally much the first is taken.
+- The cluster's own ticks at a place are added: the same everywhere where places are alike, as in the source.
+- Fenwick's tree has a row for each level and in it a column for each place, so that one walk serves all places.
+"""
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+
+from solvers.arrays import Bools, Ints
+from solvers.heuristics.loadbalance import glb
+from solvers.heuristics.pardnn.slicing import Clusters
+from solvers.heuristics.pardnn.spans import Spans, potentials
+from solvers.heuristics.pardnn.weights import NOWHERE, Weights
+
+
+class Mapped(NamedTuple):
+    """A mapping, which compiled code changes in place."""
+
+    cluster: Ints
+    """[n] cluster of each node."""
+    place: Ints
+    """[n] place of each node."""
+    at: Ints
+    """[c] place of each cluster, NOWHERE for an empty one."""
+    tree: Ints
+    """[L + 1, k] Fenwick's tree over the levels, for each place: ticks of its nodes."""
+    member: Ints
+    """[n] nodes by cluster."""
+    start: Ints
+    """[c + 1] where the nodes of each cluster start in `member`."""
+    allowed: Bools
+    """[c, k] places that can take all of a cluster."""
+    load: Ints
+    """[c, k] its ticks at each."""
+
+
+def mapped(w: Weights, c: Clusters, s: Spans, *, level_aware: bool = True) -> Mapped:
+    """A place for every cluster; by Guided Load Balancing instead of LALB unless `level_aware`.
+
+    O(n log n + c k log L + e).
+    """
+    m = _start(w, c, s)
+    k, count = w.allowed.shape[1], len(c.first)
+    primaries = np.flatnonzero(np.diff(m.start[: k + 1]))
+    for j in primaries.tolist():
+        _put(w, s.level, m, j, j)
+    rest = k + np.flatnonzero(np.diff(m.start[k:]))
+    _merge(w, s.level, m, rest, potentials(w, c, s))
+    rest = rest[m.at[rest] == NOWHERE]
+    weight = np.zeros(count, dtype=np.int64)
+    mine = c.cluster != NOWHERE
+    np.add.at(weight, c.cluster[mine], w.took[mine])
+    rest = rest[np.argsort(-weight[rest], kind="stable")]
+    if level_aware:
+        _lalb(w, s, m, rest)
+    elif len(rest):
+        busy = np.where(m.place[:, None] == np.arange(k), w.ticks, 0).sum(axis=0)
+        there = glb(m.load[rest], m.allowed[rest], busy=busy, order=np.arange(len(rest)))
+        _put_all(w, s.level, m, rest, there)
+    return m
+
+
+def _start(w: Weights, c: Clusters, s: Spans) -> Mapped:
+    """Nothing mapped but what has no choice."""
+    k, count = w.allowed.shape[1], len(c.first)
+    member = np.argsort(c.cluster, kind="stable")
+    fixed = int(np.count_nonzero(c.cluster == NOWHERE))
+    member = member[fixed:]
+    start = np.zeros(count + 1, dtype=np.int64)
+    np.cumsum(np.bincount(c.cluster[member], minlength=count), out=start[1:])
+    allowed, load = np.ones((count, k), dtype=np.bool_), np.zeros((count, k), dtype=np.int64)
+    tree = np.zeros((s.levels + 1, k), dtype=np.int64)
+    at = np.full(count, NOWHERE, dtype=np.int64)
+    m = Mapped(c.cluster, w.place.copy(), at, tree, member, start, allowed, load)
+    _totals(w, s.level, m, k)
+    return m
+
+
+@numba.njit(cache=True)
+def _totals(w: Weights, level: Ints, m: Mapped, k: int) -> None:
+    """What each cluster can use and weighs; the work that is at its place from the start."""
+    for c in range(len(m.at)):
+        for node in m.member[m.start[c] : m.start[c + 1]]:
+            m.allowed[c] &= w.allowed[node]
+            m.load[c] += w.ticks[node]
+    for node in range(len(m.place)):
+        if 0 <= m.place[node] < k:
+            add(m.tree, level[node], m.place[node], w.ticks[node, m.place[node]])
+
+
+@numba.njit(cache=True)
+def add(tree: Ints, level: int, place: int, ticks: int) -> None:
+    """Add ticks at a level of a place. O(log L)."""
+    at = level + 1
+    while at < len(tree):
+        tree[at, place] += ticks
+        at += at & -at
+
+
+@numba.njit(cache=True)
+def work(tree: Ints, low: int, high: int, found: Ints) -> None:
+    """[k] ticks of each place at the levels from `low` to before `high`, into `found`. O(k log L)."""
+    found[:] = 0
+    while high > 0:
+        for place in range(len(found)):
+            found[place] += tree[high, place]
+        high &= high - 1
+    while low > 0:
+        for place in range(len(found)):
+            found[place] -= tree[low, place]
+        low &= low - 1
+
+
+@numba.njit(cache=True)
+def talk(w: Weights, m: Mapped, c: int, found: Ints) -> int:
+    """[k] communication of a cluster with what is mapped to each place, into `found`; return that with all else."""
+    found[:] = 0
+    total = 0
+    for node in m.member[m.start[c] : m.start[c + 1]]:
+        for k in range(w.out[node], w.out[node + 1]):
+            if m.cluster[w.head[k]] != c:
+                total += w.out_cost[k]
+                if 0 <= m.place[w.head[k]] < len(found):
+                    found[m.place[w.head[k]]] += w.out_cost[k]
+        for k in range(w.into[node], w.into[node + 1]):
+            if m.cluster[w.tail[k]] != c:
+                total += w.in_cost[k]
+                if 0 <= m.place[w.tail[k]] < len(found):
+                    found[m.place[w.tail[k]]] += w.in_cost[k]
+    return total
+
+
+@numba.njit(cache=True)
+def _put(w: Weights, level: Ints, m: Mapped, c: int, place: int) -> None:
+    """Map a cluster."""
+    m.at[c] = place
+    for node in m.member[m.start[c] : m.start[c + 1]]:
+        m.place[node] = place
+        add(m.tree, level[node], place, w.ticks[node, place])
+
+
+@numba.njit(cache=True)
+def _put_all(w: Weights, level: Ints, m: Mapped, clusters: Ints, place: Ints) -> None:
+    for at in range(len(clusters)):
+        _put(w, level, m, clusters[at], place[at])
+
+
+@numba.njit(cache=True)
+def _merge(w: Weights, level: Ints, m: Mapped, rest: Ints, potential: Ints) -> None:
+    """Lines 1-7: each cluster of more communication than potential to the primary that it talks to most."""
+    comm = np.zeros(w.allowed.shape[1], dtype=np.int64)
+    for c in rest:
+        if talk(w, m, c, comm) <= potential[c]:
+            continue
+        best = -1
+        for place in range(len(comm)):
+            if m.allowed[c, place] and comm[place] > 0 and (best < 0 or comm[place] > comm[best]):
+                best = place
+        if best >= 0:
+            _put(w, level, m, c, best)
+
+
+@numba.njit(cache=True)
+def _lalb(w: Weights, s: Spans, m: Mapped, rest: Ints) -> None:
+    """Lines 8-15, by equation (4.2): least work within the span and communication with other places."""
+    k = w.allowed.shape[1]
+    comm, busy = np.zeros(k, dtype=np.int64), np.zeros(k, dtype=np.int64)
+    for c in rest:
+        talk(w, m, c, comm)
+        work(m.tree, s.low[c], s.high[c], busy)
+        best, least = -1, 0
+        for place in range(k):
+            if not m.allowed[c, place]:
+                continue
+            cost = busy[place] + m.load[c, place] - comm[place]
+            if best < 0 or cost < least or (cost == least and comm[place] > comm[best]):
+                best, least = place, cost
+        _put(w, s.level, m, c, best)
