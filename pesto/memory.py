@@ -3,6 +3,7 @@
 import numpy as np
 
 from pesto.cluster import Cluster
+from pesto.forwarding import KEPT, of_type, taken_over
 from pesto.graph import Graph
 from pesto.problem import payloads
 from pesto.simulate import Timeline
@@ -13,31 +14,43 @@ from solvers.problem import Problem
 GIB = 2**30
 
 
-def footprint(graph: Graph, *, per_edge: bool = False) -> Footprint:
+def footprint(graph: Graph, *, per_edge: bool = False, scratch: Ints | None = None) -> Footprint:
     """What a graph's ops hold, one buffer a tensor and one read a data edge; `per_edge` as its problem was built.
 
     A tensor lives from its op's start until its last reader on that device, or its last send, has finished; a
     received copy from the start of its transfer until its last reader there. An op that launches nothing and whose
     output is as large as its largest input (identity, reshape, the read of a variable) passes that on without a
-    copy. Kernels' scratch space is not known and not counted.
+    copy, and elementwise ops may write into an input that nobody else needs (`pesto.forwarding`). A constant lives for
+    ever where it was made. scratch: [n] bytes that each op's kernel needs while it runs, none where left out.
     """
     made, edge = _passed_on(graph)
-    passes = np.full(len(graph.tensor_op), -1)
+    kept = np.flatnonzero(of_type(graph, KEPT)[graph.tensor_op])
+    tensors, reads = len(graph.tensor_op), len(graph.dst)
+    static = graph.param_bytes.astype(np.int64)
+    np.add.at(static, graph.tensor_op[kept], graph.tensor_bytes[kept])
+    passes = np.full(tensors + len(kept), -1)
     passes[made] = edge
+    # The bytes of a constant are static where it was made: its tensor is another name of its kernel's, a buffer of no
+    # size, and has a size of its own only where it is received.
+    passes[kept] = reads + np.arange(len(kept))
+    none = np.zeros(len(kept), dtype=np.int64)
+    owner = graph.tensor_op[kept]
     return Footprint(
-        static=graph.param_bytes.astype(np.int64),
-        size=graph.tensor_bytes.astype(np.int64),
-        maker=graph.tensor_op,
+        static=static,
+        size=np.concatenate([graph.tensor_bytes, none]),
+        maker=np.concatenate([graph.tensor_op, owner]),
         passes=passes,
-        read_buffer=graph.tensor,
-        read_by=graph.dst,
-        read_payload=payloads(graph, per_edge=per_edge)[0],
+        read_buffer=np.concatenate([graph.tensor, tensors + np.arange(len(kept))]),
+        read_by=np.concatenate([graph.dst, owner]),
+        read_payload=np.concatenate([payloads(graph, per_edge=per_edge)[0], none - 1]),
+        reuses=np.concatenate([taken_over(graph, _sources(graph, made, edge)), none - 1]),
+        scratch=np.zeros(graph.ops, dtype=np.int64) if scratch is None else scratch,
     )
 
 
-def measure(graph: Graph, timeline: Timeline, *, per_edge: bool = False) -> Usage:
-    """Bytes alive over a simulated step; `per_edge` as the timeline's problem was built."""
-    return usage(timeline.problem, footprint(graph, per_edge=per_edge), timeline.schedule)
+def measure(graph: Graph, timeline: Timeline, *, per_edge: bool = False, scratch: Ints | None = None) -> Usage:
+    """Bytes alive over a simulated step; `per_edge` as the problem was built, `scratch` as in `footprint`."""
+    return usage(timeline.problem, footprint(graph, per_edge=per_edge, scratch=scratch), timeline.schedule)
 
 
 def shortage(graph: Graph, problem: Problem, cluster: Cluster) -> str:
@@ -82,3 +95,14 @@ def _passed_on(graph: Graph) -> tuple[Ints, Ints]:
     same = graph.tensor_bytes == np.append(carried, -1)[edge]
     made = np.flatnonzero(~graph.launches[graph.tensor_op] & (edge >= 0) & same)
     return made, edge[made]
+
+
+def _sources(graph: Graph, made: Ints, edge: Ints) -> Ints:
+    """[t] the tensor whose bytes each one is, following what only passes its input on."""
+    source = np.arange(len(graph.tensor_op))
+    source[made] = graph.tensor[edge]
+    while True:
+        further = source[source]
+        if np.array_equal(further, source):
+            return source
+        source = further

@@ -1,6 +1,7 @@
 """Memory over time: which bytes are alive at which location while a schedule runs."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from typing import NamedTuple
 
 import numpy as np
 
@@ -9,13 +10,18 @@ from solvers.problem import Problem
 from solvers.schedule import Schedule
 
 
+def _none() -> Ints:
+    return ints([])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Footprint:
     """What the n tasks of a problem hold, in bytes; it says nothing of where and when.
 
     A *buffer* is what a task makes: it is alive at its maker's location from the maker's start until the last read
     or send there has finished, and at every other location with a reader from the start of its transfer until the
-    last read there has finished. ValueError when shapes differ or an index is out of range.
+    last read there has finished. A payload brings one buffer. ValueError when shapes differ, an index is out of range,
+    or a buffer names the read of a task that did not make it.
     """
 
     static: Ints
@@ -32,23 +38,48 @@ class Footprint:
     """[r] task that reads it."""
     read_payload: Ints
     """[r] payload of the problem that brings it there, where maker and reader are apart."""
+    scratch: Ints = field(default_factory=_none)
+    """[n] bytes that are alive at a task's location only while it runs; empty: none."""
+    reuses: Ints = field(default_factory=_none)
+    """[b] the read (one of the maker's) whose bytes this buffer takes over in place, where both are equally large and
+    every other use of them at that location (reads, sends, also under another name) has finished when the maker
+    starts, as TensorFlow forwards an input's buffer to an output; -1, or empty: none."""
 
     def __post_init__(self) -> None:
         """Copy, freeze and validate."""
         for f in fields(self):
             object.__setattr__(self, f.name, ints(getattr(self, f.name)))
-        b, r = len(self.size), len(self.read_buffer)
-        if not len(self.maker) == len(self.passes) == b or not len(self.read_by) == len(self.read_payload) == r:
-            raise ValueError("the columns of the buffers, and those of the reads, must be equally long")
-        for name, beyond in (
-            ("maker", len(self.static)),
-            ("passes", r),
-            ("read_buffer", b),
-            ("read_by", len(self.static)),
-        ):
-            values = getattr(self, name)
-            if len(values) and not -1 <= values.min() <= values.max() < beyond:
-                raise ValueError(f"{name} points at nothing (0..{beyond - 1} exist)")
+        n, b, r = len(self.static), len(self.size), len(self.read_buffer)
+        if not len(self.scratch):
+            object.__setattr__(self, "scratch", ints(np.zeros(n, dtype=np.int64)))
+        if not len(self.reuses):
+            object.__setattr__(self, "reuses", ints(np.full(b, -1)))
+        for length, names in (
+            (n, ("scratch",)), (b, ("maker", "passes", "reuses")), (r, ("read_by", "read_payload")),
+        ):  # fmt: skip
+            for name in names:
+                if len(getattr(self, name)) != length:
+                    raise ValueError(f"{name} has {len(getattr(self, name))} entries, expected {length}")
+        _ranges(self)
+
+
+def _ranges(f: Footprint) -> None:
+    limits = {
+        "maker": (0, len(f.static)), "read_by": (0, len(f.static)), "read_buffer": (0, len(f.size)),
+        "passes": (-1, len(f.read_buffer)), "reuses": (-1, len(f.read_buffer)),
+    }  # fmt: skip
+    for name, (least, beyond) in limits.items():
+        values = getattr(f, name)
+        if len(values) and not least <= values.min() <= values.max() < beyond:
+            raise ValueError(f"{name} points at nothing (0..{beyond - 1} exist)")
+    for name in ("passes", "reuses"):
+        buffer = np.flatnonzero(getattr(f, name) >= 0)
+        foreign = buffer[f.read_by[getattr(f, name)[buffer]] != f.maker[buffer]]
+        if len(foreign):
+            raise ValueError(f"{name}: buffer {foreign[0]} names a read of another task than its maker")
+    for name in ("static", "size", "scratch"):
+        if getattr(f, name).min(initial=0) < 0:
+            raise ValueError(f"{name} must be at least 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -67,11 +98,12 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Spans:
-    """One row for each buffer where it was made, then one for each received copy (in the order of the transfers)."""
+    """One row for each buffer where it was made, for each received copy (in the order of the transfers), and for the
+    scratch bytes of each task that has some."""
 
     location: Ints
     size: Ints
-    """0 where the row is another name of a row's bytes."""
+    """0 where the row uses another row's bytes."""
     owner: Ints
     """Task that made it."""
     begin: Ints
@@ -118,56 +150,103 @@ def over_time(problem: Problem, footprint: Footprint, schedule: Schedule) -> lis
 def spans(problem: Problem, footprint: Footprint, schedule: Schedule) -> Spans:
     """When and where each buffer and each copy of one is alive, in a valid schedule."""
     f, s = footprint, schedule
-    at, buffers = problem.location[s.device], len(f.size)
-    sent = _buffer_of_payload(problem, f)[s.sent_payload]
-    row = _rows_read(problem, f, s)
-    root = _roots(f, row, buffers + len(sent))
-    begin = np.concatenate([s.start[f.maker], s.sent_start])
-    end = np.concatenate([s.finish[f.maker], s.sent_finish])
-    np.maximum.at(end, sent, s.sent_finish)
-    np.maximum.at(end, row, s.finish[f.read_by])
+    at, use = problem.location[s.device], _uses(problem, f, s)
+    busy, rows = np.flatnonzero(f.scratch > 0), len(f.size) + len(use.copied)
+    end = np.concatenate([s.finish[f.maker], s.sent_finish[use.copied]])
+    np.maximum.at(end, use.source, s.sent_finish[use.copied])
+    np.maximum.at(end, use.row, s.finish[f.read_by])
+    root = _row_roots(f, use, _shared(f, s, use))
     np.maximum.at(end, root, end.copy())
-    size = np.concatenate([f.size, f.size[sent]])
+    size = np.concatenate([f.size, f.size[use.source]])
     return Spans(
-        location=ints(np.concatenate([at[f.maker], s.sent_to])),
-        size=ints(np.where(root == np.arange(len(root)), size, 0)),
-        owner=ints(np.concatenate([f.maker, f.maker[sent]])),
-        begin=ints(begin),
-        end=ints(end),
+        location=ints(np.concatenate([at[f.maker], s.sent_to[use.copied], at[busy]])),
+        size=ints(np.concatenate([np.where(root == np.arange(rows), size, 0), f.scratch[busy]])),
+        owner=ints(np.concatenate([f.maker, f.maker[use.source], busy])),
+        begin=ints(np.concatenate([s.start[f.maker], s.sent_start[use.copied], s.start[busy]])),
+        end=ints(np.concatenate([end, s.finish[busy]])),
     )
 
 
-def _buffer_of_payload(problem: Problem, f: Footprint) -> Ints:
-    """[p] buffer that each payload carries; 0 where nobody reads it."""
-    found = np.zeros(problem.payloads, dtype=np.int64)
-    known = f.read_payload >= 0
-    found[f.read_payload[known]] = f.read_buffer[known]
-    return found
+def shared(problem: Problem, footprint: Footprint, schedule: Schedule) -> Ints:
+    """[b] the read whose bytes each buffer uses in a valid schedule: the one that it passes on or takes over, or -1."""
+    return _shared(footprint, schedule, _uses(problem, footprint, schedule))
 
 
-def _rows_read(problem: Problem, f: Footprint, s: Schedule) -> Ints:
-    """[r] row that each read finds: the buffer itself, or the copy that its payload made there."""
-    at = problem.location[s.device]
-    row = f.read_buffer.copy()
-    remote = np.flatnonzero(at[f.maker[f.read_buffer]] != at[f.read_by])
-    if len(remote):
-        keys = s.sent_payload * problem.locations + s.sent_to
-        by_key = np.argsort(keys, kind="stable")
-        wanted = f.read_payload[remote] * problem.locations + at[f.read_by[remote]]
-        row[remote] = len(f.size) + by_key[np.searchsorted(keys[by_key], wanted)]
-    return row
-
-
-def _roots(f: Footprint, row: Ints, rows: int) -> Ints:
-    """[rows] the row whose bytes each row really uses, following what only passes its input on."""
-    parent = np.arange(rows)
-    renamed = np.flatnonzero(f.passes >= 0)
-    parent[renamed] = row[f.passes[renamed]]
-    while True:
+def roots(parent: Ints) -> Ints:
+    """[k] where each index ends that follows `parent`, [k], up to what is its own parent; ValueError in a cycle."""
+    for _ in range(len(parent).bit_length() + 1):
         further = parent[parent]
         if np.array_equal(further, parent):
             return parent
         parent = further
+    raise ValueError("buffers pass each other on in a cycle")
+
+
+class _Uses(NamedTuple):
+    """Who uses which row in a schedule; rows are the b buffers, then the copies that transfers make of some."""
+
+    copied: Ints
+    """[c] transfers that bring a buffer."""
+    source: Ints
+    """[c] the buffer of each."""
+    row: Ints
+    """[r] row that each read finds: the buffer itself, or the copy that its payload made there."""
+
+
+def _uses(problem: Problem, f: Footprint, s: Schedule) -> _Uses:
+    buffer = np.full(problem.payloads, -1, dtype=np.int64)
+    known = f.read_payload >= 0
+    buffer[f.read_payload[known]] = f.read_buffer[known]
+    copied = np.flatnonzero(buffer[s.sent_payload] >= 0)
+    at = problem.location[s.device]
+    row = f.read_buffer.copy()
+    remote = np.flatnonzero(at[f.maker[f.read_buffer]] != at[f.read_by])
+    if len(remote):
+        keys = s.sent_payload[copied] * problem.locations + s.sent_to[copied]
+        by_key = np.argsort(keys, kind="stable")
+        wanted = f.read_payload[remote] * problem.locations + at[f.read_by[remote]]
+        place = np.searchsorted(keys[by_key], wanted)
+        missing = remote[np.append(keys[by_key], -1)[place] != wanted]
+        if len(missing):
+            raise ValueError(f"the schedule does not bring buffer {f.read_buffer[missing[0]]} to read {missing[0]}")
+        row[remote] = len(f.size) + by_key[place]
+    return _Uses(copied, buffer[s.sent_payload[copied]], row)
+
+
+def _shared(f: Footprint, s: Schedule, use: _Uses) -> Ints:
+    if not (f.reuses >= 0).any():
+        return f.passes
+    taken, read = _taken_over(f, s, use, _row_roots(f, use, f.passes)), f.passes.copy()
+    read[taken] = f.reuses[taken]
+    return read
+
+
+def _row_roots(f: Footprint, use: _Uses, read: Ints) -> Ints:
+    """[rows] the row whose bytes each row really uses, where buffers use those of a `read`, [b]."""
+    parent, others = np.arange(len(f.size) + len(use.copied)), np.flatnonzero(read >= 0)
+    parent[others] = use.row[read[others]]
+    return roots(parent)
+
+
+def _taken_over(f: Footprint, s: Schedule, use: _Uses, root: Ints) -> Ints:
+    """The buffers that take over the bytes that they may reuse: at most one for each root."""
+    size = np.concatenate([f.size, f.size[use.source]])
+    bytes_of = np.concatenate([root[use.row], root[use.source]])
+    until = np.concatenate([s.finish[f.read_by], s.sent_finish[use.copied]])
+    by = np.lexsort((until, bytes_of))
+    last = np.full(len(root), -1, dtype=np.int64)
+    last[bytes_of[by]] = np.arange(len(by))
+    wants = np.flatnonzero((f.reuses >= 0) & (f.passes < 0))
+    of = root[use.row[f.reuses[wants]]]
+    final = last[of]
+    # What is used last but for the read in question; a read that is the only use has another root's before it.
+    other = np.where(by[final] == f.reuses[wants], final - 1, final)
+    alone = (other < 0) | (bytes_of[by[other]] != of)
+    takes = (alone | (until[by[other]] <= s.start[f.maker[wants]])) & (size[wants] == size[of])
+    # Tasks of zero ticks can each find the other's read finished: the later buffer has it.
+    chosen = np.full(len(root), -1, dtype=np.int64)
+    chosen[of[takes]] = wants[takes]
+    return chosen[chosen >= 0]
 
 
 def _levels(rows: Spans, mine: Ints) -> tuple[Ints, Ints]:

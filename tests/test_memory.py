@@ -1,16 +1,24 @@
 """Bytes alive over a step, derived by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from pesto.memory import measure
+from pesto.memory import footprint, measure
 from pesto.problem import build
 from pesto.simulate import simulate
 
 
-def run(graph, cluster, costs, device):
+def run(graph, cluster, costs, device, scratch=None):
     p = build(graph, costs, cluster, memory=graph.param_bytes)
-    return measure(graph, simulate(p, np.array(device), np.arange(graph.ops)))
+    return measure(graph, simulate(p, np.array(device), np.arange(graph.ops)), scratch=scratch)
+
+
+def typed(graph, **types):
+    """The graph with op types by name; all others are MatMul, whose output is no input's."""
+    names = tuple(sorted({*types.values(), "MatMul"}))
+    return replace(graph, types=names, type_of=np.array([names.index(types.get(n, "MatMul")) for n in graph.names]))
 
 
 def test_a_tensor_dies_with_its_last_reader(make_graph, make_cluster, make_costs) -> None:
@@ -150,3 +158,114 @@ def test_a_shape_is_no_view_of_what_it_measures(make_graph, make_cluster, make_c
     )
     cluster = make_cluster()
     assert run(graph, cluster, make_costs(graph, cluster), [1, 1, 1, 1]).peak.tolist() == [0, 104, 0]
+
+
+def peaks(make_cluster, make_costs, graph, device):
+    cluster = make_cluster()
+    return run(graph, cluster, make_costs(graph, cluster), device).peak.tolist()
+
+
+def test_an_elementwise_op_writes_into_its_input(make_graph, make_cluster, make_costs) -> None:
+    """t takes a's 100 bytes over; had it been a MatMul there would be 200."""
+    ops = [{"name": "a", "bytes": 100}, {"name": "t", "bytes": 100, "inputs": ["a"]}]
+    graph = make_graph(ops)
+    assert peaks(make_cluster, make_costs, typed(graph, t="Tanh"), [1, 1]) == [0, 100, 0]
+    assert peaks(make_cluster, make_costs, typed(graph), [1, 1]) == [0, 200, 0]
+
+
+def test_what_is_needed_later_is_not_written_into(make_graph, make_cluster, make_costs) -> None:
+    """g reads a after t: t needs 100 bytes of its own. When g comes first it does not."""
+    ops = [{"name": "a", "bytes": 100}, {"name": "t", "bytes": 100, "inputs": ["a"]}, {"name": "g", "inputs": ["a"]}]
+    assert peaks(make_cluster, make_costs, typed(make_graph(ops), t="Tanh"), [1, 1, 1]) == [0, 200, 0]
+    ops = [ops[0], ops[2], ops[1]]
+    assert peaks(make_cluster, make_costs, typed(make_graph(ops), t="Tanh"), [1, 1, 1]) == [0, 100, 0]
+
+
+def test_of_two_inputs_the_one_that_nobody_else_reads_is_written_into(make_graph, make_cluster, make_costs) -> None:
+    """a is read by z, at the end, too; the sum goes into b: a and b, 200 bytes, where 300 would be if into neither."""
+    ops = [
+        {"name": "a", "bytes": 100},
+        {"name": "b", "bytes": 100},
+        {"name": "sum", "bytes": 100, "inputs": ["a", "b"]},
+        {"name": "z", "inputs": ["a", "sum"]},
+    ]
+    assert peaks(make_cluster, make_costs, typed(make_graph(ops), sum="AddV2"), [1] * 4) == [0, 200, 0]
+    assert peaks(make_cluster, make_costs, typed(make_graph(ops)), [1] * 4) == [0, 300, 0]
+
+
+def test_neither_a_variable_nor_a_constant_is_written_into(make_graph, make_cluster, make_costs) -> None:
+    """t of the value that r reads from v, and u of the constant c, need 100 bytes of their own beside 200 for ever."""
+    ops = [
+        {"name": "v", "param": 100, "launches": False},
+        {"name": "r", "bytes": 100, "inputs": ["v"], "launches": False},
+        {"name": "c", "bytes": 100, "launches": False},
+        {"name": "t", "bytes": 100, "inputs": ["r"]},
+        {"name": "u", "bytes": 100, "inputs": ["c"]},
+    ]
+    graph = typed(make_graph(ops), v="VarHandleOp", r="ReadVariableOp", c="Const", t="Tanh", u="Tanh")
+    assert peaks(make_cluster, make_costs, graph, [1] * 5) == [0, 300, 0]
+
+
+def test_a_constant_lives_for_ever_where_it_was_made(make_graph, make_cluster, make_costs) -> None:
+    """c's 100 bytes are there beside z's 60, long after b; the copy on gpu:1 is gone when b has run."""
+    ops = [
+        {"name": "c", "bytes": 100, "launches": False},
+        {"name": "b", "bytes": 1, "inputs": ["c"]},
+        {"name": "z", "bytes": 60, "control": ["b"]},
+        {"name": "far", "bytes": 70, "control": ["b"]},
+    ]
+    graph = typed(make_graph(ops), c="Const")
+    assert peaks(make_cluster, make_costs, graph, [1, 2, 1, 2]) == [0, 160, 101]
+    cluster = make_cluster()
+    assert run(graph, cluster, make_costs(graph, cluster), [1, 2, 1, 2]).static.tolist() == [0, 100, 0]
+    assert peaks(make_cluster, make_costs, typed(make_graph(ops)), [1, 2, 1, 2]) == [0, 100, 101]
+
+
+def test_a_received_copy_is_written_into(make_graph, make_cluster, make_costs) -> None:
+    """t on gpu:1 takes the copy of a over, whatever still reads a on gpu:0."""
+    ops = [
+        {"name": "a", "bytes": 100},
+        {"name": "t", "bytes": 100, "inputs": ["a"]},
+        {"name": "late", "inputs": ["a"], "s": 1e-3},
+    ]
+    assert peaks(make_cluster, make_costs, typed(make_graph(ops), t="Tanh"), [1, 2, 1]) == [0, 100, 100]
+
+
+def test_scratch_is_there_while_a_kernel_runs(make_graph, make_cluster, make_costs) -> None:
+    """b needs 500 bytes beside a's 100 and its own 10; they are gone when c makes 300."""
+    ops = [
+        {"name": "a", "bytes": 100},
+        {"name": "b", "bytes": 10, "inputs": ["a"]},
+        {"name": "c", "bytes": 300, "inputs": ["b"]},
+    ]
+    graph, cluster = make_graph(ops), make_cluster()
+    found = run(graph, cluster, make_costs(graph, cluster), [1, 1, 1], scratch=np.array([0, 500, 0]))
+    assert found.peak.tolist() == [0, 610, 0]
+
+
+def test_an_output_reuses_an_edge_of_its_own_op_and_size(make_graph) -> None:
+    """On random graphs of elementwise ops, each reuse names a read of the output's own op, as large, not a constant."""
+    rng = np.random.default_rng(3)
+    for _ in range(100):
+        ops = [
+            {
+                "name": f"op{k}",
+                "bytes": int(rng.integers(0, 3)),
+                "inputs": sorted({f"op{b}" for b in rng.integers(0, k, 2)} if k else ()),
+            }
+            for k in range(12)
+        ]
+        types = {op["name"]: str(rng.choice(["AddN", "Const", "MatMul"])) for op in ops}
+        graph = typed(make_graph(ops), **types)
+        found = footprint(graph)
+        for buffer in np.flatnonzero(found.reuses >= 0).tolist():
+            read = int(found.reuses[buffer])
+            maker, source = int(found.maker[buffer]), int(found.read_buffer[read])
+            assert types[f"op{maker}"] == "AddN" and found.read_by[read] == maker
+            assert found.size[source] == found.size[buffer] > 0 and types[f"op{found.maker[source]}"] != "Const"
+        alike = [
+            any(graph.tensor_bytes[s] == graph.tensor_bytes[k] > 0 and types[f"op{s}"] != "Const" for s in
+                graph.src[graph.dst == k]) for k in range(12)
+        ]  # fmt: skip
+        expected = [types[f"op{k}"] == "AddN" and alike[k] for k in range(12)]
+        assert (found.reuses[:12] >= 0).tolist() == expected
