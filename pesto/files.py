@@ -70,6 +70,13 @@ def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
             _replace(Path(os.path.realpath(target)), data, found)
 
 
+def make_folder(path: str | os.PathLike[str]) -> None:
+    """Make a folder, with those above it, unless it is there; FileError when that cannot be."""
+    target = Path(path)
+    with _explained("make the folder", target):
+        target.mkdir(parents=True, exist_ok=True)
+
+
 def check_writable(path: str | os.PathLike[str]) -> None:
     """Fail now with the FileError that `write_atomic` would meet after hours of work; leaves nothing behind."""
     target = Path(path)

@@ -12,6 +12,7 @@ from pesto.memory import shortage
 from pesto.plan import Coarse, Plan, verify
 from pesto.problem import build
 from pesto.provenance import Account, coarse_account, make_plan
+from pesto.repair import mend
 from pesto.settings import Settings
 from pesto.signals import hold
 from pesto.stages import Start, baselines, exact
@@ -21,7 +22,7 @@ from solvers.problem import Problem
 from solvers.result import FAILED, Limit
 
 _LARGER = "use more or larger devices"
-CANDIDATES = ("single", "expert", "list", "levels", "coarse")
+CANDIDATES = ("single", "expert", "pardnn", "list", "levels", "coarse", "repaired")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -43,10 +44,11 @@ class Outcome:
 def solve(graph: Graph, cluster: Cluster, costs: Costs, settings: Settings, watch: Watch) -> Outcome:
     """The best verified plan of all candidates; `watch` hears of every better one.
 
-    Candidates are `single` (all on one GPU), `expert`, `list` (list scheduling of the full graph), `levels` (of
-    coarser graphs) and `coarse` (the exact solver on the coarsened graph, expanded). InfeasibleError with the proof
-    when the variables cannot fit the memory; NothingFoundError when no candidate fits, with the bytes short. Ctrl-C
-    ends the search, and the best plan known is returned; KeyboardInterrupt when there is none yet.
+    Candidates are `single` (all on one GPU), `expert`, `pardnn`, `list` (list scheduling of the full graph), `levels`
+    (quick schedules of coarser graphs), `coarse` (the exact solver on the coarsened graph, expanded) and `repaired`
+    (one of these that does not fit the memory, with ops moved until it does). InfeasibleError with the proof when the
+    variables cannot fit the memory; NothingFoundError when no candidate fits, with the bytes short. Ctrl-C ends the
+    search, and the best plan known is returned; KeyboardInterrupt when there is none yet.
     """
     tracker = Tracker(watch)
     with tracker.stage("problem"):
@@ -56,6 +58,8 @@ def solve(graph: Graph, cluster: Cluster, costs: Costs, settings: Settings, watc
         tracker.lower_bound = bound[0]
     found, interrupted = _search(bench, cluster, tracker, settings)
     coarse = found.account if found is not None else None
+    with tracker.stage("repair"):
+        mend(bench, tracker)
     hold()
     if tracker.best is None and coarse is not None and coarse.status in FAILED:
         raise SolverError(

@@ -1,4 +1,4 @@
-"""List schedules of coarse graphs of many sizes: a quick candidate, and the coarse graph for the exact solver."""
+"""Quick schedules of coarse graphs of many sizes: a candidate of their own, and the exact solver's coarse graph."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,21 +13,25 @@ from solvers.schedule import Schedule
 
 SIZES = (3200, 1600, 800, 400)
 """Nodes of the coarse graphs that are tried beside the target."""
+_QUICK = {"list": "list scheduling", "pardnn": "ParDNN"}
+"""What schedules a coarse graph, and what a plan says of it."""
 MOST_TASKS = 100_000
 """Beyond this, only the largest size is coarsened from the full graph: the others would take seconds each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Level:
-    """One coarse graph with a list schedule of it (None when none fits the memory)."""
+    """One coarse graph with the better of a list schedule and ParDNN's (None when neither fits the memory)."""
 
     coarsening: Coarsening
     problem: Problem
     schedule: Schedule | None
+    by: str
+    """What made the schedule."""
 
 
 def levels(bench: Bench, planning: Problem, tracker: Tracker, target: int) -> Level:
-    """Offer `levels`, the best list schedule of any size, expanded; return the best coarse graph of the target size.
+    """Offer `levels`, the best quick schedule of any size, expanded; return the best coarse graph of the target size.
 
     A list scheduler sees no further than its next choice, and a node is a longer look ahead, so neither the full
     graph nor the one that the exact solver gets is always its best. Each size is reached in two ways: from the full
@@ -39,7 +43,7 @@ def levels(bench: Bench, planning: Problem, tracker: Tracker, target: int) -> Le
         level, fits, makespan = _level(planning, coarsening), False, MOST
         if level.schedule is not None:
             device, rank, rule = bench.expand(coarsening, level.schedule)
-            rule = f"list scheduling of {coarsening.nodes} nodes, {rule}"
+            rule = f"{level.by} of {coarsening.nodes} nodes, {rule}"
             candidate = bench.ordered("levels", rule, device, rank)
             fits, makespan = candidate.fits, candidate.makespan
             tracker.offer(candidate)
@@ -48,9 +52,9 @@ def levels(bench: Bench, planning: Problem, tracker: Tracker, target: int) -> Le
     return min(found, key=lambda each: each[:2])[2]
 
 
-def list_schedule(problem: Problem) -> Result:
-    """A list schedule; KeyboardInterrupt when Ctrl-C ended it, so that nothing further is begun."""
-    result = api.solve(problem, "list", Options())
+def quick(problem: Problem, name: str) -> Result:
+    """A heuristic's answer; KeyboardInterrupt when Ctrl-C ended it, so that nothing further is begun."""
+    result = api.solve(problem, name, Options())
     if result.limit is Limit.INTERRUPT:
         raise KeyboardInterrupt
     return result
@@ -70,4 +74,7 @@ def _ladder(planning: Problem, target: int) -> Iterator[Coarsening]:
 
 def _level(planning: Problem, coarsening: Coarsening) -> Level:
     problem = contract(planning, coarsening.node_of)
-    return Level(coarsening=coarsening, problem=problem, schedule=list_schedule(problem).schedule)
+    found = [(by, quick(problem, name).schedule) for name, by in _QUICK.items()]
+    made = [(schedule.makespan, k) for k, (_, schedule) in enumerate(found) if schedule is not None]
+    by, schedule = found[min(made)[1]] if made else ("", None)
+    return Level(coarsening=coarsening, problem=problem, schedule=schedule, by=by)

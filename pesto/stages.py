@@ -9,7 +9,7 @@ from pesto.baselines.expert import expert
 from pesto.baselines.places import accelerators
 from pesto.candidates import Bench, Candidate
 from pesto.cluster import Cluster
-from pesto.levels import Level, list_schedule
+from pesto.levels import Level, quick
 from pesto.memory import measure
 from pesto.settings import Settings
 from pesto.tracker import Tracker
@@ -28,7 +28,7 @@ _TRIES = 3
 
 
 def baselines(bench: Bench, cluster: Cluster, tracker: Tracker) -> Problem:
-    """Offer `single`, `expert` and `list`; return the problem that memory-aware planning should use.
+    """Offer `single`, `expert`, `pardnn` and `list`; return the problem that memory-aware planning should use.
 
     Its memory is what is alive at the peak when all runs on one device, charged to the ops that made it: summed
     over a device that estimates its peak. Its capacity is lowered until a list schedule's measured peaks fit.
@@ -40,12 +40,15 @@ def baselines(bench: Bench, cluster: Cluster, tracker: Tracker) -> Problem:
     alive = measure(bench.graph, tracker.candidates["single"].timeline, per_edge=bench.per_edge).alive
     by_rule = expert(bench.graph, problem, cluster)
     tracker.offer(bench.placed("expert", by_rule.rule, by_rule.device))
+    sliced = quick(replace(problem, memory=np.zeros_like(problem.memory)), "pardnn").schedule
+    if sliced is not None:
+        tracker.offer(bench.scheduled("pardnn", "ParDNN on the full graph", sliced))
     return _list(bench, tracker, replace(problem, memory=alive))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Start:
-    """The list schedule that the exact solver began with."""
+    """The quick schedule that the exact solver began with."""
 
     makespan: int
     """Ticks, on the problem that the solver got."""
@@ -79,7 +82,7 @@ def exact(bench: Bench, level: Level, settings: Settings, tracker: Tracker) -> E
     def expanded(schedule: Schedule) -> Candidate:
         real = schedule if settings.congestion else rebuild(level.problem, schedule)
         device, rank, rule = bench.expand(level.coarsening, real)
-        by = "list start" if schedule is start else settings.solver
+        by = f"{level.by}, the start," if schedule is start else settings.solver
         candidate = bench.ordered("coarse", f"{by} on {level.coarsening.nodes} nodes, {rule}", device, rank)
         if settings.congestion or schedule is not start:
             tracker.offer(candidate)
@@ -136,7 +139,7 @@ def _list(bench: Bench, tracker: Tracker, planning: Problem) -> Problem:
     """Offer `list`; return the last problem that it could plan with."""
     attempt = planning
     for _ in range(_TRIES):
-        result = list_schedule(attempt)
+        result = quick(attempt, "list")
         if result.schedule is None:
             break
         planning = attempt

@@ -129,7 +129,7 @@ def test_models_and_clusters_are_checked_before_anything_runs(tmp_path):
 
 
 def test_shipped_studies_are_read_by_name():
-    assert study_names() == ("coarsening", "congestion", "solvers", "solvers-models")
+    assert study_names() == ("coarsening", "congestion", "pardnn", "solvers", "solvers-models")
     for name in study_names():
         loaded = load_study(name)
         assert loaded.spec.name == name

@@ -7,7 +7,7 @@ from typing import Any
 
 from pesto.documents import shown
 from pesto.errors import FileError
-from pesto.files import write_atomic
+from pesto.files import make_folder, write_atomic
 from pesto.study.page import to_page
 from pesto.study.pictures import MADE_BY
 from pesto.study.report_content import Report, report_of
@@ -94,11 +94,7 @@ def _drawn(report: Report, wanted: set[str]) -> tuple[dict[str, dict[str, bytes]
 
 
 def _put(folder: Path, files: dict[str, bytes]) -> tuple[Path, ...]:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        reason = (error.strerror or "failed").lower()
-        raise FileError(f"cannot make the folder {shown(folder)}: {reason} - name another with --out") from error
+    make_folder(folder)
     for name, data in files.items():
         write_atomic(folder / name, data)
     return tuple(folder / name for name in files)

@@ -1,7 +1,8 @@
 """Training steps of the model families a plan is made for; TensorFlow is imported only when one is built.
 
-Sources: the four families and their variants are those of Pesto (Middleware '21, section 5.2); `tiny` is the same
-structure at a size whose step runs in a fraction of a second on one CPU core.
+Sources: the first four families and their variants are those of Pesto (Middleware '21, section 5.2), the other five
+those of ParDNN (Qararyah 2020, Table 5.1); `tiny` is the same structure at a size whose step runs in a fraction of a
+second on one CPU core.
 """
 
 from __future__ import annotations
@@ -50,6 +51,36 @@ FAMILIES: tuple[Family, ...] = (
         module="pesto.tf.models.nasnet",
         variants=("4x212", "6x148", "6x168", "tiny"),
         default="4x212",
+    ),
+    Family(
+        name="word-rnn",
+        module="pesto.tf.models.word_rnn",
+        variants=("8x2048", "8x4096", "tiny"),
+        default="8x2048",
+    ),
+    Family(
+        name="char-crn",
+        module="pesto.tf.models.char_crn",
+        variants=("8x2048", "32x2048", "tiny"),
+        default="8x2048",
+    ),
+    Family(
+        name="wrn",
+        module="pesto.tf.models.wrn",
+        variants=("610x14", "304x28", "tiny"),
+        default="610x14",
+    ),
+    Family(
+        name="pardnn-transformer",
+        module="pesto.tf.models.pardnn_transformer",
+        variants=("24x5120", "48x8192", "tiny"),
+        default="24x5120",
+    ),
+    Family(
+        name="e3d",
+        module="pesto.tf.models.e3d",
+        variants=("320", "512", "tiny"),
+        default="320",
     ),
 )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import tensorflow.compat.v1 as tf
 
-from pesto.tf.models.layers import dropout, scope, weight
+from pesto.tf.models.layers import dropout, scope, state, weight
 
 State = tuple[tf.Tensor, tf.Tensor]  # cell and output, both [batch, units]
 
@@ -20,6 +20,17 @@ class Lstm:
     kernel: tf.Tensor
     bias: tf.Tensor
     rate: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """Layers `layer_0`, `layer_1`, ... of one width; `first_rate` is the dropout on the input of the first."""
+
+    layers: int
+    hidden: int
+    rate: float = 0.0
+    first_rate: float = 0.0
+    initializer: object = None
 
 
 def lstm(path: str, inputs: int, units: int, *, rate: float, initializer: object = None) -> Lstm:
@@ -57,6 +68,27 @@ def unroll(layer: Lstm, inputs: Sequence[tf.Tensor], start: State) -> tuple[list
             after = advance(layer, x, after)
             outputs.append(after[1])
     return outputs, after
+
+
+def unroll_carried(stack: Stack, inputs: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], list[tf.Operation]]:
+    """Outputs [batch, hidden] of the last layer by step, and the ops that carry the states to the next batch.
+
+    The last state of a training step is the first one of the next (truncated back-propagation through time).
+    """
+    outputs, carried = list(inputs), []
+    for k in range(stack.layers):
+        path = f"layer_{k}"
+        batch, width = (int(n) for n in outputs[0].shape)
+        rate = stack.rate if k else stack.first_rate
+        layer = lstm(path, width, stack.hidden, rate=rate, initializer=stack.initializer)
+        shape = [batch, stack.hidden]
+        kept = [state(f"{path}/{name}", shape, tf.zeros_initializer()) for name in ("cell", "output")]
+        with scope(path):
+            start = kept[0].read_value(), kept[1].read_value()
+        outputs, last = unroll(layer, outputs, start)
+        with scope(path):
+            carried += [v.assign(value, read_value=False) for v, value in zip(kept, last, strict=True)]
+    return outputs, carried
 
 
 def unroll_masked(

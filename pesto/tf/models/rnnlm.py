@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import tensorflow.compat.v1 as tf
 
-from pesto.tf.models.layers import dense, dropout, embedding, placeholders, scope, state
-from pesto.tf.models.lstm import lstm, unroll
+from pesto.tf.models.layers import dense, dropout, embedding, placeholders, scope
+from pesto.tf.models.lstm import Stack, unroll_carried
 from pesto.tf.models.step import Feed, Step
 from pesto.tf.models.training import finish, minimize, new_graph
 
@@ -62,18 +62,9 @@ def _layers(config: Config, words: tf.Tensor) -> tuple[list[tf.Tensor], list[tf.
     looked_up = embedding("embedding", words, table, uniform)
     with scope("embedding"):
         outputs = tf.unstack(looked_up)
-    carried = []
-    for k in range(config.layers):
-        path = f"layer_{k}"
-        layer = lstm(path, config.hidden, config.hidden, rate=config.dropout, initializer=uniform)
-        shape = [config.batch, config.hidden]
-        kept = [state(f"{path}/{name}", shape, tf.zeros_initializer()) for name in ("cell", "output")]
-        with scope(path):
-            start = kept[0].read_value(), kept[1].read_value()
-        outputs, last = unroll(layer, outputs, start)
-        with scope(path):
-            carried += [v.assign(value, read_value=False) for v, value in zip(kept, last, strict=True)]
-    return outputs, carried
+    rates = {"rate": config.dropout, "first_rate": config.dropout}
+    stack = Stack(layers=config.layers, hidden=config.hidden, initializer=uniform, **rates)
+    return unroll_carried(stack, outputs)
 
 
 def _loss(config: Config, outputs: list[tf.Tensor], targets: tf.Tensor) -> tf.Tensor:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import tensorflow.compat.v1 as tf
 
 from pesto.tf.models.layers import scope, state
+from pesto.tf.models.optimizers import Optimizer
 from pesto.tf.models.step import Feed, Step
 
 SEED = 1  # of the graph's random ops, so that two builds of one variant draw the same numbers
@@ -54,7 +55,7 @@ def densify(gradient: tf.Tensor, name: str) -> tf.Tensor:
 
 def minimize(
     loss: tf.Tensor,
-    optimizer: tf.train.Optimizer,
+    optimizer: Optimizer,
     *,
     norm: float,
     dense: bool = False,

@@ -22,7 +22,11 @@ MASKED = -1e9  # added to the score of a position that may not be seen
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Sizes and rates; every sentence is padded to `length` tokens, the feed-forward layer is 4 * hidden wide."""
+    """Sizes and rates; every sentence is padded to `length` tokens.
+
+    The feed-forward layer is `width` wide, by default 4 * hidden. With `apart` every head is computed on its own, from
+    projections of its own, and the heads' outputs are joined without another projection.
+    """
 
     layers: int
     heads: int
@@ -34,6 +38,18 @@ class Config:
     smoothing: float = 0.1
     warmup: int = 4000
     norm: float = 5.0
+    width: int | None = None
+    apart: bool = False
+
+    @property
+    def inner(self) -> int:
+        """Width of a feed-forward layer."""
+        return self.width or 4 * self.hidden
+
+    @property
+    def bias_axes(self) -> tuple[int, ...]:
+        """Axes of length one between the batch and the keys in what is added to attention scores."""
+        return (1,) if self.apart else (1, 1)
 
 
 CONFIGS: dict[str, Config] = {
@@ -47,13 +63,17 @@ CONFIGS: dict[str, Config] = {
 def build(variant: str, batch: int | None = None) -> Step:
     """One step of Adam on a batch of sentence pairs."""
     config = CONFIGS[variant]
-    config = replace(config, batch=batch or config.batch)
+    return construct(replace(config, batch=batch or config.batch))
+
+
+def construct(config: Config) -> Step:
+    """The step of `config`."""
     feeds = _feeds(config)
     with new_graph().as_default():
         source, source_length, target, target_length = placeholders(feeds)
         with scope("encoder/mask"):
             inside = tf.sequence_mask(source_length, config.length, tf.float32)
-            padding = tf.reshape((1.0 - inside) * MASKED, [config.batch, 1, 1, config.length])
+            padding = tf.reshape((1.0 - inside) * MASKED, [config.batch, *config.bias_axes, config.length])
         memory = _encoder(config, source, padding)
         output = _decoder(config, target, memory, padding)
         loss = _loss(config, output, target, target_length)
@@ -80,7 +100,7 @@ def _encoder(config: Config, source: tf.Tensor, padding: tf.Tensor) -> tf.Tensor
 def _decoder(config: Config, target: tf.Tensor, memory: tf.Tensor, padding: tf.Tensor) -> tf.Tensor:
     with scope("decoder/mask"):
         later = np.triu(np.full((config.length, config.length), MASKED, np.float32), k=1)
-        causal = tf.constant(later[None, None])
+        causal = tf.constant(later.reshape([*config.bias_axes, config.length, config.length]))
         shifted = tf.pad(target, [[0, 0], [1, 0]])[:, :-1]
     x = _embed(config, "decoder/embedding", shifted)
     for k in range(config.layers):
@@ -117,7 +137,7 @@ def _cross_attention(config: Config, path: str, inputs: tuple[tf.Tensor, tf.Tens
 
 
 def _feed_forward(config: Config, path: str, x: tf.Tensor) -> tf.Tensor:
-    inner = dense(f"{path}/inner", layer_norm(f"{path}/norm", x), 4 * config.hidden, bias=True)
+    inner = dense(f"{path}/inner", layer_norm(f"{path}/norm", x), config.inner, bias=True)
     with scope(path):
         inner = dropout(tf.nn.relu(inner), config.dropout)
     return _residual(config, path, x, dense(f"{path}/outer", inner, config.hidden, bias=True))
@@ -130,6 +150,10 @@ def _residual(config: Config, path: str, x: tf.Tensor, y: tf.Tensor) -> tf.Tenso
 
 def _attention(config: Config, path: str, inputs: tuple[tf.Tensor, tf.Tensor], bias: tf.Tensor) -> tf.Tensor:
     """Scaled dot-product attention of inputs[0] over inputs[1]; bias goes to scores [batch, heads, length, length]."""
+    if config.apart:
+        heads = [_head(config, f"{path}/head_{h}", inputs, bias) for h in range(config.heads)]
+        with scope(path):
+            return tf.concat(heads, axis=1)
     query = _heads(config, f"{path}/query", inputs[0])
     key, value = (_heads(config, f"{path}/{name}", inputs[1]) for name in ("key", "value"))
     with scope(path):
@@ -138,6 +162,23 @@ def _attention(config: Config, path: str, inputs: tuple[tf.Tensor, tf.Tensor], b
         mixed = tf.matmul(dropout(share, config.dropout), value)
         joined = tf.reshape(tf.transpose(mixed, [0, 2, 1, 3]), [-1, config.hidden])
     return dense(f"{path}/output", joined, config.hidden, bias=False)
+
+
+def _head(config: Config, path: str, inputs: tuple[tf.Tensor, tf.Tensor], bias: tf.Tensor) -> tf.Tensor:
+    """One head [batch * length, hidden / heads] as Vaswani et al. write it: Attention(Q W_q, K W_k, V W_v).
+
+    Queries and values have a bias; one of the keys would move all scores of a query alike, which no softmax shows.
+    """
+    size = config.hidden // config.heads
+    projected = []
+    for name, x in (("query", inputs[0]), ("key", inputs[1]), ("value", inputs[1])):
+        flat = dense(f"{path}/{name}", x, size, bias=name != "key")
+        with scope(f"{path}/{name}"):
+            projected.append(tf.reshape(flat, [config.batch, config.length, size]))
+    query, key, value = projected
+    with scope(path):
+        share = tf.nn.softmax(tf.matmul(query * size**-0.5, key, transpose_b=True) + bias)
+        return tf.reshape(tf.matmul(dropout(share, config.dropout), value), [-1, size])
 
 
 def _heads(config: Config, path: str, x: tf.Tensor) -> tf.Tensor:

@@ -1,0 +1,121 @@
+"""pesto compare: every method on one training step."""
+
+from pathlib import Path
+
+import click
+
+from pesto.commands.options import Duration, cluster_option, costs_option, json_option, source_options
+from pesto.commands.outputs import check_outputs
+from pesto.compare import chart
+from pesto.compare.contest import Contest, Entry, Hear, chosen_methods, compete
+from pesto.compare.pages import as_object, page
+from pesto.errors import Exit, InfeasibleError, NothingFoundError, UsageError
+from pesto.files import make_folder, write_atomic
+from pesto.inputs import load_cluster, load_costs, load_graph
+from pesto.planfile import save
+from pesto.report import to_json
+from pesto.settings import Settings
+from pesto.signals import hold, received
+from pesto.source import Source
+
+
+@click.command("compare")
+@source_options
+@cluster_option()
+@costs_option()
+@click.option("--methods", default="all", show_default=True, help="Names with commas between, or all.")
+@click.option(
+    "--time-limit", type=Duration(), default="30", show_default=True, help="Of each method that searches: 60, 90s, 10m."
+)
+@click.option("--solver", default="cpsat", show_default=True, help="Of the method pesto: see pesto solvers.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option(
+    "-o", "--out", type=click.Path(path_type=Path), default="plans", show_default=True, help="Folder of the plans."
+)
+@click.option("--chart", "picture", type=click.Path(path_type=Path), help="Also draw it here (.png or .svg).")
+@json_option()
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+def compare_command(
+    *,
+    source: Source,
+    cluster: str,
+    costs: Path | None,
+    methods: str,
+    time_limit: float,
+    solver: str,
+    seed: int,
+    out: Path,
+    picture: Path | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Place a step by every method of the literature; simulate, check and save each plan.
+
+    \b
+    pesto compare --model nmt --methods all
+    pesto compare --model nasnet --cluster v100x4 --methods expert,m-sct,pardnn,pesto --chart nasnet.png
+
+    Methods that know memory are repaired where their plan would not fit; the others show OOM, and have no plan. Ends
+    with 4 when it is proven that nothing fits, with 5 when no method's plan does.
+    """
+    source.checked()
+    names = chosen_methods(word.strip() for word in methods.split(","))
+    settings = Settings(time_limit_s=time_limit, solver=solver, seed=seed)
+    machine = load_cluster(cluster)
+    form = _form(picture)
+    files = {name: out / f"{name}.plan.json" for name in names}
+    make_folder(out)
+    inputs = [source.file] if source.file else []
+    check_outputs([*files.values(), *([picture] if picture else [])], inputs, as_json=as_json)
+    if not quiet:
+        click.echo("reading the graph ...", err=True)
+    graph = load_graph(source)
+    op_costs = load_costs(graph, machine, costs)
+    saved: dict[str, Path] = {}
+    hear = _hearing(files, saved, quiet=quiet)
+    contest = compete(graph, machine, op_costs, settings, hear, names=names)
+    hold()
+    if picture is not None:
+        write_atomic(picture, chart.draw(contest, form))
+    click.echo(to_json(as_object(contest, saved)) if as_json else page(contest, out if saved else None))
+    _end(contest)
+
+
+def _hearing(files: dict[str, Path], saved: dict[str, Path], *, quiet: bool) -> Hear:
+    """Save each plan as it comes, note that in `saved`, and say so."""
+
+    def hear(entry: Entry) -> None:
+        if entry.plan is not None:
+            save(entry.plan, files[entry.method])
+            saved[entry.method] = files[entry.method]
+        if not quiet:
+            click.echo(f"{entry.method:20s} {_brief(entry)}", err=True)
+
+    return hear
+
+
+def _form(picture: Path | None) -> str:
+    """The format of the picture, before anything is done."""
+    if picture is None:
+        return ""
+    form = picture.suffix.lower().lstrip(".")
+    if form not in chart.FORMATS:
+        raise UsageError(f"--chart {picture}: no picture format - end the name in .png or .svg")
+    if not chart.available():
+        raise UsageError("--chart needs matplotlib - install it with pip install 'pesto[study]'")
+    return form
+
+
+def _brief(entry: Entry) -> str:
+    if entry.makespan_s is None:
+        return f"refused: {entry.detail}"
+    return f"{entry.makespan_s * 1e3:10.2f} ms  {'' if entry.plan else 'OOM  '}placed in {entry.seconds:.2f} s"
+
+
+def _end(contest: Contest) -> None:
+    if contest.interrupted or received():
+        raise click.exceptions.Exit(received() or Exit.INTERRUPTED)
+    if contest.proof:
+        raise InfeasibleError(contest.proof)
+    if all(entry.plan is None for entry in contest.entries):
+        raise NothingFoundError("no method's plan fits the memory - use more or larger devices, or a smaller batch")

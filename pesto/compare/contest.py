@@ -1,0 +1,184 @@
+"""Every method on the same graph, costs, links, memory and simulator: proposed, repaired, simulated, checked."""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pesto.baselines.places import accelerators
+from pesto.candidates import Bench, Candidate
+from pesto.cluster import Cluster
+from pesto.compare.methods import METHODS, Case, Method, NoProposalError
+from pesto.config import closest
+from pesto.costs import Costs
+from pesto.errors import InfeasibleError, PestoError, UsageError
+from pesto.flow import formulate
+from pesto.graph import Graph
+from pesto.memory import measure
+from pesto.plan import Plan, verify
+from pesto.problem import TICK_S, build
+from pesto.provenance import Account, make_plan
+from pesto.repair import repaired
+from pesto.settings import Settings
+from solvers import bounds
+
+ALL = "all"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Entry:
+    """What one method came to; all times are modelled, but for `seconds`."""
+
+    method: str
+    seconds: float
+    """Measured: to propose and repair, without the simulation that all share."""
+    candidate: Candidate | None
+    """None where the method has no answer, or none that a device could hold and a repair could mend."""
+    plan: Plan | None
+    """Verified; None where there is no candidate or it does not fit the memory."""
+    detail: str
+    """Its rule, with what a repair moved; or why there is no plan."""
+    cut_bytes: int
+    """Bytes that cross between devices in a step."""
+    device_use: float
+    """Mean share of the step that the accelerators compute."""
+    link_use: float
+    """Share of the step that the busiest link carries something."""
+
+    @property
+    def makespan_s(self) -> float | None:
+        """Predicted seconds of a step, whether it fits or not."""
+        return self.candidate.makespan * TICK_S if self.candidate is not None else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Contest:
+    """All entries for one graph on one cluster."""
+
+    graph: Graph
+    cluster: Cluster
+    costs: Costs
+    lower_bound_s: float
+    """Of the full graph."""
+    lower_bound_name: str
+    proof: str
+    """Why no plan can exist; empty when one may."""
+    entries: tuple[Entry, ...]
+    interrupted: bool
+
+
+Hear = Callable[[Entry], None]
+
+
+def chosen_methods(names: Iterable[str]) -> tuple[str, ...]:
+    """The methods that are asked for, in the table's order; UsageError, with a suggestion, for one that is unknown."""
+    asked = set(names)
+    for name in sorted(asked - {ALL}):
+        if name not in METHODS:
+            raise UsageError(f"no method is called {name!r} - {closest(name, (ALL, *METHODS))}")
+    return tuple(name for name in METHODS if ALL in asked or name in asked)
+
+
+def compete(
+    graph: Graph, cluster: Cluster, costs: Costs, settings: Settings, hear: Hear, *, names: tuple[str, ...]
+) -> Contest:
+    """Run the methods `names`, one after the other; `hear` is told of each. Ctrl-C ends it with what there is.
+
+    `settings.time_limit_s` is for each method that would otherwise not end, and for the exact solver.
+    """
+    case, proof = _case(graph, cluster, costs, settings)
+    bound, bound_name = bounds.best(case.bench.problem)
+    account = Account(
+        graph=graph, cluster=cluster, costs=costs, settings=settings, bound=(bound, bound_name), coarse=None
+    )
+    entries: list[Entry] = []
+    interrupted = False
+    try:
+        for name in names:
+            entries.append(_entry(name, case, account, proof))
+            hear(entries[-1])
+    except KeyboardInterrupt:
+        interrupted = True
+    return Contest(
+        graph=graph,
+        cluster=cluster,
+        costs=costs,
+        lower_bound_s=bound * TICK_S,
+        lower_bound_name=bound_name,
+        proof=proof,
+        entries=tuple(entries),
+        interrupted=interrupted,
+    )
+
+
+def _case(graph: Graph, cluster: Cluster, costs: Costs, settings: Settings) -> tuple[Case, str]:
+    """The case, and the proof that nothing can fit, if there is one."""
+    proof = ""
+    try:
+        problem = formulate(graph, costs, cluster, settings)
+    except InfeasibleError as infeasible:
+        problem, proof = build(graph, costs, cluster, memory=graph.param_bytes), str(infeasible)
+    bench = Bench.of(graph, problem)
+    alone = METHODS["framework-default"].propose(
+        Case(bench=bench, cluster=cluster, costs=costs, planning=problem, settings=settings)
+    )
+    alive = measure(graph, bench.placed("single", "", alone.device).timeline).alive
+    planning = replace(problem, memory=alive)
+    return Case(bench=bench, cluster=cluster, costs=costs, planning=planning, settings=settings), proof
+
+
+def _entry(name: str, case: Case, account: Account, proof: str) -> Entry:
+    method, began = METHODS[name], time.perf_counter()
+    if method.memory and proof:
+        return _nothing(name, 0.0, proof)
+    try:
+        candidate = _candidate(name, method, case)
+    except (NoProposalError, PestoError) as none:
+        return _nothing(name, time.perf_counter() - began, str(none))
+    seconds = time.perf_counter() - began
+    if method.memory and not candidate.fits:
+        candidate = repaired(case.bench, candidate, name=name)
+        seconds = time.perf_counter() - began
+    plan = None
+    if candidate.fits:
+        plan = make_plan(account, candidate, {name: candidate})
+        verify(plan, account.graph, case.bench.problem, case.cluster)
+    return _weighed(case, candidate, plan, seconds)
+
+
+def _candidate(name: str, method: Method, case: Case) -> Candidate:
+    proposal = method.propose(case)
+    if proposal.rank is None:
+        return case.bench.placed(name, proposal.rule, proposal.device)
+    return case.bench.ordered(name, proposal.rule, proposal.device, proposal.rank)
+
+
+def _weighed(case: Case, candidate: Candidate, plan: Plan | None, seconds: float) -> Entry:
+    timeline, graph = candidate.timeline, case.bench.graph
+    step = max(timeline.makespan_s, TICK_S)
+    computing = np.isin(timeline.problem.location, accelerators(case.bench.problem, case.cluster))
+    used = np.unique(graph.tensor)  # payloads are the tensors with a reader
+    return Entry(
+        method=candidate.name,
+        seconds=seconds,
+        candidate=candidate,
+        plan=plan,
+        detail=candidate.rule if candidate.fits else f"{candidate.rule}; {shortfall(candidate, case.cluster)}",
+        cut_bytes=int(graph.tensor_bytes[used[timeline.schedule.sent_payload]].sum()),
+        device_use=float(timeline.busy_s[computing].mean() / step),
+        link_use=float(timeline.link_busy_s.max(initial=0.0) / step),
+    )
+
+
+def shortfall(candidate: Candidate, cluster: Cluster) -> str:
+    """Which device lacks how much."""
+    over = [(int(peak) - d.memory_bytes, d.name) for peak, d in zip(candidate.peak, cluster.devices, strict=True)]
+    most, name = max(over)
+    return f"{name} lacks {most / 2**30:.2f} GiB"
+
+
+def _nothing(name: str, seconds: float, why: str) -> Entry:
+    return Entry(
+        method=name, seconds=seconds, candidate=None, plan=None, detail=why, cut_bytes=0, device_use=0.0, link_use=0.0
+    )

@@ -1,0 +1,156 @@
+"""pesto compare: every method on one step, as a user sees it."""
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from pesto.cli import pesto
+from pesto.compare.contest import chosen_methods, compete
+from pesto.compare.methods import METHODS
+from pesto.compare.pages import page, ranked
+from pesto.errors import InfeasibleError, NothingFoundError, PestoError, UsageError
+from pesto.graphfile import save
+from pesto.settings import Settings
+from solvers.heuristics.placement import PLACERS
+
+QUICK = Settings(time_limit_s=1.0)
+SMALL = ("single", "expert", "round-robin", "list")
+
+
+def network(make_graph, *, weight=100, activation=1000):
+    """Four layers, forward and backward; each activation lives until its layer's gradient."""
+    ops, last = [], None
+    for k in range(4):
+        ops.append({"name": f"layer_{k}/w", "param": weight, "s": 0.0, "group": f"w{k}"})
+        inputs = [f"layer_{k}/w", *([last] if last else [])]
+        last = f"layer_{k}/mul"
+        ops.append({"name": last, "inputs": inputs, "bytes": activation, "s": 5e-6})
+    for k in reversed(range(4)):
+        ops.append({"name": f"grad/layer_{k}", "inputs": [f"layer_{k}/mul", last], "bytes": 8, "s": 9e-6})
+        last = f"grad/layer_{k}"
+        ops.append({"name": f"layer_{k}/apply", "inputs": [last], "s": 1e-6, "group": f"w{k}"})
+    return make_graph(ops)
+
+
+def run(*arguments):
+    return CliRunner().invoke(pesto, ["compare", *map(str, arguments)])
+
+
+@pytest.fixture
+def step(tmp_path, make_graph):
+    save(network(make_graph), tmp_path / "step.json")
+    return tmp_path / "step.json"
+
+
+def test_every_method_is_simulated_checked_and_saved(step, tmp_path) -> None:
+    """All rows of the table answer; each plan passes pesto check; the JSON has the promised keys."""
+    done = run("--graph", step, "--time-limit", 1, "--json", "-q", "-o", tmp_path / "plans")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert list(found["methods"]) == list(METHODS) and set(PLACERS) <= set(found["methods"])
+    bound = found["lower_bound_s"]
+    for name, row in found["methods"].items():
+        if row["plan"] is None:
+            assert "missing" in row["detail"], (name, row)  # an optional package
+            continue
+        assert row["fits"] and row["makespan_s"] >= bound and row["seconds"] >= 0, name
+        assert set(row["peak_bytes"]) == {"cpu:0", "gpu:0", "gpu:1"}
+        assert 0 <= row["device_utilisation"] <= 1 and 0 <= row["link_utilisation"] <= 1
+        checked = CliRunner().invoke(pesto, ["check", row["plan"], "--graph", str(step)])
+        assert checked.exit_code == 0, (name, checked.output)
+    best = min(row["makespan_s"] for row in found["methods"].values() if row["fits"])
+    assert found["methods"]["pesto"]["makespan_s"] <= found["methods"]["list"]["makespan_s"]
+    assert best <= found["methods"]["single"]["makespan_s"]
+
+
+def test_the_page_ranks_what_fits_before_what_does_not(make_graph, make_cluster, make_costs) -> None:
+    """Five thousand bytes: everything on one GPU (4 400 and more) does not fit 4 000; half of it does."""
+    graph = network(make_graph)
+    cluster = make_cluster(memory=4000)
+    heard = []
+    contest = compete(graph, cluster, make_costs(graph, cluster), QUICK, heard.append, names=SMALL)
+    assert [e.method for e in heard] == list(SMALL)
+    named = {e.method: e for e in contest.entries}
+    assert named["single"].plan is None and not named["single"].candidate.fits
+    assert "lacks" in named["single"].detail and named["expert"].plan is not None
+    order = [e.method for e in ranked(contest)]
+    assert order[-1] == "single"
+    text = page(contest, None)
+    assert "OOM" in text and "single: " in text and text.count("\n") > len(SMALL)
+
+
+def test_memory_aware_methods_are_repaired_or_say_what_lacks(make_graph, make_cluster, make_costs) -> None:
+    """On two GPUs that can just hold the step in halves, every method that knows memory fits or says why not."""
+    graph = network(make_graph)
+    cluster = make_cluster(memory=3300)
+    names = tuple(n for n, m in METHODS.items() if m.memory)
+    contest = compete(graph, cluster, make_costs(graph, cluster), QUICK, lambda _: None, names=names)
+    for entry in contest.entries:
+        assert entry.plan is not None or entry.detail, entry.method
+        if entry.candidate is not None and entry.plan is not None:
+            assert (entry.candidate.peak <= [10**12, 3300, 3300]).all()
+    assert sum(entry.plan is not None for entry in contest.entries) >= len(names) // 2
+
+
+def test_variables_that_cannot_fit_are_a_proof(make_graph, make_cluster, make_costs) -> None:
+    """400 bytes of variables on two GPUs of 150: who knows memory is refused with the proof, the others run out."""
+    graph = network(make_graph)
+    cluster = make_cluster(memory=150)
+    contest = compete(graph, cluster, make_costs(graph, cluster), QUICK, lambda _: None, names=SMALL)
+    named = {e.method: e for e in contest.entries}
+    assert "do not fit" in contest.proof and named["list"].candidate is None
+    assert named["round-robin"].candidate is not None and named["round-robin"].plan is None
+
+
+def test_utilisation_and_cut_bytes(make_graph, make_cluster, make_costs) -> None:
+    """a (2 us) sends 1 000 bytes (2 us) to b (2 us) on the other GPU: 6 us, a third of each GPU and of the link."""
+    ops = [
+        {"name": "layer_0/a", "bytes": 1000, "s": 2e-6},
+        {"name": "layer_1/b", "inputs": ["layer_0/a"], "s": 2e-6},
+    ]
+    graph, cluster = make_graph(ops), make_cluster()
+    contest = compete(graph, cluster, make_costs(graph, cluster), QUICK, lambda _: None, names=("expert",))
+    (entry,) = contest.entries
+    assert (entry.cut_bytes, entry.makespan_s) == (1000, pytest.approx(6e-6))
+    assert entry.device_use == pytest.approx(1 / 3) and entry.link_use == pytest.approx(1 / 3)
+
+
+def test_wrong_words_are_usage_errors(step, tmp_path) -> None:
+    """An unknown method, a picture of an unknown format: said before anything runs, with the remedy."""
+    with pytest.raises(UsageError, match=r"no method is called 'hft' .*heft"):
+        chosen_methods(["hft"])
+    assert chosen_methods(["all"]) == tuple(METHODS)
+    done = run("--graph", step, "--methods", "single", "--chart", tmp_path / "x.pdf")
+    assert isinstance(done.exception, UsageError) and ".png or .svg" in str(done.exception)
+    for path in (tmp_path / "x.pdf", tmp_path / "plans"):
+        assert not path.exists()
+
+
+def test_nothing_that_fits_has_its_exit_code(tmp_path, make_graph) -> None:
+    """A step whose variables exceed two V100s: exit 4. One whose activations do on any one device: exit 5."""
+    for weight, activation, kind in ((2 * 10**10, 8, InfeasibleError), (8, 10**11, NothingFoundError)):
+        save(network(make_graph, weight=weight, activation=activation), tmp_path / "big.json")
+        done = run("--graph", tmp_path / "big.json", "--methods", "single,expert", "-q", "-o", tmp_path / "p")
+        assert isinstance(done.exception, PestoError) and isinstance(done.exception, kind), done.output
+        assert "OOM" in done.output
+    assert list((tmp_path / "p").iterdir()) == []
+
+
+def test_the_chart_shows_every_answer(step, tmp_path) -> None:
+    """PNG and SVG, the same bytes for the same contest."""
+    pytest.importorskip("matplotlib")
+    for form in ("png", "svg"):
+        done = run("--graph", step, "--methods", ",".join(SMALL), "-q", "--chart", tmp_path / f"c.{form}",
+                   "-o", tmp_path / "plans")  # fmt: skip
+        assert done.exit_code == 0, done.output
+    assert (tmp_path / "c.png").read_bytes()[:4] == b"\x89PNG"
+    assert b"<svg" in (tmp_path / "c.svg").read_bytes()
+
+
+def test_peaks_of_devices_are_numbers_of_bytes(step, tmp_path) -> None:
+    """What is printed as GiB is in the JSON as whole bytes."""
+    done = run("--graph", step, "--methods", "single", "--json", "-q", "-o", tmp_path / "plans")
+    peaks = json.loads(done.stdout)["methods"]["single"]["peak_bytes"]
+    assert all(isinstance(b, int) for b in peaks.values()) and np.max(list(peaks.values())) >= 4400
