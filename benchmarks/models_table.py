@@ -2,8 +2,9 @@
 
     python benchmarks/models_table.py [model ...]
 
-Memory is an estimate from static shapes: ops run one at a time in the order they were built, a tensor lives until its
-last reader has run, reshapes and reads cost nothing, and kernels need no workspace. Build times are processor seconds.
+"As built" are the ops before pruning, initialisers included. Memory is an estimate from static shapes: ops run one at a
+time in the order they were built, a tensor lives until its last reader has run, reshapes and reads cost nothing, and
+kernels need no workspace. Build times are processor seconds.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ SHARED = frozenset({"Identity", "Reshape", "ReadVariableOp", "Squeeze", "ExpandD
 def main(names: Sequence[str]) -> None:
     """One row of a Markdown table per variant of the named models, of all if none is named."""
     tf.logging.set_verbosity(tf.logging.ERROR)
-    print("| model | variant | ops | of them Const | parameters | variables | tensors at peak | build |")
-    print("|---|---|---:|---:|---:|---:|---:|---:|")
+    print("| model | variant | ops | of them Const | as built | parameters | variables | tensors at peak | build |")
+    print("|---|---|---:|---:|---:|---:|---:|---:|---:|")
     for family in FAMILIES:
         if names and family.name not in names:
             continue
@@ -44,12 +45,13 @@ def _sizes(step: Step) -> str:
     pruned = tf.graph_util.extract_sub_graph(step.graph.as_graph_def(), step.fetches)
     kept = {node.name for node in pruned.node}
     ops = [op for op in step.graph.get_operations() if op.name in kept]
+    whole = len(step.graph.get_operations())
     constants = sum(op.type == "Const" for op in ops)
     with step.graph.as_default():
         parameters = sum(math.prod(v.shape.as_list()) for v in tf.trainable_variables())
         variables = sum(math.prod(v.shape.as_list()) * v.dtype.size for v in tf.global_variables())
     gigabytes = f"{variables / 1e9:.1f} GB | {_peak_bytes(ops) / 1e9:.1f} GB"
-    return f"{len(ops)} | {constants} | {parameters / 1e6:.2f} M | {gigabytes}"
+    return f"{len(ops)} | {constants} | {whole} | {parameters / 1e6:.2f} M | {gigabytes}"
 
 
 def _peak_bytes(ops: Sequence[tf.Operation]) -> int:

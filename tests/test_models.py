@@ -34,6 +34,18 @@ SCOPES = {
         "softmax/",
     ],
     "nasnet": ["stem/", "head/", *(f"cell_{k}/branch_{j}/" for k in range(3) for j in range(5))],
+    "word-rnn": ["embedding/", "layer_0/step_0/", "layer_1/step_4/", "softmax/", "loss/"],
+    "char-crn": ["embedding/width_3/", "embedding/highway_1/", "layer_1/step_2/", "softmax/step_2/", "loss/"],
+    "wrn": ["stem/", "block_0/shortcut/", "block_1/norm_1/", "block_2/conv_1/", "head/"],
+    "pardnn-transformer": [
+        "encoder/embedding/",
+        "encoder/layer_0/attention/head_1/",
+        "encoder/layer_0/feed_forward/",
+        "decoder/embedding/",
+        "decoder/layer_0/cross_attention/head_0/",
+        "softmax/",
+    ],
+    "e3d": ["stem/step_1/", "layer_0/step_0/", "layer_1/step_1/", "head/step_0/", "loss/"],
 }
 
 
@@ -97,7 +109,7 @@ def test_scopes_name_the_structure(tf, model):
     names = [op.name for op in pruned(tf, step)]
     for scope in SCOPES[name]:
         assert any(n.startswith(scope) for n in names), scope
-        if scope not in ("loss/", "decoder/embedding/"):
+        if scope not in ("loss/", "decoder/embedding/", "stem/step_1/"):
             assert any(n.startswith(f"gradients/{scope}") for n in names), scope
 
 
@@ -139,6 +151,9 @@ def test_feeds_are_the_placeholders_and_stay_in_range(tf, model):
         ("nmt", {"layers": 4}, "decoder/layer_3/step_2/add"),  # residual from the third layer on
         ("transformer", {"layers": 2}, "decoder/layer_1/cross_attention/"),
         ("nasnet", {"stem_cells": 2, "image": 67}, "stem/cell_1/branch_4/"),  # sizes 67, 33, 17, 9, 5
+        ("word-rnn", {"layers": 4}, "layer_3/step_4/"),
+        ("wrn", {"units": 2}, "block_5/conv_1/"),  # three groups of two
+        ("e3d", {"given": 2, "frames": 4}, "layer_1/step_2/"),
     ],
 )
 def test_what_only_the_larger_variants_have_trains_too(tf, monkeypatch, name, changes, scope):
@@ -151,7 +166,7 @@ def test_what_only_the_larger_variants_have_trains_too(tf, monkeypatch, name, ch
         assert np.isfinite(session.run([step.loss, *step.fetches], batch)[0])
 
 
-@pytest.mark.parametrize("name", ["nmt", "transformer"])
+@pytest.mark.parametrize("name", ["nmt", "transformer", "pardnn-transformer"])
 def test_words_past_the_end_of_a_sentence_do_not_change_the_loss(tf, monkeypatch, name):
     """Padding is masked in encoder, attention and loss, and the decoder sees no later word."""
     step = altered(monkeypatch, name, dropout=0.0)
@@ -220,8 +235,8 @@ def test_two_builds_are_one_graph(tf):
 @pytest.mark.parametrize(
     ("name", "variant", "said"),
     [
-        ("rnnml", None, "rnnlm, nmt, transformer, nasnet; did you mean rnnlm?"),
-        ("zzz", None, "there are rnnlm, nmt, transformer, nasnet$"),
+        ("rnnml", None, "rnnlm, nmt, transformer, nasnet, word-rnn, .*; did you mean rnnlm?"),
+        ("zzz", None, "there are rnnlm, nmt, .*, e3d$"),
         ("nasnet", "4x221", "4x212, 6x148, 6x168, tiny; did you mean 4x212?"),
     ],
 )

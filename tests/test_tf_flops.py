@@ -83,6 +83,7 @@ def test_forward_ops_count_their_formula(make: Callable[[], Any], kind: str, flo
             "DepthwiseConv2dNative",
             ("DepthwiseConv2dNativeBackpropInput", "DepthwiseConv2dNativeBackpropFilter"),
         ),
+        ("conv3d", (2, 3, 3, 4, 5), "Conv3D", ("Conv3DBackpropInputV2", "Conv3DBackpropFilterV2")),
     ],
 )  # fmt: skip
 def test_each_gradient_of_a_convolution_costs_the_forward_pass(
@@ -91,8 +92,9 @@ def test_each_gradient_of_a_convolution_costs_the_forward_pass(
     """Both gradients do one multiply-add for each one of the forward pass."""
 
     def make() -> None:
-        x, w = feed(2, 8, 8, 4), feed(*filters)
-        y = getattr(tf.nn, layer)(x, w, [1, 2, 2, 1], "SAME")
+        space = len(filters) - 2
+        x, w = feed(2, *[8] * space, 4), feed(*filters)
+        y = getattr(tf.nn, layer)(x, w, [1, *[2] * space, 1], "SAME")
         tf.group(*v1.gradients(tf.square(y), [x, w]), name="y")
 
     graph = imported(make, "y")

@@ -1,0 +1,64 @@
+"""Word-RNN: an LSTM language model over words (Sung Kim's word-rnn-tensorflow, 2017), at the sizes of ParDNN."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import tensorflow.compat.v1 as tf
+
+from pesto.tf.models.layers import dense, embedding, placeholders, scope
+from pesto.tf.models.lstm import Stack, unroll_carried
+from pesto.tf.models.step import Feed, Step
+from pesto.tf.models.training import finish, minimize, new_graph
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Sizes and rates; `steps` is the length of back-propagation through time."""
+
+    layers: int
+    hidden: int
+    batch: int
+    steps: int
+    vocabulary: int
+    learning_rate: float = 0.002
+    norm: float = 5.0
+
+
+# The vocabularies are what ParDNN's parameter counts leave for the embedding and the softmax.
+CONFIGS: dict[str, Config] = {
+    "8x2048": Config(layers=8, hidden=2048, batch=1024, steps=28, vocabulary=17_450),
+    "8x4096": Config(layers=8, hidden=4096, batch=32, steps=25, vocabulary=25_160),
+    "tiny": Config(layers=2, hidden=16, batch=8, steps=5, vocabulary=100),
+}
+
+
+def build(variant: str, batch: int | None = None) -> Step:
+    """One step of Adam on a batch of `steps` words, from the state the last one left."""
+    config = CONFIGS[variant]
+    config = replace(config, batch=batch or config.batch)
+    feeds = tuple(_feed(config, name) for name in ("words", "targets"))
+    with new_graph().as_default():
+        words, targets = placeholders(feeds)
+        looked_up = embedding("embedding", words, (config.vocabulary, config.hidden))
+        with scope("embedding"):
+            inputs = tf.unstack(looked_up, axis=1)
+        outputs, carried = unroll_carried(Stack(layers=config.layers, hidden=config.hidden), inputs)
+        loss = _loss(config, outputs, targets)
+        optimizer = tf.train.AdamOptimizer(config.learning_rate)
+        return finish(loss, [minimize(loss, optimizer, norm=config.norm, dense=True), *carried], feeds)
+
+
+def _feed(config: Config, name: str) -> Feed:
+    return Feed(name=name, shape=(config.batch, config.steps), dtype="int32", low=0, high=config.vocabulary)
+
+
+def _loss(config: Config, outputs: list[tf.Tensor], targets: tf.Tensor) -> tf.Tensor:
+    """Cross entropy averaged over all words of the batch."""
+    with scope("softmax"):
+        joined = tf.reshape(tf.concat(outputs, axis=1), [-1, config.hidden])
+    logits = dense("softmax", joined, config.vocabulary, bias=True)
+    with scope("softmax"):
+        entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tf.reshape(targets, [-1]), logits=logits)
+    with scope("loss"):
+        return tf.reduce_sum(entropy) / config.batch / config.steps
