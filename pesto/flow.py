@@ -22,7 +22,7 @@ from solvers.problem import Problem
 from solvers.result import FAILED, Limit
 
 _LARGER = "use more or larger devices"
-CANDIDATES = ("single", "expert", "pardnn", "list", "levels", "coarse", "repaired")
+CANDIDATES = ("single", "expert", "list", "pardnn", "levels", "coarse", "repaired")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -44,7 +44,7 @@ class Outcome:
 def solve(graph: Graph, cluster: Cluster, costs: Costs, settings: Settings, watch: Watch) -> Outcome:
     """The best verified plan of all candidates; `watch` hears of every better one.
 
-    Candidates are `single` (all on one GPU), `expert`, `pardnn`, `list` (list scheduling of the full graph), `levels`
+    Candidates are `single` (all on one GPU), `expert`, `list` (list scheduling of the full graph), `pardnn`, `levels`
     (quick schedules of coarser graphs), `coarse` (the exact solver on the coarsened graph, expanded) and `repaired`
     (one of these that does not fit the memory, with ops moved until it does). InfeasibleError with the proof when the
     variables cannot fit the memory; NothingFoundError when no candidate fits, with the bytes short. Ctrl-C ends the

@@ -12,10 +12,12 @@ _TRIES = 3
 def mend(bench: Bench, tracker: Tracker) -> None:
     """Offer `repaired`, of the candidates that do not fit and are shorter than the best that does.
 
-    Ctrl-C leaves it at what has been found; KeyboardInterrupt when that is no plan.
+    But not `single`, of which a repair would have to move the most and gain the least. Ctrl-C leaves it at what has
+    been found; KeyboardInterrupt when that is no plan.
     """
     best = tracker.best
-    over = [c for c in tracker.candidates.values() if not c.fits and (best is None or c.makespan < best.makespan)]
+    over = [c for c in tracker.candidates.values() if not c.fits and c.name != "single"]
+    over = [c for c in over if best is None or c.makespan < best.makespan]
     try:
         for candidate in sorted(over, key=lambda c: c.makespan)[:_TRIES]:
             tracker.offer(repaired(bench, candidate, name="repaired"))

@@ -28,7 +28,7 @@ _TRIES = 3
 
 
 def baselines(bench: Bench, cluster: Cluster, tracker: Tracker) -> Problem:
-    """Offer `single`, `expert`, `pardnn` and `list`; return the problem that memory-aware planning should use.
+    """Offer `single`, `expert`, `list` and `pardnn`; return the problem that memory-aware planning should use.
 
     Its memory is what is alive at the peak when all runs on one device, charged to the ops that made it: summed
     over a device that estimates its peak. Its capacity is lowered until a list schedule's measured peaks fit.
@@ -40,10 +40,11 @@ def baselines(bench: Bench, cluster: Cluster, tracker: Tracker) -> Problem:
     alive = measure(bench.graph, tracker.candidates["single"].timeline, per_edge=bench.per_edge).alive
     by_rule = expert(bench.graph, problem, cluster)
     tracker.offer(bench.placed("expert", by_rule.rule, by_rule.device))
+    planning = _list(bench, tracker, replace(problem, memory=alive))
     sliced = quick(replace(problem, memory=np.zeros_like(problem.memory)), "pardnn").schedule
     if sliced is not None:
         tracker.offer(bench.scheduled("pardnn", "ParDNN on the full graph", sliced))
-    return _list(bench, tracker, replace(problem, memory=alive))
+    return planning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

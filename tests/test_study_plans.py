@@ -46,7 +46,9 @@ def test_with_congestion_the_promise_is_kept(step):
     assert (found["coarse_nodes"], found["coarse_ms"], found["coarse_bound_ms"]) == (20, None, 0.09)
     assert (found["candidates"]["coarse_ms"], found["last_step_ms"], found["step_ms"]) == (0.09, None, 0.09)
     assert answer.lower_bound == found["bound_ms"] * 1e6
-    assert set(found["stages"]) == {f"{name}_s" for name in ("problem", "baselines", "coarsen", "solve", "verify")}
+    assert set(found["stages"]) == {
+        f"{name}_s" for name in ("problem", "baselines", "coarsen", "solve", "repair", "verify")
+    }
     assert found["candidates"]["single_ms"] == 0.11  # 10 + 10 x 10 us
     assert found["cores"] == 2
     assert answer.trace[0].seconds == 0.0
@@ -70,7 +72,7 @@ def test_a_plan_without_congestion_is_still_a_plan_for_the_real_links(step):
     assert outcome.plan.provenance.settings["congestion"] is False
     assert outcome.plan.schedule.makespan == min(c.makespan for c in outcome.candidates.values() if c is not None)
     assert outcome.last.makespan == 131_000
-    assert "list start" not in outcome.candidates["coarse"].rule
+    assert "the start" not in outcome.candidates["coarse"].rule
 
 
 @pytest.fixture
@@ -80,7 +82,7 @@ def end_with(monkeypatch):
 
     def apply(status: Status) -> None:
         def solve(problem, name, options, *report):
-            if name == "list":
+            if name in ("list", "pardnn"):
                 return real(problem, name, options, *report)
             return Result(
                 status=status, limit=Limit.OTHER, schedule=options.start, lower_bound=0, seconds=0.1, solver=name,

@@ -20,9 +20,9 @@ def models_command(*, build: bool, as_json: bool) -> None:
         models = [{"model": m, "variant": v, "default": d, "ops": n} for m, v, d, n in rows]
         click.echo(to_json({"models": models}))
         return
-    click.echo("model        variant        ops")
+    click.echo("model               variant        ops")
     for name, variant, default, ops in rows:
-        click.echo(f"{name:12s} {variant:12s} {ops:6d}{'  (default)' if default else ''}")
+        click.echo(f"{name:18s}  {variant:12s} {ops:6d}{'  (default)' if default else ''}")
 
 
 @click.command("clusters")
