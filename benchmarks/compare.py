@@ -43,8 +43,12 @@ def _read(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
     """(model, cluster) -> what was found."""
     if not path.exists():
         return {}
-    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    return {(line["model"], line["cluster"]): line for line in lines}
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for line in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
+        key = (line["model"], line["cluster"])
+        # A method that was run again later takes the place of what it was.
+        found[key] = line | {"methods": found.get(key, {"methods": {}})["methods"] | line["methods"]}
+    return found
 
 
 def _run(asked: argparse.Namespace) -> None:

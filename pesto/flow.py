@@ -15,14 +15,14 @@ from pesto.provenance import Account, coarse_account, make_plan
 from pesto.repair import mend
 from pesto.settings import Settings
 from pesto.signals import hold
-from pesto.stages import Start, baselines, exact
+from pesto.stages import RIVALS, Start, baselines, exact
 from pesto.tracker import Tracker, Watch
 from solvers import bounds
 from solvers.problem import Problem
 from solvers.result import FAILED, Limit
 
 _LARGER = "use more or larger devices"
-CANDIDATES = ("single", "expert", "list", "pardnn", "levels", "coarse", "repaired")
+CANDIDATES = ("single", "expert", "layer-balanced", *RIVALS, "list", "levels", "coarse", "repaired")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -44,10 +44,11 @@ class Outcome:
 def solve(graph: Graph, cluster: Cluster, costs: Costs, settings: Settings, watch: Watch) -> Outcome:
     """The best verified plan of all candidates; `watch` hears of every better one.
 
-    Candidates are `single` (all on one GPU), `expert`, `list` (list scheduling of the full graph), `pardnn`, `levels`
-    (quick schedules of coarser graphs), `coarse` (the exact solver on the coarsened graph, expanded) and `repaired`
-    (one of these that does not fit the memory, with ops moved until it does). InfeasibleError with the proof when the
-    variables cannot fit the memory; NothingFoundError when no candidate fits, with the bytes short. Ctrl-C ends the
+    Candidates are `single` (all on one GPU), `expert`, `layer-balanced`, the quick ones among the literature's methods
+    (`pesto.stages.RIVALS`), `list` (list scheduling of the full graph), `levels` (quick schedules of coarser graphs),
+    `coarse` (the exact solver on the coarsened graph, expanded) and `repaired` (one of these that does not fit the
+    memory, with ops moved until it does). InfeasibleError with the proof when the variables cannot fit the
+    memory; NothingFoundError when no candidate fits, with the bytes short. Ctrl-C ends the
     search, and the best plan known is returned; KeyboardInterrupt when there is none yet.
     """
     tracker = Tracker(watch)

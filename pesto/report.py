@@ -86,7 +86,7 @@ def page(outcome: Outcome, stages_s: dict[str, float], out: Path, check: str) ->
 
 def _row(name: str, candidate: Candidate | None, outcome: Outcome) -> str:
     if candidate is None:
-        return f"  {name:8s}          -"
+        return f"  {name:14s}          -"
     best, took = outcome.plan.schedule.makespan, candidate.makespan
     if not candidate.fits:
         mark = "(does not fit the memory)"
@@ -94,7 +94,7 @@ def _row(name: str, candidate: Candidate | None, outcome: Outcome) -> str:
         mark = "<- chosen"
     else:
         mark = f"beaten by {1 - best / took:.1%}" if took > best else "as good"
-    return f"  {name:8s} {took * TICK_S * 1e3:10.2f} ms  {mark}"
+    return f"  {name:14s} {took * TICK_S * 1e3:10.2f} ms  {mark}"
 
 
 def _coarse_lines(plan: Plan) -> list[str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pesto.baselines.expert import expert
+from pesto.baselines.layers import layer_balanced
 from pesto.baselines.places import accelerators
 from pesto.candidates import Bench, Candidate
 from pesto.cluster import Cluster
@@ -13,9 +14,11 @@ from pesto.levels import Level, quick
 from pesto.memory import measure
 from pesto.settings import Settings
 from pesto.tracker import Tracker
-from solvers import api
+from solvers import api, bounds
+from solvers.arrays import Ints
 from solvers.base import Progress
 from solvers.heuristics.lanes import devices_at
+from solvers.heuristics.placement import PLACERS
 from solvers.problem import Problem
 from solvers.rebuild import rebuild
 from solvers.result import ANSWERED, Options, Result
@@ -23,12 +26,18 @@ from solvers.schedule import Schedule
 
 _LOG = logging.getLogger("pesto.solver")
 """The exact solver's own lines, which -v shows."""
+_SHARES = (1.0, 0.85, 0.7, 0.55, 0.4, 0.25, 0.1, 0.0)
+"""Of the activations' bytes, the largest of which planning counts that can fit at all."""
+_FULL = 0.95
+"""Of all memory: planning aims at no more."""
+RIVALS = ("pardnn", "etf", "m-etf", "metis")
+"""Methods of the literature that take seconds and are sometimes the best (docs/comparison.md)."""
 _TRIES = 3
 """List schedules to make until one's measured peaks fit, each planned with less capacity than the one before."""
 
 
 def baselines(bench: Bench, cluster: Cluster, tracker: Tracker) -> Problem:
-    """Offer `single`, `expert`, `list` and `pardnn`; return the problem that memory-aware planning should use.
+    """Offer `single`, `expert`, `list`, `layer-balanced` and RIVALS; return the problem that planning should use.
 
     Its memory is what is alive at the peak when all runs on one device, charged to the ops that made it: summed
     over a device that estimates its peak. Its capacity is lowered until a list schedule's measured peaks fit.
@@ -40,11 +49,31 @@ def baselines(bench: Bench, cluster: Cluster, tracker: Tracker) -> Problem:
     alive = measure(bench.graph, tracker.candidates["single"].timeline, per_edge=bench.per_edge).alive
     by_rule = expert(bench.graph, problem, cluster)
     tracker.offer(bench.placed("expert", by_rule.rule, by_rule.device))
-    planning = _list(bench, tracker, replace(problem, memory=alive))
-    sliced = quick(replace(problem, memory=np.zeros_like(problem.memory)), "pardnn").schedule
-    if sliced is not None:
-        tracker.offer(bench.scheduled("pardnn", "ParDNN on the full graph", sliced))
+    planning = _list(bench, tracker, estimated(problem, alive))
+    by_layer = layer_balanced(bench.graph, problem, cluster)
+    tracker.offer(bench.placed("layer-balanced", by_layer.rule, by_layer.device))
+    free = replace(problem, memory=np.zeros_like(problem.memory))
+    for name in RIVALS:
+        schedule = quick(planning if PLACERS[name].memory else free, name).schedule
+        if schedule is not None:
+            tracker.offer(bench.scheduled(name, f"{name} on the full graph", schedule))
     return planning
+
+
+def estimated(problem: Problem, alive: Ints) -> Problem:
+    """The problem for planning: its memory is [n] `alive` bytes, what exceeds the variables' scaled down until it fits.
+
+    What is alive when one device is at its peak is not alive at once on several; where it is more than all devices
+    hold, no planner could place it, and that would be no proof of anything.
+    """
+    beyond = np.maximum(alive - problem.memory, 0)
+    for share in _SHARES:
+        memory = problem.memory + (share * beyond).astype(np.int64)
+        planning = replace(problem, memory=memory)
+        roomy = replace(planning, capacity=(_FULL * problem.capacity).astype(np.int64))
+        if bounds.memory_proof(roomy) is None:
+            return planning
+    return problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -32,10 +32,11 @@ def test_gradients_and_updates_sit_with_their_layer(make_graph, make_cluster, ma
 
 
 def test_branches_of_a_cell_are_split_evenly(make_graph, make_cluster, make_costs) -> None:
-    """NASNet: of 4 branches of each cell, 2 go to each GPU."""
-    ops = [{"name": f"cell_{c}/branch_{b}/conv"} for c in range(2) for b in range(4)]
+    """NASNet: branches of 4, 1, 1, 2 us in each cell: 4 | 2 + 1 + 1, the longest first."""
+    seconds = [4e-6, 1e-6, 1e-6, 2e-6]
+    ops = [{"name": f"cell_{c}/branch_{b}/conv", "s": seconds[b]} for c in range(2) for b in range(4)]
     graph, cluster = make_graph(ops), make_cluster()
-    assert placed(graph, cluster, make_costs(graph, cluster)) == [1, 1, 2, 2] * 2
+    assert placed(graph, cluster, make_costs(graph, cluster)) == [1, 2, 2, 2] * 2
 
 
 def test_without_layers_consecutive_pieces_of_equal_time(make_graph, make_cluster, make_costs) -> None:

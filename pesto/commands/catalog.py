@@ -75,4 +75,4 @@ def solvers_command(*, as_json: bool) -> None:
         return
     for row, formulations in found:
         programs = f"  ({', '.join(formulations)})" if formulations else ""
-        click.echo(f"{row.name:10s} {row.why_not or f'{row.version}{programs}'}")
+        click.echo(f"{row.name:18s} {row.why_not or f'{row.version}{programs}'}")

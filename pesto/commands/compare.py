@@ -9,7 +9,7 @@ from pesto.commands.outputs import check_outputs
 from pesto.compare import chart
 from pesto.compare.contest import Contest, Entry, Hear, chosen_methods, compete
 from pesto.compare.pages import as_object, page
-from pesto.errors import Exit, InfeasibleError, NothingFoundError, UsageError
+from pesto.errors import Exit, InfeasibleError, NothingFoundError, SolverError, UsageError
 from pesto.files import make_folder, write_atomic
 from pesto.inputs import load_cluster, load_costs, load_graph
 from pesto.planfile import save
@@ -63,14 +63,14 @@ def compare_command(
     settings = Settings(time_limit_s=time_limit, solver=solver, seed=seed)
     machine = load_cluster(cluster)
     form = _form(picture)
-    files = {name: out / f"{name}.plan.json" for name in names}
-    make_folder(out)
-    inputs = [source.file] if source.file else []
-    check_outputs([*files.values(), *([picture] if picture else [])], inputs, as_json=as_json)
     if not quiet:
         click.echo("reading the graph ...", err=True)
     graph = load_graph(source)
     op_costs = load_costs(graph, machine, costs)
+    files = {name: out / f"{name}.plan.json" for name in names}
+    make_folder(out)
+    inputs = [source.file] if source.file else []
+    check_outputs([*files.values(), *([picture] if picture else [])], inputs, as_json=as_json)
     saved: dict[str, Path] = {}
     hear = _hearing(files, saved, quiet=quiet)
     contest = compete(graph, machine, op_costs, settings, hear, names=names)
@@ -108,7 +108,7 @@ def _form(picture: Path | None) -> str:
 
 def _brief(entry: Entry) -> str:
     if entry.makespan_s is None:
-        return f"refused: {entry.detail}"
+        return f"{entry.status}: {entry.detail}"
     return f"{entry.makespan_s * 1e3:10.2f} ms  {'' if entry.plan else 'OOM  '}placed in {entry.seconds:.2f} s"
 
 
@@ -118,4 +118,6 @@ def _end(contest: Contest) -> None:
     if contest.proof:
         raise InfeasibleError(contest.proof)
     if all(entry.plan is None for entry in contest.entries):
+        if all(entry.status in ("missing", "failed") for entry in contest.entries):
+            raise SolverError("no method could run: see above, and pesto doctor")
         raise NothingFoundError("no method's plan fits the memory - use more or larger devices, or a smaller batch")

@@ -12,6 +12,7 @@ from pesto.commands.options import json_option
 from pesto.errors import Exit
 from pesto.report import to_json
 from solvers.api import SOLVERS, available, solve
+from solvers.heuristics.placement import PLACERS
 from solvers.problem import Problem
 from solvers.result import Options
 
@@ -45,7 +46,7 @@ def doctor_command(*, as_json: bool) -> None:
     else:
         click.echo(f"python {platform.python_version()} on {platform.system()} {platform.machine()}")
         for name, found in {**versions, **checks}.items():
-            click.echo(f"{name:20s} {found}")
+            click.echo(f"{name:26s} {found}")
     if not well:
         raise click.exceptions.Exit(Exit.SOLVER)
 
@@ -58,7 +59,7 @@ def _version(name: str) -> str:
 
 
 def _solvers() -> dict[str, str]:
-    """Each solver on a problem whose optimum is known: two tasks of 3 ticks on two devices."""
+    """Each solver on a problem whose optimum is known, two tasks of 3 ticks on two devices: 3, or 6 on one of them."""
     found = {}
     for name, _, why_not in available():
         if why_not and SOLVERS[name].optional:
@@ -66,7 +67,7 @@ def _solvers() -> dict[str, str]:
             continue
         result = solve(_two_tasks(), name, Options(seconds=20, workers=8))
         best = result.schedule.makespan if result.schedule is not None else None
-        right = best == (6 if name == "single" else 3)
+        right = best == 3 or (best == 6 and (name == "single" or name in PLACERS))
         found[name] = "ok" if right else f"failed: {result.status}, makespan {best} {result.detail}"
     return found
 

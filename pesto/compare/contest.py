@@ -2,17 +2,17 @@
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from pesto.baselines.places import accelerators
 from pesto.candidates import Bench, Candidate
 from pesto.cluster import Cluster
-from pesto.compare.methods import METHODS, Case, Method, NoProposalError
+from pesto.compare.methods import METHODS, Case, NoProposalError, Proposal
 from pesto.config import closest
 from pesto.costs import Costs
-from pesto.errors import InfeasibleError, PestoError, UsageError
+from pesto.errors import InfeasibleError, NothingFoundError, PestoError, UsageError
 from pesto.flow import formulate
 from pesto.graph import Graph
 from pesto.memory import measure
@@ -21,6 +21,7 @@ from pesto.problem import TICK_S, build
 from pesto.provenance import Account, make_plan
 from pesto.repair import repaired
 from pesto.settings import Settings
+from pesto.stages import estimated
 from solvers import bounds
 
 ALL = "all"
@@ -31,8 +32,10 @@ class Entry:
     """What one method came to; all times are modelled, but for `seconds`."""
 
     method: str
+    status: str
+    """fits, oom, refused (memory defeats it), missing (a package is not installed) or failed; `detail` says more."""
     seconds: float
-    """Measured: to propose and repair, without the simulation that all share."""
+    """Measured: to place and repair, without the simulation and the checks that all share."""
     candidate: Candidate | None
     """None where the method has no answer, or none that a device could hold and a repair could mend."""
     plan: Plan | None
@@ -96,8 +99,11 @@ def compete(
     interrupted = False
     try:
         for name in names:
-            entries.append(_entry(name, case, account, proof))
-            hear(entries[-1])
+            entry, interrupted = _entry(name, case, account, proof)
+            entries.append(entry)
+            hear(entry)
+            if interrupted:
+                break
     except KeyboardInterrupt:
         interrupted = True
     return Contest(
@@ -124,31 +130,36 @@ def _case(graph: Graph, cluster: Cluster, costs: Costs, settings: Settings) -> t
         Case(bench=bench, cluster=cluster, costs=costs, planning=problem, settings=settings)
     )
     alive = measure(graph, bench.placed("single", "", alone.device).timeline).alive
-    planning = replace(problem, memory=alive)
+    planning = estimated(problem, alive)
     return Case(bench=bench, cluster=cluster, costs=costs, planning=planning, settings=settings), proof
 
 
-def _entry(name: str, case: Case, account: Account, proof: str) -> Entry:
-    method, began = METHODS[name], time.perf_counter()
+def _entry(name: str, case: Case, account: Account, proof: str) -> tuple[Entry, bool]:
+    """What a method comes to, and whether it was interrupted."""
+    method = METHODS[name]
     if method.memory and proof:
-        return _nothing(name, 0.0, proof)
+        return _nothing(name, "refused", proof), False
     try:
-        candidate = _candidate(name, method, case)
-    except (NoProposalError, PestoError) as none:
-        return _nothing(name, time.perf_counter() - began, str(none))
-    seconds = time.perf_counter() - began
-    if method.memory and not candidate.fits:
-        candidate = repaired(case.bench, candidate, name=name)
-        seconds = time.perf_counter() - began
-    plan = None
-    if candidate.fits:
-        plan = make_plan(account, candidate, {name: candidate})
-        verify(plan, account.graph, case.bench.problem, case.cluster)
-    return _weighed(case, candidate, plan, seconds)
+        proposal = method.propose(case)
+        candidate = _simulated(name, proposal, case)
+        seconds = proposal.seconds
+        if method.memory and not candidate.fits and not proposal.interrupted:
+            began = time.perf_counter()
+            candidate = repaired(case.bench, candidate, name=name)
+            seconds += time.perf_counter() - began
+        plan = None
+        if candidate.fits:
+            plan = make_plan(account, candidate, {name: candidate})
+            verify(plan, account.graph, case.bench.problem, case.cluster)
+    except NoProposalError as none:
+        return _nothing(name, none.status, str(none)), False
+    except PestoError as error:
+        refused = isinstance(error, (InfeasibleError, NothingFoundError))
+        return _nothing(name, "refused" if refused else "failed", str(error)), False
+    return _weighed(case, candidate, plan, seconds), proposal.interrupted
 
 
-def _candidate(name: str, method: Method, case: Case) -> Candidate:
-    proposal = method.propose(case)
+def _simulated(name: str, proposal: Proposal, case: Case) -> Candidate:
     if proposal.rank is None:
         return case.bench.placed(name, proposal.rule, proposal.device)
     return case.bench.ordered(name, proposal.rule, proposal.device, proposal.rank)
@@ -161,6 +172,7 @@ def _weighed(case: Case, candidate: Candidate, plan: Plan | None, seconds: float
     used = np.unique(graph.tensor)  # payloads are the tensors with a reader
     return Entry(
         method=candidate.name,
+        status="fits" if plan is not None else "oom",
         seconds=seconds,
         candidate=candidate,
         plan=plan,
@@ -178,7 +190,15 @@ def shortfall(candidate: Candidate, cluster: Cluster) -> str:
     return f"{name} lacks {most / 2**30:.2f} GiB"
 
 
-def _nothing(name: str, seconds: float, why: str) -> Entry:
+def _nothing(name: str, status: str, why: str) -> Entry:
     return Entry(
-        method=name, seconds=seconds, candidate=None, plan=None, detail=why, cut_bytes=0, device_use=0.0, link_use=0.0
+        method=name,
+        status=status,
+        seconds=0.0,
+        candidate=None,
+        plan=None,
+        detail=why,
+        cut_bytes=0,
+        device_use=0.0,
+        link_use=0.0,
     )

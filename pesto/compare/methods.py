@@ -1,5 +1,6 @@
 """The table of methods that are compared: this project's own, the literature's, and what people do by hand."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -18,9 +19,9 @@ from pesto.settings import Settings
 from solvers import api
 from solvers.arrays import Ints
 from solvers.heuristics.lanes import devices_at
-from solvers.heuristics.placement import PLACERS
+from solvers.heuristics.placement import PLACERS, NoRoomError, Placer
 from solvers.problem import Problem
-from solvers.result import Limit, Options
+from solvers.result import Limit, Options, Status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -44,10 +45,18 @@ class Proposal:
     rank: Ints | None
     """[n] its own order; None leaves the order to list scheduling by bottom level."""
     rule: str
+    seconds: float
+    """Measured: to place, without what all methods share (simulation, checks)."""
+    interrupted: bool = False
+    """Whether Ctrl-C ended it early."""
 
 
 class NoProposalError(Exception):
-    """The method has no answer: one line, why."""
+    """The method has no answer: one line, why; `status` is "refused" (memory), "missing" (a package) or "failed"."""
+
+    def __init__(self, status: str, why: str) -> None:
+        super().__init__(why)
+        self.status = status
 
 
 Propose = Callable[[Case], Proposal]
@@ -68,45 +77,87 @@ def _by_scope(rule: Callable[..., Placement]) -> Propose:
     """A placement that reads the graph."""
 
     def propose(case: Case) -> Proposal:
+        began = time.perf_counter()
         found = rule(case.bench.graph, case.bench.problem, case.cluster)
-        return Proposal(device=found.device, rank=None, rule=found.rule)
+        return Proposal(device=found.device, rank=None, rule=found.rule, seconds=time.perf_counter() - began)
+
+    return propose
+
+
+def _placer(name: str, row: Placer) -> Propose:
+    """A method of the literature on the full graph, which knows memory as far as its source does."""
+    if row.package is not None:
+        return _solver(name, memory=row.memory)
+
+    def propose(case: Case) -> Proposal:
+        began = time.perf_counter()
+        try:
+            found = row.load()(_posed(case, memory=row.memory), _options(case))
+        except NoRoomError as short:
+            raise NoProposalError("refused", f"memory: {short}") from short
+        return Proposal(
+            device=found.device,
+            rank=found.rank,
+            rule=f"{name} on the full graph",
+            seconds=time.perf_counter() - began,
+        )
 
     return propose
 
 
 def _solver(name: str, *, memory: bool) -> Propose:
-    """A solver of the full problem, which knows memory as far as its source does."""
+    """A solver of the full problem."""
 
     def propose(case: Case) -> Proposal:
-        problem = case.planning if memory else replace(case.planning, memory=np.zeros_like(case.planning.memory))
-        result = api.solve(problem, name, Options(seconds=case.settings.time_limit_s, seed=case.settings.seed))
-        if result.limit is Limit.INTERRUPT:
-            raise KeyboardInterrupt
+        result = api.solve(_posed(case, memory=memory), name, _options(case))
+        stopped = result.limit is Limit.INTERRUPT
         if result.schedule is None:
-            raise NoProposalError(f"{result.status}: {result.detail}")
-        rank = case.bench.order_of(result.schedule)
-        return Proposal(device=result.schedule.device, rank=rank, rule=f"{result.solver} on the full graph")
+            if stopped:
+                raise KeyboardInterrupt
+            status = {Status.MISSING: "missing", Status.UNKNOWN: "refused", Status.INFEASIBLE: "refused"}
+            raise NoProposalError(status.get(result.status, "failed"), f"{result.status}: {result.detail}")
+        return Proposal(
+            device=result.schedule.device,
+            rank=case.bench.order_of(result.schedule),
+            rule=f"{name} on the full graph",
+            seconds=result.seconds,
+            interrupted=stopped,
+        )
 
     return propose
 
 
+def _posed(case: Case, *, memory: bool) -> Problem:
+    return case.planning if memory else replace(case.planning, memory=np.zeros_like(case.planning.memory))
+
+
+def _options(case: Case) -> Options:
+    return Options(seconds=case.settings.time_limit_s, seed=case.settings.seed)
+
+
 def _single(case: Case) -> Proposal:
     """The one device on which everything ends first."""
-    problem, found = case.bench.problem, []
+    problem, found, began = case.bench.problem, [], time.perf_counter()
     for location in accelerators(problem, case.cluster):
         device = devices_at(problem, np.full(problem.tasks, location))
         found.append((int(problem.duration[np.arange(problem.tasks), device].sum()), location, device))
     _, location, device = min(found, key=lambda each: each[:2])
-    return Proposal(device=device, rank=None, rule=f"everything on {case.cluster.devices[location].name}")
+    rule = f"everything on {case.cluster.devices[location].name}"
+    return Proposal(device=device, rank=None, rule=rule, seconds=time.perf_counter() - began)
 
 
 def _pesto(case: Case) -> Proposal:
     """Everything that this project does for a plan."""
+    began = time.perf_counter()
     outcome = solve(case.bench.graph, case.cluster, case.costs, case.settings, lambda _: None)
-    if outcome.interrupted:
-        raise KeyboardInterrupt
     plan = outcome.plan
-    return Proposal(device=plan.schedule.device, rank=plan.rank, rule=plan.provenance.rule)
+    return Proposal(
+        device=plan.schedule.device,
+        rank=plan.rank,
+        rule=f"{plan.provenance.chosen}: {plan.provenance.rule}",
+        seconds=time.perf_counter() - began,
+        interrupted=outcome.interrupted,
+    )
 
 
 METHODS: dict[str, Method] = {
@@ -115,7 +166,7 @@ METHODS: dict[str, Method] = {
     "layer-balanced": Method(source="contiguous layers of balanced times", propose=_by_scope(layer_balanced)),
     "expert": Method(source="Pesto (Middleware 2021), section 5.2", propose=_by_scope(expert)),
     **{
-        name: Method(source=row.source, propose=_solver(name, memory=row.memory), memory=row.memory or row.repair)
+        name: Method(source=row.source, propose=_placer(name, row), memory=row.memory or row.repair)
         for name, row in PLACERS.items()
     },
     "list": Method(source="this project's list scheduler", propose=_solver("list", memory=True), memory=True),

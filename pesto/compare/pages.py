@@ -31,6 +31,7 @@ def _row(cluster: Cluster, entry: Entry, plans: dict[str, Path]) -> dict[str, An
     names = [d.name for d in cluster.devices]
     none = found is None
     return {
+        "status": entry.status,
         "makespan_s": entry.makespan_s,
         "peak_bytes": None if found is None else dict(zip(names, found.peak.tolist(), strict=True)),
         "seconds": entry.seconds,
@@ -57,7 +58,7 @@ def ranked(contest: Contest) -> list[Entry]:
 def page(contest: Contest, plans: Path | None) -> str:
     """A table for people, best first, with every shortfall below it."""
     entries = ranked(contest)
-    best = min((e.makespan_s for e in entries if e.plan is not None and e.makespan_s), default=None)
+    best = min((e.makespan_s for e in entries if e.plan is not None and e.makespan_s is not None), default=None)
     rows = [HEAD, *(_cells(contest.cluster, entry, best) for entry in entries)]
     widths = [max(len(row[k]) for row in rows) for k in range(len(HEAD))]
     lines = [
@@ -83,9 +84,9 @@ def _aligned(row: tuple[str, ...], widths: list[int]) -> str:
 
 
 def _cells(cluster: Cluster, entry: Entry, best: float | None) -> tuple[str, ...]:
-    found, took = entry.candidate, f"{entry.seconds:.2f}"
+    found = entry.candidate
     if found is None or entry.makespan_s is None:
-        return (entry.method, "-", "-", "-", "refused", "-", "-", "-", took)
+        return (entry.method, "-", "-", "-", entry.status, "-", "-", "-", "-")
     share = [int(p) / d.memory_bytes for p, d in zip(found.peak, cluster.devices, strict=True)]
     fullest = max(range(len(share)), key=share.__getitem__)
     behind = f"{entry.makespan_s / best - 1:+.1%}" if best else "-"
@@ -98,5 +99,5 @@ def _cells(cluster: Cluster, entry: Entry, best: float | None) -> tuple[str, ...
         f"{entry.cut_bytes / 1e6:.0f}",
         f"{entry.device_use:.0%}",
         f"{entry.link_use:.0%}",
-        took,
+        f"{entry.seconds:.2f}",
     )

@@ -47,7 +47,11 @@ CONFIGS: dict[str, Config] = {
 def build(variant: str, batch: int | None = None) -> Step:
     """One step of Nesterov's momentum on a batch of images."""
     config = CONFIGS[variant]
-    config = replace(config, batch=batch or config.batch)
+    return construct(replace(config, batch=batch or config.batch))
+
+
+def construct(config: Config) -> Step:
+    """The step of any configuration."""
     images = (config.batch, config.image, config.image, 3)
     feeds = (
         Feed(name="images", shape=images, dtype="float32", low=-1.0, high=1.0),
