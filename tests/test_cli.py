@@ -60,8 +60,12 @@ def test_solve_check_simulate_a_graph_file_without_tensorflow(graph: Path, tmp_p
     assert said["lower_bound_s"] <= said["makespan_s"]
     checked = pesto("check", tmp_path / "p.json", "--graph", graph, cwd=tmp_path)
     assert (checked.returncode, checked.stderr) == (0, "")
-    again = pesto("simulate", tmp_path / "p.json", "--graph", graph, "--json", cwd=tmp_path)
+    curve = tmp_path / "bytes.csv"
+    again = pesto("simulate", tmp_path / "p.json", "--graph", graph, "--memory", curve, "--json", cwd=tmp_path)
     assert json.loads(again.stdout)["makespan_s"] == said["makespan_s"]
+    rows = [line.split(",") for line in curve.read_text().splitlines()[1:]]
+    highest = {name: max(int(size) for of, _, size in rows if of == name) for name in said["devices"]}
+    assert highest == said["peak_bytes"]
     slower = pesto(
         "simulate", tmp_path / "p.json", "--graph", graph, "--cluster", "v100x2-pcie", "--json", cwd=tmp_path
     )

@@ -96,3 +96,13 @@ def test_what_user_code_prints_does_not_mix_with_the_json(verb: str, tmp_path: P
     assert len(done.stdout.splitlines()) == 1
     assert json.loads(done.stdout)
     assert "importing" in done.stderr
+
+
+def test_doctor_knows_which_solvers_promise_no_optimum(monkeypatch) -> None:
+    """Two equal tasks on two devices: a placement method may put both on one; a solver that does is not well."""
+    from pesto.commands import doctor
+    from solvers.api import available
+
+    few = [row for row in available() if row.name in ("list", "single", "random", "m-topo", "round-robin")]
+    monkeypatch.setattr(doctor, "available", lambda: few)
+    assert doctor._solvers() == {row.name: "ok" for row in few}

@@ -9,17 +9,21 @@ from pesto.candidates import Bench, Candidate
 from pesto.cluster import Cluster
 from pesto.commands.check import plan_cluster, plan_source
 from pesto.commands.options import Existing, cluster_option, costs_option, json_option, source_options
+from pesto.commands.outputs import check_outputs
 from pesto.errors import InputError, MismatchError, UsageError
+from pesto.files import write_atomic
 from pesto.flow import formulate
 from pesto.foreign import read_placement
 from pesto.graph import Graph
 from pesto.inputs import load_cluster, load_costs, load_graph
+from pesto.memory import footprint
 from pesto.plan import PER_EDGE, Plan
 from pesto.planfile import load
 from pesto.problem import TICK_S, lanes
 from pesto.report import to_json
 from pesto.settings import Settings
 from pesto.source import Source
+from solvers.footprint import over_time
 
 
 @click.command("simulate")
@@ -30,6 +34,9 @@ from pesto.source import Source
 @click.option("--part", type=Existing(), help="The authors' part.json, in place of a plan.")
 @click.option("--cdep", type=Existing(), help="The authors' cdep.json, with --part.")
 @click.option("--per-edge", is_flag=True, help="With --part: one transfer an edge, as the paper counts them.")
+@click.option(
+    "--memory", type=click.Path(path_type=Path), help="Also write the bytes alive over the step here, as CSV."
+)
 @json_option()
 def simulate_command(
     *,
@@ -40,16 +47,20 @@ def simulate_command(
     part: Path | None,
     cdep: Path | None,
     per_edge: bool,
+    memory: Path | None,
     as_json: bool,
 ) -> None:
     """Predict the step time of PLAN, or of a placement in the authors' files.
 
     \b
     pesto simulate plan.json --cluster v100x2-pcie
+    pesto simulate plan.json --memory bytes.csv
     pesto simulate --part part.json --cdep cdep.json --model nmt
     """
     if (plan is None) == (part is None):
         raise UsageError("give either a PLAN or --part FILE [--cdep FILE]")
+    if memory is not None:
+        check_outputs([memory], [file for file in (plan, part, cdep, source.file) if file], as_json=as_json)
     found = load(plan) if plan is not None else None
     graph = load_graph(plan_source(found, source) if found else source.checked())
     machine = load_cluster(cluster or (plan_cluster(found) if found else "v100x2-nvlink"))
@@ -60,7 +71,19 @@ def simulate_command(
         run = _planned(found, graph, bench, tuple(name for name, _ in lanes(machine)))
     else:
         run = _foreign(Path(str(part)), cdep, bench, machine)
-    _say(run, bench, [d.name for d in machine.devices], as_json=as_json)
+    names = [d.name for d in machine.devices]
+    if memory is not None:
+        write_atomic(memory, _curves(run, bench, names))
+    _say(run, bench, names, as_json=as_json)
+
+
+def _curves(run: Candidate, bench: Bench, names: list[str]) -> bytes:
+    """device,seconds,bytes: from that time on the device holds so many; each device's rows in order of time."""
+    held = footprint(bench.graph, per_edge=bench.per_edge)
+    rows = ["device,seconds,bytes"]
+    for name, (ticks, level) in zip(names, over_time(bench.problem, held, run.timeline.schedule), strict=True):
+        rows += [f"{name},{at * TICK_S:.9f},{size}" for at, size in zip(ticks.tolist(), level.tolist(), strict=True)]
+    return ("\n".join(rows) + "\n").encode()
 
 
 def _foreign(part: Path, cdep: Path | None, bench: Bench, machine: Cluster) -> Candidate:
