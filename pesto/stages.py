@@ -1,6 +1,7 @@
 """The stages of a solve: the baselines, and the exact solver on the coarse graph."""
 
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,7 +27,7 @@ from solvers.schedule import Schedule
 
 _LOG = logging.getLogger("pesto.solver")
 """The exact solver's own lines, which -v shows."""
-_SHARES = (1.0, 0.85, 0.7, 0.55, 0.4, 0.25, 0.1, 0.0)
+_SHARES = (1.0, 0.8, 0.6, 0.4, 0.2, 0.0)
 """Of the activations' bytes, the largest of which planning counts that can fit at all."""
 _FULL = 0.95
 """Of all memory: planning aims at no more."""
@@ -49,31 +50,32 @@ def baselines(bench: Bench, cluster: Cluster, tracker: Tracker) -> Problem:
     alive = measure(bench.graph, tracker.candidates["single"].timeline, per_edge=bench.per_edge).alive
     by_rule = expert(bench.graph, problem, cluster)
     tracker.offer(bench.placed("expert", by_rule.rule, by_rule.device))
-    planning = _list(bench, tracker, estimated(problem, alive))
+    planning = _list(bench, tracker, next(estimates(problem, alive)))
     by_layer = layer_balanced(bench.graph, problem, cluster)
     tracker.offer(bench.placed("layer-balanced", by_layer.rule, by_layer.device))
     free = replace(problem, memory=np.zeros_like(problem.memory))
     for name in RIVALS:
-        schedule = quick(planning if PLACERS[name].memory else free, name).schedule
-        if schedule is not None:
-            tracker.offer(bench.scheduled(name, f"{name} on the full graph", schedule))
+        for posed in estimates(problem, alive) if PLACERS[name].memory else (free,):
+            schedule = quick(posed, name).schedule
+            if schedule is not None:
+                tracker.offer(bench.scheduled(name, f"{name} on the full graph", schedule))
+                break
     return planning
 
 
-def estimated(problem: Problem, alive: Ints) -> Problem:
-    """The problem for planning: its memory is [n] `alive` bytes, what exceeds the variables' scaled down until it fits.
+def estimates(problem: Problem, alive: Ints) -> Iterator[Problem]:
+    """Problems for planning: their memory is [n] `alive` bytes, what exceeds the variables' scaled down more and more.
 
     What is alive when one device is at its peak is not alive at once on several; where it is more than all devices
-    hold, no planner could place it, and that would be no proof of anything.
+    hold, no planner could place it, and that would be no proof of anything. So the first is the largest that is not
+    proven to exceed the memory; a method that finds no room with one should try the next. The last knows but variables.
     """
     beyond = np.maximum(alive - problem.memory, 0)
     for share in _SHARES:
-        memory = problem.memory + (share * beyond).astype(np.int64)
-        planning = replace(problem, memory=memory)
+        planning = replace(problem, memory=problem.memory + (share * beyond).astype(np.int64))
         roomy = replace(planning, capacity=(_FULL * problem.capacity).astype(np.int64))
-        if bounds.memory_proof(roomy) is None:
-            return planning
-    return problem
+        if share == 0 or bounds.memory_proof(roomy) is None:
+            yield planning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

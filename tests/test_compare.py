@@ -1,6 +1,7 @@
 """pesto compare: every method on one step, as a user sees it."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -154,3 +155,51 @@ def test_peaks_of_devices_are_numbers_of_bytes(step, tmp_path) -> None:
     done = run("--graph", step, "--methods", "single", "--json", "-q", "-o", tmp_path / "plans")
     peaks = json.loads(done.stdout)["methods"]["single"]["peak_bytes"]
     assert all(isinstance(b, int) for b in peaks.values()) and np.max(list(peaks.values())) >= 4400
+
+
+AWARE = tuple(n for n, m in METHODS.items() if m.memory and n not in ("pesto", "m-sct"))
+"""Without those that start a process each."""
+
+
+def test_no_plan_exceeds_a_memory_on_random_graphs(make_graph, make_cluster, make_costs) -> None:
+    """Random layers with variables, on GPUs with as little as a third of what one would need: a plan fits, or is none.
+
+    PESTO_TEST_SCALE multiplies the 12 graphs.
+    """
+    plans = refused = 0
+    for seed in range(12 * int(os.environ.get("PESTO_TEST_SCALE", "1"))):
+        rng = np.random.default_rng(seed)
+        ops = []
+        for k in range(int(rng.integers(4, 30))):
+            inputs = sorted({f"op{j}" for j in rng.integers(0, k, 2)}) if k else []
+            variable = {"param": int(rng.integers(0, 60)), "group": f"g{k // 3}"} if rng.random() < 0.4 else {}
+            ops.append({"name": f"op{k}", "inputs": inputs, "bytes": int(rng.integers(1, 100)), "s": 1e-6, **variable})
+        graph = make_graph(ops)
+        need = sum(op["bytes"] + op.get("param", 0) for op in ops)
+        cluster = make_cluster(gpus=int(rng.integers(1, 4)), memory=max(1, int(need * rng.uniform(0.3, 1.0))))
+        contest = compete(graph, cluster, make_costs(graph, cluster), QUICK, lambda _: None, names=AWARE)
+        for entry in contest.entries:
+            assert entry.status in ("fits", "oom", "refused"), (seed, entry.method, entry.detail)
+            plans += entry.plan is not None
+            refused += entry.plan is None
+            if entry.plan is not None:
+                most = {d.name: d.memory_bytes for d in cluster.devices}
+                assert all(entry.plan.peak_bytes[name] <= most[name] for name in most), (seed, entry.method)
+            elif entry.candidate is not None:
+                assert "lacks" in entry.detail
+    assert plans > 20 and refused > 5
+
+
+def test_one_method_that_crashes_leaves_the_others(make_graph, make_cluster, make_costs, monkeypatch) -> None:
+    """A method that raises is a row that says what it raised."""
+    from solvers.heuristics import etf
+
+    def broken(problem, options):
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr(etf, "place", broken)
+    graph, cluster = network(make_graph), make_cluster()
+    names = ("round-robin", "heft", "etf")
+    contest = compete(graph, cluster, make_costs(graph, cluster), QUICK, lambda _: None, names=names)
+    found = {e.method: (e.status, e.detail) for e in contest.entries}
+    assert found["etf"] == ("failed", "RuntimeError: boom") and found["heft"][0] == "fits"

@@ -25,7 +25,11 @@ from pesto.source import Source
 @costs_option()
 @click.option("--methods", default="all", show_default=True, help="Names with commas between, or all.")
 @click.option(
-    "--time-limit", type=Duration(), default="30", show_default=True, help="Of each method that searches: 60, 90s, 10m."
+    "--time-limit",
+    type=Duration(),
+    default="30",
+    show_default=True,
+    help="Of each method that searches (mcmc: at most 10 s).",
 )
 @click.option("--solver", default="cpsat", show_default=True, help="Of the method pesto: see pesto solvers.")
 @click.option("--seed", type=int, default=0, show_default=True)
@@ -63,6 +67,8 @@ def compare_command(
     settings = Settings(time_limit_s=time_limit, solver=solver, seed=seed)
     machine = load_cluster(cluster)
     form = _form(picture)
+    if not str(out).strip() or out == Path():
+        raise UsageError("--out: no folder is named - give one, such as plans")
     if not quiet:
         click.echo("reading the graph ...", err=True)
     graph = load_graph(source)

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,8 +21,8 @@ from pesto.problem import TICK_S, build
 from pesto.provenance import Account, make_plan
 from pesto.repair import repaired
 from pesto.settings import Settings
-from pesto.stages import estimated
 from solvers import bounds
+from solvers.check import check
 
 ALL = "all"
 
@@ -48,6 +48,8 @@ class Entry:
     """Mean share of the step that the accelerators compute."""
     link_use: float
     """Share of the step that the busiest link carries something."""
+    mended: bool = False
+    """Whether ops were moved, after the method's own answer, to fit the memory."""
 
     @property
     def makespan_s(self) -> float | None:
@@ -76,7 +78,9 @@ Hear = Callable[[Entry], None]
 
 def chosen_methods(names: Iterable[str]) -> tuple[str, ...]:
     """The methods that are asked for, in the table's order; UsageError, with a suggestion, for one that is unknown."""
-    asked = set(names)
+    asked = {name for name in names if name}
+    if not asked:
+        raise UsageError(f"no method is named - {closest('', (ALL, *METHODS))}")
     for name in sorted(asked - {ALL}):
         if name not in METHODS:
             raise UsageError(f"no method is called {name!r} - {closest(name, (ALL, *METHODS))}")
@@ -127,11 +131,10 @@ def _case(graph: Graph, cluster: Cluster, costs: Costs, settings: Settings) -> t
         problem, proof = build(graph, costs, cluster, memory=graph.param_bytes), str(infeasible)
     bench = Bench.of(graph, problem)
     alone = METHODS["framework-default"].propose(
-        Case(bench=bench, cluster=cluster, costs=costs, planning=problem, settings=settings)
+        Case(bench=bench, cluster=cluster, costs=costs, alive=problem.memory, settings=settings)
     )
     alive = measure(graph, bench.placed("single", "", alone.device).timeline).alive
-    planning = estimated(problem, alive)
-    return Case(bench=bench, cluster=cluster, costs=costs, planning=planning, settings=settings), proof
+    return Case(bench=bench, cluster=cluster, costs=costs, alive=alive, settings=settings), proof
 
 
 def _entry(name: str, case: Case, account: Account, proof: str) -> tuple[Entry, bool]:
@@ -142,11 +145,11 @@ def _entry(name: str, case: Case, account: Account, proof: str) -> tuple[Entry, 
     try:
         proposal = method.propose(case)
         candidate = _simulated(name, proposal, case)
-        seconds = proposal.seconds
+        seconds, mended = proposal.seconds, False
         if method.memory and not candidate.fits and not proposal.interrupted:
             began = time.perf_counter()
             candidate = repaired(case.bench, candidate, name=name)
-            seconds += time.perf_counter() - began
+            seconds, mended = seconds + time.perf_counter() - began, True
         plan = None
         if candidate.fits:
             plan = make_plan(account, candidate, {name: candidate})
@@ -156,13 +159,20 @@ def _entry(name: str, case: Case, account: Account, proof: str) -> tuple[Entry, 
     except PestoError as error:
         refused = isinstance(error, (InfeasibleError, NothingFoundError))
         return _nothing(name, "refused" if refused else "failed", str(error)), False
-    return _weighed(case, candidate, plan, seconds), proposal.interrupted
+    entry = _weighed(case, candidate, plan, seconds)
+    return replace(entry, mended=mended and plan is not None), proposal.interrupted
 
 
 def _simulated(name: str, proposal: Proposal, case: Case) -> Candidate:
+    """The proposal, run; NoProposalError where it is invalid whatever the memory: a group torn apart, say."""
     if proposal.rank is None:
-        return case.bench.placed(name, proposal.rule, proposal.device)
-    return case.bench.ordered(name, proposal.rule, proposal.device, proposal.rank)
+        candidate = case.bench.placed(name, proposal.rule, proposal.device)
+    else:
+        candidate = case.bench.ordered(name, proposal.rule, proposal.device, proposal.rank)
+    roomy = replace(case.bench.problem, memory=np.zeros_like(case.bench.problem.memory))
+    for wrong in check(roomy, candidate.timeline.schedule):
+        raise NoProposalError("failed", f"invalid: {wrong.kind}: {wrong.text}")
+    return candidate
 
 
 def _weighed(case: Case, candidate: Candidate, plan: Plan | None, seconds: float) -> Entry:

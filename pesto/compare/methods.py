@@ -1,7 +1,7 @@
 """The table of methods that are compared: this project's own, the literature's, and what people do by hand."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,10 +14,13 @@ from pesto.baselines.scopes import Placement
 from pesto.candidates import Bench
 from pesto.cluster import Cluster
 from pesto.costs import Costs
+from pesto.errors import PestoError
 from pesto.flow import solve
 from pesto.settings import Settings
+from pesto.stages import estimates
 from solvers import api
 from solvers.arrays import Ints
+from solvers.families.plain import fork
 from solvers.heuristics.lanes import devices_at
 from solvers.heuristics.placement import PLACERS, NoRoomError, Placer
 from solvers.problem import Problem
@@ -31,8 +34,8 @@ class Case:
     bench: Bench
     cluster: Cluster
     costs: Costs
-    planning: Problem
-    """The full graph with what is alive at one device's peak charged to the ops that made it: memory-aware planning."""
+    alive: Ints
+    """[n] bytes of each op at one device's peak, for planning (`pesto.stages.estimates`)."""
     settings: Settings
 
 
@@ -90,45 +93,70 @@ def _placer(name: str, row: Placer) -> Propose:
         return _solver(name, memory=row.memory)
 
     def propose(case: Case) -> Proposal:
-        began = time.perf_counter()
-        try:
-            found = row.load()(_posed(case, memory=row.memory), _options(case))
-        except NoRoomError as short:
-            raise NoProposalError("refused", f"memory: {short}") from short
-        return Proposal(
-            device=found.device,
-            rank=found.rank,
-            rule=f"{name} on the full graph",
-            seconds=time.perf_counter() - began,
-        )
+        method, why = row.load(), ""
+        method(fork(4), Options(seconds=0))  # compiles, or reads what was compiled
+        for problem in _posed(case, memory=row.memory):
+            began = time.perf_counter()
+            try:
+                found = method(problem, _options(case))
+            except NoRoomError as short:
+                why = why or str(short)
+                continue
+            seconds = time.perf_counter() - began
+            return Proposal(device=found.device, rank=found.rank, rule=f"{name} on the full graph", seconds=seconds)
+        raise NoProposalError("refused", f"memory: {why}")
 
-    return propose
+    return _guarded(propose)
+
+
+def _guarded(propose: Propose) -> Propose:
+    """Whatever one method does, the others go on."""
+
+    def safely(case: Case) -> Proposal:
+        try:
+            return propose(case)
+        except (NoProposalError, PestoError):
+            raise
+        except Exception as error:
+            raise NoProposalError("failed", f"{type(error).__name__}: {error}") from error
+
+    return safely
 
 
 def _solver(name: str, *, memory: bool) -> Propose:
     """A solver of the full problem."""
 
     def propose(case: Case) -> Proposal:
-        result = api.solve(_posed(case, memory=memory), name, _options(case))
-        stopped = result.limit is Limit.INTERRUPT
-        if result.schedule is None:
+        why = ""
+        for problem in _posed(case, memory=memory):
+            result = api.solve(problem, name, _options(case))
+            stopped = result.limit is Limit.INTERRUPT
+            if result.schedule is not None:
+                rank = case.bench.order_of(result.schedule)
+                return Proposal(
+                    device=result.schedule.device,
+                    rank=rank,
+                    rule=f"{name} on the full graph",
+                    seconds=result.seconds,
+                    interrupted=stopped,
+                )
             if stopped:
                 raise KeyboardInterrupt
-            status = {Status.MISSING: "missing", Status.UNKNOWN: "refused", Status.INFEASIBLE: "refused"}
-            raise NoProposalError(status.get(result.status, "failed"), f"{result.status}: {result.detail}")
-        return Proposal(
-            device=result.schedule.device,
-            rank=case.bench.order_of(result.schedule),
-            rule=f"{name} on the full graph",
-            seconds=result.seconds,
-            interrupted=stopped,
-        )
+            if result.status not in (Status.UNKNOWN, Status.INFEASIBLE):
+                status = "missing" if result.status is Status.MISSING else "failed"
+                raise NoProposalError(status, f"{result.status}: {result.detail}")
+            why = why or f"{result.status}: {result.detail}"
+        raise NoProposalError("refused", why)
 
     return propose
 
 
-def _posed(case: Case, *, memory: bool) -> Problem:
-    return case.planning if memory else replace(case.planning, memory=np.zeros_like(case.planning.memory))
+def _posed(case: Case, *, memory: bool) -> Iterator[Problem]:
+    """What a method is given: one problem after the other, until it finds room for all."""
+    if memory:
+        yield from estimates(case.bench.problem, case.alive)
+    else:
+        yield replace(case.bench.problem, memory=np.zeros_like(case.bench.problem.memory))
 
 
 def _options(case: Case) -> Options:

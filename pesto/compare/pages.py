@@ -37,6 +37,7 @@ def _row(cluster: Cluster, entry: Entry, plans: dict[str, Path]) -> dict[str, An
         "seconds": entry.seconds,
         "fits": found is not None and found.fits,
         "memory_aware": METHODS[entry.method].memory,
+        "mended": entry.mended,
         "cut_bytes": None if none else entry.cut_bytes,
         "device_utilisation": None if none else entry.device_use,
         "link_utilisation": None if none else entry.link_use,
@@ -70,6 +71,7 @@ def page(contest: Contest, plans: Path | None) -> str:
         *(_aligned(row, widths) for row in rows),
         "",
         *(f"{entry.method}: {entry.detail}" for entry in entries if entry.plan is None),
+        *(["* ops were moved to fit the memory"] if any(entry.mended for entry in entries) else []),
         "Step times and peaks are predicted by the simulator; place s is measured.",
     ]
     if plans is not None:
@@ -95,7 +97,7 @@ def _cells(cluster: Cluster, entry: Entry, best: float | None) -> tuple[str, ...
         f"{entry.makespan_s * 1e3:.2f}",
         behind,
         f"{int(found.peak[fullest]) / 2**30:.2f}",
-        f"{share[fullest]:.0%}" if found.fits else "OOM",
+        f"{share[fullest]:.0%}{' *' if entry.mended else ''}" if found.fits else "OOM",
         f"{entry.cut_bytes / 1e6:.0f}",
         f"{entry.device_use:.0%}",
         f"{entry.link_use:.0%}",

@@ -3,8 +3,8 @@
 Swapping. Clusters are visited by the top level of their first node. The partners of one are those whose first node
 is no earlier and starts within its span, at another place. Better means that one of two sums becomes less and neither
 becomes more: the communication between places, and the greater work that either place has within the visited one's
-span. Of the first `PARTNERS` partners, without which limit the search would be quadratic, the one that saves most of
-both is taken. A cluster is swapped once at most.
+span. The one that saves most of both is taken, of all partners in graphs of some hundred clusters, of the first
+`PARTNERS` or more in larger ones, as the search would be quadratic (`limits`). A cluster is swapped once at most.
 
 Switching. In each of at most k rounds, every edge of the critical path that joins two places is looked at, from the
 source on: whichever of its two nodes makes the longest path through it shortest when it goes to the other's place is
@@ -20,24 +20,31 @@ from solvers.heuristics.pardnn.mapping import Mapped, add, talk, work
 from solvers.heuristics.pardnn.spans import Spans
 from solvers.heuristics.pardnn.weights import Weights
 
-PARTNERS = 32
-"""Clusters at other places that one is tried with."""
-LOOKED = 4 * PARTNERS
-"""Clusters within the span that are looked at for these."""
+PARTNERS, TRIES = 32, 1_000_000
+"""Clusters at other places that one is tried with, however many there are; and all clusters together, at least."""
+_LOOKED = 4
+"""Clusters within the span that are looked at for each of these."""
 
 
 def refined(w: Weights, s: Spans, m: Mapped) -> Ints:
     """[n] places after both policies; changes `m`. O(n log n + PARTNERS (n k + e + n log L) + k (n + e))."""
     k = w.allowed.shape[1]
     secondary = k + np.flatnonzero(np.diff(m.start[k:]))
-    swap(w, s, m, secondary[np.argsort(s.first[secondary], kind="stable")])
+    swap(w, s, m, secondary[np.argsort(s.first[secondary], kind="stable")], limits(len(secondary)))
     alone = np.bincount(w.unit)[w.unit] == 1
     return switched(w, m.place, alone)
 
 
+def limits(clusters: int) -> tuple[int, int]:
+    """Partners that a cluster is tried with, and clusters that are looked at for them."""
+    partners = max(PARTNERS, TRIES // max(clusters, 1))
+    return partners, _LOOKED * partners
+
+
 @numba.njit(cache=True)
-def swap(w: Weights, s: Spans, m: Mapped, order: Ints) -> int:
-    """Swap secondaries, visited in `order`; return how many pairs were."""
+def swap(w: Weights, s: Spans, m: Mapped, order: Ints, most_of: tuple[int, int]) -> int:
+    """Swap secondaries, visited in `order`, within `limits`; return how many pairs were."""
+    partners, looked = most_of
     k = w.allowed.shape[1]
     comm, busy = np.zeros(k, dtype=np.int64), np.zeros(k, dtype=np.int64)
     done = np.zeros(len(m.at), dtype=np.bool_)
@@ -47,8 +54,8 @@ def swap(w: Weights, s: Spans, m: Mapped, order: Ints) -> int:
         if done[one]:
             continue
         best, most, tried = -1, 0, 0
-        for two in order[at + 1 : at + 1 + LOOKED]:
-            if s.first[two] >= s.end[one] or tried == PARTNERS:
+        for two in order[at + 1 : at + 1 + looked]:
+            if s.first[two] >= s.end[one] or tried == partners:
                 break
             if done[two] or not _may(m, one, two):
                 continue
