@@ -5,6 +5,8 @@ from pesto.memory import footprint
 from pesto.tracker import Tracker
 from solvers.heuristics.overflow.relief import relieve
 
+_SECONDS = 30.0
+"""For one repair, about: the largest training steps take a few, what no repair can fit would take minutes."""
 _TRIES = 3
 """Candidates to repair at most, shortest first."""
 
@@ -36,8 +38,14 @@ def repaired(bench: Bench, candidate: Candidate, *, name: str) -> Candidate:
         footprint(bench.graph, per_edge=bench.per_edge),
         candidate.timeline.schedule.device,
         rank=candidate.rank,
+        seconds=_SECONDS,
     )
     rank = relief.rank if relief.rank is not None else bench.order_of(relief.schedule)
-    done = f"{relief.moved} ops or groups moved to fit the memory" if relief.fits else "no repair found"
+    if not relief.fits:
+        done = "no repair found"
+    elif relief.moved:
+        done = f"{relief.moved} ops or groups moved to fit the memory"
+    else:
+        done = "run in an order that frees memory early"
     whose = "" if name == candidate.name else f"{candidate.name}: "
     return bench.ordered(name, f"{whose}{candidate.rule}; {done}", relief.device, rank)

@@ -37,7 +37,7 @@ class Footprint:
     read_by: Ints
     """[r] task that reads it."""
     read_payload: Ints
-    """[r] payload of the problem that brings it there, where maker and reader are apart."""
+    """[r] payload of the problem that brings it there, where maker and reader are apart; -1: they never are."""
     scratch: Ints = field(default_factory=_none)
     """[n] bytes that are alive at a task's location only while it runs; empty: none."""
     reuses: Ints = field(default_factory=_none)
@@ -112,7 +112,10 @@ class Spans:
 
 
 def usage(problem: Problem, footprint: Footprint, schedule: Schedule) -> Usage:
-    """Peaks of a valid schedule. O((b + r + t) log), t transfers."""
+    """Peaks of a valid schedule. O((b + r + t) log), t transfers.
+
+    ValueError where maker and reader of a buffer are apart, and no payload, or none that was sent, brings it.
+    """
     rows = spans(problem, footprint, schedule)
     at = problem.location[schedule.device]
     static = np.zeros(problem.locations, dtype=np.int64)
@@ -194,6 +197,8 @@ class _Uses(NamedTuple):
 
 
 def _uses(problem: Problem, f: Footprint, s: Schedule) -> _Uses:
+    if len(f.read_payload) and f.read_payload.max() >= problem.payloads:
+        raise ValueError(f"read_payload points at nothing (the problem has {problem.payloads} payloads)")
     buffer = np.full(problem.payloads, -1, dtype=np.int64)
     known = f.read_payload >= 0
     buffer[f.read_payload[known]] = f.read_buffer[known]
@@ -206,7 +211,7 @@ def _uses(problem: Problem, f: Footprint, s: Schedule) -> _Uses:
         by_key = np.argsort(keys, kind="stable")
         wanted = f.read_payload[remote] * problem.locations + at[f.read_by[remote]]
         place = np.searchsorted(keys[by_key], wanted)
-        missing = remote[np.append(keys[by_key], -1)[place] != wanted]
+        missing = remote[(np.append(keys[by_key], -1)[place] != wanted) | (f.read_payload[remote] < 0)]
         if len(missing):
             raise ValueError(f"the schedule does not bring buffer {f.read_buffer[missing[0]]} to read {missing[0]}")
         row[remote] = len(f.size) + by_key[place]

@@ -28,6 +28,16 @@ def units_of(problem: Problem) -> Units:
     return merged(problem, label)
 
 
+def placeable_units(problem: Problem) -> Units:
+    """The same for methods that place every unit; ValueError when one can be nowhere, as its tasks' devices differ."""
+    units = units_of(problem)
+    nowhere = np.flatnonzero(~units.allowed.any(axis=1))
+    if len(nowhere):
+        task = np.flatnonzero(units.unit == nowhere[0])[0]
+        raise ValueError(f"no location can run task {task} and all of its group")
+    return units
+
+
 def merged(problem: Problem, label: Ints) -> Units:
     """The units that a label for each task, [n], implies; numbered by increasing label."""
     _, unit = np.unique(label, return_inverse=True)

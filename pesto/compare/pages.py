@@ -71,7 +71,11 @@ def page(contest: Contest, plans: Path | None) -> str:
         *(_aligned(row, widths) for row in rows),
         "",
         *(f"{entry.method}: {entry.detail}" for entry in entries if entry.plan is None),
-        *(["* ops were moved to fit the memory"] if any(entry.mended for entry in entries) else []),
+        *(
+            ["* repaired to fit the memory: ops moved, or run in another order"]
+            if any(entry.mended for entry in entries)
+            else []
+        ),
         "Step times and peaks are predicted by the simulator; place s is measured.",
     ]
     if plans is not None:

@@ -9,9 +9,9 @@ that begins, then goes on, with the task that is first in topological order is t
 The algorithm recomputes all levels for each path: O(n (n + e)). Here the same paths are found by need. A longest path
 begins at a task of greatest bottom level; a removal can only lower levels, and only of what has its level from a task
 that is gone, so that these are marked, each once, and a marked level, which is then an upper bound, is recomputed
-only when it is the greatest of all, or of the successors of one that is. On training steps and on graphs of bounded
-width this is near-linear; where width grows with depth, as in a square grid, each of the O(sqrt n) long paths may
-lower all levels, and O(n sqrt n) remains.
+only when it is the greatest of all, or of the successors of one that is, which a heap a task finds. On training steps
+and on graphs of bounded width this is near-linear; where width grows with depth, as in a square grid, each of the
+O(sqrt n) long paths may lower all levels, and O(n sqrt n) remains.
 
 Deviations, for what the sources do not have. A unit (tasks that must share a location) belongs to the first path that
 holds a task of its. A unit with one location stands alone, and is mapped before all else. A path is cut where no
@@ -32,12 +32,12 @@ from solvers.heuristics.means import Dag, dag_of, edge_ticks, mean_ticks, mean_t
 from solvers.heuristics.placement import Placement, rank_of
 from solvers.problem import Problem
 from solvers.result import Options
-from solvers.units import Units, units_of
+from solvers.units import Units, placeable_units
 
 
 def place(problem: Problem, options: Options) -> Placement:  # noqa: ARG001
     """Paths, to processors by load, in order of earliest start."""
-    units = units_of(problem)
+    units = placeable_units(problem)
     g = dag_of(problem, mean_ticks(problem), edge_ticks(problem, mean_transfers(problem, elements(units))))
     piece, allowed = _pieces_of(g, units, clusters_of_paths(g))
     of_task = piece[units.unit]
@@ -111,16 +111,23 @@ class _Levels(NamedTuple):
     """[n] successor that the level comes from, the first of equals, -1 for none."""
     stale: Bools
     """[n] whether something further down that the level came from is gone."""
+    key: Ints
+    """[e] by place, a heap of its edges by what each leads to, negated: ticks and a level, or an earlier one."""
+    edge: Ints
+    """[e] the edge of each entry."""
+    size: Ints
+    """[n] entries of each heap: edges to what may be left."""
     stack: Ints
 
 
 @numba.njit(cache=True)
 def _clusters(g: Dag) -> Ints:
     n = len(g.took)
-    nowhere, none = np.full(n, -1, dtype=np.int64), np.full(n, -1, dtype=np.int64)
-    left = _Levels(nowhere, np.zeros(n, dtype=np.int64), none, np.ones(n, dtype=np.bool_), np.empty(n, dtype=np.int64))
+    left = _nothing_gone(g)
     key, item, size, path = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64), 0, 0
     for at in range(n - 1, -1, -1):
+        for k in range(g.offset[at], g.offset[at + 1]):
+            _lead(g, left, at, k)
         _refresh(g, left, at)
         size = push(key, item, size, (-left.level[at], at))
     # Levels only fall, so an entry that is out of date comes too early, and is put back then.
@@ -146,20 +153,59 @@ def _clusters(g: Dag) -> Ints:
 
 
 @numba.njit(cache=True)
+def _nothing_gone(g: Dag) -> _Levels:
+    n, e = len(g.took), len(g.head)
+    return _Levels(
+        np.full(n, -1, dtype=np.int64),
+        np.zeros(n, dtype=np.int64),
+        np.full(n, -1, dtype=np.int64),
+        np.ones(n, dtype=np.bool_),
+        np.empty(e, dtype=np.int64),
+        np.empty(e, dtype=np.int64),
+        np.zeros(n, dtype=np.int64),
+        np.empty(n, dtype=np.int64),
+    )
+
+
+@numba.njit(cache=True)
+def _lead(g: Dag, left: _Levels, at: int, k: int) -> None:
+    """Enter an edge of a place with what it leads to by the level that is known."""
+    mine = slice(g.offset[at], g.offset[at + 1])
+    entry = (-(g.ticks[k] + left.level[g.head[k]]), k)
+    left.size[at] = push(left.key[mine], left.edge[mine], left.size[at], entry)
+
+
+@numba.njit(cache=True)
+def _best(g: Dag, left: _Levels, at: int) -> int:
+    """The edge of a place that leads to the most by the levels that are known, the first of equals; -1 for none.
+
+    Levels only fall: an entry that is out of date comes too early, and is entered anew then.
+    """
+    mine = slice(g.offset[at], g.offset[at + 1])
+    while left.size[at] > 0:
+        k, found = left.edge[g.offset[at]], -left.key[g.offset[at]]
+        if left.cluster[g.head[k]] < 0 and found == g.ticks[k] + left.level[g.head[k]]:
+            return int(k)
+        left.size[at] = drop(left.key[mine], left.edge[mine], left.size[at])
+        if left.cluster[g.head[k]] < 0:
+            _lead(g, left, at, k)
+    return -1
+
+
+@numba.njit(cache=True)
 def _refresh(g: Dag, left: _Levels, place: int) -> None:
     """Make the level of a place exact: a successor counts when its own level, if it is the best, is exact."""
     size, left.stack[0] = 1 if left.stale[place] else 0, place
     while size > 0:
         at = left.stack[size - 1]
-        most, best = np.int64(-1), -1
-        for k in range(g.offset[at], g.offset[at + 1]):
-            if left.cluster[g.head[k]] < 0 and g.ticks[k] + left.level[g.head[k]] > most:
-                most, best = g.ticks[k] + left.level[g.head[k]], g.head[k]
+        k = _best(g, left, at)
+        best = g.head[k] if k >= 0 else -1
         if best >= 0 and left.stale[best]:
             left.stack[size] = best
             size += 1
         else:
-            left.level[at], left.after[at], left.stale[at] = g.took[at] + max(most, 0), best, False
+            most = g.ticks[k] + left.level[best] if k >= 0 else 0
+            left.level[at], left.after[at], left.stale[at] = g.took[at] + most, best, False
             size -= 1
 
 

@@ -23,7 +23,7 @@ from solvers.heuristics.guides import guided
 from solvers.heuristics.placement import Placement, rank_of
 from solvers.problem import Problem
 from solvers.replay import prepare
-from solvers.units import units_of
+from solvers.units import placeable_units
 
 
 class Tables(NamedTuple):
@@ -78,11 +78,7 @@ def tables_of(problem: Problem, order: Ints) -> Tables:
 
     ValueError when some unit can be at no location.
     """
-    units, g = units_of(problem), prepare(problem)
-    nowhere = np.flatnonzero(~units.allowed.any(axis=1))
-    if len(nowhere):
-        task = np.flatnonzero(units.unit == nowhere[0])[0]
-        raise ValueError(f"no location can run task {task} and all of its group")
+    units, g = placeable_units(problem), prepare(problem)
     enters, edge = adjacency(problem.tasks, problem.dst)
     ordered, guide = guided(g, units.unit, order)
     first = np.full(problem.tasks, -1, dtype=np.int64)

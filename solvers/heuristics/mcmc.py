@@ -29,7 +29,7 @@ from solvers.heuristics.placement import Placement, rank_of
 from solvers.problem import Problem
 from solvers.replay import bottom_levels, prepare
 from solvers.result import Options
-from solvers.units import Units, units_of
+from solvers.units import Units, placeable_units
 
 MOST_SECONDS = 10.0
 MOST_TASKS = 20_000_000
@@ -70,7 +70,7 @@ class Budget:
 
 def place(problem: Problem, options: Options) -> Placement:
     """The best placement of all chains, in the order in which its simulation starts the tasks."""
-    units = units_of(problem)
+    units = placeable_units(problem)
     if not problem.tasks:
         return Placement(device=np.zeros(0, dtype=np.int64))
     moves = _moves(problem, units)

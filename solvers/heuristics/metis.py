@@ -5,7 +5,8 @@ it is "MinCut" by Scotch). Vertices are units, weighted with their mean ticks; a
 of all that passes between two units, a payload once for each pair. METIS balances one weight only as pymetis calls
 it, so memory is not respected. Deviations, as METIS knows neither kinds of devices nor fixed vertices: units without a
 choice are left out; parts go, heaviest first, to the free element that can run most of them; a unit that cannot be
-there goes to the least loaded location that can. Parts are those of one seed.
+there goes to the least loaded location that can. A vertex of twice a part's share of the work has a part of its own.
+Parts are those of one seed.
 """
 
 import numpy as np
@@ -17,15 +18,18 @@ from solvers.heuristics.means import mean_ticks, mean_transfers
 from solvers.heuristics.placement import Placement
 from solvers.problem import Problem
 from solvers.result import Options
-from solvers.units import units_of
+from solvers.units import placeable_units
 
 _MOST = 2**30
 """What METIS's weights may sum to: its integers have 32 bits."""
+_GIANT = 2
+"""Shares of the work from which on a vertex has a part of its own. METIS, which halves, would give several parts to it,
+find no other vertex to put there, and say so on the standard output of the process."""
 
 
 def place(problem: Problem, options: Options) -> Placement:
     """Parts to elements. O((n + e) log n) and METIS, which is near-linear."""
-    units = units_of(problem)
+    units = placeable_units(problem)
     pes = elements(units)
     ticks = np.bincount(units.unit, weights=mean_ticks(problem), minlength=len(units.memory)).astype(np.int64)
     free = np.flatnonzero(np.count_nonzero(units.allowed, axis=1) > 1)
@@ -48,17 +52,33 @@ def partition(problem: Problem, unit: Ints, free: Ints, sizes: tuple[Ints, int],
     weight, parts = sizes
     if parts < 2 or len(free) <= parts:
         return ints(np.arange(len(free)) % max(parts, 1))
+    alone = _giants(weight[free], parts)
+    if len(alone):
+        part, rest = np.zeros(len(free), dtype=np.int64), np.delete(np.arange(len(free)), alone)
+        part[alone] = np.arange(len(alone))
+        part[rest] = len(alone) + partition(problem, unit, free[rest], (weight, parts - len(alone)), seed)
+        return ints(part)
     offset, other, ticks = _undirected(problem, unit, free)
     options = pymetis.Options(seed=seed % 2**31)
     found = pymetis.part_graph(
         parts,
         pymetis.CSRAdjacency(offset.astype(np.int32), other.astype(np.int32)),
-        vweights=_scaled(weight[free], 0).astype(np.int32),
+        vweights=_scaled(np.maximum(weight[free], not weight[free].any()), 0).astype(np.int32),
         eweights=_scaled(ticks, 1).astype(np.int32),
         recursive=False,
         options=options,
     )
     return ints(np.asarray(found[1]))
+
+
+def _giants(weight: Ints, parts: int) -> Ints:
+    """The vertices that have a part of their own: heaviest first, as long as one is `_GIANT` shares of what is left."""
+    by, left = np.argsort(-weight, kind="stable")[: parts - 1], int(weight.sum())
+    for k, vertex in enumerate(by.tolist()):
+        if left == 0 or weight[vertex] * (parts - k) < _GIANT * left:
+            return ints(by[:k])
+        left -= int(weight[vertex])
+    return ints(by)
 
 
 def _undirected(problem: Problem, unit: Ints, free: Ints) -> tuple[Ints, Ints, Ints]:

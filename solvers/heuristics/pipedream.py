@@ -24,7 +24,7 @@ from solvers.heuristics.means import mean_ticks, mean_transfers
 from solvers.heuristics.placement import NoRoomError, Placement
 from solvers.problem import Problem
 from solvers.result import Options
-from solvers.units import Units, units_of
+from solvers.units import Units, placeable_units
 
 
 class Chain(NamedTuple):
@@ -40,7 +40,7 @@ class Chain(NamedTuple):
 
 def place(problem: Problem, options: Options) -> Placement:  # noqa: ARG001
     """Stages along the chain of layers, the first at the first element. O(n log n + e + n log ticks)."""
-    units = units_of(problem)
+    units = placeable_units(problem)
     pes = elements(units)
     order = order_of_layers(problem, units)
     whole = units.allowed[:, pes].all(axis=1) & (np.count_nonzero(units.allowed, axis=1) > 1)

@@ -6,11 +6,11 @@ from solvers.heuristics.lanes import devices_at
 from solvers.heuristics.placement import Placement
 from solvers.problem import Problem
 from solvers.result import Options
-from solvers.units import units_of
+from solvers.units import placeable_units
 
 
 def place(problem: Problem, options: Options) -> Placement:
     """Uniform, from `options.seed`. O(n l)."""
-    units = units_of(problem)
+    units = placeable_units(problem)
     drawn = np.random.default_rng(options.seed).random(units.allowed.shape)
     return Placement(device=devices_at(problem, np.where(units.allowed, drawn, -1.0).argmax(axis=1)[units.unit]))

@@ -13,12 +13,12 @@ from solvers.heuristics.lanes import devices_at
 from solvers.heuristics.placement import Placement
 from solvers.problem import Problem
 from solvers.result import Options
-from solvers.units import units_of
+from solvers.units import placeable_units
 
 
 def place(problem: Problem, options: Options) -> Placement:  # noqa: ARG001
     """One location after the other. O(n l + e)."""
-    units = units_of(problem)
+    units = placeable_units(problem)
     order = topological_order(problem.tasks, problem.src, problem.dst)
     at = _in_turn(order, units.unit, units.allowed)
     return Placement(device=devices_at(problem, at[units.unit]))

@@ -1,5 +1,7 @@
 """Bytes alive over time, against an oracle that counts them tick by tick."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -232,6 +234,18 @@ def test_a_schedule_that_lacks_a_transfer_is_refused() -> None:
     )
     with pytest.raises(ValueError, match="does not bring buffer 0 to read 0"):
         usage(p, f, apart)
+
+
+@pytest.mark.parametrize("sent", [[], [0]])
+@pytest.mark.parametrize(("payload", "message"), [(-1, "does not bring buffer 0 to read 0"), (7, "points at nothing")])
+def test_a_read_without_a_payload_is_refused_where_it_is_apart(sent, payload, message) -> None:
+    """Reader and maker apart, and no payload of the problem to bring the buffer, whether or not something was sent."""
+    p, f, s = chain([10, 3], [(0, 1)], locations=(0, 1))
+    f = replace(f, read_payload=[payload])
+    s = replace(s, **{name: getattr(s, name)[: len(sent)] for name in ("sent_payload", "sent_to")},
+                **{name: getattr(s, name)[: len(sent)] for name in ("sent_start", "sent_finish")})  # fmt: skip
+    with pytest.raises(ValueError, match=message):
+        usage(p, f, s)
 
 
 def test_random_problems_have_peaks_at_least_as_large_as_what_is_static() -> None:

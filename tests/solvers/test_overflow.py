@@ -1,6 +1,7 @@
 """Placements repaired until they fit: ParDNN's figure and equations by hand, brute force, and what must always hold."""
 
 import itertools
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -11,15 +12,18 @@ from solvers.dag import topological_order
 from solvers.footprint import Footprint, over_time, usage
 from solvers.generate import Features, generate
 from solvers.heuristics.lanes import devices_at
+from solvers.heuristics.overflow import lives as lives_module
+from solvers.heuristics.overflow import passes
+from solvers.heuristics.overflow.fronts import fronts_of, shift, take_back
 from solvers.heuristics.overflow.frugal import frugal_order
 from solvers.heuristics.overflow.levels import add, highest, levels_of, peak_at
 from solvers.heuristics.overflow.lives import bytes_at, lives_of
-from solvers.heuristics.overflow.passes import location_of, move_cost, potential
+from solvers.heuristics.overflow.passes import location_of, move_cost, potential, relieved
 from solvers.heuristics.overflow.relief import relieve
-from solvers.heuristics.overflow.rows import Scratch, held_for, hold
+from solvers.heuristics.overflow.rows import held_for, hold, scratch_for
 from solvers.heuristics.placement import rank_of
 from solvers.problem import Problem
-from solvers.replay import replay
+from solvers.replay import bottom_levels, replay
 from solvers.units import units_of
 
 
@@ -210,7 +214,7 @@ def held(lives, at, locations, static):
     """[l, k] bytes by adding up what every family, running task and unit holds with each unit `at` its location."""
     level = np.zeros((locations, len(lives.ticks)), dtype=np.int64)
     rows = held_for(len(lives.maker) * (1 + locations) + len(lives.reader))
-    nobody = Scratch(np.full(len(lives.reader), -1), np.full(locations, -1))
+    nobody = scratch_for(lives, at, locations)
     for family in range(len(lives.family) - 1):
         for k in range(hold(lives, at, family, nobody, (rows, 0))):
             level[rows.location[k], rows.low[k] : rows.high[k]] += rows.size[k]
@@ -245,6 +249,94 @@ def test_potentials_are_what_leaves() -> None:
         assert not found[at != place].any()
     assert same >= 0.95 * total
     assert some > 30
+
+
+def test_wide_bundles_are_read_by_their_fronts(monkeypatch) -> None:
+    """The same repair whether each bundle is walked or known by its two first readers a location, which moves keep."""
+    rng, moved, shifts = np.random.default_rng(12), 0, 0
+    for _ in range(25):
+        p, f, device, rank = instance(rng, int(rng.integers(5, 40)), 3)
+        s, units = replay(p, device, rank), units_of(p)
+        p = replace(p, capacity=np.maximum((usage(p, f, s).peak * rng.uniform(0.5, 1.1)).astype(np.int64), 1))
+        found = []
+        for wide in (10**9, 0):
+            monkeypatch.setattr(lives_module, "_WIDE", wide)
+            found.append(relieve(p, f, device, rank=rank))
+        assert found[0].device.tolist() == found[1].device.tolist()
+        assert found[0].peak.tolist() == found[1].peak.tolist()
+        moved += found[0].moved > 0
+        v, at = lives_of(p, f, s, units.unit), location_of(p, units, device)
+        fronts = fronts_of(v, at, p.locations)
+        for _ in range(30 * (len(at) > 1 and p.locations > 1)):
+            unit, place = int(rng.integers(len(at))), int(rng.integers(p.locations))
+            if (before := int(at[unit])) != place:
+                shift(v, at, fronts, unit, place)
+                if rng.random() < 0.5:
+                    take_back(v, at, fronts, unit, before)
+                anew = fronts_of(v, at, p.locations)
+                assert fronts.first.tolist() == anew.first.tolist()
+                assert fronts.second.tolist() == anew.second.tolist()
+                shifts += len(fronts.first) > 1
+    assert min(moved, shifts // 40) > 5
+
+
+def hub(readers: int, capacity: int) -> tuple[Problem, Footprint]:
+    """A scalar of 4 bytes, read by tasks with a variable of 100 bytes each; all fit location 1, some location 0."""
+    p = machine([(0, k + 1) for k in range(readers)], ticks=[1] * (1 + readers), capacity=(capacity, 10**6))
+    return p, outputs(p, [4] + [0] * readers, static=[0] + [100] * readers)
+
+
+def test_the_smallest_buffers_do_not_count_for_moves() -> None:
+    """A hub of 4 bytes at two locations is left out when 8 bytes are negligible, and not when 7 are."""
+    p, f = hub(3, 1000)
+    s = replay(p, np.zeros(4, dtype=np.int64), np.arange(4))
+    assert [len(lives_of(p, f, s, np.arange(4), spare).maker) for spare in (0, 7, 8)] == [1, 1, 0]
+
+
+def test_time_is_looked_at_between_few_steps(monkeypatch) -> None:
+    """Room for 20 of 60 variables. Paused after every move, the repair still ends, and fits; without time, what was
+    given comes back; with time for three looks, three have moved."""
+    p, f = hub(60, 2004)
+    device = np.zeros(61, dtype=np.int64)
+    monkeypatch.setattr(passes, "_CHUNK", 1)
+    monkeypatch.setattr(passes, "_LISTS", 0)
+    assert relieve(p, f, device).fits
+    idle = relieve(p, f, device, seconds=0.0)
+    assert (idle.fits, idle.moved, idle.short.tolist()) == (False, 0, [4000, 0])
+    looks = iter([0.0, 0.0, 0.0, 5.0])
+    monkeypatch.setattr(passes.time, "perf_counter", lambda: next(looks, 5.0))
+    s, units = replay(p, device, np.arange(61)), units_of(p)
+    _, moved = relieved(p, f, s, units, p.capacity, until=1.0)
+    assert moved == 3
+
+
+def literal_frugal(p: Problem, f: Footprint, device: np.ndarray) -> list[int]:
+    """What each ready task would free summed anew for each step."""
+    root = np.arange(len(f.size))
+    for b in np.argsort(np.argsort(topological_order(p.tasks, p.src, p.dst))[f.maker], kind="stable").tolist():
+        if f.passes[b] >= 0:
+            root[b] = root[f.read_buffer[f.passes[b]]]
+    piles = [(int(root[b]), int(p.location[device[t]])) for b, t in zip(f.read_buffer, f.read_by, strict=True)]
+    level, order, left = bottom_levels(p, device=device), [], set(range(p.tasks))
+    made = np.bincount(f.maker[f.passes < 0], f.size[f.passes < 0], p.tasks)
+    while left:
+        open_reads = [(pile, int(t)) for pile, t in zip(piles, f.read_by, strict=True) if int(t) in left]
+        count = Counter(pile for pile, _ in open_reads)
+        freed = np.zeros(p.tasks)
+        for (b, place), t in open_reads:
+            freed[t] += f.size[b] * (count[b, place] == 1)
+        ready = [t for t in left if not left & set(p.src[p.dst == t].tolist())]
+        order.append(min(ready, key=lambda t: (freed[t] < made[t], -int(level[t]), t)))
+        left.remove(order[-1])
+    return order
+
+
+def test_the_frugal_order_is_its_definition() -> None:
+    """Random problems: bytes that are freed, kept up to date, give the order of bytes that are summed at each step."""
+    rng = np.random.default_rng(6)
+    for _ in range(30):
+        p, f, device, _ = instance(rng, int(rng.integers(2, 25)), 2)
+        assert frugal_order(p, f, device).tolist() == literal_frugal(p, f, device)
 
 
 def test_trees_equal_arrays() -> None:

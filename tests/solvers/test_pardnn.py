@@ -11,7 +11,7 @@ from solvers.heuristics.pardnn import place as pardnn
 from solvers.heuristics.pardnn.emulator import emulate
 from solvers.heuristics.pardnn.levels import levels
 from solvers.heuristics.pardnn.mapping import mapped
-from solvers.heuristics.pardnn.refinement import placed_levels, swap, switched
+from solvers.heuristics.pardnn.refinement import limits, placed_levels, swap, switched
 from solvers.heuristics.pardnn.slicing import sliced
 from solvers.heuristics.pardnn.spans import potentials, spans_of
 from solvers.heuristics.pardnn.weights import weights_of
@@ -179,7 +179,7 @@ def test_refinement_never_worsens_what_it_looks_at():
         k = w.allowed.shape[1]
         order = k + np.flatnonzero(np.diff(m.start[k:]))
         before = cut(w, m.place)
-        swaps += swap(w, s, m, order[np.argsort(s.first[order], kind="stable")])
+        swaps += swap(w, s, m, order[np.argsort(s.first[order], kind="stable")], limits(len(order)))
         assert cut(w, m.place) <= before
         after = switched(w, m.place, np.bincount(w.unit)[w.unit] == 1)
         switches += int((after != m.place).sum())

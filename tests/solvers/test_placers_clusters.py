@@ -1,5 +1,6 @@
 """Linear clustering, METIS, PipeDream and MCMC: each against what its source says, written plainly."""
 
+import ctypes
 import itertools
 from dataclasses import replace
 
@@ -17,7 +18,7 @@ from solvers.heuristics.lanes import devices_at, elements
 from solvers.heuristics.layers import last_forward, order_of_layers
 from solvers.heuristics.loadbalance import glb
 from solvers.heuristics.means import dag_of, edge_ticks, mean_ticks, mean_transfers
-from solvers.heuristics.placement import NoRoomError, Placement
+from solvers.heuristics.placement import PLACERS, NoRoomError, Placement
 from solvers.problem import Problem
 from solvers.replay import bottom_levels, prepare
 from solvers.result import Options
@@ -106,6 +107,21 @@ def test_linear_clusters_are_the_literal_ones(seed, tasks):
     p = generate(np.random.default_rng(seed), tasks=tasks, gpus=3)
     g = dag_of(p, mean_ticks(p), edge_ticks(p, mean_transfers(p, np.arange(p.locations))))
     assert linearclustering.clusters_of_paths(g).tolist() == literal_clusters(g)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_linear_clusters_of_a_hub_whose_readers_feed_a_longer_path(seed):
+    """A chain of 9, 9, 9 into a sink, and a hub with 40 readers into the same sink: the chain takes the sink, which
+    lowers all readers at once, unequally; then the hub goes with each longest reader that is left."""
+    rng, readers = np.random.default_rng(seed), np.arange(5, 45)
+    src = np.concatenate([[0, 1, 2], np.full(40, 4), readers])
+    dst = np.concatenate([[1, 2, 3], readers, np.full(40, 3)])
+    ticks = np.concatenate([[99, 99, 99, 1, 1], rng.integers(1, 8, 40)])
+    p = on_equal_gpus(ticks, src, dst, gpus=3, transfer=rng.integers(0, 9, 45))
+    g = dag_of(p, mean_ticks(p), edge_ticks(p, mean_transfers(p, np.arange(3))))
+    found = linearclustering.clusters_of_paths(g).tolist()
+    assert found == literal_clusters(g)
+    assert max(found) == 40
 
 
 def test_linear_clusters_of_a_fork():
@@ -254,6 +270,31 @@ def test_pipedream_fits_its_stages():
     assert np.bincount(device, weights=p.memory).tolist() == [9, 15]
     with pytest.raises(NoRoomError, match="3 bytes"):
         pipedream.place(replace(p, capacity=np.array([9, 14])), Options())
+
+
+@pytest.mark.parametrize("ticks", [[0] * 55, [9, 9, 9] + [0] * 52, [900, 400] + [3] * 40, [64, 27, 8] * 2 + [0] * 3])
+def test_metis_has_nothing_to_say(ticks, capfd):
+    """Fewer heavy tasks than parts: METIS alone would print that there are too many parts. Those have parts of their
+    own, the rest is shared out among the other parts; standard output, that of C included, stays empty."""
+    pytest.importorskip("pymetis")
+    n = len(ticks)
+    p = on_equal_gpus(ticks, [0] * (n - 1), np.arange(1, n), gpus=8, transfer=np.ones(n, dtype=int))
+    device = metis.place(p, Options()).device
+    ctypes.CDLL(None).fflush(None)
+    assert capfd.readouterr().out == ""
+    heavy = [device[k] for k in range(n) if ticks[k] * 8 > 2 * sum(ticks)]
+    assert len(set(heavy)) == len(heavy)
+    assert len(set(device.tolist())) > 3
+
+
+def test_a_group_that_fits_nowhere_is_refused():
+    """Task 0 runs on device 0 alone, task 1 on device 1, and they are a group: every method says so, also directly."""
+    p = on_equal_gpus([1, 1, 1], [0], [2], gpus=2, transfer=np.ones(3, dtype=int))
+    p = replace(p, duration=np.array([[1, -1], [-1, 1], [1, 1]]), group=np.array([0, 0, -1]))
+    for row in PLACERS.values():
+        if row.package is None:
+            with pytest.raises(ValueError, match="no location can run task 0 and all of its group"):
+                row.load()(p, Options(seconds=1.0))
 
 
 def test_metis_cuts_the_light_edge():

@@ -22,7 +22,7 @@ import numpy as np
 from solvers.arrays import Bools, Ints, ints
 from solvers.heuristics.baechi.graph import Graph, graph_of
 from solvers.problem import Problem
-from solvers.units import Units, distinct, merged, units_of
+from solvers.units import Units, distinct, merged, placeable_units
 
 _FEW = 64
 """Fusion ends with a round that fuses less than one in so many operators."""
@@ -38,7 +38,7 @@ class Fused(NamedTuple):
 
 def fused(problem: Problem) -> Fused:
     """Co-place, then fuse. O((e log e + n (m + l)) log n), in practice a few rounds."""
-    units = units_of(problem)
+    units = placeable_units(problem)
     kind = distinct(problem.allowed)[1]
     together = merged(problem, co_placed(problem, units, kind))
     node = fuse(problem, together.unit, kind)

@@ -14,12 +14,10 @@ from solvers.replay import bottom_levels
 
 
 class _Uses(NamedTuple):
-    """Reads by task, and by pile: the bytes of a buffer (under all its names) at one location."""
+    """Reads by task of piles: the bytes of a buffer (under all its names) at one location."""
 
     task: tuple[Ints, Ints]
     """(offset [n + 1], pile of each read)"""
-    pile: tuple[Ints, Ints]
-    """(offset [piles + 1], task of each read)"""
     size: Ints
     """[piles]"""
 
@@ -35,6 +33,10 @@ class _Queue(NamedTuple):
     """[n] edges that enter each task from tasks that are not done."""
     left: Ints
     """[piles] reads that are not done."""
+    rest: Ints
+    """[piles] sum of the tasks of these reads: the task itself where one is left."""
+    freed: Ints
+    """[n] bytes of the piles of which each task's read is the last one left."""
     early: Bools
     """[n] whether a task is queued as one that frees."""
     done: Bools
@@ -59,11 +61,17 @@ def frugal_order(problem: Problem, footprint: Footprint, device: Ints) -> Ints:
     np.add.at(made, footprint.maker[own], footprint.size[own])
     offset, edge = adjacency(n, problem.src)
     uses = _uses(problem, footprint, device)
+    left, rest = np.bincount(uses.task[1], minlength=len(uses.size)), np.zeros(len(uses.size), dtype=np.int64)
+    np.add.at(rest, uses.task[1], np.repeat(np.arange(n), np.diff(uses.task[0])))
+    freed, single = np.zeros(n, dtype=np.int64), left == 1
+    np.add.at(freed, rest[single], uses.size[single])
     queue = _Queue(
         place=place,
         made=made,
         waiting=np.bincount(problem.dst, minlength=n).astype(np.int64),
-        left=np.diff(uses.pile[0]),
+        left=left,
+        rest=rest,
+        freed=freed,
         early=np.zeros(n, dtype=np.bool_),
         done=np.zeros(n, dtype=np.bool_),
         key=np.empty(2 * n, dtype=np.int64),
@@ -79,8 +87,7 @@ def _uses(problem: Problem, f: Footprint, device: Ints) -> _Uses:
     root = roots(parent)[f.read_buffer]
     piles, pile = np.unique(root * problem.locations + problem.location[device][f.read_by], return_inverse=True)
     by_task, reads = adjacency(problem.tasks, f.read_by)
-    by_pile, members = adjacency(len(piles), pile)
-    return _Uses((by_task, pile[reads]), (by_pile, f.read_by[members]), f.size[piles // problem.locations])
+    return _Uses((by_task, pile[reads]), f.size[piles // problem.locations])
 
 
 @numba.njit(cache=True)
@@ -92,7 +99,7 @@ def _order(offset: Ints, head: Ints, uses: _Uses, q: _Queue) -> Ints:
     count = 0
     for task in range(n):
         if q.waiting[task] == 0:
-            _enter(uses, q, task)
+            _enter(q, task)
     while q.length[0] > 0:
         task = task_at[q.item[0]]
         q.length[0] = drop(q.key, q.item, q.length[0])
@@ -102,40 +109,37 @@ def _order(offset: Ints, head: Ints, uses: _Uses, q: _Queue) -> Ints:
         order[count] = task
         count += 1
         for k in range(uses.task[0][task], uses.task[0][task + 1]):
-            q.left[uses.task[1][k]] -= 1
+            _read(uses, q, task, uses.task[1][k])
         for k in range(offset[task], offset[task + 1]):
             q.waiting[head[k]] -= 1
             if q.waiting[head[k]] == 0:
-                _enter(uses, q, head[k])
+                _enter(q, head[k])
         for k in range(uses.task[0][task], uses.task[0][task + 1]):
             if q.left[uses.task[1][k]] == 1:
-                _promote(uses, q, uses.task[1][k])
+                _promote(q, q.rest[uses.task[1][k]])
     return order
 
 
+@numba.njit(cache=True, forceinline=True)
+def _read(uses: _Uses, q: _Queue, task: int, pile: int) -> None:
+    """A task has read a pile, which the last one left to read it, if one is, then frees."""
+    q.left[pile] -= 1
+    q.rest[pile] -= task
+    if q.left[pile] == 1:
+        q.freed[q.rest[pile]] += uses.size[pile]
+
+
 @numba.njit(cache=True)
-def _enter(uses: _Uses, q: _Queue, task: int) -> None:
-    """Queue a task that is ready."""
-    q.early[task] = _frees(uses, q, task)
+def _enter(q: _Queue, task: int) -> None:
+    """Queue a task that is ready: as one that frees, if it is the last to read at least as many bytes as it makes."""
+    q.early[task] = q.freed[task] >= q.made[task]
     key = q.place[task] if q.early[task] else q.place[task] + len(q.place)
     q.length[0] = push(q.key, q.item, q.length[0], (key, q.place[task]))
 
 
 @numba.njit(cache=True)
-def _promote(uses: _Uses, q: _Queue, pile: int) -> None:
-    """Queue the last reader of a pile again, if it is ready and this makes it free enough."""
-    for r in range(uses.pile[0][pile], uses.pile[0][pile + 1]):
-        task = uses.pile[1][r]
-        if q.waiting[task] == 0 and not q.done[task] and not q.early[task] and _frees(uses, q, task):
-            q.early[task] = True
-            q.length[0] = push(q.key, q.item, q.length[0], (q.place[task], q.place[task]))
-
-
-@numba.njit(cache=True)
-def _frees(uses: _Uses, q: _Queue, task: int) -> bool:
-    """Whether a task is the last to read at least as many bytes as it makes."""
-    freed = 0
-    for k in range(uses.task[0][task], uses.task[0][task + 1]):
-        if q.left[uses.task[1][k]] == 1:
-            freed += uses.size[uses.task[1][k]]
-    return freed >= q.made[task]
+def _promote(q: _Queue, task: int) -> None:
+    """Queue a task again, if it is ready and has become one that frees."""
+    if q.waiting[task] == 0 and not q.done[task] and not q.early[task] and q.freed[task] >= q.made[task]:
+        q.early[task] = True
+        q.length[0] = push(q.key, q.item, q.length[0], (q.place[task], q.place[task]))

@@ -8,12 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solvers.arrays import Ints
+from solvers.arrays import Bools, Ints, bools
 from solvers.dag import adjacency, topological_order
 from solvers.footprint import Footprint, roots, shared, spans
 from solvers.problem import Problem
 from solvers.schedule import Schedule
 
+_WIDE = 32
+"""Reads of one bundle from which on they are not walked one by one (see `fronts`)."""
 _POSITIONS = 2**17
 """Positions at most; with more ticks, each position stands for several, and what lives in one counts in all."""
 
@@ -47,6 +49,11 @@ class Lives(NamedTuple):
     """[g + 1] where the reads of each bundle start."""
     payload: Ints
     """[g] payload of each bundle, -1 for none."""
+    walk: Ints
+    """[g] where those reads of each bundle end that are to be walked: those whose bytes a buffer uses, and all of a
+    bundle that is not wide. Behind them, reads come by falling finish, then by falling unit."""
+    wide: Ints
+    """[g] number of each bundle among the wide ones, -1 for one that is not."""
     reader: Ints
     """[r] task of each read."""
     sent: Ints
@@ -60,15 +67,19 @@ class Lives(NamedTuple):
     """[k] tick of each position."""
 
 
-def lives_of(problem: Problem, footprint: Footprint, schedule: Schedule, unit: Ints) -> Lives:
-    """The tables of a valid schedule. O((n + b + r + t) log)."""
-    f, ticks = footprint, _axis(schedule)
+def lives_of(problem: Problem, footprint: Footprint, schedule: Schedule, unit: Ints, negligible: int = 0) -> Lives:
+    """The tables of a valid schedule, without the smallest families, which hold `negligible` bytes at most in all.
+
+    O((n + b + r + t) log).
+    """
+    f, ticks = footprint, axis(schedule)
     uses = shared(problem, f, schedule)
     root = _family(f, uses)
     place = np.empty(problem.tasks, dtype=np.int64)
     place[topological_order(problem.tasks, problem.src, problem.dst)] = np.arange(problem.tasks)
     # What uses another's bytes is made later.
     by = np.lexsort((-place[f.maker], root))
+    by = by[_matters(f.size, root, negligible // max(problem.locations, 1))[by]]
     first = np.flatnonzero(np.diff(root[by], prepend=-1))
     times = _times(problem, schedule, ticks)
     over = _last_use(f, times)[by]
@@ -79,7 +90,7 @@ def lives_of(problem: Problem, footprint: Footprint, schedule: Schedule, unit: I
         over=np.maximum.reduceat(over, first) if len(first) else over,
         maker=f.maker[by],
         size=f.size[by],
-        **_bundles(f, by, uses),
+        **_bundles(f, by, uses, times["gone"][f.read_by] * (int(unit.max(initial=0)) + 1) + unit[f.read_by]),
         **times,
     )
 
@@ -91,20 +102,42 @@ def _family(f: Footprint, uses: Ints) -> Ints:
     return roots(parent)
 
 
-def _bundles(f: Footprint, by: Ints, uses: Ints) -> dict[str, Ints]:
-    """The reads by buffer, in the order `by` of these, and payload."""
-    place = np.empty_like(by)
+def _matters(size: Ints, root: Ints, negligible: int) -> Bools:
+    """[b] whether a buffer is not of the smallest families, of which one copy of each has `negligible` bytes in all."""
+    most = np.zeros(len(root), dtype=np.int64)
+    np.maximum.at(most, root, size)
+    families = np.unique(root)
+    families = families[np.argsort(most[families], kind="stable")]
+    matters = np.ones(len(root), dtype=np.bool_)
+    matters[families[np.cumsum(most[families]) <= negligible]] = False
+    return bools(matters[root])
+
+
+def _bundles(f: Footprint, by: Ints, uses: Ints, late: Ints) -> dict[str, Ints]:
+    """The reads by buffer, in the order `by` of these, and payload; then those that are shared, then by falling `late`.
+
+    late: [r].
+    """
+    place = np.full(len(f.size), -1, dtype=np.int64)
     place[by] = np.arange(len(by))
     buffer = place[f.read_buffer]
-    by_read = np.lexsort((f.read_payload, buffer))
+    alone = np.ones(len(buffer), dtype=np.bool_)
+    alone[uses[uses >= 0]] = False
+    by_read = np.lexsort((-late, alone, f.read_payload, buffer))
+    by_read = by_read[np.count_nonzero(buffer < 0) :]
     buffer, payload = buffer[by_read], f.read_payload[by_read]
     first = np.flatnonzero((np.diff(buffer, prepend=-1) != 0) | (np.diff(payload, prepend=-2) != 0))
-    read_place = np.full(len(by_read) + 1, -1, dtype=np.int64)
+    read_place = np.full(len(f.read_by) + 1, -1, dtype=np.int64)
     read_place[by_read] = np.arange(len(by_read))
+    read = np.append(first, len(by_read))
+    walk = read[1:] - np.diff(np.append(0, np.cumsum(alone[by_read]))[read])
+    wide = read[1:] - walk > _WIDE
     return {
         "shares": read_place[uses][by],
         "bundle": _starts(np.searchsorted(buffer[first], np.arange(len(by) + 1))),
-        "read": _starts(np.append(first, len(by_read))),
+        "read": _starts(read),
+        "walk": _starts(np.where(wide, walk, read[1:])),
+        "wide": _starts(np.where(wide, np.cumsum(wide) - 1, -1)),
         "payload": payload[first],
         "reader": f.read_by[by_read],
     }
@@ -156,7 +189,8 @@ def bytes_at(problem: Problem, footprint: Footprint, schedule: Schedule, ticks: 
     return np.cumsum(change, axis=1)[:, :-1]
 
 
-def _axis(s: Schedule) -> Ints:
+def axis(s: Schedule) -> Ints:
+    """[k] the tick of each position."""
     ticks = np.unique(np.concatenate([[0], s.start, s.sent_start]))
     return ticks[:: -(-len(ticks) // _POSITIONS)]
 

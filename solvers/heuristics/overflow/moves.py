@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numba
 
 from solvers.arrays import Bools, Ints
+from solvers.heuristics.overflow.fronts import shift, take_back
 from solvers.heuristics.overflow.levels import Levels, highest, peak_at
 from solvers.heuristics.overflow.lives import Lives
 from solvers.heuristics.overflow.rows import Potentials, Scratch, credit
@@ -30,6 +31,10 @@ class Pass(NamedTuple):
     """[l] ticks of a unit's exchange with each location; work array."""
     limit: Ints
     """[l] bytes that each location may hold."""
+    left: Ints
+    """[1] steps left until it is time to look at the clock."""
+    paused: Bools
+    """[1] whether an instant was left for that reason."""
 
 
 class _Heaps(NamedTuple):
@@ -44,21 +49,22 @@ class _Heaps(NamedTuple):
 
 
 @numba.njit(cache=True)
-def relieve_location(v: Lives, ties: Ties, p: Pass, t: Levels, trial: Trial, place: int) -> int:
-    """Move units off a location until its peak is within its limit; the bytes that it still lacks, or 0.
+def relieve_location(v: Lives, ties: Ties, p: Pass, t: Levels, trial: Trial, place: int) -> bool:
+    """Move units off a location until its peak is within its limit, or nothing helps; True: not done yet, call again.
 
-    Position by position, the one of the highest level first.
+    Position by position, the one of the highest level first. The steps of a call are limited to those `left`, so that
+    its caller can look at the clock, and Python at its signals.
     """
-    for unit in range(len(p.at)):
-        p.open[unit] = not p.moved[unit]
-    while True:
+    while p.left[0] > 0:
         now = peak_at(t, place)
         over = highest(t, place, (now, now + 1)) - p.limit[place]
         if over > 0:
             over = _relieve_instant(v, ties, p, t, trial, (place, now))
             if over <= 0:
                 continue
-        return max(over, 0)
+            return bool(p.paused[0])
+        return False
+    return True
 
 
 @numba.njit(cache=True)
@@ -71,7 +77,7 @@ def _relieve_instant(v: Lives, ties: Ties, p: Pass, t: Levels, trial: Trial, whe
     for last in (False, True):
         p.potential.last[0] = last
         over = _relieve_by(v, ties, p, t, trial, where)
-        if over <= 0:
+        if over <= 0 or p.paused[0]:
             break
     return over
 
@@ -81,6 +87,8 @@ def _relieve_by(v: Lives, ties: Ties, p: Pass, t: Levels, trial: Trial, where: t
     """The same with one way to count potentials."""
     place, now = where
     potentials(v, ties, p.at, trial.work, (place, now), p.potential)
+    p.left[0] -= len(v.reader) + len(v.unit) + len(p.at)
+    p.paused[0] = False
     heaps = _Heaps(
         [(0.0, 0) for _ in range(0)],
         [(0, 0) for _ in range(0)],
@@ -103,6 +111,9 @@ def _relieve_by(v: Lives, ties: Ties, p: Pass, t: Levels, trial: Trial, where: t
             p.potential.length[0] = 0
         else:
             p.open[unit] = False
+        p.paused[0] = p.left[0] <= 0
+        if p.paused[0]:
+            return over
 
 
 @numba.njit(cache=True)
@@ -180,6 +191,7 @@ def _move(v: Lives, ties: Ties, p: Pass, t: Levels, trial: Trial, what: tuple[in
         there = _closest(ties.ticks[unit] - p.attraction, p.load, refused)
         if there < 0:
             return False
+        p.left[0] -= ties.work[unit]
         if try_at(v, ties, (p.at, p.limit), t, trial, (unit, there)):
             break
         refused[there] = True
@@ -202,10 +214,12 @@ def _account(v: Lives, ties: Ties, p: Pass, w: Scratch, what: tuple[int, int, in
     unit, place, now = what
     there = p.at[unit]
     offset, family = ties.family
-    for sign, at in ((-1, place), (1, there)):
-        p.at[unit] = at
-        for k in range(offset[unit], offset[unit + 1]):
-            credit(v, p.at, (family[k], place, now), w, p.potential, sign)
+    take_back(v, p.at, w.fronts, unit, place)
+    for k in range(offset[unit], offset[unit + 1]):
+        credit(v, p.at, (family[k], place, now), w, p.potential, -1)
+    shift(v, p.at, w.fronts, unit, there)
+    for k in range(offset[unit], offset[unit + 1]):
+        credit(v, p.at, (family[k], place, now), w, p.potential, 1)
     p.moved[unit], p.open[unit] = True, False
     p.load[place] -= ties.ticks[unit, place]
     p.load[there] += ties.ticks[unit, there]

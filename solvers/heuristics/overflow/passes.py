@@ -1,35 +1,55 @@
 """One pass over all locations that hold too much, at the times of one schedule."""
 
+import math
+import time
+
 import numpy as np
 
 from solvers.arrays import Ints, ints
 from solvers.dag import adjacency
 from solvers.footprint import Footprint
 from solvers.heuristics.overflow.levels import levels_of
-from solvers.heuristics.overflow.lives import Lives, bytes_at, lives_of, mean_transfer
+from solvers.heuristics.overflow.lives import Lives, axis, bytes_at, lives_of, mean_transfer
 from solvers.heuristics.overflow.moves import Pass, potentials, relieve_location
-from solvers.heuristics.overflow.rows import Potentials
+from solvers.heuristics.overflow.rows import Potentials, scratch_for
 from solvers.heuristics.overflow.trials import Ties, trial_for
 from solvers.problem import Problem
 from solvers.schedule import Schedule
 from solvers.units import Units, fastest_at
 
+_CHUNK = 3_000_000
+"""Steps between two looks at the clock, about: a fraction of a second."""
+_LISTS = 4
+"""But at least those in which potentials can be listed so many times, as they are anew after each look."""
+_NEGLIGIBLE = 0.001
+"""A share of what has to leave, and of the largest capacity: the smallest buffers that make up no more than this do not
+count for moves. In a training step these are half of all buffers, and the ones with the most readers."""
+_STEPS = 20
+"""What adding to an interval of a tree takes, as against a step of a walk."""
 
-def relieved(problem: Problem, footprint: Footprint, schedule: Schedule, units: Units, limit: Ints) -> tuple[Ints, int]:
+
+def relieved(
+    problem: Problem, footprint: Footprint, schedule: Schedule, units: Units, limit: Ints, *, until: float = math.inf
+) -> tuple[Ints, int]:
     """[u] location of each unit after a pass, and the number of units that moved.
 
     What exceeds its capacity is brought down to its `limit`, [l], by moves that bring nothing else above its own, the
-    fullest location first; or as far as that goes.
+    fullest location first; or as far as that goes, or as it is `until` that time of `time.perf_counter`.
     """
-    lives = lives_of(problem, footprint, schedule, units.unit)
-    levels = bytes_at(problem, footprint, schedule, lives.ticks)
+    levels = bytes_at(problem, footprint, schedule, axis(schedule))
     over = levels.max(axis=1) - problem.capacity
+    lacking = (levels.max(axis=1) - limit)[over > 0].min(initial=problem.capacity.max(initial=0))
+    lives = lives_of(problem, footprint, schedule, units.unit, int(lacking * _NEGLIGIBLE))
     ties = ties_of(problem, footprint, units, lives)
     state = _pass_of(problem, units, ties, schedule)
     state.limit[:] = limit
-    trees, trial = levels_of(levels), trial_for(lives, ties, problem.locations)
+    trees, trial = levels_of(levels), trial_for(lives, ties, state.at, problem.locations)
     for place in np.argsort(-over, kind="stable")[: np.count_nonzero(over > 0)].tolist():
-        relieve_location(lives, ties, state, trees, trial, place)
+        state.open[:] = ~state.moved
+        more = True
+        while more and time.perf_counter() < until:
+            state.left[0] = max(_CHUNK, _LISTS * (len(lives.reader) + len(lives.unit) + len(state.at)))
+            more = relieve_location(lives, ties, state, trees, trial, place)
     return ints(state.at), int(np.count_nonzero(state.moved))
 
 
@@ -45,7 +65,7 @@ def potential(problem: Problem, footprint: Footprint, schedule: Schedule, units:
     ties = ties_of(problem, footprint, units, lives)
     state = _pass_of(problem, units, ties, schedule)
     now = int(np.searchsorted(lives.ticks, tick, side="right")) - 1
-    work = trial_for(lives, ties, problem.locations).work
+    work = scratch_for(lives, state.at, problem.locations)
     potentials(lives, ties, state.at, work, (place, now), state.potential)
     return ints(state.potential.bytes)
 
@@ -68,14 +88,24 @@ def ties_of(problem: Problem, footprint: Footprint, units: Units, lives: Lives) 
     count = len(units.memory)
     static = np.zeros(count, dtype=np.int64)
     np.add.at(static, units.unit, footprint.static)
+    family = _families(lives, count)
     return Ties(
         task=adjacency(count, units.unit),
-        family=_families(lives, count),
+        family=family,
         neighbour=_neighbours(problem, units),
         allowed=units.allowed,
         ticks=_ticks(problem, units),
         static=static,
+        work=_work(lives, family, problem.locations),
     )
+
+
+def _work(v: Lives, of_unit: tuple[Ints, Ints], locations: int) -> Ints:
+    """[u] steps of a trial: what is walked of a unit's families, each row changed in trees."""
+    steps = np.append(0, np.cumsum(_STEPS + v.walk - v.read[:-1] + locations * (v.wide >= 0)))[v.bundle]
+    steps = np.diff((steps + _STEPS * np.arange(len(steps)))[v.family])
+    offset, family = of_unit
+    return ints(_STEPS + np.diff(np.append(0, np.cumsum(steps[family]))[offset]))
 
 
 def _families(v: Lives, units: int) -> tuple[Ints, Ints]:
@@ -130,4 +160,6 @@ def _pass_of(problem: Problem, units: Units, ties: Ties, schedule: Schedule) -> 
         ),
         attraction=np.zeros(problem.locations, dtype=np.int64),
         limit=np.array(problem.capacity),
+        left=np.zeros(1, dtype=np.int64),
+        paused=np.zeros(1, dtype=np.bool_),
     )

@@ -15,6 +15,8 @@ moves its peaks, so passes repeat. Where that fails, it is tried with an order t
 static packed anew, and from all spread out by bytes; in small problems then with one or two moves, each judged.
 """
 
+import math
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -40,6 +42,8 @@ _PATIENCE = 4
 """Passes in a row that may find nothing better: enough for the share to spare to come down to none."""
 _WORK = 20_000
 """Tasks and edges of the schedules that judge one or two moves, in all."""
+_HEADROOM = 0.1
+"""The share of each capacity that planning spares at first (section 5.1)."""
 _SPARED = 0.03
 """A share to spare that is less than this counts as none."""
 
@@ -82,27 +86,31 @@ def relieve(
     *,
     rank: Ints | None = None,
     schedule_of: Timing | None = None,
-    headroom: float = 0.1,
+    seconds: float = math.inf,
 ) -> Relief:
     """Move units of a placement, [n] devices, until all peaks fit; the best found, which says what it lacks.
 
     The order is that of `rank`, [n], strictly; or what `schedule_of` makes of a placement (a framework's); or a list by
     bottom level. Unless `schedule_of` has the say, another order may be found to need less, and is then returned.
-    `headroom` is the share of each capacity that planning spares at first. A task holds at least `problem.memory`.
+    A task holds at least `problem.memory`.
     Judged by `footprint.usage` of the schedule that is returned; of those that fit, the one of least makespan. What
-    fits as it is comes back as it is. About O((n + e + moves) log) a pass, of which there are a few dozen at most.
+    fits as it is comes back as it is. A pass takes O(log) for each trial of a unit at a location and for each of its
+    buffers, and O(n + e) for each instant that it relieves; there are a few dozen passes at most. After about `seconds`
+    (a schedule and a fraction of a second may come on top) the best found so far comes back.
     """
     held = replace(footprint, static=np.maximum(footprint.static, problem.memory))
-    search = _Search(problem, held, ints(device))
+    search = _Search(problem, held, ints(device), time.perf_counter() + seconds)
     orders = _orders(problem, held, rank, schedule_of)
     if search.judge(search.device, orders[0]).fits:
         return search.best
     for start in _starts(problem, held, search):
         for order in orders:
+            if search.late():
+                return search.best
             if search.best.fits:
                 search.judge(start, order)
             else:
-                search.repair(start, order, headroom)
+                search.repair(start, order)
         if search.best.fits:
             return search.best
     for order in orders:
@@ -136,10 +144,14 @@ def _orders(problem: Problem, footprint: Footprint, rank: Ints | None, schedule_
 class _Search:
     """The best placement found so far."""
 
-    def __init__(self, problem: Problem, footprint: Footprint, device: Ints) -> None:
+    def __init__(self, problem: Problem, footprint: Footprint, device: Ints, until: float) -> None:
         self.problem, self.footprint, self.device = problem, footprint, device
-        self.units = units_of(problem)
+        self.units, self.until = units_of(problem), until
         self.best: Relief
+
+    def late(self) -> bool:
+        """Whether the time is up."""
+        return time.perf_counter() >= self.until
 
     def judge(self, device: Ints, order: _Order) -> Relief:
         """A placement as it is, which is kept if it is the best."""
@@ -158,15 +170,15 @@ class _Search:
             self.best = found
         return found
 
-    def repair(self, device: Ints, order: _Order, headroom: float) -> None:
+    def repair(self, device: Ints, order: _Order) -> None:
         """Pass after pass until all fits, or nothing moves although nothing is spared."""
         found, capacity = self.judge(device, order), self.problem.capacity
-        least, stale = _merit(found), 0
+        least, stale, headroom = _merit(found), 0, _HEADROOM
         for _ in range(_PASSES):
-            if found.fits or stale == _PATIENCE:
+            if found.fits or stale == _PATIENCE or self.late():
                 return
             limit = capacity - np.floor(capacity * headroom).astype(np.int64)
-            at, moved = relieved(self.problem, self.footprint, found.schedule, self.units, limit)
+            at, moved = relieved(self.problem, self.footprint, found.schedule, self.units, limit, until=self.until)
             if moved:
                 found = self.judge(_moved(self.problem, found.device, at[self.units.unit]), order)
             elif headroom == 0:
@@ -192,9 +204,9 @@ class _Search:
                 tried = at.copy()
                 tried[[unit for unit, _ in moves]] = [there for _, there in moves]
                 self.judge(_moved(self.problem, base.device, tried[self.units.unit]), order)
-                if self.best is not base:
+                if self.best is not base or self.late():
                     break
-            helps = self.best is not base
+            helps = self.best is not base and not self.late()
 
 
 def _few_moves(elsewhere: Bools, leaves: Bools) -> Iterator[tuple[tuple[int, int], ...]]:

@@ -6,6 +6,7 @@ import numba
 import numpy as np
 
 from solvers.arrays import Bools, Ints
+from solvers.heuristics.overflow.fronts import Fronts, fronts_of
 from solvers.heuristics.overflow.lives import Lives
 
 _MANY, _NOBODY = -2, -1
@@ -29,6 +30,8 @@ class Scratch(NamedTuple):
     """[r] until which position, or by which keeper, what shares a read's bytes keeps them; -1 for none."""
     until: Ints
     """[l] position until which the readers of the current bundle need it; -1 where there are none."""
+    fronts: Fronts
+    """Of the locations that the units are at."""
 
 
 class Potentials(NamedTuple):
@@ -49,6 +52,12 @@ class Potentials(NamedTuple):
 def held_for(rows: int) -> Held:
     """Room for so many rows."""
     return Held(*(np.empty(rows, dtype=np.int64) for _ in range(5)))
+
+
+def scratch_for(v: Lives, at: Ints, locations: int) -> Scratch:
+    """Work arrays for units that are each `at` its location, [u]."""
+    nothing = (np.full(len(v.reader), -1, dtype=np.int64), np.full(locations, -1, dtype=np.int64))
+    return Scratch(*nothing, fronts_of(v, at, locations))
 
 
 @numba.njit(cache=True)
@@ -75,29 +84,40 @@ def hold(v: Lives, at: Ints, family: int, w: Scratch, found: tuple[Held, int]) -
         maker = v.maker[b]
         here, end = at[v.unit[maker]], v.gone[maker]
         for g in range(v.bundle[b], v.bundle[b + 1]):
-            low, high = locations, -1
-            for r in range(v.read[g], v.read[g + 1]):
-                there = at[v.unit[v.reader[r]]]
-                until = max(v.gone[v.reader[r]], w.kept[r])
-                w.kept[r] = -1
-                if there == here:
-                    end = max(end, until)
-                else:
-                    w.until[there] = max(w.until[there], until)
-                    low, high = min(low, there), max(high, there)
+            low, high = _needed(v, at, g, w)
             for there in range(low, high + 1):
-                if w.until[there] >= 0:
+                if there == here:
+                    end = max(end, w.until[there])
+                elif w.until[there] >= 0:
                     begin, received = crossing(v, g, there, maker)
                     end = max(end, received)
                     interval = (begin, max(received, w.until[there]))
                     count = _append(rows, count, ((g + b) * locations + there, there), interval, v.size[b])
-                    w.until[there] = -1
+                w.until[there] = -1
         if v.shares[b] >= 0:
             w.kept[v.shares[b]] = max(w.kept[v.shares[b]], end)
         else:
             key = (v.bundle[b + 1] + b) * locations + here
             count = _append(rows, count, (key, here), (v.begin[maker], end), v.size[b])
     return count
+
+
+@numba.njit(cache=True)
+def _needed(v: Lives, at: Ints, bundle: int, w: Scratch) -> tuple[int, int]:
+    """Note until when each location reads a bundle; the first and the last location that does."""
+    low, high = len(w.until), -1
+    for r in range(v.read[bundle], v.walk[bundle]):
+        there = at[v.unit[v.reader[r]]]
+        w.until[there] = max(w.until[there], v.gone[v.reader[r]], w.kept[r])
+        w.kept[r] = -1
+        low, high = min(low, there), max(high, there)
+    if v.wide[bundle] >= 0:
+        for there in range(len(w.until)):
+            r = w.fronts.first[v.wide[bundle], there]
+            if r < len(v.reader):
+                w.until[there] = max(w.until[there], v.gone[v.reader[r]])
+                low, high = min(low, there), max(high, there)
+    return low, high
 
 
 @numba.njit(cache=True)
@@ -165,12 +185,17 @@ def _reading(v: Lives, at: Ints, where: tuple[int, int, int], w: Scratch, last: 
     """Who at a location has still to read a bundle; `where` is (bundle, location, position)."""
     bundle, place, now = where
     keeper, units = _NOBODY, len(at)
-    for r in range(v.read[bundle], v.read[bundle + 1]):
+    for r in range(v.read[bundle], v.walk[bundle]):
         task = v.reader[r]
         if at[v.unit[task]] == place:
             reads = v.gone[task] * units + v.unit[task] if now < v.gone[task] else w.kept[r]
             keeper = _both(keeper, reads, units, last)
         w.kept[r] = _NOBODY
+    if v.wide[bundle] >= 0:
+        for front in (w.fronts.first, w.fronts.second):
+            r = front[v.wide[bundle], place]
+            if r < len(v.reader) and now < v.gone[v.reader[r]]:
+                keeper = _both(keeper, v.gone[v.reader[r]] * units + v.unit[v.reader[r]], units, last)
     return keeper
 
 
@@ -179,13 +204,17 @@ def _sending(v: Lives, at: Ints, where: tuple[int, int], w: Scratch, maker: int)
     """First position at which a bundle, `where` = (bundle, location), has left that for all others; -1: at once."""
     bundle, place = where
     gone = -1
-    for r in range(v.read[bundle], v.read[bundle + 1]):
+    for r in range(v.read[bundle], v.walk[bundle]):
         there = at[v.unit[v.reader[r]]]
         if there != place and w.until[there] < 0:
             w.until[there] = 0
             gone = max(gone, crossing(v, bundle, there, maker)[1])
-    for r in range(v.read[bundle], v.read[bundle + 1]):
+    for r in range(v.read[bundle], v.walk[bundle]):
         w.until[at[v.unit[v.reader[r]]]] = -1
+    if v.wide[bundle] >= 0:
+        for there in range(len(w.until)):
+            if there != place and w.fronts.first[v.wide[bundle], there] < len(v.reader):
+                gone = max(gone, crossing(v, bundle, there, maker)[1])
     return gone
 
 

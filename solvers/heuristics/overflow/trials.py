@@ -6,9 +6,10 @@ import numba
 import numpy as np
 
 from solvers.arrays import Bools, Ints
+from solvers.heuristics.overflow.fronts import shift, take_back
 from solvers.heuristics.overflow.levels import Levels, add, highest
 from solvers.heuristics.overflow.lives import Lives
-from solvers.heuristics.overflow.rows import Held, Scratch, held_for, hold, most_rows
+from solvers.heuristics.overflow.rows import Held, Scratch, held_for, hold, most_rows, scratch_for
 
 
 class Ties(NamedTuple):
@@ -26,6 +27,8 @@ class Ties(NamedTuple):
     """[u, l] ticks of its tasks at each location."""
     static: Ints
     """[u] bytes."""
+    work: Ints
+    """[u] steps, about, that one `try_at` takes."""
 
 
 class Trial(NamedTuple):
@@ -38,12 +41,12 @@ class Trial(NamedTuple):
     work: Scratch
 
 
-def trial_for(v: Lives, ties: Ties, locations: int) -> Trial:
-    """Room for the largest unit."""
+def trial_for(v: Lives, ties: Ties, at: Ints, locations: int) -> Trial:
+    """Room for the largest unit; each is `at` its location, [u]."""
     rows = most_rows(v, locations, ties.family)
     tasks = int(np.diff(ties.task[0]).max(initial=0))
-    nobody = Scratch(np.full(len(v.reader), -1, dtype=np.int64), np.full(locations, -1, dtype=np.int64))
-    return Trial(held_for(rows), held_for(rows), np.empty((4 * rows + 2 * tasks + 2, 4), dtype=np.int64), nobody)
+    work = scratch_for(v, at, locations)
+    return Trial(held_for(rows), held_for(rows), np.empty((4 * rows + 2 * tasks + 2, 4), dtype=np.int64), work)
 
 
 @numba.njit(cache=True)
@@ -57,7 +60,7 @@ def try_at(v: Lives, ties: Ties, now: tuple[Ints, Ints], t: Levels, trial: Trial
     unit, there = what
     place = at[unit]
     old = _held(v, ties, at, trial.work, (trial.old, unit))
-    at[unit] = there
+    shift(v, at, trial.work.fronts, unit, there)
     new = _held(v, ties, at, trial.work, (trial.new, unit))
     count = _differences(trial, old, new)
     count = _own(v, ties, trial.segment, count, (unit, place, there))
@@ -69,7 +72,7 @@ def try_at(v: Lives, ties: Ties, now: tuple[Ints, Ints], t: Levels, trial: Trial
         if fits and s[k, 3] > 0 and s[k, 0] != place:
             fits = highest(t, s[k, 0], (s[k, 1], s[k, 2])) <= limit[s[k, 0]]
     if not fits:
-        at[unit] = place
+        take_back(v, at, trial.work.fronts, unit, place)
         for k in range(count):
             add(t, s[k, 0], (s[k, 1], s[k, 2]), -s[k, 3])
     return fits

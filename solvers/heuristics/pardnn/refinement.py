@@ -43,7 +43,7 @@ def limits(clusters: int) -> tuple[int, int]:
 
 @numba.njit(cache=True)
 def swap(w: Weights, s: Spans, m: Mapped, order: Ints, most_of: tuple[int, int]) -> int:
-    """Swap secondaries, visited in `order`, within `limits`; return how many pairs were."""
+    """Swap secondaries, visited in `order`, within `most_of` (see `limits`); return how many pairs were."""
     partners, looked = most_of
     k = w.allowed.shape[1]
     comm, busy = np.zeros(k, dtype=np.int64), np.zeros(k, dtype=np.int64)

@@ -14,7 +14,7 @@ from solvers.arrays import Bools, Ints
 from solvers.dag import adjacency, topological_order
 from solvers.heuristics.lanes import elements
 from solvers.problem import FORBIDDEN, Problem
-from solvers.units import Units, fastest_at, units_of
+from solvers.units import Units, fastest_at, placeable_units
 
 NOWHERE = -1
 """The place of a node that is not mapped yet."""
@@ -52,7 +52,7 @@ class Weights(NamedTuple):
 
 def weights_of(problem: Problem) -> tuple[Weights, Ints]:
     """The graph of a problem, and the location of each of the k places. O(n l + e log e)."""
-    units = units_of(problem)
+    units = placeable_units(problem)
     chosen = _fastest_first(problem, units, elements(units))
     order = topological_order(problem.tasks, problem.src, problem.dst)
     number = np.empty(problem.tasks, dtype=np.int64)
