@@ -59,6 +59,8 @@ def ran(result):
 def test_a_second_is_never_worse_than_the_start(name):
     """On 32 tasks a second is kept, within reason, and what comes back is valid and no worse than the start."""
     start = start_of(LARGE, ListScheduler())
+    if name in PLACERS:
+        api.solve(SMALL, name, Options(seconds=1.0))  # compiles, once after installation
     began = time.monotonic()
     result = api.solve(LARGE, name, Options(seconds=1.0, start=start))
     assert time.monotonic() - began < process.STARTUP_S + process.patience(1.0)
