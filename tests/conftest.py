@@ -1,5 +1,6 @@
 """Small graphs and clusters that several tests share."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,11 @@ import pytest
 from pesto.cluster import Cluster, Device, Path
 from pesto.costs import GIVEN, Costs
 from pesto.graph import Graph
+
+
+def pytest_configure() -> None:
+    """oneDNN off, as `pesto.tf.load` has it, whichever test imports TensorFlow first: it decides bits and scratch."""
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
 
 def small_graph(ops: Sequence[Mapping[str, Any]], *, source: str = "test") -> Graph:
