@@ -3,8 +3,9 @@
 It shares no code with the solvers' compiled event loop, so that each can be held against the other.
 """
 
+import bisect
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,16 +46,24 @@ class Timeline:
         return floats(np.bincount(held[held >= 0], weights=took[held >= 0], minlength=p.links) * TICK_S)
 
 
-def simulate(problem: Problem, device: Ints, rank: Ints) -> Timeline:
-    """Run every device's ops in order of rank, each as early as its inputs allow, links first come first served.
+def simulate(problem: Problem, device: Ints, rank: Ints, *, send_rank: Ints | None = None) -> Timeline:
+    """Run every device's ops in order of rank, each as early as its inputs allow.
 
     device: [n] device of each task; rank: [n], ties by index. When a task finishes it requests one transfer of each
-    of its payloads to each other location with a consumer (payload, then location, ascending); a request is granted
-    at once and holds the links of its path from the moment all are free. Tasks finish in order of (time, rank,
-    index). InputError when the order contradicts the precedence, naming a task.
+    of its payloads to each other location with a consumer (payload, then location, ascending). Tasks finish in order
+    of (time, rank, index). InputError when the order contradicts the precedence, naming a task.
+
+    Links are first come, first served: a request is granted at once and holds the links of its path from the moment
+    all are free. With send_rank, [p], they are scheduled instead: requests wait, and after all finishes of a tick,
+    of tasks and transfers, each that finds all its links free starts, in order of (send rank, payload, target),
+    whoever else still waits; those of zero ticks finish at once, and if tasks finish by this within the tick, that
+    is repeated.
     """
     run = _Run(problem, np.asarray(device), np.asarray(rank))
-    run.to_the_end()
+    if send_rank is None:
+        run.to_the_end()
+    else:
+        run.to_the_end_by_priority(np.asarray(send_rank).tolist())
     return Timeline(problem=problem, schedule=run.schedule())
 
 
@@ -82,24 +91,62 @@ class _Run:
         self.link_free = [0] * p.links
         self.location: list[int] = p.location.tolist()
         self.start = [-1] * p.tasks
+        self.producer: list[int] = p.producer.tolist()
+        self.told: set[int] = set()
         self.events: list[tuple[int, int, int]] = []
         self.sent: list[tuple[int, int, int, int]] = []
+        self.done = 0
 
     def to_the_end(self) -> None:
         for d in range(self.problem.devices):
             self._begin(d)
-        done = 0
         while self.events:
-            now, _, task = heapq.heappop(self.events)
-            done += 1
-            d = self.device_list[task]
-            self.next_of[d] += 1
-            self.free_at[d] = now
-            touched = self._release(task, now)
-            touched.add(d)
-            for each in sorted(touched):
-                self._begin(each)
-        if done < self.problem.tasks:
+            now, task = self._finish()
+            wanted = sorted(self._wanted(task))
+            arrival = {(payload, to): self._send(payload, to, now) for payload, to in wanted}
+            self._release(task, arrival, now)
+            self._begin(self.device_list[task])
+        self._all_ran()
+
+    def to_the_end_by_priority(self, send_rank: list[int]) -> None:
+        for d in range(self.problem.devices):
+            self._begin(d)
+        waiting: list[tuple[int, int, int]] = []
+        ends: list[int] = []
+        while self.events or ends:
+            now = min([*(event[0] for event in self.events[:1]), *ends[:1]])
+            while self.events and self.events[0][0] == now:
+                _, task = self._finish()
+                for payload, to in self._wanted(task):
+                    bisect.insort(waiting, (send_rank[payload], payload, to))
+                self._release(task, {}, now)
+                self._begin(self.device_list[task])
+            while ends and ends[0] <= now:
+                heapq.heappop(ends)
+            for request in self._startable(waiting, now):
+                waiting.remove(request)
+                _, payload, to = request
+                end = self._send(payload, to, now)
+                heapq.heappush(ends, end)
+                self._release(self.producer[payload], {(payload, to): end}, now)
+        self._all_ran()
+
+    def _startable(self, waiting: list[tuple[int, int, int]], now: int) -> Iterator[tuple[int, int, int]]:
+        """Requests whose links are all free, the first first, as long as there are some."""
+        for request in list(waiting):
+            if all(self.link_free[k] <= now for k in self._links(request[1], request[2])):
+                yield request
+
+    def _finish(self) -> tuple[int, int]:
+        """The next task to finish, and when."""
+        now, _, task = heapq.heappop(self.events)
+        self.done += 1
+        self.next_of[self.device_list[task]] += 1
+        self.free_at[self.device_list[task]] = now
+        return now, task
+
+    def _all_ran(self) -> None:
+        if self.done < self.problem.tasks:
             stuck = next(i for i, s in enumerate(self.start) if s < 0)
             raise InputError(f"the order contradicts the precedence: task {stuck} can never start")
 
@@ -114,30 +161,37 @@ class _Run:
         self.start[task] = max(self.free_at[d], self.arrived[task])
         heapq.heappush(self.events, (self.start[task] + self.took[task], self.rank[task], task))
 
-    def _release(self, task: int, now: int) -> set[int]:
-        """Send the task's payloads and tell its successors; return the devices that may go on."""
+    def _wanted(self, task: int) -> set[tuple[int, int]]:
+        """The (payload, target) that a finished task must send."""
         here = self.location[self.device_list[task]]
-        edges = range(self.offset[task], self.offset[task + 1])
-        there = [self.location[self.device_list[self.head[k]]] for k in edges]
-        wanted = {
-            (self.carried[k], to) for k, to in zip(edges, there, strict=True) if self.carried[k] >= 0 and to != here
-        }
-        arrival = {(payload, to): self._send(payload, here, to, now) for payload, to in sorted(wanted)}
-        touched = set()
-        for k, to in zip(edges, there, strict=True):
-            head = self.head[k]
-            self.arrived[head] = max(self.arrived[head], arrival.get((self.carried[k], to), now))
-            self.missing[head] -= 1
-            if not self.missing[head]:
-                touched.add(self.device_list[head])
-        return touched
+        return {(self.carried[k], there) for k, there in self._readers(task) if self.carried[k] >= 0 and there != here}
 
-    def _send(self, payload: int, here: int, to: int, now: int) -> int:
-        p = self.problem
-        held = [k for k in p.path_links[here, to].tolist() if k >= 0]
-        begin = max([now, *(self.link_free[k] for k in held)])
-        end = begin + int(p.transfer[payload, p.path_class[here, to]])
-        for k in held:
+    def _readers(self, task: int) -> Iterator[tuple[int, int]]:
+        """Each edge of a task and the location of its head."""
+        for k in range(self.offset[task], self.offset[task + 1]):
+            yield k, self.location[self.device_list[self.head[k]]]
+
+    def _release(self, task: int, arrival: dict[tuple[int, int], int], now: int) -> None:
+        """Tell successors, once each, when what they read from the task is there, and start what can."""
+        here = self.location[self.device_list[task]]
+        for k, there in self._readers(task):
+            local = self.carried[k] < 0 or there == here
+            if k not in self.told and (local or (self.carried[k], there) in arrival):
+                self.told.add(k)
+                head = self.head[k]
+                self.arrived[head] = max(self.arrived[head], now if local else arrival[self.carried[k], there])
+                self.missing[head] -= 1
+                self._begin(self.device_list[head])
+
+    def _links(self, payload: int, to: int) -> list[int]:
+        here = self.location[self.device_list[self.producer[payload]]]
+        return [k for k in self.problem.path_links[here, to].tolist() if k >= 0]
+
+    def _send(self, payload: int, to: int, now: int) -> int:
+        here = self.location[self.device_list[self.producer[payload]]]
+        begin = max([now, *(self.link_free[k] for k in self._links(payload, to))])
+        end = begin + int(self.problem.transfer[payload, self.problem.path_class[here, to]])
+        for k in self._links(payload, to):
             self.link_free[k] = end
         self.sent.append((payload, to, begin, end))
         return end

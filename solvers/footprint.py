@@ -177,11 +177,15 @@ def shared(problem: Problem, footprint: Footprint, schedule: Schedule) -> Ints:
 
 def roots(parent: Ints) -> Ints:
     """[k] where each index ends that follows `parent`, [k], up to what is its own parent; ValueError in a cycle."""
+    given = parent
     for _ in range(len(parent).bit_length() + 1):
         further = parent[parent]
         if np.array_equal(further, parent):
-            return parent
+            break
         parent = further
+    # A cycle of 2, 4, 8, ... comes to rest as well, but not where anything ends.
+    if np.array_equal(given[parent], parent):
+        return parent
     raise ValueError("buffers pass each other on in a cycle")
 
 

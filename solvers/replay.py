@@ -1,12 +1,45 @@
-"""From devices and a priority order to the earliest-start schedule: the compiled event loop."""
+"""From devices and a priority order to the earliest-start schedule: the compiled event loop.
+
+Finish events are processed in increasing (time, rank, task); a task enters the queue of events when
+the last finish event that it waits for has been processed (predecessors; when strict, also the task before it
+on its device), so that a task of zero ticks is processed in the tick of what it waited for, after it. When a
+task's finish is processed, each of its payloads (by index) is requested once for each other location with a
+consumer (by index).
+
+Links without `send_rank` are first come, first served: a request is granted at once, starts at the maximum of
+now and the times at which the links of its path are free, and makes them free at its finish; a path without
+links starts now. A transfer of zero ticks waits for its links like any other.
+
+Links with `send_rank` are scheduled, as a runtime could do that sends by priority. Requests wait. Once the queue
+holds no more finish event that is due in a tick in which a task or a transfer finished, the waiting transfers
+start one by one: always the one of least (send_rank, payload, target) among those whose links are all free,
+until there is none. It holds its links until its finish, one of zero ticks not at all; a path without links is
+always free. So no transfer waits while its links are free, and one of low priority may start although one of
+higher priority still waits for another link of its path. What became ready by this starts as above, and when
+tasks of zero ticks finish within the tick, all this is repeated.
+"""
 
 import numba
 import numpy as np
 
 from solvers.arrays import Ints, ints
 from solvers.dag import adjacency, topological_order
-from solvers.events import SENT, Prepared, State, order_of, run_listed, run_strict, state_for
+from solvers.events import (
+    SENT,
+    Outbox,
+    Prepared,
+    State,
+    order_of,
+    outbox_for,
+    reset,
+    run_queued,
+    run_strict,
+    run_waiting,
+    state_for,
+    strict_makespan,
+)  # fmt: skip
 from solvers.problem import FORBIDDEN, Problem
+from solvers.queues import queues_for
 from solvers.schedule import Schedule
 
 
@@ -31,12 +64,19 @@ def prepare(problem: Problem) -> Prepared:
 
 
 def replay(
-    problem: Problem, device: Ints, rank: Ints, *, strict: bool = True, prepared: Prepared | None = None
+    problem: Problem,
+    device: Ints,
+    rank: Ints,
+    *,
+    strict: bool = True,
+    send_rank: Ints | None = None,
+    prepared: Prepared | None = None,
 ) -> Schedule:
     """Run every task on its device and return the resulting schedule; deterministic.
 
-    device: [n] device of each task. rank: [n] priorities, least first, ties by task index. `prepared`: what
-    `prepare(problem)` returned, to save that work. Memory and groups play no part here.
+    device: [n] device of each task. rank: [n] priorities, least first, ties by task index. send_rank: [p] priorities
+    of the payloads, least first, ties by payload index. `prepared`: what `prepare(problem)` returned, to save that
+    work. Memory and groups play no part here.
 
     strict: each device runs its tasks exactly in increasing (rank, task), each as early as possible: at the maximum
     of the finish of the task before it on the device, of the finishes of its predecessors and of the arrivals of
@@ -47,37 +87,64 @@ def replay(
     task of its is ready. Within one tick: all finish events due, then all tasks whose inputs have arrived by now
     become ready, then each idle device starts a task; repeated while tasks of zero ticks finish within the tick.
 
-    In both, finish events are processed in increasing (time, rank, task); a task enters the queue of events when
-    the last finish event that it waits for has been processed (predecessors; when strict, also the task before it
-    on its device), so that a task of zero ticks is processed in the tick of what it waited for, after it. When a
-    task's finish is processed, each of its payloads (by index) is requested once for each other location with a
-    consumer (by index). Links are first come, first served: a request is granted at once, starts at the maximum of
-    now and the times at which the links of its path are free, and makes them free at its finish; a path without
-    links starts now. A transfer of zero ticks waits for its links like any other.
+    Which event comes when within a tick, and who sends when, is in the module's docstring.
 
     ValueError, naming a task: a device out of range or forbidden; when strict, an order that contradicts the
-    precedence and so deadlocks. O((n + e) log m + transfers * path length) when strict.
+    precedence and so deadlocks; or a `send_rank` of a wrong length. O((n + e) log m + transfers * path length) when
+    strict; scheduled links add O(log transfers + paths that something waits for) a transfer.
     """
     device, rank = validated(problem, device, rank)
     g = prepare(problem) if prepared is None else prepared
     order = order_of(rank)
     state = state_for(g, device)
-    done = run_strict(g, state, device, order) if strict else run_listed(g, state, device, order)
+    outbox = _outbox(problem, g, state, send_rank)
+    if not strict:
+        done = run_queued(g, state, outbox, queues_for(g, order, fifo=False), device, order)
+    elif send_rank is None:
+        done = run_strict(g, state, device, order)
+    else:
+        done = run_waiting(g, state, outbox, device, order)
     if done < problem.tasks:
         raise ValueError(_deadlock(problem, device, order, state))
     return schedule_of(device, state)
 
 
-def makespan(prepared: Prepared, device: Ints, order: Ints) -> int:
+def fifo(
+    problem: Problem, device: Ints, *, send_rank: Ints | None = None, prepared: Prepared | None = None
+) -> Schedule:
+    """What a runtime makes of a placement when nobody enforces an order: devices, too, are first come, first served.
+
+    As `replay` with `strict=False` and the task indices as ranks, but that an idle device starts, of its ready tasks,
+    the one that became ready first (when its last predecessor finished or its last payload arrived; of least index
+    among equals). Arguments and errors as there; always complete.
+    """
+    device, _ = validated(problem, device, device)
+    g = prepare(problem) if prepared is None else prepared
+    state = state_for(g, device)
+    order, outbox = ints(np.arange(problem.tasks)), _outbox(problem, g, state, send_rank)
+    run_queued(g, state, outbox, queues_for(g, order, fifo=True), device, order)
+    return schedule_of(device, state)
+
+
+def makespan(prepared: Prepared, device: Ints, order: Ints, *, state: State | None = None) -> int:
     """The makespan of a strict replay, for a search that needs nothing else; -1 when the order deadlocks.
 
-    device: [n] valid, as int64. order: [n] the tasks by rank (a permutation, as int64).
-    Nothing is validated.
+    device: [n] valid, as int64. order: [n] the tasks by rank (a permutation, as int64). state: work arrays of another
+    run on `prepared`, to save their allocation; its starts and finishes are not written. Nothing is validated. The
+    GIL is released, so threads with a `state` each run side by side.
     """
     device, order = ints(device), ints(order)
-    state = state_for(prepared, device)
-    done = run_strict(prepared, state, device, order)
-    return int(state.finish.max(initial=0)) if done == len(order) else -1
+    if state is None:
+        state = state_for(prepared, device)
+    else:
+        reset(prepared, state, device)
+    return int(strict_makespan(prepared, state, device, order))
+
+
+def _outbox(p: Problem, g: Prepared, state: State, send_rank: Ints | None) -> Outbox:
+    if send_rank is not None and np.shape(send_rank) != (p.payloads,):
+        raise ValueError(f"send_rank {np.shape(send_rank)} must have one entry for each of {p.payloads} payloads")
+    return outbox_for(g, state, None if send_rank is None else ints(send_rank))
 
 
 def bottom_levels(
@@ -158,7 +225,7 @@ def schedule_of(device: Ints, state: State) -> Schedule:
     )
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _levels(order: Ints, took: Ints, edges: tuple[Ints, Ints, Ints]) -> Ints:
     offset, head, weight = edges
     level = took.copy()

@@ -4,6 +4,8 @@ import os
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pesto.errors import InputError
 from pesto.simulate import simulate
@@ -88,3 +90,16 @@ def test_equals_the_compiled_event_loop_to_the_tick_and_passes_the_checker() -> 
         # Random placements split groups and overfill memory; times must be right all the same.
         kinds = {v.kind for v in check(p, line.schedule)}
         assert kinds <= {"group", "memory"}, kinds
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_scheduled_links_too_are_the_same_to_the_tick_in_both_programs(seed: int) -> None:
+    """With random priorities of the payloads; and the checker finds no fault in time."""
+    rng = np.random.default_rng(seed)
+    p, device, rank = random_run(rng)
+    send_rank = rng.integers(0, p.payloads + 1, p.payloads)
+    line = simulate(p, device, rank, send_rank=send_rank)
+    assert same(line.schedule, replay(p, device, rank, send_rank=send_rank))
+    kinds = {v.kind for v in check(p, line.schedule)}
+    assert kinds <= {"group", "memory"}, kinds

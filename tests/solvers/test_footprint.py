@@ -7,6 +7,7 @@ import pytest
 
 from solvers.footprint import Footprint, over_time, usage
 from solvers.generate import generate
+from solvers.peaks import gauge, peaks
 from solvers.problem import Problem
 from solvers.replay import replay
 from solvers.schedule import Schedule
@@ -258,3 +259,39 @@ def test_random_problems_have_peaks_at_least_as_large_as_what_is_static() -> Non
         found = usage(p, f, replay(p, device, np.zeros(p.tasks, dtype=np.int64), strict=False))
         assert (found.peak >= found.static).all()
         assert found.peak.sum() <= f.static.sum() + p.locations * f.size.sum() + f.scratch.sum()
+
+
+def test_compiled_peaks_are_those_of_usage(cases) -> None:
+    """Random schedules, large ones of the event loop too: the peak of every location, with all kinds of sharing."""
+    rng, held = np.random.default_rng(5), 0
+    large = [generate(rng, tasks=200, gpus=3) for _ in range(20)]
+    ran = [replay(p, p.allowed.argmax(axis=1), rng.integers(0, 9, p.tasks), strict=False) for p in large]
+    for p, s in [*cases, *zip(large, ran, strict=True)]:
+        f = footprint_for(rng, p)
+        found = usage(p, f, s).peak
+        assert peaks(gauge(p, f), s).tolist() == found.tolist()
+        held += int(found.max(initial=0) > 0)
+    assert held > 50
+
+
+def test_compiled_peaks_stay_right_where_times_are_large() -> None:
+    """The sort looks at all digits: a's 10 bytes and b's 3, as in short schedules, at ticks of 40 bits."""
+    p, f, s = chain([10, 3], [(0, 1)], locations=(0, 1), ticks=2**40)
+    assert peaks(gauge(p, f), s).tolist() == [10, 13]
+
+
+def test_compiled_peaks_refuse_what_usage_refuses() -> None:
+    """A read that nothing is brought to, a payload that does not exist, names in a cycle."""
+    p, f, s = chain([10, 3], [(0, 1)])
+    apart = replace(s, device=[0, 1])
+    with pytest.raises(ValueError, match="does not bring buffer 0 to read 0"):
+        peaks(gauge(p, f), apart)
+    with pytest.raises(ValueError, match="points at nothing"):
+        gauge(p, replace(f, read_payload=[7]))
+    round_trip = Footprint(
+        static=f.static, size=f.size, maker=f.maker, passes=[0, 1], read_buffer=[1, 0], read_by=[0, 1],
+        read_payload=[-1, -1],
+    )  # fmt: skip
+    for refuses in (lambda: peaks(gauge(p, round_trip), s), lambda: usage(p, round_trip, s)):
+        with pytest.raises(ValueError, match="cycle"):
+            refuses()
