@@ -13,6 +13,8 @@ from pesto.problem import TICK_S, lanes
 from pesto.simulate import Timeline, simulate
 from solvers import bounds
 from solvers.arrays import Ints
+from solvers.bounding.certificate import EvidenceError, follows
+from solvers.bounding.evidence import ANCHORED, Evidence
 from solvers.check import check
 from solvers.problem import Problem
 from solvers.schedule import Schedule
@@ -67,6 +69,8 @@ class Provenance:
     lower_bound_ticks: int
     """Of the full graph."""
     lower_bound_name: str
+    lower_bound_evidence: Evidence | None = None
+    """What the bound rests on; None where it is `solvers.bounds.best`."""
     links: str
     """Policy of the links that the prediction assumes: FCFS."""
     transfers: str
@@ -188,8 +192,11 @@ def _peaks(plan: Plan, graph: Graph, problem: Problem) -> list[str]:
 
 def _claims(plan: Plan, problem: Problem) -> list[str]:
     """The bound must be one that holds, and the plan the candidate that it says it is."""
-    made, (bound, name) = plan.provenance, bounds.best(problem)
-    wrong = []
+    made, wrong = plan.provenance, []
+    try:
+        bound, name = _bound(made.lower_bound_evidence, problem)
+    except EvidenceError as error:
+        return [f"claims: nothing follows from the evidence of the lower bound: {error}"]
     if (made.lower_bound_ticks, made.lower_bound_name) != (bound, name):
         wrong.append(f"claims: the lower bound is {bound} ({name}), the plan says {made.lower_bound_ticks}")
     if made.candidates_ticks.get(made.chosen) != plan.schedule.makespan or not made.candidates_fit.get(made.chosen):
@@ -197,6 +204,11 @@ def _claims(plan: Plan, problem: Problem) -> list[str]:
     if made.links != FCFS or made.transfers not in (PER_EDGE, PER_DEVICE):
         wrong.append(f"claims: links {made.links!r} and transfers {made.transfers!r} are not known policies")
     return wrong
+
+
+def _bound(evidence: Evidence | None, problem: Problem) -> tuple[int, str]:
+    """The bound that follows from the evidence, or without any the best fast one, computed afresh."""
+    return bounds.best(problem) if evidence is None else (follows(problem, evidence), ANCHORED)
 
 
 def control_edges(plan: Plan, graph: Graph) -> list[tuple[int, int]]:

@@ -11,6 +11,7 @@ from pesto.graph import Graph
 from pesto.plan import FCFS, PER_DEVICE, PER_EDGE, Coarse, Plan, Provenance
 from pesto.problem import TICK_S, lanes
 from pesto.settings import Settings
+from solvers.bounding.evidence import FullBound
 from solvers.result import ANSWERED, Result
 
 
@@ -22,8 +23,8 @@ class Account:
     cluster: Cluster
     costs: Costs
     settings: Settings
-    bound: tuple[int, str]
-    """Ticks of the full graph's lower bound, and its name."""
+    bound: tuple[int, str] | FullBound
+    """Ticks of the full graph's lower bound, its name, and the evidence of one that is not `solvers.bounds.best`."""
     coarse: Coarse | None
     """What the exact solver did; None when it did not run."""
 
@@ -61,6 +62,7 @@ def _provenance(account: Account, chosen: Candidate, candidates: dict[str, Candi
         candidates_fit={c.name: c.fits for c in candidates.values()},
         lower_bound_ticks=account.bound[0],
         lower_bound_name=account.bound[1],
+        lower_bound_evidence=account.bound.evidence if isinstance(account.bound, FullBound) else None,
         links=FCFS,
         transfers=PER_EDGE if account.settings.per_edge else PER_DEVICE,
         coarse=account.coarse,

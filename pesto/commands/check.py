@@ -20,9 +20,12 @@ from pesto.source import Source, named_by
 @source_options
 @cluster_option(default=None)
 @costs_option()
+@click.option("--certificate", is_flag=True, help="Also say how far from optimal the plan is at most, and why.")
 @json_option()
-def check_command(*, plan: Path, source: Source, cluster: str | None, costs: Path | None, as_json: bool) -> None:
-    """Verify PLAN on its original graph: placement, order, times, transfers, memory.
+def check_command(
+    *, plan: Path, source: Source, cluster: str | None, costs: Path | None, certificate: bool, as_json: bool
+) -> None:
+    """Verify PLAN on its original graph: placement, order, times, transfers, memory, and its lower bound.
 
     A plan of a built-in model names its graph itself; for others give --graph, --saved-model or --function as for
     the solve. The cluster is the plan's unless it was a file: then give --cluster. A plan on measured costs needs
@@ -37,9 +40,32 @@ def check_command(*, plan: Path, source: Source, cluster: str | None, costs: Pat
     problem = formulate(graph, load_costs(graph, machine, costs), machine, Settings(per_edge=per_edge))
     verify(found, graph, problem, machine)
     if as_json:
-        click.echo(to_json({"valid": True, "makespan_s": found.makespan_s, "ops": graph.ops, "plan": str(plan)}))
-    else:
-        click.echo(f"{plan}: valid; {graph.ops} ops, {found.makespan_s * 1e3:.2f} ms predicted")
+        said = {"valid": True, "makespan_s": found.makespan_s, "ops": graph.ops, "plan": str(plan)}
+        click.echo(to_json({**said, **_certificate(found)} if certificate else said))
+        return
+    click.echo(f"{plan}: valid; {graph.ops} ops, {found.makespan_s * 1e3:.2f} ms predicted")
+    if certificate:
+        click.echo(f"{plan}: {_bound_line(found)}")
+
+
+def _certificate(plan: Plan) -> dict[str, object]:
+    """What `verify` has recomputed from the plan and the problem alone."""
+    made = plan.provenance
+    return {
+        "lower_bound_s": made.lower_bound_ticks * plan.tick_s,
+        "lower_bound": made.lower_bound_name,
+        "lower_bound_of": "full graph",
+        "claims": 0 if made.lower_bound_evidence is None else len(made.lower_bound_evidence.claims),
+        "gap": plan.gap,
+    }
+
+
+def _bound_line(plan: Plan) -> str:
+    made = plan.provenance
+    ticks, name, evidence = made.lower_bound_ticks, made.lower_bound_name, made.lower_bound_evidence
+    bound = f"lower bound {ticks * plan.tick_s * 1e3:.2f} ms on the full graph by {name}"
+    how = "" if evidence is None else f" ({len(evidence.claims)} claims on {len(evidence.anchors)} anchors, checked)"
+    return f"{bound}{how}; gap {plan.gap:.1%}"
 
 
 def plan_source(plan: Plan, source: Source) -> Source:
