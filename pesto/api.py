@@ -52,15 +52,18 @@ def solve(
     cluster: str = "v100x2-nvlink",
     costs: str | Path | None = None,
     on_incumbent: Watch | None = None,
+    start: Plan | str | Path | None = None,
     **settings: Any,
 ) -> Plan:
     """The best verified plan; `settings` are the fields of `pesto.settings.Settings`.
 
-    cluster: a preset or a TOML file; costs: a profile file. Raises the PestoErrors of `pesto.flow.solve`.
+    cluster: a preset or a TOML file; costs: a profile file; start: a plan, for this or another cluster, of this step or
+    one like it, to begin from. Raises the PestoErrors of `pesto.flow.solve`.
     """
+    before = _plan(start) if start is not None else None
     machine = inputs.load_cluster(cluster)
     op_costs = inputs.load_costs(graph, machine, Path(costs) if costs is not None else None)
-    return flow.solve(graph, machine, op_costs, _made(Settings, **settings), on_incumbent or _nobody).plan
+    return flow.solve(graph, machine, op_costs, _made(Settings, **settings), on_incumbent or _nobody, before).plan
 
 
 def check(plan: Plan, graph: Graph, *, cluster: str, costs: str | Path | None = None) -> None:

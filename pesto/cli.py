@@ -13,6 +13,7 @@ from pesto.signals import install, received
 VERBS = {
     "solve": ("solve", "Find a checked placement and schedule for a training step."),
     "compare": ("compare", "Place a step by every method of the literature, and compare the plans."),
+    "sweep": ("sweep", "Solve a step on a grid of changed clusters: what if devices or links were faster?"),
     "import": ("convert", "Write any supported graph as the project's own graph file."),
     "optimize": ("optimize", "Run TensorFlow's graph optimizer once, before planning."),
     "simulate": ("simulate", "Predict the step time of a plan, also on another cluster."),

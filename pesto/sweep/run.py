@@ -1,0 +1,151 @@
+"""The points of a sweep, solved one after the other, each from the plan of the nearest that is done."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from pesto.candidates import Candidate
+from pesto.cluster import Cluster
+from pesto.costs import Costs
+from pesto.errors import InfeasibleError, InputError, NothingFoundError, PestoError
+from pesto.flow import Outcome, solve
+from pesto.graph import Graph
+from pesto.plan import Plan
+from pesto.problem import TICK_S
+from pesto.settings import Settings
+from pesto.sweep.grid import AXES, Grid, Point
+from pesto.sweep.scaled import scaled
+
+SOLVED = "solved"
+_STATUS = ((InfeasibleError, "infeasible"), (NothingFoundError, "no plan"), (InputError, "refused"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Step:
+    """A step by one method."""
+
+    seconds: float
+    """Predicted."""
+    fits: bool
+    """Whether it fits the memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Row:
+    """What one point came to."""
+
+    point: Point
+    status: str
+    """SOLVED; infeasible (proven), no plan (none that fits was found), refused (no such cluster) or failed."""
+    detail: str
+    """How the plan was made, or why there is none."""
+    plan: Plan | None
+    """Verified."""
+    expert: Step | None
+    single: Step | None
+    """Everything on one device."""
+    start: Point | None
+    """Whose plan it began from."""
+    seconds: float
+    """Measured."""
+
+    @property
+    def reduction(self) -> float | None:
+        """Share of Expert's step time that the plan saves (Pesto, Fig 8a); None unless both fit the memory."""
+        if self.plan is None or self.expert is None or not self.expert.fits or not self.expert.seconds:
+            return None
+        return 1 - self.plan.makespan_s / self.expert.seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Sweep:
+    """All rows that were finished, in the order in which they were solved."""
+
+    graph: Graph
+    cluster: Cluster
+    grid: Grid
+    rows: tuple[Row, ...]
+    interrupted: bool
+
+    def on(self, axis: str) -> list[Row]:
+        """The rows at which no other axis differs from the base, by the axis's value; all of them in a cross."""
+        rows = [row for row in self.rows if self.grid.cross or self._alone(row.point, axis)]
+        return sorted(rows, key=lambda row: getattr(row.point, axis))
+
+    def _alone(self, point: Point, axis: str) -> bool:
+        at = getattr(point, axis)
+        return at in self.grid.values.get(axis, ()) and replace(self.grid.base, **{axis: at}) == point
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Task:
+    """What a sweep is about."""
+
+    graph: Graph
+    cluster: Cluster
+    costs: Callable[[Cluster], Costs]
+    """Op times on a changed cluster."""
+    settings: Settings
+    """Of every point's solve."""
+    grid: Grid
+
+
+def sweep(task: Task, hear: Callable[[Sweep], None]) -> Sweep:
+    """Solve the points, near the base first; `hear` is told after each. Ctrl-C ends it with the rows that there are.
+
+    A point that cannot be solved is a row that says why.
+    """
+    rows: list[Row] = []
+    interrupted = False
+
+    def done() -> Sweep:
+        return Sweep(graph=task.graph, cluster=task.cluster, grid=task.grid, rows=tuple(rows), interrupted=interrupted)
+
+    try:
+        for point in task.grid.points():
+            row, interrupted = _row(task, point, rows)
+            rows.append(row)
+            hear(done())
+            if interrupted:
+                break
+    except KeyboardInterrupt:
+        interrupted = True
+    return done()
+
+
+def _row(task: Task, point: Point, rows: list[Row]) -> tuple[Row, bool]:
+    """The row of a point, and whether its solve was interrupted."""
+    solved = [row for row in rows if row.plan is not None]
+    near = min(solved, key=lambda row: row.point.far(point), default=None)
+    began = time.perf_counter()
+    outcome, status, detail = None, SOLVED, ""
+    try:
+        cluster = scaled(task.cluster, point)
+        if point != task.grid.base:
+            words = point.text(axis for axis in AXES if getattr(point, axis) != getattr(task.grid.base, axis))
+            cluster = replace(cluster, name=f"{cluster.name} with {words}")
+        costs = task.costs(cluster)
+        outcome = solve(task.graph, cluster, costs, task.settings, lambda _: None, near.plan if near else None)
+    except PestoError as error:
+        status = next((word for kind, word in _STATUS if isinstance(error, kind)), "failed")
+        detail = str(error)
+    row = Row(
+        point=point,
+        status=status,
+        detail=_rule(outcome.plan) if outcome else detail,
+        plan=outcome.plan if outcome else None,
+        expert=_step(outcome, "expert"),
+        single=_step(outcome, "single"),
+        start=near.point if near else None,
+        seconds=time.perf_counter() - began,
+    )
+    return row, outcome is not None and outcome.interrupted
+
+
+def _rule(plan: Plan) -> str:
+    return f"{plan.provenance.chosen}: {plan.provenance.rule}"
+
+
+def _step(outcome: Outcome | None, name: str) -> Step | None:
+    found: Candidate | None = outcome.candidates.get(name) if outcome else None
+    return None if found is None else Step(seconds=found.makespan * TICK_S, fits=found.fits)
