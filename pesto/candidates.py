@@ -1,4 +1,4 @@
-"""Candidates for the plan: a placement and an order each, run by one simulator and weighed on the full graph."""
+"""Candidates for the plan: a placement and an order each, run by one event loop and weighed on the full graph."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,12 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from pesto.coarsen import Coarsening
+from pesto.errors import InputError
 from pesto.graph import Graph
-from pesto.memory import measure
-from pesto.simulate import Timeline, simulate
+from pesto.memory import footprint
+from pesto.simulate import Timeline
 from solvers.arrays import Ints
 from solvers.dag import topological_order
 from solvers.events import Prepared
+from solvers.peaks import Gauge, gauge, peaks
 from solvers.problem import Problem
 from solvers.replay import bottom_levels, prepare, replay
 from solvers.schedule import Schedule
@@ -19,7 +21,7 @@ from solvers.schedule import Schedule
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Candidate:
-    """One way to run the step, simulated."""
+    """One way to run the step, timed by the compiled event loop; a plan is verified by the reference simulator."""
 
     name: str
     rule: str
@@ -43,6 +45,7 @@ class Bench:
     graph: Graph
     problem: Problem
     prepared: Prepared
+    gauge: Gauge
     topological: Ints
     """[n] position of each op in a topological order; breaks ties."""
     per_edge: bool
@@ -52,7 +55,14 @@ class Bench:
     def of(cls, graph: Graph, problem: Problem, *, per_edge: bool = False) -> "Bench":
         """Everything that depends on the full-graph problem alone."""
         position = _position(topological_order(problem.tasks, problem.src, problem.dst))
-        return cls(graph=graph, problem=problem, prepared=prepare(problem), topological=position, per_edge=per_edge)
+        return cls(
+            graph=graph,
+            problem=problem,
+            prepared=prepare(problem),
+            gauge=gauge(problem, footprint(graph, per_edge=per_edge)),
+            topological=position,
+            per_edge=per_edge,
+        )
 
     def placed(self, name: str, rule: str, device: Ints) -> Candidate:
         """A candidate from a placement alone, in list order."""
@@ -63,9 +73,13 @@ class Bench:
         return self.ordered(name, rule, schedule.device, self.order_of(schedule))
 
     def ordered(self, name: str, rule: str, device: Ints, rank: Ints) -> Candidate:
-        """A candidate from a placement and an order, simulated in that order."""
-        timeline = simulate(self.problem, device, rank)
-        peak = measure(self.graph, timeline, per_edge=self.per_edge).peak
+        """A candidate from a placement and an order, run in that order; InputError where that is impossible."""
+        try:
+            schedule = replay(self.problem, device, rank, prepared=self.prepared)
+        except ValueError as wrong:
+            raise InputError(str(wrong)) from wrong
+        timeline = Timeline(problem=self.problem, schedule=schedule)
+        peak = peaks(self.gauge, timeline.schedule)
         fits = bool((peak <= self.problem.capacity).all())
         return Candidate(name=name, rule=rule, rank=rank, timeline=timeline, peak=peak, fits=fits)
 

@@ -3,12 +3,15 @@
 from dataclasses import dataclass
 
 from pesto.candidates import Bench, Candidate
+from pesto.carry import carried
 from pesto.cluster import Cluster
 from pesto.costs import Costs
 from pesto.errors import InfeasibleError, NothingFoundError, SolverError
 from pesto.graph import Graph
+from pesto.improve import improve
 from pesto.levels import levels
 from pesto.memory import shortage
+from pesto.orders import OrderWorth, order_worth
 from pesto.plan import Coarse, Plan, verify
 from pesto.problem import build
 from pesto.provenance import Account, coarse_account, make_plan
@@ -16,13 +19,15 @@ from pesto.repair import mend
 from pesto.settings import Settings
 from pesto.signals import hold
 from pesto.stages import RIVALS, Start, baselines, exact
+from pesto.strengthen import strengthened
 from pesto.tracker import Tracker, Watch
 from solvers import bounds
+from solvers.bounding.evidence import FullBound
 from solvers.problem import Problem
 from solvers.result import FAILED, Limit
 
 _LARGER = "use more or larger devices"
-CANDIDATES = ("single", "expert", "layer-balanced", *RIVALS, "list", "levels", "coarse", "repaired")
+CANDIDATES = ("start", "single", "expert", "layer-balanced", *RIVALS, "list", "levels", "repaired", "coarse", "search")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -32,35 +37,40 @@ class Outcome:
     plan: Plan
     problem: Problem
     candidates: dict[str, Candidate | None]
-    """By the names of CANDIDATES; None where none was found."""
+    """By the names of CANDIDATES; None where none was found, and no `start` where none was given."""
     last: Candidate | None
     """The exact solver's last schedule, expanded; `coarse` is the best of all that it found."""
     start: Start | None
     """What the exact solver began with."""
+    order: OrderWorth
+    """What enforcing the plan's order is worth."""
     stages_s: dict[str, float]
     interrupted: bool
 
 
-def solve(graph: Graph, cluster: Cluster, costs: Costs, settings: Settings, watch: Watch) -> Outcome:
+def solve(
+    graph: Graph, cluster: Cluster, costs: Costs, settings: Settings, watch: Watch, start: Plan | None = None
+) -> Outcome:
     """The best verified plan of all candidates; `watch` hears of every better one.
 
-    Candidates are `single` (all on one GPU), `expert`, `layer-balanced`, the quick ones among the literature's methods
-    (`pesto.stages.RIVALS`), `list` (list scheduling of the full graph), `levels` (quick schedules of coarser graphs),
-    `coarse` (the exact solver on the coarsened graph, expanded) and `repaired` (one of these that does not fit the
-    memory, with ops moved until it does). InfeasibleError with the proof when the variables cannot fit the
-    memory; NothingFoundError when no candidate fits, with the bytes short. Ctrl-C ends the
-    search, and the best plan known is returned; KeyboardInterrupt when there is none yet.
+    Candidates are `start` (an older plan, carried over: `pesto.carry`), `single` (all on one GPU), `expert`,
+    `layer-balanced`, the quick ones among the literature's methods (`pesto.stages.RIVALS`), `list` (list scheduling of
+    the full graph), `levels` (quick schedules of coarser graphs), `repaired` (one of these that does not fit the
+    memory, with ops moved until it does), `coarse` (the exact solver on the coarsened graph, expanded) and `search`
+    (annealing from the best of these: `pesto.improve`). Meanwhile the lower bound is made stronger.
+
+    InfeasibleError with the proof when the variables cannot fit the memory; NothingFoundError when no candidate fits,
+    with the bytes short; UsageError when `start` knows none of the ops. Ctrl-C ends the search, and the best plan known
+    is returned; KeyboardInterrupt when there is none yet.
     """
     tracker = Tracker(watch)
     with tracker.stage("problem"):
         problem = formulate(graph, costs, cluster, settings)
         bench = Bench.of(graph, problem, per_edge=settings.per_edge)
-        bound = bounds.best(problem)
-        tracker.lower_bound = bound[0]
+        tracker.bound = FullBound(*bounds.best(problem))
+    _carry(start, bench, cluster, tracker)
     found, interrupted = _search(bench, cluster, tracker, settings)
     coarse = found.account if found is not None else None
-    with tracker.stage("repair"):
-        mend(bench, tracker)
     hold()
     if tracker.best is None and coarse is not None and coarse.status in FAILED:
         raise SolverError(
@@ -68,7 +78,9 @@ def solve(graph: Graph, cluster: Cluster, costs: Costs, settings: Settings, watc
         )
     with tracker.stage("verify"):
         chosen = tracker.best or _nothing_fits(tracker, cluster)
-        account = Account(graph=graph, cluster=cluster, costs=costs, settings=settings, bound=bound, coarse=coarse)
+        account = Account(
+            graph=graph, cluster=cluster, costs=costs, settings=settings, bound=tracker.bound, coarse=coarse
+        )
         plan = make_plan(account, chosen, tracker.candidates)
         verify(plan, graph, problem, cluster)
     return Outcome(
@@ -76,7 +88,8 @@ def solve(graph: Graph, cluster: Cluster, costs: Costs, settings: Settings, watc
         problem=problem,
         last=found.last if found is not None else None,
         start=found.start if found is not None else None,
-        candidates={name: tracker.candidates.get(name) for name in CANDIDATES},
+        candidates={name: tracker.candidates.get(name) for name in CANDIDATES[start is None :]},
+        order=order_worth(problem, plan.schedule.device, plan.rank),
         stages_s=tracker.stages_s,
         interrupted=interrupted,
     )
@@ -89,8 +102,17 @@ class _Found:
     start: Start | None
 
 
+def _carry(start: Plan | None, bench: Bench, cluster: Cluster, tracker: Tracker) -> None:
+    """Offer `start`, the plan that the solve begins from, if there is one."""
+    if start is not None:
+        with tracker.stage("start"):
+            known = carried(start, bench.graph, bench.problem, cluster)
+            tracker.offer(bench.ordered("start", known.rule, known.device, known.rank))
+
+
 def _search(bench: Bench, cluster: Cluster, tracker: Tracker, settings: Settings) -> tuple[_Found | None, bool]:
     """Offer all candidates; return what the exact solver did, and whether the search was interrupted."""
+    found = None
     try:
         with tracker.stage("baselines"):
             planning = baselines(bench, cluster, tracker)
@@ -98,14 +120,21 @@ def _search(bench: Bench, cluster: Cluster, tracker: Tracker, settings: Settings
             return None, False
         with tracker.stage("coarsen"):
             level = levels(bench, planning, tracker, settings.coarsen_to)
-        with tracker.stage("solve"):
-            done = exact(bench, level, settings, tracker)
+        with tracker.stage("repair"):
+            mend(bench, tracker)
+        with strengthened(bench.problem, tracker, settings):
+            with tracker.stage("solve"):
+                done = exact(bench, level, settings, tracker)
+            found = _Found(account=coarse_account(level.coarsening, done.result), last=done.last, start=done.start)
+            if done.result.limit is Limit.INTERRUPT:
+                return found, True
+            with tracker.stage("search"):
+                improve(bench, planning, tracker, settings)
     except KeyboardInterrupt:
         if tracker.best is None:
             raise
-        return None, True
-    found = _Found(account=coarse_account(level.coarsening, done.result), last=done.last, start=done.start)
-    return found, done.result.limit is Limit.INTERRUPT
+        return found, True
+    return found, False
 
 
 def formulate(graph: Graph, costs: Costs, cluster: Cluster, settings: Settings) -> Problem:

@@ -6,6 +6,7 @@ from typing import Any
 
 from pesto.candidates import Candidate
 from pesto.flow import Outcome
+from pesto.orders import OrderWorth
 from pesto.plan import Plan
 from pesto.problem import TICK_S
 
@@ -23,6 +24,7 @@ def as_object(outcome: Outcome, stages_s: dict[str, float], out: Path) -> dict[s
         "rule": made.rule,
         "candidates": {name: c.makespan * TICK_S if c else None for name, c in outcome.candidates.items()},
         "fits": {name: c.fits if c else None for name, c in outcome.candidates.items()},
+        "order": _orders(outcome.order),
         "ops": len(plan.names),
         "coarse_ops": made.coarse.nodes if made.coarse else None,
         "coarse": _coarse(plan),
@@ -36,6 +38,16 @@ def as_object(outcome: Outcome, stages_s: dict[str, float], out: Path) -> dict[s
         "interrupted": outcome.interrupted,
         "verified": True,
         "plan": str(out),
+    }
+
+
+def _orders(order: OrderWorth) -> dict[str, float]:
+    """What the same placement takes in other orders, and what enforcing the plan's saves."""
+    return {
+        "fifo_s": order.fifo * TICK_S,
+        "saved_against_fifo": order.gain,
+        "listed_s": order.listed * TICK_S,
+        "prioritised_links_s": order.scheduled * TICK_S,
     }
 
 
@@ -75,6 +87,7 @@ def page(outcome: Outcome, stages_s: dict[str, float], out: Path, check: str) ->
         "",
         f"step time     {plan.makespan_s * 1e3:.2f} ms predicted ({made.chosen}: {made.rule})",
         f"lower bound   {bound:.2f} ms on the full graph ({made.lower_bound_name}), gap {plan.gap:.1%}",
+        _order_line(outcome.order),
         *_coarse_lines(plan),
         "peak memory   " + ", ".join(f"{name} {size / 2**30:.2f} GiB" for name, size in plan.peak_bytes.items()),
         "seconds       " + ", ".join(f"{name} {seconds:.2f}" for name, seconds in stages_s.items()),
@@ -95,6 +108,15 @@ def _row(name: str, candidate: Candidate | None, outcome: Outcome) -> str:
     else:
         mark = f"beaten by {1 - best / took:.1%}" if took > best else "as good"
     return f"  {name:14s} {took * TICK_S * 1e3:10.2f} ms  {mark}"
+
+
+def _order_line(order: OrderWorth) -> str:
+    """What the same placement takes in other orders."""
+    fifo, links = order.fifo * TICK_S * 1e3, order.scheduled * TICK_S * 1e3
+    return (
+        f"order         enforced it saves {order.gain:.1%} against first in, first out ({fifo:.2f} ms); "
+        f"links with priorities would give {links:.2f} ms"
+    )
 
 
 def _coarse_lines(plan: Plan) -> list[str]:

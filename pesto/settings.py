@@ -12,9 +12,11 @@ class Settings:
     """One value holds every option of a solve. UsageError when one is out of range."""
 
     time_limit_s: float = 60.0
-    """Wall-clock seconds of the exact solver."""
+    """Wall-clock seconds of the exact solver and of search, after the quick candidates."""
     gap: float = 0.0
-    """Stop the exact solver at this relative gap of the coarse problem."""
+    """Stop at this relative gap of the full graph (and the exact solver at that of the coarse one)."""
+    search: bool = True
+    """Whether to search op by op after the exact solver, which otherwise has all the time."""
     seed: int = 0
     coarsen_to: int = 200
     """Nodes of the coarse graph that the exact solver gets (Pesto, 3.3: about 200)."""

@@ -33,6 +33,9 @@ _FULL = 0.95
 """Of all memory: planning aims at no more."""
 RIVALS = ("pardnn", "etf", "m-etf", "metis")
 """Methods of the literature that take seconds and are sometimes the best (docs/comparison.md)."""
+_EXACT, _EXACT_LEAST_S = 0.15, 5.0
+"""Share of the time limit that the exact solver gets where search follows; these seconds, or half of the limit, at
+least."""
 _TRIES = 3
 """List schedules to make until one's measured peaks fit, each planned with less capacity than the one before."""
 
@@ -145,7 +148,7 @@ def _posed(level: Level, settings: Settings) -> tuple[Problem, Schedule | None]:
 
 def _options(settings: Settings, start: Schedule | None) -> Options:
     return Options(
-        seconds=settings.time_limit_s,
+        seconds=exact_seconds(settings),
         gap=settings.gap,
         seed=settings.seed,
         workers=settings.workers,
@@ -153,6 +156,12 @@ def _options(settings: Settings, start: Schedule | None) -> Options:
         formulation=settings.formulation,
         start=start,
     )
+
+
+def exact_seconds(settings: Settings) -> float:
+    """The exact solver's part of the time: all of it, or what search leaves."""
+    limit = settings.time_limit_s
+    return max(_EXACT * limit, min(_EXACT_LEAST_S, limit / 2)) if settings.search else limit
 
 
 def _distinct(problem: Problem, locations: list[int]) -> list[int]:

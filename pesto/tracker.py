@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pesto.candidates import Candidate, best
 from pesto.problem import TICK_S
+from solvers.bounding.evidence import FullBound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +31,7 @@ class Tracker:
     def __init__(self, watch: Watch) -> None:
         self.candidates: dict[str, Candidate] = {}
         self.stages_s: dict[str, float] = {}
-        self.lower_bound = 0
+        self.bound = FullBound(0, "none")
         self._watch = watch
         self._began = time.perf_counter()
 
@@ -38,6 +39,19 @@ class Tracker:
     def best(self) -> Candidate | None:
         """The shortest candidate that fits the memory."""
         return best(self.candidates.values())
+
+    @property
+    def lower_bound(self) -> int:
+        """Ticks of the best lower bound of the full graph."""
+        return self.bound.ticks
+
+    @property
+    def gap(self) -> float:
+        """(makespan - lower bound) / makespan of the best plan, on the full graph; 1 where there is none."""
+        best = self.best
+        if best is None:
+            return 1.0
+        return (best.makespan - self.lower_bound) / best.makespan if best.makespan else 0.0
 
     @property
     def proven(self) -> bool:

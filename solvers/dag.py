@@ -85,3 +85,21 @@ def _heights(order: Ints, offset: Ints, head: Ints) -> Ints:
         for k in range(offset[node], offset[node + 1]):
             height[head[k]] = max(height[head[k]], height[node] + 1)
     return height
+
+
+@numba.njit(cache=True)
+def connected(size: int, one: Ints, other: Ints) -> Ints:
+    """[size] the least node of each node's component, of an undirected graph with edges `one[k]`-`other[k]`."""
+    parent = np.arange(size)
+    for k in range(len(one)):
+        a, b = one[k], other[k]
+        while parent[a] != a:
+            parent[a] = parent[parent[a]]
+            a = parent[a]
+        while parent[b] != b:
+            parent[b] = parent[parent[b]]
+            b = parent[b]
+        parent[max(a, b)] = min(a, b)
+    for node in range(size):
+        parent[node] = parent[parent[node]]
+    return parent

@@ -1,9 +1,9 @@
 """The coarse problem: members summed, edges deduplicated, payloads that go the same way bundled."""
 
-import numba
 import numpy as np
 
 from solvers.arrays import Ints
+from solvers.dag import connected
 from solvers.problem import FORBIDDEN, Problem
 
 _SEED = 0x5EED
@@ -92,7 +92,7 @@ def _groups(group: Ints, node_of: Ints, count: int) -> Ints:
     """[count] groups of the nodes: those connected by a fine group, numbered by their first node; -1 for none."""
     held = group >= 0
     groups = int(group.max(initial=-1)) + 1
-    root = _connected(count + groups, node_of[held], count + group[held])[:count]
+    root = connected(count + groups, node_of[held], count + group[held])[:count]
     grouped = np.zeros(count, dtype=bool)
     grouped[node_of[held]] = True
     result = np.full(count, -1, dtype=np.int64)
@@ -104,21 +104,3 @@ def _sums(label: Ints, values: Ints, count: int) -> Ints:
     total = np.zeros((count, *values.shape[1:]), dtype=np.int64)
     np.add.at(total, label, values)
     return total
-
-
-@numba.njit(cache=True)
-def _connected(size: int, one: Ints, other: Ints) -> Ints:
-    """[size] least index of each connected component."""
-    parent = np.arange(size)
-    for k in range(len(one)):
-        a, b = one[k], other[k]
-        while parent[a] != a:
-            parent[a] = parent[parent[a]]
-            a = parent[a]
-        while parent[b] != b:
-            parent[b] = parent[parent[b]]
-            b = parent[b]
-        parent[max(a, b)] = min(a, b)
-    for node in range(size):
-        parent[node] = parent[parent[node]]
-    return parent

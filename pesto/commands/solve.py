@@ -9,13 +9,13 @@ from typing import Any
 import click
 
 from pesto.clusterfile import cluster_names
-from pesto.commands.options import Duration, cluster_option, costs_option, json_option, source_options
+from pesto.commands.options import Duration, Existing, cluster_option, costs_option, json_option, source_options
 from pesto.commands.outputs import check_outputs
 from pesto.errors import Exit
 from pesto.files import write_atomic
 from pesto.flow import Outcome, solve
 from pesto.inputs import load_cluster, load_costs, load_graph
-from pesto.planfile import cdep_json, part_json, save
+from pesto.planfile import cdep_json, load, part_json, save
 from pesto.progress import LiveLine
 from pesto.report import as_object, page, to_json
 from pesto.settings import Settings
@@ -29,11 +29,14 @@ from solvers.result import FAILED
 @cluster_option()
 @costs_option()
 @click.option(
-    "--time-limit", type=Duration(), default="60", show_default=True, help="Of the exact solver: 60, 90s, 10m."
+    "--time-limit",
+    type=Duration(),
+    default="60",
+    show_default=True,
+    help="Of all search: 60, 90s, 10m.",
 )
-@click.option(
-    "--gap", type=float, default=0.0, show_default=True, help="Stop at this relative gap of the coarse graph."
-)
+@click.option("--gap", type=float, default=0.0, show_default=True, help="Stop at this relative gap of the full graph.")
+@click.option("--search/--no-search", default=True, show_default=True, help="Search op by op after the exact solver.")
 @click.option("--coarsen-to", type=int, default=200, show_default=True, help="Nodes of the coarse graph.")
 @click.option("--solver", default="cpsat", show_default=True, help="See pesto solvers.")
 @click.option("--formulation", default="tight", show_default=True, help="Of a MILP solver: tight or paper.")
@@ -41,6 +44,9 @@ from solvers.result import FAILED
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--deterministic", is_flag=True, help="Same input, seed and version: same plan.")
 @click.option("--per-edge", is_flag=True, help="One transfer an edge, as the paper counts them.")
+@click.option(
+    "--start", type=Existing(), metavar="PLAN", help="Begin from this plan: another cluster, a changed graph."
+)
 @click.option("-o", "--out", type=click.Path(path_type=Path), default="plan.json", show_default=True, help="Plan file.")
 @click.option("--part", type=click.Path(path_type=Path), help="Also write the authors' part.json here.")
 @click.option("--cdep", type=click.Path(path_type=Path), help="Also write the authors' cdep.json here.")
@@ -52,6 +58,7 @@ def solve_command(
     source: Source,
     cluster: str,
     costs: Path | None,
+    start: Path | None,
     out: Path,
     part: Path | None,
     cdep: Path | None,
@@ -65,12 +72,14 @@ def solve_command(
     \b
     pesto solve --model nmt
     pesto solve --graph step.json --cluster v100x4 --time-limit 10m --out step.plan.json
+    pesto solve --model nmt --cluster v100x4 --start plan.json --out plan4.json
     """
     source.checked()
     chosen = Settings(time_limit_s=settings.pop("time_limit"), **settings)
     machine = load_cluster(cluster)
     outputs = [path for path in (out, part, cdep) if path is not None]
-    check_outputs(outputs, [source.file] if source.file else [], as_json=as_json)
+    before = load(start) if start is not None else None
+    check_outputs(outputs, [path for path in (source.file, start) if path is not None], as_json=as_json)
     if verbose:
         logging.getLogger("pesto").setLevel(logging.INFO)
     began = time.perf_counter()
@@ -81,7 +90,7 @@ def solve_command(
     op_costs = load_costs(graph, machine, costs)
     costed = time.perf_counter()
     with LiveLine(quiet=quiet) as live:
-        outcome = solve(graph, machine, op_costs, chosen, live)
+        outcome = solve(graph, machine, op_costs, chosen, live, before)
     save(outcome.plan, out)
     if part is not None:
         write_atomic(part, part_json(outcome.plan))

@@ -1,0 +1,163 @@
+"""Op-level search: annealing on a coarse graph, then on the full one, from the best that is known."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from pesto.candidates import Bench
+from pesto.coarsen import Coarsening, coarsen, contract
+from pesto.settings import Settings
+from pesto.stages import exact_seconds
+from pesto.tracker import Tracker
+from solvers.arrays import Ints, ints
+from solvers.peaks import peaks
+from solvers.problem import Problem
+from solvers.replay import replay
+from solvers.schedule import Schedule
+from solvers.search.arena import Arena, Spot, position
+from solvers.search.team import Budget, walk_all
+from solvers.search.walk import Heat, Walk, Weighed
+from solvers.units import placeable_units
+
+_SIZES = (3200, 1600, 800, 400, 200, 100, 50, 25)
+"""Nodes of the coarse graphs whose nodes are moved whole."""
+_FULL = 40_000
+"""Ops up to which the full graph is walked on at last."""
+_LARGE = 6400
+"""Nodes of the coarse graph that takes its place beyond."""
+_SPREAD = 2.0
+"""Each walk is hotter than the one before it by this."""
+_LANES = 2
+"""Walks at once when deterministic: as many on every machine."""
+_STRETCHES = 20
+"""Stretches that stand for a second when deterministic."""
+
+
+class Phase(NamedTuple):
+    """One round of walks."""
+
+    nodes: int | None
+    """Of the graph that is walked on; None for all ops."""
+    share: float
+    """Of the time."""
+    heat: Heat
+
+
+PHASES = (
+    Phase(800, 0.35, Heat(8e-3, 4e-4)),
+    Phase(3200, 0.35, Heat(2e-3, 2e-4)),
+    Phase(None, 0.3, Heat(5e-4, 5e-5)),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Ground:
+    """A graph to walk on, and the way back to the full one."""
+
+    bench: Bench
+    coarsening: Coarsening | None
+    """None for the full graph."""
+    arena: Arena
+
+    def weigh(self, spot: Spot) -> Weighed:
+        """A point on the full graph, with its real peaks."""
+        schedule = self.arena.schedule(spot)
+        if self.coarsening is None:
+            device, rank, rule = schedule.device, position(spot.order), "op by op"
+        else:
+            device, rank, rule = self.bench.expand(self.coarsening, schedule)
+            rule = f"{self.coarsening.nodes} nodes, {rule}"
+            schedule = replay(self.bench.problem, device, rank, prepared=self.bench.prepared)
+        over = np.maximum(peaks(self.bench.gauge, schedule) - self.bench.problem.capacity, 0)
+        return Weighed(makespan=schedule.makespan, device=device, rank=rank, over=ints(over), rule=rule)
+
+    def project(self, schedule: Schedule) -> Spot:
+        """The point nearest to a schedule of the full graph: each unit where most of its work is, by mean start."""
+        if self.coarsening is None:
+            return self.arena.spot_of(schedule)
+        p, node_of, arena = self.bench.problem, self.coarsening.node_of, self.arena
+        units = placeable_units(arena.problem)
+        took = schedule.finish - schedule.start + 1
+        weight = np.zeros(units.allowed.shape, dtype=np.int64)
+        np.add.at(weight, (units.unit[node_of], p.location[schedule.device]), took)
+        at = np.where(units.allowed, weight, -1).argmax(axis=1)[units.unit]
+        moment = np.bincount(node_of, weights=took * schedule.start.astype(np.float64))
+        middle = np.argsort(moment / np.bincount(node_of, weights=took), kind="stable")
+        run = arena.run(arena.devices(at), position(middle), strict=False)
+        return arena.spot(at, arena.order_of(run))
+
+
+def improve(bench: Bench, planning: Problem, tracker: Tracker, settings: Settings) -> None:
+    """Offer `search`: what walks from the best candidates come to in the rest of the time limit.
+
+    planning: the problem whose memory estimates what is alive at peaks. Ends early at `settings.gap` of the full graph.
+    """
+    seconds = settings.time_limit_s - exact_seconds(settings)
+    if seconds <= 0 or not settings.search:
+        return
+    ladder = _ladder(planning)
+
+    def hear(found: Weighed) -> None:
+        tracker.offer(bench.ordered("search", f"annealed on {found.rule}", found.device, found.rank))
+
+    def over() -> bool:
+        return tracker.gap <= settings.gap
+
+    for at, phase in enumerate(PHASES):
+        if over():
+            return
+        ground = _ground(bench, planning, ladder, phase.nodes)
+        starts = _starts(tracker, ground, _lanes(settings) if at == 0 else 1)
+        walks = []
+        for lane in range(_lanes(settings)):
+            start, heat = starts[lane % len(starts)], phase.heat.times(_SPREAD**lane)
+            walks.append(Walk(ground.arena, start, heat, ground.weigh, settings.seed + 1000 * at + lane))
+        count = int(seconds * phase.share * _STRETCHES) if settings.deterministic else None
+        walk_all(walks, Budget(seconds=seconds * phase.share, stretches=count), hear, over)
+
+
+def _lanes(settings: Settings) -> int:
+    return _LANES if settings.deterministic else max(1, min(os.cpu_count() or 1, settings.workers))
+
+
+def _starts(tracker: Tracker, ground: _Ground, most: int) -> list[Spot]:
+    """The best candidates that fit (or of all, where none does), projected, no two equally long."""
+    known = sorted(tracker.candidates.values(), key=lambda c: (not c.fits, c.makespan))
+    distinct = [c for k, c in enumerate(known) if c.makespan not in {b.makespan for b in known[:k]}]
+    return [ground.project(c.timeline.schedule) for c in distinct[:most]]
+
+
+def _ladder(planning: Problem) -> list[Coarsening]:
+    """Coarsenings by steps, fine to coarse."""
+    ladder: list[Coarsening] = []
+    for size in (_LARGE, *_SIZES):
+        if size < planning.tasks:
+            finer = ladder[-1] if ladder else None
+            if finer is None:
+                ladder.append(coarsen(planning, size))
+            else:
+                ladder.append(finer.then(coarsen(contract(planning, finer.node_of), size)))
+    return ladder
+
+
+def _ground(bench: Bench, planning: Problem, ladder: Sequence[Coarsening], nodes: int | None) -> _Ground:
+    wanted = nodes if nodes is not None else (_LARGE if planning.tasks > _FULL else planning.tasks)
+    level = next((c for c in ladder if c.target == wanted), None)
+    problem = contract(planning, level.node_of) if level is not None else planning
+    node_of = level.node_of if level is not None else np.arange(planning.tasks)
+    coarser = [c for c in reversed(ladder) if c.nodes < problem.tasks]
+    return _Ground(
+        bench=bench,
+        coarsening=level,
+        arena=Arena.of(problem, [_labels(node_of, c.node_of, problem.tasks) for c in coarser]),
+    )
+
+
+def _labels(node_of: Ints, coarse: Ints, nodes: int) -> Ints:
+    """[nodes] the coarser node of each node."""
+    label = np.zeros(nodes, dtype=np.int64)
+    label[node_of] = coarse
+    return label

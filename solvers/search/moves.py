@@ -1,0 +1,230 @@
+"""Changes of a choice that know the structure: clusters, balls, families of readers, swaps, and orders."""
+
+import numba
+import numpy as np
+
+from solvers.kernels import kernel
+from solvers.search.changes import put, slide
+from solvers.search.lane import CRITICAL, MOVED, SLID, STAMP, Lane, draw, uniform
+from solvers.search.network import Clusters, Network
+from solvers.search.simulation import NEVER
+
+NOTHING = -1
+CLUSTER, BALL, FAMILY, SWAP, SOONER, SHIFTED = range(6)
+KINDS = 6
+
+
+@numba.njit(cache=True, nogil=True)
+def propose(net: Network, sets: Clusters, lane: Lane, kind: int, level: int) -> bool:
+    """Make a random change, and note when it first makes a difference; False where it changes nothing."""
+    lane.departs[0] = NEVER
+    if kind == SOONER:
+        _sooner(net, lane)
+    elif kind == SHIFTED:
+        _shifted(net, sets, lane)
+    else:
+        _moved(net, sets, lane, kind, level)
+    return lane.tally[MOVED] + lane.tally[SLID] > 0
+
+
+@kernel
+def _moved(net: Network, sets: Clusters, lane: Lane, kind: int, level: int) -> None:
+    """Move tasks to other locations."""
+    task = _somewhere(net, sets, lane)
+    to = _target(net, lane, task)
+    if to == NOTHING:
+        return
+    if kind == BALL:
+        _ball(net, sets, lane, task, to)
+    elif kind == FAMILY:
+        _family(net, sets, lane, task, to)
+    else:
+        label = sets.label[level, task]
+        if _cluster(net, sets, lane, (level, label), to) and kind == SWAP:
+            _back(net, sets, lane, (level, label), to)
+
+
+@kernel
+def _somewhere(net: Network, sets: Clusters, lane: Lane) -> int:
+    """A task that has a choice: half the time on the critical chain."""
+    if uniform(lane) < 0.5:
+        return lane.critical[draw(lane, lane.tally[CRITICAL])]
+    last = len(sets.sizes) - 1
+    unit = net.choice[draw(lane, len(net.choice))]
+    return sets.member[last, sets.first[last, unit]]
+
+
+@kernel
+def _target(net: Network, lane: Lane, task: int) -> int:
+    """Another location for a task: half the time that of a neighbour."""
+    at = lane.choice.at
+    edges = net.behind[task + 1] - net.behind[task] + net.offset[task + 1] - net.offset[task]
+    if uniform(lane) < 0.5 and edges > 0:
+        k = draw(lane, edges)
+        into = net.behind[task + 1] - net.behind[task]
+        if k < into:
+            other = np.int64(net.tail_of[net.behind[task] + k])
+            if other < 0:
+                other = -1 - other
+        else:
+            other = np.int64(net.head[net.offset[task] + k - into])
+        if at[other] != at[task] and net.device_at[task, at[other]] >= 0:
+            return at[other]
+    places = net.device_at.shape[1]
+    for _ in range(8):
+        to = draw(lane, places)
+        if to != at[task] and net.device_at[task, to] >= 0:
+            return to
+    return NOTHING
+
+
+@kernel
+def _cluster(net: Network, sets: Clusters, lane: Lane, which: tuple[int, int], to: int) -> bool:
+    """Move all of a cluster; False where a task of it cannot go."""
+    level, cluster = which
+    for k in range(sets.first[level, cluster], sets.first[level, cluster + 1]):
+        task = sets.member[level, k]
+        if lane.choice.at[task] == to:
+            continue
+        if net.device_at[task, to] < 0:
+            return False
+        put(net, lane, task, to)
+    return True
+
+
+@kernel
+def _back(net: Network, sets: Clusters, lane: Lane, which: tuple[int, int], here: int) -> None:
+    """In exchange, move another cluster that is where the first now is to where that was."""
+    level, label = which
+    to = lane.origin[0]
+    for _ in range(8):
+        other = draw(lane, sets.sizes[level])
+        first = sets.member[level, sets.first[level, other]]
+        if other != label and lane.choice.at[first] == here and net.device_at[first, to] >= 0:
+            _cluster(net, sets, lane, (level, other), to)
+            return
+
+
+@kernel
+def _family(net: Network, sets: Clusters, lane: Lane, task: int, to: int) -> bool:
+    """Move a task with all that read one of its payloads."""
+    last = len(sets.sizes) - 1
+    if not _cluster(net, sets, lane, (last, net.unit[task]), to):
+        return False
+    k, stop = net.offset[task], net.offset[task + 1]
+    if k == stop:
+        return True
+    payload = net.carried[k + draw(lane, stop - k)]
+    for edge in range(k, stop):
+        if net.carried[edge] == payload:
+            _cluster(net, sets, lane, (last, net.unit[net.head[edge]]), to)
+    return True
+
+
+@kernel
+def _gather(net: Network, lane: Lane, task: int, size: int) -> int:
+    """Collect up to so many tasks around one, over edges, that are where it is; return how many, in `queue`."""
+    lane.tally[STAMP] += 1
+    stamp, at = lane.tally[STAMP], lane.choice.at
+    lane.queue[0], lane.stamp[task] = task, stamp
+    done, many = 0, 1
+    both = uniform(lane)
+    while done < many < size:
+        here = lane.queue[done]
+        done += 1
+        if both < 0.8:
+            for k in range(net.offset[here], net.offset[here + 1]):
+                other = np.int64(net.head[k])
+                if many < size and lane.stamp[other] != stamp and at[other] == at[task]:
+                    lane.queue[many], lane.stamp[other] = other, stamp
+                    many += 1
+        if both > 0.2:
+            for k in range(net.behind[here], net.behind[here + 1]):
+                other = np.int64(net.tail_of[k])
+                if other < 0:
+                    other = -1 - other
+                if many < size and lane.stamp[other] != stamp and at[other] == at[task]:
+                    lane.queue[many], lane.stamp[other] = other, stamp
+                    many += 1
+    return many
+
+
+@kernel
+def _size(lane: Lane) -> int:
+    """A size from 1 to a tenth of the tasks, each magnitude as often."""
+    most = max(2.0, len(lane.stamp) * 0.1)
+    return int(np.exp(uniform(lane) * np.log(most)))
+
+
+@kernel
+def _ball(net: Network, sets: Clusters, lane: Lane, task: int, to: int) -> bool:
+    """Move the surroundings of a task."""
+    last = len(sets.sizes) - 1
+    many = _gather(net, lane, task, _size(lane))
+    for k in range(many):
+        one = lane.queue[k]
+        if lane.choice.at[one] != to and net.device_at[one, to] >= 0:
+            _cluster(net, sets, lane, (last, net.unit[one]), to)
+    return True
+
+
+@kernel
+def _earliest(net: Network, lane: Lane, task: int) -> int:
+    """The first place that a task can have: after all its inputs."""
+    found = -1
+    for edge in range(net.behind[task], net.behind[task + 1]):
+        tail = net.tail_of[edge]
+        found = max(found, lane.choice.place[tail if tail >= 0 else -1 - tail])
+    return found + 1
+
+
+@kernel
+def _latest(net: Network, lane: Lane, task: int) -> int:
+    """The last place that a task can have: before all that read it."""
+    found = len(lane.choice.order)
+    for edge in range(net.offset[task], net.offset[task + 1]):
+        found = min(found, lane.choice.place[net.head[edge]])
+    return found - 1
+
+
+@kernel
+def _sooner(net: Network, lane: Lane) -> None:
+    """A critical task that waited for its device runs before one that ran there meanwhile, or that one after it."""
+    base, c = lane.base, lane.choice
+    task = int(lane.critical[draw(lane, lane.tally[CRITICAL])])
+    other, back = int(c.before[task]), draw(lane, 8)
+    if other < 0 or base.ready[task] >= base.start[task]:
+        return
+    while back > 0 and c.before[other] >= 0 and base.end[c.before[other]] > base.ready[task]:
+        other = int(c.before[other])
+        back -= 1
+    if uniform(lane) < 0.5:
+        place = max(c.place[other], _earliest(net, lane, task))
+        if place < c.place[task]:
+            slide(lane, task, place)
+    else:
+        place = min(c.place[task], _latest(net, lane, other))
+        if place > c.place[other]:
+            slide(lane, other, place)
+
+
+@numba.njit(cache=True, nogil=True)
+def _shifted(net: Network, sets: Clusters, lane: Lane) -> None:
+    """A few tasks around one slide up to as many places forward, or back."""
+    c = lane.choice
+    task = _somewhere(net, sets, lane)
+    by = int(np.exp(uniform(lane) * np.log(len(c.order) / 4.0 + 2.0)))
+    many = _gather(net, lane, task, min(_size(lane), 1 + 4 * len(c.order) // by))
+    places = np.sort(c.place[lane.queue[:many]])
+    if uniform(lane) < 0.5:
+        for k in range(many):
+            one = c.order[places[k]]
+            place = max(places[k] - by, _earliest(net, lane, one))
+            if place < places[k]:
+                slide(lane, one, place)
+    else:
+        for k in range(many - 1, -1, -1):
+            one = c.order[places[k]]
+            place = min(places[k] + by, _latest(net, lane, one))
+            if place > places[k]:
+                slide(lane, one, place)

@@ -1,0 +1,194 @@
+"""The event loop of `solvers.replay` for millions of runs: it stops early, and resumes where a run departs."""
+
+import numba
+import numpy as np
+
+from solvers.kernels import inlined, kernel
+from solvers.search.network import Network
+from solvers.search.state import Choice, Run, Saved, Trace, Work
+
+NEVER = 2**62
+BEGUN, _HOPELESS, _FREED, _NOW = range(4)
+_PAUSED = -2
+STOPPED = -1
+"""Instead of a makespan: the run was given up, as it cannot end by its limit."""
+
+
+@numba.njit(cache=True, nogil=True)
+def simulate(net: Network, c: Choice, t: Trace, w: Work, saved: Saved, run: Run) -> int:
+    """The makespan of a choice, or STOPPED; the trace holds for the tasks that were begun by this run.
+
+    Equal to the strict `solvers.replay.replay` with the places as ranks. A run that resumes leaves the trace of what
+    was begun before alone: it is the current choice's.
+    """
+    pause = _resume(net, t, w, saved, run)
+    found = _events(net, c, t, w, (run.limit, pause))
+    while found == _PAUSED:
+        now = w.tally[_NOW]
+        if now <= run.departs:
+            _save(t, w, saved, now)
+            pause = now + run.every
+        else:
+            pause = NEVER
+        found = _events(net, c, t, w, (run.limit, pause))
+    return found
+
+
+@kernel
+def _events(net: Network, c: Choice, t: Trace, w: Work, bounds: tuple[int, int]) -> int:
+    """Process events: the makespan, STOPPED beyond a limit, or _PAUSED where the next event is not before a pause."""
+    limit, pause = bounds
+    while True:
+        for k in range(w.tally[_FREED]):
+            if w.busy[w.freed[k]] == 0:
+                _begin(net, c, t, w, w.freed[k], limit)
+        w.tally[_FREED] = 0
+        if w.tally[_HOPELESS] == 1:
+            return STOPPED
+        d = _next(c, w)
+        if d < 0:
+            return _end(w)
+        now = w.until[d]
+        if now >= pause:
+            w.tally[_NOW] = now
+            return _PAUSED
+        w.busy[d] = 0
+        w.freed[0] = d
+        w.tally[_FREED] = 1
+        _send(net, c, t, w, w.last[d], now)
+
+
+@inlined
+def _end(w: Work) -> int:
+    """When the last task ended."""
+    most = np.int64(0)
+    for d in range(len(w.until)):
+        most = max(most, w.until[d])
+    return int(most)
+
+
+@inlined
+def _next(c: Choice, w: Work) -> int:
+    """The device whose task ends next, of several the one whose task comes first in the order; -1 for none."""
+    found, now = -1, NEVER
+    for d in range(len(w.until)):
+        if w.busy[d] == 1:
+            until = w.until[d]
+            if until < now:
+                found, now = d, until
+            elif until == now and c.place[w.last[d]] < c.place[w.last[found]]:
+                found = d
+    return found
+
+
+@inlined
+def _begin(net: Network, c: Choice, t: Trace, w: Work, d: int, limit: int) -> None:
+    """Begin a free device's next task if its inputs are known."""
+    task = c.first[d] if w.last[d] < 0 else c.after[w.last[d]]
+    if task >= 0 and w.waiting[task] == 0:
+        start = max(w.until[d], t.ready[task])
+        end = start + c.took[task]
+        w.idle[d] += start - w.until[d]
+        w.last[d], w.busy[d], w.until[d] = task, 1, end
+        t.start[task], t.end[task] = start, end
+        t.begun[w.tally[BEGUN]] = task
+        w.tally[BEGUN] += 1
+        if w.idle[d] + c.load[d] > limit or end + net.rest[task] > limit:
+            w.tally[_HOPELESS] = 1
+
+
+@inlined
+def _send(net: Network, c: Choice, t: Trace, w: Work, task: int, now: int) -> None:
+    """Request the transfers of a task that has ended, and release its successors."""
+    here = c.at[task]
+    k, last = net.offset[task], net.offset[task + 1]
+    while k < last:
+        payload, stop, low, high = net.carried[k], k, len(w.arrival), -1
+        while stop < last and net.carried[stop] == payload:
+            there = c.at[net.head[stop]]
+            if payload >= 0 and there != here:
+                w.arrival[there] = now
+                low, high = min(low, there), max(high, there)
+            stop += 1
+        for there in range(low, high + 1):
+            if w.arrival[there] >= 0:
+                w.arrival[there] = _arrives(net, w, payload, (here, there), now)
+        for edge in range(k, stop):
+            head = net.head[edge]
+            there = c.at[head]
+            t.ready[head] = max(t.ready[head], now if payload < 0 or there == here else w.arrival[there])
+            w.waiting[head] -= 1
+            if w.waiting[head] == 0 and w.busy[c.device[head]] == 0:
+                w.freed[w.tally[_FREED]] = c.device[head]
+                w.tally[_FREED] += 1
+        for there in range(low, high + 1):
+            w.arrival[there] = -1
+        k = stop
+
+
+@inlined
+def _arrives(net: Network, w: Work, payload: int, path: tuple[int, int], now: int) -> int:
+    """Send a payload along a path as soon as its links are free; return when it is there."""
+    begin = now
+    for k in range(net.path_links.shape[2]):
+        link = net.path_links[path[0], path[1], k]
+        if link >= 0:
+            begin = max(begin, w.free[link])
+    end = begin + net.transfer[payload, net.path_class[path[0], path[1]]]
+    for k in range(net.path_links.shape[2]):
+        link = net.path_links[path[0], path[1], k]
+        if link >= 0:
+            w.free[link] = end
+    return end
+
+
+@numba.njit(cache=True, nogil=True)
+def _resume(net: Network, t: Trace, w: Work, saved: Saved, run: Run) -> int:
+    """Begin at the last state that the run shares with the current choice's; return from when on to save states."""
+    w.tally[:] = 0
+    state = saved.states[0] - 1
+    while state >= 0 and saved.when[state] > run.departs:
+        state -= 1
+    if state < 0:
+        _fresh(net, t, w)
+    else:
+        _restore(t, w, saved, state)
+    full = state + 1 < saved.states[0] or state + 1 == len(saved.when)
+    return NEVER if full else (0 if state < 0 else saved.when[state]) + run.every
+
+
+@numba.njit(cache=True, nogil=True)
+def _fresh(net: Network, t: Trace, w: Work) -> None:
+    """The state in which every device may begin its first task."""
+    w.waiting[:] = net.indegree
+    t.ready[:] = 0
+    w.last[:] = -1
+    w.busy[:] = 0
+    w.until[:] = 0
+    w.idle[:] = 0
+    w.free[:] = 0
+    for d in range(len(w.last)):
+        w.freed[d] = d
+    w.tally[_FREED] = len(w.last)
+
+
+@numba.njit(cache=True, nogil=True)
+def _save(t: Trace, w: Work, saved: Saved, now: int) -> None:
+    """Keep the state before the events of `now`."""
+    k = saved.states[0]
+    if k < len(saved.when):
+        saved.when[k] = now
+        saved.waiting[k] = w.waiting
+        saved.ready[k] = t.ready
+        saved.last[k], saved.busy[k], saved.until[k] = w.last, w.busy, w.until
+        saved.idle[k], saved.free[k] = w.idle, w.free
+        saved.states[0] = k + 1
+
+
+@numba.njit(cache=True, nogil=True)
+def _restore(t: Trace, w: Work, saved: Saved, k: int) -> None:
+    """The inverse of `_save`."""
+    w.waiting[:] = saved.waiting[k]
+    t.ready[:] = saved.ready[k]
+    w.last[:], w.busy[:], w.until[:] = saved.last[k], saved.busy[k], saved.until[k]
+    w.idle[:], w.free[:] = saved.idle[k], saved.free[k]

@@ -1,0 +1,156 @@
+"""What a simulation reads and writes: a choice, its trace, the work arrays, and states to resume from."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from solvers.arrays import Ints
+from solvers.search.network import Network, Shorts
+
+
+class Choice(NamedTuple):
+    """What a search decides, a location for each task and one order of all, and what follows at once."""
+
+    at: Shorts
+    """[n] location of each task."""
+    order: Shorts
+    """[n] the tasks, each after all that it depends on."""
+    place: Shorts
+    """[n] where each task is in `order`."""
+    device: Shorts
+    """[n]"""
+    took: Ints
+    """[n]"""
+    after: Shorts
+    """[n] the next task of the same device, -1 for none."""
+    before: Shorts
+    """[n] the previous one."""
+    first: Shorts
+    """[m] the first task of each device, -1 for none."""
+    load: Ints
+    """[m] ticks of all tasks of each device."""
+    held: Ints
+    """[l] bytes at each location."""
+
+
+class Trace(NamedTuple):
+    """What a run leaves behind."""
+
+    start: Ints
+    """[n]"""
+    end: Ints
+    """[n]"""
+    ready: Ints
+    """[n] when the last input of each task was there."""
+    begun: Shorts
+    """[n] the tasks in the order in which they were begun, and how many in the last place."""
+
+
+class Work(NamedTuple):
+    """The state of a running simulation."""
+
+    waiting: Shorts
+    """[n] inputs that each task still waits for."""
+    last: Shorts
+    """[m] the last task that was begun, -1 for none."""
+    busy: Shorts
+    """[m] whether it has not ended yet: 1 or 0."""
+    until: Ints
+    """[m] when it ends."""
+    idle: Ints
+    """[m] ticks without work so far."""
+    free: Ints
+    """[links]"""
+    arrival: Ints
+    """[l] of the current payload."""
+    freed: Shorts
+    """[n + m] devices that may go on."""
+    tally: Ints
+    """[4] tasks begun by this run; whether the limit can no longer be met; entries of `freed`; the tick."""
+
+
+class Saved(NamedTuple):
+    """States of the current choice's run at some ticks, each as in `Work`."""
+
+    states: Ints
+    """[1] how many hold."""
+    when: Ints
+    """[c] all events before this tick have been processed, none of it."""
+    waiting: Shorts
+    ready: Ints
+    last: Shorts
+    busy: Shorts
+    until: Ints
+    idle: Ints
+    free: Ints
+
+
+class Run(NamedTuple):
+    """How far a run must be followed."""
+
+    limit: int
+    """Give up once it is certain to end after this tick."""
+    departs: int
+    """Before this tick it is the same as the current choice's run: `saved` may be used, and filled."""
+    every: int
+    """Ticks between the states that are saved."""
+
+
+def choice_for(net: Network) -> Choice:
+    """Arrays for one choice."""
+    n, m = len(net.indegree), len(net.used)
+    return Choice(
+        at=np.zeros(n, dtype=np.int32),
+        order=np.zeros(n, dtype=np.int32),
+        place=np.zeros(n, dtype=np.int32),
+        device=np.zeros(n, dtype=np.int32),
+        took=np.zeros(n, dtype=np.int64),
+        after=np.zeros(n, dtype=np.int32),
+        before=np.zeros(n, dtype=np.int32),
+        first=np.zeros(m, dtype=np.int32),
+        load=np.zeros(m, dtype=np.int64),
+        held=np.zeros(net.device_at.shape[1], dtype=np.int64),
+    )
+
+
+def work_for(net: Network) -> Work:
+    """Arrays for one lane of search."""
+    n, m = len(net.indegree), len(net.used)
+    return Work(
+        waiting=np.empty(n, dtype=np.int32),
+        last=np.empty(m, dtype=np.int32),
+        busy=np.empty(m, dtype=np.int32),
+        until=np.empty(m, dtype=np.int64),
+        idle=np.empty(m, dtype=np.int64),
+        free=np.empty(net.links, dtype=np.int64),
+        arrival=np.full(net.device_at.shape[1], -1, dtype=np.int64),
+        freed=np.empty(n + m, dtype=np.int32),
+        tally=np.zeros(4, dtype=np.int64),
+    )
+
+
+def trace_for(net: Network) -> Trace:
+    """Arrays for one trace."""
+    n = len(net.indegree)
+    return Trace(
+        start=np.zeros(n, dtype=np.int64),
+        end=np.zeros(n, dtype=np.int64),
+        ready=np.zeros(n, dtype=np.int64),
+        begun=np.zeros(n, dtype=np.int32),
+    )
+
+
+def saved_for(net: Network, states: int) -> Saved:
+    """Room for so many states."""
+    n, m = len(net.indegree), len(net.used)
+    return Saved(
+        states=np.zeros(1, dtype=np.int64),
+        when=np.zeros(states, dtype=np.int64),
+        waiting=np.empty((states, n), dtype=np.int32),
+        ready=np.empty((states, n), dtype=np.int64),
+        last=np.empty((states, m), dtype=np.int32),
+        busy=np.empty((states, m), dtype=np.int32),
+        until=np.empty((states, m), dtype=np.int64),
+        idle=np.empty((states, m), dtype=np.int64),
+        free=np.empty((states, net.links), dtype=np.int64),
+    )

@@ -1,0 +1,220 @@
+"""Local search: its event loop is the replay's, its changes can be taken back, its answers are valid and repeatable."""
+
+import os
+
+import numpy as np
+import pytest
+
+from solvers import api
+from solvers.check import check
+from solvers.exhaustive import exhaustive
+from solvers.families.grids import lstm_grid
+from solvers.generate import generate
+from solvers.heuristics.list import ListScheduler
+from solvers.replay import replay
+from solvers.result import Options, Status
+from solvers.search.anneal import Cooling, anneal
+from solvers.search.arena import Arena, Spot, position
+from solvers.search.changes import undo
+from solvers.search.lane import BEST, COST, MOVED, SLID, TAKEN, lane_for
+from solvers.search.moves import KINDS, propose
+from solvers.search.ordering import Orders
+from solvers.search.solver import Search
+from solvers.search.team import Budget, walk_all
+from solvers.search.walk import Heat, Walk, Weighed
+
+SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))
+HOT = 50.0
+
+
+def problems(count, most=40, gpus=4):
+    """Random problems with every feature and some schedule."""
+    for seed in range(count):
+        rng = np.random.default_rng([11, seed])
+        p = generate(rng, tasks=int(rng.integers(2, most)), gpus=int(rng.integers(1, gpus + 1)))
+        first = ListScheduler().solve(p, Options(seconds=1), lambda _: None)
+        if first.schedule is not None:
+            yield seed, p, first.schedule
+
+
+def lane_of(arena, schedule, seed=0):
+    spot = arena.spot_of(schedule)
+    return spot, lane_for(arena.network, spot.at, spot.order, arena.capacity, seed)
+
+
+def agrees(arena, lane):
+    """The current choice's trace is the replay's to the tick, and what follows from the choice is right."""
+    c = lane.choice
+    assert np.array_equal(np.asarray(c.order)[c.place], np.arange(len(c.place)))
+    run = arena.run(arena.devices(np.int64(c.at)), np.int64(c.place))
+    assert np.array_equal(run.start, lane.base.start)
+    assert np.array_equal(run.finish, lane.base.end)
+    assert run.makespan == lane.tally[COST]
+    chains = [c.order[c.device[c.order] == d].tolist() for d in range(len(arena.network.used))]
+    for d, chain in enumerate(chains):
+        task, seen = c.first[d], []
+        while task >= 0:
+            seen.append(task)
+            task = c.after[task]
+        assert seen == chain
+        assert c.load[d] == c.took[chain].sum()
+    for place, held in enumerate(lane.choice.held):
+        assert held == arena.problem.memory[np.asarray(c.at) == place].sum()
+
+
+def test_the_event_loop_is_the_replay_s_whatever_was_changed_and_resumed():
+    """After hundreds of accepted and refused changes, incrementally run, the trace is that of a fresh strict replay."""
+    taken = 0
+    for seed, p, start in problems(60 * SCALE):
+        arena = Arena.of(p, [np.arange(p.tasks) // 4])
+        spot, lane = lane_of(arena, start, seed)
+        agrees(arena, lane)
+        if not len(arena.network.choice):
+            continue
+        kinds, levels = np.cumsum(np.full(KINDS, 1 / KINDS)), np.array([0.5, 1.0])
+        for _ in range(6):
+            anneal(arena.network, arena.sets, lane, Cooling(40, HOT, 1.0, kinds, levels))
+            agrees(arena, lane)
+        taken += lane.tally[TAKEN]
+        assert lane.tally[BEST] <= spot.makespan
+        best = arena.spot(np.int64(lane.best_at), np.int64(lane.best_order))
+        assert best.makespan == lane.tally[BEST]
+        assert (position(best.order)[p.src] < position(best.order)[p.dst]).all()
+    assert taken > 1000 * SCALE
+
+
+def test_every_kind_of_change_can_be_taken_back():
+    """A change, undone, leaves the choice as it was; some of each kind change something."""
+    changed = np.zeros(KINDS, dtype=int)
+    for seed, p, start in problems(40):
+        arena = Arena.of(p, [np.arange(p.tasks) // 3])
+        _, lane = lane_of(arena, start, seed)
+        if not len(arena.network.choice):
+            continue
+        before = [np.array(field) for field in lane.choice]
+        for k in range(KINDS * 10):
+            changed[k % KINDS] += propose(arena.network, arena.sets, lane, k % KINDS, k % 2)
+            undo(arena.network, lane)
+            assert lane.tally[MOVED] == lane.tally[SLID] == 0
+            for name, old, new in zip(lane.choice._fields, before, lane.choice, strict=True):
+                assert np.array_equal(old, new), (seed, k, name)
+    assert (changed > 20).all()
+
+
+def test_moved_tasks_keep_kinds_units_and_memory():
+    """Whatever is accepted runs where it can, groups whole, and holds no more than the capacity or the start did."""
+    for seed, p, start in problems(40):
+        arena = Arena.of(p, [])
+        spot, lane = lane_of(arena, start, seed)
+        if not len(arena.network.choice):
+            continue
+        room = np.zeros(p.locations, dtype=np.int64)
+        np.add.at(room, spot.at, p.memory)
+        kinds, levels = np.cumsum(np.full(KINDS, 1 / KINDS)), np.array([1.0])
+        anneal(arena.network, arena.sets, lane, Cooling(300, HOT, 1.0, kinds, levels))
+        at = np.asarray(lane.best_at)
+        assert p.allowed[np.arange(p.tasks), arena.devices(np.int64(at))].all()
+        for group in range(int(p.group.max(initial=-1)) + 1):
+            assert len(set(at[p.group == group].tolist())) <= 1
+        held = np.zeros(p.locations, dtype=np.int64)
+        np.add.at(held, at, p.memory)
+        assert (held <= np.maximum(room, p.capacity)).all()
+
+
+def test_other_orders_are_valid_and_never_worse():
+    """Forward and backward listing of a placement: topological, on the same devices, and timed by the replay."""
+    better = 0
+    for _, p, start in problems(40):
+        arena = Arena.of(p, [])
+        spot = arena.spot(arena.problem.location[start.device], np.argsort(arena.topological))
+        found = Orders.of(arena).improved(spot)
+        assert (position(found.order)[p.src] < position(found.order)[p.dst]).all()
+        assert np.array_equal(found.at, spot.at)
+        assert arena.spot(found.at, found.order).makespan == found.makespan <= spot.makespan
+        better += found.makespan < spot.makespan
+    assert better > 10
+
+
+def weigher(arena):
+    def weigh(spot):
+        none = np.zeros(arena.problem.locations, dtype=np.int64)
+        return Weighed(makespan=spot.makespan, device=arena.devices(spot.at), rank=position(spot.order), over=none)
+
+    return weigh
+
+
+def walked(seed):
+    p = lstm_grid(layers=3, steps=8, gpus=2)
+    arena = Arena.of(p, [])
+    start = arena.spot_of(ListScheduler().solve(p, Options(seconds=1), lambda _: None).schedule)
+    walks = [Walk(arena, start, Heat(0.02, 0.001), weigher(arena), seed + lane) for lane in range(2)]
+    heard = []
+    kept = walk_all(walks, Budget(seconds=0, stretches=32), heard.append, lambda: False)
+    return p, start, kept, heard
+
+
+def test_a_number_of_stretches_gives_the_same_plan_again():
+    """Two walks side by side, counted and not timed: the same seed the same points, another seed others."""
+    p, start, kept, heard = walked(1)
+    again = walked(1)[2]
+    assert [k.makespan for k in kept] == [k.makespan for k in again]
+    assert all(np.array_equal(a.device, b.device) for a, b in zip(kept, again, strict=True))
+    assert kept[0].makespan <= start.makespan
+    assert heard and min(h.makespan for h in heard) == kept[0].makespan
+    assert replay(p, kept[0].device, kept[0].rank).makespan == kept[0].makespan
+    assert not check(p, replay(p, kept[0].device, kept[0].rank))
+
+
+def test_what_does_not_fit_is_forgotten():
+    """A weigher that refuses more than 60 % of the tasks at one location: what is kept has no more there."""
+    p = lstm_grid(layers=3, steps=8, gpus=2)
+    p = type(p)(
+        **{name: getattr(p, name) for name in p.__dataclass_fields__ if name not in ("allowed", "memory", "capacity")},
+        memory=np.ones(p.tasks, dtype=np.int64),
+        capacity=np.full(p.locations, p.tasks),
+    )
+    arena = Arena.of(p, [])
+    most = 6 * p.tasks // 10
+
+    def weigh(spot: Spot) -> Weighed:
+        over = np.maximum(np.bincount(spot.at, minlength=p.locations) - most, 0)
+        return Weighed(makespan=spot.makespan, device=arena.devices(spot.at), rank=position(spot.order), over=over)
+
+    start = arena.spot(np.full(p.tasks, int(p.location[np.argmax(p.allowed[0])])), np.argsort(arena.topological))
+    walk = Walk(arena, start, Heat(0.05, 0.005), weigh, 3)
+    assert not walk.pause()  # all at one location
+    assert walk.kept is None
+    for k in range(64):
+        walk.stretch(k / 64)
+    assert walk.kept is not None
+    assert np.bincount(p.location[walk.kept.device], minlength=p.locations).max() <= most
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_search_reaches_the_optimum_of_small_problems(seed):
+    """Annealing and exact windows against the oracle: 95 % or more of optima, and no bound above one."""
+    reached = count = 0
+    for k in range(5 * SCALE):
+        rng = np.random.default_rng([5, seed, k])
+        p = generate(rng, tasks=int(rng.integers(1, 7)), gpus=int(rng.integers(1, 4)))
+        best = exhaustive(p)
+        result = Search().solve(p, Options(seconds=0.3, workers=2), lambda _: None)
+        if best is None:
+            assert result.schedule is None
+            continue
+        count += 1
+        assert result.lower_bound <= best.makespan
+        reached += result.schedule is not None and result.schedule.makespan == best.makespan
+        assert result.schedule is None or not check(p, result.schedule)
+    assert reached >= 0.95 * count - 1
+
+
+def test_search_is_a_solver_like_any_other():
+    """In a process of its own, from a start that it never loses; deterministic when asked."""
+    p = lstm_grid(layers=2, steps=6, gpus=2)
+    start = ListScheduler().solve(p, Options(seconds=1), lambda _: None).schedule
+    options = Options(seconds=2, deterministic=True, start=start, workers=4)
+    one, two = (api.solve(p, "search", options) for _ in range(2))
+    assert one.status in (Status.OPTIMAL, Status.FEASIBLE), one.detail
+    assert one.schedule.makespan <= start.makespan
+    assert np.array_equal(one.schedule.start, two.schedule.start)
