@@ -1,9 +1,14 @@
-"""Takes a random layered graph file of 200 000 ops to a checked plan; prints seconds and memory of each command.
+"""Takes random layered graph files to checked plans: seconds of every stage, memory, and how both grow with the ops.
 
-python benchmarks/large_graph.py [ops] [cluster]
+    python benchmarks/large_graph.py [--sizes 1000,10000,100000,1000000] [--cluster v100x8] [--time-limit 20]
+
+An exponent is the slope of log seconds (or GB beyond those of an empty Python) over log ops between the two largest
+sizes. `solve` and `search` end by the clock, which `--time-limit` sets; everything else is work.
 """
 
+import argparse
 import json
+import math
 import resource
 import subprocess
 import sys
@@ -14,19 +19,38 @@ from pathlib import Path
 import numpy as np
 
 WIDTH = 40
+LIMITED = ("solve", "search")
 
 
 def main() -> None:
-    """Write the file, solve it, check it."""
-    ops = int(sys.argv[1]) if len(sys.argv) > 1 else 200_000
-    cluster = sys.argv[2] if len(sys.argv) > 2 else "v100x2-nvlink"
+    """Write, solve and check a graph of each size, smallest first; print a table, a stage a row."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sizes", default="1000,10000,100000,1000000")
+    parser.add_argument("--cluster", default="v100x8")
+    parser.add_argument("--time-limit", default="20")
+    asked = parser.parse_args()
+    sizes = [int(size) for size in asked.sizes.split(",")]
+    rows: dict[str, list[float]] = {}
+    for size in sizes:
+        for name, value in _measured(size, asked.cluster, asked.time_limit).items():
+            rows.setdefault(name, []).append(value)
+    print(f"| stage | {' | '.join(f'{size} ops' for size in sizes)} | exponent |")
+    print(f"|---|{'---:|' * (len(sizes) + 1)}")
+    for name, values in rows.items():
+        print(f"| {name} | {' | '.join(f'{value:.2f}' for value in values)} | {_exponent(name, sizes, values)} |")
+
+
+def _measured(ops: int, cluster: str, limit: str) -> dict[str, float]:
+    """Seconds of each stage, of the commands, and GB."""
     with tempfile.TemporaryDirectory() as folder:
         graph, plan = Path(folder, "graph.json"), Path(folder, "plan.json")
         graph.write_text(json.dumps(_layered(ops)))
-        print(f"{ops} ops, {graph.stat().st_size / 1e6:.0f} MB")
-        solved = _timed("solve", "--graph", graph, "--cluster", cluster, "--time-limit", "60", "--json", "-o", plan)
-        print({key: solved[key] for key in ("makespan_s", "lower_bound_s", "chosen", "coarse_ops", "stages_s")})
-        print(_timed("check", plan, "--graph", graph, "--cluster", cluster, "--json"))
+        asked = ("--graph", graph, "--cluster", cluster, "--json")
+        solved, solve_s = _timed("solve", *asked, "-q", "--time-limit", limit, "-o", plan)
+        checked, check_s = _timed("check", plan, *asked, "--certificate")
+    print(f"{ops} ops: step {solved['makespan_s']:.4f} s by {solved['chosen']}, gap {solved['gap']:.1%}, {checked}")
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e6
+    return {**solved["stages_s"], "pesto solve": solve_s, "pesto check": check_s, "GB": peak}
 
 
 def _layered(ops: int) -> dict[str, object]:
@@ -43,14 +67,20 @@ def _layered(ops: int) -> dict[str, object]:
     return {"format": "pesto-graph", "format_version": 1, "source": f"layered {ops}", "ops": rows}
 
 
-def _timed(*arguments: object) -> dict[str, object]:
+def _timed(*arguments: object) -> tuple[dict[str, object], float]:
     began = time.perf_counter()
     command = [sys.executable, "-m", "pesto", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e6
-    print(f"{arguments[0]}: exit {done.returncode}, {time.perf_counter() - began:.1f} s, at most {peak:.2f} GB")
-    found: dict[str, object] = json.loads(done.stdout or "{}")
-    return found or {"error": done.stderr}
+    if done.returncode:
+        sys.exit(f"{arguments[0]}: exit {done.returncode}: {done.stderr}")
+    return json.loads(done.stdout), time.perf_counter() - began
+
+
+def _exponent(name: str, sizes: list[int], values: list[float]) -> str:
+    """The slope between the two largest sizes; none where the clock ends a stage, or for what is too short to tell."""
+    if name in LIMITED or len(values) < 2 or values[-2] < 0.005:
+        return "-"
+    return f"{math.log(values[-1] / values[-2]) / math.log(sizes[-1] / sizes[-2]):.2f}"
 
 
 if __name__ == "__main__":

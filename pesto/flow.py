@@ -119,7 +119,7 @@ def _search(bench: Bench, cluster: Cluster, tracker: Tracker, settings: Settings
         if tracker.proven:
             return None, False
         with tracker.stage("coarsen"):
-            level = levels(bench, planning, tracker, settings.coarsen_to)
+            level, ladder = levels(bench, planning, tracker, settings.coarsen_to)
         with tracker.stage("repair"):
             mend(bench, tracker)
         with strengthened(bench.problem, tracker, settings):
@@ -129,7 +129,7 @@ def _search(bench: Bench, cluster: Cluster, tracker: Tracker, settings: Settings
             if done.result.limit is Limit.INTERRUPT:
                 return found, True
             with tracker.stage("search"):
-                improve(bench, planning, tracker, settings)
+                improve(bench, planning, ladder, tracker, settings)
     except KeyboardInterrupt:
         if tracker.best is None:
             raise

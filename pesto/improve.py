@@ -22,12 +22,12 @@ from solvers.search.team import Budget, walk_all
 from solvers.search.walk import Heat, Walk, Weighed
 from solvers.units import placeable_units
 
-_SIZES = (3200, 1600, 800, 400, 200, 100, 50, 25)
-"""Nodes of the coarse graphs whose nodes are moved whole."""
+_SMALLEST = 25
+"""Nodes of the coarsest graph whose nodes are moved whole."""
 _FULL = 40_000
 """Ops up to which the full graph is walked on at last."""
-_LARGE = 6400
-"""Nodes of the coarse graph that takes its place beyond."""
+_OPS_A_PAUSE = 50_000
+"""Ops of the full graph for which points are weighed at every pause; with more it takes as long, and is as rare."""
 _SPREAD = 2.0
 """Each walk is hotter than the one before it by this."""
 _LANES = 2
@@ -40,7 +40,7 @@ class Phase(NamedTuple):
     """One round of walks."""
 
     nodes: int | None
-    """Of the graph that is walked on; None for all ops."""
+    """Of the graph that is walked on, about; None for all ops."""
     share: float
     """Of the time."""
     heat: Heat
@@ -90,15 +90,19 @@ class _Ground:
         return arena.spot(at, arena.order_of(run))
 
 
-def improve(bench: Bench, planning: Problem, tracker: Tracker, settings: Settings) -> None:
+def improve(
+    bench: Bench, planning: Problem, ladder: Sequence[Coarsening], tracker: Tracker, settings: Settings
+) -> None:
     """Offer `search`: what walks from the best candidates come to in the rest of the time limit.
 
-    planning: the problem whose memory estimates what is alive at peaks. Ends early at `settings.gap` of the full graph.
+    planning: the problem whose memory estimates what is alive at peaks. ladder: coarsenings of it by steps, fine to
+    coarse. Ends early at `settings.gap` of the full graph.
     """
     seconds = settings.time_limit_s - exact_seconds(settings)
     if seconds <= 0 or not settings.search:
         return
-    ladder = _ladder(planning)
+    sets = _coarser(planning, ladder)
+    phases = [phase for phase in PHASES if phase.nodes is not None or planning.tasks <= _FULL]
 
     def hear(found: Weighed) -> None:
         tracker.offer(bench.ordered("search", f"annealed on {found.rule}", found.device, found.rank))
@@ -106,17 +110,20 @@ def improve(bench: Bench, planning: Problem, tracker: Tracker, settings: Setting
     def over() -> bool:
         return tracker.gap <= settings.gap
 
-    for at, phase in enumerate(PHASES):
+    for at, phase in enumerate(phases):
         if over():
             return
-        ground = _ground(bench, planning, ladder, phase.nodes)
+        ground = _ground(bench, planning, sets, phase.nodes)
         starts = _starts(tracker, ground, _lanes(settings) if at == 0 else 1)
+        part = seconds * phase.share / sum(each.share for each in phases)
+        count = int(part * _STRETCHES) if settings.deterministic else None
         walks = []
         for lane in range(_lanes(settings)):
             start, heat = starts[lane % len(starts)], phase.heat.times(_SPREAD**lane)
             walks.append(Walk(ground.arena, start, heat, ground.weigh, settings.seed + 1000 * at + lane))
-        count = int(seconds * phase.share * _STRETCHES) if settings.deterministic else None
-        walk_all(walks, Budget(seconds=seconds * phase.share, stretches=count), hear, over)
+        walk_all(
+            walks, Budget(seconds=part, stretches=count, rarer=1 + bench.problem.tasks // _OPS_A_PAUSE), hear, over
+        )
 
 
 def _lanes(settings: Settings) -> int:
@@ -130,25 +137,25 @@ def _starts(tracker: Tracker, ground: _Ground, most: int) -> list[Spot]:
     return [ground.project(c.timeline.schedule) for c in distinct[:most]]
 
 
-def _ladder(planning: Problem) -> list[Coarsening]:
-    """Coarsenings by steps, fine to coarse."""
-    ladder: list[Coarsening] = []
-    for size in (_LARGE, *_SIZES):
-        if size < planning.tasks:
-            finer = ladder[-1] if ladder else None
-            if finer is None:
-                ladder.append(coarsen(planning, size))
-            else:
-                ladder.append(finer.then(coarsen(contract(planning, finer.node_of), size)))
-    return ladder
+def _coarser(planning: Problem, ladder: Sequence[Coarsening]) -> list[Coarsening]:
+    """The ladder, carried on to the smallest graphs."""
+    found = list(ladder)
+    while found[-1].nodes > 2 * _SMALLEST:
+        last = found[-1]
+        further = last.then(coarsen(contract(planning, last.node_of), last.nodes // 2))
+        if further.nodes >= last.nodes:
+            break
+        found.append(further)
+    return found
 
 
-def _ground(bench: Bench, planning: Problem, ladder: Sequence[Coarsening], nodes: int | None) -> _Ground:
-    wanted = nodes if nodes is not None else (_LARGE if planning.tasks > _FULL else planning.tasks)
-    level = next((c for c in ladder if c.target == wanted), None)
+def _ground(bench: Bench, planning: Problem, sets: Sequence[Coarsening], nodes: int | None) -> _Ground:
+    """The largest graph of at most so many nodes, or the full one."""
+    fits = [c for c in sets if nodes is not None and c.target <= nodes and c.nodes < planning.tasks]
+    level = fits[0] if fits else None
     problem = contract(planning, level.node_of) if level is not None else planning
     node_of = level.node_of if level is not None else np.arange(planning.tasks)
-    coarser = [c for c in reversed(ladder) if c.nodes < problem.tasks]
+    coarser = [c for c in reversed(sets) if c.nodes < problem.tasks]
     return _Ground(
         bench=bench,
         coarsening=level,

@@ -34,7 +34,7 @@ def coarsened(source: Source, cluster: str, settings: Settings, costs: Path | No
     machine = load_cluster(cluster)
     problem = formulate(graph, load_costs(graph, machine, costs), machine, settings)
     bench, tracker = Bench.of(graph, problem, per_edge=settings.per_edge), Tracker(_unheard)
-    coarse = levels(bench, baselines(bench, machine, tracker), tracker, settings.coarsen_to).problem
+    coarse = levels(bench, baselines(bench, machine, tracker), tracker, settings.coarsen_to)[0].problem
     edges = ", a payload an edge" if settings.per_edge else ""
     name = f"{graph.source} on {machine.name}, {coarse.tasks} nodes{edges}"
     return Instance(problem=coarse, name=name, ticks_per_second=round(1 / TICK_S))

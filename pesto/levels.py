@@ -30,8 +30,10 @@ class Level:
     """What made the schedule."""
 
 
-def levels(bench: Bench, planning: Problem, tracker: Tracker, target: int) -> Level:
-    """Offer `levels`, the best quick schedule of any size, expanded; return the best coarse graph of the target size.
+def levels(bench: Bench, planning: Problem, tracker: Tracker, target: int) -> tuple[Level, list[Coarsening]]:
+    """Offer `levels`, the best quick schedule of any size, expanded.
+
+    Returns the best coarse graph of the target size, and the coarsenings that were reached by steps, fine to coarse.
 
     A list scheduler sees no further than its next choice, and a node is a longer look ahead, so neither the full
     graph nor the one that the exact solver gets is always its best. Each size is reached in two ways: from the full
@@ -39,7 +41,9 @@ def levels(bench: Bench, planning: Problem, tracker: Tracker, target: int) -> Le
     nodes by a quarter), recurrent networks from one large one.
     """
     found: list[tuple[bool, int, Level]] = []
-    for coarsening in _ladder(planning, target):
+    steps: list[Coarsening] = []
+    for stepwise, coarsening in _ladder(planning, target):
+        steps += [coarsening] if stepwise else []
         level, fits, makespan = _level(planning, coarsening), False, MOST
         if level.schedule is not None:
             device, rank, rule = bench.expand(coarsening, level.schedule)
@@ -49,7 +53,7 @@ def levels(bench: Bench, planning: Problem, tracker: Tracker, target: int) -> Le
             tracker.offer(candidate)
         if coarsening.target == target:
             found.append((not fits, makespan, level))
-    return min(found, key=lambda each: each[:2])[2]
+    return min(found, key=lambda each: each[:2])[2], steps
 
 
 def quick(problem: Problem, name: str) -> Result:
@@ -60,16 +64,16 @@ def quick(problem: Problem, name: str) -> Result:
     return result
 
 
-def _ladder(planning: Problem, target: int) -> Iterator[Coarsening]:
-    """Coarsenings of every size, from large to small, by steps and (the first apart) at once."""
+def _ladder(planning: Problem, target: int) -> Iterator[tuple[bool, Coarsening]]:
+    """(whether by steps, coarsening): every size, from large to small, by steps and (the first apart) at once."""
     sizes = [size for size in SIZES if target < size < planning.tasks] + [target]
     stepwise = coarsen(planning, sizes[0])
-    yield stepwise
+    yield True, stepwise
     for size in sizes[1:]:
         stepwise = stepwise.then(coarsen(contract(planning, stepwise.node_of), size))
-        yield stepwise
+        yield True, stepwise
         if planning.tasks <= MOST_TASKS:
-            yield coarsen(planning, size)
+            yield False, coarsen(planning, size)
 
 
 def _level(planning: Problem, coarsening: Coarsening) -> Level:

@@ -20,6 +20,8 @@ class Budget:
     seconds: float
     stretches: int | None = None
     """Stretches in place of seconds, for the same result on every machine; then nothing is heard before the end."""
+    rarer: int = 1
+    """How many times as many stretches as otherwise go by from one pause to the next."""
 
 
 def walk_all(
@@ -58,7 +60,7 @@ def _kept(walks: Sequence[Walk], ended: Sequence[Future[None]]) -> list[Weighed]
 def _go(walk: Walk, budget: Budget, stop: threading.Event, news: "SimpleQueue[Weighed]") -> None:
     began, done, progress = time.perf_counter(), 0, 0.0
     while progress < 1.0 and not stop.is_set():
-        if walk.stretch(progress) and walk.kept is not None:
+        if walk.stretch(progress, budget.rarer) and walk.kept is not None:
             news.put(walk.kept)
         done += 1
         if budget.stretches is not None:

@@ -95,8 +95,11 @@ class Walk:
         lane = self._lane
         return Spot(at=ints(lane.best_at), order=ints(lane.best_order), makespan=int(lane.tally[BEST]))
 
-    def stretch(self, progress: float) -> bool:
-        """Try changes for a moment, as hot as it is after this share of the budget; True where `kept` is better."""
+    def stretch(self, progress: float, rarer: int = 1) -> bool:
+        """Try changes for a moment, as hot as it is after this share of the budget; True where `kept` is better.
+
+        rarer: pauses come after so many times as many stretches.
+        """
         if not len(self._arena.network.choice):
             return self.pause()
         heat = self._heat.hot * (self._heat.cold / self._heat.hot) ** min(progress, 1.0)
@@ -105,7 +108,7 @@ class Walk:
         cooling = Cooling(self._steps, ticks, ticks, _KINDS, self._levels)
         anneal(self._arena.network, self._arena.sets, self._lane, cooling)
         self._stretches += 1
-        if self._stretches % _PAUSE:
+        if self._stretches % (_PAUSE * rarer):
             return False
         self._reorder()
         return self.pause()
