@@ -123,11 +123,13 @@ def _search(bench: Bench, cluster: Cluster, tracker: Tracker, settings: Settings
         with tracker.stage("repair"):
             mend(bench, tracker)
         with strengthened(bench.problem, tracker, settings):
-            with tracker.stage("solve"):
-                done = exact(bench, level, settings, tracker)
-            found = _Found(account=coarse_account(level.coarsening, done.result), last=done.last, start=done.start)
-            if done.result.limit is Limit.INTERRUPT:
-                return found, True
+            # A plan to start from, and not a coarse optimum, is what search then begins with.
+            if "start" not in tracker.candidates or not settings.search:
+                with tracker.stage("solve"):
+                    done = exact(bench, level, settings, tracker)
+                found = _Found(account=coarse_account(level.coarsening, done.result), last=done.last, start=done.start)
+                if done.result.limit is Limit.INTERRUPT:
+                    return found, True
             with tracker.stage("search"):
                 improve(bench, planning, ladder, tracker, settings)
     except KeyboardInterrupt:

@@ -98,7 +98,8 @@ def improve(
     planning: the problem whose memory estimates what is alive at peaks. ladder: coarsenings of it by steps, fine to
     coarse. Ends early at `settings.gap` of the full graph.
     """
-    seconds = settings.time_limit_s - exact_seconds(settings)
+    spent = 0.0 if "start" in tracker.candidates else exact_seconds(settings)
+    seconds = settings.time_limit_s - spent
     if seconds <= 0 or not settings.search:
         return
     sets = _coarser(planning, ladder)

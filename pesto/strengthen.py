@@ -1,11 +1,13 @@
 """The lower bound of the full graph, made stronger while plans are searched for."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 
 from pesto.settings import Settings
 from pesto.tracker import Tracker
+from solvers.bounding.evidence import FullBound
 from solvers.bounding.full import full_bound
 from solvers.problem import Problem
 
@@ -17,21 +19,37 @@ _SHARE, _MOST_S = 0.2, 20.0
 def strengthened(problem: Problem, tracker: Tracker, settings: Settings) -> Iterator[None]:
     """While the context is open, another thread looks for a better bound and tells the tracker; leaving waits for it.
 
-    When deterministic it is not cut by the clock.
+    When deterministic it is not cut by the clock. After an exception, Ctrl-C say, nobody waits. What goes wrong in the
+    thread is raised on leaving.
     """
     seconds = float("inf") if settings.deterministic else min(_SHARE * settings.time_limit_s, _MOST_S)
     best = tracker.best
 
-    def look() -> None:
-        found = full_bound(problem, upper=best.makespan if best is not None else None, seconds=seconds)
-        if found.ticks > tracker.bound.ticks:
-            tracker.bound = found
+    def look() -> FullBound:
+        return full_bound(problem, upper=best.makespan if best is not None else None, seconds=seconds)
 
-    thread = threading.Thread(target=look, daemon=True)
-    if settings.time_limit_s > 0:
-        thread.start()
-    try:
+    def take(ended: Future[FullBound]) -> None:
+        if not ended.cancelled() and ended.exception() is None and ended.result().ticks > tracker.bound.ticks:
+            tracker.bound = ended.result()
+
+    if settings.time_limit_s == 0:
         yield
-    finally:
-        if thread.ident is not None:
-            thread.join()
+        return
+    running = _in_thread(look)
+    running.add_done_callback(take)
+    yield
+    running.result()
+
+
+def _in_thread(work: Callable[[], FullBound]) -> Future[FullBound]:
+    """A future of work in a daemon thread, which does not keep the process alive."""
+    future: Future[FullBound] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
