@@ -1,5 +1,6 @@
 """The whole program on one screen: graph -> costs -> problem -> coarsening -> schedule -> plan."""
 
+import time
 from dataclasses import dataclass
 
 from pesto.candidates import Bench, Candidate
@@ -122,21 +123,28 @@ def _search(bench: Bench, cluster: Cluster, tracker: Tracker, settings: Settings
             level, ladder = levels(bench, planning, tracker, settings.coarsen_to)
         with tracker.stage("repair"):
             mend(bench, tracker)
+        ends = time.perf_counter() + settings.time_limit_s
         with strengthened(bench.problem, tracker, settings):
-            # A plan to start from, and not a coarse optimum, is what search then begins with.
-            if "start" not in tracker.candidates or not settings.search:
+            if not _started(tracker, settings):
                 with tracker.stage("solve"):
                     done = exact(bench, level, settings, tracker)
                 found = _Found(account=coarse_account(level.coarsening, done.result), last=done.last, start=done.start)
                 if done.result.limit is Limit.INTERRUPT:
                     return found, True
-            with tracker.stage("search"):
-                improve(bench, planning, ladder, tracker, settings)
+            if settings.search:
+                with tracker.stage("search"):
+                    improve(bench, planning, ladder, tracker, settings, ends)
     except KeyboardInterrupt:
         if tracker.best is None:
             raise
         return found, True
     return found, False
+
+
+def _started(tracker: Tracker, settings: Settings) -> bool:
+    """Whether a plan that was given, and not a coarse optimum, is what search begins with."""
+    start = tracker.candidates.get("start")
+    return settings.search and start is not None and start.fits
 
 
 def formulate(graph: Graph, costs: Costs, cluster: Cluster, settings: Settings) -> Problem:

@@ -1,6 +1,8 @@
 """Op-level search: annealing on a coarse graph, then on the full one, from the best that is known."""
 
+import logging
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -10,7 +12,6 @@ import numpy as np
 from pesto.candidates import Bench
 from pesto.coarsen import Coarsening, coarsen, contract
 from pesto.settings import Settings
-from pesto.stages import exact_seconds
 from pesto.tracker import Tracker
 from solvers.arrays import Ints, ints
 from solvers.peaks import peaks
@@ -22,6 +23,7 @@ from solvers.search.team import Budget, walk_all
 from solvers.search.walk import Heat, Walk, Weighed
 from solvers.units import placeable_units
 
+_LOG = logging.getLogger("pesto")
 _SMALLEST = 25
 """Nodes of the coarsest graph whose nodes are moved whole."""
 _FULL = 40_000
@@ -91,17 +93,19 @@ class _Ground:
 
 
 def improve(
-    bench: Bench, planning: Problem, ladder: Sequence[Coarsening], tracker: Tracker, settings: Settings
+    bench: Bench,
+    planning: Problem,
+    ladder: Sequence[Coarsening],
+    tracker: Tracker,
+    settings: Settings,
+    ends: float,
 ) -> None:
-    """Offer `search`: what walks from the best candidates come to in the rest of the time limit.
+    """Offer `search`: what walks from the best candidates come to.
 
     planning: the problem whose memory estimates what is alive at peaks. ladder: coarsenings of it by steps, fine to
-    coarse. Ends early at `settings.gap` of the full graph.
+    coarse. ends: the `time.perf_counter()` at which to end; when deterministic, what is left of the limit as planned.
+    Ends early at `settings.gap` of the full graph. A failure costs what was not found yet, and is a warning.
     """
-    spent = 0.0 if "start" in tracker.candidates else exact_seconds(settings)
-    seconds = settings.time_limit_s - spent
-    if seconds <= 0 or not settings.search:
-        return
     sets = _coarser(planning, ladder)
     phases = [phase for phase in PHASES if phase.nodes is not None or planning.tasks <= _FULL]
 
@@ -109,22 +113,39 @@ def improve(
         tracker.offer(bench.ordered("search", f"annealed on {found.rule}", found.device, found.rank))
 
     def over() -> bool:
-        return tracker.gap <= settings.gap
+        # When deterministic the gap is looked at between phases alone.
+        return not settings.deterministic and tracker.gap <= settings.gap
 
     for at, phase in enumerate(phases):
-        if over():
+        late = time.perf_counter() >= ends and not settings.deterministic
+        if late or tracker.gap <= settings.gap:
             return
-        ground = _ground(bench, planning, sets, phase.nodes)
-        starts = _starts(tracker, ground, _lanes(settings) if at == 0 else 1)
-        part = seconds * phase.share / sum(each.share for each in phases)
-        count = int(part * _STRETCHES) if settings.deterministic else None
-        walks = []
-        for lane in range(_lanes(settings)):
-            start, heat = starts[lane % len(starts)], phase.heat.times(_SPREAD**lane)
-            walks.append(Walk(ground.arena, start, heat, ground.weigh, settings.seed + 1000 * at + lane))
-        walk_all(
-            walks, Budget(seconds=part, stretches=count, rarer=1 + bench.problem.tasks // _OPS_A_PAUSE), hear, over
-        )
+        walks = _walks(tracker, _ground(bench, planning, sets, phase.nodes), settings, at)
+        budget = _budget(bench, settings, [each.share for each in phases[at:]], ends)
+        try:
+            walk_all(walks, budget, hear, over)
+        except Exception as error:
+            _LOG.warning("search failed: %r", error)
+            return
+
+
+def _walks(tracker: Tracker, ground: _Ground, settings: Settings, at: int) -> list[Walk]:
+    """A walk a core, the first round's from as many candidates, later ones' from the best."""
+    starts = _starts(tracker, ground, _lanes(settings) if at == 0 else 1)
+    walks = []
+    for lane in range(_lanes(settings)):
+        start, heat = starts[lane % len(starts)], PHASES[at].heat.times(_SPREAD**lane)
+        walks.append(Walk(ground.arena, start, heat, ground.weigh, settings.seed + 1000 * at + lane))
+    return walks
+
+
+def _budget(bench: Bench, settings: Settings, shares: list[float], ends: float) -> Budget:
+    """The first of the rounds that are left gets its share of what is left."""
+    left = max(ends - time.perf_counter(), 0.0)
+    planned = int(settings.time_limit_s * shares[0] * _STRETCHES) if settings.deterministic else None
+    return Budget(
+        seconds=left * shares[0] / sum(shares), stretches=planned, rarer=1 + bench.problem.tasks // _OPS_A_PAUSE
+    )
 
 
 def _lanes(settings: Settings) -> int:

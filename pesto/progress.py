@@ -10,7 +10,9 @@ from pesto.tracker import Incumbent
 
 
 class LiveLine:
-    """Shows best, bound and gap: every second on a terminal, every ten seconds as a plain line elsewhere.
+    """Shows best, bound and gap: every second on a terminal.
+
+    Elsewhere as plain lines: each better plan as it comes (one a second at most), and every ten seconds.
 
     A context manager; call it with each incumbent. `quiet` shows nothing.
     """
@@ -20,6 +22,7 @@ class LiveLine:
         self._live = self._stream.isatty()
         self._quiet = quiet
         self._known: Incumbent | None = None
+        self._told = 0.0
         self._began = time.monotonic()
         self._stop = threading.Event()
         self._ticker = threading.Thread(target=self._tick, daemon=True)
@@ -43,10 +46,15 @@ class LiveLine:
 
     def __call__(self, incumbent: Incumbent) -> None:
         """Remember a better plan; the first is shown at once, in full."""
-        first = self._known is None
+        first, same = self._known is None, self._known is not None and self._known.makespan_s == incumbent.makespan_s
         self._known = incumbent
-        if first and not self._quiet:
+        if self._quiet:
+            return
+        if first:
             self._write(f"first valid plan after {incumbent.seconds:.1f} s: {incumbent.name}, {_text(incumbent)}", "\n")
+        elif not self._live and not same and incumbent.seconds >= self._told + 1.0:
+            self._told = incumbent.seconds
+            self._write(f"better plan after {incumbent.seconds:.1f} s: {incumbent.name}, {_text(incumbent)}", "\n")
 
     def _tick(self) -> None:
         while not self._stop.wait(1.0 if self._live else 10.0):

@@ -115,7 +115,7 @@ def _order_line(order: OrderWorth) -> str:
     fifo, links = order.fifo * TICK_S * 1e3, order.scheduled * TICK_S * 1e3
     return (
         f"order         enforced it saves {order.gain:.1%} against first in, first out ({fifo:.2f} ms); "
-        f"links with priorities would give {links:.2f} ms"
+        f"links with priorities would give {links:.2f} ms ({order.scheduled_gain:.1%} less)"
     )
 
 

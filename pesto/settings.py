@@ -24,7 +24,7 @@ class Settings:
     formulation: str = "tight"
     """The integer program that a MILP solver is given; the others have a model of their own."""
     workers: int = 8
-    """Threads of the exact solver; CP-SAT needs 8 even on 2 cores."""
+    """Threads of the exact solver (CP-SAT needs 8 even on 2 cores), and walks of search at most, one a core."""
     deterministic: bool = False
     per_edge: bool = False
     """One transfer an edge, as the paper counts them, in place of one a tensor and target device."""

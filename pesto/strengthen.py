@@ -1,8 +1,9 @@
 """The lower bound of the full graph, made stronger while plans are searched for."""
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 
 from pesto.settings import Settings
@@ -11,6 +12,7 @@ from solvers.bounding.evidence import FullBound
 from solvers.bounding.full import full_bound
 from solvers.problem import Problem
 
+_LOG = logging.getLogger("pesto")
 _SHARE, _MOST_S = 0.2, 20.0
 """Of the time limit, and in all: seconds after which no distance is raised any more."""
 
@@ -19,8 +21,8 @@ _SHARE, _MOST_S = 0.2, 20.0
 def strengthened(problem: Problem, tracker: Tracker, settings: Settings) -> Iterator[None]:
     """While the context is open, another thread looks for a better bound and tells the tracker; leaving waits for it.
 
-    When deterministic it is not cut by the clock. After an exception, Ctrl-C say, nobody waits. What goes wrong in the
-    thread is raised on leaving.
+    When deterministic it is not cut by the clock, and ends before anything else begins. After an exception, Ctrl-C say,
+    nobody waits. What goes wrong in the thread is a warning: a weaker bound still holds.
     """
     seconds = float("inf") if settings.deterministic else min(_SHARE * settings.time_limit_s, _MOST_S)
     best = tracker.best
@@ -29,16 +31,20 @@ def strengthened(problem: Problem, tracker: Tracker, settings: Settings) -> Iter
         return full_bound(problem, upper=best.makespan if best is not None else None, seconds=seconds)
 
     def take(ended: Future[FullBound]) -> None:
-        if not ended.cancelled() and ended.exception() is None and ended.result().ticks > tracker.bound.ticks:
-            tracker.bound = ended.result()
+        if ended.exception() is not None:
+            _LOG.warning("the stronger lower bound failed: %r", ended.exception())
+        else:
+            tracker.strengthen(ended.result())
 
     if settings.time_limit_s == 0:
         yield
         return
     running = _in_thread(look)
     running.add_done_callback(take)
+    if settings.deterministic:
+        wait([running])
     yield
-    running.result()
+    wait([running])
 
 
 def _in_thread(work: Callable[[], FullBound]) -> Future[FullBound]:

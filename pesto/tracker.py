@@ -26,7 +26,7 @@ Watch = Callable[[Incumbent], None]
 
 
 class Tracker:
-    """Keeps the best candidate of each name, and tells `watch` of every better plan."""
+    """Keeps the best candidate of each name, and tells `watch` of every better plan, or bound."""
 
     def __init__(self, watch: Watch) -> None:
         self.candidates: dict[str, Candidate] = {}
@@ -58,6 +58,13 @@ class Tracker:
         """Whether the best plan reaches the lower bound of the full graph: nothing can be better."""
         return self.best is not None and self.best.makespan == self.lower_bound
 
+    def strengthen(self, bound: FullBound) -> None:
+        """Take in a lower bound of the full graph, and tell of it beside the best plan."""
+        if bound.ticks > self.bound.ticks:
+            self.bound, best = bound, self.best
+            if best is not None:
+                self._tell(best)
+
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
         """Add the seconds inside to the stage's."""
@@ -73,11 +80,14 @@ class Tracker:
         if known is None or (not candidate.fits, candidate.makespan) < (not known.fits, known.makespan):
             self.candidates[candidate.name] = candidate
         if candidate.fits and (leader is None or candidate.makespan < leader.makespan):
-            self._watch(
-                Incumbent(
-                    name=candidate.name,
-                    makespan_s=candidate.makespan * TICK_S,
-                    lower_bound_s=self.lower_bound * TICK_S,
-                    seconds=time.perf_counter() - self._began,
-                )
+            self._tell(candidate)
+
+    def _tell(self, candidate: Candidate) -> None:
+        self._watch(
+            Incumbent(
+                name=candidate.name,
+                makespan_s=candidate.makespan * TICK_S,
+                lower_bound_s=self.lower_bound * TICK_S,
+                seconds=time.perf_counter() - self._began,
             )
+        )

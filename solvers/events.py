@@ -1,11 +1,10 @@
 """The compiled kernels of `solvers.replay`: one event loop for fixed order, one for fixed placement alone."""
 
-import numba
 import numpy as np
 
 from solvers.arrays import Ints, ints
 from solvers.heap import drop, push
-from solvers.kernels import kernel
+from solvers.kernels import inlined, kernel, routine, subkernel
 from solvers.outbox import NEVER, Outbox, outbox_for, request_sends, start_waiting
 from solvers.queues import Queues, admit, leave, line_up, queues_for
 from solvers.sending import (
@@ -42,7 +41,7 @@ def order_of(rank: Ints) -> Ints:
     return ints(np.argsort(rank, kind="stable"))
 
 
-@numba.njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def begin_task(s: State, entry: tuple[int, int], now: int) -> None:
     """Start a task, `entry` = (task, its place in the order), and queue its finish."""
     task, place = entry
@@ -58,7 +57,7 @@ def strict_makespan(g: Prepared, s: State, device: Ints, order: Ints) -> int:
     `s` as `reset` left it. The starts are the ready times, and are not written: `run_strict` does.
     """
     _follow(s, device, order)
-    done, now = 0, 0
+    done, now = 0, int(np.int64(0))
     _begin_freed(s)
     while s.length[EVENTS] > 0:
         now, place = s.event_time[0], s.event_place[0]
@@ -71,7 +70,7 @@ def strict_makespan(g: Prepared, s: State, device: Ints, order: Ints) -> int:
     return now if done == len(order) else -1
 
 
-@numba.njit(cache=True, nogil=True)
+@routine
 def run_strict(g: Prepared, s: State, device: Ints, order: Ints) -> int:
     """As `strict_makespan`, with starts and finishes; return how many ran, fewer than all when the order deadlocks."""
     strict_makespan(g, s, device, order)
@@ -82,7 +81,7 @@ def run_strict(g: Prepared, s: State, device: Ints, order: Ints) -> int:
 def run_waiting(g: Prepared, s: State, o: Outbox, device: Ints, order: Ints) -> int:
     """`run_strict` with links that serve by priority."""
     _follow(s, device, order)
-    now, wake = 0, NEVER
+    now, wake = int(np.int64(0)), NEVER
     _begin_freed(s)
     while s.length[EVENTS] > 0 or wake < NEVER:
         now = min(wake, s.event_time[0]) if s.length[EVENTS] > 0 else wake
@@ -98,7 +97,7 @@ def run_waiting(g: Prepared, s: State, o: Outbox, device: Ints, order: Ints) -> 
     return _read_off(s)
 
 
-@numba.njit(cache=True, nogil=True)
+@subkernel
 def _follow(s: State, device: Ints, order: Ints) -> None:
     """Let each task wait for the one before it on its device, and free those that wait for nothing."""
     s.last[:] = -1
@@ -116,7 +115,7 @@ def _follow(s: State, device: Ints, order: Ints) -> None:
             s.length[FREED] += 1
 
 
-@numba.njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def _begin_freed(s: State) -> None:
     """Queue the finishes of the tasks that wait for nothing more; each starts as soon as it is ready."""
     for at in range(s.length[FREED]):
@@ -126,7 +125,7 @@ def _begin_freed(s: State) -> None:
     s.length[FREED] = 0
 
 
-@numba.njit(cache=True, nogil=True)
+@subkernel
 def _read_off(s: State) -> int:
     """Starts and finishes after a strict run; how many tasks ran."""
     ran = 0
@@ -146,7 +145,7 @@ def run_listed(g: Prepared, s: State, device: Ints, order: Ints) -> int:
 @kernel
 def run_queued(g: Prepared, s: State, o: Outbox, q: Queues, device: Ints, order: Ints) -> int:
     """List scheduling under either policy of links; of what is ready, the first in `order` or the first come."""
-    now, done, wake = 0, 0, NEVER
+    now, done, wake = int(np.int64(0)), 0, NEVER
     line_up(s, order)
     while now < NEVER:
         while s.length[EVENTS] > 0 and s.event_time[0] == now:

@@ -2,10 +2,10 @@
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from solvers.arrays import Ints
+from solvers.kernels import inlined, routine, subkernel
 from solvers.sending import AT, Prepared, State, grant, release
 
 NEVER = 2**62
@@ -53,7 +53,7 @@ def outbox_for(g: Prepared, s: State, send_rank: Ints | None) -> Outbox:
     )
 
 
-@numba.njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def request_sends(g: Prepared, s: State, o: Outbox, task: int, now: int) -> None:
     """Let the task's transfers wait for `start_waiting`, and release its successors that need none."""
     here = s.row[task, AT]
@@ -69,7 +69,7 @@ def request_sends(g: Prepared, s: State, o: Outbox, task: int, now: int) -> None
             _wait(o, here * len(s.arrival) + there, o.turn[payload], k)
 
 
-@numba.njit(cache=True, nogil=True)
+@subkernel
 def start_waiting(g: Prepared, s: State, o: Outbox, now: int) -> int:
     """Start, in order of (turn, target), each waiting transfer whose links are free; return when to look again."""
     while True:
@@ -90,7 +90,7 @@ def start_waiting(g: Prepared, s: State, o: Outbox, now: int) -> int:
             o.active[best] = o.active[o.lines[0]]
 
 
-@numba.njit(cache=True, nogil=True)
+@subkernel
 def _free_at(g: Prepared, s: State, path: int) -> int:
     a, b = divmod(path, len(s.arrival))
     free = 0
@@ -100,7 +100,7 @@ def _free_at(g: Prepared, s: State, path: int) -> int:
     return free
 
 
-@numba.njit(cache=True, nogil=True)
+@subkernel
 def _start(g: Prepared, s: State, waited: tuple[int, int], now: int) -> None:
     """Send what waited, (path, first edge), and release its readers there."""
     path, edge = waited
@@ -114,7 +114,7 @@ def _start(g: Prepared, s: State, waited: tuple[int, int], now: int) -> None:
     s.arrival[b] = -1
 
 
-@numba.njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def _wait(o: Outbox, path: int, turn: int, edge: int) -> None:
     """Push a transfer on the heap of its path."""
     if o.length[path] == 0:
@@ -129,7 +129,7 @@ def _wait(o: Outbox, path: int, turn: int, edge: int) -> None:
     o.length[path] += 1
 
 
-@numba.njit(cache=True, nogil=True)
+@subkernel
 def _take(o: Outbox, path: int) -> int:
     """Pop the heap of a path; return the first edge of the payload."""
     first, size, at = o.first[path], o.length[path] - 1, 0
@@ -147,7 +147,7 @@ def _take(o: Outbox, path: int) -> int:
     return found
 
 
-@numba.njit(cache=True, nogil=True)
+@routine
 def _count(g: Prepared, s: State, waits: Ints) -> None:
     """[l * l] transfers of each path in a whole run."""
     asked = np.full(len(s.arrival), -1, dtype=np.int64)

@@ -2,11 +2,11 @@
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from solvers.arrays import Ints, ints
 from solvers.footprint import Footprint
+from solvers.kernels import routine, subkernel, subroutine
 from solvers.problem import Problem
 from solvers.schedule import Schedule
 
@@ -88,7 +88,7 @@ def peaks(g: Gauge, schedule: Schedule) -> Ints:
     return ints(found)
 
 
-@numba.njit(cache=True, nogil=True)
+@routine
 def _peaks(g: Gauge, t: Times) -> tuple[Ints, int]:
     """The peaks and -1; or nothing, and the read that finds nothing, or the number of reads where there is a cycle."""
     none, buffers = np.zeros(0, dtype=np.int64), len(g.size)
@@ -103,7 +103,7 @@ def _peaks(g: Gauge, t: Times) -> tuple[Ints, int]:
         if g.passes[b] >= 0:
             parent[b] = row[g.passes[b]]
     root = _roots(parent)
-    if len(root) and root[0] >= 0 and (g.reuses >= 0).any():
+    if len(root) and root[0] >= 0 and _any(g.reuses):
         _take_over(g, t, (row, source, root), parent)
         root = _roots(parent)
     if len(root) and root[0] < 0:
@@ -119,7 +119,16 @@ def _peaks(g: Gauge, t: Times) -> tuple[Ints, int]:
     return most, -1
 
 
-@numba.njit(cache=True, nogil=True)
+@subkernel
+def _any(reuses: Ints) -> bool:
+    """Whether any buffer may take over another's bytes."""
+    for read in reuses:  # noqa: SIM110
+        if read >= 0:
+            return True
+    return False
+
+
+@subroutine
 def _found(g: Gauge, t: Times) -> tuple[Ints, int]:
     """[r] what each read finds, a buffer, or after them the copy of a transfer; and a read without one, or -1."""
     slot = np.empty(len(g.brings) * g.places, dtype=np.int64)
@@ -141,7 +150,7 @@ def _found(g: Gauge, t: Times) -> tuple[Ints, int]:
     return row, -1
 
 
-@numba.njit(cache=True, nogil=True)
+@subroutine
 def _roots(parent: Ints) -> Ints:
     """Where each index ends that follows `parent` up to what is its own; -1 first of all when there is a cycle."""
     root = np.full(len(parent), -1, dtype=np.int64)
@@ -161,7 +170,7 @@ def _roots(parent: Ints) -> Ints:
     return root
 
 
-@numba.njit(cache=True, nogil=True)
+@subroutine
 def _take_over(g: Gauge, t: Times, rows: tuple[Ints, Ints, Ints], parent: Ints) -> None:
     """Make the buffers that take over the bytes that they may reuse children of these: at most one for each root."""
     row, source, root = rows
@@ -181,7 +190,7 @@ def _take_over(g: Gauge, t: Times, rows: tuple[Ints, Ints, Ints], parent: Ints) 
             parent[taker] = row[g.reuses[taker]]
 
 
-@numba.njit(cache=True, nogil=True)
+@subroutine
 def _uses(g: Gauge, t: Times, rows: tuple[Ints, Ints, Ints]) -> tuple[Ints, Ints, Ints]:
     """For each root: when the last read or send of its bytes has finished, which that is, and when the last but it."""
     row, source, root = rows
@@ -200,7 +209,7 @@ def _uses(g: Gauge, t: Times, rows: tuple[Ints, Ints, Ints]) -> tuple[Ints, Ints
     return last, who, next_last
 
 
-@numba.njit(cache=True, nogil=True)
+@subroutine
 def _changes(g: Gauge, t: Times, rows: tuple[Ints, Ints, Ints]) -> tuple[Ints, Ints, Ints]:
     """(ticks, change of bytes, location): all ends, then all begins, as what ends is gone before what begins."""
     _, source, root = rows
@@ -221,12 +230,14 @@ def _changes(g: Gauge, t: Times, rows: tuple[Ints, Ints, Ints]) -> tuple[Ints, I
             begin[count], until[count] = t.start[task], t.finish[task]
             size[count], at[count] = g.scratch[task], t.at[task]
             count += 1
-    when = np.concatenate((until[:count], begin[:count]))
-    change = np.concatenate((-size[:count], size[:count]))
-    return when, change, np.concatenate((at[:count], at[:count]))
+    when, change, where = np.empty(2 * count, np.int64), np.empty(2 * count, np.int64), np.empty(2 * count, np.int64)
+    for k in range(count):
+        when[k], change[k], where[k] = until[k], -size[k], at[k]
+        when[count + k], change[count + k], where[count + k] = begin[k], size[k], at[k]
+    return when, change, where
 
 
-@numba.njit(cache=True, nogil=True)
+@subroutine
 def _ends(g: Gauge, t: Times, rows: tuple[Ints, Ints, Ints]) -> Ints:
     """When the last use of each root has finished."""
     row, source, root = rows
@@ -244,17 +255,20 @@ def _ends(g: Gauge, t: Times, rows: tuple[Ints, Ints, Ints]) -> Ints:
     return end
 
 
-@numba.njit(cache=True, nogil=True)
+@subroutine
 def _sorted(key: Ints) -> Ints:
     """A stable permutation that sorts numbers >= 0: by least significant digits."""
     order, other = np.arange(len(key)), np.empty(len(key), dtype=np.int64)
-    most = key.max() if len(key) else 0
+    most = int(np.int64(0))
+    for k in key:
+        most = max(most, k)
     shift = 0
     while most >> shift > 0:
         place = np.zeros((1 << _DIGIT) + 1, dtype=np.int64)
         for k in key:
             place[((k >> shift) & ((1 << _DIGIT) - 1)) + 1] += 1
-        place = np.cumsum(place)
+        for k in range(1, len(place)):
+            place[k] += place[k - 1]
         for k in order:
             digit = (key[k] >> shift) & ((1 << _DIGIT) - 1)
             other[place[digit]] = k

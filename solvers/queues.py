@@ -2,12 +2,12 @@
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from solvers.arrays import Bools, Ints
 from solvers.bitset import Bitsets, bitsets, insert, remove_least
 from solvers.heap import drop, push
+from solvers.kernels import inlined, subkernel
 from solvers.sending import ARRIVALS, FREED, READY, WAITING, Prepared, State
 
 
@@ -42,7 +42,7 @@ def queues_for(g: Prepared, order: Ints, *, fifo: bool) -> Queues:
     )
 
 
-@numba.njit(cache=True, nogil=True)
+@subkernel
 def line_up(s: State, order: Ints) -> None:
     """Note the places, and free the tasks that wait for nothing."""
     for place in range(len(order)):
@@ -53,7 +53,7 @@ def line_up(s: State, order: Ints) -> None:
             s.length[FREED] += 1
 
 
-@numba.njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def admit(s: State, q: Queues, device: Ints, order: Ints, now: int) -> None:
     """Hand the tasks whose inputs have arrived to their devices; the others wait for the time of arrival."""
     for at in range(s.length[FREED]):
@@ -76,7 +76,7 @@ def admit(s: State, q: Queues, device: Ints, order: Ints, now: int) -> None:
         insert(Bitsets(q.low, q.mid, q.high, q.top), device[task], number)
 
 
-@numba.njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def leave(q: Queues, d: int) -> int:
     """Take the first task out of a queue that is not empty."""
     return q.task[remove_least(Bitsets(q.low, q.mid, q.high, q.top), d)]

@@ -2,10 +2,10 @@
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from solvers.arrays import Ints
+from solvers.kernels import inlined, kernel
 
 FREED, SENT, EVENTS, ARRIVALS = range(4)
 WAITING, READY, AT, TOOK = range(4)
@@ -94,7 +94,7 @@ def state_for(g: Prepared, device: Ints) -> State:
     return state
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def reset(g: Prepared, s: State, device: Ints) -> None:
     """Make the work arrays ready for a run with tasks on `device`, [n], whatever they were used for."""
     for task in range(len(device)):
@@ -108,8 +108,8 @@ def reset(g: Prepared, s: State, device: Ints) -> None:
     s.link_free[:] = 0
 
 
-@numba.njit(cache=True, nogil=True, forceinline=True)
-def release(s: State, task: int, time: int) -> None:
+@inlined
+def release(s: State, task: int, time: int | np.int64) -> None:
     """One thing less that the task waits for, known to hold from `time` on."""
     # Without a branch, as nothing predicts it: the next one overwrites a task that is not free yet.
     s.row[task, READY] = max(s.row[task, READY], time)
@@ -118,8 +118,8 @@ def release(s: State, task: int, time: int) -> None:
     s.length[FREED] += s.row[task, WAITING] == 0
 
 
-@numba.njit(cache=True, nogil=True, forceinline=True)
-def grant(g: Prepared, s: State, payload: int, path: tuple[int, int], now: int) -> None:
+@inlined
+def grant(g: Prepared, s: State, payload: int, path: tuple[int, int], now: int | np.int64) -> None:
     """Send a payload along a path (from, to) as soon as its links are free."""
     a, b = path
     begin = now
@@ -138,8 +138,8 @@ def grant(g: Prepared, s: State, payload: int, path: tuple[int, int], now: int) 
     s.arrival[b] = end
 
 
-@numba.njit(cache=True, nogil=True, forceinline=True)
-def finish_task(g: Prepared, s: State, task: int, now: int) -> None:
+@inlined
+def finish_task(g: Prepared, s: State, task: int, now: int | np.int64) -> None:
     """Request the task's transfers, which are granted at once, and release its successors."""
     here = s.row[task, AT]
     k, last = g.offset[task], g.offset[task + 1]

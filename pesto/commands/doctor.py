@@ -9,6 +9,7 @@ import click
 import numpy as np
 
 from pesto.commands.options import json_option
+from pesto.compiled import compile_all
 from pesto.errors import Exit
 from pesto.report import to_json
 from solvers.api import SOLVERS, available, solve
@@ -31,12 +32,17 @@ print("ok")
 
 
 @click.command("doctor")
+@click.option(
+    "--compile", "ahead", is_flag=True, help="Compile all that a solve needs, so that the first does not wait for it."
+)
 @json_option()
-def doctor_command(*, as_json: bool) -> None:
+def doctor_command(*, ahead: bool, as_json: bool) -> None:
     """Check versions, every solver in its own process, and TensorFlow; exit 7 when something does not work.
 
     A solver that comes with an extra, and is not installed, is no fault.
     """
+    if ahead:
+        compile_all()
     checks = {f"solver {name}": text for name, text in _solvers().items()}
     checks["tensorflow runs"] = _tensorflow()
     versions = {name: _version(name) for name in PACKAGES}

@@ -40,7 +40,13 @@ from solvers.result import FAILED
 @click.option("--coarsen-to", type=int, default=200, show_default=True, help="Nodes of the coarse graph.")
 @click.option("--solver", default="cpsat", show_default=True, help="See pesto solvers.")
 @click.option("--formulation", default="tight", show_default=True, help="Of a MILP solver: tight or paper.")
-@click.option("--workers", type=int, default=8, show_default=True, help="Threads of the exact solver.")
+@click.option(
+    "--workers",
+    type=int,
+    default=8,
+    show_default=True,
+    help="Threads of the exact solver; most walks.",
+)
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--deterministic", is_flag=True, help="Same input, seed and version: same plan.")
 @click.option("--per-edge", is_flag=True, help="One transfer an edge, as the paper counts them.")

@@ -64,6 +64,7 @@ def _settings(cell: Cell) -> Settings:
         deterministic=settings["deterministic"],
         per_edge=cell.instance.per_edge,
         congestion=settings["congestion"],
+        search=False,  # a cell is about the exact solver
     )
 
 

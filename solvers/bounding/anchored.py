@@ -8,7 +8,6 @@ import math
 import time
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from solvers.arrays import Bools, Ints
@@ -29,6 +28,7 @@ from solvers.bounding.crowd import (
 )
 from solvers.bounding.evidence import Claim, Evidence
 from solvers.bounding.segments import NEVER, NONE
+from solvers.kernels import kernel, subkernel
 
 _FINE, _FINEST = 10, 16
 """A distance is raised by at least its 2^-_FINE, and found as exactly; those of the ends of the schedule by less."""
@@ -91,23 +91,23 @@ def anchored(net: Net, loads: Loads, anchors: Ints, ends: float = math.inf) -> B
     return Bounded(int(table.near[n + 1, 0]), evidence)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _settle(net: Net, loads: Loads, t: Table, last: int, claims: Ints) -> int:
     """All distances to an anchor, and from those before it to all tasks up to it; return how many claims are made."""
     n, k = len(t.number), len(t.anchor) - 2
     _advance(net, t, last)
-    count, x = 0, _retreat(net, t, min(n, t.anchor[last]), last)
+    count, x = int(np.int64(0)), _retreat(net, t, min(n, t.anchor[last]), last)
     while x >= 0:
         near, far = _known(net, t, t.number[x], last)
         count = _raise(net, loads, t, (t.number[x], last, near, far), (claims, count))
         x = _retreat(net, t, x, last)
-    ticks = _known(net, t, 0, last)[0]
+    ticks = _known(net, t, int(np.int64(0)), last)[0]
     if last > k:
         t.near[n + 1, 0] = ticks = _through(net, t)
-    return _raise(net, loads, t, (0, last, ticks, ticks), (claims, count))
+    return _raise(net, loads, t, (int(np.int64(0)), last, ticks, ticks), (claims, count))
 
 
-@numba.njit(cache=True, nogil=True)
+@subkernel
 def _composed(took: int, sites: int, one: tuple[int, int], two: tuple[int, int]) -> tuple[int, int]:
     """Distances near and far by way of a task of some ticks; `sites` are the locations that the three can be at."""
     here, there = one[0] + took, one[1] + took
@@ -118,7 +118,7 @@ def _composed(took: int, sites: int, one: tuple[int, int], two: tuple[int, int])
     return min(near, NEVER), min(far, NEVER)
 
 
-@numba.njit(cache=True, nogil=True)
+@subkernel
 def _related(mask: tuple[int, int], one: int, two: int, length: tuple[int, int]) -> tuple[int, int]:
     """Distances of tasks of two units that must share a location, or cannot; the ends of the schedule are nowhere."""
     near, far = length
@@ -131,7 +131,7 @@ def _related(mask: tuple[int, int], one: int, two: int, length: tuple[int, int])
     return near, far
 
 
-@numba.njit(cache=True, nogil=True)
+@subkernel
 def _advance(net: Net, t: Table, last: int) -> None:
     """The distances from the start, and from the anchors before `last`, to the tasks from the last anchor to this."""
     before = t.anchor[last - 1] if last > 1 else -1
@@ -154,7 +154,7 @@ def _advance(net: Net, t: Table, last: int) -> None:
                 t.near[x, a], t.far[x, a] = _related(sites, net.unit[one], net.unit[x], (t.near[x, a], t.far[x, a]))
 
 
-@numba.njit(cache=True, nogil=True)
+@subkernel
 def _retreat(net: Net, t: Table, x: int, last: int) -> int:
     """The distances to the anchor `last` from before position x, up to the next anchor; its position, or -1."""
     goal, end = t.anchor[last], last == len(t.anchor) - 1
@@ -178,7 +178,7 @@ def _retreat(net: Net, t: Table, x: int, last: int) -> int:
     return -1
 
 
-@numba.njit(cache=True, nogil=True)
+@subkernel
 def _known(net: Net, t: Table, first: int, last: int) -> tuple[int, int]:
     """The distances of two anchors by tasks and claims between; those of the claims to `last` are put in the table."""
     one, goal = t.anchor[first], t.anchor[last]
@@ -203,7 +203,7 @@ def _known(net: Net, t: Table, first: int, last: int) -> tuple[int, int]:
     return max(near, t.to_near[one]), max(far, t.to_far[one])
 
 
-@numba.njit(cache=True, nogil=True)
+@subkernel
 def _through(net: Net, t: Table) -> int:
     """The longest way from the start to the end."""
     longest = 0
@@ -212,7 +212,7 @@ def _through(net: Net, t: Table) -> int:
     return longest
 
 
-@numba.njit(cache=True, nogil=True)
+@subkernel
 def _claim(t: Table, first: int, last: int, apart: int, ticks: int) -> None:
     """Put a claimed distance in the table."""
     one, goal = t.anchor[first], t.anchor[last]
@@ -227,7 +227,7 @@ def _claim(t: Table, first: int, last: int, apart: int, ticks: int) -> None:
         t.to_far[one] = ticks
 
 
-@numba.njit(cache=True, nogil=True)
+@subkernel
 def _raise(net: Net, loads: Loads, t: Table, pair: tuple[int, int, int, int], claims: tuple[Ints, int]) -> int:
     """Raise the distances of two anchors by what is between; return the number of claims with the new ones."""
     first, last, near, far = pair
@@ -244,14 +244,15 @@ def _raise(net: Net, loads: Loads, t: Table, pair: tuple[int, int, int, int], cl
             kind, cell = (why - 1) // GRID**2, (why - 1) % GRID**2
             head = grid[0] - (-(cell // GRID) * grid[1] // GRID)
             tail = grid[2] - (-(cell % GRID) * grid[3] // GRID)
-            rows[count] = np.array([first, last, apart, ticks, q, kind, head, tail])
+            for column, value in enumerate((first, last, apart, ticks, q, kind, head, tail)):
+                rows[count, column] = value
             count += 1
             _claim(t, first, last, apart, ticks)
             near, far = (near, ticks) if apart else (ticks, far)
     return count
 
 
-@numba.njit(cache=True, nogil=True)
+@subkernel
 def _between(net: Net, work: Ints, t: Table, pair: tuple[int, int]) -> tuple[int, tuple[int, int, int, int]]:
     """Gather the tasks between two anchors: how many, and the least and the range of their heads and tails."""
     first, last = pair
@@ -270,8 +271,12 @@ def _between(net: Net, work: Ints, t: Table, pair: tuple[int, int]) -> tuple[int
         size += 1
     if size == 0:
         return 0, (0, 1, 0, 1)
-    head, tail = r[ROW, :size].min(), r[COLUMN, :size].min()
-    heads, tails = r[ROW, :size].max() - head + 1, r[COLUMN, :size].max() - tail + 1
+    head = tail = NEVER
+    heads = tails = 0
+    for k in range(size):
+        head, tail = min(head, r[ROW, k]), min(tail, r[COLUMN, k])
+        heads, tails = max(heads, r[ROW, k]), max(tails, r[COLUMN, k])
+    heads, tails = heads - head + 1, tails - tail + 1
     for k in range(size):
         r[ROW, k] = (r[ROW, k] - head) * GRID // heads
         r[COLUMN, k] = (r[COLUMN, k] - tail) * GRID // tails

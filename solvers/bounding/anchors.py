@@ -2,13 +2,13 @@
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from solvers.arrays import Floats, Ints, ints
 from solvers.bounding.evidence import HEAVIEST
 from solvers.bounding.segments import NEVER
 from solvers.dag import adjacency, topological_order
+from solvers.kernels import routine
 from solvers.loads import device_weights, device_work
 from solvers.paths import NEVER as NOWHERE
 from solvers.paths import Paths
@@ -131,7 +131,7 @@ def choose(net: Net, loads: Loads, paths: Paths, most: int) -> Ints:
     return ints(np.sort(by[np.flatnonzero(np.diff(step[by], prepend=-1))]))
 
 
-@numba.njit(cache=True, nogil=True)
+@routine
 def _reached(offset: Ints, other: Ints, number: Ints, work: Floats, reverse: bool) -> Floats:
     """[n] the work, by number, of what precedes each position; `reverse` with the edges of successors."""
     n, words, one = len(number), (len(work) + 63) // 64, np.uint64(1)

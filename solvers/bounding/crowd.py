@@ -16,11 +16,10 @@ The sets tried are those of a least head and a least tail, on a grid.
 
 from typing import NamedTuple
 
-import numba
-
 from solvers.arrays import Ints
 from solvers.bounding.evidence import ALL, HERE, NONE, THERE
 from solvers.bounding.segments import NEVER
+from solvers.kernels import subkernel
 
 LONGEST = 2**45
 """Ticks at which no distance is raised any more, so that weighted sums stay exact."""
@@ -48,7 +47,7 @@ class Crowd(NamedTuple):
     """y1."""
 
 
-@numba.njit(cache=True, nogil=True)
+@subkernel
 def least(crowd: Crowd, low: int, fine: int) -> tuple[int, int]:
     """A distance, from `low`, such that one tick less is refuted, and by what: by steps that double, then by halves.
 
@@ -68,7 +67,7 @@ def least(crowd: Crowd, low: int, fine: int) -> tuple[int, int]:
     return low, why
 
 
-@numba.njit(cache=True, nogil=True)
+@subkernel
 def refuted(crowd: Crowd, ticks: int) -> int:
     """What has no room: 0 for nothing found, else 1 + the kind times GRID^2 + the cell of the least head and tail."""
     for k in range(_CELLS):
@@ -86,7 +85,7 @@ def refuted(crowd: Crowd, ticks: int) -> int:
     return 0
 
 
-@numba.njit(cache=True, nogil=True)
+@subkernel
 def _tally(t: Ints, size: int, cells: Ints, far: bool, ticks: int) -> bool:
     """Add each task to its cell; False when one can be nowhere."""
     near_tail, far_tail = (FAR_TAIL, NEAR_TAIL) if far else (NEAR_TAIL, FAR_TAIL)
@@ -113,13 +112,13 @@ def _tally(t: Ints, size: int, cells: Ints, far: bool, ticks: int) -> bool:
     return True
 
 
-@numba.njit(cache=True, nogil=True)
+@subkernel
 def _span(rows: Ints, u: int, v: int, head: int, tail: int) -> None:
     rows[0, u, v] = min(rows[0, u, v], head)
     rows[1, u, v] = min(rows[1, u, v], tail)
 
 
-@numba.njit(cache=True, nogil=True)
+@subkernel
 def _gather(cells: Ints) -> None:
     """Make each cell that of all tasks of at least its head and tail."""
     for k in range(_CELLS):
@@ -131,12 +130,12 @@ def _gather(cells: Ints) -> None:
                 cells[k, u, v] = _both(k, cells[k, u, v], cells[k, u + 1, v])
 
 
-@numba.njit(cache=True, nogil=True)
+@subkernel
 def _both(k: int, one: int, two: int) -> int:
     return one + two if k < _WORK else min(one, two)
 
 
-@numba.njit(cache=True, nogil=True)
+@subkernel
 def _overfull(crowd: Crowd, u: int, v: int, ticks: int) -> int:
     """The kind of what has no room in a gathered cell, or -1."""
     c, y1 = crowd.cells, crowd.most
@@ -151,14 +150,14 @@ def _overfull(crowd: Crowd, u: int, v: int, ticks: int) -> int:
     return -1
 
 
-@numba.njit(cache=True, nogil=True)
+@subkernel
 def _length(cells: Ints, which: int, at: tuple[int, int], ticks: int) -> int:
     u, v = at
     row = _WORK + 2 * which
     return max(0, ticks - cells[row, u, v] - cells[row + 1, u, v])
 
 
-@numba.njit(cache=True, nogil=True)
+@subkernel
 def _room(crowd: Crowd, here: int, there: int, third: int) -> int:
     """The most weighted ticks of all devices in their spans."""
     y, y1 = crowd.total, crowd.most

@@ -72,6 +72,8 @@ class Descent:
                     seed = (self._seed + self.rounds) % 2**31
                     pending.append((name, lanes.submit(search, self._timeline, free, seed, clock)))
                     self.rounds += 1
+                if not pending:  # the clock has run out meanwhile
+                    break
                 name, future = pending.popleft()
                 self._take(name, future.result(), found)
 

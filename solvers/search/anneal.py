@@ -2,10 +2,10 @@
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
-from solvers.arrays import Floats
+from solvers.arrays import Floats, Ints
+from solvers.kernels import inlined, kernel
 from solvers.search.changes import undo
 from solvers.search.lane import (
     BEST,
@@ -43,7 +43,7 @@ class Cooling(NamedTuple):
     """[k] cumulated shares of the partitions."""
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def anneal(net: Network, sets: Clusters, lane: Lane, cooling: Cooling) -> None:
     """Try so many changes. One that takes bytes off where there are too many is accepted whatever it costs."""
     stale, heat = 0, cooling.hot
@@ -51,14 +51,14 @@ def anneal(net: Network, sets: Clusters, lane: Lane, cooling: Cooling) -> None:
     for _ in range(cooling.steps):
         heat *= factor
         lane.tally[TRIED] += 1
-        kind = np.searchsorted(cooling.kinds, uniform(lane), side="right")
-        level = np.searchsorted(cooling.levels, uniform(lane), side="right")
-        changed = propose(net, sets, lane, min(kind, len(cooling.kinds) - 1), min(level, len(cooling.levels) - 1))
+        kind = _share(cooling.kinds, uniform(lane))
+        level = _share(cooling.levels, uniform(lane))
+        changed = propose(net, sets, lane, kind, level)
         limit = lane.tally[COST] + np.int64(-np.log(1.0 - uniform(lane)) * heat)
         over = overload(lane)
         if over < lane.tally[OVER]:
             limit = NEVER
-        if not changed or over > lane.tally[OVER] or lane.choice.load.max() > limit:
+        if not changed or over > lane.tally[OVER] or _most(lane.choice.load) > limit:
             undo(net, lane)
             continue
         run = Run(limit, lane.departs[0], max(lane.tally[COST] // (STATES + 1), 1))
@@ -73,3 +73,20 @@ def anneal(net: Network, sets: Clusters, lane: Lane, cooling: Cooling) -> None:
         if better or stale >= _FRESH:
             trace_critical(net, lane)
             stale = 0
+
+
+@inlined
+def _share(cumulated: Floats, at: float) -> int:
+    """Whose share a number in [0, 1) is in."""
+    k = 0
+    while k < len(cumulated) - 1 and cumulated[k] <= at:
+        k += 1
+    return k
+
+
+@inlined
+def _most(load: Ints) -> int:
+    most = load[0]
+    for d in range(1, len(load)):
+        most = max(most, load[d])
+    return int(most)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from solvers.kernels import inlined, kernel
+from solvers.kernels import inlined, kernel, subkernel
 from solvers.search.lane import MOVED, SLID, Lane
 from solvers.search.network import Network
 from solvers.search.state import Choice
@@ -20,14 +20,14 @@ def put(net: Network, lane: Lane, task: int, to: int) -> None:
     _neighbours_differ(lane, task)
 
 
-@kernel
+@subkernel
 def slide(lane: Lane, task: int, place: int) -> None:
     """Give a task another place in the order; the others between move by one. No input may be passed, nor reader."""
     k = lane.tally[SLID]
     lane.slid[k], lane.place[k] = task, lane.choice.place[task]
     lane.tally[SLID] = k + 1
     _neighbours_differ(lane, task)
-    _shift(lane.choice, task, place)
+    _shift(lane.choice, int(np.int64(task)), int(np.int64(place)))
     _neighbours_differ(lane, task)
 
 
@@ -48,7 +48,7 @@ def _inputs_differ(net: Network, lane: Lane, task: int) -> None:
     lane.departs[0] = first
 
 
-@kernel
+@subkernel
 def _locate(net: Network, c: Choice, task: int, to: int) -> None:
     _unlink(c, task)
     c.load[c.device[task]] -= c.took[task]
@@ -59,7 +59,7 @@ def _locate(net: Network, c: Choice, task: int, to: int) -> None:
     _link(c, task)
 
 
-@kernel
+@subkernel
 def _shift(c: Choice, task: int, place: int) -> None:
     _unlink(c, task)
     at = c.place[task]
@@ -115,7 +115,7 @@ def _link(c: Choice, task: int) -> None:
 def undo(net: Network, lane: Lane) -> None:
     """Take the pending change back."""
     for k in range(lane.tally[SLID] - 1, -1, -1):
-        _shift(lane.choice, lane.slid[k], lane.place[k])
+        _shift(lane.choice, int(np.int64(lane.slid[k])), int(np.int64(lane.place[k])))
     for k in range(lane.tally[MOVED] - 1, -1, -1):
-        _locate(net, lane.choice, lane.moved[k], lane.origin[k])
+        _locate(net, lane.choice, lane.moved[k], int(np.int64(lane.origin[k])))
     lane.tally[MOVED] = lane.tally[SLID] = 0

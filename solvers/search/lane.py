@@ -2,14 +2,13 @@
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from solvers.arrays import Ints
-from solvers.kernels import inlined
+from solvers.kernels import inlined, routine, subkernel
 from solvers.search.network import Network, Shorts
 from solvers.search.simulation import BEGUN, NEVER, simulate
-from solvers.search.state import Choice, Run, Saved, Trace, Work, choice_for, saved_for, trace_for, work_for
+from solvers.search.state import Choice, Run, Saved, Trace, Work, choice_for, copy_to, saved_for, trace_for, work_for
 
 MOVED, SLID, CRITICAL, STAMP, COST, BEST, OVER, TRIED, TAKEN = range(9)
 STATES = 12
@@ -70,7 +69,7 @@ def lane_for(net: Network, at: Ints, order: Ints, capacity: Ints, seed: int) -> 
     return lane
 
 
-@numba.njit(cache=True, nogil=True)
+@routine
 def begin_at(net: Network, lane: Lane, at: Shorts, order: Shorts) -> None:
     """Make this the current choice: simulate it from the beginning, and keep it if it is the best so far."""
     c = lane.choice
@@ -99,13 +98,13 @@ def begin_at(net: Network, lane: Lane, at: Shorts, order: Shorts) -> None:
     _keep(lane)
 
 
-@numba.njit(cache=True, nogil=True)
+@subkernel
 def _keep(lane: Lane) -> None:
     lane.tally[OVER] = overload(lane)
     if lane.tally[COST] < lane.tally[BEST] and lane.tally[OVER] == 0:
         lane.tally[BEST] = lane.tally[COST]
-        lane.best_at[:] = lane.choice.at
-        lane.best_order[:] = lane.choice.order
+        copy_to(lane.best_at, lane.choice.at)
+        copy_to(lane.best_order, lane.choice.order)
 
 
 @inlined
@@ -134,7 +133,7 @@ def draw(lane: Lane, below: int) -> int:
     return int(np.int64(uniform(lane) * below))
 
 
-@numba.njit(cache=True, nogil=True)
+@subkernel
 def accept(lane: Lane, cost: int) -> None:
     """The pending change, whose run is the trial's, becomes current."""
     lane.tally[MOVED] = lane.tally[SLID] = 0
@@ -149,7 +148,7 @@ def accept(lane: Lane, cost: int) -> None:
     _keep(lane)
 
 
-@numba.njit(cache=True, nogil=True)
+@subkernel
 def trace_critical(net: Network, lane: Lane) -> None:
     """A chain of tasks, from the last that ends, each of which the one before it in time held up."""
     many, task = 0, int(np.argmax(lane.base.end))

@@ -1,12 +1,11 @@
 """Changes of a choice that know the structure: clusters, balls, families of readers, swaps, and orders."""
 
-import numba
 import numpy as np
 
-from solvers.kernels import kernel
+from solvers.kernels import kernel, subkernel
 from solvers.search.changes import put, slide
 from solvers.search.lane import CRITICAL, MOVED, SLID, STAMP, Lane, draw, uniform
-from solvers.search.network import Clusters, Network
+from solvers.search.network import Clusters, Network, Shorts
 from solvers.search.simulation import NEVER
 
 NOTHING = -1
@@ -14,7 +13,7 @@ CLUSTER, BALL, FAMILY, SWAP, SOONER, SHIFTED = range(6)
 KINDS = 6
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def propose(net: Network, sets: Clusters, lane: Lane, kind: int, level: int) -> bool:
     """Make a random change, and note when it first makes a difference; False where it changes nothing."""
     lane.departs[0] = NEVER
@@ -27,7 +26,7 @@ def propose(net: Network, sets: Clusters, lane: Lane, kind: int, level: int) -> 
     return lane.tally[MOVED] + lane.tally[SLID] > 0
 
 
-@kernel
+@subkernel
 def _moved(net: Network, sets: Clusters, lane: Lane, kind: int, level: int) -> None:
     """Move tasks to other locations."""
     task = _somewhere(net, sets, lane)
@@ -39,12 +38,12 @@ def _moved(net: Network, sets: Clusters, lane: Lane, kind: int, level: int) -> N
     elif kind == FAMILY:
         _family(net, sets, lane, task, to)
     else:
-        label = sets.label[level, task]
-        if _cluster(net, sets, lane, (level, label), to) and kind == SWAP:
+        label = int(np.int64(sets.label[level, task]))
+        if _cluster(net, sets, lane, (level, label), to) and kind != CLUSTER:
             _back(net, sets, lane, (level, label), to)
 
 
-@kernel
+@subkernel
 def _somewhere(net: Network, sets: Clusters, lane: Lane) -> int:
     """A task that has a choice: half the time on the critical chain."""
     if uniform(lane) < 0.5:
@@ -54,7 +53,7 @@ def _somewhere(net: Network, sets: Clusters, lane: Lane) -> int:
     return sets.member[last, sets.first[last, unit]]
 
 
-@kernel
+@subkernel
 def _target(net: Network, lane: Lane, task: int) -> int:
     """Another location for a task: half the time that of a neighbour."""
     at = lane.choice.at
@@ -78,25 +77,25 @@ def _target(net: Network, lane: Lane, task: int) -> int:
     return NOTHING
 
 
-@kernel
+@subkernel
 def _cluster(net: Network, sets: Clusters, lane: Lane, which: tuple[int, int], to: int) -> bool:
-    """Move all of a cluster; False where a task of it cannot go."""
+    """Move all of a cluster, or nothing and False where a task of it cannot go."""
     level, cluster = which
     for k in range(sets.first[level, cluster], sets.first[level, cluster + 1]):
-        task = sets.member[level, k]
-        if lane.choice.at[task] == to:
-            continue
-        if net.device_at[task, to] < 0:
+        if net.device_at[sets.member[level, k], to] < 0:
             return False
-        put(net, lane, task, to)
+    for k in range(sets.first[level, cluster], sets.first[level, cluster + 1]):
+        task = sets.member[level, k]
+        if lane.choice.at[task] != to:
+            put(net, lane, task, to)
     return True
 
 
-@kernel
+@subkernel
 def _back(net: Network, sets: Clusters, lane: Lane, which: tuple[int, int], here: int) -> None:
     """In exchange, move another cluster that is where the first now is to where that was."""
     level, label = which
-    to = lane.origin[0]
+    to = int(np.int64(lane.origin[0]))
     for _ in range(8):
         other = draw(lane, sets.sizes[level])
         first = sets.member[level, sets.first[level, other]]
@@ -105,11 +104,11 @@ def _back(net: Network, sets: Clusters, lane: Lane, which: tuple[int, int], here
             return
 
 
-@kernel
+@subkernel
 def _family(net: Network, sets: Clusters, lane: Lane, task: int, to: int) -> bool:
     """Move a task with all that read one of its payloads."""
     last = len(sets.sizes) - 1
-    if not _cluster(net, sets, lane, (last, net.unit[task]), to):
+    if not _cluster(net, sets, lane, (last, int(np.int64(net.unit[task]))), to):
         return False
     k, stop = net.offset[task], net.offset[task + 1]
     if k == stop:
@@ -117,11 +116,11 @@ def _family(net: Network, sets: Clusters, lane: Lane, task: int, to: int) -> boo
     payload = net.carried[k + draw(lane, stop - k)]
     for edge in range(k, stop):
         if net.carried[edge] == payload:
-            _cluster(net, sets, lane, (last, net.unit[net.head[edge]]), to)
+            _cluster(net, sets, lane, (last, int(np.int64(net.unit[net.head[edge]]))), to)
     return True
 
 
-@kernel
+@subkernel
 def _gather(net: Network, lane: Lane, task: int, size: int) -> int:
     """Collect up to so many tasks around one, over edges, that are where it is; return how many, in `queue`."""
     lane.tally[STAMP] += 1
@@ -149,14 +148,14 @@ def _gather(net: Network, lane: Lane, task: int, size: int) -> int:
     return many
 
 
-@kernel
+@subkernel
 def _size(lane: Lane) -> int:
     """A size from 1 to a tenth of the tasks, each magnitude as often."""
     most = max(2.0, len(lane.stamp) * 0.1)
     return int(np.exp(uniform(lane) * np.log(most)))
 
 
-@kernel
+@subkernel
 def _ball(net: Network, sets: Clusters, lane: Lane, task: int, to: int) -> bool:
     """Move the surroundings of a task."""
     last = len(sets.sizes) - 1
@@ -164,11 +163,25 @@ def _ball(net: Network, sets: Clusters, lane: Lane, task: int, to: int) -> bool:
     for k in range(many):
         one = lane.queue[k]
         if lane.choice.at[one] != to and net.device_at[one, to] >= 0:
-            _cluster(net, sets, lane, (last, net.unit[one]), to)
+            _cluster(net, sets, lane, (last, int(np.int64(net.unit[one]))), to)
     return True
 
 
-@kernel
+@subkernel
+def _sort(values: Shorts, many: int) -> None:
+    """Sort the first so many in place (Shell 1959, with gaps that shrink by 4/9)."""
+    gap = many
+    while gap > 1:
+        gap = max(1, gap * 4 // 9)
+        for k in range(gap, many):
+            value, at = values[k], k
+            while at >= gap and values[at - gap] > value:
+                values[at] = values[at - gap]
+                at -= gap
+            values[at] = value
+
+
+@subkernel
 def _earliest(net: Network, lane: Lane, task: int) -> int:
     """The first place that a task can have: after all its inputs."""
     found = -1
@@ -178,7 +191,7 @@ def _earliest(net: Network, lane: Lane, task: int) -> int:
     return found + 1
 
 
-@kernel
+@subkernel
 def _latest(net: Network, lane: Lane, task: int) -> int:
     """The last place that a task can have: before all that read it."""
     found = len(lane.choice.order)
@@ -187,7 +200,7 @@ def _latest(net: Network, lane: Lane, task: int) -> int:
     return found - 1
 
 
-@kernel
+@subkernel
 def _sooner(net: Network, lane: Lane) -> None:
     """A critical task that waited for its device runs before one that ran there meanwhile, or that one after it."""
     base, c = lane.base, lane.choice
@@ -208,14 +221,17 @@ def _sooner(net: Network, lane: Lane) -> None:
             slide(lane, other, place)
 
 
-@numba.njit(cache=True, nogil=True)
+@subkernel
 def _shifted(net: Network, sets: Clusters, lane: Lane) -> None:
     """A few tasks around one slide up to as many places forward, or back."""
     c = lane.choice
     task = _somewhere(net, sets, lane)
     by = int(np.exp(uniform(lane) * np.log(len(c.order) / 4.0 + 2.0)))
     many = _gather(net, lane, task, min(_size(lane), 1 + 4 * len(c.order) // by))
-    places = np.sort(c.place[lane.queue[:many]])
+    places = lane.queue
+    for k in range(many):
+        places[k] = c.place[places[k]]
+    _sort(places, many)
     if uniform(lane) < 0.5:
         for k in range(many):
             one = c.order[places[k]]

@@ -1,11 +1,10 @@
 """The event loop of `solvers.replay` for millions of runs: it stops early, and resumes where a run departs."""
 
-import numba
 import numpy as np
 
-from solvers.kernels import inlined, kernel
+from solvers.kernels import inlined, subkernel
 from solvers.search.network import Network
-from solvers.search.state import Choice, Run, Saved, Trace, Work
+from solvers.search.state import Choice, Run, Saved, Trace, Work, copy_to
 
 NEVER = 2**62
 BEGUN, _HOPELESS, _FREED, _NOW = range(4)
@@ -14,7 +13,7 @@ STOPPED = -1
 """Instead of a makespan: the run was given up, as it cannot end by its limit."""
 
 
-@numba.njit(cache=True, nogil=True)
+@subkernel
 def simulate(net: Network, c: Choice, t: Trace, w: Work, saved: Saved, run: Run) -> int:
     """The makespan of a choice, or STOPPED; the trace holds for the tasks that were begun by this run.
 
@@ -34,7 +33,7 @@ def simulate(net: Network, c: Choice, t: Trace, w: Work, saved: Saved, run: Run)
     return found
 
 
-@kernel
+@subkernel
 def _events(net: Network, c: Choice, t: Trace, w: Work, bounds: tuple[int, int]) -> int:
     """Process events: the makespan, STOPPED beyond a limit, or _PAUSED where the next event is not before a pause."""
     limit, pause = bounds
@@ -142,7 +141,7 @@ def _arrives(net: Network, w: Work, payload: int, path: tuple[int, int], now: in
     return end
 
 
-@numba.njit(cache=True, nogil=True)
+@subkernel
 def _resume(net: Network, t: Trace, w: Work, saved: Saved, run: Run) -> int:
     """Begin at the last state that the run shares with the current choice's; return from when on to save states."""
     w.tally[:] = 0
@@ -157,10 +156,10 @@ def _resume(net: Network, t: Trace, w: Work, saved: Saved, run: Run) -> int:
     return NEVER if full else (0 if state < 0 else saved.when[state]) + run.every
 
 
-@numba.njit(cache=True, nogil=True)
+@subkernel
 def _fresh(net: Network, t: Trace, w: Work) -> None:
     """The state in which every device may begin its first task."""
-    w.waiting[:] = net.indegree
+    copy_to(w.waiting, net.indegree)
     t.ready[:] = 0
     w.last[:] = -1
     w.busy[:] = 0
@@ -172,23 +171,29 @@ def _fresh(net: Network, t: Trace, w: Work) -> None:
     w.tally[_FREED] = len(w.last)
 
 
-@numba.njit(cache=True, nogil=True)
+@subkernel
 def _save(t: Trace, w: Work, saved: Saved, now: int) -> None:
     """Keep the state before the events of `now`."""
     k = saved.states[0]
     if k < len(saved.when):
         saved.when[k] = now
-        saved.waiting[k] = w.waiting
-        saved.ready[k] = t.ready
-        saved.last[k], saved.busy[k], saved.until[k] = w.last, w.busy, w.until
-        saved.idle[k], saved.free[k] = w.idle, w.free
+        copy_to(saved.waiting[k], w.waiting)
+        copy_to(saved.ready[k], t.ready)
+        copy_to(saved.last[k], w.last)
+        copy_to(saved.busy[k], w.busy)
+        copy_to(saved.until[k], w.until)
+        copy_to(saved.idle[k], w.idle)
+        copy_to(saved.free[k], w.free)
         saved.states[0] = k + 1
 
 
-@numba.njit(cache=True, nogil=True)
+@subkernel
 def _restore(t: Trace, w: Work, saved: Saved, k: int) -> None:
     """The inverse of `_save`."""
-    w.waiting[:] = saved.waiting[k]
-    t.ready[:] = saved.ready[k]
-    w.last[:], w.busy[:], w.until[:] = saved.last[k], saved.busy[k], saved.until[k]
-    w.idle[:], w.free[:] = saved.idle[k], saved.free[k]
+    copy_to(w.waiting, saved.waiting[k])
+    copy_to(t.ready, saved.ready[k])
+    copy_to(w.last, saved.last[k])
+    copy_to(w.busy, saved.busy[k])
+    copy_to(w.until, saved.until[k])
+    copy_to(w.idle, saved.idle[k])
+    copy_to(w.free, saved.free[k])

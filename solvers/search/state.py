@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Ints
+from solvers.kernels import inlined
 from solvers.search.network import Network, Shorts
 
 
@@ -154,3 +155,10 @@ def saved_for(net: Network, states: int) -> Saved:
         idle=np.empty((states, m), dtype=np.int64),
         free=np.empty((states, net.links), dtype=np.int64),
     )
+
+
+@inlined
+def copy_to(to: Ints | Shorts, values: Ints | Shorts) -> None:
+    """`to[:] = values` of one length, which may not overlap: numba's own looks for that, and takes long to compile."""
+    for k in range(len(to)):
+        to[k] = values[k]

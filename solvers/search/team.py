@@ -29,16 +29,18 @@ def walk_all(
 ) -> list[Weighed]:
     """What each walk kept, best first. All end when `over()`; it and `hear` are called by the caller's thread.
 
-    Of equals the first walk's comes first. KeyboardInterrupt once all have ended and `hear` has heard of everything.
+    What one raises ends the others, and is raised. Of equals the first walk's comes first. KeyboardInterrupt once all
+    have ended and `hear` has heard of everything.
     """
     stop, news = threading.Event(), SimpleQueue[Weighed]()
     with ThreadPoolExecutor(len(walks)) as pool:
-        running = [pool.submit(_go, walk, budget, stop, news) for walk in walks]
+        running: list[Future[None]] = []
         try:
+            running += [pool.submit(_go, walk, budget, stop, news) for walk in walks]
             while wait(running, timeout=_LOOK_S).not_done:
                 if budget.stretches is None:
                     _tell(news, hear)
-                if over():
+                if over() or any(each.done() and each.exception() is not None for each in running):
                     stop.set()
         except BaseException:
             stop.set()

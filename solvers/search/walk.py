@@ -9,14 +9,14 @@ import numpy as np
 from solvers.arrays import Ints, ints
 from solvers.search.anneal import Cooling, anneal
 from solvers.search.arena import Arena, Spot
-from solvers.search.lane import BEST, COST, TRIED, begin_at, lane_for
+from solvers.search.lane import BEST, COST, begin_at, lane_for
 from solvers.search.ordering import Orders
 from solvers.search.simulation import NEVER
 
 _KINDS = np.cumsum((0.35, 0.2, 0.05, 0.1, 0.15, 0.15))
 """Shares of the kinds of moves, in the order of `solvers.search.moves`."""
-_STRETCH = 2_000_000
-"""Tasks times changes of one stretch: some 10 to 30 ms."""
+_STRETCH, _CHANGES = 2_000_000, 2_000
+"""Tasks times changes of one stretch, and changes at most: some 30 ms or less."""
 _PAUSE = 16
 """Stretches after which other orders of the current placement are tried, and the best point is weighed."""
 _LESS = 1.02
@@ -68,7 +68,7 @@ class Walk:
         self._orders, self._stretches, self._seen = Orders.of(arena), 0, NEVER
         self._home: Spot | None = None
         self._begin(start)
-        self._steps = max(16, _STRETCH // max(arena.problem.tasks, 1))
+        self._steps = min(max(16, _STRETCH // max(arena.problem.tasks, 1)), _CHANGES)
         levels = len(arena.sets.sizes)
         self._levels = np.cumsum(np.full(levels, 1.0 / levels))
 
@@ -76,24 +76,29 @@ class Walk:
         """What a start holds that fits is allowed, however much it was estimated to be; less of one that does not."""
         weighed, lane = self._weigh(start), self._lane
         if (weighed.over > 0).any():
-            less = np.minimum(lane.capacity, lane.choice.held - np.int64(_LESS * weighed.over))
-            lane.capacity[:] = np.where(weighed.over > 0, less, lane.capacity)
-            lane.tally[BEST] = NEVER
+            self._shrink(
+                np.where(weighed.over > 0, np.minimum(lane.capacity, lane.choice.held), lane.capacity), weighed.over
+            )
         else:
             self.kept, self._home, self._seen = weighed, start, start.makespan
             lane.capacity[:] = np.maximum(lane.capacity, lane.choice.held)
-        begin_at(self._arena.network, lane, np.int32(start.at), np.int32(start.order))
-
-    @property
-    def tried(self) -> int:
-        """Changes that were tried."""
-        return int(self._lane.tally[TRIED])
+        begin_at(self._arena.network, lane, start.at.astype(np.int32), start.order.astype(np.int32))
 
     @property
     def best(self) -> Spot:
-        """The best point since the last that did not fit."""
+        """The best point since the last that did not fit; the current one where none held little enough since."""
         lane = self._lane
+        if lane.tally[BEST] == NEVER:
+            return self._now()
         return Spot(at=ints(lane.best_at), order=ints(lane.best_order), makespan=int(lane.tally[BEST]))
+
+    def _go(self, spot: Spot) -> None:
+        """Make a point the current one."""
+        begin_at(self._arena.network, self._lane, spot.at.astype(np.int32), spot.order.astype(np.int32))
+
+    def _now(self) -> Spot:
+        lane = self._lane
+        return Spot(at=ints(lane.choice.at), order=ints(lane.choice.order), makespan=int(lane.tally[COST]))
 
     def stretch(self, progress: float, rarer: int = 1) -> bool:
         """Try changes for a moment, as hot as it is after this share of the budget; True where `kept` is better.
@@ -115,12 +120,14 @@ class Walk:
 
     def pause(self) -> bool:
         """Weigh the best point, if it is new; True where `kept` is better."""
-        if self._lane.tally[BEST] >= self._seen:
-            return False
         best = self.best
+        if best.makespan >= self._seen:
+            return False
         weighed = self._weigh(best)
         if (weighed.over > 0).any():
-            self._forget(weighed.over)
+            # What holds more than is allowed says nothing of what should be.
+            if self._lane.tally[BEST] < NEVER:
+                self._forget(weighed.over)
             return False
         self._seen, self._home = best.makespan, best
         if self.kept is not None and self.kept.makespan <= weighed.makespan:
@@ -131,23 +138,35 @@ class Walk:
     def _forget(self, over: Ints) -> None:
         """Placements may hold less; go on from the last point that fit, if any did."""
         lane = self._lane
-        lane.capacity[:] -= np.int64(_LESS * over) + (over > 0)
-        lane.tally[BEST] = NEVER
+        self._shrink(lane.capacity, over)
         if self._home is not None:
-            begin_at(self._arena.network, lane, np.int32(self._home.at), np.int32(self._home.order))
+            home = self._home
+            begin_at(self._arena.network, lane, home.at.astype(np.int32), home.order.astype(np.int32))
         else:
             self._sorted()
 
-    def _sorted(self) -> None:
-        """Number the tasks by when they run: the same run, but moved tasks find their place by time."""
+    def _shrink(self, capacity: Ints, over: Ints) -> None:
+        """Allow less where there was too much, but not so little that it could not hold all: estimates may be high."""
         lane = self._lane
+        less = capacity - np.int64(_LESS * over) - (over > 0)
+        if less.min(initial=0) >= 0 and less.sum() >= _LESS * lane.choice.held.sum():
+            lane.capacity[:] = less
+        lane.tally[BEST] = NEVER
+
+    def _sorted(self) -> None:
+        """Number the tasks by when they run, so that moved tasks find their place by time.
+
+        The same run, but for ties among what ends at once: where these make it longer, the order stays.
+        """
+        lane, now = self._lane, self._now()
         order = np.lexsort((lane.choice.place, lane.base.end, lane.base.start))
-        begin_at(self._arena.network, lane, lane.choice.at.copy(), order.astype(np.int32))
+        self._go(Spot(at=now.at, order=order, makespan=0))
+        if lane.tally[COST] > now.makespan:
+            self._go(now)
 
     def _reorder(self) -> None:
         """Try other orders of the current placement."""
-        lane = self._lane
-        now = Spot(at=ints(lane.choice.at), order=ints(lane.choice.order), makespan=int(lane.tally[COST]))
+        now = self._now()
         found = self._orders.improved(now)
         if found.makespan < now.makespan:
-            begin_at(self._arena.network, lane, np.int32(found.at), np.int32(found.order))
+            begin_at(self._arena.network, self._lane, found.at.astype(np.int32), found.order.astype(np.int32))

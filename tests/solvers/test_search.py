@@ -104,13 +104,13 @@ def test_every_kind_of_change_can_be_taken_back():
 def test_moved_tasks_keep_kinds_units_and_memory():
     """Whatever is accepted runs where it can, groups whole, and holds no more than the capacity or the start did."""
     for seed, p, start in problems(40):
-        arena = Arena.of(p, [])
+        arena = Arena.of(p, [np.arange(p.tasks) // 5])
         spot, lane = lane_of(arena, start, seed)
         if not len(arena.network.choice):
             continue
         room = np.zeros(p.locations, dtype=np.int64)
         np.add.at(room, spot.at, p.memory)
-        kinds, levels = np.cumsum(np.full(KINDS, 1 / KINDS)), np.array([1.0])
+        kinds, levels = np.cumsum(np.full(KINDS, 1 / KINDS)), np.array([0.5, 1.0])
         anneal(arena.network, arena.sets, lane, Cooling(300, HOT, 1.0, kinds, levels))
         at = np.asarray(lane.best_at)
         assert p.allowed[np.arange(p.tasks), arena.devices(np.int64(at))].all()
@@ -156,7 +156,8 @@ def walked(seed):
 def test_a_number_of_stretches_gives_the_same_plan_again():
     """Two walks side by side, counted and not timed: the same seed the same points, another seed others."""
     p, start, kept, heard = walked(1)
-    again = walked(1)[2]
+    again, other = walked(1)[2], walked(5)[2]
+    assert any(not np.array_equal(a.rank, b.rank) for a, b in zip(kept, other, strict=True))
     assert [k.makespan for k in kept] == [k.makespan for k in again]
     assert all(np.array_equal(a.device, b.device) for a, b in zip(kept, again, strict=True))
     assert kept[0].makespan <= start.makespan
@@ -192,7 +193,7 @@ def test_what_does_not_fit_is_forgotten():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_search_reaches_the_optimum_of_small_problems(seed):
-    """Annealing and exact windows against the oracle: 95 % or more of optima, and no bound above one."""
+    """Annealing and exact windows against the oracle: the optimum, and no bound above it."""
     reached = count = 0
     for k in range(5 * SCALE):
         rng = np.random.default_rng([5, seed, k])
@@ -206,7 +207,7 @@ def test_search_reaches_the_optimum_of_small_problems(seed):
         assert result.lower_bound <= best.makespan
         reached += result.schedule is not None and result.schedule.makespan == best.makespan
         assert result.schedule is None or not check(p, result.schedule)
-    assert reached >= 0.95 * count - 1
+    assert reached == count
 
 
 def test_search_is_a_solver_like_any_other():

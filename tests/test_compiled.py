@@ -1,0 +1,85 @@
+"""Compiling ahead, and how functions are compiled."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+from click.testing import CliRunner
+
+import pesto
+import solvers
+from pesto.commands import doctor
+
+_TAKES_ANY = ("kernel", "routine", "njit")
+_INNER = ("inlined", "subkernel", "subroutine")
+
+
+def _decorators(node: ast.FunctionDef) -> set[str]:
+    named = [d.func if isinstance(d, ast.Call) else d for d in node.decorator_list]
+    return {d.attr if isinstance(d, ast.Attribute) else getattr(d, "id", "") for d in named}
+
+
+def _functions() -> list[tuple[Path, ast.Module, ast.FunctionDef]]:
+    files = [f for package in (pesto, solvers) for f in Path(package.__path__[0]).rglob("*.py")]
+    trees = [(file, ast.parse(file.read_text())) for file in files]
+    return [(file, tree, n) for file, tree in trees for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]
+
+
+def test_python_calls_nothing_that_only_compiled_functions_may_call() -> None:
+    """A function without a wrapper for Python, called from Python, is a jump to address 0: no test could report it."""
+    functions = _functions()
+    inner = {(file.stem, f.name) for file, _, f in functions if _decorators(f) & set(_INNER)}
+    assert len(inner) > 50
+    for file, tree, f in functions:
+        if _decorators(f) & {*_TAKES_ANY, *_INNER}:
+            continue
+        known = {(file.stem, name): name for _, name in inner}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                known |= {(node.module.split(".")[-1], a.name): a.asname or a.name for a in node.names}
+        names = {known[key] for key in inner if key in known}
+        called = {n.func.id for n in ast.walk(f) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
+        assert not called & names, (file, f.name)
+
+
+def test_all_that_a_solve_needs_is_compiled() -> None:
+    """After `compile_all`, a solve of another graph compiles nothing in this process: no new signature of any kernel.
+
+    The other graph is a tree with a chain through it, read from text, on GPUs that are joined otherwise.
+    """
+    code = """
+import gc, json, sys
+from numba.core.registry import CPUDispatcher
+from pesto.compiled import compile_all
+from pesto.graphfile import loads
+from pesto.flow import solve
+from pesto.inputs import load_cluster, load_costs
+from pesto.settings import Settings
+def known():
+    return {(d.py_func.__qualname__, s) for d in gc.get_objects() if isinstance(d, CPUDispatcher) for s in d.overloads}
+compile_all()
+before = known()
+ops = [{"name": f"o{k}", "type": "A", "inputs": [f"o{j}" for j in sorted({k // 2, k - 1} - {k, -1})],
+        "outputs": [4096 * k], "flops": 1e9 + k} for k in range(40)]
+document = {"format": "pesto-graph", "format_version": 1, "source": "test", "ops": ops}
+graph = loads(json.dumps(document).encode(), "test")
+cluster = load_cluster("v100x2-nvlink")
+solve(graph, cluster, load_costs(graph, cluster, None), Settings(time_limit_s=0.5, solver="list"), lambda _: None)
+print(sorted(str(k) for k in known() - before))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[]"
+
+
+def test_doctor_compiles_when_it_is_told_to(monkeypatch) -> None:
+    """`--compile` does what `compile_all` does, before the checks; without it nothing is compiled ahead."""
+    calls: list[str] = []
+    monkeypatch.setattr(doctor, "compile_all", lambda: calls.append("compile"))
+    monkeypatch.setattr(doctor, "_solvers", lambda: calls.append("check") or {})
+    monkeypatch.setattr(doctor, "_tensorflow", lambda: "ok")
+    assert CliRunner().invoke(doctor.doctor_command, []).exit_code == 0
+    assert calls == ["check"]
+    assert CliRunner().invoke(doctor.doctor_command, ["--compile"]).exit_code == 0
+    assert calls == ["check", "compile", "check"]
