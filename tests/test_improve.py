@@ -1,0 +1,152 @@
+"""Search in a solve: it improves, ends when it should, repeats when asked, and what goes wrong in it loses no plan."""
+
+import logging
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pesto import improve, planfile, strengthen
+from pesto.candidates import Bench
+from pesto.coarsen import coarsen
+from pesto.flow import formulate, solve
+from pesto.settings import Settings
+from solvers import bounds
+from solvers.search.team import Budget, walk_all
+
+QUICK = Settings(time_limit_s=1, coarsen_to=20, solver="list")
+OPS, WIDTH = 90, 3
+
+
+@pytest.fixture
+def case(make_graph, make_cluster, make_costs):
+    """Layers of three ops of 0.1 to 1 ms, each reads one to three of the layer before in 0.1 to 0.9 ms; two GPUs."""
+    rng = np.random.default_rng(3)
+    rows = []
+    for k in range(OPS):
+        before = range(max(0, (k // WIDTH - 1) * WIDTH), k // WIDTH * WIDTH)
+        inputs = tuple(f"op{b}" for b in rng.permutation(list(before))[: rng.integers(1, 4)])
+        seconds, size = float(rng.integers(1, 11)) * 1e-4, int(rng.integers(100, 900)) * 1000
+        rows.append({"name": f"op{k}", "inputs": inputs, "s": seconds, "bytes": size, "kinds": ("gpu",)})
+    graph, cluster = make_graph(rows), make_cluster(memory=10**8)
+    return graph, cluster, make_costs(graph, cluster)
+
+
+def nobody(incumbent):
+    """Watch when nobody does."""
+
+
+def test_search_is_a_candidate_that_is_no_worse_than_what_it_began_with(case):
+    """Its plan is valid (solve verifies it) and at least as good as every other; without search there is none."""
+    found = solve(*case, QUICK, nobody)
+    others = [c.makespan for name, c in found.candidates.items() if c and c.fits and name != "search"]
+    assert found.candidates["search"] is not None
+    assert found.plan.schedule.makespan <= min(others)
+    assert found.plan.provenance.lower_bound_ticks <= found.plan.schedule.makespan
+    assert found.order.enforced == found.plan.schedule.makespan
+    assert solve(*case, replace(QUICK, search=False), nobody).candidates["search"] is None
+
+
+def test_the_same_search_gives_the_same_bytes(case):
+    """Counted stretches and not seconds, whatever the threads do."""
+    counted = replace(QUICK, deterministic=True)
+    one, two = (planfile.dumps(solve(*case, counted, nobody).plan) for _ in range(2))
+    assert one == two
+
+
+def test_a_gap_that_is_reached_ends_everything(case):
+    """At a gap of 99 % of the full graph the first plan is good enough: no search."""
+    assert solve(*case, replace(QUICK, gap=0.99), nobody).candidates["search"] is None
+
+
+def test_a_search_that_fails_loses_no_plan(case, monkeypatch, caplog):
+    """The plan of the other candidates is verified and returned, with a warning."""
+
+    def broken(*_):
+        raise MemoryError("too much")
+
+    monkeypatch.setattr(improve, "walk_all", broken)
+    with caplog.at_level(logging.WARNING, logger="pesto"):
+        found = solve(*case, QUICK, nobody)
+    assert found.candidates["search"] is None and found.plan.provenance.chosen != "search"
+    assert "search failed: MemoryError" in caplog.text
+
+
+def test_a_bound_that_fails_leaves_the_fast_one(case, monkeypatch, caplog):
+    """The stronger bound is found beside the search; without it the fast bound holds."""
+
+    def broken(*_, **__):
+        raise MemoryError("too much")
+
+    monkeypatch.setattr(strengthen, "full_bound", broken)
+    with caplog.at_level(logging.WARNING, logger="pesto"):
+        found = solve(*case, QUICK, nobody)
+    assert "bound failed" in caplog.text
+    assert found.plan.provenance.lower_bound_ticks == bounds.best(found.problem)[0]
+
+
+def test_an_interruption_keeps_the_best(case, monkeypatch):
+    """Ctrl-C while walks are on their way."""
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(improve, "walk_all", interrupted)
+    found = solve(*case, QUICK, nobody)
+    assert found.interrupted and found.plan.schedule.makespan > 0
+
+
+def test_search_respects_memory(case):
+    """Three quarters of what one GPU would need: a plan fits, and the peaks are the real ones."""
+    graph, cluster, costs = case
+    single = solve(graph, cluster, costs, replace(QUICK, time_limit_s=0), nobody).candidates["single"]
+    most = int(single.peak.max() * 3 / 4)
+    devices = [replace(d, memory_bytes=most) if d.kind == "gpu" else d for d in cluster.devices]
+    found = solve(graph, replace(cluster, devices=tuple(devices)), costs, QUICK, nobody)
+    assert not found.candidates["single"].fits
+    assert max(found.plan.peak_bytes.values()) <= most
+
+
+def test_projection_and_back(case):
+    """A point of the full graph is the plan it came from; one of a coarse graph is worth what it expands to."""
+    graph, cluster, costs = case
+    problem = formulate(graph, costs, cluster, QUICK)
+    bench = Bench.of(graph, problem)
+    placed = bench.placed("any", "", problem.location[:1].repeat(OPS) * 0 + np.arange(OPS) % 2 + 1)
+    for sets in ([], [coarsen(problem, 40)]):
+        ground = improve._ground(bench, problem, sets, 40 if sets else None)
+        weighed = ground.weigh(ground.project(placed.timeline.schedule))
+        candidate = bench.ordered("x", weighed.rule, weighed.device, weighed.rank)
+        assert candidate.makespan == weighed.makespan
+        assert np.array_equal(np.maximum(candidate.peak - problem.capacity, 0), weighed.over)
+        if not sets:
+            assert weighed.makespan == placed.makespan
+
+
+class Endless:
+    """A walk that never finds anything."""
+
+    kept = None
+
+    def stretch(self, progress, rarer):
+        time.sleep(0.01)
+        return False
+
+    def pause(self):
+        return False
+
+
+class Broken(Endless):
+    """One that fails at once."""
+
+    def stretch(self, progress, rarer):
+        raise RuntimeError("broken")
+
+
+def test_a_walk_that_fails_ends_the_others():
+    """Long before the budget of a minute is spent."""
+    began = time.monotonic()
+    with pytest.raises(RuntimeError, match="broken"):
+        walk_all([Endless(), Broken()], Budget(seconds=60), lambda _: None, lambda: False)
+    assert time.monotonic() - began < 20
