@@ -129,7 +129,7 @@ class Endless:
 
     kept = None
 
-    def stretch(self, progress, rarer):
+    def stretch(self, *_):
         time.sleep(0.01)
         return False
 
@@ -140,7 +140,7 @@ class Endless:
 class Broken(Endless):
     """One that fails at once."""
 
-    def stretch(self, progress, rarer):
+    def stretch(self, *_):
         raise RuntimeError("broken")
 
 
