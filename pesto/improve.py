@@ -3,8 +3,8 @@
 import logging
 import os
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -13,10 +13,12 @@ from pesto.candidates import Bench
 from pesto.coarsen import Coarsening, coarsen, contract
 from pesto.settings import Settings
 from pesto.tracker import Tracker
+from solvers import api
 from solvers.arrays import Ints, ints
 from solvers.peaks import peaks
 from solvers.problem import Problem
 from solvers.replay import replay
+from solvers.result import Limit, Options
 from solvers.schedule import Schedule
 from solvers.search.arena import Arena, Spot, position
 from solvers.search.team import Budget, walk_all
@@ -30,6 +32,8 @@ _FULL = 40_000
 """Ops up to which the full graph is walked on at last."""
 _OPS_A_PAUSE = 50_000
 """Ops of the full graph for which points are weighed at every pause; with more it takes as long, and is as rare."""
+_WINDOWS, _WINDOWS_LEAST_S = 0.1, 2.0
+"""Share of the time limit that exact neighbourhoods get after the first round, if it is at least so many seconds."""
 _SPREAD = 2.0
 """Each walk is hotter than the one before it by this."""
 _LANES = 2
@@ -116,22 +120,53 @@ def improve(
         # When deterministic the gap is looked at between phases alone.
         return not settings.deterministic and tracker.gap <= settings.gap
 
+    besides: list[Schedule] = []
     for at, phase in enumerate(phases):
         late = time.perf_counter() >= ends and not settings.deterministic
         if late or tracker.gap <= settings.gap:
             return
-        walks = _walks(tracker, _ground(bench, planning, sets, phase.nodes), settings, at)
+        ground = _ground(bench, planning, sets, phase.nodes)
+        walks = _walks(_starts(tracker, ground, settings, at, besides), ground, settings, at)
         budget = _budget(bench, settings, [each.share for each in phases[at:]], ends)
         try:
             walk_all(walks, budget, hear, over)
+            besides = [] if at or over() else _windows(ground, walks, settings, hear)
         except Exception as error:
             _LOG.warning("search failed: %r", error)
             return
 
 
-def _walks(tracker: Tracker, ground: _Ground, settings: Settings, at: int) -> list[Walk]:
-    """A walk a core, the first round's from as many candidates, later ones' from the best."""
-    starts = _starts(tracker, ground, _lanes(settings) if at == 0 else 1)
+def _windows(
+    ground: _Ground, walks: Sequence[Walk], settings: Settings, hear: Callable[[Weighed], None]
+) -> list[Schedule]:
+    """Neighbourhoods of the best point so far, each searched exactly by CP-SAT; the full schedule of what that found.
+
+    It orders transfers freely, so first come, first served may make more of it, or less: another point to begin with.
+    Nothing when deterministic, as a loaded machine's clock would end it, or when there is little time.
+    """
+    seconds, known = _WINDOWS * settings.time_limit_s, [walk.home for walk in walks if walk.home is not None]
+    if settings.deterministic or seconds < _WINDOWS_LEAST_S or not known:
+        return []
+    arena = ground.arena
+    best = min(known, key=lambda spot: spot.makespan)
+    held = np.zeros_like(arena.problem.capacity)
+    np.add.at(held, best.at, arena.problem.memory)
+    roomy = replace(arena.problem, capacity=np.maximum(arena.problem.capacity, held))
+    options = Options(seconds=seconds, seed=settings.seed, workers=settings.workers, start=arena.schedule(best))
+    result = api.solve(roomy, "cpsat-windows", options)
+    if result.limit is Limit.INTERRUPT:
+        raise KeyboardInterrupt
+    if result.schedule is None or result.schedule.makespan >= best.makespan:
+        return []
+    found = ground.weigh(arena.spot_of(result.schedule))
+    if (found.over > 0).any():
+        return []
+    hear(found)
+    return [replay(ground.bench.problem, found.device, found.rank, prepared=ground.bench.prepared)]
+
+
+def _walks(starts: Sequence[Spot], ground: _Ground, settings: Settings, at: int) -> list[Walk]:
+    """A walk a core, one from each start in turn."""
     walks = []
     for lane in range(_lanes(settings)):
         start, heat = starts[lane % len(starts)], PHASES[at].heat.times(_SPREAD**lane)
@@ -152,11 +187,15 @@ def _lanes(settings: Settings) -> int:
     return _LANES if settings.deterministic else max(1, min(os.cpu_count() or 1, settings.workers))
 
 
-def _starts(tracker: Tracker, ground: _Ground, most: int) -> list[Spot]:
-    """The best candidates that fit (or of all, where none does), projected, no two equally long."""
+def _starts(tracker: Tracker, ground: _Ground, settings: Settings, at: int, besides: Sequence[Schedule]) -> list[Spot]:
+    """The best candidates that fit (or of all, where none does), no two equally long, a core one; projected.
+
+    Later rounds begin with the best alone, and with what is given `besides`.
+    """
+    most = _lanes(settings) if at == 0 else 1
     known = sorted(tracker.candidates.values(), key=lambda c: (not c.fits, c.makespan))
     distinct = [c for k, c in enumerate(known) if c.makespan not in {b.makespan for b in known[:k]}]
-    return [ground.project(c.timeline.schedule) for c in distinct[:most]]
+    return [ground.project(each) for each in (*(c.timeline.schedule for c in distinct[:most]), *besides)]
 
 
 def _coarser(planning: Problem, ladder: Sequence[Coarsening]) -> list[Coarsening]:

@@ -85,6 +85,11 @@ class Walk:
         begin_at(self._arena.network, lane, start.at.astype(np.int32), start.order.astype(np.int32))
 
     @property
+    def home(self) -> Spot | None:
+        """The shortest point that was weighed and fits."""
+        return self._home
+
+    @property
     def best(self) -> Spot:
         """The best point since the last that did not fit; the current one where none held little enough since."""
         lane = self._lane
