@@ -106,7 +106,8 @@ def _rivals(path: Path) -> dict[tuple[str, str], tuple[float, str]]:
     for cell in _read(path):
         fit = [(m["makespan_s"], name) for name, m in cell["methods"].items() if m["fits"] and name not in OURS]
         key = (cell["model"], cell["cluster"])
-        best[key] = min([*fit, *([best[key]] if key in best else [])])
+        if fit or key in best:
+            best[key] = min([*fit, *([best[key]] if key in best else [])])
     return best
 
 
