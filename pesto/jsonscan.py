@@ -8,11 +8,12 @@ the decoder, no later.
 from dataclasses import dataclass
 
 import msgspec
-import numba
 import numpy as np
 import numpy.typing as npt
 
 from solvers.arrays import Ints
+from solvers.heap import drop, push
+from solvers.kernels import routine, subroutine
 
 MAX_DEPTH = 64
 """Arrays and objects within each other."""
@@ -114,9 +115,9 @@ def _key_text(data: bytes, at: int) -> str:
         return data[at + 1 : end].decode("utf-8", "replace")
 
 
-@numba.njit(cache=True)
+@routine
 def _scan(text: Bytes, s: Ints, keys: Ints) -> int:
-    at = last = token = 0
+    at = last = token = int(np.int64(0))
     code = _FINE
     while at < len(text) and code == _FINE and s[_DEPTH] >= 0:
         c, token = text[at], at
@@ -138,7 +139,7 @@ def _scan(text: Bytes, s: Ints, keys: Ints) -> int:
     return code
 
 
-@numba.njit(cache=True)
+@subroutine
 def _skip(text: Bytes, at: int) -> int:
     """The closing quote of the string that opens at `at`."""
     at += 1
@@ -147,14 +148,15 @@ def _skip(text: Bytes, at: int) -> int:
     return at
 
 
-@numba.njit(cache=True)
+@subroutine
 def _open(c: int, s: Ints) -> int:
     depth = s[_DEPTH]
     if depth == MAX_DEPTH:
         return _DEEP
-    path = _ROOT
+    path = int(np.int64(_ROOT))
     if depth > 0:
-        path = s[_NEXT] if s[_IS_OBJECT + depth] else _child(s, s[_PATH + depth], _ELEMENT, -1)
+        element, nowhere = int(np.int64(_ELEMENT)), int(np.int64(-1))
+        path = s[_NEXT] if s[_IS_OBJECT + depth] else _child(s, s[_PATH + depth], element, nowhere)
         if not s[_IS_OBJECT + depth]:
             s[_VALUES + path] += 1
     s[_DEPTH] = depth + 1
@@ -164,7 +166,7 @@ def _open(c: int, s: Ints) -> int:
     return _FINE
 
 
-@numba.njit(cache=True)
+@subroutine
 def _close(c: int, last: int, s: Ints, keys: Ints) -> int:
     depth = s[_DEPTH]
     s[_DEPTH] = depth - 1
@@ -177,18 +179,22 @@ def _close(c: int, last: int, s: Ints, keys: Ints) -> int:
     first, end = s[_FIRST + depth], s[_KEYS]
     s[_KEYS] = first
     if end - first > _FEW:
-        order = np.argsort(keys[first:end, 0], kind="mergesort")
-        for k in range(1, end - first):
-            if keys[first + order[k], 0] == keys[first + order[k - 1], 0]:
-                s[_AT] = keys[first + order[k], 1]
+        size, digest, start = end - first, keys[first:end, 0].copy(), keys[first:end, 1].copy()
+        for k in range(size):
+            push(digest, start, k, (digest[k], start[k]))
+        while size > 1:
+            least = digest[0]
+            size = drop(digest, start, size)
+            if digest[0] == least:
+                s[_AT] = start[0]
                 return _REPEATED
     return _FINE
 
 
-@numba.njit(cache=True)
+@subroutine
 def _key(text: Bytes, start: int, s: Ints, keys: Ints) -> tuple[int, int]:
     at = start + 1
-    digest = _BASIS
+    digest = int(np.int64(_BASIS))
     while at < len(text) and text[at] != _QUOTE:
         if text[at] == _BACKSLASH:
             at, digest = _escaped(text, at, digest)
@@ -210,7 +216,7 @@ def _key(text: Bytes, start: int, s: Ints, keys: Ints) -> tuple[int, int]:
     return at, _FINE
 
 
-@numba.njit(cache=True)
+@subroutine
 def _escaped(text: Bytes, at: int, digest: int) -> tuple[int, int]:
     """Add the character that the escape at `at` stands for, so that "a" and "\\u0061" are the same key."""
     if at + 1 >= len(text):
@@ -233,7 +239,7 @@ def _escaped(text: Bytes, at: int, digest: int) -> tuple[int, int]:
     return at, digest
 
 
-@numba.njit(cache=True)
+@subroutine
 def _four(text: Bytes, at: int) -> int:
     value = 0
     for k in range(at, min(at + 4, len(text))):
@@ -242,7 +248,7 @@ def _four(text: Bytes, at: int) -> int:
     return value
 
 
-@numba.njit(cache=True)
+@subroutine
 def _child(s: Ints, parent: int, digest: int, at: int) -> int:
     """The path index of a key (or of the elements) below `parent`, made when it is new."""
     if parent == _OTHER:

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from solvers.arrays import Bools, Ints
+from solvers.kernels import routine, subroutine
 from solvers.loads import SETS, Jobs, horizon
 from solvers.paths import NEVER, Paths
 from solvers.problem import Problem
@@ -117,7 +117,7 @@ def _tolls(p: Problem, weight: Ints) -> Ints:
     return toll
 
 
-@numba.njit(cache=True)
+@routine
 def _work(c: Crossings, toll: Ints, transfer: Ints, path_class: Ints) -> Ints:
     work = np.zeros(len(c.payload), dtype=np.int64)
     seen, cost = np.empty(toll.shape[0], dtype=np.bool_), np.empty(toll.shape[0], dtype=np.int64)
@@ -135,7 +135,7 @@ def _work(c: Crossings, toll: Ints, transfer: Ints, path_class: Ints) -> Ints:
     return work
 
 
-@numba.njit(cache=True)
+@subroutine
 def _cost(c: Crossings, k: int, cost: Ints, seen: Bools) -> int:
     """The least weighted ticks of a crossing by the cost of each target: all forced ones, or the dearest consumer."""
     forced, dearest = 0, 0

@@ -1,9 +1,9 @@
 """Directed acyclic graphs as index arrays: adjacency, topological order, heights. Linear in nodes and edges."""
 
-import numba
 import numpy as np
 
 from solvers.arrays import Ints
+from solvers.kernels import routine
 
 
 def adjacency(nodes: int, tail: Ints) -> tuple[Ints, Ints]:
@@ -57,7 +57,7 @@ def find_cycle(nodes: int, src: Ints, dst: Ints) -> list[int]:
     return path[seen[node] :][::-1]
 
 
-@numba.njit(cache=True)
+@routine
 def _kahn(offset: Ints, head: Ints, waiting: Ints) -> Ints:
     nodes = len(waiting)
     order = np.empty(nodes, dtype=np.int64)
@@ -78,7 +78,7 @@ def _kahn(offset: Ints, head: Ints, waiting: Ints) -> Ints:
     return order[:done]
 
 
-@numba.njit(cache=True)
+@routine
 def _heights(order: Ints, offset: Ints, head: Ints) -> Ints:
     height = np.ones(len(order), dtype=np.int64)
     for node in order:
@@ -87,7 +87,7 @@ def _heights(order: Ints, offset: Ints, head: Ints) -> Ints:
     return height
 
 
-@numba.njit(cache=True)
+@routine
 def connected(size: int, one: Ints, other: Ints) -> Ints:
     """[size] the least node of each node's component, of an undirected graph with edges `one[k]`-`other[k]`."""
     parent = np.arange(size)

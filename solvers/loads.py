@@ -7,11 +7,11 @@ their sum(y) T in a schedule of length T. All other machines weigh 0, and so do 
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from solvers.arrays import Bools, Ints
 from solvers.heap import drop, push
+from solvers.kernels import routine
 from solvers.paths import NEVER, Paths
 from solvers.problem import Problem
 from solvers.units import distinct
@@ -79,12 +79,12 @@ def preemptive(jobs: Jobs) -> int:
     return int(preemptive_sorted(jobs.head[some][order], jobs.work[some][order], jobs.tail[some][order]))
 
 
-@numba.njit(cache=True)
+@routine
 def preemptive_sorted(head: Ints, work: Ints, tail: Ints) -> int:
     """What `preemptive` is for jobs with work, by increasing head; compiled."""
     n = len(head)
     left, key, item = work.copy(), np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
-    at, size, now, best = 0, 0, 0, 0
+    at, size, now, best = int(np.int64(0)), int(np.int64(0)), 0, 0
     while at < n or size > 0:
         if size == 0:
             now = max(now, head[at])

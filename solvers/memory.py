@@ -6,10 +6,10 @@ Each is tried on what the ones before leave: units that fit one location only fi
 from collections.abc import Iterator
 from dataclasses import replace
 
-import numba
 import numpy as np
 
 from solvers.arrays import Bools, Ints, bools
+from solvers.kernels import routine, subroutine
 from solvers.problem import Problem
 from solvers.units import Units, distinct, units_of
 
@@ -148,14 +148,14 @@ def _search(p: Problem, units: Units) -> Iterator[str]:
         yield f"no packing of {what} into {len(room)} locations: none of {nodes} partial ones can be completed"
 
 
-@numba.njit(cache=True)
+@routine
 def _packings(memory: Ints, allowed: Bools, room: Ints, alike: Ints, limit: int) -> int:
     """The number of partial packings when none can be completed; -1 when one can, or there are more than `limit`.
 
     The first packing in lexicographic order is not lost: of equal units the earlier is at the lower location, and of
     locations alike, with equal room, a unit is at the first (else swap the two).
     """
-    units, nodes, at = len(memory), 0, 0
+    units, nodes, at = len(memory), 0, int(np.int64(0))
     choice = np.full(units + 1, -1, dtype=np.int64)
     rest = np.zeros(units + 1, dtype=np.int64)
     for unit in range(units - 1, -1, -1):
@@ -178,7 +178,7 @@ def _packings(memory: Ints, allowed: Bools, room: Ints, alike: Ints, limit: int)
     return nodes
 
 
-@numba.njit(cache=True)
+@subroutine
 def _next(memory: Ints, allowed: Bools, room: Ints, alike: Ints, where: tuple[int, Ints]) -> int:
     """The next location for a unit, -1 for none."""
     at, choice = where

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 
 from solvers.arrays import Ints, ints
 from solvers.dag import adjacency, topological_order
+from solvers.kernels import routine, subroutine
 from solvers.problem import Problem
 from solvers.units import Units, fastest_at, units_of
 
@@ -64,7 +64,7 @@ def _sweep(
     return length
 
 
-@numba.njit(cache=True)
+@routine
 def _extend(
     order: Ints,
     edges: tuple[Ints, Ints, Ints],
@@ -92,7 +92,7 @@ def _extend(
                 least[task] = min(least[task], done[task, there])
 
 
-@numba.njit(cache=True)
+@subroutine
 def _cheapest(done: Ints, hops: tuple[Ints, Ints], payload: int, there: int) -> int:
     """The least of done at a location and then the transfer from it."""
     transfer, path_class = hops

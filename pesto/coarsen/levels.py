@@ -2,12 +2,12 @@
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from pesto.coarsen.quotient import Quotient
 from solvers.arrays import Ints
 from solvers.dag import adjacency, heights
+from solvers.kernels import routine
 
 
 class Paths(NamedTuple):
@@ -55,12 +55,12 @@ def longest_paths(q: Quotient) -> Paths:
     out_offset, out_edge = adjacency(q.size, q.src)
     in_offset, in_edge = adjacency(q.size, q.dst)
     start, before, start_else = _push(order, out_offset, q.dst[out_edge], q.nodes.time)
-    tail, after, tail_else = _push(order[::-1], in_offset, q.src[in_edge], q.nodes.time)
+    tail, after, tail_else = _push(np.ascontiguousarray(order[::-1]), in_offset, q.src[in_edge], q.nodes.time)
     longest = int((start + q.nodes.time).max(initial=0))
     return Paths(start, before, start_else, tail, after, tail_else, longest)
 
 
-@numba.njit(cache=True)
+@routine
 def _push(order: Ints, offset: Ints, head: Ints, time: Ints) -> tuple[Ints, Ints, Ints]:
     best, second = np.zeros((2, len(time)), np.int64)
     via = np.full(len(time), -1, np.int64)
@@ -75,7 +75,7 @@ def _push(order: Ints, offset: Ints, head: Ints, time: Ints) -> tuple[Ints, Ints
     return best, via, second
 
 
-@numba.njit(cache=True)
+@routine
 def _phased(offset: Ints, head: Ints, waiting: Ints, kind: Ints, by_kind: Ints) -> Ints:
     level = np.zeros(len(kind), np.int64)
     queue = np.empty(len(kind), np.int64)

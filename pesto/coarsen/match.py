@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from pesto.coarsen.levels import Paths
 from pesto.coarsen.quotient import Quotient, Units
 from solvers.arrays import Bools, Ints
 from solvers.dag import adjacency
+from solvers.kernels import routine, subroutine
 
 _TINY = 64
 """A node of less than this part of a cap may join any other: it changes neither balance nor parallelism."""
@@ -158,7 +158,7 @@ def roots(units: Units) -> Ints:
     return parent
 
 
-@numba.njit(cache=True)
+@subroutine
 def _find(parent: Ints, at: int) -> int:
     while parent[at] != at:
         parent[at] = parent[parent[at]]
@@ -166,7 +166,7 @@ def _find(parent: Ints, at: int) -> int:
     return at
 
 
-@numba.njit(cache=True)
+@subroutine
 def _joinable(units: Units, a: int, b: int, kind: int, bounds: Bounds) -> bool:
     if a == b:
         return True
@@ -182,7 +182,7 @@ def _joinable(units: Units, a: int, b: int, kind: int, bounds: Bounds) -> bool:
     return time or tiny
 
 
-@numba.njit(cache=True)
+@routine
 def _greedy(pairs: Pairs, crossing: Crossing, unit: Ints, kind: Ints, units: Units, bounds: Bounds) -> Ints:
     mate = np.full(len(unit), -1, np.int64)
     # Least key of a chosen pair that a node points into, and largest of one that points at it.
@@ -212,7 +212,7 @@ def _greedy(pairs: Pairs, crossing: Crossing, unit: Ints, kind: Ints, units: Uni
     return mate
 
 
-@numba.njit(cache=True)
+@subroutine
 def _unite(units: Units, a: int, b: int) -> None:
     if a != b:
         low, high = min(a, b), max(a, b)

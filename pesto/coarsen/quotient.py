@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from solvers.arrays import Bools, Ints
 from solvers.dag import heights
+from solvers.kernels import routine
 from solvers.problem import Problem
 
 
@@ -153,7 +153,7 @@ def _build(nodes: Nodes, sends: Sends) -> Quotient:
     return Quotient(nodes=nodes, sends=sends, src=src, dst=dst, weight=weight, height=height)
 
 
-@numba.njit(cache=True)
+@routine
 def _distinct(sends: Sends, size: int) -> tuple[Ints, Ints, Ints, Ints]:
     """Each consumer once a payload, no owner among them, no payload without a consumer."""
     count = len(sends.owner)
@@ -176,13 +176,14 @@ def _distinct(sends: Sends, size: int) -> tuple[Ints, Ints, Ints, Ints]:
     return owner[:kept].copy(), ticks[:kept].copy(), offset[: kept + 1].copy(), head[:at].copy()
 
 
-@numba.njit(cache=True)
+@routine
 def _edges(sends: Sends, size: int) -> tuple[Ints, Ints, Ints]:
     """Edges by tail, parallel ones summed; linear, since each node's row is collected in a scratch array."""
     start = np.zeros(size + 1, np.int64)
     for node in sends.owner:
         start[node + 1] += 1
-    start = np.cumsum(start)
+    for node in range(size):
+        start[node + 1] += start[node]
     by_owner = np.empty(len(sends.owner), np.int64)
     fill = start[:-1].copy()
     for payload, node in enumerate(sends.owner):

@@ -12,7 +12,6 @@ the least time; a task of the path that cannot be there goes where it finishes f
 Memory plays no part.
 """
 
-import numba
 import numpy as np
 
 from solvers.arrays import Bools, Ints
@@ -24,6 +23,7 @@ from solvers.heuristics.heft import insert, soonest
 from solvers.heuristics.listing import Growing, Tables
 from solvers.heuristics.placement import Placement
 from solvers.heuristics.ranks import by_level, downward, mean_weights, upward
+from solvers.kernels import routine
 from solvers.problem import Problem
 from solvers.result import Options
 
@@ -57,7 +57,7 @@ def path_device(problem: Problem, path: Bools) -> int:
     return int(np.lexsort((ticks, -np.count_nonzero(allowed, axis=0)))[0])
 
 
-@numba.njit(cache=True)
+@routine
 def _follow(entry: int, priority: Ints, edges: tuple[Ints, Ints], on_path: Bools) -> None:
     offset, head = edges
     task = entry
@@ -71,7 +71,7 @@ def _follow(entry: int, priority: Ints, edges: tuple[Ints, Ints], on_path: Bools
         task = following
 
 
-@numba.njit(cache=True)
+@routine
 def _run(t: Tables, s: Growing, g: Gaps, path: tuple[Ints, Bools, int]) -> None:
     """Place every task; `path` = (priorities, tasks of the critical path, its device)."""
     priority, on_path, home = path

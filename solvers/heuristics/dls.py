@@ -27,6 +27,7 @@ from solvers.heuristics import listing
 from solvers.heuristics.listing import Growing, Tables
 from solvers.heuristics.placement import Placement, rank_of
 from solvers.heuristics.ranks import Weights, by_level, upward
+from solvers.kernels import routine, subroutine
 from solvers.problem import Problem
 from solvers.result import Options
 
@@ -82,7 +83,7 @@ def adjusted_median(problem: Problem) -> Ints:
     return np.minimum(ticks[:, (problem.devices - 1) // 2], problem.duration.max(axis=1))
 
 
-@numba.njit(cache=True)
+@routine
 def _run(t: Tables, s: Growing, q: _Queues) -> None:
     freed = listing.sources(t, s)
     for _ in range(len(t.order)):
@@ -93,7 +94,7 @@ def _run(t: Tables, s: Growing, q: _Queues) -> None:
         freed = listing.append(t, s, q.free, (task, d))
 
 
-@numba.njit(cache=True)
+@subroutine
 def _queue(t: Tables, s: Growing, q: _Queues, task: int) -> None:
     """Offer a task that became ready to every device that can take it."""
     listing.arrivals(t, s, t.guide[task])
@@ -112,7 +113,7 @@ def _queue(t: Tables, s: Growing, q: _Queues, task: int) -> None:
             _push(key, item, size, (_HOPEFUL, d), (ready - level, place))
 
 
-@numba.njit(cache=True)
+@subroutine
 def _highest(q: _Queues) -> tuple[int, int]:
     """The task and the device of the highest dynamic level; the tops of all heaps hold."""
     key, item, size, free = q.key, q.item, q.size, q.free
@@ -129,7 +130,7 @@ def _highest(q: _Queues) -> tuple[int, int]:
     return q.order[at], best
 
 
-@numba.njit(cache=True)
+@subroutine
 def _settle_queues(t: Tables, s: Growing, q: _Queues) -> None:
     """Move what has arrived by now, and drop what is gone, until the tops of all heaps hold."""
     key, item, size, free, order, levels = q.key, q.item, q.size, q.free, q.order, q.level

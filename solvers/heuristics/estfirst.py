@@ -7,12 +7,12 @@ contention, as in the source.
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from solvers.arrays import Ints, ints
 from solvers.events import Prepared
 from solvers.heap import drop, push
+from solvers.kernels import routine, subroutine
 from solvers.problem import Problem
 from solvers.replay import bottom_levels, prepare
 
@@ -47,13 +47,13 @@ def est_first(problem: Problem, device: Ints) -> Ints:
     return ints(_order(prepare(problem), ints(device), ints(by_level), place))
 
 
-@numba.njit(cache=True)
+@routine
 def _order(g: Prepared, device: Ints, by_level: Ints, place: Ints) -> Ints:
     n, q = len(device), _queues(device, g.duration.shape[1])
     waiting, ready = g.indegree.copy(), np.zeros(n, dtype=np.int64)
     for task in range(n):
         if waiting[task] == 0:
-            _add(q, device[task], np.int64(0), place[task])
+            _add(q, device[task], int(np.int64(0)), place[task])
     order = np.empty(n, dtype=np.int64)
     for at in range(n):
         task = by_level[_next(q)]
@@ -73,7 +73,7 @@ def _order(g: Prepared, device: Ints, by_level: Ints, place: Ints) -> Ints:
     return order
 
 
-@numba.njit(cache=True)
+@subroutine
 def _queues(device: Ints, devices: int) -> _Queues:
     first, n = np.zeros(devices + 1, dtype=np.int64), len(device)
     for task in range(n):
@@ -91,7 +91,7 @@ def _queues(device: Ints, devices: int) -> _Queues:
     )
 
 
-@numba.njit(cache=True)
+@subroutine
 def _add(q: _Queues, d: int, ready: int, place: int) -> None:
     """Queue a free task of device `d`."""
     here = slice(q.first[d], q.first[d + 1])
@@ -101,7 +101,7 @@ def _add(q: _Queues, d: int, ready: int, place: int) -> None:
         q.soons[d] = push(q.soon_time[here], q.soon[here], q.soons[d], (ready, place))
 
 
-@numba.njit(cache=True)
+@subroutine
 def _admit(q: _Queues, d: int) -> None:
     """Move what has arrived by the time at which device `d` is free."""
     here = slice(q.first[d], q.first[d + 1])
@@ -111,7 +111,7 @@ def _admit(q: _Queues, d: int) -> None:
         q.nows[d] = push(q.now[here], q.now[here], q.nows[d], (place, place))
 
 
-@numba.njit(cache=True)
+@subroutine
 def _next(q: _Queues) -> int:
     """Take the task of least (start, place); return its place."""
     best, start, place = -1, np.int64(0), np.int64(0)

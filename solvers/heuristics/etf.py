@@ -13,7 +13,6 @@ at once by level. A task that has been placed, or whose unit has gone elsewhere,
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from solvers.arrays import Ints
@@ -22,6 +21,7 @@ from solvers.heuristics import listing
 from solvers.heuristics.listing import Growing, Tables
 from solvers.heuristics.placement import Placement, rank_of
 from solvers.heuristics.ranks import by_level, mean_weights, upward, without_transfers
+from solvers.kernels import routine, subroutine
 from solvers.problem import Problem
 from solvers.result import Options
 
@@ -67,7 +67,7 @@ def place(problem: Problem, options: Options) -> Placement:  # noqa: ARG001
     return listing.placement_of(growing)
 
 
-@numba.njit(cache=True)
+@routine
 def _run(t: Tables, s: Growing, q: _Queues) -> None:
     freed = listing.sources(t, s)
     for _ in range(len(t.order)):
@@ -78,7 +78,7 @@ def _run(t: Tables, s: Growing, q: _Queues) -> None:
         freed = listing.append(t, s, q.free, (task, d))
 
 
-@numba.njit(cache=True)
+@subroutine
 def _queue(t: Tables, s: Growing, q: _Queues, task: int) -> None:
     """Offer a task that became ready to every device that can take it."""
     listing.arrivals(t, s, t.guide[task])
@@ -95,7 +95,7 @@ def _queue(t: Tables, s: Growing, q: _Queues, task: int) -> None:
             size[_LATER, d] = push(time[d], later[d], size[_LATER, d], (arrival[here], place))
 
 
-@numba.njit(cache=True)
+@subroutine
 def _earliest(duration: Ints, q: _Queues) -> tuple[int, int]:
     """The task that can start first of all, and the device; the tops of all heaps hold."""
     times, later, now, size, free, order = q.time, q.later, q.now, q.size, q.free, q.order
@@ -114,7 +114,7 @@ def _earliest(duration: Ints, q: _Queues) -> tuple[int, int]:
     return order[at], best
 
 
-@numba.njit(cache=True)
+@subroutine
 def _settle_queues(t: Tables, s: Growing, q: _Queues) -> None:
     """Move what has arrived by now, and drop what is gone, until the tops of all heaps hold."""
     time, later, now, size, free, order = q.time, q.later, q.now, q.size, q.free, q.order

@@ -7,10 +7,10 @@ than any task of the device is left out, and one of no length is kept where task
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from solvers.arrays import Ints
+from solvers.kernels import inlined, routine, subroutine
 from solvers.problem import Problem
 
 ENDLESS = np.iinfo(np.int64).max
@@ -48,13 +48,13 @@ def gaps_of(problem: Problem) -> Gaps:
     )
 
 
-@numba.njit(cache=True, forceinline=True)
+@inlined
 def idle_from(nodes: Ints, d: int) -> int:
     """When a device is idle for ever."""
     return nodes[d, _BEGIN]
 
 
-@numba.njit(cache=True)
+@routine
 def find(nodes: Ints, root: int, ready: int, ticks: int) -> tuple[int, int]:
     """The first interval of a tree that holds `ticks` from `ready` on, and the start in it. O(log n) expected."""
     under, turn, node = _NONE, _NONE, root
@@ -73,7 +73,7 @@ def find(nodes: Ints, root: int, ready: int, ticks: int) -> tuple[int, int]:
     return turn, nodes[turn, _BEGIN]
 
 
-@numba.njit(cache=True)
+@routine
 def take(g: Gaps, d: int, gap: int, slot: tuple[int, int]) -> None:
     """Use an interval that `find` gave for a device; `slot` = (start, ticks). O(log n) expected."""
     nodes, (start, ticks) = g.nodes, slot
@@ -98,17 +98,17 @@ def take(g: Gaps, d: int, gap: int, slot: tuple[int, int]) -> None:
     _correct(nodes, gap)
 
 
-@numba.njit(cache=True, forceinline=True)
+@inlined
 def _length(nodes: Ints, node: int) -> int:
     return ENDLESS if nodes[node, _END] == ENDLESS else nodes[node, _END] - nodes[node, _BEGIN]
 
 
-@numba.njit(cache=True, forceinline=True)
+@inlined
 def _below(nodes: Ints, node: int) -> int:
     return -1 if node == _NONE else nodes[node, _LONGEST]
 
 
-@numba.njit(cache=True, forceinline=True)
+@inlined
 def _leftmost(nodes: Ints, node: int, ticks: int) -> int:
     """The first interval in a subtree that is long enough; there is one."""
     while True:
@@ -120,12 +120,12 @@ def _leftmost(nodes: Ints, node: int, ticks: int) -> int:
             node = nodes[node, _RIGHT]
 
 
-@numba.njit(cache=True, forceinline=True)
+@inlined
 def _longest(nodes: Ints, node: int) -> int:
     return max(_length(nodes, node), _below(nodes, nodes[node, _LEFT]), _below(nodes, nodes[node, _RIGHT]))
 
 
-@numba.njit(cache=True)
+@subroutine
 def _correct(nodes: Ints, node: int) -> None:
     """Bring the longest lengths up to date from a node whose interval or subtree changed."""
     while node != _NONE:
@@ -136,7 +136,7 @@ def _correct(nodes: Ints, node: int) -> None:
         node = nodes[node, _PARENT]
 
 
-@numba.njit(cache=True)
+@subroutine
 def _insert(nodes: Ints, root: Ints, d: int, places: tuple[int, int]) -> None:
     """Hang a node into the tree just before another, `places`, and turn it up to where its priority belongs."""
     node, gap = places
@@ -158,7 +158,7 @@ def _insert(nodes: Ints, root: Ints, d: int, places: tuple[int, int]) -> None:
     _correct(nodes, above)
 
 
-@numba.njit(cache=True)
+@subroutine
 def _turn(nodes: Ints, node: int) -> None:
     """Exchange a node with its parent: a rotation."""
     above = nodes[node, _PARENT]

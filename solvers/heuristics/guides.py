@@ -7,11 +7,11 @@ before its reader in the order, and offered to the devices with the reader's oth
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from solvers.arrays import Ints
 from solvers.events import Prepared
+from solvers.kernels import routine
 
 _MOST_INPUTS = 64
 """Inputs of a guide at most, as each of its sources looks at all of them."""
@@ -44,7 +44,7 @@ def guided(g: Prepared, unit: Ints, order: Ints) -> Guided:
     return Guided(np.lexsort((place, place[guide])), guide)
 
 
-@numba.njit(cache=True)
+@routine
 def _guide(g: Prepared, unit: Ints, order: Ints, place: Ints, guide: Ints) -> None:
     """Replace each source in `guide`, which holds every task itself."""
     source = np.ones(len(order), dtype=np.bool_)

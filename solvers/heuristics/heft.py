@@ -7,12 +7,11 @@ payloads and sources of the graph as `solvers.heuristics.listing` says; mean cos
 task, and over all pairs of different locations. Memory plays no part.
 """
 
-import numba
-
 from solvers.heuristics.gaps import Gaps, find, gaps_of, idle_from, take
 from solvers.heuristics.listing import Growing, Tables, arrivals, begin, placement_of, settle, tables_of
 from solvers.heuristics.placement import Placement
 from solvers.heuristics.ranks import by_level, mean_weights, upward
+from solvers.kernels import inlined, routine
 from solvers.problem import Problem
 from solvers.result import Options
 
@@ -26,14 +25,14 @@ def place(problem: Problem, options: Options) -> Placement:  # noqa: ARG001
     return placement_of(growing)
 
 
-@numba.njit(cache=True)
+@routine
 def _run(t: Tables, s: Growing, g: Gaps) -> None:
     for task in t.order:
         arrivals(t, s, t.guide[task])
         insert(t, s, g, (task, soonest(t, s, g, task)))
 
 
-@numba.njit(cache=True, forceinline=True)
+@inlined
 def soonest(t: Tables, s: Growing, g: Gaps, task: int) -> int:
     """The device where a task finishes first when its inputs are there as `s.ready` says; -1 for none."""
     duration, location, arrival = t.duration, t.location, s.ready
@@ -53,7 +52,7 @@ def soonest(t: Tables, s: Growing, g: Gaps, task: int) -> int:
     return best
 
 
-@numba.njit(cache=True, forceinline=True)
+@inlined
 def insert(t: Tables, s: Growing, g: Gaps, choice: tuple[int, int]) -> None:
     """Place a task into the first idle interval that holds it; `choice` = (task, device)."""
     task, d = choice

@@ -1,10 +1,10 @@
 """From locations to devices: where methods may choose, and which device of a location each task gets."""
 
-import numba
 import numpy as np
 
 from solvers.arrays import Bools, Ints, ints
 from solvers.dag import adjacency, topological_order
+from solvers.kernels import routine
 from solvers.problem import Problem
 from solvers.units import Units
 
@@ -47,7 +47,7 @@ def earliest(problem: Problem) -> Ints:
     return _earliest(topological_order(problem.tasks, problem.src, problem.dst), offset, problem.dst[edge], took)
 
 
-@numba.njit(cache=True)
+@routine
 def _shared_out(tasks: Ints, head: Ints, devices: Ints, duration: Ints, allowed: Bools) -> Ints:
     """The device of each task, served in the given order."""
     free = np.zeros(len(devices), dtype=np.int64)
@@ -62,7 +62,7 @@ def _shared_out(tasks: Ints, head: Ints, devices: Ints, duration: Ints, allowed:
     return chosen
 
 
-@numba.njit(cache=True)
+@routine
 def _earliest(order: Ints, offset: Ints, head: Ints, took: Ints) -> Ints:
     start = np.zeros(len(order), dtype=np.int64)
     for task in order:

@@ -21,12 +21,12 @@ operations whose outputs they read:
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from solvers.arrays import Bools, Ints, ints
 from solvers.dag import heights
 from solvers.heuristics.means import Dag, dag_of, mean_transfers
+from solvers.kernels import routine, subroutine
 from solvers.problem import Problem
 from solvers.units import Units
 
@@ -110,7 +110,7 @@ def _scale(level: Ints) -> int:
     return int(level.max(initial=0)) + 1
 
 
-@numba.njit(cache=True)
+@routine
 def _variables(g: Dag, grouped: Ints) -> Ints:
     """[n] unit of the variable that each place is: one without inputs in a group, or computed from one alone, or -1."""
     variable = np.full(len(grouped), -1, dtype=np.int64)
@@ -122,7 +122,7 @@ def _variables(g: Dag, grouped: Ints) -> Ints:
     return variable
 
 
-@numba.njit(cache=True)
+@routine
 def _loose(g: Dag, variable: Ints) -> Bools:
     """[n] whether each place depends on no variable."""
     loose = variable < 0
@@ -132,7 +132,7 @@ def _loose(g: Dag, variable: Ints) -> Bools:
     return loose
 
 
-@numba.njit(cache=True)
+@routine
 def _positions(g: Dag, rows: _Rows, turn: int) -> Ints:
     """[n] where each place stands: layer * `_scale` + level."""
     n = len(g.took)
@@ -152,7 +152,7 @@ def _positions(g: Dag, rows: _Rows, turn: int) -> Ints:
     return position
 
 
-@numba.njit(cache=True)
+@subroutine
 def _ahead(g: Dag, rows: _Rows, at: int, position: Ints, scale: int) -> int:
     """Behind the latest variable that a forward task depends on."""
     layer = np.int64(0)
@@ -162,7 +162,7 @@ def _ahead(g: Dag, rows: _Rows, at: int, position: Ints, scale: int) -> int:
     return layer * scale + rows.level[at]
 
 
-@numba.njit(cache=True)
+@subroutine
 def _back(g: Dag, rows: _Rows, where: tuple[int, int], position: Ints) -> int:
     """With what a task beyond the turn reads most of, forward tasks before others; of equals, with the latest."""
     at, turn = where

@@ -20,7 +20,6 @@ location takes both sides.
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from solvers.arrays import Bools, Ints, ints
@@ -30,6 +29,7 @@ from solvers.heuristics.lanes import devices_at, elements
 from solvers.heuristics.loadbalance import glb
 from solvers.heuristics.means import Dag, dag_of, edge_ticks, mean_ticks, mean_transfers
 from solvers.heuristics.placement import Placement, rank_of
+from solvers.kernels import routine, subroutine
 from solvers.problem import Problem
 from solvers.result import Options
 from solvers.units import Units, placeable_units
@@ -68,7 +68,7 @@ def _pieces_of(g: Dag, units: Units, cluster: Ints) -> tuple[Ints, Bools]:
     return ints(piece), allowed
 
 
-@numba.njit(cache=True)
+@routine
 def _cut(order: Ints, home: Ints, allowed: Bools) -> tuple[Ints, Bools]:
     """Pieces of units of the same home, in `order`, whose allowed locations have one in common."""
     piece, can = np.empty(len(order), dtype=np.int64), np.empty_like(allowed)
@@ -88,7 +88,7 @@ def _cut(order: Ints, home: Ints, allowed: Bools) -> tuple[Ints, Bools]:
     return piece, can[:pieces]
 
 
-@numba.njit(cache=True)
+@routine
 def _starts(g: Dag, piece: Ints) -> Ints:
     """[n] top level of each place when what stays within a piece, [n], is free."""
     start = np.zeros(len(piece), dtype=np.int64)
@@ -120,7 +120,7 @@ class _Levels(NamedTuple):
     stack: Ints
 
 
-@numba.njit(cache=True)
+@routine
 def _clusters(g: Dag) -> Ints:
     n = len(g.took)
     left = _nothing_gone(g)
@@ -152,7 +152,7 @@ def _clusters(g: Dag) -> Ints:
     return left.cluster
 
 
-@numba.njit(cache=True)
+@subroutine
 def _nothing_gone(g: Dag) -> _Levels:
     n, e = len(g.took), len(g.head)
     return _Levels(
@@ -167,7 +167,7 @@ def _nothing_gone(g: Dag) -> _Levels:
     )
 
 
-@numba.njit(cache=True)
+@subroutine
 def _lead(g: Dag, left: _Levels, at: int, k: int) -> None:
     """Enter an edge of a place with what it leads to by the level that is known."""
     mine = slice(g.offset[at], g.offset[at + 1])
@@ -175,7 +175,7 @@ def _lead(g: Dag, left: _Levels, at: int, k: int) -> None:
     left.size[at] = push(left.key[mine], left.edge[mine], left.size[at], entry)
 
 
-@numba.njit(cache=True)
+@subroutine
 def _best(g: Dag, left: _Levels, at: int) -> int:
     """The edge of a place that leads to the most by the levels that are known, the first of equals; -1 for none.
 
@@ -192,7 +192,7 @@ def _best(g: Dag, left: _Levels, at: int) -> int:
     return -1
 
 
-@numba.njit(cache=True)
+@subroutine
 def _refresh(g: Dag, left: _Levels, place: int) -> None:
     """Make the level of a place exact: a successor counts when its own level, if it is the best, is exact."""
     size, left.stack[0] = 1 if left.stale[place] else 0, place
@@ -209,7 +209,7 @@ def _refresh(g: Dag, left: _Levels, place: int) -> None:
             size -= 1
 
 
-@numba.njit(cache=True)
+@subroutine
 def _spoil(g: Dag, left: _Levels, place: int) -> None:
     """Mark as stale what is left and has its level from a place that is gone."""
     size, left.stack[0] = 1, place

@@ -21,6 +21,7 @@ from solvers.arrays import Bools, Ints
 from solvers.dag import adjacency
 from solvers.heuristics.guides import guided
 from solvers.heuristics.placement import Placement, rank_of
+from solvers.kernels import inlined, routine, subroutine
 from solvers.problem import Problem
 from solvers.replay import prepare
 from solvers.units import placeable_units
@@ -128,7 +129,7 @@ def placement_of(s: Growing) -> Placement:
     return Placement(device=s.device, rank=rank_of(np.lexsort((s.before[:-1], s.finish, s.start))))
 
 
-@numba.njit(cache=True)
+@routine
 def _count(t: Tables, waiting: Ints) -> None:
     for task in range(len(t.order)):
         for k in range(t.leaves[task], t.leaves[task + 1]):
@@ -136,7 +137,7 @@ def _count(t: Tables, waiting: Ints) -> None:
                 waiting[t.guide[t.head[k]]] += 1
 
 
-@numba.njit(cache=True)
+@subroutine
 def sources(t: Tables, s: Growing) -> int:
     """Put the tasks that are ready in the schedule of no task into `s.freed`; return how many."""
     count = 0
@@ -147,7 +148,7 @@ def sources(t: Tables, s: Growing) -> int:
     return count
 
 
-@numba.njit(cache=True)
+@subroutine
 def release(t: Tables, s: Growing, task: int) -> int:
     """Put the tasks that are ready now that `task` is placed into `s.freed`; return how many."""
     guides, heads, waiting, freed, first, order = t.guide, t.head, s.waiting, s.freed, t.first, t.order
@@ -166,7 +167,7 @@ def release(t: Tables, s: Growing, task: int) -> int:
     return count
 
 
-@numba.njit(cache=True)
+@subroutine
 def arrivals(t: Tables, s: Growing, task: int) -> None:
     """Put into `s.ready` when what a task reads can be at each location; what is not placed does not count."""
     # Arrays are taken out of their tuples before a loop: in compiled code each look into a tuple counts a reference.
@@ -185,7 +186,7 @@ def arrivals(t: Tables, s: Growing, task: int) -> None:
             ready[there] = max(ready[there], finish + ticks)
 
 
-@numba.njit(cache=True, forceinline=True)
+@inlined
 def runs_on(t: Tables, s: Growing, task: int, d: int) -> bool:
     """Whether a device can run a task and is where the task's unit is, or can be."""
     unit, there = t.unit[task], t.location[d]
@@ -200,7 +201,7 @@ def is_gone(device: Ints, at: Ints, unit: int, task: int, here: int) -> bool:
     return device[task] >= 0 or (at[unit] >= 0 and at[unit] != here)
 
 
-@numba.njit(cache=True)
+@subroutine
 def append(t: Tables, s: Growing, free: Ints, choice: tuple[int, int]) -> int:
     """Run a task after all that its device runs, `choice` = (task, device); return what `release` does.
 
@@ -213,7 +214,7 @@ def append(t: Tables, s: Growing, free: Ints, choice: tuple[int, int]) -> int:
     return release(t, s, task)
 
 
-@numba.njit(cache=True, forceinline=True)
+@inlined
 def settle(t: Tables, s: Growing, task: int, slot: tuple[int, int]) -> None:
     """Place a task; `slot` = (device, start)."""
     d, start = slot

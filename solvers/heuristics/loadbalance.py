@@ -1,9 +1,9 @@
 """Guided Load Balancing: clusters of tasks to processing elements by load alone (Radulescu & van Gemund 1998)."""
 
-import numba
 import numpy as np
 
 from solvers.arrays import Bools, Ints
+from solvers.kernels import routine
 
 
 def glb(load: Ints, allowed: Bools, *, busy: Ints | None = None, order: Ints | None = None) -> Ints:
@@ -26,7 +26,7 @@ def glb(load: Ints, allowed: Bools, *, busy: Ints | None = None, order: Ints | N
     return _least_loaded(np.ascontiguousarray(ticks), np.ascontiguousarray(allowed), order, loads)
 
 
-@numba.njit(cache=True)
+@routine
 def _least_loaded(ticks: Ints, allowed: Bools, order: Ints, loads: Ints) -> Ints:
     """Each cluster to the allowed location whose load with it is least; `loads` are added to."""
     at = np.full(len(order), -1, dtype=np.int64)

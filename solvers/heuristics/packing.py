@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-import numba
 import numpy as np
 
 from solvers.arrays import Bools, Ints
+from solvers.kernels import routine
 from solvers.problem import Problem
 from solvers.units import Units
 
@@ -32,7 +32,7 @@ def packings(problem: Problem, units: Units) -> Iterator[tuple[Ints, int]]:
             yield at, int(units.memory[at < 0].sum())
 
 
-@numba.njit(cache=True)
+@routine
 def _pack(order: Ints, allowed: Bools, memory: Ints, capacity: Ints, policy: int) -> Ints:
     at, room = np.full(len(memory), -1, dtype=np.int64), capacity.copy()
     for unit in order:

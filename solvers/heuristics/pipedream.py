@@ -14,7 +14,6 @@ the location nearest to their place in it that has room. A tensor that passes ov
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from solvers.arrays import Bools, Ints, ints
@@ -22,6 +21,7 @@ from solvers.heuristics.lanes import devices_at, elements
 from solvers.heuristics.layers import order_of_layers
 from solvers.heuristics.means import mean_ticks, mean_transfers
 from solvers.heuristics.placement import NoRoomError, Placement
+from solvers.kernels import routine
 from solvers.problem import Problem
 from solvers.result import Options
 from solvers.units import Units, placeable_units
@@ -101,7 +101,7 @@ def _sums(values: Ints) -> Ints:
     return np.concatenate([[0], np.cumsum(values)]).astype(np.int64)
 
 
-@numba.njit(cache=True)
+@routine
 def _ends(sums: tuple[Ints, Ints, Ints], room: Ints, most: int) -> Ints:
     """[k] where each stage ends when each reaches as far as `most` ticks and its room allow."""
     ticks, memory, cut = sums
@@ -137,7 +137,7 @@ def _others(units: Units, order: Ints, at: Ints, room: Ints) -> None:
         raise NoRoomError(f"{units.memory[stuck]} bytes of unit {stuck} find no room")
 
 
-@numba.njit(cache=True)
+@routine
 def _nearest(order: Ints, at: Ints, allowed: Bools, memory: Ints, room: Ints) -> int:
     """Return the first unit without room, or -1."""
     before = 0

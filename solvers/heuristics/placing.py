@@ -2,11 +2,11 @@
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from solvers.arrays import Bools, Ints
 from solvers.heuristics.guides import Guided
+from solvers.kernels import inlined, routine
 from solvers.problem import Problem
 from solvers.units import Units
 
@@ -134,7 +134,7 @@ def _run_for(b: Board, c: Clusters) -> _Run:
     )
 
 
-@numba.njit(cache=True)
+@routine
 def _place(b: Board, c: Clusters, guided: Guided, bias: float, r: _Run) -> int:
     """Decide every device; return the first task that finds no room, or -1."""
     for task in guided.order:
@@ -162,7 +162,7 @@ def _place(b: Board, c: Clusters, guided: Guided, bias: float, r: _Run) -> int:
     return -1
 
 
-@numba.njit(cache=True, forceinline=True)
+@inlined
 def _sort_inputs(b: Board, r: _Run, task: int) -> int:
     """Put the edges that enter a task from tasks that are placed into `r.edge`, by finish of these; return how many."""
     count = 0
@@ -179,10 +179,10 @@ def _sort_inputs(b: Board, r: _Run, task: int) -> int:
     return count
 
 
-@numba.njit(cache=True, forceinline=True)
+@inlined
 def _receive(b: Board, r: _Run, inputs: int, there: int) -> tuple[int, int]:
     """Send what a task at a location reads; return when all is there, and the number of changes to revert."""
-    ready, changes = 0, 0
+    ready, changes = 0, int(np.int64(0))
     for k in range(inputs):
         edge = r.edge[k]
         tail, payload = b.tail[edge], b.carried[edge]
@@ -195,7 +195,7 @@ def _receive(b: Board, r: _Run, inputs: int, there: int) -> tuple[int, int]:
     return ready, changes
 
 
-@numba.njit(cache=True, forceinline=True)
+@inlined
 def _send(b: Board, r: _Run, crossing: tuple[int, int, int], now: int, changes: int) -> tuple[int, int]:
     """Append a transfer to its links; return its finish and the length of the log of changes."""
     payload, here, there = crossing
@@ -216,7 +216,7 @@ def _send(b: Board, r: _Run, crossing: tuple[int, int, int], now: int, changes: 
     return end, changes + 1
 
 
-@numba.njit(cache=True, forceinline=True)
+@inlined
 def _revert(r: _Run, changes: int) -> None:
     """Take back a trial's transfers, latest first."""
     for k in range(changes - 1, -1, -1):
@@ -226,7 +226,7 @@ def _revert(r: _Run, changes: int) -> None:
             r.link_free[r.undo[k, 0]] = r.undo[k, 1]
 
 
-@numba.njit(cache=True, forceinline=True)
+@inlined
 def _estimate(b: Board, r: _Run, inputs: int) -> None:
     """For each location, when at the earliest all that a task reads can be there, and the ticks of new transfers."""
     for there in range(len(r.ready)):
@@ -247,7 +247,7 @@ def _estimate(b: Board, r: _Run, inputs: int) -> None:
             r.ready[there] = max(r.ready[there], known)
 
 
-@numba.njit(cache=True, forceinline=True)
+@inlined
 def _best_device(b: Board, r: _Run, asked: tuple[int, int], bias: float) -> int:
     """The device of the best offer among open locations; -1 for none."""
     task, inputs = asked

@@ -3,11 +3,11 @@
 import math
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from solvers.arrays import Ints
 from solvers.dag import adjacency, topological_order
+from solvers.kernels import routine
 from solvers.problem import MOST, Problem
 
 
@@ -85,7 +85,7 @@ def by_level(problem: Problem, level: Ints) -> Ints:
     return np.lexsort((place, -level))
 
 
-@numba.njit(cache=True)
+@routine
 def _heaviest(order: Ints, took: Ints, edges: tuple[Ints, Ints, Ints]) -> Ints:
     """Of each task in `order`, its weight and the most that an edge adds to the level at its other end."""
     offset, other, carried = edges

@@ -4,13 +4,13 @@ Groups and device kinds, which the source does not have, are respected: a unit's
 skips the locations that cannot take it.
 """
 
-import numba
 import numpy as np
 
 from solvers.arrays import Bools, Ints
 from solvers.dag import topological_order
 from solvers.heuristics.lanes import devices_at
 from solvers.heuristics.placement import Placement
+from solvers.kernels import routine
 from solvers.problem import Problem
 from solvers.result import Options
 from solvers.units import placeable_units
@@ -24,7 +24,7 @@ def place(problem: Problem, options: Options) -> Placement:  # noqa: ARG001
     return Placement(device=devices_at(problem, at[units.unit]))
 
 
-@numba.njit(cache=True)
+@routine
 def _in_turn(order: Ints, unit: Ints, allowed: Bools) -> Ints:
     at = np.full(len(allowed), -1, dtype=np.int64)
     turn = 0

@@ -9,11 +9,11 @@ edges by falling communication, each taken whose ends are both free; the simplex
 too, at once, for a graph that is out of its reach (`within_reach`), which its size alone decides.
 """
 
-import numba
 import numpy as np
 
 from solvers.arrays import Floats, Ints
 from solvers.heuristics.baechi.graph import Graph, Weights, weights_of
+from solvers.kernels import routine
 from solvers.result import Options
 
 THRESHOLD = 0.1
@@ -58,7 +58,7 @@ def greedy(g: Graph, w: Weights) -> Ints:
     return _greedy(len(w.took), g.src[edge], g.dst[edge])
 
 
-@numba.njit(cache=True)
+@routine
 def _greedy(count: int, src: Ints, dst: Ints) -> Ints:
     child = np.full(count, -1, dtype=np.int64)
     taken = np.zeros(count, dtype=np.bool_)

@@ -16,11 +16,11 @@ operator another is the gradient; a problem says so only where both are in a gro
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from solvers.arrays import Bools, Ints, ints
 from solvers.heuristics.baechi.graph import Graph, graph_of
+from solvers.kernels import routine, subroutine
 from solvers.problem import Problem
 from solvers.units import Units, distinct, merged, placeable_units
 
@@ -97,7 +97,7 @@ def _quotient(node: Ints, edges: tuple[Ints, Ints, Bools], size: int) -> tuple[I
     return tail, head, inner[out][example]
 
 
-@numba.njit(cache=True)
+@routine
 def _joined(joins: tuple[Ints, Ints], unit: Ints, allowed: Bools, memory: Ints, capacity: Ints) -> Ints:
     """Union the units of both ends of each join, in order, where a location can hold the result."""
     parent = np.arange(len(memory))
@@ -120,7 +120,7 @@ def _joined(joins: tuple[Ints, Ints], unit: Ints, allowed: Bools, memory: Ints, 
     return label
 
 
-@numba.njit(cache=True)
+@routine
 def _components(size: int, one: Ints, other: Ints) -> Ints:
     """[size] the least member of the component of each."""
     parent = np.arange(size)
@@ -132,7 +132,7 @@ def _components(size: int, one: Ints, other: Ints) -> Ints:
     return parent
 
 
-@numba.njit(cache=True)
+@subroutine
 def _root(parent: Ints, at: int) -> int:
     while parent[at] != at:
         parent[at] = parent[parent[at]]

@@ -7,13 +7,13 @@ that starts decides where the unit is, and takes the memory of all of it; pairs 
 location has no room for the unit, or is not the unit's, are dropped.
 """
 
-import numba
 import numpy as np
 
 from solvers.arrays import Ints
 from solvers.heap import drop, push
 from solvers.heuristics.baechi.graph import Graph
 from solvers.heuristics.baechi.state import NONE, Asked, Clock, Lanes, Listed, Rows, clock_of, fresh, lanes_of, rows_of
+from solvers.kernels import inlined, routine, subroutine
 
 
 def schedule(g: Graph, asked: Asked) -> Listed:
@@ -30,14 +30,14 @@ def schedule(g: Graph, asked: Asked) -> Listed:
     return r
 
 
-@numba.njit(cache=True)
+@routine
 def _run(g: Graph, asked: Asked, rows: Rows, work: tuple[Listed, Lanes, Clock], task: Ints) -> None:
     r, queue, clock = work
     ready = np.zeros(len(g.capacity), dtype=np.int64)
     for i in task:
         if r.waiting[i] == 0:
             _offer(g, rows, work, (i, ready))
-    now = np.int64(0)
+    now = int(np.int64(0))
     while True:
         while clock.size[0] > 0 and clock.time[0] == now:
             d = clock.device[0]
@@ -59,7 +59,7 @@ def _run(g: Graph, asked: Asked, rows: Rows, work: tuple[Listed, Lanes, Clock], 
             return
 
 
-@numba.njit(cache=True)
+@subroutine
 def _offer(g: Graph, rows: Rows, work: tuple[Listed, Lanes, Clock], what: tuple[int, Ints]) -> None:
     """Queue an operator whose predecessors have finished at the devices where it may be."""
     r, queue, clock = work
@@ -86,11 +86,11 @@ def _offer(g: Graph, rows: Rows, work: tuple[Listed, Lanes, Clock], what: tuple[
         if len(queue.size) > m:
             lane = m + d
             queue.size[lane, 0] = push(queue.later[lane], queue.later_item[lane], queue.size[lane, 0], (latest, i))
-    if len(clock.ready):
-        clock.ready[i] = ready
+    for there in range(clock.ready.shape[1]):
+        clock.ready[i, there] = ready[there]
 
 
-@numba.njit(cache=True, forceinline=True)
+@inlined
 def _possible(g: Graph, r: Listed, i: int, d: int) -> bool:
     """Whether an operator that has not started can run on a device: kind, unit, room."""
     unit, there = g.unit[i], g.location[d]
@@ -99,7 +99,7 @@ def _possible(g: Graph, r: Listed, i: int, d: int) -> bool:
     return r.at[unit] == there or (r.at[unit] < 0 and g.memory[unit] <= r.room[there])
 
 
-@numba.njit(cache=True)
+@subroutine
 def _admit(queue: Lanes, clock: Clock, place: Ints, now: int) -> None:
     """Move what can start by now to the heaps by place, on the idle devices."""
     m = len(clock.busy)
@@ -112,11 +112,11 @@ def _admit(queue: Lanes, clock: Clock, place: Ints, now: int) -> None:
             queue.size[lane, 1] = push(queue.now[lane], queue.now[lane], queue.size[lane, 1], (first, first))
 
 
-@numba.njit(cache=True)
+@subroutine
 def _start(g: Graph, asked: Asked, work: tuple[Listed, Lanes, Clock], task: Ints, now: int) -> bool:
     """Start one operator now; False when none can."""
     r, _, clock = work
-    best, at, kept = np.int64(-1), -1, False
+    best, at, kept = int(np.int64(-1)), int(np.int64(-1)), False
     for d in range(len(clock.busy)):
         if clock.busy[d] >= 0:
             continue
@@ -140,7 +140,7 @@ def _start(g: Graph, asked: Asked, work: tuple[Listed, Lanes, Clock], task: Ints
     return True
 
 
-@numba.njit(cache=True)
+@subroutine
 def _candidate(
     g: Graph, asked: Asked, work: tuple[Listed, Lanes, Clock], where: tuple[Ints, int], now: int
 ) -> tuple[int, bool]:
@@ -159,7 +159,7 @@ def _candidate(
     return urgent, True
 
 
-@numba.njit(cache=True)
+@subroutine
 def _awake(g: Graph, asked: Asked, work: tuple[Listed, Lanes, Clock], what: tuple[int, int], now: int) -> bool:
     """Whether an idle device is kept for a favourite child that could run there."""
     r, _, clock = work
@@ -177,7 +177,7 @@ def _awake(g: Graph, asked: Asked, work: tuple[Listed, Lanes, Clock], what: tupl
     return True
 
 
-@numba.njit(cache=True, forceinline=True)
+@inlined
 def _top(g: Graph, queue: Lanes, r: Listed, which: tuple[Ints, int, int]) -> int:
     """The first place in a lane of what can still run on the device; the rest before it is dropped."""
     task, lane, d = which
@@ -189,7 +189,7 @@ def _top(g: Graph, queue: Lanes, r: Listed, which: tuple[Ints, int, int]) -> int
     return -1
 
 
-@numba.njit(cache=True)
+@subroutine
 def _next(queue: Lanes, clock: Clock) -> int:
     """The next tick at which a device may be free or an idle device have more to start; -1 for none."""
     best = -1

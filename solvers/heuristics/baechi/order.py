@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solvers.arrays import Ints
+from solvers.arrays import Ints, ints
 from solvers.dag import adjacency, topological_order
 from solvers.events import Prepared
 from solvers.heuristics.baechi.graph import Graph
@@ -29,7 +29,7 @@ class Ordered(NamedTuple):
 def ordered(g: Graph) -> Ordered:
     """Hold every source with a guide back. O(e + k log k), as a guide has few inputs."""
     k = len(g.duration)
-    found = guided(_prepared(g, k), g.unit, topological_order(k, g.src, g.dst))
+    found = guided(_prepared(g, k), ints(g.unit), topological_order(k, g.src, g.dst))
     held = found.guide != np.arange(k)
     source = np.flatnonzero(held)
     into, edge = adjacency(k, g.dst)
@@ -47,10 +47,11 @@ def ordered(g: Graph) -> Ordered:
 
 
 def _prepared(g: Graph, k: int) -> Prepared:
-    """What `guided` reads of a graph."""
+    """What `guided` reads of a graph; read-only, as of a problem, so that it is compiled once."""
     offset, edge = adjacency(k, g.src)
     return Prepared(
-        offset=offset, head=g.dst[edge], carried=np.full(len(edge), -1),
-        indegree=np.bincount(g.dst, minlength=k).astype(np.int64), duration=g.duration, location=g.location,
-        transfer=g.comm, path_class=g.path_class, path_links=np.zeros((1, 1, 0), dtype=np.int64), links=0, carries=0,
+        offset=ints(offset), head=ints(g.dst[edge]), carried=ints(np.full(len(edge), -1)),
+        indegree=ints(np.bincount(g.dst, minlength=k)), duration=ints(g.duration), location=ints(g.location),
+        transfer=ints(g.comm), path_class=ints(g.path_class), path_links=ints(np.zeros((1, 1, 0), dtype=np.int64)),
+        links=0, carries=0,
     )  # fmt: skip

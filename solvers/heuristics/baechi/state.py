@@ -67,7 +67,7 @@ class Clock(NamedTuple):
     last: Ints
     """[m] the operator that ran last."""
     ready: Ints
-    """[k, l] with favourite children: when the inputs of what has been offered can be at each location."""
+    """[k, l] with favourite children, else [0, 0]: when the inputs of what has been offered can be at each location."""
 
 
 class Rows(NamedTuple):
@@ -89,7 +89,7 @@ def lanes_of(lanes: int, k: int) -> Lanes:
 def clock_of(g: Graph, k: int, favourites: bool) -> Clock:
     """All devices idle."""
     none, events = np.full(len(g.location), NONE, dtype=np.int64), np.empty(2 * k + 1, dtype=np.int64)
-    ready = np.zeros((k if favourites else 0, len(g.capacity)), dtype=np.int64)
+    ready = np.zeros((k, len(g.capacity)) if favourites else (0, 0), dtype=np.int64)
     return Clock(events, events.copy(), np.zeros(1, dtype=np.int64), none, none.copy(), ready)
 
 

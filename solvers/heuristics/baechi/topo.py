@@ -10,7 +10,6 @@ goes where most room is left, as not all devices can run it. What can only be at
 and counts for its capacity but not for the cap.
 """
 
-import numba
 import numpy as np
 
 from solvers.arrays import Bools, Ints
@@ -19,6 +18,7 @@ from solvers.heuristics.baechi.fusion import fused
 from solvers.heuristics.baechi.graph import Graph
 from solvers.heuristics.lanes import devices_at, elements
 from solvers.heuristics.placement import NoRoomError, Placement
+from solvers.kernels import routine
 from solvers.problem import Problem
 from solvers.result import Options
 from solvers.units import Units
@@ -48,7 +48,7 @@ def filled(g: Graph) -> Ints:
     return at
 
 
-@numba.njit(cache=True)
+@routine
 def _fill(order: Ints, units: tuple[Bools, Ints], asked: tuple[Ints, int], at: Ints, room: Ints) -> int:
     """Fill location after location; return the unit that finds no room, -1 for none."""
     allowed, memory = units

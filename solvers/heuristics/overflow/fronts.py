@@ -7,12 +7,12 @@ whether one unit alone needs them. The reads of a bundle come by falling finish,
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from solvers.arrays import Ints
 from solvers.dag import adjacency
 from solvers.heuristics.overflow.lives import Lives
+from solvers.kernels import inlined, routine, subroutine
 
 
 class Fronts(NamedTuple):
@@ -49,7 +49,7 @@ def fronts_of(v: Lives, at: Ints, locations: int) -> Fronts:
     return found
 
 
-@numba.njit(cache=True)
+@routine
 def _fill(v: Lives, at: Ints, f: Fronts) -> None:
     offset, bundles, reads = f.touched
     for unit in range(len(at)):
@@ -57,7 +57,7 @@ def _fill(v: Lives, at: Ints, f: Fronts) -> None:
             _come(f, v.wide[bundles[k]], at[unit], reads[k])
 
 
-@numba.njit(cache=True, forceinline=True)
+@inlined
 def _come(f: Fronts, row: int, place: int, read: int) -> None:
     if read < f.first[row, place]:
         f.first[row, place], f.second[row, place] = read, f.first[row, place]
@@ -65,7 +65,7 @@ def _come(f: Fronts, row: int, place: int, read: int) -> None:
         f.second[row, place] = read
 
 
-@numba.njit(cache=True)
+@routine
 def shift(v: Lives, at: Ints, f: Fronts, unit: int, there: int) -> None:
     """Set the location of a unit to another one. Reads that are passed over are not looked at again for that unit."""
     place, (offset, bundles, reads) = at[unit], f.touched
@@ -83,7 +83,7 @@ def shift(v: Lives, at: Ints, f: Fronts, unit: int, there: int) -> None:
         _come(f, row, there, mine)
 
 
-@numba.njit(cache=True)
+@subroutine
 def _further(v: Lives, at: Ints, where: tuple[int, int], after: int, first: int) -> int:
     """The next read, `where` = (bundle, location), behind `after`, by another unit than that of the read `first`."""
     bundle, place = where
@@ -94,7 +94,7 @@ def _further(v: Lives, at: Ints, where: tuple[int, int], after: int, first: int)
     return len(v.reader)
 
 
-@numba.njit(cache=True)
+@routine
 def take_back(v: Lives, at: Ints, f: Fronts, unit: int, place: int) -> None:
     """Undo the last `shift`, which was of this unit and from there."""
     there, (offset, bundles, _) = at[unit], f.touched

@@ -2,13 +2,13 @@
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from solvers.arrays import Bools, Ints
 from solvers.dag import adjacency
 from solvers.footprint import Footprint, roots
 from solvers.heap import drop, push
+from solvers.kernels import inlined, routine, subroutine
 from solvers.problem import Problem
 from solvers.replay import bottom_levels
 
@@ -90,7 +90,7 @@ def _uses(problem: Problem, f: Footprint, device: Ints) -> _Uses:
     return _Uses((by_task, pile[reads]), f.size[piles // problem.locations])
 
 
-@numba.njit(cache=True)
+@routine
 def _order(offset: Ints, head: Ints, uses: _Uses, q: _Queue) -> Ints:
     n = len(q.place)
     task_at = np.empty(n, dtype=np.int64)
@@ -120,7 +120,7 @@ def _order(offset: Ints, head: Ints, uses: _Uses, q: _Queue) -> Ints:
     return order
 
 
-@numba.njit(cache=True, forceinline=True)
+@inlined
 def _read(uses: _Uses, q: _Queue, task: int, pile: int) -> None:
     """A task has read a pile, which the last one left to read it, if one is, then frees."""
     q.left[pile] -= 1
@@ -129,7 +129,7 @@ def _read(uses: _Uses, q: _Queue, task: int, pile: int) -> None:
         q.freed[q.rest[pile]] += uses.size[pile]
 
 
-@numba.njit(cache=True)
+@subroutine
 def _enter(q: _Queue, task: int) -> None:
     """Queue a task that is ready: as one that frees, if it is the last to read at least as many bytes as it makes."""
     q.early[task] = q.freed[task] >= q.made[task]
@@ -137,7 +137,7 @@ def _enter(q: _Queue, task: int) -> None:
     q.length[0] = push(q.key, q.item, q.length[0], (key, q.place[task]))
 
 
-@numba.njit(cache=True)
+@subroutine
 def _promote(q: _Queue, task: int) -> None:
     """Queue a task again, if it is ready and has become one that frees."""
     if q.waiting[task] == 0 and not q.done[task] and not q.early[task] and q.freed[task] >= q.made[task]:

@@ -3,14 +3,13 @@
 import heapq
 from typing import NamedTuple
 
-import numba
-
 from solvers.arrays import Bools, Ints
 from solvers.heuristics.overflow.fronts import shift, take_back
 from solvers.heuristics.overflow.levels import Levels, highest, peak_at
 from solvers.heuristics.overflow.lives import Lives
 from solvers.heuristics.overflow.rows import Potentials, Scratch, credit
 from solvers.heuristics.overflow.trials import Ties, Trial, try_at
+from solvers.kernels import inlined, routine, subroutine
 
 
 class Pass(NamedTuple):
@@ -48,7 +47,7 @@ class _Heaps(NamedTuple):
     """(-potential, unit) of those that may cover what is left of it later."""
 
 
-@numba.njit(cache=True)
+@routine
 def relieve_location(v: Lives, ties: Ties, p: Pass, t: Levels, trial: Trial, place: int) -> bool:
     """Move units off a location until its peak is within its limit, or nothing helps; True: not done yet, call again.
 
@@ -67,7 +66,7 @@ def relieve_location(v: Lives, ties: Ties, p: Pass, t: Levels, trial: Trial, pla
     return True
 
 
-@numba.njit(cache=True)
+@subroutine
 def _relieve_instant(v: Lives, ties: Ties, p: Pass, t: Levels, trial: Trial, where: tuple[int, int]) -> int:
     """Move units until a location fits at one position; the bytes that it still lacks.
 
@@ -82,7 +81,7 @@ def _relieve_instant(v: Lives, ties: Ties, p: Pass, t: Levels, trial: Trial, whe
     return over
 
 
-@numba.njit(cache=True)
+@subroutine
 def _relieve_by(v: Lives, ties: Ties, p: Pass, t: Levels, trial: Trial, where: tuple[int, int]) -> int:
     """The same with one way to count potentials."""
     place, now = where
@@ -116,7 +115,7 @@ def _relieve_by(v: Lives, ties: Ties, p: Pass, t: Levels, trial: Trial, where: t
             return over
 
 
-@numba.njit(cache=True)
+@routine
 def potentials(v: Lives, ties: Ties, at: Ints, w: Scratch, where: tuple[int, int], into: Potentials) -> None:
     """M_pot of every unit at a location and position, `where`: with what is static and what tasks need as they run."""
     place, now = where
@@ -136,14 +135,14 @@ def potentials(v: Lives, ties: Ties, at: Ints, w: Scratch, where: tuple[int, int
     into.length[0] = 0
 
 
-@numba.njit(cache=True)
+@subroutine
 def _enter(p: Pass, heaps: _Heaps, unit: int, place: int) -> None:
     if p.open[unit] and p.at[unit] == place and p.potential.bytes[unit] > 0:
         heapq.heappush(heaps.ratio, (p.cost[unit] / p.potential.bytes[unit], unit))
         heapq.heappush(heaps.waiting, (-p.potential.bytes[unit], unit))
 
 
-@numba.njit(cache=True)
+@subroutine
 def _select(p: Pass, heaps: _Heaps, place: int, over: int) -> int:
     """The cheaper of the unit of least ratio and of the cheapest that covers the overflow alone; -1 when none is left.
 
@@ -168,12 +167,12 @@ def _select(p: Pass, heaps: _Heaps, place: int, over: int) -> int:
     return chosen
 
 
-@numba.njit(cache=True, forceinline=True)
+@inlined
 def _movable(p: Pass, unit: int, place: int) -> bool:
     return p.open[unit] and p.at[unit] == place and p.potential.bytes[unit] > 0
 
 
-@numba.njit(cache=True)
+@subroutine
 def _move(v: Lives, ties: Ties, p: Pass, t: Levels, trial: Trial, what: tuple[int, int]) -> bool:
     """Move a unit, `what` = (unit, position), to where it costs least of where it fits; False where it fits nowhere.
 
@@ -199,7 +198,7 @@ def _move(v: Lives, ties: Ties, p: Pass, t: Levels, trial: Trial, what: tuple[in
     return True
 
 
-@numba.njit(cache=True)
+@subroutine
 def _closest(cost: Ints, load: Ints, refused: Bools) -> int:
     best = -1
     for there in range(len(cost)):
@@ -208,7 +207,7 @@ def _closest(cost: Ints, load: Ints, refused: Bools) -> int:
     return best
 
 
-@numba.njit(cache=True)
+@subroutine
 def _account(v: Lives, ties: Ties, p: Pass, w: Scratch, what: tuple[int, int, int]) -> None:
     """Bring potentials, costs and loads up to date after a move, `what` = (unit, where it was, position)."""
     unit, place, now = what

@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from solvers.arrays import Bools, Ints
@@ -10,6 +9,7 @@ from solvers.heuristics.overflow.fronts import shift, take_back
 from solvers.heuristics.overflow.levels import Levels, add, highest
 from solvers.heuristics.overflow.lives import Lives
 from solvers.heuristics.overflow.rows import Held, Scratch, held_for, hold, most_rows, scratch_for
+from solvers.kernels import inlined, subroutine
 
 
 class Ties(NamedTuple):
@@ -49,7 +49,7 @@ def trial_for(v: Lives, ties: Ties, at: Ints, locations: int) -> Trial:
     return Trial(held_for(rows), held_for(rows), np.empty((4 * rows + 2 * tasks + 2, 4), dtype=np.int64), work)
 
 
-@numba.njit(cache=True)
+@subroutine
 def try_at(v: Lives, ties: Ties, now: tuple[Ints, Ints], t: Levels, trial: Trial, what: tuple[int, int]) -> bool:
     """Move a unit, `what` = (unit, location), in `now` = (location of each unit, limits), and in the levels.
 
@@ -78,7 +78,7 @@ def try_at(v: Lives, ties: Ties, now: tuple[Ints, Ints], t: Levels, trial: Trial
     return fits
 
 
-@numba.njit(cache=True)
+@subroutine
 def _held(v: Lives, ties: Ties, at: Ints, w: Scratch, found: tuple[Held, int]) -> int:
     """What the families hold that a unit touches; `found` = (rows, unit); how many."""
     rows, unit = found
@@ -89,7 +89,7 @@ def _held(v: Lives, ties: Ties, at: Ints, w: Scratch, found: tuple[Held, int]) -
     return count
 
 
-@numba.njit(cache=True)
+@subroutine
 def _differences(trial: Trial, olds: int, news: int) -> int:
     """Segments that turn the old rows into the new ones. Both come family by family, each by rising key."""
     old, new, count = trial.old, trial.new, 0
@@ -109,7 +109,7 @@ def _differences(trial: Trial, olds: int, news: int) -> int:
     return count
 
 
-@numba.njit(cache=True, forceinline=True)
+@inlined
 def _note(segment: Ints, count: int, location: int, interval: tuple[int, int], size: int) -> int:
     low, high = interval
     if low >= high or size == 0:
@@ -118,7 +118,7 @@ def _note(segment: Ints, count: int, location: int, interval: tuple[int, int], s
     return count + 1
 
 
-@numba.njit(cache=True, forceinline=True)
+@inlined
 def _shifted(segment: Ints, count: int, location: int, ends: tuple[int, int], size: int) -> int:
     """An end that moves from `ends[0]` to `ends[1]`: `size` more bytes in between where that is later."""
     was, now = ends
@@ -127,7 +127,7 @@ def _shifted(segment: Ints, count: int, location: int, ends: tuple[int, int], si
     return _note(segment, count, location, (now, was), -size)
 
 
-@numba.njit(cache=True)
+@subroutine
 def _own(v: Lives, ties: Ties, segment: Ints, count: int, what: tuple[int, int, int]) -> int:
     """Segments of a unit's static and scratch bytes; `what` = (unit, from, to)."""
     unit, place, there = what

@@ -11,12 +11,12 @@ holds the links of its path, first come, first served, as everywhere in `solvers
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from solvers.arrays import Bools, Ints
 from solvers.events import ARRIVALS, EVENTS, FREED, Prepared, State, begin_task, finish_task, state_for
 from solvers.heap import drop, push
+from solvers.kernels import inlined, routine
 from solvers.problem import Problem
 from solvers.replay import prepare, schedule_of, validated
 from solvers.schedule import Schedule
@@ -72,14 +72,14 @@ def _lines(device: Ints, devices: int) -> _Lines:
     )
 
 
-@numba.njit(cache=True)
+@routine
 def _run(g: Prepared, s: State, q: _Lines, device: Ints) -> None:
     """The event loop: within a tick finishes, then arrivals, then starts."""
     for task in range(len(device)):
         if s.waiting[task] == 0:
             s.freed[s.length[FREED]] = task
             s.length[FREED] += 1
-    now, numbered = np.int64(0), 0
+    now, numbered = int(np.int64(0)), 0
     while True:
         while s.length[EVENTS] > 0 and s.event_time[0] == now:
             task = q.task[s.event_place[0]]
@@ -97,7 +97,7 @@ def _run(g: Prepared, s: State, q: _Lines, device: Ints) -> None:
             now = min(now, q.arrival_time[0])
 
 
-@numba.njit(cache=True, forceinline=True)
+@inlined
 def _number(s: State, q: _Lines, numbered: int) -> int:
     """Number the tasks that wait for no predecessor any more; return how many have a number."""
     for at in range(s.length[FREED]):
@@ -110,7 +110,7 @@ def _number(s: State, q: _Lines, numbered: int) -> int:
     return numbered
 
 
-@numba.njit(cache=True, forceinline=True)
+@inlined
 def _join(s: State, q: _Lines, device: Ints, now: int) -> None:
     """Append the tasks whose inputs have arrived to the queues of their devices."""
     while s.length[ARRIVALS] > 0 and q.arrival_time[0] <= now:
@@ -121,7 +121,7 @@ def _join(s: State, q: _Lines, device: Ints, now: int) -> None:
         q.tail[d] += 1
 
 
-@numba.njit(cache=True, forceinline=True)
+@inlined
 def _serve(s: State, q: _Lines, now: int) -> None:
     """Start the first task of each queue whose device is idle."""
     for d in range(len(q.head)):

@@ -1,13 +1,13 @@
 """Top and bottom levels (ParDNN, Qararyah et al. 2020, table 4.2), of a graph and of what is left of it."""
 
-import numba
 import numpy as np
 
 from solvers.arrays import Bools, Ints
 from solvers.heuristics.pardnn.weights import Weights
+from solvers.kernels import routine
 
 
-@numba.njit(cache=True)
+@routine
 def levels(w: Weights, gone: Bools) -> tuple[Ints, Ints]:
     """[n] top and bottom levels in the graph without the nodes that are `gone`, whose own are 0. O(n + e)."""
     n = len(gone)

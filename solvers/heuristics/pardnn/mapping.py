@@ -11,7 +11,6 @@ What the text leaves open:
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from solvers.arrays import Bools, Ints
@@ -19,6 +18,7 @@ from solvers.heuristics.loadbalance import glb
 from solvers.heuristics.pardnn.slicing import Clusters
 from solvers.heuristics.pardnn.spans import Spans, potentials
 from solvers.heuristics.pardnn.weights import NOWHERE, Weights
+from solvers.kernels import routine, subroutine
 
 
 class Mapped(NamedTuple):
@@ -84,19 +84,20 @@ def _start(w: Weights, c: Clusters, s: Spans) -> Mapped:
     return m
 
 
-@numba.njit(cache=True)
+@routine
 def _totals(w: Weights, level: Ints, m: Mapped, k: int) -> None:
     """What each cluster can use and weighs; the work that is at its place from the start."""
     for c in range(len(m.at)):
         for node in m.member[m.start[c] : m.start[c + 1]]:
-            m.allowed[c] &= w.allowed[node]
-            m.load[c] += w.ticks[node]
+            for place in range(k):
+                m.allowed[c, place] &= w.allowed[node, place]
+                m.load[c, place] += w.ticks[node, place]
     for node in range(len(m.place)):
         if 0 <= m.place[node] < k:
             add(m.tree, level[node], m.place[node], w.ticks[node, m.place[node]])
 
 
-@numba.njit(cache=True)
+@subroutine
 def add(tree: Ints, level: int, place: int, ticks: int) -> None:
     """Add ticks at a level of a place. O(log L)."""
     at = level + 1
@@ -105,7 +106,7 @@ def add(tree: Ints, level: int, place: int, ticks: int) -> None:
         at += at & -at
 
 
-@numba.njit(cache=True)
+@subroutine
 def work(tree: Ints, low: int, high: int, found: Ints) -> None:
     """[k] ticks of each place at the levels from `low` to before `high`, into `found`. O(k log L)."""
     found[:] = 0
@@ -119,7 +120,7 @@ def work(tree: Ints, low: int, high: int, found: Ints) -> None:
         low &= low - 1
 
 
-@numba.njit(cache=True)
+@subroutine
 def talk(w: Weights, m: Mapped, c: int, found: Ints) -> int:
     """[k] communication of a cluster with what is mapped to each place, into `found`; return that with all else."""
     found[:] = 0
@@ -138,7 +139,7 @@ def talk(w: Weights, m: Mapped, c: int, found: Ints) -> int:
     return total
 
 
-@numba.njit(cache=True)
+@routine
 def _put(w: Weights, level: Ints, m: Mapped, c: int, place: int) -> None:
     """Map a cluster."""
     m.at[c] = place
@@ -147,20 +148,20 @@ def _put(w: Weights, level: Ints, m: Mapped, c: int, place: int) -> None:
         add(m.tree, level[node], place, w.ticks[node, place])
 
 
-@numba.njit(cache=True)
+@routine
 def _put_all(w: Weights, level: Ints, m: Mapped, clusters: Ints, place: Ints) -> None:
     for at in range(len(clusters)):
         _put(w, level, m, clusters[at], place[at])
 
 
-@numba.njit(cache=True)
+@routine
 def _merge(w: Weights, level: Ints, m: Mapped, rest: Ints, potential: Ints) -> None:
     """Lines 1-7: each cluster of more communication than potential to the primary that it talks to most."""
     comm = np.zeros(w.allowed.shape[1], dtype=np.int64)
     for c in rest:
         if talk(w, m, c, comm) <= potential[c]:
             continue
-        best = -1
+        best = int(np.int64(-1))
         for place in range(len(comm)):
             if m.allowed[c, place] and comm[place] > 0 and (best < 0 or comm[place] > comm[best]):
                 best = place
@@ -168,7 +169,7 @@ def _merge(w: Weights, level: Ints, m: Mapped, rest: Ints, potential: Ints) -> N
             _put(w, level, m, c, best)
 
 
-@numba.njit(cache=True)
+@routine
 def _lalb(w: Weights, s: Spans, m: Mapped, rest: Ints) -> None:
     """Lines 8-15, by equation (4.2): least work within the span and communication with other places."""
     k = w.allowed.shape[1]
@@ -176,7 +177,7 @@ def _lalb(w: Weights, s: Spans, m: Mapped, rest: Ints) -> None:
     for c in rest:
         talk(w, m, c, comm)
         work(m.tree, s.low[c], s.high[c], busy)
-        best, least = -1, 0
+        best, least = int(np.int64(-1)), 0
         for place in range(k):
             if not m.allowed[c, place]:
                 continue

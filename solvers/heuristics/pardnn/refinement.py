@@ -12,13 +12,13 @@ switched, if that is shorter than the critical path. Within a round only the lev
 so what a round did is taken back when the critical path is longer after it. A node whose unit has others stays.
 """
 
-import numba
 import numpy as np
 
 from solvers.arrays import Bools, Ints
 from solvers.heuristics.pardnn.mapping import Mapped, add, talk, work
 from solvers.heuristics.pardnn.spans import Spans
 from solvers.heuristics.pardnn.weights import Weights
+from solvers.kernels import inlined, routine, subroutine
 
 PARTNERS, TRIES = 32, 1_000_000
 """Clusters at other places that one is tried with, however many there are; and all clusters together, at least."""
@@ -41,7 +41,7 @@ def limits(clusters: int) -> tuple[int, int]:
     return partners, _LOOKED * partners
 
 
-@numba.njit(cache=True)
+@routine
 def swap(w: Weights, s: Spans, m: Mapped, order: Ints, most_of: tuple[int, int]) -> int:
     """Swap secondaries, visited in `order`, within `most_of` (see `limits`); return how many pairs were."""
     partners, looked = most_of
@@ -53,7 +53,7 @@ def swap(w: Weights, s: Spans, m: Mapped, order: Ints, most_of: tuple[int, int])
         one = order[at]
         if done[one]:
             continue
-        best, most, tried = -1, 0, 0
+        best, most, tried = int(np.int64(-1)), 0, 0
         for two in order[at + 1 : at + 1 + looked]:
             if s.first[two] >= s.end[one] or tried == partners:
                 break
@@ -75,14 +75,14 @@ def swap(w: Weights, s: Spans, m: Mapped, order: Ints, most_of: tuple[int, int])
     return swaps
 
 
-@numba.njit(cache=True, forceinline=True)
+@inlined
 def _may(m: Mapped, one: int, two: int) -> bool:
     """Whether two clusters are at different places and each may be at the other's."""
     here, there = m.at[one], m.at[two]
     return here != there and m.allowed[one, there] and m.allowed[two, here]
 
 
-@numba.njit(cache=True)
+@subroutine
 def _gain(w: Weights, s: Spans, m: Mapped, pair: tuple[int, int], known: tuple[Ints, Ints]) -> int:
     """What a swap saves: communication, and of the greater work within the first one's span; 0 if one of them grows.
 
@@ -101,7 +101,7 @@ def _gain(w: Weights, s: Spans, m: Mapped, pair: tuple[int, int], known: tuple[I
     return 0 if worked < 0 else talked + worked
 
 
-@numba.njit(cache=True)
+@subroutine
 def _toward(w: Weights, m: Mapped, c: int, other: tuple[int, int]) -> tuple[int, int, int]:
     """Communication of a cluster with the place of another, but for that; with its own place; and with the other.
 
@@ -122,7 +122,7 @@ def _toward(w: Weights, m: Mapped, c: int, other: tuple[int, int]) -> tuple[int,
     return near, far, mutual
 
 
-@numba.njit(cache=True)
+@subroutine
 def _within(w: Weights, s: Spans, m: Mapped, of: tuple[int, int], place: int) -> int:
     """Ticks at a place that `of` = (one, another cluster) has within one's span: those of the other's nodes."""
     one, c = of
@@ -133,7 +133,7 @@ def _within(w: Weights, s: Spans, m: Mapped, of: tuple[int, int], place: int) ->
     return ticks
 
 
-@numba.njit(cache=True)
+@subroutine
 def _move(w: Weights, level: Ints, m: Mapped, c: int, place: int) -> None:
     for node in m.member[m.start[c] : m.start[c + 1]]:
         add(m.tree, level[node], m.at[c], -w.ticks[node, m.at[c]])
@@ -142,14 +142,16 @@ def _move(w: Weights, level: Ints, m: Mapped, c: int, place: int) -> None:
     m.at[c] = place
 
 
-@numba.njit(cache=True)
+@routine
 def switched(w: Weights, place: Ints, alone: Bools) -> Ints:
     """[n] places after at most k rounds; `alone`: [n] whether a node is all of its unit. O(k (n + e))."""
     rounds, least = w.allowed.shape[1], -1
     place, before = place.copy(), place
     for done in range(rounds + 1):
         top, bottom = placed_levels(w, place)
-        longest = (top + bottom).max() if len(top) else 0
+        longest = int(np.int64(0))
+        for node in range(len(top)):
+            longest = max(longest, top[node] + bottom[node])
         if least >= 0 and longest > least:
             return before
         least, before = longest, place.copy()
@@ -158,7 +160,7 @@ def switched(w: Weights, place: Ints, alone: Bools) -> Ints:
     return place
 
 
-@numba.njit(cache=True)
+@routine
 def placed_levels(w: Weights, place: Ints) -> tuple[Ints, Ints]:
     """[n] top and bottom levels when what is at one place talks for nothing."""
     n = len(place)
@@ -170,7 +172,7 @@ def placed_levels(w: Weights, place: Ints) -> tuple[Ints, Ints]:
     return top, bottom
 
 
-@numba.njit(cache=True)
+@subroutine
 def _round(w: Weights, place: Ints, alone: Bools, level: tuple[Ints, Ints], longest: int) -> bool:
     """One round over the critical path; whether anything was switched."""
     path = _critical(w, place, level, longest)
@@ -179,7 +181,7 @@ def _round(w: Weights, place: Ints, alone: Bools, level: tuple[Ints, Ints], long
         a, b = path[at], path[at + 1]
         if place[a] == place[b]:
             continue
-        best, shortest = -1, longest
+        best, shortest = int(np.int64(-1)), longest
         for node, other in ((a, b), (b, a)):
             to = place[other]
             if alone[node] and to < w.allowed.shape[1] and w.allowed[node, to]:
@@ -195,7 +197,7 @@ def _round(w: Weights, place: Ints, alone: Bools, level: tuple[Ints, Ints], long
     return changed
 
 
-@numba.njit(cache=True)
+@subroutine
 def _critical(w: Weights, place: Ints, level: tuple[Ints, Ints], longest: int) -> Ints:
     """The nodes of a critical path."""
     top, bottom = level
@@ -215,23 +217,23 @@ def _critical(w: Weights, place: Ints, level: tuple[Ints, Ints], longest: int) -
     return path[:count]
 
 
-@numba.njit(cache=True)
+@subroutine
 def _through(w: Weights, place: Ints, level: tuple[Ints, Ints], node: int, to: int) -> int:
     """The longest path through a node if it were at another place."""
     return _before(w, place, level[0], node, to) + _ticks(w, node, to) + _after(w, place, level[1], node, to)
 
 
-@numba.njit(cache=True, forceinline=True)
+@inlined
 def _ticks(w: Weights, node: int, at: int) -> int:
     return w.ticks[node, at] if at < w.ticks.shape[1] else w.took[node]
 
 
-@numba.njit(cache=True, forceinline=True)
+@inlined
 def _cost(cost: int, here: int, there: int) -> int:
     return 0 if here == there else cost
 
 
-@numba.njit(cache=True)
+@subroutine
 def _before(w: Weights, place: Ints, top: Ints, node: int, at: int) -> int:
     """The longest path to a node at a place."""
     longest = 0
@@ -242,7 +244,7 @@ def _before(w: Weights, place: Ints, top: Ints, node: int, at: int) -> int:
     return longest
 
 
-@numba.njit(cache=True)
+@subroutine
 def _after(w: Weights, place: Ints, bottom: Ints, node: int, at: int) -> int:
     """The longest path from a node at a place, without itself."""
     longest = 0

@@ -15,12 +15,12 @@ levels before it removes the path; the text means after.) What it leaves open:
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from solvers.arrays import Bools, Ints
 from solvers.heuristics.pardnn.levels import levels
 from solvers.heuristics.pardnn.weights import NOWHERE, Weights
+from solvers.kernels import routine, subroutine
 
 
 class Clusters(NamedTuple):
@@ -65,27 +65,28 @@ class _Cut(NamedTuple):
     """[c, 2] first and last node of each cluster."""
 
 
-@numba.njit(cache=True)
+@routine
 def _primaries(w: Weights, cut: _Cut) -> None:
     """Cut k critical paths, each of what is left."""
-    for j in range(w.allowed.shape[1]):
-        barred = cut.gone | ~w.allowed[:, j]
+    n, k = w.allowed.shape
+    for j in range(k):
+        barred, can = cut.gone.copy(), np.zeros(k, dtype=np.bool_)
+        can[j] = True
+        for node in range(n):
+            barred[node] |= not w.allowed[node, j]
         top, bottom = levels(w, barred)
-        start = -1
-        for node in range(len(barred)):
+        start = int(np.int64(-1))
+        for node in range(n):
             if barred[node]:
                 continue
             more = start < 0 or top[node] + bottom[node] > top[start] + bottom[start]
             if more or (top[node] + bottom[node] == top[start] + bottom[start] and top[node] < top[start]):
                 start = node
-        can = w.allowed[start].copy()
-        for other in range(len(can)):
-            can[other] = other == j
         if start >= 0:
             _walk(w, cut, (start, j), (top + bottom, bottom), can)
 
 
-@numba.njit(cache=True)
+@routine
 def _secondaries(w: Weights, cut: _Cut, level: tuple[Ints, Ints], order: Ints) -> int:
     """Cut all that is left into paths, which start at nodes in `order`; return the number of clusters."""
     count = w.allowed.shape[1]
@@ -96,7 +97,7 @@ def _secondaries(w: Weights, cut: _Cut, level: tuple[Ints, Ints], order: Ints) -
     return count
 
 
-@numba.njit(cache=True)
+@subroutine
 def _walk(w: Weights, cut: _Cut, begin: tuple[int, int], level: tuple[Ints, Ints], can: Bools) -> None:
     """Cut a path that a place in `can` can run, by (weighted, bottom) levels.
 

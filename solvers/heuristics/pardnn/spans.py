@@ -7,12 +7,12 @@ when it can start there (at its end no more, as that is where the child starts).
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from solvers.arrays import Ints
 from solvers.heuristics.pardnn.slicing import Clusters
 from solvers.heuristics.pardnn.weights import NOWHERE, Weights
+from solvers.kernels import routine
 
 
 class Spans(NamedTuple):
@@ -66,7 +66,7 @@ def potentials(w: Weights, c: Clusters, s: Spans) -> Ints:
     return within[s.high] - within[s.low] - own
 
 
-@numba.njit(cache=True)
+@routine
 def _limits(w: Weights, first: Ints, last: Ints, top: Ints, longest: int) -> tuple[Ints, Ints]:
     begin, end = np.zeros(len(first), dtype=np.int64), np.full(len(first), longest, dtype=np.int64)
     for c in range(len(first)):
