@@ -28,6 +28,7 @@ MODULES = {
     "cpsat": "ortools",
     "cpsat-windows": "ortools",
     "glpk": "swiglpk",
+    "search": "ortools",
     "gurobi": "gurobipy",
     "m-sct": "ortools",
     "metis": "pymetis",
