@@ -9,6 +9,7 @@ from pesto.cluster import Cluster
 from pesto.costs import Costs
 from pesto.errors import InfeasibleError, NothingFoundError, SolverError
 from pesto.graph import Graph
+from pesto.ground import MOST
 from pesto.improve import improve
 from pesto.levels import levels
 from pesto.memory import shortage
@@ -19,7 +20,7 @@ from pesto.provenance import Account, coarse_account, make_plan
 from pesto.repair import mend
 from pesto.settings import Settings
 from pesto.signals import hold
-from pesto.stages import RIVALS, Start, baselines, exact
+from pesto.stages import MOST_TASKS, RIVALS, Start, baselines, exact
 from pesto.strengthen import strengthened
 from pesto.tracker import Tracker, Watch
 from solvers import bounds
@@ -125,13 +126,13 @@ def _search(bench: Bench, cluster: Cluster, tracker: Tracker, settings: Settings
             mend(bench, tracker)
         ends = time.perf_counter() + settings.time_limit_s
         with strengthened(bench.problem, tracker, settings):
-            if not _started(tracker, settings):
+            if not _at_once(bench.problem, tracker, settings):
                 with tracker.stage("solve"):
                     done = exact(bench, level, settings, tracker)
                 found = _Found(account=coarse_account(level.coarsening, done.result), last=done.last, start=done.start)
                 if done.result.limit is Limit.INTERRUPT:
                     return found, True
-            if settings.search:
+            if settings.search and bench.problem.tasks <= MOST_TASKS:
                 with tracker.stage("search"):
                     improve(bench, planning, ladder, tracker, settings, ends)
     except KeyboardInterrupt:
@@ -141,10 +142,10 @@ def _search(bench: Bench, cluster: Cluster, tracker: Tracker, settings: Settings
     return found, False
 
 
-def _started(tracker: Tracker, settings: Settings) -> bool:
-    """Whether a plan that was given, and not a coarse optimum, is what search begins with."""
+def _at_once(problem: Problem, tracker: Tracker, settings: Settings) -> bool:
+    """Whether search begins without a coarse optimum: a plan was given, or so few nodes say nothing of so many ops."""
     start = tracker.candidates.get("start")
-    return settings.search and start is not None and start.fits
+    return settings.search and (problem.tasks > MOST or (start is not None and start.fits))
 
 
 def formulate(graph: Graph, costs: Costs, cluster: Cluster, settings: Settings) -> Problem:

@@ -4,32 +4,25 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from pesto.candidates import Bench
-from pesto.coarsen import Coarsening, coarsen, contract
+from pesto.coarsen import Coarsening
+from pesto.ground import Ground, Grounds
 from pesto.settings import Settings
 from pesto.tracker import Tracker
 from solvers import api
-from solvers.arrays import Ints, ints
-from solvers.peaks import peaks
 from solvers.problem import Problem
 from solvers.replay import replay
 from solvers.result import Limit, Options
 from solvers.schedule import Schedule
-from solvers.search.arena import Arena, Spot, position
 from solvers.search.team import Budget, walk_all
 from solvers.search.walk import Heat, Walk, Weighed
-from solvers.units import placeable_units
 
 _LOG = logging.getLogger("pesto")
-_SMALLEST = 25
-"""Nodes of the coarsest graph whose nodes are moved whole."""
-_FULL = 40_000
-"""Ops up to which the full graph is walked on at last."""
 _OPS_A_PAUSE = 50_000
 """Ops of the full graph for which points are weighed at every pause; with more it takes as long, and is as rare."""
 _WINDOWS, _WINDOWS_LEAST_S = 0.1, 2.0
@@ -59,43 +52,6 @@ PHASES = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Ground:
-    """A graph to walk on, and the way back to the full one."""
-
-    bench: Bench
-    coarsening: Coarsening | None
-    """None for the full graph."""
-    arena: Arena
-
-    def weigh(self, spot: Spot) -> Weighed:
-        """A point on the full graph, with its real peaks."""
-        schedule = self.arena.schedule(spot)
-        if self.coarsening is None:
-            device, rank, rule = schedule.device, position(spot.order), "op by op"
-        else:
-            device, rank, rule = self.bench.expand(self.coarsening, schedule)
-            rule = f"{self.coarsening.nodes} nodes, {rule}"
-            schedule = replay(self.bench.problem, device, rank, prepared=self.bench.prepared)
-        over = np.maximum(peaks(self.bench.gauge, schedule) - self.bench.problem.capacity, 0)
-        return Weighed(makespan=schedule.makespan, device=device, rank=rank, over=ints(over), rule=rule)
-
-    def project(self, schedule: Schedule) -> Spot:
-        """The point nearest to a schedule of the full graph: each unit where most of its work is, by mean start."""
-        if self.coarsening is None:
-            return self.arena.spot_of(schedule)
-        p, node_of, arena = self.bench.problem, self.coarsening.node_of, self.arena
-        units = placeable_units(arena.problem)
-        took = schedule.finish - schedule.start + 1
-        weight = np.zeros(units.allowed.shape, dtype=np.int64)
-        np.add.at(weight, (units.unit[node_of], p.location[schedule.device]), took)
-        at = np.where(units.allowed, weight, -1).argmax(axis=1)[units.unit]
-        moment = np.bincount(node_of, weights=took * schedule.start.astype(np.float64))
-        middle = np.argsort(moment / np.bincount(node_of, weights=took), kind="stable")
-        run = arena.run(arena.devices(at), position(middle), strict=False)
-        return arena.spot(at, arena.order_of(run))
-
-
 def improve(
     bench: Bench,
     planning: Problem,
@@ -110,8 +66,7 @@ def improve(
     coarse. ends: the `time.perf_counter()` at which to end; when deterministic, what is left of the limit as planned.
     Ends early at `settings.gap` of the full graph. A failure costs what was not found yet, and is a warning.
     """
-    sets = _coarser(planning, ladder)
-    phases = [phase for phase in PHASES if phase.nodes is not None or planning.tasks <= _FULL]
+    grounds = Grounds(bench, planning, ladder, _known(tracker)[0])
 
     def hear(found: Weighed) -> None:
         tracker.offer(bench.ordered("search", f"annealed on {found.rule}", found.device, found.rank))
@@ -121,34 +76,37 @@ def improve(
         return not settings.deterministic and tracker.gap <= settings.gap
 
     besides: list[Schedule] = []
-    for at, phase in enumerate(phases):
+    for at in range(len(PHASES)):
         late = time.perf_counter() >= ends and not settings.deterministic
         if late or tracker.gap <= settings.gap:
             return
-        ground = _ground(bench, planning, sets, phase.nodes)
-        walks = _walks(_starts(tracker, ground, settings, at, besides), ground, settings, at)
-        budget = _budget(bench, settings, [each.share for each in phases[at:]], ends)
+        lanes = _begun(grounds, _starts(tracker, settings, at, besides), settings, at)
+        budget = _budget(bench, settings, [each.share for each in PHASES[at:]], ends)
         try:
-            walk_all(walks, budget, hear, over)
-            besides = [] if at or over() else _windows(ground, walks, settings, hear)
+            walk_all([walk for _, walk in lanes], budget, hear, over)
+            besides = [] if at or over() else _windows(lanes, settings, hear)
         except Exception as error:
             _LOG.warning("search failed: %r", error)
             return
 
 
 def _windows(
-    ground: _Ground, walks: Sequence[Walk], settings: Settings, hear: Callable[[Weighed], None]
+    lanes: Sequence[tuple[Ground, Walk]], settings: Settings, hear: Callable[[Weighed], None]
 ) -> list[Schedule]:
     """Neighbourhoods of the best point so far, each searched exactly by CP-SAT; the full schedule of what that found.
 
     It orders transfers freely, so first come, first served may make more of it, or less: another point to begin with.
     Nothing when deterministic, as a loaded machine's clock would end it, or when there is little time.
     """
-    seconds, known = _WINDOWS * settings.time_limit_s, [walk.home for walk in walks if walk.home is not None]
+    seconds = _WINDOWS * settings.time_limit_s
+    known = [
+        (w.kept.makespan, k, w.home) for k, (_, w) in enumerate(lanes) if w.kept is not None and w.home is not None
+    ]
     if settings.deterministic or seconds < _WINDOWS_LEAST_S or not known:
         return []
+    _, lane, best = min(known, key=lambda each: each[:2])
+    ground, _ = lanes[lane]
     arena = ground.arena
-    best = min(known, key=lambda spot: spot.makespan)
     held = np.zeros_like(arena.problem.capacity)
     np.add.at(held, best.at, arena.problem.memory)
     roomy = replace(arena.problem, capacity=np.maximum(arena.problem.capacity, held))
@@ -165,13 +123,15 @@ def _windows(
     return [replay(ground.bench.problem, found.device, found.rank, prepared=ground.bench.prepared)]
 
 
-def _walks(starts: Sequence[Spot], ground: _Ground, settings: Settings, at: int) -> list[Walk]:
+def _begun(grounds: Grounds, starts: Sequence[Schedule], settings: Settings, at: int) -> list[tuple[Ground, Walk]]:
     """A walk a core, one from each start in turn."""
-    walks = []
+    found = []
     for lane in range(_lanes(settings)):
         start, heat = starts[lane % len(starts)], PHASES[at].heat.times(_SPREAD**lane)
-        walks.append(Walk(ground.arena, start, heat, ground.weigh, settings.seed + 1000 * at + lane))
-    return walks
+        ground = grounds.at(PHASES[at].nodes, start)
+        seed = settings.seed + 1000 * at + lane
+        found.append((ground, Walk(ground.arena, ground.project(start), heat, ground.weigh, seed)))
+    return found
 
 
 def _budget(bench: Bench, settings: Settings, shares: list[float], ends: float) -> Budget:
@@ -187,45 +147,12 @@ def _lanes(settings: Settings) -> int:
     return _LANES if settings.deterministic else max(1, min(os.cpu_count() or 1, settings.workers))
 
 
-def _starts(tracker: Tracker, ground: _Ground, settings: Settings, at: int, besides: Sequence[Schedule]) -> list[Spot]:
-    """The best candidates that fit (or of all, where none does), no two equally long, a core one; projected.
+def _starts(tracker: Tracker, settings: Settings, at: int, besides: Sequence[Schedule]) -> list[Schedule]:
+    """The best candidates, a core one; later rounds begin with the best alone, and with what is given `besides`."""
+    return [*_known(tracker)[: _lanes(settings) if at == 0 else 1], *besides]
 
-    Later rounds begin with the best alone, and with what is given `besides`.
-    """
-    most = _lanes(settings) if at == 0 else 1
+
+def _known(tracker: Tracker) -> list[Schedule]:
+    """All candidates, best first, no two equally long."""
     known = sorted(tracker.candidates.values(), key=lambda c: (not c.fits, c.makespan))
-    distinct = [c for k, c in enumerate(known) if c.makespan not in {b.makespan for b in known[:k]}]
-    return [ground.project(each) for each in (*(c.timeline.schedule for c in distinct[:most]), *besides)]
-
-
-def _coarser(planning: Problem, ladder: Sequence[Coarsening]) -> list[Coarsening]:
-    """The ladder, carried on to the smallest graphs."""
-    found = list(ladder)
-    while found[-1].nodes > 2 * _SMALLEST:
-        last = found[-1]
-        further = last.then(coarsen(contract(planning, last.node_of), last.nodes // 2))
-        if further.nodes >= last.nodes:
-            break
-        found.append(further)
-    return found
-
-
-def _ground(bench: Bench, planning: Problem, sets: Sequence[Coarsening], nodes: int | None) -> _Ground:
-    """The largest graph of at most so many nodes, or the full one."""
-    fits = [c for c in sets if nodes is not None and c.target <= nodes and c.nodes < planning.tasks]
-    level = fits[0] if fits else None
-    problem = contract(planning, level.node_of) if level is not None else planning
-    node_of = level.node_of if level is not None else np.arange(planning.tasks)
-    coarser = [c for c in reversed(sets) if c.nodes < problem.tasks]
-    return _Ground(
-        bench=bench,
-        coarsening=level,
-        arena=Arena.of(problem, [_labels(node_of, c.node_of, problem.tasks) for c in coarser]),
-    )
-
-
-def _labels(node_of: Ints, coarse: Ints, nodes: int) -> Ints:
-    """[nodes] the coarser node of each node."""
-    label = np.zeros(nodes, dtype=np.int64)
-    label[node_of] = coarse
-    return label
+    return [c.timeline.schedule for k, c in enumerate(known) if k == 0 or c.makespan != known[k - 1].makespan]

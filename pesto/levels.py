@@ -16,7 +16,7 @@ SIZES = (3200, 1600, 800, 400)
 _QUICK = {"list": "list scheduling", "pardnn": "ParDNN"}
 """What schedules a coarse graph, and what a plan says of it."""
 MOST_TASKS = 100_000
-"""Beyond this, only the largest size is coarsened from the full graph: the others would take seconds each."""
+"""Beyond this, only the largest size and the target are tried, by steps: all others take seconds each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -66,13 +66,14 @@ def quick(problem: Problem, name: str) -> Result:
 
 def _ladder(planning: Problem, target: int) -> Iterator[tuple[bool, Coarsening]]:
     """(whether by steps, coarsening): every size, from large to small, by steps and (the first apart) at once."""
-    sizes = [size for size in SIZES if target < size < planning.tasks] + [target]
+    few = planning.tasks > MOST_TASKS
+    sizes = [size for size in (SIZES[:1] if few else SIZES) if target < size < planning.tasks] + [target]
     stepwise = coarsen(planning, sizes[0])
     yield True, stepwise
     for size in sizes[1:]:
         stepwise = stepwise.then(coarsen(contract(planning, stepwise.node_of), size))
         yield True, stepwise
-        if planning.tasks <= MOST_TASKS:
+        if not few:
             yield False, coarsen(planning, size)
 
 

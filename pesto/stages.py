@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import tee
 
 import numpy as np
 
@@ -33,8 +34,8 @@ _FULL = 0.95
 """Of all memory: planning aims at no more."""
 RIVALS = ("pardnn", "etf", "m-etf", "metis")
 """Methods of the literature that take seconds and are sometimes the best (docs/comparison.md)."""
-_MOST_TASKS = 300_000
-"""Ops above which neither they nor the list scheduler are given the full graph: each would take a minute or so."""
+MOST_TASKS = 300_000
+"""Ops above which they are not given the full graph, and nothing is searched: each would take a minute or so."""
 _EXACT, _EXACT_LEAST_S = 0.15, 5.0
 """Share of the time limit that the exact solver gets where search follows; these seconds, or half of the limit, at
 least."""
@@ -57,13 +58,14 @@ def baselines(bench: Bench, cluster: Cluster, tracker: Tracker) -> Problem:
     tracker.offer(bench.placed("expert", by_rule.rule, by_rule.device))
     by_layer = layer_balanced(bench.graph, problem, cluster)
     tracker.offer(bench.placed("layer-balanced", by_layer.rule, by_layer.device))
-    planning = next(estimates(problem, alive))
-    if problem.tasks > _MOST_TASKS:
+    trials, these = tee(estimates(problem, alive))
+    planning = _list(bench, tracker, next(these))
+    if problem.tasks > MOST_TASKS:
         return planning
-    planning = _list(bench, tracker, planning)
-    free = replace(problem, memory=np.zeros_like(problem.memory))
+    free = bounds.share(problem.holding(memory=np.zeros_like(problem.memory)), problem)
     for name in RIVALS:
-        for posed in estimates(problem, alive) if PLACERS[name].memory else (free,):
+        trials, these = tee(trials)
+        for posed in these if PLACERS[name].memory else (free,):
             schedule = quick(posed, name).schedule
             if schedule is not None:
                 tracker.offer(bench.scheduled(name, f"{name} on the full graph", schedule))
@@ -80,10 +82,10 @@ def estimates(problem: Problem, alive: Ints) -> Iterator[Problem]:
     """
     beyond = np.maximum(alive - problem.memory, 0)
     for share in _SHARES:
-        planning = replace(problem, memory=problem.memory + (share * beyond).astype(np.int64))
-        roomy = replace(planning, capacity=(_FULL * problem.capacity).astype(np.int64))
+        planning = problem.holding(memory=problem.memory + (share * beyond).astype(np.int64))
+        roomy = planning.holding(capacity=(_FULL * problem.capacity).astype(np.int64))
         if share == 0 or bounds.memory_proof(roomy) is None:
-            yield planning
+            yield bounds.share(planning, problem)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -194,5 +196,6 @@ def _list(bench: Bench, tracker: Tracker, planning: Problem) -> Problem:
         if candidate.fits:
             break
         over = candidate.peak / np.maximum(1, bench.problem.capacity)
-        attempt = replace(planning, capacity=(planning.capacity / np.maximum(1.0, over * 1.02)).astype(np.int64))
+        attempt = planning.holding(capacity=(planning.capacity / np.maximum(1.0, over * 1.02)).astype(np.int64))
+        bounds.share(attempt, planning)
     return planning

@@ -1,8 +1,12 @@
 """Lower bounds on the makespan, in ticks, that need no solver; and proofs that memory cannot suffice.
 
 Each holds for every valid schedule with tolerance 0: all is whole, and divisions round up, as a makespan is whole.
-ValueError from each but `best` where the tasks of a group have no location in common; `paths` saves computing them.
+ValueError from each but `best` where the tasks of a group have no location in common; `paths` and `weights`
+(`solvers.loads.device_weights`) save computing them.
 """
+
+from collections.abc import Iterable
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -14,17 +18,39 @@ from solvers.paths import NEVER, Paths, paths_of
 from solvers.problem import Problem
 from solvers.units import Units, units_of
 
+_KNOWN: "WeakKeyDictionary[Problem, tuple[int, str]]" = WeakKeyDictionary()
+"""What `best` found: each of a problem's solvers asks for it, and so does who judges them."""
+
 
 def best(problem: Problem) -> tuple[int, str]:
     """The greatest of all bounds and the name of the function that finds it; (0, "none") where a unit can be nowhere.
 
-    O(n (m + log n) + e l^2), for a bounded number of sets of devices and links.
+    O(n (m + log n) + e l^2), for a bounded number of sets of devices and links; kept for as long as the problem is.
     """
+    if problem not in _KNOWN:
+        _KNOWN[problem] = _best(problem)
+    return _KNOWN[problem]
+
+
+def share(problem: Problem, like: Problem) -> Problem:
+    """The first problem, for which `best` then gives what it gives for the second, of which only its bytes differ."""
+    _KNOWN[problem] = best(like)
+    return problem
+
+
+def _best(problem: Problem) -> tuple[int, str]:
     if not units_of(problem).allowed.any(axis=1).all():
         return 0, "none"
     paths = paths_of(problem)
-    named = (critical_path, device_load, device_window, unit_load, link_window)
-    return max(((bound(problem, paths), bound.__name__) for bound in named), key=lambda found: found[0])
+    weights = tuple(device_weights(problem, paths))
+    found = (
+        (critical_path(problem, paths), "critical_path"),
+        (device_load(problem, paths, weights), "device_load"),
+        (device_window(problem, paths, weights), "device_window"),
+        (unit_load(problem, paths), "unit_load"),
+        (link_window(problem, paths), "link_window"),
+    )
+    return max(found, key=lambda each: each[0])
 
 
 def critical_path(problem: Problem, paths: Paths | None = None) -> int:
@@ -37,7 +63,7 @@ def critical_path(problem: Problem, paths: Paths | None = None) -> int:
     return _least(p.units, _per_unit(np.maximum, through, p.units))
 
 
-def device_load(problem: Problem, paths: Paths | None = None) -> int:
+def device_load(problem: Problem, paths: Paths | None = None, weights: Iterable[Ints] | None = None) -> int:
     """The work that a set of devices must do, spread over them; a unit's work is at one location.
 
     For weights y >= 0 of the devices, sum(y) T >= the sum over units of the least y-weighted work over locations: the
@@ -45,14 +71,14 @@ def device_load(problem: Problem, paths: Paths | None = None) -> int:
     """
     p = paths_of(problem) if paths is None else paths
     found = 0
-    for weight in device_weights(problem, p):
+    for weight in device_weights(problem, p) if weights is None else weights:
         work = np.where(p.took == NEVER, 0, device_work(problem, weight))
         least = np.where(p.units.allowed, _per_unit(np.add, work, p.units), NEVER).min(axis=1, initial=NEVER)
         found = max(found, _over(int(least.sum()), weight))
     return found
 
 
-def device_window(problem: Problem, paths: Paths | None = None) -> int:
+def device_window(problem: Problem, paths: Paths | None = None, weights: Iterable[Ints] | None = None) -> int:
     """The work of any tasks, spread over a set of devices, between their least head and their least tail.
 
     Energetic reasoning over all subsets of tasks at once (Carlier and Pinson 1998), with the weights of `device_load`.
@@ -60,7 +86,7 @@ def device_window(problem: Problem, paths: Paths | None = None) -> int:
     p = paths_of(problem) if paths is None else paths
     head, tail = p.head.min(axis=1, initial=NEVER), p.tail.min(axis=1, initial=NEVER)
     found = 0
-    for weight in device_weights(problem, p):
+    for weight in device_weights(problem, p) if weights is None else weights:
         work = np.where(p.took == NEVER, NEVER, device_work(problem, weight)).min(axis=1, initial=NEVER)
         found = max(found, _window(Jobs(head, work, tail), weight))
     return found
@@ -73,12 +99,14 @@ def unit_load(problem: Problem, paths: Paths | None = None) -> int:
     """
     p = paths_of(problem) if paths is None else paths
     devices = np.maximum(np.bincount(problem.location, minlength=problem.locations), 1)
-    load = -(-_per_unit(np.add, np.where(p.took == NEVER, 0, p.took), p.units) // devices)
-    for device, there in enumerate(problem.location.tolist()):
-        beside = problem.location == there
-        alone = problem.allowed[:, device] & (np.count_nonzero(problem.allowed[:, beside], axis=1) == 1)
-        only = np.where(alone & (p.took[:, there] != NEVER), p.took[:, there], 0)[:, None]
-        load[:, there] = np.maximum(load[:, there], _per_unit(np.add, only, p.units)[:, 0])
+    took = np.where(p.took == NEVER, 0, p.took)
+    load = -(-_per_unit(np.add, took, p.units) // devices)
+    for there in np.flatnonzero(devices > 1):
+        beside = problem.allowed[:, problem.location == there]
+        alone = np.count_nonzero(beside, axis=1) == 1
+        for at in beside.T if alone.any() else ():
+            only = _per_unit(np.add, np.where(alone & at, took[:, there], 0)[:, None], p.units)[:, 0]
+            load[:, there] = np.maximum(load[:, there], only)
     ends = _per_unit(np.minimum, p.head, p.units) + _per_unit(np.minimum, p.tail, p.units)
     return _least(p.units, load + ends)
 

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solvers.arrays import Bools, Ints
+from solvers.arrays import Bools, Floats, Ints
 from solvers.heap import drop, push
 from solvers.kernels import routine
 from solvers.paths import NEVER, Paths
 from solvers.problem import Problem
-from solvers.units import distinct
+from solvers.units import distinct, least_at
 
 SETS = 32
 """Distinct sets of devices, or of links, that are weighed at most: those of the most work."""
@@ -48,10 +48,20 @@ def device_weights(problem: Problem, paths: Paths) -> Iterator[Ints]:
 
 def _speeds(p: Problem, usable: Bools, least: Ints) -> Ints:
     """[m] relative speed of each device on the tasks that can use it, 1.._SPEEDS."""
-    some = usable & (p.duration > 0)
-    ratio = np.where(some, least[:, None] / np.where(some, p.duration, 1), 0.0).sum(axis=0)
-    mean = ratio / np.maximum(np.count_nonzero(some, axis=0), 1)
+    ratio, many = np.zeros(p.devices), np.zeros(p.devices)
+    _ratios(p.duration, usable, least, ratio, many)
+    mean = ratio / np.maximum(many, 1)
     return np.clip(np.rint(_SPEEDS * mean / max(mean.max(initial=0.0), 1e-9)), 1, _SPEEDS).astype(np.int64)
+
+
+@routine
+def _ratios(duration: Ints, usable: Bools, least: Ints, ratio: Floats, many: Floats) -> None:
+    """Sum, over the tasks that a device can use and that take time there, of the least ticks over its; and count."""
+    for task in range(len(least)):
+        for device in range(len(ratio)):
+            if usable[task, device] and duration[task, device] > 0:
+                ratio[device] += least[task] / duration[task, device]
+                many[device] += 1
 
 
 def horizon(paths: Paths, ticks: Ints) -> float:
@@ -62,11 +72,7 @@ def horizon(paths: Paths, ticks: Ints) -> float:
 
 def device_work(problem: Problem, weight: Ints) -> Ints:
     """[n, l] least weighted ticks of a task over the devices of each location; NEVER where none can run it."""
-    work = np.full((problem.tasks, problem.locations), NEVER, dtype=np.int64)
-    for device, location in enumerate(problem.location.tolist()):
-        ticks = np.where(problem.allowed[:, device], problem.duration[:, device] * weight[device], NEVER)
-        np.minimum(work[:, location], ticks, out=work[:, location])
-    return work
+    return least_at(problem, weight, NEVER)
 
 
 def preemptive(jobs: Jobs) -> int:

@@ -1,5 +1,6 @@
 """The scheduling problem: tasks with payloads to send, on devices joined by links. Integers only."""
 
+from copy import copy
 from dataclasses import dataclass, field, fields
 
 import numpy as np
@@ -11,9 +12,10 @@ FORBIDDEN = -1
 """The duration of a task on a device that cannot run it."""
 MOST = 2**62
 """What the ticks of one schedule, or the bytes of all tasks, may sum to."""
+_TOO_MANY = f"sum to more than {MOST}, beyond what 64 bits can add up"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True, eq=False)
 class Problem:
     """Place n tasks on m devices and order them, so that the last one finishes as early as possible.
 
@@ -63,6 +65,7 @@ class Problem:
                 object.__setattr__(self, f.name, ints(getattr(self, f.name)))
         _shapes(self)
         _ranges(self)
+        _bytes(self)
         _edges(self)
         allowed = self.duration != FORBIDDEN
         allowed.setflags(write=False)
@@ -70,6 +73,19 @@ class Problem:
         nowhere = np.flatnonzero(~allowed.any(axis=1)) if self.devices else np.arange(self.tasks)
         if len(nowhere):
             raise ValueError(f"task {nowhere[0]} can run on no device")
+
+    def holding(self, *, memory: Ints | None = None, capacity: Ints | None = None) -> "Problem":
+        """The same problem with other bytes of its tasks, [n], or locations, [l]; ValueError as for a new one.
+
+        All else is shared, and not validated again.
+        """
+        found = copy(self)
+        for name, values in (("memory", memory), ("capacity", capacity)):
+            if values is not None:
+                object.__setattr__(found, name, ints(values))
+        _shapes(found)
+        _bytes(found)
+        return found
 
     @property
     def tasks(self) -> int:
@@ -125,8 +141,8 @@ def _ranges(p: Problem) -> None:
     diagonal = np.arange(l_)
     off = p.path_class[diagonal[:, None] != diagonal[None, :]]
     limits = {
-        "duration": (p.duration, FORBIDDEN, None), "location": (p.location, 0, l_), "memory": (p.memory, 0, None),
-        "capacity": (p.capacity, 0, None), "src": (p.src, 0, n), "dst": (p.dst, 0, n),
+        "duration": (p.duration, FORBIDDEN, None), "location": (p.location, 0, l_),
+        "src": (p.src, 0, n), "dst": (p.dst, 0, n),
         "payload": (p.payload, -1, p.payloads), "producer": (p.producer, 0, n), "transfer": (p.transfer, 0, None),
         "path_class off the diagonal": (off, 0, p.transfer.shape[1]),
         "path_class on the diagonal": (p.path_class[diagonal, diagonal], -1, 0),
@@ -137,8 +153,16 @@ def _ranges(p: Problem) -> None:
         if bad.any():
             raise ValueError(f"{name}: {values[bad].flat[0]} is out of range")
     ticks = _total(p.duration.max(axis=1, initial=0)) + p.locations * _total(p.transfer.max(axis=1, initial=0))
-    if max(ticks, _total(p.memory)) > MOST:
-        raise ValueError(f"ticks or bytes sum to more than {MOST}, beyond what 64 bits can add up")
+    if ticks > MOST:
+        raise ValueError(f"ticks {_TOO_MANY}")
+
+
+def _bytes(p: Problem) -> None:
+    for name, values in (("memory", p.memory), ("capacity", p.capacity)):
+        if (values < 0).any():
+            raise ValueError(f"{name}: {values[values < 0][0]} is out of range")
+    if _total(p.memory) > MOST:
+        raise ValueError(f"bytes {_TOO_MANY}")
 
 
 def _total(values: Ints) -> int:

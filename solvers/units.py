@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from solvers.arrays import Bools, Ints, bools, ints
+from solvers.kernels import routine
 from solvers.problem import FORBIDDEN, Problem
 
 
@@ -71,8 +72,25 @@ def locations_of(problem: Problem) -> Bools:
 def fastest_at(problem: Problem) -> Ints:
     """[n, l] least ticks of a task over the devices of a location, FORBIDDEN where none can run it."""
     none = np.iinfo(np.int64).max
-    ticks = np.where(problem.allowed, problem.duration, none)
-    found = np.full((problem.tasks, problem.locations), none, dtype=np.int64)
-    for device, location in enumerate(problem.location.tolist()):
-        np.minimum(found[:, location], ticks[:, device], out=found[:, location])
+    found = least_at(problem, np.ones(problem.devices, dtype=np.int64), none)
     return np.where(found == none, FORBIDDEN, found)
+
+
+def least_at(problem: Problem, weight: Ints, none: int) -> Ints:
+    """[n, l] least weighted ticks of a task over the devices of a location, `none` where none can run it.
+
+    weight: [m], by which the ticks on each device are multiplied.
+    """
+    found = np.full((problem.tasks, problem.locations), none, dtype=np.int64)
+    _least_at(problem.duration, problem.location, weight, found)
+    return found
+
+
+@routine
+def _least_at(duration: Ints, location: Ints, weight: Ints, found: Ints) -> None:
+    for task in range(len(duration)):
+        for device in range(len(location)):
+            ticks = duration[task, device]
+            if ticks >= 0:
+                there = location[device]
+                found[task, there] = min(found[task, there], ticks * weight[device])

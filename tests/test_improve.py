@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pesto import improve, planfile, strengthen
+from pesto import flow, ground, improve, planfile, strengthen
 from pesto.candidates import Bench
 from pesto.coarsen import coarsen
 from pesto.flow import formulate, solve
+from pesto.ground import Grounds, along, ground_of
 from pesto.settings import Settings
 from solvers import bounds
 from solvers.search.team import Budget, walk_all
@@ -115,13 +116,54 @@ def test_projection_and_back(case):
     bench = Bench.of(graph, problem)
     placed = bench.placed("any", "", problem.location[:1].repeat(OPS) * 0 + np.arange(OPS) % 2 + 1)
     for sets in ([], [coarsen(problem, 40)]):
-        ground = improve._ground(bench, problem, sets, 40 if sets else None)
-        weighed = ground.weigh(ground.project(placed.timeline.schedule))
+        there = ground_of(bench, problem, sets, 40 if sets else None)
+        weighed = there.weigh(there.project(placed.timeline.schedule))
         candidate = bench.ordered("x", weighed.rule, weighed.device, weighed.rank)
         assert candidate.makespan == weighed.makespan
         assert np.array_equal(np.maximum(candidate.peak - problem.capacity, 0), weighed.over)
         if not sets:
             assert weighed.makespan == placed.makespan
+
+
+def test_a_graph_along_a_plan_holds_its_placement(case):
+    """Nothing of two devices is merged, so that the projected point has every op where the plan had it."""
+    graph, cluster, costs = case
+    problem = formulate(graph, costs, cluster, QUICK)
+    bench = Bench.of(graph, problem)
+    plan = bench.placed("any", "", np.random.default_rng(1).integers(1, 3, OPS)).timeline.schedule
+    sets = along(problem, plan, 60)
+    assert sets[0].nodes <= 60 and len(sets) > 1
+    for level in sets:
+        there = ground_of(bench, problem, [level], 60)
+        assert there.weigh(there.project(plan)).device.tolist() == plan.device.tolist()
+
+
+def test_a_coarse_graph_that_spoils_a_plan_is_made_along_it(case):
+    """Free at first; where what it makes of the start is longer by more than a twentieth, along the start."""
+    graph, cluster, costs = case
+    problem = formulate(graph, costs, cluster, QUICK)
+    bench = Bench.of(graph, problem)
+    plan = solve(*case, replace(QUICK, deterministic=True), nobody).plan.schedule
+    seen = set()
+    for nodes in (OPS - 1, 50):
+        free = coarsen(problem, nodes)
+        there = ground_of(bench, problem, [free], nodes)
+        longer = there.weigh(there.project(plan)).makespan > 1.05 * plan.makespan
+        taken = Grounds(bench, problem, [free], plan).at(nodes, plan)
+        assert np.array_equal(taken.coarsening.node_of, free.node_of) != longer
+        seen.add(longer)
+    assert seen == {False, True}
+
+
+def test_large_graphs_are_walked_on_along_the_best_plan(case, monkeypatch):
+    """Beyond the most nodes: no exact solver, no full graph, and still a better plan."""
+    monkeypatch.setattr(ground, "MOST", 60)
+    monkeypatch.setattr(flow, "MOST", 60)
+    found = solve(*case, QUICK, nobody)
+    assert found.candidates["coarse"] is None and "solve" not in found.stages_s
+    assert "nodes" in found.candidates["search"].rule
+    others = [c.makespan for name, c in found.candidates.items() if c and c.fits and name != "search"]
+    assert found.plan.schedule.makespan <= min(others)
 
 
 class Endless:

@@ -4,6 +4,7 @@ import numpy as np
 
 from solvers.arrays import Ints
 from solvers.dag import connected
+from solvers.kernels import routine
 from solvers.problem import FORBIDDEN, Problem
 
 _SEED = 0x5EED
@@ -84,8 +85,21 @@ def _split(pair: Ints, count: int) -> tuple[Ints, Ints]:
 
 
 def _durations(problem: Problem, node_of: Ints, count: int) -> Ints:
-    total = _sums(node_of, np.where(problem.allowed, problem.duration, 0), count)
-    return np.where(_sums(node_of, (~problem.allowed).astype(np.int64), count) > 0, FORBIDDEN, total)
+    total = np.zeros((count, problem.devices), dtype=np.int64)
+    _add_durations(problem.duration, node_of, total)
+    return total
+
+
+@routine
+def _add_durations(duration: Ints, node_of: Ints, total: Ints) -> None:
+    for task in range(len(node_of)):
+        node = node_of[task]
+        for device in range(total.shape[1]):
+            ticks = duration[task, device]
+            if ticks == FORBIDDEN or total[node, device] == FORBIDDEN:
+                total[node, device] = FORBIDDEN
+            else:
+                total[node, device] += ticks
 
 
 def _groups(group: Ints, node_of: Ints, count: int) -> Ints:

@@ -4,6 +4,7 @@ import io
 import os
 import zipfile
 from collections.abc import Callable
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))
 
 
 def arrays(value: Problem | Schedule) -> dict[str, tuple[tuple[int, ...], bytes]]:
-    return {name: (getattr(value, name).shape, getattr(value, name).tobytes()) for name in value.__slots__}
+    return {f.name: (getattr(value, f.name).shape, getattr(value, f.name).tobytes()) for f in fields(value)}
 
 
 def small() -> Schedule:

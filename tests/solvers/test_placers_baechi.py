@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -100,7 +101,7 @@ def test_a_tensor_that_an_operator_reads_twice_crosses_once() -> None:
     p = make([1, 1, 1, 1], [(0, 1, 3), (0, 1, 4), (0, 2, 3), (1, 2, 9), (0, 3, 4)])
     first = p.payload.copy()
     first[2], first[4] = p.payload[0], p.payload[1]
-    p = Problem(**{name: getattr(p, name) for name in p.__slots__ if name not in ("allowed", "payload")}, payload=first)
+    p = replace(p, payload=first)
     f = fused(p)
     assert f.node[1] == f.node[2] != f.node[3]
     pair = (f.graph.src == f.node[0]) & (f.graph.dst == f.node[1])

@@ -1,6 +1,6 @@
 """A problem or schedule that contradicts itself cannot be made, and what is made cannot change."""
 
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import FrozenInstanceError, fields, replace
 
 import numpy as np
 import pytest
@@ -158,7 +158,7 @@ def test_generated_problems_show_every_feature():
 def test_generation_depends_on_the_seed_alone():
     """The same seed gives the same problem, another seed another one."""
     one, same, other = (generate(np.random.default_rng(seed)) for seed in (4, 4, 5))
-    assert all((getattr(one, name) == getattr(same, name)).all() for name in one.__slots__)
+    assert all((getattr(one, f.name) == getattr(same, f.name)).all() for f in fields(one))
     assert one.duration.tolist() != other.duration.tolist()
 
 
@@ -177,3 +177,18 @@ def test_plain_structures_have_their_edges():
     assert chain(5).edges == 4
     assert fork(5).edges == 6
     assert layered(np.random.default_rng(0), 3, 4).edges == 2 * 2 * 4
+
+
+def test_other_bytes_are_validated_and_nothing_else_changes():
+    """`holding` is `replace` for bytes, without the cost: the rest is shared."""
+    p = generate(np.random.default_rng(4))
+    more, room = p.memory + 1, p.capacity + 5
+    found, slow = p.holding(memory=more, capacity=room), replace(p, memory=more, capacity=room)
+    assert all((getattr(found, f.name) == getattr(slow, f.name)).all() for f in fields(p))
+    assert found.duration is p.duration and p.memory.tolist() == (more - 1).tolist()
+    with pytest.raises(ValueError, match="memory: -1 is out of range"):
+        p.holding(memory=more - more - 1)
+    with pytest.raises(ValueError, match="path_class has shape"):
+        p.holding(capacity=np.append(room, 1))
+    with pytest.raises(ValueError, match="bytes sum to more"):
+        p.holding(memory=np.full(p.tasks, 2**62))
