@@ -18,7 +18,6 @@ from solvers.units import placeable_units
 
 SMALLEST = 25
 """Nodes of the coarsest graph whose nodes are moved whole."""
-
 MOST = 40_000
 """Nodes of the largest graph that is walked on. Larger full graphs are coarsened along the best plan."""
 _FINEST = 3200
@@ -71,10 +70,14 @@ class Grounds:
         self._bench, self._planning = bench, planning
         self._large = planning.tasks > MOST
         self._sets = along(planning, best, MOST) if self._large else coarser(planning, ladder)
+        self._made: dict[int | None, Ground] = {}
 
     def at(self, nodes: int | None, start: Schedule) -> Ground:
         """A graph of about so many nodes, or the full one; along the start where another would make it too long."""
-        found = ground_of(self._bench, self._planning, self._sets, nodes or (MOST if self._large else None))
+        if nodes not in self._made:
+            most = nodes or (MOST if self._large else None)
+            self._made[nodes] = ground_of(self._bench, self._planning, self._sets, most)
+        found = self._made[nodes]
         if self._large or nodes is None or found.weigh(found.project(start)).makespan <= _LONGER * start.makespan:
             return found
         return ground_of(self._bench, self._planning, along(self._planning, start, _FINEST), nodes)

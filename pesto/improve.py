@@ -4,7 +4,6 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -66,8 +65,13 @@ def improve(
     coarse. ends: the `time.perf_counter()` at which to end; when deterministic, what is left of the limit as planned.
     Ends early at `settings.gap` of the full graph. A failure costs what was not found yet, and is a warning.
     """
-    grounds = Grounds(bench, planning, ladder, _known(tracker)[0])
+    try:
+        _rounds(Grounds(bench, planning, ladder, _known(tracker)[0]), bench, tracker, settings, ends)
+    except Exception as error:
+        _LOG.warning("search failed: %r", error)
 
+
+def _rounds(grounds: Grounds, bench: Bench, tracker: Tracker, settings: Settings, ends: float) -> None:
     def hear(found: Weighed) -> None:
         tracker.offer(bench.ordered("search", f"annealed on {found.rule}", found.device, found.rank))
 
@@ -82,12 +86,8 @@ def improve(
             return
         lanes = _begun(grounds, _starts(tracker, settings, at, besides), settings, at)
         budget = _budget(bench, settings, [each.share for each in PHASES[at:]], ends)
-        try:
-            walk_all([walk for _, walk in lanes], budget, hear, over)
-            besides = [] if at or over() else _windows(lanes, settings, hear)
-        except Exception as error:
-            _LOG.warning("search failed: %r", error)
-            return
+        walk_all([walk for _, walk in lanes], budget, hear, over)
+        besides = [] if at or over() else _windows(lanes, settings, hear)
 
 
 def _windows(
@@ -109,7 +109,7 @@ def _windows(
     arena = ground.arena
     held = np.zeros_like(arena.problem.capacity)
     np.add.at(held, best.at, arena.problem.memory)
-    roomy = replace(arena.problem, capacity=np.maximum(arena.problem.capacity, held))
+    roomy = arena.problem.holding(capacity=np.maximum(arena.problem.capacity, held))
     options = Options(seconds=seconds, seed=settings.seed, workers=settings.workers, start=arena.schedule(best))
     result = api.solve(roomy, "cpsat-windows", options)
     if result.limit is Limit.INTERRUPT:

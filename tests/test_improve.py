@@ -14,7 +14,9 @@ from pesto.flow import formulate, solve
 from pesto.ground import Grounds, along, ground_of
 from pesto.settings import Settings
 from solvers import bounds
+from solvers.result import Limit, Result, Status
 from solvers.search.team import Budget, walk_all
+from solvers.search.walk import Heat, Walk
 
 QUICK = Settings(time_limit_s=1, coarsen_to=20, solver="list")
 OPS, WIDTH = 90, 3
@@ -61,13 +63,14 @@ def test_a_gap_that_is_reached_ends_everything(case):
     assert solve(*case, replace(QUICK, gap=0.99), nobody).candidates["search"] is None
 
 
-def test_a_search_that_fails_loses_no_plan(case, monkeypatch, caplog):
+@pytest.mark.parametrize("where", ["Grounds", "walk_all"])
+def test_a_search_that_fails_loses_no_plan(case, monkeypatch, caplog, where):
     """The plan of the other candidates is verified and returned, with a warning."""
 
     def broken(*_):
         raise MemoryError("too much")
 
-    monkeypatch.setattr(improve, "walk_all", broken)
+    monkeypatch.setattr(improve, where, broken)
     with caplog.at_level(logging.WARNING, logger="pesto"):
         found = solve(*case, QUICK, nobody)
     assert found.candidates["search"] is None and found.plan.provenance.chosen != "search"
@@ -164,6 +167,43 @@ def test_large_graphs_are_walked_on_along_the_best_plan(case, monkeypatch):
     assert "nodes" in found.candidates["search"].rule
     others = [c.makespan for name, c in found.candidates.items() if c and c.fits and name != "search"]
     assert found.plan.schedule.makespan <= min(others)
+
+
+@pytest.fixture
+def lanes(case):
+    """A walk on 40 nodes that begins with everything on one GPU."""
+    graph, cluster, costs = case
+    problem = formulate(graph, costs, cluster, QUICK)
+    bench = Bench.of(graph, problem)
+    there = ground_of(bench, problem, [coarsen(problem, 40)], 40)
+    start = bench.placed("any", "", np.ones(OPS, dtype=np.int64)).timeline.schedule
+    return [(there, Walk(there.arena, there.project(start), Heat(1e-3, 1e-3), there.weigh, 0))]
+
+
+def test_exact_neighbourhoods_improve_the_walks_best(lanes):
+    """Two seconds of them from one GPU use both; what they find is told, and is a start for the next round."""
+    heard, before = [], lanes[0][1].kept.makespan
+    found = improve._windows(lanes, replace(QUICK, time_limit_s=20), heard.append)
+    assert len(found) == len(heard) == 1
+    assert found[0].makespan == heard[0].makespan < 0.8 * before
+    assert improve._windows(lanes, replace(QUICK, time_limit_s=20, deterministic=True), heard.append) == []
+    assert improve._windows(lanes, QUICK, heard.append) == [] and len(heard) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "limit"),
+    [(Status.MISSING, Limit.NONE), (Status.CRASHED, Limit.OTHER), (Status.UNKNOWN, Limit.INTERRUPT)],
+)
+def test_neighbourhoods_that_cannot_be_searched_add_nothing(lanes, monkeypatch, status, limit):
+    """No package, a crash: the next round begins with what is known. Ctrl-C ends the whole search."""
+    nothing = Result(status=status, limit=limit, schedule=None, lower_bound=0, seconds=0.0, solver="x", version="")
+    monkeypatch.setattr(improve.api, "solve", lambda *_: nothing)
+    longer = replace(QUICK, time_limit_s=20)
+    if limit is Limit.INTERRUPT:
+        with pytest.raises(KeyboardInterrupt):
+            improve._windows(lanes, longer, pytest.fail)
+    else:
+        assert improve._windows(lanes, longer, pytest.fail) == []
 
 
 class Endless:
