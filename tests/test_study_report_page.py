@@ -219,6 +219,7 @@ def test_duckdb_reads_the_csv(hostile: Path, tmp_path: Path, monkeypatch: pytest
 def test_ten_lines_are_told_apart_and_have_a_legend_outside() -> None:
     """No two of ten look alike, and no part of the legend lies over the axes."""
     mpl = pytest.importorskip("matplotlib.figure")
+    from pesto.drawing import COLOURS
     from pesto.study import pictures
     from pesto.study.report_figures import looks
     from pesto.study.report_runs import Configuration
@@ -228,7 +229,7 @@ def test_ten_lines_are_told_apart_and_have_a_legend_outside() -> None:
         for s in ("cbc", "highs", "scip", "gurobi", "cplex") for f in ("tight", "paper")
     ]  # fmt: skip
     found = looks(ten)
-    assert len({(c % len(pictures.COLOURS), d % len(pictures.DASHES)) for c, d in found}) == 10
+    assert len({(c % len(COLOURS), d % len(pictures.DASHES)) for c, d in found}) == 10
     x = np.array([0.0, 1.0])
     lines = tuple(Line(label=c.label, colour=a, dash=b, x=x, y=x) for c, (a, b) in zip(ten, found, strict=True))
     panel = Panel(x_title="x (s)", y_title="y", lines=lines, kind="lines")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from pesto import drawing
 from pesto.cli import pesto
 from pesto.clusterfile import load_cluster
 from pesto.errors import InputError, UsageError
@@ -220,7 +221,7 @@ def test_wrong_inputs_are_one_line_and_a_code(words, code, text, tmp_path, make_
 
 
 def test_a_chart_without_matplotlib_is_refused_before_the_work(step, monkeypatch) -> None:
-    monkeypatch.setattr(chart, "available", lambda: False)
+    monkeypatch.setattr(drawing, "available", lambda: False)
     done = invoked("--graph", step, "--compute", "1", "--chart", "x.png")
     assert isinstance(done.exception, UsageError) and "needs matplotlib" in str(done.exception)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from pesto.commands.options import Duration, cluster_option, costs_option, json_option, source_options
-from pesto.commands.outputs import check_outputs
+from pesto.commands.outputs import check_outputs, picture_format
 from pesto.compare import chart
 from pesto.compare.contest import Contest, Entry, Hear, chosen_methods, compete
 from pesto.compare.pages import as_object, page
@@ -66,7 +66,7 @@ def compare_command(
     names = chosen_methods(word.strip() for word in methods.split(","))
     settings = Settings(time_limit_s=time_limit, solver=solver, seed=seed)
     machine = load_cluster(cluster)
-    form = _form(picture)
+    form = picture_format(picture)
     if not str(out).strip() or out == Path():
         raise UsageError("--out: no folder is named - give one, such as plans")
     if not quiet:
@@ -98,18 +98,6 @@ def _hearing(files: dict[str, Path], saved: dict[str, Path], *, quiet: bool) -> 
             click.echo(f"{entry.method:20s} {_brief(entry)}", err=True)
 
     return hear
-
-
-def _form(picture: Path | None) -> str:
-    """The format of the picture, before anything is done."""
-    if picture is None:
-        return ""
-    form = picture.suffix.lower().lstrip(".")
-    if form not in chart.FORMATS:
-        raise UsageError(f"--chart {picture}: no picture format - end the name in .png or .svg")
-    if not chart.available():
-        raise UsageError("--chart needs matplotlib - install it with pip install 'pesto[study]'")
-    return form
 
 
 def _brief(entry: Entry) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from itertools import combinations
 from pathlib import Path
 
+from pesto import drawing
 from pesto.errors import UsageError
 from pesto.files import check_writable
 
@@ -20,3 +21,13 @@ def check_outputs(outputs: Iterable[Path], inputs: Iterable[Path], *, as_json: b
         raise UsageError("--json prints one object on stdout - write to a file")
     for path in written:
         check_writable(path)
+
+
+def picture_format(picture: Path | None) -> str:
+    """The format of what `--chart` names, before anything is done, "" for none; UsageError when it cannot be drawn."""
+    form = picture.suffix.lower().lstrip(".") if picture is not None else ""
+    if picture is not None and form not in drawing.FORMATS:
+        raise UsageError(f"--chart {picture}: no picture format - end the name in .png or .svg")
+    if picture is not None and not drawing.available():
+        raise UsageError("--chart needs matplotlib - install it with pip install 'pesto[study]'")
+    return form

@@ -9,8 +9,8 @@ from types import FrameType
 import click
 
 from pesto.commands.options import Duration, cluster_option, costs_option, json_option, source_options
-from pesto.commands.outputs import check_outputs
-from pesto.errors import Exit, InfeasibleError, InputError, NothingFoundError, SolverError, UsageError
+from pesto.commands.outputs import check_outputs, picture_format
+from pesto.errors import Exit, InfeasibleError, InputError, NothingFoundError, SolverError
 from pesto.files import write_atomic
 from pesto.inputs import load_cluster, load_costs, load_graph
 from pesto.report import to_json
@@ -69,7 +69,7 @@ def sweep_command(
     values = {axis: parsed(axis, text) for axis in AXES if (text := axes[axis]) is not None}
     machine = load_cluster(cluster)
     grid = Grid(base=Point(devices=len(accelerators(machine))), values=values, cross=cross)
-    form = _form(picture)
+    form = picture_format(picture)
     outputs = [path for path in (out, picture) if path is not None]
     check_outputs(outputs, [source.file] if source.file else [], as_json=as_json)
     if not quiet:
@@ -118,16 +118,6 @@ def _interruptible() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _form(picture: Path | None) -> str:
-    """The format of the picture, before anything is done; "" for none."""
-    form = picture.suffix.lower().lstrip(".") if picture is not None else ""
-    if picture is not None and form not in chart.FORMATS:
-        raise UsageError(f"--chart {picture}: no picture format - end the name in .png or .svg")
-    if picture is not None and not chart.available():
-        raise UsageError("--chart needs matplotlib - install it with pip install 'pesto[study]'")
-    return form
 
 
 def _end(found: Sweep) -> None:

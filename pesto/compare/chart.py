@@ -1,30 +1,19 @@
 """The comparison as a picture: step time and the fullest device's memory, a bar a method (needs matplotlib)."""
 
-import io
 from typing import TYPE_CHECKING, Any
 
 from pesto.compare.contest import Contest, Entry
 from pesto.compare.pages import ranked
+from pesto.drawing import BLUE, INK, RED, saved
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-FORMATS = ("png", "svg")
-_FITS, _OOM, _BOUND = "#0072b2", "#d55e00", "#1f2328"
-_DPI = 144
-
-
-def available() -> bool:
-    """Whether matplotlib is installed."""
-    try:
-        import matplotlib as _  # noqa: F401
-    except ImportError:
-        return False
-    return True
+_FITS, _OOM, _BOUND = BLUE, RED, INK
 
 
 def draw(contest: Contest, form: str) -> bytes:
-    """The picture in one of FORMATS; the same contest gives the same bytes."""
+    """The picture in one of the formats; the same contest gives the same bytes."""
     import matplotlib as mpl
     from matplotlib.figure import Figure as Canvas
 
@@ -40,10 +29,7 @@ def draw(contest: Contest, form: str) -> bytes:
         panels[2].set_title("crossing, GB", loc="left", fontsize=9)
         _uses(panels[3], entries)
         _seconds(panels[4], entries)
-        still = {"Date": None} if form == "svg" else {"Software": "pesto compare"}
-        out = io.BytesIO()
-        canvas.savefig(out, format=form, dpi=_DPI, metadata=still)
-    return out.getvalue()
+        return saved(canvas, form, "pesto compare")
 
 
 def _uses(axis: "Axes", entries: list[Entry]) -> None:

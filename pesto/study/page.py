@@ -6,7 +6,8 @@ import html
 import re
 from collections.abc import Iterator, Mapping
 
-from pesto.study.pictures import INK, PAPER
+from pesto.drawing import INK
+from pesto.study.pictures import PAPER
 from pesto.study.report_content import Report, Section
 from pesto.study.report_figures import Figure
 from pesto.study.report_table import Column, Table, Value, written

@@ -1,11 +1,11 @@
 """Figures drawn by matplotlib (the extra `study`) as PNG and SVG; every text is taken as it is, whatever it holds."""
 
-import io
 import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pesto.drawing import COLOURS, INK, saved
 from pesto.study.report_figures import SUMMARY, Figure, Line, Panel
 from pesto.study.report_rows import Floats
 
@@ -15,10 +15,8 @@ if TYPE_CHECKING:
 
 MADE_BY = "pesto study report"
 """In every file, so that a later report knows it for one of its own."""
-INK, PAPER = "#1f2328", "#ffffff"
-"""The colours of text and ground; a page may replace them by its own."""
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f")
-"""Okabe and Ito's colours for all kinds of colour vision, less those too light or dark for one of both grounds."""
+PAPER = "#ffffff"
+"""The colour of the ground; a page may replace it, and the ink, by its own."""
 DASHES = ("-", (0, (4, 1.6)), (0, (1.2, 1.4)), (0, (6, 1.5, 1.2, 1.5)), (0, (8, 3)), (0, (1.2, 3)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
 FEW = 4
@@ -27,7 +25,6 @@ HIGHEST = 0.98
 """Of the height of the axes, for a name beside them."""
 LONGEST = 66
 """Characters of a name."""
-DPI = 144
 PASSES = 2
 """Of the layout, which places axes, names and legend one after the other."""
 _LOOK: dict[Any, Any] = {
@@ -36,15 +33,6 @@ _LOOK: dict[Any, Any] = {
     "ytick.color": INK, "text.color": INK, "figure.facecolor": PAPER, "axes.facecolor": PAPER, "legend.frameon": False,
     "text.parse_math": False, "svg.fonttype": "path", "axes.axisbelow": True, "legend.handlelength": 3.0,
 }  # fmt: skip
-
-
-def available() -> bool:
-    """Whether matplotlib is installed."""
-    try:
-        import matplotlib as _  # noqa: F401
-    except ImportError:
-        return False
-    return True
 
 
 def draw(figure: Figure, formats: tuple[str, ...]) -> dict[str, bytes]:
@@ -66,7 +54,7 @@ def draw(figure: Figure, formats: tuple[str, ...]) -> dict[str, bytes]:
         for _ in range(PASSES):
             canvas.draw_without_rendering()
         canvas.set_layout_engine("none")  # or the second file would look different from the first
-        return {form: _saved(canvas, form) for form in formats}
+        return {form: saved(canvas, form, MADE_BY) for form in formats}
 
 
 def _size(figure: Figure, rows: int, columns: int) -> tuple[float, float]:
@@ -193,10 +181,3 @@ def _drawable(text: str, most: int = LONGEST) -> str:
     cut = text if len(text) <= most else f"{text[: most // 2 - 2]}...{text[1 - most // 2 :]}"
     line = "".join(c if font.get_char_index(ord(c)) else "?" for c in cut)
     return f" {line}" if line.startswith("_") else line
-
-
-def _saved(canvas: "Canvas", form: str) -> bytes:
-    out = io.BytesIO()
-    still = {"Date": None, "Creator": MADE_BY} if form == "svg" else {"Software": MADE_BY}
-    canvas.savefig(out, format=form, dpi=DPI, metadata=still)
-    return out.getvalue()

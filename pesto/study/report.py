@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pesto.documents import shown
+from pesto.drawing import available
 from pesto.errors import FileError
 from pesto.files import make_folder, write_atomic
 from pesto.study.page import to_page
@@ -88,7 +89,7 @@ def _drawn(report: Report, wanted: set[str]) -> tuple[dict[str, dict[str, bytes]
     needed = wanted & {"png", "svg"} | ({"svg"} if "html" in wanted else set())
     if not needed or not report.figures:
         return {}, ""
-    if not pictures.available():
+    if not available():
         return {}, f"no pictures: matplotlib is not installed - {INSTALL}"
     return {figure.key: pictures.draw(figure, tuple(sorted(needed))) for figure in report.figures}, ""
 

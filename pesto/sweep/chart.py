@@ -1,37 +1,25 @@
 """A sweep as a picture: step times and what they save over Expert, a column an axis (needs matplotlib)."""
 
-import io
 from typing import TYPE_CHECKING, Any
 
+from pesto.drawing import BLUE, COLOURS, GREY, INK, RED, saved
 from pesto.sweep.grid import AXES
 from pesto.sweep.run import Row, Step, Sweep
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-FORMATS = ("png", "svg")
-_INK = "#1f2328"
-_PLAN, _EXPERT, _SINGLE = "#0072b2", "#d55e00", "#7f7f7f"
-_COLOURS = (_PLAN, _EXPERT, "#009e73", "#cc79a7", "#e69f00", "#56b4e9", _SINGLE, _INK)
+_PLAN, _EXPERT, _SINGLE = BLUE, RED, GREY
+_COLOURS = (*COLOURS, INK)
 _DASHES = ("-", "--", ":", "-.")
 _TITLES = {
     "compute": "compute speed, times the cluster's", "links": "link speed, times the cluster's",
     "devices": "accelerators", "memory": "memory per accelerator, times the cluster's",
 }  # fmt: skip
-_DPI = 144
-
-
-def available() -> bool:
-    """Whether matplotlib is installed."""
-    try:
-        import matplotlib as _  # noqa: F401
-    except ImportError:
-        return False
-    return True
 
 
 def draw(sweep: Sweep, form: str) -> bytes:
-    """The picture in one of FORMATS; the same sweep gives the same bytes."""
+    """The picture in one of the formats; the same sweep gives the same bytes."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -55,10 +43,7 @@ def draw(sweep: Sweep, form: str) -> bytes:
         panels[1][0].set_title("saved of Expert's step, %", loc="left")
         if not crossed:
             figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower left", frameon=False, ncols=8)
-        still = {"Date": None} if form == "svg" else {"Software": "pesto sweep"}
-        out = io.BytesIO()
-        figure.savefig(out, format=form, dpi=_DPI, metadata=still)
-    return out.getvalue()
+        return saved(figure, form, "pesto sweep")
 
 
 def _methods(panel: "Axes", sweep: Sweep, axis: str) -> None:
@@ -70,9 +55,9 @@ def _methods(panel: "Axes", sweep: Sweep, axis: str) -> None:
     _curve(panel, rows, axis, ("this plan", _PLAN, "o", plans))
     known = [(getattr(row.point, axis), row.plan) for row in rows if row.plan is not None]
     bound = [plan.provenance.lower_bound_ticks * plan.tick_s * 1e3 for _, plan in known]
-    panel.plot([at for at, _ in known], bound, "--", color=_INK, linewidth=1.0, label="lower bound")
+    panel.plot([at for at, _ in known], bound, "--", color=INK, linewidth=1.0, label="lower bound")
     if any(not step.fits for row in rows for step in (row.single, row.expert) if step is not None):
-        panel.plot([], [], "s", color=_INK, markerfacecolor="none", label="hollow: out of memory")
+        panel.plot([], [], "s", color=INK, markerfacecolor="none", label="hollow: out of memory")
     for row in rows:
         if row.plan is None:
             where = (getattr(row.point, axis), 0.02)
@@ -106,7 +91,7 @@ def _savings(panel: "Axes", sweep: Sweep, axis: str) -> None:
         _dashed(panel, known, k, label)
         for at, share in known if len(groups) == 1 else ():
             panel.annotate(f"{share:.0f}", (at, share), xytext=(0, 5), textcoords="offset points", ha="center")
-    panel.axhline(0.0, color=_INK, linewidth=0.8)
+    panel.axhline(0.0, color=INK, linewidth=0.8)
     panel.margins(y=0.18)
 
 

@@ -1,0 +1,31 @@
+"""What all pictures share: formats, colours, how a figure becomes bytes, and whether matplotlib is there to draw it."""
+
+import io
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FORMATS = ("png", "svg")
+DPI = 144
+INK = "#1f2328"
+BLUE, RED, GREY = "#0072b2", "#d55e00", "#7f7f7f"
+COLOURS = (BLUE, RED, "#009e73", "#cc79a7", "#e69f00", "#56b4e9", GREY)
+"""Okabe and Ito's colours for all kinds of colour vision, less those too light or dark for one of two grounds."""
+
+
+def available() -> bool:
+    """Whether matplotlib (the extra `study`) is installed."""
+    try:
+        import matplotlib as _  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def saved(figure: "Figure", form: str, made_by: str) -> bytes:
+    """The figure in one of FORMATS, with the name of what made it; the same figure gives the same bytes."""
+    still = {"Date": None, "Creator": made_by} if form == "svg" else {"Software": made_by}
+    out = io.BytesIO()
+    figure.savefig(out, format=form, dpi=DPI, metadata=still)
+    return out.getvalue()
