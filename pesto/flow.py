@@ -19,7 +19,7 @@ from pesto.problem import build
 from pesto.provenance import Account, coarse_account, make_plan
 from pesto.repair import mend
 from pesto.settings import Settings
-from pesto.signals import hold
+from pesto.signals import hold, release
 from pesto.stages import MOST_TASKS, RIVALS, Start, baselines, exact
 from pesto.strengthen import strengthened
 from pesto.tracker import Tracker, Watch
@@ -65,6 +65,7 @@ def solve(
     with the bytes short; UsageError when `start` knows none of the ops. Ctrl-C ends the search, and the best plan known
     is returned; KeyboardInterrupt when there is none yet.
     """
+    release()
     tracker = Tracker(watch)
     with tracker.stage("problem"):
         problem = formulate(graph, costs, cluster, settings)

@@ -15,6 +15,7 @@ class _State:
 
 def install() -> None:
     """Make SIGTERM raise KeyboardInterrupt as Ctrl-C does, and remember which of them came."""
+    _State.received, _State.held = None, False
     signal.signal(signal.SIGINT, _handle)
     signal.signal(signal.SIGTERM, _handle)
 
@@ -22,6 +23,13 @@ def install() -> None:
 def hold() -> None:
     """From now on only remember a signal: what is left is quick and must not be cut off. Needs `install`."""
     _State.held = True
+
+
+def release() -> None:
+    """From now on a signal interrupts again; KeyboardInterrupt when one came meanwhile."""
+    _State.held = False
+    if _State.received is not None:
+        raise KeyboardInterrupt
 
 
 def received() -> Exit | None:

@@ -51,3 +51,17 @@ def test_a_signal_while_writing(
     assert ended.value.code == code
     assert json.loads(capfd.readouterr().out)["plan"] == "plan.json"
     assert (tmp_path / "plan.json").exists()
+
+
+def test_a_signal_between_two_solves_ends_the_second_at_once(handlers: None) -> None:
+    """While one solve's plan is written a signal is only noted; what begins next hears of it."""
+    signals.install()
+    signals.hold()
+    os.kill(os.getpid(), signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        signals.release()
+    signals.install()
+    signals.hold()
+    signals.release()
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGINT)

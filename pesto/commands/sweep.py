@@ -1,10 +1,7 @@
 """pesto sweep: one training step on a grid of changed clusters."""
 
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 
 import click
 
@@ -79,8 +76,7 @@ def sweep_command(
     task = Task(
         graph=graph, cluster=machine, costs=lambda at: load_costs(graph, at, costs), settings=settings, grid=grid
     )
-    with _interruptible():
-        found = sweep(task, _hearing(out, quiet=quiet))
+    found = sweep(task, _hearing(out, quiet=quiet))
     hold()
     if out is not None:
         write_atomic(out, to_json(as_object(found)).encode())
@@ -98,26 +94,6 @@ def _hearing(out: Path | None, *, quiet: bool) -> Callable[[Sweep], None]:
             click.echo(brief(found), err=True)
 
     return hear
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM end each of several solves: the first, when it is done, would have them only noted."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        first = before[signal.Signals(number)]
-        if callable(first):
-            first(number, frame)
-        raise KeyboardInterrupt
-
-    try:
-        for number in before:
-            signal.signal(number, stop)
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _end(found: Sweep) -> None:
