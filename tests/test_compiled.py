@@ -39,8 +39,11 @@ def test_python_calls_nothing_that_only_compiled_functions_may_call() -> None:
             if isinstance(node, ast.ImportFrom) and node.module:
                 known |= {(node.module.split(".")[-1], a.name): a.asname or a.name for a in node.names}
         names = {known[key] for key in inner if key in known}
-        called = {n.func.id for n in ast.walk(f) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
+        calls = [n.func for n in ast.walk(f) if isinstance(n, ast.Call)]
+        called = {c.id for c in calls if isinstance(c, ast.Name)}
         assert not called & names, (file, f.name)
+        owned = {(c.value.id, c.attr) for c in calls if isinstance(c, ast.Attribute) and isinstance(c.value, ast.Name)}
+        assert not owned & inner, (file, f.name)
 
 
 def test_all_that_a_solve_needs_is_compiled() -> None:
