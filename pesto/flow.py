@@ -58,8 +58,9 @@ def solve(
     Candidates are `start` (an older plan, carried over: `pesto.carry`), `single` (all on one GPU), `expert`,
     `layer-balanced`, the quick ones among the literature's methods (`pesto.stages.RIVALS`), `list` (list scheduling of
     the full graph), `levels` (quick schedules of coarser graphs), `repaired` (one of these that does not fit the
-    memory, with ops moved until it does), `coarse` (the exact solver on the coarsened graph, expanded) and `search`
-    (annealing from the best of these: `pesto.improve`). Meanwhile the lower bound is made stronger.
+    memory, with ops moved until it does), `coarse` (the exact solver on the coarsened graph, expanded; where search
+    follows, not beyond `pesto.ground.MOST` ops) and `search` (annealing from the best of these: `pesto.improve`; not
+    beyond `pesto.stages.MOST_TASKS`). Meanwhile the lower bound is made stronger.
 
     InfeasibleError with the proof when the variables cannot fit the memory; NothingFoundError when no candidate fits,
     with the bytes short; UsageError when `start` knows none of the ops. Ctrl-C ends the search, and the best plan known
@@ -75,12 +76,8 @@ def solve(
     found, interrupted = _search(bench, cluster, tracker, settings)
     coarse = found.account if found is not None else None
     hold()
-    if tracker.best is None and coarse is not None and coarse.status in FAILED:
-        raise SolverError(
-            f"no plan fits, and {coarse.solver} failed: {coarse.status}: {coarse.detail} - see pesto doctor"
-        )
     with tracker.stage("verify"):
-        chosen = tracker.best or _nothing_fits(tracker, cluster)
+        chosen = tracker.best or _nothing_fits(tracker, cluster, coarse)
         account = Account(
             graph=graph, cluster=cluster, costs=costs, settings=settings, bound=tracker.bound, coarse=coarse
         )
@@ -160,8 +157,12 @@ def formulate(graph: Graph, costs: Costs, cluster: Cluster, settings: Settings) 
     return problem
 
 
-def _nothing_fits(tracker: Tracker, cluster: Cluster) -> Candidate:
-    """Say how far the nearest candidate is from fitting."""
+def _nothing_fits(tracker: Tracker, cluster: Cluster, coarse: Coarse | None) -> Candidate:
+    """Say that the exact solver failed, or how far the nearest candidate is from fitting."""
+    if coarse is not None and coarse.status in FAILED:
+        raise SolverError(
+            f"no plan fits, and {coarse.solver} failed: {coarse.status}: {coarse.detail} - see pesto doctor"
+        )
 
     def short(candidate: Candidate) -> int:
         return max(int(p) - d.memory_bytes for p, d in zip(candidate.peak, cluster.devices, strict=True))
