@@ -21,7 +21,7 @@ from solvers.arrays import Ints
 from solvers.base import Progress
 from solvers.heuristics.lanes import devices_at
 from solvers.heuristics.placement import PLACERS
-from solvers.problem import Problem
+from solvers.problem import FORBIDDEN, Problem
 from solvers.rebuild import rebuild
 from solvers.result import ANSWERED, Options, Result
 from solvers.schedule import Schedule
@@ -39,6 +39,8 @@ MOST_TASKS = 300_000
 _EXACT, _EXACT_LEAST_S = 0.15, 5.0
 """Share of the time limit that the exact solver gets where search follows; these seconds, or half of the limit, at
 least."""
+_MANY = 4
+"""Accelerators beyond which quick methods also try half of them."""
 _TRIES = 3
 """List schedules to make until one's measured peaks fit, each planned with less capacity than the one before."""
 
@@ -70,7 +72,26 @@ def baselines(bench: Bench, cluster: Cluster, tracker: Tracker) -> Problem:
             if schedule is not None:
                 tracker.offer(bench.scheduled(name, f"{name} on the full graph", schedule))
                 break
+    _fewer(bench, cluster, tracker, planning)
     return planning
+
+
+def _fewer(bench: Bench, cluster: Cluster, tracker: Tracker, planning: Problem) -> None:
+    """Offer `list` and `pardnn` on half of many accelerators: what is greedy spreads too thin over all of them."""
+    places = accelerators(planning, cluster)
+    kept = len(places) // 2
+    if len(places) <= _MANY:
+        return
+    duration = np.where(np.isin(planning.location, places[kept:]), FORBIDDEN, planning.duration)
+    pinned = (duration == FORBIDDEN).all(axis=1)
+    duration[pinned] = planning.duration[pinned]
+    half = replace(planning, duration=duration)
+    for name in ("list", "pardnn"):
+        posed = half if name == "list" else half.holding(memory=np.zeros_like(half.memory))
+        schedule = quick(posed, name).schedule
+        if schedule is not None:
+            rule = f"{name} on the full graph, {kept} of {len(places)} accelerators"
+            tracker.offer(bench.scheduled(name, rule, schedule))
 
 
 def estimates(problem: Problem, alive: Ints) -> Iterator[Problem]:

@@ -7,13 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pesto import flow, ground, improve, planfile, strengthen
+from pesto import flow, ground, improve, planfile, stages, strengthen
 from pesto.candidates import Bench
 from pesto.coarsen import coarsen
 from pesto.flow import formulate, solve
 from pesto.ground import Grounds, along, ground_of
 from pesto.settings import Settings
+from pesto.tracker import Tracker
 from solvers import bounds
+from solvers.problem import FORBIDDEN
 from solvers.result import Limit, Result, Status
 from solvers.search.team import Budget, walk_all
 from solvers.search.walk import Heat, Walk
@@ -167,6 +169,25 @@ def test_large_graphs_are_walked_on_along_the_best_plan(case, monkeypatch):
     assert "nodes" in found.candidates["search"].rule
     others = [c.makespan for name, c in found.candidates.items() if c and c.fits and name != "search"]
     assert found.plan.schedule.makespan <= min(others)
+
+
+def test_quick_methods_also_try_half_of_many_accelerators(case, monkeypatch):
+    """One of two here; an op that only the other can run stays there."""
+    graph, cluster, costs = case
+    problem = formulate(graph, costs, cluster, QUICK)
+    duration = problem.duration.copy()
+    duration[0, :2] = FORBIDDEN
+    bench, tracker = Bench.of(graph, problem), Tracker(nobody)
+    posed = replace(problem, duration=duration)
+    stages._fewer(bench, cluster, tracker, posed)
+    assert not tracker.candidates
+    monkeypatch.setattr(stages, "_MANY", 1)
+    stages._fewer(bench, cluster, tracker, posed)
+    assert {name: c.rule for name, c in tracker.candidates.items()} == {
+        name: f"{name} on the full graph, 1 of 2 accelerators" for name in ("list", "pardnn")
+    }
+    for candidate in tracker.candidates.values():
+        assert candidate.timeline.schedule.device.tolist() == [2] + [1] * (OPS - 1)
 
 
 @pytest.fixture
