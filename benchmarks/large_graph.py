@@ -30,14 +30,13 @@ def main() -> None:
     parser.add_argument("--time-limit", default="20")
     asked = parser.parse_args()
     sizes = [int(size) for size in asked.sizes.split(",")]
-    rows: dict[str, list[float]] = {}
-    for size in sizes:
-        for name, value in _measured(size, asked.cluster, asked.time_limit).items():
-            rows.setdefault(name, []).append(value)
+    columns = [_measured(size, asked.cluster, asked.time_limit) for size in sizes]
     print(f"| stage | {' | '.join(f'{size} ops' for size in sizes)} | exponent |")
     print(f"|---|{'---:|' * (len(sizes) + 1)}")
-    for name, values in rows.items():
-        print(f"| {name} | {' | '.join(f'{value:.2f}' for value in values)} | {_exponent(name, sizes, values)} |")
+    for name in dict.fromkeys(name for column in columns for name in column):
+        values = [column.get(name) for column in columns]
+        cells = ["-" if value is None else f"{value:.2f}" for value in values]
+        print(f"| {name} | {' | '.join(cells)} | {_exponent(name, sizes, values)} |")
 
 
 def _measured(ops: int, cluster: str, limit: str) -> dict[str, float]:
@@ -76,11 +75,12 @@ def _timed(*arguments: object) -> tuple[dict[str, object], float]:
     return json.loads(done.stdout), time.perf_counter() - began
 
 
-def _exponent(name: str, sizes: list[int], values: list[float]) -> str:
+def _exponent(name: str, sizes: list[int], values: list[float | None]) -> str:
     """The slope between the two largest sizes; none where the clock ends a stage, or for what is too short to tell."""
-    if name in LIMITED or len(values) < 2 or values[-2] < 0.005:
+    before, last = values[-2:] if len(values) > 1 else (None, None)
+    if name in LIMITED or not last or not before or before < 0.005:
         return "-"
-    return f"{math.log(values[-1] / values[-2]) / math.log(sizes[-1] / sizes[-2]):.2f}"
+    return f"{math.log(last / before) / math.log(sizes[-1] / sizes[-2]):.2f}"
 
 
 if __name__ == "__main__":

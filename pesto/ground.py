@@ -22,6 +22,8 @@ MOST = 40_000
 """Nodes of the largest graph that is walked on. Larger full graphs are coarsened along the best plan."""
 _FINEST = 3200
 """Nodes of the largest graph along a plan, where the full graph is walked on at last."""
+_HARDLY = 1.25
+"""A full graph of at most so many times a coarse one's nodes is walked on in its place."""
 _LONGER = 1.05
 """What a coarse graph may make of a plan, as a multiple of its makespan; one that makes more is made along the plan."""
 
@@ -74,6 +76,8 @@ class Grounds:
 
     def at(self, nodes: int | None, start: Schedule) -> Ground:
         """A graph of about so many nodes, or the full one; along the start where another would make it too long."""
+        if nodes is not None and self._planning.tasks <= _HARDLY * nodes:
+            nodes = None
         if nodes not in self._made:
             most = nodes or (MOST if self._large else None)
             self._made[nodes] = ground_of(self._bench, self._planning, self._sets, most)

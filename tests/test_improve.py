@@ -144,13 +144,17 @@ def test_a_graph_along_a_plan_holds_its_placement(case):
 
 
 def test_a_coarse_graph_that_spoils_a_plan_is_made_along_it(case):
-    """Free at first; where what it makes of the start is longer by more than a twentieth, along the start."""
+    """Free at first; where what it makes of the start is longer by more than a twentieth, along the start.
+
+    The full graph is taken where it has hardly more nodes.
+    """
     graph, cluster, costs = case
     problem = formulate(graph, costs, cluster, QUICK)
     bench = Bench.of(graph, problem)
     plan = solve(*case, replace(QUICK, deterministic=True), nobody).plan.schedule
     seen = set()
-    for nodes in (OPS - 1, 50):
+    assert Grounds(bench, problem, [coarsen(problem, 80)], plan).at(80, plan).coarsening is None
+    for nodes in (70, 50):
         free = coarsen(problem, nodes)
         there = ground_of(bench, problem, [free], nodes)
         longer = there.weigh(there.project(plan)).makespan > 1.05 * plan.makespan
