@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from solvers.problem import Problem
 from solvers.result import Options, Result
@@ -37,4 +37,13 @@ class Solver(Protocol):
 
     def solve(self, problem: Problem, options: Options, report: Report) -> Result:
         """Return the outcome; anything a solver cannot do is a status, not an exception, but for UnavailableError."""
+        ...
+
+
+@runtime_checkable
+class Compiling(Protocol):
+    """A solver whose first use on a machine compiles for long, which is not counted as its time."""
+
+    def compile_ahead(self) -> None:
+        """Compile what a solve will run."""
         ...

@@ -30,7 +30,7 @@ from solvers.result import Options, Result, Status
 from solvers.schedule import Schedule
 from solvers.worker import TERM_GRACE_S
 
-STARTUP_S = 30.0
+STARTUP_S = 120.0
 """Time that a process has to load its solver; the solver's own limit starts after that."""
 GRACE_S = 5.0
 """Least time past its limit before a solver is hung."""

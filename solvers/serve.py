@@ -6,7 +6,7 @@ import threading
 from typing import BinaryIO
 
 from solvers import wire
-from solvers.base import Progress, UnavailableError
+from solvers.base import Compiling, Progress, UnavailableError
 from solvers.entry import Entry
 from solvers.io import pack_schedule, unpack_problem, unpack_schedule
 from solvers.problem import Problem
@@ -34,6 +34,8 @@ def serve() -> None:
 
     try:
         solver = entry.load()
+        if isinstance(solver, Compiling):
+            solver.compile_ahead()
         send(wire.Ready())
         result = solver.solve(problem, options, report)
     except (ImportError, UnavailableError) as error:

@@ -5,6 +5,7 @@ from importlib import metadata
 
 from solvers import bounds
 from solvers.base import Report
+from solvers.bounding.ahead import compile_ahead
 from solvers.bounding.strong import strong
 from solvers.cpsat.descent import Descent
 from solvers.cpsat.exact import Ended, Leg, exact
@@ -39,6 +40,10 @@ class CpSat:
     windows: float = 0.5
     """Share of the limit that windows may take; 0 for CP-SAT on the whole model alone."""
 
+    def compile_ahead(self) -> None:
+        """Compile what finds bounds and windows."""
+        compile_ahead()
+
     def solve(self, problem: Problem, options: Options, report: Report) -> Result:
         """Solve within `options`; never worse than `options.start`.
 
@@ -70,6 +75,10 @@ class CpSatWindows:
     horizon: int = HORIZON
     rounds: int | None = None
     """Neighbourhoods after which it ends; None for the time limit alone."""
+
+    def compile_ahead(self) -> None:
+        """Compile what finds bounds and windows."""
+        compile_ahead()
 
     def solve(self, problem: Problem, options: Options, report: Report) -> Result:
         """Improve on `options.start`, or on the first schedule that CP-SAT finds, within `options`."""

@@ -14,6 +14,7 @@ from importlib import metadata
 from solvers import bounds
 from solvers.arrays import Floats
 from solvers.base import Report
+from solvers.bounding.ahead import compile_ahead
 from solvers.check import check
 from solvers.milp.polish import Search, polish
 from solvers.milp.program import HORIZON, TOLERANCE, Limits, NoScheduleError, Program, formulate
@@ -41,6 +42,10 @@ class Milp:
     package: str
     """The distribution whose version is the solver's."""
     run: Vendor
+
+    def compile_ahead(self) -> None:
+        """Compile what finds bounds and windows."""
+        compile_ahead()
 
     def solve(self, problem: Problem, options: Options, report: Report) -> Result:
         """Solve within `options`; never worse than `options.start`.

@@ -79,6 +79,7 @@ def running(pid):
 
 TABLE = [
     ("Honest", Status.FEASIBLE, ""),
+    ("Compiles", Status.FEASIBLE, ""),
     ("Segfaults", Status.CRASHED, "killed by SIGSEGV: about to fall"),
     ("Aborts", Status.CRASHED, "killed by SIGABRT"),
     ("Killed", Status.CRASHED, "killed by SIGKILL"),

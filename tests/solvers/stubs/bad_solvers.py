@@ -123,6 +123,21 @@ class ExitsSilently(Failing):
         os._exit(0)
 
 
+class Compiles(Honest):
+    """Takes longer to compile than it may take to solve, and cannot solve before it has."""
+
+    compiled = False
+
+    def compile_ahead(self):
+        time.sleep(2)
+        self.compiled = True
+
+    def solve(self, problem, options, report):
+        if not self.compiled:
+            raise RuntimeError("not compiled")
+        return super().solve(problem, options, report)
+
+
 class Hangs(Failing):
     def fail(self, problem, report):
         time.sleep(FOREVER_S)
