@@ -11,11 +11,13 @@ class _State:
 
     received: Exit | None = None
     held = False
+    noted = False
+    """Whether one came while held, and nothing was interrupted for it yet."""
 
 
 def install() -> None:
     """Make SIGTERM raise KeyboardInterrupt as Ctrl-C does, and remember which of them came."""
-    _State.received, _State.held = None, False
+    _State.received, _State.held, _State.noted = None, False, False
     signal.signal(signal.SIGINT, _handle)
     signal.signal(signal.SIGTERM, _handle)
 
@@ -26,9 +28,9 @@ def hold() -> None:
 
 
 def release() -> None:
-    """From now on a signal interrupts again; KeyboardInterrupt when one came meanwhile."""
-    _State.held = False
-    if _State.received is not None:
+    """From now on a signal interrupts again; KeyboardInterrupt when one was only remembered."""
+    noted, _State.held, _State.noted = _State.noted, False, False
+    if noted:
         raise KeyboardInterrupt
 
 
@@ -39,5 +41,6 @@ def received() -> Exit | None:
 
 def _handle(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001
     _State.received = Exit.TERMINATED if signum == signal.SIGTERM else Exit.INTERRUPTED
+    _State.noted = _State.held
     if not _State.held:
         raise KeyboardInterrupt

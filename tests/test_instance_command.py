@@ -157,7 +157,7 @@ def test_the_problem_of_a_step_is_the_one_that_a_solve_gives_its_solver(
         return solve(problem, name, *rest)
 
     for per_edge in (False, True):
-        settings = Settings(coarsen_to=9, per_edge=per_edge, solver="single")
+        settings = Settings(coarsen_to=9, per_edge=per_edge, solver="single", search=False)
         with monkeypatch.context() as patch:
             patch.setattr(stages.api, "solve", seen)
             flow.solve(graph, machine, inputs.load_costs(graph, machine, None), settings, [].append)

@@ -25,7 +25,7 @@ def handlers() -> None:
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
-    signals._State.received, signals._State.held = None, False
+    signals._State.received, signals._State.held, signals._State.noted = None, False, False
 
 
 @pytest.mark.parametrize("step", ["save", "to_json"])
@@ -60,8 +60,7 @@ def test_a_signal_between_two_solves_ends_the_second_at_once(handlers: None) -> 
     os.kill(os.getpid(), signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         signals.release()
-    signals.install()
-    signals.hold()
-    signals.release()
     with pytest.raises(KeyboardInterrupt):
         os.kill(os.getpid(), signal.SIGINT)
+    signals.hold()
+    signals.release()  # what interrupted once does not do so again
