@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from solvers import bounds
-from solvers.bounding.distances import Arguments
-from solvers.bounding.strong import segments, strong
-from solvers.families import table
+from solvers.bounds import quick as bounds
+from solvers.bounds.distances import Arguments
+from solvers.bounds.strong import segments, strong
+from solvers.files.json import load_problem
+from solvers.instances import table
 from solvers.problem import Problem
-from solvers.problemfile import load_problem
 
 PATHS = Arguments(work=False, transfers=False, forced=False, spread=False, memory=False)
 SEGMENTS = {

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import msgspec
 
-from pesto.graphfile import load
-from pesto.inputs import load_cluster, load_costs
+from pesto.files.graphfile import load
+from pesto.inputs.load import load_cluster, load_costs
 from pesto.problem import TICK_S, build
-from solvers import bounds
-from solvers.bounding.certificate import follows
-from solvers.bounding.full import full_bound
+from solvers.bounds import quick as bounds
+from solvers.bounds.certificate import follows
+from solvers.bounds.full import full_bound
 from solvers.problem import Problem
 
 COLUMNS = ("graph", "cluster", "ops", "fast ms", "bound ms", "known ms", "gap %", "seconds", "check s", "kB")
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def problem_of(path: str, cluster: str) -> Problem:
-    """The full graph on modelled costs; variables alone are memory, as in `pesto.flow`."""
+    """The full graph on modelled costs; variables alone are memory, as in `pesto.solve.flow`."""
     graph, machine = load(path), load_cluster(cluster)
     return build(graph, load_costs(graph, machine, None), machine, memory=graph.param_bytes)
 

@@ -17,23 +17,23 @@ from unittest import mock
 
 from ortools.sat.python import cp_model
 
-from solvers import bounds
 from solvers.base import Solver
-from solvers.bounding.known import Known
-from solvers.bounding.windows import informed
+from solvers.bounds import quick as bounds
+from solvers.bounds.known import Known
+from solvers.bounds.windows import informed
 from solvers.check import check
 from solvers.cpsat.model import Model, build
 from solvers.cpsat.scale import HORIZON, scale
 from solvers.cpsat.solver import CpSat, CpSatWindows
 from solvers.cpsat.translate import add_hint
-from solvers.families.grids import lstm_grid
-from solvers.families.transformers import transformer
+from solvers.files.json import load_problem
 from solvers.heuristics.list import ListScheduler
+from solvers.instances.grids import lstm_grid
+from solvers.instances.transformers import transformer
 from solvers.problem import Problem
-from solvers.problemfile import load_problem
-from solvers.rebuild import rebuild
 from solvers.result import Options
 from solvers.schedule import Schedule
+from solvers.timing.rebuild import rebuild
 
 CORES = 2
 _POLL_S = 0.05
@@ -47,7 +47,7 @@ class Idea:
     """A change to the whole model, or to how it is searched."""
 
     known: bool = True
-    """Windows, places and orders of `solvers.bounding` at the length of the start."""
+    """Windows, places and orders of `solvers.bounds` at the length of the start."""
     adds: Extra | None = None
     parameters: dict[str, Any] = field(default_factory=dict)
 

@@ -8,7 +8,7 @@ Durations are modelled for a V100 (see docs/costs.md); the paper's were measured
 import numpy as np
 
 from pesto.costs.analytical import modelled
-from pesto.inputs import load_cluster, load_graph
+from pesto.inputs.load import load_cluster, load_graph
 from pesto.source import Source
 
 TABLE_1 = {

@@ -20,7 +20,7 @@ from typing import Any
 from fit_cases import MODELS, WAYS, Way, made, random_plan
 
 from pesto import api
-from pesto.plan import Plan
+from pesto.plans.plan import Plan
 
 
 def variables(model: Any) -> list[Any]:

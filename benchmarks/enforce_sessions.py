@@ -21,20 +21,23 @@ from typing import Any
 
 import numpy as np
 
-from pesto import api, flow, inputs
+from pesto import api
 from pesto.errors import VerificationError
 from pesto.graph import Graph
-from pesto.plan import Plan
+from pesto.inputs import load as inputs
+from pesto.plans.plan import Plan
 from pesto.settings import Settings
 from pesto.simulate import simulate
+from pesto.solve import flow
 from pesto.tf.load import tensorflow
-from solvers.generate import random_order
+from solvers.instances.random import random_order
 from solvers.problem import Problem
 
 tf = tensorflow()
 v1 = tf.compat.v1
 
-from pesto.tf import models, sources  # noqa: E402  # after the quiet load
+from pesto.tf import models  # noqa: E402
+from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
 CLUSTERS = {"cpux2": None, "cpux3": None, "cpux4": None, "v100x2-nvlink": "cpu", "v100x4": "cpu"}
 """Presets and how their devices map to logical CPUs; the last are hosts with GPUs."""

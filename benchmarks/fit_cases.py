@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from pesto import api, flow, inputs
+from pesto import api
 from pesto.graph import Graph
-from pesto.plan import Plan
+from pesto.inputs import load as inputs
+from pesto.plans.plan import Plan
 from pesto.settings import Settings
 from pesto.simulate import simulate
-from solvers.generate import random_order
+from pesto.solve import flow
+from solvers.instances.random import random_order
 
 BATCH = 8
 PART = 13
@@ -158,7 +160,7 @@ def loop(model: Any, plan: Plan | None, *, nested: bool) -> Train:
 
 def from_keras(name: str, *, static: bool) -> Graph:
     """The graph of `fit`, or with `static` of `train_on_batch`."""
-    from pesto.tf import sources
+    from pesto.tf.sources import sources
 
     model = made(name)
     return sources.from_keras(model, BATCH, static=static, data=examples(model, 0))
@@ -174,7 +176,7 @@ def from_record(name: str) -> Graph:
 
 def from_step(name: str, *, nested: bool) -> Graph:
     """The graph of a step of one's own."""
-    from pesto.tf import sources
+    from pesto.tf.sources import sources
 
     model = made(name)
     return sources.from_function(step_of(model, nested=nested), *specs(model), batch=BATCH)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from solvers.api import solve
-from solvers.families.table import make
+from solvers.instances.table import make
 from solvers.problem import Problem
 from solvers.result import Options, Result
 

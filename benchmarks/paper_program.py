@@ -13,18 +13,18 @@ from typing import Any
 import highspy
 import numpy as np
 
-from solvers import bounds
-from solvers.families.grids import lstm_grid
-from solvers.families.machines import per_edge
-from solvers.families.plain import layered
+from solvers.bounds import quick as bounds
 from solvers.heuristics.list import ListScheduler
+from solvers.instances.grids import lstm_grid
+from solvers.instances.machines import per_edge
+from solvers.instances.plain import layered
 from solvers.milp.linear import Linear
-from solvers.milp.paper import Style, styled
+from solvers.milp.paper.program import Style, styled
 from solvers.milp.program import Limits
 from solvers.problem import Problem
-from solvers.rebuild import rebuild
 from solvers.result import Options
-from solvers.serial import serial
+from solvers.structure.serial import serial
+from solvers.timing.rebuild import rebuild
 
 
 def styles(limits: Limits) -> dict[str, Style]:

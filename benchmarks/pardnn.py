@@ -18,15 +18,15 @@ from typing import TypeVar
 import numpy as np
 
 from pesto.cluster import Cluster
+from pesto.files.graphfile import load
 from pesto.graph import Graph
-from pesto.graphfile import load
-from pesto.inputs import load_cluster, load_costs
-from pesto.memory import footprint
+from pesto.inputs.load import load_cluster, load_costs
+from pesto.memory.peaks import footprint
 from pesto.problem import build
-from solvers.footprint import usage
 from solvers.heuristics.overflow.relief import relieve
 from solvers.heuristics.pardnn.emulator import emulate
 from solvers.heuristics.pardnn.place import place
+from solvers.memory.footprint import usage
 from solvers.result import Options
 
 T = TypeVar("T")
@@ -78,7 +78,7 @@ def _least(run: Callable[[], T], again: int) -> tuple[float, T]:
 def _wide(units: int) -> Graph:
     """A Wide ResNet-k-14 with so many residual units in each of its three groups."""
     from pesto.tf.models import wrn
-    from pesto.tf.sources import from_v1
+    from pesto.tf.sources.sources import from_v1
 
     step = wrn.construct(replace(wrn.CONFIGS["610x14"], units=units))
     return from_v1(step.graph, step.fetches)

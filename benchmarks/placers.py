@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from solvers.families.plain import layered
 from solvers.heuristics.placement import PLACERS, NoRoomError, Place
+from solvers.instances.plain import layered
 from solvers.problem import Problem
 from solvers.result import Options
 

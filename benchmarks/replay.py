@@ -15,20 +15,20 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.scaling_solvers import layered
-from pesto.graphfile import load
-from pesto.inputs import load_cluster, load_costs
-from pesto.memory import footprint
-from pesto.orders import send_ranks
+from pesto.files.graphfile import load
+from pesto.inputs.load import load_cluster, load_costs
+from pesto.memory.peaks import footprint
+from pesto.plans.orders import send_ranks
 from pesto.problem import build
 from pesto.simulate import simulate
 from solvers.arrays import Ints, ints
-from solvers.events import run_listed, state_for
-from solvers.footprint import usage
 from solvers.heuristics.list import ListScheduler
-from solvers.peaks import gauge, peaks
+from solvers.memory.footprint import usage
+from solvers.memory.peaks import gauge, peaks
 from solvers.problem import Problem
-from solvers.replay import bottom_levels, fifo, makespan, prepare, replay
 from solvers.result import Options
+from solvers.timing.events import run_listed, state_for
+from solvers.timing.replay import bottom_levels, fifo, makespan, prepare, replay
 
 _SIZES = (1_000, 3_000, 10_000, 30_000, 100_000)
 _SECONDS = 0.4

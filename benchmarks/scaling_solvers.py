@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from solvers import bounds
-from solvers.heuristics.guides import unguided
+from solvers.bounds import quick as bounds
 from solvers.heuristics.list import ListScheduler
+from solvers.heuristics.lists.guides import unguided
 from solvers.heuristics.placing import board_of, clusters_of, place
 from solvers.problem import FORBIDDEN, Problem
-from solvers.replay import bottom_levels, makespan, prepare, replay
 from solvers.result import Options
-from solvers.units import units_of
+from solvers.structure.units import units_of
+from solvers.timing.replay import bottom_levels, makespan, prepare, replay
 
 _EDGES = 1.8
 """Edges a task."""

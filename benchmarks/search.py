@@ -4,7 +4,7 @@
     python benchmarks/search.py mcmc --graphs FOLDER --out F.jsonl [--seconds 60] ...
     python benchmarks/search.py table F.jsonl --rivals CELLS.jsonl
 
-`run` solves each (model, cluster, seconds) that the file lacks, with `pesto.flow.solve`; `mcmc` gives Markov chains as
+`run` solves each (model, cluster, seconds) that the file lacks, with `pesto.solve.flow.solve`; `mcmc` gives Markov chains as
 long. Graph files are those of `pesto import` (benchmarks/compare.py makes them), CELLS those of benchmarks/compare.py.
 """
 
@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from pesto.candidates import Bench
-from pesto.flow import formulate, solve
-from pesto.graphfile import load
-from pesto.inputs import load_cluster, load_costs
+from pesto.files.graphfile import load
+from pesto.inputs.load import load_cluster, load_costs
 from pesto.settings import Settings
-from pesto.tracker import Incumbent
-from solvers.heuristics import mcmc
+from pesto.solve.candidates import Bench
+from pesto.solve.flow import formulate, solve
+from pesto.solve.tracker import Incumbent
+from solvers.heuristics.clusters import mcmc
 from solvers.result import Options
 
 MODELS = (

@@ -9,11 +9,11 @@ solver's) that exceed it.
 import argparse
 
 import numpy as np
+from exhaustive import exhaustive
 
-from solvers.bounding.full import full_bound
+from solvers.bounds.full import full_bound
 from solvers.check import check
-from solvers.exhaustive import exhaustive
-from solvers.generate import generate
+from solvers.instances.random import generate
 from solvers.result import Options
 from solvers.search.solver import Search
 

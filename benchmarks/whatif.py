@@ -12,12 +12,12 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
-from pesto.flow import solve
-from pesto.inputs import load_cluster, load_costs, load_graph
-from pesto.plan import Plan
+from pesto.inputs.load import load_cluster, load_costs, load_graph
+from pesto.plans.plan import Plan
 from pesto.settings import Settings
+from pesto.solve.flow import solve
+from pesto.solve.tracker import Incumbent
 from pesto.source import Source
-from pesto.tracker import Incumbent
 
 NEAR = 1.01
 HEAD = ("case", "how", "first plan ms", "after s", "within 1 % after s", "step ms", "to scratch")

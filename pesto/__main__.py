@@ -1,6 +1,6 @@
 """python -m pesto."""
 
-from pesto.cli import main
+from pesto.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -6,14 +6,16 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pesto import flow, inputs, planfile
 from pesto.costs.measured import Profile
 from pesto.errors import UsageError
 from pesto.graph import Graph
-from pesto.plan import PER_EDGE, Plan, verify
+from pesto.inputs import load as inputs
+from pesto.plans import planfile
+from pesto.plans.plan import PER_EDGE, Plan, verify
 from pesto.settings import Settings
+from pesto.solve import flow
+from pesto.solve.tracker import Incumbent, Watch
 from pesto.source import Source
-from pesto.tracker import Incumbent, Watch
 
 if TYPE_CHECKING:
     from pesto.tf.enforce.context import Applied
@@ -58,7 +60,7 @@ def solve(
     """The best verified plan; `settings` are the fields of `pesto.settings.Settings`.
 
     cluster: a preset or a TOML file; costs: a profile file; start: a plan, for this or another cluster, of this step or
-    one like it, to begin from. Raises the PestoErrors of `pesto.flow.solve`.
+    one like it, to begin from. Raises the PestoErrors of `pesto.solve.flow.solve`.
     """
     before = _plan(start) if start is not None else None
     machine = inputs.load_cluster(cluster)

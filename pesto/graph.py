@@ -8,7 +8,7 @@ import numpy as np
 
 from pesto.errors import InputError
 from solvers.arrays import Bools, Floats, Ints, bools, floats, ints
-from solvers.dag import find_cycle, topological_order
+from solvers.compiled.dag import find_cycle, topological_order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

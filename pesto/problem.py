@@ -28,7 +28,7 @@ def lanes(cluster: Cluster) -> tuple[tuple[str, int], ...]:
 def build(graph: Graph, costs: Costs, cluster: Cluster, *, memory: Ints, per_edge: bool = False) -> Problem:
     """The full-graph problem, one task an op, devices as in `lanes`, locations = the cluster's devices.
 
-    memory: [n] bytes an op holds at its location for the whole step (see `pesto.memory`). per_edge: one transfer
+    memory: [n] bytes an op holds at its location for the whole step (see `pesto.memory.peaks`). per_edge: one transfer
     an edge, as Pesto's paper counts them (3.2.1), in place of TensorFlow's one a tensor and target device.
     Durations and transfers are rounded up to ticks of 1 ns. Control edges cost nothing but order.
 

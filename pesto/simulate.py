@@ -13,7 +13,7 @@ import numpy as np
 from pesto.errors import InputError
 from pesto.problem import TICK_S
 from solvers.arrays import Floats, Ints, floats
-from solvers.dag import adjacency
+from solvers.compiled.dag import adjacency
 from solvers.problem import Problem
 from solvers.schedule import Schedule
 

@@ -5,20 +5,20 @@ import threading
 from dataclasses import replace
 from typing import NamedTuple
 
-from solvers import process
 from solvers.base import Progress, Report
-from solvers.entry import Entry
 from solvers.heuristics.placement import PLACERS, Placer
-from solvers.judge import Judge
 from solvers.milp.program import FORMULATIONS
 from solvers.problem import Problem
+from solvers.process import parent as process
+from solvers.process.entry import Entry
+from solvers.process.judge import Judge
 from solvers.result import Options, Result, Status
 
 
 def _milp(name: str, package: str, *, optional: bool = False) -> Entry:
     """The row of a vendor of MILP solvers, which takes every formulation."""
     return Entry(
-        module=f"solvers.milp.{name}",
+        module=f"solvers.milp.vendors.{name}",
         attribute="solver",
         isolated=True,
         package=package,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 
 from solvers.arrays import Bools, Ints, ints
-from solvers.dag import topological_order
+from solvers.compiled.dag import topological_order
 
 FORBIDDEN = -1
 """The duration of a task on a device that cannot run it."""

@@ -79,7 +79,7 @@ class Result:
     version: str
     detail: str = ""
     bound_by: str = ""
-    """What the lower bound comes from: an argument of `solvers.bounds`, a solver, or "given"; "" where it is 0."""
+    """What the lower bound comes from: an argument of `solvers.bounds.quick`, a solver, or "given"; "" where it is 0."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be."""

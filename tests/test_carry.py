@@ -9,20 +9,20 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pesto import planfile
 from pesto.api import solve as api_solve
-from pesto.candidates import Bench
-from pesto.carry import carried
-from pesto.cli import pesto
+from pesto.cli.main import pesto
 from pesto.errors import FileError, InputError, UsageError
-from pesto.flow import formulate, solve
-from pesto.graphfile import save
-from pesto.plan import Plan
-from pesto.provenance import Account, make_plan
+from pesto.files.graphfile import save
+from pesto.plans import planfile
+from pesto.plans.carry import carried
+from pesto.plans.plan import Plan
 from pesto.settings import Settings
+from pesto.solve.candidates import Bench
+from pesto.solve.flow import formulate, solve
+from pesto.solve.provenance import Account, make_plan
 from solvers.check import check
 from solvers.heuristics.lanes import devices_at
-from solvers.units import placeable_units
+from solvers.structure.units import placeable_units
 
 QUICK = Settings(time_limit_s=0, coarsen_to=8)
 

@@ -6,18 +6,18 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
-from pesto import planfile
-from pesto.cli import pesto
+from pesto.cli.main import pesto
 from pesto.errors import Exit, InputError, VerificationError
-from pesto.flow import formulate, solve
-from pesto.graphfile import save
-from pesto.inputs import load_cluster, load_costs
-from pesto.plan import verify
-from pesto.provenance import Account, make_plan
+from pesto.files.graphfile import save
+from pesto.inputs.load import load_cluster, load_costs
+from pesto.plans import planfile
+from pesto.plans.plan import verify
 from pesto.settings import Settings
-from solvers import bounds
-from solvers.bounding.evidence import ANCHORED
-from solvers.bounding.full import full_bound
+from pesto.solve.flow import formulate, solve
+from pesto.solve.provenance import Account, make_plan
+from solvers.bounds import quick as bounds
+from solvers.bounds.evidence import ANCHORED
+from solvers.bounds.full import full_bound
 
 QUICK = Settings(time_limit_s=2, coarsen_to=8)
 CLUSTER = "v100x2-nvlink"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pesto.cli import main
+from pesto.cli.main import main
 
 OP = {"name": "a", "outputs": [8], "time_s": {"gpu": 1e-3, "cpu": 1e-3}}
 GRAPH = {
@@ -38,7 +38,7 @@ def graph(tmp_path: Path) -> Path:
 
 def test_help_is_quick_because_it_loads_neither_tensorflow_nor_a_solver() -> None:
     """The command line's own imports are few; the heavy ones come with the verb that needs them."""
-    code = "import sys, pesto.cli; print(*{m.split('.')[0] for m in sys.modules})"
+    code = "import sys, pesto.cli.main; print(*{m.split('.')[0] for m in sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     heavy = {"tensorflow", "ortools", "pulp", "numba", "numpy", "networkx"}
     assert not heavy & set(done.stdout.split())

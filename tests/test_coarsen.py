@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from pesto.coarsen import coarsen, contract
-from solvers.dag import heights
-from solvers.families.plain import chain, fork, layered
-from solvers.generate import Features, generate
+from solvers.compiled.dag import heights
+from solvers.instances.plain import chain, fork, layered
+from solvers.instances.random import Features, generate
 from solvers.problem import FORBIDDEN, Problem
 
 SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))

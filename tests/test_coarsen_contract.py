@@ -9,8 +9,8 @@ import pytest
 
 from pesto.coarsen import coarsen, contract
 from pesto.coarsen.coarsening import Caps, Coarsening
-from solvers.families.plain import chain
-from solvers.generate import generate
+from solvers.instances.plain import chain
+from solvers.instances.random import generate
 from solvers.problem import FORBIDDEN, Problem
 
 SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))

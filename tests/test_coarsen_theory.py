@@ -12,7 +12,7 @@ from pesto.coarsen.levels import earliest, latest, longest_paths, phased
 from pesto.coarsen.limits import WHOLE
 from pesto.coarsen.match import Bounds, Joining, Limits, along_edges, among_siblings, match
 from pesto.coarsen.quotient import Quotient, quotient
-from solvers.dag import heights, topological_order
+from solvers.compiled.dag import heights, topological_order
 from solvers.problem import FORBIDDEN, Problem
 
 SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from pesto.cli import pesto
+from pesto.cli.main import pesto
 from pesto.compare.contest import chosen_methods, compete
 from pesto.compare.methods import METHODS
-from pesto.compare.pages import page, ranked
 from pesto.errors import InfeasibleError, NothingFoundError, PestoError, UsageError
-from pesto.graphfile import save
+from pesto.files.graphfile import save
 from pesto.settings import Settings
+from pesto.show.comparison import page, ranked
 from solvers.heuristics.placement import PLACERS
 
 QUICK = Settings(time_limit_s=1.0)
@@ -192,7 +192,7 @@ def test_no_plan_exceeds_a_memory_on_random_graphs(make_graph, make_cluster, mak
 
 def test_one_method_that_crashes_leaves_the_others(make_graph, make_cluster, make_costs, monkeypatch) -> None:
     """A method that raises is a row that says what it raised."""
-    from solvers.heuristics import etf
+    from solvers.heuristics.lists import etf
 
     def broken(problem, options):
         raise RuntimeError("boom")

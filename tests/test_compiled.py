@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 import pesto
 import solvers
-from pesto.commands import doctor
+from pesto.cli.verbs import doctor
 
 _TAKES_ANY = ("kernel", "routine", "njit")
 _INNER = ("inlined", "subkernel", "subroutine")
@@ -54,10 +54,10 @@ def test_all_that_a_solve_needs_is_compiled() -> None:
     code = """
 import gc, json, sys
 from numba.core.registry import CPUDispatcher
-from pesto.compiled import compile_all
-from pesto.graphfile import loads
-from pesto.flow import solve
-from pesto.inputs import load_cluster, load_costs
+from pesto.cli.compiled import compile_all
+from pesto.files.graphfile import loads
+from pesto.solve.flow import solve
+from pesto.inputs.load import load_cluster, load_costs
 from pesto.settings import Settings
 def known():
     return {(d.py_func.__qualname__, s) for d in gc.get_objects() if isinstance(d, CPUDispatcher) for s in d.overloads}

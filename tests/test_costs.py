@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pesto.clusterfile import load_cluster
 from pesto.costs import GIVEN, MEASURED, MODELLED, Costs
 from pesto.costs.analytical import modelled, roofline_s
 from pesto.costs.presets import PRESETS, named_in, preset
 from pesto.errors import InputError
 from pesto.graph import Graph
+from pesto.inputs.clusterfile import load_cluster
 
 NAN = float("nan")
 GPU, BOTH, CPU = (False, True), (True, True), (True, False)

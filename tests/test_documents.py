@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pesto import jsonscan
-from pesto.documents import Kind, decode_document, decode_json, encode_json, shown
 from pesto.errors import InputError, PestoError
-from pesto.jsonscan import MAX_DEPTH, scan
+from pesto.files import scan as jsonscan
+from pesto.files.json import Kind, decode_document, decode_json, encode_json, shown
+from pesto.files.scan import MAX_DEPTH, scan
 
 SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))
 KIND = Kind(format="thing", version=2, help="make one")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pesto.cli import main
+from pesto.cli.main import main
 from solvers.api import SOLVERS
 
 CHATTY = """
@@ -100,7 +100,7 @@ def test_what_user_code_prints_does_not_mix_with_the_json(verb: str, tmp_path: P
 
 def test_doctor_knows_which_solvers_promise_no_optimum(monkeypatch) -> None:
     """Two equal tasks on two devices: a placement method may put both on one; a solver that does is not well."""
-    from pesto.commands import doctor
+    from pesto.cli.verbs import doctor
     from solvers.api import available
 
     few = [row for row in available() if row.name in ("list", "single", "random", "m-topo", "round-robin")]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pesto.errors import Exit, FileError, InputError
-from pesto.files import MAX_RATIO, check_writable, gzipped, read_bytes, write_atomic
+from pesto.files.disk import MAX_RATIO, check_writable, gzipped, read_bytes, write_atomic
 
 STEPS = ["open", "fchmod", "write", "fsync", "close", "replace"]
 CODES = [errno.ENOSPC, errno.EIO, errno.EACCES, errno.EROFS, errno.EDQUOT]

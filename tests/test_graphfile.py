@@ -11,10 +11,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from pesto import graphfile
 from pesto.errors import Exit, FileError, InputError
+from pesto.files import graphfile
+from pesto.files.graphrows import Op
 from pesto.graph import Graph
-from pesto.graphrows import Op
 
 DATA = Path(__file__).parent / "data"
 ROOT = Path(__file__).resolve().parents[1]

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pesto import graphfile
 from pesto.errors import InputError
-from pesto.files import gzipped, read_bytes
-from pesto.graphrows import Op
+from pesto.files import graphfile
+from pesto.files.disk import gzipped, read_bytes
+from pesto.files.graphrows import Op
 
 SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))
 RELAXED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}

@@ -7,8 +7,8 @@ import jsonschema
 import numpy as np
 import pytest
 
-from pesto import graphfile
 from pesto.errors import InputError
+from pesto.files import graphfile
 from pesto.graph import Graph
 
 SCHEMA = json.loads(resources.files("pesto").joinpath("schema/graph-1.json").read_text())

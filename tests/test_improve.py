@@ -7,14 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pesto import flow, ground, improve, planfile, stages, strengthen
-from pesto.candidates import Bench
 from pesto.coarsen import coarsen
-from pesto.flow import formulate, solve
-from pesto.ground import Grounds, along, ground_of
+from pesto.plans import planfile
 from pesto.settings import Settings
-from pesto.tracker import Tracker
-from solvers import bounds
+from pesto.solve import flow, ground, improve, stages, strengthen
+from pesto.solve.candidates import Bench
+from pesto.solve.flow import formulate, solve
+from pesto.solve.ground import Grounds, along, ground_of
+from pesto.solve.tracker import Tracker
+from solvers.bounds import quick as bounds
 from solvers.problem import FORBIDDEN
 from solvers.result import Limit, Result, Status
 from solvers.search.team import Budget, walk_all

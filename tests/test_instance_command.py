@@ -12,18 +12,20 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pesto import flow, inputs, instances, stages
-from pesto.cli import main
-from pesto.problemfile import load_problem, load_schedule, save_problem, save_schedule
+from pesto.cli.main import main
+from pesto.files.problemfile import load_problem, load_schedule, save_problem, save_schedule
+from pesto.inputs import instances
+from pesto.inputs import load as inputs
 from pesto.settings import Settings
-from pesto.solveline import SolveLine
+from pesto.show.solveline import SolveLine
+from pesto.solve import flow, stages
 from pesto.source import Source
 from solvers import api
 from solvers.base import Progress
 from solvers.check import check
-from solvers.families.table import FAMILIES, label, make
-from solvers.io import pack_problem
-from solvers.problemfile import Answer, Instance
+from solvers.files.json import Answer, Instance
+from solvers.files.npz import pack_problem
+from solvers.instances.table import FAMILIES, label, make
 from solvers.result import Options
 
 STUBS = Path(__file__).parent / "solvers" / "stubs"
@@ -37,9 +39,9 @@ STEP = {
 }
 STUB = """
 import sys
-from pesto.cli import main
+from pesto.cli.main import main
 from solvers import api
-from solvers.entry import Entry
+from solvers.process.entry import Entry
 api.SOLVERS["stub"] = Entry(module="bad_solvers", attribute=sys.argv.pop(1), isolated=True)
 main()
 """

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pesto.clusterfile import load_cluster
 from pesto.costs import GIVEN, MEASURED, MODELLED
 from pesto.costs.analytical import modelled
 from pesto.costs.measured import Profile, load_profile, measured, parse_profile, save_profile, spread_quantiles
 from pesto.errors import Exit, FileError, InputError, MismatchError, PestoError
 from pesto.graph import Graph
+from pesto.inputs.clusterfile import load_cluster
 
 SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))
 NAN = float("nan")

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pesto.memory import footprint, measure
+from pesto.memory.peaks import footprint, measure
 from pesto.problem import build
 from pesto.simulate import simulate
 

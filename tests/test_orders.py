@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pesto.orders import order_worth, send_ranks
+from pesto.plans.orders import order_worth, send_ranks
 from pesto.simulate import simulate
-from solvers.dag import topological_order
-from solvers.generate import generate
+from solvers.compiled.dag import topological_order
+from solvers.instances.random import generate
 from solvers.problem import Problem
 
 LINKS = [[[-1], [0]], [[1], [-1]]]

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pesto import planfile
 from pesto.cluster import Path
 from pesto.errors import InfeasibleError, InputError, MismatchError, NothingFoundError, PestoError, VerificationError
-from pesto.flow import formulate, solve
-from pesto.foreign import read_placement
-from pesto.plan import control_edges, verify
+from pesto.plans import planfile
+from pesto.plans.foreign import read_placement
+from pesto.plans.plan import control_edges, verify
 from pesto.settings import Settings
+from pesto.solve.flow import formulate, solve
 
 QUICK = Settings(time_limit_s=5, coarsen_to=8)
 

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 OLD, NEW = b"old" * 50_000, b"new!" * 600_000  # 2.4 MB: the save writes it in three calls
 CHILD = """
 import os, sys
-from pesto.files import write_atomic
+from pesto.files.disk import write_atomic
 from pesto.errors import FileError
 data = b"new!" * 600_000
 os.getcwd()

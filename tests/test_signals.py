@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pesto import signals
-from pesto.cli import main
-from pesto.commands import solve as command
+from pesto.cli.main import main
+from pesto.cli.verbs import solve as command
+from pesto.solve import interrupt as signals
 
 GRAPH = {
     "format": "pesto-graph", "format_version": 1, "source": "two ops",

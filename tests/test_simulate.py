@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from pesto.errors import InputError
 from pesto.simulate import simulate
 from solvers.check import check
-from solvers.generate import generate
+from solvers.instances.random import generate
 from solvers.problem import Problem
-from solvers.replay import replay
 from solvers.schedule import Schedule
+from solvers.timing.replay import replay
 
 ROUNDS = 400 * int(os.environ.get("PESTO_TEST_SCALE", "1"))
 

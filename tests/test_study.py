@@ -8,18 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from pesto.cli import pesto
+from pesto.cli.main import pesto
 from pesto.errors import FileError, InputError, UsageError
-from pesto.study import lock, runner, store
+from pesto.study import store
 from pesto.study.answers import Answer, Point
 from pesto.study.cells import canonical, cells_of
-from pesto.study.execute import execute
-from pesto.study.executor import Lost
 from pesto.study.instances import Shelf
+from pesto.study.run import lock, runner
+from pesto.study.run.execute import execute
+from pesto.study.run.executor import Lost
 from pesto.study.spec import load_study, study_names
-from solvers import api, problemfile
-from solvers.entry import Entry
-from solvers.families.table import make
+from solvers import api
+from solvers.files import json as problemfile
+from solvers.instances.table import make
+from solvers.process.entry import Entry
 from solvers.result import Status
 
 STUBS = Path(__file__).parent / "solvers" / "stubs"

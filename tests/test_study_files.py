@@ -8,16 +8,18 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from pesto.cli import pesto
+from pesto.cli.main import pesto
 from pesto.errors import FileError
-from pesto.study import lock, peek, runner, store
+from pesto.study import store
 from pesto.study.answers import REFUSED, Answer
 from pesto.study.cells import Cell, cells_of
-from pesto.study.execute import execute
 from pesto.study.instances import Shelf
+from pesto.study.run import lock, peek, runner
+from pesto.study.run.execute import execute
 from pesto.study.spec import load_study
-from solvers import api, problemfile
-from solvers.families.table import make
+from solvers import api
+from solvers.files import json as problemfile
+from solvers.instances.table import make
 
 HEAD = 'format_version = 1\nname = "t"\n[[grid]]\nsolvers = ["list", "single"]\nlimits_s = [5]\n'
 FAMILY = HEAD + '[[grid.families]]\nname = "layered"\nseeds = [0, 1]\nparams = { layers = 3, width = 3 }\n'

@@ -2,12 +2,12 @@
 
 import pytest
 
-from pesto import flow, stages
 from pesto.cluster import Path
 from pesto.settings import Settings
+from pesto.solve import flow, stages
 from pesto.study.cells import Cell, Trained
 from pesto.study.instances import Step
-from pesto.study.planning import answered
+from pesto.study.run.planning import answered
 from solvers.result import Limit, Result, Status
 
 LINK = Path(latency_s=0.0, s_per_byte=1e-9)

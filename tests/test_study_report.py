@@ -12,13 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pesto.cli import main
+from pesto.cli.main import main
 from pesto.errors import Exit, FileError, InputError
-from pesto.study import report, report_file, report_rows, store
-from pesto.study.report_content import report_of
-from pesto.study.report_figures import comparison_figures
-from pesto.study.report_progress import progress_of
-from pesto.study.report_runs import runs_of
+from pesto.study import store
+from pesto.study.report import file as report_file
+from pesto.study.report import rows as report_rows
+from pesto.study.report import write as report
+from pesto.study.report.content import report_of
+from pesto.study.report.figures import comparison_figures
+from pesto.study.report.progress import progress_of
+from pesto.study.report.runs import runs_of
 
 TABLES = """
 CREATE TABLE study (name, spec_json, created_by_version);

@@ -8,16 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pesto.study import answers, pictures, report, report_rows
-from pesto.study.report_content import Report, report_of
-from pesto.study.report_figures import comparison_figures
-from pesto.study.report_planfigures import MOST_LINES, plan_figure
-from pesto.study.report_plans import measured_of, multiples, plans
-from pesto.study.report_progress import progress_of
-from pesto.study.report_rows import Cell, Outcome, Rows, Trace
-from pesto.study.report_runs import FAILED, PLAN, Runs, common, runs_of
-from pesto.study.report_table import Table, escaped
-from pesto.study.report_text import DEFINITIONS
+from pesto.study import answers
+from pesto.study.report import pictures
+from pesto.study.report import rows as report_rows
+from pesto.study.report import write as report
+from pesto.study.report.content import Report, report_of
+from pesto.study.report.figures import comparison_figures
+from pesto.study.report.plan_figures import MOST_LINES, plan_figure
+from pesto.study.report.plans import measured_of, multiples, plans
+from pesto.study.report.progress import progress_of
+from pesto.study.report.rows import Cell, Outcome, Rows, Trace
+from pesto.study.report.runs import FAILED, PLAN, Runs, common, runs_of
+from pesto.study.report.table import Table, escaped
+from pesto.study.report.text import DEFINITIONS
 
 
 def cell(status: str, solver: str = "x", instance: str = "a", **more: Any) -> Cell:

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pesto.study import curves, profiles
-from pesto.study.pictures import HIGHEST, spread
+from pesto.study.report import curves, profiles
+from pesto.study.report.pictures import HIGHEST, spread
 
 INF, NAN = np.inf, np.nan
 

@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pesto.study import page, report
-from pesto.study.report_figures import Figure, Line, Panel
-from pesto.study.report_table import Column, Table, escaped, to_csv, to_markdown, written
-from pesto.study.report_text import queries
+from pesto.study.report import page
+from pesto.study.report import write as report
+from pesto.study.report.figures import Figure, Line, Panel
+from pesto.study.report.table import Column, Table, escaped, to_csv, to_markdown, written
+from pesto.study.report.text import queries
 
 TABLES = """
 CREATE TABLE study (name, spec_json, created_by_version);
@@ -219,10 +220,10 @@ def test_duckdb_reads_the_csv(hostile: Path, tmp_path: Path, monkeypatch: pytest
 def test_ten_lines_are_told_apart_and_have_a_legend_outside() -> None:
     """No two of ten look alike, and no part of the legend lies over the axes."""
     mpl = pytest.importorskip("matplotlib.figure")
-    from pesto.drawing import COLOURS
-    from pesto.study import pictures
-    from pesto.study.report_figures import looks
-    from pesto.study.report_runs import Configuration
+    from pesto.show.drawing import COLOURS
+    from pesto.study.report import pictures
+    from pesto.study.report.figures import looks
+    from pesto.study.report.runs import Configuration
 
     ten = [
         Configuration(solver=s, formulation=f, limit_s=60.0, parameters=(), label=f"{s} {f}")

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from pesto.cli import pesto
-from pesto.study import cluster, pool
+from pesto.cli.main import pesto
 from pesto.study.cells import cells_of
-from pesto.study.executor import Lost
-from pesto.study.pool import Pool, _shares
+from pesto.study.run import cluster, pool
+from pesto.study.run.executor import Lost
+from pesto.study.run.pool import Pool, _shares
 from pesto.study.spec import load_study
 
 SMALL = """
@@ -223,7 +223,7 @@ def test_a_killed_worker_takes_its_solver_along_and_is_replaced(tmp_path):
         workers.begin(cell)
         assert until(lambda: len(mine()) >= 3)
         below = mine()
-        (worker,) = (p for p in below if b"pesto.study.worker" in Path(f"/proc/{p}/cmdline").read_bytes())
+        (worker,) = (p for p in below if b"pesto.study.run.worker" in Path(f"/proc/{p}/cmdline").read_bytes())
         os.kill(worker, signal.SIGKILL)
         (lost,) = workers.collect()
         assert isinstance(lost, Lost)

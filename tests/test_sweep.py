@@ -8,16 +8,17 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from pesto import drawing
-from pesto.cli import pesto
-from pesto.clusterfile import load_cluster
+from pesto.cli.main import pesto
 from pesto.errors import InputError, UsageError
-from pesto.graphfile import save
+from pesto.files.graphfile import save
+from pesto.inputs.clusterfile import load_cluster
 from pesto.problem import build
 from pesto.settings import Settings
-from pesto.sweep import chart, run
+from pesto.show import drawing
+from pesto.show import sweep_chart as chart
+from pesto.show.sweep import as_object, page
+from pesto.sweep import run
 from pesto.sweep.grid import Grid, Point, parsed
-from pesto.sweep.pages import as_object, page
 from pesto.sweep.run import Task, sweep
 from pesto.sweep.scaled import scaled
 

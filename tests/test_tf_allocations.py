@@ -7,15 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pesto import flow, inputs
-from pesto.candidates import Bench, Candidate
 from pesto.costs.analytical import modelled
-from pesto.forwarding import IN_PLACE
 from pesto.graph import Graph
-from pesto.memory import measure
-from pesto.plan import Plan
-from pesto.provenance import Account, make_plan
+from pesto.inputs import load as inputs
+from pesto.memory.forwarding import IN_PLACE
+from pesto.memory.peaks import measure
+from pesto.plans.plan import Plan
 from pesto.settings import Settings
+from pesto.solve import flow
+from pesto.solve.candidates import Bench, Candidate
+from pesto.solve.provenance import Account, make_plan
 from pesto.source import Source
 from pesto.tf.load import tensorflow
 from solvers.heuristics.roundrobin import place
@@ -24,16 +25,17 @@ from solvers.result import Options
 tf = tensorflow()
 v1 = tf.compat.v1
 
-from pesto.tf import named, sources  # noqa: E402  # after the quiet load
-from pesto.tf.allocations import held, trace  # noqa: E402
-from pesto.tf.copies import pin  # noqa: E402
+from benchmarks.allocator.allocations import held, trace  # noqa: E402
+from benchmarks.allocator.copies import pin  # noqa: E402
+from benchmarks.allocator.retimed import retimed  # noqa: E402
+from benchmarks.allocator.workspaces import workspaces  # noqa: E402
+from pesto.tf import named  # noqa: E402
 from pesto.tf.enforce.options import Options as EnforceOptions  # noqa: E402
 from pesto.tf.enforce.rewrite import rewritten  # noqa: E402
+from pesto.tf.importer.shapes import known_nodes  # noqa: E402
 from pesto.tf.private import op_def  # noqa: E402
-from pesto.tf.retimed import retimed  # noqa: E402
-from pesto.tf.shapes import known_nodes  # noqa: E402
+from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 from pesto.tf.unoptimized import unoptimized  # noqa: E402
-from pesto.tf.workspaces import workspaces  # noqa: E402
 
 
 def planned(graph: Graph, where: Callable[[Any], Any]) -> tuple[Candidate, Plan]:

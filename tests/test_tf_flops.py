@@ -12,7 +12,7 @@ from pesto.tf.load import tensorflow
 tf = tensorflow()
 v1 = tf.compat.v1
 
-from pesto.tf import sources  # noqa: E402  # after the quiet load
+from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
 
 def imported(make: Callable[[], Any], fetch: str) -> Graph:

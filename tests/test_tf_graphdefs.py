@@ -14,7 +14,8 @@ from pesto.tf.load import tensorflow
 tf = tensorflow()
 v1 = tf.compat.v1
 
-from pesto.tf import graphdefs, named, sources  # noqa: E402  # after the quiet load
+from pesto.tf import named  # noqa: E402
+from pesto.tf.sources import graphdefs, sources  # noqa: E402  # after the quiet load
 
 SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))
 

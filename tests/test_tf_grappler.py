@@ -16,7 +16,9 @@ from pesto.tf.load import tensorflow
 tf = tensorflow()
 v1 = tf.compat.v1
 
-from pesto.tf import grappler, models, sources  # noqa: E402  # after the quiet load
+from pesto.tf import models  # noqa: E402
+from pesto.tf.optimize import grappler  # noqa: E402
+from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
 X = np.random.default_rng(0).standard_normal(1000).astype(np.float32)
 C = np.float32

@@ -12,8 +12,10 @@ from pesto.tf.load import tensorflow
 tf = tensorflow()
 v1 = tf.compat.v1
 
-from pesto.tf import importer, kernels, private, sources  # noqa: E402  # after the quiet load
-from pesto.tf.groups import numbered  # noqa: E402
+from pesto.tf import private  # noqa: E402
+from pesto.tf.importer import importer, kernels  # noqa: E402
+from pesto.tf.nodes.groups import numbered  # noqa: E402
+from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
 
 def linear(*, batch: int | None = 4, resource: bool = True, optimizer: str = "Adam") -> tuple[Any, list[Any]]:

@@ -19,9 +19,9 @@ import keras  # noqa: E402  # after the quiet load
 from keras import layers  # noqa: E402
 from tensorflow.python.eager.polymorphic_function import transform  # noqa: E402
 
-from pesto.tf import sources  # noqa: E402
-from pesto.tf.callables import from_callable  # noqa: E402
-from pesto.tf.importer import build  # noqa: E402
+from pesto.tf.importer.importer import build  # noqa: E402
+from pesto.tf.sources import sources  # noqa: E402
+from pesto.tf.sources.callables import from_callable  # noqa: E402
 
 BATCH = 8
 Data = tuple[np.ndarray, np.ndarray]

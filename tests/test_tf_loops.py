@@ -9,7 +9,8 @@ from pesto.tf.load import tensorflow
 tf = tensorflow()
 v1 = tf.compat.v1
 
-from pesto.tf import importer, sources  # noqa: E402  # after the quiet load
+from pesto.tf.importer import importer  # noqa: E402
+from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
 
 def counting_loop(*, new: bool) -> tuple[Any, list[Any]]:

@@ -11,11 +11,12 @@ from pesto.tf.load import tensorflow
 tf = tensorflow()
 v1 = tf.compat.v1
 
-from pesto.tf import profiler, sources  # noqa: E402  # after the quiet load
-from pesto.tf.captured import Captured  # noqa: E402
-from pesto.tf.importer import build  # noqa: E402
-from pesto.tf.runnable import runnable  # noqa: E402
-from pesto.tf.shapes import known_nodes  # noqa: E402
+from pesto.tf.importer.importer import build  # noqa: E402
+from pesto.tf.importer.shapes import known_nodes  # noqa: E402
+from pesto.tf.nodes.captured import Captured  # noqa: E402
+from pesto.tf.run import profiler  # noqa: E402
+from pesto.tf.run.runnable import runnable  # noqa: E402
+from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
 
 def products() -> Captured:

@@ -10,7 +10,7 @@ import pytest
 
 from pesto import api
 from pesto.errors import InputError, MismatchError, PestoError, UsageError, VerificationError
-from pesto.plan import Plan
+from pesto.plans.plan import Plan
 from pesto.tf.load import tensorflow
 
 tf = tensorflow()
@@ -18,7 +18,7 @@ v1 = tf.compat.v1
 
 from tensorflow.core.protobuf import config_pb2  # noqa: E402
 
-from pesto.tf import sources  # noqa: E402  # after the quiet load
+from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
 pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
 FETCHES = ["loss:0", "train"]

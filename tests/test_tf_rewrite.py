@@ -15,19 +15,19 @@ import numpy as np
 import pytest
 
 from pesto import api
-from pesto.cli import main
+from pesto.cli.main import main
 from pesto.errors import InputError, MismatchError, UsageError, VerificationError
-from pesto.plan import Plan
+from pesto.plans.plan import Plan
 from pesto.tf.load import tensorflow
 
 tf = tensorflow()
 v1 = tf.compat.v1
 
-from pesto.tf import sources  # noqa: E402  # after the quiet load
 from pesto.tf.enforce import rehearsal, rewrite  # noqa: E402
 from pesto.tf.enforce.options import Options  # noqa: E402
 from pesto.tf.enforce.partitions import Expected  # noqa: E402
 from pesto.tf.enforce.trace import trace  # noqa: E402
+from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
 ROWS, COLUMNS = 6, 5
 
@@ -93,8 +93,9 @@ def program(name: str) -> Program:
         v1.train.Saver()
         v1.global_variables_initializer()
         v1.enable_control_flow_v2()
-    from pesto import flow, inputs
+    from pesto.inputs import load as inputs
     from pesto.settings import Settings
+    from pesto.solve import flow
 
     step = sources.from_v1(graph, ["train", "loss"])
     cluster = inputs.load_cluster("cpux3")

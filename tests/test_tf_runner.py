@@ -10,20 +10,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pesto import api, inputs
-from pesto.cli import main
+from pesto import api
+from pesto.cli.main import main
 from pesto.errors import Exit, InputError, MismatchError, UsageError, VerificationError
-from pesto.plan import Plan
+from pesto.inputs import load as inputs
+from pesto.plans.plan import Plan
 from pesto.source import Source
 from pesto.tf.load import tensorflow
 
 tf = tensorflow()
 v1 = tf.compat.v1
 
-from pesto.tf import named, runner, sources, stepping  # noqa: E402  # after the quiet load
+from pesto.tf import named  # noqa: E402
 from pesto.tf.enforce.options import Options  # noqa: E402
-from pesto.tf.runnable import runnable  # noqa: E402
-from pesto.tf.shapes import known_nodes  # noqa: E402
+from pesto.tf.importer.shapes import known_nodes  # noqa: E402
+from pesto.tf.run import runner, stepping  # noqa: E402
+from pesto.tf.run.runnable import runnable  # noqa: E402
+from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
 KEYS = {
     "moves", "inversions", "losses_equal", "variables_equal", "finite", "single_equal", "unordered_equal", "step_s",
@@ -280,7 +283,7 @@ def test_a_run_that_is_not_as_planned_is_shown_and_ends_with_6(
     source, plan = pieces(tmp_path)
     api.save_plan(plan, tmp_path / "plan.json")
     wrong = replace(run(plan, source, 1), moves=("op a is on b",), losses_equal=False, different=("loss:0",))
-    monkeypatch.setattr("pesto.commands.run.run_plan", lambda *_, **__: wrong)
+    monkeypatch.setattr("pesto.cli.verbs.run.run_plan", lambda *_, **__: wrong)
     flags = ["--json"] if as_json else []
     options = ["--graph", str(source.file), "--fetch", "train", "--fetch", "loss", "--batch", "4"]
     monkeypatch.setattr(sys, "argv", ["pesto", "run", str(tmp_path / "plan.json"), *options, *flags])

@@ -10,8 +10,9 @@ from pesto.tf.load import tensorflow
 
 tf = tensorflow()
 
-from pesto.tf import handles, private  # noqa: E402  # after the quiet load
+from pesto.tf import private  # noqa: E402
 from pesto.tf.selftest import self_test  # noqa: E402
+from pesto.tf.variables import handles  # noqa: E402  # after the quiet load
 
 MISSING = (
     ("framework.op_def_registry", "get"),

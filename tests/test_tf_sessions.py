@@ -14,19 +14,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pesto import api, flow, inputs
+from pesto import api
 from pesto.errors import InputError, MismatchError, UsageError
-from pesto.plan import Plan
+from pesto.inputs import load as inputs
+from pesto.plans.plan import Plan
 from pesto.settings import Settings
+from pesto.solve import flow
 from pesto.tf.load import tensorflow
 
 tf = tensorflow()
 v1 = tf.compat.v1
 
-from pesto.tf import sources  # noqa: E402  # after the quiet load
 from pesto.tf.enforce.members import Loop  # noqa: E402
 from pesto.tf.enforce.order import unordered  # noqa: E402
 from pesto.tf.enforce.placement import Placement, lay  # noqa: E402
+from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
 FETCHES = ["loss:0", "train"]
 

@@ -16,10 +16,11 @@ from pesto.tf.load import tensorflow
 tf = tensorflow()
 v1 = tf.compat.v1
 
-from pesto.tf import named, sources  # noqa: E402  # after the quiet load
-from pesto.tf.callables import from_callable  # noqa: E402
-from pesto.tf.flat import flat, has_calls  # noqa: E402
-from pesto.tf.importer import build  # noqa: E402
+from pesto.tf import named  # noqa: E402
+from pesto.tf.importer.importer import build  # noqa: E402
+from pesto.tf.nodes.flat import flat, has_calls  # noqa: E402
+from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
+from pesto.tf.sources.callables import from_callable  # noqa: E402
 
 SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))
 

@@ -12,10 +12,11 @@ from pesto.tf.load import tensorflow
 
 tf = tensorflow()
 
-from pesto.tf import private, sources  # noqa: E402  # after the quiet load
+from pesto.tf import private  # noqa: E402
 from pesto.tf.enforce import record, training  # noqa: E402
-from pesto.tf.shapes import known_nodes  # noqa: E402
-from pesto.tf.touches import touches  # noqa: E402
+from pesto.tf.importer.shapes import known_nodes  # noqa: E402
+from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
+from pesto.tf.variables.touches import touches  # noqa: E402
 
 X = tf.TensorSpec([3, 4])
 Function = Callable[..., Any]

@@ -9,7 +9,7 @@ from pesto.baselines.scopes import Placement, follow, shortest, together
 from pesto.cluster import Cluster
 from pesto.graph import Graph
 from solvers.arrays import Ints
-from solvers.dag import topological_order
+from solvers.compiled.dag import topological_order
 from solvers.heuristics.lanes import devices_at
 from solvers.problem import Problem
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from solvers.arrays import Ints
-from solvers.dag import topological_order
+from solvers.compiled.dag import topological_order
 from solvers.problem import Problem
 
 

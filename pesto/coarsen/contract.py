@@ -3,8 +3,8 @@
 import numpy as np
 
 from solvers.arrays import Ints
-from solvers.dag import connected
-from solvers.kernels import routine
+from solvers.compiled.dag import connected
+from solvers.compiled.kernels import routine
 from solvers.problem import FORBIDDEN, Problem
 
 _SEED = 0x5EED

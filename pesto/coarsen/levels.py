@@ -6,8 +6,8 @@ import numpy as np
 
 from pesto.coarsen.quotient import Quotient
 from solvers.arrays import Ints
-from solvers.dag import adjacency, heights
-from solvers.kernels import routine
+from solvers.compiled.dag import adjacency, heights
+from solvers.compiled.kernels import routine
 
 
 class Paths(NamedTuple):

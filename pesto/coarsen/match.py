@@ -13,8 +13,8 @@ import numpy as np
 from pesto.coarsen.levels import Paths
 from pesto.coarsen.quotient import Quotient, Units
 from solvers.arrays import Bools, Ints
-from solvers.dag import adjacency
-from solvers.kernels import routine, subroutine
+from solvers.compiled.dag import adjacency
+from solvers.compiled.kernels import routine, subroutine
 
 _TINY = 64
 """A node of less than this part of a cap may join any other: it changes neither balance nor parallelism."""

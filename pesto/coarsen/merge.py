@@ -10,7 +10,7 @@ from pesto.coarsen.limits import WHOLE, scale
 from pesto.coarsen.match import Bounds, Joining, Pairs, along_edges, among_siblings, match, roots
 from pesto.coarsen.quotient import Quotient, Units, quotient
 from solvers.arrays import Ints
-from solvers.dag import topological_order
+from solvers.compiled.dag import topological_order
 from solvers.problem import Problem
 
 Levels = Callable[[Quotient], Ints]

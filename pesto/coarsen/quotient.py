@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Bools, Ints
-from solvers.dag import heights
-from solvers.kernels import routine
+from solvers.compiled.dag import heights
+from solvers.compiled.kernels import routine
 from solvers.problem import Problem
 
 

@@ -1,0 +1,1 @@
+"""Every placement method on one training step: proposed, repaired, simulated, checked."""

@@ -7,21 +7,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pesto.baselines.places import accelerators
-from pesto.candidates import Bench, Candidate
 from pesto.cluster import Cluster
 from pesto.compare.methods import METHODS, Case, NoProposalError, Proposal
-from pesto.config import closest
 from pesto.costs import Costs
 from pesto.errors import InfeasibleError, NothingFoundError, PestoError, UsageError
-from pesto.flow import formulate
+from pesto.files.toml import closest
 from pesto.graph import Graph
-from pesto.memory import measure
-from pesto.plan import Plan, verify
+from pesto.memory.peaks import measure
+from pesto.plans.plan import Plan, verify
 from pesto.problem import TICK_S, build
-from pesto.provenance import Account, make_plan
-from pesto.repair import repaired
 from pesto.settings import Settings
-from solvers import bounds
+from pesto.solve.candidates import Bench, Candidate
+from pesto.solve.flow import formulate
+from pesto.solve.provenance import Account, make_plan
+from pesto.solve.repair import repaired
+from solvers.bounds import quick as bounds
 from solvers.check import check
 
 ALL = "all"

@@ -11,18 +11,18 @@ from pesto.baselines.expert import expert
 from pesto.baselines.layers import layer_balanced
 from pesto.baselines.places import accelerators
 from pesto.baselines.scopes import Placement
-from pesto.candidates import Bench
 from pesto.cluster import Cluster
 from pesto.costs import Costs
 from pesto.errors import PestoError
-from pesto.flow import solve
 from pesto.settings import Settings
-from pesto.stages import estimates
+from pesto.solve.candidates import Bench
+from pesto.solve.flow import solve
+from pesto.solve.stages import estimates
 from solvers import api
 from solvers.arrays import Ints
-from solvers.families.plain import fork
 from solvers.heuristics.lanes import devices_at
 from solvers.heuristics.placement import PLACERS, NoRoomError, Placer
+from solvers.instances.plain import fork
 from solvers.problem import Problem
 from solvers.result import Limit, Options, Status
 
@@ -35,7 +35,7 @@ class Case:
     cluster: Cluster
     costs: Costs
     alive: Ints
-    """[n] bytes of each op at one device's peak, for planning (`pesto.stages.estimates`)."""
+    """[n] bytes of each op at one device's peak, for planning (`pesto.solve.stages.estimates`)."""
     settings: Settings
 
 

@@ -14,12 +14,12 @@ from pesto.cluster import Cluster, Device
 from pesto.costs import MEASURED, Costs
 from pesto.costs.analytical import everywhere, runnable
 from pesto.costs.presets import named_in
-from pesto.documents import Amount, Kind, decode_document, encode_json, shown
 from pesto.errors import InputError, MismatchError
-from pesto.files import read_bytes, write_atomic
+from pesto.files.disk import read_bytes, write_atomic
+from pesto.files.json import Amount, Kind, decode_document, encode_json, shown
 from pesto.graph import Graph
 from solvers.arrays import Floats, Ints, floats
-from solvers.dag import topological_order
+from solvers.compiled.dag import topological_order
 
 KIND = Kind(format="pesto-profile", version=1, help="make one with pesto profile")
 

@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pesto.cluster import Path
-from pesto.config import closest
 from pesto.errors import InputError
+from pesto.files.toml import closest
 from solvers.arrays import Floats
 
 LEAST_SAMPLES = 3

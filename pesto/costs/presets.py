@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from pesto.config import closest
 from pesto.errors import InputError
+from pesto.files.toml import closest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 
 from pesto.errors import FileError, InputError, UsageError
-from pesto.files import read_bytes
+from pesto.files.disk import read_bytes
 from pesto.study.answers import PLAN
 from pesto.study.spec import SCHEDULE, Family, Grid, Model, ProblemFile, Study
 from solvers.api import SOLVERS
-from solvers.families import table
+from solvers.instances import table
 
 _FORM = 1
 """Counts up when what a key is made of changes."""
@@ -233,7 +233,7 @@ def names_file(cluster: str) -> bool:
 
 def _cluster(name: str, folder: Path) -> tuple[bytes, str]:
     """What `load_cluster` takes, and the hash of a file."""
-    from pesto.clusterfile import load_cluster
+    from pesto.inputs.clusterfile import load_cluster
 
     if not names_file(name):
         load_cluster(name)

@@ -8,12 +8,13 @@ from typing import Any, TypeVar
 
 from pesto.cluster import Cluster
 from pesto.costs import Costs
-from pesto.documents import shown
 from pesto.errors import PestoError, UsageError
-from pesto.files import read_bytes
+from pesto.files.disk import read_bytes
+from pesto.files.json import shown
 from pesto.graph import Graph
 from pesto.study.cells import Filed, Generated, Instance, Trained, canonical, identity, names_file
-from solvers import api, bounds
+from solvers import api
+from solvers.bounds import quick as bounds
 from solvers.problem import Problem
 from solvers.result import Options
 from solvers.schedule import Schedule
@@ -35,7 +36,7 @@ class Posed:
 
     problem: Problem
     lower_bound: int
-    """Ticks, by `solvers.bounds`."""
+    """Ticks, by `solvers.bounds.quick`."""
     listed: Schedule | None
     """A list schedule; None where memory defeats the list scheduler."""
 
@@ -93,12 +94,12 @@ def _line(text: Any) -> str:
 
 def _problem(instance: Instance) -> Problem:
     if isinstance(instance, Generated):
-        from solvers.families.table import make
+        from solvers.instances.table import make
 
         return make(instance.family, instance.seed, **instance.params)
     if isinstance(instance, Filed):
         return _filed(instance)
-    from pesto.instances import coarse_problem
+    from pesto.inputs.instances import coarse_problem
 
     return coarse_problem(
         instance.model,
@@ -111,7 +112,7 @@ def _problem(instance: Instance) -> Problem:
 
 
 def _filed(instance: Filed) -> Problem:
-    from solvers.problemfile import loads_problem
+    from solvers.files.json import loads_problem
 
     return loads_problem(_unchanged(instance)).problem
 
@@ -138,7 +139,7 @@ def _posed(problem: Problem) -> Posed:
 
 
 def _step(instance: Instance) -> Step:
-    from pesto import inputs
+    from pesto.inputs import load as inputs
     from pesto.source import Source
 
     if not isinstance(instance, Trained):

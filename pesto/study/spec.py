@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from pesto import config
-from pesto.documents import shown
 from pesto.errors import UsageError
-from pesto.files import read_bytes
+from pesto.files import toml as config
+from pesto.files.disk import read_bytes
+from pesto.files.json import shown
 from solvers.api import SOLVERS
 
 VERSION = 1
@@ -27,7 +27,7 @@ SCHEDULE: Literal["schedule"] = "schedule"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """Instances of a seeded family (`solvers.families.table`): one for each seed and choice of parameters."""
+    """Instances of a seeded family (`solvers.instances.table`): one for each seed and choice of parameters."""
 
     name: Name
     seeds: Seeds = (0,)
@@ -37,7 +37,7 @@ class Family:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProblemFile:
-    """An instance in a file of its own (`solvers.problemfile`)."""
+    """An instance in a file of its own (`solvers.files.json`)."""
 
     file: Name
     """Relative to the folder of the study's file."""
@@ -152,6 +152,5 @@ def load_study(name_or_path: str) -> Study:
 
 
 def _folder() -> Path:
-    """Where the shipped studies are: inside the package once it is built, beside it in a checkout."""
-    packaged = Path(__file__).parents[1] / "configs" / "studies"
-    return packaged if packaged.is_dir() else Path(__file__).parents[2] / "configs" / "studies"
+    """Where the shipped studies are."""
+    return Path(__file__).parents[1] / "configs" / "studies"

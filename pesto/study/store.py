@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
-from pesto.documents import shown
 from pesto.errors import FileError, InputError, UsageError
+from pesto.files.json import shown
 from pesto.study.answers import FAILED, SCHEMA, Answer
 from pesto.study.cells import Cell, canonical
 from pesto.study.spec import Study
@@ -181,7 +181,7 @@ class Store:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Store]:
-    """The study's file, made if there is none; for one process at a time, so hold `pesto.study.lock.held` meanwhile.
+    """The study's file, made if there is none; for one process at a time, so hold `pesto.study.run.lock.held` meanwhile.
 
     InputError when the file is something else or of another version; FileError when it cannot be read or written.
     """

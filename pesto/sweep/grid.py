@@ -5,8 +5,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
-from pesto.documents import shown
 from pesto.errors import UsageError
+from pesto.files.json import shown
 
 MOST_POINTS = 1000
 MOST_DEVICES = 256

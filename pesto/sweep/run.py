@@ -4,15 +4,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from pesto.candidates import Candidate
 from pesto.cluster import Cluster
 from pesto.costs import Costs
 from pesto.errors import InfeasibleError, InputError, NothingFoundError, PestoError
-from pesto.flow import Outcome, solve
 from pesto.graph import Graph
-from pesto.plan import Plan
+from pesto.plans.plan import Plan
 from pesto.problem import TICK_S
 from pesto.settings import Settings
+from pesto.solve.candidates import Candidate
+from pesto.solve.flow import Outcome, solve
 from pesto.sweep.grid import AXES, Grid, Point
 from pesto.sweep.scaled import scaled
 

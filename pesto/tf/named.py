@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING
 from pesto.costs.measured import Profile
 from pesto.errors import FileError, UsageError
 from pesto.graph import Graph
-from pesto.plan import Plan
+from pesto.plans.plan import Plan
 from pesto.source import Source, model_label
 from pesto.tf.load import tensorflow
 
 if TYPE_CHECKING:
-    from pesto.tf.captured import Captured
     from pesto.tf.models import Step
-    from pesto.tf.runnable import Runs
-    from pesto.tf.runner import Ran
+    from pesto.tf.nodes.captured import Captured
+    from pesto.tf.run.runnable import Runs
+    from pesto.tf.run.runner import Ran
 
 
 def load(source: Source) -> Graph:
     """The graph that `source` names. UsageError for a model that does not exist, InputError for what is refused."""
     tensorflow()
-    from pesto.tf import sources
-    from pesto.tf.importer import build
+    from pesto.tf.importer.importer import build
+    from pesto.tf.sources import sources
 
     # What user code prints must not mix with what the command line prints for programs.
     with redirect_stdout(sys.stderr):
@@ -35,10 +35,10 @@ def load(source: Source) -> Graph:
 def runs(source: Source) -> "tuple[Graph, Runs]":
     """The graph that `source` names, and its step made runnable; InputError when only its own program can run it."""
     tensorflow()
-    from pesto.tf import sources
-    from pesto.tf.importer import build
-    from pesto.tf.runnable import runnable
-    from pesto.tf.shapes import known_nodes
+    from pesto.tf.importer.importer import build
+    from pesto.tf.importer.shapes import known_nodes
+    from pesto.tf.run.runnable import runnable
+    from pesto.tf.sources import sources
 
     with redirect_stdout(sys.stderr):
         if source.model is not None:
@@ -52,15 +52,15 @@ def runs(source: Source) -> "tuple[Graph, Runs]":
 def profile(source: Source, iterations: int) -> tuple[Graph, Profile]:
     """The graph that `source` names, and its op times on this machine; InputError when the step does not run."""
     graph, step = runs(source)
-    from pesto.tf import profiler
+    from pesto.tf.run import profiler
 
     return graph, profiler.profile(graph, step, iterations=iterations)
 
 
 def run(source: Source, plan: Plan, *, steps: int, devices: str | None) -> "Ran":
-    """Run the step that `source` names by `plan`; see `pesto.tf.runner.run`."""
+    """Run the step that `source` names by `plan`; see `pesto.tf.run.runner.run`."""
     graph, step = runs(source)
-    from pesto.tf import runner
+    from pesto.tf.run import runner
 
     return runner.run(plan, graph, step, runner.How(steps=steps, devices=devices))
 
@@ -77,8 +77,8 @@ def _model(source: Source) -> tuple["Step", str]:
 
 
 def _captured(source: Source) -> "Captured":
-    from pesto.tf import sources
-    from pesto.tf.callables import capture_callable
+    from pesto.tf.sources import sources
+    from pesto.tf.sources.callables import capture_callable
 
     if source.file is not None:
         return sources.capture_file(source.file, source.fetch)

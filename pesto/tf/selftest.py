@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from pesto.errors import InputError
 from pesto.tf import private
-from pesto.tf.handles import holders, in_data
+from pesto.tf.variables.handles import holders, in_data
 
 v1 = tf.compat.v1
 

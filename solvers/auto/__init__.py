@@ -1,0 +1,1 @@
+"""The portfolio: heuristics and exact engines that share what they find."""

@@ -16,12 +16,12 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from importlib import metadata
 
-from solvers import bounds
 from solvers.auto.race import Race
 from solvers.base import Progress, Report
-from solvers.entry import OWN
+from solvers.bounds import quick as bounds
 from solvers.heuristics.list import ListScheduler
 from solvers.problem import Problem
+from solvers.process.entry import OWN
 from solvers.result import Limit, Options, Result
 from solvers.watch import Watch
 

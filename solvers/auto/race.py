@@ -5,18 +5,19 @@ import time
 from dataclasses import dataclass, replace
 from functools import partial
 
-from solvers import api, process
+from solvers import api
 from solvers.base import Progress, Report
-from solvers.bounding.solver import VERSION
-from solvers.entry import Entry
-from solvers.judge import Judge
+from solvers.bounds.solver import VERSION
 from solvers.problem import Problem
+from solvers.process import parent as process
+from solvers.process.entry import Entry
+from solvers.process.judge import Judge
 from solvers.result import FAILED, Limit, Options, Result
 from solvers.watch import Watch
 
 ARGUMENTS = "bounds"
 """The engine that finds no schedules, and so is none of the table of solvers."""
-_ARGUMENTS = Entry(module="solvers.bounding.solver", attribute="Bounds", isolated=True)
+_ARGUMENTS = Entry(module="solvers.bounds.solver", attribute="Bounds", isolated=True)
 _LEAST_S = 3.0
 """Seconds of a leg at least: a process starts and builds its model anew in each."""
 _FIRST = 1 / 8
@@ -180,7 +181,7 @@ class Race:
 
 
 def arguments(problem: Problem, options: Options, report: Report, stop: threading.Event) -> Result:
-    """What `solvers.bounding` proves, in a process of its own, as its compiled code looks at no clock for long."""
+    """What `solvers.bounds` proves, in a process of its own, as its compiled code looks at no clock for long."""
     judge = Judge(problem, options, report, solver=ARGUMENTS, version=VERSION)
     return process.run(problem, _ARGUMENTS, options, judge, stop=stop)
 

@@ -18,8 +18,8 @@ from solvers.cpsat.neighbours import Neighbours
 from solvers.cpsat.timeline import Timeline, network_of, timeline_of
 from solvers.cpsat.window import Window
 from solvers.problem import Problem
-from solvers.rebuild import rebuild
 from solvers.schedule import Schedule
+from solvers.timing.rebuild import rebuild
 
 EFFORT = 0.03
 """Deterministic seconds of CP-SAT a neighbourhood."""

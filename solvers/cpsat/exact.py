@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 
 from ortools.sat.python import cp_model
 
-from solvers.bounding.windows import informed
+from solvers.bounds.windows import informed
 from solvers.cpsat.log import throttled
 from solvers.cpsat.model import Model, build
 from solvers.cpsat.scale import Scaled
 from solvers.cpsat.translate import add_hint, rough_schedule
-from solvers.rebuild import rebuild
 from solvers.result import Options
 from solvers.schedule import Schedule
+from solvers.timing.rebuild import rebuild
 from solvers.watch import Watch
 
 _LINES_A_SECOND = 20

@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 from ortools.sat.python import cp_model
 
-from solvers.bounding.known import Known
+from solvers.bounds.known import Known
 from solvers.cpsat.pools import Pool, pools
 from solvers.problem import Problem
-from solvers.symmetry import Symmetry, symmetry_of
-from solvers.units import Units, units_of
+from solvers.structure.symmetry import Symmetry, symmetry_of
+from solvers.structure.units import Units, units_of
 
 Literal = Any
 """A Boolean variable, its negation or a constant; ortools is untyped here."""

@@ -3,16 +3,16 @@
 from dataclasses import dataclass
 from importlib import metadata
 
-from solvers import bounds
 from solvers.base import Report
-from solvers.bounding.ahead import compile_ahead
-from solvers.bounding.strong import strong
+from solvers.bounds import quick as bounds
+from solvers.bounds.ahead import compile_ahead
+from solvers.bounds.strong import strong
 from solvers.cpsat.descent import Descent
 from solvers.cpsat.exact import Ended, Leg, exact
 from solvers.cpsat.scale import HORIZON, Scaled, scale
 from solvers.problem import Problem
-from solvers.rebuild import rebuild
 from solvers.result import Limit, Options, Result
+from solvers.timing.rebuild import rebuild
 from solvers.watch import Watch
 
 _EFFORT = 0.25

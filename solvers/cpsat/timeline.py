@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solvers.dag import topological_order
+from solvers.compiled.dag import topological_order
 from solvers.problem import Problem
 from solvers.schedule import Schedule
-from solvers.units import units_of
+from solvers.structure.units import units_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

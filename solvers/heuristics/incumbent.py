@@ -4,16 +4,16 @@ import time
 
 import numpy as np
 
-from solvers import bounds
 from solvers.arrays import Ints
 from solvers.base import Progress, Report
-from solvers.dag import topological_order
-from solvers.heuristics.guides import Guided
+from solvers.bounds import quick as bounds
+from solvers.compiled.dag import topological_order
+from solvers.heuristics.lists.guides import Guided
 from solvers.heuristics.placing import Clusters, board_of, place
 from solvers.problem import Problem
-from solvers.replay import bottom_levels, makespan, prepare, replay
 from solvers.result import Limit, Options, Result, Status
 from solvers.schedule import Schedule
+from solvers.timing.replay import bottom_levels, makespan, prepare, replay
 
 VERSION = "1"
 """Changes when an answer of these heuristics may."""

@@ -3,10 +3,10 @@
 import numpy as np
 
 from solvers.arrays import Bools, Ints, ints
-from solvers.dag import adjacency, topological_order
-from solvers.kernels import routine
+from solvers.compiled.dag import adjacency, topological_order
+from solvers.compiled.kernels import routine
 from solvers.problem import Problem
-from solvers.units import Units
+from solvers.structure.units import Units
 
 
 def elements(units: Units) -> Ints:

@@ -6,15 +6,15 @@ from itertools import islice
 
 from solvers.arrays import Ints
 from solvers.base import Report
-from solvers.bounds import memory_proof
-from solvers.heuristics.guides import Guided, guided, unguided
+from solvers.bounds.quick import memory_proof
 from solvers.heuristics.incumbent import Incumbent, infeasible
+from solvers.heuristics.lists.guides import Guided, guided, unguided
 from solvers.heuristics.packing import packings
 from solvers.heuristics.placing import Clusters, clusters_of
 from solvers.heuristics.single import least_loaded
 from solvers.problem import Problem
 from solvers.result import Limit, Options, Result
-from solvers.units import Units, units_of
+from solvers.structure.units import Units, units_of
 
 _NAME = "list"
 _BIASES = (0.5, 1.0, 0.25, 2.0, 0.0, 4.0)

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from solvers.arrays import Bools, Ints
-from solvers.kernels import routine
+from solvers.compiled.kernels import routine
 from solvers.problem import Problem
-from solvers.units import Units
+from solvers.structure.units import Units
 
 _FIRST, _ROOMIEST, _TIGHTEST = range(3)
 

@@ -5,12 +5,12 @@ import time
 import numpy as np
 
 from solvers.base import Report, UnavailableError
-from solvers.bounds import memory_proof
+from solvers.bounds.quick import memory_proof
 from solvers.heuristics.incumbent import Incumbent, infeasible
 from solvers.heuristics.placement import PLACERS, NoRoomError, Placement
 from solvers.problem import Problem
-from solvers.replay import replay
 from solvers.result import Limit, Options, Result
+from solvers.timing.replay import replay
 
 
 class Placed:

@@ -79,26 +79,27 @@ PLACERS: dict[str, Placer] = {
     ),
     "random": Placer(module="solvers.heuristics.randomly", source="uniform, as in Mirhoseini et al. 2017"),
     "linear-clustering": Placer(
-        module="solvers.heuristics.linearclustering",
+        module="solvers.heuristics.clusters.linearclustering",
         source="Kim & Browne 1988, with GLB (Radulescu & van Gemund 1998) and EST First (Wang & Sinnen 2018)",
     ),
     "metis": Placer(
-        module="solvers.heuristics.metis",
+        module="solvers.heuristics.clusters.metis",
         source="multilevel k-way partitioning (Karypis & Kumar 1998), as in Mirhoseini et al. 2017",
         package="pymetis",
     ),
     "pipedream": Placer(
-        module="solvers.heuristics.pipedream",
+        module="solvers.heuristics.clusters.pipedream",
         source="PipeDream (Harlap et al. 2018; Narayanan et al. 2019), section 3.1, without replication",
         memory=True,
     ),
     "mcmc": Placer(
-        module="solvers.heuristics.mcmc", source="FlexFlow (Jia, Zaharia & Aiken 2019), section 6, one op, one location"
+        module="solvers.heuristics.clusters.mcmc",
+        source="FlexFlow (Jia, Zaharia & Aiken 2019), section 6, one op, one location",
     ),
-    "heft": Placer(module="solvers.heuristics.heft", source="Topcuoglu, Hariri and Wu 2002, HEFT"),
-    "cpop": Placer(module="solvers.heuristics.cpop", source="Topcuoglu, Hariri and Wu 2002, CPOP"),
-    "etf": Placer(module="solvers.heuristics.etf", source="Hwang, Chow, Anger and Lee 1989, ETF"),
-    "dls": Placer(module="solvers.heuristics.dls", source="Sih and Lee 1993, DLS"),
+    "heft": Placer(module="solvers.heuristics.lists.heft", source="Topcuoglu, Hariri and Wu 2002, HEFT"),
+    "cpop": Placer(module="solvers.heuristics.lists.cpop", source="Topcuoglu, Hariri and Wu 2002, CPOP"),
+    "etf": Placer(module="solvers.heuristics.lists.etf", source="Hwang, Chow, Anger and Lee 1989, ETF"),
+    "dls": Placer(module="solvers.heuristics.lists.dls", source="Sih and Lee 1993, DLS"),
     "m-topo": Placer(module="solvers.heuristics.baechi.topo", source="Baechi (Jeon et al. 2020), m-TOPO", memory=True),
     "m-etf": Placer(module="solvers.heuristics.baechi.etf", source="Baechi (Jeon et al. 2020), m-ETF", memory=True),
     "m-sct": Placer(

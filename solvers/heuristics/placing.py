@@ -5,10 +5,10 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Bools, Ints
-from solvers.heuristics.guides import Guided
-from solvers.kernels import inlined, routine
+from solvers.compiled.kernels import inlined, routine
+from solvers.heuristics.lists.guides import Guided
 from solvers.problem import Problem
-from solvers.units import Units
+from solvers.structure.units import Units
 
 _MOST_SORTED = 48
 """Inputs of a task up to which their transfers are sorted by time: insertion is quadratic."""

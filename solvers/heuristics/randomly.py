@@ -6,7 +6,7 @@ from solvers.heuristics.lanes import devices_at
 from solvers.heuristics.placement import Placement
 from solvers.problem import Problem
 from solvers.result import Options
-from solvers.units import placeable_units
+from solvers.structure.units import placeable_units
 
 
 def place(problem: Problem, options: Options) -> Placement:

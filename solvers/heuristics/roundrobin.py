@@ -7,13 +7,13 @@ skips the locations that cannot take it.
 import numpy as np
 
 from solvers.arrays import Bools, Ints
-from solvers.dag import topological_order
+from solvers.compiled.dag import topological_order
+from solvers.compiled.kernels import routine
 from solvers.heuristics.lanes import devices_at
 from solvers.heuristics.placement import Placement
-from solvers.kernels import routine
 from solvers.problem import Problem
 from solvers.result import Options
-from solvers.units import placeable_units
+from solvers.structure.units import placeable_units
 
 
 def place(problem: Problem, options: Options) -> Placement:  # noqa: ARG001

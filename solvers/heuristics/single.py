@@ -7,13 +7,13 @@ import numpy as np
 
 from solvers.arrays import Ints
 from solvers.base import Report
-from solvers.bounds import memory_proof
-from solvers.heuristics.guides import unguided
+from solvers.bounds.quick import memory_proof
 from solvers.heuristics.incumbent import Incumbent, infeasible
+from solvers.heuristics.lists.guides import unguided
 from solvers.heuristics.placing import clusters_of
 from solvers.problem import Problem
 from solvers.result import Limit, Options, Result
-from solvers.units import Units, fastest_at, units_of
+from solvers.structure.units import Units, fastest_at, units_of
 
 _NAME = "single"
 

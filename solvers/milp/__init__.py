@@ -1,0 +1,1 @@
+"""The integer program: formulations as a neutral sparse form, and the solve that all vendors share."""

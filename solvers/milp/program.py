@@ -11,7 +11,7 @@ from solvers.milp.linear import Linear
 from solvers.problem import Problem
 from solvers.schedule import Schedule
 
-FORMULATIONS: dict[str, str] = {"tight": "solvers.milp.tight", "paper": "solvers.milp.paper"}
+FORMULATIONS: dict[str, str] = {"tight": "solvers.milp.tight.program", "paper": "solvers.milp.paper.program"}
 """Name -> module whose `build(problem, limits)` gives the `Program`. A new formulation is one module and one row."""
 HORIZON = 10_000.0
 """Units of time that a schedule takes at most. A vendor lets a binary be off by 1e-6, so that a disjunction with a
@@ -70,7 +70,7 @@ class Program(Protocol):
         ...
 
     def schedule(self, values: Floats) -> Schedule:
-        """The rough schedule that a point [c] describes, for `solvers.rebuild`; values may be off by TOLERANCE."""
+        """The rough schedule that a point [c] describes, for `solvers.timing.rebuild`; values may be off by TOLERANCE."""
         ...
 
 

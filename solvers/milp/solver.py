@@ -11,19 +11,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 
-from solvers import bounds
 from solvers.arrays import Floats
 from solvers.base import Report
-from solvers.bounding.ahead import compile_ahead
+from solvers.bounds import quick as bounds
+from solvers.bounds.ahead import compile_ahead
 from solvers.check import check
-from solvers.milp.polish import Search, polish
+from solvers.milp.polish.polish import Search, polish
 from solvers.milp.program import HORIZON, TOLERANCE, Limits, NoScheduleError, Program, formulate
 from solvers.milp.vendor import Ask, Outcome, Vendor
 from solvers.problem import Problem
-from solvers.rebuild import rebuild
 from solvers.result import Limit, Options, Result, Status
 from solvers.schedule import Schedule
-from solvers.serial import serial
+from solvers.structure.serial import serial
+from solvers.timing.rebuild import rebuild
 from solvers.watch import Watch
 
 _POLISHED = ("tight",)

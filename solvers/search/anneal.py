@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Floats, Ints
-from solvers.kernels import inlined, kernel
+from solvers.compiled.kernels import inlined, kernel
 from solvers.search.changes import undo
 from solvers.search.lane import (
     BEST,

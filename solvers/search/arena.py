@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from solvers.arrays import Ints, ints
-from solvers.dag import topological_order
-from solvers.events import Prepared
+from solvers.compiled.dag import topological_order
 from solvers.problem import Problem
-from solvers.replay import prepare, replay
 from solvers.schedule import Schedule
 from solvers.search.network import Clusters, Network, clusters_of, network_of
-from solvers.units import placeable_units
+from solvers.structure.units import placeable_units
+from solvers.timing.events import Prepared
+from solvers.timing.replay import prepare, replay
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -78,7 +78,7 @@ class Arena:
         return self.run(self.devices(spot.at), position(spot.order))
 
     def run(self, device: Ints, rank: Ints, *, strict: bool = True) -> Schedule:
-        """`solvers.replay.replay` on this problem."""
+        """`solvers.timing.replay.replay` on this problem."""
         return replay(self.problem, device, rank, strict=strict, prepared=self.prepared)
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from solvers.kernels import inlined, kernel, subkernel
+from solvers.compiled.kernels import inlined, kernel, subkernel
 from solvers.search.lane import MOVED, SLID, Lane
 from solvers.search.network import Network
 from solvers.search.state import Choice

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Ints
-from solvers.kernels import inlined, routine, subkernel
+from solvers.compiled.kernels import inlined, routine, subkernel
 from solvers.search.network import Network, Shorts
 from solvers.search.simulation import BEGUN, NEVER, simulate
 from solvers.search.state import Choice, Run, Saved, Trace, Work, choice_for, copy_to, saved_for, trace_for, work_for

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from solvers.kernels import kernel, subkernel
+from solvers.compiled.kernels import kernel, subkernel
 from solvers.search.changes import put, slide
 from solvers.search.lane import CRITICAL, MOVED, SLID, STAMP, Lane, draw, uniform
 from solvers.search.network import Clusters, Network, Shorts

@@ -7,11 +7,11 @@ import numpy as np
 import numpy.typing as npt
 
 from solvers.arrays import Ints
-from solvers.dag import adjacency, connected
+from solvers.compiled.dag import adjacency, connected
 from solvers.heuristics.lanes import devices_at
 from solvers.problem import FORBIDDEN, Problem
-from solvers.replay import bottom_levels
-from solvers.units import Units
+from solvers.structure.units import Units
+from solvers.timing.replay import bottom_levels
 
 Shorts = npt.NDArray[np.int32]
 

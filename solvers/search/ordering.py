@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from solvers.arrays import Ints, ints
-from solvers.events import Prepared
 from solvers.problem import Problem
-from solvers.replay import bottom_levels, prepare, replay
 from solvers.search.arena import Arena, Spot, position
+from solvers.timing.events import Prepared
+from solvers.timing.replay import bottom_levels, prepare, replay
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

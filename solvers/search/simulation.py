@@ -1,8 +1,8 @@
-"""The event loop of `solvers.replay` for millions of runs: it stops early, and resumes where a run departs."""
+"""The event loop of `solvers.timing.replay` for millions of runs: it stops early, and resumes where a run departs."""
 
 import numpy as np
 
-from solvers.kernels import inlined, subkernel
+from solvers.compiled.kernels import inlined, subkernel
 from solvers.search.network import Network
 from solvers.search.state import Choice, Run, Saved, Trace, Work, copy_to
 
@@ -17,7 +17,7 @@ STOPPED = -1
 def simulate(net: Network, c: Choice, t: Trace, w: Work, saved: Saved, run: Run) -> int:
     """The makespan of a choice, or STOPPED; the trace holds for the tasks that were begun by this run.
 
-    Equal to the strict `solvers.replay.replay` with the places as ranks. A run that resumes leaves the trace of what
+    Equal to the strict `solvers.timing.replay.replay` with the places as ranks. A run that resumes leaves the trace of what
     was begun before alone: it is the current choice's.
     """
     pause = _resume(net, t, w, saved, run)

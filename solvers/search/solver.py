@@ -6,9 +6,9 @@ from importlib import metadata
 
 import numpy as np
 
-from solvers import bounds
 from solvers.arrays import ints
 from solvers.base import Progress, Report
+from solvers.bounds import quick as bounds
 from solvers.cpsat.solver import CpSatWindows
 from solvers.heuristics.list import ListScheduler
 from solvers.problem import Problem

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Ints
-from solvers.kernels import inlined
+from solvers.compiled.kernels import inlined
 from solvers.search.network import Network, Shorts
 
 

@@ -14,7 +14,7 @@ from pesto.tf.load import tensorflow
 tf = tensorflow()
 pesto.logical_cpus(2)
 
-from pesto.tf import sources  # noqa: E402
+from pesto.tf.sources import sources  # noqa: E402
 
 W, B = tf.Variable(tf.ones([8, 8])), tf.Variable(tf.ones([8]))
 X = tf.ones([4, 8])

@@ -25,7 +25,7 @@ from keras import layers  # noqa: E402
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import fit_cases  # noqa: E402
 
-from pesto.tf import sources  # noqa: E402
+from pesto.tf.sources import sources  # noqa: E402
 
 tf.config.threading.set_intra_op_parallelism_threads(1)
 X = np.random.default_rng(0).random((20, 6)).astype("float32")

@@ -25,7 +25,7 @@ from tensorflow.tsl.profiler.protobuf import xplane_pb2  # noqa: E402
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import fit_cases  # noqa: E402
 
-from pesto.tf import sources  # noqa: E402
+from pesto.tf.sources import sources  # noqa: E402
 
 RUNS = 10
 UNTRACED = ("Const", "Identity", "NoOp", "Placeholder", "VarHandleOp")

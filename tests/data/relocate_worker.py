@@ -25,7 +25,7 @@ import tensorflow as tf  # noqa: E402  # after the quiet load
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import fit_cases  # noqa: E402
 
-from pesto.tf import sources  # noqa: E402
+from pesto.tf.sources import sources  # noqa: E402
 
 X = tf.ones([3, 4])
 

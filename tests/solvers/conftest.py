@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from solvers.arrays import Ints
-from solvers.dag import topological_order
-from solvers.generate import generate
+from solvers.compiled.dag import topological_order
+from solvers.instances.random import generate
 from solvers.problem import Problem
 from solvers.schedule import Schedule
 

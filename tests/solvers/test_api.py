@@ -5,18 +5,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from exhaustive import exhaustive
 
 from solvers import api
 from solvers.check import check
-from solvers.entry import Entry
-from solvers.exhaustive import exhaustive
-from solvers.families.plain import chain, fork
-from solvers.generate import generate
 from solvers.heuristics.placement import PLACERS
+from solvers.instances.plain import chain, fork
+from solvers.instances.random import generate
 from solvers.problem import FORBIDDEN, Problem
-from solvers.rebuild import rebuild
+from solvers.process.entry import Entry
 from solvers.result import Limit, Options, Status
 from solvers.schedule import Schedule
+from solvers.timing.rebuild import rebuild
 
 STUBS = Path(__file__).parent / "stubs"
 WHY_NOT = {row.name: row.why_not for row in api.available() if row.name not in PLACERS}

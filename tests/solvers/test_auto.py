@@ -8,16 +8,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from exhaustive import exhaustive
 
 from solvers import api
 from solvers.auto import race
 from solvers.auto.portfolio import Auto
 from solvers.base import Progress
 from solvers.check import check
-from solvers.exhaustive import exhaustive
-from solvers.families.grids import lstm_grid
-from solvers.generate import generate
 from solvers.heuristics.list import ListScheduler
+from solvers.instances.grids import lstm_grid
+from solvers.instances.random import generate
 from solvers.result import Limit, Options, Result, Status
 from solvers.watch import Watch
 

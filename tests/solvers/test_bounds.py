@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from exhaustive import exhaustive
 
-from solvers import bounds
-from solvers.exhaustive import exhaustive
-from solvers.families.plain import chain, fork
-from solvers.generate import generate
+from solvers.bounds import quick as bounds
+from solvers.instances.plain import chain, fork
+from solvers.instances.random import generate
 from solvers.problem import FORBIDDEN
 
 SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))

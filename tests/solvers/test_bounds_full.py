@@ -5,20 +5,20 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from exhaustive import exhaustive
 
-from solvers import bounds
-from solvers.bounding.anchored import anchored
-from solvers.bounding.anchors import choose, loads_of, net_of
-from solvers.bounding.certificate import EvidenceError, follows
-from solvers.bounding.evidence import ANCHORED, Evidence, FullBound
-from solvers.bounding.full import full_bound
-from solvers.exhaustive import exhaustive
-from solvers.families import table
-from solvers.families.grids import lstm_grid
-from solvers.families.plain import chain, fork, layered, series_parallel
-from solvers.generate import generate
-from solvers.paths import paths_of
+from solvers.bounds import quick as bounds
+from solvers.bounds.anchored import anchored
+from solvers.bounds.anchors import choose, loads_of, net_of
+from solvers.bounds.certificate import EvidenceError, follows
+from solvers.bounds.evidence import ANCHORED, Evidence, FullBound
+from solvers.bounds.full import full_bound
+from solvers.instances import table
+from solvers.instances.grids import lstm_grid
+from solvers.instances.plain import chain, fork, layered, series_parallel
+from solvers.instances.random import generate
 from solvers.problem import FORBIDDEN, Problem
+from solvers.structure.paths import paths_of
 
 SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))
 F = FORBIDDEN

@@ -5,11 +5,12 @@ from dataclasses import replace
 from itertools import product
 
 import numpy as np
+from exhaustive import exhaustive
 
-from solvers import bounds, memory
-from solvers.exhaustive import exhaustive
-from solvers.families.plain import chain
-from solvers.generate import generate
+from solvers.bounds import memory
+from solvers.bounds import quick as bounds
+from solvers.instances.plain import chain
+from solvers.instances.random import generate
 from solvers.problem import FORBIDDEN
 
 SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))

@@ -4,16 +4,16 @@ import os
 from dataclasses import replace
 
 import numpy as np
+from exhaustive import exhaustive
 
-from solvers import bounds
-from solvers.bounding.strong import ANCESTORS, TRANSFERS, segments, strong
+from solvers.bounds import quick as bounds
+from solvers.bounds.strong import ANCESTORS, TRANSFERS, segments, strong
 from solvers.check import check
-from solvers.exhaustive import exhaustive
-from solvers.families.grids import lstm_grid
-from solvers.families.plain import chain, fork, layered, series_parallel
-from solvers.generate import generate
+from solvers.instances.grids import lstm_grid
+from solvers.instances.plain import chain, fork, layered, series_parallel
+from solvers.instances.random import generate
 from solvers.problem import FORBIDDEN, Problem
-from solvers.replay import replay
+from solvers.timing.replay import replay
 
 SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))
 F = FORBIDDEN

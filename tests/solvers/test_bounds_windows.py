@@ -6,12 +6,12 @@ from itertools import count
 from types import SimpleNamespace
 
 import numpy as np
+from exhaustive import exhaustive
 
-from solvers.bounding import windows as bounding_windows
-from solvers.bounding.windows import dense, informed, windows
-from solvers.exhaustive import exhaustive
-from solvers.families.plain import chain, fork, layered
-from solvers.generate import generate
+from solvers.bounds import windows as bounding_windows
+from solvers.bounds.windows import dense, informed, windows
+from solvers.instances.plain import chain, fork, layered
+from solvers.instances.random import generate
 from solvers.problem import FORBIDDEN
 
 SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from solvers.check import KINDS, LATEST, check
-from solvers.families.plain import chain
+from solvers.instances.plain import chain
 from solvers.problem import Problem
 from solvers.schedule import Schedule
 

@@ -11,12 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from solvers import api, process
+from solvers import api
 from solvers.check import check
-from solvers.families.grids import lstm_grid
 from solvers.heuristics.list import ListScheduler
 from solvers.heuristics.placement import PLACERS
 from solvers.heuristics.single import SingleDevice
+from solvers.instances.grids import lstm_grid
+from solvers.process import parent as process
 from solvers.result import Limit, Options, Status
 
 WHY_NOT = {row.name: row.why_not for row in api.available()}

@@ -13,13 +13,13 @@ from solvers.api import solve
 from solvers.check import check
 from solvers.cpsat.pools import pools
 from solvers.cpsat.scale import scale, serial
-from solvers.families.plain import fork, layered
-from solvers.generate import Features, generate
+from solvers.instances.plain import fork, layered
+from solvers.instances.random import Features, generate
 from solvers.problem import Problem
-from solvers.rebuild import rebuild
 from solvers.result import Options, Status
 from solvers.schedule import Schedule
-from solvers.symmetry import Symmetry, interchangeable
+from solvers.structure.symmetry import Symmetry, interchangeable
+from solvers.timing.rebuild import rebuild
 
 SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))
 AGREEMENT = Path(__file__).parent / "stubs" / "agreement.py"

@@ -9,21 +9,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from solvers import bounds
 from solvers.api import SOLVERS, solve
+from solvers.bounds import quick as bounds
 from solvers.cpsat.cut import Cut, Free
 from solvers.cpsat.log import throttled
 from solvers.cpsat.neighbours import KINDS, Neighbours, period, relatives, surroundings
 from solvers.cpsat.timeline import network_of, timeline_of
-from solvers.entry import Entry
-from solvers.families.grids import lstm_grid
-from solvers.families.machines import on_equal_gpus
-from solvers.families.plain import chain
-from solvers.generate import generate
 from solvers.heuristics.list import ListScheduler
-from solvers.rebuild import rebuild
+from solvers.instances.grids import lstm_grid
+from solvers.instances.machines import on_equal_gpus
+from solvers.instances.plain import chain
+from solvers.instances.random import generate
+from solvers.process.entry import Entry
 from solvers.result import Limit, Options, Status
 from solvers.schedule import Schedule
+from solvers.timing.rebuild import rebuild
 
 SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))
 AGREEMENT = Path(__file__).parent / "stubs" / "windows_agreement.py"

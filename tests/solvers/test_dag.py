@@ -6,7 +6,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from solvers.dag import adjacency, find_cycle, heights, topological_order
+from solvers.compiled.dag import adjacency, find_cycle, heights, topological_order
 
 SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))
 GRAPHS = 400 * SCALE

@@ -6,11 +6,11 @@ from itertools import product
 
 import numpy as np
 import pytest
+from exhaustive import exhaustive
 
 from solvers.check import check
-from solvers.exhaustive import exhaustive
-from solvers.families.plain import chain, fork
-from solvers.generate import Features, generate
+from solvers.instances.plain import chain, fork
+from solvers.instances.random import Features, generate
 from solvers.problem import FORBIDDEN, Problem
 
 SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))

@@ -2,25 +2,26 @@
 
 import numpy as np
 import pytest
+from exhaustive import exhaustive
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solvers import api, bounds
+from solvers import api
+from solvers.bounds import quick as bounds
 from solvers.check import check
-from solvers.exhaustive import exhaustive
-from solvers.families import planted
-from solvers.families.grids import lstm_grid
-from solvers.families.heterogeneous import heterogeneous
-from solvers.families.machines import per_edge
-from solvers.families.plain import series_parallel
-from solvers.families.table import FAMILIES, MOST_TASKS, PER_EDGE, label, make, optimum, ranges, settled
-from solvers.families.transformers import transformer
-from solvers.generate import generate
-from solvers.io import pack_problem
+from solvers.files.npz import pack_problem
+from solvers.instances import planted
+from solvers.instances.grids import lstm_grid
+from solvers.instances.heterogeneous import heterogeneous
+from solvers.instances.machines import per_edge
+from solvers.instances.plain import series_parallel
+from solvers.instances.random import generate
+from solvers.instances.table import FAMILIES, MOST_TASKS, PER_EDGE, label, make, optimum, ranges, settled
+from solvers.instances.transformers import transformer
 from solvers.problem import FORBIDDEN, Problem
-from solvers.rebuild import rebuild
 from solvers.result import Options
 from solvers.schedule import Schedule
+from solvers.timing.rebuild import rebuild
 
 SMALL = {
     "chain": {"tasks": 5},

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from solvers.footprint import Footprint, over_time, usage
-from solvers.generate import generate
-from solvers.peaks import gauge, peaks
+from solvers.instances.random import generate
+from solvers.memory.footprint import Footprint, over_time, usage
+from solvers.memory.peaks import gauge, peaks
 from solvers.problem import Problem
-from solvers.replay import replay
 from solvers.schedule import Schedule
+from solvers.timing.replay import replay
 
 
 def footprint_for(rng, p: Problem) -> Footprint:

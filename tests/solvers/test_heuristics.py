@@ -5,22 +5,22 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from exhaustive import exhaustive
 
-from solvers import bounds
+from solvers.bounds import quick as bounds
 from solvers.check import check
-from solvers.dag import topological_order
-from solvers.exhaustive import exhaustive
-from solvers.families.plain import chain, fork, layered
-from solvers.generate import generate
-from solvers.heuristics.guides import guided, unguided
+from solvers.compiled.dag import topological_order
 from solvers.heuristics.list import ListScheduler
+from solvers.heuristics.lists.guides import guided, unguided
 from solvers.heuristics.packing import packings
 from solvers.heuristics.placing import board_of, clusters_of, place
 from solvers.heuristics.single import SingleDevice
+from solvers.instances.plain import chain, fork, layered
+from solvers.instances.random import generate
 from solvers.problem import FORBIDDEN
-from solvers.replay import prepare
 from solvers.result import Limit, Options, Status
-from solvers.units import units_of
+from solvers.structure.units import units_of
+from solvers.timing.replay import prepare
 
 SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))
 F = FORBIDDEN

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solvers.families.plain import chain
-from solvers.generate import generate
-from solvers.io import pack_problem, pack_schedule, unpack_problem, unpack_schedule
+from solvers.files.npz import pack_problem, pack_schedule, unpack_problem, unpack_schedule
+from solvers.instances.plain import chain
+from solvers.instances.random import generate
 from solvers.problem import Problem
 from solvers.schedule import Schedule
 

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 from solvers.check import check
-from solvers.families.machines import on_equal_gpus
-from solvers.families.machines import per_edge as each_edge
-from solvers.families.plain import chain, fork
-from solvers.milp.paper import Style, build, styled
+from solvers.instances.machines import on_equal_gpus
+from solvers.instances.machines import per_edge as each_edge
+from solvers.instances.plain import chain, fork
+from solvers.milp.paper.program import Style, build, styled
 from solvers.milp.program import HORIZON, Limits, formulate
 from solvers.problem import FORBIDDEN, Problem
-from solvers.rebuild import rebuild
 from solvers.schedule import Schedule
-from solvers.serial import serial
+from solvers.structure.serial import serial
+from solvers.timing.rebuild import rebuild
 
 
 def limits(problem, schedule=None):

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from solvers.families.machines import on_equal_gpus
-from solvers.io import pack_problem
+from solvers.files.npz import pack_problem
+from solvers.instances.machines import on_equal_gpus
 from solvers.problem import FORBIDDEN, Problem
 
 SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))

@@ -13,22 +13,22 @@ import numpy as np
 import pytest
 
 from solvers.check import check
-from solvers.families.grids import lstm_grid
-from solvers.families.machines import on_equal_gpus
-from solvers.families.plain import chain, fork
-from solvers.generate import Features, generate
 from solvers.heuristics.list import ListScheduler
 from solvers.heuristics.single import SingleDevice
+from solvers.instances.grids import lstm_grid
+from solvers.instances.machines import on_equal_gpus
+from solvers.instances.plain import chain, fork
+from solvers.instances.random import Features, generate
 from solvers.milp import program as program_module
-from solvers.milp import tight_pairs
 from solvers.milp.program import FORMULATIONS, Limits, NoScheduleError, formulate
 from solvers.milp.solver import Milp
-from solvers.milp.tight import build
-from solvers.milp.tight_windows import windows_of
-from solvers.rebuild import rebuild
+from solvers.milp.tight import pairs as tight_pairs
+from solvers.milp.tight.program import build
+from solvers.milp.tight.windows import windows_of
 from solvers.result import Limit, Options, Status
 from solvers.schedule import Schedule
-from solvers.symmetry import symmetry_of
+from solvers.structure.symmetry import symmetry_of
+from solvers.timing.rebuild import rebuild
 
 STUB = Path(__file__).parent / "stubs" / "tight_agreement.py"
 ALIKE = Features(heterogeneous=False, holes=False, classes=False, shared_links=False, long_paths=False, memory=False)

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from solvers.check import check
-from solvers.families.grids import lstm_grid
 from solvers.heuristics.list import ListScheduler
-from solvers.milp.polish import Search, polish
-from solvers.milp.polish_moves import connected, in_a_row, in_order, restricted
+from solvers.instances.grids import lstm_grid
+from solvers.milp.polish.moves import connected, in_a_row, in_order, restricted
+from solvers.milp.polish.polish import Search, polish
 from solvers.milp.vendor import Ask, Outcome, left_behind
 from solvers.result import Limit, Options, Status
 

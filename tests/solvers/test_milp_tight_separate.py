@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from solvers.families.machines import on_equal_gpus
+from solvers.instances.machines import on_equal_gpus
 from solvers.milp.linear import Rows
 from solvers.milp.program import Limits
 from solvers.milp.separate import run_program, with_rows
-from solvers.milp.tight import build
+from solvers.milp.tight.program import build
 from solvers.milp.vendor import Ask, Outcome
 from solvers.result import Limit, Status
 from solvers.schedule import Schedule

@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from solvers.milp import cbc
-from solvers.milp.cbc_log import Log
 from solvers.milp.linear import INFINITY, Rows
-from solvers.milp.mps import mps_file, write_mps
-from solvers.milp.relay import Relay
 from solvers.milp.vendor import Ask
+from solvers.milp.vendors import cbc
+from solvers.milp.vendors.cbc_log import Log
+from solvers.milp.vendors.mps import mps_file, write_mps
+from solvers.milp.vendors.relay import Relay
 
 SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))
 CASES = Path(__file__).parent / "stubs" / "vendor_cases.py"
@@ -243,7 +243,7 @@ class Ear:
 
 def test_cbc_that_closes_its_output_and_stays_is_ended(tmp_path, monkeypatch):
     """What has nothing more to say but does not end is waited for a while, then killed, and no exception escapes."""
-    monkeypatch.setattr("solvers.milp.cbc._KILL_S", 0.2)
+    monkeypatch.setattr("solvers.milp.vendors.cbc._KILL_S", 0.2)
     relay = Relay(Ask(seconds=20.0, gap=0.0, seed=0, threads=1, start=None), Ear())
     assert cbc._follow(["sh", "-c", "exec >/dev/null 2>&1; exec sleep 60"], tmp_path, relay).code == -signal.SIGKILL
     assert relay.remaining > 10
@@ -280,7 +280,7 @@ def test_a_relay_cuts_lines_and_keeps_only_better_bounds():
 
 def test_a_vendor_that_ignores_its_limit_is_left_behind(monkeypatch):
     """A call that sleeps past the limit is no longer waited for, nor heard."""
-    monkeypatch.setattr("solvers.milp.relay.GRACE_S", 0.1)
+    monkeypatch.setattr("solvers.milp.vendors.relay.GRACE_S", 0.1)
     import threading
 
     ear, woken = Ear(), threading.Event()

@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 from solvers.check import check
-from solvers.dag import topological_order
-from solvers.footprint import Footprint, over_time, usage
-from solvers.generate import Features, generate
+from solvers.compiled.dag import topological_order
 from solvers.heuristics.lanes import devices_at
 from solvers.heuristics.overflow import lives as lives_module
 from solvers.heuristics.overflow import passes
@@ -22,9 +20,11 @@ from solvers.heuristics.overflow.passes import location_of, move_cost, potential
 from solvers.heuristics.overflow.relief import relieve
 from solvers.heuristics.overflow.rows import held_for, hold, scratch_for
 from solvers.heuristics.placement import rank_of
+from solvers.instances.random import Features, generate
+from solvers.memory.footprint import Footprint, over_time, usage
 from solvers.problem import Problem
-from solvers.replay import bottom_levels, replay
-from solvers.units import units_of
+from solvers.structure.units import units_of
+from solvers.timing.replay import bottom_levels, replay
 
 
 def machine(edges, *, ticks, transfer=1, capacity=(100, 100), group=None) -> Problem:

@@ -5,8 +5,6 @@ import itertools
 import numpy as np
 import pytest
 
-from solvers.families.table import make
-from solvers.generate import generate
 from solvers.heuristics.pardnn import place as pardnn
 from solvers.heuristics.pardnn.emulator import emulate
 from solvers.heuristics.pardnn.levels import levels
@@ -15,6 +13,8 @@ from solvers.heuristics.pardnn.refinement import limits, placed_levels, swap, sw
 from solvers.heuristics.pardnn.slicing import sliced
 from solvers.heuristics.pardnn.spans import potentials, spans_of
 from solvers.heuristics.pardnn.weights import weights_of
+from solvers.instances.random import generate
+from solvers.instances.table import make
 from solvers.problem import Problem
 from solvers.result import Options
 

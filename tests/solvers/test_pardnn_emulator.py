@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from solvers.check import check
-from solvers.generate import Features, generate
 from solvers.heuristics.pardnn.emulator import emulate
+from solvers.instances.random import Features, generate
 from solvers.problem import Problem
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from solvers.families.table import FAMILIES, make
-from solvers.generate import generate
 from solvers.heuristics.pardnn import place as pardnn
 from solvers.heuristics.pardnn import refinement
 from solvers.heuristics.pardnn.refinement import switched
 from solvers.heuristics.pardnn.weights import Weights, weights_of
+from solvers.instances.random import generate
+from solvers.instances.table import FAMILIES, make
 
 TRANSCRIPT = runpy.run_path(str(Path(__file__).parent / "pardnn_transcript.py"))
 SMALL = {

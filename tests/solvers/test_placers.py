@@ -12,14 +12,14 @@ import pytest
 
 from solvers import api
 from solvers.check import check
-from solvers.families.grids import lstm_grid
-from solvers.families.plain import chain, fork
-from solvers.generate import Features, generate
 from solvers.heuristics.lanes import devices_at, elements
 from solvers.heuristics.placement import PLACERS, NoRoomError
+from solvers.instances.grids import lstm_grid
+from solvers.instances.plain import chain, fork
+from solvers.instances.random import Features, generate
 from solvers.problem import Problem
 from solvers.result import Options, Status
-from solvers.units import units_of
+from solvers.structure.units import units_of
 
 SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))
 QUICK = Options(seconds=0.2, deterministic=True)

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from solvers.api import solve
 from solvers.arrays import Ints
 from solvers.check import check
-from solvers.dag import topological_order
-from solvers.generate import Features, generate
+from solvers.compiled.dag import topological_order
 from solvers.heuristics.baechi import etf, sct, topo
 from solvers.heuristics.baechi.favourite import favourites, greedy
 from solvers.heuristics.baechi.fusion import fused
@@ -23,9 +22,10 @@ from solvers.heuristics.baechi.graph import Graph, graph_of, weights_of
 from solvers.heuristics.baechi.listing import schedule
 from solvers.heuristics.baechi.order import ordered
 from solvers.heuristics.placement import NoRoomError, rank_of
+from solvers.instances.random import Features, generate
 from solvers.problem import Problem
 from solvers.result import ANSWERED, Options
-from solvers.units import units_of
+from solvers.structure.units import units_of
 
 AT_ONCE = Options(seconds=0.0)
 """No seconds for the linear program: the greedy favourite children, without the solver's library."""
@@ -278,7 +278,7 @@ import json, sys
 import numpy as np
 sys.path.insert(0, sys.argv[1])
 from test_placers_baechi import in_order, make, whole
-from solvers.exhaustive import exhaustive
+from exhaustive import exhaustive
 from solvers.heuristics.baechi import sct
 from solvers.heuristics.baechi.favourite import favourites, rounded
 from solvers.heuristics.baechi.graph import weights_of

@@ -9,20 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solvers.events import run_listed, state_for
-from solvers.families.machines import on_equal_gpus
-from solvers.generate import generate
-from solvers.heuristics import linearclustering, mcmc, metis, pipedream
-from solvers.heuristics.estfirst import est_first
+from solvers.heuristics.clusters import linearclustering, mcmc, metis, pipedream
+from solvers.heuristics.clusters.estfirst import est_first
+from solvers.heuristics.clusters.layers import last_forward, order_of_layers
+from solvers.heuristics.clusters.loadbalance import glb
 from solvers.heuristics.lanes import devices_at, elements
-from solvers.heuristics.layers import last_forward, order_of_layers
-from solvers.heuristics.loadbalance import glb
-from solvers.heuristics.means import dag_of, edge_ticks, mean_ticks, mean_transfers
+from solvers.heuristics.lists.means import dag_of, edge_ticks, mean_ticks, mean_transfers
 from solvers.heuristics.placement import PLACERS, NoRoomError, Placement
+from solvers.instances.machines import on_equal_gpus
+from solvers.instances.random import generate
 from solvers.problem import Problem
-from solvers.replay import bottom_levels, prepare
 from solvers.result import Options
-from solvers.units import units_of
+from solvers.structure.units import units_of
+from solvers.timing.events import run_listed, state_for
+from solvers.timing.replay import bottom_levels, prepare
 
 SEEDS = st.integers(0, 2**32 - 1)
 

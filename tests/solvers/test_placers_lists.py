@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solvers.dag import topological_order
-from solvers.families.plain import layered
-from solvers.generate import Features, generate
-from solvers.heuristics import cpop, dls, etf, heft
-from solvers.heuristics.gaps import find, gaps_of, take
-from solvers.heuristics.guides import guided
-from solvers.heuristics.ranks import downward, mean_weights, upward
+from solvers.compiled.dag import topological_order
+from solvers.heuristics.lists import cpop, dls, etf, heft
+from solvers.heuristics.lists.gaps import find, gaps_of, take
+from solvers.heuristics.lists.guides import guided
+from solvers.heuristics.lists.ranks import downward, mean_weights, upward
+from solvers.instances.plain import layered
+from solvers.instances.random import Features, generate
 from solvers.problem import FORBIDDEN, Problem
-from solvers.replay import prepare, replay
 from solvers.result import Options
-from solvers.units import units_of
+from solvers.structure.units import units_of
+from solvers.timing.replay import prepare, replay
 
 ENTRIES = {"heft": heft, "cpop": cpop, "etf": etf, "dls": dls}
 seeds = st.integers(0, 2**32 - 1)

@@ -5,8 +5,8 @@ from dataclasses import FrozenInstanceError, fields, replace
 import numpy as np
 import pytest
 
-from solvers.families.plain import chain, fork, layered
-from solvers.generate import EVERYTHING, Features, generate
+from solvers.instances.plain import chain, fork, layered
+from solvers.instances.random import EVERYTHING, Features, generate
 from solvers.problem import FORBIDDEN, Problem
 from solvers.schedule import Schedule
 

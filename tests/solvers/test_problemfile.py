@@ -15,17 +15,14 @@ import jsonschema
 import msgspec
 import numpy as np
 import pytest
+from exhaustive import exhaustive
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from solvers import jsontext, problemfile
 from solvers.check import check
-from solvers.exhaustive import exhaustive
-from solvers.families.table import FAMILIES, label, make, optimum
-from solvers.generate import generate
-from solvers.io import pack_problem, pack_schedule
-from solvers.problem import Problem
-from solvers.problemfile import (
+from solvers.files import json as problemfile
+from solvers.files import text as jsontext
+from solvers.files.json import (
     Answer,
     Instance,
     dumps_problem,
@@ -35,6 +32,10 @@ from solvers.problemfile import (
     loads_problem,
     loads_schedule,
 )  # fmt: skip
+from solvers.files.npz import pack_problem, pack_schedule
+from solvers.instances.random import generate
+from solvers.instances.table import FAMILIES, label, make, optimum
+from solvers.problem import Problem
 
 SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))
 RELAXED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}

@@ -11,11 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from solvers import process, wire
 from solvers.check import check
-from solvers.entry import Entry
-from solvers.families.plain import fork
-from solvers.judge import Judge
+from solvers.instances.plain import fork
+from solvers.process import parent as process
+from solvers.process import wire
+from solvers.process.entry import Entry
+from solvers.process.judge import Judge
 from solvers.result import Limit, Options, Status
 from solvers.schedule import Schedule
 

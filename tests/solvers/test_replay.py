@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from solvers.check import check
-from solvers.dag import topological_order
-from solvers.families.plain import chain
-from solvers.generate import generate
+from solvers.compiled.dag import topological_order
+from solvers.instances.plain import chain
+from solvers.instances.random import generate
 from solvers.problem import FORBIDDEN, Problem
-from solvers.replay import bottom_levels, makespan, prepare, replay
 from solvers.schedule import Schedule
+from solvers.timing.replay import bottom_levels, makespan, prepare, replay
 
 SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))
 COLUMNS = ("device", "start", "finish", "sent_payload", "sent_to", "sent_start", "sent_finish")

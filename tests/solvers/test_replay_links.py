@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from solvers.check import check
-from solvers.dag import topological_order
-from solvers.events import state_for
-from solvers.generate import generate
+from solvers.compiled.dag import topological_order
+from solvers.instances.random import generate
 from solvers.problem import Problem
-from solvers.replay import fifo, makespan, prepare, replay
 from solvers.schedule import Schedule
+from solvers.timing.events import state_for
+from solvers.timing.replay import fifo, makespan, prepare, replay
 
 seeds = st.integers(0, 2**32 - 1)
 

@@ -4,14 +4,13 @@ import os
 
 import numpy as np
 import pytest
+from exhaustive import exhaustive
 
 from solvers import api
 from solvers.check import check
-from solvers.exhaustive import exhaustive
-from solvers.families.grids import lstm_grid
-from solvers.generate import generate
 from solvers.heuristics.list import ListScheduler
-from solvers.replay import replay
+from solvers.instances.grids import lstm_grid
+from solvers.instances.random import generate
 from solvers.result import Options, Status
 from solvers.search.anneal import Cooling, anneal
 from solvers.search.arena import Arena, Spot, position
@@ -22,6 +21,7 @@ from solvers.search.ordering import Orders
 from solvers.search.solver import Search
 from solvers.search.team import Budget, walk_all
 from solvers.search.walk import Heat, Walk, Weighed
+from solvers.timing.replay import replay
 
 SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))
 HOT = 50.0

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from pesto.tf.enforce.trace import Trace
-from pesto.tf.nodes import producer
+from pesto.tf.nodes.nodes import producer
 from solvers.arrays import Bools
 
 _LIGHT = frozenset((

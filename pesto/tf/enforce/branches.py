@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from pesto.documents import shown
 from pesto.errors import InputError
+from pesto.files.json import shown
 from pesto.tf.enforce.placement import Placement
 from pesto.tf.enforce.trace import Trace
 from solvers.arrays import Bools

@@ -3,10 +3,10 @@
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from pesto.documents import shown
 from pesto.errors import InputError
-from pesto.tf.bodies import called
-from pesto.tf.flat import CALLS
+from pesto.files.json import shown
+from pesto.tf.nodes.flat import CALLS
+from pesto.tf.variables.bodies import called
 
 
 def reached(function: Any, names: Collection[str]) -> set[str]:

@@ -4,8 +4,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from pesto.documents import shown
 from pesto.errors import UsageError
+from pesto.files.json import shown
 
 _HARMLESS = frozenset((
     "ReadVariableOp", "VarHandleOp", "Variable", "VariableV2", "VarIsInitializedOp",

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from pesto.errors import InputError, MismatchError, UsageError
-from pesto.plan import Plan
+from pesto.plans.plan import Plan
 from pesto.tf import private
 from pesto.tf.enforce import training
 from pesto.tf.enforce.functions import Functions
@@ -68,7 +68,7 @@ def place(fn: Callable[..., Any], plan: Plan, options: Options) -> Callable[...,
     what `apply` gives: what was verified. Calls from several threads wait for each other. UsageError when `fn` is no
     function, or is called by another tf.function; InputError when XLA must compile it.
     """
-    from pesto.tf.flat import flat
+    from pesto.tf.nodes.flat import flat
 
     if not callable(fn):
         raise UsageError(f"place: {type(fn).__name__} is no step - give a function or a tf.function")

@@ -85,7 +85,7 @@ def _partly(placement: Placement, trace: Trace) -> list[tuple[int, int]]:
 
 
 def _hidden(placement: Placement, trace: Trace) -> list[tuple[int, int]]:
-    """Control edges that the importer added: the order of what touches one variable (see `pesto.tf.hazards`)."""
+    """Control edges that the importer added: the order of what touches one variable (see `pesto.tf.variables.hazards`)."""
     graph, nodes = placement.graph, trace.nodes
     op = trace.op_of_node
     own = {

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from pesto.documents import shown
 from pesto.errors import InputError, MismatchError, PestoError, UsageError
-from pesto.plan import Plan
+from pesto.files.json import shown
+from pesto.plans.plan import Plan
 from pesto.tf import private
 from pesto.tf.enforce import calls, training
 from pesto.tf.enforce.edits import edits, make
@@ -21,7 +21,7 @@ from pesto.tf.enforce.relocate import Moves
 from pesto.tf.enforce.settings import check_settings
 from pesto.tf.enforce.targets import check_exist, targets
 from pesto.tf.enforce.trace import Trace, trace
-from pesto.tf.sources import capture_func_graph
+from pesto.tf.sources.sources import capture_func_graph
 
 
 @dataclass(frozen=True, slots=True, eq=False)

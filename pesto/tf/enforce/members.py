@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pesto.tf.frames import closes_loop, outermost
-from pesto.tf.nodes import Nodes
+from pesto.tf.nodes.frames import closes_loop, outermost
+from pesto.tf.nodes.nodes import Nodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +22,7 @@ class Loop:
 
 
 def loops(nodes: Nodes) -> dict[str, Loop]:
-    """The v1 loops by the name of the op that stands for each (see `pesto.tf.frames`)."""
+    """The v1 loops by the name of the op that stands for each (see `pesto.tf.nodes.frames`)."""
     label = outermost(nodes)
     found = {}
     for first in np.unique(label[label >= 0]).tolist():

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pesto.chains import chain, neighbours
 from pesto.errors import InputError, MismatchError, VerificationError
 from pesto.graph import Graph
-from pesto.plan import Plan
+from pesto.plans.chains import chain, neighbours
+from pesto.plans.plan import Plan
 from solvers.arrays import Bools, Ints, bools, ints
 
 UNCHAINED = frozenset(

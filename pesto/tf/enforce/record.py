@@ -9,10 +9,10 @@ from typing import Any
 from pesto.errors import InputError
 from pesto.graph import Graph
 from pesto.tf import private
-from pesto.tf.captured import Captured
 from pesto.tf.enforce import training
-from pesto.tf.importer import build
-from pesto.tf.sources import capture_func_graph
+from pesto.tf.importer.importer import build
+from pesto.tf.nodes.captured import Captured
+from pesto.tf.sources.sources import capture_func_graph
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,15 +11,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from pesto.documents import shown
 from pesto.errors import VerificationError
+from pesto.files.json import shown
 from pesto.tf.enforce.partitions import Expected, Findings, examine
 from pesto.tf.enforce.placement import Placement
 from pesto.tf.enforce.targets import covers
-from pesto.tf.inference import copied
-from pesto.tf.kernels import kernel
-from pesto.tf.nodes import producer
-from pesto.tf.signatures import Signatures
+from pesto.tf.importer.kernels import kernel
+from pesto.tf.nodes.inference import copied
+from pesto.tf.nodes.nodes import producer
+from pesto.tf.nodes.signatures import Signatures
 from pesto.tf.unoptimized import unoptimized
 
 v1 = tf.compat.v1

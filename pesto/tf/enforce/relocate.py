@@ -9,12 +9,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from pesto.documents import shown
 from pesto.errors import InputError, MismatchError
+from pesto.files.json import shown
 from pesto.tf import private
 from pesto.tf.enforce.placement import Placement
 from pesto.tf.enforce.targets import covers
-from pesto.tf.handles import Holders, holders, in_data
+from pesto.tf.variables.handles import Holders, holders, in_data
 
 _log = logging.getLogger("pesto")
 

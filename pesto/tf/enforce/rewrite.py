@@ -7,10 +7,9 @@ from typing import Any
 from google.protobuf import text_format
 from tensorflow.core.framework import graph_pb2
 
-from pesto.documents import shown
 from pesto.errors import MismatchError, UsageError
-from pesto.plan import Plan
-from pesto.tf.captured import Captured
+from pesto.files.json import shown
+from pesto.plans.plan import Plan
 from pesto.tf.enforce.apart import apart
 from pesto.tf.enforce.branches import conditional
 from pesto.tf.enforce.edits import Edits, edits, write
@@ -20,9 +19,10 @@ from pesto.tf.enforce.placement import Placement, lay, refuse_older
 from pesto.tf.enforce.rehearsal import rehearse
 from pesto.tf.enforce.targets import targets
 from pesto.tf.enforce.trace import Trace, trace
-from pesto.tf.inference import copied, infer
-from pesto.tf.inline import flatten
-from pesto.tf.nodes import RECORDED, producer
+from pesto.tf.nodes.captured import Captured
+from pesto.tf.nodes.inference import copied, infer
+from pesto.tf.nodes.inline import flatten
+from pesto.tf.nodes.nodes import RECORDED, producer
 from pesto.tf.private import op_def
 
 
@@ -80,7 +80,7 @@ def rewritten(graph_def: Any, plan: Plan, options: Options, source: str = "the G
 
 
 def serialized(graph_def: Any, *, text: bool) -> bytes:
-    """The bytes of a file that `pesto.tf.graphdefs.read_graph_def` reads, the same for the same graph."""
+    """The bytes of a file that `pesto.tf.sources.graphdefs.read_graph_def` reads, the same for the same graph."""
     if text:
         return text_format.MessageToBytes(graph_def)
     return bytes(graph_def.SerializeToString(deterministic=True))

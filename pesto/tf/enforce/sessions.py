@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from pesto.errors import InputError, PestoError, UsageError
-from pesto.plan import Plan
+from pesto.plans.plan import Plan
 from pesto.tf import private
 from pesto.tf.enforce import steps, traces
 from pesto.tf.enforce.closures import closure, needed

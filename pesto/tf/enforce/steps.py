@@ -6,9 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from pesto.documents import shown
 from pesto.errors import InputError, MismatchError, UsageError
-from pesto.plan import Plan
+from pesto.files.json import shown
+from pesto.plans.plan import Plan
 from pesto.tf.enforce.apart import apart
 from pesto.tf.enforce.branches import conditional
 from pesto.tf.enforce.closures import updated
@@ -18,8 +18,8 @@ from pesto.tf.enforce.partitions import Expected
 from pesto.tf.enforce.placement import lay
 from pesto.tf.enforce.targets import targets
 from pesto.tf.enforce.trace import Trace, trace
-from pesto.tf.flat import CALLS
-from pesto.tf.sources import capture_v1
+from pesto.tf.nodes.flat import CALLS
+from pesto.tf.sources.sources import capture_v1
 from pesto.tf.unoptimized import unoptimized
 
 v1 = tf.compat.v1

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from pesto.graph import Graph
-from pesto.tf.captured import Captured
 from pesto.tf.enforce.members import Loop, loops
-from pesto.tf.importer import build
-from pesto.tf.nodes import Nodes, parse
+from pesto.tf.importer.importer import build
+from pesto.tf.nodes.captured import Captured
+from pesto.tf.nodes.nodes import Nodes, parse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from pesto.chains import neighbours
+from pesto.plans.chains import neighbours
 from pesto.tf.enforce.partitions import Expected, Findings
 
 

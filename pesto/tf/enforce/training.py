@@ -9,10 +9,10 @@ import tensorflow as tf
 
 from pesto.errors import InputError, UsageError
 from pesto.tf import private
-from pesto.tf.bodies import FLOW, READS, Bodies, plain_fate
-from pesto.tf.flat import CALLS
-from pesto.tf.handles import holders
-from pesto.tf.signatures import Signatures
+from pesto.tf.nodes.flat import CALLS
+from pesto.tf.nodes.signatures import Signatures
+from pesto.tf.variables.bodies import FLOW, READS, Bodies, plain_fate
+from pesto.tf.variables.handles import holders
 
 
 def trains(graph: Any, seen: Collection[str] | None = None) -> bool:

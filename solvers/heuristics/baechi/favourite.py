@@ -12,8 +12,8 @@ too, at once, for a graph that is out of its reach (`within_reach`), which its s
 import numpy as np
 
 from solvers.arrays import Floats, Ints
+from solvers.compiled.kernels import routine
 from solvers.heuristics.baechi.graph import Graph, Weights, weights_of
-from solvers.kernels import routine
 from solvers.result import Options
 
 THRESHOLD = 0.1

@@ -19,10 +19,10 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Bools, Ints, ints
+from solvers.compiled.kernels import routine, subroutine
 from solvers.heuristics.baechi.graph import Graph, graph_of
-from solvers.kernels import routine, subroutine
 from solvers.problem import Problem
-from solvers.units import Units, distinct, merged, placeable_units
+from solvers.structure.units import Units, distinct, merged, placeable_units
 
 _FEW = 64
 """Fusion ends with a round that fuses less than one in so many operators."""

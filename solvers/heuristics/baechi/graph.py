@@ -11,7 +11,7 @@ import numpy as np
 from solvers.arrays import Bools, Ints
 from solvers.heuristics.lanes import elements
 from solvers.problem import FORBIDDEN, Problem
-from solvers.units import Units
+from solvers.structure.units import Units
 
 
 class Graph(NamedTuple):

@@ -10,10 +10,10 @@ location has no room for the unit, or is not the unit's, are dropped.
 import numpy as np
 
 from solvers.arrays import Ints
-from solvers.heap import drop, push
+from solvers.compiled.heap import drop, push
+from solvers.compiled.kernels import inlined, routine, subroutine
 from solvers.heuristics.baechi.graph import Graph
 from solvers.heuristics.baechi.state import NONE, Asked, Clock, Lanes, Listed, Rows, clock_of, fresh, lanes_of, rows_of
-from solvers.kernels import inlined, routine, subroutine
 
 
 def schedule(g: Graph, asked: Asked) -> Listed:

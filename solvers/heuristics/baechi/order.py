@@ -2,7 +2,7 @@
 
 Deviation: the source starts every operator without inputs at once, one device after the other, and units follow their
 variables. Here a source waits, as if it read what its guide reads, until its guide could start but for it
-(`solvers.heuristics.guides`), and so is offered to the devices at the ticks at which its guide would be.
+(`solvers.heuristics.lists.guides`), and so is offered to the devices at the ticks at which its guide would be.
 """
 
 from typing import NamedTuple
@@ -10,11 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Ints, ints
-from solvers.dag import adjacency, topological_order
-from solvers.events import Prepared
+from solvers.compiled.dag import adjacency, topological_order
 from solvers.heuristics.baechi.graph import Graph
-from solvers.heuristics.guides import guided
+from solvers.heuristics.lists.guides import guided
 from solvers.heuristics.placement import rank_of
+from solvers.timing.events import Prepared
 
 
 class Ordered(NamedTuple):

@@ -13,15 +13,15 @@ and counts for its capacity but not for the cap.
 import numpy as np
 
 from solvers.arrays import Bools, Ints
-from solvers.dag import topological_order
+from solvers.compiled.dag import topological_order
+from solvers.compiled.kernels import routine
 from solvers.heuristics.baechi.fusion import fused
 from solvers.heuristics.baechi.graph import Graph
 from solvers.heuristics.lanes import devices_at, elements
 from solvers.heuristics.placement import NoRoomError, Placement
-from solvers.kernels import routine
 from solvers.problem import Problem
 from solvers.result import Options
-from solvers.units import Units
+from solvers.structure.units import Units
 
 
 def place(problem: Problem, options: Options) -> Placement:  # noqa: ARG001

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Ints
-from solvers.dag import adjacency
+from solvers.compiled.dag import adjacency
+from solvers.compiled.kernels import inlined, routine, subroutine
 from solvers.heuristics.overflow.lives import Lives
-from solvers.kernels import inlined, routine, subroutine
 
 
 class Fronts(NamedTuple):

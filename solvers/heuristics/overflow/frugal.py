@@ -5,12 +5,12 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Bools, Ints
-from solvers.dag import adjacency
-from solvers.footprint import Footprint, roots
-from solvers.heap import drop, push
-from solvers.kernels import inlined, routine, subroutine
+from solvers.compiled.dag import adjacency
+from solvers.compiled.heap import drop, push
+from solvers.compiled.kernels import inlined, routine, subroutine
+from solvers.memory.footprint import Footprint, roots
 from solvers.problem import Problem
-from solvers.replay import bottom_levels
+from solvers.timing.replay import bottom_levels
 
 
 class _Uses(NamedTuple):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Ints
-from solvers.kernels import routine, subroutine
+from solvers.compiled.kernels import routine, subroutine
 
 
 class Levels(NamedTuple):

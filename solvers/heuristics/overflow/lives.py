@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Bools, Ints, bools
-from solvers.dag import adjacency, topological_order
-from solvers.footprint import Footprint, roots, shared, spans
+from solvers.compiled.dag import adjacency, topological_order
+from solvers.memory.footprint import Footprint, roots, shared, spans
 from solvers.problem import Problem
 from solvers.schedule import Schedule
 

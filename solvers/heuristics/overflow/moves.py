@@ -4,12 +4,12 @@ import heapq
 from typing import NamedTuple
 
 from solvers.arrays import Bools, Ints
+from solvers.compiled.kernels import inlined, routine, subroutine
 from solvers.heuristics.overflow.fronts import shift, take_back
 from solvers.heuristics.overflow.levels import Levels, highest, peak_at
 from solvers.heuristics.overflow.lives import Lives
 from solvers.heuristics.overflow.rows import Potentials, Scratch, credit
 from solvers.heuristics.overflow.trials import Ties, Trial, try_at
-from solvers.kernels import inlined, routine, subroutine
 
 
 class Pass(NamedTuple):

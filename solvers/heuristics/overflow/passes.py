@@ -6,16 +6,16 @@ import time
 import numpy as np
 
 from solvers.arrays import Ints, ints
-from solvers.dag import adjacency
-from solvers.footprint import Footprint
+from solvers.compiled.dag import adjacency
 from solvers.heuristics.overflow.levels import levels_of
 from solvers.heuristics.overflow.lives import Lives, axis, bytes_at, lives_of, mean_transfer
 from solvers.heuristics.overflow.moves import Pass, potentials, relieve_location
 from solvers.heuristics.overflow.rows import Potentials, scratch_for
 from solvers.heuristics.overflow.trials import Ties, trial_for
+from solvers.memory.footprint import Footprint
 from solvers.problem import Problem
 from solvers.schedule import Schedule
-from solvers.units import Units, fastest_at
+from solvers.structure.units import Units, fastest_at
 
 _CHUNK = 3_000_000
 """Steps between two looks at the clock, about: a fraction of a second."""

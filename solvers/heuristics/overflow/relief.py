@@ -24,17 +24,17 @@ from itertools import islice
 import numpy as np
 
 from solvers.arrays import Bools, Ints, ints
-from solvers.footprint import Footprint, usage
+from solvers.heuristics.clusters.loadbalance import glb
 from solvers.heuristics.lanes import devices_at
-from solvers.heuristics.loadbalance import glb
 from solvers.heuristics.overflow.frugal import frugal_order
 from solvers.heuristics.overflow.passes import location_of, relieved
 from solvers.heuristics.packing import packings
 from solvers.heuristics.placement import rank_of
+from solvers.memory.footprint import Footprint, usage
 from solvers.problem import Problem
-from solvers.replay import bottom_levels, prepare, replay
 from solvers.schedule import Schedule
-from solvers.units import units_of
+from solvers.structure.units import units_of
+from solvers.timing.replay import bottom_levels, prepare, replay
 
 _PASSES = 12
 """Passes from one start at most; few are needed, or many do not help."""

@@ -5,9 +5,9 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Bools, Ints
+from solvers.compiled.kernels import inlined, routine, subroutine
 from solvers.heuristics.overflow.fronts import Fronts, fronts_of
 from solvers.heuristics.overflow.lives import Lives
-from solvers.kernels import inlined, routine, subroutine
 
 _MANY, _NOBODY = -2, -1
 

@@ -5,11 +5,11 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Bools, Ints
+from solvers.compiled.kernels import inlined, subroutine
 from solvers.heuristics.overflow.fronts import shift, take_back
 from solvers.heuristics.overflow.levels import Levels, add, highest
 from solvers.heuristics.overflow.lives import Lives
 from solvers.heuristics.overflow.rows import Held, Scratch, held_for, hold, most_rows, scratch_for
-from solvers.kernels import inlined, subroutine
 
 
 class Ties(NamedTuple):

@@ -6,7 +6,7 @@ joins its queue. As in TensorFlow, and in the times that the source takes from p
 location is there when its transfer ends, and the task joins its queue only then.
 
 The source counts a transfer for each edge and knows no contention; here a payload crosses once to each location and
-holds the links of its path, first come, first served, as everywhere in `solvers.replay`.
+holds the links of its path, first come, first served, as everywhere in `solvers.timing.replay`.
 """
 
 from typing import NamedTuple
@@ -14,12 +14,12 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Bools, Ints
-from solvers.events import ARRIVALS, EVENTS, FREED, Prepared, State, begin_task, finish_task, state_for
-from solvers.heap import drop, push
-from solvers.kernels import inlined, routine
+from solvers.compiled.heap import drop, push
+from solvers.compiled.kernels import inlined, routine
 from solvers.problem import Problem
-from solvers.replay import prepare, schedule_of, validated
 from solvers.schedule import Schedule
+from solvers.timing.events import ARRIVALS, EVENTS, FREED, Prepared, State, begin_task, finish_task, state_for
+from solvers.timing.replay import prepare, schedule_of, validated
 
 
 class _Lines(NamedTuple):
@@ -43,7 +43,7 @@ class _Lines(NamedTuple):
 def emulate(problem: Problem, device: Ints, *, prepared: Prepared | None = None) -> Schedule:
     """The schedule that first-in, first-out ready queues make of a placement; deterministic, and always complete.
 
-    device: [n] device of each task. `prepared`: what `solvers.replay.prepare(problem)` returned, to save that work.
+    device: [n] device of each task. `prepared`: what `solvers.timing.replay.prepare(problem)` returned, to save that work.
     Tasks that become ready in one tick join in the order in which their last predecessors finished; the successors
     of one task by payload, then as their edges are given; tasks without predecessors by index. No device waits
     while its queue holds a task. ValueError, naming a task: a device out of range or forbidden. Memory and groups

@@ -3,8 +3,8 @@
 import numpy as np
 
 from solvers.arrays import Bools, Ints
+from solvers.compiled.kernels import routine
 from solvers.heuristics.pardnn.weights import Weights
-from solvers.kernels import routine
 
 
 @routine

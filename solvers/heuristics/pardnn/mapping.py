@@ -14,11 +14,11 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Bools, Ints
-from solvers.heuristics.loadbalance import glb
+from solvers.compiled.kernels import routine, subroutine
+from solvers.heuristics.clusters.loadbalance import glb
 from solvers.heuristics.pardnn.slicing import Clusters
 from solvers.heuristics.pardnn.spans import Spans, potentials
 from solvers.heuristics.pardnn.weights import NOWHERE, Weights
-from solvers.kernels import routine, subroutine
 
 
 class Mapped(NamedTuple):

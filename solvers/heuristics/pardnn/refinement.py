@@ -15,10 +15,10 @@ so what a round did is taken back when the critical path is longer after it. A n
 import numpy as np
 
 from solvers.arrays import Bools, Ints
+from solvers.compiled.kernels import inlined, routine, subroutine
 from solvers.heuristics.pardnn.mapping import Mapped, add, talk, work
 from solvers.heuristics.pardnn.spans import Spans
 from solvers.heuristics.pardnn.weights import Weights
-from solvers.kernels import inlined, routine, subroutine
 
 PARTNERS, TRIES = 32, 1_000_000
 """Clusters at other places that one is tried with, however many there are; and all clusters together, at least."""

@@ -18,9 +18,9 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Bools, Ints
+from solvers.compiled.kernels import routine, subroutine
 from solvers.heuristics.pardnn.levels import levels
 from solvers.heuristics.pardnn.weights import NOWHERE, Weights
-from solvers.kernels import routine, subroutine
 
 
 class Clusters(NamedTuple):

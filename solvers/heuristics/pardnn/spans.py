@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Ints
+from solvers.compiled.kernels import routine
 from solvers.heuristics.pardnn.slicing import Clusters
 from solvers.heuristics.pardnn.weights import NOWHERE, Weights
-from solvers.kernels import routine
 
 
 class Spans(NamedTuple):

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Bools, Ints
-from solvers.dag import adjacency, topological_order
+from solvers.compiled.dag import adjacency, topological_order
 from solvers.heuristics.lanes import elements
 from solvers.problem import FORBIDDEN, Problem
-from solvers.units import Units, fastest_at, placeable_units
+from solvers.structure.units import Units, fastest_at, placeable_units
 
 NOWHERE = -1
 """The place of a node that is not mapped yet."""

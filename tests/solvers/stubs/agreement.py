@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 
 import numpy as np
+from exhaustive import exhaustive
 from ortools.sat.python import cp_model
 
 from solvers.check import check
@@ -16,10 +17,9 @@ from solvers.cpsat.model import build
 from solvers.cpsat.scale import scale
 from solvers.cpsat.solver import CpSat
 from solvers.cpsat.translate import add_hint
-from solvers.exhaustive import exhaustive
-from solvers.generate import EVERYTHING, Features, generate
-from solvers.rebuild import rebuild
+from solvers.instances.random import EVERYTHING, Features, generate
 from solvers.result import Options
+from solvers.timing.rebuild import rebuild
 
 ALIKE = Features(heterogeneous=False, holes=False, classes=False, shared_links=False, long_paths=False, memory=False)
 """GPUs that are interchangeable, so that breaking their symmetry is tried."""

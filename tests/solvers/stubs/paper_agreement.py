@@ -12,16 +12,16 @@ from pathlib import Path
 
 import highspy
 import numpy as np
+from exhaustive import exhaustive
 
 from solvers.check import check
-from solvers.exhaustive import exhaustive
-from solvers.generate import EVERYTHING, generate
-from solvers.io import unpack_problem
-from solvers.milp.paper import Style, build, styled
-from solvers.milp.paper_edges import unshared
+from solvers.files.npz import unpack_problem
+from solvers.instances.random import EVERYTHING, generate
+from solvers.milp.paper.edges import unshared
+from solvers.milp.paper.program import Style, build, styled
 from solvers.milp.program import Limits
-from solvers.rebuild import rebuild
-from solvers.serial import serial
+from solvers.structure.serial import serial
+from solvers.timing.rebuild import rebuild
 
 PER_EDGE = replace(EVERYTHING, shared_payloads=False)
 

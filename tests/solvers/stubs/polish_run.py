@@ -6,15 +6,15 @@ Each run counts effort and not time, so that it can be repeated.
 import json
 
 import numpy as np
+from exhaustive import exhaustive
 
 from solvers.check import check
-from solvers.exhaustive import exhaustive
-from solvers.families.grids import lstm_grid
-from solvers.generate import generate
 from solvers.heuristics.list import ListScheduler
-from solvers.milp.highs import run
-from solvers.milp.polish import Search, polish
+from solvers.instances.grids import lstm_grid
+from solvers.instances.random import generate
+from solvers.milp.polish.polish import Search, polish
 from solvers.milp.vendor import Ask
+from solvers.milp.vendors.highs import run
 from solvers.result import Options
 
 

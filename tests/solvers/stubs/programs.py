@@ -4,8 +4,8 @@ import itertools
 import math
 
 import numpy as np
+from exhaustive import exhaustive
 
-from solvers.exhaustive import exhaustive
 from solvers.milp.linear import INFINITY, Rows
 from solvers.problem import Problem
 

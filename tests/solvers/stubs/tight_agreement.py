@@ -11,18 +11,18 @@ from collections import Counter
 from dataclasses import replace
 
 import numpy as np
+from exhaustive import exhaustive
 
 from solvers.check import check
-from solvers.exhaustive import exhaustive
-from solvers.generate import EVERYTHING, Features, generate
-from solvers.milp.highs import run
+from solvers.instances.random import EVERYTHING, Features, generate
 from solvers.milp.program import Limits, NoScheduleError
 from solvers.milp.separate import run_program
-from solvers.milp.tight import build
+from solvers.milp.tight.program import build
 from solvers.milp.vendor import Ask
+from solvers.milp.vendors.highs import run
 from solvers.problem import FORBIDDEN
-from solvers.rebuild import rebuild
-from solvers.serial import serial
+from solvers.structure.serial import serial
+from solvers.timing.rebuild import rebuild
 
 ALIKE = Features(heterogeneous=False, holes=False, classes=False, shared_links=False, long_paths=False, memory=False)
 """GPUs that are interchangeable, so that breaking their symmetry is tried."""

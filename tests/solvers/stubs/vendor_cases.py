@@ -13,10 +13,10 @@ import numpy as np
 from programs import contended, infeasible, job_shop, random_program, real_only, unbounded
 
 from solvers.base import UnavailableError
-from solvers.milp import relay
 from solvers.milp.program import Limits
-from solvers.milp.tight import build
+from solvers.milp.tight.program import build
 from solvers.milp.vendor import Ask
+from solvers.milp.vendors import relay
 
 ASK = {"gap": 0.0, "seed": 2**40, "threads": 1, "start": None}
 
@@ -105,7 +105,7 @@ def presolve(run):
 
 def beside():
     """Whether a run of HiGHS was left behind and its status, while another is at work, and after."""
-    from solvers.milp import highs
+    from solvers.milp.vendors import highs
 
     relay.GRACE_S, grace = 0.2, relay.GRACE_S
     program, ear = random_program(1)[0], Ear()
@@ -117,7 +117,7 @@ def beside():
 
 
 def main():
-    run = importlib.import_module(f"solvers.milp.{sys.argv[1]}").run
+    run = importlib.import_module(f"solvers.milp.vendors.{sys.argv[1]}").run
     count = int(sys.argv[2])
     hard, start = job_shop(10, 8)
     large = job_shop(16, 10)[0]

@@ -9,9 +9,10 @@ import sys
 from collections import Counter
 
 import numpy as np
+from exhaustive import exhaustive
 from ortools.sat.python import cp_model
 
-from solvers.bounding.windows import informed
+from solvers.bounds.windows import informed
 from solvers.check import check
 from solvers.cpsat.cut import Cut, Free
 from solvers.cpsat.descent import Descent
@@ -19,11 +20,10 @@ from solvers.cpsat.model import build
 from solvers.cpsat.timeline import network_of, timeline_of
 from solvers.cpsat.translate import add_hint, rough_schedule
 from solvers.cpsat.window import Window
-from solvers.exhaustive import exhaustive
-from solvers.generate import EVERYTHING, Features, generate, random_order
-from solvers.rebuild import rebuild
+from solvers.instances.random import EVERYTHING, Features, generate, random_order
 from solvers.schedule import Schedule
-from solvers.serial import serial
+from solvers.structure.serial import serial
+from solvers.timing.rebuild import rebuild
 
 ALIKE = Features(heterogeneous=False, holes=False, classes=False, shared_links=False, long_paths=False, memory=False)
 

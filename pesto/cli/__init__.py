@@ -1,0 +1,1 @@
+"""The command line: what all verbs share, and how each is found and loaded late."""

@@ -1,0 +1,103 @@
+"""The command line: one verb a file in `pesto.cli.verbs`, loaded when it is called."""
+
+import importlib
+import logging
+import os
+import sys
+
+import click
+
+from pesto.errors import Exit, PestoError
+from pesto.solve.interrupt import install, received
+
+VERBS = {
+    "solve": ("solve", "Find a checked placement and schedule for a training step."),
+    "compare": ("compare", "Place a step by every method of the literature, and compare the plans."),
+    "sweep": ("sweep", "Solve a step on a grid of changed clusters: what if devices or links were faster?"),
+    "import": ("convert", "Write any supported graph as the project's own graph file."),
+    "optimize": ("optimize", "Run TensorFlow's graph optimizer once, before planning."),
+    "simulate": ("simulate", "Predict the step time of a plan, also on another cluster."),
+    "check": ("check", "Verify a plan against its graph with the independent checker."),
+    "apply": ("apply", "Write a plan's devices and order into a GraphDef, for another program."),
+    "run": ("run", "Run a step by its plan on TensorFlow and verify it against a run without one."),
+    "profile": ("profile", "Measure each op of a step on the devices at hand."),
+    "instance": ("instance", "Write a scheduling problem: of a seeded family, or a training step's coarse graph."),
+    "schedule": ("schedule", "Solve a problem file with any solver, or check somebody's schedule of it."),
+    "study": ("study", "Compare solvers and settings over a grid of instances, and report it."),
+    "models": ("catalog", "List the built-in models and their variants."),
+    "clusters": ("catalog", "List the cluster presets."),
+    "solvers": ("catalog", "List the solvers and whether they are installed."),
+    "doctor": ("doctor", "Check this installation; print one block to paste into a report."),
+}
+"""Verb -> (module in pesto.cli.verbs, one line of help). Add a verb: one file there and one row here."""
+
+
+class _Verbs(click.Group):
+    """Imports a verb's module only when it runs, so that --help is quick."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in VERBS:
+            return None
+        module = importlib.import_module(f"pesto.cli.verbs.{VERBS[cmd_name][0]}")
+        command: click.Command = getattr(module, f"{cmd_name}_command")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(verb, text) for verb, (_, text) in VERBS.items()])
+
+
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="pesto")
+def pesto() -> None:
+    """Optimal placement and schedule of a training step on several GPUs.
+
+    \b
+    Exit codes: 0 done and verified; 1 bug; 2 usage or configuration; 3 input refused; 4 proven infeasible; 5 nothing
+    found within the limits; 6 an answer failed verification; 7 solver missing or crashed; 8 file not read or written;
+    9 plan or profile of another graph; 130, 143 interrupted (the best plan is saved).
+    """
+
+
+def _log_to_stderr() -> None:
+    """Show this project's own warnings, and nobody else's."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("pesto: %(levelname)s: %(message)s"))
+    logging.getLogger("pesto").addHandler(handler)
+
+
+def main() -> None:
+    """Run the command line and exit with one of `pesto.errors.Exit`."""
+    install()
+    _log_to_stderr()
+    try:
+        code = pesto.main(standalone_mode=False) or Exit.OK  # what a verb's Exit carries
+    except click.ClickException as wrong:
+        wrong.show()
+        code = Exit.USAGE
+    except PestoError as known:
+        click.echo(f"pesto: {known}", err=True)
+        code = known.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("pesto: interrupted; nothing was written", err=True)
+        code = received() or Exit.INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = Exit.IO
+    except OSError as failed:
+        click.echo(f"pesto: {failed.strerror or failed} - check what the output goes to", err=True)
+        code = Exit.IO
+    except MemoryError:
+        click.echo("pesto: out of memory - give the machine more, or plan a smaller graph", err=True)
+        code = Exit.NOTHING
+    except Exception as bug:
+        if os.environ.get("PESTO_TRACEBACK"):
+            raise
+        click.echo(
+            f"pesto: bug: {type(bug).__name__}: {bug} - set PESTO_TRACEBACK=1 and report what it prints", err=True
+        )
+        code = Exit.BUG
+    sys.exit(code)

@@ -1,0 +1,33 @@
+"""Where the results of a verb go, checked before the work begins."""
+
+from collections.abc import Iterable
+from itertools import combinations
+from pathlib import Path
+
+from pesto.errors import UsageError
+from pesto.files.disk import check_writable
+from pesto.show import drawing
+
+_STREAMS = ("/dev/stdout", "/dev/fd/", "/proc/")
+
+
+def check_outputs(outputs: Iterable[Path], inputs: Iterable[Path], *, as_json: bool) -> None:
+    """UsageError where two of the files are one, or one is stdout beside --json; FileError for one not writable."""
+    written = list(outputs)
+    for one, other in combinations([*written, *inputs], 2):
+        if one.resolve() == other.resolve() and one in written:
+            raise UsageError(f"{one} is named twice - give every output a file of its own")
+    if as_json and any(str(path).startswith(_STREAMS) for path in written):
+        raise UsageError("--json prints one object on stdout - write to a file")
+    for path in written:
+        check_writable(path)
+
+
+def picture_format(picture: Path | None) -> str:
+    """The format of what `--chart` names, before anything is done, "" for none; UsageError when it cannot be drawn."""
+    form = picture.suffix.lower().lstrip(".") if picture is not None else ""
+    if picture is not None and form not in drawing.FORMATS:
+        raise UsageError(f"--chart {picture}: no picture format - end the name in .png or .svg")
+    if picture is not None and not drawing.available():
+        raise UsageError("--chart needs matplotlib - install it with pip install 'pesto[study]'")
+    return form

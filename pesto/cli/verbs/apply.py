@@ -1,0 +1,137 @@
+"""pesto apply: a plan's devices and order written into a GraphDef."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pesto.cli.options import Existing, json_option
+from pesto.errors import UsageError
+from pesto.files.disk import check_writable, write_atomic
+from pesto.plans.planfile import load
+from pesto.show.report import to_json
+
+SUFFIXES = (".pb", ".pbtxt")
+SETTINGS = (
+    "config.graph_options.rewrite_options.disable_meta_optimizer = True",
+    "config.graph_options.optimizer_options.opt_level = tf.compat.v1.OptimizerOptions.L0",
+    "config.allow_soft_placement = False",
+)
+"""What the program that runs the graph has to set in its ConfigProto."""
+
+
+@click.command("apply")
+@click.argument("plan", type=Existing())
+@click.option("--graph", "file", type=Existing(), required=True, help="The GraphDef that was planned (.pb, .pbtxt).")
+@click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="GraphDef to write (.pb, .pbtxt).")
+@click.option(
+    "--device",
+    "devices",
+    multiple=True,
+    metavar="NAME=DEVICE",
+    help="TensorFlow's device for one of the plan's; repeatable, all of them or none. The word cpu takes logical CPUs.",
+)
+@click.option("--no-order", is_flag=True, help="Write the devices only.")
+@json_option()
+def apply_command(
+    *, plan: Path, file: Path, out: Path, devices: tuple[str, ...], no_order: bool, as_json: bool
+) -> None:
+    """Write PLAN into the GraphDef that it was made for: each op's device, and control edges for the order.
+
+    The whole program stays, initializers and savers too, with its names; function calls are inlined. The result is
+    verified without running it. Without --device, gpu:1 is /device:GPU:1.
+
+    \b
+    pesto solve --graph step.pb --fetch train --out plan.json
+    pesto apply plan.json --graph step.pb --out placed.pb
+    pesto apply plan.json --graph step.pb --out placed.pb --device cpu:0=/job:worker/task:0/device:CPU:0 ...
+    """
+    _check_files(file, out)
+    wanted = _devices(devices)
+    check_writable(out)
+    found = load(plan)
+    if isinstance(wanted, dict):
+        _check_known(wanted, found.lane_device)
+    from pesto.tf.load import tensorflow
+
+    tensorflow()
+    from pesto.tf.enforce.options import Options
+    from pesto.tf.enforce.rewrite import rewritten, serialized
+    from pesto.tf.sources.graphdefs import read_graph_def
+
+    done = rewritten(
+        read_graph_def(file), found, Options(devices=wanted, order=not no_order), source=f"file {file.name}"
+    )
+    write_atomic(out, serialized(done.graph_def, text=out.suffix == ".pbtxt"))
+    said = _said(done, out)
+    click.echo(to_json(said) if as_json else _page(said, file, out))
+
+
+def _check_files(file: Path, out: Path) -> None:
+    if file.suffix not in SUFFIXES:
+        raise UsageError(f"{file}: a plan is written into TensorFlow's graphs - give a GraphDef, .pb or .pbtxt")
+    if out.suffix not in SUFFIXES:
+        raise UsageError(f"{out}: the result is a GraphDef - give a name that ends in .pb or .pbtxt")
+    if out.resolve() == file.resolve():
+        raise UsageError(f"{out} is the graph itself - give the result a file of its own")
+
+
+def _devices(given: tuple[str, ...]) -> dict[str, str] | str | None:
+    """`pesto.tf.enforce.options.Options.devices` from the options."""
+    if not given:
+        return None
+    if len(given) == 1 and "=" not in given[0]:
+        return given[0]
+    found: dict[str, str] = {}
+    for text in given:
+        name, equals, target = text.partition("=")
+        if not (name and equals and target):
+            raise UsageError(f"--device {text}: it is no pair - write gpu:0=/device:GPU:0")
+        if name in found:
+            raise UsageError(f"--device {text}: {name} has a device already - give each one once")
+        found[name] = target
+    return found
+
+
+def _check_known(wanted: dict[str, str], names: tuple[str, ...]) -> None:
+    for name in wanted:
+        if name not in names:
+            raise UsageError(f"--device {name}: the plan has no such device - it has {', '.join(dict.fromkeys(names))}")
+
+
+def _said(done: Any, out: Path) -> dict[str, Any]:
+    """The keys of `pesto apply --json`."""
+    placement, changes = done.placement, done.edits
+    count = Counter(changes.device[name] for name in placement.graph.names if name in changes.device)
+    return {
+        "out": str(out),
+        "nodes": len(done.graph_def.node),
+        "ops": done.findings.ops,
+        "ops_per_device": {name: count[name] for name in placement.devices},
+        "control_edges": sum(len(before) for before in changes.waits.values()),
+        "class_removed": len(changes.unbound),
+        "verified": {
+            "ops": done.findings.ops,
+            "moves": len(done.findings.moves),
+            "inversions": len(done.findings.inversions),
+            "absent": len(done.findings.absent),
+        },
+        "behind_the_order": list(done.behind),
+        "session_settings": list(SETTINGS),
+    }
+
+
+def _page(said: dict[str, Any], file: Path, out: Path) -> str:
+    rows = [f"{file}: {said['ops']} ops of the step placed, {said['nodes']} nodes written -> {out}"]
+    rows += [f"on            {name}: {ops} ops" for name, ops in said["ops_per_device"].items()]
+    rows += [
+        f"order         {said['control_edges']} control edges added",
+        f"_class        removed from {said['class_removed']} ops",
+        f"verified      {said['ops']} ops: TensorFlow places and orders them as planned (on stand-in CPUs, none run)",
+    ]
+    if said["behind_the_order"]:
+        first, count = said["behind_the_order"][0], len(said["behind_the_order"])
+        rows.append(f"careful       {first} and {count - 1} more need ops of the step: fetch them with the whole step")
+    rows += ["to run it     Grappler drops the order, so turn it off (pesto optimize can run it before the solve):"]
+    return "\n".join([*rows, *(f"              {line}" for line in SETTINGS)])

@@ -1,0 +1,87 @@
+"""pesto check: verify a plan against its graph."""
+
+from pathlib import Path
+
+import click
+
+from pesto.cli.options import Existing, cluster_option, costs_option, json_option, source_options
+from pesto.errors import UsageError
+from pesto.inputs.load import load_cluster, load_costs, load_graph
+from pesto.plans.plan import PER_EDGE, Plan, verify
+from pesto.plans.planfile import load
+from pesto.settings import Settings
+from pesto.show.report import to_json
+from pesto.solve.flow import formulate
+from pesto.source import Source, named_by
+
+
+@click.command("check")
+@click.argument("plan", type=Existing())
+@source_options
+@cluster_option(default=None)
+@costs_option()
+@click.option("--certificate", is_flag=True, help="Also say how far from optimal the plan is at most, and why.")
+@json_option()
+def check_command(
+    *, plan: Path, source: Source, cluster: str | None, costs: Path | None, certificate: bool, as_json: bool
+) -> None:
+    """Verify PLAN on its original graph: placement, order, times, transfers, memory, and its lower bound.
+
+    A plan of a built-in model names its graph itself; for others give --graph, --saved-model or --function as for
+    the solve. The cluster is the plan's unless it was a file: then give --cluster. A plan on measured costs needs
+    its --costs.
+    """
+    found = load(plan)
+    graph = load_graph(plan_source(found, source))
+    machine = load_cluster(cluster or plan_cluster(found))
+    if costs is None and "measured" in found.provenance.costs_basis:
+        raise UsageError("the plan rests on measured costs - give the profile with --costs")
+    per_edge = found.provenance.transfers == PER_EDGE
+    problem = formulate(graph, load_costs(graph, machine, costs), machine, Settings(per_edge=per_edge))
+    verify(found, graph, problem, machine)
+    if as_json:
+        said = {"valid": True, "makespan_s": found.makespan_s, "ops": graph.ops, "plan": str(plan)}
+        click.echo(to_json({**said, **_certificate(found)} if certificate else said))
+        return
+    click.echo(f"{plan}: valid; {graph.ops} ops, {found.makespan_s * 1e3:.2f} ms predicted")
+    if certificate:
+        click.echo(f"{plan}: {_bound_line(found)}")
+
+
+def _certificate(plan: Plan) -> dict[str, object]:
+    """What `verify` has recomputed from the plan and the problem alone."""
+    made = plan.provenance
+    return {
+        "lower_bound_s": made.lower_bound_ticks * plan.tick_s,
+        "lower_bound": made.lower_bound_name,
+        "lower_bound_of": "full graph",
+        "claims": 0 if made.lower_bound_evidence is None else len(made.lower_bound_evidence.claims),
+        "gap": plan.gap,
+    }
+
+
+def _bound_line(plan: Plan) -> str:
+    made = plan.provenance
+    ticks, name, evidence = made.lower_bound_ticks, made.lower_bound_name, made.lower_bound_evidence
+    bound = f"lower bound {ticks * plan.tick_s * 1e3:.2f} ms on the full graph by {name}"
+    how = "" if evidence is None else f" ({len(evidence.claims)} claims on {len(evidence.anchors)} anchors, checked)"
+    return f"{bound}{how}; gap {plan.gap:.1%}"
+
+
+def plan_source(plan: Plan, source: Source) -> Source:
+    """The graph that the options name, or else the built-in model that the plan names."""
+    if source == Source():
+        named = named_by(plan.provenance.graph_source)
+        if named is None:
+            raise UsageError(
+                f"the plan's graph was {plan.provenance.graph_source!r} - give it with --graph or the like"
+            )
+        return named
+    return source.checked()
+
+
+def plan_cluster(plan: Plan) -> str:
+    """The preset that the plan names; UsageError when its cluster came from a file."""
+    if not plan.provenance.cluster_source.startswith("preset "):
+        raise UsageError(f"the plan's cluster was {plan.provenance.cluster_source!r} - give it with --cluster")
+    return plan.provenance.cluster

@@ -1,0 +1,117 @@
+"""pesto compare: every method on one training step."""
+
+from pathlib import Path
+
+import click
+
+from pesto.cli.options import Duration, cluster_option, costs_option, json_option, source_options
+from pesto.cli.outputs import check_outputs, picture_format
+from pesto.compare.contest import Contest, Entry, Hear, chosen_methods, compete
+from pesto.errors import Exit, InfeasibleError, NothingFoundError, SolverError, UsageError
+from pesto.files.disk import make_folder, write_atomic
+from pesto.inputs.load import load_cluster, load_costs, load_graph
+from pesto.plans.planfile import save
+from pesto.settings import Settings
+from pesto.show import comparison_chart as chart
+from pesto.show.comparison import as_object, page
+from pesto.show.report import to_json
+from pesto.solve.interrupt import hold, received
+from pesto.source import Source
+
+
+@click.command("compare")
+@source_options
+@cluster_option()
+@costs_option()
+@click.option("--methods", default="all", show_default=True, help="Names with commas between, or all.")
+@click.option(
+    "--time-limit",
+    type=Duration(),
+    default="30",
+    show_default=True,
+    help="Of each method that searches (mcmc: at most 10 s).",
+)
+@click.option("--solver", default="cpsat", show_default=True, help="Of the method pesto: see pesto solvers.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option(
+    "-o", "--out", type=click.Path(path_type=Path), default="plans", show_default=True, help="Folder of the plans."
+)
+@click.option("--chart", "picture", type=click.Path(path_type=Path), help="Also draw it here (.png or .svg).")
+@json_option()
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+def compare_command(
+    *,
+    source: Source,
+    cluster: str,
+    costs: Path | None,
+    methods: str,
+    time_limit: float,
+    solver: str,
+    seed: int,
+    out: Path,
+    picture: Path | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Place a step by every method of the literature; simulate, check and save each plan.
+
+    \b
+    pesto compare --model nmt --methods all
+    pesto compare --model nasnet --cluster v100x4 --methods expert,m-sct,pardnn,pesto --chart nasnet.png
+
+    Methods that know memory are repaired where their plan would not fit; the others show OOM, and have no plan. Ends
+    with 4 when it is proven that nothing fits, with 5 when no method's plan does.
+    """
+    source.checked()
+    names = chosen_methods(word.strip() for word in methods.split(","))
+    settings = Settings(time_limit_s=time_limit, solver=solver, seed=seed)
+    machine = load_cluster(cluster)
+    form = picture_format(picture)
+    if not str(out).strip() or out == Path():
+        raise UsageError("--out: no folder is named - give one, such as plans")
+    if not quiet:
+        click.echo("reading the graph ...", err=True)
+    graph = load_graph(source)
+    op_costs = load_costs(graph, machine, costs)
+    files = {name: out / f"{name}.plan.json" for name in names}
+    make_folder(out)
+    inputs = [source.file] if source.file else []
+    check_outputs([*files.values(), *([picture] if picture else [])], inputs, as_json=as_json)
+    saved: dict[str, Path] = {}
+    hear = _hearing(files, saved, quiet=quiet)
+    contest = compete(graph, machine, op_costs, settings, hear, names=names)
+    hold()
+    if picture is not None:
+        write_atomic(picture, chart.draw(contest, form))
+    click.echo(to_json(as_object(contest, saved)) if as_json else page(contest, out if saved else None))
+    _end(contest)
+
+
+def _hearing(files: dict[str, Path], saved: dict[str, Path], *, quiet: bool) -> Hear:
+    """Save each plan as it comes, note that in `saved`, and say so."""
+
+    def hear(entry: Entry) -> None:
+        if entry.plan is not None:
+            save(entry.plan, files[entry.method])
+            saved[entry.method] = files[entry.method]
+        if not quiet:
+            click.echo(f"{entry.method:20s} {_brief(entry)}", err=True)
+
+    return hear
+
+
+def _brief(entry: Entry) -> str:
+    if entry.makespan_s is None:
+        return f"{entry.status}: {entry.detail}"
+    return f"{entry.makespan_s * 1e3:10.2f} ms  {'' if entry.plan else 'OOM  '}placed in {entry.seconds:.2f} s"
+
+
+def _end(contest: Contest) -> None:
+    if contest.interrupted or received():
+        raise click.exceptions.Exit(received() or Exit.INTERRUPTED)
+    if contest.proof:
+        raise InfeasibleError(contest.proof)
+    if all(entry.plan is None for entry in contest.entries):
+        if all(entry.status in ("missing", "failed") for entry in contest.entries):
+            raise SolverError("no method could run: see above, and pesto doctor")
+        raise NothingFoundError("no method's plan fits the memory - use more or larger devices, or a smaller batch")

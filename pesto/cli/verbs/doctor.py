@@ -1,0 +1,108 @@
+"""pesto doctor: does this installation work, and what is in it?"""
+
+import platform
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+
+import click
+import numpy as np
+
+from pesto.cli.compiled import compile_all
+from pesto.cli.options import json_option
+from pesto.errors import Exit
+from pesto.show.report import to_json
+from solvers.api import SOLVERS, available, solve
+from solvers.heuristics.placement import PLACERS
+from solvers.problem import Problem
+from solvers.result import Options
+
+PACKAGES = (
+    "pesto", "tensorflow", "keras", "ortools", "highspy", "PuLP", "PySCIPOpt", "numpy", "numba", "networkx", "msgspec",
+    "protobuf",
+)  # fmt: skip
+_ABSENT = "not installed, which is optional: "
+_TRY_TENSORFLOW = """
+from pesto.tf.load import tensorflow
+tensorflow()
+from pesto.tf.selftest import self_test
+self_test()
+print("ok")
+"""
+
+
+@click.command("doctor")
+@click.option(
+    "--compile", "ahead", is_flag=True, help="Compile all that a solve needs, so that the first does not wait for it."
+)
+@json_option()
+def doctor_command(*, ahead: bool, as_json: bool) -> None:
+    """Check versions, every solver in its own process, and TensorFlow; exit 7 when something does not work.
+
+    A solver that comes with an extra, and is not installed, is no fault.
+    """
+    if ahead:
+        compile_all()
+    checks = {f"solver {name}": text for name, text in _solvers().items()}
+    checks["tensorflow runs"] = _tensorflow()
+    versions = {name: _version(name) for name in PACKAGES}
+    well = all(text == "ok" or text.startswith(_ABSENT) for text in checks.values())
+    if as_json:
+        click.echo(to_json({"python": platform.python_version(), "versions": versions, "checks": checks, "well": well}))
+    else:
+        click.echo(f"python {platform.python_version()} on {platform.system()} {platform.machine()}")
+        for name, found in {**versions, **checks}.items():
+            click.echo(f"{name:26s} {found}")
+    if not well:
+        raise click.exceptions.Exit(Exit.SOLVER)
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "missing"
+
+
+def _solvers() -> dict[str, str]:
+    """Each solver on a problem whose optimum is known, two tasks of 3 ticks on two devices: 3, or 6 on one of them."""
+    found = {}
+    for name, _, why_not in available():
+        if why_not and SOLVERS[name].optional:
+            found[name] = f"{_ABSENT}{why_not}"
+            continue
+        result = solve(_two_tasks(), name, Options(seconds=20, workers=8))
+        best = result.schedule.makespan if result.schedule is not None else None
+        right = best == 3 or (best == 6 and (name == "single" or name in PLACERS))
+        found[name] = "ok" if right else f"failed: {result.status}, makespan {best} {result.detail}"
+    return found
+
+
+def _two_tasks() -> Problem:
+    none = np.zeros(0, dtype=np.int64)
+    return Problem(
+        duration=np.full((2, 2), 3),
+        location=np.arange(2),
+        memory=np.zeros(2, dtype=np.int64),
+        capacity=np.ones(2, dtype=np.int64),
+        src=none,
+        dst=none,
+        payload=none,
+        producer=none,
+        transfer=np.zeros((0, 1), dtype=np.int64),
+        path_class=np.array([[-1, 0], [0, -1]]),
+        path_links=np.array([[[-1], [0]], [[1], [-1]]]),
+        group=np.full(2, -1),
+    )
+
+
+def _tensorflow() -> str:
+    """In a process of its own: TensorFlow and a solver must never share one."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _TRY_TENSORFLOW], capture_output=True, text=True, timeout=120, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return "no answer within 120 s"
+    lines = done.stderr.strip().splitlines()
+    return "ok" if done.stdout.strip().endswith("ok") else f"failed: {lines[-1] if lines else done.returncode}"

@@ -1,0 +1,147 @@
+"""pesto instance: write a scheduling problem to a file, of a seeded family or of a training step."""
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from pesto.cli.options import cluster_option, costs_option, json_option, source_options
+from pesto.cli.outputs import check_outputs
+from pesto.errors import UsageError
+from pesto.files.problemfile import save_problem
+from pesto.inputs.instances import coarsened
+from pesto.settings import Settings
+from pesto.show.report import to_json
+from pesto.show.solveline import amount
+from pesto.source import Source
+from solvers.bounds import quick as bounds
+from solvers.files.json import Instance, fingerprint
+from solvers.instances import table
+
+_OF_FAMILIES = ("seed", "given")
+_OF_STEPS = ("cluster", "coarsen_to", "costs")
+
+
+@click.command("instance")
+@click.argument("family", required=False)
+@click.option("--list", "listed", is_flag=True, help="List the families and their parameters.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of a seeded family.")
+@click.option("--set", "given", multiple=True, metavar="NAME=VALUE", help="A parameter of the family; repeatable.")
+@source_options
+@cluster_option()
+@costs_option()
+@click.option("--coarsen-to", type=int, default=200, show_default=True, help="Nodes of a training step's coarse graph.")
+@click.option("--per-edge", is_flag=True, help="A payload for each edge, as the paper counts transfers.")
+@click.option("-o", "--out", type=click.Path(path_type=Path), default="problem.json", show_default=True)
+@json_option()
+def instance_command(
+    *, family: str | None, listed: bool, source: Source, out: Path, as_json: bool, **options: Any
+) -> None:
+    """Write the scheduling problem of a FAMILY, or of a training step's coarse graph.
+
+    \b
+    pesto instance --list
+    pesto instance lstm-grid --set layers=4 --set gpus=4 -o grid.json
+    pesto instance layered --seed 7 --per-edge
+    pesto instance --model nmt --variant 2x1024 --coarsen-to 100 -o nmt.json
+    """
+    if listed:
+        click.echo(to_json({"families": _rows()}) if as_json else _page())
+        return
+    if family is None and source == Source():
+        raise UsageError("nothing is named - give a FAMILY (see pesto instance --list), or --model or --graph")
+    if family is not None and source != Source():
+        raise UsageError("a FAMILY and a training step are named - give one of them")
+    check_outputs([out], [source.file] if source.file else [], as_json=as_json)
+    instance = _generated(family, **options) if family is not None else _coarse(source, **options)
+    save_problem(instance, out)
+    said = _object(instance, out)
+    click.echo(to_json(said) if as_json else _summary(said))
+
+
+def _generated(family: str, *, seed: int, given: tuple[str, ...], per_edge: bool, **_: object) -> Instance:
+    _refuse(_OF_STEPS, "a family has no training step")
+    parameters = dict(map(_parameter, given))
+    if len(parameters) < len(given):
+        raise UsageError("--set gives a parameter twice - keep one")
+    if per_edge:
+        parameters[table.PER_EDGE] = 1
+    try:
+        return Instance(
+            problem=table.make(family, seed, **parameters),
+            name=table.label(family, seed, **parameters),
+            optimum=table.optimum(family, **parameters),
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def _parameter(text: str) -> tuple[str, int]:
+    name, equals, value = text.partition("=")
+    if not equals or not value.removeprefix("-").isdecimal() or len(value) > 20:
+        raise UsageError(f"--set {text!r} - write NAME=VALUE with an integer, such as tasks=50")
+    return name.strip().replace("-", "_"), int(value)
+
+
+def _coarse(
+    source: Source, *, cluster: str, costs: Path | None, coarsen_to: int, per_edge: bool, **_: object
+) -> Instance:
+    _refuse(_OF_FAMILIES, "a training step is no family")
+    return coarsened(source, cluster, Settings(coarsen_to=coarsen_to, per_edge=per_edge), costs)
+
+
+def _refuse(names: tuple[str, ...], why: str) -> None:
+    """UsageError when one of the options was given though it says nothing here."""
+    context = click.get_current_context()
+    for name in names:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            flag = {"given": "set"}.get(name, name).replace("_", "-")
+            raise UsageError(f"{why} - leave out --{flag}")
+
+
+def _object(instance: Instance, out: Path) -> dict[str, Any]:
+    p = instance.problem
+    bound, by = bounds.best(p)
+    return {
+        "name": instance.name, "tasks": p.tasks, "edges": p.edges, "payloads": p.payloads, "devices": p.devices,
+        "locations": p.locations, "links": p.links, "lower_bound": bound, "bound_by": by, "optimum": instance.optimum,
+        "ticks_per_second": instance.ticks_per_second, "fingerprint": fingerprint(p), "problem": str(out),
+    }  # fmt: skip
+
+
+def _summary(said: dict[str, Any]) -> str:
+    counts = ", ".join(f"{said[name]} {name}" for name in ("tasks", "edges", "payloads"))
+    machine = ", ".join(f"{said[name]} {name}" for name in ("devices", "locations", "links"))
+    known = "" if said["optimum"] is None else f", optimum {said['optimum']}"
+    bound = amount(said["lower_bound"], said["ticks_per_second"])
+    return "\n".join([
+        said["name"],
+        f"holds         {counts}; {machine}",
+        f"lower bound   {bound} ({said['bound_by']}){known}",
+        f"written       to {said['problem']} (fingerprint {said['fingerprint'][:12]})",
+        f"next          {shlex.join(['pesto', 'schedule', said['problem']])}",
+    ])  # fmt: skip
+
+
+def _rows() -> list[dict[str, Any]]:
+    return [
+        {
+            "family": name,
+            "help": family.help,
+            "seeded": family.seeded,
+            "parameters": {
+                key: {"default": p.default, "least": p.least, "most": p.most} for key, p in table.ranges(name).items()
+            },
+        }
+        for name, family in table.FAMILIES.items()
+    ]
+
+
+def _page() -> str:
+    lines = []
+    for name, family in table.FAMILIES.items():
+        values = " ".join(f"{key}={p.default}" for key, p in table.ranges(name).items())
+        lines += [f"{name:16s}{family.help}{' (seeded)' if family.seeded else ''}", f"{'':16s}{values}"]
+    return "\n".join(lines)

@@ -1,0 +1,46 @@
+"""pesto optimize: TensorFlow's graph optimizer, once and before planning."""
+
+import shlex
+from pathlib import Path
+
+import click
+
+from pesto.cli.options import source_options
+from pesto.errors import UsageError
+from pesto.files.disk import check_writable, write_atomic
+from pesto.source import Source
+
+
+@click.command("optimize")
+@source_options
+@click.option("--keep", multiple=True, metavar="OP", help="Op beside the step that must survive; repeatable.")
+@click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="GraphDef to write (.pb).")
+def optimize_command(*, source: Source, keep: tuple[str, ...], out: Path) -> None:
+    """Run TensorFlow's graph optimizer once, so that the step that is planned is the step that runs.
+
+    The result computes the same, bit for bit. It holds the step, a built-in model's initializer and what --keep
+    names; of a GraphDef without --fetch, everything. Plan it, and run it with Grappler off.
+
+    \b
+    pesto optimize --model nmt --variant tiny -o nmt.pb
+    pesto optimize --graph program.pb --fetch train --keep init --keep save/control_dependency -o step.pb
+    """
+    source.checked()
+    if out.suffix != ".pb":
+        raise UsageError(f"{out}: the result is a GraphDef - give a name that ends in .pb")
+    if source.file is not None and out.resolve() == source.file.resolve():
+        raise UsageError(f"{out} is the graph itself - give the result a file of its own")
+    check_writable(out)
+    from pesto.tf.load import tensorflow
+
+    tensorflow()
+    from pesto.tf.optimize.grappler import optimize_source
+
+    found = optimize_source(source, keep)
+    write_atomic(out, found.graph_def.SerializeToString(deterministic=True))
+    (nodes, fewer), (ops, left) = found.nodes, found.step
+    click.echo(f"{found.source}: {nodes} -> {fewer} nodes, the step {ops} -> {left} -> {out}")
+    fetch = () if left == fewer else found.fetches  # without --fetch a solve takes the whole file
+    words = ["pesto", "solve", "--graph", str(out), *(word for op in fetch for word in ("--fetch", op))]
+    words += ["--batch", str(source.batch)] if source.batch and source.model is None else []
+    click.echo(f"next          {shlex.join(words)}")

@@ -1,0 +1,104 @@
+"""pesto run: run a step by its plan, and hold it against the same step without one."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pesto.cli.options import Existing, json_option, source_options
+from pesto.cli.verbs.check import plan_source
+from pesto.errors import VerificationError
+from pesto.inputs.load import run_plan
+from pesto.plans.planfile import load
+from pesto.show.report import to_json
+from pesto.source import Source
+
+if TYPE_CHECKING:
+    from pesto.tf.run.runner import Ran
+
+
+@click.command("run")
+@click.argument("plan", type=Existing())
+@source_options
+@click.option("--steps", type=click.IntRange(1), default=20, show_default=True, help="Timed steps of each run.")
+@click.option(
+    "--devices",
+    type=click.Choice(("cpu", "gpu")),
+    help="cpu: logical CPUs stand for the plan's devices; gpu: its own. Default: gpu if this machine has the plan's.",
+)
+@json_option()
+def run_command(*, plan: Path, source: Source, steps: int, devices: str | None, as_json: bool) -> None:
+    """Run a training step by PLAN on stock TensorFlow; exit 6 unless it runs as planned and computes the same.
+
+    The step runs four times from the same variables on the same batches: without a plan, by the plan, on a single
+    device, and by the plan's placement without its order. Where each op ran and in which order is read from
+    TensorFlow's partition graphs and traces; losses and variables are compared bit for bit.
+
+    \b
+    pesto solve --model rnnlm --variant tiny --cluster cpux2 -o plan.json
+    pesto run plan.json
+    """
+    found = load(plan)
+    ran = run_plan(found, plan_source(found, source), steps=steps, devices=devices)
+    click.echo(to_json(as_object(ran)) if as_json else page(ran, found.provenance.graph_source))
+    if not ran.as_planned:
+        wrong = [*ran.moves, *ran.inversions, *(f"{name} differs" for name in ran.different)]
+        more = f" (and {len(wrong) - 3} more)" if len(wrong) > 3 else ""
+        raise VerificationError(
+            f"the step does not run as planned: {'; '.join(wrong[:3])}{more} - report it with pesto doctor"
+        )
+
+
+def as_object(ran: "Ran") -> dict[str, Any]:
+    """The keys of `pesto run --json`; seconds of seconds, None where a run did not fit the memory."""
+    return {
+        "moves": len(ran.moves),
+        "inversions": len(ran.inversions),
+        "losses_equal": ran.losses_equal,
+        "variables_equal": ran.variables_equal,
+        "finite": ran.finite,
+        "single_equal": ran.single_equal,
+        "unordered_equal": ran.unordered_equal,
+        "step_s": ran.step_s,
+        "unplaced_step_s": ran.unplaced_step_s,
+        "single_step_s": ran.single_step_s,
+        "unordered_step_s": ran.unordered_step_s,
+        "steps": ran.steps,
+        "traced_steps": ran.traced_steps,
+        "devices": ran.devices,
+        "ops": ran.ops,
+        "chain_edges": ran.chain_edges,
+        "predicted_step_s": ran.predicted_step_s,
+        "costs": ran.costs,
+        "inject_s": ran.inject_s,
+        "verify_s": ran.verify_s,
+        "note": ran.note,
+    }
+
+
+def page(ran: "Ran", source: str) -> str:
+    """A page for people."""
+    where = ", ".join(f"{name} = {target}" for name, target in ran.devices.items())
+    return "\n".join((
+        f"{source}: {ran.ops} ops on {where}",
+        f"order         {len(ran.moves)} ops moved, {len(ran.inversions)} pairs out of order, in the partition graphs "
+        f"and the traces of {ran.traced_steps} steps; {ran.chain_edges} control edges added",
+        f"results       after {ran.traced_steps + ran.steps} steps, bit for bit, against the run without a plan: "
+        f"losses {_same(ran.losses_equal)}, variables {_same(ran.variables_equal)}"
+        f"{'' if ran.finite else ' (but not finite)'}",
+        f"              a single device {_same(ran.single_equal)}, without the order {_same(ran.unordered_equal)}",
+        f"step time     {_ms(ran.step_s)} by the plan; {_ms(ran.unplaced_step_s)} without a plan, "
+        f"{_ms(ran.single_step_s)} on a single device, {_ms(ran.unordered_step_s)} without the order "
+        f"(medians of {ran.steps})",
+        f"predicted     {_ms(ran.predicted_step_s)} (costs {ran.costs})",
+        f"overhead      {ran.inject_s:.2f} s once to place and order the graph, {ran.verify_s:.2f} s to verify",
+        f"note          {ran.note}",
+    ))  # fmt: skip
+
+
+def _same(equal: bool | None) -> str:
+    return "not compared (out of memory)" if equal is None else "equal" if equal else "DIFFERENT"
+
+
+def _ms(seconds: float | None) -> str:
+    return "out of memory" if seconds is None else f"{seconds * 1e3:.2f} ms"

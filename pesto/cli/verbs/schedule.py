@@ -1,0 +1,214 @@
+"""pesto schedule: solve a problem file, or check a schedule of it that somebody else made."""
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pesto.cli.options import Duration, Existing, json_option
+from pesto.cli.outputs import check_outputs
+from pesto.errors import (
+    Exit,
+    InfeasibleError,
+    InputError,
+    MismatchError,
+    NothingFoundError,
+    PestoError,
+    SolverError,
+    VerificationError,
+)
+from pesto.files.problemfile import load_problem, load_schedule, save_schedule
+from pesto.settings import Settings
+from pesto.show.report import to_json
+from pesto.show.solveline import SolveLine, amount
+from pesto.solve.interrupt import hold, received
+from solvers import api
+from solvers.bounds import quick as bounds
+from solvers.check import check
+from solvers.files.json import Answer, Instance, fingerprint
+from solvers.result import Limit, Options, Result, Status
+from solvers.schedule import Schedule
+
+
+@click.command("schedule")
+@click.argument("problem", type=Existing())
+@click.option("--solver", default="cpsat", show_default=True, help="See pesto solvers.")
+@click.option("--formulation", default="tight", show_default=True, help="Of a MILP solver: tight or paper.")
+@click.option("--time-limit", type=Duration(), default="60", show_default=True, help="60, 90s, 10m.")
+@click.option("--gap", type=float, default=0.0, show_default=True, help="Stop at this relative gap.")
+@click.option("--workers", type=int, default=8, show_default=True, help="Threads of the solver.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--deterministic", is_flag=True, help="Same input, seed and version: same schedule.")
+@click.option("--start", type=Existing(), metavar="FILE", help="A schedule to start from; never ends worse.")
+@click.option("--check", "checked", type=Existing(), metavar="FILE", help="Only check this schedule of PROBLEM.")
+@click.option("-o", "--out", type=click.Path(path_type=Path), default="schedule.json", show_default=True)
+@json_option()
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@click.option("-v", "--verbose", is_flag=True, help="Also the lines of the solver's own log.")
+def schedule_command(
+    *,
+    problem: Path,
+    start: Path | None,
+    checked: Path | None,
+    out: Path,
+    as_json: bool,
+    quiet: bool,
+    verbose: bool,
+    **settings: Any,
+) -> None:
+    """Find a schedule of PROBLEM (docs/problem-file.md), check it, write it; or check one.
+
+    \b
+    pesto schedule problem.json --time-limit 10m
+    pesto schedule problem.json --solver highs --formulation paper -o paper.json
+    pesto schedule problem.json --check theirs.json
+
+    Ends with 4 when PROBLEM is proven infeasible, 5 when nothing was found, 6 when the solver's answer or FILE is
+    invalid, 7 when the solver is missing or failed; a valid schedule that it found before is written all the same.
+    """
+    instance = load_problem(problem)
+    if checked is not None:
+        _check(instance, problem, checked, as_json=as_json)
+        return
+    chosen = Settings(time_limit_s=settings.pop("time_limit"), **settings)
+    first = _start(instance, problem, start) if start is not None else None
+    check_outputs([out], [path for path in (problem, start) if path is not None], as_json=as_json)
+    with SolveLine(instance.ticks_per_second, first, quiet=quiet, verbose=verbose) as line:
+        result = api.solve(instance.problem, chosen.solver, _options(chosen, first), line.hear)
+    hold()
+    if result.schedule is not None:
+        save_schedule(_answer(instance, result, result.schedule), out)
+    said = _object(instance, result, out)
+    if as_json:
+        click.echo(to_json(said))
+    elif result.schedule is not None:
+        click.echo(_page(instance, said, shlex.join(["pesto", "schedule", str(problem), "--check", str(out)])))
+    _doubt(instance, problem, result.schedule, result.lower_bound)
+    _end(result, out)
+
+
+def _options(chosen: Settings, start: Schedule | None) -> Options:
+    return Options(
+        seconds=chosen.time_limit_s,
+        gap=chosen.gap,
+        seed=chosen.seed,
+        workers=chosen.workers,
+        deterministic=chosen.deterministic,
+        formulation=chosen.formulation,
+        start=start,
+    )
+
+
+def _answer(instance: Instance, result: Result, schedule: Schedule) -> Answer:
+    return Answer(
+        schedule=schedule,
+        problem=fingerprint(instance.problem),
+        solver=f"{result.solver} {result.version}".strip(),
+        status=result.status,
+        lower_bound=result.lower_bound,
+        bound_by=result.bound_by,
+    )
+
+
+def _object(instance: Instance, result: Result, out: Path) -> dict[str, Any]:
+    """The keys of --json: ticks of ticks, None where there is no value."""
+    made = result.schedule
+    return {
+        "status": result.status, "limit": result.limit, "makespan": made.makespan if made else None,
+        "lower_bound": result.lower_bound, "bound_by": result.bound_by, "gap": result.gap,
+        "optimum": instance.optimum, "ticks_per_second": instance.ticks_per_second, "seconds": round(result.seconds, 4),
+        "solver": result.solver, "version": result.version, "detail": result.detail, "verified": made is not None,
+        "name": instance.name, "fingerprint": fingerprint(instance.problem), "schedule": str(out) if made else None,
+    }  # fmt: skip
+
+
+def _page(instance: Instance, said: dict[str, Any], check_command: str) -> str:
+    p, unit = instance.problem, instance.ticks_per_second
+    known = "" if said["optimum"] is None else f"; {amount(said['optimum'], unit)} is optimal by construction"
+    bound = f"{amount(said['lower_bound'], unit)} ({said['bound_by'] or 'none'})"
+    limit = "" if said["limit"] == Limit.NONE else f", stopped by: {said['limit']}"
+    return "\n".join([
+        f"{instance.name or 'problem'}: {p.tasks} tasks on {p.devices} devices",
+        f"status        {said['status']} ({said['solver']} {said['version']}, {said['seconds']:.1f} s{limit})",
+        f"makespan      {amount(said['makespan'], unit)}",
+        f"lower bound   {bound}, gap {said['gap']:.2%}{known}",
+        f"verified      by the independent checker; written to {said['schedule']}",
+        f"next          {check_command}",
+    ])  # fmt: skip
+
+
+def _end(result: Result, out: Path) -> None:
+    """Raise what the outcome deserves; nothing when there is an answer."""
+    if result.limit is Limit.INTERRUPT or received():
+        if result.schedule is None:
+            click.echo("pesto: interrupted; nothing was written", err=True)
+        raise click.exceptions.Exit(received() or Exit.INTERRUPTED)
+    kinds: dict[Status, type[PestoError]] = {
+        Status.INFEASIBLE: InfeasibleError,
+        Status.UNKNOWN: NothingFoundError,
+        Status.INVALID: VerificationError,
+        Status.CRASHED: SolverError,
+        Status.HUNG: SolverError,
+        Status.MISSING: SolverError,
+    }
+    if result.status in kinds:
+        kept = f"; the best schedule so far is in {out}" if result.schedule is not None else ""
+        raise kinds[result.status](f"{result.solver}: {_why(result)}{kept} - {_remedy(result)}")
+
+
+def _why(result: Result) -> str:
+    limit = f" within the limit ({result.limit})" if result.limit is not Limit.NONE else ""
+    detail = f": {result.detail}" if result.detail else ""
+    return ("no schedule found" + limit if result.status is Status.UNKNOWN else str(result.status)) + detail
+
+
+def _remedy(result: Result) -> str:
+    return {
+        Status.INFEASIBLE: "give more memory or devices",
+        Status.UNKNOWN: "raise --time-limit, or give a --start",
+        Status.MISSING: "choose another: pesto solvers",
+    }.get(result.status, "see pesto doctor, or choose another --solver")
+
+
+def _belongs(instance: Instance, problem: Path, answer: Answer, path: Path) -> None:
+    if answer.problem not in ("", fingerprint(instance.problem)):
+        raise MismatchError(f"{path}: a schedule of another problem than {problem} - give the one it was made for")
+
+
+def _start(instance: Instance, problem: Path, path: Path) -> Schedule:
+    answer = load_schedule(path)
+    _belongs(instance, problem, answer, path)
+    wrong = check(instance.problem, answer.schedule)
+    if wrong:
+        raise InputError(f"{path}: not a valid schedule of {problem}: {wrong[0].text} - start from another or none")
+    return answer.schedule
+
+
+def _check(instance: Instance, problem: Path, path: Path, *, as_json: bool) -> None:
+    """Print what is wrong with a schedule, or its makespan and gap; VerificationError when anything is."""
+    answer = load_schedule(path)
+    _belongs(instance, problem, answer, path)
+    wrong, made = check(instance.problem, answer.schedule), answer.schedule.makespan
+    bound, by = bounds.best(instance.problem)
+    gap = (made - bound) / made if made else 0.0
+    if as_json:
+        found = [{"kind": v.kind, "text": v.text} for v in wrong]
+        numbers = {"makespan": made, "lower_bound": bound, "bound_by": by, "gap": None if wrong else gap}
+        click.echo(to_json({"valid": not wrong, **numbers, "violations": found, "schedule": str(path)}))
+    elif wrong:
+        click.echo("\n".join(f"{v.kind}: {v.text}" for v in wrong))
+    else:
+        unit = instance.ticks_per_second
+        text = f"makespan {amount(made, unit)}, lower bound {amount(bound, unit)} ({by}), gap {gap:.2%}"
+        click.echo(f"{path}: valid; {text}")
+    if wrong:
+        raise VerificationError(f"{path}: invalid for {problem}: {wrong[0].text} - correct the program that made it")
+    _doubt(instance, problem, answer.schedule, bound)
+
+
+def _doubt(instance: Instance, problem: Path, schedule: Schedule | None, bound: int) -> None:
+    """Warn where the optimum that the problem's file names cannot be."""
+    known = instance.optimum
+    if known is not None and (bound > known or (schedule is not None and schedule.makespan < known)):
+        click.echo(f"pesto: WARNING: {problem} says that the optimum is {known}, which is not so", err=True)

@@ -1,0 +1,132 @@
+"""pesto solve: find a checked placement and schedule."""
+
+import logging
+import shlex
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pesto.cli.options import Duration, Existing, cluster_option, costs_option, json_option, source_options
+from pesto.cli.outputs import check_outputs
+from pesto.errors import Exit
+from pesto.files.disk import write_atomic
+from pesto.inputs.clusterfile import cluster_names
+from pesto.inputs.load import load_cluster, load_costs, load_graph
+from pesto.plans.planfile import cdep_json, load, part_json, save
+from pesto.settings import Settings
+from pesto.show.progress import LiveLine
+from pesto.show.report import as_object, page, to_json
+from pesto.solve.flow import Outcome, solve
+from pesto.solve.interrupt import received
+from pesto.source import Source
+from solvers.result import FAILED
+
+
+@click.command("solve")
+@source_options
+@cluster_option()
+@costs_option()
+@click.option(
+    "--time-limit",
+    type=Duration(),
+    default="60",
+    show_default=True,
+    help="Of all search: 60, 90s, 10m.",
+)
+@click.option("--gap", type=float, default=0.0, show_default=True, help="Stop at this relative gap of the full graph.")
+@click.option("--search/--no-search", default=True, show_default=True, help="Search op by op after the exact solver.")
+@click.option("--coarsen-to", type=int, default=200, show_default=True, help="Nodes of the coarse graph.")
+@click.option("--solver", default="cpsat", show_default=True, help="See pesto solvers.")
+@click.option("--formulation", default="tight", show_default=True, help="Of a MILP solver: tight or paper.")
+@click.option(
+    "--workers",
+    type=int,
+    default=8,
+    show_default=True,
+    help="Threads of the exact solver; most walks.",
+)
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--deterministic", is_flag=True, help="Same input, seed and version: same plan.")
+@click.option("--per-edge", is_flag=True, help="One transfer an edge, as the paper counts them.")
+@click.option(
+    "--start", type=Existing(), metavar="PLAN", help="Begin from this plan: another cluster, a changed graph."
+)
+@click.option("-o", "--out", type=click.Path(path_type=Path), default="plan.json", show_default=True, help="Plan file.")
+@click.option("--part", type=click.Path(path_type=Path), help="Also write the authors' part.json here.")
+@click.option("--cdep", type=click.Path(path_type=Path), help="Also write the authors' cdep.json here.")
+@json_option()
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@click.option("-v", "--verbose", is_flag=True, help="Show the exact solver's own log.")
+def solve_command(
+    *,
+    source: Source,
+    cluster: str,
+    costs: Path | None,
+    start: Path | None,
+    out: Path,
+    part: Path | None,
+    cdep: Path | None,
+    as_json: bool,
+    quiet: bool,
+    verbose: bool,
+    **settings: Any,
+) -> None:
+    """Find a placement and schedule, verify it, write it.
+
+    \b
+    pesto solve --model nmt
+    pesto solve --graph step.json --cluster v100x4 --time-limit 10m --out step.plan.json
+    pesto solve --model nmt --cluster v100x4 --start plan.json --out plan4.json
+    """
+    source.checked()
+    chosen = Settings(time_limit_s=settings.pop("time_limit"), **settings)
+    machine = load_cluster(cluster)
+    outputs = [path for path in (out, part, cdep) if path is not None]
+    before = load(start) if start is not None else None
+    check_outputs(outputs, [path for path in (source.file, start) if path is not None], as_json=as_json)
+    if verbose:
+        logging.getLogger("pesto").setLevel(logging.INFO)
+    began = time.perf_counter()
+    if not quiet:
+        click.echo("reading the graph ...", err=True)
+    graph = load_graph(source)
+    loaded = time.perf_counter()
+    op_costs = load_costs(graph, machine, costs)
+    costed = time.perf_counter()
+    with LiveLine(quiet=quiet) as live:
+        outcome = solve(graph, machine, op_costs, chosen, live, before)
+    save(outcome.plan, out)
+    if part is not None:
+        write_atomic(part, part_json(outcome.plan))
+    if cdep is not None:
+        write_atomic(cdep, cdep_json(outcome.plan, graph))
+    stages_s = {"graph": loaded - began, "costs": costed - loaded, **outcome.stages_s}
+    if as_json:
+        click.echo(to_json(as_object(outcome, stages_s, out)))
+    else:
+        click.echo(page(outcome, stages_s, out, _check_command(source, cluster, costs, out)))
+    _end(outcome)
+
+
+def _check_command(source: Source, cluster: str, costs: Path | None, out: Path) -> str:
+    """The command that verifies the plan: a plan names a built-in model and a cluster preset itself."""
+    words = ["pesto", "check", out]
+    if source.model is None:
+        for option in ("file", "saved_model", "function", "batch"):
+            value = getattr(source, option)
+            words += [f"--{'graph' if option == 'file' else option.replace('_', '-')}", value] if value else []
+        words += [word for op in source.fetch for word in ("--fetch", op)]
+    if cluster not in cluster_names():
+        words += ["--cluster", cluster]
+    return shlex.join(map(str, [*words, *(["--costs", costs] if costs else [])]))
+
+
+def _end(outcome: Outcome) -> None:
+    """Warn of a solver that failed, and end with the code of an interruption if there was one."""
+    coarse = outcome.plan.provenance.coarse
+    if coarse is not None and coarse.status in FAILED:
+        click.echo(f"pesto: WARNING: {coarse.solver} {coarse.status}: {coarse.detail} - see pesto doctor", err=True)
+    if outcome.interrupted or received():
+        raise click.exceptions.Exit(received() or Exit.INTERRUPTED)

@@ -1,0 +1,199 @@
+"""pesto study: compare solvers, sizes and settings over a grid of instances."""
+
+import importlib
+import time
+from collections import Counter
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pesto.cli.options import Existing, json_option
+from pesto.errors import Exit
+from pesto.files.json import shown
+from pesto.show.report import to_json
+from pesto.solve.interrupt import received
+from pesto.study import store
+from pesto.study.cells import Cell, cells_of
+from pesto.study.run import lock, runner
+from pesto.study.run.executor import Executor
+from pesto.study.run.peek import peeked
+from pesto.study.spec import load_study
+
+LATE = {"report": ("study_report", "report_command", "Tables, profiles and curves of a study, as text and as a page.")}
+"""Verb -> (module, command, help), loaded when it is called: it draws pictures."""
+
+
+class _Verbs(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*super().list_commands(ctx), *LATE]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in LATE:
+            module, name, _ = LATE[cmd_name]
+            command: click.Command = getattr(importlib.import_module(f"pesto.cli.verbs.{module}"), name)
+            return command
+        return super().get_command(ctx, cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        rows = [(name, command.get_short_help_str(100)) for name, command in self.commands.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows + [(name, text) for name, (_, _, text) in LATE.items()])
+
+
+@click.group("study", cls=_Verbs)
+def study_command() -> None:
+    """Compare solvers over a grid of instances, and report it.
+
+    \b
+    pesto study run solvers
+    pesto study run my.toml --db my.sqlite --jobs 4
+    pesto study status my.sqlite
+    """
+
+
+@study_command.command("run")
+@click.argument("study", metavar="NAME|FILE.toml")
+@click.option("--db", type=click.Path(path_type=Path), help="The study's file; default: NAME.sqlite.")
+@click.option("--jobs", type=click.IntRange(1, 4096), help="Cells at a time; default: one for every two cores.")
+@click.option("--executor", type=click.Choice(["processes", "ray"]), default="processes", show_default=True)
+@click.option("--limit-cells", type=click.IntRange(0), metavar="N", help="Stop after N cells.")
+@click.option("--retry-failed", is_flag=True, help="First forget the cells that failed, and run them again.")
+@json_option()
+@click.option("-q", "--quiet", is_flag=True, help="No line for each cell.")
+def run_command(
+    *,
+    study: str,
+    db: Path | None,
+    jobs: int | None,
+    executor: str,
+    limit_cells: int | None,
+    retry_failed: bool,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Run the cells of a study that are still to be run.
+
+    However a run ends, the next one goes on where it was: every cell is in the file with all that came of it, or not
+    at all.
+    """
+    loaded = load_study(study)
+    cells = cells_of(loaded)
+    path = db if db is not None else Path(f"{loaded.spec.name}.sqlite")
+    real = lock.place(path)
+    with lock.held(real), store.opened(real) as file:
+        file.sync(loaded, cells, version("pesto"))
+        again = file.retry_failed() if retry_failed else 0
+        before = file.tally()
+        log = _Log(file.versions(), quiet=quiet)
+        log.begins(path, before, again)
+        try:
+            if before.pending and limit_cells != 0:
+                runner.run(cells, file, _executor(executor, jobs), log, most=limit_cells)
+        except KeyboardInterrupt:
+            _say(f"interrupted: {file.tally().done} of {len(cells)} cells are done - run it again to go on")
+            raise click.exceptions.Exit(received() or Exit.INTERRUPTED) from None
+        _ended(path, cells, file.tally(), as_json=as_json)
+
+
+@study_command.command("status")
+@click.argument("db", type=Existing(), metavar="FILE.sqlite")
+@json_option()
+def status_command(*, db: Path, as_json: bool) -> None:
+    """Say how far a study is, also while it is being run."""
+    found = peeked(db)
+    if as_json:
+        click.echo(to_json(found.as_object()))
+        return
+    click.echo(_line(found.name, found.tally))
+    if found.tally.former_done or found.tally.former_pending:
+        click.echo(_former(found.tally))
+    for (solver, formulation), statuses in found.statuses.items():
+        counts = ", ".join(f"{n} {status}" for status, n in statuses.items())
+        click.echo(f"  {f'{solver} {formulation}'.strip():16s} {counts}")
+
+
+def _executor(kind: str, jobs: int | None) -> Executor:
+    if kind == "ray":
+        from pesto.study.run.cluster import RayCluster
+
+        return RayCluster(jobs)
+    from pesto.study.run.pool import Pool, default_jobs
+
+    return Pool(jobs if jobs is not None else default_jobs())
+
+
+class _Log:
+    """One line a cell on stderr."""
+
+    def __init__(self, versions: store.Versions, *, quiet: bool) -> None:
+        self._versions, self._quiet, self._began = versions, quiet, time.monotonic()
+
+    def begins(self, path: Path, tally: store.Tally, again: int) -> None:
+        if again:
+            _say(f"{again} failed cells are run again")
+        if tally.former_done or tally.former_pending:
+            _say(_former(tally))
+        if tally.pending:
+            self._compare("pesto", self._versions.pesto, version("pesto"))
+        if not self._quiet:
+            _say(_line(shown(path), tally))
+
+    def _compare(self, name: str, known: set[str], now: str) -> None:
+        """Warn, once for each, of a version that other results of the file do not come from."""
+        if known and now and now not in known:
+            known_text = ", ".join(sorted(known))
+            _say(f"warning: {name} {now}, and done cells come from {name} {known_text} - their times may not compare")
+        if now:
+            known.add(now)
+
+    def __call__(self, step: runner.Step) -> None:
+        self._compare(step.cell.solver, self._versions.solvers.setdefault(step.cell.solver, set()), step.answer.version)
+        if self._quiet:
+            return
+        answer, cell = step.answer, step.cell
+        name = f"{cell.solver} {cell.formulation}".strip()
+        value = _value(answer.makespan, answer.lower_bound)
+        passed = time.monotonic() - self._began
+        left = f"{passed / step.ran * step.waiting:.0f} s left" if step.waiting else "the last"
+        detail = f"  ({answer.detail})" if answer.detail else ""
+        text = f"{cell.instance.label}  {name}  {answer.status}  {value}  {answer.seconds:.1f} s{detail}"
+        _say(f"[{step.ran}/{step.ran + step.waiting}, {left}] {text}")
+
+
+def _value(makespan: int | None, bound: int) -> str:
+    if makespan is None:
+        return "no schedule"
+    gap = (makespan - bound) / makespan if makespan else 0.0
+    return f"makespan {makespan}, gap {gap:.1%}"
+
+
+def _ended(path: Path, cells: Sequence[Cell], tally: store.Tally, *, as_json: bool) -> None:
+    if as_json:
+        left: dict[str, Any] = {
+            "db": shown(path, 4096),
+            "cells": len(cells),
+            "done": tally.done,
+            "pending": tally.pending,
+        }
+        click.echo(to_json(left))
+    else:
+        click.echo(_line(shown(path), tally))
+
+
+def _line(name: str, tally: store.Tally) -> str:
+    counts = Counter(done=tally.done, running=tally.running, pending=tally.pending)
+    return f"{name}: {sum(counts.values())} cells: " + ", ".join(f"{n} {state}" for state, n in counts.items())
+
+
+def _former(tally: store.Tally) -> str:
+    return (
+        f"beside them {tally.former_done + tally.former_pending} cells of a former version of the study: "
+        f"{tally.former_done} done, {tally.former_pending} that will not be run"
+    )
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)

@@ -1,0 +1,105 @@
+"""pesto sweep: one training step on a grid of changed clusters."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from pesto.cli.options import Duration, cluster_option, costs_option, json_option, source_options
+from pesto.cli.outputs import check_outputs, picture_format
+from pesto.errors import Exit, InfeasibleError, InputError, NothingFoundError, SolverError
+from pesto.files.disk import write_atomic
+from pesto.inputs.load import load_cluster, load_costs, load_graph
+from pesto.settings import Settings
+from pesto.show import sweep_chart as chart
+from pesto.show.report import to_json
+from pesto.show.sweep import as_object, brief, page
+from pesto.solve.interrupt import hold, received
+from pesto.source import Source
+from pesto.sweep.grid import AXES, Grid, Point, parsed
+from pesto.sweep.run import Sweep, Task, sweep
+from pesto.sweep.scaled import accelerators
+
+_ENDS = {"infeasible": InfeasibleError, "no plan": NothingFoundError, "refused": InputError}
+
+
+@click.command("sweep")
+@source_options
+@cluster_option()
+@costs_option()
+@click.option("--compute", metavar="X,...", help="Speed of every device, times the cluster's: 0.5,1,2.")
+@click.option("--links", metavar="X,...", help="Speed of every link, times the cluster's: 0.1,1.")
+@click.option("--devices", metavar="N,...", help="Number of accelerators: 2,4,8.")
+@click.option("--memory", metavar="X,...", help="Memory of every accelerator, times the cluster's: 0.5,1.")
+@click.option("--cross", is_flag=True, help="All combinations, in place of one axis at a time.")
+@click.option("--time-limit", type=Duration(), default="20", show_default=True, help="Of each point's search.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="Keep the results here (JSON), after each point.")
+@click.option("--chart", "picture", type=click.Path(path_type=Path), help="Also draw them here (.png or .svg).")
+@json_option()
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+def sweep_command(
+    *,
+    source: Source,
+    cluster: str,
+    costs: Path | None,
+    cross: bool,
+    time_limit: float,
+    seed: int,
+    out: Path | None,
+    picture: Path | None,
+    as_json: bool,
+    quiet: bool,
+    **axes: str | None,
+) -> None:
+    """Solve a step on a grid of changed clusters (Pesto's Fig 8): what if devices or links were faster?
+
+    \b
+    pesto sweep --model nmt --compute 0.5,1,2,4 --links 0.1,0.5,1,2 --chart sweep.png
+    pesto sweep --model rnnlm --devices 2,4,8 --memory 0.5,1 --cross --json
+
+    Each point starts from its neighbour's plan. A point without a plan is a row that says why; ends with 4, 5 or 3 when
+    no point has one. Ctrl-C keeps the rows that are done.
+    """
+    source.checked()
+    settings = Settings(time_limit_s=time_limit, seed=seed)
+    values = {axis: parsed(axis, text) for axis in AXES if (text := axes[axis]) is not None}
+    machine = load_cluster(cluster)
+    grid = Grid(base=Point(devices=len(accelerators(machine))), values=values, cross=cross)
+    form = picture_format(picture)
+    outputs = [path for path in (out, picture) if path is not None]
+    check_outputs(outputs, [source.file] if source.file else [], as_json=as_json)
+    if not quiet:
+        click.echo("reading the graph ...", err=True)
+    graph = load_graph(source)
+    load_costs(graph, machine, costs)  # a profile that is refused ends it here, not in every row
+    task = Task(
+        graph=graph, cluster=machine, costs=lambda at: load_costs(graph, at, costs), settings=settings, grid=grid
+    )
+    found = sweep(task, _hearing(out, quiet=quiet))
+    hold()
+    if out is not None:
+        write_atomic(out, to_json(as_object(found)).encode())
+    if picture is not None:
+        write_atomic(picture, chart.draw(found, form))
+    click.echo(to_json(as_object(found)) if as_json else page(found))
+    _end(found)
+
+
+def _hearing(out: Path | None, *, quiet: bool) -> Callable[[Sweep], None]:
+    def hear(found: Sweep) -> None:
+        if out is not None:
+            write_atomic(out, to_json(as_object(found)).encode())
+        if not quiet:
+            click.echo(brief(found), err=True)
+
+    return hear
+
+
+def _end(found: Sweep) -> None:
+    """End with the code of an interruption, or of what kept every point from a plan."""
+    if found.interrupted or received():
+        raise click.exceptions.Exit(received() or Exit.INTERRUPTED)
+    if all(row.plan is None for row in found.rows):
+        row = found.rows[0]
+        raise _ENDS.get(row.status, SolverError)(f"no point has a plan: {row.point.text(AXES)}: {row.detail}")

@@ -1,0 +1,1 @@
+"""From what a user names to values: graphs, clusters, costs, profiles and coarse problems."""

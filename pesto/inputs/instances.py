@@ -1,0 +1,45 @@
+"""The scheduling problems of training steps: what the exact solver gets, at any size of the coarse graph."""
+
+from pathlib import Path
+
+from pesto.inputs.load import load_cluster, load_costs, load_graph
+from pesto.problem import TICK_S
+from pesto.settings import Settings
+from pesto.solve.candidates import Bench
+from pesto.solve.flow import formulate
+from pesto.solve.levels import levels
+from pesto.solve.stages import baselines
+from pesto.solve.tracker import Incumbent, Tracker
+from pesto.source import Source
+from solvers.files.json import Instance
+from solvers.problem import Problem
+
+
+def coarse_problem(
+    model: str, variant: str | None, cluster: str, nodes: int, batch: int | None = None, per_edge: bool = False
+) -> Problem:
+    """The coarse problem of a built-in model: see `coarsened`. `variant` None is the model's first."""
+    source = Source(model=model, variant=variant, batch=batch)
+    return coarsened(source, cluster, Settings(coarsen_to=nodes, per_edge=per_edge)).problem
+
+
+def coarsened(source: Source, cluster: str, settings: Settings, costs: Path | None = None) -> Instance:
+    """The problem that `pesto solve` gives its solver: of at most `settings.coarsen_to` nodes, where that is feasible.
+
+    Ticks are `pesto.problem.TICK_S`; memory is what `pesto.solve.stages.baselines` plans with. Of the two coarse graphs of
+    that size it is the one with the better list schedule, simulated on the full graph (see `pesto.solve.levels`). `cluster`
+    is a preset or a file, `costs` a profile. PestoError for what is wrong with any of them.
+    """
+    graph = load_graph(source)
+    machine = load_cluster(cluster)
+    problem = formulate(graph, load_costs(graph, machine, costs), machine, settings)
+    bench, tracker = Bench.of(graph, problem, per_edge=settings.per_edge), Tracker(_unheard)
+    coarse = levels(bench, baselines(bench, machine, tracker), tracker, settings.coarsen_to)[0].problem
+    edges = ", a payload an edge" if settings.per_edge else ""
+    name = f"{graph.source} on {machine.name}, {coarse.tasks} nodes{edges}"
+    return Instance(problem=coarse, name=name, ticks_per_second=round(1 / TICK_S))
+
+
+def _unheard(incumbent: Incumbent) -> None:
+    """Nobody watches."""
+    del incumbent

@@ -1,0 +1,63 @@
+"""From what a user names to values: graphs, clusters, costs, profiles. TensorFlow is loaded only if needed."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pesto.cluster import Cluster
+from pesto.costs import Costs
+from pesto.costs.analytical import modelled
+from pesto.costs.measured import Profile, load_profile, measured
+from pesto.errors import UsageError
+from pesto.files import graphfile
+from pesto.graph import Graph
+from pesto.inputs import clusterfile
+from pesto.plans.plan import Plan
+from pesto.source import GRAPH_DEF, Source
+
+if TYPE_CHECKING:
+    from pesto.tf.run.runner import Ran
+
+
+def load_graph(source: Source) -> Graph:
+    """The graph that `source` names. PestoError of the right kind, one line, for anything that is wrong with it."""
+    source.checked()
+    if source.file is not None and source.file.suffix not in GRAPH_DEF:
+        return graphfile.load(source.file)
+    from pesto.tf import named
+
+    return named.load(source)
+
+
+def profile_source(source: Source, iterations: int) -> tuple[Graph, Profile]:
+    """Measure the step that `source` names on this machine's devices; UsageError when it cannot be run."""
+    _executable(source)
+    from pesto.tf import named
+
+    return named.profile(source, iterations)
+
+
+def run_plan(plan: Plan, source: Source, *, steps: int, devices: str | None) -> "Ran":
+    """Run the step that `source` names by `plan`; see `pesto.tf.run.runner.run`. UsageError when it cannot be run."""
+    _executable(source)
+    from pesto.tf import named
+
+    return named.run(source, plan, steps=steps, devices=devices)
+
+
+def _executable(source: Source) -> None:
+    if source.file is not None and source.file.suffix not in GRAPH_DEF:
+        raise UsageError(
+            f"{source.file}: the project's graph file has no kernels to run - give TensorFlow's own graph (--graph "
+            "FILE.pb), a --model, a --saved-model or a --function"
+        )
+
+
+def load_cluster(name: str) -> Cluster:
+    """A preset or a TOML file."""
+    return clusterfile.load_cluster(name)
+
+
+def load_costs(graph: Graph, cluster: Cluster, profile: Path | None) -> Costs:
+    """Modelled costs, with measured ones in their place where a profile has them."""
+    fallback = modelled(graph, cluster)
+    return fallback if profile is None else measured(graph, cluster, load_profile(profile, graph), fallback)

@@ -1,0 +1,108 @@
+"""What lives where and when: what a graph's ops hold, and the peak bytes of each device during a simulated step."""
+
+import numpy as np
+
+from pesto.cluster import Cluster
+from pesto.graph import Graph
+from pesto.memory.forwarding import KEPT, of_type, taken_over
+from pesto.problem import payloads
+from pesto.simulate import Timeline
+from solvers.arrays import Ints
+from solvers.memory.footprint import Footprint, Usage, usage
+from solvers.problem import Problem
+
+GIB = 2**30
+
+
+def footprint(graph: Graph, *, per_edge: bool = False, scratch: Ints | None = None) -> Footprint:
+    """What a graph's ops hold, one buffer a tensor and one read a data edge; `per_edge` as its problem was built.
+
+    A tensor lives from its op's start until its last reader on that device, or its last send, has finished; a
+    received copy from the start of its transfer until its last reader there. An op that launches nothing and whose
+    output is as large as its largest input (identity, reshape, the read of a variable) passes that on without a
+    copy, and elementwise ops may write into an input that nobody else needs (`pesto.memory.forwarding`). A constant lives for
+    ever where it was made. scratch: [n] bytes that each op's kernel needs while it runs, none where left out.
+    """
+    made, edge = _passed_on(graph)
+    kept = np.flatnonzero(of_type(graph, KEPT)[graph.tensor_op])
+    tensors, reads = len(graph.tensor_op), len(graph.dst)
+    static = graph.param_bytes.astype(np.int64)
+    np.add.at(static, graph.tensor_op[kept], graph.tensor_bytes[kept])
+    passes = np.full(tensors + len(kept), -1)
+    passes[made] = edge
+    # The bytes of a constant are static where it was made: its tensor is another name of its kernel's, a buffer of no
+    # size, and has a size of its own only where it is received.
+    passes[kept] = reads + np.arange(len(kept))
+    none = np.zeros(len(kept), dtype=np.int64)
+    owner = graph.tensor_op[kept]
+    return Footprint(
+        static=static,
+        size=np.concatenate([graph.tensor_bytes, none]),
+        maker=np.concatenate([graph.tensor_op, owner]),
+        passes=passes,
+        read_buffer=np.concatenate([graph.tensor, tensors + np.arange(len(kept))]),
+        read_by=np.concatenate([graph.dst, owner]),
+        read_payload=np.concatenate([payloads(graph, per_edge=per_edge)[0], none - 1]),
+        reuses=np.concatenate([taken_over(graph, _sources(graph, made, edge)), none - 1]),
+        scratch=np.zeros(graph.ops, dtype=np.int64) if scratch is None else scratch,
+    )
+
+
+def measure(graph: Graph, timeline: Timeline, *, per_edge: bool = False, scratch: Ints | None = None) -> Usage:
+    """Bytes alive over a simulated step; `per_edge` as the problem was built, `scratch` as in `footprint`."""
+    return usage(timeline.problem, footprint(graph, per_edge=per_edge, scratch=scratch), timeline.schedule)
+
+
+def shortage(graph: Graph, problem: Problem, cluster: Cluster) -> str:
+    """For people: which kind of memory the variables exceed and by how much, or which group no device can hold."""
+    for kind in sorted({d.kind for d in cluster.devices}, reverse=True):
+        need, given = (
+            _confined(graph, problem, cluster, kind),
+            [d.memory_bytes for d in cluster.devices if d.kind == kind],
+        )
+        if need > sum(given):
+            return (
+                f"{kind} memory: {need / GIB:.2f} GiB needed, {len(given)} devices give {sum(given) / GIB:.2f} GiB, "
+                f"{(need - sum(given)) / GIB:.2f} GiB short; the largest group has {_largest(graph, problem)}"
+            )
+    most = max(d.memory_bytes for d in cluster.devices)
+    return f"the largest group has {_largest(graph, problem)}, the largest device {most / GIB:.2f} GiB"
+
+
+def _largest(graph: Graph, problem: Problem) -> str:
+    unit = np.where(problem.group >= 0, problem.group, int(problem.group.max(initial=-1)) + 1 + np.arange(graph.ops))
+    held = np.zeros(int(unit.max(initial=-1)) + 1, dtype=np.int64)
+    np.add.at(held, unit, graph.param_bytes)
+    largest = int(held.argmax())
+    name = graph.names[int(np.argmax((unit == largest) * graph.param_bytes))]
+    return f"{int(held[largest]) / GIB:.2f} GiB ({name})"
+
+
+def _confined(graph: Graph, problem: Problem, cluster: Cluster, kind: str) -> int:
+    """Bytes of the variables that only devices of `kind` may hold."""
+    other = [d for d, at in enumerate(problem.location.tolist()) if cluster.devices[at].kind != kind]
+    return int(graph.param_bytes[~problem.allowed[:, other].any(axis=1)].sum())
+
+
+def _passed_on(graph: Graph) -> tuple[Ints, Ints]:
+    """(tensors that are their op's largest input under another name, the data edge of that input)."""
+    # A handle carries no bytes; what is read through it is the variable.
+    carried = np.where(graph.tensor_bytes > 0, graph.tensor_bytes, graph.param_bytes[graph.tensor_op])[graph.tensor]
+    largest = np.full(graph.ops, -1)
+    by_size = np.argsort(carried, kind="stable")
+    largest[graph.dst[by_size]] = by_size
+    edge = largest[graph.tensor_op]
+    same = graph.tensor_bytes == np.append(carried, -1)[edge]
+    made = np.flatnonzero(~graph.launches[graph.tensor_op] & (edge >= 0) & same)
+    return made, edge[made]
+
+
+def _sources(graph: Graph, made: Ints, edge: Ints) -> Ints:
+    """[t] the tensor whose bytes each one is, following what only passes its input on."""
+    source = np.arange(len(graph.tensor_op))
+    source[made] = graph.tensor[edge]
+    while True:
+        further = source[source]
+        if np.array_equal(further, source):
+            return source
+        source = further

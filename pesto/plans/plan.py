@@ -1,0 +1,217 @@
+"""The bridge out: a checked placement and order of every op, with where it comes from."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pesto.cluster import Cluster
+from pesto.errors import MismatchError, VerificationError
+from pesto.graph import Graph
+from pesto.memory.peaks import measure
+from pesto.plans.chains import chain
+from pesto.problem import TICK_S, lanes
+from pesto.simulate import Timeline, simulate
+from solvers.arrays import Ints
+from solvers.bounds import quick as bounds
+from solvers.bounds.certificate import EvidenceError, follows
+from solvers.bounds.evidence import ANCHORED, Evidence
+from solvers.check import check
+from solvers.problem import Problem
+from solvers.schedule import Schedule
+
+FCFS = "first come, first served"
+PER_DEVICE = "once per device"
+PER_EDGE = "per edge"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coarse:
+    """What the exact solver did on the coarse graph; its bound holds there, not for the full graph."""
+
+    nodes: int
+    reason: str
+    """Why coarsening stopped."""
+    solver: str
+    version: str
+    status: str
+    limit: str
+    makespan_ticks: int | None
+    lower_bound_ticks: int
+    detail: str
+    bound_by: str = ""
+    """What the bound comes from; empty in files that do not say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """Where a plan comes from and what it claims; nothing of the wall clock."""
+
+    graph_fingerprint: str
+    graph_source: str
+    graph_layout: str = ""
+    """`Graph.layout()`; empty in files that do not say."""
+    graph_listing: str = ""
+    """`Graph.listing()`; empty in files that do not say."""
+    graph_batch: int | None = None
+    """`Graph.batch`."""
+    cluster: str
+    cluster_source: str
+    costs: str
+    costs_basis: str
+    """measured, given, modelled, or how many ops of each."""
+    chosen: str
+    """Name of the candidate that the plan is."""
+    rule: str
+    """One line on how that candidate was made."""
+    candidates_ticks: dict[str, int]
+    candidates_fit: dict[str, bool]
+    """Whether the candidate's peak bytes fit every device."""
+    lower_bound_ticks: int
+    """Of the full graph."""
+    lower_bound_name: str
+    lower_bound_evidence: Evidence | None = None
+    """What the bound rests on; None where it is `solvers.bounds.quick.best`."""
+    links: str
+    """Policy of the links that the prediction assumes: FCFS."""
+    transfers: str
+    """PER_DEVICE as TensorFlow sends, or PER_EDGE as the paper counts."""
+    coarse: Coarse | None
+    settings: dict[str, float | int | str | bool]
+    pesto_version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Plan:
+    """Where and in which order every op of one graph runs, and the step that the simulator predicts (modelled)."""
+
+    names: tuple[str, ...]
+    """[n] op names of the graph that was planned."""
+    lanes: tuple[str, ...]
+    """[m] names of the processors that `schedule.device` counts."""
+    lane_device: tuple[str, ...]
+    """[m] device of the cluster that each processor belongs to."""
+    rank: Ints
+    """[n] position of each op in the one order that all devices follow."""
+    schedule: Schedule
+    """Predicted times in ticks."""
+    tick_s: float
+    peak_bytes: dict[str, int]
+    """Most bytes alive on each device of the cluster."""
+    provenance: Provenance
+
+    @property
+    def makespan_s(self) -> float:
+        """Predicted seconds of the step."""
+        return self.schedule.makespan * self.tick_s
+
+    @property
+    def gap(self) -> float:
+        """(makespan - lower bound of the full graph) / makespan."""
+        made = self.schedule.makespan
+        return (made - self.provenance.lower_bound_ticks) / made if made else 0.0
+
+    @property
+    def status(self) -> str:
+        """'optimal' when the bound of the full graph is reached, else 'feasible'."""
+        return "optimal" if self.schedule.makespan == self.provenance.lower_bound_ticks else "feasible"
+
+    def device_names(self) -> list[str]:
+        """[n] name of the cluster's device of each op."""
+        return [self.lane_device[d] for d in self.schedule.device.tolist()]
+
+
+def verify(plan: Plan, graph: Graph, problem: Problem, cluster: Cluster) -> None:
+    """The one gate that every plan passes on its way out or in.
+
+    MismatchError when the plan is for another graph; VerificationError when its processors are not the cluster's, the
+    checker finds fault with its schedule, its order does not lead to that schedule in the simulator, its peaks are
+    not those of the schedule or do not fit, or it claims what is not so.
+    """
+    found = graph.fingerprint()
+    if plan.provenance.graph_fingerprint != found or plan.names != graph.names:
+        raise MismatchError(
+            f"the plan is for graph {plan.provenance.graph_fingerprint[:12]} ({plan.provenance.graph_source}), this is "
+            f"{found[:12]} ({graph.source}), or lists its ops otherwise - solve this graph, or give the plan's own"
+        )
+    for what, said, own in (
+        ("layout", plan.provenance.graph_layout, graph.layout),
+        ("listing", plan.provenance.graph_listing, graph.listing),
+    ):
+        if said and said != own():
+            raise MismatchError(
+                f"the plan is for {what} {said[:12]}, {graph.source} has another: its ops stand in another order - "
+                "solve this graph, or give the plan's own"
+            )
+    problems = _processors(plan, cluster) or [f"{v.kind}: {v.text}" for v in check(problem, plan.schedule)]
+    problems = problems or _order(plan, problem) or _peaks(plan, graph, problem) + _claims(plan, problem)
+    if problems:
+        more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
+        raise VerificationError(f"the plan is invalid: {'; '.join(problems[:3])}{more} - solve again")
+
+
+def _processors(plan: Plan, cluster: Cluster) -> list[str]:
+    want = tuple((name, cluster.devices[d].name) for name, d in lanes(cluster))
+    if tuple(zip(plan.lanes, plan.lane_device, strict=True)) != want or plan.tick_s != TICK_S:
+        return [f"processors: its lanes or ticks are not those of cluster {cluster.name}"]
+    return []
+
+
+def _order(plan: Plan, problem: Problem) -> list[str]:
+    """The ranks must be a permutation along the precedence, and must lead to the schedule that the plan promises."""
+    if not np.array_equal(np.sort(plan.rank), np.arange(problem.tasks)):
+        return ["order: the ranks are not 0..n-1, each once"]
+    against = np.flatnonzero(plan.rank[problem.src] >= plan.rank[problem.dst])
+    if len(against):
+        before, after = (plan.names[ends[against[0]]] for ends in (problem.src, problem.dst))
+        return [f"order: op {after} is ranked before {before}, which it needs"]
+    again = simulate(problem, plan.schedule.device, plan.rank).schedule
+    if any(not np.array_equal(a, b) for a, b in zip(_times(again), _times(plan.schedule), strict=True)):
+        return ["order: run in its ranks, links first come first served, the plan does not give its own times"]
+    return []
+
+
+def _times(s: Schedule) -> tuple[Ints, ...]:
+    """The times of a schedule, its transfers in a fixed order."""
+    rows = np.lexsort((s.sent_to, s.sent_payload))
+    return (s.start, s.finish, s.sent_payload[rows], s.sent_to[rows], s.sent_start[rows], s.sent_finish[rows])
+
+
+def _peaks(plan: Plan, graph: Graph, problem: Problem) -> list[str]:
+    """The bytes alive over the step must be what the plan says, and fit every location."""
+    timeline = Timeline(problem=problem, schedule=plan.schedule)
+    peak = measure(graph, timeline, per_edge=plan.provenance.transfers == PER_EDGE).peak.tolist()
+    names = list(dict.fromkeys(plan.lane_device))
+    if plan.peak_bytes != dict(zip(names, peak, strict=True)):
+        return [f"memory: the peaks are {peak} bytes, the plan says {plan.peak_bytes}"]
+    return [
+        f"memory: {name} needs {has} of {most} bytes"
+        for name, has, most in zip(names, peak, problem.capacity.tolist(), strict=True)
+        if has > most
+    ]
+
+
+def _claims(plan: Plan, problem: Problem) -> list[str]:
+    """The bound must be one that holds, and the plan the candidate that it says it is."""
+    made, wrong = plan.provenance, []
+    try:
+        bound, name = _bound(made.lower_bound_evidence, problem)
+    except EvidenceError as error:
+        return [f"claims: nothing follows from the evidence of the lower bound: {error}"]
+    if (made.lower_bound_ticks, made.lower_bound_name) != (bound, name):
+        wrong.append(f"claims: the lower bound is {bound} ({name}), the plan says {made.lower_bound_ticks}")
+    if made.candidates_ticks.get(made.chosen) != plan.schedule.makespan or not made.candidates_fit.get(made.chosen):
+        wrong.append(f"claims: the chosen candidate {made.chosen!r} is not this schedule")
+    if made.links != FCFS or made.transfers not in (PER_EDGE, PER_DEVICE):
+        wrong.append(f"claims: links {made.links!r} and transfers {made.transfers!r} are not known policies")
+    return wrong
+
+
+def _bound(evidence: Evidence | None, problem: Problem) -> tuple[int, str]:
+    """The bound that follows from the evidence, or without any the best fast one, computed afresh."""
+    return bounds.best(problem) if evidence is None else (follows(problem, evidence), ANCHORED)
+
+
+def control_edges(plan: Plan, graph: Graph) -> list[tuple[int, int]]:
+    """(before, after) pairs that chain each device's ops; pairs that an edge of the graph joins are left out."""
+    before, after = chain(graph, plan.schedule.device, plan.rank, np.ones(graph.ops, dtype=np.bool_))
+    return list(zip(before.tolist(), after.tolist(), strict=True))

@@ -1,0 +1,132 @@
+"""Candidates for the plan: a placement and an order each, run by one event loop and weighed on the full graph."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from pesto.coarsen import Coarsening
+from pesto.errors import InputError
+from pesto.graph import Graph
+from pesto.memory.peaks import footprint
+from pesto.simulate import Timeline
+from solvers.arrays import Ints
+from solvers.compiled.dag import topological_order
+from solvers.memory.peaks import Gauge, gauge, peaks
+from solvers.problem import Problem
+from solvers.schedule import Schedule
+from solvers.timing.events import Prepared
+from solvers.timing.replay import bottom_levels, prepare, replay
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Candidate:
+    """One way to run the step, timed by the compiled event loop; a plan is verified by the reference simulator."""
+
+    name: str
+    rule: str
+    rank: Ints
+    timeline: Timeline
+    peak: Ints
+    """[l] most bytes alive at each location."""
+    fits: bool
+    """Whether the peaks are within every location's capacity."""
+
+    @property
+    def makespan(self) -> int:
+        """Ticks of the simulated step."""
+        return self.timeline.schedule.makespan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Bench:
+    """What every candidate of one solve is measured with."""
+
+    graph: Graph
+    problem: Problem
+    prepared: Prepared
+    gauge: Gauge
+    topological: Ints
+    """[n] position of each op in a topological order; breaks ties."""
+    per_edge: bool
+    """Whether the problem has one payload an edge."""
+
+    @classmethod
+    def of(cls, graph: Graph, problem: Problem, *, per_edge: bool = False) -> "Bench":
+        """Everything that depends on the full-graph problem alone."""
+        position = _position(topological_order(problem.tasks, problem.src, problem.dst))
+        return cls(
+            graph=graph,
+            problem=problem,
+            prepared=prepare(problem),
+            gauge=gauge(problem, footprint(graph, per_edge=per_edge)),
+            topological=position,
+            per_edge=per_edge,
+        )
+
+    def placed(self, name: str, rule: str, device: Ints) -> Candidate:
+        """A candidate from a placement alone, in list order."""
+        return self.ordered(name, rule, device, self._list_order(device, self._priority(device)))
+
+    def scheduled(self, name: str, rule: str, schedule: Schedule) -> Candidate:
+        """A candidate from a schedule of the full graph."""
+        return self.ordered(name, rule, schedule.device, self.order_of(schedule))
+
+    def ordered(self, name: str, rule: str, device: Ints, rank: Ints) -> Candidate:
+        """A candidate from a placement and an order, run in that order; InputError where that is impossible."""
+        try:
+            schedule = replay(self.problem, device, rank, prepared=self.prepared)
+        except ValueError as wrong:
+            raise InputError(str(wrong)) from wrong
+        timeline = Timeline(problem=self.problem, schedule=schedule)
+        peak = peaks(self.gauge, timeline.schedule)
+        fits = bool((peak <= self.problem.capacity).all())
+        return Candidate(name=name, rule=rule, rank=rank, timeline=timeline, peak=peak, fits=fits)
+
+    def expand(self, coarsening: Coarsening, coarse: Schedule) -> tuple[Ints, Ints, str]:
+        """(device, rank, rule) of the full graph from a coarse schedule: the best of three orders.
+
+        Members of a node run one after another as the paper has it (3.3), or all ops are served as they become
+        ready, by the coarse order or by bottom level.
+        """
+        device = coarse.device[coarsening.node_of]
+        first = np.full(coarsening.nodes, len(device))
+        np.minimum.at(first, coarsening.node_of, coarsening.rank)
+        node = np.lexsort((first, coarse.finish, coarse.start))
+        inner = _position(np.lexsort((coarsening.rank, _position(node)[coarsening.node_of])))
+        orders = [
+            ("nodes one after another", inner),
+            ("ready ops in coarse order", self._list_order(device, inner)),
+            ("ready ops by bottom level", self._list_order(device, self._priority(device))),
+        ]
+        return self._best(device, orders)
+
+    def order_of(self, schedule: Schedule) -> Ints:
+        """[n] rank of each task by start, then finish, then topological position."""
+        return _position(np.lexsort((self.topological, schedule.finish, schedule.start)))
+
+    def _priority(self, device: Ints) -> Ints:
+        """[n] rank by falling bottom level under a placement."""
+        return _position(np.lexsort((self.topological, -bottom_levels(self.problem, device=device))))
+
+    def _best(self, device: Ints, orders: Iterable[tuple[str, Ints]]) -> tuple[Ints, Ints, str]:
+        runs = [(self._makespan(device, rank), at, rule, rank) for at, (rule, rank) in enumerate(orders)]
+        _, _, rule, rank = min(runs, key=lambda run: run[:2])
+        return device, rank, rule
+
+    def _makespan(self, device: Ints, rank: Ints) -> int:
+        return replay(self.problem, device, rank, prepared=self.prepared).makespan
+
+    def _list_order(self, device: Ints, priority: Ints) -> Ints:
+        return self.order_of(replay(self.problem, device, priority, strict=False, prepared=self.prepared))
+
+
+def best(candidates: Iterable[Candidate]) -> Candidate | None:
+    """The shortest that fits, the first of equals; None when none fits."""
+    return min((c for c in candidates if c.fits), key=lambda c: c.makespan, default=None)
+
+
+def _position(order: Ints) -> Ints:
+    position = np.empty(len(order), dtype=np.int64)
+    position[order] = np.arange(len(order))
+    return position

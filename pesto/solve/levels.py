@@ -1,0 +1,85 @@
+"""Quick schedules of coarse graphs of many sizes: a candidate of their own, and the exact solver's coarse graph."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pesto.coarsen import Coarsening, coarsen, contract
+from pesto.solve.candidates import Bench
+from pesto.solve.tracker import Tracker
+from solvers import api
+from solvers.problem import MOST, Problem
+from solvers.result import Limit, Options, Result
+from solvers.schedule import Schedule
+
+SIZES = (3200, 1600, 800, 400)
+"""Nodes of the coarse graphs that are tried beside the target."""
+_QUICK = {"list": "list scheduling", "pardnn": "ParDNN"}
+"""What schedules a coarse graph, and what a plan says of it."""
+MOST_TASKS = 100_000
+"""Beyond this, only the largest size and the target are tried, by steps: all others take seconds each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Level:
+    """One coarse graph with the better of a list schedule and ParDNN's (None when neither fits the memory)."""
+
+    coarsening: Coarsening
+    problem: Problem
+    schedule: Schedule | None
+    by: str
+    """What made the schedule."""
+
+
+def levels(bench: Bench, planning: Problem, tracker: Tracker, target: int) -> tuple[Level, list[Coarsening]]:
+    """Offer `levels`, the best quick schedule of any size, expanded.
+
+    Returns the best coarse graph of the target size, and the coarsenings that were reached by steps, fine to coarse.
+
+    A list scheduler sees no further than its next choice, and a node is a longer look ahead, so neither the full
+    graph nor the one that the exact solver gets is always its best. Each size is reached in two ways: from the full
+    graph, and from the next larger size. Neither is always better: NASNet's graphs profit from small steps (at 200
+    nodes by a quarter), recurrent networks from one large one.
+    """
+    found: list[tuple[bool, int, Level]] = []
+    steps: list[Coarsening] = []
+    for stepwise, coarsening in _ladder(planning, target):
+        steps += [coarsening] if stepwise else []
+        level, fits, makespan = _level(planning, coarsening), False, MOST
+        if level.schedule is not None:
+            device, rank, rule = bench.expand(coarsening, level.schedule)
+            rule = f"{level.by} of {coarsening.nodes} nodes, {rule}"
+            candidate = bench.ordered("levels", rule, device, rank)
+            fits, makespan = candidate.fits, candidate.makespan
+            tracker.offer(candidate)
+        if coarsening.target == target:
+            found.append((not fits, makespan, level))
+    return min(found, key=lambda each: each[:2])[2], steps
+
+
+def quick(problem: Problem, name: str) -> Result:
+    """A heuristic's answer; KeyboardInterrupt when Ctrl-C ended it, so that nothing further is begun."""
+    result = api.solve(problem, name, Options())
+    if result.limit is Limit.INTERRUPT:
+        raise KeyboardInterrupt
+    return result
+
+
+def _ladder(planning: Problem, target: int) -> Iterator[tuple[bool, Coarsening]]:
+    """(whether by steps, coarsening): every size, from large to small, by steps and (the first apart) at once."""
+    few = planning.tasks > MOST_TASKS
+    sizes = [size for size in (SIZES[:1] if few else SIZES) if target < size < planning.tasks] + [target]
+    stepwise = coarsen(planning, sizes[0])
+    yield True, stepwise
+    for size in sizes[1:]:
+        stepwise = stepwise.then(coarsen(contract(planning, stepwise.node_of), size))
+        yield True, stepwise
+        if not few:
+            yield False, coarsen(planning, size)
+
+
+def _level(planning: Problem, coarsening: Coarsening) -> Level:
+    problem = contract(planning, coarsening.node_of)
+    found = [(by, quick(problem, name).schedule) for name, by in _QUICK.items()]
+    made = [(schedule.makespan, k) for k, (_, schedule) in enumerate(found) if schedule is not None]
+    by, schedule = found[min(made)[1]] if made else ("", None)
+    return Level(coarsening=coarsening, problem=problem, schedule=schedule, by=by)

@@ -1,0 +1,51 @@
+"""Candidates that would run out of memory, with ops moved until they fit: memory is a hard limit."""
+
+from pesto.memory.peaks import footprint
+from pesto.solve.candidates import Bench, Candidate
+from pesto.solve.tracker import Tracker
+from solvers.heuristics.overflow.relief import relieve
+
+_SECONDS = 30.0
+"""For one repair, about: the largest training steps take a few, what no repair can fit would take minutes."""
+_TRIES = 3
+"""Candidates to repair at most, shortest first."""
+
+
+def mend(bench: Bench, tracker: Tracker) -> None:
+    """Offer `repaired`, of the candidates that do not fit and are shorter than the best that does.
+
+    But not `single`, of which a repair would have to move the most and gain the least. Ctrl-C leaves it at what has
+    been found; KeyboardInterrupt when that is no plan.
+    """
+    best = tracker.best
+    over = [c for c in tracker.candidates.values() if not c.fits and c.name != "single"]
+    over = [c for c in over if best is None or c.makespan < best.makespan]
+    try:
+        for candidate in sorted(over, key=lambda c: c.makespan)[:_TRIES]:
+            tracker.offer(repaired(bench, candidate, name="repaired"))
+    except KeyboardInterrupt:
+        if tracker.best is None:
+            raise
+
+
+def repaired(bench: Bench, candidate: Candidate, *, name: str) -> Candidate:
+    """The candidate with units moved off full devices (ParDNN, step 2), whether or not it then fits.
+
+    Named `name`; its rule says what was done.
+    """
+    relief = relieve(
+        bench.problem,
+        footprint(bench.graph, per_edge=bench.per_edge),
+        candidate.timeline.schedule.device,
+        rank=candidate.rank,
+        seconds=_SECONDS,
+    )
+    rank = relief.rank if relief.rank is not None else bench.order_of(relief.schedule)
+    if not relief.fits:
+        done = "no repair found"
+    elif relief.moved:
+        done = f"{relief.moved} ops or groups moved to fit the memory"
+    else:
+        done = "run in an order that frees memory early"
+    whose = "" if name == candidate.name else f"{candidate.name}: "
+    return bench.ordered(name, f"{whose}{candidate.rule}; {done}", relief.device, rank)

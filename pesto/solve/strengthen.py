@@ -1,0 +1,61 @@
+"""The lower bound of the full graph, made stronger while plans are searched for."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from contextlib import contextmanager
+
+from pesto.settings import Settings
+from pesto.solve.tracker import Tracker
+from solvers.bounds.evidence import FullBound
+from solvers.bounds.full import full_bound
+from solvers.problem import Problem
+
+_LOG = logging.getLogger("pesto")
+_SHARE, _MOST_S = 0.2, 20.0
+"""Of the time limit, and in all: seconds after which no distance is raised any more."""
+
+
+@contextmanager
+def strengthened(problem: Problem, tracker: Tracker, settings: Settings) -> Iterator[None]:
+    """While the context is open, another thread looks for a better bound and tells the tracker; leaving waits for it.
+
+    When deterministic it is not cut by the clock, and ends before anything else begins. After an exception, Ctrl-C say,
+    nobody waits. What goes wrong in the thread is a warning: a weaker bound still holds.
+    """
+    seconds = float("inf") if settings.deterministic else min(_SHARE * settings.time_limit_s, _MOST_S)
+    best = tracker.best
+
+    def look() -> FullBound:
+        return full_bound(problem, upper=best.makespan if best is not None else None, seconds=seconds)
+
+    def take(ended: Future[FullBound]) -> None:
+        if ended.exception() is not None:
+            _LOG.warning("the stronger lower bound failed: %r", ended.exception())
+        else:
+            tracker.strengthen(ended.result())
+
+    if settings.time_limit_s == 0:
+        yield
+        return
+    running = _in_thread(look)
+    running.add_done_callback(take)
+    if settings.deterministic:
+        wait([running])
+    yield
+    wait([running])
+
+
+def _in_thread(work: Callable[[], FullBound]) -> Future[FullBound]:
+    """A future of work in a daemon thread, which does not keep the process alive."""
+    future: Future[FullBound] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future

@@ -1,0 +1,90 @@
+"""An SQLite file read by one who does not own it: never written, as of one moment, whoever is writing it."""
+
+import os
+import sqlite3
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import quote
+
+from pesto.errors import FileError, InputError, PestoError
+from pesto.files.json import shown
+
+T = TypeVar("T")
+
+WAIT_S = 30.0
+"""Seconds to wait for whoever is writing."""
+REMEDY = "name a file that pesto study run wrote"
+
+
+def consistently(path: Path, read: Callable[[sqlite3.Connection], T]) -> T:
+    """What `read` makes of the file; it may be called twice, and what it sees is one state of the file.
+
+    FileError when the file cannot be read, InputError when it is no database; and what `read` raises.
+    """
+    # A file that stands still is read without locks, which would leave SQLite's own files beside it (and could not
+    # be had in a folder that is read-only). Had it changed meanwhile, what was read says nothing.
+    before = _standing(path)
+    if before is not None:
+        try:
+            found = _read(path, "mode=ro&immutable=1", read)
+        except PestoError:
+            if _standing(path) == before:
+                raise
+        else:
+            if _standing(path) == before:
+                return found
+    return _read(path, "mode=ro", read)
+
+
+def _standing(path: Path) -> tuple[int, int] | None:
+    """Time and size of a file that nobody is writing; None where there is a log of changes to it, or no such file."""
+    try:
+        if any(Path(f"{os.path.realpath(path)}{log}").exists() for log in ("-wal", "-journal")):
+            return None
+        found = path.stat()
+    except (OSError, ValueError):
+        return None
+    return found.st_mtime_ns, found.st_size
+
+
+def _read(path: Path, how: str, read: Callable[[sqlite3.Connection], T]) -> T:
+    with _opened(path, how) as connection:
+        return read(connection)
+
+
+@contextmanager
+def _opened(path: Path, how: str) -> Iterator[sqlite3.Connection]:
+    """A connection that cannot write and sees one state of the file; errors of SQLite become this project's."""
+    _require_file(path)
+    try:
+        name = f"file:{quote(os.path.realpath(path))}?{how}"
+        with closing(sqlite3.connect(name, uri=True, timeout=WAIT_S)) as connection:
+            connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+            connection.execute("PRAGMA query_only = ON")
+            connection.execute("PRAGMA trusted_schema = OFF")
+            connection.execute("BEGIN")
+            yield connection
+    except sqlite3.DatabaseError as error:
+        if (
+            isinstance(error, sqlite3.OperationalError)
+            and getattr(error, "sqlite_errorcode", 0) != sqlite3.SQLITE_ERROR
+        ):
+            remedy = "try again when the study is not being written, or read a copy"
+            raise FileError(f"cannot read {shown(path)}: {shown(error)} - {remedy}") from error
+        # Not a database, a damaged one, or one whose tables are others (SQLITE_ERROR).
+        raise InputError(f"{shown(path)}: {shown(error)} - {REMEDY}") from error
+
+
+def _require_file(path: Path) -> None:
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise InputError(f"{shown(path)}: not a regular file - {REMEDY}")
+        if not os.access(path, os.R_OK):
+            raise FileError(f"cannot read {shown(path)}: permission denied - change the permissions")
+    except OSError as error:
+        raise FileError(f"cannot read {shown(path)}: {(error.strerror or 'failed').lower()} - {REMEDY}") from error
+    except ValueError as error:  # a null byte in the name
+        raise FileError(f"cannot read {shown(path)}: {shown(error)} - choose another name") from error

@@ -1,0 +1,247 @@
+"""The file of a study as values: read-only, as of one moment, nothing in it believed."""
+
+import json
+import math
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pesto.errors import InputError
+from pesto.files.json import shown
+from pesto.study.answers import SCHEMA
+from pesto.study.report.file import REMEDY, consistently
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+TABLES = frozenset({"study", "cells", "results", "traces"})
+MOST_PARTS = 200
+"""Objects and lists in the parameters or measures of one cell, which so nest no deeper."""
+
+_CELLS = """
+    SELECT c.key, c.ordinal, c.stage, c.instance, c.family, c.solver, c.formulation, c.limit_s, c.seed, c.parameters,
+           c.state, r.key, r.status, r.limit_reason, r.makespan, r.lower_bound, r.bound_by, r.start_makespan,
+           r.seconds, r.version, r.detail, r.tasks, r.devices, r.edges, r.measures
+    FROM cells AS c LEFT JOIN results AS r ON r.key = c.key
+    WHERE c.ordinal >= 0 ORDER BY c.ordinal, c.key
+"""
+_TRACES = """
+    SELECT c.ordinal, CAST(t.seconds AS REAL), CAST(coalesce(t.makespan, -1) AS INTEGER),
+           CAST(coalesce(t.lower_bound, 0) AS INTEGER)
+    FROM traces AS t JOIN cells AS c ON c.key = t.key
+    WHERE c.ordinal >= 0 AND typeof(t.seconds) IN ('real', 'integer')
+"""
+_FORMER = "SELECT count(*) FROM cells JOIN results USING (key) WHERE ordinal < 0"
+_STEP = np.dtype([("cell", "i8"), ("seconds", "f8"), ("makespan", "i8"), ("bound", "i8")])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of one cell: a row of `results`. Makespans and bounds in ticks."""
+
+    status: str
+    limit_reason: str
+    makespan: int | None
+    lower_bound: int
+    bound_by: str
+    start_makespan: int | None
+    seconds: float
+    version: str
+    detail: str
+    tasks: int
+    """0 where the instance could not be built; so for devices and edges."""
+    devices: int
+    edges: int
+    measures: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One cell of the grid: a row of `cells`, and its outcome once there is one."""
+
+    key: str
+    stage: str
+    instance: str
+    family: str
+    solver: str
+    formulation: str
+    limit_s: float
+    seed: int
+    parameters: dict[str, Any]
+    state: str
+    outcome: Outcome | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """Progress of all cells, one entry a step, sorted by cell and time."""
+
+    cell: Ints
+    """Index into `Rows.cells`."""
+    seconds: Floats
+    makespan: Ints
+    """Ticks; -1 while there is no schedule."""
+    bound: Ints
+    """Ticks."""
+
+    def first_bound(self, at: Ints) -> Floats:
+        """What was proven when each of the cells `at` began, ticks; NaN where no step says so."""
+        if not len(self.cell):
+            return np.full(len(at), np.nan)
+        first = np.minimum(np.searchsorted(self.cell, at), len(self.cell) - 1)
+        begun = (self.cell[first] == at) & (self.seconds[first] == 0)
+        return np.where(begun, self.bound[first].astype(np.float64), np.nan)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """A study as it stands at one moment; the cells in the order of the grid."""
+
+    name: str
+    created_by: str
+    cells: tuple[Cell, ...]
+    trace: Trace
+    former: int
+    """Cells with a result that an earlier form of the study had (ordinal below 0); they are left out of the rest."""
+
+
+def read(path: Path) -> Rows:
+    """The study at `path`; a runner may be writing it meanwhile: what is read is one consistent state of it.
+
+    FileError when it cannot be read; InputError when it is no study, newer than this program, damaged or empty.
+    """
+    return consistently(path, lambda connection: _read(connection, path))
+
+
+def _read(connection: sqlite3.Connection, path: Path) -> Rows:
+    _recognised(connection, path)
+    name, created_by = _fetch(connection, "SELECT name, created_by_version FROM study", path)[0]
+    ordinals, cells = _cells(connection, path)
+    if not cells:
+        raise InputError(f"{shown(path)}: the study has no cells - give it some: pesto study run STUDY.toml")
+    (former,) = connection.execute(_FORMER).fetchone()
+    trace = _trace(connection, ordinals)
+    return Rows(name=str(name), created_by=str(created_by), cells=cells, trace=trace, former=former)
+
+
+def _recognised(connection: sqlite3.Connection, path: Path) -> None:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    found = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    if not found >= TABLES:
+        raise InputError(f"{shown(path)}: not a study - {REMEDY}")
+    if version > SCHEMA:
+        raise InputError(f"{shown(path)}: schema {version} is newer than this program's {SCHEMA} - update pesto")
+    if version < SCHEMA:
+        raise InputError(f"{shown(path)}: not a study (schema {version}) - {REMEDY}")
+
+
+def _fetch(connection: sqlite3.Connection, query: str, path: Path) -> list[tuple[Any, ...]]:
+    found = connection.execute(query).fetchall()
+    if not found:
+        raise InputError(f"{shown(path)}: the study has no name, so it was never set up - run pesto study run again")
+    return found
+
+
+def _cells(connection: sqlite3.Connection, path: Path) -> tuple[Ints, tuple[Cell, ...]]:
+    ordinals, cells = [], []
+    for row in connection.execute(_CELLS):
+        try:
+            ordinals.append(_whole(row[1]))
+            cells.append(_cell(row))
+        except (ValueError, TypeError, RecursionError) as error:
+            where = f"{shown(path)}: cell {shown(row[0], 40)} is damaged"
+            raise InputError(f"{where} ({shown(error, 80)}) - restore a copy of the file") from error
+    if len(set(ordinals)) < len(ordinals):
+        raise InputError(f"{shown(path)}: two cells have one ordinal - restore a copy of the file")
+    return np.array(ordinals, dtype=np.int64), tuple(cells)
+
+
+def _cell(row: tuple[Any, ...]) -> Cell:
+    key, _, stage, instance, family, solver, formulation, limit_s, seed, parameters, state, answered = row[:12]
+    return Cell(
+        key=str(key),
+        stage=_text(stage),
+        instance=_text(instance),
+        family=_text(family),
+        solver=_text(solver),
+        formulation=_text(formulation),
+        limit_s=_amount(limit_s),
+        seed=_whole(seed),
+        parameters=_object(parameters),
+        state=_text(state),
+        outcome=None if answered is None else _outcome(row[12:]),
+    )
+
+
+def _outcome(row: tuple[Any, ...]) -> Outcome:
+    status, limit, makespan, bound, bound_by, start, seconds, version, detail, tasks, devices, edges, measures = row
+    return Outcome(
+        status=_text(status),
+        limit_reason=_text(limit),
+        makespan=_maybe(makespan, _count),
+        lower_bound=_count(bound or 0),
+        bound_by=_text(bound_by),
+        start_makespan=_maybe(start, _count),
+        seconds=_amount(seconds or 0.0),
+        version=_text(version),
+        detail=_text(detail),
+        tasks=_count(tasks or 0),
+        devices=_count(devices or 0),
+        edges=_count(edges or 0),
+        measures=_object(measures),
+    )
+
+
+def _maybe(value: Any, convert: Callable[[Any], int]) -> int | None:
+    return None if value is None else convert(value)
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def _whole(value: Any) -> int:
+    if not isinstance(value, int):
+        raise ValueError(f"{value!r} is not a whole number")
+    return value
+
+
+def _count(value: Any) -> int:
+    if _whole(value) < 0:
+        raise ValueError(f"{value} is negative")
+    return int(value)
+
+
+def _amount(value: Any) -> float:
+    if not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise ValueError(f"{value!r} is not a number >= 0")
+    return float(value)
+
+
+def _object(text: Any) -> dict[str, Any]:
+    if text and text.count("{") + text.count("[") > MOST_PARTS:
+        raise ValueError("JSON of too many parts")
+    found = json.loads(text or "{}", parse_constant=_refused)
+    if not isinstance(found, dict):
+        raise ValueError("JSON that is no object")
+    return found
+
+
+def _refused(word: str) -> float:
+    raise ValueError(f"{word} in JSON")
+
+
+def _trace(connection: sqlite3.Connection, ordinals: Ints) -> Trace:
+    """Every step of every cell, sorted; steps at no possible time are left out."""
+    steps = np.fromiter(connection.execute(_TRACES), dtype=_STEP)
+    steps = steps[np.isfinite(steps["seconds"]) & (steps["seconds"] >= 0)]
+    cell = np.searchsorted(ordinals, steps["cell"])  # the cells come in the order of their ordinals
+    order = np.lexsort((steps["seconds"], cell))
+    makespan = np.maximum(steps["makespan"][order], -1)
+    bound = np.maximum(steps["bound"][order], 0)
+    return Trace(cell=cell[order], seconds=steps["seconds"][order], makespan=makespan, bound=bound)

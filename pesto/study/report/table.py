@@ -1,0 +1,139 @@
+"""A table once, and the same table as CSV, as Markdown and as text for people."""
+
+import csv
+import io
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from pesto.files.json import shown
+
+Value = str | int | float | bool | None
+Kind = Literal["text", "number", "percent", "seconds", "multiple"]
+
+NONE = "\u2013"
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_MARKUP = re.compile(r"([\\`*\[\]~|#!$]|\b_|_\b)")
+_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;", "://": "&#58;//", "www.": "www&#46;"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column: its name in the CSV, what people read above it, and how its values are written."""
+
+    key: str
+    title: str
+    kind: Kind = "number"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Rows under columns; None is a value that does not exist, which is never a number."""
+
+    key: str
+    """Name of its file."""
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Value, ...], ...]
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        """ValueError for a row of another width."""
+        if any(len(row) != len(self.columns) for row in self.rows):
+            raise ValueError(f"a row of table {self.key} does not have {len(self.columns)} values")
+
+    def without_empty(self) -> "Table":
+        """The table less the columns in which every value is None, 0 or an empty text."""
+        keep = [k for k in range(len(self.columns)) if any(row[k] not in (None, 0, "") for row in self.rows)]
+        return Table(
+            key=self.key,
+            title=self.title,
+            columns=tuple(self.columns[k] for k in keep),
+            rows=tuple(tuple(row[k] for k in keep) for row in self.rows),
+            note=self.note,
+        )
+
+
+def written(value: Value, kind: Kind) -> str:
+    """A value for people: three significant digits or more, whole numbers in full."""
+    if value is None:
+        return NONE
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return value
+    return _WRITTEN[kind](value)
+
+
+def _percent(value: float) -> str:
+    percent = 100 * value
+    return f"{percent:.2g} %" if 0 < abs(percent) < 0.1 else f"{percent:.1f} %"
+
+
+def _number(value: float) -> str:
+    if value == int(value):
+        return f"{int(value):,}"
+    size = abs(value)
+    digits = 0 if size >= 1e4 else 1 if size >= 100 else 2
+    return f"{value:,.{digits}f}" if size >= 1 else f"{value:.3g}"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+_WRITTEN: dict[Kind, Callable[[float], str]] = {
+    "text": str,
+    "number": _number,
+    "percent": _percent,
+    "seconds": _seconds,
+    "multiple": "{:.3f}".format,
+}
+
+
+def to_csv(table: Table) -> bytes:
+    """CSV (RFC 4180, UTF-8): all columns and full precision; what does not exist is empty.
+
+    A text that a spreadsheet would take for a formula begins with an apostrophe.
+    """
+    text = io.StringIO(newline="")
+    out = csv.writer(text)
+    out.writerow([_harmless(c.key) for c in table.columns])
+    out.writerows([_exact(value) for value in row] for row in table.rows)
+    return text.getvalue().encode("utf-8", "replace")
+
+
+def _exact(value: Value) -> str:
+    if isinstance(value, str):
+        return _harmless(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "" if value is None else repr(value)
+
+
+def _harmless(text: str) -> str:
+    line = shown(text, 2000)
+    return f"'{line}" if line.startswith(_FORMULA) else line
+
+
+def to_markdown(table: Table, most: int) -> str:
+    """A table of GitHub's Markdown with at most `most` rows; numbers to the right."""
+    lines = [
+        "| " + " | ".join(escaped(c.title) for c in table.columns) + " |",
+        "|" + "|".join("---" if c.kind == "text" else "---:" for c in table.columns) + "|",
+    ]
+    for row in table.rows[:most]:
+        texts = (escaped(written(v, c.kind)) for v, c in zip(row, table.columns, strict=True))
+        lines.append("| " + " | ".join(texts) + " |")
+    if len(table.rows) > most:
+        lines.append(f"\n{len(table.rows) - most} more rows are in {table.key}.csv.")
+    return "\n".join(lines)
+
+
+def escaped(text: str) -> str:
+    """Any text as one line of Markdown that shows it and does nothing else."""
+    line = _MARKUP.sub(r"\\\1", shown(text, 400))
+    for mark, entity in _ENTITIES.items():
+        line = line.replace(mark, entity)
+    return line

@@ -1,0 +1,105 @@
+"""From a captured training step to the array `Graph`."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pesto.errors import InputError
+from pesto.files.json import shown
+from pesto.graph import Graph
+from pesto.tf.importer import devices
+from pesto.tf.importer.opcosts import Coster, warn_unknown
+from pesto.tf.importer.shapes import known_nodes
+from pesto.tf.nodes import frames
+from pesto.tf.nodes.captured import Captured
+from pesto.tf.nodes.groups import groups
+from pesto.tf.nodes.nodes import Nodes
+from pesto.tf.nodes.openbatch import has_open_batch
+from pesto.tf.variables.hazards import hazards
+from pesto.tf.variables.variables import bytes_of
+from solvers.arrays import Ints
+
+_MAX_NAME = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Edges:
+    tensor_op: Ints
+    tensor_bytes: Ints
+    tensor: Ints
+    dst: Ints
+    control_src: Ints
+    control_dst: Ints
+
+
+def build(captured: Captured, *, batch: int | None = None) -> Graph:
+    """The `Graph` of a step: what its fetches need, ops in a stable topological order.
+
+    One data edge per tensor and reader. Unknown shapes are an InputError (see `pesto.tf.importer.shapes`). `batch` replaces
+    the open first dimension of the feeds, and is on record in the graph if there was one.
+    """
+    if batch is not None and batch < 1:
+        raise InputError(f"{captured.source}: a batch of {batch} - it must be at least 1")
+    nodes = known_nodes(captured, batch)
+    _check_names(nodes)
+    costs, group, edges = Coster().costs(nodes), groups(nodes), _edges(nodes)
+    warn_unknown(nodes, costs.launches & (frames.outermost(nodes) >= 0), captured.source)
+    types = tuple(sorted({node.op for node in nodes.defs}))
+    flat = Graph(
+        names=tuple(node.name for node in nodes.defs),
+        types=types,
+        type_of=np.searchsorted(types, [node.op for node in nodes.defs]),
+        tensor_op=edges.tensor_op,
+        tensor_bytes=edges.tensor_bytes,
+        src=edges.tensor_op[edges.tensor],
+        dst=edges.dst,
+        tensor=edges.tensor,
+        control_src=edges.control_src,
+        control_dst=edges.control_dst,
+        group=group,
+        kinds=devices.KINDS,
+        runs_on=devices.shared_kinds(costs.runs_on, group),
+        param_bytes=costs.values,
+        flops=costs.flops,
+        moved_bytes=costs.moved,
+        launches=costs.launches,
+        given_s=np.empty((len(nodes.defs), 0)),
+        source=captured.source,
+        batch=batch if has_open_batch(captured.graph_def) else None,
+    )
+    return frames.folded(flat, nodes)
+
+
+def _check_names(nodes: Nodes) -> None:
+    for node in nodes.defs:
+        if not node.name or len(node.name.encode()) > _MAX_NAME or not node.name.isprintable():
+            raise InputError(f"graph: op name {shown(node.name)!r} is empty, too long or not printable - rename it")
+
+
+def _edges(nodes: Nodes) -> _Edges:
+    offset = np.zeros(len(nodes.defs) + 1, dtype=np.int64)
+    np.cumsum([len(t) for t in nodes.dtypes], out=offset[1:])
+    first = offset.tolist()
+    tensors, heads, tails, control_heads = [], [], [], []
+    for i, inputs in enumerate(nodes.inputs):
+        read = {first[p] + k for p, k in inputs if not frames.closes_loop(nodes, p, i)}
+        tensors += sorted(read)
+        heads += [i] * len(read)
+        # Data orders two ops already.
+        waits = [c for c in nodes.controls[i] if c not in {p for p, _ in inputs}] if nodes.controls[i] else []
+        tails += waits
+        control_heads += [i] * len(waits)
+    ordered = hazards(nodes)
+    size = [
+        bytes_of(t, s)
+        for types, shapes in zip(nodes.dtypes, nodes.shapes, strict=True)
+        for t, s in zip(types, shapes, strict=True)
+    ]
+    return _Edges(
+        tensor_op=np.repeat(np.arange(len(nodes.defs)), np.diff(offset)),
+        tensor_bytes=np.array(size, dtype=np.int64),
+        tensor=np.array(tensors, dtype=np.int64),
+        dst=np.array(heads, dtype=np.int64),
+        control_src=np.array(tails + [a for a, _ in ordered], dtype=np.int64),
+        control_dst=np.array(control_heads + [b for _, b in ordered], dtype=np.int64),
+    )

@@ -1,0 +1,195 @@
+"""Work of every op: its formula for plain ops, the sum over the body for loops and branches."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from tensorflow.core.framework import node_def_pb2
+
+from pesto.errors import InputError
+from pesto.files.json import shown
+from pesto.tf.importer import devices
+from pesto.tf.importer.flops import OpView, flops
+from pesto.tf.importer.kernels import kernel
+from pesto.tf.importer.shapes import infer, known
+from pesto.tf.importer.traffic import launches, moved_bytes
+from pesto.tf.nodes.inline import body
+from pesto.tf.nodes.nodes import Nodes, Shape, parse
+from pesto.tf.nodes.signatures import RESOURCE, TRAVELS_NOT
+from pesto.tf.nodes.trips import LOOPS, trips
+from pesto.tf.variables.variables import Roots, bytes_of, declared_shape, roots, value_bytes
+from solvers.arrays import Bools, Floats, Ints
+
+_BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
+_MOST = 1 << 62
+_log = logging.getLogger("pesto")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OpCosts:
+    """Work of n ops."""
+
+    flops: Floats
+    """[n]"""
+    moved: Ints
+    """[n] bytes."""
+    launches: Bools
+    """[n]"""
+    values: Ints
+    """[n] bytes of the variable behind each handle or reference variable."""
+    runs_on: Bools
+    """[n, 2] kinds of device, `pesto.tf.importer.devices.KINDS`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Body:
+    flops: float
+    moved: int
+    on_gpu: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Coster:
+    """Costs graphs and, once per function and shapes, the bodies of their loops and branches."""
+
+    _bodies: dict[Any, _Body] = field(default_factory=dict)
+
+    def costs(self, nodes: Nodes) -> OpCosts:
+        """The work of every node; a loop counts its trips, 1 with a warning where they cannot be derived."""
+        n = len(nodes.defs)
+        root = roots(nodes)
+        values = value_bytes(nodes, root)
+        out_bytes = [
+            [bytes_of(t, s) for t, s in zip(nodes.dtypes[i], nodes.shapes[i], strict=True)] for i in range(n)
+        ]  # fmt: skip
+        count = _Trips(nodes)
+        work, moved = np.zeros(n), np.zeros(n, dtype=np.int64)
+        kernels = [kernel(node) for node in nodes.defs]
+        launch, on_gpu = np.ones(n, dtype=np.bool_), np.ones(n, dtype=np.bool_)
+        for i, node in enumerate(nodes.defs):
+            if node.op in LOOPS or node.op in _BRANCHES:
+                inner = self._inner(nodes, i, root, count)
+                work[i], moved[i], on_gpu[i] = inner.flops, min(inner.moved, _MOST), inner.on_gpu
+                continue
+            op = _view(nodes, i, root, values, out_bytes)
+            launch[i] = launches(op, kernels[i][2])
+            if launch[i]:
+                work[i], moved[i] = flops(op), min(moved_bytes(op), _MOST)
+        return OpCosts(
+            flops=work,
+            moved=moved,
+            launches=launch,
+            values=np.array(values, dtype=np.int64),
+            runs_on=devices.runs_on(nodes, kernels, on_gpu),
+        )
+
+    def _inner(self, nodes: Nodes, i: int, root: Roots, count: Callable[[int], int]) -> _Body:
+        node = nodes.defs[i]
+        if node.op in LOOPS:
+            parts = [self._body(nodes, i, node.attr[a].func.name, root, 0) for a in ("cond", "body")]
+            times = count(i)
+            return _Body(
+                times * sum(p.flops for p in parts), times * sum(p.moved for p in parts), all(p.on_gpu for p in parts)
+            )
+        names = [node.attr[a].func.name for a in ("then_branch", "else_branch") if a in node.attr]
+        names += [f.name for f in node.attr["branches"].list.func] if "branches" in node.attr else []
+        parts = [self._body(nodes, i, name, root, 1) for name in names]
+        # Which branch is taken is not known beforehand: plan for the heaviest.
+        return _Body(
+            max((p.flops for p in parts), default=0.0),
+            max((p.moved for p in parts), default=0),
+            all(p.on_gpu for p in parts),
+        )
+
+    def _body(self, nodes: Nodes, i: int, name: str, root: Roots, skip: int) -> _Body:
+        library = nodes.signatures.library
+        if name not in library:
+            raise InputError(f"op {shown(nodes.defs[i].name)}: its function {shown(name)} is missing")
+        feeds = nodes.inputs[i][skip:]
+        arguments = [_argument(nodes, p, k, root) for p, k in feeds]
+        key = (name, *((a.op, a.attr["dtype"].type, declared_shape(a)) for a in arguments))
+        if key not in self._bodies:
+            self._bodies[key] = _Body(0.0, 0, True)  # what a body that contains itself finds
+            flat, results = body(library[name], arguments, library)
+            inner = parse(infer(flat), results)
+            found = self.costs(inner)
+            warn_unknown(inner, found.launches, f"op {shown(nodes.defs[i].name)}")
+            plain = [node.op != "Placeholder" for node in inner.defs]
+            self._bodies[key] = _Body(
+                float(found.flops.sum()),
+                int(found.moved.sum()),
+                bool(found.runs_on[plain, devices.KINDS.index("gpu")].all()),
+            )
+        return self._bodies[key]
+
+
+def warn_unknown(nodes: Nodes, matter: Bools, where: str) -> None:
+    """Warn of the ops among those that `matter` [n], in a loop's or branch's body, whose work is not known."""
+    silent = 0
+    for i in np.flatnonzero(matter).tolist():
+        outputs = zip(nodes.dtypes[i], nodes.shapes[i], strict=True)
+        silent += any(t not in TRAVELS_NOT and not known(s) for t, s in outputs)
+    if silent:
+        _log.warning(
+            "%s: %d ops of a loop or branch have unknown shapes and count too little - export with add_shapes=True",
+            where,
+            silent,
+        )
+
+
+def _view(nodes: Nodes, i: int, root: Roots, values: list[int], out_bytes: list[list[int]]) -> OpView:
+    node = nodes.defs[i]
+    refs, ref_outputs = nodes.signatures.input_refs(node), nodes.signatures.output_refs(node)
+    in_bytes, handles = [], []
+    seen = set()
+    for slot, (p, k) in enumerate(nodes.inputs[i]):
+        ref = bool(refs) and refs[slot]
+        if nodes.dtypes[p][k] == RESOURCE:
+            handles.append(values[root[p][k]] if root[p][k] >= 0 else 0)
+        elif ref:
+            handles.append(out_bytes[p][k])
+        # A tensor that is read twice is fetched from memory once.
+        in_bytes.append(0 if ref or (p, k) in seen else out_bytes[p][k])
+        seen.add((p, k))
+    outs = out_bytes[i]
+    if ref_outputs:
+        outs = [0 if ref else b for ref, b in zip(ref_outputs, outs, strict=True)]
+    return OpView(node, nodes.input_shapes(i), list(nodes.shapes[i]), in_bytes, outs, handles)
+
+
+def _argument(nodes: Nodes, p: int, k: int, root: Roots) -> Any:
+    dtype, shape = nodes.dtypes[p][k], nodes.shapes[p][k]
+    made_by = nodes.defs[root[p][k]] if root[p][k] >= 0 else None
+    if made_by is not None and made_by.op == "VarHandleOp":
+        return made_by
+    node = node_def_pb2.NodeDef(op="Placeholder")
+    node.attr["dtype"].type = dtype
+    _set_shape(node.attr["shape"].shape, shape if dtype != RESOURCE else ())
+    return node
+
+
+def _set_shape(proto: Any, shape: Shape) -> None:
+    proto.unknown_rank = shape is None
+    for size in shape or ():
+        proto.dim.add(size=size)
+
+
+class _Trips:
+    """Trip counts of the loops of one graph, in topological order, each derived once."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+        self._known: dict[int, int] = {}
+
+    def __call__(self, i: int) -> int:
+        """Trips of loop `i`; 1 with a warning where they cannot be derived."""
+        found = trips(self._nodes, i, self._known)
+        if found is None:
+            _log.warning(
+                "loop %s: its number of trips is not known before it runs; 1 is assumed - give maximum_iterations",
+                shown(self._nodes.defs[i].name),
+            )
+        self._known[i] = 1 if found is None else found
+        return self._known[i]

@@ -1,0 +1,58 @@
+"""Shapes as TensorFlow infers them from a GraphDef."""
+
+import math
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.framework import graph_pb2
+
+from pesto.errors import InputError
+from pesto.files.json import shown
+
+
+def infer(graph_def: Any) -> Any:
+    """`graph_def` through TensorFlow: defaults filled in, `_output_shapes` on every node, colocations kept.
+
+    Where TensorFlow infers no shape, the one that the GraphDef was exported with stays.
+    InputError, one line, when TensorFlow refuses it.
+    """
+    bare = copied(graph_def)
+    names = {node.name for node in bare.node}
+    for node in bare.node:
+        node.attr.pop("_output_shapes", None)
+        node.device = ""
+        if "_class" in node.attr:
+            where = node.attr["_class"].list.s
+            where[:] = [w for w in where if w.decode(errors="replace").removeprefix("loc:@") in names]
+    try:
+        graph = tf.Graph()
+        with graph.as_default():
+            tf.import_graph_def(bare, name="")
+        inferred = graph.as_graph_def(add_shapes=True)
+    except Exception as error:  # what it raises for a bad graph is anything from TypeError to OpError
+        raise InputError(f"TensorFlow refuses the graph: {shown(error)} - repair or export it again") from error
+    learn(inferred, graph_def)
+    return inferred
+
+
+def learn(graph_def: Any, other: Any) -> None:
+    """Give the tensors of `graph_def` the shapes of `other` where it knows more of them."""
+    found = {node.name: node.attr["_output_shapes"].list.shape for node in other.node if "_output_shapes" in node.attr}
+    for node in graph_def.node:
+        own, known_there = node.attr["_output_shapes"].list.shape, found.get(node.name, ())
+        if len(own) == len(known_there):
+            for shape, better in zip(own, known_there, strict=True):
+                if _holes(better) < _holes(shape):
+                    shape.CopyFrom(better)
+
+
+def _holes(shape: Any) -> float:
+    """Unknown dimensions of a TensorShapeProto."""
+    return math.inf if shape.unknown_rank else sum(d.size < 0 for d in shape.dim)
+
+
+def copied(graph_def: Any) -> Any:
+    """A GraphDef of its own."""
+    copy = graph_pb2.GraphDef()
+    copy.CopyFrom(graph_def)
+    return copy

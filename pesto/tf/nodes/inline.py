@@ -1,0 +1,160 @@
+"""Function calls replaced by the functions' bodies, so that every op of the step is seen and can be placed."""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tensorflow.core.framework import graph_pb2, node_def_pb2
+
+from pesto.errors import InputError
+from pesto.files.json import shown
+from pesto.tf import private
+from pesto.tf.nodes.flat import CALLS
+from pesto.tf.nodes.nodes import RECORDED
+from pesto.tf.nodes.signatures import Signatures
+
+MAX_NODES = 5_000_000
+_MAX_DEPTH = 64
+
+
+def flatten(graph_def: Any) -> Any:
+    """`graph_def` with all calls inlined, recursively; itself when it has none.
+
+    A call's own name stays as a NoOp behind which its effects lie, so that control inputs and fetches of it hold. The
+    functions of loops and branches stay in the library. InputError for recursion, for functions that are missing, and
+    for ones that XLA must compile.
+    """
+    library = {f.signature.name: f for f in graph_def.library.function}
+    if not any(node.op in CALLS or node.op in library for node in graph_def.node):
+        return graph_def
+    inliner = _Inliner(library, Signatures(library))
+    flat = inliner.finish(inliner.expand(graph_def.node, 0))
+    flat.versions.CopyFrom(graph_def.versions)
+    return flat
+
+
+def body(function: Any, arguments: Sequence[Any], library: Mapping[str, Any]) -> tuple[Any, list[str]]:
+    """A flat GraphDef of one function, and the names of the ops that make its results and effects.
+
+    `arguments` are NodeDefs (placeholders or variable handles) that stand for its inputs; they are given their names.
+    """
+    inliner = _Inliner(library, Signatures(library))
+    names = [f"argument_{i}" for i in range(len(arguments))]
+    nodes = []
+    for name, argument in zip(names, arguments, strict=True):
+        node = node_def_pb2.NodeDef()
+        node.CopyFrom(argument)
+        node.name = name
+        nodes.append(node)
+    inner, returned, effects = inliner.instantiate(function, "body", names, {}, [])
+    flat = inliner.finish([*nodes, *inliner.expand(inner, 0)])
+    return flat, [c[1:] for c in _controls([inliner.resolved(t) for t in (*returned, *effects)])]
+
+
+@dataclass(frozen=True, slots=True)
+class _Inliner:
+    library: Mapping[str, Any]
+    signatures: Signatures
+    alias: dict[str, str] = field(default_factory=dict)
+    """Output of a call -> tensor of its body."""
+    counter: Iterator[int] = field(default_factory=itertools.count)
+
+    def expand(self, nodes: Sequence[Any], depth: int) -> Iterator[Any]:
+        """All nodes, calls replaced by a NoOp and the nodes of their bodies."""
+        for node in nodes:
+            function = self._called(node)
+            if depth > _MAX_DEPTH or next(self.counter) > MAX_NODES:
+                raise InputError(
+                    f"op {shown(node.name)}: its function calls itself or grows without end - unroll it by hand"
+                )
+            if function is None:
+                yield node
+                continue
+            data = [t for t in node.input if t[0] != "^"]
+            attrs = {**node.attr, **(node.attr["f"].func.attr if "f" in node.attr else {})}
+            controls = [t for t in node.input if t[0] == "^"]
+            inner, returned, effects = self.instantiate(function, node.name, data, attrs, controls)
+            for k, tensor in enumerate(returned):
+                self.alias[f"{node.name}:{k}"] = tensor
+            yield node_def_pb2.NodeDef(name=node.name, op="NoOp", input=_controls([*returned, *effects]) + controls)
+            yield from self.expand(inner, depth + 1)
+
+    def instantiate(
+        self, function: Any, prefix: str, inputs: Sequence[str], attrs: Mapping[str, Any], controls: list[str]
+    ) -> tuple[list[Any], list[str], list[str]]:
+        """(nodes, returned tensors, names of ops with effects) of one call's body, named below `prefix`."""
+        where = {a.name: t for a, t in zip(function.signature.input_arg, inputs, strict=False)}
+        local = {node.name: node for node in function.node_def}
+        nodes = []
+        for inner in function.node_def:
+            node = node_def_pb2.NodeDef()
+            node.CopyFrom(inner)
+            node.name = f"{prefix}/{inner.name}"
+            node.attr.pop("_class", None)  # it speaks of names inside the function
+            if "_output_shapes" in node.attr:
+                node.attr[RECORDED].CopyFrom(node.attr["_output_shapes"])
+            for value in node.attr.values():
+                if value.placeholder and value.placeholder in attrs:
+                    value.CopyFrom(attrs[value.placeholder])
+            rooted = all(t.removeprefix("^").partition(":")[0] in where for t in inner.input)
+            # The body waits for what the call waits for; what comes later waits for its own first ops.
+            node.input[:] = [self._renamed(t, prefix, where, local) for t in inner.input] + (controls if rooted else [])
+            nodes.append(node)
+        returned = [
+            self._renamed(function.ret[a.name], prefix, where, local) for a in function.signature.output_arg
+        ]  # fmt: skip
+        return nodes, returned, [f"{prefix}/{n}" for n in function.control_ret.values()]
+
+    def finish(self, nodes: Any) -> Any:
+        """A GraphDef of `nodes` with every reference to a call's output led into its body, without stale shapes."""
+        flat = graph_pb2.GraphDef()
+        flat.library.function.extend(self.library.values())
+        flat.node.extend(nodes)
+        for node in flat.node:
+            node.input[:] = [self.resolved(t) for t in node.input]
+            node.attr.pop("_output_shapes", None)
+        return flat
+
+    def resolved(self, tensor: str) -> str:
+        """The tensor that `tensor` finally comes from."""
+        for _ in range(len(self.alias) + 1):
+            found = self.alias.get(tensor if ":" in tensor else f"{tensor}:0")
+            if found is None:
+                return tensor
+            tensor = found
+        raise InputError(f"graph: tensor {shown(tensor)} is made from itself - the graph is damaged")
+
+    def _renamed(self, text: str, prefix: str, where: Mapping[str, str], local: Mapping[str, Any]) -> str:
+        control = text.startswith("^")
+        name, _, rest = text.removeprefix("^").partition(":")
+        if name in where:
+            return _controls([where[name]])[0] if control else where[name]
+        if control:
+            return f"^{prefix}/{name}"
+        if name not in local:
+            raise InputError(
+                f"function behind {shown(prefix)}: its input {shown(text)!r} does not exist - the graph is damaged"
+            )
+        output, _, k = rest.partition(":")
+        if k and not k.isdigit():
+            raise InputError(f"function behind {shown(prefix)}: its input {shown(text)} is no tensor - it is damaged")
+        return f"{prefix}/{name}:{self.signatures.output_offset(local[name], output) + int(k or 0)}"
+
+    def _called(self, node: Any) -> Any:
+        name = node.attr["f"].func.name if node.op in CALLS else node.op
+        if node.op not in CALLS and name not in self.library:
+            return None
+        if name not in self.library:
+            raise InputError(
+                f"op {shown(node.name)}: the function {shown(name)!r} that it calls is missing - the graph is damaged"
+            )
+        if private.must_compile(node.attr) or private.must_compile(self.library[name].attr):
+            raise InputError(
+                f"op {shown(node.name)}: XLA compiles it as one kernel - set jit_compile=False for the step"
+            )
+        return self.library[name]
+
+
+def _controls(tensors: Sequence[str]) -> list[str]:
+    return sorted({f"^{t.removeprefix('^').partition(':')[0]}" for t in tensors})

@@ -1,0 +1,174 @@
+"""The part of a GraphDef that the fetches need, in a stable topological order, with its tensors' types and shapes."""
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pesto.errors import InputError
+from pesto.files.json import shown
+from pesto.tf.nodes.signatures import Signatures
+
+RECORDED = "_traced_shapes"
+"""Attribute with the shapes that a function's op had when it was traced: inference loses those of tensor lists."""
+
+Shape = tuple[int, ...] | None
+"""Dimensions, -1 where unknown; None for an unknown rank."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Nodes:
+    """n nodes in topological order; edges name a producer by its index and an output by its number."""
+
+    defs: list[Any]
+    """[n] NodeDefs."""
+    dtypes: list[tuple[int, ...]]
+    """[n] data type numbers of each output."""
+    shapes: list[tuple[Shape, ...]]
+    """[n] shape of each output."""
+    inputs: list[list[tuple[int, int]]]
+    """[n] (producer, output) of each data input, in the order of the op's arguments."""
+    controls: list[list[int]]
+    """[n] control inputs, ascending."""
+    signatures: Signatures
+
+    def input_shapes(self, node: int) -> list[Shape]:
+        """Shapes of a node's data inputs."""
+        return [self.shapes[p][k] for p, k in self.inputs[node]]
+
+
+def parse(graph_def: Any, fetches: Sequence[str]) -> Nodes:
+    """The nodes of a flat GraphDef that `fetches` (op names) need.
+
+    Of all topological orders it is the one that keeps closest to the GraphDef's own: FuncGraphs list a node before
+    its control inputs. InputError when names repeat, an input dangles, or the graph has a cycle outside v1 loops.
+    """
+    by_name = {node.name: node for node in graph_def.node}
+    if len(by_name) != len(graph_def.node):
+        raise InputError(f"graph: two ops are named {_repeated(graph_def)!r}")
+    needed = _needed(by_name, fetches)
+    kept = [node for node in graph_def.node if node.name in needed]
+    order = _stable_order(kept)
+    defs = [kept[i] for i in order]
+    index = {node.name: i for i, node in enumerate(defs)}
+    signatures = Signatures({f.signature.name: f for f in graph_def.library.function})
+    dtypes = [signatures.output_types(node) for node in defs]
+    inputs, controls = _edges(defs, index, dtypes)
+    shapes = [_shapes(node, len(types)) for node, types in zip(defs, dtypes, strict=True)]
+    return Nodes(
+        defs=defs, dtypes=dtypes, shapes=shapes, inputs=inputs, controls=controls, signatures=signatures
+    )  # fmt: skip
+
+
+def producer(name: str) -> str:
+    """The node that an input names."""
+    if name[0] == "^":
+        return name[1:]
+    at = name.rfind(":")
+    return name if at < 0 else name[:at]
+
+
+def _needed(by_name: dict[str, Any], fetches: Sequence[str]) -> set[str]:
+    found = set(fetches)
+    for name in fetches:
+        if name not in by_name:
+            raise InputError(f"graph: op {shown(name)} does not exist - the graph is damaged")
+    stack = list(found)
+    while stack:
+        node = by_name[stack.pop()]
+        for text in node.input:
+            name = producer(text)
+            if name not in found:
+                if name not in by_name:
+                    raise InputError(
+                        f"op {shown(node.name)}: its input {shown(text)!r} does not exist - the graph is incomplete"
+                    )
+                found.add(name)
+                stack.append(name)
+    return found
+
+
+def _stable_order(kept: list[Any]) -> list[int]:
+    index = {node.name: i for i, node in enumerate(kept)}
+    loops = {i for i, node in enumerate(kept) if node.op in ("NextIteration", "RefNextIteration")}
+    after: list[list[int]] = [[] for _ in kept]
+    waiting = [0] * len(kept)
+    for i, node in enumerate(kept):
+        for p in {index[producer(text)] for text in node.input}:
+            # What closes a v1 loop is the edge into its Merge; without it the loop's body has an order.
+            if p not in loops or node.op not in ("Merge", "RefMerge"):
+                after[p].append(i)
+                waiting[i] += 1
+    ready = [i for i, count in enumerate(waiting) if count == 0]
+    order = []
+    while ready:
+        i = heapq.heappop(ready)
+        order.append(i)
+        for j in after[i]:
+            waiting[j] -= 1
+            if waiting[j] == 0:
+                heapq.heappush(ready, j)
+    if len(order) != len(kept):
+        raise InputError(f"graph: a cycle of ops: {_cycle(kept, index, waiting)}")
+    return order
+
+
+def _cycle(kept: list[Any], index: dict[str, int], waiting: list[int]) -> str:
+    at = next(i for i, count in enumerate(waiting) if count)
+    seen: dict[int, int] = {}
+    path: list[int] = []
+    # Every stuck node has a stuck input, so walking backwards must come round.
+    while at not in seen:
+        seen[at] = len(path)
+        path.append(at)
+        at = next(p for p in (index[producer(text)] for text in kept[at].input) if waiting[p])
+    names = [kept[i].name for i in reversed(path[seen[at] :])]
+    return " -> ".join([*names[:8], *(["..."] if len(names) > 8 else []), names[0]])
+
+
+def _edges(
+    defs: list[Any], index: dict[str, int], dtypes: list[tuple[int, ...]]
+) -> tuple[list[list[tuple[int, int]]], list[list[int]]]:
+    inputs: list[list[tuple[int, int]]] = []
+    controls: list[list[int]] = []
+    for node in defs:
+        data, control = [], set()
+        for text in node.input:
+            if text[0] == "^":
+                control.add(index[text[1:]])
+                continue
+            at = text.rfind(":")
+            p, k = (index[text], 0) if at < 0 else (index[text[:at]], int(text[at + 1 :]))
+            if k >= len(dtypes[p]):
+                raise InputError(
+                    f"op {shown(node.name)}: its input {shown(text)!r} does not exist - the graph is incomplete"
+                )
+            data.append((p, k))
+        inputs.append(data)
+        controls.append(sorted(control))
+    return inputs, controls
+
+
+def _shapes(node: Any, outputs: int) -> tuple[Shape, ...]:
+    if "_output_shapes" not in node.attr:
+        return (None,) * outputs
+    known = _listed(node, "_output_shapes")
+    if RECORDED in node.attr:
+        traced = _listed(node, RECORDED)
+        if len(traced) == len(known):
+            known = tuple(t if k is None or -1 in k else k for k, t in zip(known, traced, strict=True))
+    return known + (None,) * (outputs - len(known))
+
+
+def _listed(node: Any, attr: str) -> tuple[Shape, ...]:
+    found = node.attr[attr].list.shape
+    return tuple(None if s.unknown_rank else tuple([d.size for d in s.dim]) for s in found)
+
+
+def _repeated(graph_def: Any) -> str:
+    seen: set[str] = set()
+    for node in graph_def.node:
+        if node.name in seen:
+            break
+        seen.add(node.name)
+    return str(node.name)

@@ -1,0 +1,102 @@
+"""A batch size put in for the dimension that a traced step leaves open."""
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from pesto.tf.nodes.inference import copied, infer, learn
+from pesto.tf.nodes.nodes import producer
+from pesto.tf.nodes.trips import LOOPS
+
+_AXES = "BroadcastGradientArgs"
+_LISTS = (
+    "EmptyTensorList", "TensorListFromTensor", "TensorListGetItem", "TensorListPopBack", "TensorListReserve",
+    "TensorListStack",
+)  # fmt: skip
+
+
+def has_open_batch(graph_def: Any) -> bool:
+    """Whether a feed leaves its first dimension open."""
+    return any(_is_open(shape) for shape in _fed(graph_def))
+
+
+def _fed(graph_def: Any) -> Iterator[Any]:
+    """The TensorShapeProtos that feeds declare."""
+    for node in graph_def.node:
+        if node.op.startswith("Placeholder"):
+            yield node.attr["shape"].shape
+        elif node.op.endswith(("IteratorGetNext", "IteratorGetNextSync")):
+            yield from node.attr["output_shapes"].list.shape
+
+
+def closed(graph_def: Any, batch: int) -> Any:
+    """A copy with `batch` for the first dimension of feeds where it is open, and the shapes that follow from it.
+
+    Only for its shapes: constants that hold shapes are changed too.
+    """
+    filled = copied(graph_def)
+    _lead(_fed(filled), batch)
+    for function in filled.library.function:
+        _fill_body(function.node_def, batch)
+    for nodes in (filled.node, *(function.node_def for function in filled.library.function)):
+        _fill_lists(nodes, batch)
+    _fill_loops(filled, batch)
+    learn(filled, infer(filled))
+    return filled
+
+
+def _fill_body(nodes: Any, batch: int) -> None:
+    """Put `batch` in for what a function's ops had open when they were traced, as inference cannot know all of it."""
+    recorded = {node.name: node.attr["_output_shapes"].list.shape for node in nodes if "_output_shapes" in node.attr}
+    op = {node.name: node.op for node in nodes}
+    _lead(chain(*(shapes for name, shapes in recorded.items() if op[name] != _AXES)), batch)
+    for node in nodes:
+        if node.op == "Sum" and node.name in recorded and len(node.input) > 1:
+            summed, axes = (producer(text.partition(":")[0]) for text in node.input[:2])
+            known = recorded.get(summed, ())
+            # What a gradient sums over broadcast axes is at most as large as before.
+            if op.get(axes) == _AXES and len(known) == 1:
+                recorded[node.name][0].CopyFrom(known[0])
+
+
+def _fill_lists(nodes: Any, batch: int) -> None:
+    """Put `batch` in for the open rows of what tensor lists hold, such as an RNN's outputs of each time."""
+    readers: dict[str, list[str]] = {}
+    for node in nodes:
+        for text in node.input:
+            readers.setdefault(producer(text.partition(":")[0]), []).append(node.op)
+    for node in nodes:
+        if node.op == "Const" and all(op in _LISTS for op in readers.get(node.name, ("",))):
+            value = tf.make_ndarray(node.attr["value"].tensor)
+            if value.ndim == 1 and len(value) and value[0] == -1:
+                value = np.concatenate([[batch], value[1:]]).astype(value.dtype)
+                node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
+
+
+def _fill_loops(graph_def: Any, batch: int) -> None:
+    """Put `batch` in for what a loop declares open of its variables, where their first values have that many rows."""
+    declared = {node.name: node.attr["output_shapes"].list for node in graph_def.node if node.op in LOOPS}
+    if not any(_is_open(shape) for listed in declared.values() for shape in listed.shape):
+        return
+    entered = copied(graph_def)
+    for node in entered.node:
+        if node.op in LOOPS:  # without a declaration TensorFlow infers the shapes of the first values
+            node.attr["output_shapes"].list.Clear()
+            node.attr.pop("_output_shapes", None)
+    for node in infer(entered).node:
+        if node.name in declared:
+            pairs = zip(declared[node.name].shape, node.attr["_output_shapes"].list.shape, strict=False)
+            _lead((own for own, first in pairs if first.dim and first.dim[0].size == batch), batch)
+
+
+def _lead(shapes: Iterable[Any], batch: int) -> None:
+    for shape in shapes:
+        if _is_open(shape):
+            shape.dim[0].size = batch
+
+
+def _is_open(shape: Any) -> bool:
+    return not shape.unknown_rank and len(shape.dim) > 0 and shape.dim[0].size == -1

@@ -1,0 +1,1 @@
+"""TensorFlow's graph optimizer, once and before planning, without rewrites that change a result."""

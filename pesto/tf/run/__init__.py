@@ -1,0 +1,1 @@
+"""Planned steps run on stock TensorFlow, profiled, and held against the same step without a plan."""

@@ -1,0 +1,145 @@
+"""Some training steps in a v1 session: what they gave, how long each took, what the variables were at the end."""
+
+import hashlib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from pesto.tf.run.runnable import Runs
+from pesto.tf.unoptimized import unoptimized
+
+v1 = tf.compat.v1
+
+WARMUP = 3
+"""Steps that are not timed; they are the traced ones, and their results count as all others do."""
+SEED = 0
+_RESOURCES = ("resource", "variant")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One run of `WARMUP` and some more steps from the initial variables."""
+
+    losses: tuple[Mapping[str, bytes], ...]
+    """For each step, the digest of each tensor that it fetched."""
+    variables: Mapping[str, bytes]
+    """The digest of each variable at the end."""
+    finite: bool
+    """Whether no number in either was infinite or NaN."""
+    seconds: tuple[float, ...]
+    """Of each step after the warm-up."""
+    opened_s: float
+    """Seconds of opening the session."""
+    traced: tuple[Any, ...]
+    """RunMetadata of the warm-up steps, when they were traced."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Drive:
+    """A step, and how often and with which settings it runs; see `of`."""
+
+    step: Runs
+    steps: int
+    gpu: bool
+    config: Any
+    tensors: Mapping[str, Any]
+    """What a step fetches, by name."""
+    updates: tuple[Any, ...]
+    """Ops that a step runs."""
+    values: Mapping[str, Any]
+    """The tensor that holds each variable's value."""
+
+    @staticmethod
+    def of(step: Runs, *, steps: int, threads: int, gpu: bool) -> "Drive":
+        """`step` with Grappler off, one core an op and at least `threads` ops at a time; its graph gets readers."""
+        config = v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=max(2, threads))
+        unoptimized(config)
+        ops = [step.graph.as_graph_element(name.partition(":")[0]) for name in step.fetches]
+        return Drive(
+            step=step, steps=steps, gpu=gpu, config=config, updates=tuple(ops), values=_readers(step.graph),
+            # A reference may be written to while it is fetched; what it holds is compared at the end.
+            tensors={t.name: t for op in ops for t in op.outputs if _is_value(t.dtype)},
+        )  # fmt: skip
+
+    def run(self, *, traced: bool = False) -> Record:
+        """Initialise, take all steps, read all variables; the same initial values and batches every time."""
+        began = time.perf_counter()
+        with v1.Session(graph=self.step.graph, config=self.config) as session:
+            opened_s = time.perf_counter() - began
+            session.run(self.step.graph.get_operation_by_name(self.step.init))
+            rng = np.random.default_rng(SEED)
+            losses, seconds, metadata, finite = [], [], [], True
+            for k in range(WARMUP + self.steps):
+                extra = _tracing() if traced and k < WARMUP else {}
+                feed = dict(self.step.feed(rng))
+                began = time.perf_counter()
+                found, _ = session.run((dict(self.tensors), self.updates), feed, **extra)
+                seconds.append(time.perf_counter() - began)
+                losses.append(_digests(found))
+                finite = finite and _finite(found)
+                metadata += [extra["run_metadata"]] if extra else []
+            values = session.run(dict(self.values))
+        return Record(
+            losses=tuple(losses), variables=_digests(values), finite=finite and _finite(values),
+            seconds=tuple(seconds[WARMUP:]), opened_s=opened_s, traced=tuple(metadata),
+        )  # fmt: skip
+
+    def stock_open_s(self) -> float:
+        """Seconds of opening a session without a plan, the devices being started already."""
+        began = time.perf_counter()
+        with v1.Session(graph=self.step.graph, config=self.config):
+            return time.perf_counter() - began
+
+
+def differing(one: Record, other: Record | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names of the fetched tensors and of the variables that are not the same in both, bit for bit."""
+    if other is None:
+        return (), ()
+    losses = {
+        name: None
+        for a, b in zip(one.losses, other.losses, strict=True)
+        for name, digest in a.items()
+        if b[name] != digest
+    }
+    return tuple(losses), tuple(name for name, digest in one.variables.items() if other.variables[name] != digest)
+
+
+def _readers(graph: Any) -> dict[str, Any]:
+    """The tensor to fetch for the value of each variable; a resource gets an op that reads it."""
+    found = {}
+    with graph.as_default():
+        for op in graph.get_operations():
+            if op.type in ("VariableV2", "Variable"):
+                found[op.name] = op.outputs[0]
+            elif op.type == "VarHandleOp":
+                with tf.control_dependencies(None):
+                    found[op.name] = tf.raw_ops.ReadVariableOp(resource=op.outputs[0], dtype=op.get_attr("dtype"))
+    return found
+
+
+def _is_value(dtype: Any) -> bool:
+    return dtype == dtype.base_dtype and dtype.name not in _RESOURCES
+
+
+def _tracing() -> dict[str, Any]:
+    options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE, output_partition_graphs=True)
+    return {"options": options, "run_metadata": v1.RunMetadata()}
+
+
+def _finite(values: Mapping[str, Any]) -> bool:
+    arrays = [np.asarray(value) for value in values.values()]
+    return all(np.isfinite(array).all() for array in arrays if array.dtype.kind in "fc")
+
+
+def _digests(values: Mapping[str, Any]) -> dict[str, bytes]:
+    return {name: _digest(np.asarray(value)) for name, value in values.items()}
+
+
+def _digest(value: Any) -> bytes:
+    """Of type, shape and bits, so that NaN equals itself and 0.0 is not -0.0."""
+    content = repr(value.tolist()).encode() if value.dtype == object else np.ascontiguousarray(value).tobytes()
+    return hashlib.sha256(f"{value.dtype} {value.shape}\n".encode() + content).digest()

@@ -1,0 +1,1 @@
+"""Training steps from TensorFlow's objects and files: v1 graphs, functions, Keras models, SavedModels."""

@@ -1,0 +1,115 @@
+"""`package.module:callable`: a step that the user's own Python code hands over."""
+
+import importlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from pesto.errors import InputError, UsageError
+from pesto.files.json import shown
+from pesto.graph import Graph
+from pesto.tf.importer.importer import build
+from pesto.tf.nodes.captured import Captured
+from pesto.tf.sources.sources import capture_function, capture_keras, capture_v1, told
+
+_TAKES = "a tf.function, a compiled Keras model, (model, (x, y)), (function, *specs) or (tf.Graph, fetches)"
+
+
+def from_callable(reference: str, batch: int | None = None) -> Graph:
+    """The step named by `package.module:callable` (see `capture_callable`)."""
+    return build(capture_callable(reference, batch), batch=batch)
+
+
+def capture_callable(reference: str, batch: int | None = None) -> Captured:
+    """Import the module, from the current folder too, and take its step.
+
+    The object may be a `tf.function` with an input signature, a concrete function or a compiled Keras model; anything
+    else is called without arguments and must return one of those, `(model, (x, y))` with an example batch,
+    `(function, *specs)` with `tf.TensorSpec`s, or `(tf.Graph, fetches)`. UsageError for a malformed or unknown name,
+    InputError for what the user's code raises.
+    """
+    module_name, _, attribute = reference.partition(":")
+    if not module_name or not attribute:
+        raise UsageError(f"--function {shown(reference)}: not of the form package.module:callable")
+    found = _lookup(reference, module_name, attribute)
+    if not _is_step(found):
+        if not callable(found):
+            raise UsageError(f"--function {shown(reference)}: {type(found).__name__} is not callable - name {_TAKES}")
+        with _explained(reference, "calling it"):
+            found = found()
+    return _capture(found, reference, batch)
+
+
+def _lookup(reference: str, module_name: str, attribute: str) -> Any:
+    here = str(Path.cwd())
+    added = here not in sys.path
+    if added:
+        sys.path.insert(0, here)
+    try:
+        with _explained(reference, "importing it"):
+            module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"--function {shown(reference)}: no module {error.name!r} - check the name, or set PYTHONPATH"
+        ) from error
+    finally:
+        if added and here in sys.path:
+            sys.path.remove(here)
+    found: Any = module
+    for part in attribute.split("."):
+        found = getattr(found, part, None)
+        if found is None:
+            raise UsageError(f"--function {shown(reference)}: module {module_name} has no {shown(attribute)}")
+    return found
+
+
+def _is_step(found: Any) -> bool:
+    return hasattr(found, "get_concrete_function") or hasattr(found, "structured_outputs") or _is_model(found)
+
+
+def _is_model(found: Any) -> bool:
+    return hasattr(found, "train_step") and hasattr(found, "compile")
+
+
+def _capture_with_data(model: Any, data: Any, batch: int | None, source: str) -> Captured:
+    """A model with an example batch: of open size with --batch, of the example's own without."""
+    if batch is not None:
+        return capture_keras(model, batch, data=data, source=source)
+    sizes = {int(value.shape[0]) for value in tf.nest.flatten(tuple(data)) if len(getattr(value, "shape", ()))}
+    if len(sizes) != 1:
+        raise InputError(f"{source}: the example data have {len(sizes)} batch sizes - give arrays of one length")
+    return capture_keras(model, sizes.pop(), static=True, data=data, source=source)
+
+
+def _capture(found: Any, reference: str, batch: int | None) -> Captured:
+    source = f"function {reference}"
+    if _is_model(found):
+        if batch is None:
+            raise InputError(f"--function {shown(reference)}: a Keras model has no batch size - give --batch N")
+        return capture_keras(found, batch, source=source)
+    if isinstance(found, tuple) and len(found) == 2 and _is_model(found[0]):
+        return _capture_with_data(*found, batch, source)
+    if isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], tf.Graph):
+        return capture_v1(*found, source=source)
+    if isinstance(found, tuple) and found and callable(found[0]):
+        return capture_function(found[0], *found[1:], batch=batch, source=source)
+    if _is_step(found):
+        return capture_function(found, batch=batch, source=source)
+    raise InputError(f"--function {shown(reference)}: it gave a {type(found).__name__} - return {_TAKES}")
+
+
+@contextmanager
+def _explained(reference: str, act: str) -> Iterator[None]:
+    """Turn whatever the user's code raises into one line."""
+    try:
+        yield
+    except ModuleNotFoundError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise InputError(
+            f"--function {shown(reference)}: {act} raised {told(error)} - run it on its own first"
+        ) from error

@@ -1,0 +1,175 @@
+"""Training steps from TensorFlow's objects and files: v1 graphs, functions, Keras models, SavedModels, GraphDefs."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.framework import node_def_pb2
+
+from pesto.errors import InputError, PestoError
+from pesto.files.json import shown
+from pesto.graph import Graph
+from pesto.tf.importer.importer import build
+from pesto.tf.nodes.captured import Captured, checked_fetches
+from pesto.tf.nodes.flat import has_calls, retraced_flat
+from pesto.tf.nodes.inference import infer
+from pesto.tf.nodes.inline import flatten
+from pesto.tf.nodes.nodes import producer
+from pesto.tf.private import handle_shape
+from pesto.tf.sources.graphdefs import read_graph_def
+from pesto.tf.sources.keras_step import keras_step
+
+
+def from_v1(graph: Any, fetches: Iterable[Any], *, batch: int | None = None, source: str = "tf.Graph") -> Graph:
+    """The step that fetching `fetches` (tensors, ops, variables or their names) from a v1 `tf.Graph` runs."""
+    return build(capture_v1(graph, fetches, source=source), batch=batch)
+
+
+def from_function(fn: Any, *specs: Any, batch: int | None = None, source: str | None = None) -> Graph:
+    """The step of a `tf.function`, a concrete function, or a plain function of tensors, called with `specs`."""
+    return build(capture_function(fn, *specs, batch=batch, source=source), batch=batch)
+
+
+def from_keras(model: Any, batch: int, *, static: bool = False, data: Any = None, source: str | None = None) -> Graph:
+    """The train step (forward, loss, gradients, optimizer, metrics) of a compiled Keras 3 model.
+
+    TensorFlow builds another graph when it knows the batch size. By default it does not, as for arrays or datasets
+    with a last batch that is smaller; `batch` then only gives the sizes. With `static` every batch has that size, as
+    under drop_remainder=True, for arrays that it divides, and in train_on_batch. `data` is an example of a batch,
+    (x, y) or (x, y, sample_weight), or its TensorSpecs, for types other than those of the model's inputs and outputs.
+    """
+    return build(capture_keras(model, batch, static=static, data=data, source=source), batch=batch)
+
+
+def from_saved_model(folder: Path, signature: str | None = None, batch: int | None = None) -> Graph:
+    """One signature of a SavedModel, the default or only one when `signature` is None."""
+    return build(capture_saved_model(folder, signature), batch=batch)
+
+
+def from_graph_def_file(path: Path, fetches: Sequence[str] = (), batch: int | None = None) -> Graph:
+    """A `.pb` or `.pbtxt` GraphDef; without `fetches`, everything that leads to an op that nothing reads."""
+    return build(capture_file(path, fetches), batch=batch)
+
+
+def capture_v1(graph: Any, fetches: Iterable[Any], *, source: str = "tf.Graph") -> Captured:
+    """`from_v1` before it becomes a `Graph`. InputError for a fetch that the graph lacks."""
+    names = checked_fetches(fetches, {op.name: len(op.outputs) for op in graph.get_operations()}, source)
+    return _flat(graph.as_graph_def(add_shapes=True), names, source)
+
+
+def capture_function(fn: Any, *specs: Any, batch: int | None = None, source: str | None = None) -> Captured:
+    """`from_function` before it becomes a `Graph`; `batch` stands in for open first dimensions of the specs.
+
+    Nested functions become part of the one graph (see `pesto.tf.nodes.flat`); where they cannot, their bodies take the place
+    of the calls. InputError when tracing fails, with what the function raised, and for functions that XLA must compile.
+    """
+    label = source or f"function {getattr(fn, '__name__', None) or getattr(fn, 'name', 'step')}"
+    if hasattr(fn, "structured_outputs") and hasattr(fn, "graph"):
+        return capture_func_graph(fn.graph, label)
+    if getattr(fn, "_jit_compile", None):
+        raise InputError(f"{label}: XLA compiles it as one kernel - set jit_compile=False for the step")
+    traceable = fn if hasattr(fn, "get_concrete_function") else tf.function(fn, autograph=True)
+    given = tf.nest.map_structure(lambda spec: _with_batch(spec, batch), list(specs))
+    try:
+        graph = traceable.get_concrete_function(*given).graph
+    except PestoError:
+        raise
+    except Exception as error:  # whatever the user's code raises
+        raise InputError(f"{label}: tracing it raised {told(error)} - call it once by hand with such inputs") from error
+    captured = capture_func_graph(graph, label)
+    again = retraced_flat(traceable, given) if has_calls(graph) else None
+    return captured if again is None else capture_func_graph(again, label)
+
+
+def capture_func_graph(graph: Any, source: str) -> Captured:
+    """A FuncGraph's outputs and side effects; captured variables become VarHandleOps under the same names."""
+    values = {inner.op.name: outer for outer, inner in graph.captures}
+    graph_def = graph.as_graph_def(add_shapes=True)
+    for node in graph_def.node:
+        if node.name in values and node.op == "Placeholder":
+            _as_variable(node, values[node.name])
+    outputs = [t.op.name for t in graph.outputs if t is not None]
+    effects = [op.name for op in graph.control_outputs]
+    names = checked_fetches([*outputs, *effects], {op.name: len(op.outputs) for op in graph.get_operations()}, source)
+    return _flat(graph_def, names, source, values)
+
+
+def capture_keras(
+    model: Any, batch: int, *, static: bool = False, data: Any = None, source: str | None = None
+) -> Captured:
+    """`from_keras` before it becomes a `Graph`. InputError when the model is not compiled or has no known inputs."""
+    step, specs = keras_step(model, batch if static else None, data)
+    return capture_function(step, *specs, source=source or f"keras {model.name}")
+
+
+def capture_saved_model(folder: Path, signature: str | None = None) -> Captured:
+    """`from_saved_model` before it becomes a `Graph`. InputError when it does not load or lacks the signature."""
+    where = shown(folder)
+    try:
+        loaded = tf.saved_model.load(str(folder))
+        signatures = dict(loaded.signatures)
+    except Exception as error:  # a damaged SavedModel raises anything
+        raise InputError(f"{where}: not a SavedModel that loads: {told(error)} - export it again") from error
+    if signature is None:
+        default = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
+        signature = default if default in signatures or len(signatures) != 1 else next(iter(signatures))
+    if signature not in signatures:
+        has = ", ".join(sorted(signatures)) or "none - save it with signatures="
+        raise InputError(f"{where}: it has no signature {signature!r} - it has {has}")
+    return capture_func_graph(signatures[signature].graph, f"SavedModel {where} {signature}")
+
+
+def capture_file(path: Path, fetches: Sequence[str] = ()) -> Captured:
+    """`from_graph_def_file` before it becomes a `Graph`."""
+    return capture_graph_def(read_graph_def(path), fetches, f"file {shown(path.name)}")
+
+
+def capture_graph_def(graph_def: Any, fetches: Sequence[str], source: str) -> Captured:
+    """A GraphDef of unknown origin; without `fetches`, all that leads to an op that nothing reads."""
+    whole = infer(graph_def)
+    names = checked_fetches(
+        fetches or _sinks(whole),
+        {node.name: len(node.attr["_output_shapes"].list.shape) for node in whole.node},
+        source,
+    )
+    return _flat(whole, names, source)
+
+
+def _flat(graph_def: Any, fetches: tuple[str, ...], source: str, values: dict[str, Any] | None = None) -> Captured:
+    flat = flatten(graph_def)
+    return Captured(
+        graph_def=graph_def if flat is graph_def else infer(flat), fetches=fetches, source=source, values=values or {}
+    )
+
+
+def _as_variable(node: Any, value: Any) -> None:
+    """Turn the placeholder of a captured variable into its handle."""
+    known = handle_shape(value) if value.dtype == tf.resource and hasattr(value, "numpy") else None
+    if known is None:
+        return
+    handle = node_def_pb2.NodeDef(name=node.name, op="VarHandleOp")
+    handle.attr["dtype"].type = known[0]
+    handle.attr["shape"].shape.CopyFrom(known[1])
+    handle.attr["shared_name"].s = node.name.encode()
+    handle.attr["container"].s = b""
+    handle.attr["_output_shapes"].list.shape.add()
+    node.CopyFrom(handle)
+
+
+def _with_batch(spec: Any, batch: int | None) -> Any:
+    if batch is None or not isinstance(spec, tf.TensorSpec) or spec.shape.rank in (None, 0):
+        return spec
+    first, *rest = spec.shape.as_list()
+    return tf.TensorSpec([batch if first is None else first, *rest], spec.dtype, spec.name)
+
+
+def _sinks(graph_def: Any) -> list[str]:
+    read = {producer(text) for node in graph_def.node for text in node.input}
+    return [node.name for node in graph_def.node if node.name not in read]
+
+
+def told(error: BaseException) -> str:
+    """The type and last line of an exception, for a message."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {shown(lines[-1] if lines else '')}"

@@ -1,0 +1,1 @@
+"""Who reads and writes which variable, who holds its handle, and the order that this asks for."""

@@ -1,0 +1,72 @@
+"""What variables hold, and where their handles come from."""
+
+import functools
+import math
+from typing import Any
+
+import tensorflow as tf
+
+from pesto.tf.nodes.nodes import Nodes, Shape
+from pesto.tf.nodes.signatures import RESOURCE, TRAVELS_NOT
+
+_REF_VARIABLES = ("VariableV2", "Variable", "TemporaryVariable")
+_ALIGNED = ("While", "StatelessWhile", "IdentityN")
+_TOO_LARGE = 1 << 62
+
+
+@functools.cache
+def size_of(dtype: int) -> int:
+    """Bytes of one element, by data type number; at least 1 for packed types."""
+    return max(1, int(tf.as_dtype(dtype).size))
+
+
+def bytes_of(dtype: int, shape: Shape) -> int:
+    """Bytes of a tensor, 0 when its shape is unknown or it does not travel; capped so that sums fit 64 bits."""
+    if shape is None or -1 in shape or dtype in TRAVELS_NOT:
+        return 0
+    return min(math.prod(shape) * size_of(dtype), _TOO_LARGE)
+
+
+Roots = list[tuple[int, ...]]
+"""[n] for each output of a node, the node that made the handle it carries; -1 where it is no resource."""
+
+
+def roots(nodes: Nodes) -> Roots:
+    """Where each resource comes from: through identities, switches, and loops, whose output k is their argument k."""
+    found: Roots = []
+    for i, dtypes in enumerate(nodes.dtypes):
+        if RESOURCE not in dtypes:
+            found.append((-1,) * len(dtypes))
+            continue
+        # The edge that closes a v1 loop comes from a node that is not reached yet.
+        given = [found[p][k] if p < i else -1 for p, k in nodes.inputs[i]]
+        aligned = nodes.defs[i].op in _ALIGNED
+        first = next((g for g in given if g >= 0), i)
+        found.append(
+            tuple(-1 if t != RESOURCE else given[k] if aligned else first for k, t in enumerate(dtypes))
+        )  # fmt: skip
+    return found
+
+
+def value_bytes(nodes: Nodes, root: Roots) -> list[int]:
+    """[n] bytes of the variable that a handle or a reference variable holds; 0 for every other op.
+
+    A handle without a shape (a captured one, in a GraphDef from a file) holds what its readers read.
+    """
+    found = [0] * len(nodes.defs)
+    for i, node in enumerate(nodes.defs):
+        if node.op == "VarHandleOp" or node.op in _REF_VARIABLES:
+            found[i] = bytes_of(node.attr["dtype"].type, declared_shape(node))
+    for i, node in enumerate(nodes.defs):
+        if node.op == "ReadVariableOp" and nodes.inputs[i]:
+            p, k = nodes.inputs[i][0]
+            handle = root[p][k]
+            if handle >= 0 and not found[handle]:
+                found[handle] = bytes_of(nodes.dtypes[i][0], nodes.shapes[i][0])
+    return found
+
+
+def declared_shape(node: Any) -> Shape:
+    """The `shape` attribute of a variable or placeholder."""
+    shape = node.attr["shape"].shape
+    return None if shape.unknown_rank else tuple(d.size for d in shape.dim)

@@ -1,0 +1,170 @@
+"""Whether what lies between two anchors has room within some ticks. Compiled; linear in the tasks between.
+
+Each task x between i and j is *here* (where i is; where both are, when they share a location), *there* (where j is; at
+any other location, when they share one) or at a third location, as far as its distances from i and to j leave it time.
+A set S of tasks has no room within D ticks when
+
+    work(S)  >  y1 l_1 + min(y1, Y - y1) l_2 + ...          (ALL)
+
+with Y the sum of the weights of the devices, y1 the most at one location, and l the lengths, longest first, of the
+spans in which the devices here, there and elsewhere can work on S: from the least head of what of S can be at each, to
+its least tail. Or, when the work of what of S can only be here (HERE), or only there (THERE), exceeds y1 times its
+span. Or when some task can be nowhere (NONE). A shorter D only shrinks the options and the spans, and is refuted, too.
+
+The sets tried are those of a least head and a least tail, on a grid.
+"""
+
+from typing import NamedTuple
+
+from solvers.arrays import Ints
+from solvers.bounds.evidence import ALL, HERE, NONE, THERE
+from solvers.bounds.segments import NEVER
+from solvers.compiled.kernels import subkernel
+
+LONGEST = 2**45
+"""Ticks at which no distance is raised any more, so that weighted sums stay exact."""
+GRID = 16
+NEAR_HEAD, FAR_HEAD, NEAR_TAIL, FAR_TAIL, TOOK, WORK, THIRD, ROW, COLUMN = range(9)
+"""Rows of `Crowd.tasks`: ticks from i and to j; whether a third location is possible; the cell of the grid."""
+_WORK, _CELLS = 3, 13
+"""Of the cells: works of all, of what can only be here and only there; then two rows for each of five spans."""
+
+
+class Crowd(NamedTuple):
+    """The tasks between two anchors."""
+
+    tasks: Ints
+    """[9, x]."""
+    size: int
+    """How many columns are in use."""
+    cells: Ints
+    """[_CELLS, GRID, GRID] scratch."""
+    far: bool
+    """Whether the anchors are at two locations."""
+    total: int
+    """Y."""
+    most: int
+    """y1."""
+
+
+@subkernel
+def least(crowd: Crowd, low: int, fine: int) -> tuple[int, int]:
+    """A distance, from `low`, such that one tick less is refuted, and by what: by steps that double, then by halves.
+
+    It is raised by at least 2^-fine of `low`, and found as exactly.
+    """
+    step = max(1, low >> fine)
+    close, high, why = step, NEVER, 0
+    while low + step < LONGEST and (high == NEVER or high - low >= close):
+        ticks = low + step - 1 if high == NEVER else (low + high) // 2
+        found = refuted(crowd, ticks)
+        if found > 0:
+            low, why, step = ticks + 1, found, 2 * step
+        else:
+            high, step = ticks, 0
+        if why == 0:
+            break
+    return low, why
+
+
+@subkernel
+def refuted(crowd: Crowd, ticks: int) -> int:
+    """What has no room: 0 for nothing found, else 1 + the kind times GRID^2 + the cell of the least head and tail."""
+    for k in range(_CELLS):
+        crowd.cells[k, :, :] = 0 if k < _WORK else NEVER
+    if not _tally(crowd.tasks, crowd.size, crowd.cells, crowd.far, ticks):
+        return 1 + NONE * GRID * GRID
+    _gather(crowd.cells)
+    for u in range(GRID):
+        for v in range(GRID):
+            if crowd.cells[0, u, v] == 0:
+                break
+            kind = _overfull(crowd, u, v, ticks)
+            if kind >= 0:
+                return 1 + kind * GRID * GRID + u * GRID + v
+    return 0
+
+
+@subkernel
+def _tally(t: Ints, size: int, cells: Ints, far: bool, ticks: int) -> bool:
+    """Add each task to its cell; False when one can be nowhere."""
+    near_tail, far_tail = (FAR_TAIL, NEAR_TAIL) if far else (NEAR_TAIL, FAR_TAIL)
+    for x in range(size):
+        u, v, work = t[ROW, x], t[COLUMN, x], t[WORK, x]
+        early, late, near, away = t[NEAR_HEAD, x], t[FAR_HEAD, x], t[near_tail, x], t[far_tail, x]
+        here, there = early + t[TOOK, x] + near <= ticks, late + t[TOOK, x] + away <= ticks
+        third = far and t[THIRD, x] > 0 and late + t[TOOK, x] + t[FAR_TAIL, x] <= ticks
+        if not (here or there or third):
+            return False
+        cells[0, u, v] += work
+        if here:
+            _span(cells[_WORK:], u, v, early, near)
+            if not there and not third:
+                cells[1, u, v] += work
+                _span(cells[_WORK + 6 :], u, v, early, near)
+        if there:
+            _span(cells[_WORK + 2 :], u, v, late, away)
+            if far and not here and not third:
+                cells[2, u, v] += work
+                _span(cells[_WORK + 8 :], u, v, late, away)
+        if third:
+            _span(cells[_WORK + 4 :], u, v, late, t[FAR_TAIL, x])
+    return True
+
+
+@subkernel
+def _span(rows: Ints, u: int, v: int, head: int, tail: int) -> None:
+    rows[0, u, v] = min(rows[0, u, v], head)
+    rows[1, u, v] = min(rows[1, u, v], tail)
+
+
+@subkernel
+def _gather(cells: Ints) -> None:
+    """Make each cell that of all tasks of at least its head and tail."""
+    for k in range(_CELLS):
+        for u in range(GRID - 1, -1, -1):
+            for v in range(GRID - 2, -1, -1):
+                cells[k, u, v] = _both(k, cells[k, u, v], cells[k, u, v + 1])
+        for u in range(GRID - 2, -1, -1):
+            for v in range(GRID):
+                cells[k, u, v] = _both(k, cells[k, u, v], cells[k, u + 1, v])
+
+
+@subkernel
+def _both(k: int, one: int, two: int) -> int:
+    return one + two if k < _WORK else min(one, two)
+
+
+@subkernel
+def _overfull(crowd: Crowd, u: int, v: int, ticks: int) -> int:
+    """The kind of what has no room in a gathered cell, or -1."""
+    c, y1 = crowd.cells, crowd.most
+    here, there = _length(c, 0, (u, v), ticks), _length(c, 1, (u, v), ticks)
+    third = _length(c, 2, (u, v), ticks)
+    if c[0, u, v] > _room(crowd, here, there, third):
+        return ALL
+    if c[1, u, v] > y1 * _length(c, 3, (u, v), ticks):
+        return HERE
+    if c[2, u, v] > y1 * _length(c, 4, (u, v), ticks):
+        return THERE
+    return -1
+
+
+@subkernel
+def _length(cells: Ints, which: int, at: tuple[int, int], ticks: int) -> int:
+    u, v = at
+    row = _WORK + 2 * which
+    return max(0, ticks - cells[row, u, v] - cells[row + 1, u, v])
+
+
+@subkernel
+def _room(crowd: Crowd, here: int, there: int, third: int) -> int:
+    """The most weighted ticks of all devices in their spans."""
+    y, y1 = crowd.total, crowd.most
+    if not crowd.far:
+        # Any devices but those of one location are elsewhere, or all of them.
+        return y1 * here + (y - y1) * there if here > there else y * there
+    first, second = max(here, there), min(here, there)
+    if third > second:
+        first, second = max(first, third), third
+    return y1 * first + min(y1, y - y1) * second + max(0, y - 2 * y1) * third

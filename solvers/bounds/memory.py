@@ -1,0 +1,195 @@
+"""Proofs, in a line of numbers, that no placement satisfies memory and groups.
+
+Each is tried on what the ones before leave: units that fit one location only fill it, which leaves fewer for others.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from solvers.arrays import Bools, Ints, bools
+from solvers.compiled.kernels import routine, subroutine
+from solvers.problem import Problem
+from solvers.structure.units import Units, distinct, units_of
+
+_SETS = 256
+"""Sets of locations whose memory is summed at most: the smallest."""
+_UNITS = 2000
+"""Units of which packings are looked at at most."""
+_NODES = 300_000
+"""Partial packings that are looked at at most."""
+
+
+def proof(problem: Problem) -> str | None:
+    """Why no placement satisfies memory and groups; None when no proof is found. O(u l log u), u units.
+
+    Each unit alone; the bytes of the units that each set of locations must hold; the number of locations that these
+    need, packed whole (bound L2 of Martello and Toth 1990); and all packings, where they are few.
+    """
+    return next(_proofs(problem), None)
+
+
+def _proofs(p: Problem) -> Iterator[str]:
+    units = units_of(p)
+    yield from _alone(p, units)
+    yield from _sets(p, units)
+    fitting, why = settled(p, units)
+    if why:
+        yield why
+    else:
+        yield from _sets(p, fitting)
+        yield from _search(p, fitting)
+
+
+def settled(p: Problem, units: Units) -> tuple[Units, str]:
+    """Units without the locations that have no room for them, beside what can only be there; and why one is left none.
+
+    The reason is empty where each unit has a location.
+    """
+    allowed = units.allowed
+    while True:
+        alone = np.count_nonzero(allowed, axis=1) == 1
+        held = np.where(allowed & alone[:, None], units.memory[:, None], 0)
+        room = p.capacity - held.sum(axis=0) + held
+        tighter = allowed & (units.memory[:, None] <= room)
+        if (tighter == allowed).all():
+            return replace(units, allowed=bools(allowed)), ""
+        stuck = np.flatnonzero(~tighter.any(axis=1))
+        if len(stuck):
+            unit = int(stuck[np.argmax(units.memory[stuck])])
+            return replace(units, allowed=bools(tighter)), _full(p, units, unit, int(room[unit].max()))
+        allowed = tighter
+
+
+def _full(p: Problem, units: Units, unit: int, most: int) -> str:
+    need = int(units.memory[unit])
+    if most < need:
+        return (
+            f"{_named(p, units, unit)} needs {need} bytes, what can only be elsewhere leaves at most {most}: "
+            f"{need - most} bytes short"
+        )
+    return f"{_named(p, units, unit)} needs {need} bytes, which what can only be there leaves at none of its locations"
+
+
+def packed_bins(sizes: Ints, capacity: int) -> int:
+    """Bins of a capacity that items of these sizes, each <= `capacity`, need at least: L2 of Martello and Toth.
+
+    For each a <= capacity / 2: the items above capacity - a, and those above half, each in a bin of its own; those from
+    a to half fill what the latter leave, and more bins. Sizes sum to 62 bits.
+    """
+    item = np.sort(sizes)[::-1]
+    total = np.concatenate([[0], np.cumsum(item)])
+    above_half = int(np.count_nonzero(2 * item > capacity))
+    least = np.unique(np.append(item[above_half:], 0))
+    alone = np.searchsorted(-item, -(capacity - least), side="left")
+    small = np.searchsorted(-item, -least, side="right")
+    left = (above_half - alone) * capacity - (total[above_half] - total[alone])
+    more = np.maximum(0, total[np.maximum(small, above_half)] - total[above_half] - left)
+    return int((above_half + -(-more // max(capacity, 1))).max())
+
+
+def _alone(p: Problem, units: Units) -> Iterator[str]:
+    room = np.where(units.allowed, p.capacity, -1).max(axis=1, initial=-1)
+    for unit in np.flatnonzero(units.memory > room)[:1].tolist():
+        name = _named(p, units, unit)
+        if room[unit] < 0:
+            yield f"{name}: no location can run all of its tasks"
+        else:
+            need, most = int(units.memory[unit]), int(room[unit])
+            yield f"{name} needs {need} bytes, the largest location for it has {most}: {need - most} bytes short"
+
+
+def _named(p: Problem, units: Units, unit: int) -> str:
+    task = int(np.argmax(units.unit == unit))
+    return f"group {p.group[task]}" if p.group[task] >= 0 else f"task {task}"
+
+
+def _sets(p: Problem, units: Units) -> Iterator[str]:
+    example, which = distinct(units.allowed)
+    sets, held = units.allowed[example], np.zeros(len(example), dtype=np.int64)
+    np.add.at(held, which, units.memory)
+    for among in (*sets[np.argsort(np.count_nonzero(sets, axis=1), kind="stable")[:_SETS]], sets.any(axis=0)):
+        inside = ~(sets & ~among).any(axis=1)
+        need, most = sum(held[inside].tolist()), sum(p.capacity[among].tolist())
+        places = ", ".join(map(str, np.flatnonzero(among).tolist()))
+        if need > most:
+            yield (
+                f"the tasks confined to locations {places} need {need} bytes, "
+                f"these have {most}: {need - most} bytes short"
+            )
+        elif among.any() and (bins := _bins(p.capacity[among], units.memory[inside[which]])) > among.sum():
+            lack = "" if len(set(p.capacity[among].tolist())) == 1 else ", with what the smaller ones lack of that"
+            yield (
+                f"the tasks confined to locations {places} need {need} bytes, these have {most}, but packed whole "
+                f"they fill {bins} of {int(p.capacity[among].max())} bytes{lack}"
+            )
+
+
+def _bins(capacity: Ints, memory: Ints) -> int:
+    """Locations needed when all are as large as the largest and what the others lack is packed, too."""
+    most = int(capacity.max())
+    if most * (len(capacity) + 1) >= 2**62:
+        return 0
+    return packed_bins(np.concatenate([memory, most - capacity]), most)
+
+
+def _search(p: Problem, units: Units) -> Iterator[str]:
+    order = np.argsort(-units.memory, kind="stable")
+    order = order[units.memory[order] > 0]
+    if not 0 < len(order) <= _UNITS:
+        return
+    memory, allowed = units.memory[order], units.allowed[order]
+    _, alike = np.unique(allowed, axis=1, return_inverse=True)
+    room = np.minimum(p.capacity, memory.sum())
+    nodes = _packings(memory, allowed, room, alike.ravel().astype(np.int64), _NODES)
+    if nodes >= 0:
+        what = f"{len(memory)} tasks and groups of {sum(memory.tolist())} bytes"
+        yield f"no packing of {what} into {len(room)} locations: none of {nodes} partial ones can be completed"
+
+
+@routine
+def _packings(memory: Ints, allowed: Bools, room: Ints, alike: Ints, limit: int) -> int:
+    """The number of partial packings when none can be completed; -1 when one can, or there are more than `limit`.
+
+    The first packing in lexicographic order is not lost: of equal units the earlier is at the lower location, and of
+    locations alike, with equal room, a unit is at the first (else swap the two).
+    """
+    units, nodes, at = len(memory), 0, int(np.int64(0))
+    choice = np.full(units + 1, -1, dtype=np.int64)
+    rest = np.zeros(units + 1, dtype=np.int64)
+    for unit in range(units - 1, -1, -1):
+        rest[unit] = rest[unit + 1] + memory[unit]
+    while at >= 0:
+        if choice[at] >= 0:
+            room[choice[at]] += memory[at]
+        choice[at] = _next(memory, allowed, room, alike, (at, choice))
+        if choice[at] < 0:
+            at -= 1
+            continue
+        nodes += 1
+        room[choice[at]] -= memory[at]
+        if at == units - 1 or nodes > limit:
+            return -1
+        # A location with less room than the smallest unit is full.
+        if np.sum(room[room >= memory[units - 1]]) >= rest[at + 1]:
+            at += 1
+            choice[at] = -1
+    return nodes
+
+
+@subroutine
+def _next(memory: Ints, allowed: Bools, room: Ints, alike: Ints, where: tuple[int, Ints]) -> int:
+    """The next location for a unit, -1 for none."""
+    at, choice = where
+    first = choice[at] + 1
+    if at > 0 and memory[at] == memory[at - 1] and np.all(allowed[at] == allowed[at - 1]):
+        first = max(first, choice[at - 1])
+    for place in range(first, len(room)):
+        if allowed[at, place] and room[place] >= memory[at]:
+            twin = False
+            for other in range(place):
+                twin = twin or (alike[other] == alike[place] and room[other] == room[place])
+            if not twin:
+                return place
+    return -1

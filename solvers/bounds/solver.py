@@ -1,0 +1,29 @@
+"""`bounds`: the solver-free arguments as a `Solver` that finds no schedule, so that they can run beside the others."""
+
+import time
+
+from solvers.base import Report
+from solvers.bounds.strong import strong
+from solvers.problem import Problem
+from solvers.result import Limit, Options, Result
+from solvers.watch import Watch
+
+VERSION = "1"
+"""Changes when a bound may."""
+_SHARE = 0.9
+"""Of the limit, what the arguments get: compiled ones look at the clock only now and then."""
+
+
+class Bounds:
+    """The best of all arguments of `solvers.bounds.strong`."""
+
+    def solve(self, problem: Problem, options: Options, report: Report) -> Result:
+        """The bound, with `options.start` as the schedule, whose makespan the destructive arguments use."""
+        began = time.monotonic()
+        watch = Watch(problem, options, report, solver="bounds", version=VERSION)
+        if options.seconds > 0 and not watch.closed:
+            upper = watch.best.makespan if watch.best else None
+            found = strong(problem, upper=upper, seconds=_SHARE * options.seconds)
+            watch.better_bound(found.ticks, found.name)
+        over = time.monotonic() - began >= _SHARE * options.seconds
+        return watch.result(Limit.TIME if over else Limit.OTHER, "all arguments were tried")

@@ -1,0 +1,135 @@
+"""Time windows of tasks, and what else must hold in every schedule of at most some ticks."""
+
+import math
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+from solvers.arrays import Ints, ints
+from solvers.bounds.distances import DENSE, Arguments, Distances, Lengths, distances
+from solvers.bounds.known import Known, edge_ticks, known_within, raised
+from solvers.bounds.loads import device_weights, device_work
+from solvers.bounds.quick import link_window, unit_load
+from solvers.bounds.relations import joined, ordered, separated, unloaded
+from solvers.problem import Problem
+from solvers.structure.paths import NEVER
+
+_ROUNDS = 30
+_EFFORT_A_SECOND = 25_000_000
+"""Of `Arguments.effort`, what a second of a core is about good for."""
+_LONGEST = 2**45
+"""Ticks beyond which weighted sums over all pairs might overflow."""
+
+
+class Windows(NamedTuple):
+    """When each task runs in any schedule of at most some ticks."""
+
+    start: Ints
+    """[n] earliest start."""
+    finish: Ints
+    """[n] latest finish."""
+
+
+def windows(problem: Problem, upper: int) -> Windows | None:
+    """Earliest starts and latest finishes in every schedule with a makespan of at most `upper`.
+
+    None is a proof that there is no such schedule. See `informed`, which knows more. Deterministic.
+    """
+    known = informed(problem, upper)
+    return None if known is None else Windows(known.head, ints(upper - known.tail))
+
+
+def informed(problem: Problem, upper: int, ends: float = math.inf) -> Known | None:
+    """What must hold in every schedule of at most `upper` ticks; None is a proof that there is none.
+
+    Longest paths by location, with groups and memory; up to `solvers.bounds.distances.DENSE` tasks also the work
+    between any two tasks, who must share a location and who cannot, and the orders that follow: all to a fixed point.
+    O(n^3) a round. A problem whose ticks sum to 2^45 or more is too long for the latter. No round is begun when the
+    clock (`time.monotonic`) is at `ends`: what is known by then holds, though more may follow from it.
+    """
+    known = known_within(problem, upper)
+    return known if known is None or not dense(problem) else settled(known, ends)
+
+
+def settled(known: Known, ends: float = math.inf) -> Known | None:
+    """The fixed point of all that follows from what is known of a `dense` problem; None and `ends` as in `informed`."""
+    if time.monotonic() >= ends:
+        return known
+    now = separated(known, None)
+    for _ in range(_ROUNDS):
+        if now is not None and time.monotonic() >= ends:
+            return now
+        if now is None or (before := unloaded(now)) is None:
+            return None
+        if max(unit_load(now.problem, before.paths), link_window(now.problem, before.paths)) > now.upper:
+            return None
+        found = distances_of(before, _arguments(ends))
+        now = _learned(before, found)
+        if now is None or _closed(before, now, found):
+            return now
+    return now
+
+
+def _arguments(ends: float) -> Arguments:
+    """All arguments, with no more effort than there is time for."""
+    most = Arguments()
+    left = ends - time.monotonic()
+    return (
+        most if left * _EFFORT_A_SECOND >= most.effort else most._replace(effort=max(0, int(left * _EFFORT_A_SECOND)))
+    )
+
+
+def _learned(known: Known, found: Distances) -> Known | None:
+    """What the distances say; None where they leave no schedule."""
+    if found.ticks > known.upper:
+        return None
+    now = raised(known, found.head, found.tail)
+    now = now and separated(now, found)
+    now = now and joined(now, found)
+    now = now and separated(now, None)
+    return now and ordered(now, found)
+
+
+def _closed(before: Known, now: Known, found: Distances) -> bool:
+    """Whether another round could find nothing: distances are their own fixed point."""
+    return (
+        now.problem is before.problem
+        and np.array_equal(now.paths.units.allowed, before.paths.units.allowed)
+        and np.array_equal(now.apart, before.apart)
+        and np.array_equal(now.head, found.head)
+        and np.array_equal(now.tail, found.tail)
+    )
+
+
+def dense(problem: Problem) -> bool:
+    """Whether all pairs of tasks are few enough, and ticks small enough, to be looked at."""
+    ticks = problem.duration.max(axis=1, initial=0).sum(dtype=np.float64)
+    sent = problem.transfer.max(axis=1, initial=0).sum(dtype=np.float64)
+    return 0 < problem.tasks <= DENSE and float(ticks + problem.locations * sent) < _LONGEST
+
+
+def distances_of(known: Known, arguments: Arguments | None = None) -> Distances:
+    """The distances of all pairs that follow from what is known of a `dense` problem."""
+    p = known.problem
+    work, total, most = [], [], []
+    for weight in device_weights(p, known.paths):
+        ticks = np.where(known.paths.took == NEVER, NEVER, device_work(p, weight))
+        work.append(ticks.min(axis=1, initial=NEVER))
+        total.append(int(weight.sum()))
+        most.append(int(np.bincount(p.location, weights=weight).max()))
+    near, far = edge_ticks(known)
+    lengths = Lengths(
+        took=known.took,
+        near=near,
+        far=far,
+        head=known.head,
+        tail=known.tail,
+        apart=known.apart,
+        unit=known.unit,
+        work=np.array(work, dtype=np.int64).reshape(len(total), p.tasks),
+        total=np.array(total, dtype=np.int64),
+        most=np.array(most, dtype=np.int64),
+        sites=int(np.count_nonzero(known.paths.units.allowed.any(axis=0))),
+    )
+    return distances(p, lengths, arguments or Arguments())

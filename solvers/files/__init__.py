@@ -1,0 +1,1 @@
+"""Problems and schedules as bytes and as JSON that other programs can read."""

@@ -1,0 +1,1 @@
+"""Methods that place clusters, layers or partitions of tasks."""

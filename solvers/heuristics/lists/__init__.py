@@ -1,0 +1,1 @@
+"""List schedulers of the literature, and what they share."""

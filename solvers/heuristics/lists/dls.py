@@ -1,0 +1,165 @@
+"""DLS: dynamic level scheduling (Sih and Lee 1993, with their generalisation to unlike processors).
+
+Of all pairs of a task that is ready and a processor, the one of highest dynamic level comes next, appended to what the
+processor runs: DL(t, d) = SL(t) - max(data ready, processor free) + E(t) - E(t, d). E(t) is the adjusted median of the
+task's ticks over all devices: what cannot run it counts as slowest of all, and where that makes the median, the slowest
+device that can is taken; of an even number the lower of the two in the middle. The static level SL(t) is the sum of
+these along the heaviest path to the end, without communication. Ties go to the task of the higher static level, then by
+topological order, then to the device of the lower index.
+
+Not taken over: the source's routing of each message over busy links, and its two optional terms, of descendants and of
+scarce processors. Beyond the source: groups, device kinds, shared payloads and sources of the graph as
+`solvers.heuristics.lists.listing` says. Memory plays no part.
+
+Of the tasks whose inputs a device must still wait for, the best is that of highest level less arrival, so each device
+keeps them in a heap by that, and in another by arrival; those that could start at once are in a heap by level. What has
+been placed, or whose unit has gone elsewhere, or what has moved on to the third heap, is dropped at the top.
+"""
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+
+from solvers.arrays import Ints
+from solvers.compiled.heap import drop, push
+from solvers.compiled.kernels import routine, subroutine
+from solvers.heuristics.lists import listing
+from solvers.heuristics.lists.listing import Growing, Tables
+from solvers.heuristics.lists.ranks import Weights, by_level, upward
+from solvers.heuristics.placement import Placement, rank_of
+from solvers.problem import Problem
+from solvers.result import Options
+
+_ARRIVING, _HOPEFUL, _OPEN = 0, 1, 2
+
+
+class _Queues(NamedTuple):
+    """For each device three heaps: what it would wait for by arrival, the same by level, and what it could start."""
+
+    key: Ints
+    """[3, m, n] the arrival; what it takes the dynamic level to be, negated; the level of a start at 0, negated."""
+    item: Ints
+    """[3, m, n] the task of each key, as a place in the order."""
+    size: Ints
+    """[3, m]"""
+    free: Ints
+    """[m] when each device has finished what it was given."""
+    order: Ints
+    """[n] tasks by falling static level."""
+    turn: Ints
+    """[n] place of each task in `order`."""
+    level: Ints
+    """[n] SL(t) + E(t)."""
+
+
+def place(problem: Problem, options: Options) -> Placement:  # noqa: ARG001
+    """The schedule's devices and starts. O(e l + n m log n)."""
+    median = adjusted_median(problem)
+    level = upward(problem, Weights(median, np.zeros(problem.edges, dtype=np.int64), 1))
+    order = by_level(problem, level)
+    tables = listing.tables_of(problem, order)
+    growing = listing.begin(tables)
+    m, n = problem.devices, problem.tasks
+    queues = _Queues(
+        key=np.empty((3, m, n), dtype=np.int64),
+        item=np.empty((3, m, n), dtype=np.int64),
+        size=np.zeros((3, m), dtype=np.int64),
+        free=np.zeros(m, dtype=np.int64),
+        order=order,
+        turn=rank_of(order),
+        level=level + median,
+    )
+    _run(tables, growing, queues)
+    return listing.placement_of(growing)
+
+
+def adjusted_median(problem: Problem) -> Ints:
+    """[n] the lower median of a task's ticks over all devices, no more than those of the slowest that can run it."""
+    if not problem.tasks:
+        return np.zeros(0, dtype=np.int64)
+    none = np.iinfo(np.int64).max
+    ticks = np.sort(np.where(problem.allowed, problem.duration, none), axis=1)
+    return np.minimum(ticks[:, (problem.devices - 1) // 2], problem.duration.max(axis=1))
+
+
+@routine
+def _run(t: Tables, s: Growing, q: _Queues) -> None:
+    freed = listing.sources(t, s)
+    for _ in range(len(t.order)):
+        for k in range(freed):
+            _queue(t, s, q, s.freed[k])
+        _settle_queues(t, s, q)
+        task, d = _highest(q)
+        freed = listing.append(t, s, q.free, (task, d))
+
+
+@subroutine
+def _queue(t: Tables, s: Growing, q: _Queues, task: int) -> None:
+    """Offer a task that became ready to every device that can take it."""
+    listing.arrivals(t, s, t.guide[task])
+    key, item, size, free, arrival = q.key, q.item, q.size, q.free, s.ready
+    allowed, duration, location, home = t.allowed[t.unit[task]], t.duration, t.location, s.at[t.unit[task]]
+    place = q.turn[task]
+    for d in range(len(free)):
+        here = location[d]
+        if duration[task, d] < 0 or not allowed[here] or (home >= 0 and home != here):
+            continue
+        ready, level = arrival[here], q.level[task] - duration[task, d]
+        if ready <= free[d]:
+            _push(key, item, size, (_OPEN, d), (-level, place))
+        else:
+            _push(key, item, size, (_ARRIVING, d), (ready, place))
+            _push(key, item, size, (_HOPEFUL, d), (ready - level, place))
+
+
+@subroutine
+def _highest(q: _Queues) -> tuple[int, int]:
+    """The task and the device of the highest dynamic level; the tops of all heaps hold."""
+    key, item, size, free = q.key, q.item, q.size, q.free
+    best, lowest, at = -1, 0, 0
+    for d in range(len(free)):
+        for heap in (_OPEN, _HOPEFUL):
+            if size[heap, d] == 0:
+                continue
+            negated, place = key[heap, d, 0], item[heap, d, 0]
+            if heap == _OPEN:
+                negated += free[d]
+            if best < 0 or negated < lowest or (negated == lowest and place < at):
+                best, lowest, at = d, negated, place
+    return q.order[at], best
+
+
+@subroutine
+def _settle_queues(t: Tables, s: Growing, q: _Queues) -> None:
+    """Move what has arrived by now, and drop what is gone, until the tops of all heaps hold."""
+    key, item, size, free, order, levels = q.key, q.item, q.size, q.free, q.order, q.level
+    unit, location, device, at, duration = t.unit, t.location, s.device, s.at, t.duration
+    for d in range(len(free)):
+        while size[_ARRIVING, d] > 0 and key[_ARRIVING, d, 0] <= free[d]:
+            place = item[_ARRIVING, d, 0]
+            task = order[place]
+            _drop(key, item, size, (_ARRIVING, d))
+            if not listing.is_gone(device, at, unit[task], task, location[d]):
+                _push(key, item, size, (_OPEN, d), (duration[task, d] - levels[task], place))
+        while size[_HOPEFUL, d] > 0:
+            task = order[item[_HOPEFUL, d, 0]]
+            arrival = key[_HOPEFUL, d, 0] + levels[task] - duration[task, d]
+            if arrival > free[d] and not listing.is_gone(device, at, unit[task], task, location[d]):
+                break
+            _drop(key, item, size, (_HOPEFUL, d))
+        while size[_OPEN, d] > 0:
+            task = order[item[_OPEN, d, 0]]
+            if not listing.is_gone(device, at, unit[task], task, location[d]):
+                break
+            _drop(key, item, size, (_OPEN, d))
+
+
+@numba.njit(cache=True, inline="always")
+def _push(key: Ints, item: Ints, size: Ints, which: tuple[int, int], entry: tuple[int, int]) -> None:
+    size[which] = push(key[which], item[which], size[which], entry)
+
+
+@numba.njit(cache=True, inline="always")
+def _drop(key: Ints, item: Ints, size: Ints, which: tuple[int, int]) -> None:
+    size[which] = drop(key[which], item[which], size[which])

@@ -1,0 +1,135 @@
+"""ETF: earliest task first (Hwang, Chow, Anger, Lee 1989).
+
+Of all pairs of a task that is ready and a processor, the one whose start is earliest comes next, appended to what the
+processor runs. Ties go to the task of the higher static level (here: mean ticks along the heaviest path to the end),
+then by topological order, then to the device that runs the task fastest, then to the lower index. The source knows
+equal processors alone; where they differ a start says nothing of the finish, and ETF uses a slow device as gladly as a
+fast one. Beyond the source: groups, device kinds, shared payloads and sources of the graph as
+`solvers.heuristics.lists.listing` says. Memory plays no part.
+
+Each device keeps the tasks whose inputs it must still wait for by the time of their arrival, and those that could start
+at once by level. A task that has been placed, or whose unit has gone elsewhere, is dropped when it comes to the top.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from solvers.arrays import Ints
+from solvers.compiled.heap import drop, push
+from solvers.compiled.kernels import routine, subroutine
+from solvers.heuristics.lists import listing
+from solvers.heuristics.lists.listing import Growing, Tables
+from solvers.heuristics.lists.ranks import by_level, mean_weights, upward, without_transfers
+from solvers.heuristics.placement import Placement, rank_of
+from solvers.problem import Problem
+from solvers.result import Options
+
+_LATER, _NOW = 0, 1
+
+
+class _Queues(NamedTuple):
+    """For each device a heap of the tasks that it would wait for, and one of those that it could start."""
+
+    time: Ints
+    """[m, n] arrival of the last input of what the device would wait for."""
+    later: Ints
+    """[m, n] the task at each such time, as a place in the order."""
+    now: Ints
+    """[m, n] tasks that could start, as places in the order."""
+    size: Ints
+    """[2, m] how many are in `later` and in `now`."""
+    free: Ints
+    """[m] when each device has finished what it was given."""
+    order: Ints
+    """[n] tasks by falling static level."""
+    turn: Ints
+    """[n] place of each task in `order`."""
+
+
+def place(problem: Problem, options: Options) -> Placement:  # noqa: ARG001
+    """The schedule's devices and starts. O(e l + n m log n)."""
+    level = upward(problem, without_transfers(mean_weights(problem)))
+    order = by_level(problem, level)
+    tables = listing.tables_of(problem, order)
+    growing = listing.begin(tables)
+    m, n = problem.devices, problem.tasks
+    queues = _Queues(
+        time=np.empty((m, n), dtype=np.int64),
+        later=np.empty((m, n), dtype=np.int64),
+        now=np.empty((m, n), dtype=np.int64),
+        size=np.zeros((2, m), dtype=np.int64),
+        free=np.zeros(m, dtype=np.int64),
+        order=order,
+        turn=rank_of(order),
+    )
+    _run(tables, growing, queues)
+    return listing.placement_of(growing)
+
+
+@routine
+def _run(t: Tables, s: Growing, q: _Queues) -> None:
+    freed = listing.sources(t, s)
+    for _ in range(len(t.order)):
+        for k in range(freed):
+            _queue(t, s, q, s.freed[k])
+        _settle_queues(t, s, q)
+        task, d = _earliest(t.duration, q)
+        freed = listing.append(t, s, q.free, (task, d))
+
+
+@subroutine
+def _queue(t: Tables, s: Growing, q: _Queues, task: int) -> None:
+    """Offer a task that became ready to every device that can take it."""
+    listing.arrivals(t, s, t.guide[task])
+    time, later, now, size, free, arrival = q.time, q.later, q.now, q.size, q.free, s.ready
+    allowed, duration, location, home = t.allowed[t.unit[task]], t.duration, t.location, s.at[t.unit[task]]
+    place = q.turn[task]
+    for d in range(len(free)):
+        here = location[d]
+        if duration[task, d] < 0 or not allowed[here] or (home >= 0 and home != here):
+            continue
+        if arrival[here] <= free[d]:
+            size[_NOW, d] = push(now[d], now[d], size[_NOW, d], (place, place))
+        else:
+            size[_LATER, d] = push(time[d], later[d], size[_LATER, d], (arrival[here], place))
+
+
+@subroutine
+def _earliest(duration: Ints, q: _Queues) -> tuple[int, int]:
+    """The task that can start first of all, and the device; the tops of all heaps hold."""
+    times, later, now, size, free, order = q.time, q.later, q.now, q.size, q.free, q.order
+    best, start, at = -1, 0, 0
+    for d in range(len(free)):
+        if size[_NOW, d] > 0:
+            time, place = free[d], now[d, 0]
+        elif size[_LATER, d] > 0:
+            time, place = times[d, 0], later[d, 0]
+        else:
+            continue
+        first = best < 0 or time < start or (time == start and place < at)
+        tie = best >= 0 and time == start and place == at
+        if first or (tie and duration[order[place], d] < duration[order[place], best]):
+            best, start, at = d, time, place
+    return order[at], best
+
+
+@subroutine
+def _settle_queues(t: Tables, s: Growing, q: _Queues) -> None:
+    """Move what has arrived by now, and drop what is gone, until the tops of all heaps hold."""
+    time, later, now, size, free, order = q.time, q.later, q.now, q.size, q.free, q.order
+    unit, location, device, at = t.unit, t.location, s.device, s.at
+    for d in range(len(free)):
+        while size[_LATER, d] > 0:
+            place = later[d, 0]
+            gone = listing.is_gone(device, at, unit[order[place]], order[place], location[d])
+            if not gone and time[d, 0] > free[d]:
+                break
+            size[_LATER, d] = drop(time[d], later[d], size[_LATER, d])
+            if not gone:
+                size[_NOW, d] = push(now[d], now[d], size[_NOW, d], (place, place))
+        while size[_NOW, d] > 0:
+            task = order[now[d, 0]]
+            if not listing.is_gone(device, at, unit[task], task, location[d]):
+                break
+            size[_NOW, d] = drop(now[d], now[d], size[_NOW, d])

@@ -1,0 +1,208 @@
+"""Pesto's own integer program (Middleware '21, section 3.2.2), equation by equation, for any number of locations.
+
+    minimise    C_max
+    S_i, C_i    start and completion of an activity: a task, or a transfer k added on edge (i, j)
+    x_i, ...    the bits of the code of where task i is: one binary x_i for two GPUs; colocated tasks share theirs
+    z_k         whether transfer k happens
+    delta_ij    whether i comes before j, for two tasks or two transfers
+
+    (1)   C_i <= S_j                            on every edge of the augmented graph
+    (2)   S_i + p_i = C_i                       tasks
+    (3)   0 <= C_i <= C_max
+    (4)   S_i >= C_j - M delta_ij,  S_j >= C_i - M (1 - delta_ij)                        i, j on one CPU core
+    (5)   z_k <= x_i + x_j,  z_k >= x_i - x_j,  z_k >= x_j - x_i,  z_k <= 2 - x_i - x_j  z_k = x_i XOR x_j
+    (6)   S_k + z_k p_k = C_k                   transfers
+    (7)   S_i >= C_j - M delta_ij + M_s (x_a + x_c - x_b - x_d - 2),                     i from a to b, j from c to d,
+          S_j >= C_i - M (1 - delta_ij) + M_s (x_a + x_c - x_b - x_d - 2)                GPU-1 -> GPU-0
+    (8)   memory
+    (9)   x, z and delta are 0 or 1
+    (10)  S_i >= C_j - M_s delta_ij - M_l (2 - x_i - x_j),  S_j >= C_i - M_s (1 - delta_ij) - M_l (2 - x_i - x_j),
+          S_i >= C_j - M_s delta_ij - M_l (x_i + x_j),      S_j >= C_i - M_s (1 - delta_ij) - M_l (x_i + x_j)
+
+(10) is printed with + M_s delta_ij and + M_s (1 - delta_ij), by which no two tasks can share a GPU: both rows then
+bind, for either value of delta_ij. With the sign of (4) and (7), one constant does for M, M_s and M_l: the horizon. How
+each family reads for more locations is said in `solvers.milp.paper.rows`; what (8) is, and where the program departs
+from the paper, in `docs/paper-program.md`.
+
+A payload that several tasks read crosses once for each of them here, once for each location in a `Problem`. So
+the optimum is the problem's where no payload has two readers that may sit together (`Program.binding`), and no less
+elsewhere.
+"""  # fmt: skip
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from solvers.arrays import Floats, Ints
+from solvers.milp.linear import Linear
+from solvers.milp.paper.affine import Affine, Assembly
+from solvers.milp.paper.codes import encoded
+from solvers.milp.paper.edges import PerEdge, before, descendants, horizon, open_pairs, transfers_of, unshared
+from solvers.milp.paper.rows import (
+    Model,
+    completion,
+    congestion,
+    crossings,
+    memory,
+    no_overlap,
+    precedence,
+    shared_links,
+    transfer_times,
+)
+from solvers.milp.program import Limits
+from solvers.problem import Problem
+from solvers.schedule import Schedule
+from solvers.timing.rebuild import rebuild
+
+_GRID = 1e-4
+"""Units of time below which two times of a vendor's point are one: its tolerances are a hundredth of that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Style:
+    """What the paper leaves open."""
+
+    every_pair: bool = False
+    """Order variables for pairs that precedence orders, too."""
+    big: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    """M, M_s and M_l in multiples of the horizon: 1 is the least that is correct; the paper has M << M_s << M_l."""
+
+
+def build(problem: Problem, limits: Limits) -> "Paper":
+    """The program with one constant, the horizon, and order variables for the pairs that precedence leaves open."""
+    return styled(problem, limits, Style())
+
+
+def styled(problem: Problem, limits: Limits, style: Style) -> "Paper":
+    """The program of a problem of one or more tasks. O((n^2 + t^2) (m + q)) for t transfers and q links."""
+    edges = unshared(problem)
+    most = horizon(edges, limits.most)
+    m = _variables(edges.problem, (min(limits.least, most), most), limits.unit)
+    for family in (precedence, completion, crossings, transfer_times, memory):
+        family(m)
+        limits.check()
+    m_, m_s, m_l = (factor * most / limits.unit for factor in style.big)
+    after = descendants(edges.problem)
+    keep = not style.every_pair
+    tasks = open_pairs(after & keep, m.codes.able)
+    links = shared_links(edges.problem)
+    holds = np.array([(m.transfers.crosses & held).any(axis=(1, 2)) for held in links.values()], dtype=bool)
+    pairs = open_pairs(before(after, m.transfers) & keep, holds.reshape(len(links), len(m.transfers.payload)).T)
+    order = m.assembly.binaries(len(tasks[0])), m.assembly.binaries(len(pairs[0]))
+    limits.check()
+    no_overlap(m, tasks, order[0], (m_, m_s, m_l))
+    congestion(m, links, pairs, order[1], (m_, m_s, m_l))
+    if not m.codes.units.allowed.any(axis=1).all():
+        m.assembly.not_negative(m.makespan - 2.0 * (1.0 + most / limits.unit))
+    n = problem.tasks
+    first, second = (np.concatenate([tasks[side], n + pairs[side]]) for side in (0, 1))
+    ordered = Affine.stack(order).column[:, 0]
+    return Paper(origin=problem, edges=edges, model=m, pairs=(first, second, ordered), linear=m.assembly.linear())
+
+
+def _variables(problem: Problem, span: tuple[int, int], unit: float) -> Model:
+    assembly = Assembly()
+    least, most = (ticks / unit for ticks in span)
+    makespan = assembly.variables(1, least, most, cost=1.0)
+    transfers = transfers_of(problem)
+    activities = problem.tasks + len(transfers.payload)
+    start, finish = assembly.variables(activities, 0.0, most), assembly.variables(activities, 0.0, most)
+    some = np.flatnonzero(~transfers.always)
+    always = np.flatnonzero(transfers.always)
+    crossing = Affine.stack([assembly.binaries(len(some)), Affine.fixed(np.ones(len(always)))])
+    return Model(
+        problem=problem,
+        codes=encoded(problem, assembly),
+        transfers=transfers,
+        unit=unit,
+        assembly=assembly,
+        makespan=makespan,
+        start=start,
+        finish=finish,
+        crossing=crossing[np.argsort(np.concatenate([some, always]))],
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Paper:
+    """A `Program`."""
+
+    origin: Problem
+    edges: PerEdge
+    model: Model
+    pairs: tuple[Ints, Ints, Ints]
+    """Pairs of activities with an order variable, and its column."""
+    linear: Linear
+
+    @property
+    def activities(self) -> int:
+        """Tasks and transfers."""
+        return len(self.model.start)
+
+    @property
+    def binding(self) -> bool:
+        """Whether every transfer of the program is one of the problem."""
+        return self.edges.exact
+
+    def values(self, schedule: Schedule) -> Floats:
+        """[c] a feasible point that describes a valid schedule of at most `limits.most` ticks.
+
+        Where a payload crosses once in the schedule and for several edges here, the transfers follow one another and
+        what comes after is delayed: the point's makespan is then longer, within the program's own horizon.
+        """
+        m, values = self.model, np.zeros(self.linear.columns)
+        own = self._own(schedule)
+        # What does not cross takes no time when its producer ends.
+        ready = own.finish[m.transfers.tail]
+        start, finish = np.concatenate([own.start, ready]), np.concatenate([own.finish, ready])
+        sent = self.origin.tasks + np.searchsorted(m.transfers.payload, own.sent_payload)
+        start[sent], finish[sent] = own.sent_start, own.sent_finish
+        values[m.makespan.column[:, 0]] = own.makespan / m.unit
+        values[m.start.column[:, 0]], values[m.finish.column[:, 0]] = start / m.unit, finish / m.unit
+        m.codes.encode(own.device, values)
+        for column, least in m.assembly.forced:
+            np.maximum.at(values, column, least.at(values))
+        one, two, order = self.pairs
+        values[order] = (start[one] < start[two]) | ((start[one] == start[two]) & (finish[one] <= finish[two]))
+        return values
+
+    def schedule(self, values: Floats) -> Schedule:
+        """The rough schedule that a point [c] describes, of several transfers to one place only the first."""
+        m = self.model
+        start, finish = (np.rint(part.at(values) / _GRID).astype(np.int64) for part in (m.start, m.finish))
+        device, n, t = m.codes.decode(values), self.origin.tasks, m.transfers
+        at = self.origin.location[device]
+        sent = np.flatnonzero(at[t.tail] != at[t.head])
+        sent = sent[np.argsort(start[n + sent], kind="stable")]
+        payload, to = self.edges.origin[t.payload[sent]], at[t.head[sent]]
+        _, first = np.unique(payload * self.origin.locations + to, return_index=True)
+        return Schedule(
+            device=device,
+            start=start[:n],
+            finish=finish[:n],
+            sent_payload=payload[first],
+            sent_to=to[first],
+            sent_start=start[n + sent[first]],
+            sent_finish=finish[n + sent[first]],
+        )
+
+    def _own(self, schedule: Schedule) -> Schedule:
+        """A schedule of the problem with a payload an edge; the same times where no payload has to cross twice."""
+        p, at = self.edges.problem, self.origin.location[schedule.device]
+        columns = (schedule.sent_payload, schedule.sent_to, schedule.sent_start, schedule.sent_finish)
+        known = {(q, to): times for q, to, *times in zip(*(c.tolist() for c in columns), strict=True)}
+        t = self.model.transfers
+        cut = np.flatnonzero(at[t.tail] != at[t.head])
+        to = at[t.head[cut]]
+        keys = zip(self.edges.origin[t.payload[cut]].tolist(), to.tolist(), strict=True)
+        times = np.array([known[key] for key in keys], dtype=np.int64).reshape(-1, 2)
+        own = Schedule(
+            device=schedule.device,
+            start=schedule.start,
+            finish=schedule.finish,
+            sent_payload=t.payload[cut],
+            sent_to=to,
+            sent_start=times[:, 0],
+            sent_finish=times[:, 1],
+        )
+        return own if self.edges.exact else rebuild(p, own)

@@ -1,0 +1,1 @@
+"""Fix and optimise: a schedule improved by many small integer programs."""

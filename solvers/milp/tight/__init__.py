@@ -1,0 +1,1 @@
+"""The tight integer program: few disjunctions, each with a small M."""

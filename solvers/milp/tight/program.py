@@ -1,0 +1,180 @@
+"""The integer program that a specialist writes for `solvers.Problem`: few disjunctions, each with a small M.
+
+Columns, for units u (tasks that must share a location), tasks i, devices d, locations l, payloads p, targets t:
+
+    C                  makespan, least <= C <= most; minimised
+    x[u,l]             the unit is at the location                                 binary, one of each unit
+    y[i,d]             the task is on the device                                   binary, x[u(i),l] where l has but one
+    S[i]               start, finish S[i] + p[i]
+    w[p,t,v], T[p,t]   the payload crosses to t by variant v (same ticks, same links); start of the crossing
+    a[i,j]             i finishes before j starts                                  binary, for open pairs alone
+
+Rows, each family where its columns are made:
+
+    tight_windows      what a makespan of `most` rules out: devices and orders of tasks, times beyond head and tail
+    tight_places       one location a unit, one device a task, memory within capacity
+    tight_times        S within the windows of the chosen location; precedence (its transitive reduction); C
+    tight_crossings    a payload crosses where a reader is and the producer is not; it starts after the producer and
+                       arrives before its readers there
+    tight_orders       disjunctions of pairs on devices and links, M from the windows of both
+    tight_loads        load cuts: least head + load + least tail <= C, on every device and link
+
+Interchangeable locations and devices are named in the order of first use (`solvers.structure.symmetry`). What was tried beside
+this, with numbers, is in docs/tight-program.md.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from solvers.arrays import Floats, Ints
+from solvers.milp.linear import Linear, Rows
+from solvers.milp.program import Limits, NoScheduleError
+from solvers.milp.separate import with_rows
+from solvers.milp.tight.crossings import Crossing, crossings_of
+from solvers.milp.tight.lanes import Lanes, lanes_of
+from solvers.milp.tight.loads import add_loads
+from solvers.milp.tight.orders import Order, add_order, order_of, overlapping
+from solvers.milp.tight.pairs import pairs_of
+from solvers.milp.tight.places import places_of
+from solvers.milp.tight.times import Draft, draft_of
+from solvers.milp.tight.windows import windows_of
+from solvers.problem import Problem
+from solvers.schedule import Schedule
+from solvers.structure.symmetry import Symmetry, symmetry_of
+
+GRID = 10_000
+"""Steps that a unit of time is rounded to in a rough schedule, so that noise does not invert what starts together."""
+_ROWS = 3
+"""Rows between two activities of a path whose tolerances add up: start of a crossing, arrival, order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Tight:
+    """A `Program` with its columns by what they mean."""
+
+    lean: Linear
+    """The program without the rows of `waiting`."""
+    symmetry: Symmetry
+    draft: Draft
+    crossings: list[Crossing]
+    lanes: Lanes
+    orders: list[Order]
+    """All pairs of activities that may meet, in the order of their columns, and"""
+    waiting: list[Order]
+    """those of them whose rows may wait until a point breaks them: the transfers'."""
+    binding: bool = True
+
+    @property
+    def linear(self) -> Linear:
+        """The program with all of its rows."""
+        return self._with(self.waiting)
+
+    @property
+    def activities(self) -> int:
+        """Tasks and crossings, each counted for the rows of a path that lead to it."""
+        return _ROWS * (len(self.draft.start) + len(self.crossings))
+
+    def values(self, schedule: Schedule) -> Floats:
+        """[c] the schedule with its interchangeable locations and devices renamed; a crossing that does not happen
+        starts when its producer finishes, and two activities that touch are in order."""
+        s, draft = self.symmetry.renamed(schedule), self.draft
+        at = draft.windows.problem.location[s.device]
+        found = np.zeros(self.lean.columns)
+        found[draft.makespan] = max(s.makespan / draft.unit, float(self.lean.lower[draft.makespan]))
+        for task, device in enumerate(s.device.tolist()):
+            found[draft.places.at[task][int(at[task])]] = 1.0
+            found[draft.places.on[task][device]] = 1.0
+        start, finish = self._crossed(s, at, found)
+        found[draft.start] = start[: len(s.start)] / draft.unit
+        found[[c.start for c in self.crossings]] = start[len(s.start) :] / draft.unit
+        for order in self.orders:
+            one, two = order.pair.one, order.pair.two
+            forth = bool(finish[one] <= start[two])
+            if order.forth is not None:
+                found[order.forth] = forth
+            if order.back is not None:
+                found[order.back] = not forth and bool(finish[two] <= start[one])
+        return found
+
+    def separated(self, values: Floats) -> "Tight | None":
+        """The program with the pairs that overlap in a point [c] among its lean rows; None when none does."""
+        broken = overlapping(self.waiting, self.lanes, values)
+        if not broken:
+            return None
+        added = set(broken)
+        waiting = [order for order in self.waiting if order not in added]
+        return replace(self, lean=self._with(broken), waiting=waiting)
+
+    def _with(self, orders: list[Order]) -> Linear:
+        more = replace(self.draft, rows=Rows())
+        for order in orders:
+            add_order(more, self.lanes, order)
+        return with_rows(self.lean, more.rows.linear())
+
+    def _crossed(self, s: Schedule, at: Ints, found: Floats) -> tuple[Ints, Ints]:
+        """[tasks and crossings] start and finish in ticks; fills in w."""
+        keys = zip(s.sent_payload.tolist(), s.sent_to.tolist(), strict=True)
+        sent = dict(zip(keys, zip(s.sent_start.tolist(), s.sent_finish.tolist(), strict=True), strict=True))
+        times = []
+        for c in self.crossings:
+            ready = int(s.finish[c.producer])
+            times.append(sent.get((c.payload, c.to), (ready, ready)))
+            for variant in c.variants:
+                found[variant.column] = (c.payload, c.to) in sent and at[c.producer] in variant.sources
+        crossed = np.array(times, dtype=np.int64).reshape(-1, 2)
+        return np.concatenate([s.start, crossed[:, 0]]), np.concatenate([s.finish, crossed[:, 1]])
+
+    def schedule(self, values: Floats) -> Schedule:
+        """Devices, and the middle of each activity, on a grid, as its place in every order.
+
+        Of two activities that do not overlap the one with the earlier middle is first, even where both start within a
+        tolerance of each other because the first takes next to nothing.
+        """
+        draft, p = self.draft, self.draft.windows.problem
+        device = np.array([max((values[y], d) for d, y in on.items())[1] for on in draft.places.on], dtype=np.int64)
+        at = p.location[device]
+        sent = [c for c in self.crossings if at[c.producer] != c.to and any(at[r] == c.to for r in c.late)]
+        payload = np.array([c.payload for c in sent], dtype=np.int64)
+        to = np.array([c.to for c in sent], dtype=np.int64)
+        ticks = p.transfer[payload, p.path_class[at[p.producer[payload]], to]]
+        middle = self._middle(draft.start, p.duration[np.arange(p.tasks), device], values)
+        between = self._middle([c.start for c in sent], ticks, values)
+        return Schedule(
+            device=device, start=middle, finish=middle,
+            sent_payload=payload, sent_to=to, sent_start=between, sent_finish=between,
+        )  # fmt: skip
+
+    def _middle(self, start: list[int], ticks: Ints, values: Floats) -> Ints:
+        return np.rint((values[start] + ticks / self.draft.unit / 2) * GRID).astype(np.int64)
+
+
+def build(problem: Problem, limits: Limits) -> Tight:
+    """The program of a problem of one or more tasks; NoScheduleError when none takes at most `limits.most` ticks.
+
+    TimeoutError at `limits.build_by`.
+    """
+    symmetry = symmetry_of(problem)
+    windows = windows_of(symmetry.broken(), limits.most, limits.settle_by)
+    if windows is None:
+        raise NoScheduleError(f"no schedule takes at most {limits.most} ticks")
+    limits.check()
+    rows = Rows()
+    draft = draft_of(rows, windows, places_of(rows, windows), limits.least, limits.unit)
+    limits.check()
+    crossings = crossings_of(draft)
+    limits.check()
+    lanes = lanes_of(draft, crossings)
+    on_devices = pairs_of(limits.most, lanes, range(problem.devices))
+    on_links = pairs_of(limits.most, lanes, range(problem.devices, problem.devices + problem.links))
+    limits.check()
+    orders = [order_of(draft, pair) for pair in (*on_devices, *on_links)]
+    waiting = orders[len(on_devices) :]
+    for order in orders[: len(on_devices)]:
+        limits.check()
+        add_order(draft, lanes, order)
+    add_loads(draft, lanes, limits.least)
+    return Tight(
+        lean=rows.linear(), symmetry=symmetry, draft=draft, crossings=crossings, lanes=lanes, orders=orders,
+        waiting=waiting,
+    )  # fmt: skip

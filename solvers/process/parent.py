@@ -1,0 +1,281 @@
+"""Runs a solver in a process of its own, and makes whatever becomes of it a result. Never loads the solver here.
+
+Isolation is not for comfort: TensorFlow and CP-SAT, or two vendors, in one process crash. See `solvers.process.worker` for how
+no process is ever left behind and `solvers.process.judge` for what is believed.
+"""
+
+import contextlib
+import os
+import secrets
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import IO
+
+import solvers
+from solvers.files.npz import pack_problem, pack_schedule, unpack_schedule
+from solvers.milp.vendors.mps import RUN, folders
+from solvers.problem import Problem
+from solvers.process import wire
+from solvers.process.entry import Entry
+from solvers.process.judge import Judge
+from solvers.process.worker import TERM_GRACE_S
+from solvers.result import Options, Result, Status
+from solvers.schedule import Schedule
+
+STARTUP_S = 120.0
+"""Time that a process has to load its solver; the solver's own limit starts after that."""
+GRACE_S = 5.0
+"""Least time past its limit before a solver is hung."""
+_POLL_S = 0.2
+_TAIL = 4096
+_FOREVER_S = 1e9
+"""What stands for an infinite limit, which JSON does not have."""
+_SINGLE_THREADED = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+
+def patience(seconds: float) -> float:
+    """Wall-clock seconds after which a solver with this limit is hung: 10 %, and at least GRACE_S, more."""
+    return seconds + max(GRACE_S, 0.1 * seconds)
+
+
+def run(
+    problem: Problem,
+    entry: Entry,
+    options: Options,
+    judge: Judge,
+    memory_bytes: int | None = None,
+    stop: threading.Event | None = None,
+) -> Result:
+    """Run the solver of `entry` to its end, limit or failure, or to Ctrl-C, and return the judge's result.
+
+    `memory_bytes` limits the address space of the process. `stop`, once set by another thread, ends it as Ctrl-C
+    does. Nothing that was started is left at the end.
+    """
+    conversation = _Conversation(options, judge, stop or threading.Event())
+    try:
+        with _Process(memory_bytes) as process:
+            process.tell(_request(problem, entry, options))
+            result = conversation.listen(process)
+            return result or judge.failed(Status.CRASHED, process.epitaph())
+    except KeyboardInterrupt:
+        return judge.interrupted()
+
+
+def _request(problem: Problem, entry: Entry, options: Options) -> bytes:
+    request = wire.Request(
+        module=entry.module,
+        attribute=entry.attribute,
+        arguments=entry.arguments,
+        seconds=min(options.seconds, _FOREVER_S),
+        gap=options.gap,
+        seed=options.seed,
+        workers=options.workers,
+        deterministic=options.deterministic,
+        lower_bound=options.lower_bound,
+        formulation=options.formulation,
+        start=options.start is not None,
+    )
+    start = b"" if options.start is None else wire.encode(wire.Start(), pack_schedule(options.start))
+    return wire.encode(request, pack_problem(problem)) + start
+
+
+class _Conversation:
+    """The frames of one process, as they come in, and the time that is left for them."""
+
+    def __init__(self, options: Options, judge: Judge, stop: threading.Event) -> None:
+        self._judge, self._options, self._frames, self._stop = judge, options, wire.Frames(), stop
+        self._patience = STARTUP_S + patience(options.seconds)
+        self._deadline = time.monotonic() + self._patience
+
+    def listen(self, process: "_Process") -> Result | None:
+        """The result, or None when the process ends without one."""
+        try:
+            return self._listen(process)
+        except KeyboardInterrupt:
+            self._hear(process.receive(0.0))
+            raise
+
+    def _listen(self, process: "_Process") -> Result | None:
+        while True:
+            left = max(0.0, self._deadline - time.monotonic())
+            # Asked before the pipe is read, so that nothing written before the end is missed.
+            ended = process.ended()
+            result = self._hear(process.receive(0.0 if ended else min(left, _POLL_S)))
+            if result is not None or ended:
+                return result
+            if self._stop.is_set():
+                return self._judge.interrupted()
+            # Only after that read: an answer that already lies in the pipe came in time.
+            if not left:
+                return self._judge.failed(Status.HUNG, f"no answer within {self._patience:g} s")
+
+    def _hear(self, data: bytes) -> Result | None:
+        """The result, if it is in `data`; else the caller is told of the best that is, in time of its own."""
+        began = time.monotonic()
+        result = self._understand(data)
+        if result is None and self._judge.tell():
+            # Meanwhile the solver may wait for room in the pipe. Only news buy it time, so that a flood of anything
+            # else cannot put off the deadline for ever.
+            self._deadline += time.monotonic() - began
+        return result
+
+    def _understand(self, data: bytes) -> Result | None:
+        try:
+            for message, body in self._frames.feed(data):
+                result = self._take(message, unpack_schedule(body) if body else None)
+                if result is not None:
+                    return result
+        except ValueError as error:
+            return self._judge.failed(Status.INVALID, f"malformed output: {error}")
+        return None
+
+    def _take(self, message: wire.Message, schedule: Schedule | None) -> Result | None:
+        judge = self._judge
+        if isinstance(message, wire.Ready):
+            judge.begin()
+            self._patience = patience(self._options.seconds)
+            self._deadline = time.monotonic() + self._patience
+        elif isinstance(message, wire.Improved):
+            judge.take_in(schedule, message.lower_bound, message.bound_by, message.log)
+        elif isinstance(message, wire.Ended):
+            judge.take_in(schedule, message.lower_bound, message.bound_by)
+            return judge.ended(message.status, message.limit, schedule, message.lower_bound, message.detail)
+        return judge.failed(Status.INVALID, judge.lie) if judge.lie else None
+
+
+class _Process:
+    """The worker's process group, its pipes, and its certain end."""
+
+    def __init__(self, memory_bytes: int | None) -> None:
+        limit = [] if memory_bytes is None else [str(memory_bytes)]
+        self._run = secrets.token_hex(8)
+        self._popen = subprocess.Popen(
+            # -P: a file in the working directory must not shadow a module.
+            [sys.executable, "-P", "-m", "solvers.process.worker", str(os.getpid()), *limit],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            env=_environment() | {RUN: self._run},
+        )
+        self._stderr = bytearray()
+        self._selector = selectors.DefaultSelector()
+        for stream in (self._popen.stdout, self._popen.stderr):
+            if stream is not None:
+                os.set_blocking(stream.fileno(), False)
+                self._selector.register(stream, selectors.EVENT_READ)
+
+    def __enter__(self) -> "_Process":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._stop()
+        finally:
+            self._kill()
+            self._sweep()
+            self._selector.close()
+            for stream in (self._popen.stdin, self._popen.stdout, self._popen.stderr):
+                if stream is not None:
+                    _close(stream)
+
+    def tell(self, data: bytes) -> None:
+        """Write to the process without waiting for it to read."""
+        threading.Thread(target=self._write, args=(data,), daemon=True).start()
+
+    def _write(self, data: bytes) -> None:
+        stdin = self._popen.stdin
+        if stdin is not None:
+            try:
+                stdin.write(data)
+            except (OSError, ValueError):  # it ended, or was stopped, before it had read everything
+                return
+            _close(stdin)
+
+    def receive(self, seconds: float) -> bytes:
+        """What stdout has, after waiting up to `seconds` for anything; stderr is put aside."""
+        received = b""
+        for key, _ in self._selector.select(seconds):
+            data = _read_all(key.fd)
+            if data is None:
+                self._selector.unregister(key.fileobj)
+            elif key.fileobj is self._popen.stdout:
+                received += data
+            else:
+                self._stderr = (self._stderr + data)[-_TAIL:]
+        if not self._selector.get_map():
+            time.sleep(min(seconds, 0.01))
+        return received
+
+    def ended(self) -> bool:
+        """Whether the process has ended; it stays a zombie, so that its group's number stays its own."""
+        return os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def epitaph(self) -> str:
+        """How the process ended, and the last line it wrote to stderr."""
+        info = os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOWAIT)
+        code = info.si_status if info else 0
+        how = f"exit code {code}"
+        if info and info.si_code != os.CLD_EXITED:
+            how = f"killed by {signal.Signals(code).name}"
+        self.receive(0.0)
+        lines = self._stderr.decode("utf-8", "replace").split("\n")
+        last = next((line for line in reversed(lines) if line.strip()), "")
+        last = "".join(c if c.isprintable() else " " for c in last).strip()[:200]
+        return f"{how}: {last}" if last else f"{how}, without an answer"
+
+    def _stop(self) -> None:
+        """SIGTERM to the worker, which passes it on and kills what ignores it."""
+        # Popen's own would reap the process, and free its group's number, where it has ended.
+        os.kill(self._popen.pid, signal.SIGTERM)
+        deadline = time.monotonic() + TERM_GRACE_S + 0.5
+        while not self.ended() and time.monotonic() < deadline:
+            time.sleep(0.005)
+
+    def _kill(self) -> None:
+        # Nobody may be left in the group; on some systems a zombie may not be signalled.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._popen.pid, signal.SIGKILL)
+        self._popen.wait()
+
+    def _sweep(self) -> None:
+        # What is killed cannot remove its files. `tempfile` may have looked at the environment long ago.
+        for folder in Path(os.environ.get("TMPDIR") or tempfile.gettempdir()).glob(f"{folders(self._run)}*"):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _close(stream: IO[bytes]) -> None:
+    # What was not flushed has no reader left.
+    with contextlib.suppress(OSError):
+        stream.close()
+
+
+def _read_all(fd: int) -> bytes | None:
+    """What a non-blocking pipe has; None at its end."""
+    data = b""
+    while True:
+        try:
+            piece = os.read(fd, 1 << 20)
+        except BlockingIOError:
+            return data
+        if not piece:
+            return data or None
+        data += piece
+
+
+def _environment() -> dict[str, str]:
+    """This process's environment, with the project importable, and one thread where a library would take all cores."""
+    environment = dict(os.environ) | dict.fromkeys(_SINGLE_THREADED, "1")
+    home = str(Path(solvers.__file__).parent.parent)
+    if home != sysconfig.get_path("purelib"):
+        paths = [home, *filter(None, [environment.get("PYTHONPATH")])]
+        environment["PYTHONPATH"] = os.pathsep.join(paths)
+    return environment

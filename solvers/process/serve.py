@@ -1,0 +1,91 @@
+"""The solver's side of the wire: read one request from stdin, solve it, stream what is found to stdout."""
+
+import os
+import sys
+import threading
+from typing import BinaryIO
+
+from solvers.base import Compiling, Progress, UnavailableError
+from solvers.files.npz import pack_schedule, unpack_problem, unpack_schedule
+from solvers.problem import Problem
+from solvers.process import wire
+from solvers.process.entry import Entry
+from solvers.result import Limit, Options, Result, Status
+from solvers.schedule import Schedule
+
+
+def serve() -> None:
+    """Answer one request; an exception of the solver ends the process with its traceback on stderr."""
+    out = _private_stdout()
+    entry, problem, options = _request(sys.stdin.buffer)
+    _detach_stdin()
+    writing = threading.Lock()
+
+    def send(message: wire.Message, schedule: Schedule | None = None) -> None:
+        with writing:
+            out.write(wire.encode(message, b"" if schedule is None else pack_schedule(schedule)))
+            out.flush()
+
+    def report(progress: Progress) -> None:
+        news = wire.Improved(
+            lower_bound=progress.lower_bound, seconds=progress.seconds, bound_by=progress.bound_by, log=progress.log
+        )
+        send(news, progress.schedule)
+
+    try:
+        solver = entry.load()
+        if isinstance(solver, Compiling):
+            solver.compile_ahead()
+        send(wire.Ready())
+        result = solver.solve(problem, options, report)
+    except (ImportError, UnavailableError) as error:
+        send(_ended(Status.MISSING, str(error)))
+    else:
+        send(_claimed(result), result.schedule)
+
+
+def _private_stdout() -> BinaryIO:
+    """The real stdout, which from now on only frames reach: prints, of native code too, go to stderr."""
+    private = os.dup(1)
+    os.dup2(2, 1)
+    return os.fdopen(private, "wb")
+
+
+def _detach_stdin() -> None:
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+
+
+def _request(stream: BinaryIO) -> tuple[Entry, Problem, Options]:
+    request, body = wire.read(stream)
+    if not isinstance(request, wire.Request):
+        raise TypeError(f"a request expected, found {type(request).__name__}")
+    options = Options(
+        seconds=request.seconds,
+        gap=request.gap,
+        seed=request.seed,
+        workers=request.workers,
+        deterministic=request.deterministic,
+        lower_bound=request.lower_bound,
+        formulation=request.formulation,
+        start=unpack_schedule(wire.read(stream)[1]) if request.start else None,
+    )
+    entry = Entry(module=request.module, attribute=request.attribute, arguments=request.arguments, isolated=True)
+    return entry, unpack_problem(body), options
+
+
+def _claimed(result: Result) -> wire.Ended:
+    return wire.Ended(
+        status=result.status,
+        limit=result.limit,
+        lower_bound=result.lower_bound,
+        seconds=result.seconds,
+        version=result.version,
+        detail=result.detail,
+        bound_by=result.bound_by,
+    )
+
+
+def _ended(status: Status, detail: str) -> wire.Ended:
+    return wire.Ended(status=status, limit=Limit.OTHER, lower_bound=0, seconds=0.0, version="", detail=detail)

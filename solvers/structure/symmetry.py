@@ -1,0 +1,151 @@
+"""What in a problem is interchangeable: locations that only their numbers tell apart, equal devices of one location.
+
+Both make a solver look at each schedule once for every way to name them. Names can be given in the order in which some
+chosen tasks first use them, so the j-th of these needs no more than the first j + 1 members of a class.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from solvers.arrays import Bools, Ints
+from solvers.problem import FORBIDDEN, Problem
+from solvers.schedule import Schedule
+from solvers.structure.units import Units, units_of
+
+Class = tuple[int, ...]
+"""Two or more locations, or devices, any two of which can be swapped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Symmetry:
+    """The classes of a problem, each with the tasks that name its members: the j-th uses the first j + 1 at most."""
+
+    problem: Problem
+    locations: tuple[tuple[Class, Class], ...]
+    """Each class of locations, with its tasks."""
+    devices: tuple[tuple[Class, Class], ...]
+    """Each class of devices, all at one location, with its tasks."""
+
+    def broken(self) -> Problem:
+        """The problem without the devices that naming in the order of first use leaves unused."""
+        p, duration = self.problem, self.problem.duration.copy()
+        for members, tasks in self.locations:
+            for order, task in enumerate(tasks):
+                duration[task, np.isin(p.location, members[order + 1 :])] = FORBIDDEN
+        for members, tasks in self.devices:
+            for order, task in enumerate(tasks):
+                duration[task, members[order + 1 :]] = FORBIDDEN
+        return replace(p, duration=duration)
+
+    def renamed(self, schedule: Schedule) -> Schedule:
+        """The same schedule, in which each class is named in the order in which its tasks first use it."""
+        p, device = self.problem, schedule.device
+        place, to = self.named(p.location[device]), np.arange(p.devices)
+        for old, new in enumerate(place.tolist()):
+            to[_at(p, old)] = _at(p, new)
+        device = to[device]
+        for members, tasks in self.devices:
+            to = np.arange(p.devices)
+            to[list(members)] = _by_first_use(device[list(tasks)].tolist(), members)
+            device = to[device]
+        return replace(schedule, device=device, sent_to=place[schedule.sent_to])
+
+    def named(self, at: Ints) -> Ints:
+        """[l] the new name of each location, where the tasks are at the locations `at`, [n]."""
+        place = np.arange(self.problem.locations)
+        for members, tasks in self.locations:
+            place[list(members)] = _by_first_use(at[list(tasks)].tolist(), members)
+        return place
+
+
+def symmetry_of(problem: Problem, units: Units | None = None) -> Symmetry:
+    """Find the classes; the tasks that name them are those that take longest, of different units.
+
+    `units`: those that are known to share a location, and where each can be, when more is known than the groups say.
+    """
+    units = units_of(problem) if units is None else units
+    longest = np.argsort(-problem.duration.max(axis=1, initial=0), kind="stable").tolist()
+    able = units.allowed[units.unit]
+    return Symmetry(
+        problem=problem,
+        locations=tuple((c, _distinct(longest, units, able[:, c[0]], len(c) - 1)) for c in interchangeable(problem)),
+        devices=tuple(
+            (c, tuple(t for t in longest if problem.allowed[t, c[0]])[: len(c) - 1]) for c in _equal_devices(problem)
+        ),
+    )
+
+
+def interchangeable(problem: Problem) -> list[Class]:
+    """The locations of which any two can be swapped, devices and links renamed, without changing the problem."""
+    return _classes(np.unique(problem.location).tolist(), _swap_of(problem))
+
+
+def _distinct(tasks: Iterable[int], units: Units, able: Bools, count: int) -> Class:
+    """The first tasks of different units that are able."""
+    found: dict[int, int] = {}
+    for task in tasks:
+        if able[task] and len(found) < count:
+            found.setdefault(int(units.unit[task]), task)
+    return tuple(found.values())
+
+
+def _by_first_use(used: Iterable[int], members: Class) -> list[int]:
+    """The new name of each member, `used` being where the tasks of a class are, the first task first."""
+    inside = dict.fromkeys(place for place in used if place in members)
+    order = [*inside, *(place for place in members if place not in inside)]
+    return [members[order.index(place)] for place in members]
+
+
+def _at(p: Problem, location: int) -> list[int]:
+    """The devices of a location, equal ones side by side."""
+    return sorted(np.flatnonzero(p.location == location).tolist(), key=lambda d: (p.duration[:, d].tobytes(), d))
+
+
+def _classes(members: list[int], alike: Callable[[int, int], bool]) -> list[Class]:
+    found: list[list[int]] = []
+    for one in members:
+        home = next((c for c in found if alike(c[0], one)), None)
+        if home is None:
+            found.append([one])
+        else:
+            home.append(one)
+    return [tuple(c) for c in found if len(c) > 1]
+
+
+def _equal_devices(p: Problem) -> list[Class]:
+    """Devices of one location with equal durations."""
+
+    def alike(a: int, b: int) -> bool:
+        return bool(p.location[a] == p.location[b] and (p.duration[:, a] == p.duration[:, b]).all())
+
+    return _classes(list(range(p.devices)), alike)
+
+
+def _equal_columns(matrix: Ints) -> Ints:
+    """[c] the first column that is equal to each."""
+    columns = [column.tobytes() for column in matrix.T]
+    return np.array([columns.index(column) for column in columns], dtype=np.int64)
+
+
+def _swap_of(p: Problem) -> Callable[[int, int], bool]:
+    """Whether swapping two locations, devices and links renamed, leaves the problem as it is."""
+    devices = [Counter(p.duration[:, d].tobytes() for d in _at(p, place)) for place in range(p.locations)]
+    off = ~np.eye(p.locations, dtype=bool)
+    ticks = np.where(off, _equal_columns(p.transfer)[p.path_class], -1)
+    holds = [(p.path_links == link).any(axis=2) & off for link in range(p.links)]
+
+    def alike(a: int, b: int) -> bool:
+        order = np.arange(p.locations)
+        order[[a, b]] = b, a
+        swapped = np.ix_(order, order)
+        return (
+            p.capacity[a] == p.capacity[b]
+            and devices[a] == devices[b]
+            and np.array_equal(ticks[swapped], ticks)
+            and Counter(h[swapped].tobytes() for h in holds) == Counter(h.tobytes() for h in holds)
+        )
+
+    return alike

@@ -1,0 +1,238 @@
+"""From devices and a priority order to the earliest-start schedule: the compiled event loop.
+
+Finish events are processed in increasing (time, rank, task); a task enters the queue of events when
+the last finish event that it waits for has been processed (predecessors; when strict, also the task before it
+on its device), so that a task of zero ticks is processed in the tick of what it waited for, after it. When a
+task's finish is processed, each of its payloads (by index) is requested once for each other location with a
+consumer (by index).
+
+Links without `send_rank` are first come, first served: a request is granted at once, starts at the maximum of
+now and the times at which the links of its path are free, and makes them free at its finish; a path without
+links starts now. A transfer of zero ticks waits for its links like any other.
+
+Links with `send_rank` are scheduled, as a runtime could do that sends by priority. Requests wait. Once the queue
+holds no more finish event that is due in a tick in which a task or a transfer finished, the waiting transfers
+start one by one: always the one of least (send_rank, payload, target) among those whose links are all free,
+until there is none. It holds its links until its finish, one of zero ticks not at all; a path without links is
+always free. So no transfer waits while its links are free, and one of low priority may start although one of
+higher priority still waits for another link of its path. What became ready by this starts as above, and when
+tasks of zero ticks finish within the tick, all this is repeated.
+"""
+
+import numba
+import numpy as np
+
+from solvers.arrays import Ints, ints
+from solvers.compiled.dag import adjacency, topological_order
+from solvers.problem import FORBIDDEN, Problem
+from solvers.schedule import Schedule
+from solvers.timing.events import (
+    SENT,
+    Outbox,
+    Prepared,
+    State,
+    order_of,
+    outbox_for,
+    reset,
+    run_queued,
+    run_strict,
+    run_waiting,
+    state_for,
+    strict_makespan,
+)  # fmt: skip
+from solvers.timing.queues import queues_for
+
+
+def prepare(problem: Problem) -> Prepared:
+    """The adjacency that `replay` needs, computed once for any number of replays. O(e log e)."""
+    by = np.lexsort((problem.payload, problem.src))
+    offset = np.zeros(problem.tasks + 1, dtype=np.int64)
+    np.cumsum(np.bincount(problem.src, minlength=problem.tasks), out=offset[1:])
+    return Prepared(
+        offset=ints(offset),
+        head=ints(problem.dst[by]),
+        carried=ints(problem.payload[by]),
+        indegree=ints(np.bincount(problem.dst, minlength=problem.tasks)),
+        duration=problem.duration,
+        location=problem.location,
+        transfer=problem.transfer,
+        path_class=problem.path_class,
+        path_links=problem.path_links,
+        links=problem.links,
+        carries=int(np.count_nonzero(problem.payload >= 0)),
+    )
+
+
+def replay(
+    problem: Problem,
+    device: Ints,
+    rank: Ints,
+    *,
+    strict: bool = True,
+    send_rank: Ints | None = None,
+    prepared: Prepared | None = None,
+) -> Schedule:
+    """Run every task on its device and return the resulting schedule; deterministic.
+
+    device: [n] device of each task. rank: [n] priorities, least first, ties by task index. send_rank: [p] priorities
+    of the payloads, least first, ties by payload index. `prepared`: what `prepare(problem)` returned, to save that
+    work. Memory and groups play no part here.
+
+    strict: each device runs its tasks exactly in increasing (rank, task), each as early as possible: at the maximum
+    of the finish of the task before it on the device, of the finishes of its predecessors and of the arrivals of
+    the payloads that it reads from other locations.
+
+    not strict: list scheduling with fixed placement. Whenever a device is idle and tasks of its are ready (all
+    predecessors finished, all payloads arrived), it starts the one of least (rank, task); no device waits while a
+    task of its is ready. Within one tick: all finish events due, then all tasks whose inputs have arrived by now
+    become ready, then each idle device starts a task; repeated while tasks of zero ticks finish within the tick.
+
+    Which event comes when within a tick, and who sends when, is in the module's docstring.
+
+    ValueError, naming a task: a device out of range or forbidden; when strict, an order that contradicts the
+    precedence and so deadlocks; or a `send_rank` of a wrong length. O((n + e) log m + transfers * path length) when
+    strict; scheduled links add O(log transfers + paths that something waits for) a transfer.
+    """
+    device, rank = validated(problem, device, rank)
+    g = prepare(problem) if prepared is None else prepared
+    order = order_of(rank)
+    state = state_for(g, device)
+    outbox = _outbox(problem, g, state, send_rank)
+    if not strict:
+        done = run_queued(g, state, outbox, queues_for(g, order, fifo=False), device, order)
+    elif send_rank is None:
+        done = run_strict(g, state, device, order)
+    else:
+        done = run_waiting(g, state, outbox, device, order)
+    if done < problem.tasks:
+        raise ValueError(_deadlock(problem, device, order, state))
+    return schedule_of(device, state)
+
+
+def fifo(
+    problem: Problem, device: Ints, *, send_rank: Ints | None = None, prepared: Prepared | None = None
+) -> Schedule:
+    """What a runtime makes of a placement when nobody enforces an order: devices, too, are first come, first served.
+
+    As `replay` with `strict=False` and the task indices as ranks, but that an idle device starts, of its ready tasks,
+    the one that became ready first (when its last predecessor finished or its last payload arrived; of least index
+    among equals). Arguments and errors as there; always complete.
+    """
+    device, _ = validated(problem, device, device)
+    g = prepare(problem) if prepared is None else prepared
+    state = state_for(g, device)
+    order, outbox = ints(np.arange(problem.tasks)), _outbox(problem, g, state, send_rank)
+    run_queued(g, state, outbox, queues_for(g, order, fifo=True), device, order)
+    return schedule_of(device, state)
+
+
+def makespan(prepared: Prepared, device: Ints, order: Ints, *, state: State | None = None) -> int:
+    """The makespan of a strict replay, for a search that needs nothing else; -1 when the order deadlocks.
+
+    device: [n] valid, as int64. order: [n] the tasks by rank (a permutation, as int64). state: work arrays of another
+    run on `prepared`, to save their allocation; its starts and finishes are not written. Nothing is validated. The
+    GIL is released, so threads with a `state` each run side by side.
+    """
+    device, order = ints(device), ints(order)
+    if state is None:
+        state = state_for(prepared, device)
+    else:
+        reset(prepared, state, device)
+    return int(strict_makespan(prepared, state, device, order))
+
+
+def _outbox(p: Problem, g: Prepared, state: State, send_rank: Ints | None) -> Outbox:
+    if send_rank is not None and np.shape(send_rank) != (p.payloads,):
+        raise ValueError(f"send_rank {np.shape(send_rank)} must have one entry for each of {p.payloads} payloads")
+    return outbox_for(g, state, None if send_rank is None else ints(send_rank))
+
+
+def bottom_levels(
+    problem: Problem, *, device: Ints | None = None, mean: bool = True, communication: float = 1.0
+) -> Ints:
+    """[n] ticks of the longest path from the start of each task to the end: HEFT's upward rank (Topcuoglu 2002, 4.1).
+
+    A task counts with its mean duration over the devices that it can run on, rounded up, or with the least one
+    (`mean=False`); an edge with a payload with `communication` times its mean transfer over all pairs of locations.
+    With `device`, [n], the durations there and the transfers between their locations count instead. O(n m + e).
+    """
+    ticks = _transfer_ticks(problem, device)
+    if device is not None:
+        took = problem.duration[np.arange(problem.tasks), device]
+    elif mean:
+        allowed = np.count_nonzero(problem.allowed, axis=1)
+        took = -(-np.where(problem.allowed, problem.duration, 0).sum(axis=1) // allowed)
+    else:
+        took = np.where(problem.allowed, problem.duration, np.iinfo(np.int64).max).min(axis=1)
+    offset, edge = adjacency(problem.tasks, problem.src)
+    weight = np.rint(ticks * communication).astype(np.int64)[edge]
+    order = topological_order(problem.tasks, problem.src, problem.dst)
+    return ints(_levels(order, took, (offset, problem.dst[edge], weight)))
+
+
+def _transfer_ticks(p: Problem, device: Ints | None) -> Ints:
+    """[e] ticks that each edge is expected to take."""
+    ticks = np.zeros(p.edges, dtype=np.int64)
+    edge = np.flatnonzero(p.payload >= 0)
+    if device is not None:
+        at = p.location[device]
+        edge = edge[at[p.src[edge]] != at[p.dst[edge]]]
+        ticks[edge] = p.transfer[p.payload[edge], p.path_class[at[p.src[edge]], at[p.dst[edge]]]]
+    elif p.locations > 1:
+        pairs = p.path_class[~np.eye(p.locations, dtype=bool)]
+        share = np.bincount(pairs, minlength=p.transfer.shape[1]) / len(pairs)
+        ticks[edge] = np.rint(p.transfer @ share)[p.payload[edge]]
+    return ticks
+
+
+def validated(p: Problem, device: Ints, rank: Ints) -> tuple[Ints, Ints]:
+    """Both as read-only arrays; ValueError, naming a task, where a device is out of range or forbidden."""
+    device, rank = ints(device), ints(rank)
+    if device.shape != (p.tasks,) or rank.shape != (p.tasks,):
+        raise ValueError(f"device {device.shape} and rank {rank.shape} must have one entry for each of {p.tasks} tasks")
+    outside = np.flatnonzero((device < 0) | (device >= p.devices))
+    if len(outside):
+        raise ValueError(f"task {outside[0]} is on device {device[outside[0]]}, which does not exist")
+    forbidden = np.flatnonzero(p.duration[np.arange(p.tasks), device] == FORBIDDEN)
+    if len(forbidden):
+        raise ValueError(f"task {forbidden[0]} cannot run on device {device[forbidden[0]]}")
+    return device, rank
+
+
+def _deadlock(p: Problem, device: Ints, order: Ints, state: State) -> str:
+    """Name a task that its device must start next, and what it waits for."""
+    waits = order[state.start[order] < 0]
+    first = waits[np.unique(device[waits], return_index=True)[1]]
+    task = int(first.min())
+    missing = p.src[(p.dst == task) & (state.start[p.src] < 0)]
+    return (
+        f"the order contradicts the precedence: device {device[task]} must run task {task} next, "
+        f"which waits for task {missing[0]}"
+    )
+
+
+def schedule_of(device: Ints, state: State) -> Schedule:
+    """What a run to the end leaves behind."""
+    sent = state.sent[: state.length[SENT]]
+    return Schedule(
+        device=device,
+        start=state.start,
+        finish=state.finish,
+        sent_payload=sent[:, 0],
+        sent_to=sent[:, 1],
+        sent_start=sent[:, 2],
+        sent_finish=sent[:, 3],
+    )
+
+
+@numba.njit(cache=True, nogil=True)
+def _levels(order: Ints, took: Ints, edges: tuple[Ints, Ints, Ints]) -> Ints:
+    offset, head, weight = edges
+    level = took.copy()
+    for at in range(len(order) - 1, -1, -1):
+        task = order[at]
+        longest = 0
+        for k in range(offset[task], offset[task + 1]):
+            longest = max(longest, weight[k] + level[head[k]])
+        level[task] += longest
+    return level

@@ -1,0 +1,167 @@
+"""What one run of the event loop keeps, and how a finished task sends: links first come, first served."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from solvers.arrays import Ints
+from solvers.compiled.kernels import inlined, kernel
+
+FREED, SENT, EVENTS, ARRIVALS = range(4)
+WAITING, READY, AT, TOOK = range(4)
+
+
+class Prepared(NamedTuple):
+    """A problem's adjacency and tables, as read-only arrays; a tuple because compiled code takes no dataclass."""
+
+    offset: Ints
+    """[n + 1] where the edges of each task start in `head` and `carried`."""
+    head: Ints
+    """[e] successors, by task and then by payload, so that the consumers of a payload are consecutive."""
+    carried: Ints
+    """[e] payload of each such edge, -1 for none."""
+    indegree: Ints
+    """[n] edges that enter each task."""
+    duration: Ints
+    location: Ints
+    transfer: Ints
+    path_class: Ints
+    path_links: Ints
+    links: int
+    carries: int
+    """Edges that carry a payload."""
+
+
+class State(NamedTuple):
+    """The work arrays of one run; for one thread at a time."""
+
+    row: Ints
+    """[n, 4] the four columns that follow, side by side, as each edge reads most of them."""
+    waiting: Ints
+    """[n] finish events that a task still waits for."""
+    ready: Ints
+    """[n] the latest finish or arrival that a task waits for, as far as known."""
+    at: Ints
+    """[n] location of each task."""
+    took: Ints
+    """[n] ticks of each task on its device."""
+    start: Ints
+    """[n] -1 where a task has not started."""
+    finish: Ints
+    freed: Ints
+    """[n + 1] tasks that wait for nothing more since the last event."""
+    place: Ints
+    """[n] place of each task in the order."""
+    follower: Ints
+    """[n] by place: the task that comes next on the same device, -1 for none."""
+    last: Ints
+    """[m] place of the last task of each device so far, -1 for none."""
+    length: Ints
+    """[4] lengths: freed tasks, transfers, events, arrivals."""
+    link_free: Ints
+    arrival: Ints
+    """[l] arrival of the current payload, -1 where nobody reads it."""
+    event_time: Ints
+    event_place: Ints
+    sent: Ints
+    """[payload edges, 4] payload, target, start and finish of each transfer."""
+
+
+def state_for(g: Prepared, device: Ints) -> State:
+    """Work arrays for a run with tasks on `device`, [n]; `reset` makes them ready for another one."""
+    n = len(g.indegree)
+    row = np.empty((n, 4), dtype=np.int64)
+    state = State(
+        row=row,
+        waiting=row[:, WAITING],
+        ready=row[:, READY],
+        at=row[:, AT],
+        took=row[:, TOOK],
+        start=np.full(n, -1, dtype=np.int64),
+        finish=np.zeros(n, dtype=np.int64),
+        freed=np.empty(n + 1, dtype=np.int64),
+        place=np.empty(n, dtype=np.int64),
+        follower=np.empty(n, dtype=np.int64),
+        last=np.empty(g.duration.shape[1], dtype=np.int64),
+        length=np.zeros(4, dtype=np.int64),
+        link_free=np.zeros(g.links, dtype=np.int64),
+        arrival=np.full(g.path_class.shape[0], -1, dtype=np.int64),
+        event_time=np.empty(n, dtype=np.int64),
+        event_place=np.empty(n, dtype=np.int64),
+        sent=np.empty((g.carries, 4), dtype=np.int64),
+    )
+    reset(g, state, device)
+    return state
+
+
+@kernel
+def reset(g: Prepared, s: State, device: Ints) -> None:
+    """Make the work arrays ready for a run with tasks on `device`, [n], whatever they were used for."""
+    for task in range(len(device)):
+        d = device[task]
+        s.row[task, WAITING] = g.indegree[task]
+        s.row[task, READY] = 0
+        s.row[task, AT] = g.location[d]
+        s.row[task, TOOK] = g.duration[task, d]
+        s.start[task] = -1
+    s.length[:] = 0
+    s.link_free[:] = 0
+
+
+@inlined
+def release(s: State, task: int, time: int | np.int64) -> None:
+    """One thing less that the task waits for, known to hold from `time` on."""
+    # Without a branch, as nothing predicts it: the next one overwrites a task that is not free yet.
+    s.row[task, READY] = max(s.row[task, READY], time)
+    s.row[task, WAITING] -= 1
+    s.freed[s.length[FREED]] = task
+    s.length[FREED] += s.row[task, WAITING] == 0
+
+
+@inlined
+def grant(g: Prepared, s: State, payload: int, path: tuple[int, int], now: int | np.int64) -> None:
+    """Send a payload along a path (from, to) as soon as its links are free."""
+    a, b = path
+    begin = now
+    for k in range(g.path_links.shape[2]):
+        link = g.path_links[a, b, k]
+        if link >= 0:
+            begin = max(begin, s.link_free[link])
+    end = begin + g.transfer[payload, g.path_class[a, b]]
+    for k in range(g.path_links.shape[2]):
+        link = g.path_links[a, b, k]
+        if link >= 0:
+            s.link_free[link] = end
+    at = s.length[SENT]
+    s.sent[at, 0], s.sent[at, 1], s.sent[at, 2], s.sent[at, 3] = payload, b, begin, end
+    s.length[SENT] = at + 1
+    s.arrival[b] = end
+
+
+@inlined
+def finish_task(g: Prepared, s: State, task: int, now: int | np.int64) -> None:
+    """Request the task's transfers, which are granted at once, and release its successors."""
+    here = s.row[task, AT]
+    k, last = g.offset[task], g.offset[task + 1]
+    while k < last:
+        payload = g.carried[k]
+        if payload < 0:
+            release(s, g.head[k], now)
+            k += 1
+            continue
+        low, high, end = len(s.arrival), -1, k
+        while end < last and g.carried[end] == payload:
+            there = s.row[g.head[end], AT]
+            if there != here:
+                s.arrival[there] = now
+                low, high = min(low, there), max(high, there)
+            end += 1
+        for there in range(low, high + 1):
+            if s.arrival[there] >= 0:
+                grant(g, s, payload, (here, there), now)
+        for edge in range(k, end):
+            # Where nothing is sent no arrival is known: what is read at `here` is there now.
+            release(s, g.head[edge], max(now, s.arrival[s.row[g.head[edge], AT]]))
+        for there in range(low, high + 1):
+            s.arrival[there] = -1
+        k = end
