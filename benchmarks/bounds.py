@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from solvers.bounds import quick as bounds
+from solvers.bounds import quick_bounds
 from solvers.bounds.distances import Arguments
 from solvers.bounds.strong import segments, strong
-from solvers.files.json import load_problem
+from solvers.files.problem_json import load_problem
 from solvers.instances import table
 from solvers.problem import Problem
 
@@ -82,7 +82,7 @@ def instances(files: list[str]) -> Iterator[tuple[str, Problem, int]]:
 
 def row(problem: Problem, known: int, seconds: float) -> list[str]:
     """The cells of one instance: gaps in per cent, `-` for no gain on the best before it."""
-    best = bounds.best(problem)[0]
+    best = quick_bounds.best(problem)[0]
     cells = [str(problem.tasks), str(known), gap(best, known)]
     took = time.process_time()
     for arguments in SEGMENTS.values():

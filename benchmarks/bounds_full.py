@@ -11,10 +11,10 @@ from pathlib import Path
 
 import msgspec
 
-from pesto.files.graphfile import load
+from pesto.files.graph_file import load
 from pesto.inputs.load import load_cluster, load_costs
 from pesto.problem import TICK_S, build
-from solvers.bounds import quick as bounds
+from solvers.bounds import quick_bounds
 from solvers.bounds.certificate import follows
 from solvers.bounds.full import full_bound
 from solvers.problem import Problem
@@ -46,7 +46,7 @@ def problem_of(path: str, cluster: str) -> Problem:
 
 def row(problem: Problem, seconds: float, known: float | None) -> list[str]:
     """The cells of one problem."""
-    fast = bounds.best(problem)[0]
+    fast = quick_bounds.best(problem)[0]
     began = time.perf_counter()
     found = full_bound(problem, seconds=seconds)
     took, began = time.perf_counter() - began, time.perf_counter()

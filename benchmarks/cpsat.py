@@ -18,16 +18,16 @@ from unittest import mock
 from ortools.sat.python import cp_model
 
 from solvers.base import Solver
-from solvers.bounds import quick as bounds
-from solvers.bounds.known import Known
+from solvers.bounds import quick_bounds
+from solvers.bounds.fixed_facts import Known
 from solvers.bounds.windows import informed
 from solvers.check import check
 from solvers.cpsat.model import Model, build
 from solvers.cpsat.scale import HORIZON, scale
 from solvers.cpsat.solver import CpSat, CpSatWindows
 from solvers.cpsat.translate import add_hint
-from solvers.files.json import load_problem
-from solvers.heuristics.list import ListScheduler
+from solvers.files.problem_json import load_problem
+from solvers.heuristics.list_solver import ListScheduler
 from solvers.instances.grids import lstm_grid
 from solvers.instances.transformers import transformer
 from solvers.problem import Problem
@@ -157,7 +157,7 @@ def try_idea(problem: Problem, start: Schedule, idea: Idea, seconds: float) -> t
     scaled = scale(problem, start, HORIZON)
     first = rebuild(scaled.problem, start)
     known = informed(scaled.problem, first.makespan) if idea.known else None
-    least = min(first.makespan, scaled.at_least(bounds.best(problem)[0]))
+    least = min(first.makespan, scaled.at_least(quick_bounds.best(problem)[0]))
     model = build(scaled.problem, least=least, most=first.makespan, known=known)
     if idea.adds is not None:
         idea.adds(model, known)

@@ -31,20 +31,20 @@ from pesto.inputs import load as inputs
 from pesto.plans.plan import Plan
 from pesto.settings import Settings
 from pesto.solve import flow
-from pesto.tf.load import tensorflow
+from pesto.tf.start import tensorflow
 
 tf = tensorflow()
 v1 = tf.compat.v1
 
 from pesto.tf import models  # noqa: E402
 from pesto.tf.enforce import context, steps  # noqa: E402
-from pesto.tf.enforce.apart import apart  # noqa: E402
+from pesto.tf.enforce.apply_options import Options  # noqa: E402
 from pesto.tf.enforce.edits import edits, make, write  # noqa: E402
-from pesto.tf.enforce.options import Options  # noqa: E402
 from pesto.tf.enforce.partitions import Expected, examine  # noqa: E402
 from pesto.tf.enforce.placement import Placement, lay  # noqa: E402
+from pesto.tf.enforce.step_graph import trace  # noqa: E402
 from pesto.tf.enforce.targets import targets  # noqa: E402
-from pesto.tf.enforce.trace import trace  # noqa: E402
+from pesto.tf.enforce.unchained import apart  # noqa: E402
 from pesto.tf.optimize import grappler  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 from pesto.tf.sources.sources import capture_v1  # noqa: E402

@@ -29,7 +29,7 @@ from pesto.plans.plan import Plan
 from pesto.settings import Settings
 from pesto.simulate import simulate
 from pesto.solve import flow
-from pesto.tf.load import tensorflow
+from pesto.tf.start import tensorflow
 from solvers.instances.random import random_order
 from solvers.problem import Problem
 

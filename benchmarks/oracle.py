@@ -30,13 +30,13 @@ from exhaustive import exhaustive
 from solvers.api import SOLVERS
 from solvers.base import Progress, UnavailableError
 from solvers.check import check
-from solvers.heuristics.list import ListScheduler
+from solvers.heuristics.list_solver import ListScheduler
 from solvers.instances.random import EVERYTHING, Features, generate
-from solvers.milp.program import FORMULATIONS, HORIZON, Limits, formulate
+from solvers.milp.formulations import FORMULATIONS, HORIZON, Limits, formulate
 from solvers.problem import FORBIDDEN, Problem
 from solvers.result import Limit, Options, Result, Status
 from solvers.schedule import Schedule
-from solvers.structure.serial import serial
+from solvers.structure.horizon import serial
 
 _SIZES = (1, 2, 3, 4, 4, 5, 5, 5, 5, 6, 6, 7)
 _LONG = 10**9 + 7

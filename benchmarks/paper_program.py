@@ -13,17 +13,17 @@ from typing import Any
 import highspy
 import numpy as np
 
-from solvers.bounds import quick as bounds
-from solvers.heuristics.list import ListScheduler
+from solvers.bounds import quick_bounds
+from solvers.heuristics.list_solver import ListScheduler
 from solvers.instances.grids import lstm_grid
 from solvers.instances.machines import per_edge
 from solvers.instances.plain import layered
+from solvers.milp.formulations import Limits
 from solvers.milp.linear import Linear
 from solvers.milp.paper.program import Style, styled
-from solvers.milp.program import Limits
 from solvers.problem import Problem
 from solvers.result import Options
-from solvers.structure.serial import serial
+from solvers.structure.horizon import serial
 from solvers.timing.rebuild import rebuild
 
 
@@ -88,7 +88,7 @@ def small(count: int, cpu: float, presolve: str) -> None:
 
 def grid(problem: Problem, label: str, cpu: float) -> None:
     """What is found and proven on one grid without a start."""
-    limits = Limits(least=bounds.best(problem)[0], most=serial(problem))
+    limits = Limits(least=quick_bounds.best(problem)[0], most=serial(problem))
     print(f"{label}: {problem.tasks} tasks, {problem.payloads} edges, horizon {limits.most}, bound {limits.least}")
     print("program | order variables | rows | entries | build s | best | bound | nodes")
     for name, style in styles(limits).items():

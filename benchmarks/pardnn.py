@@ -18,7 +18,7 @@ from typing import TypeVar
 import numpy as np
 
 from pesto.cluster import Cluster
-from pesto.files.graphfile import load
+from pesto.files.graph_file import load
 from pesto.graph import Graph
 from pesto.inputs.load import load_cluster, load_costs
 from pesto.memory.peaks import footprint
@@ -26,7 +26,7 @@ from pesto.problem import build
 from solvers.heuristics.overflow.relief import relieve
 from solvers.heuristics.pardnn.emulator import emulate
 from solvers.heuristics.pardnn.place import place
-from solvers.memory.footprint import usage
+from solvers.memory.usage import usage
 from solvers.result import Options
 
 T = TypeVar("T")

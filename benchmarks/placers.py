@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from solvers.heuristics.placement import PLACERS, NoRoomError, Place
+from solvers.heuristics.methods import PLACERS, NoRoomError, Place
 from solvers.instances.plain import layered
 from solvers.problem import Problem
 from solvers.result import Options

@@ -15,19 +15,19 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.scaling_solvers import layered
-from pesto.files.graphfile import load
+from pesto.files.graph_file import load
 from pesto.inputs.load import load_cluster, load_costs
 from pesto.memory.peaks import footprint
-from pesto.plans.orders import send_ranks
+from pesto.plans.order_worth import send_ranks
 from pesto.problem import build
 from pesto.simulate import simulate
 from solvers.arrays import Ints, ints
-from solvers.heuristics.list import ListScheduler
-from solvers.memory.footprint import usage
+from solvers.heuristics.list_solver import ListScheduler
 from solvers.memory.peaks import gauge, peaks
+from solvers.memory.usage import usage
 from solvers.problem import Problem
 from solvers.result import Options
-from solvers.timing.events import run_listed, state_for
+from solvers.timing.loop import run_listed, state_for
 from solvers.timing.replay import bottom_levels, fifo, makespan, prepare, replay
 
 _SIZES = (1_000, 3_000, 10_000, 30_000, 100_000)

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from solvers.bounds import quick as bounds
-from solvers.heuristics.list import ListScheduler
+from solvers.bounds import quick_bounds
+from solvers.heuristics.eft_pass import board_of, clusters_of, place
+from solvers.heuristics.list_solver import ListScheduler
 from solvers.heuristics.lists.guides import unguided
-from solvers.heuristics.placing import board_of, clusters_of, place
 from solvers.problem import FORBIDDEN, Problem
 from solvers.result import Options
 from solvers.structure.units import units_of
@@ -69,8 +69,8 @@ def stages(problem: Problem) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "replay strict", lambda: replay(problem, device, rank, prepared=prepared)
     yield "replay listed", lambda: replay(problem, device, rank, strict=False, prepared=prepared)
     yield "one placing", lambda: place(board, clusters_of(units), guide, 0.5)
-    yield "critical path", lambda: bounds.critical_path(problem)
-    yield "all bounds", lambda: bounds.best(problem)
+    yield "critical path", lambda: quick_bounds.critical_path(problem)
+    yield "all bounds", lambda: quick_bounds.best(problem)
     yield "list", lambda: ListScheduler().solve(problem, Options(seconds=1e6), lambda _: None)
 
 

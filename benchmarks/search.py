@@ -4,8 +4,8 @@
     python benchmarks/search.py mcmc --graphs FOLDER --out F.jsonl [--seconds 60] ...
     python benchmarks/search.py table F.jsonl --rivals CELLS.jsonl
 
-`run` solves each (model, cluster, seconds) that the file lacks, with `pesto.solve.flow.solve`; `mcmc` gives Markov chains as
-long. Graph files are those of `pesto import` (benchmarks/compare.py makes them), CELLS those of benchmarks/compare.py.
+`run` solves each (model, cluster, seconds) that the file lacks, with `pesto.solve.flow.solve`; `mcmc` gives Markov
+chains as long. Graph files are those of `pesto import`; benchmarks/compare.py makes them, and CELLS.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from pesto.files.graphfile import load
+from pesto.files.graph_file import load
 from pesto.inputs.load import load_cluster, load_costs
 from pesto.settings import Settings
 from pesto.solve.candidates import Bench

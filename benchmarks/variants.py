@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pesto.inputs.clusterfile import cluster_names
+from pesto.inputs.cluster_file import cluster_names
 from pesto.tf.models import FAMILIES
 
 HEAD = (

@@ -10,7 +10,7 @@ from pesto.costs.measured import Profile
 from pesto.errors import UsageError
 from pesto.graph import Graph
 from pesto.inputs import load as inputs
-from pesto.plans import planfile
+from pesto.plans import plan_file
 from pesto.plans.plan import PER_EDGE, Plan, verify
 from pesto.settings import Settings
 from pesto.solve import flow
@@ -19,7 +19,7 @@ from pesto.source import Source
 
 if TYPE_CHECKING:
     from pesto.tf.enforce.context import Applied
-    from pesto.tf.enforce.record import Recorded
+    from pesto.tf.enforce.recorder import Recorded
 
 T = TypeVar("T")
 
@@ -78,12 +78,12 @@ def check(plan: Plan, graph: Graph, *, cluster: str, costs: str | Path | None = 
 
 def save_plan(plan: Plan, path: str | Path) -> None:
     """Write a plan atomically."""
-    planfile.save(plan, Path(path))
+    plan_file.save(plan, Path(path))
 
 
 def load_plan(path: str | Path) -> Plan:
     """Read a plan; `check` verifies it."""
-    return planfile.load(Path(path))
+    return plan_file.load(Path(path))
 
 
 def profile(*, iterations: int = 100, **source: Any) -> tuple[Graph, Profile]:
@@ -97,10 +97,10 @@ def profile(*, iterations: int = 100, **source: Any) -> tuple[Graph, Profile]:
 def apply(*plans: Plan | str | Path, **how: Any) -> AbstractContextManager["Applied"]:
     """A context in which unchanged programs train by a plan: Keras `fit`, v1 sessions, tf.functions.
 
-    plans: one for each training step inside, as objects or files. how: `pesto.tf.enforce.options.Options`'s fields,
-    devices=None, "cpu" or {plan's device: TensorFlow's}, order=True, trace=False. The value is what was verified. Every
-    step's first run is held against TensorFlow's partition graphs. PestoError when something trains that no plan is
-    for, or does not run as planned. Leaving the context undoes everything.
+    plans: one for each training step inside, as objects or files. how: `pesto.tf.enforce.apply_options.Options`'s
+    fields, devices=None, "cpu" or {plan's device: TensorFlow's}, order=True, trace=False. The value is what was
+    verified. Every step's first run is held against TensorFlow's partition graphs. PestoError when something trains
+    that no plan is for, or does not run as planned. Leaving the context undoes everything.
     """
     context, options = _enforcing(how)
     return context.apply(tuple(_plan(p) for p in plans), options)
@@ -136,7 +136,7 @@ def record(*, batch: int | None = None) -> AbstractContextManager["Recorded"]:
     if batch is not None and (not isinstance(batch, int) or batch < 1):
         raise UsageError(f"record: a batch of {batch!r} - give a whole number, at least 1")
     _enforcing({})
-    from pesto.tf.enforce.record import record as recorded
+    from pesto.tf.enforce.recorder import record as recorded
 
     return recorded(batch)
 
@@ -156,11 +156,11 @@ def logical_cpus(count: int) -> None:
 
 def _enforcing(how: dict[str, Any]) -> tuple[Any, Any]:
     """The module that applies plans, which loads TensorFlow, and its options."""
-    from pesto.tf.load import tensorflow
+    from pesto.tf.start import tensorflow
 
     tensorflow()
     from pesto.tf.enforce import context
-    from pesto.tf.enforce.options import Options
+    from pesto.tf.enforce.apply_options import Options
 
     return context, _made(Options, **how)
 

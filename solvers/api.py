@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from solvers.base import Progress, Report
-from solvers.heuristics.placement import PLACERS, Placer
-from solvers.milp.program import FORMULATIONS
+from solvers.heuristics.methods import PLACERS, Placer
+from solvers.milp.formulations import FORMULATIONS
 from solvers.problem import Problem
-from solvers.process import parent as process
-from solvers.process.entry import Entry
+from solvers.process import parent
 from solvers.process.judge import Judge
+from solvers.process.registry import Entry
 from solvers.result import Options, Result, Status
 
 
@@ -30,7 +30,7 @@ def _milp(name: str, package: str, *, optional: bool = False) -> Entry:
 def _placer(name: str, row: Placer) -> Entry:
     """The row of a placement method of the literature."""
     return Entry(
-        module="solvers.heuristics.placed",
+        module="solvers.heuristics.as_solver",
         attribute="Placed",
         arguments=(name,),
         isolated=row.package is not None,
@@ -47,7 +47,7 @@ SOLVERS: dict[str, Entry] = {
     "glpk": _milp("glpk", "swiglpk", optional=True),
     "gurobi": _milp("gurobi", "gurobipy", optional=True),
     "highs": _milp("highs", "highspy"),
-    "list": Entry(module="solvers.heuristics.list", attribute="ListScheduler", isolated=False),
+    "list": Entry(module="solvers.heuristics.list_solver", attribute="ListScheduler", isolated=False),
     "scip": _milp("scip", "PySCIPOpt"),
     "search": Entry(module="solvers.search.solver", attribute="Search", isolated=True, package="ortools"),
     "single": Entry(module="solvers.heuristics.single", attribute="SingleDevice", isolated=False),
@@ -91,7 +91,7 @@ def solve(
     if here.why_not:
         return judge.failed(Status.MISSING, here.why_not)
     if entry.isolated:
-        return process.run(problem, entry, options, judge, stop=stop)
+        return parent.run(problem, entry, options, judge, stop=stop)
     return _run_here(problem, entry, options, judge)
 
 

@@ -53,7 +53,7 @@ class Options:
     lower_bound: int = 0
     """Ticks: a lower bound on the makespan that was proven elsewhere, and is believed."""
     formulation: str = "tight"
-    """Which integer program a MILP solver is given (`solvers.milp.program.FORMULATIONS`); others have but one model."""
+    """Which integer program a MILP solver is given (`FORMULATIONS`); others have but one model."""
 
     def __post_init__(self) -> None:
         """ValueError on a negative limit or gap, or no worker."""
@@ -79,7 +79,7 @@ class Result:
     version: str
     detail: str = ""
     bound_by: str = ""
-    """What the lower bound comes from: an argument of `solvers.bounds.quick`, a solver, or "given"; "" where it is 0."""
+    """What the lower bound comes from: an argument of `quick_bounds`, a solver, or "given"; "" where it is 0."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be."""

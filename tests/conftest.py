@@ -13,7 +13,7 @@ from pesto.graph import Graph
 
 
 def pytest_configure() -> None:
-    """oneDNN off, as `pesto.tf.load` has it, whichever test imports TensorFlow first: it decides bits and scratch."""
+    """oneDNN off, as `pesto.tf.start` has it, whichever test imports TensorFlow first: it decides bits and scratch."""
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
 

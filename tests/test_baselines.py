@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pesto.baselines.default import framework_default
-from pesto.baselines.layers import balanced_cut, layer_balanced, layers_of
+from pesto.baselines.layer_balanced import balanced_cut, layer_balanced, layers_of
 from pesto.problem import build
 
 

@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from pesto.api import solve as api_solve
 from pesto.cli.main import pesto
 from pesto.errors import FileError, InputError, UsageError
-from pesto.files.graphfile import save
-from pesto.plans import planfile
-from pesto.plans.carry import carried
+from pesto.files.graph_file import save
+from pesto.plans import plan_file
 from pesto.plans.plan import Plan
+from pesto.plans.warm_start import carried
 from pesto.settings import Settings
 from pesto.solve.candidates import Bench
 from pesto.solve.flow import formulate, solve
-from pesto.solve.provenance import Account, make_plan
+from pesto.solve.record import Account, make_plan
 from solvers.check import check
-from solvers.heuristics.lanes import devices_at
+from solvers.heuristics.devices_of_location import devices_at
 from solvers.structure.units import placeable_units
 
 QUICK = Settings(time_limit_s=0, coarsen_to=8)
@@ -172,7 +172,7 @@ def test_a_start_that_does_not_fit_is_no_plan(make_graph, make_cluster, make_cos
 def test_start_from_a_file_in_the_api(make_graph, make_cluster, make_costs, tmp_path) -> None:
     """`pesto.solve(start=FILE)` begins from the plan in the file."""
     graph, cluster = make_graph(chains(3, 2)), make_cluster()
-    planfile.save(solved(graph, cluster, make_costs(graph, cluster)).plan, tmp_path / "old.json")
+    plan_file.save(solved(graph, cluster, make_costs(graph, cluster)).plan, tmp_path / "old.json")
     found = api_solve(graph, cluster="v100x4", start=tmp_path / "old.json", time_limit_s=0)
     assert "start" in found.provenance.candidates_ticks
 

@@ -8,14 +8,14 @@ from click.testing import CliRunner
 
 from pesto.cli.main import pesto
 from pesto.errors import Exit, InputError, VerificationError
-from pesto.files.graphfile import save
+from pesto.files.graph_file import save
 from pesto.inputs.load import load_cluster, load_costs
-from pesto.plans import planfile
+from pesto.plans import plan_file
 from pesto.plans.plan import verify
 from pesto.settings import Settings
 from pesto.solve.flow import formulate, solve
-from pesto.solve.provenance import Account, make_plan
-from solvers.bounds import quick as bounds
+from pesto.solve.record import Account, make_plan
+from solvers.bounds import quick_bounds
 from solvers.bounds.evidence import ANCHORED
 from solvers.bounds.full import full_bound
 
@@ -56,7 +56,7 @@ def case(make_graph, solved):
 def files(case, tmp_path):
     """The plan and the graph on disk."""
     plan, graph, *_ = case
-    planfile.save(plan, tmp_path / "plan.json")
+    plan_file.save(plan, tmp_path / "plan.json")
     save(graph, tmp_path / "graph.json")
     return tmp_path
 
@@ -72,15 +72,15 @@ def test_the_bound_of_the_full_graph_is_the_optimum_of_the_diamond(case) -> None
     assert plan.provenance.lower_bound_name == ANCHORED
     assert plan.makespan_s == pytest.approx(7e-3, rel=1e-5)
     assert plan.status == "optimal"
-    assert bounds.best(problem)[0] == 5_000_000
+    assert quick_bounds.best(problem)[0] == 5_000_000
 
 
 def test_a_plan_with_evidence_is_saved_loaded_and_verified(case, files) -> None:
     """Byte for byte the same again, evidence included."""
     plan, graph, problem, cluster = case
-    again = planfile.load(files / "plan.json")
+    again = plan_file.load(files / "plan.json")
     assert again.provenance.lower_bound_evidence == plan.provenance.lower_bound_evidence
-    assert planfile.dumps(again) == planfile.dumps(plan)
+    assert plan_file.dumps(again) == plan_file.dumps(plan)
     verify(again, graph, problem, cluster)
 
 
@@ -101,22 +101,22 @@ def test_the_certificate_is_said_in_two_lines_and_in_json(files) -> None:
 def test_a_fast_bound_needs_no_evidence(case, files) -> None:
     """The same plan with the best fast bound: 5 of 7 ms, a gap of 28.6 %."""
     plan, graph, problem, cluster = case
-    ticks, name = bounds.best(problem)
+    ticks, name = quick_bounds.best(problem)
     changes = {"lower_bound_ticks": ticks, "lower_bound_name": name, "lower_bound_evidence": None}
     fast = replace(plan, provenance=replace(plan.provenance, **changes))
     verify(fast, graph, problem, cluster)
-    planfile.save(fast, files / "plan.json")
+    plan_file.save(fast, files / "plan.json")
     assert check(files, "--certificate").output.splitlines()[1].endswith(f"{name}; gap 28.6%")
 
 
 def test_a_file_without_the_key_is_read(case) -> None:
     """Plans were written before bounds had evidence."""
     plan, graph, problem, cluster = case
-    document = json.loads(planfile.dumps(plan))
-    ticks, name = bounds.best(problem)
+    document = json.loads(plan_file.dumps(plan))
+    ticks, name = quick_bounds.best(problem)
     document["provenance"] |= {"lower_bound_ticks": ticks, "lower_bound_name": name}
     del document["provenance"]["lower_bound_evidence"]
-    older = planfile.loads(json.dumps(document).encode(), "plan")
+    older = plan_file.loads(json.dumps(document).encode(), "plan")
     assert older.provenance.lower_bound_evidence is None
     verify(older, graph, problem, cluster)
 
@@ -162,4 +162,4 @@ def test_evidence_that_is_no_list_of_numbers_is_refused_on_reading(files) -> Non
     document = json.loads((files / "plan.json").read_bytes())
     document["provenance"]["lower_bound_evidence"]["anchors"] = ["a"]
     with pytest.raises(InputError, match="anchors"):
-        planfile.loads(json.dumps(document).encode(), "plan")
+        plan_file.loads(json.dumps(document).encode(), "plan")

@@ -12,9 +12,9 @@ from pesto import api
 from pesto.costs.measured import Profile, save_profile
 from pesto.costs.network import transfer_s
 from pesto.errors import FileError, InputError, PestoError, UsageError
-from pesto.files import toml as config
-from pesto.inputs import clusterfile
-from pesto.inputs.clusterfile import cluster_names, load_cluster
+from pesto.files import toml
+from pesto.inputs import cluster_file
+from pesto.inputs.cluster_file import cluster_names, load_cluster
 
 SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))
 ROOT = Path(__file__).parents[1]
@@ -43,7 +43,7 @@ LOGICAL = {"cpux2": 2, "cpux3": 3, "cpux4": 4}
 
 
 def parse(text):
-    return clusterfile.parse(text.encode(), "my.toml", "my.toml")
+    return cluster_file.parse(text.encode(), "my.toml", "my.toml")
 
 
 def path(cluster, a, b):
@@ -256,7 +256,7 @@ def test_bad_content_is_named(case):
 def test_bytes_that_are_no_text():
     """UTF-16 and deep nesting are refused like any other content."""
     with pytest.raises(InputError, match="not UTF-8"):
-        clusterfile.parse(VALID.encode("utf-16"), "my.toml", "my.toml")
+        cluster_file.parse(VALID.encode("utf-16"), "my.toml", "my.toml")
     with pytest.raises(InputError, match=r"too deeply|unknown key|nested"):
         parse("links = " + "[" * 100_000)
 
@@ -266,7 +266,7 @@ def test_settings_are_usage_errors(tmp_path):
     file = tmp_path / "pesto.toml"
     file.write_text("format_version = 'one'")
     with pytest.raises(UsageError, match=r"pesto\.toml: format_version: Expected `int`"):
-        config.load(file, clusterfile.File)
+        toml.load(file, cluster_file.File)
 
 
 _lines = st.sampled_from(VALID.splitlines())
@@ -295,7 +295,7 @@ def test_damaged_bytes(start, length, replacement):
 
 def survive(data):
     try:
-        found = clusterfile.parse(data, "my.toml", "my.toml")
+        found = cluster_file.parse(data, "my.toml", "my.toml")
     except PestoError as e:
         assert str(e).isprintable()
     else:

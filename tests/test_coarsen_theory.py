@@ -8,10 +8,10 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from pesto.coarsen.levels import earliest, latest, longest_paths, phased
 from pesto.coarsen.limits import WHOLE
 from pesto.coarsen.match import Bounds, Joining, Limits, along_edges, among_siblings, match
 from pesto.coarsen.quotient import Quotient, quotient
+from pesto.coarsen.topological_levels import earliest, latest, longest_paths, phased
 from solvers.compiled.dag import heights, topological_order
 from solvers.problem import FORBIDDEN, Problem
 

@@ -11,10 +11,10 @@ from pesto.cli.main import pesto
 from pesto.compare.contest import chosen_methods, compete
 from pesto.compare.methods import METHODS
 from pesto.errors import InfeasibleError, NothingFoundError, PestoError, UsageError
-from pesto.files.graphfile import save
+from pesto.files.graph_file import save
 from pesto.settings import Settings
-from pesto.show.comparison import page, ranked
-from solvers.heuristics.placement import PLACERS
+from pesto.show.comparison_table import page, ranked
+from solvers.heuristics.methods import PLACERS
 
 QUICK = Settings(time_limit_s=1.0)
 SMALL = ("single", "expert", "round-robin", "list")

@@ -54,8 +54,8 @@ def test_all_that_a_solve_needs_is_compiled() -> None:
     code = """
 import gc, json, sys
 from numba.core.registry import CPUDispatcher
-from pesto.cli.compiled import compile_all
-from pesto.files.graphfile import loads
+from pesto.cli.warm_up import compile_all
+from pesto.files.graph_file import loads
 from pesto.solve.flow import solve
 from pesto.inputs.load import load_cluster, load_costs
 from pesto.settings import Settings

@@ -10,7 +10,7 @@ from pesto.costs.analytical import modelled, roofline_s
 from pesto.costs.presets import PRESETS, named_in, preset
 from pesto.errors import InputError
 from pesto.graph import Graph
-from pesto.inputs.clusterfile import load_cluster
+from pesto.inputs.cluster_file import load_cluster
 
 NAN = float("nan")
 GPU, BOTH, CPU = (False, True), (True, True), (True, False)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pesto.errors import Exit, FileError, InputError
-from pesto.files import graphfile
+from pesto.files import graph_file
 from pesto.files.graphrows import Op
 from pesto.graph import Graph
 
@@ -30,7 +30,7 @@ def document(ops: list[Any], **more: Any) -> bytes:
 
 def graph(ops: list[Any], **more: Any) -> Graph:
     """What loading them gives."""
-    return graphfile.loads(document(ops, **more), "test")
+    return graph_file.loads(document(ops, **more), "test")
 
 
 def test_what_a_file_says():
@@ -71,25 +71,25 @@ def test_save_and_load(tmp_path):
     """A file, packed when its name says so, comes back; equal graphs give equal files; the source is not the path."""
     g = graph([{"name": "a", "outputs": [1]}, {"name": "b", "inputs": ["a"]}], source="made here")
     for name in ("g.json", "g.json.gz"):
-        graphfile.save(g, tmp_path / name)
+        graph_file.save(g, tmp_path / name)
         first = (tmp_path / name).read_bytes()
-        again = graphfile.load(tmp_path / name)
+        again = graph_file.load(tmp_path / name)
         assert (again.fingerprint(), again.source) == (g.fingerprint(), "made here")
-        graphfile.save(again, tmp_path / name)
+        graph_file.save(again, tmp_path / name)
         assert (tmp_path / name).read_bytes() == first
     assert gzip.decompress((tmp_path / "g.json.gz").read_bytes()) == (tmp_path / "g.json").read_bytes()
     (tmp_path / "bare.json").write_bytes(document([{"name": "a"}]))
-    assert graphfile.load(tmp_path / "bare.json").source == "bare.json"
+    assert graph_file.load(tmp_path / "bare.json").source == "bare.json"
 
 
 def test_errors_name_the_file_as_given(tmp_path):
     """A missing file ends with exit 8, a refused one with exit 3, both with the path that the user gave."""
     path = tmp_path / "g.json"
     with pytest.raises(FileError, match=re.escape(f"cannot read {path}: no such file")) as missing:
-        graphfile.load(path)
+        graph_file.load(path)
     path.write_bytes(document([]))
     with pytest.raises(InputError, match=re.escape(f"{path}: $.ops: there are no ops - list")) as refused:
-        graphfile.load(path)
+        graph_file.load(path)
     assert (missing.value.exit_code, refused.value.exit_code) == (Exit.IO, Exit.INPUT)
 
 
@@ -164,14 +164,14 @@ def test_bad_ops(ops, why):
 def test_bad_files(more, why):
     """What is wrong with the file as a whole is said the same way."""
     with pytest.raises(InputError) as error:
-        graphfile.loads(json.dumps(json.loads(document([A])) | more).encode(), "test")
+        graph_file.loads(json.dumps(json.loads(document([A])) | more).encode(), "test")
     assert why in str(error.value)
 
 
 def test_limits_before_allocation(monkeypatch):
     """Too many ops, edges, outputs, kinds: refused by their number, before anything is decoded."""
-    monkeypatch.setattr(graphfile, "MAX_OPS", 3)
-    monkeypatch.setattr(graphfile, "MAX_EDGES", 4)
+    monkeypatch.setattr(graph_file, "MAX_OPS", 3)
+    monkeypatch.setattr(graph_file, "MAX_EDGES", 4)
     bad: dict[str, list[Any]] = {  # the fourth op and so on are not even objects of the right type
         "4 ops, at most 3": [1, 2, 3, 4],
         "5 edges, at most 4": [{"inputs": [1, 2, 3]}, {"control": [1, 2]}],
@@ -216,14 +216,14 @@ def test_graph_that_a_file_cannot_hold():
     for names, why in {("a\nb",): "control", ("",): "empty", ("x" * 5000,): "longer", ("\ud800",): "control"}.items():
         columns = {f: getattr(g, f) for f in Graph.__dataclass_fields__}
         with pytest.raises(InputError, match=why):
-            graphfile.dumps(Graph(**columns | {"names": names}))
+            graph_file.dumps(Graph(**columns | {"names": names}))
 
 
 @pytest.mark.parametrize("path", SAMPLES, ids=[p.name for p in SAMPLES])
 def test_samples(path):
     """The hand-written samples satisfy the schema and load."""
     VALIDATOR.validate(json.loads(path.read_text()))
-    assert graphfile.load(path).ops >= 1
+    assert graph_file.load(path).ops >= 1
 
 
 def test_schema_and_docs():
@@ -233,7 +233,7 @@ def test_schema_and_docs():
     assert block is not None
     for example in [*SCHEMA["examples"], json.loads(block[1])]:
         VALIDATOR.validate(example)
-        assert graphfile.loads(json.dumps(example).encode(), "x").ops >= 2
+        assert graph_file.loads(json.dumps(example).encode(), "x").ops >= 2
     op = SCHEMA["$defs"]["op"]
     fields = {f.encode_name: f.required for f in msgspec.structs.fields(Op)}
     assert op["properties"].keys() == fields.keys()

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pesto.errors import InputError
-from pesto.files import graphfile
+from pesto.files import graph_file
 from pesto.files.disk import gzipped, read_bytes
 from pesto.files.graphrows import Op
 
@@ -100,14 +100,14 @@ def torn(draw: st.DrawFn) -> bytes:
 def outcome(data: bytes) -> bool:
     """Whether the file loads; when it does, it saves and loads again as the same graph, and else says why in a line."""
     try:
-        graph = graphfile.loads(data, "fuzz")
+        graph = graph_file.loads(data, "fuzz")
     except InputError as error:
         message = str(error)
         assert message.startswith("fuzz: ")
         assert " - " in message
         assert message.isprintable()
         return False
-    assert graphfile.loads(graphfile.dumps(graph), "again").fingerprint() == graph.fingerprint()
+    assert graph_file.loads(graph_file.dumps(graph), "again").fingerprint() == graph.fingerprint()
     return True
 
 
@@ -115,7 +115,7 @@ def outcome(data: bytes) -> bool:
 @given(documents())
 def test_valid_files_load(doc):
     """What the documentation allows is read, whatever the order of the ops, and ops and edges are all there."""
-    graph = graphfile.loads(json.dumps(doc).encode(), "fuzz")
+    graph = graph_file.loads(json.dumps(doc).encode(), "fuzz")
     assert graph.names == tuple(op["name"] for op in doc["ops"])
     assert len(graph.src) == sum(len(op["inputs"]) for op in doc["ops"])
     given_times = sum(len(op.get("time_s") or ()) for op in doc["ops"])

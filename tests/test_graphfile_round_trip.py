@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pesto.errors import InputError
-from pesto.files import graphfile
+from pesto.files import graph_file
 from pesto.graph import Graph
 
 SCHEMA = json.loads(resources.files("pesto").joinpath("schema/graph-1.json").read_text())
@@ -45,12 +45,12 @@ def test_round_trip_of_random_graphs():
     rng = np.random.default_rng(3)
     for ops in [1, 2, 3, 10, 40] * 4:
         g = random_graph(rng, ops)
-        data = graphfile.dumps(g)
+        data = graph_file.dumps(g)
         jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(data))
-        again = graphfile.loads(data, "x")
+        again = graph_file.loads(data, "x")
         assert again.fingerprint() == g.fingerprint()
         assert data.count(b"\n") == ops + 2  # one op a line, between the head and the end
-        assert graphfile.dumps(graphfile.loads(graphfile.dumps(again), "x")) == graphfile.dumps(again)
+        assert graph_file.dumps(graph_file.loads(graph_file.dumps(again), "x")) == graph_file.dumps(again)
         for name in ("names", "kinds", "source"):
             assert getattr(again, name) == getattr(g, name)
         for name in ("tensor_op", "tensor_bytes", "runs_on", "param_bytes", "flops", "moved_bytes", "launches"):
@@ -64,11 +64,11 @@ def test_round_trip_of_random_graphs():
 def test_the_batch_is_kept():
     """An optional key: written when there is one, absent otherwise, and agreed on by the schema."""
     g = replace(random_graph(np.random.default_rng(5), 10), batch=32)
-    document = json.loads(graphfile.dumps(g))
+    document = json.loads(graph_file.dumps(g))
     jsonschema.Draft202012Validator(SCHEMA).validate(document)
-    assert document["batch"] == 32 and graphfile.loads(graphfile.dumps(g), "x").batch == 32
-    assert "batch" not in json.loads(graphfile.dumps(replace(g, batch=None)))
-    assert graphfile.loads(graphfile.dumps(replace(g, batch=None)), "x").batch is None
+    assert document["batch"] == 32 and graph_file.loads(graph_file.dumps(g), "x").batch == 32
+    assert "batch" not in json.loads(graph_file.dumps(replace(g, batch=None)))
+    assert graph_file.loads(graph_file.dumps(replace(g, batch=None)), "x").batch is None
 
 
 @pytest.mark.parametrize("batch", [0, -1, 1.5, "32", True, 2**63])
@@ -76,7 +76,7 @@ def test_a_batch_is_a_positive_integer(batch):
     """The reader and the schema refuse the same values."""
     document = {"format": "pesto-graph", "format_version": 1, "batch": batch, "ops": [{"name": "a"}]}
     with pytest.raises(InputError, match="batch"):
-        graphfile.loads(json.dumps(document).encode(), "x")
+        graph_file.loads(json.dumps(document).encode(), "x")
     assert not jsonschema.Draft202012Validator(SCHEMA).is_valid(document)
 
 
@@ -92,8 +92,8 @@ def test_large_shapes(shape):
     else:
         for i in range(1, n):
             ops[i]["inputs"] = [f"o{i - 1 if shape == 'chain' else 0}"]
-    g = graphfile.loads(json.dumps({"format": "pesto-graph", "format_version": 1, "ops": ops}).encode(), "x")
+    g = graph_file.loads(json.dumps({"format": "pesto-graph", "format_version": 1, "ops": ops}).encode(), "x")
     assert len(g.src) == (n if shape == "multi" else n - 1)
-    again = graphfile.loads(graphfile.dumps(g), "x")
+    again = graph_file.loads(graph_file.dumps(g), "x")
     assert np.array_equal(again.src, g.src)
     assert np.array_equal(again.dst, g.dst)

@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 
 from pesto.coarsen import coarsen
-from pesto.plans import planfile
+from pesto.plans import plan_file
 from pesto.settings import Settings
-from pesto.solve import flow, ground, improve, stages, strengthen
+from pesto.solve import background_bound, exact, flow, search, search_graphs
 from pesto.solve.candidates import Bench
 from pesto.solve.flow import formulate, solve
-from pesto.solve.ground import Grounds, along, ground_of
+from pesto.solve.search_graphs import Grounds, along, ground_of
 from pesto.solve.tracker import Tracker
-from solvers.bounds import quick as bounds
+from solvers.bounds import quick_bounds
 from solvers.problem import FORBIDDEN
 from solvers.result import Limit, Result, Status
-from solvers.search.team import Budget, walk_all
-from solvers.search.walk import Heat, Walk
+from solvers.search.annealing import Heat, Walk
+from solvers.search.parallel import Budget, walk_all
 
 QUICK = Settings(time_limit_s=1, coarsen_to=20, solver="list")
 OPS, WIDTH = 90, 3
@@ -57,7 +57,7 @@ def test_search_is_a_candidate_that_is_no_worse_than_what_it_began_with(case):
 def test_the_same_search_gives_the_same_bytes(case):
     """Counted stretches and not seconds, whatever the threads do."""
     counted = replace(QUICK, deterministic=True)
-    one, two = (planfile.dumps(solve(*case, counted, nobody).plan) for _ in range(2))
+    one, two = (plan_file.dumps(solve(*case, counted, nobody).plan) for _ in range(2))
     assert one == two
 
 
@@ -73,7 +73,7 @@ def test_a_search_that_fails_loses_no_plan(case, monkeypatch, caplog, where):
     def broken(*_):
         raise MemoryError("too much")
 
-    monkeypatch.setattr(improve, where, broken)
+    monkeypatch.setattr(search, where, broken)
     with caplog.at_level(logging.WARNING, logger="pesto"):
         found = solve(*case, QUICK, nobody)
     assert found.candidates["search"] is None and found.plan.provenance.chosen != "search"
@@ -86,11 +86,11 @@ def test_a_bound_that_fails_leaves_the_fast_one(case, monkeypatch, caplog):
     def broken(*_, **__):
         raise MemoryError("too much")
 
-    monkeypatch.setattr(strengthen, "full_bound", broken)
+    monkeypatch.setattr(background_bound, "full_bound", broken)
     with caplog.at_level(logging.WARNING, logger="pesto"):
         found = solve(*case, QUICK, nobody)
     assert "bound failed" in caplog.text
-    assert found.plan.provenance.lower_bound_ticks == bounds.best(found.problem)[0]
+    assert found.plan.provenance.lower_bound_ticks == quick_bounds.best(found.problem)[0]
 
 
 def test_an_interruption_keeps_the_best(case, monkeypatch):
@@ -99,7 +99,7 @@ def test_an_interruption_keeps_the_best(case, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(improve, "walk_all", interrupted)
+    monkeypatch.setattr(search, "walk_all", interrupted)
     found = solve(*case, QUICK, nobody)
     assert found.interrupted and found.plan.schedule.makespan > 0
 
@@ -167,7 +167,7 @@ def test_a_coarse_graph_that_spoils_a_plan_is_made_along_it(case):
 
 def test_large_graphs_are_walked_on_along_the_best_plan(case, monkeypatch):
     """Beyond the most nodes: no exact solver, no full graph, and still a better plan."""
-    monkeypatch.setattr(ground, "MOST", 60)
+    monkeypatch.setattr(search_graphs, "MOST", 60)
     monkeypatch.setattr(flow, "MOST", 60)
     found = solve(*case, QUICK, nobody)
     assert found.candidates["coarse"] is None and "solve" not in found.stages_s
@@ -184,10 +184,10 @@ def test_quick_methods_also_try_half_of_many_accelerators(case, monkeypatch):
     duration[0, :2] = FORBIDDEN
     bench, tracker = Bench.of(graph, problem), Tracker(nobody)
     posed = replace(problem, duration=duration)
-    stages._fewer(bench, cluster, tracker, posed)
+    exact._fewer(bench, cluster, tracker, posed)
     assert not tracker.candidates
-    monkeypatch.setattr(stages, "_MANY", 1)
-    stages._fewer(bench, cluster, tracker, posed)
+    monkeypatch.setattr(exact, "_MANY", 1)
+    exact._fewer(bench, cluster, tracker, posed)
     assert {name: c.rule for name, c in tracker.candidates.items()} == {
         name: f"{name} on the full graph, 1 of 2 accelerators" for name in ("list", "pardnn")
     }
@@ -209,11 +209,11 @@ def lanes(case):
 def test_exact_neighbourhoods_improve_the_walks_best(lanes):
     """Two seconds of them from one GPU use both; what they find is told, and is a start for the next round."""
     heard, before = [], lanes[0][1].kept.makespan
-    found = improve._windows(lanes, replace(QUICK, time_limit_s=20), heard.append)
+    found = search._windows(lanes, replace(QUICK, time_limit_s=20), heard.append)
     assert len(found) == len(heard) == 1
     assert found[0].makespan == heard[0].makespan < 0.8 * before
-    assert improve._windows(lanes, replace(QUICK, time_limit_s=20, deterministic=True), heard.append) == []
-    assert improve._windows(lanes, QUICK, heard.append) == [] and len(heard) == 1
+    assert search._windows(lanes, replace(QUICK, time_limit_s=20, deterministic=True), heard.append) == []
+    assert search._windows(lanes, QUICK, heard.append) == [] and len(heard) == 1
 
 
 @pytest.mark.parametrize(
@@ -223,13 +223,13 @@ def test_exact_neighbourhoods_improve_the_walks_best(lanes):
 def test_neighbourhoods_that_cannot_be_searched_add_nothing(lanes, monkeypatch, status, limit):
     """No package, a crash: the next round begins with what is known. Ctrl-C ends the whole search."""
     nothing = Result(status=status, limit=limit, schedule=None, lower_bound=0, seconds=0.0, solver="x", version="")
-    monkeypatch.setattr(improve.api, "solve", lambda *_: nothing)
+    monkeypatch.setattr(search.api, "solve", lambda *_: nothing)
     longer = replace(QUICK, time_limit_s=20)
     if limit is Limit.INTERRUPT:
         with pytest.raises(KeyboardInterrupt):
-            improve._windows(lanes, longer, pytest.fail)
+            search._windows(lanes, longer, pytest.fail)
     else:
-        assert improve._windows(lanes, longer, pytest.fail) == []
+        assert search._windows(lanes, longer, pytest.fail) == []
 
 
 class Endless:

@@ -13,18 +13,18 @@ from typing import Any, NamedTuple
 import pytest
 
 from pesto.cli.main import main
-from pesto.files.problemfile import load_problem, load_schedule, save_problem, save_schedule
+from pesto.files.problem_file import load_problem, load_schedule, save_problem, save_schedule
 from pesto.inputs import instances
 from pesto.inputs import load as inputs
 from pesto.settings import Settings
 from pesto.show.solveline import SolveLine
-from pesto.solve import flow, stages
+from pesto.solve import exact, flow
 from pesto.source import Source
 from solvers import api
 from solvers.base import Progress
 from solvers.check import check
-from solvers.files.json import Answer, Instance
 from solvers.files.npz import pack_problem
+from solvers.files.problem_json import Answer, Instance
 from solvers.instances.table import FAMILIES, label, make
 from solvers.result import Options
 
@@ -41,7 +41,7 @@ STUB = """
 import sys
 from pesto.cli.main import main
 from solvers import api
-from solvers.process.entry import Entry
+from solvers.process.registry import Entry
 api.SOLVERS["stub"] = Entry(module="bad_solvers", attribute=sys.argv.pop(1), isolated=True)
 main()
 """
@@ -152,7 +152,7 @@ def test_the_problem_of_a_step_is_the_one_that_a_solve_gives_its_solver(
     source, machine = Source(file=tmp_path / "step.json"), inputs.load_cluster("v100x2-nvlink")
     graph = inputs.load_graph(source)
     given: list[bytes] = []
-    solve = stages.api.solve
+    solve = exact.api.solve
 
     def seen(problem: Any, name: str, *rest: Any) -> Any:
         given.append(pack_problem(problem))
@@ -161,7 +161,7 @@ def test_the_problem_of_a_step_is_the_one_that_a_solve_gives_its_solver(
     for per_edge in (False, True):
         settings = Settings(coarsen_to=9, per_edge=per_edge, solver="single", search=False)
         with monkeypatch.context() as patch:
-            patch.setattr(stages.api, "solve", seen)
+            patch.setattr(exact.api, "solve", seen)
             flow.solve(graph, machine, inputs.load_costs(graph, machine, None), settings, [].append)
         instance = instances.coarsened(source, "v100x2-nvlink", settings)
         assert pack_problem(instance.problem) == given[-1]

@@ -14,7 +14,7 @@ from pesto.costs.analytical import modelled
 from pesto.costs.measured import Profile, load_profile, measured, parse_profile, save_profile, spread_quantiles
 from pesto.errors import Exit, FileError, InputError, MismatchError, PestoError
 from pesto.graph import Graph
-from pesto.inputs.clusterfile import load_cluster
+from pesto.inputs.cluster_file import load_cluster
 
 SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))
 NAN = float("nan")

@@ -204,7 +204,7 @@ def test_an_lstm_step_is_the_published_recurrence(tf):
 @pytest.mark.parametrize(("norm", "factor"), [(2.5, 0.5), (10.0, 1.0)])
 def test_clipping_scales_all_gradients_by_one_factor(tf, norm, factor):
     """Gradients (3, 0) and 4 have the global norm 5: a limit of 2.5 halves them, one of 10 leaves them."""
-    training = importlib.import_module("pesto.tf.models.training")
+    training = importlib.import_module("pesto.tf.models.update_step")
     with tf.Graph().as_default(), tf.Session() as session:
         gradients = [tf.constant([3.0, 0.0]), tf.constant(4.0)]
         first, second = session.run(training.clip(gradients, ["a", "b"], norm))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pesto.plans.orders import order_worth, send_ranks
+from pesto.plans.order_worth import order_worth, send_ranks
 from pesto.simulate import simulate
 from solvers.compiled.dag import topological_order
 from solvers.instances.random import generate

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from pesto.cluster import Path
 from pesto.errors import InfeasibleError, InputError, MismatchError, NothingFoundError, PestoError, VerificationError
-from pesto.plans import planfile
-from pesto.plans.foreign import read_placement
+from pesto.plans import plan_file
 from pesto.plans.plan import control_edges, verify
+from pesto.plans.tf_pesto_files import read_placement
 from pesto.settings import Settings
 from pesto.solve.flow import formulate, solve
 
@@ -74,9 +74,9 @@ def test_the_fork_is_solved_to_its_optimum(case) -> None:
 def test_what_is_saved_is_loaded(case, plan, tmp_path) -> None:
     """A plan survives the disk, byte for byte, and still verifies."""
     graph, cluster, costs = case
-    planfile.save(plan, tmp_path / "plan.json")
-    again = planfile.load(tmp_path / "plan.json")
-    assert planfile.dumps(again) == planfile.dumps(plan)
+    plan_file.save(plan, tmp_path / "plan.json")
+    again = plan_file.load(tmp_path / "plan.json")
+    assert plan_file.dumps(again) == plan_file.dumps(plan)
     verify(again, graph, formulate(graph, costs, cluster, QUICK), cluster)
 
 
@@ -91,10 +91,10 @@ def test_a_plan_knows_the_layout_and_the_batch(case) -> None:
 def test_older_plans_without_layout_and_batch_are_read(case, plan) -> None:
     """They verify by fingerprint and names alone."""
     graph, cluster, costs = case
-    document = json.loads(planfile.dumps(plan))
+    document = json.loads(plan_file.dumps(plan))
     for name in ("graph_layout", "graph_listing", "graph_batch"):
         del document["provenance"][name]
-    older = planfile.loads(json.dumps(document).encode(), "plan")
+    older = plan_file.loads(json.dumps(document).encode(), "plan")
     assert (
         older.provenance.graph_layout == older.provenance.graph_listing == "" and older.provenance.graph_batch is None
     )
@@ -104,7 +104,7 @@ def test_older_plans_without_layout_and_batch_are_read(case, plan) -> None:
 def test_the_same_solve_gives_the_same_bytes(case) -> None:
     """Deterministic: no clock, no address, no random order in the file."""
     quiet = replace(QUICK, deterministic=True)
-    first, second = (planfile.dumps(solve(*case, quiet, lambda _: None).plan) for _ in range(2))
+    first, second = (plan_file.dumps(solve(*case, quiet, lambda _: None).plan) for _ in range(2))
     assert first == second
 
 
@@ -184,8 +184,8 @@ def test_the_authors_files_come_back(case, plan, tmp_path) -> None:
     """part.json and cdep.json give the same placement and an order with the same step."""
     graph, cluster, costs = case
     part, cdep = tmp_path / "part.json", tmp_path / "cdep.json"
-    part.write_bytes(planfile.part_json(plan))
-    cdep.write_bytes(planfile.cdep_json(plan, graph))
+    part.write_bytes(plan_file.part_json(plan))
+    cdep.write_bytes(plan_file.cdep_json(plan, graph))
     assert json.loads(part.read_text())[0] == {"x": plan.device_names()[0]}
     problem = formulate(graph, costs, cluster, QUICK)
     device, rank = read_placement(part, cdep, graph, problem, cluster)
@@ -231,13 +231,13 @@ def test_tensorflow_device_names_are_understood(case, plan, tmp_path) -> None:
 def test_a_damaged_plan_file_is_a_pesto_error(case, plan, data) -> None:
     """Cut anywhere, or with any byte changed, it loads and verifies or is refused in the project's own words."""
     graph, cluster, costs = case
-    text = bytearray(planfile.dumps(plan))
+    text = bytearray(plan_file.dumps(plan))
     at = data.draw(st.integers(0, len(text) - 1))
     if data.draw(st.booleans()):
         text = text[:at]
     else:
         text[at] = data.draw(st.integers(0, 255))
     try:
-        verify(planfile.loads(bytes(text), "plan"), graph, formulate(graph, costs, cluster, QUICK), cluster)
+        verify(plan_file.loads(bytes(text), "plan"), graph, formulate(graph, costs, cluster, QUICK), cluster)
     except PestoError as error:
         assert "\n" not in str(error)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pesto.cli.main import main
-from pesto.cli.verbs import solve as command
-from pesto.solve import interrupt as signals
+from pesto.cli.verbs import solve
+from pesto.solve import interrupt
 
 GRAPH = {
     "format": "pesto-graph", "format_version": 1, "source": "two ops",
@@ -25,7 +25,7 @@ def handlers() -> None:
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
-    signals._State.received, signals._State.held, signals._State.noted = None, False, False
+    interrupt._State.received, interrupt._State.held, interrupt._State.noted = None, False, False
 
 
 @pytest.mark.parametrize("step", ["save", "to_json"])
@@ -36,14 +36,14 @@ def test_a_signal_while_writing(
     """Twice, just before the plan is saved or the result printed: both still happen, and the exit code tells."""
     path = tmp_path / "g.json"
     path.write_text(json.dumps(GRAPH))
-    real = getattr(command, step)
+    real = getattr(solve, step)
 
     def interrupted(*arguments: object) -> object:
         os.kill(os.getpid(), sent)
         os.kill(os.getpid(), sent)
         return real(*arguments)
 
-    monkeypatch.setattr(command, step, interrupted)
+    monkeypatch.setattr(solve, step, interrupted)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["pesto", "solve", "-q", "--json", "--graph", "g.json", "--time-limit", "1"])
     with pytest.raises(SystemExit) as ended:
@@ -55,12 +55,12 @@ def test_a_signal_while_writing(
 
 def test_a_signal_between_two_solves_ends_the_second_at_once(handlers: None) -> None:
     """While one solve's plan is written a signal is only noted; what begins next hears of it."""
-    signals.install()
-    signals.hold()
+    interrupt.install()
+    interrupt.hold()
     os.kill(os.getpid(), signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
-        signals.release()
+        interrupt.release()
     with pytest.raises(KeyboardInterrupt):
         os.kill(os.getpid(), signal.SIGINT)
-    signals.hold()
-    signals.release()  # what interrupted once does not do so again
+    interrupt.hold()
+    interrupt.release()  # what interrupted once does not do so again

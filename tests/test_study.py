@@ -13,15 +13,15 @@ from pesto.errors import FileError, InputError, UsageError
 from pesto.study import store
 from pesto.study.answers import Answer, Point
 from pesto.study.cells import canonical, cells_of
-from pesto.study.instances import Shelf
+from pesto.study.instance_cache import Shelf
 from pesto.study.run import lock, runner
 from pesto.study.run.execute import execute
 from pesto.study.run.executor import Lost
 from pesto.study.spec import load_study, study_names
 from solvers import api
-from solvers.files import json as problemfile
+from solvers.files import problem_json
 from solvers.instances.table import make
-from solvers.process.entry import Entry
+from solvers.process.registry import Entry
 from solvers.result import Status
 
 STUBS = Path(__file__).parent / "solvers" / "stubs"
@@ -199,8 +199,8 @@ def test_a_solver_that_is_killed_gets_one_more_try(tmp_path, monkeypatch):
 def test_an_instance_that_cannot_be_built_is_refused_with_the_reason(tmp_path):
     """A file that is not there, one that is no problem, one that changed since; the other cells go on."""
     (tmp_path / "bad.json").write_text("{}")
-    good = problemfile.Instance(problem=make("fork", tasks=5), name="fork")
-    (tmp_path / "good.json").write_bytes(problemfile.dumps_problem(good))
+    good = problem_json.Instance(problem=make("fork", tasks=5), name="fork")
+    (tmp_path / "good.json").write_bytes(problem_json.dumps_problem(good))
     text = '[[grid]]\nsolvers = ["single"]\nlimits_s = [5]\n' + "".join(
         f'[[grid.problems]]\nfile = "{name}.json"\n' for name in ("gone", "bad", "good")
     )
@@ -210,7 +210,7 @@ def test_an_instance_that_cannot_be_built_is_refused_with_the_reason(tmp_path):
     assert "gone.json" in gone.detail
     assert bad.detail
     assert fine.tasks == 5
-    (tmp_path / "good.json").write_bytes(problemfile.dumps_problem(replace(good, name="another")))
+    (tmp_path / "good.json").write_bytes(problem_json.dumps_problem(replace(good, name="another")))
     changed = execute(found[2], Shelf())
     assert changed.status == "refused"
     assert "run the study again" in changed.detail

@@ -13,12 +13,13 @@ from pesto.errors import FileError
 from pesto.study import store
 from pesto.study.answers import REFUSED, Answer
 from pesto.study.cells import Cell, cells_of
-from pesto.study.instances import Shelf
-from pesto.study.run import lock, peek, runner
+from pesto.study.instance_cache import Shelf
+from pesto.study.run import lock, runner
+from pesto.study.run import status as peek
 from pesto.study.run.execute import execute
 from pesto.study.spec import load_study
 from solvers import api
-from solvers.files import json as problemfile
+from solvers.files import problem_json
 from solvers.instances.table import make
 
 HEAD = 'format_version = 1\nname = "t"\n[[grid]]\nsolvers = ["list", "single"]\nlimits_s = [5]\n'
@@ -109,8 +110,8 @@ def test_a_folder_whose_name_is_no_text(tmp_path, monkeypatch):
     """Its problem file is solved, its missing one refused, through a worker; names are shown in plain characters."""
     folder = tmp_path / os.fsdecode(b"caf\xe9")
     folder.mkdir()
-    good = problemfile.Instance(problem=make("fork", tasks=5), name="fork")
-    (folder / "good.json").write_bytes(problemfile.dumps_problem(good))
+    good = problem_json.Instance(problem=make("fork", tasks=5), name="fork")
+    (folder / "good.json").write_bytes(problem_json.dumps_problem(good))
     study(folder, HEAD + '[[grid.problems]]\nfile = "good.json"\n[[grid.problems]]\nfile = "gone.json"\n')
     monkeypatch.chdir(folder)
     result = run(str(folder / "t.toml"), "--db", str(folder / "s.sqlite"), "--jobs", "1", "--json")
@@ -137,7 +138,7 @@ def test_status_writes_nothing_beside_the_file(tmp_path):
 
 def test_what_was_settled_before_is_brought_up_to_date(tmp_path):
     """A problem file that was renamed is the same cell under its new name, in every column."""
-    good = problemfile.dumps_problem(problemfile.Instance(problem=make("fork", tasks=5), name="fork"))
+    good = problem_json.dumps_problem(problem_json.Instance(problem=make("fork", tasks=5), name="fork"))
     for name in "ab":
         (tmp_path / f"{name}.json").write_bytes(good)
     with store.opened(tmp_path / "t.sqlite") as file:

@@ -4,9 +4,9 @@ import pytest
 
 from pesto.cluster import Path
 from pesto.settings import Settings
-from pesto.solve import flow, stages
+from pesto.solve import exact, flow
 from pesto.study.cells import Cell, Trained
-from pesto.study.instances import Step
+from pesto.study.instance_cache import Step
 from pesto.study.run.planning import answered
 from solvers.result import Limit, Result, Status
 
@@ -78,18 +78,18 @@ def test_a_plan_without_congestion_is_still_a_plan_for_the_real_links(step):
 @pytest.fixture
 def end_with(monkeypatch):
     """Let the exact solver end with a status and nothing but the start that it was given."""
-    real = stages.api.solve
+    real = exact.api.solve
 
     def apply(status: Status) -> None:
         def solve(problem, name, options, *report):
-            if name in ("list", *stages.RIVALS):
+            if name in ("list", *exact.RIVALS):
                 return real(problem, name, options, *report)
             return Result(
                 status=status, limit=Limit.OTHER, schedule=options.start, lower_bound=0, seconds=0.1, solver=name,
                 version="1", detail="no more",
             )  # fmt: skip
 
-        monkeypatch.setattr(stages.api, "solve", solve)
+        monkeypatch.setattr(exact.api, "solve", solve)
 
     return apply
 

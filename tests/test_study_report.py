@@ -15,12 +15,11 @@ import pytest
 from pesto.cli.main import main
 from pesto.errors import Exit, FileError, InputError
 from pesto.study import store
-from pesto.study.report import file as report_file
+from pesto.study.report import open_file, write
 from pesto.study.report import rows as report_rows
-from pesto.study.report import write as report
 from pesto.study.report.content import report_of
 from pesto.study.report.figures import comparison_figures
-from pesto.study.report.progress import progress_of
+from pesto.study.report.gap_over_time import progress_of
 from pesto.study.report.runs import runs_of
 
 TABLES = """
@@ -81,8 +80,8 @@ def rows_of(folder: Path, table: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO((folder / f"{table}.csv").read_text())))
 
 
-def reported(tmp_path: Path, cells: Sequence[dict[str, Any]], *formats: str) -> report.Written:
-    return report.write_report(study(tmp_path / "s.sqlite", cells), tmp_path / "out", formats or ("csv",))
+def reported(tmp_path: Path, cells: Sequence[dict[str, Any]], *formats: str) -> write.Written:
+    return write.write_report(study(tmp_path / "s.sqlite", cells), tmp_path / "out", formats or ("csv",))
 
 
 def test_one_row_a_configuration(tmp_path: Path) -> None:
@@ -206,7 +205,7 @@ def test_a_study_that_is_half_done_says_what_is_pending(tmp_path: Path) -> None:
 
 
 def test_nothing_has_run_yet(tmp_path: Path) -> None:
-    written = reported(tmp_path, [{"solver": "x"}, {"solver": "y"}], *report.FORMATS)
+    written = reported(tmp_path, [{"solver": "x"}, {"solver": "y"}], *write.FORMATS)
     assert (written.report.done, written.report.pending, written.report.figures) == (0, 2, ())
     assert "No profiles and curves" in (tmp_path / "out" / "report.md").read_text()
 
@@ -279,7 +278,7 @@ def test_the_file_is_only_read_and_nothing_is_left_beside_it(tmp_path: Path) -> 
     with closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA journal_mode = WAL")
     before = path.read_bytes()
-    report.write_report(path, tmp_path / "out", ("md",))
+    write.write_report(path, tmp_path / "out", ("md",))
     assert path.read_bytes() == before
     assert {p.name for p in tmp_path.iterdir()} == {"s.sqlite", "out"}
 
@@ -307,7 +306,7 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(tmp_path: Path) -> N
                 db.commit()
         return names[-1]
 
-    assert report_file.consistently(path, read) == "changed"
+    assert open_file.consistently(path, read) == "changed"
     assert names == ["tiny", "changed"]
 
 

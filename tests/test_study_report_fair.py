@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 
 from pesto.study import answers
-from pesto.study.report import pictures
+from pesto.study.report import pictures, write
 from pesto.study.report import rows as report_rows
-from pesto.study.report import write as report
 from pesto.study.report.content import Report, report_of
 from pesto.study.report.figures import comparison_figures
+from pesto.study.report.gap_over_time import progress_of
 from pesto.study.report.plan_figures import MOST_LINES, plan_figure
 from pesto.study.report.plans import measured_of, multiples, plans
-from pesto.study.report.progress import progress_of
 from pesto.study.report.rows import Cell, Outcome, Rows, Trace
 from pesto.study.report.runs import FAILED, PLAN, Runs, common, runs_of
 from pesto.study.report.table import Table, escaped
@@ -226,8 +225,8 @@ def test_cells_of_several_versions_are_said_aloud() -> None:
 
 
 def made(cells: Sequence[Cell], folder: Path, monkeypatch: pytest.MonkeyPatch, *formats: str) -> Report:
-    monkeypatch.setattr(report, "read", lambda _: rows(cells))
-    return report.write_report(Path("s.sqlite"), folder, formats or report.FORMATS).report
+    monkeypatch.setattr(write, "read", lambda _: rows(cells))
+    return write.write_report(Path("s.sqlite"), folder, formats or write.FORMATS).report
 
 
 def test_no_stale_file_stays_in_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,9 +253,9 @@ def test_every_file_of_a_report_is_known_to_a_later_one(tmp_path: Path, monkeypa
     pair = [solved("z", i, formulation=w) for i in "ab" for w in ("tight", "paper")]
     steps = [planned(n, {"step_ms": 1.0 * n}) for n in (1, 2, 3)]
     found = made([*pair, cell("crashed", "y"), solved("y", "b"), *steps], tmp_path, monkeypatch)
-    assert {table.key for table in found.files} == set(report._TABLES)
-    assert {figure.key for figure in found.figures} == set(report._PICTURES)
-    report._clear(tmp_path, set(report.FORMATS), ())
+    assert {table.key for table in found.files} == set(write._TABLES)
+    assert {figure.key for figure in found.figures} == set(write._PICTURES)
+    write._clear(tmp_path, set(write.FORMATS), ())
     assert {path.name for path in tmp_path.iterdir()} == {"report.md", "report.html"}
 
 

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pesto.study.report import page
-from pesto.study.report import write as report
+from pesto.study.report import page, write
 from pesto.study.report.figures import Figure, Line, Panel
 from pesto.study.report.table import Column, Table, escaped, to_csv, to_markdown, written
 from pesto.study.report.text import queries
@@ -86,7 +85,7 @@ class Seen(HTMLParser):
 
 def test_a_page_is_whole_by_itself_and_its_names_are_only_text(hostile: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    report.write_report(hostile, tmp_path / "out", ("html",))
+    write.write_report(hostile, tmp_path / "out", ("html",))
     text = (tmp_path / "out" / "report.html").read_text()
     seen = Seen()
     seen.feed(text)
@@ -109,7 +108,7 @@ def test_a_page_is_whole_by_itself_and_its_names_are_only_text(hostile: Path, tm
 
 def test_only_the_page_s_own_script_may_run(hostile: Path, tmp_path: Path) -> None:
     """The policy names the hash of exactly the script that is in the page."""
-    report.write_report(hostile, tmp_path / "out", ("html",))
+    write.write_report(hostile, tmp_path / "out", ("html",))
     text = (tmp_path / "out" / "report.html").read_text()
     (script,) = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
@@ -120,7 +119,7 @@ def test_only_the_page_s_own_script_may_run(hostile: Path, tmp_path: Path) -> No
 
 def test_every_picture_is_drawn_from_hostile_names_as_sound_xml(hostile: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    done = report.write_report(hostile, tmp_path / "out", ("svg", "png"))
+    done = write.write_report(hostile, tmp_path / "out", ("svg", "png"))
     names = {path.name for path in done.files}
     assert {"plans.svg", "gap_over_time.svg", "profile_time.png", "primal_integral.png"} <= names
     for path in done.files:
@@ -134,7 +133,7 @@ def test_every_picture_is_drawn_from_hostile_names_as_sound_xml(hostile: Path, t
 
 def test_a_markdown_cell_shows_the_name_and_does_nothing_else(hostile: Path, tmp_path: Path) -> None:
     """No bar that splits a cell, no tag, no link; each table has one width."""
-    report.write_report(hostile, tmp_path / "out", ("md",))
+    write.write_report(hostile, tmp_path / "out", ("md",))
     text = (tmp_path / "out" / "report.md").read_text()
     outside = re.sub(r"```sh.*?```", "", text, flags=re.DOTALL)
     assert "<" not in outside
@@ -152,7 +151,7 @@ def test_escaped_text_is_one_line() -> None:
 
 
 def test_csv_holds_full_numbers_and_no_formulas(hostile: Path, tmp_path: Path) -> None:
-    report.write_report(hostile, tmp_path / "out", ("csv",))
+    write.write_report(hostile, tmp_path / "out", ("csv",))
     for path in (tmp_path / "out").iterdir():
         lines = list(csv.reader(io.StringIO(path.read_text())))
         assert len({len(line) for line in lines}) == 1
@@ -184,7 +183,7 @@ def test_without_matplotlib_all_but_the_pictures_is_written(
     hostile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    done = report.write_report(hostile, tmp_path / "out")
+    done = write.write_report(hostile, tmp_path / "out")
     assert {path.suffix for path in done.files} == {".md", ".csv", ".html"}
     assert "pesto[study]" in done.hint
     for name in ("report.md", "report.html"):
@@ -194,7 +193,7 @@ def test_without_matplotlib_all_but_the_pictures_is_written(
 def test_the_same_study_gives_the_same_bytes(hostile: Path, tmp_path: Path) -> None:
     """So that a report under version control changes only when the study does."""
     for name in ("one", "two"):
-        report.write_report(hostile, tmp_path / name)
+        write.write_report(hostile, tmp_path / name)
     for path in (tmp_path / "one").iterdir():
         assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes(), path.name
 
@@ -211,7 +210,7 @@ def test_queries_survive_the_shell_and_count_what_is_there(hostile: Path) -> Non
 
 def test_duckdb_reads_the_csv(hostile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     duckdb = pytest.importorskip("duckdb")
-    report.write_report(hostile, tmp_path / "out", ("csv",))
+    write.write_report(hostile, tmp_path / "out", ("csv",))
     monkeypatch.chdir(tmp_path / "out")
     query = shlex.split(queries(str(hostile))[2], comments=True)[-1]
     assert sum(row[3] for row in duckdb.connect().execute(query).fetchall()) == 20

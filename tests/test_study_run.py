@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from pesto.cli.main import pesto
 from pesto.study.cells import cells_of
-from pesto.study.run import cluster, pool
+from pesto.study.run import pool, ray_cells
 from pesto.study.run.executor import Lost
 from pesto.study.run.pool import Pool, _shares
 from pesto.study.spec import load_study
@@ -284,10 +284,10 @@ class Endless:
 def test_a_task_that_takes_too_long_is_given_up(tmp_path, monkeypatch):
     ray = Endless()
     monkeypatch.setitem(sys.modules, "ray", ray)
-    monkeypatch.setattr(cluster, "patience_s", lambda _: 0.2)
+    monkeypatch.setattr(ray_cells, "patience_s", lambda _: 0.2)
     (tmp_path / "study.toml").write_text(LONG)
     cells = cells_of(load_study(str(tmp_path / "study.toml")))
-    executor = cluster.RayCluster(1)
+    executor = ray_cells.RayCluster(1)
     executor.begin(cells[0])
     (answer,) = executor.collect()
     assert (answer.key, answer.status) == (cells[0].key, "hung")

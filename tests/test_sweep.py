@@ -10,16 +10,15 @@ from click.testing import CliRunner
 
 from pesto.cli.main import pesto
 from pesto.errors import InputError, UsageError
-from pesto.files.graphfile import save
-from pesto.inputs.clusterfile import load_cluster
+from pesto.files.graph_file import save
+from pesto.inputs.cluster_file import load_cluster
 from pesto.problem import build
 from pesto.settings import Settings
-from pesto.show import drawing
-from pesto.show import sweep_chart as chart
-from pesto.show.sweep import as_object, page
-from pesto.sweep import run
+from pesto.show import drawing, sweep_chart
+from pesto.show.sweep_table import as_object, page
+from pesto.sweep import points
 from pesto.sweep.grid import Grid, Point, parsed
-from pesto.sweep.run import Task, sweep
+from pesto.sweep.points import Task, sweep
 from pesto.sweep.scaled import scaled
 
 QUICK = Settings(time_limit_s=0, coarsen_to=8)
@@ -229,7 +228,7 @@ def test_a_chart_without_matplotlib_is_refused_before_the_work(step, monkeypatch
 
 def test_interrupts_keep_the_rows_that_are_done(step, tmp_path, monkeypatch) -> None:
     """Ctrl-C within the third point: two rows are printed, kept and drawn; exit code 130; handlers as before."""
-    real, calls = run.solve, []
+    real, calls = points.solve, []
 
     def third(*arguments):
         calls.append(1)
@@ -237,7 +236,7 @@ def test_interrupts_keep_the_rows_that_are_done(step, tmp_path, monkeypatch) -> 
             os.kill(os.getpid(), signal.SIGINT)
         return real(*arguments)
 
-    monkeypatch.setattr(run, "solve", third)
+    monkeypatch.setattr(points, "solve", third)
     handler = signal.getsignal(signal.SIGINT)
     out, picture = tmp_path / "sweep.json", tmp_path / "s.svg"
     words = ["--compute", "1,2,4,8", "--time-limit", "0", "-o", out, "--json", "-q", "--chart", picture]
@@ -252,6 +251,6 @@ def test_a_crossed_chart_has_a_line_for_each_combination(make_graph, make_cluste
     """The same sweep gives the same bytes, and every combination of the other axis is named."""
     graph, cluster = network(make_graph), make_cluster(memory=4 * 10**6)
     found = swept(graph, cluster, make_costs, cross=True, compute=(1.0, 2.0), memory=(0.5, 1.0), links=(1.0,))
-    assert chart.draw(found, "png") == chart.draw(found, "png")
+    assert sweep_chart.draw(found, "png") == sweep_chart.draw(found, "png")
     assert len(as_object(found)["rows"]) == 4
     assert all(len(found.on(axis)) == 4 for axis in ("compute", "memory", "links"))

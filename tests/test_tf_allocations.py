@@ -16,10 +16,10 @@ from pesto.plans.plan import Plan
 from pesto.settings import Settings
 from pesto.solve import flow
 from pesto.solve.candidates import Bench, Candidate
-from pesto.solve.provenance import Account, make_plan
+from pesto.solve.record import Account, make_plan
 from pesto.source import Source
-from pesto.tf.load import tensorflow
-from solvers.heuristics.roundrobin import place
+from pesto.tf.start import tensorflow
+from solvers.heuristics.round_robin import place
 from solvers.result import Options
 
 tf = tensorflow()
@@ -30,7 +30,7 @@ from benchmarks.allocator.copies import pin  # noqa: E402
 from benchmarks.allocator.retimed import retimed  # noqa: E402
 from benchmarks.allocator.workspaces import workspaces  # noqa: E402
 from pesto.tf import named  # noqa: E402
-from pesto.tf.enforce.options import Options as EnforceOptions  # noqa: E402
+from pesto.tf.enforce.apply_options import Options as EnforceOptions  # noqa: E402
 from pesto.tf.enforce.rewrite import rewritten  # noqa: E402
 from pesto.tf.importer.shapes import known_nodes  # noqa: E402
 from pesto.tf.private import op_def  # noqa: E402

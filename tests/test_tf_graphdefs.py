@@ -9,7 +9,7 @@ import pytest
 
 from pesto.errors import InputError, PestoError
 from pesto.source import Source
-from pesto.tf.load import tensorflow
+from pesto.tf.start import tensorflow
 
 tf = tensorflow()
 v1 = tf.compat.v1

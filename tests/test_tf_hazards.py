@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 from pesto.graph import Graph
-from pesto.tf.load import tensorflow
+from pesto.tf.start import tensorflow
 
 tf = tensorflow()
 v1, raw = tf.compat.v1, tf.raw_ops
 
 from pesto.tf.importer.shapes import known_nodes  # noqa: E402
-from pesto.tf.nodes.nodes import Nodes  # noqa: E402
+from pesto.tf.nodes.needed_nodes import Nodes  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
-from pesto.tf.variables.hazards import hazards  # noqa: E402
+from pesto.tf.variables.program_order import hazards  # noqa: E402
 
 UPDATE = "apply/update_w2/ApplyGradientDescent"
 BACKWARD = "train/gradients/output_grad/MatMul"

@@ -11,7 +11,7 @@ import pytest
 
 from pesto.errors import InputError
 from pesto.graph import Graph
-from pesto.tf.load import tensorflow
+from pesto.tf.start import tensorflow
 
 tf = tensorflow()
 

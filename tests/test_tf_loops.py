@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pesto.tf.load import tensorflow
+from pesto.tf.start import tensorflow
 
 tf = tensorflow()
 v1 = tf.compat.v1

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pesto.errors import InputError, UsageError
-from pesto.tf.load import tensorflow
+from pesto.tf.start import tensorflow
 
 tf = tensorflow()
 v1 = tf.compat.v1

@@ -11,7 +11,7 @@ import pytest
 from pesto import api
 from pesto.errors import InputError, MismatchError, PestoError, UsageError, VerificationError
 from pesto.plans.plan import Plan
-from pesto.tf.load import tensorflow
+from pesto.tf.start import tensorflow
 
 tf = tensorflow()
 v1 = tf.compat.v1

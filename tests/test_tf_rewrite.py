@@ -18,15 +18,15 @@ from pesto import api
 from pesto.cli.main import main
 from pesto.errors import InputError, MismatchError, UsageError, VerificationError
 from pesto.plans.plan import Plan
-from pesto.tf.load import tensorflow
+from pesto.tf.start import tensorflow
 
 tf = tensorflow()
 v1 = tf.compat.v1
 
 from pesto.tf.enforce import rehearsal, rewrite  # noqa: E402
-from pesto.tf.enforce.options import Options  # noqa: E402
+from pesto.tf.enforce.apply_options import Options  # noqa: E402
 from pesto.tf.enforce.partitions import Expected  # noqa: E402
-from pesto.tf.enforce.trace import trace  # noqa: E402
+from pesto.tf.enforce.step_graph import trace  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
 ROWS, COLUMNS = 6, 5

@@ -16,15 +16,18 @@ from pesto.errors import Exit, InputError, MismatchError, UsageError, Verificati
 from pesto.inputs import load as inputs
 from pesto.plans.plan import Plan
 from pesto.source import Source
-from pesto.tf.load import tensorflow
+from pesto.tf.start import tensorflow
 
 tf = tensorflow()
 v1 = tf.compat.v1
 
 from pesto.tf import named  # noqa: E402
-from pesto.tf.enforce.options import Options  # noqa: E402
+from pesto.tf.enforce.apply_options import Options  # noqa: E402
 from pesto.tf.importer.shapes import known_nodes  # noqa: E402
-from pesto.tf.run import runner, stepping  # noqa: E402
+from pesto.tf.run import (  # noqa: E402
+    planned_run,
+    stepping,
+)
 from pesto.tf.run.runnable import runnable  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
@@ -77,7 +80,7 @@ def test_a_graphdef_runs_by_its_plan_and_computes_the_same(tmp_path: Path, ref: 
     assert ran.devices == {"cpu:0": "/device:CPU:0", "cpu:1": "/device:CPU:1"}
     assert ran.chain_edges > 0 and ran.traced_steps == stepping.WARMUP
     assert min(ran.step_s, ran.unplaced_step_s, ran.single_step_s, ran.unordered_step_s, ran.verify_s) > 0
-    assert ran.predicted_step_s == plan.makespan_s and ran.note == runner.CPU_NOTE
+    assert ran.predicted_step_s == plan.makespan_s and ran.note == planned_run.CPU_NOTE
 
 
 def drive_of(source: Source) -> stepping.Drive:
@@ -148,18 +151,18 @@ def test_moves_and_inversions_are_seen(tmp_path: Path) -> None:
     drive = stepping.Drive.of(step, steps=1, threads=2, gpu=False)
     wanted = {"cpu:0": "/device:CPU:0", "cpu:1": "/device:CPU:1"}
     exchanged = dict(zip(wanted, reversed(wanted.values()), strict=True))
-    record, expected, findings = runner._planned(plan, drive, Options(devices=wanted))
-    seen = runner._seen(record, expected, findings)
+    record, expected, findings = planned_run._planned(plan, drive, Options(devices=wanted))
+    seen = planned_run._seen(record, expected, findings)
     assert findings and not seen.moves and not seen.inversions
-    unordered, free, _ = runner._planned(plan, drive, Options(devices=wanted, order=False))
+    unordered, free, _ = planned_run._planned(plan, drive, Options(devices=wanted, order=False))
     assert len(free.placement.before) == 0
-    found = runner._seen(unordered, expected, [])
+    found = planned_run._seen(unordered, expected, [])
     assert found.inversions and not found.moves and found.chain_edges == len(expected.placement.before)
     backwards = replace(expected.placement, rank=graph.ops - 1 - expected.placement.rank)
-    found = runner._seen(record, replace(expected, placement=backwards), [])
+    found = planned_run._seen(record, replace(expected, placement=backwards), [])
     assert any(" ran before " in line for line in found.inversions)  # by the trace
-    _, other, _ = runner._planned(plan, drive, Options(devices=exchanged))
-    found = runner._seen(record, other, [])
+    _, other, _ = planned_run._planned(plan, drive, Options(devices=exchanged))
+    found = planned_run._seen(record, other, [])
     # Small constants are copied to where they are read, so they may be on both devices.
     kinds = {n: graph.types[k] for n, k in zip(graph.names, graph.type_of, strict=True)}
     placed = {n for n, kind in kinds.items() if kind not in ("Placeholder", "Const")}
@@ -174,9 +177,9 @@ def test_the_single_device_keeps_host_ops_on_the_host(tmp_path: Path) -> None:
     mixed = np.arange(len(plan.names)) % 3
     three = replace(plan, lanes=lanes, lane_device=lanes, schedule=replace(plan.schedule, device=mixed))
     real = dict(zip(lanes, ("/device:CPU:0", "/device:GPU:0", "/device:GPU:1"), strict=True))
-    assert runner._alone(three, real).schedule.device.tolist() == np.minimum(mixed, 1).tolist()
+    assert planned_run._alone(three, real).schedule.device.tolist() == np.minimum(mixed, 1).tolist()
     logical = {name: f"/device:CPU:{k}" for k, name in enumerate(lanes)}
-    assert not runner._alone(three, logical).schedule.device.any()
+    assert not planned_run._alone(three, logical).schedule.device.any()
 
 
 def test_too_little_memory_leaves_a_gap_and_other_errors_do_not() -> None:
@@ -185,10 +188,10 @@ def test_too_little_memory_leaves_a_gap_and_other_errors_do_not() -> None:
     def fail(kind: Any) -> Any:
         raise kind(None, None, "no")
 
-    assert runner._unless_too_large(lambda: fail(tf.errors.ResourceExhaustedError)) is None
-    assert runner._median(None) is None and runner._equal(None, None) is None
+    assert planned_run._unless_too_large(lambda: fail(tf.errors.ResourceExhaustedError)) is None
+    assert planned_run._median(None) is None and planned_run._equal(None, None) is None
     with pytest.raises(tf.errors.InvalidArgumentError):
-        runner._unless_too_large(lambda: fail(tf.errors.InvalidArgumentError))
+        planned_run._unless_too_large(lambda: fail(tf.errors.InvalidArgumentError))
 
 
 def test_wrong_inputs_are_refused_before_anything_runs(tmp_path: Path) -> None:
@@ -201,7 +204,7 @@ def test_wrong_inputs_are_refused_before_anything_runs(tmp_path: Path) -> None:
         run(torn, source)
     for_gpus = api.solve(inputs.load_graph(source), cluster="v100x2-nvlink", time_limit_s=1)
     if not tf.config.list_physical_devices("GPU"):
-        assert runner._at_hand(for_gpus) == runner.CPU
+        assert planned_run._at_hand(for_gpus) == planned_run.CPU
         with pytest.raises(InputError, match="this program does not have"):
             inputs.run_plan(for_gpus, source, steps=1, devices="gpu")
     with pytest.raises(UsageError, match="no kernels to run"):

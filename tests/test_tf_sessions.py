@@ -20,12 +20,12 @@ from pesto.inputs import load as inputs
 from pesto.plans.plan import Plan
 from pesto.settings import Settings
 from pesto.solve import flow
-from pesto.tf.load import tensorflow
+from pesto.tf.start import tensorflow
 
 tf = tensorflow()
 v1 = tf.compat.v1
 
-from pesto.tf.enforce.members import Loop  # noqa: E402
+from pesto.tf.enforce.loop_nodes import Loop  # noqa: E402
 from pesto.tf.enforce.order import unordered  # noqa: E402
 from pesto.tf.enforce.placement import Placement, lay  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load

@@ -11,7 +11,7 @@ import pytest
 from pesto.errors import InputError, PestoError, UsageError
 from pesto.graph import Graph
 from pesto.source import Source
-from pesto.tf.load import tensorflow
+from pesto.tf.start import tensorflow
 
 tf = tensorflow()
 v1 = tf.compat.v1

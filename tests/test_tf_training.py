@@ -8,15 +8,18 @@ from typing import Any
 import pytest
 
 from pesto.errors import InputError
-from pesto.tf.load import tensorflow
+from pesto.tf.start import tensorflow
 
 tf = tensorflow()
 
 from pesto.tf import private  # noqa: E402
-from pesto.tf.enforce import record, training  # noqa: E402
+from pesto.tf.enforce import (  # noqa: E402
+    recorder,
+    training,
+)
 from pesto.tf.importer.shapes import known_nodes  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
-from pesto.tf.variables.touches import touches  # noqa: E402
+from pesto.tf.variables.uses import touches  # noqa: E402
 
 X = tf.TensorSpec([3, 4])
 Function = Callable[..., Any]
@@ -197,14 +200,14 @@ def test_record_refuses_two_different_functions_of_one_name() -> None:
 
         return step
 
-    with record.record(None) as recorded:
+    with recorder.record(None) as recorded:
         made(squared=False)(tf.ones([3, 4]))
     ops = recorded.graph.ops
-    with record.record(None) as recorded:
+    with recorder.record(None) as recorded:
         made(squared=False)(tf.ones([3, 4]))
         made(squared=False)(tf.ones([3, 4]))
     assert recorded.graph.ops == ops
-    with record.record(None) as recorded:
+    with recorder.record(None) as recorded:
         made(squared=False)(tf.ones([3, 4]))
         made(squared=True)(tf.ones([3, 4]))
     with pytest.raises(InputError, match=f"function step was traced as 2 different .* {ops} ops"):

@@ -33,12 +33,12 @@ from pesto.settings import Settings
 from pesto.simulate import Timeline
 from pesto.solve import flow
 from pesto.solve.candidates import Bench, Candidate
-from pesto.solve.provenance import Account, make_plan
-from pesto.solve.stages import baselines
+from pesto.solve.exact import baselines
+from pesto.solve.record import Account, make_plan
 from pesto.solve.tracker import Tracker
 from pesto.source import Source
 from solvers.arrays import Ints
-from solvers.heuristics.placement import PLACERS
+from solvers.heuristics.methods import PLACERS
 from solvers.result import Options
 from solvers.schedule import Schedule
 
@@ -68,7 +68,7 @@ class Row:
 
 def main() -> None:
     """Print the table, then mean and worst error of each way."""
-    from pesto.tf.load import tensorflow
+    from pesto.tf.start import tensorflow
 
     tensorflow()
     from pesto.tf.models import FAMILIES

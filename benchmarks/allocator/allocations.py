@@ -15,11 +15,11 @@ import tensorflow as tf
 
 from benchmarks.allocator.copies import Copy, pin, with_copies
 from pesto.plans.plan import Plan
-from pesto.tf.enforce.options import Options
+from pesto.tf.enforce.apply_options import Options
 from pesto.tf.enforce.rewrite import rewritten
+from pesto.tf.enforce.run_times import repeats
 from pesto.tf.enforce.steps import configured
 from pesto.tf.enforce.targets import covers, targets
-from pesto.tf.enforce.traces import repeats
 from pesto.tf.nodes.captured import op_name
 from pesto.tf.run.runnable import Runs
 from pesto.tf.unoptimized import unoptimized
@@ -69,7 +69,7 @@ class Held:
 
 
 def trace(step: Runs, plan: Plan, *, steps: int = 5, pinned: bool = False) -> Traced:
-    """Run some steps by `plan` on logical CPUs and trace them; what crosses or is fed is copied (`benchmarks.allocator.copies`).
+    """Run some steps by `plan` on logical CPUs and trace them; what crosses or is fed is copied (`copies.py`).
 
     The plan's order is enforced as `pesto run` does, Grappler is off and each op has one core. With `pinned` no
     op starts before what the plan has ended by then on the other devices, so that these keep step as it predicts. What

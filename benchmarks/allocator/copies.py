@@ -14,7 +14,7 @@ from tensorflow.core.framework import node_def_pb2
 
 from pesto.plans.plan import Plan
 from pesto.tf.enforce.placement import FED
-from pesto.tf.nodes.nodes import Nodes, parse
+from pesto.tf.nodes.needed_nodes import Nodes, parse
 from pesto.tf.nodes.signatures import TRAVELS_NOT
 
 PREFIX = "pesto_copy_"

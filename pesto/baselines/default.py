@@ -10,7 +10,7 @@ from pesto.baselines.places import accelerators
 from pesto.baselines.scopes import Placement
 from pesto.cluster import Cluster
 from pesto.graph import Graph
-from solvers.heuristics.lanes import devices_at
+from solvers.heuristics.devices_of_location import devices_at
 from solvers.problem import Problem
 
 

@@ -10,7 +10,7 @@ from pesto.cluster import Cluster
 from pesto.graph import Graph
 from solvers.arrays import Ints
 from solvers.compiled.dag import topological_order
-from solvers.heuristics.lanes import devices_at
+from solvers.heuristics.devices_of_location import devices_at
 from solvers.problem import Problem
 
 _LAYER = re.compile(r"(?:^|[/_])(?:layer|block|stage)_(\d+)(?=[/_]|$)")

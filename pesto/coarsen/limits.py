@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from pesto.coarsen.coarsening import Caps
-from pesto.coarsen.levels import longest_paths
 from pesto.coarsen.match import Limits
 from pesto.coarsen.quotient import Quotient, places
+from pesto.coarsen.topological_levels import longest_paths
 from solvers.arrays import Ints
 from solvers.problem import Problem
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pesto.coarsen.levels import Paths
 from pesto.coarsen.quotient import Quotient, Units
+from pesto.coarsen.topological_levels import Paths
 from solvers.arrays import Bools, Ints
 from solvers.compiled.dag import adjacency
 from solvers.compiled.kernels import routine, subroutine

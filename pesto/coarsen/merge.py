@@ -5,10 +5,10 @@ from collections.abc import Callable
 import numpy as np
 
 from pesto.coarsen.coarsening import Caps, Coarsening, Round, ranks
-from pesto.coarsen.levels import earliest, latest, longest_paths, phased
 from pesto.coarsen.limits import WHOLE, scale
 from pesto.coarsen.match import Bounds, Joining, Pairs, along_edges, among_siblings, match, roots
 from pesto.coarsen.quotient import Quotient, Units, quotient
+from pesto.coarsen.topological_levels import earliest, latest, longest_paths, phased
 from solvers.arrays import Ints
 from solvers.compiled.dag import topological_order
 from solvers.problem import Problem

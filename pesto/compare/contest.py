@@ -19,9 +19,9 @@ from pesto.problem import TICK_S, build
 from pesto.settings import Settings
 from pesto.solve.candidates import Bench, Candidate
 from pesto.solve.flow import formulate
-from pesto.solve.provenance import Account, make_plan
+from pesto.solve.record import Account, make_plan
 from pesto.solve.repair import repaired
-from solvers.bounds import quick as bounds
+from solvers.bounds import quick_bounds
 from solvers.check import check
 
 ALL = "all"
@@ -95,7 +95,7 @@ def compete(
     `settings.time_limit_s` is for each method that would otherwise not end, and for the exact solver.
     """
     case, proof = _case(graph, cluster, costs, settings)
-    bound, bound_name = bounds.best(case.bench.problem)
+    bound, bound_name = quick_bounds.best(case.bench.problem)
     account = Account(
         graph=graph, cluster=cluster, costs=costs, settings=settings, bound=(bound, bound_name), coarse=None
     )

@@ -8,7 +8,7 @@ import numpy as np
 
 from pesto.baselines.default import framework_default
 from pesto.baselines.expert import expert
-from pesto.baselines.layers import layer_balanced
+from pesto.baselines.layer_balanced import layer_balanced
 from pesto.baselines.places import accelerators
 from pesto.baselines.scopes import Placement
 from pesto.cluster import Cluster
@@ -16,12 +16,12 @@ from pesto.costs import Costs
 from pesto.errors import PestoError
 from pesto.settings import Settings
 from pesto.solve.candidates import Bench
+from pesto.solve.exact import estimates
 from pesto.solve.flow import solve
-from pesto.solve.stages import estimates
 from solvers import api
 from solvers.arrays import Ints
-from solvers.heuristics.lanes import devices_at
-from solvers.heuristics.placement import PLACERS, NoRoomError, Placer
+from solvers.heuristics.devices_of_location import devices_at
+from solvers.heuristics.methods import PLACERS, NoRoomError, Placer
 from solvers.instances.plain import fork
 from solvers.problem import Problem
 from solvers.result import Limit, Options, Status
@@ -35,7 +35,7 @@ class Case:
     cluster: Cluster
     costs: Costs
     alive: Ints
-    """[n] bytes of each op at one device's peak, for planning (`pesto.solve.stages.estimates`)."""
+    """[n] bytes of each op at one device's peak, for planning (`pesto.solve.exact.estimates`)."""
     settings: Settings
 
 
@@ -200,4 +200,4 @@ METHODS: dict[str, Method] = {
     "list": Method(source="this project's list scheduler", propose=_solver("list", memory=True), memory=True),
     "pesto": Method(source="pesto solve: the best of all its candidates", propose=_pesto, memory=True),
 }
-"""A method of the literature has its row in `solvers.heuristics.placement`; one that reads the graph has it here."""
+"""A method of the literature has its row in `solvers.heuristics.methods`; one that reads the graph has it here."""

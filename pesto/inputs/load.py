@@ -8,21 +8,21 @@ from pesto.costs import Costs
 from pesto.costs.analytical import modelled
 from pesto.costs.measured import Profile, load_profile, measured
 from pesto.errors import UsageError
-from pesto.files import graphfile
+from pesto.files import graph_file
 from pesto.graph import Graph
-from pesto.inputs import clusterfile
+from pesto.inputs import cluster_file
 from pesto.plans.plan import Plan
 from pesto.source import GRAPH_DEF, Source
 
 if TYPE_CHECKING:
-    from pesto.tf.run.runner import Ran
+    from pesto.tf.run.planned_run import Ran
 
 
 def load_graph(source: Source) -> Graph:
     """The graph that `source` names. PestoError of the right kind, one line, for anything that is wrong with it."""
     source.checked()
     if source.file is not None and source.file.suffix not in GRAPH_DEF:
-        return graphfile.load(source.file)
+        return graph_file.load(source.file)
     from pesto.tf import named
 
     return named.load(source)
@@ -37,7 +37,7 @@ def profile_source(source: Source, iterations: int) -> tuple[Graph, Profile]:
 
 
 def run_plan(plan: Plan, source: Source, *, steps: int, devices: str | None) -> "Ran":
-    """Run the step that `source` names by `plan`; see `pesto.tf.run.runner.run`. UsageError when it cannot be run."""
+    """Run the step that `source` names by `plan` (`pesto.tf.run.planned_run`). UsageError when it cannot be run."""
     _executable(source)
     from pesto.tf import named
 
@@ -54,7 +54,7 @@ def _executable(source: Source) -> None:
 
 def load_cluster(name: str) -> Cluster:
     """A preset or a TOML file."""
-    return clusterfile.load_cluster(name)
+    return cluster_file.load_cluster(name)
 
 
 def load_costs(graph: Graph, cluster: Cluster, profile: Path | None) -> Costs:

@@ -8,7 +8,7 @@ from pesto.memory.forwarding import KEPT, of_type, taken_over
 from pesto.problem import payloads
 from pesto.simulate import Timeline
 from solvers.arrays import Ints
-from solvers.memory.footprint import Footprint, Usage, usage
+from solvers.memory.usage import Footprint, Usage, usage
 from solvers.problem import Problem
 
 GIB = 2**30
@@ -20,8 +20,8 @@ def footprint(graph: Graph, *, per_edge: bool = False, scratch: Ints | None = No
     A tensor lives from its op's start until its last reader on that device, or its last send, has finished; a
     received copy from the start of its transfer until its last reader there. An op that launches nothing and whose
     output is as large as its largest input (identity, reshape, the read of a variable) passes that on without a
-    copy, and elementwise ops may write into an input that nobody else needs (`pesto.memory.forwarding`). A constant lives for
-    ever where it was made. scratch: [n] bytes that each op's kernel needs while it runs, none where left out.
+    copy, and elementwise ops may write into an input that nobody else needs (`pesto.memory.forwarding`). A constant
+    lives for ever where it was made. scratch: [n] bytes that each op's kernel needs while it runs, none where left out.
     """
     made, edge = _passed_on(graph)
     kept = np.flatnonzero(of_type(graph, KEPT)[graph.tensor_op])

@@ -8,11 +8,11 @@ from pesto.cluster import Cluster
 from pesto.errors import MismatchError, VerificationError
 from pesto.graph import Graph
 from pesto.memory.peaks import measure
-from pesto.plans.chains import chain
+from pesto.plans.control_edges import chain
 from pesto.problem import TICK_S, lanes
 from pesto.simulate import Timeline, simulate
 from solvers.arrays import Ints
-from solvers.bounds import quick as bounds
+from solvers.bounds import quick_bounds
 from solvers.bounds.certificate import EvidenceError, follows
 from solvers.bounds.evidence import ANCHORED, Evidence
 from solvers.check import check
@@ -70,7 +70,7 @@ class Provenance:
     """Of the full graph."""
     lower_bound_name: str
     lower_bound_evidence: Evidence | None = None
-    """What the bound rests on; None where it is `solvers.bounds.quick.best`."""
+    """What the bound rests on; None where it is `solvers.bounds.quick_bounds.best`."""
     links: str
     """Policy of the links that the prediction assumes: FCFS."""
     transfers: str
@@ -208,7 +208,7 @@ def _claims(plan: Plan, problem: Problem) -> list[str]:
 
 def _bound(evidence: Evidence | None, problem: Problem) -> tuple[int, str]:
     """The bound that follows from the evidence, or without any the best fast one, computed afresh."""
-    return bounds.best(problem) if evidence is None else (follows(problem, evidence), ANCHORED)
+    return quick_bounds.best(problem) if evidence is None else (follows(problem, evidence), ANCHORED)
 
 
 def control_edges(plan: Plan, graph: Graph) -> list[tuple[int, int]]:

@@ -2,7 +2,7 @@
 
 import time
 
-from pesto.show.progress import LiveLine
+from pesto.show.live_line import LiveLine
 from solvers.base import Progress
 from solvers.schedule import Schedule
 

@@ -15,7 +15,7 @@ from solvers.compiled.dag import topological_order
 from solvers.memory.peaks import Gauge, gauge, peaks
 from solvers.problem import Problem
 from solvers.schedule import Schedule
-from solvers.timing.events import Prepared
+from solvers.timing.loop import Prepared
 from solvers.timing.replay import bottom_levels, prepare, replay
 
 

@@ -8,22 +8,22 @@ from pesto.costs import Costs
 from pesto.errors import InfeasibleError, NothingFoundError, SolverError
 from pesto.graph import Graph
 from pesto.memory.peaks import shortage
-from pesto.plans.carry import carried
-from pesto.plans.orders import OrderWorth, order_worth
+from pesto.plans.order_worth import OrderWorth, order_worth
 from pesto.plans.plan import Coarse, Plan, verify
+from pesto.plans.warm_start import carried
 from pesto.problem import build
 from pesto.settings import Settings
+from pesto.solve.background_bound import strengthened
 from pesto.solve.candidates import Bench, Candidate
-from pesto.solve.ground import MOST
-from pesto.solve.improve import improve
+from pesto.solve.exact import MOST_TASKS, RIVALS, Start, baselines, exact
 from pesto.solve.interrupt import hold, release
 from pesto.solve.levels import levels
-from pesto.solve.provenance import Account, coarse_account, make_plan
+from pesto.solve.record import Account, coarse_account, make_plan
 from pesto.solve.repair import mend
-from pesto.solve.stages import MOST_TASKS, RIVALS, Start, baselines, exact
-from pesto.solve.strengthen import strengthened
+from pesto.solve.search import improve
+from pesto.solve.search_graphs import MOST
 from pesto.solve.tracker import Tracker, Watch
-from solvers.bounds import quick as bounds
+from solvers.bounds import quick_bounds
 from solvers.bounds.evidence import FullBound
 from solvers.problem import Problem
 from solvers.result import FAILED, Limit
@@ -55,12 +55,12 @@ def solve(
 ) -> Outcome:
     """The best verified plan of all candidates; `watch` hears of every better one.
 
-    Candidates are `start` (an older plan, carried over: `pesto.plans.carry`), `single` (all on one GPU), `expert`,
-    `layer-balanced`, the quick ones among the literature's methods (`pesto.solve.stages.RIVALS`), `list` (list scheduling of
-    the full graph), `levels` (quick schedules of coarser graphs), `repaired` (one of these that does not fit the
-    memory, with ops moved until it does), `coarse` (the exact solver on the coarsened graph, expanded; where search
-    follows, not beyond `pesto.solve.ground.MOST` ops) and `search` (annealing from the best of these: `pesto.solve.improve`; not
-    beyond `pesto.solve.stages.MOST_TASKS`). Meanwhile the lower bound is made stronger.
+    Candidates are `start` (an older plan, carried over: `pesto.plans.warm_start`), `single` (all on one GPU), `expert`,
+    `layer-balanced`, the quick ones among the literature's methods (`pesto.solve.exact.RIVALS`), `list` (list
+    scheduling of the full graph), `levels` (quick schedules of coarser graphs), `repaired` (one of these that does not
+    fit the memory, with ops moved until it does), `coarse` (the exact solver on the coarsened graph, expanded; where
+    search follows, not beyond `pesto.solve.search_graphs.MOST` ops) and `search` (annealing from the best of these:
+    `pesto.solve.search`; not beyond `pesto.solve.exact.MOST_TASKS`). Meanwhile the lower bound is made stronger.
 
     InfeasibleError with the proof when the variables cannot fit the memory; NothingFoundError when no candidate fits,
     with the bytes short; UsageError when `start` knows none of the ops. Ctrl-C ends the search, and the best plan known
@@ -71,7 +71,7 @@ def solve(
     with tracker.stage("problem"):
         problem = formulate(graph, costs, cluster, settings)
         bench = Bench.of(graph, problem, per_edge=settings.per_edge)
-        tracker.bound = FullBound(*bounds.best(problem))
+        tracker.bound = FullBound(*quick_bounds.best(problem))
     _carry(start, bench, cluster, tracker)
     found, interrupted = _search(bench, cluster, tracker, settings)
     coarse = found.account if found is not None else None
@@ -152,7 +152,7 @@ def formulate(graph: Graph, costs: Costs, cluster: Cluster, settings: Settings) 
     InfeasibleError, with the bytes short, when the variables alone cannot fit.
     """
     problem = build(graph, costs, cluster, memory=graph.param_bytes, per_edge=settings.per_edge)
-    if bounds.memory_proof(problem) is not None:
+    if quick_bounds.memory_proof(problem) is not None:
         raise InfeasibleError(f"the variables do not fit: {shortage(graph, problem, cluster)} - {_LARGER}")
     return problem
 

@@ -233,7 +233,7 @@ def names_file(cluster: str) -> bool:
 
 def _cluster(name: str, folder: Path) -> tuple[bytes, str]:
     """What `load_cluster` takes, and the hash of a file."""
-    from pesto.inputs.clusterfile import load_cluster
+    from pesto.inputs.cluster_file import load_cluster
 
     if not names_file(name):
         load_cluster(name)

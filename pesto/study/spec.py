@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from pesto.errors import UsageError
-from pesto.files import toml as config
+from pesto.files import toml
 from pesto.files.disk import read_bytes
 from pesto.files.json import shown
 from solvers.api import SOLVERS
@@ -37,7 +37,7 @@ class Family:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProblemFile:
-    """An instance in a file of its own (`solvers.files.json`)."""
+    """An instance in a file of its own (`solvers.files.problem_json`)."""
 
     file: Name
     """Relative to the folder of the study's file."""
@@ -93,11 +93,11 @@ class Grid:
             raise ValueError("a model without nodes - give the sizes of its coarse problems, such as nodes = [60]")
         for name in self.solvers:
             if name not in SOLVERS:
-                raise ValueError(f"no solver is called {name!r} - {config.closest(name, SOLVERS)}")
+                raise ValueError(f"no solver is called {name!r} - {toml.closest(name, SOLVERS)}")
             has = SOLVERS[name].formulations
             for formulation in self.formulations:
                 if has and formulation not in has:
-                    raise ValueError(f"{name} has no formulation {formulation!r} - {config.closest(formulation, has)}")
+                    raise ValueError(f"{name} has no formulation {formulation!r} - {toml.closest(formulation, has)}")
 
     def _foreign(self) -> list[str]:
         """Keys that are given and have no meaning in this stage."""
@@ -143,9 +143,9 @@ def load_study(name_or_path: str) -> Study:
     elif name_or_path in study_names():
         path = _folder() / f"{name_or_path}.toml"
     else:
-        remedy = config.closest(name_or_path, study_names())
+        remedy = toml.closest(name_or_path, study_names())
         raise UsageError(f"no study is named {shown(name_or_path)!r} - {remedy}; or give a file ending in .toml")
-    spec = config.parse(read_bytes(path, config.MOST_BYTES), Spec, shown(path))
+    spec = toml.parse(read_bytes(path, toml.MOST_BYTES), Spec, shown(path))
     if spec.format_version != VERSION:
         raise UsageError(f"{shown(path)}: format_version {spec.format_version} is not known - this reads {VERSION}")
     return Study(spec=spec, folder=path.parent.absolute())

@@ -181,7 +181,7 @@ class Store:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Store]:
-    """The study's file, made if there is none; for one process at a time, so hold `pesto.study.run.lock.held` meanwhile.
+    """The study's file, made if there is none; for one process at a time, so hold its lock meanwhile.
 
     InputError when the file is something else or of another version; FileError when it cannot be read or written.
     """

@@ -9,13 +9,13 @@ from pesto.errors import FileError, UsageError
 from pesto.graph import Graph
 from pesto.plans.plan import Plan
 from pesto.source import Source, model_label
-from pesto.tf.load import tensorflow
+from pesto.tf.start import tensorflow
 
 if TYPE_CHECKING:
     from pesto.tf.models import Step
     from pesto.tf.nodes.captured import Captured
+    from pesto.tf.run.planned_run import Ran
     from pesto.tf.run.runnable import Runs
-    from pesto.tf.run.runner import Ran
 
 
 def load(source: Source) -> Graph:
@@ -58,11 +58,11 @@ def profile(source: Source, iterations: int) -> tuple[Graph, Profile]:
 
 
 def run(source: Source, plan: Plan, *, steps: int, devices: str | None) -> "Ran":
-    """Run the step that `source` names by `plan`; see `pesto.tf.run.runner.run`."""
+    """Run the step that `source` names by `plan`; see `pesto.tf.run.planned_run.run`."""
     graph, step = runs(source)
-    from pesto.tf.run import runner
+    from pesto.tf.run import planned_run
 
-    return runner.run(plan, graph, step, runner.How(steps=steps, devices=devices))
+    return planned_run.run(plan, graph, step, planned_run.How(steps=steps, devices=devices))
 
 
 def _model(source: Source) -> tuple["Step", str]:

@@ -18,12 +18,12 @@ from importlib import metadata
 
 from solvers.auto.race import Race
 from solvers.base import Progress, Report
-from solvers.bounds import quick as bounds
-from solvers.heuristics.list import ListScheduler
+from solvers.bounds import quick_bounds
+from solvers.heuristics.list_solver import ListScheduler
 from solvers.problem import Problem
-from solvers.process.entry import OWN
+from solvers.process.registry import OWN
+from solvers.progress import Watch
 from solvers.result import Limit, Options, Result
-from solvers.watch import Watch
 
 ENGINES = ("cpsat", "cpsat-windows", "highs", "scip")
 """Engines by rank; of these, one more than there are lanes take part."""
@@ -48,7 +48,7 @@ class Auto:
     def solve(self, problem: Problem, options: Options, report: Report) -> Result:
         """The best schedule and bound of all that take part, within `options`."""
         watch = Watch(problem, options, report, solver="auto", version=_version())
-        proof = bounds.memory_proof(problem)
+        proof = quick_bounds.memory_proof(problem)
         if proof is not None:
             return watch.infeasible(proof)
         _first_schedule(watch)
@@ -76,7 +76,7 @@ def _first_schedule(watch: Watch) -> None:
 
     quick = replace(watch.options, seconds=_HEURISTICS * watch.options.seconds, start=watch.best)
     found = ListScheduler().solve(watch.problem, quick, report)
-    watch.better_bound(*bounds.best(watch.problem))
+    watch.better_bound(*quick_bounds.best(watch.problem))
     if found.schedule is not None:
         watch.better_schedule(found.schedule)
 

@@ -9,11 +9,11 @@ from solvers import api
 from solvers.base import Progress, Report
 from solvers.bounds.solver import VERSION
 from solvers.problem import Problem
-from solvers.process import parent as process
-from solvers.process.entry import Entry
+from solvers.process import parent
 from solvers.process.judge import Judge
+from solvers.process.registry import Entry
+from solvers.progress import Watch
 from solvers.result import FAILED, Limit, Options, Result
-from solvers.watch import Watch
 
 ARGUMENTS = "bounds"
 """The engine that finds no schedules, and so is none of the table of solvers."""
@@ -183,7 +183,7 @@ class Race:
 def arguments(problem: Problem, options: Options, report: Report, stop: threading.Event) -> Result:
     """What `solvers.bounds` proves, in a process of its own, as its compiled code looks at no clock for long."""
     judge = Judge(problem, options, report, solver=ARGUMENTS, version=VERSION)
-    return process.run(problem, _ARGUMENTS, options, judge, stop=stop)
+    return parent.run(problem, _ARGUMENTS, options, judge, stop=stop)
 
 
 def _fall(before: int | None, after: int | None) -> float:

@@ -1,6 +1,6 @@
 """What follows from the evidence of a bound: checked by arithmetic that shares no code with what found it.
 
-First all distances by longest paths, with every claim as one more edge (`solvers.bounds.retrace`); then each claim,
+First all distances by longest paths, with every claim as one more edge (`solvers.bounds.recheck`); then each claim,
 with these. That is no circle: a claim about two anchors is checked with distances to and from tasks strictly between,
 and what claims these rest on lie between the two anchors, with fewer tasks between. So all hold, by induction on that.
 """
@@ -12,7 +12,7 @@ import numpy as np
 from solvers.arrays import Bools, Ints, ints
 from solvers.bounds.evidence import ALL, HEAVIEST, HERE, THERE, Claim, Evidence
 from solvers.bounds.evidence import NONE as NOWHERE
-from solvers.bounds.retrace import CANNOT, Reach, Tasks, retraced, tasks_of, usable
+from solvers.bounds.recheck import CANNOT, Reach, Tasks, retraced, tasks_of, usable
 from solvers.problem import Problem
 from solvers.structure.units import Units, units_of
 

@@ -14,7 +14,7 @@ import numba
 import numpy as np
 
 from solvers.arrays import Ints
-from solvers.bounds.known import Known
+from solvers.bounds.fixed_facts import Known
 from solvers.bounds.loads import device_weights
 from solvers.problem import FORBIDDEN
 

@@ -53,6 +53,6 @@ class FullBound(NamedTuple):
 
     ticks: int
     name: str
-    """The function of `solvers.bounds.quick` that finds it, or ANCHORED."""
+    """The function of `solvers.bounds.quick_bounds` that finds it, or ANCHORED."""
     evidence: Evidence | None = None
-    """None where the bound is `solvers.bounds.quick.best`."""
+    """None where the bound is `solvers.bounds.quick_bounds.best`."""

@@ -5,11 +5,11 @@ import time
 
 import numpy as np
 
-from solvers.bounds import quick as bounds
-from solvers.bounds.anchored import anchored
+from solvers.bounds import quick_bounds
+from solvers.bounds.anchor_bound import anchored
 from solvers.bounds.anchors import choose, loads_of, net_of
-from solvers.bounds.crowd import LONGEST
 from solvers.bounds.evidence import ANCHORED, FullBound
+from solvers.bounds.interval_load import LONGEST
 from solvers.problem import Problem
 from solvers.structure.paths import paths_of
 from solvers.structure.units import units_of
@@ -24,14 +24,14 @@ _LOCATIONS = 60
 
 
 def full_bound(problem: Problem, *, upper: int | None = None, seconds: float = 10.0) -> FullBound:
-    """The best of `solvers.bounds.quick` and of the distances between anchors; never above the optimum.
+    """The best of `solvers.bounds.quick_bounds` and of the distances between anchors; never above the optimum.
 
     upper: the makespan of a valid schedule, at which the search ends. seconds: no more anchors are tried after these;
     the fast bounds and the first, few anchors are not cut, and together take near-linear time. The same input gives
     the same bound where all had time. (0, "none") where a group can be nowhere. KeyboardInterrupt passes.
     """
     ends = time.monotonic() + seconds
-    best = FullBound(*bounds.best(problem))
+    best = FullBound(*quick_bounds.best(problem))
     if not _suits(problem):
         return best
     paths = paths_of(problem)

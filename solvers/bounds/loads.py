@@ -1,4 +1,4 @@
-"""Weighted loads of devices: the jobs that `solvers.bounds.quick` spreads over a set of them as if it were one machine.
+"""Weighted loads of devices: the jobs that `quick_bounds` spreads over a set of them as if it were one machine.
 
 With weights y >= 0 of some machines, a job that must run on one of them takes at least its least y-weighted ticks of
 their sum(y) T in a schedule of length T. All other machines weigh 0, and so do the jobs that could go there.

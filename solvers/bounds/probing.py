@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from solvers.arrays import Ints, bools
-from solvers.bounds.known import Known, united
+from solvers.bounds.fixed_facts import Known, united
 from solvers.bounds.windows import informed, settled
 from solvers.problem import Problem
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from solvers.arrays import Bools, Ints, bools
 from solvers.bounds.distances import Distances
-from solvers.bounds.known import Known, confined, raised, united
+from solvers.bounds.fixed_facts import Known, confined, raised, united
 from solvers.bounds.loads import Jobs, preemptive
 from solvers.compiled.dag import topological_order
 from solvers.structure.paths import NEVER

@@ -5,8 +5,8 @@ import time
 from solvers.base import Report
 from solvers.bounds.strong import strong
 from solvers.problem import Problem
+from solvers.progress import Watch
 from solvers.result import Limit, Options, Result
-from solvers.watch import Watch
 
 VERSION = "1"
 """Changes when a bound may."""

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from solvers.bounds import quick as bounds
+from solvers.bounds import quick_bounds
 from solvers.bounds.distances import Arguments
 from solvers.bounds.energy import overloaded
-from solvers.bounds.known import Known, known_within
+from solvers.bounds.fixed_facts import Known, known_within
 from solvers.bounds.probing import probed
 from solvers.bounds.relations import separated
 from solvers.bounds.windows import dense, distances_of, informed
@@ -17,7 +17,13 @@ from solvers.problem import Problem
 from solvers.structure.paths import paths_of
 from solvers.structure.units import units_of
 
-_FAST = (bounds.critical_path, bounds.device_load, bounds.device_window, bounds.unit_load, bounds.link_window)
+_FAST = (
+    quick_bounds.critical_path,
+    quick_bounds.device_load,
+    quick_bounds.device_window,
+    quick_bounds.unit_load,
+    quick_bounds.link_window,
+)
 ANCESTORS = Arguments(transfers=False, forced=False, spread=False, memory=False)
 TRANSFERS = Arguments()
 
@@ -43,7 +49,7 @@ class Bound:
 
 
 def strong(problem: Problem, *, upper: int | None = None, seconds: float = 5.0) -> Bound:
-    """The best bound of `solvers.bounds.quick` and of `solvers.bounds`, and what each idea says. Never above the optimum.
+    """The best of the quick bounds and of the stronger ideas, and what each idea says. Never above the optimum.
 
     upper: the makespan of a valid schedule, at which the search ends. seconds: no idea is begun after this, nor another
     length refuted; the same input gives the same bound where all had time. (0, "none") where a group can be nowhere.

@@ -8,9 +8,9 @@ import numpy as np
 
 from solvers.arrays import Ints, ints
 from solvers.bounds.distances import DENSE, Arguments, Distances, Lengths, distances
-from solvers.bounds.known import Known, edge_ticks, known_within, raised
+from solvers.bounds.fixed_facts import Known, edge_ticks, known_within, raised
 from solvers.bounds.loads import device_weights, device_work
-from solvers.bounds.quick import link_window, unit_load
+from solvers.bounds.quick_bounds import link_window, unit_load
 from solvers.bounds.relations import joined, ordered, separated, unloaded
 from solvers.problem import Problem
 from solvers.structure.paths import NEVER

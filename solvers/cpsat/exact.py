@@ -11,10 +11,10 @@ from solvers.cpsat.log import throttled
 from solvers.cpsat.model import Model, build
 from solvers.cpsat.scale import Scaled
 from solvers.cpsat.translate import add_hint, rough_schedule
+from solvers.progress import Watch
 from solvers.result import Options
 from solvers.schedule import Schedule
 from solvers.timing.rebuild import rebuild
-from solvers.watch import Watch
 
 _LINES_A_SECOND = 20
 _KNOWING = 0.5

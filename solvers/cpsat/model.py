@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from ortools.sat.python import cp_model
 
-from solvers.bounds.known import Known
+from solvers.bounds.fixed_facts import Known
 from solvers.cpsat.pools import Pool, pools
 from solvers.problem import Problem
 from solvers.structure.symmetry import Symmetry, symmetry_of

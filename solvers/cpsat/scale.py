@@ -13,7 +13,7 @@ import numpy as np
 
 from solvers.problem import FORBIDDEN, Problem
 from solvers.schedule import Schedule
-from solvers.structure.serial import longest, serial
+from solvers.structure.horizon import longest, serial
 
 HORIZON = 1_000_000_000
 """Scaled ticks that a schedule may take: a second of nanoseconds is exact, so that optimality can be proven. Coarser

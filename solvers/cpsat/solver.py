@@ -4,16 +4,16 @@ from dataclasses import dataclass
 from importlib import metadata
 
 from solvers.base import Report
-from solvers.bounds import quick as bounds
+from solvers.bounds import quick_bounds
 from solvers.bounds.ahead import compile_ahead
 from solvers.bounds.strong import strong
 from solvers.cpsat.descent import Descent
 from solvers.cpsat.exact import Ended, Leg, exact
 from solvers.cpsat.scale import HORIZON, Scaled, scale
 from solvers.problem import Problem
+from solvers.progress import Watch
 from solvers.result import Limit, Options, Result
 from solvers.timing.rebuild import rebuild
-from solvers.watch import Watch
 
 _EFFORT = 0.25
 """CP-SAT's deterministic seconds in a second of `Options.seconds`. One takes about 1.5 s on two idle cores, and up
@@ -98,7 +98,7 @@ class CpSatWindows:
 def watching(problem: Problem, options: Options, report: Report, name: str) -> Watch:
     """A watch that knows the bounds that need no solver."""
     watch = Watch(problem, options, report, solver=name, version=metadata.version("ortools"))
-    watch.better_bound(*bounds.best(problem))
+    watch.better_bound(*quick_bounds.best(problem))
     return watch
 
 

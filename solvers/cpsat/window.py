@@ -249,7 +249,7 @@ class Window:
                 self.cp.add(sum(held * x for held, x in come) <= left)
 
     def answer(self, value: Callable[[Any], int]) -> Schedule:
-        """What a solution decides, for `solvers.timing.rebuild`: devices, its own times, and after those what is later."""
+        """What a solution decides, to be rebuilt: devices, its own times, and after those what is later."""
         t, n = self._t, self._t.tasks
         shift = t.makespan + self._most
         device, delay = list(t.device), [shift if self._cut.is_later(i) else 0 for i in range(n)]

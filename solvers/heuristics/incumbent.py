@@ -6,10 +6,10 @@ import numpy as np
 
 from solvers.arrays import Ints
 from solvers.base import Progress, Report
-from solvers.bounds import quick as bounds
+from solvers.bounds import quick_bounds
 from solvers.compiled.dag import topological_order
+from solvers.heuristics.eft_pass import Clusters, board_of, place
 from solvers.heuristics.lists.guides import Guided
-from solvers.heuristics.placing import Clusters, board_of, place
 from solvers.problem import Problem
 from solvers.result import Limit, Options, Result, Status
 from solvers.schedule import Schedule
@@ -68,7 +68,7 @@ class Incumbent:
         if self._bounded:
             return
         self._bounded = True
-        self.lower_bound = bounds.best(self.problem)[0]
+        self.lower_bound = quick_bounds.best(self.problem)[0]
         self._report(Progress(schedule=self.schedule, lower_bound=self.lower_bound, seconds=self.seconds))
 
     def by_level(self, communication: float) -> Ints:

@@ -7,10 +7,10 @@ import numpy as np
 
 from solvers.arrays import Ints
 from solvers.base import Report
-from solvers.bounds.quick import memory_proof
+from solvers.bounds.quick_bounds import memory_proof
+from solvers.heuristics.eft_pass import clusters_of
 from solvers.heuristics.incumbent import Incumbent, infeasible
 from solvers.heuristics.lists.guides import unguided
-from solvers.heuristics.placing import clusters_of
 from solvers.problem import Problem
 from solvers.result import Limit, Options, Result
 from solvers.structure.units import Units, fastest_at, units_of

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solvers.instances import grids, heterogeneous, machines, plain, planted, transformers
-from solvers.instances import random as generate
+from solvers.instances import grids, heterogeneous, machines, plain, planted, random, transformers
 from solvers.problem import Problem
 
 MOST_TASKS = 1_000_000
@@ -156,7 +155,7 @@ FAMILIES: dict[str, Family] = {
         help="a host and unlike GPUs with kernel lanes, shared links, tight memory",
     ),
     "random": Family(
-        function=generate.generate,
+        function=random.generate,
         seeded=True,
         parameters={"tasks": Parameter(default=8, least=0, most=MOST_TASKS), "gpus": _GPUS},
         tasks=lambda v: v["tasks"],

@@ -1,4 +1,4 @@
-"""Peak bytes of a schedule, compiled, for a search that asks of many: the figures of `solvers.memory.footprint.usage`."""
+"""Peak bytes of a schedule, compiled, for a search that asks of many: the figures of `solvers.memory.usage.usage`."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from solvers.arrays import Ints, ints
 from solvers.compiled.kernels import routine, subkernel, subroutine
-from solvers.memory.footprint import Footprint
+from solvers.memory.usage import Footprint
 from solvers.problem import Problem
 from solvers.schedule import Schedule
 

@@ -11,8 +11,8 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from solvers.arrays import Floats
+from solvers.milp.formulations import Program
 from solvers.milp.linear import Linear
-from solvers.milp.program import Program
 from solvers.milp.vendor import Ask, Hear, Outcome, Vendor
 from solvers.result import Limit, Status
 

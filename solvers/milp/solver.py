@@ -13,18 +13,18 @@ from importlib import metadata
 
 from solvers.arrays import Floats
 from solvers.base import Report
-from solvers.bounds import quick as bounds
+from solvers.bounds import quick_bounds
 from solvers.bounds.ahead import compile_ahead
 from solvers.check import check
+from solvers.milp.formulations import HORIZON, TOLERANCE, Limits, NoScheduleError, Program, formulate
 from solvers.milp.polish.polish import Search, polish
-from solvers.milp.program import HORIZON, TOLERANCE, Limits, NoScheduleError, Program, formulate
 from solvers.milp.vendor import Ask, Outcome, Vendor
 from solvers.problem import Problem
+from solvers.progress import Watch
 from solvers.result import Limit, Options, Result, Status
 from solvers.schedule import Schedule
-from solvers.structure.serial import serial
+from solvers.structure.horizon import serial
 from solvers.timing.rebuild import rebuild
-from solvers.watch import Watch
 
 _POLISHED = ("tight",)
 """Formulations whose start is polished first; the paper's program is left as the paper has it."""
@@ -54,10 +54,10 @@ class Milp:
         ValueError for an unknown formulation, RuntimeError when the vendor refuses the program.
         """
         watch = Watch(problem, options, report, solver=self.name, version=metadata.version(self.package))
-        proof = bounds.memory_proof(problem)
+        proof = quick_bounds.memory_proof(problem)
         if proof is not None:
             return watch.infeasible(proof)
-        watch.better_bound(*bounds.best(problem))
+        watch.better_bound(*quick_bounds.best(problem))
         if watch.closed or options.seconds == 0:
             return watch.result(Limit.TIME, "")
         if watch.best is not None and options.formulation in _POLISHED:

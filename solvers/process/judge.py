@@ -2,18 +2,18 @@
 
 event                                             status        kept
 valid answer                                      as claimed    the best valid schedule, the best bound
-invalid schedule, bound above a valid makespan,   invalid       the best valid schedule, bounds of `solvers.bounds.quick`
-  optimal without proof, infeasible although
+invalid schedule, bound above a valid makespan,   invalid       the best valid schedule, bounds of
+  `solvers.bounds.quick_bounds` optimal without proof, infeasible although
   a valid schedule is known, malformed frames
 infeasible, confirmed by a memory proof           infeasible    the proof
-infeasible, confirmed by nothing                  unknown       bounds of `solvers.bounds.quick`
+infeasible, confirmed by nothing                  unknown       bounds of `solvers.bounds.quick_bounds`
 crash, hang, missing package                      as it is      the best valid schedule, the best bound
 """
 
 import time
 
 from solvers.base import Progress, Report
-from solvers.bounds import quick as bounds
+from solvers.bounds import quick_bounds
 from solvers.check import check
 from solvers.problem import Problem
 from solvers.result import ANSWERED, Limit, Options, Result, Status
@@ -38,7 +38,7 @@ class Judge:
             raise ValueError(f"options.start is not a valid schedule: {wrong[0].text}")
         if options.start is not None and options.lower_bound > options.start.makespan:
             raise ValueError(f"options.lower_bound {options.lower_bound} is above the makespan of options.start")
-        self._proven, self._proven_by = max(bounds.best(problem), (options.lower_bound, "given"))
+        self._proven, self._proven_by = max(quick_bounds.best(problem), (options.lower_bound, "given"))
         self._bound, self._bound_by = self._proven, self._proven_by
         self._better = self._higher = False
         self._log: list[str] = []
@@ -134,7 +134,7 @@ class Judge:
         return ""
 
     def _infeasible(self) -> Result:
-        proof = bounds.memory_proof(self.problem)
+        proof = quick_bounds.memory_proof(self.problem)
         if proof:
             return self._result(Status.INFEASIBLE, Limit.NONE, proof)
         return self._result(Status.UNKNOWN, Limit.UNCONFIRMED, "said to be infeasible, which no proof confirms")

@@ -1,7 +1,7 @@
 """Runs a solver in a process of its own, and makes whatever becomes of it a result. Never loads the solver here.
 
-Isolation is not for comfort: TensorFlow and CP-SAT, or two vendors, in one process crash. See `solvers.process.worker` for how
-no process is ever left behind and `solvers.process.judge` for what is believed.
+Isolation is not for comfort: TensorFlow and CP-SAT, or two vendors, in one process crash. See `solvers.process.worker`
+for how no process is ever left behind and `solvers.process.judge` for what is believed.
 """
 
 import contextlib
@@ -24,8 +24,8 @@ from solvers.files.npz import pack_problem, pack_schedule, unpack_schedule
 from solvers.milp.vendors.mps import RUN, folders
 from solvers.problem import Problem
 from solvers.process import wire
-from solvers.process.entry import Entry
 from solvers.process.judge import Judge
+from solvers.process.registry import Entry
 from solvers.process.worker import TERM_GRACE_S
 from solvers.result import Options, Result, Status
 from solvers.schedule import Schedule

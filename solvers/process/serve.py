@@ -9,7 +9,7 @@ from solvers.base import Compiling, Progress, UnavailableError
 from solvers.files.npz import pack_schedule, unpack_problem, unpack_schedule
 from solvers.problem import Problem
 from solvers.process import wire
-from solvers.process.entry import Entry
+from solvers.process.registry import Entry
 from solvers.result import Limit, Options, Result, Status
 from solvers.schedule import Schedule
 

@@ -3,9 +3,9 @@
 import numpy as np
 
 from solvers.compiled.kernels import inlined, kernel, subkernel
-from solvers.search.lane import MOVED, SLID, Lane
 from solvers.search.network import Network
 from solvers.search.state import Choice
+from solvers.search.walk_state import MOVED, SLID, Lane
 
 
 @inlined

@@ -4,9 +4,9 @@ import numpy as np
 
 from solvers.compiled.kernels import kernel, subkernel
 from solvers.search.changes import put, slide
-from solvers.search.lane import CRITICAL, MOVED, SLID, STAMP, Lane, draw, uniform
 from solvers.search.network import Clusters, Network, Shorts
 from solvers.search.simulation import NEVER
+from solvers.search.walk_state import CRITICAL, MOVED, SLID, STAMP, Lane, draw, uniform
 
 NOTHING = -1
 CLUSTER, BALL, FAMILY, SWAP, SOONER, SHIFTED = range(6)

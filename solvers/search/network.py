@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from solvers.arrays import Ints
 from solvers.compiled.dag import adjacency, connected
-from solvers.heuristics.lanes import devices_at
+from solvers.heuristics.devices_of_location import devices_at
 from solvers.problem import FORBIDDEN, Problem
 from solvers.structure.units import Units
 from solvers.timing.replay import bottom_levels

@@ -6,8 +6,8 @@ import numpy as np
 
 from solvers.arrays import Ints, ints
 from solvers.problem import Problem
-from solvers.search.arena import Arena, Spot, position
-from solvers.timing.events import Prepared
+from solvers.search.shared import Arena, Spot, position
+from solvers.timing.loop import Prepared
 from solvers.timing.replay import bottom_levels, prepare, replay
 
 

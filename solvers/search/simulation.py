@@ -17,8 +17,8 @@ STOPPED = -1
 def simulate(net: Network, c: Choice, t: Trace, w: Work, saved: Saved, run: Run) -> int:
     """The makespan of a choice, or STOPPED; the trace holds for the tasks that were begun by this run.
 
-    Equal to the strict `solvers.timing.replay.replay` with the places as ranks. A run that resumes leaves the trace of what
-    was begun before alone: it is the current choice's.
+    Equal to the strict `solvers.timing.replay.replay` with the places as ranks. A run that resumes leaves the trace of
+    what was begun before alone: it is the current choice's.
     """
     pause = _resume(net, t, w, saved, run)
     found = _events(net, c, t, w, (run.limit, pause))

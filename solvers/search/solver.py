@@ -8,16 +8,16 @@ import numpy as np
 
 from solvers.arrays import ints
 from solvers.base import Progress, Report
-from solvers.bounds import quick as bounds
+from solvers.bounds import quick_bounds
 from solvers.cpsat.solver import CpSatWindows
-from solvers.heuristics.list import ListScheduler
+from solvers.heuristics.list_solver import ListScheduler
 from solvers.problem import Problem
+from solvers.progress import Watch
 from solvers.result import Limit, Options, Result, Status
 from solvers.schedule import Schedule
-from solvers.search.arena import Arena, Spot, position
-from solvers.search.team import Budget, walk_all
-from solvers.search.walk import Heat, Walk, Weighed
-from solvers.watch import Watch
+from solvers.search.annealing import Heat, Walk, Weighed
+from solvers.search.parallel import Budget, walk_all
+from solvers.search.shared import Arena, Spot, position
 
 _HEAT = Heat(1e-2, 1e-4)
 _LANES, _STRETCHES = 2, 20
@@ -38,7 +38,7 @@ class Search:
         "optimal" only where a bound that needs no solver is met; infeasible only with a proof.
         """
         watch = Watch(problem, options, report, solver="search", version=metadata.version("ortools"))
-        watch.better_bound(*bounds.best(problem))
+        watch.better_bound(*quick_bounds.best(problem))
         first = ListScheduler().solve(problem, replace(options, start=None), _nobody)
         if first.status is Status.INFEASIBLE:
             return watch.infeasible(first.detail)

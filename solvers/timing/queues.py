@@ -8,7 +8,7 @@ from solvers.arrays import Bools, Ints
 from solvers.compiled.bitset import Bitsets, bitsets, insert, remove_least
 from solvers.compiled.heap import drop, push
 from solvers.compiled.kernels import inlined, subkernel
-from solvers.timing.sending import ARRIVALS, FREED, READY, WAITING, Prepared, State
+from solvers.timing.links import ARRIVALS, FREED, READY, WAITING, Prepared, State
 
 
 class Queues(NamedTuple):

@@ -26,7 +26,7 @@ from solvers.arrays import Ints, ints
 from solvers.compiled.dag import adjacency, topological_order
 from solvers.problem import FORBIDDEN, Problem
 from solvers.schedule import Schedule
-from solvers.timing.events import (
+from solvers.timing.loop import (
     SENT,
     Outbox,
     Prepared,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pesto
 from pesto.errors import PestoError
-from pesto.tf.load import tensorflow
+from pesto.tf.start import tensorflow
 
 tf = tensorflow()
 pesto.logical_cpus(2)

@@ -9,11 +9,11 @@ from exhaustive import exhaustive
 
 from solvers import api
 from solvers.check import check
-from solvers.heuristics.placement import PLACERS
+from solvers.heuristics.methods import PLACERS
 from solvers.instances.plain import chain, fork
 from solvers.instances.random import generate
 from solvers.problem import FORBIDDEN, Problem
-from solvers.process.entry import Entry
+from solvers.process.registry import Entry
 from solvers.result import Limit, Options, Status
 from solvers.schedule import Schedule
 from solvers.timing.rebuild import rebuild

@@ -15,11 +15,11 @@ from solvers.auto import race
 from solvers.auto.portfolio import Auto
 from solvers.base import Progress
 from solvers.check import check
-from solvers.heuristics.list import ListScheduler
+from solvers.heuristics.list_solver import ListScheduler
 from solvers.instances.grids import lstm_grid
 from solvers.instances.random import generate
+from solvers.progress import Watch
 from solvers.result import Limit, Options, Result, Status
-from solvers.watch import Watch
 
 GRID = lstm_grid(2, 3)  # 17 tasks of 3 ticks on two GPUs
 

@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 from exhaustive import exhaustive
 
-from solvers.bounds import quick as bounds
+from solvers.bounds import quick_bounds
 from solvers.instances.plain import chain, fork
 from solvers.instances.random import generate
 from solvers.problem import FORBIDDEN
 
 SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))
 BOUNDS = (
-    bounds.critical_path,
-    bounds.device_load,
-    bounds.device_window,
-    bounds.unit_load,
-    bounds.link_window,
+    quick_bounds.critical_path,
+    quick_bounds.device_load,
+    quick_bounds.device_window,
+    quick_bounds.unit_load,
+    quick_bounds.link_window,
 )
 F = FORBIDDEN
 
@@ -38,7 +38,7 @@ def loose(tasks, gpus=2):
 def attains(problem, bound, expected):
     """The bound, the best of all and the optimum are the expected number."""
     assert bound(problem) == expected
-    assert bounds.best(problem)[0] == expected
+    assert quick_bounds.best(problem)[0] == expected
     optimum = exhaustive(problem)
     assert optimum is not None
     assert optimum.makespan == expected
@@ -58,24 +58,24 @@ def test_the_best_bound_is_the_greatest_and_named():
     """`best` returns the maximum and a function that attains it."""
     for seed in range(60):
         p = small(seed, most=30)
-        value, name = bounds.best(p)
+        value, name = quick_bounds.best(p)
         assert value == max(bound(p) for bound in BOUNDS), seed
-        assert getattr(bounds, name)(p) == value
+        assert getattr(quick_bounds, name)(p) == value
 
 
 def test_critical_path_of_a_chain():
     """A chain of 5 tasks of one tick takes 5, on one of the GPUs."""
-    attains(chain(5), bounds.critical_path, 5)
+    attains(chain(5), quick_bounds.critical_path, 5)
 
 
 def test_critical_path_pays_for_a_transfer_that_no_placement_avoids():
     """One task on device 0 alone, its reader on device 1 alone: 1 + 4 + 1."""
-    attains(replace(chain(2, transfer=4), duration=[[1, F], [F, 1]]), bounds.critical_path, 6)
+    attains(replace(chain(2, transfer=4), duration=[[1, F], [F, 1]]), quick_bounds.critical_path, 6)
 
 
 def test_critical_path_weighs_a_slow_device_against_a_transfer():
     """The reader takes 3 ticks beside its input, or 1 after a transfer of 4: 1 + min(3, 4 + 1)."""
-    attains(replace(chain(2, transfer=4), duration=[[1, F], [3, 1]]), bounds.critical_path, 4)
+    attains(replace(chain(2, transfer=4), duration=[[1, F], [3, 1]]), quick_bounds.critical_path, 4)
 
 
 def test_critical_path_keeps_a_group_at_one_location():
@@ -83,51 +83,51 @@ def test_critical_path_keeps_a_group_at_one_location():
     # Alone, task 0 would take 1 on device 0 and task 2 would take 9 after it on device 1: 0 + 1 + 9 with no transfer.
     p = replace(chain(3, transfer=20), duration=[[1, 1], [F, 1], [1, 9]], group=[0, -1, 0])
     # Both at 0: 1 + 20 + 1 + 20 + 1; both at 1: 1 + 1 + 9.
-    attains(p, bounds.critical_path, 11)
+    attains(p, quick_bounds.critical_path, 11)
 
 
 def test_device_load_rounds_up():
     """5 tasks of one tick on 2 GPUs: 5 / 2, so 3."""
-    attains(loose(5), bounds.device_load, 3)
+    attains(loose(5), quick_bounds.device_load, 3)
 
 
 def test_device_load_weighs_devices_by_speed():
     """6 tasks of 1 tick on device 0 or 2 on device 1: 4 and 2 of them, 4 ticks; spread evenly it would be 3."""
-    attains(replace(loose(6), duration=[[1, 2]] * 6), bounds.device_load, 4)
+    attains(replace(loose(6), duration=[[1, 2]] * 6), quick_bounds.device_load, 4)
 
 
 def test_device_load_looks_at_what_is_confined_to_a_set():
     """3 tasks of 4 ticks on device 0 alone and one anywhere: 12 on device 0, though all devices share 13 / 2."""
-    attains(replace(loose(4), duration=[[4, F]] * 3 + [[1, 1]]), bounds.device_load, 12)
+    attains(replace(loose(4), duration=[[4, F]] * 3 + [[1, 1]]), quick_bounds.device_load, 12)
 
 
 def test_device_window_lies_between_head_and_tail():
     """A fork: 1 tick, 4 tasks on 2 GPUs, 1 tick, and transfers of none: 1 + 4 / 2 + 1."""
     p = fork(6, transfer=0)
-    attains(p, bounds.device_window, 4)
+    attains(p, quick_bounds.device_window, 4)
     # All 6 ticks on 2 GPUs give 3 only, and so does the path.
-    assert bounds.device_load(p) == bounds.critical_path(p) == 3
+    assert quick_bounds.device_load(p) == quick_bounds.critical_path(p) == 3
 
 
 def test_unit_load_keeps_a_group_on_its_device():
     """4 tasks of one group and one tick on 2 GPUs share one of them: 4."""
     p = replace(loose(4), group=[7] * 4)
-    attains(p, bounds.unit_load, 4)
-    assert bounds.device_load(p) == 2
+    attains(p, quick_bounds.unit_load, 4)
+    assert quick_bounds.device_load(p) == 2
 
 
 def test_link_window_counts_transfers_that_must_happen():
     """3 producers on device 0 alone, their readers on device 1 alone: 1 + 3 x 5 on the link + 1."""
     edges = {"src": [0, 1, 2], "dst": [3, 4, 5], "payload": [0, 1, 2]}
     p = replace(chain(6, transfer=5), duration=[[1, F]] * 3 + [[F, 1]] * 3, **edges)
-    attains(p, bounds.link_window, 17)
+    attains(p, quick_bounds.link_window, 17)
 
 
 def test_link_window_shares_load_over_links():
     """4 payloads of 5 ticks from device 0, at once, to readers on device 1 or 2: 4 x 5 / 2 + 1."""
     edges = {"src": [0, 1, 2, 3], "dst": [4, 5, 6, 7], "payload": [0, 1, 2, 3]}
     p = replace(chain(8, gpus=3, transfer=5), duration=[[0, F, F]] * 4 + [[F, 1, 1]] * 4, **edges)
-    attains(p, bounds.link_window, 11)
+    attains(p, quick_bounds.link_window, 11)
 
 
 def test_costs_times_k_give_bounds_times_k():
@@ -143,35 +143,35 @@ def test_costs_times_k_give_bounds_times_k():
 
 def test_nothing_has_bound_zero():
     """No task, no tick."""
-    assert bounds.best(chain(0, gpus=1))[0] == 0
+    assert quick_bounds.best(chain(0, gpus=1))[0] == 0
 
 
 def test_bounds_survive_enormous_ticks():
     """Durations near 2^55 neither overflow nor lose a tick: a chain of 3 and its load."""
     tick = 2**55 + 1
-    attains(replace(chain(3), duration=np.full((3, 2), tick)), bounds.critical_path, 3 * tick)
+    attains(replace(chain(3), duration=np.full((3, 2), tick)), quick_bounds.critical_path, 3 * tick)
 
 
 def test_a_group_without_a_location_is_refused_by_name():
     """Bounds of what cannot be placed: each says which group, `best` gives 0, and the proof says why."""
     p = replace(chain(2), duration=[[1, F], [F, 1]], group=[3, 3])
     with pytest.raises(ValueError, match="task 0 and its group have no location in common"):
-        bounds.critical_path(p)
-    assert bounds.best(p) == (0, "none")
-    assert bounds.memory_proof(p) == "group 3: no location can run all of its tasks"
+        quick_bounds.critical_path(p)
+    assert quick_bounds.best(p) == (0, "none")
+    assert quick_bounds.memory_proof(p) == "group 3: no location can run all of its tasks"
 
 
 def test_memory_proofs_give_the_numbers():
     """A group above the largest capacity, tasks confined to one location, and all tasks together."""
     p = replace(chain(3), memory=[5, 5, 1], capacity=[9, 8])
-    assert bounds.memory_proof(p) is None
+    assert quick_bounds.memory_proof(p) is None
     assert (
-        bounds.memory_proof(replace(p, group=[2, 2, -1]))
+        quick_bounds.memory_proof(replace(p, group=[2, 2, -1]))
         == "group 2 needs 10 bytes, the largest location for it has 9: 1 bytes short"
     )
-    confined = bounds.memory_proof(replace(p, duration=[[F, 1], [F, 1], [1, 1]]))
+    confined = quick_bounds.memory_proof(replace(p, duration=[[F, 1], [F, 1], [1, 1]]))
     assert confined == "the tasks confined to locations 1 need 10 bytes, these have 8: 2 bytes short"
-    total = bounds.memory_proof(replace(p, capacity=[5, 5]))
+    total = quick_bounds.memory_proof(replace(p, capacity=[5, 5]))
     assert total == "the tasks confined to locations 0, 1 need 11 bytes, these have 10: 1 bytes short"
 
 
@@ -182,7 +182,7 @@ def test_what_memory_proof_refuses_has_no_placement():
         p = small(seed)
         share = np.random.default_rng(seed).uniform(0.3, 1.0, p.locations)
         tight = replace(p, capacity=(p.capacity * share).astype(np.int64))
-        if bounds.memory_proof(tight) is not None:
+        if quick_bounds.memory_proof(tight) is not None:
             proofs += 1
             assert exhaustive(tight) is None, seed
     assert proofs > 20

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from exhaustive import exhaustive
 
-from solvers.bounds import quick as bounds
-from solvers.bounds.anchored import anchored
+from solvers.bounds import quick_bounds
+from solvers.bounds.anchor_bound import anchored
 from solvers.bounds.anchors import choose, loads_of, net_of
 from solvers.bounds.certificate import EvidenceError, follows
 from solvers.bounds.evidence import ANCHORED, Evidence, FullBound
@@ -76,7 +76,7 @@ def cases(count):
     """Problems that have a schedule, with the makespan of the best."""
     for seed in range(count):
         p = small(seed)
-        if bounds.best(p)[1] != "none" and (found := exhaustive(p)) is not None:
+        if quick_bounds.best(p)[1] != "none" and (found := exhaustive(p)) is not None:
             yield seed, p, found.makespan
 
 
@@ -94,8 +94,12 @@ def test_no_bound_is_above_the_optimum_and_each_is_proved() -> None:
         assert found.ticks <= optimum, seed
         assert follows(p, found.evidence) == found.ticks, seed
         free = full_bound(p, seconds=LONG)
-        assert bounds.best(p)[0] <= free.ticks <= optimum, seed
-        count, better, proven = count + 1, better + (found.ticks > bounds.best(p)[0]), proven + (found.ticks == optimum)
+        assert quick_bounds.best(p)[0] <= free.ticks <= optimum, seed
+        count, better, proven = (
+            count + 1,
+            better + (found.ticks > quick_bounds.best(p)[0]),
+            proven + (found.ticks == optimum),
+        )
     assert better > 0.12 * count
     assert proven > 0.55 * count
 
@@ -158,7 +162,7 @@ def test_no_evidence_proves_too_much() -> None:
 def test_malformed_evidence_is_refused(change) -> None:
     """Numbers out of range, of the wrong count or order: a reason, not a crash."""
     right = Evidence(anchors=(), weights=((1, 1),), claims=())
-    assert follows(fork(10, gpus=2), right) == bounds.critical_path(fork(10, gpus=2))
+    assert follows(fork(10, gpus=2), right) == quick_bounds.critical_path(fork(10, gpus=2))
     with pytest.raises(EvidenceError):
         follows(fork(10, gpus=2), replace(right, **change))
 
@@ -174,14 +178,14 @@ def test_segments_at_a_barrier_add_up() -> None:
     edges = {"src": src, "dst": dst, "payload": np.minimum(src, end - 1), "producer": np.arange(end)}
     p = replace(chain(end + 1, transfer=0), **edges)
     assert everywhere(p).ticks == 11
-    assert bounds.best(p)[0] == 9
+    assert quick_bounds.best(p)[0] == 9
 
 
 def test_what_has_no_time_to_cross_shares_a_device() -> None:
     """Two tasks of 3 ticks in a diamond, transfers of 2: one beside each end, 1 + 3 + 2 + 1; paths say 1 + 3 + 1."""
     p = diamond(2, ticks=3, transfer=2)
     assert everywhere(p).ticks == exhaustive(p).makespan == 7
-    assert bounds.best(p)[0] == 5
+    assert quick_bounds.best(p)[0] == 5
 
 
 def test_other_devices_start_later_than_the_first() -> None:
@@ -206,12 +210,12 @@ def test_a_large_grid_has_a_better_bound_in_little_time() -> None:
     """30 layers of a Transformer on 2 GPUs, 1 000 tasks: better than the fast bounds, by evidence that checks."""
     p = table.make("transformer", 0, layers=30, heads=4, gpus=2, transfer=4)
     found = full_bound(p, seconds=LONG)
-    assert found.ticks > bounds.best(p)[0]
+    assert found.ticks > quick_bounds.best(p)[0]
     assert found.name == ANCHORED
     assert follows(p, found.evidence) == found.ticks
     assert full_bound(p, seconds=LONG) == found
-    assert full_bound(p, seconds=0.0) == FullBound(*bounds.best(p))
-    assert full_bound(p, upper=bounds.best(p)[0]) == FullBound(*bounds.best(p))
+    assert full_bound(p, seconds=0.0) == FullBound(*quick_bounds.best(p))
+    assert full_bound(p, upper=quick_bounds.best(p)[0]) == FullBound(*quick_bounds.best(p))
 
 
 def test_anchors_are_few_and_in_order() -> None:

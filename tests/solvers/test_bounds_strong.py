@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from exhaustive import exhaustive
 
-from solvers.bounds import quick as bounds
+from solvers.bounds import quick_bounds
 from solvers.bounds.strong import ANCESTORS, TRANSFERS, segments, strong
 from solvers.check import check
 from solvers.instances.grids import lstm_grid
@@ -78,7 +78,7 @@ def test_no_bound_is_above_the_optimum():
             assert bound.ticks == max((tried.ticks for tried in bound.tried), default=0)
             for tried in bound.tried:
                 assert tried.ticks <= optimum.makespan, (seed, tried)
-        better += free.ticks > bounds.best(p)[0]
+        better += free.ticks > quick_bounds.best(p)[0]
         proven += free.ticks == optimum.makespan
     assert better > 12 * SCALE
     assert proven > 64 * SCALE
@@ -89,7 +89,7 @@ def test_segments_at_a_barrier_add_up():
     p = beads(3, 3, 5)
     assert segments(p, None, ANCESTORS) == 11
     # All of it at once: 1 + ceil((3 + 1 + 3 + 1 + 5) / 2) + 1, and the path has 7.
-    assert bounds.best(p)[0] == 9
+    assert quick_bounds.best(p)[0] == 9
     assert replay(p, np.array([0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 1, 0, 0]), np.arange(15)).makespan == 11
 
 
@@ -101,7 +101,7 @@ def test_what_has_no_time_to_cross_shares_a_device():
     p = diamond(2, ticks=3, transfer=2)
     assert segments(p, None, TRANSFERS) == exhaustive(p).makespan == 7
     # Each path alone avoids its transfers, and the work fits: 1 + 3 + 1.
-    assert segments(p, None, ANCESTORS) == bounds.best(p)[0] == 5
+    assert segments(p, None, ANCESTORS) == quick_bounds.best(p)[0] == 5
 
 
 def test_a_task_is_beside_one_of_two_tasks_that_are_apart():
@@ -175,7 +175,7 @@ def test_the_large_lstm_grid_is_solved_by_a_layer_a_device():
     assert not check(p, schedule)
     assert schedule.makespan == 219
     assert strong(p, upper=219, seconds=LONG).ticks == 219
-    assert bounds.best(p)[0] == 213
+    assert quick_bounds.best(p)[0] == 213
 
 
 def test_names_do_not_matter():
@@ -192,7 +192,7 @@ def test_costs_times_k_give_at_most_bounds_times_k():
         p = small(seed)
         larger = replace(p, duration=np.where(p.allowed, 7 * p.duration, F), transfer=7 * p.transfer)
         once, times = strong(p, seconds=LONG).ticks, strong(larger, seconds=LONG).ticks
-        assert bounds.best(larger)[0] <= times <= 7 * once, seed
+        assert quick_bounds.best(larger)[0] <= times <= 7 * once, seed
 
 
 def test_the_same_input_gives_the_same_bound():

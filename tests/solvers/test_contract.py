@@ -13,11 +13,11 @@ import pytest
 
 from solvers import api
 from solvers.check import check
-from solvers.heuristics.list import ListScheduler
-from solvers.heuristics.placement import PLACERS
+from solvers.heuristics.list_solver import ListScheduler
+from solvers.heuristics.methods import PLACERS
 from solvers.heuristics.single import SingleDevice
 from solvers.instances.grids import lstm_grid
-from solvers.process import parent as process
+from solvers.process import parent
 from solvers.result import Limit, Options, Status
 
 WHY_NOT = {row.name: row.why_not for row in api.available()}
@@ -65,7 +65,7 @@ def test_a_second_is_never_worse_than_the_start(name):
         api.solve(SMALL, name, Options(seconds=1.0))  # compiles, once after installation
     began = time.monotonic()
     result = api.solve(LARGE, name, Options(seconds=1.0, start=start))
-    assert time.monotonic() - began < process.STARTUP_S + process.patience(1.0)
+    assert time.monotonic() - began < parent.STARTUP_S + parent.patience(1.0)
     assert result.schedule is not None and result.schedule.makespan <= start.makespan
     assert not check(LARGE, result.schedule) and result.lower_bound <= result.schedule.makespan
     if ran(result):
@@ -116,8 +116,8 @@ def guards(monkeypatch):
         started.append(popen(*args, **kwargs))
         return started[-1]
 
-    monkeypatch.setattr(process.subprocess, "Popen", recording)
-    monkeypatch.setattr(process, "GRACE_S", 0.5)
+    monkeypatch.setattr(parent.subprocess, "Popen", recording)
+    monkeypatch.setattr(parent, "GRACE_S", 0.5)
     return started
 
 

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 from solvers.api import SOLVERS, solve
-from solvers.bounds import quick as bounds
+from solvers.bounds import quick_bounds
 from solvers.cpsat.cut import Cut, Free
 from solvers.cpsat.log import throttled
 from solvers.cpsat.neighbours import KINDS, Neighbours, period, relatives, surroundings
 from solvers.cpsat.timeline import network_of, timeline_of
-from solvers.heuristics.list import ListScheduler
+from solvers.heuristics.list_solver import ListScheduler
 from solvers.instances.grids import lstm_grid
 from solvers.instances.machines import on_equal_gpus
 from solvers.instances.plain import chain
 from solvers.instances.random import generate
-from solvers.process.entry import Entry
+from solvers.process.registry import Entry
 from solvers.result import Limit, Options, Status
 from solvers.schedule import Schedule
 from solvers.timing.rebuild import rebuild
@@ -184,7 +184,7 @@ def test_windows_find_a_first_schedule(windows):
 def test_the_solver_says_whose_bound_it_is_and_passes_on_its_log():
     """On a grid whose bound without a solver is 36 and whose optimum is 38, the bound is CP-SAT's; log lines arrive."""
     heard, problem = [], lstm_grid(2, 4)
-    assert bounds.best(problem) == (36, "critical_path")
+    assert quick_bounds.best(problem) == (36, "critical_path")
     result = solve(problem, "cpsat", Options(seconds=30), heard.append)
     assert (result.status, result.lower_bound, result.bound_by) == (Status.OPTIMAL, 38, "cpsat")
     assert any("workers" in line for progress in heard for line in progress.log)

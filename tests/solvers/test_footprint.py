@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from solvers.instances.random import generate
-from solvers.memory.footprint import Footprint, over_time, usage
 from solvers.memory.peaks import gauge, peaks
+from solvers.memory.usage import Footprint, over_time, usage
 from solvers.problem import Problem
 from solvers.schedule import Schedule
 from solvers.timing.replay import replay

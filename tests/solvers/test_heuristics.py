@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from exhaustive import exhaustive
 
-from solvers.bounds import quick as bounds
+from solvers.bounds import quick_bounds
 from solvers.check import check
 from solvers.compiled.dag import topological_order
-from solvers.heuristics.list import ListScheduler
+from solvers.heuristics.eft_pass import board_of, clusters_of, place
+from solvers.heuristics.list_solver import ListScheduler
 from solvers.heuristics.lists.guides import guided, unguided
 from solvers.heuristics.packing import packings
-from solvers.heuristics.placing import board_of, clusters_of, place
 from solvers.heuristics.single import SingleDevice
 from solvers.instances.plain import chain, fork, layered
 from solvers.instances.random import generate
@@ -51,7 +51,7 @@ def test_answers_are_valid_and_within_the_bound(solver):
             continue
         answered += 1
         assert not check(p, result.schedule), seed
-        assert result.lower_bound == bounds.best(p)[0]
+        assert result.lower_bound == quick_bounds.best(p)[0]
         spans = [t.schedule.makespan for t in told if t.schedule is not None]
         assert spans == sorted(spans, reverse=True)
         assert spans[-1] == result.schedule.makespan
@@ -156,7 +156,7 @@ def test_memory_first_where_tasks_in_order_run_out_of_room():
 
 def test_packings_name_what_finds_no_room(monkeypatch):
     """Three units of 6 bytes on 10 + 10: one always finds no room, which is said where no proof is found."""
-    monkeypatch.setattr("solvers.heuristics.list.memory_proof", unproven)
+    monkeypatch.setattr("solvers.heuristics.list_solver.memory_proof", unproven)
     p = replace(chain(3), memory=[6, 6, 6], capacity=[10, 10])
     assert {short for _, short in packings(p, units_of(p))} == {6}
     result, _ = answer(ListScheduler(), p)
@@ -174,7 +174,7 @@ def test_infeasible_only_with_a_proof():
     for solver in (ListScheduler(), SingleDevice()):
         result, told = answer(solver, p)
         assert result.status is Status.INFEASIBLE
-        assert result.detail == bounds.memory_proof(p)
+        assert result.detail == quick_bounds.memory_proof(p)
         assert not told
 
 

@@ -10,11 +10,11 @@ from solvers.check import check
 from solvers.instances.machines import on_equal_gpus
 from solvers.instances.machines import per_edge as each_edge
 from solvers.instances.plain import chain, fork
+from solvers.milp.formulations import HORIZON, Limits, formulate
 from solvers.milp.paper.program import Style, build, styled
-from solvers.milp.program import HORIZON, Limits, formulate
 from solvers.problem import FORBIDDEN, Problem
 from solvers.schedule import Schedule
-from solvers.structure.serial import serial
+from solvers.structure.horizon import serial
 from solvers.timing.rebuild import rebuild
 
 

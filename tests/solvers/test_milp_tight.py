@@ -13,18 +13,18 @@ import numpy as np
 import pytest
 
 from solvers.check import check
-from solvers.heuristics.list import ListScheduler
+from solvers.heuristics.list_solver import ListScheduler
 from solvers.heuristics.single import SingleDevice
 from solvers.instances.grids import lstm_grid
 from solvers.instances.machines import on_equal_gpus
 from solvers.instances.plain import chain, fork
 from solvers.instances.random import Features, generate
-from solvers.milp import program as program_module
-from solvers.milp.program import FORMULATIONS, Limits, NoScheduleError, formulate
+from solvers.milp import formulations
+from solvers.milp.formulations import FORMULATIONS, Limits, NoScheduleError, formulate
 from solvers.milp.solver import Milp
-from solvers.milp.tight import pairs as tight_pairs
+from solvers.milp.tight import pairs
 from solvers.milp.tight.program import build
-from solvers.milp.tight.windows import windows_of
+from solvers.milp.tight.time_windows import windows_of
 from solvers.result import Limit, Options, Status
 from solvers.schedule import Schedule
 from solvers.structure.symmetry import symmetry_of
@@ -97,7 +97,7 @@ def test_a_program_that_is_not_built_in_time_is_given_up(monkeypatch):
     for name in FORMULATIONS:
         looks = 0
         while looks < 100:
-            monkeypatch.setattr(program_module, "time", SimpleNamespace(monotonic=count().__next__))
+            monkeypatch.setattr(formulations, "time", SimpleNamespace(monotonic=count().__next__))
             try:
                 formulate(problem, name, replace(limits, build_by=looks))
                 break
@@ -286,7 +286,7 @@ def test_more_pairs_than_are_given_rows(monkeypatch):
     schedule = alone([1, 0, 1, 0], [4, 0, 0, 5], [5, 5, 4, 7])
     limits = Limits(least=0, most=7)
     assert open_pairs(build(problem, limits)).keys() > {(1, 3)}
-    monkeypatch.setattr(tight_pairs, "MOST", 1)
+    monkeypatch.setattr(pairs, "MOST", 1)
     program = build(problem, limits)
     assert open_pairs(program).keys() == {(1, 3)}
     assert program.linear.violation(program.values(schedule)) <= 1e-9

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from solvers.check import check
-from solvers.heuristics.list import ListScheduler
+from solvers.heuristics.list_solver import ListScheduler
 from solvers.instances.grids import lstm_grid
-from solvers.milp.polish.moves import connected, in_a_row, in_order, restricted
+from solvers.milp.polish.neighbourhoods import connected, in_a_row, in_order, restricted
 from solvers.milp.polish.polish import Search, polish
 from solvers.milp.vendor import Ask, Outcome, left_behind
 from solvers.result import Limit, Options, Status

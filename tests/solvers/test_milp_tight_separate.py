@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from solvers.instances.machines import on_equal_gpus
+from solvers.milp.formulations import Limits
 from solvers.milp.linear import Rows
-from solvers.milp.program import Limits
 from solvers.milp.separate import run_program, with_rows
 from solvers.milp.tight.program import build
 from solvers.milp.vendor import Ask, Outcome

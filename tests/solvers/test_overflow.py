@@ -9,19 +9,18 @@ import pytest
 
 from solvers.check import check
 from solvers.compiled.dag import topological_order
-from solvers.heuristics.lanes import devices_at
-from solvers.heuristics.overflow import lives as lives_module
-from solvers.heuristics.overflow import passes
-from solvers.heuristics.overflow.fronts import fronts_of, shift, take_back
+from solvers.heuristics.devices_of_location import devices_at
+from solvers.heuristics.methods import rank_of
+from solvers.heuristics.overflow import buffers, sweep
+from solvers.heuristics.overflow.buffers import bytes_at, lives_of
+from solvers.heuristics.overflow.bytes_over_time import add, highest, levels_of, peak_at
+from solvers.heuristics.overflow.first_readers import fronts_of, shift, take_back
 from solvers.heuristics.overflow.frugal import frugal_order
-from solvers.heuristics.overflow.levels import add, highest, levels_of, peak_at
-from solvers.heuristics.overflow.lives import bytes_at, lives_of
-from solvers.heuristics.overflow.passes import location_of, move_cost, potential, relieved
+from solvers.heuristics.overflow.potential import held_for, hold, scratch_for
 from solvers.heuristics.overflow.relief import relieve
-from solvers.heuristics.overflow.rows import held_for, hold, scratch_for
-from solvers.heuristics.placement import rank_of
+from solvers.heuristics.overflow.sweep import location_of, move_cost, potential, relieved
 from solvers.instances.random import Features, generate
-from solvers.memory.footprint import Footprint, over_time, usage
+from solvers.memory.usage import Footprint, over_time, usage
 from solvers.problem import Problem
 from solvers.structure.units import units_of
 from solvers.timing.replay import bottom_levels, replay
@@ -193,16 +192,16 @@ def instance(rng, tasks, gpus, *, host=True):
     p = generate(rng, tasks=tasks, gpus=gpus, features=Features(memory=False, host=host, lanes=host))
     maker = p.producer
     read = np.flatnonzero(p.payload >= 0)
-    passes = np.full(len(maker), -1)
+    sweep = np.full(len(maker), -1)
     for b in range(len(maker)):
         mine = np.flatnonzero(p.dst[read] == maker[b])
         if len(mine) and rng.random() < 0.3:
-            passes[b] = rng.choice(mine)
-    reuses = np.where(rng.random(len(maker)) < 0.5, passes, -1)
+            sweep[b] = rng.choice(mine)
+    reuses = np.where(rng.random(len(maker)) < 0.5, sweep, -1)
     f = Footprint(
         static=rng.integers(0, 20, p.tasks) * (rng.random(p.tasks) < 0.3), maker=maker,
         size=rng.choice([0, 4, 8, 8, 15], len(maker)),
-        passes=np.where(reuses >= 0, -1, passes), reuses=reuses, scratch=rng.integers(0, 4, p.tasks),
+        passes=np.where(reuses >= 0, -1, sweep), reuses=reuses, scratch=rng.integers(0, 4, p.tasks),
         read_buffer=p.payload[read], read_by=p.dst[read], read_payload=p.payload[read],
     )  # fmt: skip
     units = units_of(p)
@@ -260,7 +259,7 @@ def test_wide_bundles_are_read_by_their_fronts(monkeypatch) -> None:
         p = replace(p, capacity=np.maximum((usage(p, f, s).peak * rng.uniform(0.5, 1.1)).astype(np.int64), 1))
         found = []
         for wide in (10**9, 0):
-            monkeypatch.setattr(lives_module, "_WIDE", wide)
+            monkeypatch.setattr(buffers, "_WIDE", wide)
             found.append(relieve(p, f, device, rank=rank))
         assert found[0].device.tolist() == found[1].device.tolist()
         assert found[0].peak.tolist() == found[1].peak.tolist()
@@ -298,13 +297,13 @@ def test_time_is_looked_at_between_few_steps(monkeypatch) -> None:
     given comes back; with time for three looks, three have moved."""
     p, f = hub(60, 2004)
     device = np.zeros(61, dtype=np.int64)
-    monkeypatch.setattr(passes, "_CHUNK", 1)
-    monkeypatch.setattr(passes, "_LISTS", 0)
+    monkeypatch.setattr(sweep, "_CHUNK", 1)
+    monkeypatch.setattr(sweep, "_LISTS", 0)
     assert relieve(p, f, device).fits
     idle = relieve(p, f, device, seconds=0.0)
     assert (idle.fits, idle.moved, idle.short.tolist()) == (False, 0, [4000, 0])
     looks = iter([0.0, 0.0, 0.0, 5.0])
-    monkeypatch.setattr(passes.time, "perf_counter", lambda: next(looks, 5.0))
+    monkeypatch.setattr(sweep.time, "perf_counter", lambda: next(looks, 5.0))
     s, units = replay(p, device, np.arange(61)), units_of(p)
     _, moved = relieved(p, f, s, units, p.capacity, until=1.0)
     assert moved == 3

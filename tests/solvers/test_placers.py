@@ -12,8 +12,8 @@ import pytest
 
 from solvers import api
 from solvers.check import check
-from solvers.heuristics.lanes import devices_at, elements
-from solvers.heuristics.placement import PLACERS, NoRoomError
+from solvers.heuristics.devices_of_location import devices_at, elements
+from solvers.heuristics.methods import PLACERS, NoRoomError
 from solvers.instances.grids import lstm_grid
 from solvers.instances.plain import chain, fork
 from solvers.instances.random import Features, generate

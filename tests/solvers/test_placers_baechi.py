@@ -15,13 +15,13 @@ from solvers.api import solve
 from solvers.arrays import Ints
 from solvers.check import check
 from solvers.compiled.dag import topological_order
-from solvers.heuristics.baechi import etf, sct, topo
+from solvers.heuristics.baechi import m_etf, m_sct, m_topo
 from solvers.heuristics.baechi.favourite import favourites, greedy
 from solvers.heuristics.baechi.fusion import fused
 from solvers.heuristics.baechi.graph import Graph, graph_of, weights_of
-from solvers.heuristics.baechi.listing import schedule
+from solvers.heuristics.baechi.list_pass import schedule
 from solvers.heuristics.baechi.order import ordered
-from solvers.heuristics.placement import NoRoomError, rank_of
+from solvers.heuristics.methods import NoRoomError, rank_of
 from solvers.instances.random import Features, generate
 from solvers.problem import Problem
 from solvers.result import ANSWERED, Options
@@ -133,9 +133,9 @@ def test_topo_fills_one_device_after_the_other() -> None:
     bytes_ = [3, 3, 2, 2]
     for capacity, want in ((100, [0, 0, 0, 1]), (6, [0, 0, 1, 1]), (5, [0, 1, 1, 0])):
         p = make([1] * 4, [], memory=bytes_, capacity=[capacity] * 2)
-        assert topo.place(p, Options()).device.tolist() == want
+        assert m_topo.place(p, Options()).device.tolist() == want
     with pytest.raises(NoRoomError, match="a unit of 2 bytes found 1 free at most: 1 short"):
-        topo.place(make([1] * 4, [], memory=bytes_, capacity=[4, 4]), Options())
+        m_topo.place(make([1] * 4, [], memory=bytes_, capacity=[4, 4]), Options())
 
 
 def test_etf_drops_pairs_without_memory() -> None:
@@ -144,11 +144,11 @@ def test_etf_drops_pairs_without_memory() -> None:
     does not fit there and starts at 5 on device 1; with 3 on both it fits nowhere."""
     for capacity, device, start in (([4, 4], 0, 4), ([3, 4], 1, 5)):
         g = whole(make([4, 3, 2], [(0, 2, 1)], memory=[2, 2, 2], capacity=capacity))
-        found = schedule(g, sct.kept(g, in_order(g), without(g)))
+        found = schedule(g, m_sct.kept(g, in_order(g), without(g)))
         assert (found.device.tolist(), found.start.tolist()) == ([0, 1, device], [0, 0, start])
     g = whole(make([4, 3, 2], [(0, 2, 1)], memory=[2, 2, 2], capacity=[3, 3]))
     with pytest.raises(NoRoomError, match="a unit of 2 bytes found 1 free at most: 1 short"):
-        etf.require_room(g, schedule(g, sct.kept(g, in_order(g), without(g))))
+        m_etf.require_room(g, schedule(g, m_sct.kept(g, in_order(g), without(g))))
 
 
 def test_a_device_is_kept_for_the_favourite_child() -> None:
@@ -160,9 +160,9 @@ def test_a_device_is_kept_for_the_favourite_child() -> None:
     """
     g = whole(make([2, 3, 4, 10], [(0, 2, 5), (1, 2, 1), (0, 3, 1)]))
     child = np.array([2, -1, -1, -1])
-    alone = schedule(g, sct.kept(g, in_order(g), without(g)))
-    patient = schedule(g, sct.kept(g, in_order(g), child, patient=True))
-    released = schedule(g, sct.kept(g, in_order(g), child))
+    alone = schedule(g, m_sct.kept(g, in_order(g), without(g)))
+    patient = schedule(g, m_sct.kept(g, in_order(g), child, patient=True))
+    released = schedule(g, m_sct.kept(g, in_order(g), child))
     assert (alone.device.tolist(), alone.start.tolist()) == ([0, 1, 1, 0], [0, 0, 7, 2])
     assert (patient.device.tolist(), patient.start.tolist()) == ([0, 1, 0, 1], [0, 0, 4, 3])
     assert np.array_equal(released.start, alone.start)
@@ -244,7 +244,7 @@ def test_the_compiled_scheduler_equals_plain_code(seed: int) -> None:
     p = generate(rng, tasks=int(rng.integers(1, 26)), gpus=1 + seed % 4, features=Features(zeros=False, memory=memory))
     g = whole(p) if seed % 2 else ordered(fused(p).graph).graph
     for child in (without(g), greedy(g, weights_of(g))):
-        found = schedule(g, sct.kept(g, in_order(g), child))
+        found = schedule(g, m_sct.kept(g, in_order(g), child))
         assert (found.device.tolist(), found.start.tolist()) == Plain(g, in_order(g), child).run()
 
 
@@ -253,7 +253,7 @@ def test_the_compiled_scheduler_equals_plain_code(seed: int) -> None:
 def test_placements_keep_memory_and_groups(seed: int, tasks: int, gpus: int) -> None:
     """Each method places all, within capacities, groups and kinds, or says what is short."""
     p = generate(np.random.default_rng(seed), tasks=tasks, gpus=gpus)
-    for method in (topo, etf, sct):
+    for method in (m_topo, m_etf, m_sct):
         try:
             device = method.place(p, AT_ONCE).device
         except NoRoomError as short:
@@ -282,8 +282,8 @@ from exhaustive import exhaustive
 from solvers.heuristics.baechi import sct
 from solvers.heuristics.baechi.favourite import favourites, rounded
 from solvers.heuristics.baechi.graph import weights_of
-from solvers.heuristics.baechi.listing import schedule
-from solvers.heuristics.baechi.program import shares
+from solvers.heuristics.baechi.list_pass import schedule
+from solvers.heuristics.baechi.linear_program import shares
 from solvers.result import Options
 
 def solved(p):

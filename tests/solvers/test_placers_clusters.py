@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solvers.heuristics.clusters import linearclustering, mcmc, metis, pipedream
-from solvers.heuristics.clusters.estfirst import est_first
+from solvers.heuristics.clusters import linear_clustering, mcmc, metis, pipedream
+from solvers.heuristics.clusters.est_first import est_first
 from solvers.heuristics.clusters.layers import last_forward, order_of_layers
-from solvers.heuristics.clusters.loadbalance import glb
-from solvers.heuristics.lanes import devices_at, elements
+from solvers.heuristics.clusters.load_balance import glb
+from solvers.heuristics.devices_of_location import devices_at, elements
 from solvers.heuristics.lists.means import dag_of, edge_ticks, mean_ticks, mean_transfers
-from solvers.heuristics.placement import PLACERS, NoRoomError, Placement
+from solvers.heuristics.methods import PLACERS, NoRoomError, Placement
 from solvers.instances.machines import on_equal_gpus
 from solvers.instances.random import generate
 from solvers.problem import Problem
 from solvers.result import Options
 from solvers.structure.units import units_of
-from solvers.timing.events import run_listed, state_for
+from solvers.timing.loop import run_listed, state_for
 from solvers.timing.replay import bottom_levels, prepare
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -106,7 +106,7 @@ def test_linear_clusters_are_the_literal_ones(seed, tasks):
     """Levels that are updated only where a removal changes them give the same paths in the same order."""
     p = generate(np.random.default_rng(seed), tasks=tasks, gpus=3)
     g = dag_of(p, mean_ticks(p), edge_ticks(p, mean_transfers(p, np.arange(p.locations))))
-    assert linearclustering.clusters_of_paths(g).tolist() == literal_clusters(g)
+    assert linear_clustering.clusters_of_paths(g).tolist() == literal_clusters(g)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -119,7 +119,7 @@ def test_linear_clusters_of_a_hub_whose_readers_feed_a_longer_path(seed):
     ticks = np.concatenate([[99, 99, 99, 1, 1], rng.integers(1, 8, 40)])
     p = on_equal_gpus(ticks, src, dst, gpus=3, transfer=rng.integers(0, 9, 45))
     g = dag_of(p, mean_ticks(p), edge_ticks(p, mean_transfers(p, np.arange(3))))
-    found = linearclustering.clusters_of_paths(g).tolist()
+    found = linear_clustering.clusters_of_paths(g).tolist()
     assert found == literal_clusters(g)
     assert max(found) == 40
 
@@ -129,10 +129,10 @@ def test_linear_clusters_of_a_fork():
     p = on_equal_gpus([1, 9, 5, 2, 1], [0, 0, 0, 1, 2, 3], [1, 2, 3, 4, 4, 4], gpus=2, transfer=np.ones(5, dtype=int))
     g = dag_of(p, mean_ticks(p), edge_ticks(p, mean_transfers(p, np.arange(2))))
     by_task = np.empty(5, dtype=int)
-    by_task[g.order] = linearclustering.clusters_of_paths(g)
+    by_task[g.order] = linear_clustering.clusters_of_paths(g)
     assert by_task.tolist() == [0, 0, 1, 2, 0]
     # Loads 11, 5 and 2 on two processors: the long path alone, both others on the second.
-    assert linearclustering.place(p, Options()).device.tolist() == [0, 0, 1, 1, 0]
+    assert linear_clustering.place(p, Options()).device.tolist() == [0, 0, 1, 1, 0]
 
 
 def literal_est_first(p: Problem, device: np.ndarray) -> list[int]:
@@ -174,7 +174,7 @@ def test_units_stay_together_where_they_can_be(seed, name, tasks):
     p = generate(np.random.default_rng(seed), tasks=tasks, gpus=3)
     if name == "metis":
         pytest.importorskip("pymetis")
-    method = {"linear": linearclustering, "metis": metis, "pipedream": pipedream, "mcmc": mcmc}[name]
+    method = {"linear": linear_clustering, "metis": metis, "pipedream": pipedream, "mcmc": mcmc}[name]
     try:
         found: Placement = method.place(p, Options(seed=seed % 97, seconds=0.01))
     except NoRoomError:

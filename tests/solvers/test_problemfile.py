@@ -20,9 +20,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from solvers.check import check
-from solvers.files import json as problemfile
-from solvers.files import text as jsontext
-from solvers.files.json import (
+from solvers.files import json_text, problem_json
+from solvers.files.npz import pack_problem, pack_schedule
+from solvers.files.problem_json import (
     Answer,
     Instance,
     dumps_problem,
@@ -32,7 +32,6 @@ from solvers.files.json import (
     loads_problem,
     loads_schedule,
 )  # fmt: skip
-from solvers.files.npz import pack_problem, pack_schedule
 from solvers.instances.random import generate
 from solvers.instances.table import FAMILIES, label, make, optimum
 from solvers.problem import Problem
@@ -140,7 +139,7 @@ def test_the_documented_fingerprint() -> None:
         loads_problem(encode(document | {"fingerprint": known, "memory": [0, 6, 6, 5]}))
 
 
-@pytest.mark.parametrize(("name", "reader"), [("problem", problemfile._Problem), ("schedule", problemfile._Schedule)])
+@pytest.mark.parametrize(("name", "reader"), [("problem", problem_json._Problem), ("schedule", problem_json._Schedule)])
 def test_the_schemas_know_the_keys_that_the_readers_know(name: str, reader: type[msgspec.Struct]) -> None:
     """The same keys, in the same order, and the same ones required."""
     schema = SCHEMAS[name]
@@ -228,10 +227,10 @@ def test_refused_schedules(case: str) -> None:
 @pytest.mark.parametrize("character", [b"[", b"{", b","])
 def test_too_much_is_refused_before_anything_is_allocated(character: bytes) -> None:
     """16 MiB that would decode to a gigabyte of lists: refused within a megabyte."""
-    data = character * (jsontext.MOST_VALUES + 1)
+    data = character * (json_text.MOST_VALUES + 1)
     tracemalloc.start()
     try:
-        refused(data, f"more than {jsontext.MOST_VALUES} numbers")
+        refused(data, f"more than {json_text.MOST_VALUES} numbers")
         assert tracemalloc.get_traced_memory()[1] < 2**20
     finally:
         tracemalloc.stop()

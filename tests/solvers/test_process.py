@@ -15,8 +15,8 @@ from solvers.check import check
 from solvers.instances.plain import fork
 from solvers.process import parent as process
 from solvers.process import wire
-from solvers.process.entry import Entry
 from solvers.process.judge import Judge
+from solvers.process.registry import Entry
 from solvers.result import Limit, Options, Status
 from solvers.schedule import Schedule
 

@@ -12,7 +12,7 @@ from solvers.compiled.dag import topological_order
 from solvers.instances.random import generate
 from solvers.problem import Problem
 from solvers.schedule import Schedule
-from solvers.timing.events import state_for
+from solvers.timing.loop import state_for
 from solvers.timing.replay import fifo, makespan, prepare, replay
 
 seeds = st.integers(0, 2**32 - 1)

@@ -8,19 +8,19 @@ from exhaustive import exhaustive
 
 from solvers import api
 from solvers.check import check
-from solvers.heuristics.list import ListScheduler
+from solvers.heuristics.list_solver import ListScheduler
 from solvers.instances.grids import lstm_grid
 from solvers.instances.random import generate
 from solvers.result import Options, Status
-from solvers.search.anneal import Cooling, anneal
-from solvers.search.arena import Arena, Spot, position
+from solvers.search.anneal_kernel import Cooling, anneal
+from solvers.search.annealing import Heat, Walk, Weighed
 from solvers.search.changes import undo
-from solvers.search.lane import BEST, COST, MOVED, SLID, TAKEN, lane_for
 from solvers.search.moves import KINDS, propose
 from solvers.search.ordering import Orders
+from solvers.search.parallel import Budget, walk_all
+from solvers.search.shared import Arena, Spot, position
 from solvers.search.solver import Search
-from solvers.search.team import Budget, walk_all
-from solvers.search.walk import Heat, Walk, Weighed
+from solvers.search.walk_state import BEST, COST, MOVED, SLID, TAKEN, lane_for
 from solvers.timing.replay import replay
 
 SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))

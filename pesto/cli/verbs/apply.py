@@ -9,8 +9,8 @@ import click
 from pesto.cli.options import Existing, json_option
 from pesto.errors import UsageError
 from pesto.files.disk import check_writable, write_atomic
-from pesto.plans.planfile import load
-from pesto.show.report import to_json
+from pesto.plans.plan_file import load
+from pesto.show.solve_report import to_json
 
 SUFFIXES = (".pb", ".pbtxt")
 SETTINGS = (
@@ -53,10 +53,10 @@ def apply_command(
     found = load(plan)
     if isinstance(wanted, dict):
         _check_known(wanted, found.lane_device)
-    from pesto.tf.load import tensorflow
+    from pesto.tf.start import tensorflow
 
     tensorflow()
-    from pesto.tf.enforce.options import Options
+    from pesto.tf.enforce.apply_options import Options
     from pesto.tf.enforce.rewrite import rewritten, serialized
     from pesto.tf.sources.graphdefs import read_graph_def
 
@@ -78,7 +78,7 @@ def _check_files(file: Path, out: Path) -> None:
 
 
 def _devices(given: tuple[str, ...]) -> dict[str, str] | str | None:
-    """`pesto.tf.enforce.options.Options.devices` from the options."""
+    """`pesto.tf.enforce.apply_options.Options.devices` from the options."""
     if not given:
         return None
     if len(given) == 1 and "=" not in given[0]:

@@ -3,8 +3,8 @@
 import click
 
 from pesto.cli.options import json_option
-from pesto.inputs.clusterfile import cluster_names, load_cluster
-from pesto.show.report import to_json
+from pesto.inputs.cluster_file import cluster_names, load_cluster
+from pesto.show.solve_report import to_json
 
 
 @click.command("models")

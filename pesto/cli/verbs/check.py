@@ -8,9 +8,9 @@ from pesto.cli.options import Existing, cluster_option, costs_option, json_optio
 from pesto.errors import UsageError
 from pesto.inputs.load import load_cluster, load_costs, load_graph
 from pesto.plans.plan import PER_EDGE, Plan, verify
-from pesto.plans.planfile import load
+from pesto.plans.plan_file import load
 from pesto.settings import Settings
-from pesto.show.report import to_json
+from pesto.show.solve_report import to_json
 from pesto.solve.flow import formulate
 from pesto.source import Source, named_by
 

@@ -10,11 +10,11 @@ from pesto.compare.contest import Contest, Entry, Hear, chosen_methods, compete
 from pesto.errors import Exit, InfeasibleError, NothingFoundError, SolverError, UsageError
 from pesto.files.disk import make_folder, write_atomic
 from pesto.inputs.load import load_cluster, load_costs, load_graph
-from pesto.plans.planfile import save
+from pesto.plans.plan_file import save
 from pesto.settings import Settings
-from pesto.show import comparison_chart as chart
-from pesto.show.comparison import as_object, page
-from pesto.show.report import to_json
+from pesto.show import comparison_chart
+from pesto.show.comparison_table import as_object, page
+from pesto.show.solve_report import to_json
 from pesto.solve.interrupt import hold, received
 from pesto.source import Source
 
@@ -82,7 +82,7 @@ def compare_command(
     contest = compete(graph, machine, op_costs, settings, hear, names=names)
     hold()
     if picture is not None:
-        write_atomic(picture, chart.draw(contest, form))
+        write_atomic(picture, comparison_chart.draw(contest, form))
     click.echo(to_json(as_object(contest, saved)) if as_json else page(contest, out if saved else None))
     _end(contest)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from pesto.cli.options import source_options
-from pesto.files import graphfile
+from pesto.files import graph_file
 from pesto.files.disk import check_writable
 from pesto.inputs.load import load_graph
 from pesto.source import Source
@@ -26,7 +26,7 @@ def import_command(*, source: Source, out: Path) -> None:
     source.checked()
     check_writable(out)
     graph = load_graph(source)
-    graphfile.save(graph, out)
+    graph_file.save(graph, out)
     click.echo(
         f"{graph.source}: {graph.ops} ops, {len(graph.src)} data edges, {len(graph.control_src)} control edges -> {out}"
     )

@@ -8,12 +8,12 @@ from importlib.metadata import PackageNotFoundError, version
 import click
 import numpy as np
 
-from pesto.cli.compiled import compile_all
 from pesto.cli.options import json_option
+from pesto.cli.warm_up import compile_all
 from pesto.errors import Exit
-from pesto.show.report import to_json
+from pesto.show.solve_report import to_json
 from solvers.api import SOLVERS, available, solve
-from solvers.heuristics.placement import PLACERS
+from solvers.heuristics.methods import PLACERS
 from solvers.problem import Problem
 from solvers.result import Options
 
@@ -23,7 +23,7 @@ PACKAGES = (
 )  # fmt: skip
 _ABSENT = "not installed, which is optional: "
 _TRY_TENSORFLOW = """
-from pesto.tf.load import tensorflow
+from pesto.tf.start import tensorflow
 tensorflow()
 from pesto.tf.selftest import self_test
 self_test()

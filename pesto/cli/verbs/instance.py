@@ -10,14 +10,14 @@ from click.core import ParameterSource
 from pesto.cli.options import cluster_option, costs_option, json_option, source_options
 from pesto.cli.outputs import check_outputs
 from pesto.errors import UsageError
-from pesto.files.problemfile import save_problem
+from pesto.files.problem_file import save_problem
 from pesto.inputs.instances import coarsened
 from pesto.settings import Settings
-from pesto.show.report import to_json
+from pesto.show.solve_report import to_json
 from pesto.show.solveline import amount
 from pesto.source import Source
-from solvers.bounds import quick as bounds
-from solvers.files.json import Instance, fingerprint
+from solvers.bounds import quick_bounds
+from solvers.files.problem_json import Instance, fingerprint
 from solvers.instances import table
 
 _OF_FAMILIES = ("seed", "given")
@@ -103,7 +103,7 @@ def _refuse(names: tuple[str, ...], why: str) -> None:
 
 def _object(instance: Instance, out: Path) -> dict[str, Any]:
     p = instance.problem
-    bound, by = bounds.best(p)
+    bound, by = quick_bounds.best(p)
     return {
         "name": instance.name, "tasks": p.tasks, "edges": p.edges, "payloads": p.payloads, "devices": p.devices,
         "locations": p.locations, "links": p.links, "lower_bound": bound, "bound_by": by, "optimum": instance.optimum,

@@ -31,7 +31,7 @@ def optimize_command(*, source: Source, keep: tuple[str, ...], out: Path) -> Non
     if source.file is not None and out.resolve() == source.file.resolve():
         raise UsageError(f"{out} is the graph itself - give the result a file of its own")
     check_writable(out)
-    from pesto.tf.load import tensorflow
+    from pesto.tf.start import tensorflow
 
     tensorflow()
     from pesto.tf.optimize.grappler import optimize_source

@@ -9,12 +9,12 @@ from pesto.cli.options import Existing, json_option, source_options
 from pesto.cli.verbs.check import plan_source
 from pesto.errors import VerificationError
 from pesto.inputs.load import run_plan
-from pesto.plans.planfile import load
-from pesto.show.report import to_json
+from pesto.plans.plan_file import load
+from pesto.show.solve_report import to_json
 from pesto.source import Source
 
 if TYPE_CHECKING:
-    from pesto.tf.run.runner import Ran
+    from pesto.tf.run.planned_run import Ran
 
 
 @click.command("run")

@@ -18,15 +18,15 @@ from pesto.errors import (
     SolverError,
     VerificationError,
 )
-from pesto.files.problemfile import load_problem, load_schedule, save_schedule
+from pesto.files.problem_file import load_problem, load_schedule, save_schedule
 from pesto.settings import Settings
-from pesto.show.report import to_json
+from pesto.show.solve_report import to_json
 from pesto.show.solveline import SolveLine, amount
 from pesto.solve.interrupt import hold, received
 from solvers import api
-from solvers.bounds import quick as bounds
+from solvers.bounds import quick_bounds
 from solvers.check import check
-from solvers.files.json import Answer, Instance, fingerprint
+from solvers.files.problem_json import Answer, Instance, fingerprint
 from solvers.result import Limit, Options, Result, Status
 from solvers.schedule import Schedule
 
@@ -190,7 +190,7 @@ def _check(instance: Instance, problem: Path, path: Path, *, as_json: bool) -> N
     answer = load_schedule(path)
     _belongs(instance, problem, answer, path)
     wrong, made = check(instance.problem, answer.schedule), answer.schedule.makespan
-    bound, by = bounds.best(instance.problem)
+    bound, by = quick_bounds.best(instance.problem)
     gap = (made - bound) / made if made else 0.0
     if as_json:
         found = [{"kind": v.kind, "text": v.text} for v in wrong]

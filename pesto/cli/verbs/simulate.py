@@ -14,16 +14,16 @@ from pesto.files.disk import write_atomic
 from pesto.graph import Graph
 from pesto.inputs.load import load_cluster, load_costs, load_graph
 from pesto.memory.peaks import footprint
-from pesto.plans.foreign import read_placement
 from pesto.plans.plan import PER_EDGE, Plan
-from pesto.plans.planfile import load
+from pesto.plans.plan_file import load
+from pesto.plans.tf_pesto_files import read_placement
 from pesto.problem import TICK_S, lanes
 from pesto.settings import Settings
-from pesto.show.report import to_json
+from pesto.show.solve_report import to_json
 from pesto.solve.candidates import Bench, Candidate
 from pesto.solve.flow import formulate
 from pesto.source import Source
-from solvers.memory.footprint import over_time
+from solvers.memory.usage import over_time
 
 
 @click.command("simulate")

@@ -12,12 +12,12 @@ from pesto.cli.options import Duration, Existing, cluster_option, costs_option, 
 from pesto.cli.outputs import check_outputs
 from pesto.errors import Exit
 from pesto.files.disk import write_atomic
-from pesto.inputs.clusterfile import cluster_names
+from pesto.inputs.cluster_file import cluster_names
 from pesto.inputs.load import load_cluster, load_costs, load_graph
-from pesto.plans.planfile import cdep_json, load, part_json, save
+from pesto.plans.plan_file import cdep_json, load, part_json, save
 from pesto.settings import Settings
-from pesto.show.progress import LiveLine
-from pesto.show.report import as_object, page, to_json
+from pesto.show.live_line import LiveLine
+from pesto.show.solve_report import as_object, page, to_json
 from pesto.solve.flow import Outcome, solve
 from pesto.solve.interrupt import received
 from pesto.source import Source

@@ -13,13 +13,13 @@ import click
 from pesto.cli.options import Existing, json_option
 from pesto.errors import Exit
 from pesto.files.json import shown
-from pesto.show.report import to_json
+from pesto.show.solve_report import to_json
 from pesto.solve.interrupt import received
 from pesto.study import store
 from pesto.study.cells import Cell, cells_of
 from pesto.study.run import lock, runner
 from pesto.study.run.executor import Executor
-from pesto.study.run.peek import peeked
+from pesto.study.run.status import peeked
 from pesto.study.spec import load_study
 
 LATE = {"report": ("study_report", "report_command", "Tables, profiles and curves of a study, as text and as a page.")}
@@ -117,7 +117,7 @@ def status_command(*, db: Path, as_json: bool) -> None:
 
 def _executor(kind: str, jobs: int | None) -> Executor:
     if kind == "ray":
-        from pesto.study.run.cluster import RayCluster
+        from pesto.study.run.ray_cells import RayCluster
 
         return RayCluster(jobs)
     from pesto.study.run.pool import Pool, default_jobs

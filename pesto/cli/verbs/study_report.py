@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from pesto.cli.options import Existing, json_option
-from pesto.show.report import to_json
+from pesto.show.solve_report import to_json
 from pesto.study.report.write import FORMATS, Written, write_report
 
 

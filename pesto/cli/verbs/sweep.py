@@ -11,13 +11,13 @@ from pesto.errors import Exit, InfeasibleError, InputError, NothingFoundError, S
 from pesto.files.disk import write_atomic
 from pesto.inputs.load import load_cluster, load_costs, load_graph
 from pesto.settings import Settings
-from pesto.show import sweep_chart as chart
-from pesto.show.report import to_json
-from pesto.show.sweep import as_object, brief, page
+from pesto.show import sweep_chart
+from pesto.show.solve_report import to_json
+from pesto.show.sweep_table import as_object, brief, page
 from pesto.solve.interrupt import hold, received
 from pesto.source import Source
 from pesto.sweep.grid import AXES, Grid, Point, parsed
-from pesto.sweep.run import Sweep, Task, sweep
+from pesto.sweep.points import Sweep, Task, sweep
 from pesto.sweep.scaled import accelerators
 
 _ENDS = {"infeasible": InfeasibleError, "no plan": NothingFoundError, "refused": InputError}
@@ -81,7 +81,7 @@ def sweep_command(
     if out is not None:
         write_atomic(out, to_json(as_object(found)).encode())
     if picture is not None:
-        write_atomic(picture, chart.draw(found, form))
+        write_atomic(picture, sweep_chart.draw(found, form))
     click.echo(to_json(as_object(found)) if as_json else page(found))
     _end(found)
 

@@ -8,12 +8,10 @@ import numpy as np
 
 from pesto.files.json import shown
 from pesto.study.answers import FAILED
-from pesto.study.report import plans as report_plans
-from pesto.study.report import sides as report_sides
-from pesto.study.report import tables
+from pesto.study.report import formulation_pairs, plans, tables
 from pesto.study.report.figures import Figure, comparison_figures, formulation_figure
+from pesto.study.report.gap_over_time import progress_of
 from pesto.study.report.plan_figures import plan_figure
-from pesto.study.report.progress import progress_of
 from pesto.study.report.rows import Rows
 from pesto.study.report.runs import OPTIMAL, Runs, common, runs_of, said
 from pesto.study.report.table import Column, Table, Value
@@ -84,7 +82,7 @@ def report_of(rows: Rows) -> Report:
 
 def _comparison(rows: Rows, runs: Runs) -> Iterator[tuple[Section, tuple[Table, ...]]]:
     progress = progress_of(rows, runs)
-    summary, sides = tables.configurations(runs, progress), report_sides.formulations(runs)
+    summary, sides = tables.configurations(runs, progress), formulation_pairs.formulations(runs)
     figures = comparison_figures(runs, progress)
     cells = replace(tables.single_cells(runs, progress), key="cells_schedule")
     yield (
@@ -93,14 +91,14 @@ def _comparison(rows: Rows, runs: Runs) -> Iterator[tuple[Section, tuple[Table, 
     )
     if sides.rows:
         drawn = formulation_figure(runs)
-        yield Section(tables=(report_sides.compact(sides),), figures=(drawn,) if drawn else ()), (sides,)
+        yield Section(tables=(formulation_pairs.compact(sides),), figures=(drawn,) if drawn else ()), (sides,)
     overview, *matrices = tables.instances(runs)
     yield Section(tables=(overview,), more=tuple(matrices)), tuple(matrices)
 
 
 def _plans(rows: Rows, runs: Runs) -> Iterator[tuple[Section, tuple[Table, ...]]]:
-    measured = report_plans.measured_of(runs)
-    whole, ratios = report_plans.plans(runs, measured), report_plans.multiples(runs, measured)
+    measured = plans.measured_of(runs)
+    whole, ratios = plans.plans(runs, measured), plans.multiples(runs, measured)
     drawn = plan_figure(runs, measured)
     cells = replace(tables.single_cells(runs, progress_of(rows, runs)), key="cells_plan")
     if ratios.rows:

@@ -8,10 +8,10 @@ import numpy as np
 
 from pesto.files.json import shown
 from pesto.study.report import curves, profiles
-from pesto.study.report.progress import Progress
+from pesto.study.report.formulation_pairs import formulation_pairs, paired
+from pesto.study.report.gap_over_time import Progress
 from pesto.study.report.rows import Floats, Ints
 from pesto.study.report.runs import LONGEST, Configuration, Runs, common, said
-from pesto.study.report.sides import formulation_pairs, paired
 
 Kind = Literal["steps", "lines", "dots", "scatter"]
 

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from pesto.files.json import shown
 from pesto.study.answers import FAILED
+from pesto.study.report.gap_over_time import Progress
 from pesto.study.report.profiles import shifted_geometric_mean
-from pesto.study.report.progress import Progress
 from pesto.study.report.rows import Floats, Ints
 from pesto.study.report.runs import CONTRADICTED, INFEASIBLE, OPTIMAL, PENDING, STATUSES, Runs
 from pesto.study.report.table import Column, Kind, Table, Value, written

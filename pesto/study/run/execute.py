@@ -12,7 +12,7 @@ from pesto.errors import InfeasibleError, NothingFoundError, PestoError, SolverE
 from pesto.files.json import shown
 from pesto.study.answers import PLAN, REFUSED, Answer, Point
 from pesto.study.cells import Cell
-from pesto.study.instances import Posed, RefusedError, Shelf, Step
+from pesto.study.instance_cache import Posed, RefusedError, Shelf, Step
 from solvers import api
 from solvers.base import Progress
 from solvers.result import FAILED, Options, Result, Status
@@ -20,7 +20,7 @@ from solvers.schedule import Schedule
 
 _LINE = 500
 _KILLED = "killed by SIGKILL"
-"""What `solvers.process.parent` says of a solver that nobody asked to end: it ran out of memory, or somebody killed it."""
+"""What `solvers.process` says of a solver that nobody asked to end: it ran out of memory, or somebody killed it."""
 
 
 def execute(cell: Cell, shelf: Shelf) -> Answer:

@@ -10,7 +10,7 @@ from pesto.solve.candidates import Candidate
 from pesto.solve.tracker import Incumbent
 from pesto.study.answers import FAILED, Answer, Point
 from pesto.study.cells import Cell, Trained
-from pesto.study.instances import Step
+from pesto.study.instance_cache import Step
 from solvers.result import Limit, Status
 
 
@@ -19,7 +19,7 @@ def answered(cell: Cell, step: Step, circumstances: dict[str, Any]) -> Answer:
 
     The makespan is the chosen plan's on the full graph, the bound is one of the full graph; the status and the version
     are the exact solver's on the coarse graph ("optimal" where a baseline's plan was proven before it began). After a
-    failure there is no makespan: the plan is one of the other candidates. Raises the PestoErrors of `pesto.solve.flow.solve`.
+    failure there is no makespan: the plan is one of the other candidates. Raises what `solve` does.
     """
     trace = [Point(0.0, None, 0)]
 

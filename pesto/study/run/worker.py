@@ -30,7 +30,7 @@ def _serve(connection: Connection) -> None:
     import msgspec
 
     from pesto.study.cells import Cell
-    from pesto.study.instances import Shelf
+    from pesto.study.instance_cache import Shelf
     from pesto.study.run.execute import execute
 
     shelf = Shelf()

@@ -7,7 +7,7 @@ import numpy as np
 from pesto.errors import InputError
 from pesto.files.json import shown
 from pesto.tf.enforce.placement import Placement
-from pesto.tf.enforce.trace import Trace
+from pesto.tf.enforce.step_graph import Trace
 from solvers.arrays import Bools
 
 MERGES = ("Merge", "RefMerge")

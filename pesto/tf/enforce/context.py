@@ -13,12 +13,12 @@ from pesto.errors import InputError, MismatchError, UsageError
 from pesto.plans.plan import Plan
 from pesto.tf import private
 from pesto.tf.enforce import training
+from pesto.tf.enforce.apply_options import Options
 from pesto.tf.enforce.functions import Functions
-from pesto.tf.enforce.options import Options
 from pesto.tf.enforce.partitions import Findings
 from pesto.tf.enforce.placement import refuse_older
+from pesto.tf.enforce.process_settings import settings, turn
 from pesto.tf.enforce.sessions import Sessions
-from pesto.tf.enforce.settings import settings, turn
 from pesto.tf.selftest import self_test
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from pesto.tf import private
 from pesto.tf.enforce.branches import MERGES, mended
 from pesto.tf.enforce.placement import FED, Placement
-from pesto.tf.enforce.trace import Trace
+from pesto.tf.enforce.step_graph import Trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ def _partly(placement: Placement, trace: Trace) -> list[tuple[int, int]]:
 
 
 def _hidden(placement: Placement, trace: Trace) -> list[tuple[int, int]]:
-    """Control edges that the importer added: the order of what touches one variable (see `pesto.tf.variables.hazards`)."""
+    """Control edges that the importer added: the program order of what touches one variable."""
     graph, nodes = placement.graph, trace.nodes
     op = trace.op_of_node
     own = {

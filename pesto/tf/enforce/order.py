@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from pesto.plans.chains import neighbours
+from pesto.plans.control_edges import neighbours
 from pesto.tf.enforce.branches import MERGES
-from pesto.tf.enforce.members import Loop
+from pesto.tf.enforce.loop_nodes import Loop
 from pesto.tf.enforce.placement import Placement
-from pesto.tf.nodes.nodes import producer
+from pesto.tf.nodes.needed_nodes import producer
 from solvers.arrays import Ints
 
 _NEXT = ("NextIteration", "RefNextIteration")

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from pesto.errors import VerificationError
-from pesto.tf.enforce.members import Loop
+from pesto.tf.enforce.loop_nodes import Loop
 from pesto.tf.enforce.order import unordered
 from pesto.tf.enforce.placement import CARRIED, FED, Placement
 from pesto.tf.enforce.targets import covers

@@ -8,7 +8,7 @@ import numpy as np
 
 from pesto.errors import InputError, MismatchError, VerificationError
 from pesto.graph import Graph
-from pesto.plans.chains import chain, neighbours
+from pesto.plans.control_edges import chain, neighbours
 from pesto.plans.plan import Plan
 from solvers.arrays import Bools, Ints, bools, ints
 

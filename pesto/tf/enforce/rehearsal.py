@@ -18,7 +18,7 @@ from pesto.tf.enforce.placement import Placement
 from pesto.tf.enforce.targets import covers
 from pesto.tf.importer.kernels import kernel
 from pesto.tf.nodes.inference import copied
-from pesto.tf.nodes.nodes import producer
+from pesto.tf.nodes.needed_nodes import producer
 from pesto.tf.nodes.signatures import Signatures
 from pesto.tf.unoptimized import unoptimized
 

@@ -11,10 +11,10 @@ import tensorflow as tf
 from pesto.errors import InputError, PestoError, UsageError
 from pesto.plans.plan import Plan
 from pesto.tf import private
-from pesto.tf.enforce import steps, traces
-from pesto.tf.enforce.closures import closure, needed
+from pesto.tf.enforce import run_times, steps
+from pesto.tf.enforce.apply_options import Options
 from pesto.tf.enforce.edits import joined
-from pesto.tf.enforce.options import Options
+from pesto.tf.enforce.fetch_closure import closure, needed
 from pesto.tf.enforce.partitions import Expected, Findings, examine
 from pesto.tf.enforce.targets import check_exist
 
@@ -130,7 +130,7 @@ class Sessions:
         expected = Expected(placement=placed.expected.placement, loops=placed.expected.loops, ran=needs)
         found = examine(record.partition_graphs, expected)
         if self.options.trace:
-            found = traces.joined(found, traces.examine(record.step_stats, expected))
+            found = run_times.joined(found, run_times.examine(record.step_stats, expected))
         self.findings.append(found.checked())
 
 

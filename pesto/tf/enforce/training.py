@@ -11,7 +11,7 @@ from pesto.errors import InputError, UsageError
 from pesto.tf import private
 from pesto.tf.nodes.flat import CALLS
 from pesto.tf.nodes.signatures import Signatures
-from pesto.tf.variables.bodies import FLOW, READS, Bodies, plain_fate
+from pesto.tf.variables.function_effects import FLOW, READS, Bodies, plain_fate
 from pesto.tf.variables.handles import holders
 
 

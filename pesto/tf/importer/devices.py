@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 
-from pesto.tf.nodes.nodes import Nodes
+from pesto.tf.nodes.needed_nodes import Nodes
 from pesto.tf.nodes.signatures import RESOURCE, STRING
 from solvers.arrays import Bools, Ints
 

@@ -13,9 +13,9 @@ from pesto.tf.importer.shapes import known_nodes
 from pesto.tf.nodes import frames
 from pesto.tf.nodes.captured import Captured
 from pesto.tf.nodes.groups import groups
-from pesto.tf.nodes.nodes import Nodes
+from pesto.tf.nodes.needed_nodes import Nodes
 from pesto.tf.nodes.openbatch import has_open_batch
-from pesto.tf.variables.hazards import hazards
+from pesto.tf.variables.program_order import hazards
 from pesto.tf.variables.variables import bytes_of
 from solvers.arrays import Ints
 
@@ -35,8 +35,8 @@ class _Edges:
 def build(captured: Captured, *, batch: int | None = None) -> Graph:
     """The `Graph` of a step: what its fetches need, ops in a stable topological order.
 
-    One data edge per tensor and reader. Unknown shapes are an InputError (see `pesto.tf.importer.shapes`). `batch` replaces
-    the open first dimension of the feeds, and is on record in the graph if there was one.
+    One data edge per tensor and reader. Unknown shapes are an InputError (see `pesto.tf.importer.shapes`). `batch`
+    replaces the open first dimension of the feeds, and is on record in the graph if there was one.
     """
     if batch is not None and batch < 1:
         raise InputError(f"{captured.source}: a batch of {batch} - it must be at least 1")

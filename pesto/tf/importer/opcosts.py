@@ -16,7 +16,7 @@ from pesto.tf.importer.kernels import kernel
 from pesto.tf.importer.shapes import infer, known
 from pesto.tf.importer.traffic import launches, moved_bytes
 from pesto.tf.nodes.inline import body
-from pesto.tf.nodes.nodes import Nodes, Shape, parse
+from pesto.tf.nodes.needed_nodes import Nodes, Shape, parse
 from pesto.tf.nodes.signatures import RESOURCE, TRAVELS_NOT
 from pesto.tf.nodes.trips import LOOPS, trips
 from pesto.tf.variables.variables import Roots, bytes_of, declared_shape, roots, value_bytes

@@ -12,7 +12,7 @@ from pesto.files.json import shown
 from pesto.tf.nodes.captured import Captured
 from pesto.tf.nodes.frames import closes_loop, outermost
 from pesto.tf.nodes.inference import copied, infer, learn
-from pesto.tf.nodes.nodes import Nodes, Shape, parse
+from pesto.tf.nodes.needed_nodes import Nodes, Shape, parse
 from pesto.tf.nodes.openbatch import closed, has_open_batch
 from pesto.tf.nodes.signatures import TRAVELS_NOT
 from pesto.tf.nodes.trips import LOOPS

@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 from pesto.tf.models.layers import dense, dropout, embedding, placeholders, scope, weight
 from pesto.tf.models.lstm import Stack, unroll_carried
 from pesto.tf.models.step import Feed, Step
-from pesto.tf.models.training import finish, minimize, new_graph
+from pesto.tf.models.update_step import finish, minimize, new_graph
 
 CARRY = -2.0  # the initial bias of a highway's gate: carry rather than transform
 

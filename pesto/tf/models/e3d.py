@@ -15,7 +15,7 @@ from pesto.tf.models.eidetic import Convolution, Eidetic, State, advance, convol
 from pesto.tf.models.layers import placeholders, scope
 from pesto.tf.models.optimizers import Adam
 from pesto.tf.models.step import Feed, Step
-from pesto.tf.models.training import finish, minimize, new_graph
+from pesto.tf.models.update_step import finish, minimize, new_graph
 
 WINDOW = 2  # frames that a step sees
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 
 import tensorflow.compat.v1 as tf
 
-from pesto.tf.models.cells import NORMAL, REDUCTION, Site, cell
 from pesto.tf.models.convolution import batch_norm, convolve, relu
 from pesto.tf.models.layers import dense, dropout, placeholders, scope
+from pesto.tf.models.nasnet_cells import NORMAL, REDUCTION, Site, cell
 from pesto.tf.models.step import Feed, Step
-from pesto.tf.models.training import finish, minimize, new_graph, step_counter
+from pesto.tf.models.update_step import finish, minimize, new_graph, step_counter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from pesto.tf.models.attention import Memory, attend, memorise
 from pesto.tf.models.layers import dense, embedding, placeholders, scope
 from pesto.tf.models.lstm import Lstm, State, advance, lstm, unroll_masked, zero_state
 from pesto.tf.models.step import Feed, Step
-from pesto.tf.models.training import finish, minimize, new_graph
+from pesto.tf.models.update_step import finish, minimize, new_graph
 
 RESIDUAL_FROM = 2  # the first layer with a residual connection, in encoder and decoder
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pesto.tf.models.layers import dense, dropout, embedding, layer_norm, placeholders, scope
 from pesto.tf.models.step import Feed, Step
-from pesto.tf.models.training import finish, minimize, new_graph, step_counter
+from pesto.tf.models.update_step import finish, minimize, new_graph, step_counter
 
 MASKED = -1e9  # added to the score of a position that may not be seen
 

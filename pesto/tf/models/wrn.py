@@ -14,7 +14,7 @@ from pesto.tf.models.convolution import channels, convolve, relu
 from pesto.tf.models.layers import dense, dropout, placeholders, scope, state, weight
 from pesto.tf.models.optimizers import Nesterov
 from pesto.tf.models.step import Feed, Step
-from pesto.tf.models.training import finish, minimize, new_graph
+from pesto.tf.models.update_step import finish, minimize, new_graph
 
 GROUPS = 3
 NORM_DECAY = 0.9  # of the moving averages of batch normalisation

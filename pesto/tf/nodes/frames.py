@@ -9,7 +9,7 @@ import numpy as np
 from pesto.files.json import shown
 from pesto.graph import Graph
 from pesto.tf.nodes.groups import numbered
-from pesto.tf.nodes.nodes import Nodes
+from pesto.tf.nodes.needed_nodes import Nodes
 from pesto.tf.nodes.trips import constant
 from solvers.arrays import Ints
 from solvers.compiled.dag import topological_order

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pesto.tf.nodes.nodes import Nodes
+from pesto.tf.nodes.needed_nodes import Nodes
 from pesto.tf.nodes.signatures import RESOURCE, VARIANT
 from solvers.arrays import Ints
 

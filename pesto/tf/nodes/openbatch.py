@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from pesto.tf.nodes.inference import copied, infer, learn
-from pesto.tf.nodes.nodes import producer
+from pesto.tf.nodes.needed_nodes import producer
 from pesto.tf.nodes.trips import LOOPS
 
 _AXES = "BroadcastGradientArgs"

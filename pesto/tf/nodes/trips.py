@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from pesto.tf.nodes.nodes import Nodes
+from pesto.tf.nodes.needed_nodes import Nodes
 
 LOOPS = ("While", "StatelessWhile")
 _PASSES = ("Identity", "StopGradient", "Cast")

@@ -20,7 +20,7 @@ from pesto.tf import models
 from pesto.tf.nodes.captured import checked_fetches, op_name
 from pesto.tf.nodes.inference import infer
 from pesto.tf.nodes.inline import flatten
-from pesto.tf.nodes.nodes import producer
+from pesto.tf.nodes.needed_nodes import producer
 from pesto.tf.optimize.guards import opaque, ordered, unguarded
 from pesto.tf.private import optimizer
 from pesto.tf.sources import sources

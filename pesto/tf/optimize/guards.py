@@ -9,7 +9,7 @@ from tensorflow.core.framework import graph_pb2
 
 from pesto.tf.importer.shapes import known
 from pesto.tf.nodes.inference import infer
-from pesto.tf.nodes.nodes import producer
+from pesto.tf.nodes.needed_nodes import producer
 from pesto.tf.private import op_def
 from pesto.tf.variables.variables import bytes_of
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from pesto.errors import InputError
 from pesto.files.json import shown
 from pesto.tf.nodes.captured import Captured
-from pesto.tf.nodes.nodes import Nodes, Shape
+from pesto.tf.nodes.needed_nodes import Nodes, Shape
 from pesto.tf.nodes.signatures import RESOURCE
 from pesto.tf.variables.variables import declared_shape
 

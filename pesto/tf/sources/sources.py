@@ -15,7 +15,7 @@ from pesto.tf.nodes.captured import Captured, checked_fetches
 from pesto.tf.nodes.flat import has_calls, retraced_flat
 from pesto.tf.nodes.inference import infer
 from pesto.tf.nodes.inline import flatten
-from pesto.tf.nodes.nodes import producer
+from pesto.tf.nodes.needed_nodes import producer
 from pesto.tf.private import handle_shape
 from pesto.tf.sources.graphdefs import read_graph_def
 from pesto.tf.sources.keras_step import keras_step
@@ -61,8 +61,8 @@ def capture_v1(graph: Any, fetches: Iterable[Any], *, source: str = "tf.Graph") 
 def capture_function(fn: Any, *specs: Any, batch: int | None = None, source: str | None = None) -> Captured:
     """`from_function` before it becomes a `Graph`; `batch` stands in for open first dimensions of the specs.
 
-    Nested functions become part of the one graph (see `pesto.tf.nodes.flat`); where they cannot, their bodies take the place
-    of the calls. InputError when tracing fails, with what the function raised, and for functions that XLA must compile.
+    Nested functions become part of the one graph (see `pesto.tf.nodes.flat`); where they cannot, their bodies take the
+    place of the calls. InputError when tracing fails, with what the function raised, and for what XLA must compile.
     """
     label = source or f"function {getattr(fn, '__name__', None) or getattr(fn, 'name', 'step')}"
     if hasattr(fn, "structured_outputs") and hasattr(fn, "graph"):

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from pesto.tf.nodes.nodes import Nodes, Shape
+from pesto.tf.nodes.needed_nodes import Nodes, Shape
 from pesto.tf.nodes.signatures import RESOURCE, TRAVELS_NOT
 
 _REF_VARIABLES = ("VariableV2", "Variable", "TemporaryVariable")

@@ -30,7 +30,7 @@ def favourites(g: Graph, options: Options, threshold: float = THRESHOLD) -> Ints
     w, seconds = weights_of(g), _SHARE * options.seconds
     if within_reach(g, seconds):
         # Not before: it loads the solver.
-        from solvers.heuristics.baechi.program import shares
+        from solvers.heuristics.baechi.linear_program import shares
 
         found = shares(g, w, seconds, deterministic=options.deterministic)
         if found is not None:

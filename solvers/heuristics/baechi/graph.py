@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Bools, Ints
-from solvers.heuristics.lanes import elements
+from solvers.heuristics.devices_of_location import elements
 from solvers.problem import FORBIDDEN, Problem
 from solvers.structure.units import Units
 

@@ -13,8 +13,8 @@ from solvers.arrays import Ints, ints
 from solvers.compiled.dag import adjacency, topological_order
 from solvers.heuristics.baechi.graph import Graph
 from solvers.heuristics.lists.guides import guided
-from solvers.heuristics.placement import rank_of
-from solvers.timing.events import Prepared
+from solvers.heuristics.methods import rank_of
+from solvers.timing.loop import Prepared
 
 
 class Ordered(NamedTuple):

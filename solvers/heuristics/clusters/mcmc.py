@@ -22,13 +22,13 @@ import numpy as np
 from solvers.arrays import Bools, Ints, ints
 from solvers.compiled.dag import topological_order
 from solvers.heuristics.clusters.layers import order_of_layers
-from solvers.heuristics.lanes import devices_at, elements
+from solvers.heuristics.devices_of_location import devices_at, elements
 from solvers.heuristics.lists.means import mean_ticks
-from solvers.heuristics.placement import Placement, rank_of
+from solvers.heuristics.methods import Placement, rank_of
 from solvers.problem import Problem
 from solvers.result import Options
 from solvers.structure.units import Units, placeable_units
-from solvers.timing.events import Prepared, State, run_listed, state_for
+from solvers.timing.loop import Prepared, State, run_listed, state_for
 from solvers.timing.replay import bottom_levels, prepare
 
 MOST_SECONDS = 10.0

@@ -12,10 +12,10 @@ Parts are those of one seed.
 import numpy as np
 
 from solvers.arrays import Ints, ints
-from solvers.heuristics.clusters.loadbalance import glb
-from solvers.heuristics.lanes import devices_at, elements
+from solvers.heuristics.clusters.load_balance import glb
+from solvers.heuristics.devices_of_location import devices_at, elements
 from solvers.heuristics.lists.means import mean_ticks, mean_transfers
-from solvers.heuristics.placement import Placement
+from solvers.heuristics.methods import Placement
 from solvers.problem import Problem
 from solvers.result import Options
 from solvers.structure.units import placeable_units

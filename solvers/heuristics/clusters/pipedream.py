@@ -19,9 +19,9 @@ import numpy as np
 from solvers.arrays import Bools, Ints, ints
 from solvers.compiled.kernels import routine
 from solvers.heuristics.clusters.layers import order_of_layers
-from solvers.heuristics.lanes import devices_at, elements
+from solvers.heuristics.devices_of_location import devices_at, elements
 from solvers.heuristics.lists.means import mean_ticks, mean_transfers
-from solvers.heuristics.placement import NoRoomError, Placement
+from solvers.heuristics.methods import NoRoomError, Placement
 from solvers.problem import Problem
 from solvers.result import Options
 from solvers.structure.units import Units, placeable_units

@@ -7,9 +7,9 @@ else where it finishes first; both with insertion as in HEFT.
 
 Ties of priority go by upward rank, and then by topological order; of several successors of the path's priority the
 first that is given is followed. Beyond the source: groups, device kinds, shared payloads and sources of the graph as
-`solvers.heuristics.lists.listing` says. The critical path's device is the one that can run most of the path, and all that in
-the least time; a task of the path that cannot be there goes where it finishes first. A source has its guide's priority.
-Memory plays no part.
+`solvers.heuristics.lists.list_schedule` says. The critical path's device is the one that can run most of the path, and
+all that in the least time; a task of the path that cannot be there goes where it finishes first. A source has its
+guide's priority. Memory plays no part.
 """
 
 import numpy as np
@@ -18,12 +18,12 @@ from solvers.arrays import Bools, Ints
 from solvers.compiled.dag import adjacency
 from solvers.compiled.heap import drop, push
 from solvers.compiled.kernels import routine
-from solvers.heuristics.lists import listing
+from solvers.heuristics.lists import list_schedule
 from solvers.heuristics.lists.gaps import Gaps, gaps_of
 from solvers.heuristics.lists.heft import insert, soonest
-from solvers.heuristics.lists.listing import Growing, Tables
+from solvers.heuristics.lists.list_schedule import Growing, Tables
 from solvers.heuristics.lists.ranks import by_level, downward, mean_weights, upward
-from solvers.heuristics.placement import Placement
+from solvers.heuristics.methods import Placement
 from solvers.problem import Problem
 from solvers.result import Options
 
@@ -33,12 +33,12 @@ def place(problem: Problem, options: Options) -> Placement:  # noqa: ARG001
     weights = mean_weights(problem)
     rank = upward(problem, weights)
     priority = rank + downward(problem, weights)
-    tables = listing.tables_of(problem, by_level(problem, rank))
-    growing = listing.begin(tables)
+    tables = list_schedule.tables_of(problem, by_level(problem, rank))
+    growing = list_schedule.begin(tables)
     if problem.tasks:
         path = critical_path(problem, priority)
         _run(tables, growing, gaps_of(problem), (priority, path, path_device(problem, path)))
-    return listing.placement_of(growing)
+    return list_schedule.placement_of(growing)
 
 
 def critical_path(problem: Problem, priority: Ints) -> Bools:
@@ -76,14 +76,14 @@ def _run(t: Tables, s: Growing, g: Gaps, path: tuple[Ints, Bools, int]) -> None:
     """Place every task; `path` = (priorities, tasks of the critical path, its device)."""
     priority, on_path, home = path
     key, item = np.empty(len(t.order), dtype=np.int64), np.empty(len(t.order), dtype=np.int64)
-    size, freed = 0, listing.sources(t, s)
+    size, freed = 0, list_schedule.sources(t, s)
     while size + freed > 0:
         for k in range(freed):
             task = s.freed[k]
             size = push(key, item, size, (-priority[t.guide[task]], t.place[task]))
         task = t.order[item[0]]
         size = drop(key, item, size)
-        listing.arrivals(t, s, t.guide[task])
-        d = home if on_path[task] and listing.runs_on(t, s, task, home) else soonest(t, s, g, task)
+        list_schedule.arrivals(t, s, t.guide[task])
+        d = home if on_path[task] and list_schedule.runs_on(t, s, task, home) else soonest(t, s, g, task)
         insert(t, s, g, (task, d))
-        freed = listing.release(t, s, task)
+        freed = list_schedule.release(t, s, task)

@@ -9,7 +9,7 @@ topological order, then to the device of the lower index.
 
 Not taken over: the source's routing of each message over busy links, and its two optional terms, of descendants and of
 scarce processors. Beyond the source: groups, device kinds, shared payloads and sources of the graph as
-`solvers.heuristics.lists.listing` says. Memory plays no part.
+`solvers.heuristics.lists.list_schedule` says. Memory plays no part.
 
 Of the tasks whose inputs a device must still wait for, the best is that of highest level less arrival, so each device
 keeps them in a heap by that, and in another by arrival; those that could start at once are in a heap by level. What has
@@ -24,10 +24,10 @@ import numpy as np
 from solvers.arrays import Ints
 from solvers.compiled.heap import drop, push
 from solvers.compiled.kernels import routine, subroutine
-from solvers.heuristics.lists import listing
-from solvers.heuristics.lists.listing import Growing, Tables
+from solvers.heuristics.lists import list_schedule
+from solvers.heuristics.lists.list_schedule import Growing, Tables
 from solvers.heuristics.lists.ranks import Weights, by_level, upward
-from solvers.heuristics.placement import Placement, rank_of
+from solvers.heuristics.methods import Placement, rank_of
 from solvers.problem import Problem
 from solvers.result import Options
 
@@ -58,8 +58,8 @@ def place(problem: Problem, options: Options) -> Placement:  # noqa: ARG001
     median = adjusted_median(problem)
     level = upward(problem, Weights(median, np.zeros(problem.edges, dtype=np.int64), 1))
     order = by_level(problem, level)
-    tables = listing.tables_of(problem, order)
-    growing = listing.begin(tables)
+    tables = list_schedule.tables_of(problem, order)
+    growing = list_schedule.begin(tables)
     m, n = problem.devices, problem.tasks
     queues = _Queues(
         key=np.empty((3, m, n), dtype=np.int64),
@@ -71,7 +71,7 @@ def place(problem: Problem, options: Options) -> Placement:  # noqa: ARG001
         level=level + median,
     )
     _run(tables, growing, queues)
-    return listing.placement_of(growing)
+    return list_schedule.placement_of(growing)
 
 
 def adjusted_median(problem: Problem) -> Ints:
@@ -85,19 +85,19 @@ def adjusted_median(problem: Problem) -> Ints:
 
 @routine
 def _run(t: Tables, s: Growing, q: _Queues) -> None:
-    freed = listing.sources(t, s)
+    freed = list_schedule.sources(t, s)
     for _ in range(len(t.order)):
         for k in range(freed):
             _queue(t, s, q, s.freed[k])
         _settle_queues(t, s, q)
         task, d = _highest(q)
-        freed = listing.append(t, s, q.free, (task, d))
+        freed = list_schedule.append(t, s, q.free, (task, d))
 
 
 @subroutine
 def _queue(t: Tables, s: Growing, q: _Queues, task: int) -> None:
     """Offer a task that became ready to every device that can take it."""
-    listing.arrivals(t, s, t.guide[task])
+    list_schedule.arrivals(t, s, t.guide[task])
     key, item, size, free, arrival = q.key, q.item, q.size, q.free, s.ready
     allowed, duration, location, home = t.allowed[t.unit[task]], t.duration, t.location, s.at[t.unit[task]]
     place = q.turn[task]
@@ -140,17 +140,17 @@ def _settle_queues(t: Tables, s: Growing, q: _Queues) -> None:
             place = item[_ARRIVING, d, 0]
             task = order[place]
             _drop(key, item, size, (_ARRIVING, d))
-            if not listing.is_gone(device, at, unit[task], task, location[d]):
+            if not list_schedule.is_gone(device, at, unit[task], task, location[d]):
                 _push(key, item, size, (_OPEN, d), (duration[task, d] - levels[task], place))
         while size[_HOPEFUL, d] > 0:
             task = order[item[_HOPEFUL, d, 0]]
             arrival = key[_HOPEFUL, d, 0] + levels[task] - duration[task, d]
-            if arrival > free[d] and not listing.is_gone(device, at, unit[task], task, location[d]):
+            if arrival > free[d] and not list_schedule.is_gone(device, at, unit[task], task, location[d]):
                 break
             _drop(key, item, size, (_HOPEFUL, d))
         while size[_OPEN, d] > 0:
             task = order[item[_OPEN, d, 0]]
-            if not listing.is_gone(device, at, unit[task], task, location[d]):
+            if not list_schedule.is_gone(device, at, unit[task], task, location[d]):
                 break
             _drop(key, item, size, (_OPEN, d))
 

@@ -5,7 +5,7 @@ processor runs. Ties go to the task of the higher static level (here: mean ticks
 then by topological order, then to the device that runs the task fastest, then to the lower index. The source knows
 equal processors alone; where they differ a start says nothing of the finish, and ETF uses a slow device as gladly as a
 fast one. Beyond the source: groups, device kinds, shared payloads and sources of the graph as
-`solvers.heuristics.lists.listing` says. Memory plays no part.
+`solvers.heuristics.lists.list_schedule` says. Memory plays no part.
 
 Each device keeps the tasks whose inputs it must still wait for by the time of their arrival, and those that could start
 at once by level. A task that has been placed, or whose unit has gone elsewhere, is dropped when it comes to the top.
@@ -18,10 +18,10 @@ import numpy as np
 from solvers.arrays import Ints
 from solvers.compiled.heap import drop, push
 from solvers.compiled.kernels import routine, subroutine
-from solvers.heuristics.lists import listing
-from solvers.heuristics.lists.listing import Growing, Tables
+from solvers.heuristics.lists import list_schedule
+from solvers.heuristics.lists.list_schedule import Growing, Tables
 from solvers.heuristics.lists.ranks import by_level, mean_weights, upward, without_transfers
-from solvers.heuristics.placement import Placement, rank_of
+from solvers.heuristics.methods import Placement, rank_of
 from solvers.problem import Problem
 from solvers.result import Options
 
@@ -51,8 +51,8 @@ def place(problem: Problem, options: Options) -> Placement:  # noqa: ARG001
     """The schedule's devices and starts. O(e l + n m log n)."""
     level = upward(problem, without_transfers(mean_weights(problem)))
     order = by_level(problem, level)
-    tables = listing.tables_of(problem, order)
-    growing = listing.begin(tables)
+    tables = list_schedule.tables_of(problem, order)
+    growing = list_schedule.begin(tables)
     m, n = problem.devices, problem.tasks
     queues = _Queues(
         time=np.empty((m, n), dtype=np.int64),
@@ -64,24 +64,24 @@ def place(problem: Problem, options: Options) -> Placement:  # noqa: ARG001
         turn=rank_of(order),
     )
     _run(tables, growing, queues)
-    return listing.placement_of(growing)
+    return list_schedule.placement_of(growing)
 
 
 @routine
 def _run(t: Tables, s: Growing, q: _Queues) -> None:
-    freed = listing.sources(t, s)
+    freed = list_schedule.sources(t, s)
     for _ in range(len(t.order)):
         for k in range(freed):
             _queue(t, s, q, s.freed[k])
         _settle_queues(t, s, q)
         task, d = _earliest(t.duration, q)
-        freed = listing.append(t, s, q.free, (task, d))
+        freed = list_schedule.append(t, s, q.free, (task, d))
 
 
 @subroutine
 def _queue(t: Tables, s: Growing, q: _Queues, task: int) -> None:
     """Offer a task that became ready to every device that can take it."""
-    listing.arrivals(t, s, t.guide[task])
+    list_schedule.arrivals(t, s, t.guide[task])
     time, later, now, size, free, arrival = q.time, q.later, q.now, q.size, q.free, s.ready
     allowed, duration, location, home = t.allowed[t.unit[task]], t.duration, t.location, s.at[t.unit[task]]
     place = q.turn[task]
@@ -122,7 +122,7 @@ def _settle_queues(t: Tables, s: Growing, q: _Queues) -> None:
     for d in range(len(free)):
         while size[_LATER, d] > 0:
             place = later[d, 0]
-            gone = listing.is_gone(device, at, unit[order[place]], order[place], location[d])
+            gone = list_schedule.is_gone(device, at, unit[order[place]], order[place], location[d])
             if not gone and time[d, 0] > free[d]:
                 break
             size[_LATER, d] = drop(time[d], later[d], size[_LATER, d])
@@ -130,6 +130,6 @@ def _settle_queues(t: Tables, s: Growing, q: _Queues) -> None:
                 size[_NOW, d] = push(now[d], now[d], size[_NOW, d], (place, place))
         while size[_NOW, d] > 0:
             task = order[now[d, 0]]
-            if not listing.is_gone(device, at, unit[task], task, location[d]):
+            if not list_schedule.is_gone(device, at, unit[task], task, location[d]):
                 break
             size[_NOW, d] = drop(now[d], now[d], size[_NOW, d])

@@ -11,7 +11,7 @@ import numpy as np
 
 from solvers.arrays import Ints
 from solvers.compiled.kernels import routine
-from solvers.timing.events import Prepared
+from solvers.timing.loop import Prepared
 
 _MOST_INPUTS = 64
 """Inputs of a guide at most, as each of its sources looks at all of them."""

@@ -3,15 +3,15 @@
 Tasks by falling upward rank, each to the processor where it finishes first when it may use any idle interval that is
 long enough, even one before tasks that are placed already. Ties of rank, which the source breaks at random, are in
 topological order; ties of finish go to the device of the lower index. Beyond the source: groups, device kinds, shared
-payloads and sources of the graph as `solvers.heuristics.lists.listing` says; mean costs are over the devices that can run a
-task, and over all pairs of different locations. Memory plays no part.
+payloads and sources of the graph as `solvers.heuristics.lists.list_schedule` says; mean costs are over the devices that
+can run a task, and over all pairs of different locations. Memory plays no part.
 """
 
 from solvers.compiled.kernels import inlined, routine
 from solvers.heuristics.lists.gaps import Gaps, find, gaps_of, idle_from, take
-from solvers.heuristics.lists.listing import Growing, Tables, arrivals, begin, placement_of, settle, tables_of
+from solvers.heuristics.lists.list_schedule import Growing, Tables, arrivals, begin, placement_of, settle, tables_of
 from solvers.heuristics.lists.ranks import by_level, mean_weights, upward
-from solvers.heuristics.placement import Placement
+from solvers.heuristics.methods import Placement
 from solvers.problem import Problem
 from solvers.result import Options
 

@@ -8,7 +8,7 @@ from solvers.arrays import Bools, Ints
 from solvers.compiled.dag import adjacency
 from solvers.compiled.heap import drop, push
 from solvers.compiled.kernels import inlined, routine, subroutine
-from solvers.memory.footprint import Footprint, roots
+from solvers.memory.usage import Footprint, roots
 from solvers.problem import Problem
 from solvers.timing.replay import bottom_levels
 

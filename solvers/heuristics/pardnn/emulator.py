@@ -18,7 +18,7 @@ from solvers.compiled.heap import drop, push
 from solvers.compiled.kernels import inlined, routine
 from solvers.problem import Problem
 from solvers.schedule import Schedule
-from solvers.timing.events import ARRIVALS, EVENTS, FREED, Prepared, State, begin_task, finish_task, state_for
+from solvers.timing.loop import ARRIVALS, EVENTS, FREED, Prepared, State, begin_task, finish_task, state_for
 from solvers.timing.replay import prepare, schedule_of, validated
 
 
@@ -43,10 +43,10 @@ class _Lines(NamedTuple):
 def emulate(problem: Problem, device: Ints, *, prepared: Prepared | None = None) -> Schedule:
     """The schedule that first-in, first-out ready queues make of a placement; deterministic, and always complete.
 
-    device: [n] device of each task. `prepared`: what `solvers.timing.replay.prepare(problem)` returned, to save that work.
-    Tasks that become ready in one tick join in the order in which their last predecessors finished; the successors
-    of one task by payload, then as their edges are given; tasks without predecessors by index. No device waits
-    while its queue holds a task. ValueError, naming a task: a device out of range or forbidden. Memory and groups
+    device: [n] device of each task. `prepared`: what `solvers.timing.replay.prepare(problem)` returned, to save that
+    work. Tasks that become ready in one tick join in the order in which their last predecessors finished; the
+    successors of one task by payload, then as their edges are given; tasks without predecessors by index. No device
+    waits while its queue holds a task. ValueError, naming a task: a device out of range or forbidden. Memory and groups
     play no part. O((n + e) log(m + transfers under way)).
     """
     device, _ = validated(problem, device, device)

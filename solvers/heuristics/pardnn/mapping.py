@@ -15,7 +15,7 @@ import numpy as np
 
 from solvers.arrays import Bools, Ints
 from solvers.compiled.kernels import routine, subroutine
-from solvers.heuristics.clusters.loadbalance import glb
+from solvers.heuristics.clusters.load_balance import glb
 from solvers.heuristics.pardnn.slicing import Clusters
 from solvers.heuristics.pardnn.spans import Spans, potentials
 from solvers.heuristics.pardnn.weights import NOWHERE, Weights

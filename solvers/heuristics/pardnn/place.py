@@ -8,14 +8,14 @@ is step 2 there, is not looked at.
 import numpy as np
 
 from solvers.arrays import Ints
-from solvers.heuristics.lanes import devices_at
+from solvers.heuristics.devices_of_location import devices_at
+from solvers.heuristics.methods import Placement
 from solvers.heuristics.pardnn.levels import levels
 from solvers.heuristics.pardnn.mapping import Mapped, mapped
 from solvers.heuristics.pardnn.refinement import refined
 from solvers.heuristics.pardnn.slicing import sliced
 from solvers.heuristics.pardnn.spans import spans_of
 from solvers.heuristics.pardnn.weights import Weights, weights_of
-from solvers.heuristics.placement import Placement
 from solvers.problem import Problem
 from solvers.result import Options
 

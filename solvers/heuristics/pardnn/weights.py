@@ -12,7 +12,7 @@ import numpy as np
 
 from solvers.arrays import Bools, Ints
 from solvers.compiled.dag import adjacency, topological_order
-from solvers.heuristics.lanes import elements
+from solvers.heuristics.devices_of_location import elements
 from solvers.problem import FORBIDDEN, Problem
 from solvers.structure.units import Units, fastest_at, placeable_units
 

@@ -34,6 +34,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from solvers.arrays import Floats, Ints
+from solvers.milp.formulations import Limits
 from solvers.milp.linear import Linear
 from solvers.milp.paper.affine import Affine, Assembly
 from solvers.milp.paper.codes import encoded
@@ -49,7 +50,6 @@ from solvers.milp.paper.rows import (
     shared_links,
     transfer_times,
 )
-from solvers.milp.program import Limits
 from solvers.problem import Problem
 from solvers.schedule import Schedule
 from solvers.timing.rebuild import rebuild

@@ -1,11 +1,11 @@
 """Fix and optimise: a start improved by many small programs, each of which leaves most of the schedule as it is.
 
 Branch and bound on a whole program of some thousand disjunctions finds little in a minute, while a program of ten free
-tasks is solved in a second. So the incumbent is restricted to a random neighbourhood (`solvers.milp.polish.moves`), a
-shorter makespan is demanded, and the same formulation and vendor look for it. What windows prove to be impossible is
-not even formulated. Neighbourhoods grow while their programs are solved to the end, and shrink when they are not.
-Source: iterated flattening and large-neighbourhood search for scheduling, here with integer programs (Pochet and
-Wolsey 2006, section 3.6, "relax-and-fix" and its improvement phase "exchange").
+tasks is solved in a second. So the incumbent is restricted to a random neighbourhood
+(`solvers.milp.polish.neighbourhoods`), a shorter makespan is demanded, and the same formulation and vendor look for it.
+What windows prove to be impossible is not even formulated. Neighbourhoods grow while their programs are solved to the
+end, and shrink when they are not. Source: iterated flattening and large-neighbourhood search for scheduling, here with
+integer programs (Pochet and Wolsey 2006, section 3.6, "relax-and-fix" and its improvement phase "exchange").
 """
 
 import math
@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from solvers.arrays import Floats
-from solvers.milp.polish.moves import Neighbourhood, connected, in_a_row, in_order, restricted
-from solvers.milp.program import Limits, NoScheduleError, formulate
+from solvers.milp.formulations import Limits, NoScheduleError, formulate
+from solvers.milp.polish.neighbourhoods import Neighbourhood, connected, in_a_row, in_order, restricted
 from solvers.milp.separate import run_program
-from solvers.milp.tight.windows import windows_of
+from solvers.milp.tight.time_windows import windows_of
 from solvers.milp.vendor import Ask, Outcome, Vendor
 from solvers.problem import Problem
 from solvers.result import Status

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from solvers.arrays import Bools
-from solvers.milp.tight.crossings import Crossing
 from solvers.milp.tight.times import Draft, Sum, alone
+from solvers.milp.tight.transfers import Crossing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from solvers.milp.linear import Rows
-from solvers.milp.tight.windows import Windows
+from solvers.milp.tight.time_windows import Windows
 
 _GRAINS = 100_000.0
 """Units of memory in a capacity at most."""

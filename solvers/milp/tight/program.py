@@ -19,8 +19,8 @@ Rows, each family where its columns are made:
     tight_orders       disjunctions of pairs on devices and links, M from the windows of both
     tight_loads        load cuts: least head + load + least tail <= C, on every device and link
 
-Interchangeable locations and devices are named in the order of first use (`solvers.structure.symmetry`). What was tried beside
-this, with numbers, is in docs/tight-program.md.
+Interchangeable locations and devices are named in the order of first use (`solvers.structure.symmetry`). What was tried
+beside this, with numbers, is in docs/tight-program.md.
 """
 
 from dataclasses import dataclass, replace
@@ -28,17 +28,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from solvers.arrays import Floats, Ints
+from solvers.milp.formulations import Limits, NoScheduleError
 from solvers.milp.linear import Linear, Rows
-from solvers.milp.program import Limits, NoScheduleError
 from solvers.milp.separate import with_rows
-from solvers.milp.tight.crossings import Crossing, crossings_of
 from solvers.milp.tight.lanes import Lanes, lanes_of
-from solvers.milp.tight.loads import add_loads
+from solvers.milp.tight.load_cuts import add_loads
 from solvers.milp.tight.orders import Order, add_order, order_of, overlapping
 from solvers.milp.tight.pairs import pairs_of
 from solvers.milp.tight.places import places_of
+from solvers.milp.tight.time_windows import windows_of
 from solvers.milp.tight.times import Draft, draft_of
-from solvers.milp.tight.windows import windows_of
+from solvers.milp.tight.transfers import Crossing, crossings_of
 from solvers.problem import Problem
 from solvers.schedule import Schedule
 from solvers.structure.symmetry import Symmetry, symmetry_of

@@ -6,7 +6,7 @@ import numpy as np
 
 from solvers.milp.linear import Rows
 from solvers.milp.tight.places import Places
-from solvers.milp.tight.windows import Windows
+from solvers.milp.tight.time_windows import Windows
 
 Terms = tuple[tuple[int, float], ...]
 """Columns and their coefficients."""

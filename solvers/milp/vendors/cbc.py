@@ -19,8 +19,8 @@ from typing import IO, NamedTuple
 import numpy as np
 
 from solvers.arrays import Floats
+from solvers.milp.formulations import TOLERANCE
 from solvers.milp.linear import Linear
-from solvers.milp.program import TOLERANCE
 from solvers.milp.solver import Milp
 from solvers.milp.vendor import Ask, Hear, Outcome, ended, iterations, left_behind, no_optimum
 from solvers.milp.vendors.cbc_binary import cbc_binary

@@ -11,8 +11,8 @@ from gurobipy import GRB
 
 from solvers.arrays import Floats
 from solvers.base import UnavailableError
+from solvers.milp.formulations import TOLERANCE
 from solvers.milp.linear import Linear
-from solvers.milp.program import TOLERANCE
 from solvers.milp.solver import Milp
 from solvers.milp.vendor import Ask, Hear, Outcome, ended, no_optimum
 from solvers.milp.vendors.mps import mps_file

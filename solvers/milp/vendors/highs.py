@@ -9,8 +9,8 @@ import highspy
 import numpy as np
 
 from solvers.arrays import Floats
+from solvers.milp.formulations import TOLERANCE
 from solvers.milp.linear import Linear
-from solvers.milp.program import TOLERANCE
 from solvers.milp.solver import Milp
 from solvers.milp.vendor import Ask, Hear, Outcome, ended, iterations, left_behind, no_optimum
 from solvers.milp.vendors.relay import Relay

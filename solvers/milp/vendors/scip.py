@@ -9,8 +9,8 @@ import numpy as np
 import pyscipopt
 
 from solvers.arrays import Floats
+from solvers.milp.formulations import TOLERANCE
 from solvers.milp.linear import Linear
-from solvers.milp.program import TOLERANCE
 from solvers.milp.solver import Milp
 from solvers.milp.vendor import Ask, Hear, Outcome, ended, iterations, no_optimum
 from solvers.milp.vendors.mps import mps_file

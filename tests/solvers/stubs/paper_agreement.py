@@ -17,10 +17,10 @@ from exhaustive import exhaustive
 from solvers.check import check
 from solvers.files.npz import unpack_problem
 from solvers.instances.random import EVERYTHING, generate
+from solvers.milp.formulations import Limits
 from solvers.milp.paper.edges import unshared
 from solvers.milp.paper.program import Style, build, styled
-from solvers.milp.program import Limits
-from solvers.structure.serial import serial
+from solvers.structure.horizon import serial
 from solvers.timing.rebuild import rebuild
 
 PER_EDGE = replace(EVERYTHING, shared_payloads=False)

@@ -9,7 +9,7 @@ import numpy as np
 from exhaustive import exhaustive
 
 from solvers.check import check
-from solvers.heuristics.list import ListScheduler
+from solvers.heuristics.list_solver import ListScheduler
 from solvers.instances.grids import lstm_grid
 from solvers.instances.random import generate
 from solvers.milp.polish.polish import Search, polish

@@ -15,13 +15,13 @@ from exhaustive import exhaustive
 
 from solvers.check import check
 from solvers.instances.random import EVERYTHING, Features, generate
-from solvers.milp.program import Limits, NoScheduleError
+from solvers.milp.formulations import Limits, NoScheduleError
 from solvers.milp.separate import run_program
 from solvers.milp.tight.program import build
 from solvers.milp.vendor import Ask
 from solvers.milp.vendors.highs import run
 from solvers.problem import FORBIDDEN
-from solvers.structure.serial import serial
+from solvers.structure.horizon import serial
 from solvers.timing.rebuild import rebuild
 
 ALIKE = Features(heterogeneous=False, holes=False, classes=False, shared_links=False, long_paths=False, memory=False)

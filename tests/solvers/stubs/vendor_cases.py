@@ -13,7 +13,7 @@ import numpy as np
 from programs import contended, infeasible, job_shop, random_program, real_only, unbounded
 
 from solvers.base import UnavailableError
-from solvers.milp.program import Limits
+from solvers.milp.formulations import Limits
 from solvers.milp.tight.program import build
 from solvers.milp.vendor import Ask
 from solvers.milp.vendors import relay

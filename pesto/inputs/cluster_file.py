@@ -1,0 +1,240 @@
+"""Clusters from TOML: the presets by name, or a file of one's own (docs/clusters.md)."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from typing import Annotated, Literal
+
+import numpy as np
+from msgspec import Meta
+
+from pesto.cluster import Cluster, Device, Path
+from pesto.costs.network import published
+from pesto.costs.presets import preset
+from pesto.errors import InputError, UsageError
+from pesto.files import toml
+from pesto.files.disk import read_bytes
+from pesto.files.json import shown
+from solvers.arrays import Bools
+
+VERSION = 1
+# A path per ordered pair of devices: these keep a small file from becoming gigabytes.
+MOST_DEVICES = 256
+MOST_PAIRS = 4096
+MOST_LINKS = 1 << 17
+
+Positive = Annotated[float, Meta(gt=0, le=1e12)]
+NotNegative = Annotated[float, Meta(ge=0, le=1e12)]
+Count = Annotated[int, Meta(ge=1, le=1 << 20)]
+Name = Annotated[str, Meta(min_length=1, max_length=64)]
+Held = Annotated[str, Meta(min_length=1, max_length=100)]
+Pair = tuple[Name, Name]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """A machine; its cores are the device cpu:INDEX."""
+
+    name: Name = "host"
+    cpu: Name
+    """Preset of one core."""
+    cores: Count
+    memory_gib: Positive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Devices:
+    """Devices of one model in one host, named KIND:INDEX and counted over the whole file."""
+
+    preset: Name
+    memory_gib: Positive
+    count: Count = 1
+    host: Name | None = None
+    """Name of the host; may be left out when there is one."""
+    kind: Name | None = None
+    """Default: the preset's kind."""
+    speed: Positive = 1.0
+    cores: Count = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Links:
+    """How data crosses between pairs of devices, and what a transfer holds meanwhile; later entries win."""
+
+    pairs: tuple[Pair, ...]
+    """Each side a device's name or a kind; both directions."""
+    scope: Literal["same-host", "other-host", "any"] = "any"
+    one_way: bool = False
+    """From the first to the second of each pair only."""
+    model: Name | None = None
+    """A published link model, in place of the numbers below."""
+    latency_us: NotNegative | None = None
+    us_per_byte: NotNegative | None = None
+    bandwidth_gb_s: Positive | None = None
+    """1e9 bytes per second, in place of `us_per_byte`."""
+    floor_us: NotNegative = 0.0
+    holds: Annotated[tuple[Held, ...], Meta(max_length=8)] = ("{from}>{to}",)
+    """Names of the links that a transfer holds; pairs that name the same link share it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    """The content of a cluster file."""
+
+    format_version: int
+    name: Name | None = None
+    hosts: tuple[Host, ...]
+    devices: tuple[Devices, ...] = ()
+    links: tuple[Links, ...] = ()
+
+
+def cluster_names() -> tuple[str, ...]:
+    """Names of the presets, sorted."""
+    return tuple(sorted(p.stem for p in _folder().glob("*.toml")))
+
+
+def load_cluster(name_or_path: str) -> Cluster:
+    """The preset of that name, or the cluster in a file: anything that ends in .toml or contains a separator.
+
+    UsageError with a suggestion when no preset has the name, InputError naming file and key when the content is
+    refused, FileError when the file cannot be read.
+    """
+    if name_or_path.endswith(".toml") or "/" in name_or_path or "\\" in name_or_path:
+        path = FilePath(name_or_path)
+        return parse(read_bytes(path, toml.MOST_BYTES), shown(path), shown(path.name))
+    if name_or_path not in cluster_names():
+        remedy = toml.closest(name_or_path, cluster_names())
+        raise UsageError(f"no cluster is named {shown(name_or_path)!r} - {remedy}; or give a file ending in .toml")
+    path = _folder() / f"{name_or_path}.toml"
+    return parse(read_bytes(path, toml.MOST_BYTES), str(path), f"preset {name_or_path}")
+
+
+def parse(data: bytes, where: str, source: str) -> Cluster:
+    """The cluster in the bytes of a file; `where` names it in errors, `source` in the cluster. InputError as above."""
+    file = toml.parse(data, File, where, InputError)
+    if file.format_version != VERSION:
+        raise InputError(f"{where}: format_version {file.format_version} is not known - this version reads {VERSION}")
+    try:
+        devices = _devices(file)
+        links: dict[str, int] = {}
+        paths = _paths(file, devices, links)
+        name = file.name or FilePath(where).stem
+        return Cluster(name=name, devices=devices, links=tuple(links), paths=paths, source=source)
+    except InputError as e:
+        raise InputError(f"{where}: {e}") from e
+
+
+def _folder() -> FilePath:
+    """Where the presets are."""
+    return FilePath(__file__).parents[1] / "configs" / "clusters"
+
+
+def _devices(file: File) -> tuple[Device, ...]:
+    """The CPUs of the hosts first, then the devices in the order of the file."""
+    hosts = [h.name for h in file.hosts]
+    if not hosts or len(set(hosts)) != len(hosts):
+        raise InputError(f"hosts: give one at least, and each its own name; found {hosts}")
+    if len(hosts) + sum(d.count for d in file.devices) > MOST_DEVICES:
+        raise InputError(f"devices: more than {MOST_DEVICES} - lower a count")
+    found: list[Device] = []
+    numbered: Counter[str] = Counter()
+    cpus = [Devices(preset=h.cpu, memory_gib=h.memory_gib, host=h.name, kind="cpu", cores=h.cores) for h in file.hosts]
+    for entry in (*cpus, *file.devices):
+        for _ in range(entry.count):
+            device = _device(entry, hosts, numbered)
+            numbered[device.kind] += 1
+            found.append(device)
+    return tuple(found)
+
+
+def _device(entry: Devices, hosts: list[str], numbered: Counter[str]) -> Device:
+    if entry.host is None and len(hosts) > 1:
+        raise InputError(f"devices: {entry.preset} has no host - set host to one of {', '.join(hosts)}")
+    host = entry.host if entry.host is not None else hosts[0]
+    if host not in hosts:
+        raise InputError(f"devices: no host is named {host!r} - {toml.closest(host, hosts)}")
+    kind = entry.kind if entry.kind is not None else preset(entry.preset).kind
+    return Device(
+        name=f"{kind}:{numbered[kind]}", kind=kind, preset=preset(entry.preset).name, host=hosts.index(host),
+        memory_bytes=int(entry.memory_gib * 2**30), speed=entry.speed, cores=entry.cores,
+    )  # fmt: skip
+
+
+def _paths(file: File, devices: tuple[Device, ...], links: dict[str, int]) -> tuple[tuple[Path | None, ...], ...]:
+    """[device][device]; fills `links` with the index of each link by name."""
+    if sum(len(entry.pairs) for entry in file.links) > MOST_PAIRS:
+        raise InputError(f"links: more than {MOST_PAIRS} pairs - name kinds instead of devices")
+    entry_of = np.full((len(devices), len(devices)), -1)
+    for k, entry in enumerate(file.links):
+        entry_of[_joined(entry, devices)] = k
+    np.fill_diagonal(entry_of, -2)
+    missing = np.argwhere(entry_of == -1)
+    if len(missing):
+        a, b = (devices[i].name for i in missing[0])
+        raise InputError(f"links: nothing joins {a} to {b} - add an entry with pairs = [[{a!r}, {b!r}]]")
+    costs = [_cost(entry, f"links[{k}]") for k, entry in enumerate(file.links)]
+    hosts = [h.name for h in file.hosts]
+    rows: list[tuple[Path | None, ...]] = []
+    for a, row in zip(devices, entry_of.tolist(), strict=True):
+        held = [_held(file.links[k], a, b, hosts) if k >= 0 else () for b, k in zip(devices, row, strict=True)]
+        rows.append(tuple(_path(costs[k], h, links) if k >= 0 else None for h, k in zip(held, row, strict=True)))
+    return tuple(rows)
+
+
+def _joined(entry: Links, devices: tuple[Device, ...]) -> Bools:
+    """[device, device] the ordered pairs that an entry speaks of."""
+    host = np.array([d.host for d in devices])
+    found = np.zeros((len(devices), len(devices)), dtype=np.bool_)
+    for a, b in entry.pairs:
+        found[np.ix_(_side(a, devices), _side(b, devices))] = True
+    if not entry.one_way:
+        found |= found.T
+    same = host[:, None] == host[None, :]
+    return found & {"same-host": same, "other-host": ~same, "any": np.True_}[entry.scope]
+
+
+def _side(name: str, devices: tuple[Device, ...]) -> list[int]:
+    found = [i for i, d in enumerate(devices) if name in (d.name, d.kind)]
+    if not found:
+        known = dict.fromkeys([*(d.kind for d in devices), *(d.name for d in devices)])
+        raise InputError(f"links: no device or kind is named {name!r} - {toml.closest(name, known)}")
+    return found
+
+
+def _cost(entry: Links, where: str) -> tuple[float, float, float]:
+    """Latency, seconds per byte and floor."""
+    rates = [x for x in (entry.us_per_byte, entry.bandwidth_gb_s) if x is not None]
+    if entry.model is not None:
+        if rates or entry.latency_us is not None or entry.floor_us:
+            raise InputError(f"{where}: model {entry.model} brings its own numbers - drop them or drop the model")
+        known = published(entry.model)
+        return known.latency_s, known.s_per_byte, known.floor_s
+    if entry.latency_us is None or len(rates) != 1:
+        raise InputError(f"{where}: give latency_us and one of bandwidth_gb_s and us_per_byte, or a model")
+    per_byte = 1e-9 / entry.bandwidth_gb_s if entry.bandwidth_gb_s is not None else rates[0] / 1e6
+    return entry.latency_us / 1e6, per_byte, entry.floor_us / 1e6
+
+
+def _held(entry: Links, a: Device, b: Device, hosts: list[str]) -> Iterable[str]:
+    """Names of the links that a transfer from a to b holds, each once."""
+    values = {
+        "from": a.name, "to": b.name, "from_host": hosts[a.host], "to_host": hosts[b.host],
+        "from_cpu": f"cpu:{a.host}", "to_cpu": f"cpu:{b.host}",
+    }  # fmt: skip
+
+    def filled(found: re.Match[str]) -> str:
+        if found[1] not in values:
+            raise InputError(f"links: holds has the unknown placeholder {found[0]} - {toml.closest(found[1], values)}")
+        return values[found[1]]
+
+    # Not str.format: a file's text must not reach attributes or field widths.
+    return dict.fromkeys(re.sub(r"\{(\w*)\}", filled, name) for name in entry.holds)
+
+
+def _path(cost: tuple[float, float, float], held: Iterable[str], links: dict[str, int]) -> Path:
+    if len(links) > MOST_LINKS:
+        raise InputError(f"links: more than {MOST_LINKS} distinct - let pairs share some by naming them in holds")
+    indices = tuple(links.setdefault(name, len(links)) for name in held)
+    return Path(latency_s=cost[0], s_per_byte=cost[1], floor_s=cost[2], links=indices)

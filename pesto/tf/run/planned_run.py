@@ -1,0 +1,241 @@
+"""A planned step run on stock TensorFlow, and held against the same step without a plan: where, in which order, what.
+
+Every run that places ops orders them too, so that a logical CPU is one serial stream as a GPU is.
+"""
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+import tensorflow as tf
+
+from pesto.errors import InputError, MismatchError, UsageError
+from pesto.files.json import shown
+from pesto.graph import Graph
+from pesto.plans.plan import Plan
+from pesto.tf.enforce import context, partitions, run_times
+from pesto.tf.enforce.apply_options import Options
+from pesto.tf.enforce.partitions import Expected, Findings
+from pesto.tf.enforce.steps import configured
+from pesto.tf.enforce.targets import check_exist, covers, targets
+from pesto.tf.run.runnable import Runs
+from pesto.tf.run.stepping import Drive, Record, differing
+
+v1 = tf.compat.v1
+T = TypeVar("T")
+
+CPU, GPU = "cpu", "gpu"
+CPU_NOTE = (
+    "logical CPUs: transfers copy nothing and devices share the machine's cores, so these times check the order, not "
+    "the plan's speed"
+)
+GPU_NOTE = "ops run deterministically, so that results can be compared; without that some kernels are faster"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class How:
+    """How a plan is run; UsageError for less than one step."""
+
+    steps: int = 20
+    """Timed steps, after a few traced ones to warm up."""
+    devices: str | None = None
+    """CPU for logical CPUs, GPU for the devices that the plan names; None takes GPU when the process has them."""
+
+    def __post_init__(self) -> None:
+        """Validate."""
+        if self.steps < 1 or self.devices not in (None, CPU, GPU):
+            raise UsageError(f"run: {self.steps} steps on {shown(self.devices)!r} - give at least 1, on cpu or gpu")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """What came of running a step by its plan. A time or comparison is None where a run did not fit the memory."""
+
+    moves: tuple[str, ...]
+    """One line for each op that was not on its planned device."""
+    inversions: tuple[str, ...]
+    """One line for each pair of neighbours in a chain that could run, or ran, the other way round."""
+    losses_equal: bool | None
+    """Whether each tensor that the step fetches was the unplaced run's in every step, bit for bit."""
+    variables_equal: bool | None
+    """Whether every variable was the unplaced run's at the end, bit for bit."""
+    different: tuple[str, ...]
+    """Names of the tensors and variables that were not."""
+    finite: bool
+    """Whether all that was compared was finite: NaN equals NaN and says little."""
+    single_equal: bool | None
+    """Whether the run on a single device gave all that the unplaced run gave, bit for bit."""
+    unordered_equal: bool | None
+    """Ditto for the plan's placement without its order."""
+    step_s: float
+    """Median seconds of a step by the plan."""
+    unplaced_step_s: float | None
+    """Without any plan: stock TensorFlow, Grappler off."""
+    single_step_s: float | None
+    """All ops on one device, in the plan's order; on GPUs, host ops stay on the host."""
+    unordered_step_s: float | None
+    """The plan's placement without its order."""
+    steps: int
+    traced_steps: int
+    """Steps at the start whose traces were held against the plan."""
+    devices: dict[str, str]
+    """Plan's device -> TensorFlow's."""
+    ops: int
+    chain_edges: int
+    """Control edges that were added for the order."""
+    predicted_step_s: float
+    costs: str
+    """What the prediction rests on: measured, modelled, or how much of each."""
+    inject_s: float
+    """Seconds that placing and ordering the graph added to opening the session."""
+    verify_s: float
+    """Seconds of holding the partition graphs and traces against the plan."""
+    note: str
+    """What the times do not say."""
+
+    @property
+    def as_planned(self) -> bool:
+        """Whether nothing moved, no pair was out of order and no result differed."""
+        return not (self.moves or self.inversions or self.different)
+
+
+def run(plan: Plan, graph: Graph, step: Runs, how: How) -> Ran:
+    """Run `step`, whose op names are `graph`'s, unplaced, by `plan`, on a single device and without order.
+
+    All runs start from the same variables and see the same batches. On GPUs, ops run deterministically in the whole
+    process from then on. MismatchError when the plan is for another graph,
+    InputError when the step does not run, its results differ from run to run, or devices are missing.
+    """
+    made = plan.provenance
+    if made.graph_fingerprint != graph.fingerprint():
+        raise MismatchError(
+            f"the plan is for {made.graph_source} ({made.graph_fingerprint[:12]}), this step is {graph.source} "
+            f"({graph.fingerprint()[:12]}) - give the graph that it was made for"
+        )
+    devices = how.devices or _at_hand(plan)
+    wanted = targets(plan, devices)
+    drive = Drive.of(step, steps=how.steps, threads=len(wanted), gpu=devices == GPU)
+    try:
+        return _compared(plan, graph, drive, wanted)
+    except tf.errors.OpError as error:
+        raise InputError(f"run: {graph.source} does not run: {shown(error)} - run it on its own first") from error
+
+
+def _at_hand(plan: Plan) -> str:
+    """GPU when the plan names GPUs and this process has as many; CPU otherwise."""
+    names = [name for name in dict.fromkeys(plan.lane_device) if name.startswith("gpu:")]
+    return GPU if names and len(tf.config.list_physical_devices("GPU")) >= len(names) else CPU
+
+
+def _compared(plan: Plan, graph: Graph, drive: Drive, wanted: dict[str, str]) -> Ran:
+    with v1.Session(graph=tf.Graph(), config=configured(drive.config, wanted)) as first:  # starts the devices, too
+        check_exist(wanted, [d.name for d in first.list_devices()])
+    if drive.gpu:
+        tf.config.experimental.enable_op_determinism()
+    unplaced = _unless_too_large(drive.run)
+    planned, expected, findings = _planned(plan, drive, Options(devices=wanted))
+    seen = _seen(planned, expected, findings)
+    single = _unless_too_large(lambda: _planned(_alone(plan, wanted), drive, Options(devices=wanted))[0])
+    unordered = _unless_too_large(lambda: _planned(plan, drive, Options(devices=wanted, order=False))[0])
+    losses, variables = differing(planned, unplaced)
+    if losses or variables:
+        _same_twice(graph, drive, unplaced)
+    return Ran(
+        moves=seen.moves, inversions=seen.inversions, chain_edges=seen.chain_edges, verify_s=seen.verify_s,
+        losses_equal=None if unplaced is None else not losses,
+        variables_equal=None if unplaced is None else not variables,
+        different=(*losses, *variables), finite=planned.finite,
+        single_equal=_equal(single, unplaced), unordered_equal=_equal(unordered, unplaced),
+        step_s=statistics.median(planned.seconds),
+        unplaced_step_s=_median(unplaced), single_step_s=_median(single), unordered_step_s=_median(unordered),
+        steps=drive.steps, traced_steps=len(planned.traced), devices=wanted, ops=graph.ops,
+        predicted_step_s=plan.makespan_s, costs=plan.provenance.costs_basis,
+        inject_s=max(0.0, planned.opened_s - drive.stock_open_s()),
+        note=GPU_NOTE if drive.gpu else CPU_NOTE,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """What partition graphs and traces say of the run by the plan."""
+
+    moves: tuple[str, ...]
+    inversions: tuple[str, ...]
+    chain_edges: int
+    verify_s: float
+
+
+def _planned(plan: Plan, drive: Drive, options: Options) -> tuple[Record, Expected, list[Findings]]:
+    """A run by a plan, what is expected of it, and what the enforcement found in it."""
+    with context.apply((plan,), options) as applied:
+        record = drive.run(traced=True)
+        (placed,) = applied.sessions.placed[drive.step.graph]
+        return record, placed.expected, applied.findings
+
+
+def _seen(record: Record, expected: Expected, findings: list[Findings]) -> _Seen:
+    began = time.perf_counter()
+    found = [*findings, partitions.examine(record.traced[0].partition_graphs, expected)]
+    found += [run_times.examine(metadata.step_stats, expected) for metadata in record.traced]
+    strays = [line for metadata in record.traced for line in _strays(metadata.step_stats, expected)]
+    verify_s = time.perf_counter() - began
+    return _Seen(
+        moves=tuple(dict.fromkeys([line for f in found for line in f.moves] + strays)),
+        inversions=tuple(dict.fromkeys(line for f in found for line in f.inversions)),
+        chain_edges=len(expected.placement.before),
+        verify_s=verify_s,
+    )
+
+
+def _strays(stats: Any, expected: Expected) -> list[str]:
+    """One line for each op that a trace saw on another device than the plan's."""
+    placement = expected.placement
+    index = {name: i for i, name in enumerate(placement.graph.names)}
+    wrong = []
+    for device in stats.dev_stats:
+        if run_times.repeats(device.device):
+            continue
+        here = tf.DeviceSpec.from_string(device.device)
+        right = [covers(target, here) for target in placement.devices]
+        for entry in device.node_stats:
+            i = index.get(entry.node_name)
+            if i is not None and not right[placement.device[i]]:
+                wrong.append(f"op {entry.node_name} ran on {device.device}, planned on {placement.device_of(i)}")
+    return wrong
+
+
+def _alone(plan: Plan, wanted: dict[str, str]) -> Plan:
+    """The plan's order on a single device: GPUs become the first of them, and on CPUs everything is on the first."""
+    kinds = [tf.DeviceSpec.from_string(wanted[name]).device_type for name in plan.lane_device]
+    fast = np.array([kind == "GPU" for kind in kinds]) if "GPU" in kinds else np.ones(len(kinds), dtype=np.bool_)
+    lane = np.where(fast, int(np.flatnonzero(fast)[0]), np.arange(len(kinds)))
+    return replace(plan, schedule=replace(plan.schedule, device=lane[plan.schedule.device]))
+
+
+def _unless_too_large(drive: Callable[[], T]) -> T | None:
+    """What it gives; None when a device has too little memory for it, as one GPU may have for what two can hold."""
+    try:
+        return drive()
+    except tf.errors.ResourceExhaustedError:
+        return None
+
+
+def _same_twice(graph: Graph, drive: Drive, unplaced: Record | None) -> None:
+    """InputError when not even two runs without a plan agree: then nothing can be said of a plan."""
+    losses, variables = differing(drive.run(), unplaced)
+    if losses or variables:
+        raise InputError(
+            f"run: {graph.source} gives other results each time it runs, such as {(*losses, *variables)[0]}, so no "
+            "plan can be held against it - seed its random ops and order its updates"
+        )
+
+
+def _equal(record: Record | None, other: Record | None) -> bool | None:
+    return None if record is None or other is None else not any(differing(record, other))
+
+
+def _median(record: Record | None) -> float | None:
+    return None if record is None else statistics.median(record.seconds)

@@ -1,0 +1,159 @@
+"""Program order of what touches a variable, as control edges where a graph leaves it open.
+
+A graph may leave a read and an update of one variable unordered; then a plan that keeps every edge could still change
+what the step computes. Two ops of which one writes stand in a hazard; one of the two orders is fixed here:
+
+- A path of the graph between the two, in either direction, decides.
+- Else program order: the position in `Nodes`, which is that of the GraphDef (the order in which a v1 program made its
+  ops) but for ops listed before their own inputs. Unlike the GraphDef's it is a topological order, so that edges along
+  it never close a cycle.
+- What reads a reference variable through a view (`pesto.tf.variables.uses`) counts as placed where the view was taken:
+  a value read before an update is used before it, however late its user was made, unless the graph wants it otherwise.
+"""
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterator
+
+import numba
+import numpy as np
+
+from pesto.tf.nodes.frames import closes_loop, outermost
+from pesto.tf.nodes.needed_nodes import Nodes
+from pesto.tf.variables.uses import Touch, touches
+from solvers.arrays import Bools, Ints
+from solvers.compiled.dag import adjacency
+
+_WORD = 62
+
+
+def hazards(nodes: Nodes) -> list[tuple[int, int]]:
+    """(before, after) of the control edges, as indices, that order all touches of each variable; none is redundant.
+
+    A v1 loop is one step here, as in `frames.folded`: what is within one loop gets no edge, and an edge into or out of
+    a loop names the loop's last or first op. O(nodes + edges) for each 62 ops that need an edge.
+    """
+    touched = [found for found in touches(nodes).values() if len(found) > 1 and any(t.writes for t in found)]
+    if not touched:
+        return []
+    loop = outermost(nodes)
+    leader, step_of = np.unique(np.where(loop >= 0, loop, np.arange(len(loop))), return_inverse=True)
+    src, dst = _edges(nodes, step_of)
+    step = step_of.tolist()
+    order = _order(len(leader), src, dst, [w for found in touched for w in _wishes(found, step)])
+    if len(order) < len(leader):  # folding closed a cycle, which the Graph will print
+        return []
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    place = rank[step_of].tolist()
+    pairs = sorted({pair for found in touched for pair in _pairs(found, place)})
+    last = np.zeros(len(leader), dtype=np.int64)
+    np.maximum.at(last, step_of, np.arange(len(loop)))
+    kept = _irreducible(rank[src], rank[dst], np.array(pairs, dtype=np.int64).reshape(-1, 2), len(leader))
+    return [(int(leader[order[a]]), int(last[order[b]])) for a, b in kept.tolist()]
+
+
+def _edges(nodes: Nodes, step_of: Ints) -> tuple[Ints, Ints]:
+    """The graph's edges between steps."""
+    src: list[int] = []
+    dst: list[int] = []
+    for i, inputs in enumerate(nodes.inputs):
+        before = {p for p, _ in inputs if p < i or not closes_loop(nodes, p, i)}.union(nodes.controls[i])
+        src += before
+        dst += [i] * len(before)
+    tail, head = step_of[np.array(src, dtype=np.int64)], step_of[np.array(dst, dtype=np.int64)]
+    return tail[tail != head], head[tail != head]
+
+
+def _wishes(found: list[Touch], step_of: list[int]) -> Iterator[tuple[int, int]]:
+    """(reader, writer): the steps that read a view, each before the first update that follows the taking of it."""
+    writers = sorted({step_of[t.op] for t in found if t.writes})
+    for t in found:
+        if not t.writes and t.since != t.op:
+            reader, since = step_of[t.op], step_of[t.since]
+            first = next((w for w in writers if w > since and w != reader), None)
+            if first is not None:
+                yield reader, first
+
+
+def _order(count: int, src: Ints, dst: Ints, wishes: list[tuple[int, int]]) -> Ints:
+    """The topological order nearest to the steps' own in which wishes hold too, but for those that block all steps."""
+    if not wishes and (src < dst).all():
+        return np.arange(count)
+    after: list[list[int]] = [[] for _ in range(count)]
+    for a, b in zip(src.tolist(), dst.tolist(), strict=True):
+        after[a].append(b)
+    wished: dict[int, list[int]] = defaultdict(list)
+    for a, b in wishes:
+        wished[a].append(b)
+    waiting = np.bincount(dst, minlength=count).tolist()
+    wanting = np.bincount(np.array([b for _, b in wishes], dtype=np.int64), minlength=count).tolist()
+    ready = [(wanting[i] > 0, i) for i in range(count) if waiting[i] == 0]
+    heapq.heapify(ready)
+    done, order = [False] * count, []
+    while ready:
+        i = heapq.heappop(ready)[1]
+        if done[i]:
+            continue
+        done[i] = True
+        order.append(i)
+        for j in after[i]:
+            waiting[j] -= 1
+            if waiting[j] == 0:
+                heapq.heappush(ready, (wanting[j] > 0, j))
+        for j in wished.get(i, ()):
+            wanting[j] -= 1
+            if waiting[j] == 0 and wanting[j] == 0:
+                heapq.heappush(ready, (False, j))
+    return np.array(order, dtype=np.int64)
+
+
+def _pairs(found: list[Touch], place: list[int]) -> Iterator[tuple[int, int]]:
+    """(before, after) by rank: reads between two updates after the one and before the other."""
+    writes: dict[int, bool] = {}
+    for t in found:
+        writes[place[t.op]] = writes.get(place[t.op], False) or t.writes
+    update, reads = -1, list[int]()
+    for at in sorted(writes):
+        if writes[at]:
+            yield from ((r, at) for r in reads or ([update] if update >= 0 else []))
+            update, reads = at, []
+        else:
+            reads.append(at)
+            if update >= 0:
+                yield update, at
+
+
+def _irreducible(src: Ints, dst: Ints, pairs: Ints, count: int) -> Ints:
+    """The pairs that no other path of edges and pairs implies. All lead from a lower to a higher number."""
+    tail, head = np.concatenate([src, pairs[:, 0]]), np.concatenate([dst, pairs[:, 1]])
+    offset, edge = adjacency(count, tail)
+    ours = edge >= len(src)
+    targets = np.unique(pairs[:, 1])
+    implied = _implied(offset, head[edge], ours, targets)
+    kept = np.sort(edge[ours & ~implied]) - len(src)
+    return pairs[kept]
+
+
+@numba.njit(cache=True)
+def _implied(offset: Ints, head: Ints, ours: Bools, targets: Ints) -> Bools:
+    """[edges] whether one of ours is implied; reachability of 62 targets at a time, a bit each."""
+    implied = np.zeros(len(head), dtype=np.bool_)
+    bit = np.zeros(len(offset) - 1, dtype=np.int64)
+    for start in range(0, len(targets), _WORD):
+        block = targets[start : start + _WORD]
+        for j in range(len(block)):
+            bit[block[j]] = 1 << j
+        reach = np.zeros(len(bit), dtype=np.int64)
+        for a in range(block[-1] - 1, -1, -1):
+            word = 0
+            for e in range(offset[a], offset[a + 1]):
+                word |= reach[head[e]] | bit[head[e]]
+            reach[a] = word
+            for e in range(offset[a], offset[a + 1]):
+                if ours[e] and bit[head[e]]:
+                    for f in range(offset[a], offset[a + 1]):
+                        other = (reach[head[f]] | bit[head[f]]) if f != e else 0
+                        implied[e] |= (other & bit[head[e]]) != 0
+        bit[block] = 0
+    return implied

@@ -1,0 +1,283 @@
+"""Distances from anchors to all tasks and back, raised by what lies between two anchors: the bound of full graphs.
+
+As `solvers.bounds.distances`, but for pairs of which one task is an anchor, so that it takes O(k e) for k anchors and
+O(n) for each pair of these that is looked at. What is raised is kept as claims (`solvers.bounds.evidence`).
+"""
+
+import math
+import time
+from typing import NamedTuple
+
+import numpy as np
+
+from solvers.arrays import Bools, Ints
+from solvers.bounds.anchors import Loads, Net
+from solvers.bounds.evidence import Claim, Evidence
+from solvers.bounds.interval_load import (
+    COLUMN,
+    FAR_HEAD,
+    FAR_TAIL,
+    GRID,
+    NEAR_HEAD,
+    NEAR_TAIL,
+    ROW,
+    THIRD,
+    TOOK,
+    WORK,
+    Crowd,
+    least,
+)
+from solvers.bounds.segments import NEVER, NONE
+from solvers.compiled.kernels import kernel, subkernel
+
+_FINE, _FINEST = 10, 16
+"""A distance is raised by at least its 2^-_FINE, and found as exactly; those of the ends of the schedule by less."""
+
+
+class Table(NamedTuple):
+    """Distances, as far as they are known. Anchors count from 1; 0 is the start, k + 1 the end of the schedule."""
+
+    anchor: Ints
+    """[k + 2] position of each: n for the start, n + 1 for the end."""
+    number: Ints
+    """[n] of the anchor at each position, or 0."""
+    near: Ints
+    """[n + 2, k + 1] least ticks from the finish of each anchor to the start of each task at one location, or NONE."""
+    far: Ints
+    """The same at two."""
+    to_near: Ints
+    """[n] to the anchor at hand."""
+    to_far: Ints
+    raised: Bools
+    """[k + 2, k + 2] at [last, first]: pairs that are claimed."""
+    tasks: Ints
+    """[9, n] scratch of `Crowd`."""
+    cells: Ints
+
+
+class Bounded(NamedTuple):
+    """A bound and what it rests on."""
+
+    ticks: int
+    evidence: Evidence
+
+
+def anchored(net: Net, loads: Loads, anchors: Ints, ends: float = math.inf) -> Bounded | None:
+    """The distance from the start to the end of the schedule; None when the clock (`time.monotonic`) is past `ends`."""
+    n, k = len(net.task), len(anchors)
+    table = Table(
+        anchor=np.concatenate([[n], anchors, [n + 1]]),
+        number=np.zeros(n, dtype=np.int64),
+        near=np.full((n + 2, k + 1), NONE, dtype=np.int64),
+        far=np.full((n + 2, k + 1), NONE, dtype=np.int64),
+        to_near=np.empty(n, dtype=np.int64),
+        to_far=np.empty(n, dtype=np.int64),
+        raised=np.zeros((k + 2, k + 2), dtype=np.bool_),
+        tasks=np.empty((9, n), dtype=np.int64),
+        cells=np.empty((13, GRID, GRID), dtype=np.int64),
+    )
+    table.number[anchors] = np.arange(1, k + 1)
+    found: list[Ints] = []
+    for last in range(1, k + 2):
+        if time.monotonic() >= ends:
+            return None
+        claims = np.empty((4 * last, len(Claim._fields)), dtype=np.int64)
+        found.append(claims[: _settle(net, loads, table, last, claims)])
+    evidence = Evidence(
+        anchors=tuple(net.task[anchors].tolist()),
+        weights=tuple(tuple(row) for row in loads.weights.tolist()),
+        claims=tuple(tuple(row) for row in np.concatenate(found).tolist()),
+    )
+    return Bounded(int(table.near[n + 1, 0]), evidence)
+
+
+@kernel
+def _settle(net: Net, loads: Loads, t: Table, last: int, claims: Ints) -> int:
+    """All distances to an anchor, and from those before it to all tasks up to it; return how many claims are made."""
+    n, k = len(t.number), len(t.anchor) - 2
+    _advance(net, t, last)
+    count, x = int(np.int64(0)), _retreat(net, t, min(n, t.anchor[last]), last)
+    while x >= 0:
+        near, far = _known(net, t, t.number[x], last)
+        count = _raise(net, loads, t, (t.number[x], last, near, far), (claims, count))
+        x = _retreat(net, t, x, last)
+    ticks = _known(net, t, int(np.int64(0)), last)[0]
+    if last > k:
+        t.near[n + 1, 0] = ticks = _through(net, t)
+    return _raise(net, loads, t, (int(np.int64(0)), last, ticks, ticks), (claims, count))
+
+
+@subkernel
+def _composed(took: int, sites: int, one: tuple[int, int], two: tuple[int, int]) -> tuple[int, int]:
+    """Distances near and far by way of a task of some ticks; `sites` are the locations that the three can be at."""
+    here, there = one[0] + took, one[1] + took
+    near, far = min(here + two[0], there + two[1]), min(here + two[1], there + two[0])
+    sites &= sites - 1
+    if sites & (sites - 1):
+        far = min(far, there + two[1])
+    return min(near, NEVER), min(far, NEVER)
+
+
+@subkernel
+def _related(mask: tuple[int, int], one: int, two: int, length: tuple[int, int]) -> tuple[int, int]:
+    """Distances of tasks of two units that must share a location, or cannot; the ends of the schedule are nowhere."""
+    near, far = length
+    if one >= 0 and two >= 0:
+        sites = mask[0] | mask[1]
+        if one == two or sites & (sites - 1) == 0:
+            far = NEVER
+        if mask[0] & mask[1] == 0:
+            near = NEVER
+    return near, far
+
+
+@subkernel
+def _advance(net: Net, t: Table, last: int) -> None:
+    """The distances from the start, and from the anchors before `last`, to the tasks from the last anchor to this."""
+    before = t.anchor[last - 1] if last > 1 else -1
+    for x in range(before + 1, min(t.anchor[last] + 1, len(t.number))):
+        t.near[x, 0] = t.far[x, 0] = 0
+        for e in range(net.before_at[x], net.before_at[x + 1]):
+            y, edge = net.before[e], (net.before_near[e], net.before_far[e])
+            for a in range(last):
+                found = edge
+                if t.anchor[a] != y:
+                    if t.near[y, a] < 0:
+                        continue
+                    sites = net.mask[t.anchor[a]] | net.mask[y] | net.mask[x]
+                    found = _composed(net.took[y], sites, (t.near[y, a], t.far[y, a]), edge)
+                t.near[x, a], t.far[x, a] = max(t.near[x, a], found[0]), max(t.far[x, a], found[1])
+        for a in range(1, last):
+            if t.near[x, a] >= 0:
+                one = t.anchor[a]
+                sites = (net.mask[one], net.mask[x])
+                t.near[x, a], t.far[x, a] = _related(sites, net.unit[one], net.unit[x], (t.near[x, a], t.far[x, a]))
+
+
+@subkernel
+def _retreat(net: Net, t: Table, x: int, last: int) -> int:
+    """The distances to the anchor `last` from before position x, up to the next anchor; its position, or -1."""
+    goal, end = t.anchor[last], last == len(t.anchor) - 1
+    for x_ in range(x - 1, -1, -1):
+        near = far = 0 if end else NONE
+        for e in range(net.after_at[x_], net.after_at[x_ + 1]):
+            y, edge = net.after[e], (net.after_near[e], net.after_far[e])
+            found = edge
+            if y != goal:
+                if y > goal or t.to_near[y] < 0:
+                    continue
+                sites = net.mask[x_] | net.mask[y] | net.mask[goal]
+                found = _composed(net.took[y], sites, edge, (t.to_near[y], t.to_far[y]))
+            near, far = max(near, found[0]), max(far, found[1])
+        if near >= 0:
+            sites_ = (net.mask[x_], net.mask[goal])
+            near, far = _related(sites_, net.unit[x_], net.unit[goal], (near, far))
+        t.to_near[x_], t.to_far[x_] = near, far
+        if t.number[x_] > 0 and near >= 0:
+            return x_
+    return -1
+
+
+@subkernel
+def _known(net: Net, t: Table, first: int, last: int) -> tuple[int, int]:
+    """The distances of two anchors by tasks and claims between; those of the claims to `last` are put in the table."""
+    one, goal = t.anchor[first], t.anchor[last]
+    near, far = t.near[goal, first], t.far[goal, first]
+    for b in range(first + 1, last):
+        y = t.anchor[b]
+        if t.raised[last, b] and last < len(t.anchor) - 1 and t.near[y, first] >= 0:
+            known = (t.near[y, first], t.far[y, first])
+            sites = net.mask[one] | net.mask[y] | net.mask[goal]
+            found = _composed(net.took[y], sites, known, (t.near[goal, b], t.far[goal, b]))
+            near, far = max(near, found[0]), max(far, found[1])
+    t.near[goal, first], t.far[goal, first] = near, far
+    if first == 0:
+        return near, far
+    for b in range(first + 1, last):
+        y = t.anchor[b]
+        if t.raised[b, first] and t.to_near[y] >= 0:
+            known = (t.near[y, first], t.far[y, first])
+            sites = net.mask[one] | net.mask[y] | net.mask[goal]
+            found = _composed(net.took[y], sites, known, (t.to_near[y], t.to_far[y]))
+            t.to_near[one], t.to_far[one] = max(t.to_near[one], found[0]), max(t.to_far[one], found[1])
+    return max(near, t.to_near[one]), max(far, t.to_far[one])
+
+
+@subkernel
+def _through(net: Net, t: Table) -> int:
+    """The longest way from the start to the end."""
+    longest = 0
+    for x in range(len(t.number)):
+        longest = max(longest, t.near[x, 0] + net.took[x] + t.to_near[x])
+    return longest
+
+
+@subkernel
+def _claim(t: Table, first: int, last: int, apart: int, ticks: int) -> None:
+    """Put a claimed distance in the table."""
+    one, goal = t.anchor[first], t.anchor[last]
+    t.raised[last, first] = True
+    if apart == 0:
+        t.near[goal, first] = ticks
+    if apart == 1 or first == 0 or last == len(t.anchor) - 1:
+        t.far[goal, first] = ticks
+    if first > 0 and apart == 0:
+        t.to_near[one] = ticks
+    if first > 0 and (apart == 1 or last == len(t.anchor) - 1):
+        t.to_far[one] = ticks
+
+
+@subkernel
+def _raise(net: Net, loads: Loads, t: Table, pair: tuple[int, int, int, int], claims: tuple[Ints, int]) -> int:
+    """Raise the distances of two anchors by what is between; return the number of claims with the new ones."""
+    first, last, near, far = pair
+    rows, count = claims
+    inner = first > 0 and last < len(t.anchor) - 1
+    for q in range(len(loads.total)):
+        size, grid = _between(net, loads.work[q], t, (first, last))
+        for apart in range(1 + inner):
+            low = far if apart else near
+            crowd = Crowd(t.tasks, size, t.cells, apart > 0, loads.total[q], loads.most[q])
+            ticks, why = least(crowd, low, _FINE if inner else _FINEST)
+            if ticks == low:
+                continue
+            kind, cell = (why - 1) // GRID**2, (why - 1) % GRID**2
+            head = grid[0] - (-(cell // GRID) * grid[1] // GRID)
+            tail = grid[2] - (-(cell % GRID) * grid[3] // GRID)
+            for column, value in enumerate((first, last, apart, ticks, q, kind, head, tail)):
+                rows[count, column] = value
+            count += 1
+            _claim(t, first, last, apart, ticks)
+            near, far = (near, ticks) if apart else (ticks, far)
+    return count
+
+
+@subkernel
+def _between(net: Net, work: Ints, t: Table, pair: tuple[int, int]) -> tuple[int, tuple[int, int, int, int]]:
+    """Gather the tasks between two anchors: how many, and the least and the range of their heads and tails."""
+    first, last = pair
+    one, goal, inner = t.anchor[first], t.anchor[last], first > 0 and last < len(t.anchor) - 1
+    r, size = t.tasks, 0
+    for x in range(one + 1 if first > 0 else 0, min(goal, len(t.number))):
+        if work[x] == 0 or t.near[x, first] < 0 or t.to_near[x] < 0:
+            continue
+        r[NEAR_HEAD, size], r[FAR_HEAD, size] = t.near[x, first], t.far[x, first]
+        r[NEAR_TAIL, size], r[FAR_TAIL, size] = t.to_near[x], t.to_far[x]
+        sites = net.mask[one] | net.mask[x] | net.mask[goal]
+        sites &= sites - 1
+        r[TOOK, size], r[WORK, size], r[THIRD, size] = net.took[x], work[x], inner and sites & (sites - 1) != 0
+        r[ROW, size] = min(t.near[x, first], t.far[x, first])
+        r[COLUMN, size] = min(t.to_near[x], t.to_far[x])
+        size += 1
+    if size == 0:
+        return 0, (0, 1, 0, 1)
+    head = tail = NEVER
+    heads = tails = 0
+    for k in range(size):
+        head, tail = min(head, r[ROW, k]), min(tail, r[COLUMN, k])
+        heads, tails = max(heads, r[ROW, k]), max(tails, r[COLUMN, k])
+    heads, tails = heads - head + 1, tails - tail + 1
+    for k in range(size):
+        r[ROW, k] = (r[ROW, k] - head) * GRID // heads
+        r[COLUMN, k] = (r[COLUMN, k] - tail) * GRID // tails
+    return size, (head, heads, tail, tails)

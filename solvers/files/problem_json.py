@@ -1,0 +1,225 @@
+"""Problems and schedules as JSON that other programs can read and write; docs/problem-file.md says what they mean."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+
+from solvers.arrays import Ints
+from solvers.files.json_text import LARGEST, check_label, converted, encoded, parsed
+from solvers.problem import MOST, Problem
+from solvers.schedule import Schedule
+
+PROBLEM_FORMAT = "pesto-problem"
+SCHEDULE_FORMAT = "pesto-schedule"
+VERSION = 1
+"""Of both formats; a reader refuses every other."""
+MOST_LABEL = 1 << 24
+"""Beyond every number of a group and a link: solvers count up to them."""
+
+_Size = Annotated[int, msgspec.Meta(ge=0, le=MOST_LABEL)]
+_Number = Annotated[int, msgspec.Meta(ge=-1, le=MOST)]
+_Ticks = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
+_Index = Annotated[int, msgspec.Meta(ge=-1, lt=MOST_LABEL)]
+_Digest = Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{64})?$")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Instance:
+    """A problem with what else its file says of it. ValueError for a name that does not fit on a line."""
+
+    problem: Problem
+    name: str = ""
+    """For people."""
+    optimum: int | None = None
+    """The least makespan in ticks, where it is known by construction."""
+    ticks_per_second: int | None = None
+    """What a tick is, where it has a meaning beyond the problem."""
+
+    def __post_init__(self) -> None:
+        """Validate what is not the problem's own."""
+        check_label(self.name, "$.name")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Answer:
+    """A schedule with what else its file says of it: claims, which nobody has checked."""
+
+    schedule: Schedule
+    problem: str = ""
+    """`fingerprint` of the problem it belongs to; "" where the file does not say."""
+    solver: str = ""
+    status: str = ""
+    lower_bound: int = 0
+    bound_by: str = ""
+    """What the lower bound comes from."""
+
+    def __post_init__(self) -> None:
+        """ValueError for text that does not fit on a line, and for a bound above the makespan."""
+        for name in ("solver", "status", "bound_by"):
+            check_label(getattr(self, name), f"$.{name}")
+        if self.lower_bound > self.schedule.makespan:
+            above = f"{self.lower_bound} is above the makespan {self.schedule.makespan}"
+            raise ValueError(f"$.lower_bound: {above} - correct one of them")
+
+
+class _Sizes(msgspec.Struct, kw_only=True):
+    tasks: _Size
+    devices: _Size
+    locations: _Size
+    edges: _Size
+    payloads: _Size
+    path_classes: _Size
+    path_links: _Size
+
+
+class _Problem(msgspec.Struct, kw_only=True):
+    format: str
+    format_version: int
+    name: str = ""
+    fingerprint: _Digest = ""
+    optimum: _Ticks | None = None
+    ticks_per_second: Annotated[int, msgspec.Meta(ge=1, le=10**18)] | None = None
+    sizes: _Sizes
+    duration: list[list[_Number]]
+    location: list[_Index]
+    memory: list[_Number]
+    capacity: list[_Number]
+    src: list[_Index]
+    dst: list[_Index]
+    payload: list[_Index]
+    producer: list[_Index]
+    transfer: list[list[_Number]]
+    path_class: list[list[_Index]]
+    path_links: list[list[list[_Index]]]
+    group: list[_Index]
+
+
+class _Schedule(msgspec.Struct, kw_only=True):
+    format: str
+    format_version: int
+    problem: _Digest = ""
+    solver: str = ""
+    status: str = ""
+    makespan: _Ticks | None = None
+    lower_bound: _Ticks = 0
+    bound_by: str = ""
+    device: list[_Index]
+    start: list[_Ticks]
+    finish: list[_Ticks]
+    sent_payload: list[_Index]
+    sent_to: list[_Index]
+    sent_start: list[_Ticks]
+    sent_finish: list[_Ticks]
+
+
+def fingerprint(problem: Problem) -> str:
+    """SHA-256 of every column: its name and sizes as ASCII text, "duration:3,2;", then its int64, little-endian."""
+    digest = hashlib.sha256()
+    for name, column in _columns(problem).items():
+        digest.update(f"{name}:{','.join(map(str, column.shape))};".encode())
+        digest.update(column.astype("<i8", copy=False).tobytes())
+    return digest.hexdigest()
+
+
+def dumps_problem(instance: Instance) -> bytes:
+    """The file of a problem: equal instances give equal bytes. ValueError for one that a reader would refuse."""
+    p = instance.problem
+    for name, column in (("group", p.group), ("path_links", p.path_links)):
+        if column.max(initial=-1) >= MOST_LABEL:
+            raise ValueError(f"{name}: {column.max()} is beyond {MOST_LABEL - 1} - number from 0 on")
+    known = {"optimum": instance.optimum, "ticks_per_second": instance.ticks_per_second}
+    return encoded({
+        "format": PROBLEM_FORMAT, "format_version": VERSION, "name": instance.name, "fingerprint": fingerprint(p),
+        **{key: value for key, value in known.items() if value is not None}, "sizes": _sizes_of(p),
+        **{name: column.tolist() for name, column in _columns(p).items()},
+    })  # fmt: skip
+
+
+def loads_problem(data: bytes) -> Instance:
+    """The problem of a file; ValueError, one line with the place and a remedy, when it is refused.
+
+    Refused are other formats and versions, missing keys, numbers that are not integers or out of range, columns whose
+    lengths are not those of `sizes`, what `Problem` refuses, and content that is not that of the fingerprint, if any.
+    """
+    found = converted(parsed(data), _Problem, PROBLEM_FORMAT, VERSION)
+    try:
+        problem = Problem(**{name: _column(found, name, shape) for name, shape in _shapes(found.sizes).items()})
+    except ValueError as error:
+        raise ValueError(error if str(error).startswith("$") else f"$: {error} - correct the problem") from error
+    if found.fingerprint not in ("", fingerprint(problem)):
+        raise ValueError("$.fingerprint: the content has another one - it was changed; remove the key if on purpose")
+    return Instance(problem=problem, name=found.name, optimum=found.optimum, ticks_per_second=found.ticks_per_second)
+
+
+def load_problem(path: Path) -> Problem:
+    """The problem of a file on disk, not packed; OSError when it cannot be read, ValueError as `loads_problem`."""
+    with path.open("rb") as file:
+        return loads_problem(file.read(LARGEST + 1)).problem
+
+
+def dumps_schedule(answer: Answer) -> bytes:
+    """The file of a schedule: equal answers give equal bytes."""
+    s = answer.schedule
+    return encoded({
+        "format": SCHEDULE_FORMAT, "format_version": VERSION, "problem": answer.problem, "solver": answer.solver,
+        "status": answer.status, "makespan": s.makespan, "lower_bound": answer.lower_bound,
+        "bound_by": answer.bound_by, **{f.name: getattr(s, f.name).tolist() for f in fields(Schedule)},
+    })  # fmt: skip
+
+
+def loads_schedule(data: bytes) -> Answer:
+    """The schedule of a file, not checked against any problem; ValueError, one line, when the file is refused."""
+    found = converted(parsed(data), _Schedule, SCHEDULE_FORMAT, VERSION)
+    columns = {f.name: np.array(getattr(found, f.name), dtype=np.int64) for f in fields(Schedule)}
+    try:
+        schedule = Schedule(**columns)
+    except ValueError as error:
+        raise ValueError(f"$: {error} - correct the lengths") from error
+    if found.makespan not in (None, schedule.makespan):
+        raise ValueError(
+            f"$.makespan: {found.makespan}, but the last task finishes at {schedule.makespan} - correct it"
+        )
+    return Answer(
+        schedule=schedule, problem=found.problem, solver=found.solver, status=found.status,
+        lower_bound=found.lower_bound, bound_by=found.bound_by,
+    )  # fmt: skip
+
+
+def _columns(problem: Problem) -> dict[str, Ints]:
+    return {f.name: getattr(problem, f.name) for f in fields(Problem) if f.init}
+
+
+def _sizes_of(p: Problem) -> dict[str, int]:
+    return {
+        "tasks": p.tasks, "devices": p.devices, "locations": p.locations, "edges": p.edges, "payloads": p.payloads,
+        "path_classes": p.transfer.shape[1], "path_links": p.path_links.shape[2],
+    }  # fmt: skip
+
+
+def _shapes(z: _Sizes) -> dict[str, tuple[int, ...]]:
+    task, edge, place = (z.tasks,), (z.edges,), (z.locations,)
+    return {
+        "duration": (z.tasks, z.devices), "location": (z.devices,), "memory": task, "capacity": place, "src": edge,
+        "dst": edge, "payload": edge, "producer": (z.payloads,), "transfer": (z.payloads, z.path_classes),
+        "path_class": (z.locations, z.locations), "path_links": (z.locations, z.locations, z.path_links),
+        "group": task,
+    }  # fmt: skip
+
+
+def _column(found: _Problem, name: str, shape: tuple[int, ...]) -> Ints:
+    values = getattr(found, name)
+    _check_lengths(values, shape, f"$.{name}")
+    return np.array(values, dtype=np.int64).reshape(shape)
+
+
+def _check_lengths(values: Sequence[Any], shape: tuple[int, ...], where: str) -> None:
+    if len(values) != shape[0]:
+        raise ValueError(f"{where}: {len(values)} entries, expected {shape[0]} by $.sizes - correct one of them")
+    if len(shape) > 1:
+        for k, row in enumerate(values):
+            _check_lengths(row, shape[1:], f"{where}[{k}]")

@@ -1,0 +1,224 @@
+"""What the list schedulers of the literature share: readiness, arrivals, and the schedule as it grows.
+
+Their model of communication: a payload takes its transfer's ticks between two locations and none within one, and
+links are never busy. A payload is sent once to a location, where every consumer finds it; without contention it is
+there at the same time whoever asks first, so nothing is kept of what was sent.
+
+Processors are the devices. What the sources do not have is kept all the same: the task of a unit that is placed first
+decides the location of the whole unit, and a task is offered only to devices that can run it.
+
+A source of the graph (a variable) is taken just before the first of its readers and offered to the devices as if it
+were that reader (`solvers.heuristics.lists.guides`); it then runs as early as it can there. The tasks with one guide
+are a *chain*: its sources and then the guide itself, ready one after the other once all its other inputs are placed.
+"""
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+
+from solvers.arrays import Bools, Ints
+from solvers.compiled.dag import adjacency
+from solvers.compiled.kernels import inlined, routine, subroutine
+from solvers.heuristics.lists.guides import guided
+from solvers.heuristics.methods import Placement, rank_of
+from solvers.problem import Problem
+from solvers.structure.units import placeable_units
+from solvers.timing.replay import prepare
+
+
+class Tables(NamedTuple):
+    """What a list scheduler reads."""
+
+    enters: Ints
+    """[n + 1] where the edges that enter each task start in `tail` and `carried`."""
+    tail: Ints
+    carried: Ints
+    leaves: Ints
+    """[n + 1] where the edges that leave each task start in `head`."""
+    head: Ints
+    duration: Ints
+    location: Ints
+    transfer: Ints
+    path_class: Ints
+    unit: Ints
+    """[n] unit of each task."""
+    allowed: Bools
+    """[u, l] whether a unit can be at a location."""
+    order: Ints
+    """[n] tasks by priority, a topological order in which each chain is in one piece."""
+    place: Ints
+    """[n] place of each task in `order`."""
+    guide: Ints
+    """[n] the task in whose stead each is offered to the devices: itself for most."""
+    first: Ints
+    """[n] place at which the chain of each guide starts; -1 for tasks that are none."""
+
+
+class Growing(NamedTuple):
+    """A schedule of the tasks that are placed so far, and work arrays."""
+
+    device: Ints
+    """[n] device of each task, -1 while it is not placed."""
+    start: Ints
+    finish: Ints
+    before: Ints
+    """[n + 1] how many tasks were placed before each, and at the end the number of those that are placed."""
+    at: Ints
+    """[u] location of each unit, -1 while none of its tasks is placed."""
+    waiting: Ints
+    """[n] edges that enter the chain of each guide from tasks that are not placed."""
+    ready: Ints
+    """[l] what `arrivals` found."""
+    freed: Ints
+    """[n] what `release` found."""
+
+
+def tables_of(problem: Problem, order: Ints) -> Tables:
+    """The tables of a problem. order: [n] tasks by priority, a topological order. O(e log e + n log n).
+
+    ValueError when some unit can be at no location.
+    """
+    units, g = placeable_units(problem), prepare(problem)
+    enters, edge = adjacency(problem.tasks, problem.dst)
+    ordered, guide = guided(g, units.unit, order)
+    first = np.full(problem.tasks, -1, dtype=np.int64)
+    first[guide[ordered[::-1]]] = np.arange(problem.tasks)[::-1]
+    return Tables(
+        enters=enters,
+        tail=problem.src[edge],
+        carried=problem.payload[edge],
+        leaves=g.offset,
+        head=g.head,
+        duration=problem.duration,
+        location=problem.location,
+        transfer=problem.transfer,
+        path_class=problem.path_class,
+        unit=units.unit,
+        allowed=units.allowed,
+        order=ordered,
+        place=rank_of(ordered),
+        guide=guide,
+        first=first,
+    )
+
+
+def begin(t: Tables) -> Growing:
+    """The schedule of no task."""
+    n = len(t.order)
+    s = Growing(
+        device=np.full(n, -1, dtype=np.int64),
+        start=np.zeros(n, dtype=np.int64),
+        finish=np.zeros(n, dtype=np.int64),
+        before=np.zeros(n + 1, dtype=np.int64),
+        at=np.full(len(t.allowed), -1, dtype=np.int64),
+        waiting=np.zeros(n, dtype=np.int64),
+        ready=np.empty(t.allowed.shape[1], dtype=np.int64),
+        freed=np.empty(n, dtype=np.int64),
+    )
+    _count(t, s.waiting)
+    return s
+
+
+def placement_of(s: Growing) -> Placement:
+    """The devices, and the tasks by start. O(n log n).
+
+    Of two tasks that start at once on one device the first takes no ticks, and so ends first; what else is tied is in
+    the order in which it was placed, which is a topological one.
+    """
+    return Placement(device=s.device, rank=rank_of(np.lexsort((s.before[:-1], s.finish, s.start))))
+
+
+@routine
+def _count(t: Tables, waiting: Ints) -> None:
+    for task in range(len(t.order)):
+        for k in range(t.leaves[task], t.leaves[task + 1]):
+            if t.guide[t.head[k]] != t.guide[task]:
+                waiting[t.guide[t.head[k]]] += 1
+
+
+@subroutine
+def sources(t: Tables, s: Growing) -> int:
+    """Put the tasks that are ready in the schedule of no task into `s.freed`; return how many."""
+    count = 0
+    for task in range(len(t.order)):
+        if t.first[task] >= 0 and s.waiting[task] == 0:
+            s.freed[count] = t.order[t.first[task]]
+            count += 1
+    return count
+
+
+@subroutine
+def release(t: Tables, s: Growing, task: int) -> int:
+    """Put the tasks that are ready now that `task` is placed into `s.freed`; return how many."""
+    guides, heads, waiting, freed, first, order = t.guide, t.head, s.waiting, s.freed, t.first, t.order
+    count, guide, after = 0, guides[task], t.place[task] + 1
+    if after < len(order) and guides[order[after]] == guide:
+        freed[0] = order[after]
+        count = 1
+    for k in range(t.leaves[task], t.leaves[task + 1]):
+        reader = guides[heads[k]]
+        if reader == guide:
+            continue
+        waiting[reader] -= 1
+        if waiting[reader] == 0:
+            freed[count] = order[first[reader]]
+            count += 1
+    return count
+
+
+@subroutine
+def arrivals(t: Tables, s: Growing, task: int) -> None:
+    """Put into `s.ready` when what a task reads can be at each location; what is not placed does not count."""
+    # Arrays are taken out of their tuples before a loop: in compiled code each look into a tuple counts a reference.
+    ready, device, ends, location, transfer, path_class = (
+        s.ready, s.device, s.finish, t.location, t.transfer, t.path_class
+    )  # fmt: skip
+    tails, payloads = t.tail, t.carried
+    ready[:] = 0
+    for k in range(t.enters[task], t.enters[task + 1]):
+        tail, payload = tails[k], payloads[k]
+        if device[tail] < 0:
+            continue
+        here, finish = location[device[tail]], ends[tail]
+        for there in range(len(ready)):
+            ticks = transfer[payload, path_class[here, there]] if payload >= 0 and here != there else 0
+            ready[there] = max(ready[there], finish + ticks)
+
+
+@inlined
+def runs_on(t: Tables, s: Growing, task: int, d: int) -> bool:
+    """Whether a device can run a task and is where the task's unit is, or can be."""
+    unit, there = t.unit[task], t.location[d]
+    if t.duration[task, d] < 0:
+        return False
+    return s.at[unit] == there if s.at[unit] >= 0 else t.allowed[unit, there]
+
+
+@numba.njit(cache=True, inline="always")
+def is_gone(device: Ints, at: Ints, unit: int, task: int, here: int) -> bool:
+    """Whether a task that was offered to a device at `here` has been placed, or its unit elsewhere."""
+    return device[task] >= 0 or (at[unit] >= 0 and at[unit] != here)
+
+
+@subroutine
+def append(t: Tables, s: Growing, free: Ints, choice: tuple[int, int]) -> int:
+    """Run a task after all that its device runs, `choice` = (task, device); return what `release` does.
+
+    free: [m] when each device has finished what it was given.
+    """
+    task, d = choice
+    arrivals(t, s, task)
+    settle(t, s, task, (d, max(s.ready[t.location[d]], free[d])))
+    free[d] = s.finish[task]
+    return release(t, s, task)
+
+
+@inlined
+def settle(t: Tables, s: Growing, task: int, slot: tuple[int, int]) -> None:
+    """Place a task; `slot` = (device, start)."""
+    d, start = slot
+    s.device[task], s.start[task], s.finish[task] = d, start, start + t.duration[task, d]
+    s.at[t.unit[task]] = t.location[d]
+    s.before[task] = s.before[-1]
+    s.before[-1] += 1

@@ -1,0 +1,121 @@
+"""What a placement method of the literature returns, and the table of them."""
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from solvers.arrays import Ints, ints
+from solvers.problem import Problem
+from solvers.result import Options
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Placement:
+    """A device for every task, and the order that the method gives them, if it gives one."""
+
+    device: Ints
+    """[n] device of each task: one that can run it, and one location for each group."""
+    rank: Ints | None = None
+    """[n] a permutation that follows the precedence; each device runs its tasks in this order. None where the method
+    leaves the order to a runtime: its tasks are then listed by bottom level."""
+
+    def __post_init__(self) -> None:
+        """Copy and freeze."""
+        object.__setattr__(self, "device", ints(self.device))
+        if self.rank is not None:
+            object.__setattr__(self, "rank", ints(self.rank))
+
+
+class NoRoomError(Exception):
+    """A method that respects memory found no place for a task: one line, with the bytes."""
+
+
+Place = Callable[[Problem, Options], Placement]
+"""A method: deterministic in (problem, `options.seed`), and within `options.seconds` where it could go on for ever."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placer:
+    """One row of the table of placement methods."""
+
+    module: str
+    """Where its `attribute`, a `Place`, is."""
+    attribute: str = "place"
+    source: str
+    """Author, year, and what it is called there."""
+    memory: bool = False
+    """Whether the source respects a device's memory, and so this does."""
+    repair: bool = False
+    """Whether its source places without looking at memory and then moves what does not fit, as the caller must do."""
+    package: str | None = None
+    """The distribution it needs, where that is one with native code, so that it runs in a process of its own."""
+
+    def load(self) -> Place:
+        """The method."""
+        place: Place = getattr(importlib.import_module(self.module), self.attribute)
+        return place
+
+
+PLACERS: dict[str, Placer] = {
+    "round-robin": Placer(
+        module="solvers.heuristics.round_robin", source="ParDNN (Qararyah et al. 2020), section 6.4.1, baseline RR"
+    ),
+    "pardnn": Placer(
+        module="solvers.heuristics.pardnn.place", source="ParDNN (Qararyah et al. 2020), section 4.1", repair=True
+    ),
+    "pardnn-unrefined": Placer(
+        module="solvers.heuristics.pardnn.place",
+        attribute="unrefined",
+        source="ParDNN (Qararyah et al. 2020), section 6.4.1, slicing and mapping alone",
+        repair=True,
+    ),
+    "pardnn-glb": Placer(
+        module="solvers.heuristics.pardnn.place",
+        attribute="balanced",
+        source="ParDNN (Qararyah et al. 2020), figure 4.2 (e), GLB instead of LALB",
+        repair=True,
+    ),
+    "random": Placer(module="solvers.heuristics.random_places", source="uniform, as in Mirhoseini et al. 2017"),
+    "linear-clustering": Placer(
+        module="solvers.heuristics.clusters.linear_clustering",
+        source="Kim & Browne 1988, with GLB (Radulescu & van Gemund 1998) and EST First (Wang & Sinnen 2018)",
+    ),
+    "metis": Placer(
+        module="solvers.heuristics.clusters.metis",
+        source="multilevel k-way partitioning (Karypis & Kumar 1998), as in Mirhoseini et al. 2017",
+        package="pymetis",
+    ),
+    "pipedream": Placer(
+        module="solvers.heuristics.clusters.pipedream",
+        source="PipeDream (Harlap et al. 2018; Narayanan et al. 2019), section 3.1, without replication",
+        memory=True,
+    ),
+    "mcmc": Placer(
+        module="solvers.heuristics.clusters.mcmc",
+        source="FlexFlow (Jia, Zaharia & Aiken 2019), section 6, one op, one location",
+    ),
+    "heft": Placer(module="solvers.heuristics.lists.heft", source="Topcuoglu, Hariri and Wu 2002, HEFT"),
+    "cpop": Placer(module="solvers.heuristics.lists.cpop", source="Topcuoglu, Hariri and Wu 2002, CPOP"),
+    "etf": Placer(module="solvers.heuristics.lists.etf", source="Hwang, Chow, Anger and Lee 1989, ETF"),
+    "dls": Placer(module="solvers.heuristics.lists.dls", source="Sih and Lee 1993, DLS"),
+    "m-topo": Placer(
+        module="solvers.heuristics.baechi.m_topo", source="Baechi (Jeon et al. 2020), m-TOPO", memory=True
+    ),
+    "m-etf": Placer(module="solvers.heuristics.baechi.m_etf", source="Baechi (Jeon et al. 2020), m-ETF", memory=True),
+    "m-sct": Placer(
+        module="solvers.heuristics.baechi.m_sct",
+        source="Baechi (Jeon et al. 2020), m-SCT",
+        memory=True,
+        package="ortools",
+    ),
+}
+"""A new method is one new file and one row here."""
+
+
+def rank_of(order: Ints) -> Ints:
+    """[n] the place of each task in `order`, [n] tasks."""
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    return rank

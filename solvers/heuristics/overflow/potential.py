@@ -1,0 +1,228 @@
+"""What a family holds where, and which unit alone keeps it there (the memory potential of ParDNN's Table 4.2)."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from solvers.arrays import Bools, Ints
+from solvers.compiled.kernels import inlined, routine, subroutine
+from solvers.heuristics.overflow.buffers import Lives
+from solvers.heuristics.overflow.first_readers import Fronts, fronts_of
+
+_MANY, _NOBODY = -2, -1
+
+
+class Held(NamedTuple):
+    """Rows of families: bytes at a location over an interval of positions."""
+
+    key: Ints
+    """Names a row; rises, and is the same whatever the placement."""
+    location: Ints
+    low: Ints
+    high: Ints
+    size: Ints
+
+
+class Scratch(NamedTuple):
+    """Work arrays; each function leaves them as it found them."""
+
+    kept: Ints
+    """[r] until which position, or by which keeper, what shares a read's bytes keeps them; -1 for none."""
+    until: Ints
+    """[l] position until which the readers of the current bundle need it; -1 where there are none."""
+    fronts: Fronts
+    """Of the locations that the units are at."""
+
+
+class Potentials(NamedTuple):
+    """M_pot of Table 4.2, for one location and one position."""
+
+    bytes: Ints
+    """[u] bytes that leave the location, at the position, with the unit."""
+    changed: Ints
+    """[u] units whose entry, or whose cost, changed since the list was last emptied."""
+    known: Bools
+    """[u] whether a unit is in that list."""
+    length: Ints
+    """[1] length of that list."""
+    last: Bools
+    """[1] whether what several units keep counts for the last of them."""
+
+
+def held_for(rows: int) -> Held:
+    """Room for so many rows."""
+    return Held(*(np.empty(rows, dtype=np.int64) for _ in range(5)))
+
+
+def scratch_for(v: Lives, at: Ints, locations: int) -> Scratch:
+    """Work arrays for units that are each `at` its location, [u]."""
+    nothing = (np.full(len(v.reader), -1, dtype=np.int64), np.full(locations, -1, dtype=np.int64))
+    return Scratch(*nothing, fronts_of(v, at, locations))
+
+
+@subroutine
+def crossing(v: Lives, bundle: int, there: int, maker: int) -> tuple[int, int]:
+    """First position, and first one after, of the transfer of a bundle: the schedule's, or one at the maker's finish.
+
+    The latter takes the mean ticks over all pairs of locations.
+    """
+    payload = v.payload[bundle]
+    if payload < 0:
+        return v.after[maker], v.gone[maker]
+    for k in range(v.sent[payload], v.sent[payload + 1]):
+        if v.sent_to[k] == there:
+            return v.sent_begin[k], v.sent_gone[k]
+    return v.after[maker], v.fresh[payload]
+
+
+@routine
+def hold(v: Lives, at: Ints, family: int, w: Scratch, found: tuple[Held, int]) -> int:
+    """Append what a family holds when each unit is `at` its location, [u], to `found` = (rows, how many); how many."""
+    rows, count = found
+    locations = len(w.until)
+    for b in range(v.family[family], v.family[family + 1]):
+        maker = v.maker[b]
+        here, end = at[v.unit[maker]], v.gone[maker]
+        for g in range(v.bundle[b], v.bundle[b + 1]):
+            low, high = _needed(v, at, g, w)
+            for there in range(low, high + 1):
+                if there == here:
+                    end = max(end, w.until[there])
+                elif w.until[there] >= 0:
+                    begin, received = crossing(v, g, there, maker)
+                    end = max(end, received)
+                    interval = (begin, max(received, w.until[there]))
+                    count = _append(rows, count, ((g + b) * locations + there, there), interval, v.size[b])
+                w.until[there] = -1
+        if v.shares[b] >= 0:
+            w.kept[v.shares[b]] = max(w.kept[v.shares[b]], end)
+        else:
+            key = (v.bundle[b + 1] + b) * locations + here
+            count = _append(rows, count, (key, here), (v.begin[maker], end), v.size[b])
+    return count
+
+
+@subroutine
+def _needed(v: Lives, at: Ints, bundle: int, w: Scratch) -> tuple[int, int]:
+    """Note until when each location reads a bundle; the first and the last location that does."""
+    low, high = len(w.until), -1
+    for r in range(v.read[bundle], v.walk[bundle]):
+        there = at[v.unit[v.reader[r]]]
+        w.until[there] = max(w.until[there], v.gone[v.reader[r]], w.kept[r])
+        w.kept[r] = -1
+        low, high = min(low, there), max(high, there)
+    if v.wide[bundle] >= 0:
+        for there in range(len(w.until)):
+            r = w.fronts.first[v.wide[bundle], there]
+            if r < len(v.reader):
+                w.until[there] = max(w.until[there], v.gone[v.reader[r]])
+                low, high = min(low, there), max(high, there)
+    return low, high
+
+
+@subroutine
+def _append(rows: Held, count: int, name: tuple[int, int], interval: tuple[int, int], size: int) -> int:
+    low, high = interval
+    if size == 0 or low >= high:
+        return count
+    rows.key[count], rows.location[count] = name
+    rows.low[count], rows.high[count], rows.size[count] = low, high, size
+    return count + 1
+
+
+@subroutine
+def credit(v: Lives, at: Ints, where: tuple[int, int, int], w: Scratch, into: Potentials, sign: int) -> None:
+    """Add `sign` times the bytes that a family holds to the potential of their keeper: a unit that alone keeps them.
+
+    where: (family, location, position). A unit keeps what it is making; after that, what one of its tasks has still
+    to read, or to send. What several keep counts for none, or for the last of them if `into.last` says so.
+    """
+    family, place, now = where
+    units, last = len(at), into.last[0]
+    for b in range(v.family[family], v.family[family + 1]):
+        maker = v.maker[b]
+        unit = v.unit[maker]
+        here, making = at[unit] == place, now < v.gone[maker]
+        keeper = v.gone[maker] * units + unit if here and making else _NOBODY
+        for g in range(v.bundle[b], v.bundle[b + 1]):
+            reads = _reading(v, at, (g, place, now), w, last)
+            if here and not making:
+                keeper = _both(keeper, reads, units, last)
+                sent = _sending(v, at, (g, place), w, maker)
+                if sent > now:
+                    keeper = _both(keeper, sent * units + unit, units, last)
+            elif not here and reads >= 0 and crossing(v, g, place, maker)[0] <= now:
+                _give(into, reads % units, sign * v.size[b])
+        if here and v.shares[b] >= 0:
+            w.kept[v.shares[b]] = _both(w.kept[v.shares[b]], keeper, units, last)
+        elif here and keeper >= 0 and v.begin[maker] <= now:
+            _give(into, keeper % units, sign * v.size[b])
+
+
+@inlined
+def _give(into: Potentials, unit: int, change: int) -> None:
+    into.bytes[unit] += change
+    if not into.known[unit]:
+        into.known[unit] = True
+        into.changed[into.length[0]] = unit
+        into.length[0] += 1
+
+
+@subroutine
+def _both(one: int, other: int, units: int, last: bool) -> int:
+    """Of two keepers, each a position times `units` plus a unit that keeps until then, the one that they make."""
+    if one == _NOBODY:
+        return other
+    if other == _NOBODY:
+        return one
+    if last or (one >= 0 and other >= 0 and one % units == other % units):
+        return max(one, other)
+    return _MANY
+
+
+@subroutine
+def _reading(v: Lives, at: Ints, where: tuple[int, int, int], w: Scratch, last: bool) -> int:
+    """Who at a location has still to read a bundle; `where` is (bundle, location, position)."""
+    bundle, place, now = where
+    keeper, units = _NOBODY, len(at)
+    for r in range(v.read[bundle], v.walk[bundle]):
+        task = v.reader[r]
+        if at[v.unit[task]] == place:
+            reads = v.gone[task] * units + v.unit[task] if now < v.gone[task] else w.kept[r]
+            keeper = _both(keeper, reads, units, last)
+        w.kept[r] = _NOBODY
+    if v.wide[bundle] >= 0:
+        for front in (w.fronts.first, w.fronts.second):
+            r = front[v.wide[bundle], place]
+            if r < len(v.reader) and now < v.gone[v.reader[r]]:
+                keeper = _both(keeper, v.gone[v.reader[r]] * units + v.unit[v.reader[r]], units, last)
+    return keeper
+
+
+@subroutine
+def _sending(v: Lives, at: Ints, where: tuple[int, int], w: Scratch, maker: int) -> int:
+    """First position at which a bundle, `where` = (bundle, location), has left that for all others; -1: at once."""
+    bundle, place = where
+    gone = -1
+    for r in range(v.read[bundle], v.walk[bundle]):
+        there = at[v.unit[v.reader[r]]]
+        if there != place and w.until[there] < 0:
+            w.until[there] = 0
+            gone = max(gone, crossing(v, bundle, there, maker)[1])
+    for r in range(v.read[bundle], v.walk[bundle]):
+        w.until[at[v.unit[v.reader[r]]]] = -1
+    if v.wide[bundle] >= 0:
+        for there in range(len(w.until)):
+            if there != place and w.fronts.first[v.wide[bundle], there] < len(v.reader):
+                gone = max(gone, crossing(v, bundle, there, maker)[1])
+    return gone
+
+
+def most_rows(v: Lives, locations: int, family_of: tuple[Ints, Ints]) -> int:
+    """Rows that the families of one unit have at most; `family_of`: (offset [u + 1], families)."""
+    copies = np.minimum(np.diff(v.read), locations)
+    total = np.concatenate([[0], np.cumsum(copies)])[v.bundle]
+    rows = np.diff(total[v.family] + v.family)
+    offset, families = family_of
+    total = np.concatenate([[0], np.cumsum(rows[families])])
+    return int(np.diff(total[offset]).max(initial=0))

@@ -1,0 +1,90 @@
+"""What a formulation makes of a problem, and the one table of formulations."""
+
+import importlib
+import math
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+from solvers.arrays import Floats
+from solvers.milp.linear import Linear
+from solvers.problem import Problem
+from solvers.schedule import Schedule
+
+FORMULATIONS: dict[str, str] = {"tight": "solvers.milp.tight.program", "paper": "solvers.milp.paper.program"}
+"""Name -> module whose `build(problem, limits)` gives the `Program`. A new formulation is one module and one row."""
+HORIZON = 10_000.0
+"""Units of time that a schedule takes at most. A vendor lets a binary be off by 1e-6, so that a disjunction with a
+big M of the whole horizon gives way by a hundredth of a unit at most."""
+TOLERANCE = 1e-6
+"""By how much the vendors let rows and whole numbers be missed, as they are asked to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What is known of the optimum when a formulation is built, in ticks."""
+
+    least: int
+    """A lower bound on the makespan."""
+    most: int
+    """Some optimal schedule ends by then: the makespan of a known schedule, or of a serial one."""
+    settle_by: float = math.inf
+    """When, on `time.monotonic`, to stop looking for tighter windows: those found by then hold."""
+    build_by: float = math.inf
+    """When, on the same clock, a program that is not built yet is of no use any more."""
+
+    def check(self) -> None:
+        """Asked while a program is built; TimeoutError once it is of no use any more."""
+        if time.monotonic() >= self.build_by:
+            raise TimeoutError("the limit was over before the program was built")
+
+    @property
+    def unit(self) -> float:
+        """Ticks in a unit of time that makes `most` at most HORIZON units; 1 where it is anyway."""
+        return max(1.0, self.most / HORIZON)
+
+
+class Program(Protocol):
+    """An integer program whose objective is the makespan, in units of `limits.unit` ticks."""
+
+    @property
+    def linear(self) -> Linear:
+        """The program itself."""
+        ...
+
+    @property
+    def activities(self) -> int:
+        """Tasks and transfers that one path can be made of: how often a tolerance can add up in an optimum."""
+        ...
+
+    @property
+    def binding(self) -> bool:
+        """Whether no schedule of the problem is shorter than the program's optimum."""
+        ...
+
+    def values(self, schedule: Schedule) -> Floats:
+        """[c] a feasible point that describes a valid schedule of at most `limits.most` ticks, or one no longer.
+
+        Where the program is not `binding`, the point's own makespan may be longer.
+        """
+        ...
+
+    def schedule(self, values: Floats) -> Schedule:
+        """The rough schedule that a point [c] describes, to be rebuilt; values may be off by TOLERANCE."""
+        ...
+
+
+class NoScheduleError(ValueError):
+    """What a formulation finds while it is built: no schedule takes at most `Limits.most` ticks."""
+
+
+def formulate(problem: Problem, formulation: str, limits: Limits) -> Program:
+    """The program of a problem of one or more tasks.
+
+    ValueError for an unknown formulation; NoScheduleError; TimeoutError at `limits.build_by`.
+    """
+    limits.check()
+    if formulation not in FORMULATIONS:
+        raise ValueError(f"no formulation is called {formulation!r} - choose one of {', '.join(FORMULATIONS)}")
+    program: Program = importlib.import_module(FORMULATIONS[formulation]).build(problem, limits)
+    return program

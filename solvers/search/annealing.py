@@ -1,0 +1,177 @@
+"""One annealing: a lane that cools while its budget is spent, in stretches between which it can be stopped."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from solvers.arrays import Ints, ints
+from solvers.search.anneal_kernel import Cooling, anneal
+from solvers.search.ordering import Orders
+from solvers.search.shared import Arena, Spot
+from solvers.search.simulation import NEVER
+from solvers.search.walk_state import BEST, COST, begin_at, lane_for
+
+_KINDS = np.cumsum((0.35, 0.2, 0.05, 0.1, 0.15, 0.15))
+"""Shares of the kinds of moves, in the order of `solvers.search.moves`."""
+_STRETCH, _CHANGES = 2_000_000, 2_000
+"""Tasks times changes of one stretch, and changes at most: some 30 ms or less."""
+_PAUSE = 16
+"""Stretches after which other orders of the current placement are tried, and the best point is weighed."""
+_LESS = 1.02
+"""Bytes that a placement may hold less, for each that it was over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Weighed:
+    """What a point is worth, perhaps on another problem than the one that is walked on."""
+
+    makespan: int
+    device: Ints
+    """[n] of that problem."""
+    rank: Ints
+    """[n]"""
+    over: Ints
+    """[l] bytes beyond each location's capacity at the worst moment, 0 where it fits."""
+    rule: str = ""
+    """How it was made, in a few words."""
+
+
+Weigh = Callable[[Spot], Weighed]
+
+
+class Heat(NamedTuple):
+    """Shares of the makespan: what is worse by as much is accepted with probability 1/e."""
+
+    hot: float
+    """At first,"""
+    cold: float
+    """and at last."""
+
+    def times(self, factor: float) -> "Heat":
+        """Hotter by a factor."""
+        return Heat(self.hot * factor, self.cold * factor)
+
+
+class Walk:
+    """Anneals from a point. `kept` is what was worth most of all that fit; None before anything did.
+
+    Not for use by two threads at once. What fits is seen between stretches: a best point that does not is forgotten,
+    and placements may hold less from then on.
+    """
+
+    def __init__(self, arena: Arena, start: Spot, heat: Heat, weigh: Weigh, seed: int) -> None:
+        self.kept: Weighed | None = None
+        self._arena, self._heat, self._weigh = arena, heat, weigh
+        self._lane = lane_for(arena.network, start.at, start.order, arena.capacity, seed)
+        self._orders, self._stretches, self._seen = Orders.of(arena), 0, NEVER
+        self._home: Spot | None = None
+        self._begin(start)
+        self._steps = min(max(16, _STRETCH // max(arena.problem.tasks, 1)), _CHANGES)
+        levels = len(arena.sets.sizes)
+        self._levels = np.cumsum(np.full(levels, 1.0 / levels))
+
+    def _begin(self, start: Spot) -> None:
+        """What a start holds that fits is allowed, however much it was estimated to be; less of one that does not."""
+        weighed, lane = self._weigh(start), self._lane
+        if (weighed.over > 0).any():
+            self._shrink(
+                np.where(weighed.over > 0, np.minimum(lane.capacity, lane.choice.held), lane.capacity), weighed.over
+            )
+        else:
+            self.kept, self._home, self._seen = weighed, start, start.makespan
+            lane.capacity[:] = np.maximum(lane.capacity, lane.choice.held)
+        begin_at(self._arena.network, lane, start.at.astype(np.int32), start.order.astype(np.int32))
+
+    @property
+    def home(self) -> Spot | None:
+        """The shortest point that was weighed and fits."""
+        return self._home
+
+    @property
+    def best(self) -> Spot:
+        """The best point since the last that did not fit; the current one where none held little enough since."""
+        lane = self._lane
+        if lane.tally[BEST] == NEVER:
+            return self._now()
+        return Spot(at=ints(lane.best_at), order=ints(lane.best_order), makespan=int(lane.tally[BEST]))
+
+    def _go(self, spot: Spot) -> None:
+        """Make a point the current one."""
+        begin_at(self._arena.network, self._lane, spot.at.astype(np.int32), spot.order.astype(np.int32))
+
+    def _now(self) -> Spot:
+        lane = self._lane
+        return Spot(at=ints(lane.choice.at), order=ints(lane.choice.order), makespan=int(lane.tally[COST]))
+
+    def stretch(self, progress: float, rarer: int = 1) -> bool:
+        """Try changes for a moment, as hot as it is after this share of the budget; True where `kept` is better.
+
+        rarer: pauses come after so many times as many stretches.
+        """
+        if not len(self._arena.network.choice):
+            return self.pause()
+        heat = self._heat.hot * (self._heat.cold / self._heat.hot) ** min(progress, 1.0)
+        ticks = heat * float(self._lane.tally[COST]) + 1e-9
+        self._sorted()
+        cooling = Cooling(self._steps, ticks, ticks, _KINDS, self._levels)
+        anneal(self._arena.network, self._arena.sets, self._lane, cooling)
+        self._stretches += 1
+        if self._stretches % (_PAUSE * rarer):
+            return False
+        self._reorder()
+        return self.pause()
+
+    def pause(self) -> bool:
+        """Weigh the best point, if it is new; True where `kept` is better."""
+        best = self.best
+        if best.makespan >= self._seen:
+            return False
+        weighed = self._weigh(best)
+        if (weighed.over > 0).any():
+            # What holds more than is allowed says nothing of what should be.
+            if self._lane.tally[BEST] < NEVER:
+                self._forget(weighed.over)
+            return False
+        self._seen, self._home = best.makespan, best
+        if self.kept is not None and self.kept.makespan <= weighed.makespan:
+            return False
+        self.kept = weighed
+        return True
+
+    def _forget(self, over: Ints) -> None:
+        """Placements may hold less; go on from the last point that fit, if any did."""
+        lane = self._lane
+        self._shrink(lane.capacity, over)
+        if self._home is not None:
+            home = self._home
+            begin_at(self._arena.network, lane, home.at.astype(np.int32), home.order.astype(np.int32))
+        else:
+            self._sorted()
+
+    def _shrink(self, capacity: Ints, over: Ints) -> None:
+        """Allow less where there was too much, but not so little that it could not hold all: estimates may be high."""
+        lane = self._lane
+        less = capacity - np.int64(_LESS * over) - (over > 0)
+        if less.min(initial=0) >= 0 and less.sum() >= _LESS * lane.choice.held.sum():
+            lane.capacity[:] = less
+        lane.tally[BEST] = NEVER
+
+    def _sorted(self) -> None:
+        """Number the tasks by when they run, so that moved tasks find their place by time.
+
+        The same run, but for ties among what ends at once: where these make it longer, the order stays.
+        """
+        lane, now = self._lane, self._now()
+        order = np.lexsort((lane.choice.place, lane.base.end, lane.base.start))
+        self._go(Spot(at=now.at, order=order, makespan=0))
+        if lane.tally[COST] > now.makespan:
+            self._go(now)
+
+    def _reorder(self) -> None:
+        """Try other orders of the current placement."""
+        now = self._now()
+        found = self._orders.improved(now)
+        if found.makespan < now.makespan:
+            begin_at(self._arena.network, self._lane, found.at.astype(np.int32), found.order.astype(np.int32))

@@ -1,0 +1,85 @@
+"""Several walks at once, one a core."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+
+from solvers.search.annealing import Walk, Weighed
+
+_LOOK_S = 0.1
+"""How often the caller's thread looks for news, and for Ctrl-C."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """How long each walk goes on."""
+
+    seconds: float
+    stretches: int | None = None
+    """Stretches in place of seconds, for the same result on every machine; then nothing is heard before the end."""
+    rarer: int = 1
+    """How many times as many stretches as otherwise go by from one pause to the next."""
+
+
+def walk_all(
+    walks: Sequence[Walk], budget: Budget, hear: Callable[[Weighed], None], over: Callable[[], bool]
+) -> list[Weighed]:
+    """What each walk kept, best first. All end when `over()`; it and `hear` are called by the caller's thread.
+
+    What one raises ends the others, and is raised. Of equals the first walk's comes first. KeyboardInterrupt once all
+    have ended and `hear` has heard of everything.
+    """
+    stop, news = threading.Event(), SimpleQueue[Weighed]()
+    with ThreadPoolExecutor(len(walks)) as pool:
+        running: list[Future[None]] = []
+        try:
+            running += [pool.submit(_go, walk, budget, stop, news) for walk in walks]
+            while wait(running, timeout=_LOOK_S).not_done:
+                if budget.stretches is None:
+                    _tell(news, hear)
+                if over() or any(each.done() and each.exception() is not None for each in running):
+                    stop.set()
+        except BaseException:
+            stop.set()
+            wait(running)
+            _tell(news, hear)
+            raise
+    kept = _kept(walks, running)
+    if kept:
+        hear(kept[0])
+    return kept
+
+
+def _kept(walks: Sequence[Walk], ended: Sequence[Future[None]]) -> list[Weighed]:
+    for future in ended:
+        future.result()
+    return sorted((walk.kept for walk in walks if walk.kept is not None), key=lambda kept: kept.makespan)
+
+
+def _go(walk: Walk, budget: Budget, stop: threading.Event, news: "SimpleQueue[Weighed]") -> None:
+    began, done, progress = time.perf_counter(), 0, 0.0
+    while progress < 1.0 and not stop.is_set():
+        if walk.stretch(progress, budget.rarer) and walk.kept is not None:
+            news.put(walk.kept)
+        done += 1
+        if budget.stretches is not None:
+            progress = done / max(budget.stretches, 1)
+        else:
+            progress = (time.perf_counter() - began) / budget.seconds if budget.seconds > 0 else 1.0
+    if walk.pause() and walk.kept is not None:
+        news.put(walk.kept)
+
+
+def _tell(news: "SimpleQueue[Weighed]", hear: Callable[[Weighed], None]) -> None:
+    """Tell the best of what has come in."""
+    found: list[Weighed] = []
+    try:
+        while True:
+            found.append(news.get_nowait())
+    except Empty:
+        pass
+    if found:
+        hear(min(found, key=lambda each: each.makespan))
