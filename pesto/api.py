@@ -149,7 +149,7 @@ def logical_cpus(count: int) -> None:
     if not isinstance(count, int) or count < 1:
         raise UsageError(f"logical_cpus: {count!r} devices - give a whole number, at least 1")
     _enforcing({})
-    from pesto.tf.enforce.logical import logical_cpus as split
+    from pesto.tf.enforce.apply_options import logical_cpus as split
 
     split(count)
 

@@ -13,7 +13,7 @@ import pytest
 
 from pesto.errors import Exit, FileError, InputError
 from pesto.files import graph_file
-from pesto.files.graphrows import Op
+from pesto.files.graph_file import Op
 from pesto.graph import Graph
 
 DATA = Path(__file__).parent / "data"

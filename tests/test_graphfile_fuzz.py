@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pesto.errors import InputError
 from pesto.files import graph_file
 from pesto.files.disk import gzipped, read_bytes
-from pesto.files.graphrows import Op
+from pesto.files.graph_file import Op
 
 SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))
 RELAXED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}

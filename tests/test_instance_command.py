@@ -17,7 +17,7 @@ from pesto.files.problem_file import load_problem, load_schedule, save_problem, 
 from pesto.inputs import instances
 from pesto.inputs import load as inputs
 from pesto.settings import Settings
-from pesto.show.solveline import SolveLine
+from pesto.show.live_line import SolveLine
 from pesto.solve import exact, flow
 from pesto.source import Source
 from solvers import api

@@ -25,9 +25,9 @@ from pesto.tf.start import tensorflow
 tf = tensorflow()
 v1 = tf.compat.v1
 
-from pesto.tf.enforce.loop_nodes import Loop  # noqa: E402
-from pesto.tf.enforce.order import unordered  # noqa: E402
+from pesto.tf.enforce.partitions import unordered  # noqa: E402
 from pesto.tf.enforce.placement import Placement, lay  # noqa: E402
+from pesto.tf.enforce.step_graph import Loop  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
 FETCHES = ["loss:0", "train"]

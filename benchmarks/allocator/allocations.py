@@ -16,8 +16,8 @@ import tensorflow as tf
 from benchmarks.allocator.copies import Copy, pin, with_copies
 from pesto.plans.plan import Plan
 from pesto.tf.enforce.apply_options import Options
+from pesto.tf.enforce.partitions import repeats
 from pesto.tf.enforce.rewrite import rewritten
-from pesto.tf.enforce.run_times import repeats
 from pesto.tf.enforce.steps import configured
 from pesto.tf.enforce.targets import covers, targets
 from pesto.tf.nodes.captured import op_name

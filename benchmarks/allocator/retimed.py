@@ -9,7 +9,7 @@ from pesto.errors import InputError
 from pesto.graph import Graph
 from pesto.problem import payloads
 from pesto.simulate import Timeline
-from pesto.tf.enforce.run_times import repeats
+from pesto.tf.enforce.partitions import repeats
 from solvers.schedule import Schedule
 
 _UNTRACED = ("Const", "HostConst")

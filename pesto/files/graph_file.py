@@ -11,13 +11,231 @@ import numpy as np
 
 from pesto.errors import InputError
 from pesto.files.disk import gzipped, read_bytes, write_atomic
-from pesto.files.graphrows import MAX_KINDS, Op, check_labels, to_graph, usually_moved
 from pesto.files.json import Kind, decode_document, shown, without_collection
 from pesto.graph import Graph
 from solvers.arrays import Ints
 
 if TYPE_CHECKING:
     from pesto.files.scan import Scan
+import difflib
+import re
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+
+from pesto.files.json import Count
+from solvers.arrays import Bools, Floats
+
+MAX_NAME_BYTES = 4096
+MAX_KINDS = 32
+"""Kinds of device in a file, and distinct keys of all its time_s."""
+
+_MOST_BYTES = 2.0**62  # sums over all ops must stay within int64
+_FEW_NAMES = 5000  # among more than these, looking for a similar one takes too long
+# Line breaks and other control characters, overrides of the writing direction, and halves of characters.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
+
+
+class Op(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """One op as docs/graph-file.md describes it."""
+
+    name: str
+    type: str = ""
+    runs_on: list[str] | None = None
+    inputs: list[str] = []
+    control: list[str] = []
+    outputs: list[Count] = []
+    group: str | None = None
+    param_bytes: Count = 0
+    flops: Annotated[float, msgspec.Meta(ge=0, le=1e24)] = 0.0
+    moved_bytes: Count | None = None
+    launches: bool = True
+    time_s: dict[str, Seconds] | None = None
+
+
+def to_graph(ops: list[Op], kinds: list[str], source: str, batch: int | None = None) -> Graph:
+    """The graph of `ops`, in their order; InputError with the place and remedy of the first fault."""
+    index = _indexed([op.name for op in ops])
+    check_labels(kinds, lambda k: f"$.kinds[{k}]")
+    produced = np.array([len(op.outputs) for op in ops], dtype=np.int64)
+    first = np.concatenate([[0], np.cumsum(produced)])
+    tensor_bytes = _bytes("outputs", chain.from_iterable(op.outputs for op in ops))
+    src, slot, dst = _data_edges(ops, index, produced)
+    control_src, control_dst = _control_edges(ops, index)
+    types, type_of = _coded([op.type for op in ops], "type")
+    _, group = _coded([op.group for op in ops], "group")
+    runs_on, (given_kinds, given_s) = _runs_on(ops, kinds), _times(ops)
+    param_bytes = _bytes("param_bytes", (op.param_bytes for op in ops))
+    moved_bytes = _moved(ops, usually_moved(len(ops), tensor_bytes, first[src] + slot, dst, first))
+    try:
+        return Graph(
+            names=tuple(index), types=types, type_of=type_of,
+            tensor_op=np.repeat(np.arange(len(ops)), produced), tensor_bytes=tensor_bytes,
+            src=src, dst=dst, tensor=first[src] + slot, control_src=control_src, control_dst=control_dst,
+            group=group, kinds=tuple(kinds), runs_on=runs_on, param_bytes=param_bytes,
+            flops=np.array([op.flops for op in ops]), moved_bytes=moved_bytes,
+            launches=np.array([op.launches for op in ops]), given_kinds=given_kinds, given_s=given_s, source=source,
+            batch=batch,
+        )  # fmt: skip
+    except InputError as error:  # what is left to find is a cycle
+        raise InputError(f"{shown(error, 1500)} - remove one of these edges; a loop must be one op") from error
+
+
+def check_labels(labels: Sequence[str], where: "Callable[[int], str]", empty: bool = False) -> None:
+    """InputError for a label that is empty, holds control characters or is too long; `where` names the k-th."""
+    fine = empty or all(labels)
+    if fine and max(map(len, labels), default=0) <= MAX_NAME_BYTES // 4 and not _CONTROL.search("".join(labels)):
+        return
+    for k, label in enumerate(labels):
+        if not label and not empty:
+            raise InputError(f"{where(k)}: the name is empty - give it one")
+        if _CONTROL.search(label):
+            raise InputError(f"{where(k)}: '{shown(label)}' holds a control character - take it out")
+        if len(label.encode()) > MAX_NAME_BYTES:
+            raise InputError(f"{where(k)}: '{shown(label)}' is longer than {MAX_NAME_BYTES} bytes - shorten it")
+
+
+def usually_moved(ops: int, tensor_bytes: Ints, tensor: Ints, dst: Ints, first: Ints) -> Ints:
+    """[n] bytes of an op's inputs and outputs together, which it moves unless the file says otherwise.
+
+    `first` is [n + 1], the tensors of op i being first[i] up to first[i + 1]. InputError beyond 2**62 in total.
+    """
+    read = tensor_bytes[tensor]
+    if float(read.sum(dtype=np.float64)) + float(tensor_bytes.sum(dtype=np.float64)) > _MOST_BYTES:
+        raise InputError("$.ops: the bytes of all inputs and outputs exceed 2**62 - check the unit")
+    moved = np.zeros(ops, dtype=np.int64)
+    np.add.at(moved, dst, read)
+    total = np.concatenate([[0], np.cumsum(tensor_bytes)])
+    return moved + total[first[1:]] - total[first[:-1]]
+
+
+def _indexed(names: list[str]) -> dict[str, int]:
+    check_labels(names, lambda k: f"$.ops[{k}].name")
+    index = {name: k for k, name in enumerate(names)}
+    if len(index) < len(names):
+        # The dict holds the last of each name, so the first op that is not there has a namesake below.
+        k = next(k for k, name in enumerate(names) if index[name] != k)
+        raise InputError(f"$.ops[{index[names[k]]}].name: '{shown(names[k])}' is also $.ops[{k}] - rename one")
+    return index
+
+
+def _bytes(key: str, values: Iterable[int]) -> Ints:
+    column = np.array(list(values), dtype=np.int64)
+    if float(column.sum(dtype=np.float64)) > _MOST_BYTES:
+        raise InputError(f"$.ops: {key} of all ops exceed 2**62 - check the unit")
+    return column
+
+
+def _data_edges(ops: list[Op], index: dict[str, int], produced: Ints) -> tuple[Ints, Ints, Ints]:
+    """[e] producer, its output, and consumer of each data edge."""
+    src, slot = [], []
+    for ref in chain.from_iterable(op.inputs for op in ops):
+        name, k = _parsed(ref) if ":" in ref else (ref, 0)
+        src.append(index.get(name, -1))
+        slot.append(k)
+    tail, output = np.array(src, dtype=np.int64), np.array(slot, dtype=np.int64)
+    counts = np.array([len(op.inputs) for op in ops], dtype=np.int64)
+    head = np.repeat(np.arange(len(ops)), counts)
+    bad = np.flatnonzero((tail < 0) | (output >= produced[tail]))
+    if len(bad):
+        op, k = _place(int(bad[0]), counts)
+        raise InputError(f"$.ops[{op}].inputs[{k}]: {_no_input(ops[op].inputs[k], index, produced)}")
+    return tail, output, head
+
+
+def _parsed(ref: str) -> tuple[str, int]:
+    name, _, digits = ref.rpartition(":")
+    if not (digits.isascii() and digits.isdigit()):
+        return ref, 0
+    return name, int(digits[:10])
+
+
+def _place(edge: int, counts: Ints) -> tuple[int, int]:
+    """Op and position in its list of the edge with that index."""
+    ends = np.cumsum(counts)
+    op = int(np.searchsorted(ends, edge, side="right"))
+    return op, edge - int(ends[op] - counts[op])
+
+
+def _no_input(ref: str, index: dict[str, int], produced: Ints) -> str:
+    name, k = _parsed(ref)
+    if name in index:
+        outputs = int(produced[index[name]])
+        remedy = "list the bytes of each output under its 'outputs', or the op under 'control'"
+        return f"'{shown(name)}' lists {outputs} outputs, none with index {k} - {remedy}"
+    if ref in index:
+        return f"'{shown(ref)}' ends like an output index - write '{shown(ref)}:0' for that op's first output"
+    return _no_op(name, index)
+
+
+def _no_op(name: str, index: dict[str, int]) -> str:
+    bare = name.removeprefix("^").rpartition(":")[0] or name.removeprefix("^")
+    if name.startswith("^") and name[1:] in index:
+        remedy = f"list '{shown(name[1:])}' under 'control'"
+    elif bare in index:
+        remedy = f"write '{shown(bare)}'"
+    else:
+        close = difflib.get_close_matches(name, index, n=1) if len(index) <= _FEW_NAMES and len(name) < 200 else []
+        remedy = f"did you mean '{shown(close[0])}'?" if close else "add the op or drop the reference"
+    return f"no op is named '{shown(name)}' - {remedy}"
+
+
+def _control_edges(ops: list[Op], index: dict[str, int]) -> tuple[Ints, Ints]:
+    """[c] op that comes first and op that waits for it."""
+    names = chain.from_iterable(op.control for op in ops)
+    src = np.array([index.get(name, -1) for name in names], dtype=np.int64)
+    counts = np.array([len(op.control) for op in ops], dtype=np.int64)
+    bad = np.flatnonzero(src < 0)
+    if len(bad):
+        op, k = _place(int(bad[0]), counts)
+        raise InputError(f"$.ops[{op}].control[{k}]: {_no_op(ops[op].control[k], index)}")
+    return src, np.repeat(np.arange(len(ops)), counts)
+
+
+def _coded(labels: Sequence[str | None], key: str) -> tuple[tuple[str, ...], Ints]:
+    """The distinct labels in order of appearance, and [n] the index of each op's, -1 for None."""
+    code: dict[str | None, int] = {}
+    for label in labels:
+        if label is not None:
+            code.setdefault(label, len(code))
+    distinct = [label for label in code if label is not None]
+    check_labels(distinct, lambda k: f"$.ops[{labels.index(distinct[k])}].{key}", empty=True)
+    return tuple(distinct), np.array([-1 if label is None else code[label] for label in labels], dtype=np.int64)
+
+
+def _runs_on(ops: list[Op], kinds: list[str]) -> Bools:
+    lists: dict[tuple[str, ...], int] = {}
+    code = [lists.setdefault(tuple(kinds if op.runs_on is None else op.runs_on), len(lists)) for op in ops]
+    column = {kind: k for k, kind in enumerate(kinds)}
+    table = np.zeros((len(lists), len(kinds)), dtype=np.bool_)
+    for row, listed in enumerate(lists):
+        unknown = [kind for kind in listed if kind not in column]
+        if unknown or not listed:
+            i = code.index(row)
+            problem = f"no kind of device is named '{shown(unknown[0])}'" if unknown else "the op can run nowhere"
+            raise InputError(f"$.ops[{i}].runs_on: {problem} - use {shown(', '.join(kinds))} or add to $.kinds")
+        table[row, [column[kind] for kind in listed]] = True
+    return table[code]
+
+
+def _moved(ops: list[Op], usual: Ints) -> Ints:
+    said = _bytes("moved_bytes", (0 if op.moved_bytes is None else op.moved_bytes for op in ops))
+    return np.where([op.moved_bytes is None for op in ops], usual, said)
+
+
+def _times(ops: list[Op]) -> tuple[tuple[str, ...], Floats]:
+    """The keys of all time_s in order of appearance, and [n, g] seconds, NaN where not given."""
+    rows = [(i, op.time_s) for i, op in enumerate(ops) if op.time_s]
+    column = {kind: k for k, kind in enumerate(dict.fromkeys(chain.from_iterable(times for _, times in rows)))}
+    check_labels(list(column), lambda k: f"key {k} of $.ops[...].time_s")
+    seconds = np.full((len(ops), len(column)), np.nan)
+    for i, times in rows:
+        for kind, value in times.items():
+            seconds[i, column[kind]] = value
+    return tuple(column), seconds
+
 
 FORMAT = "pesto-graph"
 VERSION = 1

@@ -4,9 +4,21 @@ import time
 
 from solvers.base import Report
 from solvers.bounds.strong import strong
+from solvers.bounds.windows import informed
+from solvers.instances.plain import chain
 from solvers.problem import Problem
 from solvers.progress import Watch
 from solvers.result import Limit, Options, Result
+
+_TASKS = 4
+
+
+def compile_ahead() -> None:
+    """Run all of it on a chain: many seconds once on a machine, after which numba has it on disk; a moment later on."""
+    tiny = chain(_TASKS)
+    strong(tiny)
+    informed(tiny, 2 * _TASKS)
+
 
 VERSION = "1"
 """Changes when a bound may."""

@@ -1,13 +1,14 @@
-"""One run of CP-SAT on the whole interval model, between what is known and a limit."""
+"""One run of CP-SAT on the whole interval model, between what is known and a limit, with its log."""
 
 import math
 import time
+from collections import deque
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ortools.sat.python import cp_model
 
 from solvers.bounds.windows import informed
-from solvers.cpsat.log import throttled
 from solvers.cpsat.model import Model, build
 from solvers.cpsat.scale import Scaled
 from solvers.cpsat.translate import add_hint, rough_schedule
@@ -15,6 +16,22 @@ from solvers.progress import Watch
 from solvers.result import Options
 from solvers.schedule import Schedule
 from solvers.timing.rebuild import rebuild
+
+
+def throttled(
+    tell: Callable[[str], None], most: int, clock: Callable[[], float] = time.monotonic
+) -> Callable[[str], None]:
+    """`tell`, but for lines beyond `most` in any second, and empty ones."""
+    told: deque[float] = deque(maxlen=most)
+
+    def line(text: str) -> None:
+        now = clock()
+        if text.strip() and (len(told) < most or now - told[0] >= 1.0):
+            told.append(now)
+            tell(text.rstrip())
+
+    return line
+
 
 _LINES_A_SECOND = 20
 _KNOWING = 0.5

@@ -23,10 +23,37 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from solvers.bounds.fixed_facts import Known
-from solvers.cpsat.pools import Pool, pools
 from solvers.problem import Problem
 from solvers.structure.symmetry import Symmetry, symmetry_of
 from solvers.structure.units import Units, units_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Pool:
+    """Devices at one location with the same durations for every task."""
+
+    location: int
+    devices: tuple[int, ...]
+
+    @property
+    def lead(self) -> int:
+        """The device whose column of `duration` holds for all."""
+        return self.devices[0]
+
+
+def pools(problem: Problem) -> list[Pool]:
+    """The pools of a problem, by their first devices.
+
+    Devices on which some task takes no time stay alone: a cumulative constraint ignores such tasks, though none may lie
+    strictly inside another on its device.
+    """
+    found: dict[tuple[int, bytes], list[int]] = {}
+    for device, location in enumerate(problem.location.tolist()):
+        column = problem.duration[:, device]
+        alone = b"%d" % device if (column == 0).any() else b""
+        found.setdefault((location, alone + column.tobytes()), []).append(device)
+    return [Pool(location=location, devices=tuple(devices)) for (location, _), devices in found.items()]
+
 
 Literal = Any
 """A Boolean variable, its negation or a constant; ortools is untyped here."""

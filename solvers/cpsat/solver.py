@@ -5,7 +5,7 @@ from importlib import metadata
 
 from solvers.base import Report
 from solvers.bounds import quick_bounds
-from solvers.bounds.ahead import compile_ahead
+from solvers.bounds.solver import compile_ahead
 from solvers.bounds.strong import strong
 from solvers.cpsat.descent import Descent
 from solvers.cpsat.exact import Ended, Leg, exact

@@ -14,7 +14,7 @@ from importlib import metadata
 from solvers.arrays import Floats
 from solvers.base import Report
 from solvers.bounds import quick_bounds
-from solvers.bounds.ahead import compile_ahead
+from solvers.bounds.solver import compile_ahead
 from solvers.check import check
 from solvers.milp.formulations import HORIZON, TOLERANCE, Limits, NoScheduleError, Program, formulate
 from solvers.milp.polish.polish import Search, polish

@@ -33,6 +33,7 @@ from solvers.timing.loop import (
     State,
     order_of,
     outbox_for,
+    queues_for,
     reset,
     run_queued,
     run_strict,
@@ -40,7 +41,6 @@ from solvers.timing.loop import (
     state_for,
     strict_makespan,
 )  # fmt: skip
-from solvers.timing.queues import queues_for
 
 
 def prepare(problem: Problem) -> Prepared:

@@ -11,7 +11,7 @@ import pytest
 
 from solvers.api import solve
 from solvers.check import check
-from solvers.cpsat.pools import pools
+from solvers.cpsat.model import pools
 from solvers.cpsat.scale import scale, serial
 from solvers.instances.plain import fork, layered
 from solvers.instances.random import Features, generate

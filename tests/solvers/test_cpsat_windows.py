@@ -12,7 +12,7 @@ import pytest
 from solvers.api import SOLVERS, solve
 from solvers.bounds import quick_bounds
 from solvers.cpsat.cut import Cut, Free
-from solvers.cpsat.log import throttled
+from solvers.cpsat.exact import throttled
 from solvers.cpsat.neighbours import KINDS, Neighbours, period, relatives, surroundings
 from solvers.cpsat.timeline import network_of, timeline_of
 from solvers.heuristics.list_solver import ListScheduler

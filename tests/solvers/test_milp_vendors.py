@@ -17,7 +17,7 @@ import pytest
 from solvers.milp.linear import INFINITY, Rows
 from solvers.milp.vendor import Ask
 from solvers.milp.vendors import cbc
-from solvers.milp.vendors.cbc_log import Log
+from solvers.milp.vendors.cbc import Log
 from solvers.milp.vendors.mps import mps_file, write_mps
 from solvers.milp.vendors.relay import Relay
 

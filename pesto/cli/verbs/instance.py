@@ -13,8 +13,8 @@ from pesto.errors import UsageError
 from pesto.files.problem_file import save_problem
 from pesto.inputs.instances import coarsened
 from pesto.settings import Settings
+from pesto.show.live_line import amount
 from pesto.show.solve_report import to_json
-from pesto.show.solveline import amount
 from pesto.source import Source
 from solvers.bounds import quick_bounds
 from solvers.files.problem_json import Instance, fingerprint

@@ -20,8 +20,8 @@ from pesto.errors import (
 )
 from pesto.files.problem_file import load_problem, load_schedule, save_schedule
 from pesto.settings import Settings
+from pesto.show.live_line import SolveLine, amount
 from pesto.show.solve_report import to_json
-from pesto.show.solveline import SolveLine, amount
 from pesto.solve.interrupt import hold, received
 from solvers import api
 from solvers.bounds import quick_bounds

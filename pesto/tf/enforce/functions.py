@@ -12,7 +12,7 @@ from pesto.errors import InputError, MismatchError, PestoError, UsageError
 from pesto.files.json import shown
 from pesto.plans.plan import Plan
 from pesto.tf import private
-from pesto.tf.enforce import nested_calls, training
+from pesto.tf.enforce import training
 from pesto.tf.enforce.apply_options import Options
 from pesto.tf.enforce.edits import edits, make
 from pesto.tf.enforce.partitions import Expected, Findings, examine, prefixes
@@ -71,7 +71,7 @@ class Functions:
         """A function was compiled from a traced graph."""
         self.known.add(function)
         self.seen.add(private.name_of(function))
-        if private.runs_in_data(function) and nested_calls.reached(function, self.names):
+        if private.runs_in_data(function) and training.reached(function, self.names):
             raise InputError(
                 f"function {shown(function.graph.name)} runs the step inside a tf.data pipeline, where nothing "
                 "verifies it - loop over the dataset in Python"
@@ -93,7 +93,7 @@ class Functions:
                 f"function {shown(function.graph.name)} was traced before pesto.apply, or loaded, and would run "
                 "unplaced - call the tf.function itself inside the context, so that it is traced there"
             )
-        inside = nested_calls.reached(function, self.names)
+        inside = training.reached(function, self.names)
         if not inside:
             self.verified.add(function)
             return call()
@@ -117,7 +117,7 @@ class Functions:
                 continue
             for plan in self.plans:
                 if plan.provenance.graph_fingerprint == traced.graph.fingerprint():
-                    nested_calls.refuse_nested(graph, traced.graph.names, label)
+                    training.refuse_nested(graph, traced.graph.names, label)
                     return traced, plan
             why = MismatchError(_unlike(traced, self.plans[0], label))
         raise why or MismatchError(f"{label}: no plan is given for it")

@@ -13,12 +13,12 @@ from pesto.plans.plan import Plan
 from pesto.tf.enforce.apply_options import Options
 from pesto.tf.enforce.branches import conditional
 from pesto.tf.enforce.edits import Edits, edits, write
+from pesto.tf.enforce.fetch_closure import apart
 from pesto.tf.enforce.partitions import Expected, Findings
 from pesto.tf.enforce.placement import Placement, lay, refuse_older
 from pesto.tf.enforce.rehearsal import rehearse
 from pesto.tf.enforce.step_graph import Trace, trace
 from pesto.tf.enforce.targets import targets
-from pesto.tf.enforce.unchained import apart
 from pesto.tf.nodes.captured import Captured
 from pesto.tf.nodes.inference import copied, infer
 from pesto.tf.nodes.inline import flatten

@@ -11,7 +11,7 @@ import tensorflow as tf
 from pesto.errors import InputError, PestoError, UsageError
 from pesto.plans.plan import Plan
 from pesto.tf import private
-from pesto.tf.enforce import run_times, steps
+from pesto.tf.enforce import partitions, steps
 from pesto.tf.enforce.apply_options import Options
 from pesto.tf.enforce.edits import joined
 from pesto.tf.enforce.fetch_closure import closure, needed
@@ -130,7 +130,7 @@ class Sessions:
         expected = Expected(placement=placed.expected.placement, loops=placed.expected.loops, ran=needs)
         found = examine(record.partition_graphs, expected)
         if self.options.trace:
-            found = run_times.joined(found, run_times.examine(record.step_stats, expected))
+            found = partitions.joined(found, partitions.examine_times(record.step_stats, expected))
         self.findings.append(found.checked())
 
 

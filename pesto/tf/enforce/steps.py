@@ -12,12 +12,11 @@ from pesto.plans.plan import Plan
 from pesto.tf.enforce.apply_options import Options
 from pesto.tf.enforce.branches import conditional
 from pesto.tf.enforce.edits import Edits, edits, joined, make
-from pesto.tf.enforce.fetch_closure import updated
+from pesto.tf.enforce.fetch_closure import apart, updated
 from pesto.tf.enforce.partitions import Expected
 from pesto.tf.enforce.placement import lay
 from pesto.tf.enforce.step_graph import Trace, trace
 from pesto.tf.enforce.targets import targets
-from pesto.tf.enforce.unchained import apart
 from pesto.tf.nodes.flat import CALLS
 from pesto.tf.sources.sources import capture_v1
 from pesto.tf.unoptimized import unoptimized

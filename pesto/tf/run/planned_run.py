@@ -16,7 +16,7 @@ from pesto.errors import InputError, MismatchError, UsageError
 from pesto.files.json import shown
 from pesto.graph import Graph
 from pesto.plans.plan import Plan
-from pesto.tf.enforce import context, partitions, run_times
+from pesto.tf.enforce import context, partitions
 from pesto.tf.enforce.apply_options import Options
 from pesto.tf.enforce.partitions import Expected, Findings
 from pesto.tf.enforce.steps import configured
@@ -179,7 +179,7 @@ def _planned(plan: Plan, drive: Drive, options: Options) -> tuple[Record, Expect
 def _seen(record: Record, expected: Expected, findings: list[Findings]) -> _Seen:
     began = time.perf_counter()
     found = [*findings, partitions.examine(record.traced[0].partition_graphs, expected)]
-    found += [run_times.examine(metadata.step_stats, expected) for metadata in record.traced]
+    found += [partitions.examine_times(metadata.step_stats, expected) for metadata in record.traced]
     strays = [line for metadata in record.traced for line in _strays(metadata.step_stats, expected)]
     verify_s = time.perf_counter() - began
     return _Seen(
@@ -196,7 +196,7 @@ def _strays(stats: Any, expected: Expected) -> list[str]:
     index = {name: i for i, name in enumerate(placement.graph.names)}
     wrong = []
     for device in stats.dev_stats:
-        if run_times.repeats(device.device):
+        if partitions.repeats(device.device):
             continue
         here = tf.DeviceSpec.from_string(device.device)
         right = [covers(target, here) for target in placement.devices]

@@ -6,12 +6,17 @@ crash, and large models overrun the limit.
 """
 
 import contextlib
+import importlib.util
 import math
 import os
+import platform
 import pty
+import re
 import select
+import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -19,15 +24,82 @@ from typing import IO, NamedTuple
 import numpy as np
 
 from solvers.arrays import Floats
+from solvers.base import UnavailableError
 from solvers.milp.formulations import TOLERANCE
 from solvers.milp.linear import Linear
 from solvers.milp.solver import Milp
 from solvers.milp.vendor import Ask, Hear, Outcome, ended, iterations, left_behind, no_optimum
-from solvers.milp.vendors.cbc_binary import cbc_binary
-from solvers.milp.vendors.cbc_log import Log
 from solvers.milp.vendors.mps import mps_file
 from solvers.milp.vendors.relay import Relay
 from solvers.result import Limit, Status
+
+_NUMBER = r"(-?\d\S*?)"
+_BOUNDS = (
+    (re.compile(rf"{_NUMBER} best solution, best possible {_NUMBER} "), 1e-7, 0.0),
+    (re.compile(rf"best objective {_NUMBER} \(best possible {_NUMBER}\)"), 1e-7, 0.0),
+    (re.compile(rf"^Continuous objective value is {_NUMBER} - "), 1e-5, 0.0),
+    (re.compile(rf"^Lower bound: +{_NUMBER}$"), 0.0, 1e-3),
+)
+"""Where a bound is written, and what rounding may have added to it there: relatively, and in itself. A bound that uses
+the best objective, written beside it, holds only up to that. (For that reason "Cbc0013I At root node" is no use.)"""
+_STARTED = re.compile(rf"MIPStart provided solution with cost {_NUMBER}$")
+_NO_BOUND = 1e49
+
+
+class Log:
+    """The state of a run of CBC, as far as its log tells."""
+
+    def __init__(self) -> None:
+        self.bound = -math.inf
+        """The best lower bound written so far, without what rounding may have added."""
+        self.started: float | None = None
+        """Objective of the start that was accepted."""
+        self.proven = False
+        """Whether the search is said to have been completed."""
+        self.stopped = False
+        """Whether a limit or a signal is said to have ended the search."""
+        self.last = ""
+        """The last line that is not empty."""
+
+    def read(self, line: str) -> None:
+        """Take in a line."""
+        for pattern, relative, absolute in _BOUNDS:
+            found = pattern.search(line)
+            if found:
+                written = min(map(float, found.groups()))
+                if abs(written) < _NO_BOUND:
+                    self.bound = max(self.bound, written - relative * abs(written) - absolute)
+        started = _STARTED.search(line)
+        if started:
+            self.started = float(started[1])
+        self.proven |= line.startswith("Result - Optimal solution found")
+        self.stopped |= line.startswith(("Cbc0020I", "Cbc0027I", "Result - Stopped", "Result - User"))
+        self.last = line.strip() or self.last
+
+
+_SYSTEMS = {"linux": "linux", "darwin": "osx", "win32": "win"}
+_MACHINES = {"x86_64": "i64", "amd64": "i64", "aarch64": "arm64", "arm64": "arm64", "i386": "i32", "i686": "i32"}
+
+
+def cbc_binary() -> Path:
+    """PuLP's CBC for this machine, or else one on the PATH; UnavailableError where there is neither."""
+    found = _bundled() or shutil.which("cbc")
+    if found is None:
+        raise UnavailableError(
+            "no CBC for this machine - pip install 'pulp>=2.9,<4', or put a program called cbc on the PATH"
+        )
+    return Path(found)
+
+
+def _bundled() -> Path | None:
+    package = importlib.util.find_spec("pulp")
+    if package is None or package.origin is None:
+        return None
+    # PuLP brings one program for all of a Mac's processors.
+    machine = "i64" if sys.platform == "darwin" else _MACHINES.get(platform.machine().lower(), "")
+    file = Path(package.origin).parent / "solverdir" / "cbc" / _SYSTEMS.get(sys.platform, "") / machine / "cbc"
+    return file if os.access(file, os.X_OK) else None
+
 
 _PER_NODE = 100.0
 """Simplex iterations that a node stands for, of the work that CBC may do: it counts no other."""
