@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path as FilePath
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,13 @@ from pesto.graph import Graph
 
 
 def pytest_configure() -> None:
-    """oneDNN off, as `pesto.tf.start` has it, whichever test imports TensorFlow first: it decides bits and scratch."""
+    """oneDNN off, as `pesto.tf.start` has it, whichever test imports TensorFlow first: it decides bits and scratch.
+
+    And the oracles for programs that tests start, as pyproject.toml has them for the tests themselves.
+    """
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+    oracles = str(FilePath(__file__).with_name("oracles"))
+    os.environ["PYTHONPATH"] = os.pathsep.join([oracles, *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def small_graph(ops: Sequence[Mapping[str, Any]], *, source: str = "test") -> Graph:

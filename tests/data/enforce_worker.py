@@ -1,6 +1,6 @@
 """Keras programs inside pesto.apply; a script, as TensorFlow's devices are set once a process.
 
-Prints a JSON line for each function: its name, and what it returned or raised; tests/test_tf_fit.py says what is right.
+Prints a JSON line for each function: its name, and what it returned or raised; test_fit.py says what is right.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """What holds variables that a plan moves; a script, as TensorFlow's devices are set once a process.
 
-Prints a JSON line for each function: its name, and what it returned; tests/test_tf_relocate.py says what is right.
+Prints a JSON line for each function: its name, and what it returned; test_relocate.py says what is right.
 """
 
 import gc

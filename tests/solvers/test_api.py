@@ -18,7 +18,7 @@ from solvers.result import Limit, Options, Status
 from solvers.schedule import Schedule
 from solvers.timing.rebuild import rebuild
 
-STUBS = Path(__file__).parent / "stubs"
+STUBS = Path(__file__).resolve().parents[2] / "tests" / "solvers" / "stubs"
 WHY_NOT = {row.name: row.why_not for row in api.available() if row.name not in PLACERS}
 """Placement methods promise no optimum, not even of a chain: test_placers.py says what they keep."""
 EVERY = [pytest.param(n, marks=pytest.mark.skipif(bool(why), reason=why)) for n, why in WHY_NOT.items()]

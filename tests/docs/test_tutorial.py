@@ -1,0 +1,63 @@
+"""Every block of the tutorial runs in order, as written, and prints what the page shows; so do the examples."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "tutorial.md"
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+BLOCK = re.compile(r"^```(sh|python|text)\n(.*?)^```", re.M | re.S)
+
+
+def run(language: str, code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """A block in a process of its own: a user who types it in."""
+    command = ["bash", "-euo", "pipefail", "-c", code] if language == "sh" else [sys.executable, "-c", code]
+    bin_folder = str(Path(sys.executable).parent)
+    env = {**os.environ, "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=300, check=False)
+
+
+def missing(shown: str, printed: str) -> list[str]:
+    """Lines of the page that were not printed, in this order; … stands for anything."""
+    lines = iter(printed.splitlines())
+    patterns = [(line, ".*".join(map(re.escape, line.rstrip().split("…")))) for line in shown.splitlines()]
+    return [line for line, pattern in patterns if not any(re.fullmatch(pattern, one.rstrip()) for one in lines)]
+
+
+def test_the_page_runs_from_top_to_bottom(tmp_path: Path) -> None:
+    """In a folder with the examples, each block succeeds, and the output shown after it is what it printed."""
+    for example in EXAMPLES:
+        shutil.copy(example, tmp_path)
+    blocks = BLOCK.findall(PAGE.read_text())
+    assert [language for language, _ in blocks].count("sh") >= 6
+    printed = ""
+    for language, code in blocks:
+        if language == "text":
+            assert not missing(code, printed), f"shown but not printed:\n{missing(code, printed)}\nin\n{printed}"
+            continue
+        done = run(language, code, tmp_path)
+        assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr[-3000:]}"
+        printed = done.stdout
+    for example in EXAMPLES:
+        assert f"python {example.name}\n" in PAGE.read_text(), f"the tutorial does not run {example.name}"
+
+
+def test_what_is_shown_is_compared() -> None:
+    """A line that was not printed, or only in another order, is found missing."""
+    assert missing("a … c\nd\n", "x\na b c\nd\n") == []
+    assert missing("a … c\n", "a b d\n") == ["a … c"]
+    assert missing("d\na\n", "a\nd\n") == ["a"]
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_needs_one_line(example: Path) -> None:
+    """An example is short, and one line of it, the context, makes it run by its plan."""
+    lines = example.read_text().splitlines()
+    assert len(lines) < 60
+    assert sum(line.strip().startswith("with pesto.apply(") for line in lines) == 1

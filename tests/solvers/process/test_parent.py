@@ -1,0 +1,256 @@
+"""Solvers that crash, hang, lie and leave children: each gives exactly its status, and nothing is left running."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from solvers.check import check
+from solvers.instances.plain import fork
+from solvers.process import parent as process
+from solvers.process import wire
+from solvers.process.judge import Judge
+from solvers.process.registry import Entry
+from solvers.result import Limit, Options, Status
+from solvers.schedule import Schedule
+
+STUBS = Path(__file__).resolve().parents[3] / "tests" / "solvers" / "stubs"
+
+# fork(6): task 0, four tasks, a join, one tick each. On one GPU it takes 6 ticks, on two 5: three of the four beside
+# the first (until 4), the fourth on the other GPU (sent 1-2, run 2-3, sent back 3-4), the join 4-5.
+SERIAL = 6
+PROBLEM = fork(6)
+
+
+def serial() -> Schedule:
+    at = np.arange(6)
+    none = np.zeros(0, dtype=np.int64)
+    empty = {"sent_payload": none, "sent_to": none, "sent_start": none, "sent_finish": none}
+    return Schedule(device=at * 0, start=at, finish=at + 1, **empty)
+
+
+@pytest.fixture
+def groups(monkeypatch):
+    """The process groups that were started; the stubs can be imported there, and patience is short."""
+    started = []
+    popen = subprocess.Popen
+
+    def recording(*args, **kwargs):
+        child = popen(*args, **kwargs)
+        started.append(child.pid)
+        return child
+
+    monkeypatch.setattr(process.subprocess, "Popen", recording)
+    monkeypatch.setattr(process, "GRACE_S", 0.5)
+    monkeypatch.setenv("PYTHONPATH", str(STUBS))
+    return started
+
+
+def run(stub, options=None, memory_bytes=None, report=None, module="bad_solvers"):
+    options = options or Options(seconds=0.5)
+    judge = Judge(PROBLEM, options, report or [].append, solver="stub", version="1")
+    return process.run(PROBLEM, Entry(module=module, attribute=stub, isolated=True), options, judge, memory_bytes)
+
+
+def alive(group):
+    """The processes of a group, zombies aside."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, pgrp = stat.read_text().rsplit(")", 1)[1].split()[:3]
+        except (OSError, ProcessLookupError):
+            continue
+        if int(pgrp) == group and state != "Z":
+            found.append(int(stat.parent.name))
+    return found
+
+
+def running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+TABLE = [
+    ("Honest", Status.FEASIBLE, ""),
+    ("Compiles", Status.FEASIBLE, ""),
+    ("Segfaults", Status.CRASHED, "killed by SIGSEGV: about to fall"),
+    ("Aborts", Status.CRASHED, "killed by SIGABRT"),
+    ("Killed", Status.CRASHED, "killed by SIGKILL"),
+    ("Raises", Status.CRASHED, "exit code 1: ZeroDivisionError: the vendor's bug"),
+    ("ExitsSilently", Status.CRASHED, "exit code 0, without an answer"),
+    ("Hangs", Status.HUNG, "no answer within 1 s"),
+    ("IgnoresTerm", Status.HUNG, "no answer within 1 s"),
+    ("Prints", Status.FEASIBLE, ""),
+    ("WritesGarbage", Status.INVALID, "malformed output"),
+    ("Overlaps", Status.INVALID, "an invalid schedule"),
+    ("StreamsOverlap", Status.INVALID, "an invalid schedule"),
+    ("BoundTooHigh", Status.INVALID, "a lower bound of 7 above the makespan 6"),
+    ("StreamsBoundTooHigh", Status.INVALID, "a lower bound of 1000000000 above the makespan 6"),
+    ("FalselyOptimal", Status.INVALID, "optimal with makespan 6 but lower bound 1"),
+    ("AnswersNothing", Status.INVALID, 'status "feasible" without a schedule'),
+]
+
+
+@pytest.mark.parametrize(("stub", "status", "detail"), TABLE)
+def test_each_failure_has_its_status(groups, stub, status, detail):
+    """Every stub streams the serial schedule before it fails: its status is the table's, the schedule is kept."""
+    result = run(stub)
+    assert (result.status, result.detail[: len(detail)]) == (status, detail)
+    assert result.schedule is not None and result.schedule.makespan == SERIAL
+    assert not check(PROBLEM, result.schedule)
+    assert alive(groups[0]) == []
+
+
+def test_a_lie_takes_the_bounds_with_it(groups):
+    """A crash keeps the streamed bound of 2 or better; after a lie only bounds that need no solver are left."""
+    # Task 0, one of the four and the join are a chain of 3; the load is 6 ticks on 2 GPUs: bounds.best is at least 3.
+    assert 3 <= run("Aborts").lower_bound <= 5
+    assert 3 <= run("StreamsBoundTooHigh").lower_bound <= 5
+
+
+@pytest.mark.parametrize(
+    ("stub", "without", "given", "detail"),
+    [
+        ("FalselyInfeasible", Status.UNKNOWN, Status.INVALID, "infeasible, though"),
+        ("GivesUp", Status.UNKNOWN, Status.FEASIBLE, ""),
+        ("MissingPackage", Status.MISSING, Status.MISSING, "No module named 'no_such_vendor'"),
+    ],
+)
+def test_the_start_is_kept(groups, stub, without, given, detail):
+    """A solver that answers nothing leaves nothing without a start, and exactly the start with one."""
+    assert run(stub).schedule is None and run(stub).status is without
+    result = run(stub, Options(seconds=0.5, start=serial()))
+    assert (result.status, result.detail[: len(detail)]) == (given, detail)
+    assert result.schedule is not None and result.schedule.makespan == SERIAL
+
+
+def test_false_optimality_below_a_better_start(groups):
+    """Optimal at 6 ticks is a lie where a valid schedule of 5 ticks is known, and that schedule is the result."""
+    # As derived above: tasks 0..3 on GPU 0, task 4 on GPU 1, and the join 5 on GPU 0.
+    better = Schedule(
+        device=[0, 0, 0, 0, 1, 0], start=[0, 1, 2, 3, 2, 4], finish=[1, 2, 3, 4, 3, 5],
+        sent_payload=[0, 4], sent_to=[1, 0], sent_start=[1, 3], sent_finish=[2, 4],
+    )  # fmt: skip
+    assert not check(PROBLEM, better)
+    result = run("WorseThanStart", Options(seconds=0.5, start=better))
+    assert result.status is Status.INVALID and result.schedule is not None and result.schedule.makespan == 5
+
+
+def test_memory_limit(groups):
+    """An allocation of 32 TiB under an address space of 8 GiB is a crash that says what it was."""
+    result = run("EatsMemory", memory_bytes=1 << 33)
+    assert (result.status, result.detail) == (Status.CRASHED, "exit code 1: MemoryError")
+
+
+@pytest.mark.parametrize(
+    ("stub", "status"),
+    [("ForksAndHangs", Status.HUNG), ("ForksAndAnswers", Status.FEASIBLE), ("ForksAndCrashes", Status.CRASHED)],
+)
+def test_no_child_of_a_solver_survives(groups, stub, status, tmp_path, monkeypatch):
+    """Children that ignore SIGTERM end with the solver, even one that left its process group."""
+    monkeypatch.setenv("PIDS", str(tmp_path / "pids"))
+    assert run(stub).status is status
+    pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+    assert len(pids) == 4 and not any(running(pid) for pid in pids)
+
+
+@pytest.mark.parametrize("stub", ["KilledWithFiles", "StaysWithFiles"])
+def test_no_file_of_a_killed_solver_survives(groups, stub, tmp_path, monkeypatch):
+    """The folder of a program is removed for one that cannot any more; that of another process stays."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    other = tmp_path / "pesto-milp-0123456789abcdef-other"
+    other.mkdir()
+    assert run(stub, module="leaves_files").status in (Status.CRASHED, Status.HUNG)
+    assert list(tmp_path.iterdir()) == [other]
+
+
+PARENT = """
+import sys
+from test_process import *
+def report(progress):
+    print(json.dumps({"makespan": progress.schedule.makespan if progress.schedule else None}), flush=True)
+options = Options(seconds=600)
+judge = Judge(PROBLEM, options, report, solver="stub", version="1")
+result = process.run(PROBLEM, Entry(module="bad_solvers", attribute=sys.argv[1], isolated=True), options, judge)
+print(json.dumps({"limit": result.limit, "status": result.status, "makespan": result.schedule.makespan}), flush=True)
+"""
+
+
+def parent(stub, tmp_path):
+    """A process that runs a stub for ten minutes, after its first report."""
+    paths = os.pathsep.join([str(STUBS), str(STUBS.parent), str(STUBS.parents[2])])
+    environment = os.environ | {"PYTHONPATH": paths, "PIDS": str(tmp_path / "pids")}
+    command = [sys.executable, "-c", PARENT, stub]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, start_new_session=True)
+    assert json.loads(child.stdout.readline()) == {"makespan": SERIAL}
+    return child
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 20
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return condition()
+
+
+def test_interrupt_keeps_the_best(tmp_path):
+    """Ctrl-C reaches only the parent, which ends the solver and returns what it has heard."""
+    child = parent("ForksAndHangs", tmp_path)
+    assert wait_for((tmp_path / "pids").exists)
+    os.killpg(child.pid, signal.SIGINT)
+    answer = json.loads(child.communicate(timeout=20)[0])
+    assert answer == {"limit": Limit.INTERRUPT, "status": Status.FEASIBLE, "makespan": SERIAL}
+    assert not any(running(int(pid)) for pid in (tmp_path / "pids").read_text().split())
+
+
+def test_kill_of_the_parent_leaves_no_orphan(tmp_path):
+    """After kill -9 of the parent, the solver, its guard and its children end by themselves."""
+    child = parent("ForksAndHangs", tmp_path)
+    assert wait_for((tmp_path / "pids").exists)
+    child.kill()
+    child.communicate()
+    pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+    assert len(pids) == 4 and wait_for(lambda: not any(running(pid) for pid in pids))
+
+
+def test_reports_are_only_improvements(groups):
+    """A streamed schedule is reported once, not again when the result repeats it."""
+    reports = []
+    run("Honest", report=reports.append)
+    assert [p.schedule.makespan for p in reports if p.schedule] == [SERIAL]
+
+
+@pytest.mark.parametrize("stub", ["Honest", "Floods"])
+def test_a_slow_report_is_not_the_solvers_time(groups, stub):
+    """A caller that sleeps past the deadline hears the newest only, and the solver's answer is still its own."""
+    heard = []
+
+    def report(progress):
+        heard.append(progress.schedule.makespan)
+        # Patience is limit + 0.5 s: the first report alone outlasts it. Meanwhile Honest's answer lies in the pipe,
+        # and Floods, with SERIAL + 1 and SERIAL queued, waits for room in it.
+        time.sleep(2.0 if len(heard) == 1 else 0.0)
+
+    result = run(stub, Options(seconds=1.0), report=report)
+    assert (result.status, result.detail) == (Status.FEASIBLE, "")
+    assert heard[-1] == SERIAL and SERIAL + 1 not in heard
+
+
+def test_frames_arrive_in_any_pieces():
+    """Frames cut at every byte decode to the same messages; a wrong magic number or an absurd length is refused."""
+    message = wire.Improved(lower_bound=2**62, seconds=1.5)
+    data = wire.encode(wire.Ready()) + wire.encode(message, b"body")
+    for cut in range(len(data) + 1):
+        frames = wire.Frames()
+        assert [*frames.feed(data[:cut]), *frames.feed(data[cut:])] == [(wire.Ready(), b""), (message, b"body")]
+    for bad in (b"X" + data[1:], data[:4] + b"\xff" * 12, data[:16] + b"[" + data[17:]):
+        with pytest.raises(ValueError, match="frame"):
+            list(wire.Frames().feed(bad))
