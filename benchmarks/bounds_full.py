@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def problem_of(path: str, cluster: str) -> Problem:
-    """The full graph on modelled costs; variables alone are memory, as in `pesto.solve.flow`."""
+    """The full graph on modelled costs; variables alone are memory, as in `pesto.solving.flow`."""
     graph, machine = load(path), load_cluster(cluster)
     return build(graph, load_costs(graph, machine, None), machine, memory=graph.param_bytes)
 

@@ -21,7 +21,7 @@ from solvers.base import Solver
 from solvers.bounds import quick_bounds
 from solvers.bounds.fixed_facts import Known
 from solvers.bounds.windows import informed
-from solvers.check import check
+from solvers.checker import check
 from solvers.cpsat.model import Model, build
 from solvers.cpsat.scale import HORIZON, scale
 from solvers.cpsat.solver import CpSat, CpSatWindows

@@ -30,7 +30,7 @@ from pesto.graph import Graph
 from pesto.inputs import load as inputs
 from pesto.plans.plan import Plan
 from pesto.settings import Settings
-from pesto.solve import flow
+from pesto.solving import flow
 from pesto.tf.start import tensorflow
 
 tf = tensorflow()

@@ -27,8 +27,8 @@ from pesto.graph import Graph
 from pesto.inputs import load as inputs
 from pesto.plans.plan import Plan
 from pesto.settings import Settings
-from pesto.simulate import simulate
-from pesto.solve import flow
+from pesto.simulator import simulate
+from pesto.solving import flow
 from pesto.tf.start import tensorflow
 from solvers.instances.random import random_order
 from solvers.problem import Problem

@@ -29,7 +29,7 @@ from exhaustive import exhaustive
 
 from solvers.api import SOLVERS
 from solvers.base import Progress, UnavailableError
-from solvers.check import check
+from solvers.checker import check
 from solvers.heuristics.list_solver import ListScheduler
 from solvers.instances.random import EVERYTHING, Features, generate
 from solvers.milp.formulations import FORMULATIONS, HORIZON, Limits, formulate

@@ -20,7 +20,7 @@ from pesto.inputs.load import load_cluster, load_costs
 from pesto.memory.peaks import footprint
 from pesto.plans.order_worth import send_ranks
 from pesto.problem import build
-from pesto.simulate import simulate
+from pesto.simulator import simulate
 from solvers.arrays import Ints, ints
 from solvers.heuristics.list_solver import ListScheduler
 from solvers.memory.peaks import gauge, peaks

@@ -4,7 +4,7 @@
     python benchmarks/search.py mcmc --graphs FOLDER --out F.jsonl [--seconds 60] ...
     python benchmarks/search.py table F.jsonl --rivals CELLS.jsonl
 
-`run` solves each (model, cluster, seconds) that the file lacks, with `pesto.solve.flow.solve`; `mcmc` gives Markov
+`run` solves each (model, cluster, seconds) that the file lacks, with `pesto.solving.flow.solve`; `mcmc` gives Markov
 chains as long. Graph files are those of `pesto import`; benchmarks/compare.py makes them, and CELLS.
 """
 
@@ -21,9 +21,9 @@ import numpy as np
 from pesto.files.graph_file import load
 from pesto.inputs.load import load_cluster, load_costs
 from pesto.settings import Settings
-from pesto.solve.candidates import Bench
-from pesto.solve.flow import formulate, solve
-from pesto.solve.tracker import Incumbent
+from pesto.solving.candidates import Bench
+from pesto.solving.flow import formulate, solve
+from pesto.solving.tracker import Incumbent
 from solvers.heuristics.clusters import mcmc
 from solvers.result import Options
 

@@ -12,7 +12,7 @@ import numpy as np
 from exhaustive import exhaustive
 
 from solvers.bounds.full import full_bound
-from solvers.check import check
+from solvers.checker import check
 from solvers.instances.random import generate
 from solvers.result import Options
 from solvers.search.solver import Search

@@ -15,8 +15,8 @@ from pathlib import Path
 from pesto.inputs.load import load_cluster, load_costs, load_graph
 from pesto.plans.plan import Plan
 from pesto.settings import Settings
-from pesto.solve.flow import solve
-from pesto.solve.tracker import Incumbent
+from pesto.solving.flow import solve
+from pesto.solving.tracker import Incumbent
 from pesto.source import Source
 
 NEAR = 1.01

@@ -13,8 +13,8 @@ from pesto.inputs import load as inputs
 from pesto.plans import plan_file
 from pesto.plans.plan import PER_EDGE, Plan, verify
 from pesto.settings import Settings
-from pesto.solve import flow
-from pesto.solve.tracker import Incumbent, Watch
+from pesto.solving import flow
+from pesto.solving.tracker import Incumbent, Watch
 from pesto.source import Source
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def solve(
     """The best verified plan; `settings` are the fields of `pesto.settings.Settings`.
 
     cluster: a preset or a TOML file; costs: a profile file; start: a plan, for this or another cluster, of this step or
-    one like it, to begin from. Raises the PestoErrors of `pesto.solve.flow.solve`.
+    one like it, to begin from. Raises the PestoErrors of `pesto.solving.flow.solve`.
     """
     before = _plan(start) if start is not None else None
     machine = inputs.load_cluster(cluster)

@@ -7,7 +7,7 @@ from solvers.arrays import Ints, ints
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Schedule:
-    """Times in ticks. Only `solvers.check.check` says whether it is valid for a problem."""
+    """Times in ticks. Only `solvers.checker.check` says whether it is valid for a problem."""
 
     device: Ints
     """[n] device of each task."""

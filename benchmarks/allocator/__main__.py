@@ -30,12 +30,12 @@ from pesto.memory.peaks import measure
 from pesto.plans.plan import Plan
 from pesto.problem import TICK_S
 from pesto.settings import Settings
-from pesto.simulate import Timeline
-from pesto.solve import flow
-from pesto.solve.candidates import Bench, Candidate
-from pesto.solve.exact import baselines
-from pesto.solve.record import Account, make_plan
-from pesto.solve.tracker import Tracker
+from pesto.simulator import Timeline
+from pesto.solving import flow
+from pesto.solving.candidates import Bench, Candidate
+from pesto.solving.exact import baselines
+from pesto.solving.record import Account, make_plan
+from pesto.solving.tracker import Tracker
 from pesto.source import Source
 from solvers.arrays import Ints
 from solvers.heuristics.methods import PLACERS

@@ -8,7 +8,7 @@ from benchmarks.allocator.allocations import Traced
 from pesto.errors import InputError
 from pesto.graph import Graph
 from pesto.problem import payloads
-from pesto.simulate import Timeline
+from pesto.simulator import Timeline
 from pesto.tf.enforce.partitions import repeats
 from solvers.schedule import Schedule
 

@@ -8,7 +8,7 @@ import sys
 import click
 
 from pesto.errors import Exit, PestoError
-from pesto.solve.interrupt import install, received
+from pesto.solving.interrupt import install, received
 
 VERBS = {
     "solve": ("solve", "Find a checked placement and schedule for a training step."),

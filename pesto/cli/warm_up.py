@@ -9,7 +9,7 @@ from pesto.files import graph_file
 from pesto.graph import Graph
 from pesto.inputs.load import load_cluster, load_costs
 from pesto.settings import Settings
-from pesto.solve.flow import formulate, solve
+from pesto.solving.flow import formulate, solve
 from solvers.arrays import Ints
 from solvers.bounds.full import full_bound
 from solvers.problem import Problem

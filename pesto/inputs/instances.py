@@ -5,11 +5,11 @@ from pathlib import Path
 from pesto.inputs.load import load_cluster, load_costs, load_graph
 from pesto.problem import TICK_S
 from pesto.settings import Settings
-from pesto.solve.candidates import Bench
-from pesto.solve.exact import baselines
-from pesto.solve.flow import formulate
-from pesto.solve.levels import levels
-from pesto.solve.tracker import Incumbent, Tracker
+from pesto.solving.candidates import Bench
+from pesto.solving.exact import baselines
+from pesto.solving.flow import formulate
+from pesto.solving.levels import levels
+from pesto.solving.tracker import Incumbent, Tracker
 from pesto.source import Source
 from solvers.files.problem_json import Instance
 from solvers.problem import Problem
@@ -26,9 +26,9 @@ def coarse_problem(
 def coarsened(source: Source, cluster: str, settings: Settings, costs: Path | None = None) -> Instance:
     """The problem that `pesto solve` gives its solver: of at most `settings.coarsen_to` nodes, where that is feasible.
 
-    Ticks are `pesto.problem.TICK_S`; memory is what `pesto.solve.exact.baselines` plans with. Of the two coarse graphs
-    of that size it is the one with the better list schedule, simulated on the full graph (see `pesto.solve.levels`).
-    `cluster` is a preset or a file, `costs` a profile. PestoError for what is wrong with any of them.
+    Ticks are `pesto.problem.TICK_S`; memory is what baselines plan with. Of the two coarse graphs of that size it is
+    the one with the better list schedule, simulated on the full graph (see `pesto.solving.levels`). `cluster` is a
+    preset or a file, `costs` a profile. PestoError for what is wrong with any of them.
     """
     graph = load_graph(source)
     machine = load_cluster(cluster)

@@ -6,7 +6,7 @@ from pesto.cluster import Cluster
 from pesto.graph import Graph
 from pesto.memory.forwarding import KEPT, of_type, taken_over
 from pesto.problem import payloads
-from pesto.simulate import Timeline
+from pesto.simulator import Timeline
 from solvers.arrays import Ints
 from solvers.memory.usage import Footprint, Usage, usage
 from solvers.problem import Problem

@@ -36,7 +36,7 @@ class OrderWorth:
 def order_worth(problem: Problem, device: Ints, rank: Ints) -> OrderWorth:
     """Replay a plan's placement and order, and what else could become of that placement. Four compiled replays.
 
-    device: [n] device of each task. rank: [n] the plan's order, as `pesto.simulate.simulate` takes it. ValueError
+    device: [n] device of each task. rank: [n] the plan's order, as `pesto.simulator.simulate` takes it. ValueError
     when a device cannot run its task or the order contradicts the precedence.
     """
     g = prepare(problem)

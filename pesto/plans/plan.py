@@ -10,12 +10,12 @@ from pesto.graph import Graph
 from pesto.memory.peaks import measure
 from pesto.plans.control_edges import chain
 from pesto.problem import TICK_S, lanes
-from pesto.simulate import Timeline, simulate
+from pesto.simulator import Timeline, simulate
 from solvers.arrays import Ints
 from solvers.bounds import quick_bounds
 from solvers.bounds.certificate import EvidenceError, follows
 from solvers.bounds.evidence import ANCHORED, Evidence
-from solvers.check import check
+from solvers.checker import check
 from solvers.problem import Problem
 from solvers.schedule import Schedule
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from pesto.compare.contest import Contest, Entry
+from pesto.comparison.contest import Contest, Entry
 from pesto.show.comparison_table import ranked
 from pesto.show.drawing import BLUE, INK, RED, saved
 

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from pesto.cluster import Cluster
-from pesto.compare.contest import Contest, Entry
-from pesto.compare.methods import METHODS
+from pesto.comparison.contest import Contest, Entry
+from pesto.comparison.methods import METHODS
 
 HEAD = ("method", "step ms", "to best", "peak GiB", "memory", "cut MB", "devices", "links", "place s")
 

@@ -6,7 +6,7 @@ import time
 from types import TracebackType
 from typing import Self, TextIO
 
-from pesto.solve.tracker import Incumbent
+from pesto.solving.tracker import Incumbent
 from solvers.base import Progress
 from solvers.schedule import Schedule
 

@@ -7,8 +7,8 @@ from typing import Any
 from pesto.plans.order_worth import OrderWorth
 from pesto.plans.plan import Plan
 from pesto.problem import TICK_S
-from pesto.solve.candidates import Candidate
-from pesto.solve.flow import Outcome
+from pesto.solving.candidates import Candidate
+from pesto.solving.flow import Outcome
 
 
 def as_object(outcome: Outcome, stages_s: dict[str, float], out: Path) -> dict[str, Any]:

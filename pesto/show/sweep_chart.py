@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING, Any
 
 from pesto.show.drawing import BLUE, COLOURS, GREY, INK, RED, saved
-from pesto.sweep.grid import AXES
-from pesto.sweep.points import Row, Step, Sweep
+from pesto.whatif.grid import AXES
+from pesto.whatif.points import Row, Step, Sweep
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

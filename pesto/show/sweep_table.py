@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from pesto.sweep.grid import AXES, Point
-from pesto.sweep.points import Row, Step, Sweep
+from pesto.whatif.grid import AXES, Point
+from pesto.whatif.points import Row, Step, Sweep
 
 
 def as_object(sweep: Sweep) -> dict[str, Any]:

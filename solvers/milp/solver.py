@@ -15,7 +15,7 @@ from solvers.arrays import Floats
 from solvers.base import Report
 from solvers.bounds import quick_bounds
 from solvers.bounds.solver import compile_ahead
-from solvers.check import check
+from solvers.checker import check
 from solvers.milp.formulations import HORIZON, TOLERANCE, Limits, NoScheduleError, Program, formulate
 from solvers.milp.polish.polish import Search, polish
 from solvers.milp.vendor import Ask, Outcome, Vendor

@@ -14,7 +14,7 @@ import time
 
 from solvers.base import Progress, Report
 from solvers.bounds import quick_bounds
-from solvers.check import check
+from solvers.checker import check
 from solvers.problem import Problem
 from solvers.result import ANSWERED, Limit, Options, Result, Status
 from solvers.schedule import Schedule

@@ -14,9 +14,9 @@ from pesto.memory.forwarding import IN_PLACE
 from pesto.memory.peaks import measure
 from pesto.plans.plan import Plan
 from pesto.settings import Settings
-from pesto.solve import flow
-from pesto.solve.candidates import Bench, Candidate
-from pesto.solve.record import Account, make_plan
+from pesto.solving import flow
+from pesto.solving.candidates import Bench, Candidate
+from pesto.solving.record import Account, make_plan
 from pesto.source import Source
 from pesto.tf.start import tensorflow
 from solvers.heuristics.round_robin import place

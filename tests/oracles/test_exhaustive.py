@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from exhaustive import exhaustive
 
-from solvers.check import check
+from solvers.checker import check
 from solvers.instances.plain import chain, fork
 from solvers.instances.random import Features, generate
 from solvers.problem import FORBIDDEN, Problem

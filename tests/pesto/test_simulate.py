@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pesto.errors import InputError
-from pesto.simulate import simulate
-from solvers.check import check
+from pesto.simulator import simulate
+from solvers.checker import check
 from solvers.instances.random import generate
 from solvers.problem import Problem
 from solvers.schedule import Schedule

@@ -8,7 +8,7 @@ import pytest
 from exhaustive import exhaustive
 
 from solvers import api
-from solvers.check import check
+from solvers.checker import check
 from solvers.heuristics.methods import PLACERS
 from solvers.instances.plain import chain, fork
 from solvers.instances.random import generate

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from solvers.arrays import Bools, Ints
-from solvers.check import KINDS, LATEST, SHOWN, check
+from solvers.checker import KINDS, LATEST, SHOWN, check
 from solvers.problem import Problem
 from solvers.schedule import Schedule
 

@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from solvers.check import KINDS, LATEST, check
+from solvers.checker import KINDS, LATEST, check
 from solvers.instances.plain import chain
 from solvers.problem import Problem
 from solvers.schedule import Schedule

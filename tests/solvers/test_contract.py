@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from solvers import api
-from solvers.check import check
+from solvers.checker import check
 from solvers.heuristics.list_solver import ListScheduler
 from solvers.heuristics.methods import PLACERS
 from solvers.heuristics.single import SingleDevice

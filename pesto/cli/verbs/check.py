@@ -11,7 +11,7 @@ from pesto.plans.plan import PER_EDGE, Plan, verify
 from pesto.plans.plan_file import load
 from pesto.settings import Settings
 from pesto.show.solve_report import to_json
-from pesto.solve.flow import formulate
+from pesto.solving.flow import formulate
 from pesto.source import Source, named_by
 
 

@@ -6,7 +6,7 @@ import click
 
 from pesto.cli.options import Duration, cluster_option, costs_option, json_option, source_options
 from pesto.cli.outputs import check_outputs, picture_format
-from pesto.compare.contest import Contest, Entry, Hear, chosen_methods, compete
+from pesto.comparison.contest import Contest, Entry, Hear, chosen_methods, compete
 from pesto.errors import Exit, InfeasibleError, NothingFoundError, SolverError, UsageError
 from pesto.files.disk import make_folder, write_atomic
 from pesto.inputs.load import load_cluster, load_costs, load_graph
@@ -15,7 +15,7 @@ from pesto.settings import Settings
 from pesto.show import comparison_chart
 from pesto.show.comparison_table import as_object, page
 from pesto.show.solve_report import to_json
-from pesto.solve.interrupt import hold, received
+from pesto.solving.interrupt import hold, received
 from pesto.source import Source
 
 

@@ -22,10 +22,10 @@ from pesto.files.problem_file import load_problem, load_schedule, save_schedule
 from pesto.settings import Settings
 from pesto.show.live_line import SolveLine, amount
 from pesto.show.solve_report import to_json
-from pesto.solve.interrupt import hold, received
+from pesto.solving.interrupt import hold, received
 from solvers import api
 from solvers.bounds import quick_bounds
-from solvers.check import check
+from solvers.checker import check
 from solvers.files.problem_json import Answer, Instance, fingerprint
 from solvers.result import Limit, Options, Result, Status
 from solvers.schedule import Schedule

@@ -20,8 +20,8 @@ from pesto.plans.tf_pesto_files import read_placement
 from pesto.problem import TICK_S, lanes
 from pesto.settings import Settings
 from pesto.show.solve_report import to_json
-from pesto.solve.candidates import Bench, Candidate
-from pesto.solve.flow import formulate
+from pesto.solving.candidates import Bench, Candidate
+from pesto.solving.flow import formulate
 from pesto.source import Source
 from solvers.memory.usage import over_time
 

@@ -18,8 +18,8 @@ from pesto.plans.plan_file import cdep_json, load, part_json, save
 from pesto.settings import Settings
 from pesto.show.live_line import LiveLine
 from pesto.show.solve_report import as_object, page, to_json
-from pesto.solve.flow import Outcome, solve
-from pesto.solve.interrupt import received
+from pesto.solving.flow import Outcome, solve
+from pesto.solving.interrupt import received
 from pesto.source import Source
 from solvers.result import FAILED
 

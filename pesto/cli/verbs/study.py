@@ -14,7 +14,7 @@ from pesto.cli.options import Existing, json_option
 from pesto.errors import Exit
 from pesto.files.json import shown
 from pesto.show.solve_report import to_json
-from pesto.solve.interrupt import received
+from pesto.solving.interrupt import received
 from pesto.study import store
 from pesto.study.cells import Cell, cells_of
 from pesto.study.run import lock, runner

@@ -14,11 +14,11 @@ from pesto.settings import Settings
 from pesto.show import sweep_chart
 from pesto.show.solve_report import to_json
 from pesto.show.sweep_table import as_object, brief, page
-from pesto.solve.interrupt import hold, received
+from pesto.solving.interrupt import hold, received
 from pesto.source import Source
-from pesto.sweep.grid import AXES, Grid, Point, parsed
-from pesto.sweep.points import Sweep, Task, sweep
-from pesto.sweep.scaled import accelerators
+from pesto.whatif.grid import AXES, Grid, Point, parsed
+from pesto.whatif.points import Sweep, Task, sweep
+from pesto.whatif.scaled import accelerators
 
 _ENDS = {"infeasible": InfeasibleError, "no plan": NothingFoundError, "refused": InputError}
 

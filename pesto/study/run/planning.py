@@ -5,9 +5,9 @@ from typing import Any
 
 from pesto.problem import TICK_S
 from pesto.settings import Settings
-from pesto.solve import flow
-from pesto.solve.candidates import Candidate
-from pesto.solve.tracker import Incumbent
+from pesto.solving import flow
+from pesto.solving.candidates import Candidate
+from pesto.solving.tracker import Incumbent
 from pesto.study.answers import FAILED, Answer, Point
 from pesto.study.cells import Cell, Trained
 from pesto.study.instance_cache import Step

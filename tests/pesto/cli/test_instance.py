@@ -18,11 +18,11 @@ from pesto.inputs import instances
 from pesto.inputs import load as inputs
 from pesto.settings import Settings
 from pesto.show.live_line import SolveLine
-from pesto.solve import exact, flow
+from pesto.solving import exact, flow
 from pesto.source import Source
 from solvers import api
 from solvers.base import Progress
-from solvers.check import check
+from solvers.checker import check
 from solvers.files.npz import pack_problem
 from solvers.files.problem_json import Answer, Instance
 from solvers.instances.table import FAMILIES, label, make

@@ -56,7 +56,7 @@ import gc, json, sys
 from numba.core.registry import CPUDispatcher
 from pesto.cli.warm_up import compile_all
 from pesto.files.graph_file import loads
-from pesto.solve.flow import solve
+from pesto.solving.flow import solve
 from pesto.inputs.load import load_cluster, load_costs
 from pesto.settings import Settings
 def known():

@@ -7,7 +7,7 @@ import pytest
 
 from pesto.memory.peaks import footprint, measure
 from pesto.problem import build
-from pesto.simulate import simulate
+from pesto.simulator import simulate
 
 
 def run(graph, cluster, costs, device, scratch=None):

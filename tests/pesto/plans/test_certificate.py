@@ -13,8 +13,8 @@ from pesto.inputs.load import load_cluster, load_costs
 from pesto.plans import plan_file
 from pesto.plans.plan import verify
 from pesto.settings import Settings
-from pesto.solve.flow import formulate, solve
-from pesto.solve.record import Account, make_plan
+from pesto.solving.flow import formulate, solve
+from pesto.solving.record import Account, make_plan
 from solvers.bounds import quick_bounds
 from solvers.bounds.evidence import ANCHORED
 from solvers.bounds.full import full_bound

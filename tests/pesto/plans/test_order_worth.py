@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pesto.plans.order_worth import order_worth, send_ranks
-from pesto.simulate import simulate
+from pesto.simulator import simulate
 from solvers.compiled.dag import topological_order
 from solvers.instances.random import generate
 from solvers.problem import Problem

@@ -15,7 +15,7 @@ from pesto.plans import plan_file
 from pesto.plans.plan import control_edges, verify
 from pesto.plans.tf_pesto_files import read_placement
 from pesto.settings import Settings
-from pesto.solve.flow import formulate, solve
+from pesto.solving.flow import formulate, solve
 
 QUICK = Settings(time_limit_s=5, coarsen_to=8)
 

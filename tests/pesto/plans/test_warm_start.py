@@ -17,10 +17,10 @@ from pesto.plans import plan_file
 from pesto.plans.plan import Plan
 from pesto.plans.warm_start import carried
 from pesto.settings import Settings
-from pesto.solve.candidates import Bench
-from pesto.solve.flow import formulate, solve
-from pesto.solve.record import Account, make_plan
-from solvers.check import check
+from pesto.solving.candidates import Bench
+from pesto.solving.flow import formulate, solve
+from pesto.solving.record import Account, make_plan
+from solvers.checker import check
 from solvers.heuristics.devices_of_location import devices_at
 from solvers.structure.units import placeable_units
 

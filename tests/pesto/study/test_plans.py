@@ -4,7 +4,7 @@ import pytest
 
 from pesto.cluster import Path
 from pesto.settings import Settings
-from pesto.solve import exact, flow
+from pesto.solving import exact, flow
 from pesto.study.cells import Cell, Trained
 from pesto.study.instance_cache import Step
 from pesto.study.run.planning import answered

@@ -14,7 +14,7 @@ from solvers import api
 from solvers.auto import race
 from solvers.auto.portfolio import Auto
 from solvers.base import Progress
-from solvers.check import check
+from solvers.checker import check
 from solvers.heuristics.list_solver import ListScheduler
 from solvers.instances.grids import lstm_grid
 from solvers.instances.random import generate

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from solvers.api import solve
-from solvers.check import check
+from solvers.checker import check
 from solvers.cpsat.model import pools
 from solvers.cpsat.scale import scale, serial
 from solvers.instances.plain import fork, layered

@@ -19,7 +19,7 @@ from exhaustive import exhaustive
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from solvers.check import check
+from solvers.checker import check
 from solvers.files import json_text, problem_json
 from solvers.files.npz import pack_problem, pack_schedule
 from solvers.files.problem_json import (

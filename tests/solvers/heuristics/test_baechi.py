@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from solvers.api import solve
 from solvers.arrays import Ints
-from solvers.check import check
+from solvers.checker import check
 from solvers.compiled.dag import topological_order
 from solvers.heuristics.baechi import m_etf, m_sct, m_topo
 from solvers.heuristics.baechi.favourite import favourites, greedy

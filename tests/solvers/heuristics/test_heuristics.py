@@ -8,7 +8,7 @@ import pytest
 from exhaustive import exhaustive
 
 from solvers.bounds import quick_bounds
-from solvers.check import check
+from solvers.checker import check
 from solvers.compiled.dag import topological_order
 from solvers.heuristics.eft_pass import board_of, clusters_of, place
 from solvers.heuristics.list_solver import ListScheduler

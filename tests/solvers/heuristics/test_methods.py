@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from solvers import api
-from solvers.check import check
+from solvers.checker import check
 from solvers.heuristics.devices_of_location import devices_at, elements
 from solvers.heuristics.methods import PLACERS, NoRoomError
 from solvers.instances.grids import lstm_grid

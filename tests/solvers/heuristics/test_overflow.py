@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from solvers.check import check
+from solvers.checker import check
 from solvers.compiled.dag import topological_order
 from solvers.heuristics.devices_of_location import devices_at
 from solvers.heuristics.methods import rank_of

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from solvers.check import check
+from solvers.checker import check
 from solvers.heuristics.pardnn.emulator import emulate
 from solvers.instances.random import Features, generate
 from solvers.problem import Problem

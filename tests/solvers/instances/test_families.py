@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from solvers import api
 from solvers.bounds import quick_bounds
-from solvers.check import check
+from solvers.checker import check
 from solvers.files.npz import pack_problem
 from solvers.instances import planted
 from solvers.instances.grids import lstm_grid

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from solvers.check import check
+from solvers.checker import check
 from solvers.heuristics.list_solver import ListScheduler
 from solvers.instances.grids import lstm_grid
 from solvers.milp.polish.neighbourhoods import connected, in_a_row, in_order, restricted

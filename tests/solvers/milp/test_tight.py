@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from solvers.check import check
+from solvers.checker import check
 from solvers.heuristics.list_solver import ListScheduler
 from solvers.heuristics.single import SingleDevice
 from solvers.instances.grids import lstm_grid

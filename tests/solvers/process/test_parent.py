@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from solvers.check import check
+from solvers.checker import check
 from solvers.instances.plain import fork
 from solvers.process import parent as process
 from solvers.process import wire

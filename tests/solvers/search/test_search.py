@@ -7,7 +7,7 @@ import pytest
 from exhaustive import exhaustive
 
 from solvers import api
-from solvers.check import check
+from solvers.checker import check
 from solvers.heuristics.list_solver import ListScheduler
 from solvers.instances.grids import lstm_grid
 from solvers.instances.random import generate

@@ -12,7 +12,7 @@ import numpy as np
 from exhaustive import exhaustive
 from ortools.sat.python import cp_model
 
-from solvers.check import check
+from solvers.checker import check
 from solvers.cpsat.model import build
 from solvers.cpsat.scale import scale
 from solvers.cpsat.solver import CpSat

@@ -14,7 +14,7 @@ import highspy
 import numpy as np
 from exhaustive import exhaustive
 
-from solvers.check import check
+from solvers.checker import check
 from solvers.files.npz import unpack_problem
 from solvers.instances.random import EVERYTHING, generate
 from solvers.milp.formulations import Limits

@@ -8,7 +8,7 @@ import json
 import numpy as np
 from exhaustive import exhaustive
 
-from solvers.check import check
+from solvers.checker import check
 from solvers.heuristics.list_solver import ListScheduler
 from solvers.instances.grids import lstm_grid
 from solvers.instances.random import generate

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 from exhaustive import exhaustive
 
-from solvers.check import check
+from solvers.checker import check
 from solvers.instances.random import EVERYTHING, Features, generate
 from solvers.milp.formulations import Limits, NoScheduleError
 from solvers.milp.separate import run_program

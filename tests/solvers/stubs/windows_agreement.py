@@ -13,7 +13,7 @@ from exhaustive import exhaustive
 from ortools.sat.python import cp_model
 
 from solvers.bounds.windows import informed
-from solvers.check import check
+from solvers.checker import check
 from solvers.cpsat.cut import Cut, Free
 from solvers.cpsat.descent import Descent
 from solvers.cpsat.model import build

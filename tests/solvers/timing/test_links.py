@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from solvers.check import check
+from solvers.checker import check
 from solvers.compiled.dag import topological_order
 from solvers.instances.random import generate
 from solvers.problem import Problem

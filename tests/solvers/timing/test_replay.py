@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from solvers.check import check
+from solvers.checker import check
 from solvers.compiled.dag import topological_order
 from solvers.instances.plain import chain
 from solvers.instances.random import generate

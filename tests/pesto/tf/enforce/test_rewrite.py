@@ -95,7 +95,7 @@ def program(name: str) -> Program:
         v1.enable_control_flow_v2()
     from pesto.inputs import load as inputs
     from pesto.settings import Settings
-    from pesto.solve import flow
+    from pesto.solving import flow
 
     step = sources.from_v1(graph, ["train", "loss"])
     cluster = inputs.load_cluster("cpux3")
@@ -108,7 +108,7 @@ def program(name: str) -> Program:
 
 def scattered(name: str, seed: int) -> Plan:
     """A valid plan at random: any device for each group, any topological order."""
-    from pesto.simulate import simulate
+    from pesto.simulator import simulate
 
     made, rng = program(name), np.random.default_rng(seed)
     n = made.problem.tasks

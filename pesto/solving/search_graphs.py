@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pesto.coarsen import Coarsening, coarsen, contract
-from pesto.solve.candidates import Bench
+from pesto.solving.candidates import Bench
 from solvers.arrays import Ints, ints
 from solvers.memory.peaks import peaks
 from solvers.problem import FORBIDDEN, Problem

@@ -9,7 +9,7 @@ from pesto.coarsen import Coarsening
 from pesto.errors import InputError
 from pesto.graph import Graph
 from pesto.memory.peaks import footprint
-from pesto.simulate import Timeline
+from pesto.simulator import Timeline
 from solvers.arrays import Ints
 from solvers.compiled.dag import topological_order
 from solvers.memory.peaks import Gauge, gauge, peaks

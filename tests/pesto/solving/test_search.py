@@ -10,11 +10,11 @@ import pytest
 from pesto.coarsen import coarsen
 from pesto.plans import plan_file
 from pesto.settings import Settings
-from pesto.solve import background_bound, exact, flow, search, search_graphs
-from pesto.solve.candidates import Bench
-from pesto.solve.flow import formulate, solve
-from pesto.solve.search_graphs import Grounds, along, ground_of
-from pesto.solve.tracker import Tracker
+from pesto.solving import background_bound, exact, flow, search, search_graphs
+from pesto.solving.candidates import Bench
+from pesto.solving.flow import formulate, solve
+from pesto.solving.search_graphs import Grounds, along, ground_of
+from pesto.solving.tracker import Tracker
 from solvers.bounds import quick_bounds
 from solvers.problem import FORBIDDEN
 from solvers.result import Limit, Result, Status

@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from pesto.cli.main import pesto
-from pesto.compare.contest import chosen_methods, compete
-from pesto.compare.methods import METHODS
+from pesto.comparison.contest import chosen_methods, compete
+from pesto.comparison.methods import METHODS
 from pesto.errors import InfeasibleError, NothingFoundError, PestoError, UsageError
 from pesto.files.graph_file import save
 from pesto.settings import Settings

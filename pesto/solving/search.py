@@ -10,9 +10,9 @@ import numpy as np
 
 from pesto.coarsen import Coarsening
 from pesto.settings import Settings
-from pesto.solve.candidates import Bench
-from pesto.solve.search_graphs import Ground, Grounds
-from pesto.solve.tracker import Tracker
+from pesto.solving.candidates import Bench
+from pesto.solving.search_graphs import Ground, Grounds
+from pesto.solving.tracker import Tracker
 from solvers import api
 from solvers.problem import Problem
 from solvers.result import Limit, Options

@@ -10,7 +10,7 @@ import pytest
 
 from pesto.cli.main import main
 from pesto.cli.verbs import solve
-from pesto.solve import interrupt
+from pesto.solving import interrupt
 
 GRAPH = {
     "format": "pesto-graph", "format_version": 1, "source": "two ops",

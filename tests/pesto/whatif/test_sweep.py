@@ -16,10 +16,10 @@ from pesto.problem import build
 from pesto.settings import Settings
 from pesto.show import drawing, sweep_chart
 from pesto.show.sweep_table import as_object, page
-from pesto.sweep import points
-from pesto.sweep.grid import Grid, Point, parsed
-from pesto.sweep.points import Task, sweep
-from pesto.sweep.scaled import scaled
+from pesto.whatif import points
+from pesto.whatif.grid import Grid, Point, parsed
+from pesto.whatif.points import Task, sweep
+from pesto.whatif.scaled import scaled
 
 QUICK = Settings(time_limit_s=0, coarsen_to=8)
 

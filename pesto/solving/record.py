@@ -10,7 +10,7 @@ from pesto.graph import Graph
 from pesto.plans.plan import FCFS, PER_DEVICE, PER_EDGE, Coarse, Plan, Provenance
 from pesto.problem import TICK_S, lanes
 from pesto.settings import Settings
-from pesto.solve.candidates import Candidate
+from pesto.solving.candidates import Candidate
 from solvers.bounds.evidence import FullBound
 from solvers.result import ANSWERED, Result
 

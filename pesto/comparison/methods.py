@@ -15,9 +15,9 @@ from pesto.cluster import Cluster
 from pesto.costs import Costs
 from pesto.errors import PestoError
 from pesto.settings import Settings
-from pesto.solve.candidates import Bench
-from pesto.solve.exact import estimates
-from pesto.solve.flow import solve
+from pesto.solving.candidates import Bench
+from pesto.solving.exact import estimates
+from pesto.solving.flow import solve
 from solvers import api
 from solvers.arrays import Ints
 from solvers.heuristics.devices_of_location import devices_at
@@ -35,7 +35,7 @@ class Case:
     cluster: Cluster
     costs: Costs
     alive: Ints
-    """[n] bytes of each op at one device's peak, for planning (`pesto.solve.exact.estimates`)."""
+    """[n] bytes of each op at one device's peak, for planning (`pesto.solving.exact.estimates`)."""
     settings: Settings
 
 

@@ -11,10 +11,10 @@ from pesto.graph import Graph
 from pesto.plans.plan import Plan
 from pesto.problem import TICK_S
 from pesto.settings import Settings
-from pesto.solve.candidates import Candidate
-from pesto.solve.flow import Outcome, solve
-from pesto.sweep.grid import AXES, Grid, Point
-from pesto.sweep.scaled import scaled
+from pesto.solving.candidates import Candidate
+from pesto.solving.flow import Outcome, solve
+from pesto.whatif.grid import AXES, Grid, Point
+from pesto.whatif.scaled import scaled
 
 SOLVED = "solved"
 _STATUS = ((InfeasibleError, "infeasible"), (NothingFoundError, "no plan"), (InputError, "refused"))

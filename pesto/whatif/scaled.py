@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from pesto.cluster import Cluster, Device, Path
 from pesto.errors import InputError
-from pesto.sweep.grid import Point
+from pesto.whatif.grid import Point
 
 
 def accelerators(cluster: Cluster) -> list[int]:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pesto.problem import TICK_S
-from pesto.solve.candidates import Candidate, best
+from pesto.solving.candidates import Candidate, best
 from solvers.bounds.evidence import FullBound
 
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pesto.coarsen import Coarsening, coarsen, contract
-from pesto.solve.candidates import Bench
-from pesto.solve.tracker import Tracker
+from pesto.solving.candidates import Bench
+from pesto.solving.tracker import Tracker
 from solvers import api
 from solvers.problem import MOST, Problem
 from solvers.result import Limit, Options, Result

@@ -8,7 +8,7 @@ import numpy as np
 
 from pesto.baselines.places import accelerators
 from pesto.cluster import Cluster
-from pesto.compare.methods import METHODS, Case, NoProposalError, Proposal
+from pesto.comparison.methods import METHODS, Case, NoProposalError, Proposal
 from pesto.costs import Costs
 from pesto.errors import InfeasibleError, NothingFoundError, PestoError, UsageError
 from pesto.files.toml import closest
@@ -17,12 +17,12 @@ from pesto.memory.peaks import measure
 from pesto.plans.plan import Plan, verify
 from pesto.problem import TICK_S, build
 from pesto.settings import Settings
-from pesto.solve.candidates import Bench, Candidate
-from pesto.solve.flow import formulate
-from pesto.solve.record import Account, make_plan
-from pesto.solve.repair import repaired
+from pesto.solving.candidates import Bench, Candidate
+from pesto.solving.flow import formulate
+from pesto.solving.record import Account, make_plan
+from pesto.solving.repair import repaired
 from solvers.bounds import quick_bounds
-from solvers.check import check
+from solvers.checker import check
 
 ALL = "all"
 

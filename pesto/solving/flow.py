@@ -13,16 +13,16 @@ from pesto.plans.plan import Coarse, Plan, verify
 from pesto.plans.warm_start import carried
 from pesto.problem import build
 from pesto.settings import Settings
-from pesto.solve.background_bound import strengthened
-from pesto.solve.candidates import Bench, Candidate
-from pesto.solve.exact import MOST_TASKS, RIVALS, Start, baselines, exact
-from pesto.solve.interrupt import hold, release
-from pesto.solve.levels import levels
-from pesto.solve.record import Account, coarse_account, make_plan
-from pesto.solve.repair import mend
-from pesto.solve.search import improve
-from pesto.solve.search_graphs import MOST
-from pesto.solve.tracker import Tracker, Watch
+from pesto.solving.background_bound import strengthened
+from pesto.solving.candidates import Bench, Candidate
+from pesto.solving.exact import MOST_TASKS, RIVALS, Start, baselines, exact
+from pesto.solving.interrupt import hold, release
+from pesto.solving.levels import levels
+from pesto.solving.record import Account, coarse_account, make_plan
+from pesto.solving.repair import mend
+from pesto.solving.search import improve
+from pesto.solving.search_graphs import MOST
+from pesto.solving.tracker import Tracker, Watch
 from solvers.bounds import quick_bounds
 from solvers.bounds.evidence import FullBound
 from solvers.problem import Problem
@@ -56,11 +56,11 @@ def solve(
     """The best verified plan of all candidates; `watch` hears of every better one.
 
     Candidates are `start` (an older plan, carried over: `pesto.plans.warm_start`), `single` (all on one GPU), `expert`,
-    `layer-balanced`, the quick ones among the literature's methods (`pesto.solve.exact.RIVALS`), `list` (list
+    `layer-balanced`, the quick ones among the literature's methods (`pesto.solving.exact.RIVALS`), `list` (list
     scheduling of the full graph), `levels` (quick schedules of coarser graphs), `repaired` (one of these that does not
     fit the memory, with ops moved until it does), `coarse` (the exact solver on the coarsened graph, expanded; where
-    search follows, not beyond `pesto.solve.search_graphs.MOST` ops) and `search` (annealing from the best of these:
-    `pesto.solve.search`; not beyond `pesto.solve.exact.MOST_TASKS`). Meanwhile the lower bound is made stronger.
+    search follows, not beyond `pesto.solving.search_graphs.MOST` ops) and `search` (annealing from the best of these:
+    `pesto.solving.search`; not beyond `pesto.solving.exact.MOST_TASKS`). Meanwhile the lower bound is made stronger.
 
     InfeasibleError with the proof when the variables cannot fit the memory; NothingFoundError when no candidate fits,
     with the bytes short; UsageError when `start` knows none of the ops. Ctrl-C ends the search, and the best plan known

@@ -13,9 +13,9 @@ from pesto.baselines.places import accelerators
 from pesto.cluster import Cluster
 from pesto.memory.peaks import measure
 from pesto.settings import Settings
-from pesto.solve.candidates import Bench, Candidate
-from pesto.solve.levels import Level, quick
-from pesto.solve.tracker import Tracker
+from pesto.solving.candidates import Bench, Candidate
+from pesto.solving.levels import Level, quick
+from pesto.solving.tracker import Tracker
 from solvers import api
 from solvers.arrays import Ints
 from solvers.base import Progress

@@ -7,7 +7,7 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager
 
 from pesto.settings import Settings
-from pesto.solve.tracker import Tracker
+from pesto.solving.tracker import Tracker
 from solvers.bounds.evidence import FullBound
 from solvers.bounds.full import full_bound
 from solvers.problem import Problem

@@ -1,8 +1,8 @@
 """Candidates that would run out of memory, with ops moved until they fit: memory is a hard limit."""
 
 from pesto.memory.peaks import footprint
-from pesto.solve.candidates import Bench, Candidate
-from pesto.solve.tracker import Tracker
+from pesto.solving.candidates import Bench, Candidate
+from pesto.solving.tracker import Tracker
 from solvers.heuristics.overflow.relief import relieve
 
 _SECONDS = 30.0
