@@ -5,7 +5,7 @@ import threading
 from dataclasses import replace
 from typing import NamedTuple
 
-from solvers.base import Progress, Report
+from solvers.base import Progress, Report, Stoppable
 from solvers.heuristics.methods import PLACERS, Placer
 from solvers.milp.formulations import FORMULATIONS
 from solvers.problem import Problem
@@ -78,8 +78,8 @@ def solve(
 
     Every schedule is checked, so the result's is valid, and it is at least as good as `options.start`. `report` hears
     of better schedules and bounds; of several that arrive at once, of the best. `stop`, once set by another thread,
-    interrupts a solver that has a process of its own. ValueError for an unknown name, a formulation that the solver
-    does not take, or an invalid `options.start`.
+    interrupts a solver that has a process of its own, or several. ValueError for an unknown name, a formulation that
+    the solver does not take, or an invalid `options.start`.
     """
     entry = _entry(name)
     if entry.formulations and options.formulation not in entry.formulations:
@@ -92,10 +92,10 @@ def solve(
         return judge.failed(Status.MISSING, here.why_not)
     if entry.isolated:
         return parent.run(problem, entry, options, judge, stop=stop)
-    return _run_here(problem, entry, options, judge)
+    return _run_here(problem, entry, options, judge, stop)
 
 
-def _run_here(problem: Problem, entry: Entry, options: Options, judge: Judge) -> Result:
+def _run_here(problem: Problem, entry: Entry, options: Options, judge: Judge, stop: threading.Event | None) -> Result:
     callers: list[Exception] = []
 
     def report(progress: Progress) -> None:
@@ -106,7 +106,10 @@ def _run_here(problem: Problem, entry: Entry, options: Options, judge: Judge) ->
             raise
 
     try:
-        claim = entry.load().solve(problem, options, report)
+        solver = entry.load()
+        if stop is not None and isinstance(solver, Stoppable):
+            solver = solver.until(stop)
+        claim = solver.solve(problem, options, report)
     except KeyboardInterrupt:
         return judge.interrupted()
     except Exception as error:
@@ -117,6 +120,8 @@ def _run_here(problem: Problem, entry: Entry, options: Options, judge: Judge) ->
     if claim.status is Status.INFEASIBLE and entry.confirms:
         return claim
     judge.take_in(claim.schedule, claim.lower_bound, claim.bound_by)
+    if stop is not None and stop.is_set():
+        return judge.interrupted()
     result = judge.ended(claim.status, claim.limit, claim.schedule, claim.lower_bound, claim.detail)
     return replace(result, detail=result.detail or claim.detail)
 

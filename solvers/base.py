@@ -1,5 +1,6 @@
 """The one-method interface of a solver."""
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -37,6 +38,15 @@ class Solver(Protocol):
 
     def solve(self, problem: Problem, options: Options, report: Report) -> Result:
         """Return the outcome; anything a solver cannot do is a status, not an exception, but for UnavailableError."""
+        ...
+
+
+@runtime_checkable
+class Stoppable(Protocol):
+    """A solver that runs here, for long, and ends when asked: its engines have processes of their own."""
+
+    def until(self, stop: threading.Event) -> Solver:
+        """The same solver, which ends once `stop` is set."""
         ...
 
 

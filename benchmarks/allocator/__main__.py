@@ -32,8 +32,8 @@ from pesto.problem import TICK_S
 from pesto.settings import Settings
 from pesto.simulator import Timeline
 from pesto.solving import flow
+from pesto.solving.baselines import baselines
 from pesto.solving.candidates import Bench, Candidate
-from pesto.solving.exact import baselines
 from pesto.solving.record import Account, make_plan
 from pesto.solving.tracker import Tracker
 from pesto.source import Source
@@ -152,7 +152,7 @@ def plans(graph: Graph, costs: Costs, cluster: Cluster, seed: int) -> Iterator[t
     settings = Settings()
     problem = flow.formulate(graph, costs, cluster, settings)
     bench, tracker = Bench.of(graph, problem), Tracker(lambda _: None)
-    baselines(bench, cluster, tracker)
+    tracker.run("baselines", baselines(bench, cluster))
     found = dict(tracker.candidates)
     for name in PLACED:
         placement = PLACERS[name].load()(problem, Options(seconds=10, seed=seed))

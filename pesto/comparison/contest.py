@@ -19,7 +19,7 @@ from pesto.problem import TICK_S, build
 from pesto.settings import Settings
 from pesto.solving.candidates import Bench, Candidate
 from pesto.solving.flow import formulate
-from pesto.solving.record import Account, make_plan
+from pesto.solving.record import SolveRecord, make_plan
 from pesto.solving.repair import repaired
 from solvers.bounds import quick_bounds
 from solvers.checker import check
@@ -96,14 +96,14 @@ def compete(
     """
     case, proof = _case(graph, cluster, costs, settings)
     bound, bound_name = quick_bounds.best(case.bench.problem)
-    account = Account(
-        graph=graph, cluster=cluster, costs=costs, settings=settings, bound=(bound, bound_name), coarse=None
+    record = SolveRecord(
+        graph=graph, cluster=cluster, costs=costs, settings=settings, bound=(bound, bound_name), exact=None
     )
     entries: list[Entry] = []
     interrupted = False
     try:
         for name in names:
-            entry, interrupted = _entry(name, case, account, proof)
+            entry, interrupted = _entry(name, case, record, proof)
             entries.append(entry)
             hear(entry)
             if interrupted:
@@ -137,7 +137,7 @@ def _case(graph: Graph, cluster: Cluster, costs: Costs, settings: Settings) -> t
     return Case(bench=bench, cluster=cluster, costs=costs, alive=alive, settings=settings), proof
 
 
-def _entry(name: str, case: Case, account: Account, proof: str) -> tuple[Entry, bool]:
+def _entry(name: str, case: Case, record: SolveRecord, proof: str) -> tuple[Entry, bool]:
     """What a method comes to, and whether it was interrupted."""
     method = METHODS[name]
     if method.memory and proof:
@@ -152,8 +152,8 @@ def _entry(name: str, case: Case, account: Account, proof: str) -> tuple[Entry, 
             seconds, mended = seconds + time.perf_counter() - began, True
         plan = None
         if candidate.fits:
-            plan = make_plan(account, candidate, {name: candidate})
-            verify(plan, account.graph, case.bench.problem, case.cluster)
+            plan = make_plan(record, candidate, {name: candidate})
+            verify(plan, record.graph, case.bench.problem, case.cluster)
     except NoProposalError as none:
         return _nothing(name, none.status, str(none)), False
     except PestoError as error:

@@ -15,8 +15,8 @@ from pesto.cluster import Cluster
 from pesto.costs import Costs
 from pesto.errors import PestoError
 from pesto.settings import Settings
+from pesto.solving.baselines import estimates
 from pesto.solving.candidates import Bench
-from pesto.solving.exact import estimates
 from pesto.solving.flow import solve
 from solvers import api
 from solvers.arrays import Ints

@@ -1,4 +1,4 @@
-"""What each op costs on each device, and how we know. Add a cost model: one file here and one row in `flow`."""
+"""What each op costs on each device, and how we know. Add a cost model: one file here and one row in `load_costs`."""
 
 from dataclasses import dataclass
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from pesto.inputs.load import load_cluster, load_costs, load_graph
 from pesto.problem import TICK_S
 from pesto.settings import Settings
+from pesto.solving.baselines import baselines
 from pesto.solving.candidates import Bench
-from pesto.solving.exact import baselines
 from pesto.solving.flow import formulate
 from pesto.solving.levels import levels
 from pesto.solving.tracker import Incumbent, Tracker
@@ -34,7 +34,8 @@ def coarsened(source: Source, cluster: str, settings: Settings, costs: Path | No
     machine = load_cluster(cluster)
     problem = formulate(graph, load_costs(graph, machine, costs), machine, settings)
     bench, tracker = Bench.of(graph, problem, per_edge=settings.per_edge), Tracker(_unheard)
-    coarse = levels(bench, baselines(bench, machine, tracker), tracker, settings.coarsen_to)[0].problem
+    planning = tracker.run("baselines", baselines(bench, machine))
+    coarse = tracker.run("coarsen", levels(bench, planning, settings.coarsen_to))[0].problem
     edges = ", a payload an edge" if settings.per_edge else ""
     name = f"{graph.source} on {machine.name}, {coarse.tasks} nodes{edges}"
     return Instance(problem=coarse, name=name, ticks_per_second=round(1 / TICK_S))

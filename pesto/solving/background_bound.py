@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
+from typing import TypeVar
 
 from pesto.settings import Settings
 from pesto.solving.tracker import Tracker
@@ -12,6 +13,7 @@ from solvers.bounds.evidence import FullBound
 from solvers.bounds.full import full_bound
 from solvers.problem import Problem
 
+T = TypeVar("T")
 _LOG = logging.getLogger("pesto")
 _SHARE, _MOST_S = 0.2, 20.0
 """Of the time limit, and in all: seconds after which no distance is raised any more."""
@@ -39,7 +41,7 @@ def strengthened(problem: Problem, tracker: Tracker, settings: Settings) -> Iter
     if settings.time_limit_s == 0:
         yield
         return
-    running = _in_thread(look)
+    running = in_thread(look)
     running.add_done_callback(take)
     if settings.deterministic:
         wait([running])
@@ -47,9 +49,9 @@ def strengthened(problem: Problem, tracker: Tracker, settings: Settings) -> Iter
     wait([running])
 
 
-def _in_thread(work: Callable[[], FullBound]) -> Future[FullBound]:
+def in_thread(work: Callable[[], T]) -> Future[T]:
     """A future of work in a daemon thread, which does not keep the process alive."""
-    future: Future[FullBound] = Future()
+    future: Future[T] = Future()
 
     def run() -> None:
         try:

@@ -1,6 +1,5 @@
 """The whole program on one screen: graph -> costs -> problem -> coarsening -> schedule -> plan."""
 
-import time
 from dataclasses import dataclass
 
 from pesto.cluster import Cluster
@@ -9,20 +8,21 @@ from pesto.errors import InfeasibleError, NothingFoundError, SolverError
 from pesto.graph import Graph
 from pesto.memory.peaks import shortage
 from pesto.plans.order_worth import OrderWorth, order_worth
-from pesto.plans.plan import Coarse, Plan, verify
+from pesto.plans.plan import Plan, verify
 from pesto.plans.warm_start import carried
 from pesto.problem import build
 from pesto.settings import Settings
 from pesto.solving.background_bound import strengthened
+from pesto.solving.baselines import MOST_TASKS, RIVALS, baselines
 from pesto.solving.candidates import Bench, Candidate
-from pesto.solving.exact import MOST_TASKS, RIVALS, Start, baselines, exact
+from pesto.solving.exact import Exact, exact
 from pesto.solving.interrupt import hold, release
 from pesto.solving.levels import levels
-from pesto.solving.record import Account, coarse_account, make_plan
-from pesto.solving.repair import mend
-from pesto.solving.search import improve
+from pesto.solving.record import SolveRecord, make_plan
+from pesto.solving.repair import repairs
+from pesto.solving.search import search
 from pesto.solving.search_graphs import MOST
-from pesto.solving.tracker import Tracker, Watch
+from pesto.solving.tracker import Stage, Tracker, Watch
 from solvers.bounds import quick_bounds
 from solvers.bounds.evidence import FullBound
 from solvers.problem import Problem
@@ -30,6 +30,10 @@ from solvers.result import FAILED, Limit
 
 _LARGER = "use more or larger devices"
 CANDIDATES = ("start", "single", "expert", "layer-balanced", *RIVALS, "list", "levels", "repaired", "coarse", "search")
+"""`start` is an older plan, carried over (`pesto.plans.warm_start`); `single` is all on one GPU; RIVALS are the quick
+ones among the literature's methods; `list` is list scheduling of the full graph, `levels` quick schedules of coarser
+graphs; `repaired` is one of these that does not fit the memory, with ops moved until it does; `coarse` is the exact
+solver on the coarse graph, expanded; `search` anneals from the best of these."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -40,110 +44,83 @@ class Outcome:
     problem: Problem
     candidates: dict[str, Candidate | None]
     """By the names of CANDIDATES; None where none was found, and no `start` where none was given."""
-    last: Candidate | None
-    """The exact solver's last schedule, expanded; `coarse` is the best of all that it found."""
-    start: Start | None
-    """What the exact solver began with."""
+    exact: Exact | None
+    """What the exact solver did; None where it did not run, or was cut off without an answer."""
     order: OrderWorth
     """What enforcing the plan's order is worth."""
     stages_s: dict[str, float]
+    """Seconds of each stage that was run, by its name."""
     interrupted: bool
 
 
 def solve(
     graph: Graph, cluster: Cluster, costs: Costs, settings: Settings, watch: Watch, start: Plan | None = None
 ) -> Outcome:
-    """The best verified plan of all candidates; `watch` hears of every better one.
+    """The best verified plan of all candidates (see CANDIDATES); `watch` hears of every better one, and better bound.
 
-    Candidates are `start` (an older plan, carried over: `pesto.plans.warm_start`), `single` (all on one GPU), `expert`,
-    `layer-balanced`, the quick ones among the literature's methods (`pesto.solving.exact.RIVALS`), `list` (list
-    scheduling of the full graph), `levels` (quick schedules of coarser graphs), `repaired` (one of these that does not
-    fit the memory, with ops moved until it does), `coarse` (the exact solver on the coarsened graph, expanded; where
-    search follows, not beyond `pesto.solving.search_graphs.MOST` ops) and `search` (annealing from the best of these:
-    `pesto.solving.search`; not beyond `pesto.solving.exact.MOST_TASKS`). Meanwhile the lower bound is made stronger.
-
-    InfeasibleError with the proof when the variables cannot fit the memory; NothingFoundError when no candidate fits,
-    with the bytes short; UsageError when `start` knows none of the ops. Ctrl-C ends the search, and the best plan known
-    is returned; KeyboardInterrupt when there is none yet.
+    A stage yields candidates; the tracker keeps the best, the bound and the clock. InfeasibleError with the proof when
+    the variables cannot fit the memory; NothingFoundError when no candidate fits, with the bytes short; UsageError when
+    `start` knows none of the ops. Ctrl-C ends the search with the best plan; before there is one, KeyboardInterrupt.
     """
     release()
-    tracker = Tracker(watch)
-    with tracker.stage("problem"):
+    tracker, done = Tracker(watch), None
+    with tracker.timed("problem"):
         problem = formulate(graph, costs, cluster, settings)
         bench = Bench.of(graph, problem, per_edge=settings.per_edge)
         tracker.bound = FullBound(*quick_bounds.best(problem))
-    _carry(start, bench, cluster, tracker)
-    found, interrupted = _search(bench, cluster, tracker, settings)
-    coarse = found.account if found is not None else None
+    if start is not None:
+        tracker.run("start", older(start, bench, cluster))
+    with tracker.interruptible():
+        planning = tracker.run("baselines", baselines(bench, cluster))
+        if not tracker.proven:
+            level, ladder = tracker.run("coarsen", levels(bench, planning, settings.coarsen_to))
+            tracker.run("repair", repairs(bench, tracker))
+            tracker.limit(settings.time_limit_s)
+            with strengthened(problem, tracker, settings):
+                if not _at_once(problem, tracker, settings):
+                    done = tracker.run("solve", exact(bench, level, settings))
+                    _go_on(done)
+                if settings.search and problem.tasks <= MOST_TASKS:
+                    tracker.run("search", search(bench, planning, ladder, tracker, settings))
     hold()
-    with tracker.stage("verify"):
-        chosen = tracker.best or _nothing_fits(tracker, cluster, coarse)
-        account = Account(
-            graph=graph, cluster=cluster, costs=costs, settings=settings, bound=tracker.bound, coarse=coarse
+    with tracker.timed("verify"):
+        chosen = tracker.best or _nothing_fits(tracker, cluster, done)
+        given = SolveRecord(
+            graph=graph, cluster=cluster, costs=costs, settings=settings, bound=tracker.bound, exact=done
         )
-        plan = make_plan(account, chosen, tracker.candidates)
+        plan = make_plan(given, chosen, tracker.candidates)
         verify(plan, graph, problem, cluster)
+    return _outcome(plan, problem, tracker, done, CANDIDATES[start is None :])
+
+
+def _outcome(plan: Plan, problem: Problem, tracker: Tracker, done: Exact | None, names: tuple[str, ...]) -> Outcome:
     return Outcome(
         plan=plan,
         problem=problem,
-        last=found.last if found is not None else None,
-        start=found.start if found is not None else None,
-        candidates={name: tracker.candidates.get(name) for name in CANDIDATES[start is None :]},
+        candidates={name: tracker.candidates.get(name) for name in names},
+        exact=done,
         order=order_worth(problem, plan.schedule.device, plan.rank),
         stages_s=tracker.stages_s,
-        interrupted=interrupted,
+        interrupted=tracker.interrupted,
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Found:
-    account: Coarse
-    last: Candidate | None
-    start: Start | None
-
-
-def _carry(start: Plan | None, bench: Bench, cluster: Cluster, tracker: Tracker) -> None:
-    """Offer `start`, the plan that the solve begins from, if there is one."""
-    if start is not None:
-        with tracker.stage("start"):
-            known = carried(start, bench.graph, bench.problem, cluster)
-            tracker.offer(bench.ordered("start", known.rule, known.device, known.rank))
-
-
-def _search(bench: Bench, cluster: Cluster, tracker: Tracker, settings: Settings) -> tuple[_Found | None, bool]:
-    """Offer all candidates; return what the exact solver did, and whether the search was interrupted."""
-    found = None
-    try:
-        with tracker.stage("baselines"):
-            planning = baselines(bench, cluster, tracker)
-        if tracker.proven:
-            return None, False
-        with tracker.stage("coarsen"):
-            level, ladder = levels(bench, planning, tracker, settings.coarsen_to)
-        with tracker.stage("repair"):
-            mend(bench, tracker)
-        ends = time.perf_counter() + settings.time_limit_s
-        with strengthened(bench.problem, tracker, settings):
-            if not _at_once(bench.problem, tracker, settings):
-                with tracker.stage("solve"):
-                    done = exact(bench, level, settings, tracker)
-                found = _Found(account=coarse_account(level.coarsening, done.result), last=done.last, start=done.start)
-                if done.result.limit is Limit.INTERRUPT:
-                    return found, True
-            if settings.search and bench.problem.tasks <= MOST_TASKS:
-                with tracker.stage("search"):
-                    improve(bench, planning, ladder, tracker, settings, ends)
-    except KeyboardInterrupt:
-        if tracker.best is None:
-            raise
-        return found, True
-    return found, False
+def older(start: Plan, bench: Bench, cluster: Cluster) -> Stage[None]:
+    """`start`: the plan that the solve begins from, carried over to this graph and cluster."""
+    known = carried(start, bench.graph, bench.problem, cluster)
+    yield bench.ordered("start", known.rule, known.device, known.rank)
 
 
 def _at_once(problem: Problem, tracker: Tracker, settings: Settings) -> bool:
     """Whether search begins without a coarse optimum: a plan was given, or so few nodes say nothing of so many ops."""
     start = tracker.candidates.get("start")
     return settings.search and (problem.tasks > MOST or (start is not None and start.fits))
+
+
+def _go_on(done: Exact) -> None:
+    """KeyboardInterrupt where Ctrl-C ended the exact solver, which keeps what it had: nothing further is begun."""
+    if done.result.limit is Limit.INTERRUPT:
+        raise KeyboardInterrupt
 
 
 def formulate(graph: Graph, costs: Costs, cluster: Cluster, settings: Settings) -> Problem:
@@ -157,11 +134,12 @@ def formulate(graph: Graph, costs: Costs, cluster: Cluster, settings: Settings) 
     return problem
 
 
-def _nothing_fits(tracker: Tracker, cluster: Cluster, coarse: Coarse | None) -> Candidate:
+def _nothing_fits(tracker: Tracker, cluster: Cluster, done: Exact | None) -> Candidate:
     """Say that the exact solver failed, or how far the nearest candidate is from fitting."""
-    if coarse is not None and coarse.status in FAILED:
+    if done is not None and done.result.status in FAILED:
+        result = done.result
         raise SolverError(
-            f"no plan fits, and {coarse.solver} failed: {coarse.status}: {coarse.detail} - see pesto doctor"
+            f"no plan fits, and {result.solver} failed: {result.status}: {result.detail} - see pesto doctor"
         )
 
     def short(candidate: Candidate) -> int:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from pesto.coarsen import Coarsening, coarsen, contract
 from pesto.solving.candidates import Bench
-from pesto.solving.tracker import Tracker
+from pesto.solving.tracker import Stage
 from solvers import api
 from solvers.problem import MOST, Problem
 from solvers.result import Limit, Options, Result
@@ -30,8 +30,8 @@ class Level:
     """What made the schedule."""
 
 
-def levels(bench: Bench, planning: Problem, tracker: Tracker, target: int) -> tuple[Level, list[Coarsening]]:
-    """Offer `levels`, the best quick schedule of any size, expanded.
+def levels(bench: Bench, planning: Problem, target: int) -> Stage[tuple[Level, list[Coarsening]]]:
+    """`levels`: quick schedules of coarse graphs of any size, expanded.
 
     Returns the best coarse graph of the target size, and the coarsenings that were reached by steps, fine to coarse.
 
@@ -50,7 +50,7 @@ def levels(bench: Bench, planning: Problem, tracker: Tracker, target: int) -> tu
             rule = f"{level.by} of {coarsening.nodes} nodes, {rule}"
             candidate = bench.ordered("levels", rule, device, rank)
             fits, makespan = candidate.fits, candidate.makespan
-            tracker.offer(candidate)
+            yield candidate
         if coarsening.target == target:
             found.append((not fits, makespan, level))
     return min(found, key=lambda each: each[:2])[2], steps

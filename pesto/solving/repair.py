@@ -2,7 +2,7 @@
 
 from pesto.memory.peaks import footprint
 from pesto.solving.candidates import Bench, Candidate
-from pesto.solving.tracker import Tracker
+from pesto.solving.tracker import SoFar, Stage
 from solvers.heuristics.overflow.relief import relieve
 
 _SECONDS = 30.0
@@ -11,20 +11,20 @@ _TRIES = 3
 """Candidates to repair at most, shortest first."""
 
 
-def mend(bench: Bench, tracker: Tracker) -> None:
-    """Offer `repaired`, of the candidates that do not fit and are shorter than the best that does.
+def repairs(bench: Bench, so_far: SoFar) -> Stage[None]:
+    """`repaired`: of the candidates that do not fit and are shorter than the best that does.
 
     But not `single`, of which a repair would have to move the most and gain the least. Ctrl-C leaves it at what has
     been found; KeyboardInterrupt when that is no plan.
     """
-    best = tracker.best
-    over = [c for c in tracker.candidates.values() if not c.fits and c.name != "single"]
+    best = so_far.best
+    over = [c for c in so_far.candidates.values() if not c.fits and c.name != "single"]
     over = [c for c in over if best is None or c.makespan < best.makespan]
     try:
         for candidate in sorted(over, key=lambda c: c.makespan)[:_TRIES]:
-            tracker.offer(repaired(bench, candidate, name="repaired"))
+            yield repaired(bench, candidate, name="repaired")
     except KeyboardInterrupt:
-        if tracker.best is None:
+        if so_far.best is None:
             raise
 
 

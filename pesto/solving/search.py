@@ -2,8 +2,7 @@
 
 import logging
 import os
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +11,7 @@ from pesto.coarsen import Coarsening
 from pesto.settings import Settings
 from pesto.solving.candidates import Bench
 from pesto.solving.search_graphs import Ground, Grounds
-from pesto.solving.tracker import Tracker
+from pesto.solving.tracker import SoFar, Stage
 from solvers import api
 from solvers.problem import Problem
 from solvers.result import Limit, Options
@@ -51,59 +50,55 @@ PHASES = (
 )
 
 
-def improve(
-    bench: Bench,
-    planning: Problem,
-    ladder: Sequence[Coarsening],
-    tracker: Tracker,
-    settings: Settings,
-    ends: float,
-) -> None:
-    """Offer `search`: what walks from the best candidates come to.
+def search(
+    bench: Bench, planning: Problem, ladder: Sequence[Coarsening], so_far: SoFar, settings: Settings
+) -> Stage[None]:
+    """`search`: what walks from the best candidates come to.
 
     planning: the problem whose memory estimates what is alive at peaks. ladder: coarsenings of it by steps, fine to
-    coarse. ends: the `time.perf_counter()` at which to end; when deterministic, what is left of the limit as planned.
-    Ends early at `settings.gap` of the full graph. A failure costs what was not found yet, and is a warning.
+    coarse. Ends when no time is left (when deterministic, after what is planned), or at `settings.gap` of the full
+    graph. A failure costs what was not found yet, and is a warning.
     """
     try:
-        _rounds(Grounds(bench, planning, ladder, _known(tracker)[0]), bench, tracker, settings, ends)
+        grounds = Grounds(bench, planning, ladder, _known(so_far)[0])
+        for found in _rounds(grounds, bench, so_far, settings):
+            yield bench.ordered("search", f"annealed on {found.rule}", found.device, found.rank)
     except Exception as error:
         _LOG.warning("search failed: %r", error)
 
 
-def _rounds(grounds: Grounds, bench: Bench, tracker: Tracker, settings: Settings, ends: float) -> None:
-    def hear(found: Weighed) -> None:
-        tracker.offer(bench.ordered("search", f"annealed on {found.rule}", found.device, found.rank))
-
+def _rounds(grounds: Grounds, bench: Bench, so_far: SoFar, settings: Settings) -> Iterator[Weighed]:
     def over() -> bool:
         # When deterministic the gap is looked at between phases alone.
-        return not settings.deterministic and tracker.gap <= settings.gap
+        return not settings.deterministic and so_far.gap <= settings.gap
 
     besides: list[Schedule] = []
     for at in range(len(PHASES)):
-        late = time.perf_counter() >= ends and not settings.deterministic
-        if late or tracker.gap <= settings.gap:
+        late = so_far.left_s <= 0 and not settings.deterministic
+        if late or so_far.gap <= settings.gap:
             return
-        lanes = _begun(grounds, _starts(tracker, settings, at, besides), settings, at)
-        budget = _budget(bench, settings, [each.share for each in PHASES[at:]], ends)
-        walk_all([walk for _, walk in lanes], budget, hear, over)
-        besides = [] if at or over() else _windows(lanes, settings, hear)
+        lanes = _begun(grounds, _starts(so_far, settings, at, besides), settings, at)
+        budget = _budget(bench, settings, [each.share for each in PHASES[at:]], so_far.left_s)
+        yield from walk_all([walk for _, walk in lanes], budget, over)
+        found = None if at or over() else _windows(lanes, settings)
+        besides = []
+        if found is not None:
+            yield found
+            besides = [replay(bench.problem, found.device, found.rank, prepared=bench.prepared)]
 
 
-def _windows(
-    lanes: Sequence[tuple[Ground, Walk]], settings: Settings, hear: Callable[[Weighed], None]
-) -> list[Schedule]:
-    """Neighbourhoods of the best point so far, each searched exactly by CP-SAT; the full schedule of what that found.
+def _windows(lanes: Sequence[tuple[Ground, Walk]], settings: Settings) -> Weighed | None:
+    """Neighbourhoods of the best point so far, each searched exactly by CP-SAT; what that found, if it is better.
 
     It orders transfers freely, so first come, first served may make more of it, or less: another point to begin with.
-    Nothing when deterministic, as a loaded machine's clock would end it, or when there is little time.
+    None when deterministic, as a loaded machine's clock would end it, or when there is little time.
     """
     seconds = _WINDOWS * settings.time_limit_s
     known = [
         (w.kept.makespan, k, w.home) for k, (_, w) in enumerate(lanes) if w.kept is not None and w.home is not None
     ]
     if settings.deterministic or seconds < _WINDOWS_LEAST_S or not known:
-        return []
+        return None
     _, lane, best = min(known, key=lambda each: each[:2])
     ground, _ = lanes[lane]
     arena = ground.arena
@@ -115,12 +110,9 @@ def _windows(
     if result.limit is Limit.INTERRUPT:
         raise KeyboardInterrupt
     if result.schedule is None or result.schedule.makespan >= best.makespan:
-        return []
+        return None
     found = ground.weigh(arena.spot_of(result.schedule))
-    if (found.over > 0).any():
-        return []
-    hear(found)
-    return [replay(ground.bench.problem, found.device, found.rank, prepared=ground.bench.prepared)]
+    return None if (found.over > 0).any() else found
 
 
 def _begun(grounds: Grounds, starts: Sequence[Schedule], settings: Settings, at: int) -> list[tuple[Ground, Walk]]:
@@ -134,9 +126,8 @@ def _begun(grounds: Grounds, starts: Sequence[Schedule], settings: Settings, at:
     return found
 
 
-def _budget(bench: Bench, settings: Settings, shares: list[float], ends: float) -> Budget:
-    """The first of the rounds that are left gets its share of what is left."""
-    left = max(ends - time.perf_counter(), 0.0)
+def _budget(bench: Bench, settings: Settings, shares: list[float], left: float) -> Budget:
+    """The first of the rounds that are left gets its share of the seconds that are."""
     planned = int(settings.time_limit_s * shares[0] * _STRETCHES) if settings.deterministic else None
     return Budget(
         seconds=left * shares[0] / sum(shares), stretches=planned, rarer=1 + bench.problem.tasks // _OPS_A_PAUSE
@@ -147,12 +138,12 @@ def _lanes(settings: Settings) -> int:
     return _LANES if settings.deterministic else max(1, min(os.cpu_count() or 1, settings.workers))
 
 
-def _starts(tracker: Tracker, settings: Settings, at: int, besides: Sequence[Schedule]) -> list[Schedule]:
+def _starts(so_far: SoFar, settings: Settings, at: int, besides: Sequence[Schedule]) -> list[Schedule]:
     """The best candidates, a core one; later rounds begin with the best alone, and with what is given `besides`."""
-    return [*_known(tracker)[: _lanes(settings) if at == 0 else 1], *besides]
+    return [*_known(so_far)[: _lanes(settings) if at == 0 else 1], *besides]
 
 
-def _known(tracker: Tracker) -> list[Schedule]:
+def _known(so_far: SoFar) -> list[Schedule]:
     """All candidates, best first, no two equally long."""
-    known = sorted(tracker.candidates.values(), key=lambda c: (not c.fits, c.makespan))
+    known = sorted(so_far.candidates.values(), key=lambda c: (not c.fits, c.makespan))
     return [c.timeline.schedule for k, c in enumerate(known) if k == 0 or c.makespan != known[k - 1].makespan]

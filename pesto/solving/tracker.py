@@ -1,9 +1,10 @@
-"""What one solve has found so far: candidates, the best of them, and the seconds of each stage."""
+"""The one place that keeps what a solve has found: candidates, the best of them, the bound, and the clock."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from pesto.problem import TICK_S
 from pesto.solving.candidates import Candidate, best
@@ -23,6 +24,33 @@ class Incumbent:
 
 
 Watch = Callable[[Incumbent], None]
+T = TypeVar("T")
+Stage = Generator[Candidate, None, T]
+"""What a stage of a solve is: candidates as they are found, and at the end what later stages need to know."""
+
+
+class SoFar(Protocol):
+    """What a stage may read of what the stages before it, and itself, have found."""
+
+    @property
+    def candidates(self) -> Mapping[str, Candidate]:
+        """The best candidate of each name."""
+        ...
+
+    @property
+    def best(self) -> Candidate | None:
+        """The shortest candidate that fits the memory."""
+        ...
+
+    @property
+    def gap(self) -> float:
+        """(makespan - lower bound) / makespan of the best plan, on the full graph."""
+        ...
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the time limit."""
+        ...
 
 
 class Tracker:
@@ -32,8 +60,9 @@ class Tracker:
         self.candidates: dict[str, Candidate] = {}
         self.stages_s: dict[str, float] = {}
         self.bound = FullBound(0, "none")
+        self.interrupted = False
         self._watch = watch
-        self._began = time.perf_counter()
+        self._began = self._ends = time.perf_counter()
 
     @property
     def best(self) -> Candidate | None:
@@ -65,8 +94,37 @@ class Tracker:
             if best is not None:
                 self._tell(best)
 
+    @property
+    def left_s(self) -> float:
+        """Seconds until the time limit, 0 from then on."""
+        return max(self._ends - time.perf_counter(), 0.0)
+
+    def limit(self, seconds: float) -> None:
+        """Let the time limit begin now."""
+        self._ends = time.perf_counter() + seconds
+
+    def run(self, name: str, stage: Stage[T]) -> T:
+        """Offer a stage's candidates as they come, and return what it does; its seconds are kept under `name`."""
+        with self.timed(name), closing(stage):
+            while True:
+                try:
+                    self.offer(next(stage))
+                except StopIteration as end:
+                    returned: T = end.value
+                    return returned
+
     @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
+    def interruptible(self) -> Iterator[None]:
+        """Ctrl-C inside ends what is inside, and no more than that once there is a plan to keep."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            if self.best is None:
+                raise
+            self.interrupted = True
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
         """Add the seconds inside to the stage's."""
         began = time.perf_counter()
         try:

@@ -33,6 +33,8 @@ _HEURISTICS = 0.1
 """Share of the limit that comes before the race, at most."""
 _GRACE_S = 1.0
 """Seconds past the limit after which whatever still runs is stopped."""
+_LOOK_S = 0.2
+"""How often it is asked whether to stop."""
 _PATIENCE = 10.0
 """Times the limit that a deterministic run, whose effort is fixed, may take."""
 
@@ -44,6 +46,12 @@ class Auto:
     engines: tuple[str, ...] = ENGINES
     cores: int | None = None
     """Cores to use; None for those that this process may run on."""
+    stop: threading.Event | None = None
+    """Ends the race once another thread has set it."""
+
+    def until(self, stop: threading.Event) -> "Auto":
+        """The same portfolio, which ends once `stop` is set."""
+        return replace(self, stop=stop)
 
     def solve(self, problem: Problem, options: Options, report: Report) -> Result:
         """The best schedule and bound of all that take part, within `options`."""
@@ -58,7 +66,7 @@ class Auto:
         if options.deterministic:
             lanes = 1
         race = Race(watch, self.engines[: lanes + 1])
-        _run(race, lanes, watch)
+        _run(race, lanes, watch, self.stop or threading.Event())
         return race.result()
 
 
@@ -81,8 +89,8 @@ def _first_schedule(watch: Watch) -> None:
         watch.better_schedule(found.schedule)
 
 
-def _run(race: Race, lanes: int, watch: Watch) -> None:
-    """Run all lanes to their ends; what ends one early, Ctrl-C too, stops all, and so does the clock."""
+def _run(race: Race, lanes: int, watch: Watch, stop: threading.Event) -> None:
+    """Run all lanes to their ends; what ends one early, Ctrl-C too, stops all, and so do the clock and `stop`."""
     allowed = watch.options.seconds * (_PATIENCE if watch.options.deterministic else 1.0) + _GRACE_S
     clock = threading.Timer(max(0.0, min(allowed - watch.elapsed, threading.TIMEOUT_MAX)), race.halt)
     clock.daemon = True
@@ -96,7 +104,12 @@ def _run(race: Race, lanes: int, watch: Watch) -> None:
             if not watch.options.deterministic:
                 running.append(pool.submit(race.argue))
             running += [pool.submit(race.lane) for _ in range(lanes)]
-            for ended in wait(running, return_when=FIRST_EXCEPTION).done:
+            while (state := wait(running, _LOOK_S, return_when=FIRST_EXCEPTION)).not_done:
+                if stop.is_set():
+                    race.halt()
+                if any(ended.exception() for ended in state.done):
+                    break
+            for ended in state.done:
                 ended.result()
         except BaseException:
             race.halt()

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
@@ -25,12 +25,13 @@ class Budget:
 
 
 def walk_all(
-    walks: Sequence[Walk], budget: Budget, hear: Callable[[Weighed], None], over: Callable[[], bool]
-) -> list[Weighed]:
-    """What each walk kept, best first. All end when `over()`; it and `hear` are called by the caller's thread.
+    walks: Sequence[Walk], budget: Budget, over: Callable[[], bool]
+) -> Generator[Weighed, None, list[Weighed]]:
+    """What is better than before, as it is found; returns what each walk kept, best first.
 
-    What one raises ends the others, and is raised. Of equals the first walk's comes first. KeyboardInterrupt once all
-    have ended and `hear` has heard of everything.
+    All end when `over()`, which the caller's thread is asked between looks, or when the caller asks no more. What one
+    raises ends the others, and is raised. Of equals the first walk's comes first. KeyboardInterrupt once all have ended
+    and everything was told.
     """
     stop, news = threading.Event(), SimpleQueue[Weighed]()
     with ThreadPoolExecutor(len(walks)) as pool:
@@ -39,17 +40,18 @@ def walk_all(
             running += [pool.submit(_go, walk, budget, stop, news) for walk in walks]
             while wait(running, timeout=_LOOK_S).not_done:
                 if budget.stretches is None:
-                    _tell(news, hear)
+                    yield from _best(news)
                 if over() or any(each.done() and each.exception() is not None for each in running):
                     stop.set()
-        except BaseException:
+        except KeyboardInterrupt:
             stop.set()
             wait(running)
-            _tell(news, hear)
+            yield from _best(news)
             raise
+        finally:
+            stop.set()
     kept = _kept(walks, running)
-    if kept:
-        hear(kept[0])
+    yield from kept[:1]
     return kept
 
 
@@ -73,13 +75,12 @@ def _go(walk: Walk, budget: Budget, stop: threading.Event, news: "SimpleQueue[We
         news.put(walk.kept)
 
 
-def _tell(news: "SimpleQueue[Weighed]", hear: Callable[[Weighed], None]) -> None:
-    """Tell the best of what has come in."""
+def _best(news: "SimpleQueue[Weighed]") -> list[Weighed]:
+    """The best of what has come in, if anything has."""
     found: list[Weighed] = []
     try:
         while True:
             found.append(news.get_nowait())
     except Empty:
         pass
-    if found:
-        hear(min(found, key=lambda each: each.makespan))
+    return sorted(found, key=lambda each: each.makespan)[:1]

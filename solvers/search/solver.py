@@ -63,12 +63,10 @@ class Search:
             over = ints(np.maximum(held - watch.problem.capacity, 0))
             return Weighed(makespan=spot.makespan, device=arena.devices(spot.at), rank=position(spot.order), over=over)
 
-        def hear(found: Weighed) -> None:
-            watch.better_schedule(arena.run(found.device, found.rank))
-
         spot = arena.spot_of(start)
         walks = [Walk(arena, spot, self.heat, weigh, options.seed + lane) for lane in range(lanes)]
-        walk_all(walks, Budget(seconds=seconds, stretches=stretches), hear, lambda: watch.within_gap)
+        for found in walk_all(walks, Budget(seconds=seconds, stretches=stretches), lambda: watch.within_gap):
+            watch.better_schedule(arena.run(found.device, found.rank))
 
 
 def _windows(watch: Watch, seconds: float) -> None:

@@ -76,15 +76,18 @@ def _measures(outcome: flow.Outcome) -> dict[str, Any]:
         on_coarse = {
             "coarse_nodes": coarse.nodes,
             # Without a schedule of its own, the makespan is that of the start.
-            "coarse_ms": _ms(coarse.makespan_ticks) if outcome.last is not None else None,
+            "coarse_ms": _ms(coarse.makespan_ticks)
+            if outcome.exact is not None and outcome.exact.last is not None
+            else None,
             "coarse_bound_ms": _ms(coarse.lower_bound_ticks),
             "coarse_bound_by": coarse.bound_by,
         }
-    start = outcome.start
+    exact = outcome.exact
+    start, last = (exact.start, exact.last) if exact is not None else (None, None)
     return on_coarse | {
         "coarse_start_ms": _ms(start.makespan) if start is not None else None,
         "start_step_ms": _step_ms(start.expanded) if start is not None else None,
-        "last_step_ms": _step_ms(outcome.last),
+        "last_step_ms": _step_ms(last),
         "step_ms": _ms(outcome.plan.schedule.makespan),
         "bound_ms": _ms(outcome.plan.provenance.lower_bound_ticks),
         "chosen": outcome.plan.provenance.chosen,

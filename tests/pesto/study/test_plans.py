@@ -4,7 +4,7 @@ import pytest
 
 from pesto.cluster import Path
 from pesto.settings import Settings
-from pesto.solving import exact, flow
+from pesto.solving import baselines, exact, flow
 from pesto.study.cells import Cell, Trained
 from pesto.study.instance_cache import Step
 from pesto.study.run.planning import answered
@@ -71,7 +71,7 @@ def test_a_plan_without_congestion_is_still_a_plan_for_the_real_links(step):
     outcome = flow.solve(step.graph, step.cluster, step.costs, settings, heard.append)
     assert outcome.plan.provenance.settings["congestion"] is False
     assert outcome.plan.schedule.makespan == min(c.makespan for c in outcome.candidates.values() if c is not None)
-    assert outcome.last.makespan == 131_000
+    assert outcome.exact.last.makespan == 131_000
     assert "the start" not in outcome.candidates["coarse"].rule
 
 
@@ -82,7 +82,7 @@ def end_with(monkeypatch):
 
     def apply(status: Status) -> None:
         def solve(problem, name, options, *report):
-            if name in ("list", *exact.RIVALS):
+            if name in ("list", *baselines.RIVALS):
                 return real(problem, name, options, *report)
             return Result(
                 status=status, limit=Limit.OTHER, schedule=options.start, lower_bound=0, seconds=0.1, solver=name,

@@ -148,8 +148,12 @@ def walked(seed):
     arena = Arena.of(p, [])
     start = arena.spot_of(ListScheduler().solve(p, Options(seconds=1), lambda _: None).schedule)
     walks = [Walk(arena, start, Heat(0.02, 0.001), weigher(arena), seed + lane) for lane in range(2)]
-    heard = []
-    kept = walk_all(walks, Budget(seconds=0, stretches=32), heard.append, lambda: False)
+    kept = []
+
+    def told():
+        kept.extend((yield from walk_all(walks, Budget(seconds=0, stretches=32), lambda: False)))
+
+    heard = list(told())
     return p, start, kept, heard
 
 
