@@ -6,6 +6,7 @@ from typing import Any
 from pesto.cluster import Cluster
 from pesto.comparison.contest import Contest, Entry
 from pesto.comparison.methods import METHODS
+from pesto.show.table import aligned
 
 HEAD = ("method", "step ms", "to best", "peak GiB", "memory", "cut MB", "devices", "links", "place s")
 
@@ -60,15 +61,13 @@ def page(contest: Contest, plans: Path | None) -> str:
     """A table for people, best first, with every shortfall below it."""
     entries = ranked(contest)
     best = min((e.makespan_s for e in entries if e.plan is not None and e.makespan_s is not None), default=None)
-    rows = [HEAD, *(_cells(contest.cluster, entry, best) for entry in entries)]
-    widths = [max(len(row[k]) for row in rows) for k in range(len(HEAD))]
     lines = [
         f"{contest.graph.source}: {contest.graph.ops} ops on {contest.cluster.name}",
         f"costs         {contest.costs.basis}: {contest.costs.source}",
         f"lower bound   {contest.lower_bound_s * 1e3:.2f} ms on the full graph ({contest.lower_bound_name})",
         *([f"infeasible    {contest.proof}"] if contest.proof else []),
         "",
-        *(_aligned(row, widths) for row in rows),
+        *aligned([HEAD, *(_cells(contest.cluster, entry, best) for entry in entries)], "<>"),
         "",
         *(f"{entry.method}: {entry.detail}" for entry in entries if entry.plan is None),
         *(
@@ -81,12 +80,6 @@ def page(contest: Contest, plans: Path | None) -> str:
     if plans is not None:
         lines.append(f"plans         in {plans}, each verified by the independent checker")
     return "\n".join(lines)
-
-
-def _aligned(row: tuple[str, ...], widths: list[int]) -> str:
-    """The first cell to the left, the others to the right."""
-    first, *rest = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
-    return "  ".join([row[0].ljust(len(first)), *rest])
 
 
 def _cells(cluster: Cluster, entry: Entry, best: float | None) -> tuple[str, ...]:

@@ -3,31 +3,51 @@
 import sys
 import threading
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self, TextIO
 
 from pesto.solving.tracker import Incumbent
 from solvers.base import Progress
-from solvers.schedule import Schedule
+
+
+def in_seconds(seconds: float) -> str:
+    """A step time for people."""
+    return f"{seconds * 1e3:.1f} ms"
+
+
+def amount(ticks: float, ticks_per_second: int | None) -> str:
+    """Ticks for people: as milliseconds where a tick is a time."""
+    return f"{ticks} ticks" if ticks_per_second is None else f"{ticks / ticks_per_second * 1e3:.3f} ms"
 
 
 class LiveLine:
-    """Shows best, bound and gap: every second on a terminal.
+    """Shows best, bound and gap: every second on a terminal, elsewhere every ten seconds as a plain line.
 
-    Elsewhere as plain lines: each better plan as it comes (one a second at most), and every ten seconds.
-
-    A context manager; call it with each incumbent. `quiet` shows nothing.
+    A context manager; call it with each incumbent of a training step, or let `hear` take what a solver reports. `told`
+    writes a makespan or a bound, `start` is the makespan that the solve begins with. `quiet` shows nothing but, where
+    `verbose` asks for them, the lines of the solver's own log.
     """
 
-    def __init__(self, *, quiet: bool = False, stream: TextIO | None = None) -> None:
+    def __init__(
+        self,
+        told: Callable[[float], str] = in_seconds,
+        start: float | None = None,
+        *,
+        quiet: bool = False,
+        verbose: bool = False,
+        stream: TextIO | None = None,
+    ) -> None:
+        self._told, self._quiet, self._verbose = told, quiet, verbose
         self._stream = stream or sys.stderr
         self._live = self._stream.isatty()
-        self._quiet = quiet
-        self._known: Incumbent | None = None
-        self._told = 0.0
+        self._best, self._said_at = start, 0.0
+        self._text = self._standing(0)
         self._began = time.monotonic()
         self._stop = threading.Event()
         self._ticker = threading.Thread(target=self._tick, daemon=True)
+        if start is not None and not quiet:
+            self._write(f"starting from {told(start)}", "\n")
 
     def __enter__(self) -> Self:
         """Begin."""
@@ -47,71 +67,40 @@ class LiveLine:
                 self._stream.flush()
 
     def __call__(self, incumbent: Incumbent) -> None:
-        """Remember a better plan; the first is shown at once, in full."""
-        first, same = self._known is None, self._known is not None and self._known.makespan_s == incumbent.makespan_s
-        self._known = incumbent
-        if self._quiet:
+        """Remember a better plan; off a terminal say so, once a second at most. The first is always said."""
+        before, self._best = self._best, incumbent.makespan_s
+        self._text = self._standing(incumbent.lower_bound_s)
+        better = not self._live and before != self._best and incumbent.seconds >= self._said_at + 1.0
+        if self._quiet or not (before is None or better):
             return
-        if first:
-            self._write(f"first valid plan after {incumbent.seconds:.1f} s: {incumbent.name}, {_text(incumbent)}", "\n")
-        elif not self._live and not same and incumbent.seconds >= self._told + 1.0:
-            self._told = incumbent.seconds
-            self._write(f"better plan after {incumbent.seconds:.1f} s: {incumbent.name}, {_text(incumbent)}", "\n")
-
-    def _tick(self) -> None:
-        while not self._stop.wait(1.0 if self._live else 10.0):
-            if self._known is not None:
-                passed = time.monotonic() - self._began
-                hint = "  (Ctrl-C keeps the best)" if self._live else ""
-                self._write(f"best {_text(self._known)}  {passed:.0f} s{hint}", "" if self._live else "\n")
-
-    def _write(self, text: str, end: str) -> None:
-        self._stream.write(("\r\x1b[K" if self._live else "") + text + end)
-        self._stream.flush()
-
-
-def _text(known: Incumbent) -> str:
-    gap = (known.makespan_s - known.lower_bound_s) / known.makespan_s if known.makespan_s else 0.0
-    return f"{known.makespan_s * 1e3:.1f} ms  bound {known.lower_bound_s * 1e3:.1f}  gap {gap:.1%}"
-
-
-class SolveLine(LiveLine):
-    """The live line of one solve of a problem in ticks; `hear` takes what the solver reports."""
-
-    def __init__(
-        self, ticks_per_second: int | None, start: Schedule | None = None, *, quiet: bool = False, verbose: bool = False
-    ) -> None:
-        super().__init__(quiet=quiet)
-        self._ticks_per_second, self._verbose = ticks_per_second, verbose
-        self._schedule, self._news = start, Progress(schedule=start, lower_bound=0, seconds=0.0)
-        if start is not None and not quiet:
-            self._write(f"starting from {amount(start.makespan, ticks_per_second)}", "\n")
+        self._said_at = self._said_at if before is None else incumbent.seconds
+        what = "first valid" if before is None else "better"
+        self._write(f"{what} plan after {incumbent.seconds:.1f} s: {incumbent.name}, {self._text}", "\n")
 
     def hear(self, progress: Progress) -> None:
-        """Remember a better schedule or bound, show the first schedule at once, and log lines where asked to."""
-        first = self._schedule is None and progress.schedule is not None
-        self._schedule, self._news = progress.schedule or self._schedule, progress
+        """Remember a better schedule or bound, say the first schedule, and the log's lines where asked to."""
+        first = self._best is None and progress.schedule is not None
+        self._best = self._best if progress.schedule is None else progress.schedule.makespan
+        self._text = self._standing(progress.lower_bound, progress.bound_by)
         for line in progress.log if self._verbose else ():
             self._write("".join(c if c.isprintable() else " " for c in line), "\n")
         if first and not self._quiet:
-            self._write(f"first schedule after {progress.seconds:.1f} s: {self._text(progress)}", "\n")
+            self._write(f"first schedule after {progress.seconds:.1f} s: best {self._text}", "\n")
+
+    def _standing(self, bound: float, bound_by: str = "") -> str:
+        """Best, bound and gap."""
+        proven = f"bound {self._told(bound)}" + (f" ({bound_by})" if bound_by else "")
+        if self._best is None:
+            return f"none  {proven}"
+        gap = (self._best - bound) / self._best if self._best else 0.0
+        return f"{self._told(self._best)}  {proven}  gap {gap:.1%}"
 
     def _tick(self) -> None:
         while not self._stop.wait(1.0 if self._live else 10.0):
             hint = "  (Ctrl-C keeps the best)" if self._live else ""
-            text = f"{self._text(self._news)}  {time.monotonic() - self._began:.0f} s{hint}"
-            self._write(text, "" if self._live else "\n")
+            passed = time.monotonic() - self._began
+            self._write(f"best {self._text}  {passed:.0f} s{hint}", "" if self._live else "\n")
 
-    def _text(self, news: Progress) -> str:
-        bound = f"bound {amount(news.lower_bound, self._ticks_per_second)}"
-        bound += f" ({news.bound_by})" if news.bound_by else ""
-        if self._schedule is None:
-            return f"best none  {bound}"
-        best = self._schedule.makespan
-        gap = (best - news.lower_bound) / best if best else 0.0
-        return f"best {amount(best, self._ticks_per_second)}  {bound}  gap {gap:.1%}"
-
-
-def amount(ticks: int, ticks_per_second: int | None) -> str:
-    """Ticks for people: as milliseconds where a tick is a time."""
-    return f"{ticks} ticks" if ticks_per_second is None else f"{ticks / ticks_per_second * 1e3:.3f} ms"
+    def _write(self, text: str, end: str) -> None:
+        self._stream.write(("\r\x1b[K" if self._live else "") + text + end)
+        self._stream.flush()

@@ -7,6 +7,7 @@ from typing import Any
 from pesto.plans.order_worth import OrderWorth
 from pesto.plans.plan import Plan
 from pesto.problem import TICK_S
+from pesto.show.table import aligned
 from pesto.solving.candidates import Candidate
 from pesto.solving.flow import Outcome
 
@@ -83,7 +84,7 @@ def page(outcome: Outcome, stages_s: dict[str, float], out: Path, check: str) ->
         f"{made.graph_source}: {len(plan.names)} ops on {made.cluster}",
         f"costs         {made.costs_basis}: {made.costs}",
         "",
-        *(_row(name, c, outcome) for name, c in outcome.candidates.items()),
+        *aligned([_row(name, c, outcome) for name, c in outcome.candidates.items()], "<><", (16, 12)),
         "",
         f"step time     {plan.makespan_s * 1e3:.2f} ms predicted ({made.chosen}: {made.rule})",
         f"lower bound   {bound:.2f} ms on the full graph ({made.lower_bound_name}), gap {plan.gap:.1%}",
@@ -97,9 +98,9 @@ def page(outcome: Outcome, stages_s: dict[str, float], out: Path, check: str) ->
     return "\n".join(lines)
 
 
-def _row(name: str, candidate: Candidate | None, outcome: Outcome) -> str:
+def _row(name: str, candidate: Candidate | None, outcome: Outcome) -> tuple[str, str, str]:
     if candidate is None:
-        return f"  {name:14s}          -"
+        return f"  {name}", "-   ", ""
     best, took = outcome.plan.schedule.makespan, candidate.makespan
     if not candidate.fits:
         mark = "(does not fit the memory)"
@@ -107,7 +108,7 @@ def _row(name: str, candidate: Candidate | None, outcome: Outcome) -> str:
         mark = "<- chosen"
     else:
         mark = f"beaten by {1 - best / took:.1%}" if took > best else "as good"
-    return f"  {name:14s} {took * TICK_S * 1e3:10.2f} ms  {mark}"
+    return f"  {name}", f"{took * TICK_S * 1e3:.2f} ms", mark
 
 
 def _order_line(order: OrderWorth) -> str:

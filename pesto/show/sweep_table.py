@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from pesto.show.table import aligned
 from pesto.whatif.grid import AXES, Point
 from pesto.whatif.points import Row, Step, Sweep
 
@@ -52,13 +53,12 @@ def page(sweep: Sweep) -> str:
     rows = sorted(sweep.rows, key=lambda row: [getattr(row.point, axis) for axis in axes])
     blocks = [rows] if sweep.grid.cross else [sweep.on(axis) for axis in axes]
     table = [head, *(_cells(row, axes) for block in blocks for row in block)]
-    widths = [max(len(row[k]) for row in table) for k in range(len(head))]
     without = [row for row in rows if row.plan is None]
     lines = [
         f"{sweep.graph.source}: {sweep.graph.ops} ops on {sweep.cluster.name}",
         f"around        {base}" if base else "",
         "",
-        *("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in table),
+        *aligned(table, ">"),
         "",
         *(f"{row.point.text(axes)}: {row.status}: {row.detail}" for row in without),
         "Step times are predicted by the simulator, plans verified by the independent checker; seconds are measured.",

@@ -1,10 +1,16 @@
 """pesto models, clusters and solvers: what there is to choose from."""
 
+from collections import Counter
+
 import click
 
 from pesto.cli.options import json_option
+from pesto.cluster import Cluster
 from pesto.inputs.cluster_file import cluster_names, load_cluster
 from pesto.show.solve_report import to_json
+from pesto.show.table import aligned
+
+_OF_A_DEVICE = ("name", "kind", "preset", "memory_bytes", "cores")
 
 
 @click.command("models")
@@ -20,9 +26,8 @@ def models_command(*, build: bool, as_json: bool) -> None:
         models = [{"model": m, "variant": v, "default": d, "ops": n} for m, v, d, n in rows]
         click.echo(to_json({"models": models}))
         return
-    click.echo("model               variant        ops")
-    for name, variant, default, ops in rows:
-        click.echo(f"{name:18s}  {variant:12s} {ops:6d}{'  (default)' if default else ''}")
+    listed = [(name, variant, str(ops), "(default)" if default else "") for name, variant, default, ops in rows]
+    click.echo("\n".join(aligned([("model", "variant", "ops", ""), *listed], "<<><", (18, 12, 5))))
 
 
 @click.command("clusters")
@@ -34,29 +39,23 @@ def clusters_command(*, as_json: bool) -> None:
         rows = [
             {
                 "name": c.name,
-                "devices": [
-                    {
-                        "name": d.name,
-                        "kind": d.kind,
-                        "preset": d.preset,
-                        "memory_bytes": d.memory_bytes,
-                        "cores": d.cores,
-                    }
-                    for d in c.devices
-                ],
+                "devices": [{key: getattr(d, key) for key in _OF_A_DEVICE} for d in c.devices],
                 "links": list(c.links),
             }
             for c in found
         ]
         click.echo(to_json({"clusters": rows}))
         return
-    for cluster in found:
-        kinds: dict[str, int] = {}
-        for d in cluster.devices:
-            text = f"{d.preset} {d.memory_bytes / 2**30:.0f} GiB" + (f" {d.cores} cores" if d.cores > 1 else "")
-            kinds[text] = kinds.get(text, 0) + 1
-        parts = ", ".join(f"{count} x {text}" for text, count in kinds.items())
-        click.echo(f"{cluster.name:20s} {parts}; {len(cluster.links)} links")
+    click.echo("\n".join(aligned([(c.name, f"{_devices(c)}; {len(c.links)} links") for c in found], "<", (19,))))
+
+
+def _devices(cluster: Cluster) -> str:
+    """How many there are of each kind."""
+    kinds = Counter(
+        f"{d.preset} {d.memory_bytes / 2**30:.0f} GiB" + (f" {d.cores} cores" if d.cores > 1 else "")
+        for d in cluster.devices
+    )
+    return ", ".join(f"{count} x {text}" for text, count in kinds.items())
 
 
 @click.command("solvers")
@@ -73,6 +72,6 @@ def solvers_command(*, as_json: bool) -> None:
         ]
         click.echo(to_json({"solvers": rows}))
         return
-    for row, formulations in found:
-        programs = f"  ({', '.join(formulations)})" if formulations else ""
-        click.echo(f"{row.name:18s} {row.why_not or f'{row.version}{programs}'}")
+    programs = {row.name: f"  ({', '.join(formulations)})" if formulations else "" for row, formulations in found}
+    listed = [(row.name, row.why_not or f"{row.version}{programs[row.name]}") for row, _ in found]
+    click.echo("\n".join(aligned(listed, "<", (17,))))

@@ -12,6 +12,7 @@ from pesto.cli.options import json_option
 from pesto.cli.warm_up import compile_all
 from pesto.errors import Exit
 from pesto.show.solve_report import to_json
+from pesto.show.table import aligned
 from solvers.api import SOLVERS, available, solve
 from solvers.heuristics.methods import PLACERS
 from solvers.problem import Problem
@@ -51,8 +52,7 @@ def doctor_command(*, ahead: bool, as_json: bool) -> None:
         click.echo(to_json({"python": platform.python_version(), "versions": versions, "checks": checks, "well": well}))
     else:
         click.echo(f"python {platform.python_version()} on {platform.system()} {platform.machine()}")
-        for name, found in {**versions, **checks}.items():
-            click.echo(f"{name:26s} {found}")
+        click.echo("\n".join(aligned({**versions, **checks}.items(), "<", (25,))))
     if not well:
         raise click.exceptions.Exit(Exit.SOLVER)
 

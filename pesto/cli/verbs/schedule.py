@@ -1,6 +1,7 @@
 """pesto schedule: solve a problem file, or check a schedule of it that somebody else made."""
 
 import shlex
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from pesto.errors import (
 )
 from pesto.files.problem_file import load_problem, load_schedule, save_schedule
 from pesto.settings import Settings
-from pesto.show.live_line import SolveLine, amount
+from pesto.show.live_line import LiveLine, amount
 from pesto.show.solve_report import to_json
 from pesto.solving.interrupt import hold, received
 from solvers import api
@@ -74,7 +75,9 @@ def schedule_command(
     chosen = Settings(time_limit_s=settings.pop("time_limit"), **settings)
     first = _start(instance, problem, start) if start is not None else None
     check_outputs([out], [path for path in (problem, start) if path is not None], as_json=as_json)
-    with SolveLine(instance.ticks_per_second, first, quiet=quiet, verbose=verbose) as line:
+    told = partial(amount, ticks_per_second=instance.ticks_per_second)
+    begun = None if first is None else first.makespan
+    with LiveLine(told, begun, quiet=quiet, verbose=verbose) as line:
         result = api.solve(instance.problem, chosen.solver, _options(chosen, first), line.hear)
     hold()
     if result.schedule is not None:

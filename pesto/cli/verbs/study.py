@@ -14,6 +14,7 @@ from pesto.cli.options import Existing, json_option
 from pesto.errors import Exit
 from pesto.files.json import shown
 from pesto.show.solve_report import to_json
+from pesto.show.table import aligned
 from pesto.solving.interrupt import received
 from pesto.study import store
 from pesto.study.cells import Cell, cells_of
@@ -110,9 +111,12 @@ def status_command(*, db: Path, as_json: bool) -> None:
     click.echo(_line(found.name, found.tally))
     if found.tally.former_done or found.tally.former_pending:
         click.echo(_former(found.tally))
-    for (solver, formulation), statuses in found.statuses.items():
-        counts = ", ".join(f"{n} {status}" for status, n in statuses.items())
-        click.echo(f"  {f'{solver} {formulation}'.strip():16s} {counts}")
+    rows = [
+        (f"  {solver} {formulation}".rstrip(), ", ".join(f"{n} {status}" for status, n in statuses.items()))
+        for (solver, formulation), statuses in found.statuses.items()
+    ]
+    for line in aligned(rows, "<", (17,)):
+        click.echo(line)
 
 
 def _executor(kind: str, jobs: int | None) -> Executor:

@@ -2,19 +2,17 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from pesto.files.json import shown
+from pesto.show.table import Column, Table, texts
 from pesto.study.answers import FAILED
-from pesto.study.report import formulation_pairs, plans, tables
-from pesto.study.report.figures import Figure, comparison_figures, formulation_figure
-from pesto.study.report.gap_over_time import progress_of
-from pesto.study.report.plan_figures import plan_figure
+from pesto.study.report import tables
+from pesto.study.report.figures import Figure, comparison_figures, formulation_figure, plan_figure
 from pesto.study.report.rows import Rows
 from pesto.study.report.runs import OPTIMAL, Runs, common, runs_of, said
-from pesto.study.report.table import Column, Table, Value
 
 MOST_NAMED = 12
 """Names in a list that is meant to be read."""
@@ -61,12 +59,10 @@ class Report:
 def report_of(rows: Rows) -> Report:
     """The report of a study as far as it has run."""
     solves, whole = runs_of(rows, plans=False), runs_of(rows, plans=True)
-    parts = [part(rows, runs) for part, runs in ((_comparison, solves), (_plans, whole)) if len(runs.cells)]
-    found = [(section, files) for part in parts for section, files in part]
-    broken = [tables.failures(runs) for runs in (solves, whole)]
-    failed = replace(broken[0], rows=broken[0].rows + broken[1].rows)
+    found = [*_comparison(solves), *_plans(whole)]
+    failed = tables.failures(solves, whole)
     sections = [section for section, _ in found] + ([Section(tables=(failed,))] if failed.rows else [])
-    curves = _points(section.figures for section in sections)
+    curves = _points(figure for section in sections for figure in section.figures)
     status = Counter([*solves.status.tolist(), *whole.status.tolist()])
     return Report(
         name=shown(rows.name),
@@ -80,46 +76,35 @@ def report_of(rows: Rows) -> Report:
     )
 
 
-def _comparison(rows: Rows, runs: Runs) -> Iterator[tuple[Section, tuple[Table, ...]]]:
-    progress = progress_of(rows, runs)
-    summary, sides = tables.configurations(runs, progress), formulation_pairs.formulations(runs)
-    figures = comparison_figures(runs, progress)
-    cells = replace(tables.single_cells(runs, progress), key="cells_schedule")
-    yield (
-        Section(tables=(_brief(summary),), figures=figures, note=_compared(runs, bool(figures))),
-        (summary, cells),
-    )
+def _comparison(runs: Runs) -> Iterator[tuple[Section, tuple[Table, ...]]]:
+    """Sections with the tables that become CSV; for people less the columns that the label repeats."""
+    if not len(runs.cells):
+        return
+    summary, sides, figures = tables.configurations(runs), tables.formulations(runs), comparison_figures(runs)
+    brief = summary.brief(lambda c: c.key not in _IN_LABEL)
+    cells = tables.single_cells(runs, "cells_schedule")
+    yield Section(tables=(brief,), figures=figures, note=_compared(runs, bool(figures))), (summary, cells)
     if sides.rows:
         drawn = formulation_figure(runs)
-        yield Section(tables=(formulation_pairs.compact(sides),), figures=(drawn,) if drawn else ()), (sides,)
+        yield Section(tables=(tables.compact(sides),), figures=(drawn,) if drawn else ()), (sides,)
     overview, *matrices = tables.instances(runs)
     yield Section(tables=(overview,), more=tuple(matrices)), tuple(matrices)
 
 
-def _plans(rows: Rows, runs: Runs) -> Iterator[tuple[Section, tuple[Table, ...]]]:
-    measured = plans.measured_of(runs)
-    whole, ratios = plans.plans(runs, measured), plans.multiples(runs, measured)
+def _plans(runs: Runs) -> Iterator[tuple[Section, tuple[Table, ...]]]:
+    """Likewise; for people less the measures of groups."""
+    if not len(runs.cells):
+        return
+    measured = tables.measured_of(runs)
+    whole, ratios = tables.plans(runs, measured), tables.multiples(runs, measured)
     drawn = plan_figure(runs, measured)
-    cells = replace(tables.single_cells(runs, progress_of(rows, runs)), key="cells_plan")
     if ratios.rows:
-        yield Section(tables=(_top(ratios),), figures=(drawn,) if drawn else ()), (ratios,)
-    yield Section(tables=(_top(whole),)), (whole, cells)
+        yield Section(tables=(ratios.brief(_ungrouped),), figures=(drawn,) if drawn else ()), (ratios,)
+    yield Section(tables=(whole.brief(_ungrouped),)), (whole, tables.single_cells(runs, "cells_plan"))
 
 
-def _brief(table: Table) -> Table:
-    """Less the columns that the label repeats, and those without a value."""
-    return _only(table, (c for c in table.columns if c.key not in _IN_LABEL)).without_empty()
-
-
-def _top(table: Table) -> Table:
-    """Less the measures of groups, which only the CSV has."""
-    return _only(table, (c for c in table.columns if "." not in c.key)).without_empty()
-
-
-def _only(table: Table, columns: Iterable[Column]) -> Table:
-    kept = [table.columns.index(c) for c in columns]
-    rows = tuple(tuple(row[k] for k in kept) for row in table.rows)
-    return replace(table, columns=tuple(table.columns[k] for k in kept), rows=rows)
+def _ungrouped(column: Column) -> bool:
+    return "." not in column.key
 
 
 def _compared(runs: Runs, drawn: bool) -> str:
@@ -202,17 +187,15 @@ def _many(n: int, what: str) -> str:
     return f"{n} {what}{'' if n == 1 else 's'}"
 
 
-def _points(groups: Iterable[tuple[Figure, ...]]) -> Table:
+def _points(figures: Iterable[Figure]) -> Table:
     """Every line of every figure, point by point."""
-    texts = [Column(key=key, title=key, kind="text") for key in ("figure", "panel", "line")]
-    rows: list[tuple[Value, ...]] = [
+    rows = tuple(
         (figure.key, panel.title or panel.y_title, line.label, x, y)
-        for figures in groups
         for figure in figures
         for panel in figure.panels
         for line in panel.lines
         for x, y in zip(line.x.tolist(), line.y.tolist(), strict=True)
         if x == x and y == y  # noqa: PLR0124 - not NaN
-    ]
-    columns = (*texts, Column(key="x", title="x"), Column(key="y", title="y"))
-    return Table(key="curves", title="Points of the pictures", columns=columns, rows=tuple(rows))
+    )
+    columns = (*texts("figure", "panel", "line"), Column(key="x", title="x"), Column(key="y", title="y"))
+    return Table(key="curves", title="Points of the pictures", columns=columns, rows=rows)

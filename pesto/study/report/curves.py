@@ -1,4 +1,4 @@
-"""Gaps as step functions of time, their means over runs and their integrals. Nothing but numpy.
+"""The arithmetic of a report: gaps as step functions of time, performance profiles, means. Nothing but numpy.
 
 A set of runs is two arrays of one entry an event, sorted by run and then by time: `run` (index) and `seconds`; a third
 array is the value that holds from the event on until the next event of the run. Before its first event a run has
@@ -10,6 +10,11 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+SHIFT_S = 1.0
+"""The shift of the geometric mean of running times, seconds."""
+LEAST_S = 1e-3
+"""Running times below this are taken as this: a ratio of two unmeasurably short times says nothing."""
 
 
 def gap(makespan: Floats, bound: Floats) -> Floats:
@@ -85,3 +90,44 @@ def integral_until(times: Floats, values: Floats, when: Floats) -> Floats:
     whole = np.append(0.0, np.cumsum(values[:-1] * np.diff(times)))
     piece = np.searchsorted(times, when, side="right") - 1
     return np.asarray(whole[piece] + values[piece] * (when - times[piece]))
+
+
+def ratios(cost: Floats) -> Floats:
+    """Performance ratios r[p, s] = cost[p, s] / min over s of cost[p, s] (Dolan and Moré 2002, section 2).
+
+    cost has the shape problems x solvers, all >= 0, infinite where solver s has no answer to problem p: there the
+    ratio is infinite too, and so it is in the whole row of a problem that nobody answers. 0/0 is 1.
+    ValueError for negative costs and NaN.
+    """
+    if np.isnan(cost).any() or (cost < 0).any():
+        raise ValueError("a cost is a number >= 0, infinite for none")
+    best = cost.min(axis=1, initial=np.inf, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = cost / best
+    ratio[np.isinf(cost)] = np.inf
+    ratio[(cost == 0) & (best == 0)] = 1.0
+    return ratio
+
+
+def profile(ratio: Floats) -> tuple[Floats, Floats]:
+    """The performance profile of one solver from its column of `ratios`: rho(tau) = |{p: r[p] <= tau}| / problems.
+
+    Returns (tau, rho), the corners of this right-continuous step function: rho[k] holds from tau[k] up to tau[k + 1],
+    the last one for ever; tau[0] is 1. What is missing to 1 at the end is the share of problems without an answer.
+    ValueError without a problem.
+    """
+    if not len(ratio):
+        raise ValueError("a profile needs a problem")
+    finite = ratio[np.isfinite(ratio)]
+    tau = np.unique(np.append(finite, 1.0))
+    return tau, np.searchsorted(np.sort(finite), tau, side="right") / len(ratio)
+
+
+def shifted_geometric_mean(values: Floats, shift: float = SHIFT_S) -> float:
+    """exp(mean(ln(v + shift))) - shift (Achterberg 2007, appendix A): neither the easy nor the hard problems rule it.
+
+    ValueError without a value, or when a value is below minus the shift.
+    """
+    if not len(values) or not (values + shift > 0).all():
+        raise ValueError("a shifted geometric mean needs values above minus the shift")
+    return float(np.exp(np.log(values + shift).mean()) - shift)

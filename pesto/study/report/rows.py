@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pesto.errors import InputError
 from pesto.files.json import shown
-from pesto.study.answers import SCHEMA
+from pesto.study.answers import SCHEMA, Answer
 from pesto.study.report.open_file import REMEDY, consistently
 
 Floats = NDArray[np.float64]
@@ -24,7 +24,7 @@ MOST_PARTS = 200
 """Objects and lists in the parameters or measures of one cell, which so nest no deeper."""
 
 _CELLS = """
-    SELECT c.key, c.ordinal, c.stage, c.instance, c.family, c.solver, c.formulation, c.limit_s, c.seed, c.parameters,
+    SELECT c.ordinal, c.key, c.stage, c.instance, c.family, c.solver, c.formulation, c.limit_s, c.seed, c.parameters,
            c.state, r.key, r.status, r.limit_reason, r.makespan, r.lower_bound, r.bound_by, r.start_makespan,
            r.seconds, r.version, r.detail, r.tasks, r.devices, r.edges, r.measures
     FROM cells AS c LEFT JOIN results AS r ON r.key = c.key
@@ -41,26 +41,6 @@ _STEP = np.dtype([("cell", "i8"), ("seconds", "f8"), ("makespan", "i8"), ("bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What came of one cell: a row of `results`. Makespans and bounds in ticks."""
-
-    status: str
-    limit_reason: str
-    makespan: int | None
-    lower_bound: int
-    bound_by: str
-    start_makespan: int | None
-    seconds: float
-    version: str
-    detail: str
-    tasks: int
-    """0 where the instance could not be built; so for devices and edges."""
-    devices: int
-    edges: int
-    measures: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
     """One cell of the grid: a row of `cells`, and its outcome once there is one."""
 
@@ -74,7 +54,7 @@ class Cell:
     seed: int
     parameters: dict[str, Any]
     state: str
-    outcome: Outcome | None
+    outcome: Answer | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,10 +131,10 @@ def _cells(connection: sqlite3.Connection, path: Path) -> tuple[Ints, tuple[Cell
     ordinals, cells = [], []
     for row in connection.execute(_CELLS):
         try:
-            ordinals.append(_whole(row[1]))
+            ordinals.append(_whole(row[0]))
             cells.append(_cell(row))
         except (ValueError, TypeError, RecursionError) as error:
-            where = f"{shown(path)}: cell {shown(row[0], 40)} is damaged"
+            where = f"{shown(path)}: cell {shown(row[1], 40)} is damaged"
             raise InputError(f"{where} ({shown(error, 80)}) - restore a copy of the file") from error
     if len(set(ordinals)) < len(ordinals):
         raise InputError(f"{shown(path)}: two cells have one ordinal - restore a copy of the file")
@@ -162,43 +142,14 @@ def _cells(connection: sqlite3.Connection, path: Path) -> tuple[Ints, tuple[Cell
 
 
 def _cell(row: tuple[Any, ...]) -> Cell:
-    key, _, stage, instance, family, solver, formulation, limit_s, seed, parameters, state, answered = row[:12]
-    return Cell(
-        key=str(key),
-        stage=_text(stage),
-        instance=_text(instance),
-        family=_text(family),
-        solver=_text(solver),
-        formulation=_text(formulation),
-        limit_s=_amount(limit_s),
-        seed=_whole(seed),
-        parameters=_object(parameters),
-        state=_text(state),
-        outcome=None if answered is None else _outcome(row[12:]),
-    )
+    _, *own = row[: len(_CELL) + 1]
+    answered, *came = row[len(_CELL) + 1 :]
+    outcome = None if answered is None else Answer(key=str(answered), **_converted(_ANSWER, came))
+    return Cell(outcome=outcome, **_converted(_CELL, own))
 
 
-def _outcome(row: tuple[Any, ...]) -> Outcome:
-    status, limit, makespan, bound, bound_by, start, seconds, version, detail, tasks, devices, edges, measures = row
-    return Outcome(
-        status=_text(status),
-        limit_reason=_text(limit),
-        makespan=_maybe(makespan, _count),
-        lower_bound=_count(bound or 0),
-        bound_by=_text(bound_by),
-        start_makespan=_maybe(start, _count),
-        seconds=_amount(seconds or 0.0),
-        version=_text(version),
-        detail=_text(detail),
-        tasks=_count(tasks or 0),
-        devices=_count(devices or 0),
-        edges=_count(edges or 0),
-        measures=_object(measures),
-    )
-
-
-def _maybe(value: Any, convert: Callable[[Any], int]) -> int | None:
-    return None if value is None else convert(value)
+def _converted(fields: dict[str, Callable[[Any], Any]], values: list[Any]) -> dict[str, Any]:
+    return {name: convert(value) for (name, convert), value in zip(fields.items(), values, strict=True)}
 
 
 def _text(value: Any) -> str:
@@ -234,6 +185,26 @@ def _object(text: Any) -> dict[str, Any]:
 
 def _refused(word: str) -> float:
     raise ValueError(f"{word} in JSON")
+
+
+def _maybe(value: Any) -> int | None:
+    return None if value is None else _count(value)
+
+
+def _or_zero(value: Any) -> int:
+    return _count(value or 0)
+
+
+_CELL: dict[str, Callable[[Any], Any]] = {
+    "key": str, "stage": _text, "instance": _text, "family": _text, "solver": _text, "formulation": _text,
+    "limit_s": _amount, "seed": _whole, "parameters": _object, "state": _text,
+}  # fmt: skip
+_ANSWER: dict[str, Callable[[Any], Any]] = {
+    "status": _text, "limit_reason": _text, "makespan": _maybe, "lower_bound": _or_zero, "bound_by": _text,
+    "start_makespan": _maybe, "seconds": lambda value: _amount(value or 0.0), "version": _text, "detail": _text,
+    "tasks": _or_zero, "devices": _or_zero, "edges": _or_zero, "measures": _object,
+}  # fmt: skip
+"""How each value of a row becomes one of `Cell` and `Answer`, in the order of `_CELLS`."""
 
 
 def _trace(connection: sqlite3.Connection, ordinals: Ints) -> Trace:

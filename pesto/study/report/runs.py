@@ -1,9 +1,9 @@
 """The cells of one stage as runs of configurations on instances, with the best that anybody found as the measure."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from pesto.files.json import shown
 from pesto.study.answers import FAILED, PLAN, REFUSED
+from pesto.study.report import curves
 from pesto.study.report.curves import gap
-from pesto.study.report.rows import Cell, Floats, Ints, Rows
+from pesto.study.report.rows import Cell, Floats, Ints, Rows, Trace
 
 PENDING, CONTRADICTED = "pending", "contradicted"
 OPTIMAL, INFEASIBLE = "optimal", "infeasible"
@@ -23,6 +24,8 @@ _MADE_OF = "of"
 _FILE_NAMES = ("file", "cluster")
 LONGEST = 100
 """Characters of the name of an instance or a configuration."""
+_NOTHING = np.iinfo(np.int64).max
+"""Stands for no schedule among makespans, where the least counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +38,23 @@ class Configuration:
     parameters: tuple[tuple[str, Any], ...]
     """Those, by name, that vary over an instance's cells."""
     label: str
+
+    def settings(self, but: str = "") -> list[str]:
+        """The parameters for people, less one of them."""
+        return [f"{p}={said(v)}" for p, v in self.parameters if p != but]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """The steps of all runs that were posed and have finished, sorted by run and time, as `curves` takes them."""
+
+    run: Ints
+    """Index into the cells of the `Runs`."""
+    seconds: Floats
+    gap: Floats
+    """Primal-dual gap of the run from here on, by its own bound."""
+    primal: Floats
+    """Primal gap from here on, against the best makespan known for the instance."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +72,8 @@ class Runs:
     """Instance and seed; runs of one problem are comparable one by one."""
     configurations: tuple[Configuration, ...]
     configuration: Ints
-    start_bound: Floats
-    """What was proven before the solver began, as the trace has it."""
+    trace: Trace
+    """Of the whole study."""
 
     @cached_property
     def status(self) -> NDArray[np.str_]:
@@ -83,7 +103,7 @@ class Runs:
     @cached_property
     def contradicted(self) -> NDArray[np.bool_]:
         """Cells with a bound above a known schedule, or with a proof that none exists where there is one."""
-        return (self.claimed > self.best_makespan) | (self._denies & ~np.isnan(self.best_makespan))
+        return (self.claimed > self.best_makespan) | self._denied
 
     @cached_property
     def verdict(self) -> NDArray[np.str_]:
@@ -93,28 +113,28 @@ class Runs:
     @cached_property
     def makespan(self) -> Floats:
         """Makespan at the end."""
-        return _numbers(c.outcome.makespan if c.outcome else None for c in self.cells)
+        return self._told("makespan")
 
     @cached_property
     def start(self) -> Floats:
         """Makespan of the schedule that the solver was given."""
-        return _numbers(c.outcome.start_makespan if c.outcome else None for c in self.cells)
+        return self._told("start_makespan")
 
     @cached_property
     def claimed(self) -> Floats:
         """Lower bound at the end, as the file has it."""
-        return _numbers(c.outcome.lower_bound if c.outcome else None for c in self.cells)
+        return self._told("lower_bound")
 
     @cached_property
     def bound(self) -> Floats:
         """Lower bound at the end; of a contradicted cell, what was proven before it began, if that may be true."""
-        before = np.where(self.start_bound <= self.best_makespan, self.start_bound, np.nan)
+        before = np.where(self._first_bound <= self.best_makespan, self._first_bound, np.nan)
         return np.where(self.contradicted, before, self.claimed)
 
     @cached_property
     def seconds(self) -> Floats:
         """Wall-clock seconds, as the file has them."""
-        return _numbers(c.outcome.seconds if c.outcome else None for c in self.cells)
+        return self._told("seconds")
 
     @cached_property
     def spent(self) -> Floats:
@@ -125,7 +145,7 @@ class Runs:
     @cached_property
     def limit(self) -> Floats:
         """Time limit."""
-        return _numbers(c.limit_s for c in self.cells)
+        return np.array([c.limit_s for c in self.cells])
 
     @cached_property
     def best_makespan(self) -> Floats:
@@ -155,7 +175,7 @@ class Runs:
     @cached_property
     def closed_own(self) -> Floats:
         """Share of the gap between the start and the bound known before that the cell closed by itself."""
-        began = np.where(np.isnan(self.start_bound), np.nan, gap(self.start, self.start_bound))
+        began = np.where(np.isnan(self._first_bound), np.nan, gap(self.start, self._first_bound))
         return self._closed(began, self.own_gap)
 
     @cached_property
@@ -166,7 +186,40 @@ class Runs:
     @cached_property
     def conflicts(self) -> tuple[str, ...]:
         """What makes cells contradicted, one line each."""
-        return tuple(self._conflicts())
+        best, lines = self.best_makespan, []
+        for wrong, what in ((self.claimed > best, "lower bound {:.0f}"), (self._denied, "proven infeasible")):
+            for k in np.flatnonzero(wrong).tolist():
+                who = f"{self.configurations[self.configuration[k]].label} on {self.instances[self.instance[k]]}"
+                lines.append(f"{who}: {what.format(self.claimed[k])}, but a schedule of {best[k]:.0f} is known")
+        return tuple(lines)
+
+    @cached_property
+    def progress(self) -> Progress:
+        """Steps from the traces, from the start and from the final result, which has the last word.
+
+        A streamed makespan better than what the run delivered does not count, nor a bound above its last one, nor
+        anything past the limit. A run that delivers no schedule had a gap of 1 throughout; a proof of infeasibility
+        leaves no gap. So a failure is as bad as can be, not absent.
+        """
+        run, seconds, makespan, bound = self._events()
+        order = np.lexsort((seconds, run))
+        run, seconds = run[order], seconds[order]
+        lowest = curves.lowest_so_far(run, makespan[order])
+        highest = -curves.lowest_so_far(run, -bound[order])
+        schedule = np.where(lowest == _NOTHING, np.nan, lowest)
+        decided = self.none_exists[run] & (order >= len(order) - int(self.posed.sum()))
+        return Progress(
+            run=run,
+            seconds=seconds,
+            gap=np.where(decided, 0.0, gap(schedule, highest.astype(np.float64))),
+            primal=np.where(decided, 0.0, curves.primal_gap(schedule, self.best_makespan[run])),
+        )
+
+    @cached_property
+    def primal_integral(self) -> Floats:
+        """Seconds, up to the cell's limit; NaN while it is pending or if it was refused."""
+        area = curves.integral(self.progress.run, self.progress.seconds, self.progress.primal, self.limit)
+        return np.where(self.posed, area, np.nan)
 
     @cached_property
     def none_exists(self) -> NDArray[np.bool_]:
@@ -174,8 +227,30 @@ class Runs:
         return self._denies & ~self.contradicted
 
     @cached_property
+    def _first_bound(self) -> Floats:
+        """What was proven before the solver began."""
+        return self.trace.first_bound(self.at)
+
+    @cached_property
     def _denies(self) -> NDArray[np.bool_]:
         return (self.status == INFEASIBLE) & np.isnan(self.makespan)
+
+    @cached_property
+    def _denied(self) -> NDArray[np.bool_]:
+        return self._denies & ~np.isnan(self.best_makespan)
+
+    def mean(self, values: Floats) -> Floats:
+        """The mean over seeds of one value a cell, instances x configurations; NaN where no cell has a number."""
+        total, count = np.zeros((2, len(self.instances), len(self.configurations)))
+        known = ~np.isnan(values)
+        place = self.instance[known], self.configuration[known]
+        np.add.at(total, place, values[known])
+        np.add.at(count, place, 1)
+        return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+    def _told(self, name: str) -> Floats:
+        """A number of each outcome; NaN without one."""
+        return np.array([getattr(c.outcome, name, None) for c in self.cells], dtype=np.float64)
 
     def _final(self, value: Floats) -> Floats:
         return np.where(self.posed, np.where(self.none_exists, 0.0, value), np.nan)
@@ -185,15 +260,23 @@ class Runs:
         known = self.posed & ~np.isnan(self.start) & (begin > 0)
         return np.where(known, (begin - end) / np.where(begin > 0, begin, 1.0), np.nan)
 
-    def _conflicts(self) -> Iterator[str]:
-        best = self.best_makespan
-        for k in np.flatnonzero(self.claimed > best).tolist():
-            yield f"{self._who(k)}: lower bound {self.claimed[k]:.0f}, but a schedule of {best[k]:.0f} is known"
-        for k in np.flatnonzero(self._denies & ~np.isnan(best)).tolist():
-            yield f"{self._who(k)}: proven infeasible, but a schedule of {best[k]:.0f} is known"
-
-    def _who(self, k: int) -> str:
-        return f"{self.configurations[self.configuration[k]].label} on {self.instances[self.instance[k]]}"
+    def _events(self) -> tuple[Ints, Floats, Ints, Ints]:
+        """Run, seconds, makespan and bound of every step that counts; the last ones are the runs' final results."""
+        trace, proven = self.trace, _whole(self.bound)
+        delivered = np.where(np.isnan(self.makespan), _NOTHING, _whole(self.makespan))
+        run = np.minimum(np.searchsorted(self.at, trace.cell), max(len(self.at) - 1, 0))
+        counts = (self.at[run] == trace.cell) & self.posed[run] & (trace.seconds <= self.limit[run])
+        run = run[counts]
+        streamed = np.where(trace.makespan < 0, _NOTHING, trace.makespan)[counts]
+        begun, ended = np.flatnonzero(self.posed & ~np.isnan(self.start)), np.flatnonzero(self.posed)
+        started = np.maximum(_whole(self.start), delivered)[begun]
+        stopped = np.minimum(self.seconds, self.limit)[ended]
+        return (
+            np.concatenate([run, begun, ended]),
+            np.concatenate([trace.seconds[counts], np.zeros(len(begun)), stopped]),
+            np.concatenate([np.maximum(streamed, delivered[run]), started, delivered[ended]]),
+            np.concatenate([np.minimum(trace.bound[counts], proven[run]), np.zeros_like(begun), proven[ended]]),
+        )
 
 
 def runs_of(rows: Rows, *, plans: bool) -> Runs:
@@ -214,7 +297,7 @@ def runs_of(rows: Rows, *, plans: bool) -> Runs:
         problem=problem,
         configurations=configurations,
         configuration=configuration,
-        start_bound=rows.trace.first_bound(at),
+        trace=rows.trace,
     )
 
 
@@ -227,8 +310,25 @@ def common(runs: Runs) -> tuple[Ints, Ints]:
     return drawn, problems[count == len(drawn)]
 
 
-def _numbers(values: Iterable[float | None]) -> Floats:
-    return np.array([np.nan if v is None else v for v in values], dtype=np.float64)
+def pairs_of_formulations(runs: Runs) -> list[tuple[int, int]]:
+    """Configurations that differ in nothing but their formulation, two by two, "tight" before others."""
+    groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    for k, c in enumerate(runs.configurations):
+        if c.formulation:
+            groups[c.solver, c.limit_s, repr(c.parameters)].append(k)
+    ordered = (sorted(g, key=lambda k: runs.configurations[k].formulation != "tight") for g in groups.values())
+    return [pair for group in ordered for pair in combinations(group, 2)]
+
+
+def paired(runs: Runs, a: int, b: int) -> tuple[Ints, Ints]:
+    """Cells of configurations `a` and `b` on each problem that both were given and have finished, in one order."""
+    mine = [np.flatnonzero((runs.configuration == k) & runs.posed) for k in (a, b)]
+    _, first, second = np.intersect1d(runs.problem[mine[0]], runs.problem[mine[1]], return_indices=True)
+    return mine[0][first], mine[1][second]
+
+
+def _whole(values: Floats) -> Ints:
+    return np.nan_to_num(values, nan=0.0).astype(np.int64)
 
 
 def _coded(keys: list[Any]) -> tuple[list[Any], Ints]:
@@ -252,16 +352,13 @@ def _configured(cells: tuple[Cell, ...]) -> tuple[tuple[Configuration, ...], Int
     first = [cells[k] for k in np.unique(index, return_index=True)[1]]
     several = [len({key[part] for key in found}) > 1 for part in range(3)]
     labels = _unique([_label(c, varied, several) for c in first])
-    made = [
+    made = (
         Configuration(
-            solver=c.solver,
-            formulation=c.formulation,
-            limit_s=c.limit_s,
+            solver=c.solver, formulation=c.formulation, limit_s=c.limit_s, label=label,
             parameters=tuple((p, c.parameters.get(p)) for p in varied),
-            label=label,
         )
         for c, label in zip(first, labels, strict=True)
-    ]
+    )  # fmt: skip
     return tuple(made), index
 
 

@@ -3,8 +3,8 @@
 import shlex
 from collections.abc import Iterator
 
+from pesto.show.table import Table, escaped, to_markdown
 from pesto.study.report.content import Report, Section
-from pesto.study.report.table import Table, escaped, to_markdown
 
 MOST_ROWS = 200
 """Rows of one table in the text; all are in the CSV."""

@@ -1,6 +1,6 @@
 """The report of a study: tables as CSV, a text, pictures and a page, written from the study's file."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,11 +9,11 @@ from pesto.errors import FileError
 from pesto.files.disk import make_folder, write_atomic
 from pesto.files.json import shown
 from pesto.show.drawing import available
+from pesto.show.table import to_csv
+from pesto.study.report import page
 from pesto.study.report.content import Report, report_of
-from pesto.study.report.page import to_page
-from pesto.study.report.pictures import MADE_BY
+from pesto.study.report.pictures import MADE_BY, draw
 from pesto.study.report.rows import read
-from pesto.study.report.table import to_csv
 from pesto.study.report.text import INSTALL, to_text
 
 FORMATS = ("md", "csv", "html", "png", "svg")
@@ -64,19 +64,18 @@ def write_report(database: Path, folder: Path, formats: Iterable[str] = FORMATS)
     """
     report, wanted = report_of(read(database)), set(formats)
     drawn, hint = _drawn(report, wanted)
-    files: dict[str, bytes] = {}
+    if "html" in wanted and not page.available():
+        wanted, hint = wanted - {"html"}, f"{hint}\nno page: jinja2 is not installed - {INSTALL}".strip()
+    named = shown(database.name)
+    files: dict[str, str | bytes] = {}
     if "csv" in wanted:
         files |= {f"{table.key}.csv": to_csv(table) for table in report.files}
     for form in ("png", "svg"):
         files |= {f"{key}.{form}": data[form] for key, data in drawn.items() if form in wanted}
     if "md" in wanted:
-        pictures = bool(drawn) and "png" in wanted
-        files["report.md"] = to_text(report, pictures=pictures, database=shown(database.name)).encode(
-            "utf-8", "replace"
-        )
+        files["report.md"] = to_text(report, pictures=bool(drawn) and "png" in wanted, database=named)
     if "html" in wanted:
-        page = to_page(report, {key: data["svg"] for key, data in drawn.items()}, shown(database.name))
-        files["report.html"] = page.encode("utf-8", "replace")
+        files["report.html"] = page.to_page(report, {key: data["svg"] for key, data in drawn.items()}, named)
     written = _put(folder, files)
     _clear(folder, wanted, files)
     return Written(report=report, files=written, hint=hint)
@@ -84,20 +83,18 @@ def write_report(database: Path, folder: Path, formats: Iterable[str] = FORMATS)
 
 def _drawn(report: Report, wanted: set[str]) -> tuple[dict[str, dict[str, bytes]], str]:
     """Each figure by key and format, as far as pictures are wanted; and a hint when they cannot be."""
-    from pesto.study.report import pictures
-
     needed = wanted & {"png", "svg"} | ({"svg"} if "html" in wanted else set())
     if not needed or not report.figures:
         return {}, ""
     if not available():
         return {}, f"no pictures: matplotlib is not installed - {INSTALL}"
-    return {figure.key: pictures.draw(figure, tuple(sorted(needed))) for figure in report.figures}, ""
+    return {figure.key: draw(figure, tuple(sorted(needed))) for figure in report.figures}, ""
 
 
-def _put(folder: Path, files: dict[str, bytes]) -> tuple[Path, ...]:
+def _put(folder: Path, files: Mapping[str, str | bytes]) -> tuple[Path, ...]:
     make_folder(folder)
     for name, data in files.items():
-        write_atomic(folder / name, data)
+        write_atomic(folder / name, data if isinstance(data, bytes) else data.encode("utf-8", "replace"))
     return tuple(folder / name for name in files)
 
 

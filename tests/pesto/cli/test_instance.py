@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from pesto.files.problem_file import load_problem, load_schedule, save_problem, 
 from pesto.inputs import instances
 from pesto.inputs import load as inputs
 from pesto.settings import Settings
-from pesto.show.live_line import SolveLine
+from pesto.show.live_line import LiveLine, amount
 from pesto.solving import exact, flow
 from pesto.source import Source
 from solvers import api
@@ -271,16 +272,17 @@ def test_the_line_of_a_solve(capfd: pytest.CaptureFixture[str]) -> None:
     bound = Progress(schedule=None, lower_bound=7, seconds=0.6, log=("node 1",))
     texts = ((False, None, "8 ticks  bound 6 ticks"), (True, 1000, "8.000 ms  bound 6.000 ms"))
     for verbose, ticks_per_second, shown in texts:
-        with SolveLine(ticks_per_second, verbose=verbose) as line:
+        with LiveLine(partial(amount, ticks_per_second=ticks_per_second), verbose=verbose) as line:
             line.hear(found)
             line.hear(bound)
         lines = capfd.readouterr().err.splitlines()
         assert f"first schedule after 0.5 s: best {shown} (lp)  gap 25.0%" in lines
         assert ("root [1m 6.0" in lines) == ("node 1" in lines) == verbose
         assert len(lines) == 1 + 2 * verbose
-    with SolveLine(None, schedule):
+    ticks = partial(amount, ticks_per_second=None)
+    with LiveLine(ticks, schedule.makespan):
         assert capfd.readouterr().err == "starting from 8 ticks\n"
-    with SolveLine(None, schedule, quiet=True) as line:
+    with LiveLine(ticks, schedule.makespan, quiet=True) as line:
         line.hear(found)
     assert capfd.readouterr().err == ""
 

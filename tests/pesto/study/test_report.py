@@ -19,7 +19,6 @@ from pesto.study.report import open_file, write
 from pesto.study.report import rows as report_rows
 from pesto.study.report.content import report_of
 from pesto.study.report.figures import comparison_figures
-from pesto.study.report.gap_over_time import progress_of
 from pesto.study.report.runs import runs_of
 
 TABLES = """
@@ -129,7 +128,7 @@ def test_what_was_streamed_but_not_delivered_does_not_count(tmp_path: Path) -> N
     """A makespan of 90 that the judge threw away, a bound of 110 that it cut, and a step past the limit."""
     trace = [START, (1.0, 90, 110), (2.0, 100, 60), (11.0, 10, 100)]
     rows = report_rows.read(study(tmp_path / "s.sqlite", [stuck(makespan=100, bound=60, trace=trace)]))
-    progress = progress_of(rows, runs_of(rows, plans=False))
+    progress = runs_of(rows, plans=False).progress
     assert progress.seconds.tolist() == [0.0, 0.0, 1.0, 2.0, 10.0]
     assert progress.gap.tolist() == pytest.approx([0.75, 0.75, 0.4, 0.4, 0.4])
 
@@ -139,7 +138,7 @@ def test_gap_over_time_is_the_mean_step_function(tmp_path: Path) -> None:
     cells = [solved(solver="x"), stuck(solver="x", instance="b"), stuck(solver="y")]
     rows = report_rows.read(study(tmp_path / "s.sqlite", [*cells, {"solver": "y", "instance": "b", "status": "hung"}]))
     runs = runs_of(rows, plans=False)
-    curve = {f.key: f for f in comparison_figures(runs, progress_of(rows, runs))}["gap_over_time"].panels[0]
+    curve = {f.key: f for f in comparison_figures(runs)}["gap_over_time"].panels[0]
     x, y = curve.lines
     assert np.interp([1.0, 6.0, 9.0], x.x, x.y).tolist() == pytest.approx([0.75, 0.5, 0.25])
     assert np.interp([1.0, 6.0], y.x, y.y).tolist() == pytest.approx([0.875, 0.75])

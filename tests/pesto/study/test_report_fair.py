@@ -8,24 +8,23 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pesto.show.table import Table, escaped
 from pesto.study import answers
 from pesto.study.report import pictures, write
 from pesto.study.report import rows as report_rows
 from pesto.study.report.content import Report, report_of
-from pesto.study.report.figures import comparison_figures
-from pesto.study.report.gap_over_time import progress_of
-from pesto.study.report.plan_figures import MOST_LINES, plan_figure
-from pesto.study.report.plans import measured_of, multiples, plans
-from pesto.study.report.rows import Cell, Outcome, Rows, Trace
+from pesto.study.report.figures import MOST_LINES, comparison_figures, plan_figure
+from pesto.study.report.rows import Cell, Rows, Trace
 from pesto.study.report.runs import FAILED, PLAN, Runs, common, runs_of
-from pesto.study.report.table import Table, escaped
+from pesto.study.report.tables import measured_of, multiples, plans
 from pesto.study.report.text import DEFINITIONS
 
 
 def cell(status: str, solver: str = "x", instance: str = "a", **more: Any) -> Cell:
     """A cell with a limit of 10 s that took 1 s, on instance a."""
-    outcome = Outcome(
-        status=status, limit_reason="", makespan=more.get("makespan"), lower_bound=more.get("bound", 0), bound_by="",
+    outcome = answers.Answer(
+        key=f"{solver}{instance}", status=status,
+        limit_reason="", makespan=more.get("makespan"), lower_bound=more.get("bound", 0), bound_by="",
         start_makespan=more.get("start"), seconds=more.get("seconds", 1.0), version=more.get("version", ""), detail="",
         tasks=3, devices=2, edges=2, measures=more.get("measures", {}),
     )  # fmt: skip
@@ -76,9 +75,7 @@ def test_an_instance_that_could_not_be_built_is_nobody_s_failure() -> None:
     found = runs_of(rows(cells), plans=False)
     drawn, problems = common(found)
     assert (drawn.tolist(), problems.tolist()) == ([0, 1], [0])
-    assert all(
-        "finished: 1." in figure.caption for figure in comparison_figures(found, progress_of(rows(cells), found))
-    )
+    assert all("finished: 1." in figure.caption for figure in comparison_figures(found))
     sides = [
         solved(formulation="tight"),
         solved(formulation="paper"),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pesto.study.report import curves, profiles
+from pesto.study.report import curves
 from pesto.study.report.pictures import HIGHEST, spread
 
 INF, NAN = np.inf, np.nan
@@ -11,35 +11,35 @@ INF, NAN = np.inf, np.nan
 
 def test_ratios_are_against_the_best_solver_of_each_problem() -> None:
     """Rows: 2 and 6 s; only the first solves it; nobody does; 0 s against 5 s."""
-    ratio = profiles.ratios(np.array([[2.0, 6.0], [3.0, INF], [INF, INF], [0.0, 5.0]]))
+    ratio = curves.ratios(np.array([[2.0, 6.0], [3.0, INF], [INF, INF], [0.0, 5.0]]))
     assert ratio.tolist() == [[1.0, 3.0], [1.0, INF], [INF, INF], [1.0, INF]]
 
 
 @pytest.mark.parametrize("cost", [-1.0, NAN])
 def test_ratios_refuse_what_is_no_cost(cost: float) -> None:
     with pytest.raises(ValueError, match="cost"):
-        profiles.ratios(np.array([[1.0, cost]]))
+        curves.ratios(np.array([[1.0, cost]]))
 
 
 def test_a_profile_counts_the_problems_within_each_ratio() -> None:
     """Of four problems one at ratio 1, two at 3, one unsolved: 1/4 from 1 on, 3/4 from 3 on, for ever."""
-    tau, rho = profiles.profile(np.array([3.0, 1.0, INF, 3.0]))
+    tau, rho = curves.profile(np.array([3.0, 1.0, INF, 3.0]))
     assert tau.tolist() == [1.0, 3.0]
     assert rho.tolist() == [0.25, 0.75]
 
 
 def test_a_profile_begins_at_one_also_for_a_solver_that_is_never_best() -> None:
-    tau, rho = profiles.profile(np.array([2.0, 2.0]))
+    tau, rho = curves.profile(np.array([2.0, 2.0]))
     assert (tau.tolist(), rho.tolist()) == ([1.0, 2.0], [0.0, 1.0])
     with pytest.raises(ValueError, match="problem"):
-        profiles.profile(np.empty(0))
+        curves.profile(np.empty(0))
 
 
 def test_shifted_geometric_mean() -> None:
     """sqrt((0 + 1)(8 + 1)) - 1 = 2; without the shift the 0 would make it 0."""
-    assert profiles.shifted_geometric_mean(np.array([0.0, 8.0])) == pytest.approx(2.0)
+    assert curves.shifted_geometric_mean(np.array([0.0, 8.0])) == pytest.approx(2.0)
     with pytest.raises(ValueError, match="values"):
-        profiles.shifted_geometric_mean(np.empty(0))
+        curves.shifted_geometric_mean(np.empty(0))
 
 
 def test_gaps() -> None:

@@ -1,6 +1,8 @@
 """What people see of a study's report: text, page and pictures, with names that try to be more than names."""
 
+import base64
 import csv
+import hashlib
 import io
 import json
 import re
@@ -16,9 +18,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pesto.study.report import page, write
+from pesto.show.table import Column, Table, escaped, to_csv, to_markdown, written
+from pesto.study.report import write
 from pesto.study.report.figures import Figure, Line, Panel
-from pesto.study.report.table import Column, Table, escaped, to_csv, to_markdown, written
 from pesto.study.report.text import queries
 
 TABLES = """
@@ -113,7 +115,8 @@ def test_only_the_page_s_own_script_may_run(hostile: Path, tmp_path: Path) -> No
     (script,) = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
     assert policy is not None
-    assert f"script-src {page._digest(script)};" in policy[1]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}';" in policy[1]
     assert "default-src 'none'" in policy[1]
 
 
@@ -188,6 +191,17 @@ def test_without_matplotlib_all_but_the_pictures_is_written(
     assert "pesto[study]" in done.hint
     for name in ("report.md", "report.html"):
         assert "pip install" in (tmp_path / "out" / name).read_text()
+
+
+def test_without_jinja2_all_but_the_page_is_written(
+    hostile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without matplotlib too, the hint names both, on a line each."""
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    done = write.write_report(hostile, tmp_path / "out")
+    assert {path.suffix for path in done.files} == {".md", ".csv"}
+    assert [line.split(":")[0] for line in done.hint.splitlines()] == ["no pictures", "no page"]
 
 
 def test_the_same_study_gives_the_same_bytes(hostile: Path, tmp_path: Path) -> None:

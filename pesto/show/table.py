@@ -1,10 +1,10 @@
-"""A table once, and the same table as CSV, as Markdown and as text for people."""
+"""A table once, laid out as CSV, as Markdown and in columns on a terminal: the one place that does so."""
 
 import csv
 import io
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from pesto.files.json import shown
@@ -43,16 +43,30 @@ class Table:
         if any(len(row) != len(self.columns) for row in self.rows):
             raise ValueError(f"a row of table {self.key} does not have {len(self.columns)} values")
 
-    def without_empty(self) -> "Table":
-        """The table less the columns in which every value is None, 0 or an empty text."""
-        keep = [k for k in range(len(self.columns)) if any(row[k] not in (None, 0, "") for row in self.rows)]
-        return Table(
-            key=self.key,
-            title=self.title,
-            columns=tuple(self.columns[k] for k in keep),
-            rows=tuple(tuple(row[k] for k in keep) for row in self.rows),
-            note=self.note,
-        )
+    def brief(self, wanted: Callable[[Column], bool]) -> "Table":
+        """The wanted columns, less those in which every value is None, 0 or an empty text."""
+        kept = [
+            k for k, c in enumerate(self.columns) if wanted(c) and any(row[k] not in (None, 0, "") for row in self.rows)
+        ]
+        rows = tuple(tuple(row[k] for k in kept) for row in self.rows)
+        return replace(self, columns=tuple(self.columns[k] for k in kept), rows=rows)
+
+
+def texts(*names: str) -> tuple[Column, ...]:
+    """Columns of texts that are called as they are titled."""
+    return tuple(Column(key=name, title=name, kind="text") for name in names)
+
+
+def aligned(rows: Iterable[Sequence[str]], sides: str, least: Sequence[int] = ()) -> list[str]:
+    """Rows as lines of a terminal, two blanks between columns, each as wide as its widest text and as `least` says.
+
+    `sides` has "<" for a column to the left and ">" for one to the right; its last holds for all further columns.
+    """
+    table = [tuple(row) for row in rows]
+    width = len(table[0]) if table else 0
+    wide = [max(*(len(row[k]) for row in table), least[k] if k < len(least) else 0) for k in range(width)]
+    forms = [f"{side}{w}" for side, w in zip(sides.ljust(width, sides[-1]), wide, strict=False)]
+    return ["  ".join(format(text, form) for text, form in zip(row, forms, strict=True)).rstrip() for row in table]
 
 
 def written(value: Value, kind: Kind) -> str:
@@ -84,12 +98,8 @@ def _seconds(value: float) -> str:
 
 
 _WRITTEN: dict[Kind, Callable[[float], str]] = {
-    "text": str,
-    "number": _number,
-    "percent": _percent,
-    "seconds": _seconds,
-    "multiple": "{:.3f}".format,
-}
+    "text": str, "number": _number, "percent": _percent, "seconds": _seconds, "multiple": "{:.3f}".format,
+}  # fmt: skip
 
 
 def to_csv(table: Table) -> bytes:
@@ -124,8 +134,8 @@ def to_markdown(table: Table, most: int) -> str:
         "|" + "|".join("---" if c.kind == "text" else "---:" for c in table.columns) + "|",
     ]
     for row in table.rows[:most]:
-        texts = (escaped(written(v, c.kind)) for v, c in zip(row, table.columns, strict=True))
-        lines.append("| " + " | ".join(texts) + " |")
+        cells = (escaped(written(v, c.kind)) for v, c in zip(row, table.columns, strict=True))
+        lines.append("| " + " | ".join(cells) + " |")
     if len(table.rows) > most:
         lines.append(f"\n{len(table.rows) - most} more rows are in {table.key}.csv.")
     return "\n".join(lines)
