@@ -3,11 +3,11 @@
 import base64
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from pesto.show.drawing import INK
-from pesto.show.table import Kind, Value, written
+from pesto.show.table import Column, Value, written
 from pesto.study.report import text as words
 from pesto.study.report.content import Report
 from pesto.study.report.figures import Figure
@@ -44,7 +44,7 @@ def to_page(report: Report, drawn: Mapping[str, bytes], database: str) -> str:
 
     loader = PackageLoader("pesto.study.report")
     made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    made.filters |= {"written": written, "looks": _looks}
+    made.filters["cells"] = _cells
     style, script = (Markup(loader.get_source(made, name)[0]) for name in ("page.css", "page.js"))  # noqa: S704
     return made.get_template("page.html").render(
         report=report,
@@ -72,10 +72,12 @@ def inlined(figure: Figure, svg: bytes) -> "Markup":
     return Markup(text.replace(f"fill: {PAPER}", "fill: none").replace(INK, "currentColor"))  # noqa: S704
 
 
-def _looks(value: Value, text: str, kind: Kind) -> dict[str, str | None]:
-    """Attributes of a cell: its classes, and what it is sorted by where that is not its text."""
-    state = _STATES.match(text) if isinstance(value, str) else None
-    colour = _COLOURED.get(state[1], "bad") if state else ""
-    classes = ("text" if kind == "text" else "", colour, "long" if len(text) > 60 else "")
-    number = "" if value is None else repr(value) if isinstance(value, int | float) else None
-    return {"class": " ".join(filter(None, classes)) or None, "data-v": number}
+def _cells(row: tuple[Value, ...], columns: tuple[Column, ...]) -> Iterator[tuple[str, str, str | None]]:
+    """Text and classes of each cell, and what it is sorted by where that is not its text."""
+    for value, column in zip(row, columns, strict=True):
+        text = written(value, column.kind)
+        state = _STATES.match(text) if isinstance(value, str) else None
+        colour = _COLOURED.get(state[1], "bad") if state else ""
+        classes = ("text" if column.kind == "text" else "", colour, "long" if len(text) > 60 else "")
+        key = "" if value is None else repr(value) if isinstance(value, int | float) else None
+        yield text, " ".join(filter(None, classes)), key

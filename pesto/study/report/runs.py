@@ -74,16 +74,20 @@ class Runs:
     configuration: Ints
     trace: Trace
     """Of the whole study."""
-
-    @cached_property
-    def status(self) -> NDArray[np.str_]:
-        """Status of each cell; "pending" without a result."""
-        return np.array([c.outcome.status if c.outcome else PENDING for c in self.cells])
-
-    @cached_property
-    def finished(self) -> NDArray[np.bool_]:
-        """Cells with a result."""
-        return np.array([c.outcome is not None for c in self.cells], dtype=bool)
+    status: NDArray[np.str_]
+    """Status of each cell; "pending" without a result."""
+    finished: NDArray[np.bool_]
+    """Cells with a result."""
+    makespan: Floats
+    """Makespan at the end."""
+    start: Floats
+    """Makespan of the schedule that the solver was given."""
+    claimed: Floats
+    """Lower bound at the end, as the file has it."""
+    seconds: Floats
+    """Wall-clock seconds, as the file has them."""
+    limit: Floats
+    """Time limit, seconds."""
 
     @cached_property
     def posed(self) -> NDArray[np.bool_]:
@@ -111,41 +115,16 @@ class Runs:
         return np.where(self.contradicted & ~np.isin(self.status, FAILED), CONTRADICTED, self.status)
 
     @cached_property
-    def makespan(self) -> Floats:
-        """Makespan at the end."""
-        return self._told("makespan")
-
-    @cached_property
-    def start(self) -> Floats:
-        """Makespan of the schedule that the solver was given."""
-        return self._told("start_makespan")
-
-    @cached_property
-    def claimed(self) -> Floats:
-        """Lower bound at the end, as the file has it."""
-        return self._told("lower_bound")
-
-    @cached_property
     def bound(self) -> Floats:
         """Lower bound at the end; of a contradicted cell, what was proven before it began, if that may be true."""
         before = np.where(self._first_bound <= self.best_makespan, self._first_bound, np.nan)
         return np.where(self.contradicted, before, self.claimed)
 
     @cached_property
-    def seconds(self) -> Floats:
-        """Wall-clock seconds, as the file has them."""
-        return self._told("seconds")
-
-    @cached_property
     def spent(self) -> Floats:
         """Seconds as they count in means: of a failed cell at least its limit, of a refused one NaN."""
         spent = np.where(np.isin(self.status, FAILED), np.fmax(self.seconds, self.limit), self.seconds)
         return np.where(self.posed, spent, np.nan)
-
-    @cached_property
-    def limit(self) -> Floats:
-        """Time limit."""
-        return np.array([c.limit_s for c in self.cells])
 
     @cached_property
     def best_makespan(self) -> Floats:
@@ -248,10 +227,6 @@ class Runs:
         np.add.at(count, place, 1)
         return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
-    def _told(self, name: str) -> Floats:
-        """A number of each outcome; NaN without one."""
-        return np.array([getattr(c.outcome, name, None) for c in self.cells], dtype=np.float64)
-
     def _final(self, value: Floats) -> Floats:
         return np.where(self.posed, np.where(self.none_exists, 0.0, value), np.nan)
 
@@ -288,6 +263,10 @@ def runs_of(rows: Rows, *, plans: bool) -> Runs:
     _, problem = _coded(list(zip(instance.tolist(), (c.seed for c in cells), strict=True)))
     configurations, configuration = _configured(cells)
     family = {int(i): c.family for i, c in zip(instance, cells, strict=True)}
+
+    def told(name: str) -> Floats:
+        return np.array([getattr(c.outcome, name, None) for c in cells], dtype=np.float64)
+
     return Runs(
         cells=cells,
         at=at,
@@ -298,6 +277,13 @@ def runs_of(rows: Rows, *, plans: bool) -> Runs:
         configurations=configurations,
         configuration=configuration,
         trace=rows.trace,
+        status=np.array([c.outcome.status if c.outcome else PENDING for c in cells]),
+        finished=np.array([c.outcome is not None for c in cells], dtype=bool),
+        makespan=told("makespan"),
+        start=told("start_makespan"),
+        claimed=told("lower_bound"),
+        seconds=told("seconds"),
+        limit=np.array([c.limit_s for c in cells]),
     )
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pesto.show.table import Column, Table, escaped, to_csv, to_markdown, written
+from pesto.show.table import Column, Table, to_csv
 from pesto.study.report import write
 from pesto.study.report.figures import Figure, Line, Panel
 from pesto.study.report.text import queries
@@ -147,12 +147,6 @@ def test_a_markdown_cell_shows_the_name_and_does_nothing_else(hostile: Path, tmp
         assert len(widths) == 1
 
 
-def test_escaped_text_is_one_line() -> None:
-    assert escaped("a|b\n<c>&`*_d_*") == r"a\|b\\n&lt;c&gt;&amp;\`\*\_d\_\*"
-    assert escaped("lstm_grid 4x20") == "lstm_grid 4x20"
-    assert escaped("see www.x.example") == "see www&#46;x.example"
-
-
 def test_csv_holds_full_numbers_and_no_formulas(hostile: Path, tmp_path: Path) -> None:
     write.write_report(hostile, tmp_path / "out", ("csv",))
     for path in (tmp_path / "out").iterdir():
@@ -161,25 +155,6 @@ def test_csv_holds_full_numbers_and_no_formulas(hostile: Path, tmp_path: Path) -
         assert not [cell for line in lines for cell in line if cell.startswith(("=", "@", "+"))]
     table = Table(key="t", title="", columns=(Column(key="a", title="a"),), rows=((1 / 3,), (None,), ("-x",), (True,)))
     assert to_csv(table).decode().splitlines() == ["a", "0.3333333333333333", '""', "'-x", "true"]
-
-
-def test_a_table_refuses_a_row_of_another_width() -> None:
-    with pytest.raises(ValueError, match="2 values"):
-        Table(key="t", title="", columns=(Column(key="a", title="a"),) * 2, rows=((1,),))
-
-
-def test_long_tables_end_with_where_the_rest_is() -> None:
-    table = Table(key="t", title="", columns=(Column(key="a", title="a"),), rows=((1,), (2,), (3,)))
-    assert to_markdown(table, 2).splitlines()[-1] == "1 more rows are in t.csv."
-
-
-def test_numbers_for_people() -> None:
-    assert written(0.0004, "percent") == "0.04 %"
-    assert written(0.123, "percent") == "12.3 %"
-    assert written(1234567, "number") == "1,234,567"
-    assert written(37.6, "number") == "37.60"
-    assert written(None, "number") == "\u2013"
-    assert (written(0.25, "seconds"), written(1234.5, "seconds")) == ("0.25", "1,234")
 
 
 def test_without_matplotlib_all_but_the_pictures_is_written(
