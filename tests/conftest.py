@@ -7,10 +7,47 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, is_hypothesis_test
+from hypothesis import settings as hypothesis_settings
 
 from pesto.cluster import Cluster, Device, Path
 from pesto.costs import GIVEN, Costs
 from pesto.graph import Graph
+
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "dev")
+"""How many random cases a test takes: few and always the same ones (dev), ten times as many (ci), a night's (night)."""
+TIMES = {"dev": 1, "ci": 10, "night": 100}
+"""Multiples of the cases of a default run."""
+EXAMPLES = 40
+"""Examples of one of hypothesis's tests in a default run."""
+
+for name, times in TIMES.items():
+    hypothesis_settings.register_profile(
+        name,
+        max_examples=EXAMPLES * times,
+        derandomize=name == "dev",  # the default run is the same everywhere, whatever an earlier one had found
+        deadline=None,  # no test depends on how busy the machine is
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
+hypothesis_settings.load_profile(PROFILE)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
+    """Tests that share what is costly share a worker; in a profile with many random cases these are properties."""
+    for item in items:
+        fixtures = item._fixtureinfo.name2fixturedefs
+        shared = any(fixture.scope == "module" for name in fixtures for fixture in fixtures[name])
+        if shared and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.path.name))
+        if PROFILE != "dev" and ("seeds" in fixtures or is_hypothesis_test(item.obj)):
+            item.add_marker(pytest.mark.property)
+
+
+@pytest.fixture(scope="session")
+def seeds() -> Callable[[int], range]:
+    """The seeds that a test with so many random cases in a default run takes in this one."""
+    return lambda cases: range(cases * TIMES[PROFILE])
 
 
 def pytest_configure() -> None:
