@@ -1,11 +1,7 @@
 """Compiles everything that a solve needs, on a tiny graph: numba keeps it on disk, beside the source."""
 
-import tempfile
-from pathlib import Path
-
 import numpy as np
 
-from pesto.files import graph_file
 from pesto.graph import Graph
 from pesto.inputs.load import load_cluster, load_costs
 from pesto.settings import Settings
@@ -32,9 +28,6 @@ def compile_all() -> None:
     _search(problem, device)
     full_bound(problem, seconds=0)
     solve(graph, cluster, costs, settings, lambda _: None)
-    with tempfile.TemporaryDirectory() as folder:
-        graph_file.save(graph, Path(folder) / "graph.json")
-        graph_file.load(Path(folder) / "graph.json")
 
 
 def _search(problem: Problem, device: Ints) -> None:

@@ -1,29 +1,21 @@
 """The project's own graph file (docs/graph-file.md): JSON, one op a line, from anywhere and without TensorFlow."""
 
+import difflib
 import os
-from collections.abc import Iterator
-from itertools import pairwise
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 
 from pesto.errors import InputError
 from pesto.files.disk import gzipped, read_bytes, write_atomic
-from pesto.files.json import Kind, decode_document, shown, without_collection
+from pesto.files.json import Count, Kind, Outline, decode_document, shown, without_collection
 from pesto.graph import Graph
-from solvers.arrays import Ints
-
-if TYPE_CHECKING:
-    from pesto.files.scan import Scan
-import difflib
-import re
-from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
-
-from pesto.files.json import Count
-from solvers.arrays import Bools, Floats
+from solvers.arrays import Bools, Floats, Ints
 
 MAX_NAME_BYTES = 4096
 MAX_KINDS = 32
@@ -274,7 +266,7 @@ def loads(data: bytes, source: str) -> Graph:
 
 
 def _loads(data: bytes, what: str, source: str) -> Graph:
-    file = decode_document(data, _File, what, _KIND, lambda found: _limit(found, what))
+    file = decode_document(data, _File, what, _KIND, _limit)
     try:
         check_labels([file.source], lambda _: "$.source", empty=True)
         if not file.ops:
@@ -285,23 +277,21 @@ def _loads(data: bytes, what: str, source: str) -> Graph:
         raise InputError(f"{shown(what)}: {shown(error, 2000)}") from error
 
 
-def _limit(found: "Scan", what: str) -> None:
+def _limit(found: Outline) -> None:
     """Refuse what is too large before the decoder makes objects of it."""
-    ops = ("ops", None)
-    counts: dict[tuple[str, int], list[tuple[str | None, ...]]] = {
-        ("ops", MAX_OPS): [("ops",)],
-        ("edges", MAX_EDGES): [(*ops, "inputs"), (*ops, "control")],
-        ("outputs", MAX_EDGES): [(*ops, "outputs")],
-        ("entries of runs_on", MAX_EDGES): [(*ops, "runs_on")],
-        ("kinds", MAX_KINDS): [("kinds",)],
+    counts: dict[tuple[str, int], tuple[str, ...]] = {
+        ("ops", MAX_OPS): ("ops",),
+        ("edges", MAX_EDGES): ("inputs", "control"),
+        ("outputs", MAX_EDGES): ("outputs",),
+        ("entries of runs_on", MAX_EDGES): ("runs_on",),
+        ("kinds", MAX_KINDS): ("kinds",),
     }
-    for (counted, most), paths in counts.items():
-        there = sum(found.paths[p].items for p in paths if p in found.paths)
+    for (counted, most), keys in counts.items():
+        there = sum(found.items.get(key, 0) for key in keys)
         if there > most:
-            raise InputError(f"{shown(what)}: {there} {counted}, at most {most} are read - coarsen the graph first")
-    times = sum(len(p) == 4 and p[:3] == (*ops, "time_s") for p in found.paths)
-    if times > MAX_KINDS or found.crowded:
-        raise InputError(f"{shown(what)}: more than {MAX_KINDS} kinds in time_s - leave out what is not needed")
+            raise ValueError(f"{there} {counted}, at most {most} are read - coarsen the graph first")
+    if len(found.keys(("ops", None, "time_s"))) > MAX_KINDS:
+        raise ValueError(f"more than {MAX_KINDS} kinds in time_s - leave out what is not needed")
 
 
 def _distinct(kinds: list[str]) -> list[str]:

@@ -9,8 +9,7 @@ from pesto.errors import InputError
 from pesto.files.disk import gzipped, read_bytes, write_atomic
 from pesto.files.json import shown
 from solvers.files import problem_json
-from solvers.files.json_text import LARGEST
-from solvers.files.problem_json import Answer, Instance
+from solvers.files.problem_json import LARGEST, Answer, Instance
 
 T = TypeVar("T")
 

@@ -4,20 +4,20 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import numpy as np
 
 from solvers.arrays import Ints
-from solvers.files.json_text import LARGEST, check_label, converted, encoded, parsed
+from solvers.files.json_text import Kind, bounded, check_label, decode_document
 from solvers.problem import MOST, Problem
 from solvers.schedule import Schedule
 
-PROBLEM_FORMAT = "pesto-problem"
-SCHEDULE_FORMAT = "pesto-schedule"
-VERSION = 1
-"""Of both formats; a reader refuses every other."""
+LARGEST = 1 << 30
+"""Bytes of text that are read at most."""
+MOST_NUMBERS = 1 << 24
+"""Numbers, and arrays, in one text at most."""
 MOST_LABEL = 1 << 24
 """Beyond every number of a group and a link: solvers count up to them."""
 
@@ -26,6 +26,9 @@ _Number = Annotated[int, msgspec.Meta(ge=-1, le=MOST)]
 _Ticks = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 _Index = Annotated[int, msgspec.Meta(ge=-1, lt=MOST_LABEL)]
 _Digest = Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{64})?$")]
+_PROBLEM = Kind(format="pesto-problem", version=1, help="give a file of that format")
+_SCHEDULE = Kind(format="pesto-schedule", version=1, help="give a file of that format")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -133,8 +136,8 @@ def dumps_problem(instance: Instance) -> bytes:
         if column.max(initial=-1) >= MOST_LABEL:
             raise ValueError(f"{name}: {column.max()} is beyond {MOST_LABEL - 1} - number from 0 on")
     known = {"optimum": instance.optimum, "ticks_per_second": instance.ticks_per_second}
-    return encoded({
-        "format": PROBLEM_FORMAT, "format_version": VERSION, "name": instance.name, "fingerprint": fingerprint(p),
+    return _encoded(_PROBLEM, {
+        "name": instance.name, "fingerprint": fingerprint(p),
         **{key: value for key, value in known.items() if value is not None}, "sizes": _sizes_of(p),
         **{name: column.tolist() for name, column in _columns(p).items()},
     })  # fmt: skip
@@ -146,7 +149,7 @@ def loads_problem(data: bytes) -> Instance:
     Refused are other formats and versions, missing keys, numbers that are not integers or out of range, columns whose
     lengths are not those of `sizes`, what `Problem` refuses, and content that is not that of the fingerprint, if any.
     """
-    found = converted(parsed(data), _Problem, PROBLEM_FORMAT, VERSION)
+    found = _decoded(data, _Problem, _PROBLEM)
     try:
         problem = Problem(**{name: _column(found, name, shape) for name, shape in _shapes(found.sizes).items()})
     except ValueError as error:
@@ -165,8 +168,8 @@ def load_problem(path: Path) -> Problem:
 def dumps_schedule(answer: Answer) -> bytes:
     """The file of a schedule: equal answers give equal bytes."""
     s = answer.schedule
-    return encoded({
-        "format": SCHEDULE_FORMAT, "format_version": VERSION, "problem": answer.problem, "solver": answer.solver,
+    return _encoded(_SCHEDULE, {
+        "problem": answer.problem, "solver": answer.solver,
         "status": answer.status, "makespan": s.makespan, "lower_bound": answer.lower_bound,
         "bound_by": answer.bound_by, **{f.name: getattr(s, f.name).tolist() for f in fields(Schedule)},
     })  # fmt: skip
@@ -174,7 +177,7 @@ def dumps_schedule(answer: Answer) -> bytes:
 
 def loads_schedule(data: bytes) -> Answer:
     """The schedule of a file, not checked against any problem; ValueError, one line, when the file is refused."""
-    found = converted(parsed(data), _Schedule, SCHEDULE_FORMAT, VERSION)
+    found = _decoded(data, _Schedule, _SCHEDULE)
     columns = {f.name: np.array(getattr(found, f.name), dtype=np.int64) for f in fields(Schedule)}
     try:
         schedule = Schedule(**columns)
@@ -188,6 +191,26 @@ def loads_schedule(data: bytes) -> Answer:
         schedule=schedule, problem=found.problem, solver=found.solver, status=found.status,
         lower_bound=found.lower_bound, bound_by=found.bound_by,
     )  # fmt: skip
+
+
+def _decoded(data: bytes, shape: type[T], kind: Kind) -> T:
+    _check_size(data)
+    return decode_document(data, shape, kind)
+
+
+def _encoded(kind: Kind, values: dict[str, Any]) -> bytes:
+    """A document, one key a line in the given order; equal values give equal bytes. ValueError when it is too large."""
+    encoder = msgspec.json.Encoder()
+    document = {"format": kind.format, "format_version": kind.version, **values}
+    data = b"{\n" + b",\n".join(encoder.encode(k) + b":" + encoder.encode(v) for k, v in document.items()) + b"\n}\n"
+    _check_size(data)
+    return data
+
+
+def _check_size(data: bytes) -> None:
+    if len(data) > LARGEST:
+        raise ValueError(f"{len(data)} bytes are more than {LARGEST} - make the problem smaller")
+    bounded(data, MOST_NUMBERS)
 
 
 def _columns(problem: Problem) -> dict[str, Ints]:

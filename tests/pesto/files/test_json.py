@@ -1,7 +1,6 @@
 import json
 import logging
 import os
-import random
 from typing import Annotated, Any
 
 import msgspec
@@ -11,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pesto.errors import InputError, PestoError
-from pesto.files import scan as jsonscan
 from pesto.files.json import Kind, decode_document, decode_json, encode_json, shown
-from pesto.files.scan import MAX_DEPTH, scan
+from solvers.files.json_text import MAX_DEPTH
 
 SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))
 KIND = Kind(format="thing", version=2, help="make one")
@@ -120,72 +118,6 @@ def test_refuses_repeated_keys(text, key):
     refused(text, "is repeated - keep one of the two", Any)
 
 
-def test_very_wide_objects(monkeypatch):
-    """Beyond the keys that the scan has room for, an object is refused; keys of closed objects do not count."""
-    monkeypatch.setattr(jsonscan, "MAX_KEYS", 100)
-    fine = ",".join(f'{{"k{i}": 1}}' for i in range(500))
-    assert len(decode_json(f"[{fine}]".encode(), Any, "x")) == 500
-    assert len(decode_json(("{" + ",".join(f'"k{i}":1' for i in range(100)) + "}").encode(), Any, "x")) == 100
-    refused("{" + ",".join(f'"k{i}":1' for i in range(101)) + "}", "keys - split it", Any)
-
-
-def random_json(rng: random.Random, depth: int, keys: int) -> tuple[str, bool]:
-    """A JSON value and whether some object in it repeats a key; keys come from so few that many do."""
-    kind = rng.randrange(4) if depth else 3
-    if kind == 0:
-        parts = [random_json(rng, depth - 1, keys) for _ in range(rng.randrange(4))]
-        return "[" + ",".join(text for text, _ in parts) + "]", any(bad for _, bad in parts)
-    if kind < 3:
-        names = [rng.choice("ab{}[],:\\é") + str(rng.randrange(keys)) for _ in range(rng.randrange(5))]
-        parts = [random_json(rng, depth - 1, keys) for _ in names]
-        rows = [
-            f"{json.dumps(n, ensure_ascii=rng.random() < 0.5)} : {text}"
-            for n, (text, _) in zip(names, parts, strict=True)
-        ]
-        return "{" + " , ".join(rows) + "}", len(set(names)) < len(names) or any(bad for _, bad in parts)
-    return rng.choice(["1", '"{[\\","', "null", '""', "-1.5e3", "[]", "{}"]), False
-
-
-def test_repeated_keys_against_an_oracle():
-    """On random documents the scan and Python's json (by its pairs hook) agree on whether a key is repeated."""
-    rng, found = random.Random(5), 0  # noqa: S311  # seeded, for a test
-
-    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        nonlocal repeated
-        repeated |= len(dict(items)) < len(items)
-        return dict(items)
-
-    for _ in range(3000 * SCALE):
-        text, expected = random_json(rng, 5, 8)
-        repeated = False
-        json.loads(text, object_pairs_hook=pairs)
-        assert repeated == expected
-        assert (scan(text.encode()).repeated is not None) == expected, text
-        found += expected
-    assert 300 * SCALE < found < 2700 * SCALE  # the sample holds plenty of both
-
-
-def test_scan_counts_what_is_there():
-    """Elements and keys are counted by path, empty arrays and strings with brackets included."""
-    text = b'{"ops":[{"in":["a,]","b"],"out":[]},{"in":[ ],"x":{"in":[1,2,3]}},{"in":[[1],[]]}]}'
-    paths = scan(text).paths
-    assert paths["ops",].items == 3
-    assert paths["ops", None].values == 3
-    assert paths["ops", None, "in"].items == 2 + 0 + 2
-    assert paths["ops", None, "in"].values == 3
-    assert paths["ops", None, "in", None].items == 1
-    assert paths["ops", None, "x", "in"].items == 3
-    assert paths["ops", None, "out"].items == 0
-
-
-def test_many_paths():
-    """More distinct keys than the scan tells apart are still checked for repetition, and reported as crowded."""
-    text = "{" + ",".join(f'"k{i}":{{"a":1}}' for i in range(20_000)) + "}"
-    assert scan(text.encode()).crowded
-    assert scan(text.encode()).repeated is None
-    assert scan(text[:-1].encode() + b',"k7":1}').repeated == "k7"
-
-
 @settings(max_examples=1000 * SCALE, deadline=None)
 @given(st.one_of(st.binary(max_size=60), st.text(alphabet='{}[],:"\\u0aé1 ntf', max_size=60).map(str.encode)))
 def test_any_bytes_are_decoded_or_refused(data):
@@ -240,7 +172,7 @@ def test_limit_comes_before_decoding():
     """The limit sees what is there before the decoder does: it refuses a text that the type would refuse too."""
 
     def limit(found: Any) -> None:
-        raise InputError(f"{found.paths['parts',].items} parts")
+        raise InputError(f"{found.items['parts']} parts")
 
     with pytest.raises(InputError, match=r"^4 parts$"):
         decode_document(b'{"format": "thing", "format_version": 2, "parts": [1, 2, 3, 4]}', Thing, "x", KIND, limit)
