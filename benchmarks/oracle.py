@@ -8,9 +8,9 @@ hold.
 A schedule of the optimum's length is not enough: a program that has lost rows still meets most optima, since times are
 rebuilt from its placement and order, and only its bound stays below. So a run that proves nothing is *unproven* where
 the program is exact, a unit of its time is a tick, and the limit is not what ended it (or was AMPLE_S and more). Only
-one in UNPROVEN problems may be: a vendor may give up on numbers that it finds hard, or GLPK stay at its first linear
-program. Where a horizon has more ticks than a program has units, tolerances are worth ticks, and leave some open: "met,
-not proven" counts those, and runs that a shorter limit ended.
+one in UNPROVEN problems may be: a vendor may give up on numbers that it finds hard. Where a horizon has more ticks than
+a program has units, tolerances are worth ticks, and leave some open: "met, not proven" counts those, and runs that a
+shorter limit ended.
 
 A seed decides on size (1 to 7 tasks), machine, features, on a warm start (every second has the list schedule's), on
 transfers that are five times as long and share links (two in five, of 5 to 7 tasks), on times of billions of ticks

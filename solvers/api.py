@@ -44,7 +44,6 @@ SOLVERS: dict[str, Entry] = {
     "cplex": _milp("cplex", "cplex", optional=True),
     "cpsat": Entry(module="solvers.cpsat.solver", attribute="CpSat", isolated=True, package="ortools"),
     "cpsat-windows": Entry(module="solvers.cpsat.solver", attribute="CpSatWindows", isolated=True, package="ortools"),
-    "glpk": _milp("glpk", "swiglpk", optional=True),
     "gurobi": _milp("gurobi", "gurobipy", optional=True),
     "highs": _milp("highs", "highspy"),
     "list": Entry(module="solvers.heuristics.list_solver", attribute="ListScheduler", isolated=False),

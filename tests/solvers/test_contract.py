@@ -28,7 +28,6 @@ MODULES = {
     "cbc": "pulp",
     "cpsat": "ortools",
     "cpsat-windows": "ortools",
-    "glpk": "swiglpk",
     "search": "ortools",
     "gurobi": "gurobipy",
     "m-sct": "ortools",

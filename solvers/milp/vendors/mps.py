@@ -47,7 +47,7 @@ def write_mps(linear: Linear, path: Path) -> None:
     with path.open("w", encoding="ascii") as file:
         file.write("NAME program FREE\n")
         for section, lines in _sections(linear):
-            # CBC and SCIP miss RHS where it is not there; GLPK takes no empty line, and not every empty section.
+            # CBC and SCIP miss RHS where it is not there.
             if lines or section == "RHS":
                 file.write("\n".join([section, *lines, ""]))
         file.write("ENDATA\n")

@@ -24,7 +24,7 @@ from solvers.milp.vendors.relay import Relay
 SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))
 CASES = Path(__file__).resolve().parents[3] / "tests" / "solvers" / "stubs" / "vendor_cases.py"
 MODULES = {
-    "cbc": "pulp", "cplex": "cplex", "glpk": "swiglpk", "gurobi": "gurobipy", "highs": "highspy", "scip": "pyscipopt",
+    "cbc": "pulp", "cplex": "cplex", "gurobi": "gurobipy", "highs": "highspy", "scip": "pyscipopt",
 }  # fmt: skip
 
 
