@@ -21,11 +21,11 @@ from typing import IO
 
 import solvers
 from solvers.files.npz import pack_problem, pack_schedule, unpack_schedule
-from solvers.milp.vendors.mps import RUN, folders
 from solvers.problem import Problem
 from solvers.process import wire
 from solvers.process.judge import Judge
 from solvers.process.registry import Entry
+from solvers.process.scratch import RUN, folders
 from solvers.process.worker import TERM_GRACE_S
 from solvers.result import Options, Result, Status
 from solvers.schedule import Schedule

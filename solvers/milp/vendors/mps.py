@@ -2,38 +2,22 @@
 
 import contextlib
 import math
-import os
-import signal
-import tempfile
-import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
 
 from solvers.arrays import Bools
 from solvers.milp.linear import Linear
-
-RUN = "PESTO_SOLVER_RUN"
-"""The environment variable with a word for `folders`, by which who ends a process finds what it has left."""
-
-
-def folders(run: str) -> str:
-    """How the names of the temporary folders begin that a process makes whose RUN is this, "" where it has none."""
-    return f"pesto-milp-{run}-"
+from solvers.process.scratch import scratch
 
 
 @contextlib.contextmanager
 def mps_file(linear: Linear) -> Iterator[Path]:
-    """The program in a file of a temporary folder, which is removed at the end, also at one by SIGTERM.
-
-    Only in the main thread can SIGTERM be caught; there it raises SystemExit meanwhile.
-    """
-    prefix = folders(os.environ.get(RUN, ""))
-    with _term_raises(), tempfile.TemporaryDirectory(prefix=prefix) as folder:
-        file = Path(folder) / "program.mps"
+    """The program in a file of a `scratch` folder, which is removed at the end."""
+    with scratch() as folder:
+        file = folder / "program.mps"
         write_mps(linear, file)
         yield file
 
@@ -106,19 +90,3 @@ def _bounds(column: int, lower: float, upper: float) -> Iterator[str]:
     else:
         yield f" MI b c{column}" if lower == -math.inf else f" LO b c{column} {lower!r}"
         yield f" PL b c{column}" if upper == math.inf else f" UP b c{column} {upper!r}"
-
-
-@contextlib.contextmanager
-def _term_raises() -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def terminated(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
-        raise SystemExit(128 + signum)
-
-    before = signal.signal(signal.SIGTERM, terminated)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
