@@ -1,5 +1,7 @@
 """The machine: devices with their memory and speed, and the paths between them over shared links."""
 
+import reprlib
+from collections import Counter
 from dataclasses import dataclass
 
 from pesto.errors import InputError
@@ -66,6 +68,11 @@ class Cluster:
         for a, row in enumerate(self.paths):
             for b, path in enumerate(row):
                 self._check_path(a, b, path)
+
+    def __repr__(self) -> str:
+        """One line: how many devices of which kind, and how many links."""
+        kinds = " + ".join(f"{count} {kind}" for kind, count in Counter(d.kind for d in self.devices).items())
+        return f"Cluster({reprlib.repr(self.name)}, {reprlib.repr(kinds)[1:-1]}, {len(self.links)} links)"
 
     def _check_path(self, a: int, b: int, path: Path | None) -> None:
         where = f"cluster {self.name}: {self.devices[a].name} to {self.devices[b].name}"

@@ -1,6 +1,7 @@
 """The dataflow graph of one whole training step, as arrays. Knows no framework and no machine."""
 
 import hashlib
+import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
@@ -73,6 +74,12 @@ class Graph:
         _indices(self)
         _numbers(self)
         _structure(self)
+
+    def __repr__(self) -> str:
+        """One line, without arrays."""
+        edges = f"{len(self.src)} data + {len(self.control_src)} control edges"
+        batch = "" if self.batch is None else f", batch {self.batch}"
+        return f"Graph({reprlib.repr(self.source)}, {self.ops} ops, {edges}{batch})"
 
     @property
     def ops(self) -> int:

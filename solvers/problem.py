@@ -74,6 +74,13 @@ class Problem:
         if len(nowhere):
             raise ValueError(f"task {nowhere[0]} can run on no device")
 
+    def __repr__(self) -> str:
+        """One line, without arrays."""
+        where = f"{self.devices} devices at {self.locations} locations"
+        return (
+            f"Problem({self.tasks} tasks on {where}, {self.edges} edges, {self.payloads} payloads, {self.links} links)"
+        )
+
     def holding(self, *, memory: Ints | None = None, capacity: Ints | None = None) -> "Problem":
         """The same problem with other bytes of its tasks, [n], or locations, [l]; ValueError as for a new one.
 

@@ -1,5 +1,6 @@
 """What a solver is asked and what it answers. A failure is a result of its own kind, never a number."""
 
+import reprlib
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -91,6 +92,13 @@ class Result:
             raise ValueError(f"lower bound {self.lower_bound} is negative or above the makespan")
         if self.status is Status.OPTIMAL and self.schedule and self.lower_bound != self.schedule.makespan:
             raise ValueError("an optimal schedule's makespan is its lower bound")
+
+    def __repr__(self) -> str:
+        """One line, without arrays."""
+        found = "no schedule" if self.schedule is None else f"makespan {self.schedule.makespan}"
+        detail = f": {reprlib.repr(self.detail)}" if self.status in FAILED else ""
+        by = f"{self.solver:.20} {self.version:.12}".strip()
+        return f"Result({self.status} by {by}, {found}, lower bound {self.lower_bound}, {self.seconds:.2f} s{detail})"
 
     @property
     def gap(self) -> float | None:

@@ -35,6 +35,11 @@ class Schedule:
         if not len(self.sent_payload) == len(self.sent_to) == len(self.sent_start) == len(self.sent_finish):
             raise ValueError("the four columns of the transfers must be equally long")
 
+    def __repr__(self) -> str:
+        """One line, without arrays."""
+        tasks, sent = len(self.device), len(self.sent_payload)
+        return f"Schedule({tasks} tasks, makespan {self.makespan} ticks, {sent} transfers)"
+
     @property
     def makespan(self) -> int:
         """Finish of the last task, 0 when there is none."""

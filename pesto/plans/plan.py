@@ -6,6 +6,8 @@ import numpy as np
 
 from pesto.cluster import Cluster
 from pesto.errors import MismatchError, VerificationError
+from pesto.files.html_table import html_table
+from pesto.files.json import shown
 from pesto.graph import Graph
 from pesto.memory.peaks import measure
 from pesto.plans.control_edges import chain
@@ -98,6 +100,28 @@ class Plan:
     peak_bytes: dict[str, int]
     """Most bytes alive on each device of the cluster."""
     provenance: Provenance
+
+    def __repr__(self) -> str:
+        """One line, without arrays."""
+        made = self.provenance
+        basis = made.costs_basis.partition(":")[0]
+        where, how, by = shown(made.cluster, 24), shown(basis, 9), shown(made.chosen, 20)
+        return (
+            f"Plan({len(self.names)} ops on {where}, {self.makespan_s * 1e3:.2f} ms {how}, gap {self.gap:.1%}, by {by})"
+        )
+
+    def _repr_html_(self) -> str:
+        """What each device of the cluster does in the step, as a table for notebooks."""
+        s, devices = self.schedule, list(dict.fromkeys(self.lane_device))
+        device = np.array([devices.index(name) for name in self.lane_device], dtype=np.int64)[s.device]
+        ops = np.bincount(device, minlength=len(devices)).tolist()
+        busy_s = np.bincount(device, weights=(s.finish - s.start) * self.tick_s, minlength=len(devices)).tolist()
+        rows = [
+            (shown(name), str(ops[d]), f"{busy_s[d] * 1e3:.2f}", f"{self.peak_bytes.get(name, 0) / 2**30:.2f}")
+            for d, name in enumerate(devices)
+        ]
+        caption = f"{shown(self.provenance.graph_source)}: {self!r}"
+        return html_table(caption, ("device", "ops", "busy ms", "peak GiB"), rows)
 
     @property
     def makespan_s(self) -> float:
