@@ -1,16 +1,63 @@
-"""Optimal placement and schedule of a training step on several GPUs. The Python API is `pesto.api`, loaded on use."""
+"""Optimal placement and schedule of a training step on several GPUs: this is the whole face, docs/api.md shows it."""
 
-import importlib
-from typing import Any
+from typing import TYPE_CHECKING
 
-_API = frozenset((
-    "apply", "check", "load_graph", "load_plan", "logical_cpus", "place", "profile", "record", "rewrite", "save_plan",
-    "solve",
-))  # fmt: skip
+from pesto.errors import FileError as FileError
+from pesto.errors import InfeasibleError as InfeasibleError
+from pesto.errors import InputError as InputError
+from pesto.errors import MismatchError as MismatchError
+from pesto.errors import NothingFoundError as NothingFoundError
+from pesto.errors import PestoError as PestoError
+from pesto.errors import SolverError as SolverError
+from pesto.errors import UsageError as UsageError
+from pesto.errors import VerificationError as VerificationError
+
+if TYPE_CHECKING:
+    from pesto.api import Cluster as Cluster
+    from pesto.api import Comparison as Comparison
+    from pesto.api import Graph as Graph
+    from pesto.api import Incumbent as Incumbent
+    from pesto.api import Plan as Plan
+    from pesto.api import Profile as Profile
+    from pesto.api import Settings as Settings
+    from pesto.api import Simulation as Simulation
+    from pesto.api import Sweep as Sweep
+    from pesto.api import apply as apply
+    from pesto.api import check as check
+    from pesto.api import compare as compare
+    from pesto.api import load_cluster as load_cluster
+    from pesto.api import load_graph as load_graph
+    from pesto.api import load_plan as load_plan
+    from pesto.api import logical_cpus as logical_cpus
+    from pesto.api import place as place
+    from pesto.api import profile as profile
+    from pesto.api import record as record
+    from pesto.api import rewrite as rewrite
+    from pesto.api import save_plan as save_plan
+    from pesto.api import save_profile as save_profile
+    from pesto.api import simulate as simulate
+    from pesto.api import solve as solve
+    from pesto.api import sweep as sweep
+else:
+    # Type checkers would take a module's __getattr__ for leave to ask for any name, misspelt ones included.
+    def __getattr__(name: str) -> object:
+        """Load the programming interface when one of its names is first asked for: `import pesto` stays quick."""
+        if name not in __all__:
+            raise AttributeError(f"module 'pesto' has no attribute {name!r}")
+        from pesto import api
+
+        globals()[name] = getattr(api, name)
+        return globals()[name]
 
 
-def __getattr__(name: str) -> Any:
-    """Load `pesto.api` when one of its functions is first asked for, so that `import pesto` stays quick."""
-    if name in _API:
-        return getattr(importlib.import_module("pesto.api"), name)
-    raise AttributeError(f"module 'pesto' has no attribute {name!r}")
+__all__ = [
+    "Cluster", "Comparison", "FileError", "Graph", "Incumbent", "InfeasibleError", "InputError", "MismatchError",
+    "NothingFoundError", "PestoError", "Plan", "Profile", "Settings", "Simulation", "SolverError", "Sweep",
+    "UsageError", "VerificationError", "apply", "check", "compare", "load_cluster", "load_graph", "load_plan",
+    "logical_cpus", "place", "profile", "record", "rewrite", "save_plan", "save_profile", "simulate", "solve", "sweep",
+]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    """The names of the face."""
+    return list(__all__)

@@ -1,11 +1,14 @@
 """Pesto from Python: graphs, plans, and TensorFlow programs that run by them. Options by keyword only."""
 
-import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
+from pesto.cluster import Cluster
+from pesto.comparison.contest import ALL, Comparison, Entry, chosen_methods, compete
+from pesto.costs import Costs
+from pesto.costs import measured as measured_costs
 from pesto.costs.measured import Profile
 from pesto.errors import UsageError
 from pesto.graph import Graph
@@ -14,18 +17,23 @@ from pesto.plans import plan_file
 from pesto.plans.plan import PER_EDGE, Plan, verify
 from pesto.settings import Settings
 from pesto.solving import flow
-from pesto.solving.tracker import Incumbent, Watch
+from pesto.solving.tracker import Incumbent
 from pesto.source import Source
+from pesto.tf.start import tensorflow
+from pesto.whatif.grid import Grid, Point, chosen_values
+from pesto.whatif.points import Sweep, Task
+from pesto.whatif.points import sweep as swept
+from pesto.whatif.rerun import Simulation, rerun
+from pesto.whatif.scaled import accelerators
 
 if TYPE_CHECKING:
     from pesto.tf.enforce.context import Applied
     from pesto.tf.enforce.recorder import Recorded
 
-T = TypeVar("T")
-
 __all__ = [
-    "Graph", "Incumbent", "Plan", "apply", "check", "load_graph", "load_plan", "logical_cpus", "place", "profile",
-    "record", "rewrite", "save_plan", "solve",
+    "Cluster", "Comparison", "Graph", "Incumbent", "Plan", "Profile", "Settings", "Simulation", "Sweep", "apply",
+    "check", "compare", "load_cluster", "load_graph", "load_plan", "logical_cpus", "place", "profile", "record",
+    "rewrite", "save_plan", "save_profile", "simulate", "solve", "sweep",
 ]  # fmt: skip
 
 
@@ -36,106 +44,278 @@ def load_graph(
     variant: str | None = None,
     saved_model: str | Path | None = None,
     function: str | None = None,
-    **others: Any,
+    fetch: str | Iterable[str] = (),
+    batch: int | None = None,
 ) -> Graph:
-    """A graph from a file (the project's own, or a GraphDef), a built-in model, a SavedModel or module:callable.
+    """The graph of one training step, from exactly one of a file, a built-in model, a SavedModel and a function.
 
-    others: fetch=[op, ...] for a GraphDef, batch=N where the graph leaves it open. UsageError for what does not go
-    together.
+    file: the project's own format (docs/graph-file.md), or a GraphDef (.pb, .pbtxt) with `fetch`, the op or ops that
+    the step ends with. model: a name of `pesto models`, by default in the variant that the paper has first.
+    function: "module:callable". batch: examples in a batch, where the graph leaves it open.
+
+    UsageError for options that do not go together, InputError for a graph that is refused, FileError for a file that
+    cannot be read.
     """
-    return inputs.load_graph(
-        _source(file, model=model, variant=variant, saved_model=saved_model, function=function, **others)
-    )
+    source = Source(
+        file=_path(file), model=model, variant=variant, saved_model=_path(saved_model), function=function,
+        fetch=_ops(fetch), batch=batch,
+    )  # fmt: skip
+    return inputs.load_graph(source)
+
+
+def load_cluster(cluster: str | Path) -> Cluster:
+    """A cluster by the name of a preset (`pesto clusters`), or from a TOML file (docs/clusters.md).
+
+    UsageError for a name that is neither, InputError for a file that is refused, FileError for one that is unreadable.
+    """
+    if not isinstance(cluster, str | Path):
+        raise UsageError(f"a {type(cluster).__name__} is no cluster - give a preset's name, a file, or a Cluster")
+    return inputs.load_cluster(str(cluster))
 
 
 def solve(
     graph: Graph,
     *,
-    cluster: str = "v100x2-nvlink",
-    costs: str | Path | None = None,
-    on_incumbent: Watch | None = None,
+    cluster: str | Path | Cluster = "v100x2-nvlink",
+    costs: str | Path | Profile | None = None,
     start: Plan | str | Path | None = None,
-    **settings: Any,
+    on_incumbent: Callable[[Incumbent], None] | None = None,
+    time_limit_s: float = 60.0,
+    gap: float = 0.0,
+    search: bool = True,
+    seed: int = 0,
+    coarsen_to: int = 200,
+    solver: str = "cpsat",
+    formulation: str = "tight",
+    workers: int = 8,
+    deterministic: bool = False,
+    per_edge: bool = False,
+    congestion: bool = True,
 ) -> Plan:
-    """The best verified plan; `settings` are the fields of `pesto.settings.Settings`.
+    """The best plan that is found, verified: where and in which order each op runs, and a bound of what is possible.
 
-    cluster: a preset or a TOML file; costs: a profile file; start: a plan, for this or another cluster, of this step or
-    one like it, to begin from. Raises the PestoErrors of `pesto.solving.flow.solve`.
+    cluster: a preset, a file or a value. costs: a profile in place of modelled times. start: a plan to begin from, for
+    this or another cluster, of this step or one like it. on_incumbent: hears of each better plan. The others are
+    `Settings`. Method: Pesto (Middleware '21), 3.1 to 3.3, and search on the full graph. Ctrl-C gives the best so far.
+
+    InfeasibleError with the proof that no plan exists, NothingFoundError when none is found that fits the memory,
+    SolverError when besides the exact solver failed, VerificationError, UsageError, InputError, FileError, and
+    MismatchError for the profile of another graph.
     """
-    before = _plan(start) if start is not None else None
-    machine = inputs.load_cluster(cluster)
-    op_costs = inputs.load_costs(graph, machine, Path(costs) if costs is not None else None)
-    return flow.solve(graph, machine, op_costs, _made(Settings, **settings), on_incumbent or _nobody, before).plan
+    settings = Settings(
+        time_limit_s=time_limit_s, gap=gap, search=search, seed=seed, coarsen_to=coarsen_to, solver=solver,
+        formulation=formulation, workers=workers, deterministic=deterministic, per_edge=per_edge, congestion=congestion,
+    )  # fmt: skip
+    before = None if start is None else _plan(start)
+    machine, op_costs = _priced(graph, cluster, costs)
+    return flow.solve(graph, machine, op_costs, settings, on_incumbent or _nobody, before).plan
 
 
-def check(plan: Plan, graph: Graph, *, cluster: str, costs: str | Path | None = None) -> None:
-    """Verify a plan on its graph, cluster and costs; VerificationError or MismatchError when it is not valid."""
-    machine = inputs.load_cluster(cluster)
-    op_costs = inputs.load_costs(graph, machine, Path(costs) if costs is not None else None)
-    settings = Settings(per_edge=plan.provenance.transfers == PER_EDGE)
-    verify(plan, graph, flow.formulate(graph, op_costs, machine, settings), machine)
+def check(
+    plan: Plan | str | Path,
+    graph: Graph,
+    *,
+    cluster: str | Path | Cluster | None = None,
+    costs: str | Path | Profile | None = None,
+) -> None:
+    """Verify a plan on its graph: placement, order, times, transfers, memory and lower bound. Tolerance 0.
+
+    cluster: by default the preset that the plan names. costs: the profile, for a plan that rests on one.
+
+    VerificationError when the plan is invalid, MismatchError when it is another graph's, UsageError when the cluster
+    or the profile has to be given.
+    """
+    found = _plan(plan)
+    machine, op_costs = _priced(graph, inputs.plan_cluster(found) if cluster is None else cluster, costs)
+    if costs is None and "measured" in found.provenance.costs_basis:
+        raise UsageError("the plan rests on measured costs - give the profile with --costs")
+    settings = Settings(per_edge=found.provenance.transfers == PER_EDGE)
+    verify(found, graph, flow.formulate(graph, op_costs, machine, settings), machine)
+
+
+def simulate(
+    plan: Plan | str | Path,
+    graph: Graph,
+    *,
+    cluster: str | Path | Cluster | None = None,
+    costs: str | Path | Profile | None = None,
+) -> Simulation:
+    """The step that a plan's placement and order give, also on another cluster or other costs (Pesto, 5.4).
+
+    cluster: by default the preset that the plan names; one without a device that the plan uses is refused.
+
+    MismatchError when the plan is another graph's, InputError when the cluster lacks a device, InfeasibleError when the
+    variables alone exceed its memory.
+    """
+    found = _plan(plan)
+    machine, op_costs = _priced(graph, inputs.plan_cluster(found) if cluster is None else cluster, costs)
+    return rerun(found, graph, machine, op_costs)
+
+
+def compare(
+    graph: Graph,
+    *,
+    cluster: str | Path | Cluster = "v100x2-nvlink",
+    costs: str | Path | Profile | None = None,
+    methods: str | Iterable[str] = ALL,
+    on_entry: Callable[[Entry], None] | None = None,
+    time_limit_s: float = 30.0,
+    solver: str = "cpsat",
+    seed: int = 0,
+) -> Comparison:
+    """Every method on one step (docs/comparison.md): placed, repaired where it knows memory, simulated, verified.
+
+    methods: names, also with commas between; "all" is the table `pesto.comparison.methods.METHODS`. on_entry: hears of
+    each when it is done. time_limit_s: of each method that searches. solver: the exact solver of the method "pesto".
+
+    A method without a plan is an entry that says why. UsageError for an unknown method, and what `load_cluster` raises.
+    """
+    names = chosen_methods(methods)
+    settings = Settings(time_limit_s=time_limit_s, solver=solver, seed=seed)
+    machine, op_costs = _priced(graph, cluster, costs)
+    return compete(graph, machine, op_costs, settings, on_entry or _nobody, names=names)
+
+
+def sweep(
+    graph: Graph,
+    *,
+    cluster: str | Path | Cluster = "v100x2-nvlink",
+    costs: str | Path | Profile | None = None,
+    compute: Iterable[float] = (),
+    links: Iterable[float] = (),
+    devices: Iterable[int] = (),
+    memory: Iterable[float] = (),
+    cross: bool = False,
+    on_point: Callable[[Sweep], None] | None = None,
+    time_limit_s: float = 20.0,
+    seed: int = 0,
+) -> Sweep:
+    """One step solved on a grid of changed clusters (Pesto, Fig 8): what if devices or links were faster?
+
+    compute, links, memory: factors of the cluster's own. devices: numbers of accelerators. cross: all combinations, in
+    place of one axis at a time. on_point: hears of the rows so far. time_limit_s: of each point.
+
+    A point without a plan is a row that says why. UsageError when no axis has a value, or one is out of range.
+    """
+    values = chosen_values({"compute": compute, "links": links, "devices": devices, "memory": memory})
+    settings = Settings(time_limit_s=time_limit_s, seed=seed)
+    machine, _ = _priced(graph, cluster, costs)  # a profile that is refused ends it here, not in every row
+    grid = Grid(base=Point(devices=len(accelerators(machine))), values=values, cross=cross)
+    task = Task(graph=graph, cluster=machine, costs=lambda at: _costs(graph, at, costs), settings=settings, grid=grid)
+    return swept(task, on_point or _nobody)
 
 
 def save_plan(plan: Plan, path: str | Path) -> None:
-    """Write a plan atomically."""
+    """Write a plan atomically (docs/plan-file.md); FileError when it cannot be written."""
     plan_file.save(plan, Path(path))
 
 
 def load_plan(path: str | Path) -> Plan:
-    """Read a plan; `check` verifies it."""
+    """Read a plan, which `check` verifies; InputError when the file holds none, FileError when it is unreadable."""
     return plan_file.load(Path(path))
 
 
-def profile(*, iterations: int = 100, **source: Any) -> tuple[Graph, Profile]:
-    """The graph of a step (named as in `load_graph`) and each op's time on this machine's devices.
+def profile(
+    file: str | Path | None = None,
+    *,
+    iterations: int = 100,
+    model: str | None = None,
+    variant: str | None = None,
+    saved_model: str | Path | None = None,
+    function: str | None = None,
+    fetch: str | Iterable[str] = (),
+    batch: int | None = None,
+) -> tuple[Graph, Profile]:
+    """The graph of a step, named as in `load_graph`, and the time of each op on this machine's devices (Pesto, 3.1).
 
-    Save it with `pesto.costs.measured.save_profile(path, profile, graph)`.
+    iterations: steps that are traced, at least 2. UsageError for a graph that TensorFlow cannot run.
     """
-    return inputs.profile_source(_source(None, **source), iterations)
+    if not isinstance(iterations, int) or iterations < 2:
+        raise UsageError(f"profile: {iterations!r} iterations - give a whole number, at least 2")
+    source = Source(
+        model=model, variant=variant, file=_path(file), fetch=_ops(fetch), saved_model=_path(saved_model),
+        function=function, batch=batch,
+    )  # fmt: skip
+    return inputs.profile_source(source.checked(), iterations)
 
 
-def apply(*plans: Plan | str | Path, **how: Any) -> AbstractContextManager["Applied"]:
+def save_profile(profile: Profile, graph: Graph, path: str | Path) -> None:
+    """Write the op times of a graph, for `costs=`; MismatchError when they are of another, FileError as for plans."""
+    measured_costs.save_profile(Path(path), profile, graph)
+
+
+def apply(
+    *plans: Plan | str | Path, devices: Mapping[str, str] | str | None = None, order: bool = True, trace: bool = False
+) -> AbstractContextManager["Applied"]:
     """A context in which unchanged programs train by a plan: Keras `fit`, v1 sessions, tf.functions.
 
-    plans: one for each training step inside, as objects or files. how: `pesto.tf.enforce.apply_options.Options`'s
-    fields, devices=None, "cpu" or {plan's device: TensorFlow's}, order=True, trace=False. The value is what was
-    verified. Every step's first run is held against TensorFlow's partition graphs. PestoError when something trains
-    that no plan is for, or does not run as planned. Leaving the context undoes everything.
+    plans: one for each training step inside, as objects or files. devices: None (gpu:1 is /device:GPU:1), "cpu" (the
+    plan's k-th device is logical CPU k), or {plan's device: TensorFlow's}. order: whether the order is enforced, too.
+    trace: whether to compare the order in which the ops of a session's first run ran. The value is what was verified:
+    every step's first run is held against TensorFlow's partition graphs. Leaving the context undoes everything.
+
+    PestoError when something trains that no plan is for, or that does not run as planned.
     """
-    context, options = _enforcing(how)
-    return context.apply(tuple(_plan(p) for p in plans), options)
+    tensorflow()
+    from pesto.tf.enforce import context
+    from pesto.tf.enforce.apply_options import Options
+
+    options = Options(devices=devices, order=order, trace=trace)
+    return context.apply(tuple(_plan(plan) for plan in plans), options)
 
 
-def place(fn: Callable[..., Any], plan: Plan | str | Path, **how: Any) -> Callable[..., Any]:
+def place(
+    fn: Callable[..., Any],
+    plan: Plan | str | Path,
+    *,
+    devices: Mapping[str, str] | str | None = None,
+    order: bool = True,
+    trace: bool = False,
+) -> Callable[..., Any]:
     """A training step (a function or tf.function), placed and ordered by `plan`; for loops of one's own.
 
-    how: see `apply`. Functions that it calls are traced inline. Its variables move to their planned devices at the
-    first call. UsageError for what is no function, InputError for one that XLA must compile, and what `apply` raises.
+    Options as in `apply`. Functions that it calls are traced inline. Its variables move to their planned devices at the
+    first call.
+
+    UsageError for what is no function, InputError for one that XLA must compile, and what `apply` raises.
     """
-    context, options = _enforcing(how)
-    return context.place(fn, _plan(plan), options)
+    tensorflow()
+    from pesto.tf.enforce import context
+    from pesto.tf.enforce.apply_options import Options
+
+    return context.place(fn, _plan(plan), Options(devices=devices, order=order, trace=trace))
 
 
-def rewrite(graph_def: Any, plan: Plan | str | Path, **how: Any) -> Any:
-    """A copy of a GraphDef with the plan's devices and order in it, to hand to another program. how: see `apply`.
+def rewrite(
+    graph_def: Any,
+    plan: Plan | str | Path,
+    *,
+    devices: Mapping[str, str] | str | None = None,
+    order: bool = True,
+    trace: bool = False,
+) -> Any:
+    """A copy of a GraphDef with the plan's devices and order in it, to hand to another program. Options as in `apply`.
 
-    MismatchError when the plan is of another graph, VerificationError when TensorFlow would not run it as planned.
+    MismatchError when the plan is of another graph, VerificationError when TensorFlow would not run it as planned,
+    UsageError when asked to trace, as nothing is run.
     """
-    _, options = _enforcing(how)
+    tensorflow()
+    from pesto.tf.enforce.apply_options import Options
     from pesto.tf.enforce.rewrite import rewrite as rewritten
 
-    return rewritten(graph_def, _plan(plan), options)
+    return rewritten(graph_def, _plan(plan), Options(devices=devices, order=order, trace=trace))
 
 
 def record(*, batch: int | None = None) -> AbstractContextManager["Recorded"]:
     """A context that takes the training step which is traced inside: its value's `graph` is what to plan.
 
-    batch: the size of a batch, where the program leaves the first dimension open (as Keras' `fit` often does);
+    batch: the size of a batch, where the program leaves the first dimension open (as Keras' `fit` often does).
+
     UsageError when it is below 1. Its `graph` raises InputError when not exactly one training step was traced.
     """
     if batch is not None and (not isinstance(batch, int) or batch < 1):
         raise UsageError(f"record: a batch of {batch!r} - give a whole number, at least 1")
-    _enforcing({})
+    tensorflow()
     from pesto.tf.enforce.recorder import record as recorded
 
     return recorded(batch)
@@ -148,21 +328,10 @@ def logical_cpus(count: int) -> None:
     """
     if not isinstance(count, int) or count < 1:
         raise UsageError(f"logical_cpus: {count!r} devices - give a whole number, at least 1")
-    _enforcing({})
+    tensorflow()
     from pesto.tf.enforce.apply_options import logical_cpus as split
 
     split(count)
-
-
-def _enforcing(how: dict[str, Any]) -> tuple[Any, Any]:
-    """The module that applies plans, which loads TensorFlow, and its options."""
-    from pesto.tf.start import tensorflow
-
-    tensorflow()
-    from pesto.tf.enforce import context
-    from pesto.tf.enforce.apply_options import Options
-
-    return context, _made(Options, **how)
 
 
 def _plan(plan: Plan | str | Path) -> Plan:
@@ -173,21 +342,30 @@ def _plan(plan: Plan | str | Path) -> Plan:
     return load_plan(plan)
 
 
-def _source(file: str | Path | None, **named: Any) -> Source:
-    if named.get("saved_model") is not None:
-        named["saved_model"] = Path(named["saved_model"])
-    named["fetch"] = tuple(named.get("fetch") or ())
-    return _made(Source, file=Path(file) if file is not None else None, **named)
+def _priced(graph: Graph, cluster: str | Path | Cluster, costs: str | Path | Profile | None) -> tuple[Cluster, Costs]:
+    """The cluster, and the seconds of each op on its devices."""
+    if not isinstance(graph, Graph):
+        raise UsageError(f"a {type(graph).__name__} is no graph - give what pesto.load_graph returns")
+    machine = cluster if isinstance(cluster, Cluster) else load_cluster(cluster)
+    return machine, _costs(graph, machine, costs)
 
 
-def _made(kind: type[T], **fields: Any) -> T:
-    try:
-        return kind(**fields)
-    except TypeError as error:
-        known = ", ".join(inspect.signature(kind).parameters)
-        raise UsageError(f"{error} - the options are {known}") from error
+def _costs(graph: Graph, cluster: Cluster, costs: str | Path | Profile | None) -> Costs:
+    if costs is not None and not isinstance(costs, str | Path | Profile):
+        raise UsageError(
+            f"a {type(costs).__name__} is no profile - give the file of one, or what pesto.profile returns"
+        )
+    return inputs.load_costs(graph, cluster, Path(costs) if isinstance(costs, str) else costs)
 
 
-def _nobody(incumbent: Incumbent) -> None:
-    """Watch when nobody does."""
-    del incumbent
+def _path(path: str | Path | None) -> Path | None:
+    return None if path is None else Path(path)
+
+
+def _ops(names: str | Iterable[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _nobody(told: object) -> None:
+    """Hears of progress when nobody else does."""
+    del told

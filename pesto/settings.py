@@ -1,10 +1,12 @@
 """What a user may ask of a solve."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from pesto.errors import UsageError
 from solvers.api import SOLVERS
 from solvers.result import Options
+
+_KINDS: dict[type, str] = {float: "a number", int: "a whole number", bool: "True or False", str: "a name"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +35,10 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Validate."""
+        for f in fields(self):
+            value, kind = getattr(self, f.name), type(f.default)
+            if type(value) is not kind and not (kind is float and type(value) is int):
+                raise UsageError(f"{f.name} is {value!r} - give {_KINDS[kind]}")
         if not 0 <= self.time_limit_s < float("inf"):
             raise UsageError(f"the time limit is {self.time_limit_s} s - give 0 or more seconds")
         if not 0 <= self.gap < 1:

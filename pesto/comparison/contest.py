@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -10,7 +10,9 @@ from pesto.baselines.places import accelerators
 from pesto.cluster import Cluster
 from pesto.comparison.methods import METHODS, Case, NoProposalError, Proposal
 from pesto.costs import Costs
-from pesto.errors import InfeasibleError, NothingFoundError, PestoError, UsageError
+from pesto.errors import InfeasibleError, NothingFoundError, PestoError, SolverError, UsageError
+from pesto.files.html_table import html_table
+from pesto.files.json import shown
 from pesto.files.toml import closest
 from pesto.graph import Graph
 from pesto.memory.peaks import measure
@@ -36,7 +38,7 @@ class Entry:
     """fits, oom, refused (memory defeats it), missing (a package is not installed) or failed; `detail` says more."""
     seconds: float
     """Measured: to place and repair, without the simulation and the checks that all share."""
-    candidate: Candidate | None
+    candidate: Candidate | None = field(repr=False)
     """None where the method has no answer, or none that a device could hold and a repair could mend."""
     plan: Plan | None
     """Verified; None where there is no candidate or it does not fit the memory."""
@@ -58,7 +60,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Contest:
+class Comparison:
     """All entries for one graph on one cluster."""
 
     graph: Graph
@@ -72,13 +74,52 @@ class Contest:
     entries: tuple[Entry, ...]
     interrupted: bool
 
+    def __repr__(self) -> str:
+        """One line, without arrays."""
+        best = self.ranked()[:1]
+        shortest = f", best {best[0].plan.makespan_s * 1e3:.2f} ms by {best[0].method}" if best and best[0].plan else ""
+        where = f"{self.graph.ops} ops on {shown(self.cluster.name, 24)}"
+        return f"Comparison({len(self.entries)} methods, {where}{shortest})"
+
+    def _repr_html_(self) -> str:
+        """Every method's step, best first, as a table for notebooks."""
+        rows = [
+            (e.method, "-" if e.makespan_s is None else f"{e.makespan_s * 1e3:.2f}", e.status, f"{e.seconds:.2f}")
+            for e in self.ranked()
+        ]
+        return html_table(f"{shown(self.graph.source)}: {self!r}", ("method", "step ms", "memory", "place s"), rows)
+
+    def ranked(self) -> list[Entry]:
+        """What fits, by step time; then what does not; then what has no answer."""
+
+        def key(entry: Entry) -> tuple[bool, bool, float]:
+            return (entry.candidate is None, entry.plan is None, entry.makespan_s or 0.0)
+
+        return sorted(self.entries, key=key)
+
+    def best(self) -> Plan:
+        """The shortest plan that fits the memory.
+
+        InfeasibleError with the proof that there is none, SolverError when no method could run, NothingFoundError when
+        no method's plan fits.
+        """
+        if self.proof:
+            raise InfeasibleError(self.proof)
+        for entry in self.ranked():
+            if entry.plan is not None:
+                return entry.plan
+        if self.entries and all(entry.status in ("missing", "failed") for entry in self.entries):
+            raise SolverError("no method could run: see above, and pesto doctor")
+        raise NothingFoundError("no method's plan fits the memory - use more or larger devices, or a smaller batch")
+
 
 Hear = Callable[[Entry], None]
 
 
-def chosen_methods(names: Iterable[str]) -> tuple[str, ...]:
+def chosen_methods(names: str | Iterable[str]) -> tuple[str, ...]:
     """The methods that are asked for, in the table's order; UsageError, with a suggestion, for one that is unknown."""
-    asked = {name for name in names if name}
+    words = names.split(",") if isinstance(names, str) else map(str, names)
+    asked = {word.strip() for word in words} - {""}
     if not asked:
         raise UsageError(f"no method is named - {closest('', (ALL, *METHODS))}")
     for name in sorted(asked - {ALL}):
@@ -89,7 +130,7 @@ def chosen_methods(names: Iterable[str]) -> tuple[str, ...]:
 
 def compete(
     graph: Graph, cluster: Cluster, costs: Costs, settings: Settings, hear: Hear, *, names: tuple[str, ...]
-) -> Contest:
+) -> Comparison:
     """Run the methods `names`, one after the other; `hear` is told of each. Ctrl-C ends it with what there is.
 
     `settings.time_limit_s` is for each method that would otherwise not end, and for the exact solver.
@@ -110,7 +151,7 @@ def compete(
                 break
     except KeyboardInterrupt:
         interrupted = True
-    return Contest(
+    return Comparison(
         graph=graph,
         cluster=cluster,
         costs=costs,

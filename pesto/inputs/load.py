@@ -57,7 +57,17 @@ def load_cluster(name: str) -> Cluster:
     return cluster_file.load_cluster(name)
 
 
-def load_costs(graph: Graph, cluster: Cluster, profile: Path | None) -> Costs:
-    """Modelled costs, with measured ones in their place where a profile has them."""
+def plan_cluster(plan: Plan) -> str:
+    """The preset that the plan names; UsageError when its cluster came from a file."""
+    if not plan.provenance.cluster_source.startswith("preset "):
+        raise UsageError(f"the plan's cluster was {plan.provenance.cluster_source!r} - give it with --cluster")
+    return plan.provenance.cluster
+
+
+def load_costs(graph: Graph, cluster: Cluster, profile: Path | Profile | None) -> Costs:
+    """Modelled costs, with measured ones in their place where a profile, or the file of one, has them."""
     fallback = modelled(graph, cluster)
-    return fallback if profile is None else measured(graph, cluster, load_profile(profile, graph), fallback)
+    if profile is None:
+        return fallback
+    found = profile if isinstance(profile, Profile) else load_profile(profile, graph)
+    return measured(graph, cluster, found, fallback)

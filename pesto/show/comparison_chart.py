@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from pesto.comparison.contest import Contest, Entry
-from pesto.show.comparison_table import ranked
+from pesto.comparison.contest import Comparison, Entry
 from pesto.show.drawing import BLUE, INK, RED, saved
 
 if TYPE_CHECKING:
@@ -12,12 +11,12 @@ if TYPE_CHECKING:
 _FITS, _OOM, _BOUND = BLUE, RED, INK
 
 
-def draw(contest: Contest, form: str) -> bytes:
+def draw(contest: Comparison, form: str) -> bytes:
     """The picture in one of the formats; the same contest gives the same bytes."""
     import matplotlib as mpl
     from matplotlib.figure import Figure as Canvas
 
-    entries = [entry for entry in ranked(contest) if entry.candidate is not None]
+    entries = [entry for entry in contest.ranked() if entry.candidate is not None]
     look: dict[Any, Any] = {"svg.hashsalt": "pesto compare", "svg.fonttype": "path", "text.parse_math": False}
     with mpl.rc_context(look):
         canvas = Canvas(figsize=(15.0, 1.6 + 0.28 * max(4, len(entries))), layout="constrained")
@@ -54,7 +53,7 @@ def _seconds(axis: "Axes", entries: list[Entry]) -> None:
     _plain(axis)
 
 
-def _times(axis: "Axes", contest: Contest, entries: list[Entry]) -> None:
+def _times(axis: "Axes", contest: Comparison, entries: list[Entry]) -> None:
     ms = [(entry.makespan_s or 0.0) * 1e3 for entry in entries]
     _bars(axis, entries, ms)
     axis.set_yticks(range(len(entries)), labels=[entry.method for entry in entries])
@@ -66,7 +65,7 @@ def _times(axis: "Axes", contest: Contest, entries: list[Entry]) -> None:
     axis.margins(x=0.12)
 
 
-def _peaks(axis: "Axes", contest: Contest, entries: list[Entry]) -> None:
+def _peaks(axis: "Axes", contest: Comparison, entries: list[Entry]) -> None:
     devices = contest.cluster.devices
     shares = [
         max(100.0 * int(p) / d.memory_bytes for p, d in zip(e.candidate.peak, devices, strict=True))

@@ -4,14 +4,14 @@ from pathlib import Path
 from typing import Any
 
 from pesto.cluster import Cluster
-from pesto.comparison.contest import Contest, Entry
+from pesto.comparison.contest import Comparison, Entry
 from pesto.comparison.methods import METHODS
 from pesto.show.table import aligned
 
 HEAD = ("method", "step ms", "to best", "peak GiB", "memory", "cut MB", "devices", "links", "place s")
 
 
-def as_object(contest: Contest, plans: dict[str, Path]) -> dict[str, Any]:
+def as_object(contest: Comparison, plans: dict[str, Path]) -> dict[str, Any]:
     """The keys of `pesto compare --json`: seconds, bytes, shares; None where there is no value."""
     return {
         "graph": contest.graph.source,
@@ -48,18 +48,9 @@ def _row(cluster: Cluster, entry: Entry, plans: dict[str, Path]) -> dict[str, An
     }
 
 
-def ranked(contest: Contest) -> list[Entry]:
-    """What fits, by step time; then what does not; then what has no answer."""
-
-    def key(entry: Entry) -> tuple[bool, bool, float]:
-        return (entry.candidate is None, entry.plan is None, entry.makespan_s or 0.0)
-
-    return sorted(contest.entries, key=key)
-
-
-def page(contest: Contest, plans: Path | None) -> str:
+def page(contest: Comparison, plans: Path | None) -> str:
     """A table for people, best first, with every shortfall below it."""
-    entries = ranked(contest)
+    entries = contest.ranked()
     best = min((e.makespan_s for e in entries if e.plan is not None and e.makespan_s is not None), default=None)
     lines = [
         f"{contest.graph.source}: {contest.graph.ops} ops on {contest.cluster.name}",

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 
 from pesto.errors import UsageError
@@ -80,13 +80,19 @@ def parsed(axis: str, text: str) -> tuple[float, ...]:
     words = [word.strip() for word in text.split(",")]
     if not any(words):
         raise UsageError(f"--{axis}: no value is given - {_wanted(axis)}")
-    return tuple(sorted({_value(axis, word) for word in words}))
+    return chosen_values({axis: words})[axis]
 
 
-def _value(axis: str, word: str) -> float:
+def chosen_values(axes: Mapping[str, Iterable[float | str]]) -> dict[str, tuple[float, ...]]:
+    """The values of each axis that has some, ascending and each once; UsageError when one is none or out of range."""
+    given = {axis: list(values) if isinstance(values, Iterable) else [values] for axis, values in axes.items()}
+    return {axis: tuple(sorted({_value(axis, word) for word in words})) for axis, words in given.items() if words}
+
+
+def _value(axis: str, word: float | str) -> float:
     try:
         value = float(word)
-    except ValueError:
+    except (TypeError, ValueError):
         value = math.nan
     least, most = (1, MOST_DEVICES) if axis == "devices" else _RANGE
     if not least <= value <= most or (axis == "devices" and value != int(value)):

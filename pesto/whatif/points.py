@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pesto.cluster import Cluster
 from pesto.costs import Costs
 from pesto.errors import InfeasibleError, InputError, NothingFoundError, PestoError
+from pesto.files.json import shown
 from pesto.graph import Graph
 from pesto.plans.plan import Plan
 from pesto.problem import TICK_S
@@ -66,6 +67,11 @@ class Sweep:
     grid: Grid
     rows: tuple[Row, ...]
     interrupted: bool
+
+    def __repr__(self) -> str:
+        """One line, without the rows."""
+        done = f"{len(self.rows)} of {len(self.grid.points())} points"
+        return f"Sweep({done} on {', '.join(self.grid.values)} around {shown(self.cluster.name, 24)})"
 
     def on(self, axis: str) -> list[Row]:
         """The rows at which no other axis differs from the base, by the axis's value; all of them in a cross."""

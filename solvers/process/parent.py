@@ -19,7 +19,6 @@ import time
 from pathlib import Path
 from typing import IO
 
-import solvers
 from solvers.files.npz import pack_problem, pack_schedule, unpack_schedule
 from solvers.problem import Problem
 from solvers.process import wire
@@ -274,7 +273,7 @@ def _read_all(fd: int) -> bytes | None:
 def _environment() -> dict[str, str]:
     """This process's environment, with the project importable, and one thread where a library would take all cores."""
     environment = dict(os.environ) | dict.fromkeys(_SINGLE_THREADED, "1")
-    home = str(Path(solvers.__file__).parent.parent)
+    home = str(Path(__file__).parents[2])
     if home != sysconfig.get_path("purelib"):
         paths = [home, *filter(None, [environment.get("PYTHONPATH")])]
         environment["PYTHONPATH"] = os.pathsep.join(paths)

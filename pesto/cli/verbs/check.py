@@ -4,14 +4,13 @@ from pathlib import Path
 
 import click
 
+from pesto.api import check
 from pesto.cli.options import Existing, cluster_option, costs_option, json_option, source_options
 from pesto.errors import UsageError
-from pesto.inputs.load import load_cluster, load_costs, load_graph
-from pesto.plans.plan import PER_EDGE, Plan, verify
+from pesto.inputs.load import load_graph
+from pesto.plans.plan import Plan
 from pesto.plans.plan_file import load
-from pesto.settings import Settings
 from pesto.show.solve_report import to_json
-from pesto.solving.flow import formulate
 from pesto.source import Source, named_by
 
 
@@ -33,12 +32,7 @@ def check_command(
     """
     found = load(plan)
     graph = load_graph(plan_source(found, source))
-    machine = load_cluster(cluster or plan_cluster(found))
-    if costs is None and "measured" in found.provenance.costs_basis:
-        raise UsageError("the plan rests on measured costs - give the profile with --costs")
-    per_edge = found.provenance.transfers == PER_EDGE
-    problem = formulate(graph, load_costs(graph, machine, costs), machine, Settings(per_edge=per_edge))
-    verify(found, graph, problem, machine)
+    check(found, graph, cluster=cluster or None, costs=costs)
     if as_json:
         said = {"valid": True, "makespan_s": found.makespan_s, "ops": graph.ops, "plan": str(plan)}
         click.echo(to_json({**said, **_certificate(found)} if certificate else said))
@@ -78,10 +72,3 @@ def plan_source(plan: Plan, source: Source) -> Source:
             )
         return named
     return source.checked()
-
-
-def plan_cluster(plan: Plan) -> str:
-    """The preset that the plan names; UsageError when its cluster came from a file."""
-    if not plan.provenance.cluster_source.startswith("preset "):
-        raise UsageError(f"the plan's cluster was {plan.provenance.cluster_source!r} - give it with --cluster")
-    return plan.provenance.cluster

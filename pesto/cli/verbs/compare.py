@@ -6,8 +6,8 @@ import click
 
 from pesto.cli.options import Duration, cluster_option, costs_option, json_option, source_options
 from pesto.cli.outputs import check_outputs, picture_format
-from pesto.comparison.contest import Contest, Entry, Hear, chosen_methods, compete
-from pesto.errors import Exit, InfeasibleError, NothingFoundError, SolverError, UsageError
+from pesto.comparison.contest import Comparison, Entry, Hear, chosen_methods, compete
+from pesto.errors import Exit, UsageError
 from pesto.files.disk import make_folder, write_atomic
 from pesto.inputs.load import load_cluster, load_costs, load_graph
 from pesto.plans.plan_file import save
@@ -63,7 +63,7 @@ def compare_command(
     with 4 when it is proven that nothing fits, with 5 when no method's plan does.
     """
     source.checked()
-    names = chosen_methods(word.strip() for word in methods.split(","))
+    names = chosen_methods(methods)
     settings = Settings(time_limit_s=time_limit, solver=solver, seed=seed)
     machine = load_cluster(cluster)
     form = picture_format(picture)
@@ -106,12 +106,7 @@ def _brief(entry: Entry) -> str:
     return f"{entry.makespan_s * 1e3:10.2f} ms  {'' if entry.plan else 'OOM  '}placed in {entry.seconds:.2f} s"
 
 
-def _end(contest: Contest) -> None:
+def _end(contest: Comparison) -> None:
     if contest.interrupted or received():
         raise click.exceptions.Exit(received() or Exit.INTERRUPTED)
-    if contest.proof:
-        raise InfeasibleError(contest.proof)
-    if all(entry.plan is None for entry in contest.entries):
-        if all(entry.status in ("missing", "failed") for entry in contest.entries):
-            raise SolverError("no method could run: see above, and pesto doctor")
-        raise NothingFoundError("no method's plan fits the memory - use more or larger devices, or a smaller batch")
+    contest.best()  # or the error that says why there is none

@@ -13,7 +13,7 @@ from pesto.comparison.methods import METHODS
 from pesto.errors import InfeasibleError, NothingFoundError, PestoError, UsageError
 from pesto.files.graph_file import save
 from pesto.settings import Settings
-from pesto.show.comparison_table import page, ranked
+from pesto.show.comparison_table import page
 from solvers.heuristics.methods import PLACERS
 
 QUICK = Settings(time_limit_s=1.0)
@@ -76,7 +76,7 @@ def test_the_page_ranks_what_fits_before_what_does_not(make_graph, make_cluster,
     named = {e.method: e for e in contest.entries}
     assert named["single"].plan is None and not named["single"].candidate.fits
     assert "lacks" in named["single"].detail and named["expert"].plan is not None
-    order = [e.method for e in ranked(contest)]
+    order = [e.method for e in contest.ranked()]
     assert order[-1] == "single"
     text = page(contest, None)
     assert "OOM" in text and "single: " in text and text.count("\n") > len(SMALL)

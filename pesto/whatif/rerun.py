@@ -1,0 +1,104 @@
+"""What if a plan ran elsewhere: its placement and order on another cluster, or on other costs."""
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from pesto.cluster import Cluster
+from pesto.costs import Costs
+from pesto.errors import InputError, MismatchError
+from pesto.files.json import shown
+from pesto.graph import Graph
+from pesto.memory.peaks import footprint
+from pesto.plans.plan import PER_EDGE, Plan
+from pesto.problem import TICK_S, lanes
+from pesto.settings import Settings
+from pesto.solving.candidates import Bench, Candidate
+from pesto.solving.flow import formulate
+from solvers.arrays import Floats, Ints, floats
+from solvers.memory.usage import over_time
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Simulation:
+    """A predicted step: when everything runs, on modelled or measured costs; links are first come, first served."""
+
+    cluster: Cluster
+    bench: Bench
+    """The problem in ticks, with what it is measured with."""
+    run: Candidate
+    """Placement, order and timeline; `run.timeline.schedule` has the ticks of each op and transfer."""
+
+    def __repr__(self) -> str:
+        """One line, without arrays."""
+        where = f"{self.bench.graph.ops} ops on {shown(self.cluster.name, 24)}"
+        fits = "fits" if self.fits else "does not fit"
+        return f"Simulation({where}, {self.makespan_s * 1e3:.2f} ms predicted, {fits} the memory)"
+
+    @property
+    def makespan_s(self) -> float:
+        """Predicted seconds of the step."""
+        return self.run.timeline.makespan_s
+
+    @property
+    def fits(self) -> bool:
+        """Whether the bytes alive on every device are always within its memory."""
+        return self.run.fits
+
+    @property
+    def busy_s(self) -> dict[str, float]:
+        """Seconds that each device computes; a host's are summed over its cores."""
+        problem = self.bench.problem
+        busy = np.bincount(problem.location, weights=self.run.timeline.busy_s, minlength=problem.locations)
+        return self._by_device(busy.tolist())
+
+    @property
+    def peak_bytes(self) -> dict[str, int]:
+        """Most bytes alive on each device."""
+        return self._by_device(self.run.peak.tolist())
+
+    @property
+    def transfers(self) -> int:
+        """Number of transfers."""
+        return len(self.run.timeline.schedule.sent_payload)
+
+    @property
+    def sent_s(self) -> float:
+        """Seconds of all transfers, summed."""
+        sent = self.run.timeline.schedule
+        return float((sent.sent_finish - sent.sent_start).sum() * TICK_S)
+
+    def bytes_alive(self) -> dict[str, tuple[Floats, Ints]]:
+        """By device: [k] seconds, ascending, and [k] bytes that it holds from then on (docs/memory.md)."""
+        held = footprint(self.bench.graph, per_edge=self.bench.per_edge)
+        curves = over_time(self.bench.problem, held, self.run.timeline.schedule)
+        return self._by_device([(floats(ticks * TICK_S), level) for ticks, level in curves])
+
+    def _by_device(self, values: list[T]) -> dict[str, T]:
+        return {device.name: value for device, value in zip(self.cluster.devices, values, strict=True)}
+
+
+def bench_of(graph: Graph, cluster: Cluster, costs: Costs, *, per_edge: bool) -> Bench:
+    """What any placement and order of the graph on the cluster are measured with."""
+    return Bench.of(graph, formulate(graph, costs, cluster, Settings(per_edge=per_edge)), per_edge=per_edge)
+
+
+def rerun(plan: Plan, graph: Graph, cluster: Cluster, costs: Costs) -> Simulation:
+    """A plan's placement and order, run on a cluster that has the devices which it uses.
+
+    MismatchError when the plan is of another graph, InputError when the cluster lacks a device, InfeasibleError when
+    the variables cannot fit it.
+    """
+    bench = bench_of(graph, cluster, costs, per_edge=plan.provenance.transfers == PER_EDGE)
+    if plan.provenance.graph_fingerprint != graph.fingerprint() or plan.names != graph.names:
+        raise MismatchError("the plan is for another graph - give the one that it was made for")
+    index = {name: k for k, (name, _) in enumerate(lanes(cluster))}
+    used = [plan.lanes[d] for d in np.unique(plan.schedule.device)]
+    missing = sorted(set(used) - set(index))
+    if missing:
+        raise InputError(f"the cluster has no {missing[0]}, which the plan uses - give one that has")
+    device = np.array([index.get(name, -1) for name in plan.lanes])[plan.schedule.device]
+    return Simulation(cluster=cluster, bench=bench, run=bench.ordered("plan", "as planned", device, plan.rank))
