@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pesto.cluster import Cluster
-from pesto.comparison.contest import ALL, Comparison, Entry, chosen_methods, compete
+from pesto.comparison.contest import Comparison, Entry, chosen_methods, compete
 from pesto.costs import Costs
 from pesto.costs import measured as measured_costs
 from pesto.costs.measured import Profile
@@ -157,7 +157,7 @@ def compare(
     *,
     cluster: str | Path | Cluster = "v100x2-nvlink",
     costs: str | Path | Profile | None = None,
-    methods: str | Iterable[str] = ALL,
+    methods: str | Iterable[str] = "all",
     on_entry: Callable[[Entry], None] | None = None,
     time_limit_s: float = 30.0,
     solver: str = "cpsat",

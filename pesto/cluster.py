@@ -18,7 +18,9 @@ class Device:
     preset: str
     """Model whose speed it has, such as V100; a key of the presets of `pesto.costs`."""
     host: int
+    """Index of the machine that it sits in."""
     memory_bytes: int
+    """Bytes that it can hold."""
     speed: float = 1.0
     """Times the preset's speed."""
     cores: int = 1
@@ -30,8 +32,11 @@ class Path:
     """How data gets from one device to another: seconds = max(floor, latency + bytes * s_per_byte)."""
 
     latency_s: float
+    """Seconds before the first byte."""
     s_per_byte: float
+    """Seconds of each byte."""
     floor_s: float = 0.0
+    """Seconds of a transfer at least."""
     links: tuple[int, ...] = ()
     """Indices into `Cluster.links` that one transfer holds; empty: no congestion."""
 
@@ -49,11 +54,13 @@ class Cluster:
     """
 
     name: str
+    """For people, and in plans."""
     devices: tuple[Device, ...]
+    """In the order in which plans and paths count them."""
     links: tuple[str, ...]
     """Names of the links; each carries one transfer at a time."""
     paths: tuple[tuple[Path | None, ...], ...]
-    """[device][device]"""
+    """[device][device] from the first to the second."""
     source: str
     """preset NAME, or the file's name."""
 

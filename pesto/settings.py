@@ -20,14 +20,17 @@ class Settings:
     search: bool = True
     """Whether to search op by op after the exact solver, which otherwise has all the time."""
     seed: int = 0
+    """Of all random choices, 0 to 2**31 - 1."""
     coarsen_to: int = 200
     """Nodes of the coarse graph that the exact solver gets (Pesto, 3.3: about 200)."""
     solver: str = "cpsat"
+    """The exact solver: a name of `pesto solvers`."""
     formulation: str = "tight"
     """The integer program that a MILP solver is given; the others have a model of their own."""
     workers: int = 8
     """Threads of the exact solver (CP-SAT needs 8 even on 2 cores), and walks of search at most, one a core."""
     deterministic: bool = False
+    """Whether the same input, seed and version give the same plan, at some cost in speed."""
     per_edge: bool = False
     """One transfer an edge, as the paper counts them, in place of one a tensor and target device."""
     congestion: bool = True

@@ -59,6 +59,7 @@ class Available(NamedTuple):
     """Whether a solver can run here."""
 
     name: str
+    """Name in the table of solvers."""
     version: str | None
     """Version of its package ("" where the project itself is not installed), None when the package is missing."""
     why_not: str

@@ -15,8 +15,11 @@ class Progress:
     """One step of a running solve: a better schedule, a better bound, lines of its log, or several of these."""
 
     schedule: Schedule | None
+    """A better one; None where only something else is new."""
     lower_bound: int
+    """Ticks that no schedule can beat."""
     seconds: float
+    """Since the solve began."""
     bound_by: str = ""
     """What the lower bound comes from, as in `Result`."""
     log: tuple[str, ...] = ()
@@ -24,6 +27,7 @@ class Progress:
 
 
 Report = Callable[[Progress], None]
+"""Who hears of a running solve's progress."""
 
 
 class UnavailableError(Exception):

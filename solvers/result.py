@@ -11,29 +11,44 @@ class Status(StrEnum):
     """How a solve ended."""
 
     OPTIMAL = "optimal"
+    """A schedule whose makespan is the lower bound."""
     FEASIBLE = "feasible"
+    """A schedule, not proven to be the best."""
     INFEASIBLE = "infeasible"
+    """Proven: there is no schedule."""
     UNKNOWN = "unknown"
+    """Neither a schedule nor a proof within the limits."""
     CRASHED = "crashed"
+    """The solver ended by an error."""
     HUNG = "hung"
+    """The solver did not stop in time, and was killed."""
     INVALID = "invalid"
+    """The solver's answer failed the checker."""
     MISSING = "missing"
+    """The solver, or something that it needs, is not installed."""
 
 
 class Limit(StrEnum):
     """What stopped a solve before its proof."""
 
     NONE = "none"
+    """Nothing: the solve ended by itself."""
     TIME = "time"
+    """Its time limit."""
     GAP = "gap"
+    """A relative gap that was asked for."""
     INTERRUPT = "interrupt"
+    """Ctrl-C, SIGTERM or the caller."""
     UNCONFIRMED = "unconfirmed"
     """The solver says that no schedule exists, which nothing confirms."""
     OTHER = "other"
+    """A limit of the solver's own."""
 
 
 ANSWERED = frozenset({Status.OPTIMAL, Status.FEASIBLE})
+"""With a schedule as the answer."""
 FAILED = frozenset({Status.CRASHED, Status.HUNG, Status.INVALID, Status.MISSING})
+"""Something is wrong with the solver or its answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +60,7 @@ class Options:
     gap: float = 0.0
     """Stop at a relative gap (makespan - bound) / makespan of at most this."""
     seed: int = 0
+    """Of the solver's random choices."""
     workers: int = 8
     """Threads; CP-SAT's portfolio needs 8 even on 2 cores (it proves far less with fewer)."""
     deterministic: bool = False
@@ -71,14 +87,21 @@ class Result:
     """
 
     status: Status
+    """How the solve ended."""
     limit: Limit = Limit.NONE
+    """What stopped it before its proof."""
     schedule: Schedule | None
+    """The best that was found, checked."""
     lower_bound: int
     """Ticks; valid in every status (0 when nothing better is known)."""
     seconds: float
+    """Measured wall-clock seconds of the solve."""
     solver: str
+    """Name in the table of solvers."""
     version: str
+    """Version of the solver's package; "" where it has none."""
     detail: str = ""
+    """One line on what happened; "" where the status says all."""
     bound_by: str = ""
     """What the lower bound comes from: an argument of `quick_bounds`, a solver, or "given"; "" where it is 0."""
 
@@ -95,10 +118,11 @@ class Result:
 
     def __repr__(self) -> str:
         """One line, without arrays."""
+        by = f"{self.status} by {self.solver:.20} {self.version:.12}".strip()
+        if self.status in FAILED:
+            return f"Result({by}: {reprlib.repr(self.detail)})"
         found = "no schedule" if self.schedule is None else f"makespan {self.schedule.makespan}"
-        detail = f": {reprlib.repr(self.detail)}" if self.status in FAILED else ""
-        by = f"{self.solver:.20} {self.version:.12}".strip()
-        return f"Result({self.status} by {by}, {found}, lower bound {self.lower_bound}, {self.seconds:.2f} s{detail})"
+        return f"Result({by}, {found}, lower bound {self.lower_bound}, {self.seconds:.2f} s)"
 
     @property
     def gap(self) -> float | None:

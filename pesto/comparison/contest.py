@@ -34,6 +34,7 @@ class Entry:
     """What one method came to; all times are modelled, but for `seconds`."""
 
     method: str
+    """Name in the table of methods."""
     status: str
     """fits, oom, refused (memory defeats it), missing (a package is not installed) or failed; `detail` says more."""
     seconds: float
@@ -64,15 +65,21 @@ class Comparison:
     """All entries for one graph on one cluster."""
 
     graph: Graph
+    """The step that every method placed."""
     cluster: Cluster
+    """Where they placed it."""
     costs: Costs
+    """Seconds of each op on each device."""
     lower_bound_s: float
-    """Of the full graph."""
+    """Seconds that no plan of the full graph can beat."""
     lower_bound_name: str
+    """The argument that gives that bound."""
     proof: str
     """Why no plan can exist; empty when one may."""
     entries: tuple[Entry, ...]
+    """One for each method, in the order of the table of methods."""
     interrupted: bool
+    """Whether Ctrl-C ended it early."""
 
     def __repr__(self) -> str:
         """One line, without arrays."""
@@ -87,7 +94,7 @@ class Comparison:
             (e.method, "-" if e.makespan_s is None else f"{e.makespan_s * 1e3:.2f}", e.status, f"{e.seconds:.2f}")
             for e in self.ranked()
         ]
-        return html_table(f"{shown(self.graph.source)}: {self!r}", ("method", "step ms", "memory", "place s"), rows)
+        return html_table(f"{self!r} of {self.graph.source}", ("method", "step ms", "memory", "place s"), rows)
 
     def ranked(self) -> list[Entry]:
         """What fits, by step time; then what does not; then what has no answer."""

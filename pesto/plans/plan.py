@@ -49,7 +49,9 @@ class Provenance:
     """Where a plan comes from and what it claims; nothing of the wall clock."""
 
     graph_fingerprint: str
+    """`Graph.fingerprint()` of the graph that was planned."""
     graph_source: str
+    """`Graph.source`, for people."""
     graph_layout: str = ""
     """`Graph.layout()`; empty in files that do not say."""
     graph_listing: str = ""
@@ -57,8 +59,11 @@ class Provenance:
     graph_batch: int | None = None
     """`Graph.batch`."""
     cluster: str
+    """Name of the cluster."""
     cluster_source: str
+    """`Cluster.source`: preset NAME, or a file's name."""
     costs: str
+    """`Costs.source`: where op times come from, on one line."""
     costs_basis: str
     """measured, given, modelled, or how many ops of each."""
     chosen: str
@@ -66,11 +71,13 @@ class Provenance:
     rule: str
     """One line on how that candidate was made."""
     candidates_ticks: dict[str, int]
+    """Ticks of the step by each candidate, by its name."""
     candidates_fit: dict[str, bool]
     """Whether the candidate's peak bytes fit every device."""
     lower_bound_ticks: int
-    """Of the full graph."""
+    """Lower bound on the ticks of any plan of the full graph."""
     lower_bound_name: str
+    """The argument that gives the bound."""
     lower_bound_evidence: Evidence | None = None
     """What the bound rests on; None where it is `solvers.bounds.quick_bounds.best`."""
     links: str
@@ -78,8 +85,11 @@ class Provenance:
     transfers: str
     """PER_DEVICE as TensorFlow sends, or PER_EDGE as the paper counts."""
     coarse: Coarse | None
+    """What the exact solver did; None where it was not run."""
     settings: dict[str, float | int | str | bool]
+    """`Settings`, by name."""
     pesto_version: str
+    """Version of this package that made the plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -97,9 +107,11 @@ class Plan:
     schedule: Schedule
     """Predicted times in ticks."""
     tick_s: float
+    """Seconds of one tick."""
     peak_bytes: dict[str, int]
     """Most bytes alive on each device of the cluster."""
     provenance: Provenance
+    """Where the plan comes from, and what it claims."""
 
     def __repr__(self) -> str:
         """One line, without arrays."""
@@ -117,11 +129,10 @@ class Plan:
         ops = np.bincount(device, minlength=len(devices)).tolist()
         busy_s = np.bincount(device, weights=(s.finish - s.start) * self.tick_s, minlength=len(devices)).tolist()
         rows = [
-            (shown(name), str(ops[d]), f"{busy_s[d] * 1e3:.2f}", f"{self.peak_bytes.get(name, 0) / 2**30:.2f}")
+            (name, str(ops[d]), f"{busy_s[d] * 1e3:.2f}", f"{self.peak_bytes.get(name, 0) / 2**30:.2f}")
             for d, name in enumerate(devices)
         ]
-        caption = f"{shown(self.provenance.graph_source)}: {self!r}"
-        return html_table(caption, ("device", "ops", "busy ms", "peak GiB"), rows)
+        return html_table(f"{self!r} of {self.provenance.graph_source}", ("device", "ops", "busy ms", "peak GiB"), rows)
 
     @property
     def makespan_s(self) -> float:

@@ -36,6 +36,7 @@ class Row:
     """What one point came to."""
 
     point: Point
+    """The changed cluster."""
     status: str
     """SOLVED; infeasible (proven), no plan (none that fits was found), refused (no such cluster) or failed."""
     detail: str
@@ -43,6 +44,7 @@ class Row:
     plan: Plan | None
     """Verified."""
     expert: Step | None
+    """By the Expert rule."""
     single: Step | None
     """Everything on one device."""
     start: Point | None
@@ -63,10 +65,15 @@ class Sweep:
     """All rows that were finished, in the order in which they were solved."""
 
     graph: Graph
+    """The step that was solved at every point."""
     cluster: Cluster
+    """What the points change."""
     grid: Grid
+    """The values of each axis, and the points that they make."""
     rows: tuple[Row, ...]
+    """One for each point that is done."""
     interrupted: bool
+    """Whether Ctrl-C ended it early."""
 
     def __repr__(self) -> str:
         """One line, without the rows."""

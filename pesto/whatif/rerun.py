@@ -27,6 +27,7 @@ class Simulation:
     """A predicted step: when everything runs, on modelled or measured costs; links are first come, first served."""
 
     cluster: Cluster
+    """Where the step runs."""
     bench: Bench
     """The problem in ticks, with what it is measured with."""
     run: Candidate

@@ -1,0 +1,211 @@
+"""Write docs/api.md from the docstrings of what `pesto` and `solvers` export; a test holds the page against them.
+
+    python docs/make_api.py
+
+Reads the sources and imports nothing of the project.
+"""
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "api.md"
+WIDTH = 100
+"""Columns of a signature that stays on one line."""
+PARTS = (
+    "pesto.cluster:Device", "pesto.cluster:Path", "pesto.plans.plan:Provenance", "pesto.comparison.contest:Entry",
+    "pesto.whatif.points:Row", "pesto.whatif.grid:Point", "pesto.tf.enforce.context:Applied",
+    "pesto.tf.enforce.recorder:Recorded",
+)  # fmt: skip
+"""Classes that are met inside exported values."""
+
+Statement = ast.FunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign
+
+HEAD = """# From Python
+
+`import pesto` and `import solvers` give what is on this page, typed, and load nothing before it is used. All else in
+the two packages may change. [A program](../examples/plan_a_model.py) to start from.
+
+*Made from the docstrings by `python docs/make_api.py`.*
+"""
+SOURCES = """## pesto.tf.sources
+
+Graphs from TensorFlow's own objects; importing it loads TensorFlow.
+"""
+
+
+class Defined(NamedTuple):
+    """A definition under the name by which it is reached."""
+
+    name: str
+    node: Statement
+    said: str
+    """Its docstring, or the string below a constant."""
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(made())
+
+
+def made() -> str:
+    """The whole page."""
+    met = [defined(module, name, f"{module}.{name}") for module, name in (spec.split(":") for spec in PARTS)]
+    parts = [HEAD, *face("pesto"), "## Met inside these\n", *map(section, met)]
+    parts += [SOURCES, *map(section, exported("pesto.tf.sources")), *face("solvers")]
+    return "\n".join(parts)
+
+
+def face(package: str) -> list[str]:
+    """Functions, values and errors of a package."""
+    found = exported(package)
+    errors = [each for each in found if each.name.endswith("Error")]
+    others = sorted(set(found) - set(errors), key=lambda d: (not isinstance(d.node, ast.FunctionDef), d.name))
+    rows = [f"- `{each.name}`{_exit_code(each.node)}: {' '.join(each.said.split())}" for each in errors]
+    doc = ast.get_docstring(parsed(package)) or ""
+    return [f"## {package}\n\n{doc.partition(': this is')[0]}.\n", *map(section, others), "### Errors\n", *rows, ""]
+
+
+def exported(package: str) -> list[Defined]:
+    """What a package's `__init__` imports under its own name, in order of names."""
+    names = [
+        alias.name
+        for node in ast.walk(parsed(package))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname == alias.name
+    ]
+    return [defined(package, name, f"{package}.{name}") for name in sorted(names)]
+
+
+@cache
+def parsed(module: str) -> ast.Module:
+    """The syntax tree of a module."""
+    path = ROOT / Path(*module.split("."))
+    return ast.parse((path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text())
+
+
+def defined(module: str, name: str, reached: str) -> Defined:
+    """Where `name` is defined, through whichever modules it was imported; KeyError when nowhere."""
+    tree = parsed(module)
+    for k, node in enumerate(tree.body):
+        if isinstance(node, Statement) and name_of(node) == name:
+            doc = ast.get_docstring(node) if isinstance(node, ast.FunctionDef | ast.ClassDef) else _below(tree.body, k)
+            return Defined(reached, node, doc or "")
+    for found in ast.walk(tree):
+        if isinstance(found, ast.ImportFrom) and found.module:
+            for alias in found.names:
+                if (alias.asname or alias.name) == name:
+                    return defined(found.module, alias.name, reached)
+    raise KeyError(f"{module} has no {name}")
+
+
+def name_of(node: Statement) -> str:
+    """What a statement defines."""
+    if isinstance(node, ast.Assign):
+        return ast.unparse(node.targets[0])
+    return ast.unparse(node.target) if isinstance(node, ast.AnnAssign) else node.name
+
+
+def section(found: Defined) -> str:
+    """A name with its signature, its docstring and what it holds."""
+    node, lines = found.node, [f"### {found.name}\n"]
+    if not isinstance(node, ast.ClassDef):
+        text = signature(node) if isinstance(node, ast.FunctionDef) else code(node)
+        lines.append(f"```python\n{text}\n```\n")
+    if found.said:
+        lines.append(f"{found.said}\n")
+    if isinstance(node, ast.ClassDef):
+        rows = [f"| `{_cell(left)}` | {_cell(right)} |" for left, right in attributes(node)]
+        lines += ["| | |", "|---|---|", *rows, ""] if rows else []
+        lines += [*methods(node), ""] if methods(node) else []
+    return "\n".join(lines)
+
+
+def code(node: ast.AST) -> str:
+    """Source text, with double quotes."""
+    return ast.unparse(node).replace("'", '"')
+
+
+def signature(node: ast.FunctionDef) -> str:
+    """A function as it is called, on one line or with a line for each parameter."""
+    result = f" -> {ast.unparse(node.returns)}".replace("'", "") if node.returns else ""
+    words = [word for word in _parameters(node.args) if word not in ("self", "cls")]
+    line = f"{node.name}({', '.join(words)}){result}"
+    if len(line) <= WIDTH:
+        return line
+    return "\n".join([f"{node.name}(", *(f"    {word}," for word in words), f"){result}"])
+
+
+def _parameters(args: ast.arguments) -> Iterator[str]:
+    """Each parameter with its annotation and default, and the bare star before those by keyword only."""
+    first = len(args.args) - len(args.defaults)
+    for k, arg in enumerate(args.args):
+        yield _parameter(arg, args.defaults[k - first] if k >= first else None)
+    if args.vararg:
+        yield f"*{ast.unparse(args.vararg)}"
+    elif args.kwonlyargs:
+        yield "*"
+    for arg, default in zip(args.kwonlyargs, args.kw_defaults, strict=True):
+        yield _parameter(arg, default)
+    if args.kwarg:
+        yield f"**{ast.unparse(args.kwarg)}"
+
+
+def _parameter(arg: ast.arg, default: ast.expr | None) -> str:
+    text = code(arg)
+    if default is None:
+        return text
+    return f"{text} = {code(default)}" if arg.annotation else f"{text}={code(default)}"
+
+
+def attributes(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    """(attribute as it is declared, what it means) of a class."""
+    for k, item in enumerate(node.body):
+        if isinstance(item, ast.Assign | ast.AnnAssign) and not name_of(item).startswith("_"):
+            yield _declared(item), _below(node.body, k)
+
+
+def methods(node: ast.ClassDef) -> list[str]:
+    """Public methods and properties, each with its docstring on one line."""
+    found = [item for item in node.body if isinstance(item, ast.FunctionDef) and not item.name.startswith("_")]
+    return [f"- `{_called(item)}`: {' '.join((ast.get_docstring(item) or '').split())}" for item in found]
+
+
+def _below(body: list[ast.stmt], k: int) -> str:
+    """The string that stands below a statement, on one line."""
+    after = body[k + 1] if k + 1 < len(body) else None
+    said = after.value if isinstance(after, ast.Expr) else None
+    return " ".join(said.value.split()) if isinstance(said, ast.Constant) and isinstance(said.value, str) else ""
+
+
+def _declared(item: ast.Assign | ast.AnnAssign) -> str:
+    """An attribute with its type and default; what a field computes is no default."""
+    if isinstance(item, ast.AnnAssign) and isinstance(item.value, ast.Call):
+        return f"{code(item.target)}: {code(item.annotation)}"
+    return code(item)
+
+
+def _called(item: ast.FunctionDef) -> str:
+    if any(ast.unparse(d) == "property" for d in item.decorator_list) and item.returns:
+        return f"{item.name}: {code(item.returns)}"
+    return " ".join(signature(item).split())
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _exit_code(error: Statement) -> str:
+    """The exit code that an error class names, if it does."""
+    codes = defined("pesto.errors", "Exit", "").node
+    numbers = {f"Exit.{name_of(i)}": code(i.value) for i in getattr(codes, "body", []) if isinstance(i, ast.Assign)}
+    own = [code(item.value) for item in getattr(error, "body", []) if isinstance(item, ast.Assign)]
+    return "".join(f" (exit code {numbers[value]})" for value in own if value in numbers)
+
+
+if __name__ == "__main__":
+    main()
