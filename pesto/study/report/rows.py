@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pesto.errors import InputError
 from pesto.files.json import shown
 from pesto.study.answers import SCHEMA, Answer
-from pesto.study.report.open_file import REMEDY, consistently
+from pesto.study.open_file import REMEDY, consistently
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -14,9 +14,9 @@ import pytest
 
 from pesto.cli.main import main
 from pesto.errors import Exit, FileError, InputError
-from pesto.study import store
-from pesto.study.report import open_file, write
+from pesto.study import open_file, store
 from pesto.study.report import rows as report_rows
+from pesto.study.report import write
 from pesto.study.report.content import report_of
 from pesto.study.report.figures import comparison_figures
 from pesto.study.report.runs import runs_of
@@ -307,6 +307,21 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(tmp_path: Path) -> N
 
     assert open_file.consistently(path, read) == "changed"
     assert names == ["tiny", "changed"]
+
+
+def test_a_file_that_always_changes_is_read_in_the_end(tmp_path: Path) -> None:
+    path = study(tmp_path / "s.sqlite", [solved()])
+    seen = []
+
+    def read(connection: sqlite3.Connection) -> str:
+        seen.append(connection.execute("SELECT name FROM study").fetchone()[0])
+        if len(seen) <= open_file.TRIES:
+            with closing(sqlite3.connect(path)) as db:
+                db.execute("UPDATE study SET name = ?", (f"{len(seen)}",))
+                db.commit()
+        return seen[-1]
+
+    assert open_file.consistently(path, read) == f"{open_file.TRIES}"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 from urllib.parse import quote
 
 from pesto.errors import FileError, InputError, PestoError
@@ -16,38 +16,51 @@ T = TypeVar("T")
 
 WAIT_S = 30.0
 """Seconds to wait for whoever is writing."""
+TRIES = 5
+"""How often a file is read without locks that changes while it is read."""
 REMEDY = "name a file that pesto study run wrote"
 
 
 def consistently(path: Path, read: Callable[[sqlite3.Connection], T]) -> T:
-    """What `read` makes of the file; it may be called twice, and what it sees is one state of the file.
+    """What `read` makes of the file; it may be called several times, and what it sees is one state of the file.
 
     FileError when the file cannot be read, InputError when it is no database; and what `read` raises.
     """
     # A file that stands still is read without locks, which would leave SQLite's own files beside it (and could not
-    # be had in a folder that is read-only). Had it changed meanwhile, what was read says nothing.
-    before = _standing(path)
-    if before is not None:
+    # be had in a folder that is read-only). Had it changed meanwhile, what was read says nothing. Of a file that is
+    # being written, SQLite itself shows one state.
+    for _ in range(TRIES):
+        before = _state(path)
+        still = before is not None and before.log is None
         try:
-            found = _read(path, "mode=ro&immutable=1", read)
+            found = _read(path, "mode=ro&immutable=1" if still else "mode=ro", read)
         except PestoError:
-            if _standing(path) == before:
+            if _state(path) == before:
                 raise
-        else:
-            if _standing(path) == before:
-                return found
+            continue
+        if not still or _state(path) == before:
+            return found
     return _read(path, "mode=ro", read)
 
 
-def _standing(path: Path) -> tuple[int, int] | None:
-    """Time and size of a file that nobody is writing; None where there is a log of changes to it, or no such file."""
+class _State(NamedTuple):
+    """What a change of the file, or of who writes it, would change."""
+
+    written_ns: int
+    size: int
+    log: int | None
+    """Number of the log of changes to it; None where nobody is writing."""
+
+
+def _state(path: Path) -> _State | None:
+    """None where there is no such file."""
     try:
-        if any(Path(f"{os.path.realpath(path)}{log}").exists() for log in ("-wal", "-journal")):
-            return None
+        logs = [Path(f"{os.path.realpath(path)}{log}") for log in ("-wal", "-journal")]
+        log = next((log.stat().st_ino for log in logs if log.exists()), None)
         found = path.stat()
     except (OSError, ValueError):
         return None
-    return found.st_mtime_ns, found.st_size
+    return _State(found.st_mtime_ns, found.st_size, log)
 
 
 def _read(path: Path, how: str, read: Callable[[sqlite3.Connection], T]) -> T:
