@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import inspect
+import runpy
 import subprocess
 import sys
 import typing
@@ -298,6 +299,15 @@ def test_notebooks_show_a_table_in_which_names_are_text(graph, plan) -> None:
     for value in (hostile, other):
         text = value._repr_html_()
         assert "<script" not in text and "<b>" not in text and text.isprintable()
+
+
+def test_the_sample_program_runs(tmp_path, capsys) -> None:
+    """It leaves a plan behind, and says what the plan is, what a slower link makes of it, and how each method did."""
+    runpy.run_path(str(ROOT / "examples/plan_a_model.py"))["main"](TOWERS, tmp_path / "plan.json")
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("Graph(") and any(line.startswith("Plan(7 ops") for line in said)
+    assert {"single", "expert", "list"} <= {line.split()[0] for line in said if line.endswith("fits")}
+    assert pesto.load_plan(tmp_path / "plan.json").names == pesto.load_graph(TOWERS).names
 
 
 def test_a_type_checker_knows_every_option(tmp_path) -> None:
