@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from pesto.errors import InputError
-from solvers.arrays import Bools, Floats, Ints, bools, floats, ints
+from solvers.arrays import Bools, Floats, Ints, bools, floats, ints, rank_of
 from solvers.compiled.dag import find_cycle, topological_order
 
 
@@ -104,8 +104,7 @@ class Graph:
         src, dst = self.edge_src, self.edge_dst
         listed = np.lexsort((dst, src))  # ties in the order must not depend on how a source lists its edges
         order = topological_order(self.ops, src[listed], dst[listed])
-        rank = np.empty(self.ops, dtype=np.int64)
-        rank[order] = np.arange(self.ops)
+        rank = rank_of(order)
         digest = hashlib.sha256(b"pesto graph 1\n")
         digest.update("\n".join([*sorted(self.kinds), *(self.types[i] for i in self.type_of[order])]).encode())
         for columns in _hashed(self, rank, order):
@@ -148,9 +147,7 @@ def _arranged(g: Graph, order: Ints | None) -> tuple[Ints, Ints]:
     order = np.arange(g.ops) if order is None else np.asarray(order, dtype=np.int64)
     if not np.array_equal(np.sort(order), np.arange(g.ops)):
         raise InputError(f"graph: the order does not hold each of the {g.ops} ops once - list every op by index")
-    rank = np.empty(g.ops, dtype=np.int64)
-    rank[order] = np.arange(g.ops)
-    return order, rank
+    return order, rank_of(order)
 
 
 def _digest_rows(digest: "hashlib._Hash", columns: Sequence[Ints]) -> None:

@@ -1,4 +1,4 @@
-"""The array types that the whole project passes around, and the one way to freeze them."""
+"""The array types that the whole project passes around, the one way to freeze them, and what all need of them."""
 
 from typing import Any
 
@@ -26,6 +26,13 @@ def floats(values: npt.ArrayLike) -> Floats:
 def bools(values: npt.ArrayLike) -> Bools:
     """A read-only, contiguous bool copy of `values`."""
     return _frozen(np.array(values, dtype=np.bool_, order="C"))
+
+
+def rank_of(order: Ints) -> Ints:
+    """[n] the place of each item in `order`, which holds 0 to n - 1 once each: the inverse permutation."""
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    return rank
 
 
 def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solvers.arrays import Ints
+from solvers.arrays import Ints, rank_of
 from solvers.compiled.dag import topological_order
 from solvers.problem import Problem
 
@@ -20,8 +20,7 @@ class Placement:
 def follow(problem: Problem, wish: Ints) -> Ints:
     """Give what has no wish (-1) the wish of a predecessor, or else of a successor, or else the first place."""
     order = topological_order(problem.tasks, problem.src, problem.dst)
-    position = np.empty(problem.tasks, dtype=np.int64)
-    position[order] = np.arange(problem.tasks)
+    position = rank_of(order)
     found = wish.tolist()
     for ends, others, sequence in (
         (problem.src, problem.dst, np.argsort(position[problem.src], kind="stable")),

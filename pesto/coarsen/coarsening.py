@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from solvers.arrays import Ints, ints
+from solvers.arrays import Ints, ints, rank_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +110,4 @@ class Coarsening:
 
 def ranks(major: Ints, minor: Ints) -> Ints:
     """[n] position of each task when tasks are sorted by `major`, then by `minor`."""
-    rank = np.empty(len(major), dtype=np.int64)
-    rank[np.lexsort((minor, major))] = np.arange(len(major))
-    return rank
+    return rank_of(np.lexsort((minor, major)))

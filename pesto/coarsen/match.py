@@ -12,7 +12,7 @@ import numpy as np
 
 from pesto.coarsen.quotient import Quotient, Units
 from pesto.coarsen.topological_levels import Paths
-from solvers.arrays import Bools, Ints
+from solvers.arrays import Bools, Ints, rank_of
 from solvers.compiled.dag import adjacency
 from solvers.compiled.kernels import routine, subroutine
 
@@ -121,8 +121,7 @@ def match(q: Quotient, units: Units, level: Ints, pairs: Pairs, bounds: Bounds) 
     rising = np.flatnonzero(level[q.dst] - level[q.src] == 1)
     src, dst = q.src[rising], q.dst[rising]
     # Hubs first: they may then be merged without blocking whatever else they feed.
-    key = np.empty(q.size, dtype=np.int64)
-    key[np.argsort(-np.bincount(src, minlength=q.size), kind="stable")] = np.arange(q.size)
+    key = rank_of(np.argsort(-np.bincount(src, minlength=q.size), kind="stable"))
     out_offset, out_edge = adjacency(q.size, src)
     in_offset, in_edge = adjacency(q.size, dst)
     crossing = Crossing(key, out_offset, dst[out_edge], in_offset, src[in_edge])

@@ -9,7 +9,7 @@ from pesto.coarsen.limits import WHOLE, scale
 from pesto.coarsen.match import Bounds, Joining, Pairs, along_edges, among_siblings, match, roots
 from pesto.coarsen.quotient import Quotient, Units, quotient
 from pesto.coarsen.topological_levels import earliest, latest, longest_paths, phased
-from solvers.arrays import Ints
+from solvers.arrays import Ints, rank_of
 from solvers.compiled.dag import topological_order
 from solvers.problem import Problem
 
@@ -32,8 +32,8 @@ def coarsen(problem: Problem, target: int = 200, *, caps: Caps | None = None) ->
     reason = work.run()
     q = work.quotient
     # Nodes numbered in topological order: whoever sorts them by time and then by index keeps to the precedence.
-    node_of = _position(topological_order(q.size, q.src, q.dst))[work.node_of]
-    inner = _position(topological_order(problem.tasks, problem.src, problem.dst))
+    node_of = rank_of(topological_order(q.size, q.src, q.dst))[work.node_of]
+    inner = rank_of(topological_order(problem.tasks, problem.src, problem.dst))
     return Coarsening(
         node_of=node_of,
         nodes=q.size,
@@ -164,9 +164,3 @@ def _labels(mate: Ints) -> Ints:
     own = np.arange(len(mate))
     first = np.where(mate >= 0, np.minimum(mate, own), own)
     return (np.cumsum(first == own) - 1)[first]
-
-
-def _position(order: Ints) -> Ints:
-    position = np.empty(len(order), dtype=np.int64)
-    position[order] = np.arange(len(order))
-    return position

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solvers.arrays import Ints, ints
+from solvers.arrays import Ints, ints, rank_of
 from solvers.problem import Problem
 from solvers.timing.replay import bottom_levels, fifo, prepare, replay
 
@@ -41,8 +41,7 @@ def order_worth(problem: Problem, device: Ints, rank: Ints) -> OrderWorth:
     """
     g = prepare(problem)
     level = bottom_levels(problem, device=device)
-    by_level = np.empty(problem.tasks, dtype=np.int64)
-    by_level[np.argsort(-level, kind="stable")] = np.arange(problem.tasks)
+    by_level = rank_of(np.argsort(-level, kind="stable"))
     send_rank = send_ranks(problem, device, rank)
     return OrderWorth(
         enforced=replay(problem, device, rank, prepared=g).makespan,

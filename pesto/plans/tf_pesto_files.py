@@ -9,7 +9,7 @@ from pesto.cluster import Cluster
 from pesto.errors import InputError, MismatchError
 from pesto.graph import Graph
 from pesto.plans.plan_file import read_cdep, read_part
-from solvers.arrays import Ints
+from solvers.arrays import Ints, rank_of
 from solvers.compiled.dag import find_cycle, topological_order
 from solvers.heuristics.devices_of_location import devices_at
 from solvers.problem import Problem
@@ -63,9 +63,7 @@ def _rank(rows: dict[str, list[str]], cdep: Path, graph: Graph) -> Ints:
     if len(order) < graph.ops:
         cycle = [graph.names[i] for i in find_cycle(graph.ops, src, dst)][:6]
         raise InputError(f"{cdep}: the dependencies go round in a circle: {' -> '.join([*cycle, cycle[0]])}")
-    rank = np.empty(graph.ops, dtype=np.int64)
-    rank[order] = np.arange(graph.ops)
-    return rank
+    return rank_of(order)
 
 
 def _known(rows: dict[str, str] | dict[str, list[str]] | dict[str, None], path: Path, graph: Graph) -> None:

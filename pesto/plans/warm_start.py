@@ -12,7 +12,7 @@ from pesto.errors import UsageError
 from pesto.graph import Graph
 from pesto.plans.plan import Plan
 from pesto.problem import lanes
-from solvers.arrays import Bools, Floats, Ints, ints
+from solvers.arrays import Bools, Floats, Ints, ints, rank_of
 from solvers.compiled.dag import adjacency, topological_order
 from solvers.compiled.heap import drop, push
 from solvers.heuristics.devices_of_location import devices_at
@@ -215,10 +215,10 @@ def _lanes(old: Plan, problem: Problem, cluster: Cluster, ops: tuple[Ints, Ints]
 def _orders(problem: Problem, prepared: Prepared, device: Ints, order: Ints) -> Iterator[tuple[str, Ints]]:
     """(rule, [n] rank): the order itself, and two of list scheduling, all along the precedence."""
     yield "in its order", order
-    urgent = _position(np.lexsort((order, -bottom_levels(problem, device=device))))
+    urgent = rank_of(np.lexsort((order, -bottom_levels(problem, device=device))))
     for rule, priority in (("ready ops in its order", order), ("ready ops by bottom level", urgent)):
         made = replay(problem, device, priority, strict=False, prepared=prepared)
-        yield rule, _position(np.lexsort((order, made.finish, made.start)))
+        yield rule, rank_of(np.lexsort((order, made.finish, made.start)))
 
 
 def _order(problem: Problem, rank: Ints) -> Ints:
@@ -226,9 +226,9 @@ def _order(problem: Problem, rank: Ints) -> Ints:
     topological = topological_order(problem.tasks, problem.src, problem.dst)
     offset, edge = adjacency(problem.tasks, problem.src)
     key = _filled(topological, offset, problem.dst[edge], rank)
-    wish = _position(np.lexsort((_position(topological), key)))
+    wish = rank_of(np.lexsort((rank_of(topological), key)))
     waiting = np.bincount(problem.dst, minlength=problem.tasks).astype(np.int64)
-    return _position(_by_wish(offset, problem.dst[edge], waiting, wish))
+    return rank_of(_by_wish(offset, problem.dst[edge], waiting, wish))
 
 
 @numba.njit(cache=True)
@@ -264,9 +264,3 @@ def _by_wish(offset: Ints, head: Ints, waiting: Ints, wish: Ints) -> Ints:
             if waiting[head[k]] == 0:
                 size = push(key, item, size, (wish[head[k]], head[k]))
     return order
-
-
-def _position(order: Ints) -> Ints:
-    position = np.empty(len(order), dtype=np.int64)
-    position[order] = np.arange(len(order))
-    return position

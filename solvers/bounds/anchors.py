@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solvers.arrays import Floats, Ints, ints
+from solvers.arrays import Floats, Ints, ints, rank_of
 from solvers.bounds.evidence import HEAVIEST
 from solvers.bounds.loads import device_weights, device_work
 from solvers.bounds.segments import NEVER
@@ -61,8 +61,7 @@ def net_of(problem: Problem, paths: Paths) -> Net:
     """The tasks in topological order. O(n l + e) and for each pair of sets of locations that an edge joins, O(e)."""
     n, able = problem.tasks, paths.units.allowed[paths.units.unit]
     task = topological_order(n, problem.src, problem.dst)
-    place = np.empty(n, dtype=np.int64)
-    place[task] = np.arange(n)
+    place = rank_of(task)
     bits = able @ (1 << np.arange(problem.locations))
     near, far = _edge_ticks(problem, bits, paths.units.unit)
     src, dst = place[problem.src], place[problem.dst]

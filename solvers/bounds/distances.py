@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from solvers.arrays import Bools, Ints, ints
+from solvers.arrays import Bools, Ints, ints, rank_of
 from solvers.bounds.segments import NEVER, NONE, Table, between, crowded, forced, packed, spread
 from solvers.compiled.dag import topological_order
 from solvers.problem import Problem
@@ -112,8 +112,7 @@ def distances(problem: Problem, lengths: Lengths, arguments: Arguments) -> Dista
     """Distances of all pairs, for at most DENSE tasks. O(n^3) and the effort. Deterministic."""
     n = problem.tasks
     task = topological_order(n, problem.src, problem.dst)
-    place = np.empty(n, dtype=np.int64)
-    place[task] = np.arange(1, n + 1)
+    place = rank_of(task) + 1
     near = np.full((n + 2, n + 2), NONE, dtype=np.int64)
     far, least, apart = near.copy(), near.copy(), np.zeros(near.shape, dtype=np.bool_)
     apart[1:-1, 1:-1] = lengths.apart[np.ix_(task, task)]

@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 
-from solvers.arrays import Ints
+from solvers.arrays import Ints, rank_of
 from solvers.base import Progress, Report
 from solvers.bounds import quick_bounds
 from solvers.compiled.dag import topological_order
@@ -28,7 +28,7 @@ class Incumbent:
         self.prepared, self.board = prepare(problem), board_of(problem)
         self.schedule: Schedule | None = None
         self.lower_bound, self._bounded = 0, False
-        self._place_in_topology = _inverse(topological_order(problem.tasks, problem.src, problem.dst))
+        self._place_in_topology = rank_of(topological_order(problem.tasks, problem.src, problem.dst))
         if options.start is not None:
             self.offer(options.start)
 
@@ -82,16 +82,16 @@ class Incumbent:
     def complete(self, device: Ints, order: Ints) -> Schedule:
         """The better schedule of a placement: strictly in `order`, or listed by the bottom levels that it implies."""
         level = bottom_levels(self.problem, device=device)
-        priority = _inverse(np.lexsort((self._place_in_topology, -level)))
+        priority = rank_of(np.lexsort((self._place_in_topology, -level)))
         listed = replay(self.problem, device, priority, strict=False, prepared=self.prepared)
         if makespan(self.prepared, device, order) >= listed.makespan:
             return listed
-        return replay(self.problem, device, _inverse(order), prepared=self.prepared)
+        return replay(self.problem, device, rank_of(order), prepared=self.prepared)
 
     def settle(self) -> None:
         """Replay the best schedule strictly in its order of starts, and keep that unless it is worse."""
         if self.schedule is not None:
-            rank = _inverse(self.by_start(self.schedule))
+            rank = rank_of(self.by_start(self.schedule))
             again = replay(self.problem, self.schedule.device, rank, prepared=self.prepared)
             if again.makespan < self.schedule.makespan:
                 self.offer(again)
@@ -128,9 +128,3 @@ def infeasible(solver: str, began: float, proof: str) -> Result:
         version=VERSION,
         detail=proof,
     )
-
-
-def _inverse(order: Ints) -> Ints:
-    place = np.empty(len(order), dtype=np.int64)
-    place[order] = np.arange(len(order))
-    return place

@@ -4,8 +4,6 @@ import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-
 from solvers.arrays import Ints, ints
 from solvers.problem import Problem
 from solvers.result import Options
@@ -112,10 +110,3 @@ PLACERS: dict[str, Placer] = {
     ),
 }
 """A new method is one new file and one row here."""
-
-
-def rank_of(order: Ints) -> Ints:
-    """[n] the place of each task in `order`, [n] tasks."""
-    rank = np.empty(len(order), dtype=np.int64)
-    rank[order] = np.arange(len(order))
-    return rank

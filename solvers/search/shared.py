@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solvers.arrays import Ints, ints
+from solvers.arrays import Ints, ints, rank_of
 from solvers.compiled.dag import topological_order
 from solvers.problem import Problem
 from solvers.schedule import Schedule
@@ -84,6 +84,4 @@ class Arena:
 
 def position(order: Ints) -> Ints:
     """[n] where each task is in an order."""
-    found = np.empty(len(order), dtype=np.int64)
-    found[order] = np.arange(len(order))
-    return found
+    return rank_of(order)

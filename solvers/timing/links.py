@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solvers.arrays import Ints
+from solvers.arrays import Ints, rank_of
 from solvers.compiled.kernels import inlined, kernel, routine, subkernel
 
 FREED, SENT, EVENTS, ARRIVALS = range(4)
@@ -197,8 +197,7 @@ def outbox_for(g: Prepared, s: State, send_rank: Ints | None) -> Outbox:
     waits = np.zeros(places * places + 1, dtype=np.int64)
     turn = np.zeros(0, dtype=np.int64)
     if send_rank is not None:
-        turn = np.empty(len(send_rank), dtype=np.int64)
-        turn[np.argsort(send_rank, kind="stable")] = np.arange(len(send_rank))
+        turn = rank_of(np.argsort(send_rank, kind="stable"))
         _count(g, s, waits[1:])
     return Outbox(
         turn=turn,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solvers.arrays import Ints
+from solvers.arrays import Ints, rank_of
 from solvers.problem import Problem
 from solvers.schedule import Schedule
 
@@ -112,8 +112,7 @@ def _ranks(p: Problem, rough: Schedule, need: Transfers) -> list[int]:
     for t, key in enumerate(zip(need.payload.tolist(), need.to.tolist(), strict=True), start=p.tasks):
         if key in known:
             start[t], finish[t] = rough.sent_start[known[key]], rough.sent_finish[known[key]]
-    rank = np.empty(len(start), dtype=np.int64)
-    rank[np.lexsort((finish, start))] = np.arange(len(start))
+    rank = rank_of(np.lexsort((finish, start)))
     return list(rank.tolist())
 
 

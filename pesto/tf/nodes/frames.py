@@ -11,7 +11,7 @@ from pesto.graph import Graph
 from pesto.tf.nodes.groups import numbered
 from pesto.tf.nodes.needed_nodes import Nodes
 from pesto.tf.nodes.trips import constant
-from solvers.arrays import Ints
+from solvers.arrays import Ints, rank_of
 from solvers.compiled.dag import topological_order
 
 FOLDED = "WhileV1"
@@ -83,8 +83,7 @@ def _contracted(graph: Graph, node_of: Ints, times: Ints, loop: Ints) -> Graph:
 
 def _edges(graph: Graph, node_of: Ints) -> dict[str, Any]:
     by_op = np.argsort(node_of[graph.tensor_op], kind="stable")
-    place = np.empty(len(by_op), dtype=np.int64)
-    place[by_op] = np.arange(len(by_op))
+    place = rank_of(by_op)
     data = _distinct(np.stack([node_of[graph.src], node_of[graph.dst], place[graph.tensor]], axis=1))
     control = _distinct(np.stack([node_of[graph.control_src], node_of[graph.control_dst]], axis=1))
     return {

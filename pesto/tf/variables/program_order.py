@@ -21,7 +21,7 @@ import numpy as np
 from pesto.tf.nodes.frames import closes_loop, outermost
 from pesto.tf.nodes.needed_nodes import Nodes
 from pesto.tf.variables.uses import Touch, touches
-from solvers.arrays import Bools, Ints
+from solvers.arrays import Bools, Ints, rank_of
 from solvers.compiled.dag import adjacency
 
 _WORD = 62
@@ -43,8 +43,7 @@ def hazards(nodes: Nodes) -> list[tuple[int, int]]:
     order = _order(len(leader), src, dst, [w for found in touched for w in _wishes(found, step)])
     if len(order) < len(leader):  # folding closed a cycle, which the Graph will print
         return []
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
+    rank = rank_of(order)
     place = rank[step_of].tolist()
     pairs = sorted({pair for found in touched for pair in _pairs(found, place)})
     last = np.zeros(len(leader), dtype=np.int64)

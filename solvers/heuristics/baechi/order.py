@@ -9,11 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solvers.arrays import Ints, ints
+from solvers.arrays import Ints, ints, rank_of
 from solvers.compiled.dag import adjacency, topological_order
 from solvers.heuristics.baechi.graph import Graph
 from solvers.heuristics.lists.guides import guided
-from solvers.heuristics.methods import rank_of
 from solvers.timing.loop import Prepared
 
 

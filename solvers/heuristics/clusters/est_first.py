@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solvers.arrays import Ints, ints
+from solvers.arrays import Ints, ints, rank_of
 from solvers.compiled.heap import drop, push
 from solvers.compiled.kernels import routine, subroutine
 from solvers.problem import Problem
@@ -42,8 +42,7 @@ def est_first(problem: Problem, device: Ints) -> Ints:
     """
     level = bottom_levels(problem, device=device)
     by_level = np.lexsort((np.arange(problem.tasks), -level))
-    place = np.empty(problem.tasks, dtype=np.int64)
-    place[by_level] = np.arange(problem.tasks)
+    place = rank_of(by_level)
     return ints(_order(prepare(problem), ints(device), ints(by_level), place))
 
 

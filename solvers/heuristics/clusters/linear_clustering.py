@@ -22,14 +22,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solvers.arrays import Bools, Ints, ints
+from solvers.arrays import Bools, Ints, ints, rank_of
 from solvers.compiled.heap import drop, push
 from solvers.compiled.kernels import routine, subroutine
 from solvers.heuristics.clusters.est_first import est_first
 from solvers.heuristics.clusters.load_balance import glb
 from solvers.heuristics.devices_of_location import devices_at, elements
 from solvers.heuristics.lists.means import Dag, dag_of, edge_ticks, mean_ticks, mean_transfers
-from solvers.heuristics.methods import Placement, rank_of
+from solvers.heuristics.methods import Placement
 from solvers.problem import Problem
 from solvers.result import Options
 from solvers.structure.units import Units, placeable_units

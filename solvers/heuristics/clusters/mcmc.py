@@ -19,12 +19,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solvers.arrays import Bools, Ints, ints
+from solvers.arrays import Bools, Ints, ints, rank_of
 from solvers.compiled.dag import topological_order
 from solvers.heuristics.clusters.layers import order_of_layers
 from solvers.heuristics.devices_of_location import devices_at, elements
 from solvers.heuristics.lists.means import mean_ticks
-from solvers.heuristics.methods import Placement, rank_of
+from solvers.heuristics.methods import Placement
 from solvers.problem import Problem
 from solvers.result import Options
 from solvers.structure.units import Units, placeable_units
@@ -120,8 +120,7 @@ def chain(moves: Moves, device: Ints, rng: np.random.Generator, budget: Budget) 
 
 
 def _moves(problem: Problem, units: Units) -> Moves:
-    level, place_of = bottom_levels(problem), np.empty(problem.tasks, dtype=np.int64)
-    place_of[topological_order(problem.tasks, problem.src, problem.dst)] = np.arange(problem.tasks)
+    level, place_of = bottom_levels(problem), rank_of(topological_order(problem.tasks, problem.src, problem.dst))
     pes = elements(units)
     offset = np.zeros(len(units.memory) + 1, dtype=np.int64)
     np.cumsum(np.bincount(units.unit, minlength=len(units.memory)), out=offset[1:])

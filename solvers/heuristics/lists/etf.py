@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solvers.arrays import Ints
+from solvers.arrays import Ints, rank_of
 from solvers.compiled.heap import drop, push
 from solvers.compiled.kernels import routine, subroutine
 from solvers.heuristics.lists import list_schedule
 from solvers.heuristics.lists.list_schedule import Growing, Tables
 from solvers.heuristics.lists.ranks import by_level, mean_weights, upward, without_transfers
-from solvers.heuristics.methods import Placement, rank_of
+from solvers.heuristics.methods import Placement
 from solvers.problem import Problem
 from solvers.result import Options
 

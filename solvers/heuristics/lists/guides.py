@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solvers.arrays import Ints
+from solvers.arrays import Ints, rank_of
 from solvers.compiled.kernels import routine
 from solvers.timing.loop import Prepared
 
@@ -37,8 +37,7 @@ def guided(g: Prepared, unit: Ints, order: Ints) -> Guided:
     A source has no predecessors, or only sources of its own unit (a variable, and the op that reads it out). Readers
     of many inputs guide nobody. O(e + n log n).
     """
-    place = np.empty(len(order), dtype=np.int64)
-    place[order] = np.arange(len(order))
+    place = rank_of(order)
     guide = np.arange(len(order))
     _guide(g, unit, order, place, guide)
     return Guided(np.lexsort((place, place[guide])), guide)

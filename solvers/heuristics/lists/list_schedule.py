@@ -17,11 +17,11 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from solvers.arrays import Bools, Ints
+from solvers.arrays import Bools, Ints, rank_of
 from solvers.compiled.dag import adjacency
 from solvers.compiled.kernels import inlined, routine, subroutine
 from solvers.heuristics.lists.guides import guided
-from solvers.heuristics.methods import Placement, rank_of
+from solvers.heuristics.methods import Placement
 from solvers.problem import Problem
 from solvers.structure.units import placeable_units
 from solvers.timing.replay import prepare

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solvers.arrays import Ints, ints
+from solvers.arrays import Ints, ints, rank_of
 from solvers.compiled.dag import adjacency, topological_order
 from solvers.problem import Problem
 
@@ -56,8 +56,7 @@ def edge_ticks(problem: Problem, sent: Ints) -> Ints:
 def dag_of(problem: Problem, took: Ints, ticks: Ints) -> Dag:
     """The graph with the costs of its tasks, [n], and edges, [e]. O(n + e log e)."""
     order = topological_order(problem.tasks, problem.src, problem.dst)
-    place = np.empty(problem.tasks, dtype=np.int64)
-    place[order] = np.arange(problem.tasks)
+    place = rank_of(order)
     by = np.lexsort((place[problem.dst], place[problem.src]))
     tail, head, ticks = place[problem.src[by]], place[problem.dst[by]], ticks[by]
     offset = np.zeros(problem.tasks + 1, dtype=np.int64)

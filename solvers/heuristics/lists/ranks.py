@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solvers.arrays import Ints
+from solvers.arrays import Ints, rank_of
 from solvers.compiled.dag import adjacency, topological_order
 from solvers.compiled.kernels import routine
 from solvers.problem import MOST, Problem
@@ -80,8 +80,7 @@ def by_level(problem: Problem, level: Ints) -> Ints:
 
     level: [n], never less than that of a successor. A topological order then.
     """
-    place = np.empty(problem.tasks, dtype=np.int64)
-    place[topological_order(problem.tasks, problem.src, problem.dst)] = np.arange(problem.tasks)
+    place = rank_of(topological_order(problem.tasks, problem.src, problem.dst))
     return np.lexsort((place, -level))
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solvers.arrays import Bools, Ints, bools
+from solvers.arrays import Bools, Ints, bools, rank_of
 from solvers.compiled.dag import adjacency, topological_order
 from solvers.memory.usage import Footprint, roots, shared, spans
 from solvers.problem import Problem
@@ -75,8 +75,7 @@ def lives_of(problem: Problem, footprint: Footprint, schedule: Schedule, unit: I
     f, ticks = footprint, axis(schedule)
     uses = shared(problem, f, schedule)
     root = _family(f, uses)
-    place = np.empty(problem.tasks, dtype=np.int64)
-    place[topological_order(problem.tasks, problem.src, problem.dst)] = np.arange(problem.tasks)
+    place = rank_of(topological_order(problem.tasks, problem.src, problem.dst))
     # What uses another's bytes is made later.
     by = np.lexsort((-place[f.maker], root))
     by = by[_matters(f.size, root, negligible // max(problem.locations, 1))[by]]

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solvers.arrays import Bools, Ints
+from solvers.arrays import Bools, Ints, rank_of
 from solvers.compiled.dag import adjacency
 from solvers.compiled.heap import drop, push
 from solvers.compiled.kernels import inlined, routine, subroutine
@@ -55,8 +55,7 @@ def frugal_order(problem: Problem, footprint: Footprint, device: Ints) -> Ints:
     activations that they read wait with them.
     """
     n = problem.tasks
-    place = np.empty(n, dtype=np.int64)
-    place[np.argsort(-bottom_levels(problem, device=device), kind="stable")] = np.arange(n)
+    place = rank_of(np.argsort(-bottom_levels(problem, device=device), kind="stable"))
     made, own = np.zeros(n, dtype=np.int64), footprint.passes < 0
     np.add.at(made, footprint.maker[own], footprint.size[own])
     offset, edge = adjacency(n, problem.src)

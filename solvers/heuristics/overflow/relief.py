@@ -23,10 +23,9 @@ from itertools import islice
 
 import numpy as np
 
-from solvers.arrays import Bools, Ints, ints
+from solvers.arrays import Bools, Ints, ints, rank_of
 from solvers.heuristics.clusters.load_balance import glb
 from solvers.heuristics.devices_of_location import devices_at
-from solvers.heuristics.methods import rank_of
 from solvers.heuristics.overflow.frugal import frugal_order
 from solvers.heuristics.overflow.sweep import location_of, relieved
 from solvers.heuristics.packing import packings

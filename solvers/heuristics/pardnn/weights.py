@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solvers.arrays import Bools, Ints
+from solvers.arrays import Bools, Ints, rank_of
 from solvers.compiled.dag import adjacency, topological_order
 from solvers.heuristics.devices_of_location import elements
 from solvers.problem import FORBIDDEN, Problem
@@ -55,8 +55,7 @@ def weights_of(problem: Problem) -> tuple[Weights, Ints]:
     units = placeable_units(problem)
     chosen = _fastest_first(problem, units, elements(units))
     order = topological_order(problem.tasks, problem.src, problem.dst)
-    number = np.empty(problem.tasks, dtype=np.int64)
-    number[order] = np.arange(problem.tasks)
+    number = rank_of(order)
     allowed = units.allowed[units.unit]
     fixed = np.where(np.count_nonzero(allowed, axis=1) == 1, allowed.argmax(axis=1), NOWHERE)
     cost = _edge_costs(problem, fixed, chosen)

@@ -5,7 +5,7 @@ from itertools import product
 
 import numpy as np
 
-from solvers.arrays import Bools, Floats, Ints
+from solvers.arrays import Bools, Floats, Ints, rank_of
 from solvers.milp.paper.affine import Affine, Assembly
 from solvers.problem import Problem
 from solvers.structure.units import Units, units_of
@@ -85,9 +85,8 @@ def encoded(problem: Problem, assembly: Assembly) -> Codes:
     task's device likewise, at each location.
     """
     units = units_of(problem)
-    code = np.empty(problem.locations, dtype=np.int64)
     choices = units.allowed[np.count_nonzero(units.allowed, axis=1) > 1]
-    code[np.argsort(-choices.sum(axis=0), kind="stable")] = np.arange(problem.locations)
+    code = rank_of(np.argsort(-choices.sum(axis=0), kind="stable"))
     common = np.bitwise_and.reduce(np.where(units.allowed, code, -1), axis=1)
     common[~units.allowed.any(axis=1)] = 0
     some = np.bitwise_or.reduce(np.where(units.allowed, code, 0), axis=1)

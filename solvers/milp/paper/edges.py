@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from solvers.arrays import Bools, Ints
+from solvers.arrays import Bools, Ints, rank_of
 from solvers.compiled.dag import topological_order
 from solvers.problem import Problem
 from solvers.structure.horizon import serial
@@ -103,8 +103,7 @@ def transfers_of(problem: Problem) -> Transfers:
 def descendants(problem: Problem) -> Bools:
     """[n, n] whether the second task follows the first, by any path. O(e n)."""
     after = np.zeros((problem.tasks, problem.tasks), dtype=bool)
-    rank = np.empty(problem.tasks, dtype=np.int64)
-    rank[topological_order(problem.tasks, problem.src, problem.dst)] = np.arange(problem.tasks)
+    rank = rank_of(topological_order(problem.tasks, problem.src, problem.dst))
     for edge in np.argsort(-rank[problem.src], kind="stable").tolist():
         before, then = problem.src[edge], problem.dst[edge]
         after[before] |= after[then]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from solvers.arrays import Bools, Ints
+from solvers.arrays import Bools, Ints, rank_of
 from solvers.compiled.dag import topological_order
 from solvers.problem import FORBIDDEN, Problem
 from solvers.schedule import Schedule
@@ -52,10 +52,7 @@ def restricted(problem: Problem, schedule: Schedule, around: Neighbourhood) -> P
 
 def _rank(p: Problem, s: Schedule) -> Ints:
     """[n] the place of each task in the order of the starts; tasks of no ticks in one that precedence allows."""
-    rank, place = np.empty(p.tasks, dtype=np.int64), np.empty(p.tasks, dtype=np.int64)
-    place[topological_order(p.tasks, p.src, p.dst)] = np.arange(p.tasks)
-    rank[np.lexsort((place, s.finish, s.start))] = np.arange(p.tasks)
-    return rank
+    return rank_of(np.lexsort((rank_of(topological_order(p.tasks, p.src, p.dst)), s.finish, s.start)))
 
 
 def _orders(p: Problem, s: Schedule, around: Neighbourhood, rank: Ints) -> Iterator[tuple[int, int]]:

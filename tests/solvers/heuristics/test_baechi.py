@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from solvers.api import solve
-from solvers.arrays import Ints
+from solvers.arrays import Ints, rank_of
 from solvers.checker import check
 from solvers.compiled.dag import topological_order
 from solvers.heuristics.baechi import m_etf, m_sct, m_topo
@@ -21,7 +21,7 @@ from solvers.heuristics.baechi.fusion import fused
 from solvers.heuristics.baechi.graph import Graph, graph_of, weights_of
 from solvers.heuristics.baechi.list_pass import schedule
 from solvers.heuristics.baechi.order import ordered
-from solvers.heuristics.methods import NoRoomError, rank_of
+from solvers.heuristics.methods import NoRoomError
 from solvers.instances.random import Features, generate
 from solvers.problem import Problem
 from solvers.result import ANSWERED, Options

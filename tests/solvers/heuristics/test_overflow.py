@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from solvers.arrays import rank_of
 from solvers.checker import check
 from solvers.compiled.dag import topological_order
 from solvers.heuristics.devices_of_location import devices_at
-from solvers.heuristics.methods import rank_of
 from solvers.heuristics.overflow import buffers, sweep
 from solvers.heuristics.overflow.buffers import bytes_at, lives_of
 from solvers.heuristics.overflow.bytes_over_time import add, highest, levels_of, peak_at
