@@ -16,6 +16,7 @@ import sysconfig
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
@@ -25,7 +26,6 @@ from solvers.process import wire
 from solvers.process.judge import Judge
 from solvers.process.registry import Entry
 from solvers.process.scratch import RUN, folders
-from solvers.process.worker import TERM_GRACE_S
 from solvers.result import Options, Result, Status
 from solvers.schedule import Schedule
 
@@ -33,6 +33,12 @@ STARTUP_S = 120.0
 """Time that a process has to load its solver; the solver's own limit starts after that."""
 GRACE_S = 5.0
 """Least time past its limit before a solver is hung."""
+CLOCK: Callable[[], float] = time.monotonic
+"""Tells the seconds that patience is counted in."""
+TERM_GRACE_S = 1.0
+"""Seconds that what a solver started has between SIGTERM and SIGKILL."""
+_GUARD_S = 10.0
+"""Seconds after those in which the worker has killed what is left, be the machine ever so busy."""
 _POLL_S = 0.2
 _TAIL = 4096
 _FOREVER_S = 1e9
@@ -92,7 +98,7 @@ class _Conversation:
     def __init__(self, options: Options, judge: Judge, stop: threading.Event) -> None:
         self._judge, self._options, self._frames, self._stop = judge, options, wire.Frames(), stop
         self._patience = STARTUP_S + patience(options.seconds)
-        self._deadline = time.monotonic() + self._patience
+        self._deadline = CLOCK() + self._patience
 
     def listen(self, process: "_Process") -> Result | None:
         """The result, or None when the process ends without one."""
@@ -104,7 +110,7 @@ class _Conversation:
 
     def _listen(self, process: "_Process") -> Result | None:
         while True:
-            left = max(0.0, self._deadline - time.monotonic())
+            left = max(0.0, self._deadline - CLOCK())
             # Asked before the pipe is read, so that nothing written before the end is missed.
             ended = process.ended()
             result = self._hear(process.receive(0.0 if ended else min(left, _POLL_S)))
@@ -118,12 +124,12 @@ class _Conversation:
 
     def _hear(self, data: bytes) -> Result | None:
         """The result, if it is in `data`; else the caller is told of the best that is, in time of its own."""
-        began = time.monotonic()
+        began = CLOCK()
         result = self._understand(data)
         if result is None and self._judge.tell():
             # Meanwhile the solver may wait for room in the pipe. Only news buy it time, so that a flood of anything
             # else cannot put off the deadline for ever.
-            self._deadline += time.monotonic() - began
+            self._deadline += CLOCK() - began
         return result
 
     def _understand(self, data: bytes) -> Result | None:
@@ -141,7 +147,7 @@ class _Conversation:
         if isinstance(message, wire.Ready):
             judge.begin()
             self._patience = patience(self._options.seconds)
-            self._deadline = time.monotonic() + self._patience
+            self._deadline = CLOCK() + self._patience
         elif isinstance(message, wire.Improved):
             judge.take_in(schedule, message.lower_bound, message.bound_by, message.log)
         elif isinstance(message, wire.Ended):
@@ -154,11 +160,11 @@ class _Process:
     """The worker's process group, its pipes, and its certain end."""
 
     def __init__(self, memory_bytes: int | None) -> None:
-        limit = [] if memory_bytes is None else [str(memory_bytes)]
+        given = [os.getpid(), TERM_GRACE_S, *([] if memory_bytes is None else [memory_bytes])]
         self._run = secrets.token_hex(8)
         self._popen = subprocess.Popen(
             # -P: a file in the working directory must not shadow a module.
-            [sys.executable, "-P", "-m", "solvers.process.worker", str(os.getpid()), *limit],
+            [sys.executable, "-P", "-m", "solvers.process.worker", *map(str, given)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -235,7 +241,7 @@ class _Process:
         """SIGTERM to the worker, which passes it on and kills what ignores it."""
         # Popen's own would reap the process, and free its group's number, where it has ended.
         os.kill(self._popen.pid, signal.SIGTERM)
-        deadline = time.monotonic() + TERM_GRACE_S + 0.5
+        deadline = time.monotonic() + TERM_GRACE_S + _GUARD_S
         while not self.ended() and time.monotonic() < deadline:
             time.sleep(0.005)
 

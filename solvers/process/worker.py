@@ -1,4 +1,4 @@
-"""The process of one solver: `python -m solvers.process.worker PARENT [BYTES]`, started by `solvers.process.parent`.
+"""The process of one solver: `python -m solvers.process.worker PARENT GRACE [BYTES]`, see `solvers.process.parent`.
 
 It splits in two before anything is loaded. The child runs the solver. The other, which imports nothing that can crash,
 stays to clean up: as a subreaper it inherits whatever the solver starts and leaves, kills it when the solver ends, when
@@ -11,19 +11,18 @@ import resource
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-TERM_GRACE_S = 1.0
-"""Time that what a solver started has between SIGTERM and SIGKILL."""
 
 
 def main() -> None:
-    """Split, limit the memory where BYTES is given, and solve in the child."""
+    """Split, limit the memory where BYTES is given, and solve in the child; what SIGTERM finds has GRACE seconds."""
     parent = int(sys.argv[1])
-    signal.signal(signal.SIGTERM, _terminated)
+    signal.signal(signal.SIGTERM, partial(_terminated, float(sys.argv[2])))
     _die_with(parent, signal.SIGTERM)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -33,8 +32,8 @@ def main() -> None:
         _guard(child)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _die_with(guard, signal.SIGKILL)
-    if len(sys.argv) > 2:
-        resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[2]),) * 2)
+    if len(sys.argv) > 3:
+        resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[3]),) * 2)
     # Loaded only now: a fork after libraries have started threads is not safe.
     from solvers.process.serve import serve
 
@@ -68,11 +67,11 @@ def _guard(child: int) -> None:
     os._exit(os.waitstatus_to_exitcode(status))
 
 
-def _terminated(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
-    """End everything: politely, so that a vendor can remove its temporary files, then not."""
+def _terminated(grace_s: float, signum: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as of a handler
+    """End everything: politely, so that a vendor can remove its temporary files, after so many seconds not."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.killpg(0, signal.SIGTERM)
-    deadline = time.monotonic() + TERM_GRACE_S
+    deadline = time.monotonic() + grace_s
     while time.monotonic() < deadline and _reap():
         time.sleep(0.01)
     _kill_descendants()

@@ -1,6 +1,5 @@
 """The oracle is right: by hand, against every start time there is, and under changes that keep the optimum."""
 
-import os
 from dataclasses import replace
 from itertools import product
 
@@ -12,8 +11,6 @@ from solvers.checker import check
 from solvers.instances.plain import chain, fork
 from solvers.instances.random import Features, generate
 from solvers.problem import FORBIDDEN, Problem
-
-SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))
 
 
 def optimum(p: Problem) -> int | None:
@@ -185,10 +182,10 @@ def possible(p: Problem, horizon: int) -> bool:
     return False
 
 
-def test_no_start_times_beat_it():
-    """On 300 problems of short ticks, trying all start times ends by the optimum and never a tick sooner."""
+def test_no_start_times_beat_it(seeds):
+    """On problems of short ticks, trying all start times ends by the optimum and never a tick sooner."""
     makespans = []
-    for seed in range(300 * SCALE):
+    for seed in seeds(100):
         rng = np.random.default_rng(seed)
         p = generate(rng, tasks=int(rng.integers(1, 5)), gpus=int(rng.integers(1, 3)), features=Features(cores=False))
         p = replace(p, duration=np.minimum(p.duration, 3), transfer=np.minimum(p.transfer, 2))
@@ -199,9 +196,9 @@ def test_no_start_times_beat_it():
     assert max(makespans) > 5
 
 
-def test_changes_that_keep_the_optimum():
+def test_changes_that_keep_the_optimum(seeds):
     """Tasks under other numbers keep the optimum, ticks x 3 triple it, more memory or fewer edges never raise it."""
-    for seed in range(150 * SCALE):
+    for seed in seeds(50):
         rng = np.random.default_rng(seed)
         p = generate(rng, tasks=int(rng.integers(1, 7)))
         best, new = optimum(p), rng.permutation(p.tasks)

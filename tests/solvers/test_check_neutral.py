@@ -1,6 +1,5 @@
 """The checker accepts what is valid, agrees with a plain reading of the rules, and never raises."""
 
-import os
 from collections.abc import Callable
 from dataclasses import fields, replace
 from itertools import combinations
@@ -13,7 +12,6 @@ from solvers.instances.plain import chain
 from solvers.problem import Problem
 from solvers.schedule import Schedule
 
-SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))
 TIMES = ("start", "finish", "sent_start", "sent_finish")
 Edit = Callable[[np.random.Generator, Problem, Schedule], tuple[Problem, Schedule]]
 NEUTRAL: dict[str, Edit] = {}
@@ -110,10 +108,10 @@ def a_task_of_no_ticks_on_the_boundary_of_another(rng, p, s):
 
 
 @pytest.mark.parametrize("name", NEUTRAL)
-def test_neutral_edits_are_accepted(name, cases):
+def test_neutral_edits_are_accepted(name, cases, seeds):
     """No edit that keeps a schedule valid is refused."""
     rng = np.random.default_rng(list(name.encode()))
-    for _ in range(400 * SCALE):
+    for _ in seeds(100):
         assert check(*NEUTRAL[name](rng, *cases[rng.integers(len(cases))])) == ()
 
 
@@ -168,7 +166,7 @@ def sent(p: Problem, s: Schedule) -> bool:
     return True
 
 
-def test_agrees_with_a_plain_reading_of_the_rules(cases):
+def test_agrees_with_a_plain_reading_of_the_rules(cases, seeds):
     """On schedules disturbed at random, the checker says what loops over the rules as written say.
 
     Disjoint there means that one interval ends by the start of the other; for intervals of no ticks this is the same
@@ -176,7 +174,7 @@ def test_agrees_with_a_plain_reading_of_the_rules(cases):
     """
     rng = np.random.default_rng(5)
     verdicts = []
-    for _ in range(3000 * SCALE):
+    for _ in seeds(1000):
         p, s = cases[rng.integers(len(cases))]
         columns = {f.name: getattr(s, f.name).copy() for f in fields(s)}
         for _ in range(int(rng.integers(0, 3))):
@@ -193,11 +191,11 @@ def test_agrees_with_a_plain_reading_of_the_rules(cases):
     assert len(verdicts) / 10 < sum(verdicts) < len(verdicts) * 9 / 10
 
 
-def test_arrays_of_any_content_never_raise(cases):
+def test_arrays_of_any_content_never_raise(cases, seeds):
     """Whatever integers a schedule holds, in range or out of it, the checker answers with violations or none."""
     rng = np.random.default_rng(6)
     odd = np.array([0, 1, -1, 2, 2**31, LATEST - 1, LATEST, 2**63 - 1, -(2**63)])
-    for _ in range(1000 * SCALE):
+    for _ in seeds(300):
         p, _ = cases[rng.integers(len(cases))]
         tasks, transfers = p.tasks + int(rng.random() < 0.1), int(rng.integers(0, 5)) * bool(p.payloads)
         sizes = [tasks] * 3 + [transfers] * 4

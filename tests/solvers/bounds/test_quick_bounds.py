@@ -1,6 +1,5 @@
 """Lower bounds: never above the optimum, attained where they should be, and proofs of memory that hold."""
 
-import os
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +11,6 @@ from solvers.instances.plain import chain, fork
 from solvers.instances.random import generate
 from solvers.problem import FORBIDDEN
 
-SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))
 BOUNDS = (
     quick_bounds.critical_path,
     quick_bounds.device_load,
@@ -44,9 +42,9 @@ def attains(problem, bound, expected):
     assert optimum.makespan == expected
 
 
-def test_no_bound_is_above_the_optimum():
+def test_no_bound_is_above_the_optimum(seeds):
     """Random small problems with every feature: each bound is at most what enumeration finds."""
-    for seed in range(600 * SCALE):
+    for seed in seeds(150):
         p = small(seed)
         optimum = exhaustive(p)
         assert optimum is not None
@@ -130,9 +128,9 @@ def test_link_window_shares_load_over_links():
     attains(p, quick_bounds.link_window, 11)
 
 
-def test_costs_times_k_give_bounds_times_k():
+def test_costs_times_k_give_bounds_times_k(seeds):
     """With all ticks times 7 a bound is 7 times larger, up to the rounding that 7 times finer ticks save."""
-    for seed in range(100 * SCALE):
+    for seed in seeds(50):
         p = small(seed, most=20)
         larger = replace(p, duration=np.where(p.allowed, 7 * p.duration, F), transfer=7 * p.transfer)
         for bound in BOUNDS:
@@ -175,14 +173,14 @@ def test_memory_proofs_give_the_numbers():
     assert total == "the tasks confined to locations 0, 1 need 11 bytes, these have 10: 1 bytes short"
 
 
-def test_what_memory_proof_refuses_has_no_placement():
+def test_what_memory_proof_refuses_has_no_placement(seeds):
     """Random problems with capacities cut at random: where there is a proof, enumeration finds nothing."""
     proofs = 0
-    for seed in range(400 * SCALE):
+    for seed in seeds(100):
         p = small(seed)
         share = np.random.default_rng(seed).uniform(0.3, 1.0, p.locations)
         tight = replace(p, capacity=(p.capacity * share).astype(np.int64))
         if quick_bounds.memory_proof(tight) is not None:
             proofs += 1
             assert exhaustive(tight) is None, seed
-    assert proofs > 20
+    assert proofs > len(seeds(100)) / 20

@@ -1,6 +1,5 @@
 """What must hold in every schedule of some ticks does hold, and lengths that are refuted have no schedule."""
 
-import os
 from dataclasses import replace
 from itertools import count
 from types import SimpleNamespace
@@ -14,7 +13,6 @@ from solvers.instances.plain import chain, fork, layered
 from solvers.instances.random import generate
 from solvers.problem import FORBIDDEN
 
-SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))
 F = FORBIDDEN
 
 
@@ -43,10 +41,10 @@ def holds(known, p, schedule):
         assert (at[:, None] != at[None, :])[known.apart].all()
 
 
-def test_optimal_schedules_keep_what_is_known():
+def test_optimal_schedules_keep_what_is_known(seeds):
     """Random small problems: at the optimum, and a little above, everything known holds in the optimal schedule."""
     apart = orders = units = 0
-    for seed in range(120 * SCALE):
+    for seed in seeds(60):
         p = small(seed)
         schedule = exhaustive(p)
         if schedule is None:
@@ -59,12 +57,12 @@ def test_optimal_schedules_keep_what_is_known():
             orders += known.problem is not p
             units += len(np.unique(known.unit)) < len(np.unique(p.group[p.group >= 0])) + np.count_nonzero(p.group < 0)
     # None of these is idle.
-    assert min(apart, orders, units) > 3 * SCALE
+    assert min(apart, orders, units) > len(seeds(60)) / 40
 
 
 def test_any_schedule_keeps_the_windows_of_its_makespan(cases):
     """Random valid schedules of up to 14 tasks, transfers and idle time included."""
-    for p, schedule in cases[: 100 * SCALE]:
+    for p, schedule in cases[:100]:
         known = informed(p, schedule.makespan)
         assert known is not None
         holds(known, p, schedule)
@@ -73,7 +71,7 @@ def test_any_schedule_keeps_the_windows_of_its_makespan(cases):
 def test_what_is_known_when_the_time_is_up_holds(cases, monkeypatch):
     """Cut short at any look at the clock (one second each here), what was found holds, and more time tells more."""
     told = set()
-    for p, schedule in cases[: 40 * SCALE]:
+    for p, schedule in cases[:20]:
         least = 0
         for looks in (0, 1, 2, 4, 8, 100):
             monkeypatch.setattr(bounding_windows, "time", SimpleNamespace(monotonic=count().__next__))
@@ -89,10 +87,10 @@ def test_what_is_known_when_the_time_is_up_holds(cases, monkeypatch):
     assert {looks for looks, more in told if more} >= {2}
 
 
-def test_most_lengths_below_the_optimum_are_refuted():
+def test_most_lengths_below_the_optimum_are_refuted(seeds):
     """Nothing is found only where there is nothing; and there, mostly."""
     refuted = below = 0
-    for seed in range(60 * SCALE):
+    for seed in seeds(60):
         p = small(seed)
         schedule = exhaustive(p)
         if schedule is not None and schedule.makespan > 0:

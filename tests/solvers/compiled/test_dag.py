@@ -1,15 +1,10 @@
 """Adjacency, orders, heights and cycles of directed graphs, against networkx."""
 
-import os
-
 import networkx as nx
 import numpy as np
 import pytest
 
 from solvers.compiled.dag import adjacency, find_cycle, heights, topological_order
-
-SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))
-GRAPHS = 400 * SCALE
 
 
 def random_edges(rng, acyclic):
@@ -36,10 +31,10 @@ def test_adjacency_lists_the_edges_of_each_node_in_order():
     assert edge.tolist() == [1, 0, 2, 3]
 
 
-def test_topological_order_holds_exactly_for_graphs_without_a_cycle():
+def test_topological_order_holds_exactly_for_graphs_without_a_cycle(seeds):
     """Every edge leads forward in the order, which is complete exactly where networkx finds no cycle."""
     rng = np.random.default_rng(0)
-    for index in range(GRAPHS):
+    for index in seeds(100):
         nodes, src, dst = random_edges(rng, acyclic=index % 2 == 0)
         order = topological_order(nodes, src, dst)
         assert (len(order) == nodes) == nx.is_directed_acyclic_graph(as_networkx(nodes, src, dst))
@@ -59,10 +54,10 @@ def test_topological_order_is_first_in_first_out():
     assert topological_order(4, np.array([0, 0]), np.array([3, 1])).tolist() == [0, 2, 3, 1]
 
 
-def test_heights_count_the_vertices_of_the_longest_path():
+def test_heights_count_the_vertices_of_the_longest_path(seeds):
     """The height of a node is one more than the longest path (in edges) from any ancestor, by networkx."""
     rng = np.random.default_rng(1)
-    for _ in range(GRAPHS):
+    for _ in seeds(100):
         nodes, src, dst = random_edges(rng, acyclic=True)
         graph = as_networkx(nodes, src, dst)
         height = heights(nodes, src, dst)
@@ -77,11 +72,11 @@ def test_heights_of_a_cycle_are_refused():
         heights(2, np.array([0, 1]), np.array([1, 0]))
 
 
-def test_find_cycle_finds_one_exactly_where_there_is_one():
+def test_find_cycle_finds_one_exactly_where_there_is_one(seeds):
     """What it finds is a closed walk over distinct nodes along edges; it finds nothing only where networkx does."""
     rng = np.random.default_rng(2)
     found = 0
-    for index in range(GRAPHS):
+    for index in seeds(100):
         nodes, src, dst = random_edges(rng, acyclic=index % 4 == 0)
         graph = as_networkx(nodes, src, dst)
         cycle = find_cycle(nodes, src, dst)
@@ -89,7 +84,7 @@ def test_find_cycle_finds_one_exactly_where_there_is_one():
         assert bool(cycle) != nx.is_directed_acyclic_graph(graph)
         assert len(set(cycle)) == len(cycle)
         assert all(graph.has_edge(u, v) for u, v in zip(cycle, cycle[1:] + cycle[:1], strict=True))
-    assert 0 < found < GRAPHS
+    assert 0 < found < len(seeds(100))
 
 
 def test_a_loop_is_a_cycle_of_one():

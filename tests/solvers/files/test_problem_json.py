@@ -4,7 +4,6 @@ import copy
 import hashlib
 import json
 import logging
-import os
 import re
 import tracemalloc
 from importlib import resources
@@ -16,7 +15,7 @@ import msgspec
 import numpy as np
 import pytest
 from exhaustive import exhaustive
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from solvers.checker import check
@@ -36,8 +35,6 @@ from solvers.instances.random import generate
 from solvers.instances.table import FAMILIES, label, make, optimum
 from solvers.problem import Problem
 
-SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))
-RELAXED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "problem-file.md"
 SCHEMAS = {
     name: json.loads(resources.files("pesto").joinpath(f"schema/{name}-1.json").read_text())
@@ -64,7 +61,6 @@ def encode(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
-@settings(max_examples=100 * SCALE, **RELAXED)
 @given(seed=st.integers(0, 10**6), tasks=st.integers(0, 12), name=st.text(max_size=5).filter(str.isprintable))
 def test_a_problem_comes_back_exactly(seed: int, tasks: int, name: str) -> None:
     """Every column and its shape, empty ones too; the same bytes again; and the schema agrees."""
@@ -286,7 +282,7 @@ def torn(draw: st.DrawFn) -> bytes:
     return data[:a] + draw(st.sampled_from([b"", data[a:b] * 2]) | st.binary(max_size=5)) + data[b:]
 
 
-@settings(max_examples=600 * SCALE, **RELAXED)
+@settings(max_examples=3 * settings.default.max_examples)  # three kinds of bytes
 @given(st.one_of(mutants(), torn(), st.binary(max_size=100)))
 def test_anything_at_all_is_read_or_refused_in_one_line(data: bytes) -> None:
     """Whatever the bytes, there is a problem or schedule that writes and reads again, or a ValueError of one line."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from solvers.api import solve
@@ -108,7 +108,6 @@ def test_a_tensor_that_an_operator_reads_twice_crosses_once() -> None:
     assert f.graph.comm[pair].tolist() == [[7]]
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.integers(0, 10**6), st.integers(0, 40), st.integers(1, 4))
 def test_fused_graphs_are_acyclic_and_keep_units_and_kinds(seed: int, tasks: int, gpus: int) -> None:
     """Over random problems: no cycle, one unit and one kind in an operator, groups within units, ticks kept."""
@@ -248,7 +247,6 @@ def test_the_compiled_scheduler_equals_plain_code(seed: int) -> None:
         assert (found.device.tolist(), found.start.tolist()) == Plain(g, in_order(g), child).run()
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 30), st.integers(1, 4))
 def test_placements_keep_memory_and_groups(seed: int, tasks: int, gpus: int) -> None:
     """Each method places all, within capacities, groups and kinds, or says what is short."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from solvers.heuristics.clusters import linear_clustering, mcmc, metis, pipedream
@@ -67,7 +67,6 @@ def test_glb_takes_the_least_loaded():
 
 
 @given(seed=SEEDS)
-@settings(max_examples=60, deadline=None)
 def test_glb_is_its_definition(seed):
     """One cluster after the other (forced ones first, then by load), to the allowed location with the least load."""
     rng = np.random.default_rng(seed)
@@ -101,7 +100,6 @@ def literal_clusters(g) -> list[int]:
 
 
 @given(seed=SEEDS, tasks=st.integers(0, 40))
-@settings(max_examples=80, deadline=None)
 def test_linear_clusters_are_the_literal_ones(seed, tasks):
     """Levels that are updated only where a removal changes them give the same paths in the same order."""
     p = generate(np.random.default_rng(seed), tasks=tasks, gpus=3)
@@ -158,7 +156,6 @@ def literal_est_first(p: Problem, device: np.ndarray) -> list[int]:
 
 
 @given(seed=SEEDS, tasks=st.integers(1, 25))
-@settings(max_examples=60, deadline=None)
 def test_est_first_is_its_definition(seed, tasks):
     """Two heaps a device find the task that a look at all free tasks finds: least start, then level, then index."""
     rng = np.random.default_rng(seed)
@@ -168,7 +165,6 @@ def test_est_first_is_its_definition(seed, tasks):
 
 
 @given(seed=SEEDS, name=st.sampled_from(["linear", "metis", "pipedream", "mcmc"]), tasks=st.integers(0, 30))
-@settings(max_examples=80, deadline=None)
 def test_units_stay_together_where_they_can_be(seed, name, tasks):
     """Every method keeps units and kinds; its rank, where it has one, is a permutation that follows the precedence."""
     p = generate(np.random.default_rng(seed), tasks=tasks, gpus=3)
@@ -233,7 +229,6 @@ def pipedream_program(chain: pipedream.Chain, room: np.ndarray) -> float:
 
 
 @given(seed=SEEDS, c=st.integers(0, 9), k=st.integers(1, 4))
-@settings(max_examples=120, deadline=None)
 def test_stages_are_as_good_as_the_dynamic_program(seed, c, k):
     """The binary search finds the bottleneck of the O(c^2 k) program, and no stages exactly where it finds none."""
     rng = np.random.default_rng(seed)
@@ -312,7 +307,6 @@ def test_metis_cuts_the_light_edge():
 
 
 @given(seed=SEEDS)
-@settings(max_examples=30, deadline=None)
 def test_the_graph_for_metis_is_the_sum_of_payloads(seed):
     """Ticks of an edge: each payload between the two units once, either way; symmetric, without loops."""
     p = generate(np.random.default_rng(seed), tasks=20, gpus=3)

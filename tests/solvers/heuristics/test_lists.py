@@ -22,7 +22,7 @@ from solvers.structure.units import units_of
 from solvers.timing.replay import prepare, replay
 
 ENTRIES = {"heft": heft, "cpop": cpop, "etf": etf, "dls": dls}
-seeds = st.integers(0, 2**32 - 1)
+SEEDS = st.integers(0, 2**32 - 1)
 
 
 def small(ticks, edges):
@@ -324,8 +324,8 @@ def assert_equal(problem, name):
 
 
 @pytest.mark.parametrize("name", ENTRIES)
-@settings(max_examples=25, deadline=None)
-@given(seed=seeds)
+@settings(max_examples=settings.default.max_examples // 4)
+@given(seed=SEEDS)
 def test_the_schedule_is_that_of_a_plain_transcription(name, seed):
     """With groups, kinds, kernel lanes, cores, shared payloads, several classes of paths and tasks of no ticks."""
     rng = np.random.default_rng(seed)
@@ -333,8 +333,8 @@ def test_the_schedule_is_that_of_a_plain_transcription(name, seed):
 
 
 @pytest.mark.parametrize("name", ENTRIES)
-@settings(max_examples=15, deadline=None)
-@given(seed=seeds)
+@settings(max_examples=settings.default.max_examples // 8)
+@given(seed=SEEDS)
 def test_the_schedule_is_that_of_a_plain_transcription_without_zeros(name, seed):
     """Where no task takes no ticks, idle intervals that are too short are left out; unlike devices, no host."""
     rng = np.random.default_rng(seed)
@@ -343,8 +343,7 @@ def test_the_schedule_is_that_of_a_plain_transcription_without_zeros(name, seed)
     assert_equal(layered(rng, 6, 4, gpus=3, transfer=4, longest=6), name)
 
 
-@settings(max_examples=40, deadline=None)
-@given(seed=seeds)
+@given(seed=SEEDS)
 def test_intervals_are_found_as_by_a_scan(seed):
     """400 tasks of 0, 1 or 2 and more ticks, at random times on one device: each start is that of a scan of the list.
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from exhaustive import exhaustive
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from solvers import api
@@ -46,7 +46,6 @@ def test_a_family_is_what_its_row_says(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-@settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_every_parameter_in_range_makes_a_problem_that_has_a_schedule(name: str, data: st.DataObject) -> None:
     """Small values of all parameters: the count of tasks holds, and the list scheduler finds a valid schedule."""

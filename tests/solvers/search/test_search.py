@@ -1,7 +1,5 @@
 """Local search: its event loop is the replay's, its changes can be taken back, its answers are valid and repeatable."""
 
-import os
-
 import numpy as np
 import pytest
 from exhaustive import exhaustive
@@ -23,7 +21,6 @@ from solvers.search.solver import Search
 from solvers.search.walk_state import BEST, COST, MOVED, SLID, TAKEN, lane_for
 from solvers.timing.replay import replay
 
-SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))
 HOT = 50.0
 
 
@@ -62,10 +59,10 @@ def agrees(arena, lane):
         assert held == arena.problem.memory[np.asarray(c.at) == place].sum()
 
 
-def test_the_event_loop_is_the_replay_s_whatever_was_changed_and_resumed():
+def test_the_event_loop_is_the_replay_s_whatever_was_changed_and_resumed(seeds):
     """After hundreds of accepted and refused changes, incrementally run, the trace is that of a fresh strict replay."""
     taken = 0
-    for seed, p, start in problems(60 * SCALE):
+    for seed, p, start in problems(len(seeds(30))):
         arena = Arena.of(p, [np.arange(p.tasks) // 4])
         spot, lane = lane_of(arena, start, seed)
         agrees(arena, lane)
@@ -80,7 +77,7 @@ def test_the_event_loop_is_the_replay_s_whatever_was_changed_and_resumed():
         best = arena.spot(np.int64(lane.best_at), np.int64(lane.best_order))
         assert best.makespan == lane.tally[BEST]
         assert (position(best.order)[p.src] < position(best.order)[p.dst]).all()
-    assert taken > 1000 * SCALE
+    assert taken > 15 * len(seeds(30))
 
 
 def test_every_kind_of_change_can_be_taken_back():
@@ -196,10 +193,10 @@ def test_what_does_not_fit_is_forgotten():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_search_reaches_the_optimum_of_small_problems(seed):
+def test_search_reaches_the_optimum_of_small_problems(seed, seeds):
     """Annealing and exact windows against the oracle: the optimum, and no bound above it."""
     reached = count = 0
-    for k in range(5 * SCALE):
+    for k in seeds(2):
         rng = np.random.default_rng([5, seed, k])
         p = generate(rng, tasks=int(rng.integers(1, 7)), gpus=int(rng.integers(1, 4)))
         best = exhaustive(p)

@@ -66,17 +66,21 @@ class Honest:
 
 
 class Floods:
-    """Reports ever better schedules and more than a pipe holds, and answers 0.2 s after all that was read."""
+    """Reports a schedule, two better ones while it is being heard, then more than a pipe holds.
+
+    Files in the folder that TOLD names say that the first is "heard", and that the others are "queued".
+    """
 
     def solve(self, problem, options, report):
-        best = serial(problem)
-        for late in (2, 1, 0):
+        best, folder = serial(problem), Path(os.environ["TOLD"])
+        report(Progress(schedule=delayed(best, 2), lower_bound=1, seconds=0.0))
+        while not (folder / "heard").exists():
+            time.sleep(0.01)
+        for late in (1, 0):
             report(Progress(schedule=delayed(best, late), lower_bound=1, seconds=0.0))
-            # The first is being reported when the others arrive.
-            time.sleep(0.3 if late == 2 else 0.0)
+        (folder / "queued").touch()
         for _ in range(5000):
             report(Progress(schedule=None, lower_bound=1, seconds=0.0))
-        time.sleep(0.2)
         return claim(Status.FEASIBLE, best, 1)
 
 
@@ -124,12 +128,11 @@ class ExitsSilently(Failing):
 
 
 class Compiles(Honest):
-    """Takes longer to compile than it may take to solve, and cannot solve before it has."""
+    """Cannot solve before it has compiled."""
 
     compiled = False
 
     def compile_ahead(self):
-        time.sleep(2)
         self.compiled = True
 
     def solve(self, problem, options, report):

@@ -4,7 +4,7 @@ import threading
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from solvers.checker import check
@@ -139,7 +139,6 @@ def assert_valid(p: Problem, s: Schedule) -> None:
     assert not [v for v in check(p, s) if v.kind not in ("memory", "group")]
 
 
-@settings(max_examples=300, deadline=None)
 @given(seeds)
 def test_list_mode_is_what_its_contract_says_under_both_policies(seed):
     """The compiled loop and the plain rounds agree on every start and transfer; the checker finds nothing."""
@@ -150,7 +149,6 @@ def test_list_mode_is_what_its_contract_says_under_both_policies(seed):
         assert_valid(p, s)
 
 
-@settings(max_examples=300, deadline=None)
 @given(seeds)
 def test_first_in_first_out_is_what_its_contract_says_under_both_policies(seed):
     """As above, for devices that serve what became ready first."""
@@ -161,7 +159,6 @@ def test_first_in_first_out_is_what_its_contract_says_under_both_policies(seed):
         assert_valid(p, s)
 
 
-@settings(max_examples=300, deadline=None)
 @given(seeds)
 def test_strict_runs_with_scheduled_links_are_valid_and_never_hold_a_transfer_back(seed):
     """Between request and start of a transfer some link of its path is always held; the checker finds nothing."""

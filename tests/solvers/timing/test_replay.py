@@ -1,6 +1,5 @@
 """The compiled event loop against hand-made examples and the properties that its contract states."""
 
-import os
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +13,6 @@ from solvers.problem import FORBIDDEN, Problem
 from solvers.schedule import Schedule
 from solvers.timing.replay import bottom_levels, makespan, prepare, replay
 
-SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))
 COLUMNS = ("device", "start", "finish", "sent_payload", "sent_to", "sent_start", "sent_finish")
 
 
@@ -136,17 +134,17 @@ def test_bad_devices_are_refused_by_name():
         replay(p, np.array([0]), np.arange(2))
 
 
-def test_random_replays_are_valid():
+def test_random_replays_are_valid(seeds):
     """The checker finds nothing in either mode but memory and groups, which random devices do not respect."""
-    for seed in range(600 * SCALE):
+    for seed in seeds(150):
         p, device, rank = random_case(seed)
         for s in (replay(p, device, topological_rank(p)), replay(p, device, rank, strict=False)):
             assert not [v for v in check(p, s) if v.kind not in ("memory", "group")], seed
 
 
-def test_strict_starts_are_the_earliest():
+def test_strict_starts_are_the_earliest(seeds):
     """Each task starts when its inputs are there and the task before it on its device has finished."""
-    for seed in range(300 * SCALE):
+    for seed in seeds(80):
         p, device, _ = random_case(seed)
         rank = topological_rank(p)
         s = replay(p, device, rank)
@@ -158,9 +156,9 @@ def test_strict_starts_are_the_earliest():
                 free = s.finish[task]
 
 
-def test_listed_devices_neither_idle_nor_pass_over_a_task():
+def test_listed_devices_neither_idle_nor_pass_over_a_task(seeds):
     """A task starts with its last input or its device's last finish; none overtakes a ready task of less rank."""
-    for seed in range(300 * SCALE):
+    for seed in seeds(80):
         p, device, rank = random_case(seed)
         s = replay(p, device, rank, strict=False)
         ready = inputs_there(p, s)
@@ -173,9 +171,9 @@ def test_listed_devices_neither_idle_nor_pass_over_a_task():
                 assert all((rank[t], t) > (rank[task], task) for t in ahead), seed
 
 
-def test_replay_is_a_function_of_its_arguments():
+def test_replay_is_a_function_of_its_arguments(seeds):
     """Twice the same, prepared or not, from a permutation or its multiples; and `makespan` agrees."""
-    for seed in range(100 * SCALE):
+    for seed in seeds(40):
         p, device, _ = random_case(seed)
         rank = topological_rank(p)
         g = prepare(p)
@@ -186,9 +184,9 @@ def test_replay_is_a_function_of_its_arguments():
         assert makespan(g, device, np.argsort(rank, kind="stable")) == one.makespan
 
 
-def test_costs_times_k_give_times_times_k():
+def test_costs_times_k_give_times_times_k(seeds):
     """Every time of the schedule scales with the durations and transfers."""
-    for seed in range(100 * SCALE):
+    for seed in seeds(40):
         p, device, _ = random_case(seed)
         rank = topological_rank(p)
         larger = replace(p, duration=np.where(p.allowed, 5 * p.duration, FORBIDDEN), transfer=5 * p.transfer)
