@@ -190,8 +190,8 @@ def matrix(case: Case, counts: list[int], plans: int, *, quick: bool, thorough: 
     case.reference()
     for devices in counts:
         cluster = f"cpux{devices}"
-        solved = api.solve(graph, cluster=cluster, time_limit_s=0 if quick else 1)
-        if not quick:
+        solved = None if quick else api.solve(graph, cluster=cluster, time_limit_s=1)
+        if solved is not None:
             case.run(solved, thorough=True)
         for k in range(plans):
             case.run(random_plan(graph, cluster, [devices, k], solved), thorough=thorough and k == plans - 1)

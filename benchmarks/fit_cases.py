@@ -206,7 +206,7 @@ def random_plan(graph: Graph, cluster: str, seed: int | list[int], like: Plan | 
     machine, rng = inputs.load_cluster(cluster), np.random.default_rng(seed)
     problem = flow.formulate(graph, inputs.load_costs(graph, machine, None), machine, Settings())
     device, rank = _anywhere(rng, problem), random_order(problem, rng)
-    like = like or api.solve(graph, cluster=cluster, time_limit_s=0)
+    like = like or api.solve(graph, cluster=cluster, time_limit_s=0, solver="list")
     return replace(like, rank=rank, schedule=simulate(problem, device, rank).schedule)
 
 

@@ -30,9 +30,12 @@ def step(x: Any) -> Any:
     return loss
 
 
-PLAN = pesto.solve(sources.from_function(step, tf.TensorSpec([4, 8])), cluster="cpux2", time_limit_s=2)
+def planned(fn: Callable[..., Any]) -> Any:
+    """A plan of a step on two logical CPUs."""
+    return pesto.solve(sources.from_function(fn, tf.TensorSpec([4, 8])), cluster="cpux2", time_limit_s=0, solver="list")
 
 
+PLAN = planned(step)
 SCALE = tf.constant(0.5)
 
 
@@ -46,7 +49,9 @@ def scaled(x: Any) -> Any:
 
 def constants() -> list[int]:
     """[findings, inversions] of a step with a captured constant."""
-    plan = pesto.solve(sources.from_function(scaled, tf.TensorSpec([4, 8])), cluster="cpux2", time_limit_s=1)
+    plan = pesto.solve(
+        sources.from_function(scaled, tf.TensorSpec([4, 8])), cluster="cpux2", time_limit_s=0, solver="list"
+    )
     with pesto.apply(plan) as applied:
         scaled(X)
     return [len(applied.findings), sum(len(f.inversions) for f in applied.findings)]

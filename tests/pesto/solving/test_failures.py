@@ -41,7 +41,8 @@ def without_cpsat(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def solve(path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     monkeypatch.chdir(path.parent)
-    monkeypatch.setattr(sys, "argv", ["pesto", "solve", "-q", "--json", "--graph", str(path), "--cluster", "v100x4"])
+    options = ["--graph", str(path), "--cluster", "v100x4", "--time-limit", "0.1"]
+    monkeypatch.setattr(sys, "argv", ["pesto", "solve", "-q", "--json", *options])
     with pytest.raises(SystemExit) as ended:
         main()
     return int(ended.value.code or 0)
@@ -85,11 +86,11 @@ def test_a_full_stdout_is_exit_8(tmp_path: Path) -> None:
     assert (done.returncode, "Traceback" in done.stderr) == (8, False)
 
 
-@pytest.mark.parametrize("verb", ["solve", "profile"])
+@pytest.mark.parametrize("verb", ["solve", pytest.param("profile", marks=pytest.mark.matrix)])
 def test_what_user_code_prints_does_not_mix_with_the_json(verb: str, tmp_path: Path) -> None:
     """stdout holds one object; the prints of an imported and traced module go to stderr."""
     (tmp_path / "chatty.py").write_text(CHATTY)
-    options = ["--time-limit", "1"] if verb == "solve" else ["--iterations", "3"]
+    options = ["--time-limit", "0"] if verb == "solve" else ["--iterations", "3"]
     command = [sys.executable, "-m", "pesto", verb, "--function", "chatty:step", "--json", *options]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -2,20 +2,20 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 
-WORKER = Path(__file__).resolve().parents[4] / "tests" / "data" / "context_worker.py"
+pytestmark = pytest.mark.xdist_group("forked")
+ROOT = Path(__file__).resolve().parents[4]
 
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
     """What the worker saw."""
-    done = subprocess.run([sys.executable, str(WORKER)], capture_output=True, text=True, timeout=300, check=False)
+    done = forked.run("tests/data/context_worker.py", cwd=ROOT)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)
 

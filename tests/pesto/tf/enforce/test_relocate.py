@@ -1,22 +1,22 @@
 """What holds a variable that a plan moves goes with it, or is refused; in a process of its own."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 
+pytestmark = pytest.mark.xdist_group("forked")
 ROOT = Path(__file__).resolve().parents[4]
 
 
 @pytest.fixture(scope="module")
 def said() -> dict[str, Any]:
     """What each case of the script returned."""
-    command = [sys.executable, "tests/data/relocate_worker.py"]
-    out = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    return dict(json.loads(line) for line in out.splitlines())
+    done = forked.run("tests/data/relocate_worker.py", cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return dict(json.loads(line) for line in done.stdout.splitlines())
 
 
 def test_an_outer_function_reads_what_the_inner_one_trains(said: dict[str, Any]) -> None:
