@@ -1,17 +1,19 @@
 """Programs that need TensorFlow, each in a process of its own that is forked from one that has loaded it.
 
 Loading takes seconds, and TensorFlow's devices are set once a process: `run` gives a script or the command line a new
-process that has TensorFlow loaded and nothing of it used. One server for each process that tests.
+process that has TensorFlow loaded, and nothing of it used. One server for each process that tests.
 """
 
 import functools
 import json
+import multiprocessing
 import os
 import runpy
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import IO
 
 
 def run(*command: object, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
@@ -33,36 +35,36 @@ def _server() -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def _job() -> list[str]:
-    """In the server: fork for every line of input, and answer it. Returns in the forked process, with its command."""
-    for line in sys.stdin:
-        command, folder, environment = json.loads(line)
-        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-            child = os.fork()
-            if not child:
-                os.chdir(folder)
-                os.environ.update(environment)
-                nothing = os.open(os.devnull, os.O_RDONLY)
-                for descriptor, stream in enumerate((nothing, out.fileno(), err.fileno())):
-                    os.dup2(stream, descriptor)
-                return command
-            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-            for stream in (out, err):
-                stream.seek(0)
-            print(json.dumps([code, out.read(), err.read()]), flush=True)
-    sys.exit()
-
-
-def _main() -> None:
+def _serve() -> None:
+    """Load, then fork for each line of input and answer with its exit code and what it printed."""
     from pesto.tf.start import tensorflow
 
     tensorflow()
     import keras  # noqa: F401  # with all that it loads
 
-    from pesto import api  # noqa: F401
+    from pesto.cli.warm_up import compile_all
+
+    compile_all()
+    for line in sys.stdin:
+        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+            # This context's processes leave TensorFlow without taking it apart, which takes a second.
+            child = multiprocessing.get_context("fork").Process(target=_become, args=(*json.loads(line), out, err))
+            child.start()
+            child.join()
+            for stream in (out, err):
+                stream.seek(0)
+            print(json.dumps([child.exitcode, out.read(), err.read()]), flush=True)
+
+
+def _become(command: list[str], folder: str, environment: dict[str, str], out: IO[str], err: IO[str]) -> None:
+    """Run the command as `python` or `pesto` would."""
     from pesto.cli.main import main
 
-    sys.argv = command = _job()
+    os.dup2(out.fileno(), 1)
+    os.dup2(err.fileno(), 2)
+    os.chdir(folder)
+    os.environ.update(environment)
+    sys.argv = command
     sys.path[0] = str(Path(command[0]).resolve().parent)
     if command[0] == "pesto":
         main()
@@ -71,4 +73,4 @@ def _main() -> None:
 
 
 if __name__ == "__main__":
-    _main()
+    _serve()

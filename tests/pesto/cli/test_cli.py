@@ -3,13 +3,12 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
+import forked
 import pytest
 
-from pesto.cli.main import main
-
+pytestmark = pytest.mark.xdist_group("forked")
 OP = {"name": "a", "outputs": [8], "time_s": {"gpu": 1e-3, "cpu": 1e-3}}
 GRAPH = {
     "format": "pesto-graph",
@@ -25,8 +24,8 @@ GRAPH = {
 
 
 def pesto(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pesto", *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=180, check=False)
+    """The command line in a process of its own."""
+    return forked.run("pesto", *arguments, cwd=cwd)
 
 
 @pytest.fixture
@@ -46,7 +45,7 @@ def test_help_is_quick_because_it_loads_neither_tensorflow_nor_a_solver() -> Non
 
 def test_solve_check_simulate_a_graph_file_without_tensorflow(graph: Path, tmp_path: Path) -> None:
     """b and c in parallel: 3 ms and two transfers at most, against 4 ms on one GPU; everything agrees on it."""
-    done = pesto("solve", "--graph", graph, "--time-limit", "5", "--json", "--out", tmp_path / "p.json", cwd=tmp_path)
+    done = pesto("solve", "--graph", graph, "--time-limit", "1", "--json", "--out", tmp_path / "p.json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     assert {
@@ -76,7 +75,7 @@ def test_import_writes_a_graph_that_solves_the_same(graph: Path, tmp_path: Path)
     """pesto import of a graph file is the same graph again."""
     done = pesto("import", "--graph", graph, "-o", tmp_path / "again.json.gz", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    solve = ("solve", "--time-limit", "2", "--json", "-q", "--graph")
+    solve = ("solve", "--time-limit", "0.5", "--json", "-q", "--graph")
     first, second = (json.loads(pesto(*solve, g, cwd=tmp_path).stdout) for g in (graph, tmp_path / "again.json.gz"))
     assert first["makespan_s"] == second["makespan_s"]
 
@@ -114,33 +113,24 @@ BAD = {
 }
 
 
-@pytest.fixture
-def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., None]:
-    """Run the command line in this process and hold it to one line of error, the exit code, and no new file."""
-
-    def run(arguments: tuple[object, ...], code: int, says: str) -> None:
-        before = set(tmp_path.iterdir())
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(sys, "argv", ["pesto", "solve", "-q", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capfd.readouterr()
-        assert ended.value.code == code, err
-        assert says in err
-        assert "Traceback" not in err
-        lines = [line for line in err.splitlines() if not line.startswith(("Usage:", "Try ")) and line.strip()]
-        assert len(lines) == 1, err
-        assert out == ""
-        assert set(tmp_path.iterdir()) == before
-
-    return run
+def refused(arguments: tuple[object, ...], code: int, says: str, folder: Path) -> None:
+    """Hold a solve to one line of error, the exit code, and no new file."""
+    before = set(folder.iterdir())
+    done = pesto("solve", "-q", *arguments, cwd=folder)
+    assert done.returncode == code, done.stderr
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+    lines = [line for line in done.stderr.splitlines() if not line.startswith(("Usage:", "Try ")) and line.strip()]
+    assert len(lines) == 1, done.stderr
+    assert done.stdout == ""
+    assert set(folder.iterdir()) == before
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_options_get_one_line_and_their_exit_code(name: str, graph: Path, refused: Callable[..., None]) -> None:
+def test_bad_options_get_one_line_and_their_exit_code(name: str, graph: Path, tmp_path: Path) -> None:
     """One clear line, the documented code, no traceback, no plan file."""
     arguments, code, says = BAD[name]
-    refused(tuple(a.format(graph=graph) for a in arguments), code, says)
+    refused(tuple(a.format(graph=graph) for a in arguments), code, says, tmp_path)
 
 
 CONTENT = {
@@ -164,11 +154,9 @@ CONTENT = {
 
 
 @pytest.mark.parametrize("name", CONTENT)
-def test_bad_graph_files_get_one_line_and_their_exit_code(
-    name: str, tmp_path: Path, refused: Callable[..., None]
-) -> None:
+def test_bad_graph_files_get_one_line_and_their_exit_code(name: str, tmp_path: Path) -> None:
     """As above, for what is inside the file."""
     content, code, says = CONTENT[name]
     path = tmp_path / "edited.json"
     path.write_bytes(content if isinstance(content, bytes) else json.dumps({**GRAPH, **content}).encode())
-    refused(("--graph", path), code, says)
+    refused(("--graph", path), code, says, tmp_path)

@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import forked
 import pytest
 
 from pesto.cli.main import main
@@ -86,13 +87,13 @@ def test_a_full_stdout_is_exit_8(tmp_path: Path) -> None:
     assert (done.returncode, "Traceback" in done.stderr) == (8, False)
 
 
-@pytest.mark.parametrize("verb", ["solve", pytest.param("profile", marks=pytest.mark.matrix)])
+@pytest.mark.xdist_group("forked")
+@pytest.mark.parametrize("verb", ["solve", "profile"])
 def test_what_user_code_prints_does_not_mix_with_the_json(verb: str, tmp_path: Path) -> None:
     """stdout holds one object; the prints of an imported and traced module go to stderr."""
     (tmp_path / "chatty.py").write_text(CHATTY)
     options = ["--time-limit", "0"] if verb == "solve" else ["--iterations", "3"]
-    command = [sys.executable, "-m", "pesto", verb, "--function", "chatty:step", "--json", *options]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = forked.run("pesto", verb, "--function", "chatty:step", "--json", *options, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 1
     assert json.loads(done.stdout)

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,15 @@ import pytest
 from pesto.tf.models import FAMILIES, Step, build, find
 
 NAMES = [family.name for family in FAMILIES]
+REPRESENTATIVES = ("rnnlm", "transformer")
+"""Families of a default run: a recurrent network, and one of attention and of what surrounds it."""
+
+
+def families(*names: str) -> list[Any]:
+    """Of the families, those that are no representatives are left out of a default run."""
+    return [name if name in REPRESENTATIVES else pytest.param(name, marks=pytest.mark.matrix) for name in names]
+
+
 SCOPES = {
     "rnnlm": ["embedding/", "layer_0/step_5/", "layer_1/step_0/", "softmax/", "loss/"],
     "nmt": [
@@ -54,7 +64,7 @@ def tf():
     return importlib.import_module("tensorflow.compat.v1")
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module", params=families(*NAMES))
 def model(request, tf) -> tuple[str, Step]:
     return request.param, build(request.param, "tiny")
 
@@ -148,12 +158,17 @@ def test_feeds_are_the_placeholders_and_stay_in_range(tf, model):
     ("name", "changes", "scope"),
     [
         ("rnnlm", {"layers": 4}, "layer_3/step_5/"),
-        ("nmt", {"layers": 4}, "decoder/layer_3/step_2/add"),  # residual from the third layer on
-        ("transformer", {"layers": 2}, "decoder/layer_1/cross_attention/"),
-        ("nasnet", {"stem_cells": 2, "image": 67}, "stem/cell_1/branch_4/"),  # sizes 67, 33, 17, 9, 5
-        ("word-rnn", {"layers": 4}, "layer_3/step_4/"),
-        ("wrn", {"units": 2}, "block_5/conv_1/"),  # three groups of two
-        ("e3d", {"given": 2, "frames": 4}, "layer_1/step_2/"),
+        *(
+            pytest.param(*one, marks=pytest.mark.matrix)
+            for one in (
+                ("nmt", {"layers": 4}, "decoder/layer_3/step_2/add"),  # residual from the third layer on
+                ("transformer", {"layers": 2}, "decoder/layer_1/cross_attention/"),
+                ("nasnet", {"stem_cells": 2, "image": 67}, "stem/cell_1/branch_4/"),  # sizes 67, 33, 17, 9, 5
+                ("word-rnn", {"layers": 4}, "layer_3/step_4/"),
+                ("wrn", {"units": 2}, "block_5/conv_1/"),  # three groups of two
+                ("e3d", {"given": 2, "frames": 4}, "layer_1/step_2/"),
+            )
+        ),
     ],
 )
 def test_what_only_the_larger_variants_have_trains_too(tf, monkeypatch, name, changes, scope):
@@ -166,7 +181,7 @@ def test_what_only_the_larger_variants_have_trains_too(tf, monkeypatch, name, ch
         assert np.isfinite(session.run([step.loss, *step.fetches], batch)[0])
 
 
-@pytest.mark.parametrize("name", ["nmt", "transformer", "pardnn-transformer"])
+@pytest.mark.parametrize("name", families("nmt", "transformer", "pardnn-transformer"))
 def test_words_past_the_end_of_a_sentence_do_not_change_the_loss(tf, monkeypatch, name):
     """Padding is masked in encoder, attention and loss, and the decoder sees no later word."""
     step = altered(monkeypatch, name, dropout=0.0)
@@ -212,7 +227,7 @@ def test_clipping_scales_all_gradients_by_one_factor(tf, norm, factor):
     np.testing.assert_allclose(second, 4.0 * factor)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", families(*NAMES))
 def test_batch_size_is_an_argument(name):
     """Every feed holds one entry per example."""
     assert all(3 in feed.shape for feed in build(name, "tiny", batch=3).feeds)
