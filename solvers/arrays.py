@@ -35,6 +35,13 @@ def rank_of(order: Ints) -> Ints:
     return rank
 
 
+def offsets(lengths: Ints) -> Ints:
+    """[n + 1] where each of n runs of these lengths begins when they follow each other, and where the last ends."""
+    found = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=found[1:])
+    return found
+
+
 def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     array.setflags(write=False)
     return array

@@ -126,7 +126,10 @@ class Result:
 
     @property
     def gap(self) -> float | None:
-        """(makespan - lower bound) / makespan; None without a schedule."""
-        if self.schedule is None:
-            return None
-        return (self.schedule.makespan - self.lower_bound) / self.schedule.makespan if self.schedule.makespan else 0.0
+        """`relative_gap` of schedule and bound; None without a schedule."""
+        return None if self.schedule is None else relative_gap(self.schedule.makespan, self.lower_bound)
+
+
+def relative_gap(makespan: float, bound: float) -> float:
+    """(makespan - bound) / makespan, the share of a makespan that may still be saved; 0 for a makespan of 0."""
+    return (makespan - bound) / makespan if makespan else 0.0

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solvers.arrays import Bools, Ints
+from solvers.arrays import Bools, Ints, offsets
 from solvers.compiled.dag import heights
 from solvers.compiled.kernels import routine
 from solvers.problem import Problem
@@ -125,8 +125,7 @@ def _sends(problem: Problem) -> Sends:
     count = problem.payloads
     carried = np.where(problem.payload >= 0, problem.payload, count + problem.src)
     order = np.argsort(carried, kind="stable")
-    offset = np.zeros(count + problem.tasks + 1, dtype=np.int64)
-    np.cumsum(np.bincount(carried, minlength=len(offset) - 1), out=offset[1:])
+    offset = offsets(np.bincount(carried, minlength=count + problem.tasks))
     slowest = problem.transfer.max(axis=1, initial=0)
     return Sends(
         owner=np.concatenate([problem.producer, np.arange(problem.tasks)]),

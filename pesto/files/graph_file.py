@@ -15,7 +15,7 @@ from pesto.errors import InputError
 from pesto.files.disk import gzipped, read_bytes, write_atomic
 from pesto.files.json import Count, Kind, Outline, decode_document, shown, without_collection
 from pesto.graph import Graph
-from solvers.arrays import Bools, Floats, Ints
+from solvers.arrays import Bools, Floats, Ints, offsets
 
 MAX_NAME_BYTES = 4096
 MAX_KINDS = 32
@@ -52,7 +52,7 @@ def to_graph(ops: list[Op], kinds: list[str], source: str, batch: int | None = N
     index = _indexed([op.name for op in ops])
     check_labels(kinds, lambda k: f"$.kinds[{k}]")
     produced = np.array([len(op.outputs) for op in ops], dtype=np.int64)
-    first = np.concatenate([[0], np.cumsum(produced)])
+    first = offsets(produced)
     tensor_bytes = _bytes("outputs", chain.from_iterable(op.outputs for op in ops))
     src, slot, dst = _data_edges(ops, index, produced)
     control_src, control_dst = _control_edges(ops, index)
@@ -99,7 +99,7 @@ def usually_moved(ops: int, tensor_bytes: Ints, tensor: Ints, dst: Ints, first: 
         raise InputError("$.ops: the bytes of all inputs and outputs exceed 2**62 - check the unit")
     moved = np.zeros(ops, dtype=np.int64)
     np.add.at(moved, dst, read)
-    total = np.concatenate([[0], np.cumsum(tensor_bytes)])
+    total = offsets(tensor_bytes)
     return moved + total[first[1:]] - total[first[:-1]]
 
 

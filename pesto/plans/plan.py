@@ -19,6 +19,7 @@ from solvers.bounds.certificate import EvidenceError, follows
 from solvers.bounds.evidence import ANCHORED, Evidence
 from solvers.checker import check
 from solvers.problem import Problem
+from solvers.result import relative_gap
 from solvers.schedule import Schedule
 
 FCFS = "first come, first served"
@@ -142,8 +143,7 @@ class Plan:
     @property
     def gap(self) -> float:
         """(makespan - lower bound of the full graph) / makespan."""
-        made = self.schedule.makespan
-        return (made - self.provenance.lower_bound_ticks) / made if made else 0.0
+        return relative_gap(self.schedule.makespan, self.provenance.lower_bound_ticks)
 
     @property
     def status(self) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from solvers.arrays import Bools, Ints, bools
+from solvers.arrays import Bools, Ints, bools, offsets
 from solvers.compiled.kernels import routine, subroutine
 from solvers.problem import Problem
 from solvers.structure.units import Units, distinct, units_of
@@ -79,7 +79,7 @@ def packed_bins(sizes: Ints, capacity: int) -> int:
     a to half fill what the latter leave, and more bins. Sizes sum to 62 bits.
     """
     item = np.sort(sizes)[::-1]
-    total = np.concatenate([[0], np.cumsum(item)])
+    total = offsets(item)
     above_half = int(np.count_nonzero(2 * item > capacity))
     least = np.unique(np.append(item[above_half:], 0))
     alone = np.searchsorted(-item, -(capacity - least), side="left")

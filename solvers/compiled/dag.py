@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from solvers.arrays import Ints
+from solvers.arrays import Ints, offsets
 from solvers.compiled.kernels import routine
 
 
@@ -11,8 +11,7 @@ def adjacency(nodes: int, tail: Ints) -> tuple[Ints, Ints]:
 
     The order of the edges of one node is the order in which they are given.
     """
-    offset = np.zeros(nodes + 1, dtype=np.int64)
-    np.cumsum(np.bincount(tail, minlength=nodes), out=offset[1:])
+    offset = offsets(np.bincount(tail, minlength=nodes))
     return offset, np.argsort(tail, kind="stable").astype(np.int64)
 
 

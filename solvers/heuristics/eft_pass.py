@@ -4,11 +4,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solvers.arrays import Bools, Ints
+from solvers.arrays import Bools, Ints, offsets
 from solvers.compiled.kernels import inlined, routine
 from solvers.heuristics.lists.guides import Guided
 from solvers.problem import Problem
 from solvers.structure.units import Units
+from solvers.timing.links import free_from
 
 _MOST_SORTED = 48
 """Inputs of a task up to which their transfers are sorted by time: insertion is quadratic."""
@@ -75,8 +76,7 @@ def board_of(problem: Problem) -> Board:
     # An edge may be given twice; its transfer must not count twice.
     new = np.append(True, (dst[1:] != dst[:-1]) | (payload[1:] != payload[:-1]))[: len(by)] | (payload < 0)
     by = by[new]
-    offset = np.zeros(problem.tasks + 1, dtype=np.int64)
-    np.cumsum(np.bincount(problem.dst[by], minlength=problem.tasks), out=offset[1:])
+    offset = offsets(np.bincount(problem.dst[by], minlength=problem.tasks))
     return Board(
         offset=offset,
         tail=problem.src[by],
@@ -199,11 +199,7 @@ def _receive(b: Board, r: _Run, inputs: int, there: int) -> tuple[int, int]:
 def _send(b: Board, r: _Run, crossing: tuple[int, int, int], now: int, changes: int) -> tuple[int, int]:
     """Append a transfer to its links; return its finish and the length of the log of changes."""
     payload, here, there = crossing
-    begin = now
-    for k in range(b.path_links.shape[2]):
-        link = b.path_links[here, there, k]
-        if link >= 0:
-            begin = max(begin, r.link_free[link])
+    begin = free_from(b.path_links, r.link_free, (here, there), now)
     end = begin + b.transfer[payload, b.path_class[here, there]]
     for k in range(b.path_links.shape[2]):
         link = b.path_links[here, there, k]

@@ -119,14 +119,20 @@ def release(s: State, task: int, time: int | np.int64) -> None:
 
 
 @inlined
+def free_from(path_links: Ints, link_free: Ints, path: tuple[int, int], now: int | np.int64) -> int | np.int64:
+    """From when on, not before now, no link of a path (from, to) is busy."""
+    for k in range(path_links.shape[2]):
+        link = path_links[path[0], path[1], k]
+        if link >= 0:
+            now = max(now, link_free[link])
+    return now
+
+
+@inlined
 def grant(g: Prepared, s: State, payload: int, path: tuple[int, int], now: int | np.int64) -> None:
     """Send a payload along a path (from, to) as soon as its links are free."""
     a, b = path
-    begin = now
-    for k in range(g.path_links.shape[2]):
-        link = g.path_links[a, b, k]
-        if link >= 0:
-            begin = max(begin, s.link_free[link])
+    begin = free_from(g.path_links, s.link_free, path, now)
     end = begin + g.transfer[payload, g.path_class[a, b]]
     for k in range(g.path_links.shape[2]):
         link = g.path_links[a, b, k]
@@ -234,7 +240,7 @@ def start_waiting(g: Prepared, s: State, o: Outbox, now: int) -> int:
         best, wake = -1, NEVER
         for at in range(o.lines[0]):
             path = o.active[at]
-            free = _free_at(g, s, path)
+            free = int(free_from(g.path_links, s.link_free, divmod(path, len(s.arrival)), 0))
             if free > now:
                 wake = min(wake, free)
             elif best < 0 or (o.key[o.first[path]], path) < (o.key[o.first[o.active[best]]], o.active[best]):
@@ -246,16 +252,6 @@ def start_waiting(g: Prepared, s: State, o: Outbox, now: int) -> int:
         if o.length[path] == 0:
             o.lines[0] -= 1
             o.active[best] = o.active[o.lines[0]]
-
-
-@subkernel
-def _free_at(g: Prepared, s: State, path: int) -> int:
-    a, b = divmod(path, len(s.arrival))
-    free = 0
-    for k in range(g.path_links.shape[2]):
-        if g.path_links[a, b, k] >= 0:
-            free = max(free, s.link_free[g.path_links[a, b, k]])
-    return free
 
 
 @subkernel

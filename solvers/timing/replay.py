@@ -22,7 +22,7 @@ tasks of zero ticks finish within the tick, all this is repeated.
 import numba
 import numpy as np
 
-from solvers.arrays import Ints, ints
+from solvers.arrays import Ints, ints, offsets
 from solvers.compiled.dag import adjacency, topological_order
 from solvers.problem import FORBIDDEN, Problem
 from solvers.schedule import Schedule
@@ -46,8 +46,7 @@ from solvers.timing.loop import (
 def prepare(problem: Problem) -> Prepared:
     """The adjacency that `replay` needs, computed once for any number of replays. O(e log e)."""
     by = np.lexsort((problem.payload, problem.src))
-    offset = np.zeros(problem.tasks + 1, dtype=np.int64)
-    np.cumsum(np.bincount(problem.src, minlength=problem.tasks), out=offset[1:])
+    offset = offsets(np.bincount(problem.src, minlength=problem.tasks))
     return Prepared(
         offset=ints(offset),
         head=ints(problem.dst[by]),

@@ -28,7 +28,7 @@ from solvers import api
 from solvers.bounds import quick_bounds
 from solvers.checker import check
 from solvers.files.problem_json import Answer, Instance, fingerprint
-from solvers.result import Limit, Options, Result, Status
+from solvers.result import Limit, Options, Result, Status, relative_gap
 from solvers.schedule import Schedule
 
 
@@ -194,7 +194,7 @@ def _check(instance: Instance, problem: Path, path: Path, *, as_json: bool) -> N
     _belongs(instance, problem, answer, path)
     wrong, made = check(instance.problem, answer.schedule), answer.schedule.makespan
     bound, by = quick_bounds.best(instance.problem)
-    gap = (made - bound) / made if made else 0.0
+    gap = relative_gap(made, bound)
     if as_json:
         found = [{"kind": v.kind, "text": v.text} for v in wrong]
         numbers = {"makespan": made, "lower_bound": bound, "bound_by": by, "gap": None if wrong else gap}

@@ -22,6 +22,7 @@ from pesto.study.run import lock, runner
 from pesto.study.run.executor import Executor
 from pesto.study.run.status import peeked
 from pesto.study.spec import load_study
+from solvers.result import relative_gap
 
 LATE = {"report": ("study_report", "report_command", "Tables, profiles and curves of a study, as text and as a page.")}
 """Verb -> (module, command, help), loaded when it is called: it draws pictures."""
@@ -170,8 +171,7 @@ class _Log:
 def _value(makespan: int | None, bound: int) -> str:
     if makespan is None:
         return "no schedule"
-    gap = (makespan - bound) / makespan if makespan else 0.0
-    return f"makespan {makespan}, gap {gap:.1%}"
+    return f"makespan {makespan}, gap {relative_gap(makespan, bound):.1%}"
 
 
 def _ended(path: Path, cells: Sequence[Cell], tally: store.Tally, *, as_json: bool) -> None:

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solvers.arrays import Ints
+from solvers.arrays import Ints, offsets
 from solvers.heuristics.baechi.graph import Graph
 
 NONE = -1
@@ -107,7 +107,5 @@ def fresh(g: Graph) -> Listed:
 def rows_of(g: Graph, k: int) -> Rows:
     """The edges of a graph of k operators."""
     by_head, by_tail = np.argsort(g.dst, kind="stable"), np.argsort(g.src, kind="stable")
-    into, out = np.zeros(k + 1, np.int64), np.zeros(k + 1, np.int64)
-    np.cumsum(np.bincount(g.dst, minlength=k), out=into[1:])
-    np.cumsum(np.bincount(g.src, minlength=k), out=out[1:])
+    into, out = offsets(np.bincount(g.dst, minlength=k)), offsets(np.bincount(g.src, minlength=k))
     return Rows(into, g.src[by_head], g.comm[by_head], out, g.dst[by_tail])

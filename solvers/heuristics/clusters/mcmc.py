@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solvers.arrays import Bools, Ints, ints, rank_of
+from solvers.arrays import Bools, Ints, ints, offsets, rank_of
 from solvers.compiled.dag import topological_order
 from solvers.heuristics.clusters.layers import order_of_layers
 from solvers.heuristics.devices_of_location import devices_at, elements
@@ -122,8 +122,7 @@ def chain(moves: Moves, device: Ints, rng: np.random.Generator, budget: Budget) 
 def _moves(problem: Problem, units: Units) -> Moves:
     level, place_of = bottom_levels(problem), rank_of(topological_order(problem.tasks, problem.src, problem.dst))
     pes = elements(units)
-    offset = np.zeros(len(units.memory) + 1, dtype=np.int64)
-    np.cumsum(np.bincount(units.unit, minlength=len(units.memory)), out=offset[1:])
+    offset = offsets(np.bincount(units.unit, minlength=len(units.memory)))
     return Moves(
         prepared=prepare(problem),
         order=ints(np.lexsort((place_of, -level))),

@@ -12,6 +12,7 @@ Parts are those of one seed.
 import numpy as np
 
 from solvers.arrays import Ints, ints
+from solvers.compiled.dag import adjacency
 from solvers.heuristics.clusters.load_balance import glb
 from solvers.heuristics.devices_of_location import devices_at, elements
 from solvers.heuristics.lists.means import mean_ticks, mean_transfers
@@ -100,9 +101,7 @@ def _undirected(problem: Problem, unit: Ints, free: Ints) -> tuple[Ints, Ints, I
     ticks = np.bincount(pair, weights=sent, minlength=len(pairs)).astype(np.int64)
     low, high = pairs // len(free), pairs % len(free)
     tail, head, ticks = np.concatenate([low, high]), np.concatenate([high, low]), np.concatenate([ticks, ticks])
-    offset = np.zeros(len(free) + 1, dtype=np.int64)
-    np.cumsum(np.bincount(tail, minlength=len(free)), out=offset[1:])
-    order = np.argsort(tail, kind="stable")
+    offset, order = adjacency(len(free), tail)
     return offset, head[order], ticks[order]
 
 

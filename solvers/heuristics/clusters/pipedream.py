@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solvers.arrays import Bools, Ints, ints
+from solvers.arrays import Bools, Ints, ints, offsets
 from solvers.compiled.kernels import routine
 from solvers.heuristics.clusters.layers import order_of_layers
 from solvers.heuristics.devices_of_location import devices_at, elements
@@ -61,7 +61,7 @@ def stages(chain: Chain, room: Ints) -> Ints:
     """
     if not len(chain.ticks):
         return ints(np.zeros(0, dtype=np.int64))
-    ticks, memory = _sums(chain.ticks), _sums(chain.memory)
+    ticks, memory = offsets(chain.ticks), offsets(chain.memory)
     low, high = int(chain.ticks.max(initial=0)) - 1, max(int(ticks[-1]), int(chain.cut.max(initial=0)))
     ends = _ends((ticks, memory, chain.cut), room, high)
     if ends[-1] < len(chain.ticks):
@@ -95,10 +95,6 @@ def _chain(problem: Problem, units: Units, linked: Ints, sent: Ints) -> Chain:
     np.add.at(cut, first[known] + 1, sent[known])
     np.subtract.at(cut, last[known] + 1, sent[known])
     return Chain(ticks[linked], units.memory[linked], np.cumsum(cut)[: c + 1])
-
-
-def _sums(values: Ints) -> Ints:
-    return np.concatenate([[0], np.cumsum(values)]).astype(np.int64)
 
 
 @routine

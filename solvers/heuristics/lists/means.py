@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solvers.arrays import Ints, ints, rank_of
+from solvers.arrays import Ints, ints, offsets, rank_of
 from solvers.compiled.dag import adjacency, topological_order
 from solvers.problem import Problem
 
@@ -59,7 +59,6 @@ def dag_of(problem: Problem, took: Ints, ticks: Ints) -> Dag:
     place = rank_of(order)
     by = np.lexsort((place[problem.dst], place[problem.src]))
     tail, head, ticks = place[problem.src[by]], place[problem.dst[by]], ticks[by]
-    offset = np.zeros(problem.tasks + 1, dtype=np.int64)
-    np.cumsum(np.bincount(tail, minlength=problem.tasks), out=offset[1:])
+    offset = offsets(np.bincount(tail, minlength=problem.tasks))
     entry, entering = adjacency(problem.tasks, head)
     return Dag(order, took[order], offset, head, ticks, entry, tail[entering], ticks[entering])

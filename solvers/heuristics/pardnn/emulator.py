@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solvers.arrays import Bools, Ints
+from solvers.arrays import Bools, Ints, offsets
 from solvers.compiled.heap import drop, push
 from solvers.compiled.kernels import inlined, routine
 from solvers.problem import Problem
@@ -58,8 +58,7 @@ def emulate(problem: Problem, device: Ints, *, prepared: Prepared | None = None)
 
 def _lines(device: Ints, devices: int) -> _Lines:
     n = len(device)
-    first = np.zeros(devices + 1, dtype=np.int64)
-    np.cumsum(np.bincount(device, minlength=devices), out=first[1:])
+    first = offsets(np.bincount(device, minlength=devices))
     return _Lines(
         first=first,
         line=np.empty(n, dtype=np.int64),

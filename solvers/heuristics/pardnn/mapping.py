@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solvers.arrays import Bools, Ints
+from solvers.arrays import Bools, Ints, offsets
 from solvers.compiled.kernels import routine, subroutine
 from solvers.heuristics.clusters.load_balance import glb
 from solvers.heuristics.pardnn.slicing import Clusters
@@ -74,8 +74,7 @@ def _start(w: Weights, c: Clusters, s: Spans) -> Mapped:
     member = np.argsort(c.cluster, kind="stable")
     fixed = int(np.count_nonzero(c.cluster == NOWHERE))
     member = member[fixed:]
-    start = np.zeros(count + 1, dtype=np.int64)
-    np.cumsum(np.bincount(c.cluster[member], minlength=count), out=start[1:])
+    start = offsets(np.bincount(c.cluster[member], minlength=count))
     allowed, load = np.ones((count, k), dtype=np.bool_), np.zeros((count, k), dtype=np.int64)
     tree = np.zeros((s.levels + 1, k), dtype=np.int64)
     at = np.full(count, NOWHERE, dtype=np.int64)

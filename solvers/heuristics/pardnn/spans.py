@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solvers.arrays import Ints
+from solvers.arrays import Ints, offsets
 from solvers.compiled.kernels import routine
 from solvers.heuristics.pardnn.slicing import Clusters
 from solvers.heuristics.pardnn.weights import NOWHERE, Weights
@@ -56,8 +56,7 @@ def potentials(w: Weights, c: Clusters, s: Spans) -> Ints:
     Nodes at places that nothing can be mapped to, such as a host, do not count.
     """
     counted = np.where(w.place < w.ticks.shape[1], w.took, 0)
-    within = np.zeros(s.levels + 1, dtype=np.int64)
-    np.cumsum(np.bincount(s.level, weights=counted, minlength=s.levels).astype(np.int64), out=within[1:])
+    within = offsets(np.bincount(s.level, weights=counted, minlength=s.levels).astype(np.int64))
     member = np.flatnonzero(c.cluster != NOWHERE)
     of = c.cluster[member]
     inside = (s.level[member] >= s.low[of]) & (s.level[member] < s.high[of])

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from solvers.arrays import Bools, Floats, Ints
+from solvers.arrays import Bools, Floats, Ints, offsets
 from solvers.milp.linear import INFINITY, Linear
 
 Number = float | Floats
@@ -144,7 +144,7 @@ class Assembly:
             lower=lower,
             upper=upper,
             integer=integer,
-            offset=np.concatenate([[0], np.cumsum(count)]),
+            offset=offsets(count),
             column=column,
             coefficient=coefficient,
             row_lower=least,
