@@ -32,23 +32,30 @@ def separable(path: str, x: tf.Tensor, filters: int, size: int, stride: int) -> 
 
 def batch_norm(path: str, x: tf.Tensor) -> tf.Tensor:
     """Fused batch normalisation (Ioffe and Szegedy 2015); its moving averages join the graph's update ops."""
-    shape = [channels(x)]
-    scale = weight(f"{path}/scale", shape, tf.ones_initializer())
-    offset = weight(f"{path}/offset", shape, tf.zeros_initializer())
-    moving = (
-        state(f"{path}/mean", shape, tf.zeros_initializer()),
-        state(f"{path}/variance", shape, tf.ones_initializer()),
-    )
+    scale, offset, moving = norm_variables(path, channels(x))
     with scope(path):
         # Not tf.nn.fused_batch_norm: version 3 has an output whose shape is not known before it runs.
         none = tf.constant([], tf.float32)
         y, mean, variance, *_ = tf.raw_ops.FusedBatchNormV2(
             x=x, scale=scale, offset=offset, mean=none, variance=none, epsilon=NORM_EPSILON
         )
-        for average, now in zip(moving, (mean, variance), strict=True):
-            change = (average.read_value() - now) * (1.0 - NORM_DECAY)
-            tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, average.assign_sub(change, read_value=False))
+        follow(moving, (mean, variance), NORM_DECAY)
     return y
+
+
+def norm_variables(path: str, size: int) -> tuple[tf.Tensor, tf.Tensor, tuple[tf.Variable, tf.Variable]]:
+    """What batch normalisation of `size` feature maps learns, scale and offset, and its moving mean and variance."""
+    scale = weight(f"{path}/scale", [size], tf.ones_initializer())
+    offset = weight(f"{path}/offset", [size], tf.zeros_initializer())
+    mean = state(f"{path}/mean", [size], tf.zeros_initializer())
+    return scale, offset, (mean, state(f"{path}/variance", [size], tf.ones_initializer()))
+
+
+def follow(moving: tuple[tf.Variable, tf.Variable], moments: tuple[tf.Tensor, tf.Tensor], decay: float) -> None:
+    """Let the moving averages follow a batch's mean and variance, among the graph's update ops."""
+    for average, now in zip(moving, moments, strict=True):
+        change = (average.read_value() - now) * (1.0 - decay)
+        tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, average.assign_sub(change, read_value=False))
 
 
 def relu(path: str, x: tf.Tensor) -> tf.Tensor:

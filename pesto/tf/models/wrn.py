@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 import tensorflow.compat.v1 as tf
 
-from pesto.tf.models.convolution import channels, convolve, relu
-from pesto.tf.models.layers import dense, dropout, placeholders, scope, state, weight
+from pesto.tf.models.convolution import channels, convolve, follow, norm_variables, relu
+from pesto.tf.models.layers import dense, dropout, placeholders, scope
 from pesto.tf.models.optimizers import Nesterov
 from pesto.tf.models.step import Feed, Step
 from pesto.tf.models.update_step import finish, minimize, new_graph
@@ -86,18 +86,10 @@ def _unit(config: Config, k: int, x: tf.Tensor) -> tf.Tensor:
 
 def batch_norm(path: str, x: tf.Tensor) -> tf.Tensor:
     """Batch normalisation (Ioffe and Szegedy 2015) from elementary ops; the moving averages join the update ops."""
-    shape = [channels(x)]
-    scale = weight(f"{path}/scale", shape, tf.ones_initializer())
-    offset = weight(f"{path}/offset", shape, tf.zeros_initializer())
-    moving = (
-        state(f"{path}/mean", shape, tf.zeros_initializer()),
-        state(f"{path}/variance", shape, tf.ones_initializer()),
-    )
+    scale, offset, moving = norm_variables(path, channels(x))
     with scope(path):
         moments = tf.nn.moments(x, [0, 1, 2])
-        for average, now in zip(moving, moments, strict=True):
-            change = (average.read_value() - now) * (1.0 - NORM_DECAY)
-            tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, average.assign_sub(change, read_value=False))
+        follow(moving, moments, NORM_DECAY)
         return tf.nn.batch_normalization(x, *moments, offset, scale, NORM_EPSILON)
 
 
