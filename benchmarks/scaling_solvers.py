@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from solvers.bounds import quick_bounds
-from solvers.heuristics.eft_pass import board_of, clusters_of, place
+from solvers.heuristics.eft_pass import board_of, clusters_of, earliest_finish
 from solvers.heuristics.list_solver import ListScheduler
 from solvers.heuristics.lists.guides import unguided
 from solvers.problem import FORBIDDEN, Problem
@@ -62,13 +62,13 @@ def stages(problem: Problem) -> Iterator[tuple[str, Callable[[], object]]]:
     order = np.argsort(-level, kind="stable")
     rank = np.argsort(order)
     guide = unguided(order)
-    device, _ = place(board, clusters_of(units), guide, 0.5)
+    device, _ = earliest_finish(board, clusters_of(units), guide, 0.5)
     yield "prepare", lambda: prepare(problem)
     yield "bottom levels", lambda: bottom_levels(problem)
     yield "makespan only", lambda: makespan(prepared, device, order)
     yield "replay strict", lambda: replay(problem, device, rank, prepared=prepared)
     yield "replay listed", lambda: replay(problem, device, rank, strict=False, prepared=prepared)
-    yield "one placing", lambda: place(board, clusters_of(units), guide, 0.5)
+    yield "one placing", lambda: earliest_finish(board, clusters_of(units), guide, 0.5)
     yield "critical path", lambda: quick_bounds.critical_path(problem)
     yield "all bounds", lambda: quick_bounds.best(problem)
     yield "list", lambda: ListScheduler().solve(problem, Options(seconds=1e6), lambda _: None)

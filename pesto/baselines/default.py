@@ -7,15 +7,15 @@ Abadi et al. 2016, 3.2.1, was never released). Colocation and kernels are the pr
 import numpy as np
 
 from pesto.baselines.places import accelerators
-from pesto.baselines.scopes import Placement
+from pesto.baselines.scopes import RulePlacement
 from pesto.cluster import Cluster
 from pesto.graph import Graph
 from solvers.heuristics.devices_of_location import devices_at
 from solvers.problem import Problem
 
 
-def framework_default(graph: Graph, problem: Problem, cluster: Cluster) -> Placement:
+def framework_default(graph: Graph, problem: Problem, cluster: Cluster) -> RulePlacement:
     """Everything on the first accelerator."""
     first = accelerators(problem, cluster)[0]
     device = devices_at(problem, np.full(graph.ops, first))
-    return Placement(device=device, rule=f"everything on {cluster.devices[first].name}, as TensorFlow does unasked")
+    return RulePlacement(device=device, rule=f"everything on {cluster.devices[first].name}, as TensorFlow does unasked")

@@ -5,7 +5,7 @@ import re
 import numpy as np
 
 from pesto.baselines.places import accelerators
-from pesto.baselines.scopes import Placement, follow, shortest, together
+from pesto.baselines.scopes import RulePlacement, follow, shortest, together
 from pesto.cluster import Cluster
 from pesto.graph import Graph
 from solvers.arrays import Ints
@@ -19,7 +19,7 @@ _FIRST = re.compile(r"(?:^|[/_])(?:embeddings?|stem)(?=[/_]|$)")
 _LAST = re.compile(r"(?:^|[/_])(?:attention|softmax|logits|loss|head)(?=[/_]|$)")
 
 
-def expert(graph: Graph, problem: Problem, cluster: Cluster) -> Placement:
+def expert(graph: Graph, problem: Problem, cluster: Cluster) -> RulePlacement:
     """Layers in order over the accelerators; attention and softmax with the last, embedding with the first.
 
     Parallel branches of a cell are split evenly instead (NASNet): by their times, longest first, each to the
@@ -36,7 +36,7 @@ def expert(graph: Graph, problem: Problem, cluster: Cluster) -> Placement:
         wish = np.minimum((share * len(targets)).astype(np.int64), len(targets) - 1)
         wish = np.where(share < 0, -1, wish)
     wish = together(problem, follow(problem, wish))
-    return Placement(device=devices_at(problem, np.array(targets)[wish]), rule=rule)
+    return RulePlacement(device=devices_at(problem, np.array(targets)[wish]), rule=rule)
 
 
 def _branches(graph: Graph, problem: Problem, pieces: int) -> Ints | None:

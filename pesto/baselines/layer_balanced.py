@@ -11,7 +11,7 @@ import re
 import numpy as np
 
 from pesto.baselines.places import accelerators
-from pesto.baselines.scopes import Placement, follow, shortest, together
+from pesto.baselines.scopes import RulePlacement, follow, shortest, together
 from pesto.cluster import Cluster
 from pesto.graph import Graph
 from solvers.arrays import Ints
@@ -23,7 +23,7 @@ _EARLY = 0.1
 """A layer begins where this share of its time lies before: its forward pass, whatever else is in its scope."""
 
 
-def layer_balanced(graph: Graph, problem: Problem, cluster: Cluster) -> Placement:
+def layer_balanced(graph: Graph, problem: Problem, cluster: Cluster) -> RulePlacement:
     """Contiguous layers of balanced times; pieces of equal time in order of earliest start where no layer is named."""
     targets = accelerators(problem, cluster)
     layer = layers_of(graph)
@@ -38,7 +38,7 @@ def layer_balanced(graph: Graph, problem: Problem, cluster: Cluster) -> Placemen
     piece = np.empty(len(time), dtype=np.int64)
     piece[by_begin] = balanced_cut(time[by_begin], len(targets))
     wish = together(problem, follow(problem, np.where(layer < 0, -1, piece[layer])))
-    return Placement(device=devices_at(problem, np.array(targets)[wish]), rule=rule)
+    return RulePlacement(device=devices_at(problem, np.array(targets)[wish]), rule=rule)
 
 
 def layers_of(graph: Graph) -> Ints:

@@ -10,7 +10,7 @@ from solvers.problem import Problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Placement:
+class RulePlacement:
     """A device for every op, with one line that says by which rule."""
 
     device: Ints

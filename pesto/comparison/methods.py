@@ -10,7 +10,7 @@ from pesto.baselines.default import framework_default
 from pesto.baselines.expert import expert
 from pesto.baselines.layer_balanced import layer_balanced
 from pesto.baselines.places import accelerators
-from pesto.baselines.scopes import Placement
+from pesto.baselines.scopes import RulePlacement
 from pesto.cluster import Cluster
 from pesto.costs import Costs
 from pesto.errors import PestoError
@@ -76,7 +76,7 @@ class Method:
     """Whether its source respects a device's memory: then its plans are repaired where they do not fit."""
 
 
-def _by_scope(rule: Callable[..., Placement]) -> Propose:
+def _by_scope(rule: Callable[..., RulePlacement]) -> Propose:
     """A placement that reads the graph."""
 
     def propose(case: Case) -> Proposal:

@@ -42,7 +42,7 @@ class Posed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Step:
+class TracedStep:
     """A training step, a cluster and the modelled costs of one on the other."""
 
     graph: Graph
@@ -55,13 +55,13 @@ class Shelf:
 
     def __init__(self) -> None:
         self._posed: dict[str, Posed | RefusedError] = {}
-        self._steps: dict[str, Step | RefusedError] = {}
+        self._steps: dict[str, TracedStep | RefusedError] = {}
 
     def posed(self, instance: Instance) -> Posed:
         """The problem of a schedule cell."""
         return _kept(self._posed, instance, lambda: _posed(_problem(instance)))
 
-    def step(self, instance: Instance) -> Step:
+    def step(self, instance: Instance) -> TracedStep:
         """The training step of a plan cell."""
         return _kept(self._steps, instance, lambda: _step(instance))
 
@@ -138,7 +138,7 @@ def _posed(problem: Problem) -> Posed:
     return Posed(problem=problem, lower_bound=quick_bounds.best(problem)[0], listed=listed)
 
 
-def _step(instance: Instance) -> Step:
+def _step(instance: Instance) -> TracedStep:
     from pesto.inputs import load as inputs
     from pesto.source import Source
 
@@ -147,4 +147,4 @@ def _step(instance: Instance) -> Step:
     path = _cluster(instance)  # first, as it takes no time
     graph = inputs.load_graph(Source(model=instance.model, variant=instance.variant, batch=instance.batch))
     cluster = inputs.load_cluster(path)
-    return Step(graph=graph, cluster=cluster, costs=inputs.load_costs(graph, cluster, None))
+    return TracedStep(graph=graph, cluster=cluster, costs=inputs.load_costs(graph, cluster, None))

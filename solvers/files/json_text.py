@@ -143,7 +143,7 @@ def bounded(data: bytes, most: int) -> None:
         raise ValueError(f"more than {most} numbers or arrays - make it smaller")
 
 
-def place(text: bytes, at: int) -> str:
+def line_and_column(text: bytes, at: int) -> str:
     """Byte `at` as people count: line and column from 1, the column in bytes."""
     return f"line {text.count(10, 0, at) + 1}, column {at - text.rfind(10, 0, at)}"
 
@@ -219,7 +219,7 @@ def _keys(text: bytes) -> Iterator[tuple[Path, int]]:
             path.append("" if due else None)
             seen.append(set())
             if len(path) > MAX_DEPTH:
-                raise ValueError(f"{place(text, at)}: nested deeper than {MAX_DEPTH} levels - flatten it")
+                raise ValueError(f"{line_and_column(text, at)}: nested deeper than {MAX_DEPTH} levels - flatten it")
         elif mark in b"}]":
             due = False
             path.pop()
@@ -229,7 +229,7 @@ def _keys(text: bytes) -> Iterator[tuple[Path, int]]:
         elif due:
             due, key = False, json.loads(mark)
             if key in seen[-1]:
-                raise ValueError(f"{place(text, at)}: key '{shown(key)}' is repeated - keep one of the two")
+                raise ValueError(f"{line_and_column(text, at)}: key '{shown(key)}' is repeated - keep one of the two")
             seen[-1].add(key)
             path[-1] = key
             yield tuple(path), at
@@ -254,14 +254,14 @@ def _malformed(text: bytes, error: Exception, found: Outline | None) -> str:
     try:
         text.decode()
     except UnicodeDecodeError as wrong:
-        return f"{place(text, wrong.start)}: not UTF-8 - save the text as UTF-8"
+        return f"{line_and_column(text, wrong.start)}: not UTF-8 - save the text as UTF-8"
     message = str(error)
     if "truncated" in message:
         if found is not None:
             return "malformed JSON: an escape such as \\ud800 is half of a character - write both halves"
         return "the JSON text ends too early - the file was cut short; write it again"
     reason, _, tail = message.removeprefix("JSON is malformed: ").partition(" (byte ")
-    where = place(text, int(tail[:-1])) if tail[:-1].isdigit() else "somewhere"
+    where = line_and_column(text, int(tail[:-1])) if tail[:-1].isdigit() else "somewhere"
     return (
         f"{where}: malformed JSON: {shown(reason)} - correct it there (NaN, comments and trailing commas are not JSON)"
     )
@@ -297,7 +297,7 @@ def _warn_unknown(text: bytes, found: Outline, as_type: Any, named: str) -> None
         key, known = str(path[-1]), unknown[path]
         close = difflib.get_close_matches(key, known, n=1) if len(key) < 200 else []
         hint = f"did you mean '{close[0]}'?" if close else f"known are {', '.join(known)}"
-        _LOG.warning("%s%s: key '%s' is not known and ignored - %s", named, place(text, at), shown(key), hint)
+        _LOG.warning("%s%s: key '%s' is not known and ignored - %s", named, line_and_column(text, at), shown(key), hint)
     if len(unknown) > _WARNINGS:
         _LOG.warning("%s%d more unknown keys are ignored", named, len(unknown) - _WARNINGS)
 

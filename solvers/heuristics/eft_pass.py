@@ -97,7 +97,7 @@ def clusters_of(units: Units, fixed: Ints | None = None) -> Clusters:
     return Clusters(units.unit, units.allowed, units.memory, nowhere if fixed is None else np.array(fixed))
 
 
-def place(b: Board, c: Clusters, guided: Guided, bias: float) -> tuple[Ints, int]:
+def earliest_finish(b: Board, c: Clusters, guided: Guided, bias: float) -> tuple[Ints, int]:
     """Earliest finish time first (HEFT, Topcuoglu 2002, without insertion), with links, payloads, units and memory.
 
     Each task of `order` (a topological order) goes to the device where its finish plus `bias` times the ticks of the

@@ -8,7 +8,7 @@ from solvers.arrays import Ints, rank_of
 from solvers.base import Progress, Report
 from solvers.bounds import quick_bounds
 from solvers.compiled.dag import topological_order
-from solvers.heuristics.eft_pass import Clusters, board_of, place
+from solvers.heuristics.eft_pass import Clusters, board_of, earliest_finish
 from solvers.heuristics.lists.guides import Guided
 from solvers.problem import Problem
 from solvers.result import Limit, Options, Result, Status
@@ -58,7 +58,7 @@ class Incumbent:
 
     def attempt(self, clusters: Clusters, guide: Guided, bias: float = 0.0) -> None:
         """Run one pass of `place` and offer what comes of it; nothing when memory stops the pass."""
-        device, stuck = place(self.board, clusters, guide, bias)
+        device, stuck = earliest_finish(self.board, clusters, guide, bias)
         if stuck < 0:
             self.offer(self.complete(device, guide.order))
             self.bound()

@@ -84,7 +84,7 @@ def run_command(
     loaded = load_study(study)
     cells = cells_of(loaded)
     path = db if db is not None else Path(f"{loaded.spec.name}.sqlite")
-    real = lock.place(path)
+    real = lock.real_path(path)
     with lock.held(real), store.opened(real) as file:
         file.sync(loaded, cells, version("pesto"))
         again = file.retry_failed() if retry_failed else 0
@@ -154,7 +154,7 @@ class _Log:
         if now:
             known.add(now)
 
-    def __call__(self, step: runner.Step) -> None:
+    def __call__(self, step: runner.CellDone) -> None:
         self._compare(step.cell.solver, self._versions.solvers.setdefault(step.cell.solver, set()), step.answer.version)
         if self._quiet:
             return

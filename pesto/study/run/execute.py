@@ -12,7 +12,7 @@ from pesto.errors import InfeasibleError, NothingFoundError, PestoError, SolverE
 from pesto.files.json import shown
 from pesto.study.answers import PLAN, REFUSED, Answer, Point
 from pesto.study.cells import Cell
-from pesto.study.instance_cache import Posed, RefusedError, Shelf, Step
+from pesto.study.instance_cache import Posed, RefusedError, Shelf, TracedStep
 from solvers import api
 from solvers.base import Progress
 from solvers.result import FAILED, Options, Result, Status
@@ -44,7 +44,7 @@ def execute(cell: Cell, shelf: Shelf) -> Answer:
     return replace(known, status=status, detail=detail, seconds=time.monotonic() - began)
 
 
-def _stepped(cell: Cell, step: Step) -> Answer:
+def _stepped(cell: Cell, step: TracedStep) -> Answer:
     """What is known of a plan cell before it is run."""
     edges = len(step.graph.src) + len(step.graph.control_src)
     return Answer(key=cell.key, status=REFUSED, tasks=step.graph.ops, edges=edges, measures=_circumstances())
@@ -127,7 +127,7 @@ def _circumstances() -> dict[str, Any]:
     return {"cores": cores, "pesto": version("pesto")}
 
 
-def _planned(cell: Cell, step: Step) -> Answer:
+def _planned(cell: Cell, step: TracedStep) -> Answer:
     from pesto.study.run.planning import answered
 
     return answered(cell, step, _circumstances())

@@ -14,7 +14,7 @@ _MARK = b"pesto study lock\n"
 """What a lock holds: anything else of that name is not ours."""
 
 
-def place(path: Path) -> Path:
+def real_path(path: Path) -> Path:
     """Where the file of a study really is: a plain name too (":memory:"), and links followed.
 
     FileError for what is there and is no regular file, and for a name that cannot be one.

@@ -10,11 +10,11 @@ from pesto.solving.candidates import Candidate
 from pesto.solving.tracker import Incumbent
 from pesto.study.answers import FAILED, Answer, Point
 from pesto.study.cells import Cell, Trained
-from pesto.study.instance_cache import Step
+from pesto.study.instance_cache import TracedStep
 from solvers.result import Limit, Status
 
 
-def answered(cell: Cell, step: Step, circumstances: dict[str, Any]) -> Answer:
+def answered(cell: Cell, step: TracedStep, circumstances: dict[str, Any]) -> Answer:
     """The plan of a training step, and what the exact solver made of its coarse graph.
 
     The makespan is the chosen plan's on the full graph, the bound is one of the full graph; the status and the version

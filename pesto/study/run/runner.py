@@ -17,7 +17,7 @@ TRIES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class CellDone:
     """One cell more is done."""
 
     cell: Cell
@@ -32,7 +32,7 @@ def run(
     cells: Sequence[Cell],
     store: Store,
     executor: Executor,
-    told: Callable[[Step], None],
+    told: Callable[[CellDone], None],
     *,
     most: int | None = None,
 ) -> int:
@@ -50,7 +50,7 @@ def run(
 
 
 class _Run:
-    def __init__(self, todo: deque[Cell], store: Store, executor: Executor, told: Callable[[Step], None]) -> None:
+    def __init__(self, todo: deque[Cell], store: Store, executor: Executor, told: Callable[[CellDone], None]) -> None:
         self._todo, self._store, self._executor, self._told = todo, store, executor, told
         self._running: dict[str, Cell] = {}
         self._losses: Counter[str] = Counter()
@@ -87,7 +87,7 @@ class _Run:
         outcome = self._complete(cell, outcome)
         self._store.commit(outcome)
         self._ran += 1
-        self._told(Step(cell=cell, answer=outcome, ran=self._ran, waiting=len(self._todo) + len(self._running)))
+        self._told(CellDone(cell=cell, answer=outcome, ran=self._ran, waiting=len(self._todo) + len(self._running)))
 
     def _complete(self, cell: Cell, answer: Answer) -> Answer:
         """With the instance's size and start, as another cell told them, where a process was lost before it could."""

@@ -119,7 +119,7 @@ class Sessions:
 
     def _placed(self, graph: Any) -> tuple[steps.Placed, ...]:
         if graph not in self.placed:
-            found, undo = steps.place(graph, self.plans, self.options)
+            found, undo = steps.place_graph(graph, self.plans, self.options)
             if not found:
                 return ()
             self.undone.append(undo)

@@ -42,7 +42,7 @@ class Placed:
         return frozenset(placement.graph.names[i] for i in placement.chained.nonzero()[0].tolist())
 
 
-def place(graph: Any, plans: Sequence[Plan], options: Options) -> tuple[tuple[Placed, ...], Callable[[], None]]:
+def place_graph(graph: Any, plans: Sequence[Plan], options: Options) -> tuple[tuple[Placed, ...], Callable[[], None]]:
     """Edit the v1 graph that some of `plans` are for, by what its ops are called; the callable undoes it.
 
     Nothing is placed when it is none of theirs. What `lay` raises when the names are a plan's and the ops are not;

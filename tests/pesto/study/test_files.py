@@ -50,7 +50,7 @@ def test_what_cannot_be_a_studys_file_is_refused_before_it_is_opened(tmp_path, m
 
 def test_a_name_with_a_null_byte_is_refused(tmp_path):
     with pytest.raises(FileError, match="null byte"):
-        lock.place(tmp_path / "a\0b")
+        lock.real_path(tmp_path / "a\0b")
 
 
 def test_a_name_that_sqlite_gives_a_meaning_is_a_plain_name(tmp_path, monkeypatch):
@@ -63,7 +63,7 @@ def test_a_name_that_sqlite_gives_a_meaning_is_a_plain_name(tmp_path, monkeypatc
 
 def test_a_link_is_followed_and_locked_where_it_leads(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "real.sqlite")
-    assert lock.place(tmp_path / "link") == tmp_path / "real.sqlite"
+    assert lock.real_path(tmp_path / "link") == tmp_path / "real.sqlite"
     with lock.held(tmp_path / "link"):
         assert (tmp_path / ".real.sqlite.pesto-lock").exists()
 

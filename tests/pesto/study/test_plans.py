@@ -6,7 +6,7 @@ from pesto.cluster import Path
 from pesto.settings import Settings
 from pesto.solving import baselines, exact, flow
 from pesto.study.cells import Cell, Trained
-from pesto.study.instance_cache import Step
+from pesto.study.instance_cache import TracedStep
 from pesto.study.run.planning import answered
 from solvers.result import Limit, Result, Status
 
@@ -14,7 +14,7 @@ LINK = Path(latency_s=0.0, s_per_byte=1e-9)
 
 
 @pytest.fixture
-def step(make_graph, make_cluster, make_costs) -> Step:
+def step(make_graph, make_cluster, make_costs) -> TracedStep:
     """Ten producers of 1 us that share a GPU, and a consumer of 10 us each; a transfer takes 30 us.
 
     With k consumers on the other GPU, the first GPU is busy until 10 + 10 (10 - k) us. Were links free, the first
@@ -24,7 +24,7 @@ def step(make_graph, make_cluster, make_costs) -> Step:
     ops = [{"name": f"p{k}", "s": 1e-6, "bytes": 30_000, "group": "g", "kinds": ("gpu",)} for k in range(10)]
     ops += [{"name": f"c{k}", "s": 1e-5, "inputs": [f"p{k}"], "kinds": ("gpu",)} for k in range(10)]
     graph, cluster = make_graph(ops), make_cluster(path=LINK)
-    return Step(graph=graph, cluster=cluster, costs=make_costs(graph, cluster))
+    return TracedStep(graph=graph, cluster=cluster, costs=make_costs(graph, cluster))
 
 
 def cell(*, congestion: bool) -> Cell:

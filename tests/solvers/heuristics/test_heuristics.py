@@ -9,7 +9,7 @@ from exhaustive import exhaustive
 from solvers.bounds import quick_bounds
 from solvers.checker import check
 from solvers.compiled.dag import topological_order
-from solvers.heuristics.eft_pass import board_of, clusters_of, place
+from solvers.heuristics.eft_pass import board_of, clusters_of, earliest_finish
 from solvers.heuristics.list_solver import ListScheduler
 from solvers.heuristics.lists.guides import guided, unguided
 from solvers.heuristics.packing import packings
@@ -144,7 +144,7 @@ def test_memory_first_where_tasks_in_order_run_out_of_room():
     p = replace(chain(3), src=none, dst=none, payload=none, memory=[4, 4, 10], capacity=[10, 10])
     p = replace(p, duration=[[5, 5], [5, 5], [1, 1]])
     order = unguided(np.arange(3))
-    assert all(place(board_of(p), clusters_of(units_of(p)), order, bias)[1] == 2 for bias in (0.0, 1.0, 4.0))
+    assert all(earliest_finish(board_of(p), clusters_of(units_of(p)), order, bias)[1] == 2 for bias in (0.0, 1.0, 4.0))
     result, _ = answer(ListScheduler(), p)
     assert result.schedule is not None
     assert not check(p, result.schedule)
