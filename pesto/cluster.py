@@ -60,9 +60,9 @@ class Cluster:
     links: tuple[str, ...]
     """Names of the links; each carries one transfer at a time."""
     paths: tuple[tuple[Path | None, ...], ...]
-    """[device][device] from the first to the second."""
+    """[device][device] the path from the first to the second."""
     source: str
-    """preset NAME, or the file's name."""
+    """Where the cluster came from: "preset NAME", or the file's name."""
 
     def __post_init__(self) -> None:
         """Validate."""

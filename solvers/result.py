@@ -56,7 +56,7 @@ class Options:
     """Settings that every solver understands."""
 
     seconds: float = 60.0
-    """Wall-clock limit."""
+    """Wall-clock limit in seconds."""
     gap: float = 0.0
     """Stop at a relative gap (makespan - bound) / makespan of at most this."""
     seed: int = 0

@@ -32,7 +32,7 @@ class Scale:
     locations: Ints
     """[kinds] locations where nodes of a kind can run."""
     capacity: Ints
-    """[kinds] bytes of the largest of them."""
+    """[kinds] bytes of the largest location of each kind."""
     fair: float
     """Total time over the locations of the kind with most time."""
 

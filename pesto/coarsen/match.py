@@ -57,9 +57,9 @@ class Bounds(NamedTuple):
     budget: int
     """Merges left until the target."""
     time: Ints
-    """[kinds] ticks."""
+    """[kinds] most ticks of a unit."""
     memory: Ints
-    """[kinds] bytes."""
+    """[kinds] most bytes of a unit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

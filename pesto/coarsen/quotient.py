@@ -30,7 +30,7 @@ class Nodes(NamedTuple):
     time: Ints
     """Sum of the members' shortest durations."""
     members: Ints
-    """Fine tasks."""
+    """Number of fine tasks in the node."""
     kind: Ints
     """Nodes of different kinds are never merged."""
     unit: Ints
@@ -53,11 +53,11 @@ class Quotient:
     nodes: Nodes
     sends: Sends
     src: Ints
-    """[e] tails, ascending; parallel edges are one."""
+    """[e] tail of each edge, ascending; parallel edges are one."""
     dst: Ints
-    """[e] heads."""
+    """[e] head of each edge."""
     weight: Ints
-    """[e] transfer ticks of the payloads between the two, each counted once."""
+    """[e] transfer ticks of the payloads between tail and head, each counted once."""
     height: Ints
     """[n] longest path from a root, in vertices (Definition 3.4)."""
 

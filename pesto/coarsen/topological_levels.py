@@ -16,17 +16,17 @@ class Paths(NamedTuple):
     start: Ints
     """[n] latest arrival of a predecessor's result."""
     before: Ints
-    """[n] the predecessor that arrives then, -1 for a root."""
+    """[n] the predecessor whose result arrives last, -1 for a root."""
     start_else: Ints
     """[n] latest arrival from any other predecessor."""
     tail: Ints
-    """[n] longest path after the node."""
+    """[n] ticks of the longest path after the node."""
     after: Ints
-    """[n] the successor on it, -1 for a leaf."""
+    """[n] the successor on the longest path after the node, -1 for a leaf."""
     tail_else: Ints
-    """[n] longest path that starts with any other successor."""
+    """[n] ticks of the longest path that starts with any other successor."""
     longest: int
-    """The critical path."""
+    """Ticks of the critical path."""
 
 
 def earliest(q: Quotient) -> Ints:

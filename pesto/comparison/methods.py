@@ -44,14 +44,14 @@ class Proposal:
     """A method's answer."""
 
     device: Ints
-    """[n]"""
+    """[n] device of each task."""
     rank: Ints | None
-    """[n] its own order; None leaves the order to list scheduling by bottom level."""
+    """[n] place of each task in the method's own order; None leaves the order to list scheduling by bottom level."""
     rule: str
     seconds: float
-    """Measured: to place, without what all methods share (simulation, checks)."""
+    """Measured seconds to place, without what all methods share (simulation, checks)."""
     interrupted: bool = False
-    """Whether Ctrl-C ended it early."""
+    """Whether Ctrl-C ended the method early."""
 
 
 class NoProposalError(Exception):

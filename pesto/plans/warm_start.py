@@ -32,9 +32,9 @@ class Carried:
     """A device and a place in the order for every op."""
 
     device: Ints
-    """[n]"""
+    """[n] device of each op."""
     rank: Ints
-    """[n] a permutation along the precedence."""
+    """[n] place of each op in an order that precedence allows."""
     rule: str
     """One line on what was kept."""
 

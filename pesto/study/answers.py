@@ -21,9 +21,9 @@ class Point(msgspec.Struct, frozen=True, array_like=True):
 
     seconds: float
     makespan: int | None
-    """Ticks; None where the schedule is no better."""
+    """Makespan in ticks; None where the schedule is no better."""
     lower_bound: int
-    """Ticks."""
+    """Lower bound in ticks."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):

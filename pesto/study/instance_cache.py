@@ -36,7 +36,7 @@ class Posed:
 
     problem: Problem
     lower_bound: int
-    """Ticks, by `solvers.bounds.quick_bounds`."""
+    """Lower bound in ticks, by `solvers.bounds.quick_bounds`."""
     listed: Schedule | None
     """A list schedule; None where memory defeats the list scheduler."""
 

@@ -23,7 +23,7 @@ class Point:
     links: float = 1.0
     """Times the speed of every path: latency, seconds per byte and floor are divided by it."""
     devices: int
-    """Accelerators."""
+    """Number of accelerators."""
     memory: float = 1.0
     """Times the memory of every accelerator."""
 

@@ -26,9 +26,9 @@ class Step:
     """A step by one method."""
 
     seconds: float
-    """Predicted."""
+    """Predicted seconds of the step."""
     fits: bool
-    """Whether it fits the memory."""
+    """Whether the step fits the memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -42,15 +42,15 @@ class Row:
     detail: str
     """How the plan was made, or why there is none."""
     plan: Plan | None
-    """Verified."""
+    """The verified plan; None where there is none."""
     expert: Step | None
     """By the Expert rule."""
     single: Step | None
     """Everything on one device."""
     start: Point | None
-    """Whose plan it began from."""
+    """The point whose plan the search began from."""
     seconds: float
-    """Measured."""
+    """Measured seconds of the solve."""
 
     @property
     def reduction(self) -> float | None:

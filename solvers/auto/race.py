@@ -33,7 +33,7 @@ class Leg:
 
     engine: str
     allowed: float
-    """Seconds that it was given."""
+    """Seconds that the run was given."""
     seconds: float
     gain: float
     """Relative fall of the makespan plus relative rise of the bound, by anyone, meanwhile."""

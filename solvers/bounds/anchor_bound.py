@@ -38,20 +38,20 @@ class Table(NamedTuple):
     """Distances, as far as they are known. Anchors count from 1; 0 is the start, k + 1 the end of the schedule."""
 
     anchor: Ints
-    """[k + 2] position of each: n for the start, n + 1 for the end."""
+    """[k + 2] position of each anchor: n for the start, n + 1 for the end."""
     number: Ints
-    """[n] of the anchor at each position, or 0."""
+    """[n] number of the anchor at each position, or 0."""
     near: Ints
     """[n + 2, k + 1] least ticks from the finish of each anchor to the start of each task at one location, or NONE."""
     far: Ints
-    """The same at two."""
+    """[n + 2, k + 1] the same ticks when the two are at two locations."""
     to_near: Ints
-    """[n] to the anchor at hand."""
+    """[n] least ticks from the finish of each task to the start of the anchor that is looked at, at one location."""
     to_far: Ints
     raised: Bools
-    """[k + 2, k + 2] at [last, first]: pairs that are claimed."""
+    """[k + 2, k + 2] at [last, first]: whether the distance of the pair has been raised by a claim."""
     tasks: Ints
-    """[9, n] scratch of `Crowd`."""
+    """[9, n] work array, which `Crowd` describes."""
     cells: Ints
 
 

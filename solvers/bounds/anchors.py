@@ -48,7 +48,7 @@ class Loads(NamedTuple):
     """What weights of the devices make of the tasks of a `Net`."""
 
     weights: Ints
-    """[q, m] weights."""
+    """[q, m] weight of a tick on each device, in each of q ways to weigh."""
     work: Ints
     """[q, n] least weighted ticks of the task at each position."""
     total: Ints

@@ -18,13 +18,13 @@ class Crossings(NamedTuple):
     """Payloads of which no location of the producer suits every consumer; c of them."""
 
     payload: Ints
-    """[c] payload."""
+    """[c] number of the payload in the problem."""
     first: Ints
     """[c] the first of its consumers in `head`."""
     last: Ints
-    """[c] one beyond the last."""
+    """[c] one beyond the last of its consumers in `head`."""
     head: Ints
-    """[e] consumers, those of a payload consecutive."""
+    """[e] consumers; those of a payload are consecutive."""
     producer: Ints
     """[p] producer of each payload."""
     unit: Ints

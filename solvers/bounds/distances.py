@@ -37,15 +37,15 @@ class Lengths:
     near: Ints
     """[e] least ticks from the finish of an edge's tail to the start of its head at one location, or NEVER."""
     far: Ints
-    """[e] the same at two."""
+    """[e] the same ticks at two locations."""
     head: Ints
-    """[n] known heads."""
+    """[n] least ticks known from the start of the schedule to the start of each task."""
     tail: Ints
-    """[n] known tails."""
+    """[n] least ticks known from the finish of each task to the end of the schedule."""
     apart: Bools
-    """[n, n] tasks that cannot share a location."""
+    """[n, n] whether two tasks cannot share a location."""
     unit: Ints
-    """[n] tasks of one unit share a location."""
+    """[n] unit of each task; tasks of one unit share a location."""
     work: Ints
     """[q, n] least weighted ticks of each task, for each of q weights of the devices."""
     total: Ints

@@ -42,9 +42,9 @@ class Crowd(NamedTuple):
     far: bool
     """Whether the anchors are at two locations."""
     total: int
-    """Y."""
+    """Y, the sum of the weights of all devices."""
     most: int
-    """y1."""
+    """Y₁, the sum of the weights at the one location where it is greatest."""
 
 
 @subkernel

@@ -28,17 +28,17 @@ class Tasks(NamedTuple):
     position: Ints
     """[n] position of each task."""
     took: Ints
-    """[n] least ticks."""
+    """[n] least ticks of each task on any device."""
     sites: Ints
-    """[n] a bit for each location where it can be."""
+    """[n] a bit for each location where the task can be."""
     unit: Ints
-    """[n] tasks of one unit share a location."""
+    """[n] unit of each task; tasks of one unit share a location."""
     src: Ints
     dst: Ints
     near: Ints
     """[e] least ticks from the finish of one end to the start of the other at one location."""
     far: Ints
-    """[e] at two."""
+    """[e] the same ticks at two locations."""
 
 
 class Reach(NamedTuple):

@@ -33,9 +33,9 @@ class Table(NamedTuple):
     near: Ints
     """Least ticks from the finish of i to the start of j when they share a location."""
     far: Ints
-    """When they do not."""
+    """The same ticks when i and j are at two locations."""
     least: Ints
-    """In either case."""
+    """Least ticks from the finish of i to the start of j, wherever they are."""
     apart: Bools
     """Whether two tasks cannot share a location, symmetric."""
     took: Ints

@@ -26,9 +26,9 @@ class Windows(NamedTuple):
     """When each task runs in any schedule of at most some ticks."""
 
     start: Ints
-    """[n] earliest start."""
+    """[n] earliest start of each task, in ticks."""
     finish: Ints
-    """[n] latest finish."""
+    """[n] latest finish of each task, in ticks."""
 
 
 def windows(problem: Problem, upper: int) -> Windows | None:

@@ -38,7 +38,7 @@ class Searched(NamedTuple):
     closed: bool
     """Whether the neighbourhood holds nothing better than this."""
     effort: float
-    """Deterministic seconds."""
+    """Deterministic seconds that the search took."""
 
 
 class Descent:

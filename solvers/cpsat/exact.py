@@ -46,7 +46,7 @@ class Leg(NamedTuple):
     effort: float
     """Deterministic seconds of CP-SAT, when the whole solve is to be deterministic."""
     first: bool = False
-    """Whether the first schedule ends it."""
+    """Whether the first schedule ends the leg."""
     thorough: bool = True
     """Whether there is time to find out all that must hold in any schedule as short as the best."""
 

@@ -18,13 +18,13 @@ class Network:
     unit: list[int]
     """Unit of each task."""
     position: list[int]
-    """Of each task in a topological order."""
+    """Place of each task in a topological order."""
     members: list[list[int]]
     """By unit: its tasks."""
     places: list[list[int]]
-    """By unit: the locations where it can be."""
+    """By unit: the locations where the unit can be."""
     held: list[int]
-    """By unit: its bytes."""
+    """By unit: the bytes that its tasks hold."""
     inputs: list[list[tuple[int, int]]]
     """By task: every predecessor with the payload that it sends, -1 for none."""
     outputs: list[list[tuple[int, int]]]
@@ -33,11 +33,11 @@ class Network:
     """By payload: its consumers."""
     producer: list[int]
     duration: list[list[int]]
-    """By task and device."""
+    """By task and device: ticks, -1 where the device cannot run the task."""
     devices: list[list[int]]
-    """By task: where it can run."""
+    """By task: the devices that can run it."""
     location: list[int]
-    """By device."""
+    """By device: the location whose memory it uses."""
     path: list[list[tuple[int, ...]]]
     """By source and target: the links of a transfer."""
 
@@ -96,19 +96,19 @@ class Timeline:
     schedule: Schedule
     makespan: int
     device: list[int]
-    """By task."""
+    """By task: its device."""
     at: list[int]
     """By task: its location."""
     start: list[int]
-    """By activity."""
+    """By activity: the tick at which it starts."""
     finish: list[int]
-    """By activity."""
+    """By activity: the tick at which it ends."""
     tail: list[int]
     """By activity: the ticks of the longest path from its start, along precedence and the orders of the schedule."""
     sent: dict[tuple[int, int], int]
-    """Payload and target to activity."""
+    """The activity of each transfer, by payload and target."""
     links: list[tuple[int, ...]]
-    """By transfer."""
+    """By transfer: the links that it holds."""
 
     @property
     def tasks(self) -> int:

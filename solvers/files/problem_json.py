@@ -37,7 +37,7 @@ class Instance:
 
     problem: Problem
     name: str = ""
-    """For people."""
+    """A name for people, one line."""
     optimum: int | None = None
     """The least makespan in ticks, where it is known by construction."""
     ticks_per_second: int | None = None

@@ -54,17 +54,17 @@ class _Run(NamedTuple):
     at: Ints
     """[u] location of each unit."""
     room: Ints
-    """[l] bytes left."""
+    """[l] bytes left at each location."""
     edge: Ints
-    """Edges that enter the current task, by finish of their tails."""
+    """Edges that enter the current task, by the finish of their tails."""
     ready: Ints
     """[l] when the current task's inputs can be at each location."""
     cost: Ints
-    """[l] ticks of the new transfers that this takes."""
+    """[l] ticks of the new transfers that the current task takes at each location."""
     sends: Ints
-    """[l] number of these."""
+    """[l] number of the new transfers that the current task takes at each location."""
     open: Bools
-    """[l] whether the current task can be there."""
+    """[l] whether the current task can be at each location."""
     undo: Ints
     """[k, 2] what a trial changed: index of a link, or -1 - index of an arrival; and the value before."""
 

@@ -42,7 +42,7 @@ class Placer:
     """Where its `attribute`, a `Place`, is."""
     attribute: str = "place"
     source: str
-    """Author, year, and what it is called there."""
+    """Author, year, and what the method is called there."""
     memory: bool = False
     """Whether the source respects a device's memory, and so this does."""
     repair: bool = False

@@ -38,7 +38,7 @@ class Features:
     long_paths: bool = True
     """Paths of two or three links, and paths of none."""
     classes: bool = True
-    """Several path classes."""
+    """Whether there are several path classes."""
     memory: bool = True
     """Tasks with memory and capacities that may bind; off: no task occupies anything."""
     zeros: bool = True

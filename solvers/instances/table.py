@@ -37,7 +37,7 @@ class Family:
     tasks: Callable[[Mapping[str, int]], int]
     """Number of tasks, from all parameters."""
     help: str
-    """One line."""
+    """What the family is, in one line."""
     optimum: Callable[[Mapping[str, int]], int | None] = lambda _: None
     """The least makespan in ticks, from all parameters with PER_EDGE; None where it is not known."""
 

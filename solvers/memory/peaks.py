@@ -31,7 +31,7 @@ class Gauge(NamedTuple):
     location: Ints
     """[m] location of each device."""
     places: int
-    """Locations."""
+    """Number of locations."""
 
 
 class Times(NamedTuple):

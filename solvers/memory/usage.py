@@ -91,7 +91,7 @@ class Usage:
     peak: Ints
     """[l] most bytes alive at any tick, the static ones included."""
     when: Ints
-    """[l] a tick at which that is so."""
+    """[l] a tick at which each location is at its peak."""
     alive: Ints
     """[n] bytes of each task, static ones included, that are alive when its location is at its peak."""
 
@@ -103,12 +103,12 @@ class Spans:
 
     location: Ints
     size: Ints
-    """0 where the row uses another row's bytes."""
+    """Bytes; 0 where the row uses another row's bytes."""
     owner: Ints
-    """Task that made it."""
+    """Task that made the bytes."""
     begin: Ints
     end: Ints
-    """Ticks: alive in begin <= t < end."""
+    """Tick at which the bytes go: they are alive in begin <= t < end."""
 
 
 def usage(problem: Problem, footprint: Footprint, schedule: Schedule) -> Usage:

@@ -19,23 +19,23 @@ class Linear:
     """
 
     cost: Floats
-    """[c]"""
+    """[c] what a unit of each column costs."""
     lower: Floats
-    """[c]"""
+    """[c] least value of each column."""
     upper: Floats
-    """[c]"""
+    """[c] greatest value of each column."""
     integer: Bools
-    """[c]"""
+    """[c] whether each column must be whole."""
     offset: Ints
     """[r + 1] where each row begins in `column` and `coefficient`."""
     column: Ints
-    """[k]"""
+    """[k] column of each entry of the matrix."""
     coefficient: Floats
-    """[k]"""
+    """[k] value of each entry of the matrix."""
     row_lower: Floats
-    """[r]"""
+    """[r] least value of each row, -inf for none."""
     row_upper: Floats
-    """[r]"""
+    """[r] greatest value of each row, inf for none."""
 
     @property
     def columns(self) -> int:

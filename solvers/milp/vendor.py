@@ -16,7 +16,7 @@ class Ask:
     """The settings of one run."""
 
     seconds: float
-    """Wall-clock limit."""
+    """Wall-clock limit in seconds."""
     gap: float
     """Stop at a relative gap (objective - bound) / objective of at most this."""
     seed: int

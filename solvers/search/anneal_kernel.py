@@ -34,9 +34,9 @@ class Cooling(NamedTuple):
 
     steps: int
     hot: float
-    """Ticks: what is worse by as much is accepted with probability 1/e, at first,"""
+    """Ticks by which what is worse is accepted with probability 1/e as the stretch begins."""
     cold: float
-    """and at last."""
+    """Ticks by which what is worse is accepted with probability 1/e as the stretch ends."""
     kinds: Floats
     """[KINDS] cumulated shares of the kinds of moves."""
     levels: Floats

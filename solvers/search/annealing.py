@@ -29,13 +29,13 @@ class Weighed:
 
     makespan: int
     device: Ints
-    """[n] of that problem."""
+    """[n] device of each task of the problem that the point is worth it on."""
     rank: Ints
-    """[n]"""
+    """[n] place of each task of that problem in its order."""
     over: Ints
     """[l] bytes beyond each location's capacity at the worst moment, 0 where it fits."""
     rule: str = ""
-    """How it was made, in a few words."""
+    """How the schedule was made, in a few words."""
 
 
 Weigh = Callable[[Spot], Weighed]
@@ -45,9 +45,9 @@ class Heat(NamedTuple):
     """Shares of the makespan: what is worse by as much is accepted with probability 1/e."""
 
     hot: float
-    """At first,"""
+    """Share of the makespan at the start of a run."""
     cold: float
-    """and at last."""
+    """Share of the makespan at the end of a run."""
 
     def times(self, factor: float) -> "Heat":
         """Hotter by a factor."""

@@ -27,25 +27,25 @@ class Network(NamedTuple):
     behind: Shorts
     """[n + 1] where the edges into each task start in `tail_of`."""
     tail_of: Shorts
-    """[e] the tasks that they come from, those that send a payload as `task`, others as `-1 - task`."""
+    """[e] tasks that the edges come from: those that send a payload as `task`, others as `-1 - task`."""
     indegree: Shorts
     device_at: Shorts
     """[n, l] the device that a task gets at a location, -1 where it cannot be; numbered among those in use."""
     took_at: Ints
-    """[n, l] its ticks there."""
+    """[n, l] ticks of a task at a location."""
     transfer: Ints
     path_class: Ints
     path_links: Ints
     rest: Ints
     """[n] least ticks from the end of a task to the end of the schedule."""
     memory: Ints
-    """[n] bytes."""
+    """[n] bytes that each task holds."""
     unit: Shorts
     """[n] unit of each task: what moves together whatever moves."""
     choice: Shorts
     """[u'] units that can be at several locations."""
     used: Ints
-    """[devices in use] their numbers in the problem."""
+    """[devices in use] numbers of these devices in the problem."""
     links: int
 
 
@@ -57,9 +57,9 @@ class Clusters(NamedTuple):
     first: Shorts
     """[k, n + 1] where each cluster starts in `member`."""
     member: Shorts
-    """[k, n] tasks by cluster."""
+    """[k, n] the tasks, by cluster."""
     sizes: Shorts
-    """[k] clusters of each partition."""
+    """[k] number of clusters of each partition."""
 
 
 def network_of(problem: Problem, units: Units) -> Network:

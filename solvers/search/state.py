@@ -19,13 +19,13 @@ class Choice(NamedTuple):
     place: Shorts
     """[n] where each task is in `order`."""
     device: Shorts
-    """[n]"""
+    """[n] device of each task, numbered among those in use."""
     took: Ints
-    """[n]"""
+    """[n] ticks of each task on its device."""
     after: Shorts
     """[n] the next task of the same device, -1 for none."""
     before: Shorts
-    """[n] the previous one."""
+    """[n] the previous task of the same device, -1 for none."""
     first: Shorts
     """[m] the first task of each device, -1 for none."""
     load: Ints
@@ -38,9 +38,9 @@ class Trace(NamedTuple):
     """What a run leaves behind."""
 
     start: Ints
-    """[n]"""
+    """[n] tick at which each task starts."""
     end: Ints
-    """[n]"""
+    """[n] tick at which each task ends."""
     ready: Ints
     """[n] when the last input of each task was there."""
     begun: Shorts
@@ -53,17 +53,17 @@ class Work(NamedTuple):
     waiting: Shorts
     """[n] inputs that each task still waits for."""
     last: Shorts
-    """[m] the last task that was begun, -1 for none."""
+    """[m] the last task that each device began, -1 for none."""
     busy: Shorts
-    """[m] whether it has not ended yet: 1 or 0."""
+    """[m] whether the last task of each device has not ended yet: 1 or 0."""
     until: Ints
-    """[m] when it ends."""
+    """[m] tick at which the last task of each device ends."""
     idle: Ints
-    """[m] ticks without work so far."""
+    """[m] ticks without work of each device so far."""
     free: Ints
-    """[links]"""
+    """[links] tick from which each link is free."""
     arrival: Ints
-    """[l] of the current payload."""
+    """[l] arrival of the current payload at each location, -1 where nobody reads it."""
     freed: Shorts
     """[n + m] devices that may go on."""
     tally: Ints
@@ -74,7 +74,7 @@ class Saved(NamedTuple):
     """States of the current choice's run at some ticks, each as in `Work`."""
 
     states: Ints
-    """[1] how many hold."""
+    """[1] how many states hold."""
     when: Ints
     """[c] all events before this tick have been processed, none of it."""
     waiting: Shorts

@@ -20,7 +20,7 @@ class Paths:
 
     units: Units
     head: Ints
-    """[n, l] earliest start of a task there."""
+    """[n, l] earliest start of a task at a location."""
     took: Ints
     """[n, l] ticks of a task on the fastest device there."""
     tail: Ints

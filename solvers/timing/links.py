@@ -29,7 +29,7 @@ class Prepared(NamedTuple):
     path_links: Ints
     links: int
     carries: int
-    """Edges that carry a payload."""
+    """Number of edges that carry a payload."""
 
 
 class State(NamedTuple):
@@ -46,7 +46,7 @@ class State(NamedTuple):
     took: Ints
     """[n] ticks of each task on its device."""
     start: Ints
-    """[n] -1 where a task has not started."""
+    """[n] tick at which each task starts, -1 where it has not started."""
     finish: Ints
     freed: Ints
     """[n + 1] tasks that wait for nothing more since the last event."""
@@ -55,7 +55,7 @@ class State(NamedTuple):
     follower: Ints
     """[n] by place: the task that comes next on the same device, -1 for none."""
     last: Ints
-    """[m] place of the last task of each device so far, -1 for none."""
+    """[m] place in the order of the last task of each device so far, -1 for none."""
     length: Ints
     """[4] lengths: freed tasks, transfers, events, arrivals."""
     link_free: Ints
@@ -188,11 +188,11 @@ class Outbox(NamedTuple):
     key: Ints
     """Turn of each waiting transfer."""
     edge: Ints
-    """The first edge of its payload."""
+    """First edge of the payload of each waiting transfer."""
     active: Ints
-    """[l * l] the paths that something waits for."""
+    """[l * l] paths that something waits for."""
     lines: Ints
-    """[1] how many these are."""
+    """[1] number of entries of `active`."""
     asked: Ints
     """[l] the last payload that was requested for each location."""
 

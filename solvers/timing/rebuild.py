@@ -20,9 +20,9 @@ class Transfers(NamedTuple):
     """The transfers that a placement needs, one entry each, ordered by payload and then by target."""
 
     payload: Ints
-    """[t] payload."""
+    """[t] payload that each transfer sends."""
     to: Ints
-    """[t] target location."""
+    """[t] location that each transfer goes to."""
     ticks: Ints
     """[t] ticks on the path from the producer's location."""
 

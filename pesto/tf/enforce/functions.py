@@ -34,15 +34,15 @@ class Functions:
     placed: dict[int, tuple[Any, Expected]] = field(default_factory=dict)
     """By id of the FuncGraph: the graph, kept so that its id stays its own, and what is expected of it."""
     names: dict[str, Expected] = field(default_factory=dict)
-    """By name of the function in TensorFlow's library."""
+    """What is expected of each function, by its name in TensorFlow's library."""
     known: "weakref.WeakSet[Any]" = field(default_factory=weakref.WeakSet)
-    """Functions that were traced here, or need no watch."""
+    """Functions that were traced within this application, or need no watch."""
     seen: set[str] = field(default_factory=set)
-    """Names of the functions that were traced here."""
+    """Names of the functions that were traced within this application."""
     verified: "weakref.WeakSet[Any]" = field(default_factory=weakref.WeakSet)
     """Functions that ran as planned, or are of no plan's concern."""
     planned: "weakref.WeakSet[Any]" = field(default_factory=weakref.WeakSet)
-    """Those of them that a plan is for."""
+    """The functions seen that a plan is for."""
     findings: list[Findings] = field(default_factory=list)
 
     def on_graph(self, graph: Any) -> None:

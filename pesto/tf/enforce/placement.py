@@ -44,7 +44,7 @@ class Placement:
     before: Ints
     """[k] ops that others wait for, beyond the trace's own edges."""
     after: Ints
-    """[k] the ops that wait for them."""
+    """[k] the ops that wait for those of `before`."""
 
     def __post_init__(self) -> None:
         """Copy and freeze the arrays."""

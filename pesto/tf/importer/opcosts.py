@@ -32,15 +32,15 @@ class OpCosts:
     """Work of n ops."""
 
     flops: Floats
-    """[n]"""
+    """[n] floating-point operations of each op."""
     moved: Ints
-    """[n] bytes."""
+    """[n] bytes that each op reads and writes."""
     launches: Bools
-    """[n]"""
+    """[n] whether the op launches a kernel."""
     values: Ints
     """[n] bytes of the variable behind each handle or reference variable."""
     runs_on: Bools
-    """[n, 2] kinds of device, `pesto.tf.importer.devices.KINDS`."""
+    """[n, 2] whether each op runs on each of the kinds of device `pesto.tf.importer.devices.KINDS`."""
 
 
 @dataclass(frozen=True, slots=True)

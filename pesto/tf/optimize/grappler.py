@@ -42,9 +42,9 @@ class Optimized:
     fetches: tuple[str, ...]
     """Names of the ops that the step ends with."""
     nodes: tuple[int, int]
-    """Nodes before and after, functions inlined."""
+    """Number of nodes before and after, functions inlined."""
     step: tuple[int, int]
-    """Those that the fetches need."""
+    """Number of nodes before and after that the fetches need."""
 
 
 def optimize_source(source: Source, keep: tuple[str, ...] = ()) -> Optimized:

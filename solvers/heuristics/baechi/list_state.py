@@ -28,7 +28,7 @@ class Listed(NamedTuple):
     """What a run gives."""
 
     device: Ints
-    """[k] NONE for an operator that has not started."""
+    """[k] device of each operator, NONE for one that has not started."""
     start: Ints
     finish: Ints
     at: Ints
@@ -36,7 +36,7 @@ class Listed(NamedTuple):
     room: Ints
     """[l] bytes left; negative where what can only be there does not fit."""
     waiting: Ints
-    """[k] predecessors that have not finished."""
+    """[k] predecessors of each operator that have not finished."""
 
 
 class Lanes(NamedTuple):
@@ -46,11 +46,11 @@ class Lanes(NamedTuple):
     """
 
     later: Ints
-    """[lanes, k] times."""
+    """[lanes, k] tick at which each operator of `later_item` can start."""
     later_item: Ints
-    """[lanes, k] operators."""
+    """[lanes, k] operators that can start later."""
     now: Ints
-    """[lanes, k] places."""
+    """[lanes, k] operators that can start now, as places in the order."""
     size: Ints
     """[lanes, 2] entries of both heaps."""
 
@@ -61,11 +61,11 @@ class Clock(NamedTuple):
     time: Ints
     device: Ints
     size: Ints
-    """[1] events."""
+    """[1] number of events in the heap."""
     busy: Ints
-    """[m] the operator that runs, NONE when idle."""
+    """[m] the operator that each device runs, NONE when idle."""
     last: Ints
-    """[m] the operator that ran last."""
+    """[m] the operator that each device ran last."""
     ready: Ints
     """[k, l] with favourite children, else [0, 0]: when the inputs of what has been offered can be at each location."""
 

@@ -31,7 +31,7 @@ class Chain(NamedTuple):
     """What the program cuts: c items in a row."""
 
     ticks: Ints
-    """[c] of each item."""
+    """[c] ticks of each item."""
     memory: Ints
     """[c] bytes of each item."""
     cut: Ints

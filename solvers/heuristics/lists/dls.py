@@ -42,7 +42,7 @@ class _Queues(NamedTuple):
     item: Ints
     """[3, m, n] the task of each key, as a place in the order."""
     size: Ints
-    """[3, m]"""
+    """[3, m] entries of each heap."""
     free: Ints
     """[m] when each device has finished what it was given."""
     order: Ints
@@ -50,7 +50,7 @@ class _Queues(NamedTuple):
     turn: Ints
     """[n] place of each task in `order`."""
     level: Ints
-    """[n] SL(t) + E(t)."""
+    """[n] SL(t) + E(t), ticks."""
 
 
 def place(problem: Problem, options: Options) -> Placement:  # noqa: ARG001

@@ -26,11 +26,11 @@ class Gaps(NamedTuple):
     """[n + m, 8] begin and end of each interval, the longest length in its subtree, the nodes to the left and right and
     above, and a priority. One that stands for no interval any more ends before it begins."""
     root: Ints
-    """[m]"""
+    """[m] node at the root of each device's tree."""
     least: Ints
     """[m] ticks of the shortest task of each device."""
     used: Ints
-    """[1] nodes in use."""
+    """[1] number of nodes in use."""
 
 
 def gaps_of(problem: Problem) -> Gaps:

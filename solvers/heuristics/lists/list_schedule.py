@@ -69,9 +69,9 @@ class Growing(NamedTuple):
     waiting: Ints
     """[n] edges that enter the chain of each guide from tasks that are not placed."""
     ready: Ints
-    """[l] what `arrivals` found."""
+    """[l] work array: the arrivals that `arrivals` found."""
     freed: Ints
-    """[n] what `release` found."""
+    """[n] work array: the tasks that `release` found."""
 
 
 def tables_of(problem: Problem, order: Ints) -> Tables:

@@ -15,11 +15,11 @@ class Weights(NamedTuple):
     """What a task and an edge count on a path."""
 
     took: Ints
-    """[n] of each task."""
+    """[n] what each task counts."""
     carried: Ints
-    """[e] of each edge."""
+    """[e] what each edge counts."""
     scale: int
-    """Units of these in a tick."""
+    """Units of `took` and `carried` in a tick."""
 
 
 def mean_weights(problem: Problem) -> Weights:

@@ -32,15 +32,15 @@ class Lives(NamedTuple):
     after: Ints
     """[n] position of each task's finish, from which a new transfer would run."""
     scratch: Ints
-    """[n] bytes."""
+    """[n] bytes that each task needs while it runs."""
     family: Ints
     """[f + 1] where the buffers of each family start."""
     over: Ints
     """[f] first position at which nothing of a family is alive any more, wherever its units are."""
     maker: Ints
-    """[b]"""
+    """[b] task that makes each buffer."""
     size: Ints
-    """[b]"""
+    """[b] bytes of each buffer."""
     shares: Ints
     """[b] place in `reader` of the read whose bytes the buffer uses; -1 for none."""
     bundle: Ints

@@ -19,20 +19,20 @@ class _Uses(NamedTuple):
     task: tuple[Ints, Ints]
     """(offset [n + 1], pile of each read)"""
     size: Ints
-    """[piles]"""
+    """[piles] bytes of each pile."""
 
 
 class _Queue(NamedTuple):
     """The state of one ordering; tasks are queued by their place, those that do not free behind all that do."""
 
     place: Ints
-    """[n] by falling bottom level."""
+    """[n] place of each task by falling bottom level."""
     made: Ints
     """[n] bytes that each task makes."""
     waiting: Ints
     """[n] edges that enter each task from tasks that are not done."""
     left: Ints
-    """[piles] reads that are not done."""
+    """[piles] reads of each pile that are not done."""
     rest: Ints
     """[piles] sum of the tasks of these reads: the task itself where one is left."""
     freed: Ints
@@ -44,7 +44,7 @@ class _Queue(NamedTuple):
     """[2 n] a heap: each task enters when it is ready, and perhaps again when it begins to free."""
     item: Ints
     length: Ints
-    """[1]"""
+    """[1] number of entries of the heap."""
 
 
 def frugal_order(problem: Problem, footprint: Footprint, device: Ints) -> Ints:

@@ -18,13 +18,13 @@ class Pass(NamedTuple):
     at: Ints
     """[u] location of each unit."""
     cost: Ints
-    """[u] move_cost, equation (4.5)."""
+    """[u] move_cost of each unit, equation (4.5)."""
     load: Ints
     """[l] ticks of the units at each location."""
     open: Bools
-    """[u] neither moved in this pass nor refused by all locations since the current one is looked at."""
+    """[u] whether a unit may be moved: not in this pass yet, nor refused by all locations since this one is in turn."""
     moved: Bools
-    """[u] moved in this pass: not moved again."""
+    """[u] whether a unit was moved in this pass and so is not moved again."""
     potential: Potentials
     attraction: Ints
     """[l] ticks of a unit's exchange with each location; work array."""
@@ -33,7 +33,7 @@ class Pass(NamedTuple):
     left: Ints
     """[1] steps left until it is time to look at the clock."""
     paused: Bools
-    """[1] whether an instant was left for that reason."""
+    """[1] whether an instant was left because the steps had run out."""
 
 
 class _Heaps(NamedTuple):

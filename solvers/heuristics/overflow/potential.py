@@ -31,7 +31,7 @@ class Scratch(NamedTuple):
     until: Ints
     """[l] position until which the readers of the current bundle need it; -1 where there are none."""
     fronts: Fronts
-    """Of the locations that the units are at."""
+    """First readers at the locations that the units are at."""
 
 
 class Potentials(NamedTuple):
@@ -42,9 +42,9 @@ class Potentials(NamedTuple):
     changed: Ints
     """[u] units whose entry, or whose cost, changed since the list was last emptied."""
     known: Bools
-    """[u] whether a unit is in that list."""
+    """[u] whether a unit is in `changed`."""
     length: Ints
-    """[1] length of that list."""
+    """[1] length of `changed`."""
     last: Bools
     """[1] whether what several units keep counts for the last of them."""
 

@@ -22,13 +22,13 @@ class Ties(NamedTuple):
     neighbour: tuple[Ints, Ints, Ints]
     """(offset [u + 1], units that it exchanges payloads with, ticks): one entry an edge and direction."""
     allowed: Bools
-    """[u, l]"""
+    """[u, l] whether a unit can be at a location."""
     ticks: Ints
     """[u, l] ticks of its tasks at each location."""
     static: Ints
-    """[u] bytes."""
+    """[u] bytes that a unit holds throughout."""
     work: Ints
-    """[u] steps, about, that one `try_at` takes."""
+    """[u] number of steps, about, that one `try_at` takes."""
 
 
 class Trial(NamedTuple):

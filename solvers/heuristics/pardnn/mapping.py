@@ -33,7 +33,7 @@ class Mapped(NamedTuple):
     tree: Ints
     """[L + 1, k] Fenwick's tree over the levels, for each place: ticks of its nodes."""
     member: Ints
-    """[n] nodes by cluster."""
+    """[n] the nodes, by cluster."""
     start: Ints
     """[c + 1] where the nodes of each cluster start in `member`."""
     allowed: Bools

@@ -33,7 +33,7 @@ class Clusters(NamedTuple):
     first: Ints
     """[c] first node of the path of each cluster, -1 for an empty one."""
     last: Ints
-    """[c] last node of it."""
+    """[c] last node of each cluster."""
 
 
 def sliced(w: Weights, level: Ints) -> Clusters:

@@ -20,7 +20,7 @@ class Affine:
     __array_ufunc__: ClassVar[None] = None
     """An array times a vector of expressions is one such vector, not an array of objects."""
     constant: Floats
-    """[r]"""
+    """[r] constant of each expression."""
     column: Ints
     """[r, t] number of the variable of each term."""
     coefficient: Floats

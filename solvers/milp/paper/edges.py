@@ -75,13 +75,13 @@ class Transfers:
     """The t added nodes: the payloads whose ends can be apart."""
 
     payload: Ints
-    """[t]"""
+    """[t] payload that each transfer sends."""
     tail: Ints
     """[t] the producer, i in (i, k), (k, j)."""
     head: Ints
     """[t] the consumer, j."""
     crosses: Bools
-    """[t, l, l] between which locations it may go."""
+    """[t, l, l] whether the transfer may go from one location to the other."""
     always: Bools
     """[t] whether the ends are apart wherever they are: classes CG and GC; GG is the other."""
 

@@ -27,11 +27,11 @@ class Model:
     """Ticks in a unit of time."""
     assembly: Assembly
     makespan: Affine
-    """[1] C_max."""
+    """[1] C_max, the end of the schedule."""
     start: Affine
-    """[n + t] S_i."""
+    """[n + t] S_i, the start of each activity."""
     finish: Affine
-    """[n + t] C_i."""
+    """[n + t] C_i, the end of each activity."""
     crossing: Affine
     """[t] z_k, or 1 where the ends are always apart."""
 

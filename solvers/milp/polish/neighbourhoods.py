@@ -24,11 +24,11 @@ class Neighbourhood:
     free: Bools
     """[n] whether a task's order is open."""
     movable: Bools
-    """[n] whether its device is, too."""
+    """[n] whether a task's device is open, too."""
     since: Ints
-    """[n] a free task stays behind what finishes by then and is not free itself,"""
+    """[n] tick by which what finishes, and is not free, stays before a free task."""
     until: Ints
-    """[n] and before what starts from then on."""
+    """[n] tick from which what starts, and is not free, stays behind a free task."""
 
 
 def restricted(problem: Problem, schedule: Schedule, around: Neighbourhood) -> Problem:

@@ -16,9 +16,9 @@ class Activity:
     start: Sum
     finish: Sum
     earliest: int
-    """Start, in ticks, wherever it is and whether it happens or not."""
+    """Earliest start, in ticks, wherever the activity is and whether it happens or not."""
     latest: int
-    """Finish, likewise."""
+    """Latest finish, in ticks, wherever the activity is and whether it happens or not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -32,7 +32,7 @@ class Job:
     columns: tuple[tuple[int, int], ...]
     """Columns of which one is 1 if it is there, with its ticks then."""
     sure: bool
-    """Whether it is there in every schedule."""
+    """Whether the activity is on the lane in every schedule."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -33,9 +33,9 @@ class Order:
 
     pair: Pair
     forth: int | None
-    """a[i,j]; None where the order is not open."""
+    """Column a[i,j]; None where the order is not open."""
     back: int | None
-    """a[j,i]; None where it is 1 - a[i,j], or not open."""
+    """Column a[j,i]; None where it is 1 - a[i,j], or not open."""
 
 
 def order_of(draft: Draft, pair: Pair) -> Order:

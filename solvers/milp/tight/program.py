@@ -60,9 +60,9 @@ class Tight:
     crossings: list[Crossing]
     lanes: Lanes
     orders: list[Order]
-    """All pairs of activities that may meet, in the order of their columns, and"""
+    """All pairs of activities that may meet, in the order of their columns."""
     waiting: list[Order]
-    """those of them whose rows may wait until a point breaks them: the transfers'."""
+    """The pairs of transfers, whose rows may wait until a point breaks them."""
     binding: bool = True
 
     @property

@@ -22,9 +22,9 @@ class Windows:
     after: Bools
     """[n, n] whether the second task starts after the first finishes in every such schedule."""
     earliest: Ints
-    """[n] earliest start."""
+    """[n] earliest start of each task, in ticks."""
     latest: Ints
-    """[n] latest finish."""
+    """[n] latest finish of each task, in ticks."""
 
 
 def windows_of(problem: Problem, most: int, ends: float = math.inf) -> Windows | None:

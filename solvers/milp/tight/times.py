@@ -34,9 +34,9 @@ class Draft:
     unit: float
     makespan: int
     start: list[int]
-    """S, by task."""
+    """Columns S, the start of each task."""
     finish: list[Sum]
-    """S + p, by task."""
+    """Expressions S + p, the finish of each task."""
 
     def after(self, later: Sum, earlier: Sum) -> None:
         """Later >= earlier."""

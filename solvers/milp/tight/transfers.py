@@ -15,7 +15,7 @@ class Variant:
     links: frozenset[int]
     ticks: int
     column: int
-    """w, 1 when the crossing happens this way."""
+    """Column w, 1 when the crossing happens this way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -29,9 +29,9 @@ class Crossing:
     """The tasks that may read it there, and the sources from which it would be late for each."""
     variants: tuple[Variant, ...]
     start: int
-    """T"""
+    """Column T, the start of the transfer."""
     arrival: Sum
-    """T + sum of ticks * w."""
+    """Expression T + sum of ticks * w, the arrival."""
     sure: bool
     """Whether it happens, in its only variant, in every schedule."""
     window: tuple[int, int]
