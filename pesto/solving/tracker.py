@@ -16,11 +16,13 @@ class Incumbent:
     """The best plan so far, as told to whoever watches."""
 
     name: str
+    """What made the plan: a name of `pesto.solving.flow.CANDIDATES`."""
     makespan_s: float
+    """Predicted seconds of a training step."""
     lower_bound_s: float
-    """Of the full graph."""
+    """Seconds that no plan of the full graph can be below."""
     seconds: float
-    """Since the solve began."""
+    """Seconds since the solve began."""
 
 
 Watch = Callable[[Incumbent], None]
