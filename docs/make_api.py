@@ -126,8 +126,8 @@ def section(found: Defined) -> str:
 
 
 def code(node: ast.AST) -> str:
-    """Source text, with double quotes."""
-    return ast.unparse(node).replace("'", '"')
+    """Source text as the formatter has it: double quotes, and no spaces around a power."""
+    return ast.unparse(node).replace("'", '"').replace(" ** ", "**")
 
 
 def signature(node: ast.FunctionDef) -> str:

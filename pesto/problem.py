@@ -7,8 +7,8 @@ from pesto.costs import Costs
 from pesto.costs.network import transfer_s
 from pesto.errors import InputError
 from pesto.graph import Graph
+from solvers import FORBIDDEN, Problem
 from solvers.arrays import Bools, Floats, Ints
-from solvers.problem import FORBIDDEN, Problem
 
 TICK_S = 1e-9
 """Seconds of one tick."""

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, fields
 
 from pesto.errors import UsageError
+from solvers import Options
 from solvers.api import SOLVERS
-from solvers.result import Options
 
 _KINDS: dict[type, str] = {float: "a number", int: "a whole number", bool: "True or False", str: "a name"}
 

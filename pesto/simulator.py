@@ -12,10 +12,9 @@ import numpy as np
 
 from pesto.errors import InputError
 from pesto.problem import TICK_S
+from solvers import Problem, Schedule
 from solvers.arrays import Floats, Ints, floats
 from solvers.compiled.dag import adjacency
-from solvers.problem import Problem
-from solvers.schedule import Schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from solvers.checker import Violation as Violation
     from solvers.checker import check as check
     from solvers.problem import FORBIDDEN as FORBIDDEN
+    from solvers.problem import MOST as MOST
     from solvers.problem import Problem as Problem
     from solvers.result import ANSWERED as ANSWERED
     from solvers.result import FAILED as FAILED
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from solvers.result import Options as Options
     from solvers.result import Result as Result
     from solvers.result import Status as Status
+    from solvers.result import relative_gap as relative_gap
     from solvers.schedule import Schedule as Schedule
 else:
     # Type checkers would take a module's __getattr__ for leave to ask for any name, misspelt ones included.
@@ -39,6 +41,7 @@ _MODULE = {
     "FAILED": "result",
     "FORBIDDEN": "problem",
     "Limit": "result",
+    "MOST": "problem",
     "Options": "result",
     "Problem": "problem",
     "Progress": "base",
@@ -51,6 +54,7 @@ _MODULE = {
     "Violation": "checker",
     "available": "api",
     "check": "checker",
+    "relative_gap": "result",
     "solve": "api",
 }
 __all__ = list(_MODULE)

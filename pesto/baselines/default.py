@@ -10,8 +10,8 @@ from pesto.baselines.places import accelerators
 from pesto.baselines.scopes import RulePlacement
 from pesto.cluster import Cluster
 from pesto.graph import Graph
+from solvers import Problem
 from solvers.heuristics.devices_of_location import devices_at
-from solvers.problem import Problem
 
 
 def framework_default(graph: Graph, problem: Problem, cluster: Cluster) -> RulePlacement:

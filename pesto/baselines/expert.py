@@ -8,10 +8,10 @@ from pesto.baselines.places import accelerators
 from pesto.baselines.scopes import RulePlacement, follow, shortest, together
 from pesto.cluster import Cluster
 from pesto.graph import Graph
+from solvers import Problem
 from solvers.arrays import Ints
 from solvers.compiled.dag import topological_order
 from solvers.heuristics.devices_of_location import devices_at
-from solvers.problem import Problem
 
 _LAYER = re.compile(r"(?:^|[/_])(?:layer|block|stage)_(\d+)(?=[/_]|$)")
 _BRANCH = re.compile(r"(?:^|[/_])cell_(\d+)[/_]branch_(\d+)(?=[/_]|$)")

@@ -14,9 +14,9 @@ from pesto.baselines.places import accelerators
 from pesto.baselines.scopes import RulePlacement, follow, shortest, together
 from pesto.cluster import Cluster
 from pesto.graph import Graph
+from solvers import Problem
 from solvers.arrays import Ints
 from solvers.heuristics.devices_of_location import devices_at, earliest
-from solvers.problem import Problem
 
 _NUMBERED = re.compile(r"(?:^|/)(?:\w*_)?(?:layer|block|stage|cell|unit)_\d+(?=/|$)")
 _EARLY = 0.1

@@ -3,7 +3,7 @@
 import numpy as np
 
 from pesto.cluster import Cluster
-from solvers.problem import Problem
+from solvers import Problem
 
 
 def accelerators(problem: Problem, cluster: Cluster) -> list[int]:

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from solvers import Problem
 from solvers.arrays import Ints, rank_of
 from solvers.compiled.dag import topological_order
-from solvers.problem import Problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

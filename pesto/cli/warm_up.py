@@ -6,9 +6,9 @@ from pesto.graph import Graph
 from pesto.inputs.load import load_cluster, load_costs
 from pesto.settings import Settings
 from pesto.solving.flow import formulate, solve
+from solvers import Problem
 from solvers.arrays import Ints
 from solvers.bounds.full import full_bound
-from solvers.problem import Problem
 from solvers.search.annealing import Heat, Walk, Weighed
 from solvers.search.shared import Arena, Spot, position
 

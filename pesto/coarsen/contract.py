@@ -2,10 +2,10 @@
 
 import numpy as np
 
+from solvers import FORBIDDEN, Problem
 from solvers.arrays import Ints
 from solvers.compiled.dag import connected
 from solvers.compiled.kernels import routine
-from solvers.problem import FORBIDDEN, Problem
 
 _SEED = 0x5EED
 """Of the random words that stand for nodes in the hash of a set of consumers."""

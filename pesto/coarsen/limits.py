@@ -9,8 +9,8 @@ from pesto.coarsen.coarsening import Caps
 from pesto.coarsen.match import Limits
 from pesto.coarsen.quotient import Quotient, places
 from pesto.coarsen.topological_levels import longest_paths
+from solvers import Problem
 from solvers.arrays import Ints
-from solvers.problem import Problem
 
 WHOLE = int(np.iinfo(np.int64).max)
 """No cap."""

@@ -9,9 +9,9 @@ from pesto.coarsen.limits import WHOLE, scale
 from pesto.coarsen.match import Bounds, Joining, Pairs, along_edges, among_siblings, match, roots
 from pesto.coarsen.quotient import Quotient, Units, quotient
 from pesto.coarsen.topological_levels import earliest, latest, longest_paths, phased
+from solvers import Problem
 from solvers.arrays import Ints, rank_of
 from solvers.compiled.dag import topological_order
-from solvers.problem import Problem
 
 Levels = Callable[[Quotient], Ints]
 

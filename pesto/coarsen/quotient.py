@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from solvers import Problem
 from solvers.arrays import Bools, Ints, offsets
 from solvers.compiled.dag import heights
 from solvers.compiled.kernels import routine
-from solvers.problem import Problem
 
 
 class Sends(NamedTuple):

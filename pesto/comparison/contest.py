@@ -23,8 +23,8 @@ from pesto.solving.candidates import Bench, Candidate
 from pesto.solving.flow import formulate
 from pesto.solving.record import SolveRecord, make_plan
 from pesto.solving.repair import repaired
+from solvers import check
 from solvers.bounds import quick_bounds
-from solvers.checker import check
 
 ALL = "all"
 

@@ -18,13 +18,11 @@ from pesto.settings import Settings
 from pesto.solving.baselines import estimates
 from pesto.solving.candidates import Bench
 from pesto.solving.flow import solve
-from solvers import api
+from solvers import Limit, Options, Problem, Status, api
 from solvers.arrays import Ints
 from solvers.heuristics.devices_of_location import devices_at
 from solvers.heuristics.methods import PLACERS, NoRoomError, Placer
 from solvers.instances.plain import fork
-from solvers.problem import Problem
-from solvers.result import Limit, Options, Status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

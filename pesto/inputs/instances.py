@@ -11,8 +11,8 @@ from pesto.solving.flow import formulate
 from pesto.solving.levels import levels
 from pesto.solving.tracker import Incumbent, Tracker
 from pesto.source import Source
+from solvers import Problem
 from solvers.files.problem_json import Instance
-from solvers.problem import Problem
 
 
 def coarse_problem(

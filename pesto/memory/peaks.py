@@ -7,9 +7,9 @@ from pesto.graph import Graph
 from pesto.memory.forwarding import KEPT, of_type, taken_over
 from pesto.problem import payloads
 from pesto.simulator import Timeline
+from solvers import Problem
 from solvers.arrays import Ints
 from solvers.memory.usage import Footprint, Usage, usage
-from solvers.problem import Problem
 
 GIB = 2**30
 

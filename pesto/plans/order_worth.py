@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from solvers import Problem
 from solvers.arrays import Ints, ints, rank_of
-from solvers.problem import Problem
 from solvers.timing.replay import bottom_levels, fifo, prepare, replay
 
 

@@ -13,14 +13,11 @@ from pesto.memory.peaks import measure
 from pesto.plans.control_edges import chain
 from pesto.problem import TICK_S, lanes
 from pesto.simulator import Timeline, simulate
+from solvers import Problem, Schedule, check, relative_gap
 from solvers.arrays import Ints
 from solvers.bounds import quick_bounds
 from solvers.bounds.certificate import EvidenceError, follows
 from solvers.bounds.evidence import ANCHORED, Evidence
-from solvers.checker import check
-from solvers.problem import Problem
-from solvers.result import relative_gap
-from solvers.schedule import Schedule
 
 FCFS = "first come, first served"
 PER_DEVICE = "once per device"

@@ -11,8 +11,8 @@ from pesto.files.disk import read_bytes, write_atomic
 from pesto.files.json import Kind, decode_document, decode_json, encode_json
 from pesto.graph import Graph
 from pesto.plans.plan import Plan, Provenance, control_edges
+from solvers import Schedule
 from solvers.arrays import Ints
-from solvers.schedule import Schedule
 
 KIND = Kind(format="pesto-plan", version=1, help="give a file that pesto solve wrote")
 

@@ -9,10 +9,10 @@ from pesto.cluster import Cluster
 from pesto.errors import InputError, MismatchError
 from pesto.graph import Graph
 from pesto.plans.plan_file import read_cdep, read_part
+from solvers import Problem
 from solvers.arrays import Ints, rank_of
 from solvers.compiled.dag import find_cycle, topological_order
 from solvers.heuristics.devices_of_location import devices_at
-from solvers.problem import Problem
 
 _DEVICE = re.compile(r"(?:^|[/:])(cpu|gpu):(\d+)$")
 

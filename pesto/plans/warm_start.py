@@ -12,11 +12,11 @@ from pesto.errors import UsageError
 from pesto.graph import Graph
 from pesto.plans.plan import Plan
 from pesto.problem import lanes
+from solvers import Problem
 from solvers.arrays import Bools, Floats, Ints, ints, rank_of
 from solvers.compiled.dag import adjacency, topological_order
 from solvers.compiled.heap import drop, push
 from solvers.heuristics.devices_of_location import devices_at
-from solvers.problem import Problem
 from solvers.structure.units import Units, fastest_at, merged, placeable_units
 from solvers.timing.loop import Prepared
 from solvers.timing.replay import bottom_levels, prepare, replay

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self, TextIO
 
 from pesto.solving.tracker import Incumbent
-from solvers.base import Progress
+from solvers import Progress
 
 
 def in_seconds(seconds: float) -> str:

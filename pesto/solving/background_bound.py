@@ -9,9 +9,9 @@ from typing import TypeVar
 
 from pesto.settings import Settings
 from pesto.solving.tracker import Tracker
+from solvers import Problem
 from solvers.bounds.evidence import FullBound
 from solvers.bounds.full import full_bound
-from solvers.problem import Problem
 
 T = TypeVar("T")
 _LOG = logging.getLogger("pesto")

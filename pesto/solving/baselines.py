@@ -14,11 +14,11 @@ from pesto.memory.peaks import measure
 from pesto.solving.candidates import Bench
 from pesto.solving.levels import quick
 from pesto.solving.tracker import Stage
+from solvers import FORBIDDEN, Problem
 from solvers.arrays import Ints
 from solvers.bounds import quick_bounds
 from solvers.heuristics.devices_of_location import devices_at
 from solvers.heuristics.methods import PLACERS
-from solvers.problem import FORBIDDEN, Problem
 
 _SHARES = (1.0, 0.8, 0.6, 0.4, 0.2, 0.0)
 """Of the activations' bytes, the largest of which planning counts that can fit at all."""

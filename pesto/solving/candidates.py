@@ -10,11 +10,10 @@ from pesto.errors import InputError
 from pesto.graph import Graph
 from pesto.memory.peaks import footprint
 from pesto.simulator import Timeline
+from solvers import Problem, Schedule
 from solvers.arrays import Ints
 from solvers.compiled.dag import topological_order
 from solvers.memory.peaks import Gauge, gauge, peaks
-from solvers.problem import Problem
-from solvers.schedule import Schedule
 from solvers.timing.loop import Prepared
 from solvers.timing.replay import bottom_levels, prepare, replay
 

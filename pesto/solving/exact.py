@@ -16,11 +16,7 @@ from pesto.solving.background_bound import in_thread
 from pesto.solving.candidates import Bench, Candidate
 from pesto.solving.levels import Level
 from pesto.solving.tracker import Stage
-from solvers import api
-from solvers.base import Progress
-from solvers.problem import Problem
-from solvers.result import ANSWERED, Options, Result
-from solvers.schedule import Schedule
+from solvers import ANSWERED, Options, Problem, Progress, Result, Schedule, api
 from solvers.timing.rebuild import rebuild
 
 _LOG = logging.getLogger("pesto.solver")

@@ -23,10 +23,9 @@ from pesto.solving.repair import repairs
 from pesto.solving.search import search
 from pesto.solving.search_graphs import MOST
 from pesto.solving.tracker import Stage, Tracker, Watch
+from solvers import FAILED, Limit, Problem
 from solvers.bounds import quick_bounds
 from solvers.bounds.evidence import FullBound
-from solvers.problem import Problem
-from solvers.result import FAILED, Limit
 
 _LARGER = "use more or larger devices"
 CANDIDATES = ("start", "single", "expert", "layer-balanced", *RIVALS, "list", "levels", "repaired", "coarse", "search")

@@ -6,10 +6,7 @@ from dataclasses import dataclass
 from pesto.coarsen import Coarsening, coarsen, contract
 from pesto.solving.candidates import Bench
 from pesto.solving.tracker import Stage
-from solvers import api
-from solvers.problem import MOST, Problem
-from solvers.result import Limit, Options, Result
-from solvers.schedule import Schedule
+from solvers import MOST, Limit, Options, Problem, Result, Schedule, api
 
 SIZES = (3200, 1600, 800, 400)
 """Nodes of the coarse graphs that are tried beside the target."""

@@ -11,8 +11,8 @@ from pesto.problem import TICK_S, lanes
 from pesto.settings import Settings
 from pesto.solving.candidates import Candidate
 from pesto.solving.exact import Exact
+from solvers import ANSWERED
 from solvers.bounds.evidence import FullBound
-from solvers.result import ANSWERED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -12,10 +12,7 @@ from pesto.settings import Settings
 from pesto.solving.candidates import Bench
 from pesto.solving.search_graphs import Ground, Grounds
 from pesto.solving.tracker import SoFar, Stage
-from solvers import api
-from solvers.problem import Problem
-from solvers.result import Limit, Options
-from solvers.schedule import Schedule
+from solvers import Limit, Options, Problem, Schedule, api
 from solvers.search.annealing import Heat, Walk, Weighed
 from solvers.search.parallel import Budget, walk_all
 from solvers.timing.replay import replay

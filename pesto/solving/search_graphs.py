@@ -7,10 +7,9 @@ import numpy as np
 
 from pesto.coarsen import Coarsening, coarsen, contract
 from pesto.solving.candidates import Bench
+from solvers import FORBIDDEN, Problem, Schedule
 from solvers.arrays import Ints, ints
 from solvers.memory.peaks import peaks
-from solvers.problem import FORBIDDEN, Problem
-from solvers.schedule import Schedule
 from solvers.search.annealing import Weighed
 from solvers.search.shared import Arena, Spot, position
 from solvers.structure.units import placeable_units

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from solvers import result
+from solvers import FAILED as FAILURES
 
 SCHEMA = 1
 """Of the study's file: its PRAGMA user_version."""
@@ -12,7 +12,7 @@ PLAN: Literal["plan"] = "plan"
 """The stage of a cell that plans a whole training step."""
 REFUSED = "refused"
 """The status of a cell whose instance cannot be built; the others are those of `solvers.result.Status`."""
-FAILED = (*sorted(str(status) for status in result.FAILED), REFUSED)
+FAILED = (*sorted(str(status) for status in FAILURES), REFUSED)
 """Statuses of cells that have no answer, for a reason that is not the problem's."""
 
 

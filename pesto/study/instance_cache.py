@@ -13,11 +13,8 @@ from pesto.files.disk import read_bytes
 from pesto.files.json import shown
 from pesto.graph import Graph
 from pesto.study.cells import Filed, Generated, Instance, Trained, canonical, identity, names_file
-from solvers import api
+from solvers import Options, Problem, Schedule, api
 from solvers.bounds import quick_bounds
-from solvers.problem import Problem
-from solvers.result import Options
-from solvers.schedule import Schedule
 
 T = TypeVar("T")
 

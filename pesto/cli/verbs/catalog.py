@@ -62,7 +62,8 @@ def _devices(cluster: Cluster) -> str:
 @json_option()
 def solvers_command(*, as_json: bool) -> None:
     """List the solvers, whether they are installed, and the integer programs that they can be given."""
-    from solvers.api import SOLVERS, available
+    from solvers import available
+    from solvers.api import SOLVERS
 
     found = [(row, SOLVERS[row.name].formulations) for row in available()]
     if as_json:

@@ -13,10 +13,9 @@ from pesto.cli.warm_up import compile_all
 from pesto.errors import Exit
 from pesto.show.solve_report import to_json
 from pesto.show.table import aligned
-from solvers.api import SOLVERS, available, solve
+from solvers import Options, Problem, available, solve
+from solvers.api import SOLVERS
 from solvers.heuristics.methods import PLACERS
-from solvers.problem import Problem
-from solvers.result import Options
 
 PACKAGES = (
     "pesto", "tensorflow", "keras", "ortools", "highspy", "PuLP", "PySCIPOpt", "numpy", "numba", "networkx", "msgspec",

@@ -24,12 +24,9 @@ from pesto.settings import Settings
 from pesto.show.live_line import LiveLine, amount
 from pesto.show.solve_report import to_json
 from pesto.solving.interrupt import hold, received
-from solvers import api
+from solvers import Limit, Options, Result, Schedule, Status, api, check, relative_gap
 from solvers.bounds import quick_bounds
-from solvers.checker import check
 from solvers.files.problem_json import Answer, Instance, fingerprint
-from solvers.result import Limit, Options, Result, Status, relative_gap
-from solvers.schedule import Schedule
 
 
 @click.command("schedule")

@@ -21,7 +21,7 @@ from pesto.show.solve_report import as_object, page, to_json
 from pesto.solving.flow import Outcome, solve
 from pesto.solving.interrupt import received
 from pesto.source import Source
-from solvers.result import FAILED
+from solvers import FAILED
 
 
 @click.command("solve")

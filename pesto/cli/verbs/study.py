@@ -22,7 +22,7 @@ from pesto.study.run import lock, runner
 from pesto.study.run.executor import Executor
 from pesto.study.run.status import peeked
 from pesto.study.spec import load_study
-from solvers.result import relative_gap
+from solvers import relative_gap
 
 LATE = {"report": ("study_report", "report_command", "Tables, profiles and curves of a study, as text and as a page.")}
 """Verb -> (module, command, help), loaded when it is called: it draws pictures."""

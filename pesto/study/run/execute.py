@@ -13,10 +13,7 @@ from pesto.files.json import shown
 from pesto.study.answers import PLAN, REFUSED, Answer, Point
 from pesto.study.cells import Cell
 from pesto.study.instance_cache import Posed, RefusedError, Shelf, TracedStep
-from solvers import api
-from solvers.base import Progress
-from solvers.result import FAILED, Options, Result, Status
-from solvers.schedule import Schedule
+from solvers import FAILED, Options, Progress, Result, Schedule, Status, api
 
 _LINE = 500
 _KILLED = "killed by SIGKILL"

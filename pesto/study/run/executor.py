@@ -5,8 +5,8 @@ from typing import Protocol
 
 from pesto.study.answers import Answer
 from pesto.study.cells import Cell
+from solvers import Status
 from solvers.process.parent import STARTUP_S, patience
-from solvers.result import Status
 
 PREPARE_S = 1800.0
 """Seconds that a cell may take beside its solver: TensorFlow, a large model, its coarsening, its baselines."""

@@ -11,7 +11,7 @@ from pesto.solving.tracker import Incumbent
 from pesto.study.answers import FAILED, Answer, Point
 from pesto.study.cells import Cell, Trained
 from pesto.study.instance_cache import TracedStep
-from solvers.result import Limit, Status
+from solvers import Limit, Status
 
 
 def answered(cell: Cell, step: TracedStep, circumstances: dict[str, Any]) -> Answer:

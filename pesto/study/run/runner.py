@@ -10,7 +10,7 @@ from pesto.study.answers import Answer
 from pesto.study.cells import Cell, canonical
 from pesto.study.run.executor import Executor, Lost
 from pesto.study.store import Store
-from solvers.result import Status
+from solvers import Status
 
 TRIES = 3
 """Workers that a cell may lose before that is its result."""
