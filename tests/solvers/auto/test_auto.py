@@ -3,15 +3,15 @@
 import os
 import signal
 import threading
-import time
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 from exhaustive import exhaustive
 
-from solvers import api
-from solvers.auto import race
+from solvers import api, progress
+from solvers.auto import portfolio, race
 from solvers.auto.portfolio import Auto
 from solvers.base import Progress
 from solvers.checker import check
@@ -31,8 +31,27 @@ def answer(options, **fields):
     return Result(**(given | {"seconds": 0.0, "solver": "fake", "version": "1", "bound_by": "given"} | fields))
 
 
+class Clock:
+    """A second goes by where an engine takes one."""
+
+    now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+
 @pytest.fixture
-def engines(monkeypatch):
+def clock(monkeypatch):
+    """The clock of the race; that which ends what ignores its limit is far off."""
+    clock = Clock()
+    monkeypatch.setattr(race, "time", clock)
+    monkeypatch.setattr(progress, "time", clock)
+    monkeypatch.setattr(portfolio, "_GRACE_S", 3600.0)
+    return clock
+
+
+@pytest.fixture
+def engines(monkeypatch, clock):
     """Engines that are functions of their options, in place of the real ones; all legs are recorded."""
     legs, table = [], {}
 
@@ -41,17 +60,20 @@ def engines(monkeypatch):
         return table[name](problem, options, report, stop)
 
     monkeypatch.setattr(race.api, "solve", solve)
-    monkeypatch.setattr(race, "_LEAST_S", 0.01)
+    monkeypatch.setattr(race, "_LEAST_S", 0.1)
     monkeypatch.setattr(race, "arguments", lambda _, options, *__: answer(options, limit=Limit.OTHER))
     return legs, table
 
 
-def says(**fields):
-    """An engine that answers the same in every leg, after a moment."""
+@pytest.fixture
+def says(clock):
+    """Makes an engine that answers the same in every leg, after a tenth of a second."""
 
-    def engine(problem, options, report, stop):
-        time.sleep(0.02)
-        return answer(options, **fields)
+    def engine(given, problem, options, report, stop):
+        clock.now += 0.1
+        return answer(options, **given)
+
+    return lambda **given: partial(engine, given)
 
     return engine
 
@@ -70,20 +92,20 @@ def test_it_agrees_with_the_oracle():
     """On random problems of five tasks the real portfolio proves the optimum that exhaustive search finds."""
     for seed in range(3):
         problem = generate(np.random.default_rng(seed), tasks=5)
-        best, found = exhaustive(problem), api.solve(problem, "auto", Options(seconds=10))
+        best, found = exhaustive(problem), api.solve(problem, "auto", Options(seconds=600))
         assert best is not None and found.schedule is not None and not check(problem, found.schedule)
         assert (found.status, found.schedule.makespan) == (Status.OPTIMAL, best.makespan)
 
 
-def test_every_leg_starts_with_the_best_of_all(engines, monkeypatch):
+def test_every_leg_starts_with_the_best_of_all(engines, says, monkeypatch):
     """One engine finds a schedule, the other a bound; the next legs of both are given both."""
     legs, table = engines
     better = ListScheduler().solve(GRID, Options(), nothing).schedule
-    monkeypatch.setattr("solvers.auto.portfolio._first_schedule", nothing)
+    monkeypatch.setattr(portfolio, "_first_schedule", nothing)
     assert better is not None
     bound = better.makespan - 1
     table |= {"finds": says(schedule=better, status=Status.FEASIBLE), "proves": says(lower_bound=bound, bound_by="it")}
-    found = run(("finds", "proves"), seconds=0.5)
+    found = run(("finds", "proves"))
     assert (found.schedule, found.lower_bound, found.bound_by) == (better, bound, "it")
     assert {name for name, _ in legs[:2]} == {"finds", "proves"} and len(legs) > 2
     assert all(o.start is better and o.lower_bound == bound for _, o in legs[2:])
@@ -98,16 +120,15 @@ def test_news_within_a_leg_end_all_once_the_gap_is_closed(engines):
         return answer(options, lower_bound=options.start.makespan, bound_by="proof")
 
     def waits(problem, options, report, stop):
-        assert stop.wait(20)
+        assert stop.wait(600)
         return answer(options, limit=Limit.INTERRUPT)
 
     table |= {"waits": waits, "proves": proves}
-    began = time.monotonic()
     found = Auto(engines=("waits", "proves"), cores=4).solve(GRID, Options(seconds=20), nothing)
-    assert (found.status, found.bound_by) == (Status.OPTIMAL, "proof") and time.monotonic() - began < 15
+    assert (found.status, found.bound_by) == (Status.OPTIMAL, "proof")
 
 
-def test_failed_engines_are_dropped_and_named(engines):
+def test_failed_engines_are_dropped_and_named(engines, says):
     """One crashes and one is missing: neither runs again, the list schedule stands, the detail names both."""
     legs, table = engines
     table["bad"] = says(status=Status.CRASHED, limit=Limit.OTHER, detail="boom")
@@ -118,10 +139,10 @@ def test_failed_engines_are_dropped_and_named(engines):
 
 
 @pytest.mark.parametrize(("names", "status"), [(("one", "two"), Status.INFEASIBLE), (("one",), Status.UNKNOWN)])
-def test_infeasible_needs_two_engines(engines, monkeypatch, names, status):
+def test_infeasible_needs_two_engines(engines, says, monkeypatch, names, status):
     """One engine's word alone leaves it unknown; two of them are believed."""
     _, table = engines
-    monkeypatch.setattr("solvers.auto.portfolio._first_schedule", nothing)
+    monkeypatch.setattr(portfolio, "_first_schedule", nothing)
     denies = says(status=Status.UNKNOWN, limit=Limit.UNCONFIRMED, schedule=None)
     table |= {"one": denies, "two": denies}
     assert run(names).status is status
@@ -134,7 +155,7 @@ def test_ctrl_c_stops_every_engine(engines):
 
     def waits(problem, options, report, stop):
         threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
-        if stop.wait(20):
+        if stop.wait(600):
             stopped.set()
         return answer(options)
 
@@ -161,7 +182,7 @@ def test_the_callers_own_error_ends_it(engines):
         Auto(engines=("proves",), cores=2).solve(GRID, Options(seconds=2), report)
 
 
-def test_who_runs_next(engines):
+def test_who_runs_next(engines, says):
     """Those without a leg first; then the one that gained most in a second; deterministic runs take turns instead."""
     _, table = engines
     for options, second in ((Options(seconds=9), "slow"), (Options(seconds=9, deterministic=True), "quick")):
@@ -176,17 +197,16 @@ def test_who_runs_next(engines):
 
 
 def test_a_stop_from_another_thread_interrupts_a_process():
-    """The event that is set half a second after the start ends a run of 60 seconds, with the start kept."""
+    """The event that is set half a second after the start ends a run of ten minutes, with the start kept."""
     grid, stop = lstm_grid(4, 10, gpus=4), threading.Event()
     start = api.solve(grid, "list", Options()).schedule
     assert start is not None
     threading.Timer(0.5, stop.set).start()
-    began = time.monotonic()
-    found = api.solve(grid, "cpsat", replace(Options(seconds=60), start=start), None, stop)
-    assert found.limit is Limit.INTERRUPT and found.schedule is not None and time.monotonic() - began < 20
+    found = api.solve(grid, "cpsat", replace(Options(seconds=600), start=start), None, stop)
+    assert found.limit is Limit.INTERRUPT and found.schedule is not None
 
 
-def test_the_bound_of_an_engine_that_fails_is_not_shared(engines):
+def test_the_bound_of_an_engine_that_fails_is_not_shared(engines, says):
     """One streams a bound that would end all, and crashes; the other is given the bound of before."""
     legs, table = engines
 
@@ -195,29 +215,27 @@ def test_the_bound_of_an_engine_that_fails_is_not_shared(engines):
         return answer(options, status=Status.CRASHED, limit=Limit.OTHER, lower_bound=options.start.makespan)
 
     table |= {"lies": lies, "honest": says()}
-    found = run(("lies", "honest"), seconds=0.3)
+    found = run(("lies", "honest"))
     assert found.bound_by != "lies" and found.status is Status.FEASIBLE and "lies crashed" in found.detail
     assert len({options.lower_bound for _, options in legs}) == 1 and legs[-1][0] == "honest"
 
 
-def test_an_engine_that_hangs_leaves_time_for_the_next(engines):
+def test_an_engine_that_hangs_leaves_time_for_the_next(engines, says):
     """The first leg of six seconds gets half of what is left while another engine has not run."""
     legs, table = engines
     table |= {"one": says(), "two": says()}
     run(("one", "two"), seconds=0.4)
-    assert legs[0][1].seconds <= 0.2 and {name for name, _ in legs[:2]} == {"one", "two"}
+    assert legs[0][1].seconds == pytest.approx(0.2, rel=0.5) and {name for name, _ in legs[:2]} == {"one", "two"}
 
 
 def test_the_clock_stops_what_ignores_its_limit(engines, monkeypatch):
     """An engine that waits for ever is stopped a moment after the limit of the whole."""
     _, table = engines
-    monkeypatch.setattr("solvers.auto.portfolio._GRACE_S", 0.1)
+    monkeypatch.setattr(portfolio, "_GRACE_S", 0.1)
 
     def deaf(problem, options, report, stop):
-        assert stop.wait(20)
+        assert stop.wait(600)
         return answer(options, limit=Limit.INTERRUPT)
 
     table["deaf"] = deaf
-    began = time.monotonic()
-    assert run(("deaf",), seconds=0.5).limit is Limit.TIME
-    assert time.monotonic() - began < 10
+    assert run(("deaf",), seconds=0.2).limit is Limit.TIME

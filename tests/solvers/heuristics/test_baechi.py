@@ -314,7 +314,7 @@ print(json.dumps({"rows": rows, "fork": fork, "share": share.sum(), "chain": cha
 def program() -> dict:
     """What the linear program gives, from a process of its own: its library must not be loaded beside TensorFlow."""
     command = [sys.executable, "-c", PROGRAM, str(Path(__file__).parent)]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout)
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 def test_the_program_on_a_fork_and_a_chain(program) -> None:
@@ -340,7 +340,7 @@ def test_the_guarantee_of_small_communication_times(program) -> None:
 def test_small_communication_times_end_to_end() -> None:
     """The method as a solver, in its own process: a valid schedule."""
     p = generate(np.random.default_rng(7), tasks=60, gpus=3, features=Features(memory=False))
-    result = solve(p, "m-sct", Options(seconds=20.0))
+    result = solve(p, "m-sct", Options(seconds=600.0))
     assert result.status in ANSWERED, result.detail
     assert result.schedule is not None
     assert not check(p, result.schedule)

@@ -17,11 +17,16 @@ from solvers.problem import Problem
 from solvers.result import Options, Status
 from solvers.structure.units import units_of
 
+BESIDE = [name for name, row in PLACERS.items() if row.package is not None]
+"""Those with a process of their own, which the default run starts for one test each."""
 QUICK = Options(seconds=0.2, deterministic=True)
 MISSING = {"metis": "pymetis"}
 NAMES = [
     pytest.param(n, marks=pytest.mark.skipif(n in MISSING and not util.find_spec(MISSING[n]), reason="not installed"))
     for n in PLACERS
+]
+HERE = [
+    p if p.values[0] not in BESIDE else pytest.param(*p.values, marks=[*p.marks, pytest.mark.matrix]) for p in NAMES
 ]
 
 
@@ -62,7 +67,7 @@ def test_placements_are_valid_on_random_problems(name, seeds):
     assert placed >= (0.3 if row.memory else 1.0) * len(seeds(30))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", HERE)
 def test_schedules_are_checked_and_the_same_again(name):
     """As a solver: valid, or unknown for want of memory, which it says; and the same seed gives the same."""
     for seed in range(2 if PLACERS[name].package else 10):
@@ -77,7 +82,7 @@ def test_schedules_are_checked_and_the_same_again(name):
         assert one.lower_bound <= one.schedule.makespan
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", HERE)
 def test_nothing_one_task_and_one_device(name):
     """No task: makespan 0. A chain and a fork on one GPU take the sum of their durations, whatever the method."""
     one_gpu = Features(host=False, lanes=False, heterogeneous=False, holes=False, memory=False)
@@ -102,7 +107,7 @@ def test_no_memory_no_time_and_a_start(name):
     assert result.schedule is not None and result.schedule.makespan <= start.makespan
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", HERE)
 def test_structured_families(name):
     """Chains, forks and an LSTM grid have an answer, and none takes longer than all tasks and transfers in a row."""
     for p in (chain(12), fork(6), lstm_grid(2, 4)):

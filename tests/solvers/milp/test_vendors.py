@@ -36,7 +36,7 @@ def cases(name):
     return json.loads(done.stdout)
 
 
-@pytest.fixture(params=MODULES)
+@pytest.fixture(params=[pytest.param(n, marks=[pytest.mark.matrix] * (n not in ("highs", "scip"))) for n in MODULES])
 def found(request):
     """Each vendor that is installed."""
     if importlib.util.find_spec(MODULES[request.param]) is None:
@@ -133,7 +133,7 @@ def test_a_licence_that_is_too_small_is_named_with_the_remedy(name):
 
 def test_incumbents_are_streamed(found):
     """What is found is told as it is found; CBC tells the point at its end only, and SCIP nothing of the start."""
-    if found is not cases("cbc"):
+    if found["vendor"] != "cbc":
         assert found["started"]["incumbents"] or found["cold"]["incumbents"]
         for run in (found["started"], found["cold"]):
             assert all(b <= a + 1e-6 for a, b in itertools.pairwise(run["incumbents"]))
@@ -222,8 +222,8 @@ def test_cbcs_infeasible_is_not_believed_at_its_limit(said, tmp_path):
         ask = Ask(seconds=seconds, gap=0.0, seed=0, threads=1, start=start)
         return cbc._outcome(rows.linear(), ask, tmp_path, cbc._Run(Relay(ask, Ear()), Log(), 0)).status
 
-    assert status(20.0, None) == "infeasible"
-    assert [status(0.003, None), status(0.0, None), status(20.0, np.zeros(1))] == ["unknown"] * 3
+    assert status(600.0, None) == "infeasible"
+    assert [status(0.003, None), status(0.0, None), status(600.0, np.zeros(1))] == ["unknown"] * 3
 
 
 class Ear:
@@ -247,14 +247,14 @@ class Ear:
 def test_cbc_that_closes_its_output_and_stays_is_ended(tmp_path, monkeypatch):
     """What has nothing more to say but does not end is waited for a while, then killed, and no exception escapes."""
     monkeypatch.setattr("solvers.milp.vendors.cbc._KILL_S", 0.2)
-    relay = Relay(Ask(seconds=20.0, gap=0.0, seed=0, threads=1, start=None), Ear())
+    relay = Relay(Ask(seconds=600.0, gap=0.0, seed=0, threads=1, start=None), Ear())
     assert cbc._follow(["sh", "-c", "exec >/dev/null 2>&1; exec sleep 60"], tmp_path, relay).code == -signal.SIGKILL
-    assert relay.remaining > 10
+    assert relay.remaining > 100
 
 
 def test_cbc_that_does_not_start_leaves_no_terminal_open(tmp_path):
     """Both ends of the terminal are closed when there is no such program."""
-    relay = Relay(Ask(seconds=20.0, gap=0.0, seed=0, threads=1, start=None), Ear())
+    relay = Relay(Ask(seconds=600.0, gap=0.0, seed=0, threads=1, start=None), Ear())
     before = sum(1 for _ in Path("/proc/self/fd").iterdir())
     with pytest.raises(FileNotFoundError):
         cbc._follow(["/nowhere/cbc"], tmp_path, relay)
@@ -269,14 +269,14 @@ def test_highs_does_not_run_beside_one_that_was_left_behind():
 def test_a_relay_cuts_lines_and_keeps_only_better_bounds():
     """Pieces become lines, an unfinished one is told at the end; bounds only rise, infinite ones are none."""
     ear = Ear()
-    relay = Relay(Ask(seconds=9.0, gap=0.0, seed=0, threads=1, start=None), ear)
+    relay = Relay(Ask(seconds=600.0, gap=0.0, seed=0, threads=1, start=None), ear)
     assert [relay.write(text) for text in ("one\ntw", "o", "\n\nth")] == [["one"], [], ["two", ""]]
     for bound in (-math.inf, 3.0, 2.0, 1e20, math.nan, 4.0):
         relay.bound(bound)
     relay.check()
     assert (ear.lines, ear.bounds, relay.best_bound) == (["one", "two", "", "th"], [3.0, 4.0], 4.0)
     relay.incumbent(np.zeros(1))
-    assert relay.done and relay.stop and relay.remaining > 8
+    assert relay.done and relay.stop and relay.remaining > 100
     with pytest.raises(AssertionError):
         relay.check()
 
@@ -288,11 +288,11 @@ def test_a_vendor_that_ignores_its_limit_is_left_behind(monkeypatch):
 
     ear, woken = Ear(), threading.Event()
     relay = Relay(Ask(seconds=0.1, gap=0.0, seed=0, threads=1, start=None), ear)
-    assert not relay.ends(lambda: woken.wait(20))
+    assert not relay.ends(lambda: woken.wait(600))
     relay.bound(1.0)
     woken.set()
     assert ear.bounds == []
-    prompt = Relay(Ask(seconds=20.0, gap=0.0, seed=0, threads=1, start=None), ear)
+    prompt = Relay(Ask(seconds=600.0, gap=0.0, seed=0, threads=1, start=None), ear)
     assert prompt.ends(lambda: prompt.bound(2.0)) and ear.bounds == [2.0]
     with pytest.raises(ZeroDivisionError):
         prompt.ends(lambda: 1 / 0)

@@ -50,6 +50,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     """What patience is counted by."""
+    monkeypatch.setattr(process, "GRACE_S", 5.0)
     monkeypatch.setattr(process, "CLOCK", clock := Clock())
     return clock
 

@@ -28,7 +28,7 @@ ALIKE = Features(heterogeneous=False, holes=False, classes=False, shared_links=F
 def disagreements(problem, optimum, start, horizon):
     """What is wrong with the result and with everything streamed before it."""
     streamed = []
-    result = CpSat(horizon=horizon).solve(problem, Options(seconds=60, start=start), streamed.append)
+    result = CpSat(horizon=horizon).solve(problem, Options(seconds=600, start=start), streamed.append)
     if optimum is None:
         return [] if result.status == "infeasible" else [f"{result.status} where nothing is feasible"]
     best = optimum.makespan

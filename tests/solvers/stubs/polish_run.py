@@ -25,7 +25,7 @@ def listed(problem):
 def polished(problem, start, formulation="tight", effort=6.0, least=0, seed=0):
     """Makespans, in order, of the start, of all that is told, and of the answer; and what is wrong with these."""
     told = []
-    ask = Ask(seconds=120, gap=0.0, seed=seed, threads=1, start=None, effort=effort)
+    ask = Ask(seconds=3600, gap=0.0, seed=seed, threads=1, start=None, effort=effort)
     best = polish(problem, start, Search(run=run, formulation=formulation, ask=ask, least=least), told.append)
     spans = [s.makespan for s in (start, *told, best)]
     return spans, [v.text for s in (*told, best) for v in check(problem, s)]
@@ -53,7 +53,7 @@ def main():
     first, again = polished(grid, start), polished(grid, start)
     found = {
         "grid": first, "again": again, "paper": polished(grid, start, "paper", effort=3.0),
-        "least": polished(grid, start, least=start.makespan - 1), "small": small(40),
+        "least": polished(grid, start, least=start.makespan - 1), "small": small(20),
     }  # fmt: skip
     print(json.dumps(found))
 

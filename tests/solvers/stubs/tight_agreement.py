@@ -43,7 +43,7 @@ class Nobody:
 
 
 def highs(program, start=None):
-    return run_program(run, program, Ask(seconds=60, gap=0.0, seed=0, threads=1, start=start), Nobody())
+    return run_program(run, program, Ask(seconds=600, gap=0.0, seed=0, threads=1, start=start), Nobody())
 
 
 def scaled(problem, factor):
@@ -80,7 +80,7 @@ def disagreements(problem, rng, seen):
         found = rebuild(problem, program.schedule(outcome.values))
         wrong += [v.text for v in check(problem, found)]
         wrong += [f"rebuilt to {found.makespan}, not {best}"] if found.makespan != best else []
-        alone = run(every, Ask(seconds=60, gap=0.0, seed=0, threads=1, start=None), Nobody())
+        alone = run(every, Ask(seconds=600, gap=0.0, seed=0, threads=1, start=None), Nobody())
         wrong += [f"{alone.bound} with all rows"] if abs(alone.bound - outcome.bound) > 1e-4 else []
     return wrong + below(problem, best, seen)
 
