@@ -112,6 +112,7 @@ def _composed(took: int, sites: int, one: tuple[int, int], two: tuple[int, int])
     """Distances near and far by way of a task of some ticks; `sites` are the locations that the three can be at."""
     here, there = one[0] + took, one[1] + took
     near, far = min(here + two[0], there + two[1]), min(here + two[1], there + two[0])
+    # With a third location the task in between may be apart from both.
     sites &= sites - 1
     if sites & (sites - 1):
         far = min(far, there + two[1])
@@ -217,6 +218,7 @@ def _claim(t: Table, first: int, last: int, apart: int, ticks: int) -> None:
     """Put a claimed distance in the table."""
     one, goal = t.anchor[first], t.anchor[last]
     t.raised[last, first] = True
+    # An end of the schedule is at no location: near and far are the same there.
     if apart == 0:
         t.near[goal, first] = ticks
     if apart == 1 or first == 0 or last == len(t.anchor) - 1:
@@ -239,9 +241,11 @@ def _raise(net: Net, loads: Loads, t: Table, pair: tuple[int, int, int, int], cl
             low = far if apart else near
             crowd = Crowd(t.tasks, size, t.cells, apart > 0, loads.total[q], loads.most[q])
             ticks, why = least(crowd, low, _FINE if inner else _FINEST)
+            # A claim that gains nothing would only cost whoever checks the evidence.
             if ticks == low:
                 continue
             kind, cell = (why - 1) // GRID**2, (why - 1) % GRID**2
+            # Rounded up: the least head and tail of the tasks that fall into the cell or beyond.
             head = grid[0] - (-(cell // GRID) * grid[1] // GRID)
             tail = grid[2] - (-(cell % GRID) * grid[3] // GRID)
             for column, value in enumerate((first, last, apart, ticks, q, kind, head, tail)):
@@ -259,6 +263,7 @@ def _between(net: Net, work: Ints, t: Table, pair: tuple[int, int]) -> tuple[int
     one, goal, inner = t.anchor[first], t.anchor[last], first > 0 and last < len(t.anchor) - 1
     r, size = t.tasks, 0
     for x in range(one + 1 if first > 0 else 0, min(goal, len(t.number))):
+        # What does no work fills no time, and what has no way to both anchors is not between them.
         if work[x] == 0 or t.near[x, first] < 0 or t.to_near[x] < 0:
             continue
         r[NEAR_HEAD, size], r[FAR_HEAD, size] = t.near[x, first], t.far[x, first]

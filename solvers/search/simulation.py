@@ -39,6 +39,7 @@ def _events(net: Network, c: Choice, t: Trace, w: Work, bounds: tuple[int, int])
     limit, pause = bounds
     while True:
         for k in range(w.tally[_FREED]):
+            # A device may be listed twice, by its own end and by an input that came: the second finds it busy.
             if w.busy[w.freed[k]] == 0:
                 _begin(net, c, t, w, w.freed[k], limit)
         w.tally[_FREED] = 0
@@ -69,6 +70,7 @@ def _end(w: Work) -> int:
 @inlined
 def _next(c: Choice, w: Work) -> int:
     """The device whose task ends next, of several the one whose task comes first in the order; -1 for none."""
+    # A scan: devices are few, and a heap would have to be saved and restored with every state.
     found, now = -1, NEVER
     for d in range(len(w.until)):
         if w.busy[d] == 1:
@@ -92,6 +94,7 @@ def _begin(net: Network, c: Choice, t: Trace, w: Work, d: int, limit: int) -> No
         t.start[task], t.end[task] = start, end
         t.begun[w.tally[BEGUN]] = task
         w.tally[BEGUN] += 1
+        # Either proves it: the work of the device with the time it has lost already, or what must follow the task.
         if w.idle[d] + c.load[d] > limit or end + net.rest[task] > limit:
             w.tally[_HOPELESS] = 1
 
@@ -109,6 +112,7 @@ def _send(net: Network, c: Choice, t: Trace, w: Work, task: int, now: int) -> No
                 w.arrival[there] = now
                 low, high = min(low, there), max(high, there)
             stop += 1
+        # By rising location, as in `solvers.timing.replay`: who is first at a shared link decides the times.
         for there in range(low, high + 1):
             if w.arrival[there] >= 0:
                 w.arrival[there] = _arrives(net, w, payload, (here, there), now)
@@ -120,6 +124,7 @@ def _send(net: Network, c: Choice, t: Trace, w: Work, task: int, now: int) -> No
             if w.waiting[head] == 0 and w.busy[c.device[head]] == 0:
                 w.freed[w.tally[_FREED]] = c.device[head]
                 w.tally[_FREED] += 1
+        # Cleared only where it was used, as this runs once for each payload.
         for there in range(low, high + 1):
             w.arrival[there] = -1
         k = stop
@@ -152,6 +157,7 @@ def _resume(net: Network, t: Trace, w: Work, saved: Saved, run: Run) -> int:
         _fresh(net, t, w)
     else:
         _restore(t, w, saved, state)
+    # Nothing is to be saved where later states are there already, or no room is left for one.
     full = state + 1 < saved.states[0] or state + 1 == len(saved.when)
     return NEVER if full else (0 if state < 0 else saved.when[state]) + run.every
 

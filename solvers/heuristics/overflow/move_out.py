@@ -88,6 +88,7 @@ def _relieve_by(v: Lives, ties: Ties, p: Pass, t: Levels, trial: Trial, where: t
     potentials(v, ties, p.at, trial.work, (place, now), p.potential)
     p.left[0] -= len(v.reader) + len(v.unit) + len(p.at)
     p.paused[0] = False
+    # Lists of nothing, for numba to see what will be in them.
     heaps = _Heaps(
         [(0.0, 0) for _ in range(0)],
         [(0, 0) for _ in range(0)],

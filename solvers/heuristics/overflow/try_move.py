@@ -65,10 +65,12 @@ def try_at(v: Lives, ties: Ties, now: tuple[Ints, Ints], t: Levels, trial: Trial
     count = _differences(trial, old, new)
     count = _own(v, ties, trial.segment, count, (unit, place, there))
     s = trial.segment
+    # All changes before any look: where a unit's bytes only shift, rise and fall cancel.
     for k in range(count):
         add(t, s[k, 0], (s[k, 1], s[k, 2]), s[k, 3])
     fits = True
     for k in range(count):
+        # Its own location may stay above the limit: to be lower is all that a move off it has to achieve.
         if fits and s[k, 3] > 0 and s[k, 0] != place:
             fits = highest(t, s[k, 0], (s[k, 1], s[k, 2])) <= limit[s[k, 0]]
     if not fits:
