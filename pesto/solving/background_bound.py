@@ -10,7 +10,6 @@ from typing import TypeVar
 from pesto.settings import Settings
 from pesto.solving.tracker import Tracker
 from solvers import Problem
-from solvers.bounds.evidence import FullBound
 from solvers.bounds.full import full_bound
 
 T = TypeVar("T")
@@ -29,20 +28,16 @@ def strengthened(problem: Problem, tracker: Tracker, settings: Settings) -> Iter
     seconds = float("inf") if settings.deterministic else min(_SHARE * settings.time_limit_s, _MOST_S)
     best = tracker.best
 
-    def look() -> FullBound:
-        return full_bound(problem, upper=best.makespan if best is not None else None, seconds=seconds)
-
-    def take(ended: Future[FullBound]) -> None:
-        if ended.exception() is not None:
-            _LOG.warning("the stronger lower bound failed: %r", ended.exception())
-        else:
-            tracker.strengthen(ended.result())
+    def look() -> None:
+        try:
+            tracker.strengthen(full_bound(problem, upper=best.makespan if best is not None else None, seconds=seconds))
+        except Exception as error:
+            _LOG.warning("the stronger lower bound failed: %r", error)
 
     if settings.time_limit_s == 0:
         yield
         return
     running = in_thread(look)
-    running.add_done_callback(take)
     if settings.deterministic:
         wait([running])
     yield

@@ -69,7 +69,8 @@ class Tracker:
     @property
     def best(self) -> Candidate | None:
         """The shortest candidate that fits the memory."""
-        return best(self.candidates.values())
+        # A copy, as the thread that looks for bounds asks too.
+        return best(list(self.candidates.values()))
 
     @property
     def lower_bound(self) -> int:
@@ -92,7 +93,8 @@ class Tracker:
     def strengthen(self, bound: FullBound) -> None:
         """Take in a lower bound of the full graph, and tell of it beside the best plan."""
         if bound.ticks > self.bound.ticks:
-            self.bound, best = bound, self.best
+            self.bound = bound
+            best = self.best
             if best is not None:
                 self._tell(best)
 
