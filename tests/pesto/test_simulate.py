@@ -1,10 +1,8 @@
 """The reference simulator: hand-made steps, the compiled event loop, the checker."""
 
-import os
-
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pesto.errors import InputError
@@ -14,8 +12,6 @@ from solvers.instances.random import generate
 from solvers.problem import Problem
 from solvers.schedule import Schedule
 from solvers.timing.replay import replay
-
-ROUNDS = 400 * int(os.environ.get("PESTO_TEST_SCALE", "1"))
 
 
 def two_gpus(**changes: object) -> Problem:
@@ -80,10 +76,10 @@ def test_an_order_against_the_precedence_is_refused() -> None:
         simulate(two_gpus(), np.array([0, 0, 0]), np.array([1, 0, 2]))
 
 
-def test_equals_the_compiled_event_loop_to_the_tick_and_passes_the_checker() -> None:
+def test_equals_the_compiled_event_loop_to_the_tick_and_passes_the_checker(seeds) -> None:
     """Two programs written apart agree on every start and every transfer, and the checker finds no fault in time."""
     rng = np.random.default_rng(7)
-    for _ in range(ROUNDS):
+    for _ in seeds(200):
         p, device, rank = random_run(rng)
         line = simulate(p, device, rank)
         assert same(line.schedule, replay(p, device, rank))
@@ -92,7 +88,6 @@ def test_equals_the_compiled_event_loop_to_the_tick_and_passes_the_checker() -> 
         assert kinds <= {"group", "memory"}, kinds
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_scheduled_links_too_are_the_same_to_the_tick_in_both_programs(seed: int) -> None:
     """With random priorities of the payloads; and the checker finds no fault in time."""

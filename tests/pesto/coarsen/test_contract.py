@@ -1,6 +1,5 @@
 """The coarse problem: sums, groups, edges and bundled payloads against a plain dictionary."""
 
-import os
 from collections import defaultdict
 
 import networkx as nx
@@ -12,8 +11,6 @@ from pesto.coarsen.coarsening import Caps, Coarsening
 from solvers.instances.plain import chain
 from solvers.instances.random import generate
 from solvers.problem import FORBIDDEN, Problem
-
-SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))
 
 
 def partition(rng, problem):
@@ -103,11 +100,11 @@ def merged_randomly(rng, problem):
         return None
 
 
-def test_contraction_equals_dictionaries():
+def test_contraction_equals_dictionaries(seeds):
     """Sums, edges, groups and bundled payloads of random partitions equal those counted by hand."""
     rng = np.random.default_rng(41)
-    bundled = done = 0
-    for _ in range(250 * SCALE):
+    bundled, done, cases = 0, 0, seeds(150)
+    for _ in cases:
         problem = generate(rng, tasks=int(rng.integers(1, 30)))
         found = merged_randomly(rng, problem)
         if found is None:
@@ -119,8 +116,8 @@ def test_contraction_equals_dictionaries():
         assert found_bundles(coarse) == bundles(problem, node_of)
         bundled += coarse.payloads < problem.payloads
         done += 1
-    assert done > 50 * SCALE
-    assert bundled > 30 * SCALE
+    assert done > 0.2 * len(cases)
+    assert bundled > 0.12 * len(cases)
 
 
 def test_payloads_to_the_same_nodes_become_one():

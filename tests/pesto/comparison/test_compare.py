@@ -1,7 +1,6 @@
 """pesto compare: every method on one step, as a user sees it."""
 
 import json
-import os
 
 import numpy as np
 import pytest
@@ -161,13 +160,10 @@ AWARE = tuple(n for n, m in METHODS.items() if m.memory and n not in ("pesto", "
 """Without those that start a process each."""
 
 
-def test_no_plan_exceeds_a_memory_on_random_graphs(make_graph, make_cluster, make_costs) -> None:
-    """Random layers with variables, on GPUs with as little as a third of what one would need: a plan fits, or is none.
-
-    PESTO_TEST_SCALE multiplies the 12 graphs.
-    """
+def test_no_plan_exceeds_a_memory_on_random_graphs(make_graph, make_cluster, make_costs, seeds) -> None:
+    """Random layers with variables, on GPUs with as little as a third of what one would need: a plan, or none."""
     plans = refused = 0
-    for seed in range(12 * int(os.environ.get("PESTO_TEST_SCALE", "1"))):
+    for seed in seeds(12):
         rng = np.random.default_rng(seed)
         ops = []
         for k in range(int(rng.integers(4, 30))):

@@ -1,12 +1,11 @@
 """Profiles: bound to their graph whatever its order, labelled op by op, and never applied to another device model."""
 
 import json
-import os
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pesto.costs import GIVEN, MEASURED, MODELLED
@@ -16,7 +15,6 @@ from pesto.errors import Exit, FileError, InputError, MismatchError, PestoError
 from pesto.graph import Graph
 from pesto.inputs.cluster_file import load_cluster
 
-SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))
 NAN = float("nan")
 CLUSTER = load_cluster("v100x2-nvlink")
 
@@ -193,14 +191,12 @@ _json = st.recursive(
 )
 
 
-@settings(max_examples=300 * SCALE, deadline=None)
 @given(st.dictionaries(_key, _json, max_size=3), st.sets(_key, max_size=1))
 def test_odd_fields(change, dropped):
     """A file with any fields replaced or missing is a profile or a PestoError."""
     survive(json.dumps({k: v for k, v in (FILE | change).items() if k not in dropped}).encode())
 
 
-@settings(max_examples=300 * SCALE, deadline=None)
 @given(st.integers(0, 420), st.integers(0, 60), st.binary(max_size=12))
 def test_damaged_bytes_of_a_profile(start, length, replacement):
     """A file with any part replaced by any bytes is a profile or a PestoError."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pesto.cluster import Path
@@ -83,7 +83,6 @@ def test_useless_samples_are_refused(size, seconds, message):
 _number = st.floats(0, 1e12)
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.lists(st.tuples(_number, _number), max_size=12), st.booleans())
 def test_any_samples_give_a_usable_line(samples, robust):
     """Any samples give finite non-negative coefficients and an R² of at most 1, or a PestoError."""

@@ -4,11 +4,10 @@ import copy
 import json
 import logging
 import math
-import os
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pesto.errors import InputError
@@ -16,8 +15,6 @@ from pesto.files import graph_file
 from pesto.files.disk import gzipped, read_bytes
 from pesto.files.graph_file import Op
 
-SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))
-RELAXED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
 BYTES = st.integers(0, 2**40)
 NAMES = st.text(alphabet='abé:/0 ^"\\', min_size=1, max_size=4)
 SECONDS = st.dictionaries(st.sampled_from(["gpu", "V100", "é"]), st.floats(0, 1e6), max_size=2)
@@ -111,7 +108,6 @@ def outcome(data: bytes) -> bool:
     return True
 
 
-@settings(max_examples=150 * SCALE, **RELAXED)
 @given(documents())
 def test_valid_files_load(doc):
     """What the documentation allows is read, whatever the order of the ops, and ops and edges are all there."""
@@ -123,28 +119,24 @@ def test_valid_files_load(doc):
     assert outcome(json.dumps(doc).encode())
 
 
-@settings(max_examples=700 * SCALE, **RELAXED)
 @given(mutants())
 def test_edited_files(data):
     """A valid file with a few edits is read or refused."""
     outcome(data)
 
 
-@settings(max_examples=300 * SCALE, **RELAXED)
 @given(torn())
 def test_torn_files(data):
     """A valid file with bytes lost, doubled or replaced is read or refused."""
     outcome(data)
 
 
-@settings(max_examples=300 * SCALE, **RELAXED)
 @given(st.binary(max_size=200))
 def test_any_bytes(data):
     """Anything at all is refused: nobody meets a valid file by chance."""
     assert not outcome(data)
 
 
-@settings(max_examples=150 * SCALE, **RELAXED)
 @given(st.one_of(st.binary(max_size=100), torn()), st.integers(0, 200), st.binary(max_size=3))
 def test_damaged_gzip(tmp_path_factory, content, at, noise):
     """Packed data with a few bytes replaced gives the content back or is refused."""

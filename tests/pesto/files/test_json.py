@@ -1,19 +1,17 @@
 import json
 import logging
-import os
 from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pesto.errors import InputError, PestoError
 from pesto.files.json import Kind, decode_document, decode_json, encode_json, shown
 from solvers.files.json_text import MAX_DEPTH
 
-SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))
 KIND = Kind(format="thing", version=2, help="make one")
 
 
@@ -118,7 +116,6 @@ def test_refuses_repeated_keys(text, key):
     refused(text, "is repeated - keep one of the two", Any)
 
 
-@settings(max_examples=1000 * SCALE, deadline=None)
 @given(st.one_of(st.binary(max_size=60), st.text(alphabet='{}[],:"\\u0aé1 ntf', max_size=60).map(str.encode)))
 def test_any_bytes_are_decoded_or_refused(data):
     """Whatever the bytes, the outcome is a value or a PestoError, and every value is the one that json reads."""

@@ -1,11 +1,10 @@
 """Cluster files: the presets are the machines they claim to be, and bad content is refused by name."""
 
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pesto import api
@@ -16,7 +15,6 @@ from pesto.files import toml
 from pesto.inputs import cluster_file
 from pesto.inputs.cluster_file import cluster_names, load_cluster
 
-SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))
 ROOT = Path(__file__).resolve().parents[3]
 VALID = """\
 format_version = 1
@@ -274,7 +272,6 @@ _texts = st.text(max_size=8).map(repr) | st.sampled_from(["[]", "[[]]", "{}", "1
 _values = st.one_of(st.integers(), st.floats(), st.booleans(), _texts)
 
 
-@settings(max_examples=400 * SCALE, deadline=None)
 @given(st.lists(_lines, max_size=20), st.lists(st.tuples(st.integers(0, 30), _values), max_size=4))
 def test_shuffled_lines_and_odd_values(lines, edits):
     """Any mixture of known lines and wrong values is a cluster or a PestoError."""
@@ -285,7 +282,6 @@ def test_shuffled_lines_and_odd_values(lines, edits):
     survive("\n".join(rows).encode("utf-8", "surrogatepass"))
 
 
-@settings(max_examples=400 * SCALE, deadline=None)
 @given(st.integers(0, len(VALID)), st.integers(0, 40), st.binary(max_size=20))
 def test_damaged_bytes(start, length, replacement):
     """Any part of the file replaced by any bytes is a cluster or a PestoError."""

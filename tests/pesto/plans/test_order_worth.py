@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pesto.plans.order_worth import order_worth, send_ranks
@@ -46,7 +46,6 @@ def test_a_payload_is_as_urgent_as_its_first_reader_elsewhere() -> None:
     assert send_ranks(p, np.array([0, 0, 0, 1]), np.array([1, 0, 3, 2])).tolist() == [4, 2]
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_the_times_of_the_plan_s_order_are_the_reference_simulator_s(seed: int) -> None:
     """Enforced and scheduled to the tick; on one device without gaps every order takes the sum of the durations."""

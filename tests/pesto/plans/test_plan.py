@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pesto.cluster import Path
@@ -226,7 +226,6 @@ def test_tensorflow_device_names_are_understood(case, plan, tmp_path) -> None:
         read_placement(part, None, graph, problem, cluster)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_damaged_plan_file_is_a_pesto_error(case, plan, data) -> None:
     """Cut anywhere, or with any byte changed, it loads and verifies or is refused in the project's own words."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pesto.api import solve as api_solve
@@ -231,7 +231,6 @@ def edited(draw):
     return graph(names), graph(after), int(rng.integers(1, 4)), int(rng.integers(0, 5)), int(rng.integers(1, 3))
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(edited())
 def test_whatever_changes_the_result_is_valid(make_graph, make_cluster, make_costs, case) -> None:
     """Random graphs and edits, clusters of 1..3 and 0..4 GPUs and 1 or 2 cores: a permutation along the precedence,

@@ -1,6 +1,7 @@
 """The private names of TensorFlow: one self-test, and a clear error when a release lacks or changes one."""
 
 import importlib
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -34,6 +35,14 @@ MISSING = (
 )
 
 
+@pytest.fixture(scope="module", autouse=True)
+def whole() -> Iterator[None]:
+    """What the tests broke is whole again after them."""
+    yield
+    self_test.cache_clear()
+    self_test()
+
+
 def test_the_private_names_of_this_release_are_as_expected() -> None:
     """All checks pass on the pinned release, and are not run twice in a process."""
     self_test.cache_clear()
@@ -52,8 +61,6 @@ def test_a_missing_name_is_named_with_the_version(module: str, name: str, monkey
     with pytest.raises(InputError, match=rf"tensorflow {tf.__version__}.*{name} is missing.*install tensorflow"):
         self_test()
     assert found is not None
-    monkeypatch.undo()
-    self_test()
 
 
 def _without(module: str, name: str) -> Any:
@@ -75,8 +82,6 @@ def test_a_renamed_method_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) 
     self_test.cache_clear()
     with pytest.raises(InputError, match="BaseSession"):
         self_test()
-    monkeypatch.undo()
-    self_test()
 
 
 def _nothing(*args: Any) -> None:
@@ -93,8 +98,6 @@ def test_a_move_that_leaves_a_holder_behind_is_caught(module: Any, part: str, mo
     self_test.cache_clear()
     with pytest.raises(InputError, match=r"(tf\.function|GradientTape) .* changed"):
         self_test()
-    monkeypatch.undo()
-    self_test()
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """GraphDef files: read, counted before they are parsed, and refused in one line when they are damaged."""
 
-import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,6 @@ v1 = tf.compat.v1
 
 from pesto.tf import named  # noqa: E402
 from pesto.tf.sources import graphdefs, sources  # noqa: E402  # after the quiet load
-
-SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))
 
 
 def step_graph() -> Any:
@@ -104,13 +102,15 @@ def test_counting_agrees_with_the_parser() -> None:
     assert graphdefs.count_nodes(graph_def.SerializeToString(), "test") == len(graph_def.node) + inner
 
 
-def test_damaged_files_never_give_anything_but_a_graph_or_a_pesto_error(tmp_path: Path) -> None:
+def test_damaged_files_never_give_anything_but_a_graph_or_a_pesto_error(
+    tmp_path: Path, seeds: Callable[[int], range]
+) -> None:
     """Truncations and flipped bits of a real file: success or a PestoError of one line."""
     data = step_graph().as_graph_def().SerializeToString()
     rng = np.random.default_rng(7)
     path = tmp_path / "g.pb"
     refused = 0
-    for round_ in range(120 * SCALE):
+    for round_ in seeds(120):
         broken = bytearray(data)
         if round_ % 3 == 0:
             del broken[int(rng.integers(len(broken))) :]

@@ -1,6 +1,5 @@
 """Every way into the program from TensorFlow, and every way it can be wrong: one line each."""
 
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,6 @@ from pesto.tf.importer.importer import build  # noqa: E402
 from pesto.tf.nodes.flat import flat, has_calls  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 from pesto.tf.sources.callables import from_callable  # noqa: E402
-
-SCALE = int(os.environ.get("PESTO_TEST_SCALE", "1"))
 
 
 def types(graph: Graph) -> list[str]:
