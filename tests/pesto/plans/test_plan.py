@@ -17,7 +17,7 @@ from pesto.plans.tf_pesto_files import read_placement
 from pesto.settings import Settings
 from pesto.solving.flow import formulate, solve
 
-QUICK = Settings(time_limit_s=5, coarsen_to=8)
+QUICK = Settings(time_limit_s=60, coarsen_to=8, search=False)
 
 
 def fork(make_graph, scale=1):

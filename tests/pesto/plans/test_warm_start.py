@@ -24,7 +24,7 @@ from solvers.checker import check
 from solvers.heuristics.devices_of_location import devices_at
 from solvers.structure.units import placeable_units
 
-QUICK = Settings(time_limit_s=0, coarsen_to=8)
+QUICK = Settings(time_limit_s=0, coarsen_to=8, solver="list")
 
 
 def chains(count, length, *, bytes_=1000, first=0):
@@ -173,7 +173,7 @@ def test_start_from_a_file_in_the_api(make_graph, make_cluster, make_costs, tmp_
     """`pesto.solve(start=FILE)` begins from the plan in the file."""
     graph, cluster = make_graph(chains(3, 2)), make_cluster()
     plan_file.save(solved(graph, cluster, make_costs(graph, cluster)).plan, tmp_path / "old.json")
-    found = api_solve(graph, cluster="v100x4", start=tmp_path / "old.json", time_limit_s=0)
+    found = api_solve(graph, cluster="v100x4", start=tmp_path / "old.json", time_limit_s=0, solver="list")
     assert "start" in found.provenance.candidates_ticks
 
 

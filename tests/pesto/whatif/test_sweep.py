@@ -21,7 +21,7 @@ from pesto.whatif.grid import Grid, Point, parsed
 from pesto.whatif.points import Task, sweep
 from pesto.whatif.scaled import scaled
 
-QUICK = Settings(time_limit_s=0, coarsen_to=8)
+QUICK = Settings(time_limit_s=0, coarsen_to=8, solver="list")
 
 
 def network(make_graph):

@@ -4,8 +4,10 @@ import pytest
 
 from pesto.tf.models import FAMILIES, counts
 
+SOME = [pytest.param(f, marks=() if f.name in ("rnnlm", "transformer") else pytest.mark.matrix) for f in FAMILIES]
 
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.name)
+
+@pytest.mark.parametrize("family", SOME, ids=lambda f: f.name)
 def test_every_variant_is_recorded_and_tiny_is_what_is_built(family) -> None:
     """A model that changes must change its record; the real sizes are held to it by benchmarks/models_table.py."""
     found = counts.recorded()[family.name]
