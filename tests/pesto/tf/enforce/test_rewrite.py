@@ -101,11 +101,8 @@ def program(name: str) -> Program:
     cluster = inputs.load_cluster("cpux3")
     problem = flow.formulate(step, inputs.load_costs(step, cluster, None), cluster, Settings())
     # Without add_shapes the shapes of what a loop's gradient remembers are lost.
-    return Program(
-        graph.as_graph_def(add_shapes=name == "loop"),
-        api.solve(step, cluster="cpux3", time_limit_s=0, solver="list"),
-        problem,
-    )
+    plan = api.solve(step, cluster="cpux3", time_limit_s=0, solver="list")
+    return Program(graph.as_graph_def(add_shapes=name == "loop"), plan, problem)
 
 
 def scattered(name: str, seed: int) -> Plan:
