@@ -186,6 +186,6 @@ def test_deterministic_solves_repeat():
 
 
 def test_optimum_of_a_fork():
-    """Four tasks between a first and a last on two GPUs take 5 ticks, as derived in test_process."""
+    """Four tasks between a first and a last on two GPUs take 5 ticks, as derived in test_parent."""
     result = solve(fork(6), "cpsat", Options(seconds=600))
     assert result.status is Status.OPTIMAL and result.schedule is not None and result.schedule.makespan == 5
