@@ -25,7 +25,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
-from exhaustive import exhaustive
 
 from solvers.api import SOLVERS
 from solvers.base import Progress, UnavailableError
@@ -37,6 +36,7 @@ from solvers.problem import FORBIDDEN, Problem
 from solvers.result import Limit, Options, Result, Status
 from solvers.schedule import Schedule
 from solvers.structure.horizon import serial
+from tests.oracles.exhaustive import exhaustive
 
 _SIZES = (1, 2, 3, 4, 4, 5, 5, 5, 5, 6, 6, 7)
 _LONG = 10**9 + 7

@@ -1,6 +1,6 @@
 """Search against the enumerated optimum of small random problems with every feature.
 
-    python benchmarks/search_oracle.py [--count 2000] [--tasks 6] [--seconds 0.2]
+    python -m benchmarks.search_oracle [--count 2000] [--tasks 6] [--seconds 0.2]
 
 Counts how often annealing and then exact neighbourhoods reach the optimum, and bounds (the full graph's and the
 solver's) that exceed it.
@@ -9,13 +9,13 @@ solver's) that exceed it.
 import argparse
 
 import numpy as np
-from exhaustive import exhaustive
 
 from solvers.bounds.full import full_bound
 from solvers.checker import check
 from solvers.instances.random import generate
 from solvers.result import Options
 from solvers.search.solver import Search
+from tests.oracles.exhaustive import exhaustive
 
 
 def main() -> None:

@@ -34,7 +34,7 @@ from pesto.simulator import Timeline
 from pesto.solving import flow
 from pesto.solving.baselines import baselines
 from pesto.solving.candidates import Bench, Candidate
-from pesto.solving.record import Account, make_plan
+from pesto.solving.record import SolveRecord, make_plan
 from pesto.solving.tracker import Tracker
 from pesto.source import Source
 from solvers.arrays import Ints
@@ -157,9 +157,9 @@ def plans(graph: Graph, costs: Costs, cluster: Cluster, seed: int) -> Iterator[t
     for name in PLACED:
         placement = PLACERS[name].load()(problem, Options(seconds=10, seed=seed))
         found[name] = bench.placed(name, PLACERS[name].source, placement.device)
-    account = Account(graph=graph, cluster=cluster, costs=costs, settings=settings, bound=(0, "none"), coarse=None)
+    record = SolveRecord(graph=graph, cluster=cluster, costs=costs, settings=settings, bound=(0, "none"), exact=None)
     for candidate in found.values():
-        yield candidate, make_plan(account, candidate, found)
+        yield candidate, make_plan(record, candidate, found)
 
 
 Peaks = dict[tuple[str, bool], tuple[int, int]]

@@ -7,10 +7,10 @@ from pesto.inputs.load import load_cluster, load_costs
 from pesto.settings import Settings
 from pesto.solving.flow import formulate, solve
 from solvers import Problem
-from solvers.arrays import Ints
+from solvers.arrays import Ints, rank_of
 from solvers.bounds.full import full_bound
 from solvers.search.annealing import Heat, Walk, Weighed
-from solvers.search.shared import Arena, Spot, position
+from solvers.search.shared import Arena, Spot
 
 _CLUSTER = "v100x2-pcie"
 _OPS = 60
@@ -35,7 +35,7 @@ def _search(problem: Problem, device: Ints) -> None:
 
     def weigh(spot: Spot) -> Weighed:
         fits = np.zeros(problem.locations, dtype=np.int64)
-        return Weighed(makespan=spot.makespan, device=arena.devices(spot.at), rank=position(spot.order), over=fits)
+        return Weighed(makespan=spot.makespan, device=arena.devices(spot.at), rank=rank_of(spot.order), over=fits)
 
     start = arena.spot(problem.location[device], np.argsort(arena.topological))
     Walk(arena, start, Heat(1e-2, 1e-3), weigh, 0).stretch(0.0)

@@ -11,7 +11,7 @@ from pesto.graph import Graph
 from pesto.memory.peaks import footprint
 from pesto.simulator import Timeline
 from solvers import Problem, Schedule
-from solvers.arrays import Ints
+from solvers.arrays import Ints, rank_of
 from solvers.compiled.dag import topological_order
 from solvers.memory.peaks import Gauge, gauge, peaks
 from solvers.timing.loop import Prepared
@@ -53,7 +53,7 @@ class Bench:
     @classmethod
     def of(cls, graph: Graph, problem: Problem, *, per_edge: bool = False) -> "Bench":
         """Everything that depends on the full-graph problem alone."""
-        position = _position(topological_order(problem.tasks, problem.src, problem.dst))
+        position = rank_of(topological_order(problem.tasks, problem.src, problem.dst))
         return cls(
             graph=graph,
             problem=problem,
@@ -92,7 +92,7 @@ class Bench:
         first = np.full(coarsening.nodes, len(device))
         np.minimum.at(first, coarsening.node_of, coarsening.rank)
         node = np.lexsort((first, coarse.finish, coarse.start))
-        inner = _position(np.lexsort((coarsening.rank, _position(node)[coarsening.node_of])))
+        inner = rank_of(np.lexsort((coarsening.rank, rank_of(node)[coarsening.node_of])))
         orders = [
             ("nodes one after another", inner),
             ("ready ops in coarse order", self._list_order(device, inner)),
@@ -102,11 +102,11 @@ class Bench:
 
     def order_of(self, schedule: Schedule) -> Ints:
         """[n] rank of each task by start, then finish, then topological position."""
-        return _position(np.lexsort((self.topological, schedule.finish, schedule.start)))
+        return rank_of(np.lexsort((self.topological, schedule.finish, schedule.start)))
 
     def _priority(self, device: Ints) -> Ints:
         """[n] rank by falling bottom level under a placement."""
-        return _position(np.lexsort((self.topological, -bottom_levels(self.problem, device=device))))
+        return rank_of(np.lexsort((self.topological, -bottom_levels(self.problem, device=device))))
 
     def _best(self, device: Ints, orders: Iterable[tuple[str, Ints]]) -> tuple[Ints, Ints, str]:
         runs = [(self._makespan(device, rank), at, rule, rank) for at, (rule, rank) in enumerate(orders)]
@@ -123,9 +123,3 @@ class Bench:
 def best(candidates: Iterable[Candidate]) -> Candidate | None:
     """The shortest that fits, the first of equals; None when none fits."""
     return min((c for c in candidates if c.fits), key=lambda c: c.makespan, default=None)
-
-
-def _position(order: Ints) -> Ints:
-    position = np.empty(len(order), dtype=np.int64)
-    position[order] = np.arange(len(order))
-    return position

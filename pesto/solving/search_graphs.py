@@ -8,10 +8,10 @@ import numpy as np
 from pesto.coarsen import Coarsening, coarsen, contract
 from pesto.solving.candidates import Bench
 from solvers import FORBIDDEN, Problem, Schedule
-from solvers.arrays import Ints, ints
+from solvers.arrays import Ints, ints, rank_of
 from solvers.memory.peaks import peaks
 from solvers.search.annealing import Weighed
-from solvers.search.shared import Arena, Spot, position
+from solvers.search.shared import Arena, Spot
 from solvers.structure.units import placeable_units
 from solvers.timing.replay import replay
 
@@ -40,7 +40,7 @@ class Ground:
         """A point on the full graph, with its real peaks."""
         schedule = self.arena.schedule(spot)
         if self.coarsening is None:
-            device, rank, rule = schedule.device, position(spot.order), "op by op"
+            device, rank, rule = schedule.device, rank_of(spot.order), "op by op"
         else:
             device, rank, rule = self.bench.expand(self.coarsening, schedule)
             rule = f"{self.coarsening.nodes} nodes, {rule}"
@@ -60,7 +60,7 @@ class Ground:
         at = np.where(units.allowed, weight, -1).argmax(axis=1)[units.unit]
         moment = np.bincount(node_of, weights=took * schedule.start.astype(np.float64))
         middle = np.argsort(moment / np.bincount(node_of, weights=took), kind="stable")
-        run = arena.run(arena.devices(at), position(middle), strict=False)
+        run = arena.run(arena.devices(at), rank_of(middle), strict=False)
         return arena.spot(at, arena.order_of(run))
 
 

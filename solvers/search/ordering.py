@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from solvers.arrays import Ints, ints
+from solvers.arrays import Ints, ints, rank_of
 from solvers.problem import Problem
-from solvers.search.shared import Arena, Spot, position
+from solvers.search.shared import Arena, Spot
 from solvers.timing.loop import Prepared
 from solvers.timing.replay import bottom_levels, prepare, replay
 
@@ -34,10 +34,10 @@ class Orders:
         Lova 2001), the latter twice.
         """
         device = self.arena.devices(spot.at)
-        place = position(spot.order)
+        place = rank_of(spot.order)
         level = bottom_levels(self.arena.problem, device=device)
         found = [spot, self._listed(spot.at, device, place)]
-        found.append(self._listed(spot.at, device, position(np.lexsort((self.arena.topological, -level)))))
+        found.append(self._listed(spot.at, device, rank_of(np.lexsort((self.arena.topological, -level)))))
         for _ in range(2):
             best = min(found, key=lambda each: each.makespan)
             found.append(self._listed(best.at, device, self._backwards(device, best)))
@@ -45,16 +45,14 @@ class Orders:
 
     def _listed(self, at: Ints, device: Ints, priority: Ints) -> Spot:
         order = self.arena.order_of(self.arena.run(device, priority, strict=False))
-        return Spot(at=at, order=order, makespan=self.arena.run(device, position(order)).makespan)
+        return Spot(at=at, order=order, makespan=self.arena.run(device, rank_of(order)).makespan)
 
     def _backwards(self, device: Ints, spot: Spot) -> Ints:
         """[n] priorities: how late each task can start when all is listed from the end."""
         finish = self.arena.schedule(spot).finish
-        place = position(spot.order)
-        late = replay(
-            self.mirror, device, position(np.lexsort((-place, -finish))), strict=False, prepared=self.backward
-        )
-        return ints(position(np.lexsort((place, -late.finish))))
+        place = rank_of(spot.order)
+        late = replay(self.mirror, device, rank_of(np.lexsort((-place, -finish))), strict=False, prepared=self.backward)
+        return ints(rank_of(np.lexsort((place, -late.finish))))
 
 
 def _mirrored(p: Problem) -> Problem:

@@ -52,7 +52,7 @@ class Arena:
             prepared=prepare(problem),
             network=network_of(problem, units),
             sets=clusters_of(units, partitions),
-            topological=position(topological_order(problem.tasks, problem.src, problem.dst)),
+            topological=rank_of(topological_order(problem.tasks, problem.src, problem.dst)),
             capacity=problem.capacity if capacity is None else capacity,
         )
 
@@ -66,7 +66,7 @@ class Arena:
 
     def spot(self, at: Ints, order: Ints) -> Spot:
         """A point, with the makespan of its run."""
-        run = self.run(self.devices(at), position(order))
+        run = self.run(self.devices(at), rank_of(order))
         return Spot(at=ints(at), order=ints(order), makespan=run.makespan)
 
     def spot_of(self, schedule: Schedule) -> Spot:
@@ -75,13 +75,8 @@ class Arena:
 
     def schedule(self, spot: Spot) -> Schedule:
         """The run of a point."""
-        return self.run(self.devices(spot.at), position(spot.order))
+        return self.run(self.devices(spot.at), rank_of(spot.order))
 
     def run(self, device: Ints, rank: Ints, *, strict: bool = True) -> Schedule:
         """`solvers.timing.replay.replay` on this problem."""
         return replay(self.problem, device, rank, strict=strict, prepared=self.prepared)
-
-
-def position(order: Ints) -> Ints:
-    """[n] where each task is in an order."""
-    return rank_of(order)

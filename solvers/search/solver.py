@@ -6,7 +6,7 @@ from importlib import metadata
 
 import numpy as np
 
-from solvers.arrays import ints
+from solvers.arrays import ints, rank_of
 from solvers.base import Progress, Report
 from solvers.bounds import quick_bounds
 from solvers.cpsat.solver import CpSatWindows
@@ -17,7 +17,7 @@ from solvers.result import Limit, Options, Result, Status
 from solvers.schedule import Schedule
 from solvers.search.annealing import Heat, Walk, Weighed
 from solvers.search.parallel import Budget, walk_all
-from solvers.search.shared import Arena, Spot, position
+from solvers.search.shared import Arena, Spot
 
 _HEAT = Heat(1e-2, 1e-4)
 _LANES, _STRETCHES = 2, 20
@@ -61,7 +61,7 @@ class Search:
             held = np.zeros(watch.problem.locations, dtype=np.int64)
             np.add.at(held, spot.at, watch.problem.memory)
             over = ints(np.maximum(held - watch.problem.capacity, 0))
-            return Weighed(makespan=spot.makespan, device=arena.devices(spot.at), rank=position(spot.order), over=over)
+            return Weighed(makespan=spot.makespan, device=arena.devices(spot.at), rank=rank_of(spot.order), over=over)
 
         spot = arena.spot_of(start)
         walks = [Walk(arena, spot, self.heat, weigh, options.seed + lane) for lane in range(lanes)]

@@ -16,7 +16,7 @@ from pesto.plans.plan import Plan
 from pesto.settings import Settings
 from pesto.solving import flow
 from pesto.solving.candidates import Bench, Candidate
-from pesto.solving.record import Account, make_plan
+from pesto.solving.record import SolveRecord, make_plan
 from pesto.source import Source
 from pesto.tf.start import tensorflow
 from solvers.heuristics.round_robin import place
@@ -45,8 +45,8 @@ def planned(graph: Graph, where: Callable[[Any], Any]) -> tuple[Candidate, Plan]
     costs = modelled(graph, cluster)
     problem = flow.formulate(graph, costs, cluster, settings)
     made = Bench.of(graph, problem).placed("given", "given", where(problem))
-    account = Account(graph=graph, cluster=cluster, costs=costs, settings=settings, bound=(0, "none"), coarse=None)
-    return made, make_plan(account, made, {"given": made})
+    record = SolveRecord(graph=graph, cluster=cluster, costs=costs, settings=settings, bound=(0, "none"), exact=None)
+    return made, make_plan(record, made, {"given": made})
 
 
 def on_second(graph: Graph, names: tuple[str, ...]) -> Callable[[Any], Any]:

@@ -198,7 +198,7 @@ def test_an_interrupted_run_leaves_no_process_and_no_file(name, guards, tmp_path
         if name != "cbc" or any("Continuous objective" in line for line in progress.log):
             stop.set()
 
-    result = api.solve(LONG, name, Options(seconds=600.0, start=start), report, stop)
+    result = api.solve(LONG, name, Options(seconds=60.0, start=start), report, stop)
     assert (result.limit, result.schedule is not None) == (Limit.INTERRUPT, True)
     assert result.schedule.makespan <= start.makespan
     assert name != "cbc" or {"program.mps", "start.txt"} <= files

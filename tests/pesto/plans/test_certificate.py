@@ -14,7 +14,7 @@ from pesto.plans import plan_file
 from pesto.plans.plan import verify
 from pesto.settings import Settings
 from pesto.solving.flow import formulate, solve
-from pesto.solving.record import Account, make_plan
+from pesto.solving.record import SolveRecord, make_plan
 from solvers.bounds import quick_bounds
 from solvers.bounds.evidence import ANCHORED
 from solvers.bounds.full import full_bound
@@ -47,8 +47,8 @@ def case(make_graph, solved):
         candidates = {name: c for name, c in found.candidates.items() if c is not None}
         chosen = candidates[found.plan.provenance.chosen]
         bound = full_bound(problem, seconds=60)
-        account = Account(graph=graph, cluster=cluster, costs=costs, settings=QUICK, bound=bound, coarse=None)
-        solved.append((make_plan(account, chosen, candidates), graph, problem, cluster))
+        record = SolveRecord(graph=graph, cluster=cluster, costs=costs, settings=QUICK, bound=bound, exact=None)
+        solved.append((make_plan(record, chosen, candidates), graph, problem, cluster))
     return solved[0]
 
 

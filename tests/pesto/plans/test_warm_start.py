@@ -19,7 +19,7 @@ from pesto.plans.warm_start import carried
 from pesto.settings import Settings
 from pesto.solving.candidates import Bench
 from pesto.solving.flow import formulate, solve
-from pesto.solving.record import Account, make_plan
+from pesto.solving.record import SolveRecord, make_plan
 from solvers.checker import check
 from solvers.heuristics.devices_of_location import devices_at
 from solvers.structure.units import placeable_units
@@ -205,8 +205,8 @@ def anywhere(graph, cluster, costs):
     units, rng = placeable_units(problem), np.random.default_rng(graph.ops)
     location = np.array([rng.choice(np.flatnonzero(row)) for row in units.allowed])
     candidate = Bench.of(graph, problem).placed("random", "", devices_at(problem, location[units.unit]))
-    account = Account(graph=graph, cluster=cluster, costs=costs, settings=QUICK, bound=(0, ""), coarse=None)
-    return make_plan(account, candidate, {})
+    record = SolveRecord(graph=graph, cluster=cluster, costs=costs, settings=QUICK, bound=(0, ""), exact=None)
+    return make_plan(record, candidate, {})
 
 
 @st.composite

@@ -5,6 +5,7 @@ import pytest
 from exhaustive import exhaustive
 
 from solvers import api
+from solvers.arrays import rank_of
 from solvers.checker import check
 from solvers.heuristics.list_solver import ListScheduler
 from solvers.instances.grids import lstm_grid
@@ -16,7 +17,7 @@ from solvers.search.changes import undo
 from solvers.search.moves import KINDS, propose
 from solvers.search.ordering import Orders
 from solvers.search.parallel import Budget, walk_all
-from solvers.search.shared import Arena, Spot, position
+from solvers.search.shared import Arena, Spot
 from solvers.search.solver import Search
 from solvers.search.walk_state import BEST, COST, MOVED, SLID, TAKEN, lane_for
 from solvers.timing.replay import replay
@@ -76,7 +77,7 @@ def test_the_event_loop_is_the_replay_s_whatever_was_changed_and_resumed(seeds):
         assert lane.tally[BEST] <= spot.makespan
         best = arena.spot(np.int64(lane.best_at), np.int64(lane.best_order))
         assert best.makespan == lane.tally[BEST]
-        assert (position(best.order)[p.src] < position(best.order)[p.dst]).all()
+        assert (rank_of(best.order)[p.src] < rank_of(best.order)[p.dst]).all()
     assert taken > 15 * len(seeds(30))
 
 
@@ -125,7 +126,7 @@ def test_other_orders_are_valid_and_never_worse():
         arena = Arena.of(p, [])
         spot = arena.spot(arena.problem.location[start.device], np.argsort(arena.topological))
         found = Orders.of(arena).improved(spot)
-        assert (position(found.order)[p.src] < position(found.order)[p.dst]).all()
+        assert (rank_of(found.order)[p.src] < rank_of(found.order)[p.dst]).all()
         assert np.array_equal(found.at, spot.at)
         assert arena.spot(found.at, found.order).makespan == found.makespan <= spot.makespan
         better += found.makespan < spot.makespan
@@ -135,7 +136,7 @@ def test_other_orders_are_valid_and_never_worse():
 def weigher(arena):
     def weigh(spot):
         none = np.zeros(arena.problem.locations, dtype=np.int64)
-        return Weighed(makespan=spot.makespan, device=arena.devices(spot.at), rank=position(spot.order), over=none)
+        return Weighed(makespan=spot.makespan, device=arena.devices(spot.at), rank=rank_of(spot.order), over=none)
 
     return weigh
 
@@ -180,7 +181,7 @@ def test_what_does_not_fit_is_forgotten():
 
     def weigh(spot: Spot) -> Weighed:
         over = np.maximum(np.bincount(spot.at, minlength=p.locations) - most, 0)
-        return Weighed(makespan=spot.makespan, device=arena.devices(spot.at), rank=position(spot.order), over=over)
+        return Weighed(makespan=spot.makespan, device=arena.devices(spot.at), rank=rank_of(spot.order), over=over)
 
     start = arena.spot(np.full(p.tasks, int(p.location[np.argmax(p.allowed[0])])), np.argsort(arena.topological))
     walk = Walk(arena, start, Heat(0.05, 0.005), weigh, 3)
@@ -200,10 +201,10 @@ def test_search_reaches_the_optimum_of_small_problems(seed, seeds):
         rng = np.random.default_rng([5, seed, k])
         p = generate(rng, tasks=int(rng.integers(1, 7)), gpus=int(rng.integers(1, 4)))
         best = exhaustive(p)
-        enough = 0 if best is None else best.makespan
-        result = Search().solve(
-            p, Options(seconds=600 * (best is not None), workers=2, lower_bound=enough), lambda _: None
-        )
+        # Of ten minutes, a third of a second's walk; then windows, which find it or go on.
+        seconds, enough = (0.0, 0) if best is None else (600.0, best.makespan)
+        options = Options(seconds=seconds, workers=2, lower_bound=enough)
+        result = Search(walking=1 / 1800).solve(p, options, lambda _: None)
         if best is None:
             assert result.schedule is None
             continue
