@@ -33,8 +33,6 @@ _HEURISTICS = 0.1
 """Share of the limit that comes before the race, at most."""
 _GRACE_S = 1.0
 """Seconds past the limit after which whatever still runs is stopped."""
-_LOOK_S = 0.2
-"""How often it is asked whether to stop."""
 _PATIENCE = 10.0
 """Times the limit that a deterministic run, whose effort is fixed, may take."""
 
@@ -47,7 +45,7 @@ class Auto:
     cores: int | None = None
     """Cores to use; None for those that this process may run on."""
     stop: threading.Event | None = None
-    """Ends the race once another thread has set it."""
+    """Ends the race once another thread has set it, which it does in the end in any case."""
 
     def until(self, stop: threading.Event) -> "Auto":
         """The same portfolio, which ends once `stop` is set."""
@@ -66,7 +64,9 @@ class Auto:
         if options.deterministic:
             lanes = 1
         race = Race(watch, self.engines[: lanes + 1])
-        _run(race, lanes, watch, self.stop or threading.Event())
+        if self.stop is not None:
+            threading.Thread(target=_halt_once, args=(race, self.stop), daemon=True).start()
+        _run(race, lanes, watch)
         return race.result()
 
 
@@ -89,8 +89,14 @@ def _first_schedule(watch: Watch) -> None:
         watch.better_schedule(found.schedule)
 
 
-def _run(race: Race, lanes: int, watch: Watch, stop: threading.Event) -> None:
-    """Run all lanes to their ends; what ends one early, Ctrl-C too, stops all, and so do the clock and `stop`."""
+def _halt_once(race: Race, stop: threading.Event) -> None:
+    """In a thread of its own: end the race when it is time; whoever gave `stop` sets it sooner or later."""
+    stop.wait()
+    race.halt()
+
+
+def _run(race: Race, lanes: int, watch: Watch) -> None:
+    """Run all lanes to their ends; what ends one early, Ctrl-C too, stops all, and so does the clock."""
     allowed = watch.options.seconds * (_PATIENCE if watch.options.deterministic else 1.0) + _GRACE_S
     clock = threading.Timer(max(0.0, min(allowed - watch.elapsed, threading.TIMEOUT_MAX)), race.halt)
     clock.daemon = True
@@ -104,12 +110,7 @@ def _run(race: Race, lanes: int, watch: Watch, stop: threading.Event) -> None:
             if not watch.options.deterministic:
                 running.append(pool.submit(race.argue))
             running += [pool.submit(race.lane) for _ in range(lanes)]
-            while (state := wait(running, _LOOK_S, return_when=FIRST_EXCEPTION)).not_done:
-                if stop.is_set():
-                    race.halt()
-                if any(ended.exception() for ended in state.done):
-                    break
-            for ended in state.done:
+            for ended in wait(running, return_when=FIRST_EXCEPTION).done:
                 ended.result()
         except BaseException:
             race.halt()

@@ -165,6 +165,22 @@ def test_ctrl_c_stops_every_engine(engines):
     assert stopped.is_set()
 
 
+def test_whoever_gave_it_an_event_can_end_it(engines):
+    """Once the event is set every engine is told to stop, long before the limit; the best schedule is kept."""
+    _, table = engines
+    stop, stopped = threading.Event(), threading.Event()
+
+    def waits(problem, options, report, told):
+        stop.set()
+        if told.wait(600):
+            stopped.set()
+        return answer(options, limit=Limit.INTERRUPT)
+
+    table["waits"] = waits
+    found = Auto(engines=("waits",), cores=2).until(stop).solve(GRID, Options(seconds=600), nothing)
+    assert stopped.is_set() and found.schedule is not None
+
+
 def test_the_callers_own_error_ends_it(engines):
     """What the caller's report raises comes back to the caller, after the race has stopped."""
     _, table = engines
