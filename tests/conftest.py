@@ -1,7 +1,8 @@
 """Small graphs and clusters that several tests share."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -119,6 +120,18 @@ def given_costs(graph: Graph, cluster: Cluster) -> Costs:
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a solver that goes on for an hour beyond its limit is hung, however busy the machine is."""
     monkeypatch.setattr(parent, "GRACE_S", 3600.0)
+
+
+@pytest.fixture(autouse=True)
+def interruptible() -> Iterator[None]:
+    """Signals are Python's own in every test, whatever a command line that ran in this process made of them.
+
+    Nor is Ctrl-C ignored where the tests run in the background of a shell, which hands that on.
+    """
+    terminate = signal.getsignal(signal.SIGTERM)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGTERM, terminate)
 
 
 @pytest.fixture

@@ -5,12 +5,10 @@ import re
 from pathlib import Path
 
 import forked
-import pytest
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
 
 
-@pytest.mark.xdist_group("forked")
 def test_the_python_example_runs(tmp_path: Path) -> None:
     """The README's Python block, as written but for the solver's time limit, leaves a plan behind."""
     [code] = re.findall(r"^```python\n(.*?)^```", README, re.M | re.S)

@@ -8,7 +8,6 @@ from pathlib import Path
 import forked
 import pytest
 
-pytestmark = pytest.mark.xdist_group("forked")
 OP = {"name": "a", "outputs": [8], "time_s": {"gpu": 1e-3, "cpu": 1e-3}}
 GRAPH = {
     "format": "pesto-graph",

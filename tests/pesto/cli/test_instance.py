@@ -31,7 +31,6 @@ from solvers.files.problem_json import Answer, Instance
 from solvers.instances.table import FAMILIES, label, make
 from solvers.result import Options
 
-pytestmark = pytest.mark.xdist_group("forked")
 STUBS = Path(__file__).resolve().parents[3] / "tests" / "solvers" / "stubs"
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "problem-file.md"
 OP = {"name": "a", "outputs": [8], "time_s": {"gpu": 1e-3, "cpu": 1e-3}}

@@ -87,7 +87,6 @@ def test_a_full_stdout_is_exit_8(tmp_path: Path) -> None:
     assert (done.returncode, "Traceback" in done.stderr) == (8, False)
 
 
-@pytest.mark.xdist_group("forked")
 @pytest.mark.parametrize("verb", ["solve", "profile"])
 def test_what_user_code_prints_does_not_mix_with_the_json(verb: str, tmp_path: Path) -> None:
     """stdout holds one object; the prints of an imported and traced module go to stderr."""

@@ -45,7 +45,6 @@ name = "lstm-grid"
 params = { layers = 6, steps = [20, 21], gpus = 4 }
 """
 COMMAND = ("study", "run", "study.toml", "--db", "s.sqlite", "-q")
-pytestmark = pytest.mark.xdist_group("forked")
 
 
 def begin(folder: Path, text: str, *options: str) -> subprocess.Popen[str]:

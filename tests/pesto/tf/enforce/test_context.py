@@ -8,7 +8,6 @@ from typing import Any
 import forked
 import pytest
 
-pytestmark = pytest.mark.xdist_group("forked")
 ROOT = Path(__file__).resolve().parents[4]
 
 

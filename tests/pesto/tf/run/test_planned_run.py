@@ -229,7 +229,6 @@ def test_random_ops_without_a_seed_get_one_and_the_graph_stays_the_planned_one()
     assert {op.get_attr("seed") for op in made.graph.get_operations() if op.type == "RandomUniform"} == {7}
 
 
-@pytest.mark.xdist_group("forked")
 def test_from_profile_to_run(tmp_path: Path) -> None:
     """profile, solve, check, run of a built-in model: all of it measured, one JSON object, everything as planned."""
     model = ("--model", "rnnlm", "--variant", "tiny")

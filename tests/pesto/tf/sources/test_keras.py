@@ -238,7 +238,6 @@ print("layout", t.sources.from_keras(model, t.BATCH).layout())
 """
 
 
-@pytest.mark.xdist_group("forked")
 @pytest.mark.parametrize("first", ["import", pytest.param("fit", marks=pytest.mark.matrix)])
 def test_processes_agree(first: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """A fresh process, with and without a fit before the import, finds the layout of this one."""
