@@ -33,7 +33,7 @@ class Case:
     cluster: Cluster
     costs: Costs
     alive: Ints
-    """[n] bytes of each op at one device's peak, for planning (`pesto.solving.exact.estimates`)."""
+    """[n] bytes of each op at one device's peak, for planning (`pesto.solving.baselines.estimates`)."""
     settings: Settings
 
 
