@@ -73,7 +73,7 @@ def solve(
         planning = tracker.run("baselines", baselines(bench, cluster))
         if not tracker.proven:
             level, ladder = tracker.run("coarsen", levels(bench, planning, settings.coarsen_to))
-            tracker.run("repair", repairs(bench, tracker))
+            tracker.run("repair", repairs(bench, tracker, settings))
             tracker.limit(settings.time_limit_s)
             with strengthened(problem, tracker, settings):
                 if not _at_once(problem, tracker, settings):

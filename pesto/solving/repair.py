@@ -1,44 +1,47 @@
 """Candidates that would run out of memory, with ops moved until they fit: memory is a hard limit."""
 
+import math
+
 from pesto.memory.peaks import footprint
+from pesto.settings import Settings
 from pesto.solving.candidates import Bench, Candidate
 from pesto.solving.tracker import SoFar, Stage
 from solvers.heuristics.overflow.relief import relieve
 
-_SECONDS = 30.0
+SECONDS = 30.0
 """For one repair, about: the largest training steps take a few, what no repair can fit would take minutes."""
 _TRIES = 3
 """Candidates to repair at most, shortest first."""
 
 
-def repairs(bench: Bench, so_far: SoFar) -> Stage[None]:
+def repairs(bench: Bench, so_far: SoFar, settings: Settings) -> Stage[None]:
     """`repaired`: of the candidates that do not fit and are shorter than the best that does.
 
-    But not `single`, of which a repair would have to move the most and gain the least. Ctrl-C leaves it at what has
-    been found; KeyboardInterrupt when that is no plan.
+    But not `single`, of which a repair would have to move the most and gain the least. With deterministic settings none
+    looks at the clock. Ctrl-C leaves it at what has been found; KeyboardInterrupt when that is no plan.
     """
     best = so_far.best
     over = [c for c in so_far.candidates.values() if not c.fits and c.name != "single"]
     over = [c for c in over if best is None or c.makespan < best.makespan]
     try:
         for candidate in sorted(over, key=lambda c: c.makespan)[:_TRIES]:
-            yield repaired(bench, candidate, name="repaired")
+            yield repaired(bench, candidate, name="repaired", seconds=math.inf if settings.deterministic else SECONDS)
     except KeyboardInterrupt:
         if so_far.best is None:
             raise
 
 
-def repaired(bench: Bench, candidate: Candidate, *, name: str) -> Candidate:
+def repaired(bench: Bench, candidate: Candidate, *, name: str, seconds: float = SECONDS) -> Candidate:
     """The candidate with units moved off full devices (ParDNN, step 2), whether or not it then fits.
 
-    Named `name`; its rule says what was done.
+    Named `name`; its rule says what was done. It gives up after about so many seconds.
     """
     relief = relieve(
         bench.problem,
         footprint(bench.graph, per_edge=bench.per_edge),
         candidate.timeline.schedule.device,
         rank=candidate.rank,
-        seconds=_SECONDS,
+        seconds=seconds,
     )
     rank = relief.rank if relief.rank is not None else bench.order_of(relief.schedule)
     if not relief.fits:

@@ -10,7 +10,7 @@ import pytest
 from pesto.coarsen import coarsen
 from pesto.plans import plan_file
 from pesto.settings import Settings
-from pesto.solving import background_bound, baselines, flow, search, search_graphs
+from pesto.solving import background_bound, baselines, flow, repair, search, search_graphs
 from pesto.solving.candidates import Bench
 from pesto.solving.flow import formulate, solve
 from pesto.solving.search_graphs import Grounds, along, ground_of
@@ -254,3 +254,19 @@ def test_a_walk_that_fails_ends_the_others():
     with pytest.raises(RuntimeError, match="broken"):
         list(walk_all([Endless(), Broken()], Budget(seconds=60), lambda: False))
     assert time.monotonic() - began < 20
+
+
+def test_a_repair_takes_no_clock_where_the_same_is_to_come_again(case, make_cluster, monkeypatch):
+    """A deterministic solve repairs to the end whatever the time; one with a clock stops at once here, unmended."""
+    graph, _, costs = case
+    tight = replace(QUICK, search=False, time_limit_s=0)
+    cluster = make_cluster(memory=4_000_000)
+
+    def mended(settings):
+        found = solve(graph, cluster, costs, settings, nobody).candidates["repaired"]
+        return found.rule, found.peak.tolist()
+
+    monkeypatch.setattr(repair, "SECONDS", 0.0)
+    at_once, counted = mended(tight), mended(replace(tight, deterministic=True))
+    monkeypatch.setattr(repair, "SECONDS", 600.0)
+    assert counted == mended(tight) != at_once
