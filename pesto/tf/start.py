@@ -12,14 +12,14 @@ def tensorflow() -> Any:
     """The `tensorflow` module, its start-up chatter silenced and oneDNN's reordered sums off unless the user set both.
 
     Call it before importing anything else below `pesto.tf`: TensorFlow reads the environment once, when it loads.
-    With TF_CPP_MIN_LOG_LEVEL set by the user, everything TensorFlow says is shown.
+    With TF_CPP_MIN_LOG_LEVEL set by the user to less than 3, everything TensorFlow says is shown.
     """
     if "tensorflow" in sys.modules:
         return sys.modules["tensorflow"]
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
-    if "TF_CPP_MIN_LOG_LEVEL" in os.environ:
+    # What a process of ours started has the 3 from it, not from the user.
+    if os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") != "3":
         return importlib.import_module("tensorflow")
-    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     with _silent_stderr():
         module = importlib.import_module("tensorflow")
