@@ -71,6 +71,17 @@ def set_controls(op: Any, earlier: Sequence[Any]) -> None:
     add_controls(op, earlier)
 
 
+def waiting_for(op: Any) -> Sequence[Any]:
+    """The ops of a live graph that have an op among their control inputs."""
+    found: Sequence[Any] = op._control_outputs
+    return found
+
+
+def set_input(op: Any, place: int, tensor: Any) -> None:
+    """Let an op of a live graph read another tensor."""
+    op._update_input(place, tensor)
+
+
 def clear_attr(op: Any, name: str) -> None:
     """Take an attribute from an op of a live graph."""
     op._clear_attr(name)

@@ -44,14 +44,18 @@ def _optimizer() -> bool:
 
 
 def _edits() -> bool:
-    """Devices, control inputs and attributes of a live graph change, and change back."""
+    """Devices, inputs, control inputs and attributes of a live graph change, and change back."""
     graph = tf.Graph()
     with graph.as_default():
         a, b = (tf.no_op(name=name) for name in "ab")
+        x, y = (tf.constant(value) for value in (1.0, 2.0))
+        reader = tf.negative(x).op
+    private.set_input(reader, 0, y)
     private.set_device(b, "/device:CPU:0")
     private.add_controls(b, [a])
     private.set_attr(b, "_class", v1.AttrValue(s=b"x"))
     done = b.device == "/device:CPU:0" and b.control_inputs == [a] and "_class" in b.node_def.attr
+    done &= reader.inputs[0] is y and list(private.waiting_for(a)) == [b]
     private.set_controls(b, [])
     private.clear_attr(b, "_class")
     return done and not b.control_inputs and "_class" not in b.node_def.attr

@@ -11,6 +11,7 @@ from pesto.tf import private
 from pesto.tf.enforce.branches import MERGES, mended
 from pesto.tf.enforce.placement import FED, Placement
 from pesto.tf.enforce.step_graph import Trace
+from pesto.tf.nodes.barriers import around
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,8 @@ class Edits:
     """Nodes whose `_class` goes: a leftover of the Python layer that would beat the device."""
     whole: tuple[str, ...] = ()
     """Loops and branches that must not be taken apart."""
+    passed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Barriers that nothing may wait at, and the tensors that each passes (`pesto.tf.nodes.barriers`)."""
 
 
 def edits(placement: Placement, trace: Trace, every: Iterable[Any]) -> Edits:
@@ -47,6 +50,7 @@ def edits(placement: Placement, trace: Trace, every: Iterable[Any]) -> Edits:
         waits={b: tuple(a) for b, a in waits.items()},
         unbound=tuple(n.name for n in every if "_class" in n.attr and not nodes.signatures.has_ref(n)),
         whole=tuple(n.name for n in nodes.defs if private.LOWERED in n.attr and n.attr[private.LOWERED].b),
+        passed=trace.passed,
     )
 
 
@@ -57,6 +61,7 @@ def joined(several: Sequence[Edits]) -> Edits:
         waits={node: earlier for e in several for node, earlier in e.waits.items()},
         unbound=tuple(dict.fromkeys(node for e in several for node in e.unbound)),
         whole=tuple(dict.fromkeys(node for e in several for node in e.whole)),
+        passed={node: tensors for e in several for node, tensors in e.passed.items()},
     )
 
 
@@ -122,6 +127,8 @@ def _make(graph: Any, wanted: Edits, undo: list[Callable[[], None]]) -> None:
         if op.type not in FED:  # an argument of a function, where a GraphDef has a variable's handle
             undo.append(partial(private.set_device, op, op.device))
             private.set_device(op, device)
+    for name in wanted.passed:
+        _go_around(ops[name], undo)
     for name, earlier in wanted.waits.items():
         undo.append(partial(private.set_controls, ops[name], list(ops[name].control_inputs)))
         private.add_controls(ops[name], [ops[e] for e in earlier])
@@ -130,9 +137,23 @@ def _make(graph: Any, wanted: Edits, undo: list[Callable[[], None]]) -> None:
         private.clear_attr(ops[name], attr)
 
 
+def _go_around(barrier: Any, undo: list[Callable[[], None]]) -> None:
+    """Let the readers of a barrier of a live graph read what it passes."""
+    for output, source in zip(barrier.outputs, barrier.inputs, strict=True):
+        for reader in output.consumers():
+            for place in [k for k, tensor in enumerate(reader.inputs) if tensor is output]:
+                undo.append(partial(private.set_input, reader, place, output))
+                private.set_input(reader, place, source)
+    for reader in private.waiting_for(barrier):
+        earlier = list(reader.control_inputs)
+        undo.append(partial(private.set_controls, reader, earlier))
+        private.set_controls(reader, [*(e for e in earlier if e is not barrier), *(t.op for t in barrier.inputs)])
+
+
 def write(graph_def: Any, wanted: Edits) -> None:
     """Carry out `wanted` on a GraphDef, in place."""
     unbound, whole = set(wanted.unbound), set(wanted.whole)
+    around(graph_def, wanted.passed)
     for node in graph_def.node:
         if node.name in wanted.device:
             node.device = wanted.device[node.name]

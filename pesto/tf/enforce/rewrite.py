@@ -19,7 +19,7 @@ from pesto.tf.enforce.placement import Placement, lay, refuse_older
 from pesto.tf.enforce.rehearsal import rehearse
 from pesto.tf.enforce.step_graph import Trace, trace
 from pesto.tf.enforce.targets import targets
-from pesto.tf.nodes.captured import Captured
+from pesto.tf.nodes.captured import captured
 from pesto.tf.nodes.inference import copied, infer
 from pesto.tf.nodes.inline import flatten
 from pesto.tf.nodes.needed_nodes import RECORDED, producer
@@ -56,11 +56,10 @@ def rewritten(graph_def: Any, plan: Plan, options: Options, source: str = "the G
     _check(graph_def, plan, options)
     wanted = targets(plan, options.devices)
     program = infer(graph_def)
-    flat = flatten(program)
-    _check_names(plan, flat, source)
-    captured = Captured(graph_def=program if flat is program else infer(flat), fetches=plan.names, source=source)
-    traced = trace(captured, plan.provenance.graph_batch)
-    out = apart(captured.graph_def, traced) | conditional(traced)
+    _check_names(plan, flatten(program), source)
+    step = captured(program, plan.names, source)
+    traced = trace(step, plan.provenance.graph_batch)
+    out = apart(step.graph_def, traced) | conditional(traced)
     try:
         placement = lay(plan, traced.graph, wanted, out, order=options.order)
     except MismatchError as error:

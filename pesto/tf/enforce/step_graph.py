@@ -1,6 +1,6 @@
 """One traced step as a placement needs it: its graph, and the nodes behind the graph's ops."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,6 +60,8 @@ class Trace:
     nodes: Nodes
     loops: dict[str, Loop]
     """By the op that stands for each."""
+    passed: Mapping[str, tuple[str, ...]]
+    """Barriers that the step goes around, and the tensors that each passes."""
 
     @property
     def op_of_node(self) -> list[int]:
@@ -73,4 +75,4 @@ def trace(captured: Captured, batch: int | None) -> Trace:
     """What a placement needs to know of a captured step; InputError where it cannot be planned."""
     graph = build(captured, batch=batch)
     nodes = parse(captured.graph_def, captured.fetches)
-    return Trace(graph=graph, nodes=nodes, loops=loops(nodes))
+    return Trace(graph=graph, nodes=nodes, loops=loops(nodes), passed=captured.passed)

@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pesto.errors import InputError
+from pesto.tf.nodes.barriers import around, barriers
+from pesto.tf.nodes.inference import copied, infer
+from pesto.tf.nodes.inline import flatten
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -13,8 +16,9 @@ class Captured:
     """A flat GraphDef and what to fetch from it.
 
     `graph_def` comes from TensorFlow itself (defaults filled in, `_output_shapes` on every node) and has no calls of
-    functions but the bodies of loops and branches. `values` are the tensors that the step closed over, by the name of
-    the node that stands for each: a VarHandleOp for a variable, a Placeholder for anything else.
+    functions but the bodies of loops and branches; nothing waits at a barrier. `values` are the tensors that the step
+    closed over, by the name of the node that stands for each: a VarHandleOp for a variable, a Placeholder for anything
+    else.
     """
 
     graph_def: Any
@@ -22,6 +26,19 @@ class Captured:
     """Names of ops."""
     source: str
     values: Mapping[str, Any] = field(default_factory=dict)
+    passed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Barriers that the step goes around, and the tensors that each passes (`pesto.tf.nodes.barriers`)."""
+
+
+def captured(program: Any, fetches: tuple[str, ...], source: str, values: Mapping[str, Any] | None = None) -> Captured:
+    """The step that `fetches` run in a GraphDef with `_output_shapes`: calls inlined, barriers gone around."""
+    flat = flatten(program)
+    graph_def = program if flat is program else infer(flat)
+    passed = barriers(graph_def)
+    if passed:
+        graph_def = copied(graph_def) if graph_def is program else graph_def
+        around(graph_def, passed)
+    return Captured(graph_def=graph_def, fetches=fetches, source=source, values=values or {}, passed=passed)
 
 
 def op_name(tensor: str) -> str:

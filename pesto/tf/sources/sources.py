@@ -11,10 +11,9 @@ from pesto.errors import InputError, PestoError
 from pesto.files.json import shown
 from pesto.graph import Graph
 from pesto.tf.importer.importer import build
-from pesto.tf.nodes.captured import Captured, checked_fetches
+from pesto.tf.nodes.captured import Captured, captured, checked_fetches
 from pesto.tf.nodes.flat import has_calls, retraced_flat
 from pesto.tf.nodes.inference import infer
-from pesto.tf.nodes.inline import flatten
 from pesto.tf.nodes.needed_nodes import producer
 from pesto.tf.private import handle_shape
 from pesto.tf.sources.graphdefs import read_graph_def
@@ -55,7 +54,7 @@ def from_graph_def_file(path: Path, fetches: Sequence[str] = (), batch: int | No
 def capture_v1(graph: Any, fetches: Iterable[Any], *, source: str = "tf.Graph") -> Captured:
     """`from_v1` before it becomes a `Graph`. InputError for a fetch that the graph lacks."""
     names = checked_fetches(fetches, {op.name: len(op.outputs) for op in graph.get_operations()}, source)
-    return _flat(graph.as_graph_def(add_shapes=True), names, source)
+    return captured(graph.as_graph_def(add_shapes=True), names, source)
 
 
 def capture_function(fn: Any, *specs: Any, batch: int | None = None, source: str | None = None) -> Captured:
@@ -77,9 +76,9 @@ def capture_function(fn: Any, *specs: Any, batch: int | None = None, source: str
         raise
     except Exception as error:  # whatever the user's code raises
         raise InputError(f"{label}: tracing it raised {told(error)} - call it once by hand with such inputs") from error
-    captured = capture_func_graph(graph, label)
+    step = capture_func_graph(graph, label)
     again = retraced_flat(traceable, given) if has_calls(graph) else None
-    return captured if again is None else capture_func_graph(again, label)
+    return step if again is None else capture_func_graph(again, label)
 
 
 def capture_func_graph(graph: Any, source: str) -> Captured:
@@ -92,7 +91,7 @@ def capture_func_graph(graph: Any, source: str) -> Captured:
     outputs = [t.op.name for t in graph.outputs if t is not None]
     effects = [op.name for op in graph.control_outputs]
     names = checked_fetches([*outputs, *effects], {op.name: len(op.outputs) for op in graph.get_operations()}, source)
-    return _flat(graph_def, names, source, values)
+    return captured(graph_def, names, source, values)
 
 
 def capture_keras(
@@ -133,14 +132,7 @@ def capture_graph_def(graph_def: Any, fetches: Sequence[str], source: str) -> Ca
         {node.name: len(node.attr["_output_shapes"].list.shape) for node in whole.node},
         source,
     )
-    return _flat(whole, names, source)
-
-
-def _flat(graph_def: Any, fetches: tuple[str, ...], source: str, values: dict[str, Any] | None = None) -> Captured:
-    flat = flatten(graph_def)
-    return Captured(
-        graph_def=graph_def if flat is graph_def else infer(flat), fetches=fetches, source=source, values=values or {}
-    )
+    return captured(whole, names, source)
 
 
 def _as_variable(node: Any, value: Any) -> None:

@@ -68,7 +68,16 @@ def elsewhere(x: Any) -> Any:
         return dense(a, "b", ref=True)
 
 
-PROGRAMS = {f.__name__: f for f in (resources, references, loop, branches, calls, elsewhere)}
+def barrier(x: Any) -> Any:
+    """What passes one IdentityN is no more tied together by it, nor by a second behind it."""
+    pair = tf.raw_ops.IdentityN(input=[dense(x, "a"), dense(x, "b")])
+    with tf.control_dependencies([pair[0].op]):
+        late = tf.raw_ops.IdentityN(input=[pair[1], x])
+    first, second = tf.raw_ops.IdentityN(input=[tf.identity(pair[0]), late[0]])
+    return first + second
+
+
+PROGRAMS = {f.__name__: f for f in (resources, references, loop, branches, calls, elsewhere, barrier)}
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,49 @@
+"""IdentityN without the wait: output k is input k, so what reads the one can read the other.
+
+An IdentityN starts when all of its inputs are there and is on one device, so whatever passes it waits for the last and
+travels there and back. Keras hands all gradients through one on their way to the optimizer.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pesto.tf.nodes.needed_nodes import producer
+from pesto.tf.nodes.signatures import Signatures
+
+_TYPE = "IdentityN"
+
+
+def barriers(graph_def: Any) -> dict[str, tuple[str, ...]]:
+    """The tensors that each IdentityN passes, by its name, where its readers may read these instead.
+
+    One that waits for other ops orders its readers behind them, and one that reads a reference takes a copy: both stay.
+    """
+    signatures = Signatures({f.signature.name: f for f in graph_def.library.function})
+    found = {n.name: tuple(n.input) for n in graph_def.node if n.op == _TYPE and all(t[0] != "^" for t in n.input)}
+    read = {producer(text) for inputs in found.values() for text in inputs}
+    refs = {node.name for node in graph_def.node if node.name in read and any(signatures.output_refs(node))}
+    return {name: inputs for name, inputs in found.items() if refs.isdisjoint(map(producer, inputs))}
+
+
+def around(graph_def: Any, passed: Mapping[str, Sequence[str]]) -> None:
+    """Let all that reads one of these barriers read what it passes, in place; nothing reads them any more."""
+    for node in graph_def.node:
+        if any(producer(text) in passed for text in node.input):
+            data = [behind(text, passed) for text in node.input if text[0] != "^"]
+            controls = [c for text in node.input if text[0] == "^" for c in _waits(text, passed)]
+            node.input[:] = [*data, *dict.fromkeys(controls)]
+
+
+def behind(tensor: str, passed: Mapping[str, Sequence[str]]) -> str:
+    """The tensor that barriers pass on as `tensor`; itself where none does."""
+    while (name := producer(tensor)) in passed:
+        tensor = passed[name][int(tensor[len(name) + 1 :] or 0)]
+    return tensor
+
+
+def _waits(control: str, passed: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """What there is to wait for in place of a control input."""
+    inputs = passed.get(producer(control))
+    if inputs is None:
+        return iter([control])
+    return (f"^{producer(behind(tensor, passed))}" for tensor in inputs)

@@ -1,0 +1,91 @@
+"""An IdentityN holds nothing up: its readers read what it passes, in the planned graph and in the one that runs."""
+
+from pesto.tf.start import tensorflow
+
+tf = tensorflow()
+v1 = tf.compat.v1
+
+from pesto.tf.enforce.edits import Edits, make  # noqa: E402
+from pesto.tf.nodes.barriers import around, barriers, behind  # noqa: E402
+from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
+
+
+def graph_of(build):
+    """A graph of `build(a, b)`, two placeholders."""
+    graph = tf.Graph()
+    with graph.as_default():
+        build(*(v1.placeholder(tf.float32, [2], name=name) for name in "ab"))
+    return graph
+
+
+def inputs_of(graph_def):
+    """{node: its inputs}."""
+    return {node.name: list(node.input) for node in graph_def.node}
+
+
+def pair(a, b):
+    """Both pass one barrier; then one, alone and once more, a second."""
+    first = tf.raw_ops.IdentityN(input=[a, b], name="first")
+    second = tf.raw_ops.IdentityN(input=[first[1], first[1]], name="second")
+    with tf.control_dependencies([second[0].op]):
+        tf.negative(first[0], name="left")
+    tf.add(second[0], second[1], name="right")
+
+
+def test_readers_read_what_passes():
+    """Output k of a barrier is its input k, through several; who waited for a barrier waits for all that pass it."""
+    graph_def = graph_of(pair).as_graph_def()
+    passed = barriers(graph_def)
+    assert passed == {"first": ("a", "b"), "second": ("first:1", "first:1")}
+    assert behind("second:1", passed) == "b"
+    around(graph_def, passed)
+    assert inputs_of(graph_def)["right"] == ["b", "b"]
+    assert inputs_of(graph_def)["left"] == ["a", "^b"]
+
+
+def test_a_step_is_planned_without_them():
+    """Neither is an op of the graph; one that is fetched is, and holds up nobody else."""
+    graph = graph_of(pair)
+    assert set(sources.from_v1(graph, ["left", "right"]).names) == {"a", "b", "left", "right"}
+    fetched = sources.from_v1(graph, ["first", "right"])
+    assert set(fetched.names) == {"a", "b", "first", "right"}
+    read = {(fetched.names[s], fetched.names[d]) for s, d in zip(fetched.src, fetched.dst, strict=True)}
+    assert read == {("a", "first"), ("b", "first"), ("b", "right")}
+
+
+def test_one_that_waits_stays():
+    """Its control inputs order its readers behind them."""
+
+    def build(a, b):
+        with tf.control_dependencies([tf.negative(a, name="before")]):
+            kept = tf.raw_ops.IdentityN(input=[a, b], name="kept")
+        tf.negative(kept[1], name="left")
+
+    graph = graph_of(build)
+    assert barriers(graph.as_graph_def()) == {}
+    assert "kept" in sources.from_v1(graph, ["left"]).names
+
+
+def test_one_of_references_stays():
+    """It copies what a reference variable holds then; later readers would see later values."""
+
+    def build(a, b):
+        w = v1.get_variable("w", [2], use_resource=False)
+        kept = tf.raw_ops.IdentityN(input=[w._ref(), b], name="kept")
+        tf.negative(kept[0], name="left")
+
+    assert barriers(graph_of(build).as_graph_def()) == {}
+
+
+def test_a_live_graph_is_led_around_and_back():
+    """The ops of the graph in memory read and wait for the same as those of its GraphDef; undone, for what they did."""
+    graph = graph_of(pair)
+    before = inputs_of(graph.as_graph_def())
+    wanted = graph.as_graph_def()
+    passed = barriers(wanted)
+    around(wanted, passed)
+    undo = make(graph, Edits(passed=passed))
+    now, then = inputs_of(graph.as_graph_def()), inputs_of(wanted)
+    assert {name: now[name] for name in ("left", "right")} == {name: then[name] for name in ("left", "right")}
+    undo()
+    assert inputs_of(graph.as_graph_def()) == before
