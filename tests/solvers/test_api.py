@@ -20,7 +20,7 @@ from solvers.timing.rebuild import rebuild
 
 STUBS = Path(__file__).resolve().parents[2] / "tests" / "solvers" / "stubs"
 WHY_NOT = {row.name: row.why_not for row in api.available() if row.name not in PLACERS}
-"""Placement methods promise no optimum, not even of a chain: test_placers.py says what they keep."""
+"""Placement methods promise no optimum, not even of a chain: test_methods.py says what they keep."""
 EVERY = [pytest.param(n, marks=pytest.mark.skipif(bool(why), reason=why)) for n, why in WHY_NOT.items()]
 REPRESENTATIVES = ("auto", "cpsat", "highs", "list", "single")
 """Those that every contract is held against by default; the others by what they all must prove, and by `matrix`."""

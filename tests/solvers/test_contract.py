@@ -48,8 +48,8 @@ MODULES = {
 """Modules of the packages, where the solver itself is not called so; HiGHS's is highspy."""
 LIMITED = ("cplex", "gurobi")
 """Their packages bring a licence for small programs."""
-SMALL, LARGE = lstm_grid(2, 2), lstm_grid(2, 6)
-"""12 tasks, which every vendor may solve within its licence; 32 tasks, which no MILP solver solves in a second."""
+TINY, SMALL, LARGE = lstm_grid(1, 2), lstm_grid(2, 2), lstm_grid(2, 6)
+"""Proven at once; 12 tasks, within every vendor's licence; 32 tasks, which no MILP solver solves in a second."""
 LONG = lstm_grid(3, 8)
 """56 tasks, which no MILP solver solves in half a minute."""
 
@@ -111,8 +111,10 @@ def test_deterministic_runs_are_the_same(name):
     """The same seed and the same effort give the same devices, starts and bound, whether proven or not."""
     options = Options(seconds=8.0, deterministic=True, seed=3, start=start_of(SMALL, SingleDevice()))
     one, two = (api.solve(SMALL, name, options) for _ in range(2))
-    if "wall clock" in one.detail + two.detail:
-        pytest.skip("this machine is too busy for the effort of 8 s to be spent before the clock ends the run")
+    if "not repeatable" in one.detail + two.detail:  # it owns up where the clock was first: then what is proven at once
+        options = Options(seconds=600.0, deterministic=True, seed=3)
+        one, two = (api.solve(TINY, name, options) for _ in range(2))
+        assert one.status is Status.OPTIMAL
     assert (one.status, one.lower_bound) == (two.status, two.lower_bound)
     assert one.schedule is not None and two.schedule is not None
     for field in ("device", "start", "sent_payload", "sent_start"):

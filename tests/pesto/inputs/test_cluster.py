@@ -162,7 +162,7 @@ def test_logical_cpus_from_profile_to_checked_plan(tmp_path, make_graph):
         spread=rest, raw_spread=rest, source="test",
     )  # fmt: skip
     save_profile(tmp_path / "p.json", profile, graph)
-    plan = api.solve(graph, cluster="cpux2", costs=tmp_path / "p.json", time_limit_s=5, workers=1)
+    plan = api.solve(graph, cluster="cpux2", costs=tmp_path / "p.json", time_limit_s=600, workers=1)
     assert plan.makespan_s == pytest.approx(3e-3 + 1.5e-6, rel=1e-9)
     assert plan.provenance.costs_basis == "measured"
     api.check(plan, graph, cluster="cpux2", costs=tmp_path / "p.json")

@@ -19,7 +19,7 @@ from solvers.bounds import quick_bounds
 from solvers.bounds.evidence import ANCHORED
 from solvers.bounds.full import full_bound
 
-QUICK = Settings(time_limit_s=2, coarsen_to=8)
+QUICK = Settings(time_limit_s=600, coarsen_to=8)
 CLUSTER = "v100x2-nvlink"
 
 
@@ -46,7 +46,7 @@ def case(make_graph, solved):
         found = solve(graph, cluster, costs, QUICK, lambda _: None)
         candidates = {name: c for name, c in found.candidates.items() if c is not None}
         chosen = candidates[found.plan.provenance.chosen]
-        bound = full_bound(problem, seconds=60)
+        bound = full_bound(problem, seconds=600)
         record = SolveRecord(graph=graph, cluster=cluster, costs=costs, settings=QUICK, bound=bound, exact=None)
         solved.append((make_plan(record, chosen, candidates), graph, problem, cluster))
     return solved[0]

@@ -67,7 +67,7 @@ def test_without_congestion_four_transfers_wait_for_each_other(step):
 def test_a_plan_without_congestion_is_still_a_plan_for_the_real_links(step):
     """`flow.solve` verifies it against the problem with links; the start, which knows of them, is not offered."""
     heard = []
-    settings = Settings(time_limit_s=20, coarsen_to=50, congestion=False, search=False)
+    settings = Settings(time_limit_s=600, coarsen_to=50, congestion=False, search=False)
     outcome = flow.solve(step.graph, step.cluster, step.costs, settings, heard.append)
     assert outcome.plan.provenance.settings["congestion"] is False
     assert outcome.plan.schedule.makespan == min(c.makespan for c in outcome.candidates.values() if c is not None)
