@@ -28,7 +28,9 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 def main() -> None:
     """Check every Python file of the project."""
     files = sorted(
-        p for room in ("pesto", "solvers", "benchmarks", "tests", ".ci") for p in (ROOT / room).rglob("*.py")
+        p
+        for room in ("pesto", "solvers", "benchmarks", "tests", "examples", "docs", ".ci")
+        for p in (ROOT / room).rglob("*.py")
     )
     breaches = [b for path in files for b in of_file(path)]
     breaches += [b for package in ("pesto", "solvers") for b in of_rooms(package, files)]
@@ -47,7 +49,7 @@ def of_rooms(package: str, files: list[Path]) -> list[str]:
     for room, paths in rooms.items():
         where, most = room.relative_to(ROOT), LOOSE if room == ROOT / package else FOLDER
         if len([p for p in paths if p.stem != "__init__" or most == LOOSE]) > most:
-            found.append(f"{where}: {len(paths)} modules, at most {most}")
+            found.append(f"{where}: {len(paths)} modules, its __init__ among them, at most {most}")
         face = room / "__init__.py"
         if face not in paths or not ast.get_docstring(ast.parse(face.read_text())):
             found.append(f"{where}: no __init__.py that says in one sentence what the room holds")

@@ -1,4 +1,4 @@
-"""The command line: one verb a file in `pesto.cli.verbs`, loaded when it is called."""
+"""The command line: verbs in files of `pesto.cli.verbs`, each loaded when it is called."""
 
 import importlib
 import logging

@@ -13,7 +13,7 @@ import numpy as np
 from pesto.coarsen.quotient import Quotient, Units
 from pesto.coarsen.topological_levels import Paths
 from solvers.arrays import Bools, Ints, rank_of
-from solvers.compiled.dag import adjacency
+from solvers.compiled.dag import adjacency, root
 from solvers.compiled.kernels import routine, subroutine
 
 _TINY = 64
@@ -158,14 +158,6 @@ def roots(units: Units) -> Ints:
 
 
 @subroutine
-def _find(parent: Ints, at: int) -> int:
-    while parent[at] != at:
-        parent[at] = parent[parent[at]]
-        at = parent[at]
-    return at
-
-
-@subroutine
 def _joinable(units: Units, a: int, b: int, kind: int, bounds: Bounds) -> bool:
     if a == b:
         return True
@@ -197,7 +189,7 @@ def _greedy(pairs: Pairs, crossing: Crossing, unit: Ints, kind: Ints, units: Uni
         key = crossing.key[u]
         if not free and not out_of[v] < key < into[u]:
             continue
-        a, b = _find(units.parent, unit[u]), _find(units.parent, unit[v])
+        a, b = root(units.parent, unit[u]), root(units.parent, unit[v])
         if not _joinable(units, a, b, kind[u], bounds):
             continue
         _unite(units, a, b)

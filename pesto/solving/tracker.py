@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 
 from pesto.problem import TICK_S
 from pesto.solving.candidates import Candidate, best
+from solvers import relative_gap
 from solvers.bounds.evidence import FullBound
 
 
@@ -83,7 +84,7 @@ class Tracker:
         best = self.best
         if best is None:
             return 1.0
-        return (best.makespan - self.lower_bound) / best.makespan if best.makespan else 0.0
+        return relative_gap(best.makespan, self.lower_bound)
 
     @property
     def proven(self) -> bool:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from solvers.arrays import Ints, offsets
-from solvers.compiled.kernels import routine
+from solvers.compiled.kernels import routine, subroutine
 
 
 def adjacency(nodes: int, tail: Ints) -> tuple[Ints, Ints]:
@@ -86,18 +86,21 @@ def _heights(order: Ints, offset: Ints, head: Ints) -> Ints:
     return height
 
 
+@subroutine
+def root(parent: Ints, at: int) -> int:
+    """The root of a node's tree in a forest of parents, paths halved on the way."""
+    while parent[at] != at:
+        parent[at] = parent[parent[at]]
+        at = parent[at]
+    return at
+
+
 @routine
 def connected(size: int, one: Ints, other: Ints) -> Ints:
     """[size] the least node of each node's component, of an undirected graph with edges `one[k]`-`other[k]`."""
     parent = np.arange(size)
     for k in range(len(one)):
-        a, b = one[k], other[k]
-        while parent[a] != a:
-            parent[a] = parent[parent[a]]
-            a = parent[a]
-        while parent[b] != b:
-            parent[b] = parent[parent[b]]
-            b = parent[b]
+        a, b = root(parent, one[k]), root(parent, other[k])
         parent[max(a, b)] = min(a, b)
     for node in range(size):
         parent[node] = parent[parent[node]]

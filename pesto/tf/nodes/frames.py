@@ -51,10 +51,7 @@ def folded(graph: Graph, nodes: Nodes) -> Graph:
 def _ranks(graph: Graph, node_of: Ints, count: int) -> Ints:
     src, dst = node_of[graph.edge_src], node_of[graph.edge_dst]
     order = topological_order(count, src[src != dst], dst[src != dst])
-    rank = np.arange(count)
-    if len(order) == count:  # a cycle is left for the Graph to print
-        rank[order] = np.arange(count)
-    return rank
+    return rank_of(order) if len(order) == count else np.arange(count)  # a cycle is left for the Graph to print
 
 
 def _contracted(graph: Graph, node_of: Ints, times: Ints, loop: Ints) -> Graph:

@@ -11,17 +11,10 @@ import tensorflow as tf
 
 from pesto.errors import InputError, UsageError
 from pesto.files.json import shown
-from pesto.graph import Graph
-from pesto.tf.importer.importer import build
 from pesto.tf.nodes.captured import Captured
 from pesto.tf.sources.sources import capture_function, capture_keras, capture_v1, told
 
 _TAKES = "a tf.function, a compiled Keras model, (model, (x, y)), (function, *specs) or (tf.Graph, fetches)"
-
-
-def from_callable(reference: str, batch: int | None = None) -> Graph:
-    """The step named by `package.module:callable` (see `capture_callable`)."""
-    return build(capture_callable(reference, batch), batch=batch)
 
 
 def capture_callable(reference: str, batch: int | None = None) -> Captured:

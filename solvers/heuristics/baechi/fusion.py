@@ -19,7 +19,8 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Bools, Ints, ints
-from solvers.compiled.kernels import routine, subroutine
+from solvers.compiled.dag import root
+from solvers.compiled.kernels import routine
 from solvers.heuristics.baechi.graph import Graph, graph_of
 from solvers.problem import Problem
 from solvers.structure.units import Units, distinct, merged, placeable_units
@@ -102,7 +103,7 @@ def _joined(joins: tuple[Ints, Ints], unit: Ints, allowed: Bools, memory: Ints, 
     """Union the units of both ends of each join, in order, where a location can hold the result."""
     parent = np.arange(len(memory))
     for k in range(len(joins[0])):
-        a, b = _root(parent, unit[joins[0][k]]), _root(parent, unit[joins[1][k]])
+        a, b = root(parent, unit[joins[0][k]]), root(parent, unit[joins[1][k]])
         fits = False
         for there in range(len(capacity)):
             both = allowed[a, there] and allowed[b, there]
@@ -116,7 +117,7 @@ def _joined(joins: tuple[Ints, Ints], unit: Ints, allowed: Bools, memory: Ints, 
             allowed[low, there] = allowed[low, there] and allowed[high, there]
     label = np.empty(len(unit), dtype=np.int64)
     for task in range(len(unit)):
-        label[task] = _root(parent, unit[task])
+        label[task] = root(parent, unit[task])
     return label
 
 
@@ -125,16 +126,8 @@ def _components(size: int, one: Ints, other: Ints) -> Ints:
     """[size] the least member of the component of each."""
     parent = np.arange(size)
     for k in range(len(one)):
-        a, b = _root(parent, one[k]), _root(parent, other[k])
+        a, b = root(parent, one[k]), root(parent, other[k])
         parent[max(a, b)] = min(a, b)
     for at in range(size):
-        parent[at] = _root(parent, at)
+        parent[at] = root(parent, at)
     return parent
-
-
-@subroutine
-def _root(parent: Ints, at: int) -> int:
-    while parent[at] != at:
-        parent[at] = parent[parent[at]]
-        at = parent[at]
-    return at

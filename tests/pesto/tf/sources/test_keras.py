@@ -20,9 +20,9 @@ import keras  # noqa: E402  # after the quiet load
 from keras import layers  # noqa: E402
 from tensorflow.python.eager.polymorphic_function import transform  # noqa: E402
 
+from pesto import api  # noqa: E402
 from pesto.tf.importer.importer import build  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402
-from pesto.tf.sources.callables import from_callable  # noqa: E402
 
 BATCH = 8
 Data = tuple[np.ndarray, np.ndarray]
@@ -180,13 +180,13 @@ def test_a_callable_may_give_a_model_with_example_data(monkeypatch: pytest.Monke
     labels = y.astype("int64")
     monkeypatch.setitem(sys.modules, "told", SimpleNamespace(step=lambda: (model, (x, labels))))
     opened = sources.from_keras(model, BATCH, data=(x, labels))
-    assert from_callable("told:step", BATCH).fingerprint() == opened.fingerprint()
+    assert api.load_graph(function="told:step", batch=BATCH).fingerprint() == opened.fingerprint()
     fixed = sources.from_keras(model, BATCH, static=True, data=(x, labels))
-    assert from_callable("told:step").fingerprint() == fixed.fingerprint()
+    assert api.load_graph(function="told:step").fingerprint() == fixed.fingerprint()
     uneven = SimpleNamespace(step=lambda: (model, (x, labels[:-1])))
     monkeypatch.setitem(sys.modules, "uneven", uneven)
     with pytest.raises(InputError, match="batch sizes"):
-        from_callable("uneven:step")
+        api.load_graph(function="uneven:step")
 
 
 def test_data_without_a_batch_dimension_is_refused() -> None:

@@ -15,11 +15,11 @@ from pesto.tf.start import tensorflow
 tf = tensorflow()
 v1 = tf.compat.v1
 
+from pesto import api  # noqa: E402
 from pesto.tf import named  # noqa: E402
 from pesto.tf.importer.importer import build  # noqa: E402
 from pesto.tf.nodes.flat import flat, has_calls  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
-from pesto.tf.sources.callables import from_callable  # noqa: E402
 
 
 def types(graph: Graph) -> list[str]:
@@ -305,10 +305,10 @@ def user_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_callables_may_be_or_return_any_step(user_module: str) -> None:
     """A graph with fetches, a decorated function, a function with specs, a model."""
-    assert "Square" in types(from_callable(f"{user_module}:graph"))
-    assert "Mul" in types(from_callable(f"{user_module}:decorated"))
-    assert "Mul" in types(from_callable(f"{user_module}:pair", batch=5))
-    assert types(from_callable(f"{user_module}:model", batch=5)).count("MatMul") >= 2
+    assert "Square" in types(api.load_graph(function=f"{user_module}:graph"))
+    assert "Mul" in types(api.load_graph(function=f"{user_module}:decorated"))
+    assert "Mul" in types(api.load_graph(function=f"{user_module}:pair", batch=5))
+    assert types(api.load_graph(function=f"{user_module}:model", batch=5)).count("MatMul") >= 2
     assert str(Path.cwd()) not in sys.path
 
 
@@ -331,7 +331,7 @@ def test_callables_that_are_wrong_get_one_line(
 ) -> None:
     """Malformed names are UsageErrors, what the user's code raises is an InputError; never a traceback."""
     with pytest.raises(error, match=told) as caught:
-        from_callable(reference)
+        api.load_graph(function=reference)
     assert "\n" not in str(caught.value)
 
 
