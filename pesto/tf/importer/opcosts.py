@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from tensorflow.core.framework import node_def_pb2
 
 from pesto.errors import InputError
 from pesto.files.json import shown
 from pesto.tf.importer import devices
+from pesto.tf.importer.branch_shapes import argument
 from pesto.tf.importer.flops import OpView, flops
 from pesto.tf.importer.kernels import kernel
-from pesto.tf.importer.shapes import infer, known
+from pesto.tf.importer.shapes import bounded, infer, known
 from pesto.tf.importer.traffic import launches, moved_bytes
 from pesto.tf.nodes.inline import body
-from pesto.tf.nodes.needed_nodes import Nodes, Shape, parse
+from pesto.tf.nodes.needed_nodes import Nodes
 from pesto.tf.nodes.signatures import RESOURCE, TRAVELS_NOT
 from pesto.tf.nodes.trips import LOOPS, trips
 from pesto.tf.variables.variables import Roots, bytes_of, declared_shape, roots, value_bytes
@@ -108,12 +108,12 @@ class Coster:
         if name not in library:
             raise InputError(f"op {shown(nodes.defs[i].name)}: its function {shown(name)} is missing")
         feeds = nodes.inputs[i][skip:]
-        arguments = [_argument(nodes, p, k, root) for p, k in feeds]
-        key = (name, *((a.op, a.attr["dtype"].type, declared_shape(a)) for a in arguments))
+        arguments = [argument(nodes, p, k, root) for p, k in feeds]
+        key = (name, *(_kind(a) for a in arguments))
         if key not in self._bodies:
             self._bodies[key] = _Body(0.0, 0, True)  # what a body that contains itself finds
-            flat, results = body(library[name], arguments, library)
-            inner = parse(infer(flat), results)
+            made = body(library[name], arguments, library)
+            inner = bounded(infer(made.graph_def), made.ops)
             found = self.costs(inner)
             warn_unknown(inner, found.launches, f"op {shown(nodes.defs[i].name)}")
             plain = [node.op != "Placeholder" for node in inner.defs]
@@ -123,6 +123,12 @@ class Coster:
                 bool(found.runs_on[plain, devices.KINDS.index("gpu")].all()),
             )
         return self._bodies[key]
+
+
+def _kind(given: Any) -> tuple[Any, ...]:
+    """What of a function's argument its body's work depends on."""
+    value = given.attr["value"].tensor.SerializeToString() if given.op == "Const" else b""
+    return given.op, given.attr["dtype"].type, declared_shape(given), value
 
 
 def warn_unknown(nodes: Nodes, matter: Bools, where: str) -> None:
@@ -157,23 +163,6 @@ def _view(nodes: Nodes, i: int, root: Roots, values: list[int], out_bytes: list[
     if ref_outputs:
         outs = [0 if ref else b for ref, b in zip(ref_outputs, outs, strict=True)]
     return OpView(node, nodes.input_shapes(i), list(nodes.shapes[i]), in_bytes, outs, handles)
-
-
-def _argument(nodes: Nodes, p: int, k: int, root: Roots) -> Any:
-    dtype, shape = nodes.dtypes[p][k], nodes.shapes[p][k]
-    made_by = nodes.defs[root[p][k]] if root[p][k] >= 0 else None
-    if made_by is not None and made_by.op == "VarHandleOp":
-        return made_by
-    node = node_def_pb2.NodeDef(op="Placeholder")
-    node.attr["dtype"].type = dtype
-    _set_shape(node.attr["shape"].shape, shape if dtype != RESOURCE else ())
-    return node
-
-
-def _set_shape(proto: Any, shape: Shape) -> None:
-    proto.unknown_rank = shape is None
-    for size in shape or ():
-        proto.dim.add(size=size)
 
 
 class _Trips:

@@ -2,13 +2,14 @@
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from pesto.errors import InputError
 from pesto.files.json import shown
+from pesto.tf.importer.branch_shapes import branch_shape, handed_on
 from pesto.tf.nodes.captured import Captured
 from pesto.tf.nodes.frames import closes_loop, outermost
 from pesto.tf.nodes.inference import copied, infer, learn
@@ -16,9 +17,10 @@ from pesto.tf.nodes.needed_nodes import Nodes, Shape, parse
 from pesto.tf.nodes.openbatch import closed, has_open_batch
 from pesto.tf.nodes.signatures import TRAVELS_NOT
 from pesto.tf.nodes.trips import LOOPS
+from pesto.tf.variables.function_effects import BRANCHES
 from pesto.tf.variables.variables import roots
 
-__all__ = ["infer", "known", "known_nodes"]
+__all__ = ["bounded", "infer", "known", "known_nodes"]
 
 _ROUNDS = 8
 _ENTERS = ("Enter", "RefEnter", "Merge", "RefMerge")
@@ -38,21 +40,27 @@ def known_nodes(captured: Captured, batch: int | None) -> Nodes:
     graph_def = captured.graph_def
     if batch is not None and has_open_batch(graph_def):
         graph_def = closed(graph_def, batch)
-    nodes = parse(graph_def, captured.fetches)
-    handles = _past_loops(nodes)
+    nodes = bounded(graph_def, captured.fetches)
+    if any(_open(nodes)):
+        raise _unknown(captured, nodes, batch)
+    return nodes
+
+
+def bounded(graph_def: Any, fetches: Sequence[str]) -> Nodes:
+    """The nodes that `fetches` need, with upper bounds of sizes that depend on the data; what has none stays open."""
+    nodes = parse(graph_def, fetches)
+    handles = _past_loops(nodes) | handed_on(nodes)
     bounds: dict[tuple[str, int], tuple[int, ...]] = {}
     for tried in range(_ROUNDS):
         open_ = list(_open(nodes))
-        if not open_:
-            return nodes
         found = {k: v for k, v in _bounds(nodes, open_) if k not in bounds}
-        if not found and (tried or not handles):
+        if not open_ or (not found and (tried or not handles)):
             break
         _warn(nodes, found)
         bounds |= found
         graph_def = _take_shapes(graph_def, infer(_bounded(graph_def, bounds, handles)), bounds)
-        nodes = parse(graph_def, captured.fetches)
-    raise _unknown(captured, nodes, batch)
+        nodes = parse(graph_def, fetches)
+    return nodes
 
 
 def _open(nodes: Nodes) -> Iterator[tuple[int, int]]:
@@ -81,6 +89,8 @@ def _bounds(nodes: Nodes, open_: list[tuple[int, int]]) -> Iterator[tuple[tuple[
             if known(shape):
                 yield (node.name, 0), shape or ()
     for i, k in open_:
+        if nodes.defs[i].op in BRANCHES and known(shape := branch_shape(nodes, i, k, bounded)):
+            yield (nodes.defs[i].name, k), shape or ()
         rule = _AT_MOST.get(nodes.defs[i].op)
         if rule is None:
             continue
@@ -94,7 +104,8 @@ def _bounds(nodes: Nodes, open_: list[tuple[int, int]]) -> Iterator[tuple[tuple[
 def _warn(nodes: Nodes, found: Mapping[tuple[str, int], tuple[int, ...]]) -> None:
     types = {node.name: node.op for node in nodes.defs}
     for name in dict.fromkeys(name for name, _ in found if types[name] not in (_AXES, *_ENTERS)):
-        _log.warning("op %s: the size of its output depends on the data; its upper bound is assumed", shown(name))
+        what = "a bound without what its branches search for" if types[name] in BRANCHES else "its upper bound"
+        _log.warning("op %s: the size of its output depends on the data; %s is assumed", shown(name), what)
 
 
 def _entered(nodes: Nodes, i: int) -> Shape:
@@ -158,9 +169,7 @@ def _bounded(graph_def: Any, bounds: Mapping[tuple[str, int], tuple[int, ...]], 
         if by_name[name].op == _AXES:
             continue  # its readers infer more from its value than from its shape
         node = copy.node.add(name=f"pesto_bound_{number}", op="EnsureShape", input=[f"{name}:{k}"])
-        types = by_name[name].attr
-        index = "out_idx" if k and by_name[name].op.startswith(("Unique", "ListDiff")) else "T"
-        node.attr["T"].type = tf.int64.as_datatype_enum if by_name[name].op == "Where" else types[index].type
+        node.attr["T"].type = _type(by_name[name], k)
         node.attr["shape"].shape.SetInParent()  # a scalar has no dimension that would
         for size in shape:
             node.attr["shape"].shape.dim.add(size=size)
@@ -168,6 +177,14 @@ def _bounded(graph_def: Any, bounds: Mapping[tuple[str, int], tuple[int, ...]], 
     for node in copy.node[: len(graph_def.node)]:
         node.input[:] = [lead.get(t if ":" in t else f"{t}:0", t) for t in node.input]
     return copy
+
+
+def _type(node: Any, k: int) -> int:
+    """Data type number of output `k` of an op that has a bound."""
+    if node.op in BRANCHES:
+        return int(node.attr["Tout"].list.type[k])
+    index = "out_idx" if k and node.op.startswith(("Unique", "ListDiff")) else "T"
+    return int(tf.int64.as_datatype_enum if node.op == "Where" else node.attr[index].type)
 
 
 def _take_shapes(graph_def: Any, inferred: Any, bounds: Mapping[tuple[str, int], tuple[int, ...]]) -> Any:

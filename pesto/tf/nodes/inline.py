@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from tensorflow.core.framework import graph_pb2, node_def_pb2
 
@@ -34,8 +34,18 @@ def flatten(graph_def: Any) -> Any:
     return flat
 
 
-def body(function: Any, arguments: Sequence[Any], library: Mapping[str, Any]) -> tuple[Any, list[str]]:
-    """A flat GraphDef of one function, and the names of the ops that make its results and effects.
+class Body(NamedTuple):
+    """One function, laid out flat."""
+
+    graph_def: Any
+    results: tuple[str, ...]
+    """The tensors that it returns."""
+    ops: list[str]
+    """Names of the ops that make its results and effects."""
+
+
+def body(function: Any, arguments: Sequence[Any], library: Mapping[str, Any]) -> Body:
+    """A flat GraphDef of one function.
 
     `arguments` are NodeDefs (placeholders or variable handles) that stand for its inputs; they are given their names.
     """
@@ -49,7 +59,8 @@ def body(function: Any, arguments: Sequence[Any], library: Mapping[str, Any]) ->
         nodes.append(node)
     inner, returned, effects = inliner.instantiate(function, "body", names, {}, [])
     flat = inliner.finish([*nodes, *inliner.expand(inner, 0)])
-    return flat, [c[1:] for c in _controls([inliner.resolved(t) for t in (*returned, *effects)])]
+    results = tuple(inliner.resolved(t) for t in returned)
+    return Body(flat, results, [c[1:] for c in _controls([*results, *map(inliner.resolved, effects)])])
 
 
 @dataclass(frozen=True, slots=True)
