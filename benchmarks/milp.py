@@ -79,7 +79,7 @@ def cell(instance: Instance, solver: str, formulation: str, seconds: float) -> d
     options = Options(seconds=seconds, start=first.schedule, formulation=formulation)
     told: list[tuple[float, int]] = []
     found = solve(
-        problem, solver, options, lambda p: told.append((p.seconds, p.schedule.makespan)) if p.schedule else None
+        problem, solver, options, report=lambda p: told.append((p.seconds, p.schedule.makespan)) if p.schedule else None
     )
     return {
         "instance": instance.name, "tasks": problem.tasks, "solver": solver, "formulation": formulation,

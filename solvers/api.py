@@ -2,9 +2,11 @@
 
 import difflib
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
+from solvers.arguments import expect
 from solvers.base import Progress, Report, Stoppable
 from solvers.heuristics.methods import PLACERS, Placer
 from solvers.milp.formulations import FORMULATIONS
@@ -72,15 +74,26 @@ def available() -> list[Available]:
 
 
 def solve(
-    problem: Problem, name: str, options: Options, report: Report | None = None, stop: threading.Event | None = None
+    problem: Problem,
+    name: str,
+    options: Options | None = None,
+    *,
+    report: Report | None = None,
+    stop: threading.Event | None = None,
 ) -> Result:
     """Run the solver called `name`; whatever goes wrong with it is a status of the result, not an exception.
 
     Every schedule is checked, so the result's is valid, and it is at least as good as `options.start`. `report` hears
     of better schedules and bounds; of several that arrive at once, of the best. `stop`, once set by another thread,
     interrupts a solver that has a process of its own, or several. ValueError for an unknown name, a formulation that
-    the solver does not take, or an invalid `options.start`.
+    the solver does not take, or an invalid `options.start`; TypeError for an argument of another type.
     """
+    options = Options() if options is None else options
+    expect("problem", problem, Problem, "a solvers.Problem")
+    expect("name", name, str, f"one of {', '.join(SOLVERS)}")
+    expect("options", options, Options, "solvers.Options")
+    expect("report", report, Callable | None, "a function of one Progress")
+    expect("stop", stop, threading.Event | None, "a threading.Event")
     entry = _entry(name)
     if entry.formulations and options.formulation not in entry.formulations:
         raise ValueError(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from solvers.arguments import expect
 from solvers.arrays import Bools, Ints
 from solvers.problem import Problem
 from solvers.schedule import Schedule
@@ -52,8 +53,12 @@ def check(problem: Problem, schedule: Schedule) -> tuple[Violation, ...]:
 
     Two intervals on one device or link overlap when each starts before the other finishes: a task of zero ticks may
     touch another at its boundary but not lie strictly inside it. Malformed arrays (kinds "shape" to "time") are
-    reported alone. Never raises. O(n log n) in tasks, edges and transfers.
+    reported alone. O(n log n) in tasks, edges and transfers.
+
+    Whatever the two hold, nothing is raised; TypeError when they are no Problem and no Schedule.
     """
+    expect("problem", problem, Problem, "a solvers.Problem")
+    expect("schedule", schedule, Schedule, "a solvers.Schedule")
     malformed = tuple(_shapes(problem, schedule)) or tuple(_ranges(problem, schedule))
     if malformed:
         return malformed

@@ -1,9 +1,12 @@
 """What a solver is asked and what it answers. A failure is a result of its own kind, never a number."""
 
 import reprlib
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
+from numbers import Integral, Real
+from types import NoneType, UnionType
 
+from solvers.arguments import expect
 from solvers.schedule import Schedule
 
 
@@ -51,6 +54,15 @@ FAILED = frozenset({Status.CRASHED, Status.HUNG, Status.INVALID, Status.MISSING}
 """Something is wrong with the solver or its answer."""
 
 
+SEEDS = 2**31
+"""How many seeds there are: what all solvers can be given."""
+_KINDS: dict[type, tuple[type | UnionType, str]] = {
+    float: (Real, "a number"), int: (Integral, "a whole number"), bool: (bool, "True or False"), str: (str, "a name"),
+    NoneType: (Schedule | None, "a solvers.Schedule"),
+}  # fmt: skip
+"""By the type of a default: what a value must be, and how to say it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """Settings that every solver understands."""
@@ -60,7 +72,7 @@ class Options:
     gap: float = 0.0
     """Stop at a relative gap (makespan - bound) / makespan of at most this."""
     seed: int = 0
-    """Of the solver's random choices."""
+    """Of the solver's random choices, 0 to 2**31 - 1."""
     workers: int = 8
     """Threads; CP-SAT's portfolio needs 8 even on 2 cores (it proves far less with fewer)."""
     deterministic: bool = False
@@ -73,7 +85,11 @@ class Options:
     """Which integer program a MILP solver is given (`FORMULATIONS`); others have but one model."""
 
     def __post_init__(self) -> None:
-        """ValueError on a negative limit or gap, or no worker."""
+        """TypeError for a value of another type; ValueError on a negative limit or gap, or no worker."""
+        for f in fields(self):
+            expect(f.name, getattr(self, f.name), *_KINDS[type(f.default)])
+        if not 0 <= self.seed < SEEDS:
+            raise ValueError(f"seed is {self.seed} - give 0 to {SEEDS - 1}")
         if not self.seconds >= 0 or not self.gap >= 0 or self.workers < 1 or self.lower_bound < 0:
             raise ValueError(f"seconds, gap and lower_bound must be >= 0 and workers >= 1: {self}")
 

@@ -93,7 +93,7 @@ class Running:
     def __init__(self, problem: Problem, solver: str, options: Options) -> None:
         self._news: SimpleQueue[Progress | None] = SimpleQueue()
         self._all, self._stop = options.deterministic, threading.Event()
-        self._ended = in_thread(lambda: api.solve(problem, solver, options, self._news.put, self._stop))
+        self._ended = in_thread(lambda: api.solve(problem, solver, options, report=self._news.put, stop=self._stop))
         self._ended.add_done_callback(lambda _: self._news.put(None))
 
     def __enter__(self) -> "Running":

@@ -13,7 +13,7 @@ from solvers.process import parent
 from solvers.process.judge import Judge
 from solvers.process.registry import Entry
 from solvers.progress import Watch
-from solvers.result import FAILED, Limit, Options, Result
+from solvers.result import FAILED, SEEDS, Limit, Options, Result
 
 ARGUMENTS = "bounds"
 """The engine that finds no schedules, and so is none of the table of solvers."""
@@ -138,10 +138,10 @@ class Race:
             if self._halted:
                 stop.set()
         # A new seed in each leg, so that none repeats the last.
-        seed = watch.options.seed + before
+        seed = (watch.options.seed + before) % SEEDS
         options = replace(watch.options, seconds=max(0.0, seconds), seed=seed, start=start, lower_bound=bound)
         run = partial(arguments, watch.problem) if engine == ARGUMENTS else partial(api.solve, watch.problem, engine)
-        result = run(options, lambda progress: self._heard(stop, progress), stop)
+        result = run(options, report=lambda progress: self._heard(stop, progress), stop=stop)
         if result.schedule is not None:
             watch.better_schedule(result.schedule)
         if result.status not in FAILED:
@@ -180,7 +180,7 @@ class Race:
             stop.set()
 
 
-def arguments(problem: Problem, options: Options, report: Report, stop: threading.Event) -> Result:
+def arguments(problem: Problem, options: Options, *, report: Report, stop: threading.Event) -> Result:
     """What `solvers.bounds` proves, in a process of its own, as its compiled code looks at no clock for long."""
     judge = Judge(problem, options, report, solver=ARGUMENTS, version=VERSION)
     return parent.run(problem, _ARGUMENTS, options, judge, stop=stop)

@@ -123,7 +123,7 @@ def test_never_worse_than_the_start_nor_better_than_the_optimum(name):
         start = exhaustive(problem)
         assert start is not None
         heard = []
-        result = api.solve(problem, name, Options(seconds=1, start=start), heard.append)
+        result = api.solve(problem, name, Options(seconds=1, start=start), report=heard.append)
         assert result.schedule is not None and result.schedule.makespan == start.makespan
         assert all(p.schedule is None for p in heard) and all(p.lower_bound <= start.makespan for p in heard)
 
@@ -209,6 +209,6 @@ def test_what_the_callers_report_raises_is_the_callers(here):
         raise BrokenPipeError("nobody listens")
 
     with pytest.raises(BrokenPipeError, match="nobody listens"):
-        api.solve(fork(6), "stub", LONG, report)
+        api.solve(fork(6), "stub", LONG, report=report)
     with pytest.raises(BrokenPipeError, match="nobody listens"):
-        api.solve(fork(6), "cpsat", LONG, report)
+        api.solve(fork(6), "cpsat", LONG, report=report)

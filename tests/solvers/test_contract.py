@@ -93,7 +93,7 @@ def test_schedules_bounds_and_lines_are_streamed(name, formulation):
             stop.set()  # or else when it is solved
 
     options = Options(seconds=20.0, start=start, formulation=formulation)
-    result = api.solve(SMALL, name, options, report, stop)
+    result = api.solve(SMALL, name, options, report=report, stop=stop)
     assert ran(result) and result.schedule is not None and result.schedule.makespan <= start.makespan
     schedules = [p.schedule for p in heard if p.schedule]
     assert all(not check(SMALL, s) for s in schedules)
@@ -183,7 +183,7 @@ def test_a_crash_and_a_hang_have_their_status(name, signum, status, detail, guar
             os.kill(child_of(guards[0]), signum)
             clock.hours = signum == signal.SIGSTOP
 
-    result = api.solve(problem, name, Options(seconds=600.0, start=start), report)
+    result = api.solve(problem, name, Options(seconds=600.0, start=start), report=report)
     assert (result.status, result.detail[: len(detail)]) == (status, detail)
     assert result.schedule is not None and result.schedule.makespan <= start.makespan
     assert left(guards[0].pid) == []
@@ -200,7 +200,7 @@ def test_an_interrupted_run_leaves_no_process_and_no_file(name, guards, tmp_path
         if name != "cbc" or any("Continuous objective" in line for line in progress.log):
             stop.set()
 
-    result = api.solve(LONG, name, Options(seconds=60.0, start=start), report, stop)
+    result = api.solve(LONG, name, Options(seconds=60.0, start=start), report=report, stop=stop)
     assert (result.limit, result.schedule is not None) == (Limit.INTERRUPT, True)
     assert result.schedule.makespan <= start.makespan
     assert name != "cbc" or {"program.mps", "start.txt"} <= files

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import solvers
@@ -43,10 +44,11 @@ def test_a_name_loads_no_more_than_its_module() -> None:
 
 
 def test_no_option_hides() -> None:
-    """No **kwargs, and a type for every parameter."""
+    """No **kwargs, and a type for every parameter; who hears of a solve, and who ends it, is said by name."""
     for name in ("solve", "check", "available"):
         for parameter in inspect.signature(getattr(solvers, name)).parameters.values():
-            assert parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+            by_name = parameter.name in ("report", "stop")
+            assert parameter.kind is (parameter.KEYWORD_ONLY if by_name else parameter.POSITIONAL_OR_KEYWORD)
             assert parameter.annotation is not inspect.Parameter.empty
 
 
@@ -65,6 +67,46 @@ def test_a_problem_is_solved_and_checked_through_the_face() -> None:
         solvers.solve(problem, "lists", solvers.Options())
     with pytest.raises(ValueError, match="workers >= 1"):
         solvers.Options(workers=0)
+
+
+def test_a_solve_needs_no_options() -> None:
+    """A problem and a name are enough: the options have defaults, each of them and all together."""
+    assert solvers.solve(fork(4), "list").schedule is not None
+    assert solvers.solve(fork(4), "list", solvers.Options(seconds=np.float64(1), seed=np.int64(3))).schedule is not None
+
+
+REFUSED = {
+    "seed": (lambda *_: solvers.Options(seed=1.5), TypeError, "seed is 1.5 - give a whole number"),
+    "truth": (lambda *_: solvers.Options(seed=True), TypeError, "seed is True - give a whole number"),
+    "most": (lambda *_: solvers.Options(seed=2**31), ValueError, "seed is 2147483648 - give 0 to 2147483647"),
+    "least": (lambda *_: solvers.Options(seed=-1), ValueError, "seed is -1 - give 0 to 2147483647"),
+    "formulation": (lambda *_: solvers.Options(formulation=3), TypeError, "formulation is 3 - give a name"),
+    "seconds": (lambda *_: solvers.Options(seconds="3"), TypeError, "seconds is '3' - give a number"),
+    "gap": (lambda *_: solvers.Options(gap="a"), TypeError, "gap is 'a' - give a number"),
+    "nan": (lambda *_: solvers.Options(gap=float("nan")), ValueError, "gap and lower_bound must be >= 0"),
+    "workers": (lambda *_: solvers.Options(workers=None), TypeError, "workers is None - give a whole number"),
+    "deterministic": (lambda *_: solvers.Options(deterministic=1), TypeError, "is 1 - give True or False"),
+    "start": (lambda *_: solvers.Options(start=3), TypeError, "start is 3 - give a solvers.Schedule"),
+    "name": (lambda p, _: solvers.solve(p, 3), TypeError, "name is 3 - give one of auto, .*cpsat"),
+    "names": (lambda p, _: solvers.solve(p, ["list"]), TypeError, r"name is \['list'\] - give one of"),
+    "problem": (lambda *_: solvers.solve("x", "list"), TypeError, "problem is 'x' - give a solvers.Problem"),
+    "options": (lambda p, _: solvers.solve(p, "list", 5), TypeError, "options is 5 - give solvers.Options"),
+    "report": (lambda p, _: solvers.solve(p, "list", report=5), TypeError, "report is 5 - give a function"),
+    "stop": (lambda p, _: solvers.solve(p, "list", stop=True), TypeError, "stop is True - give a threading.Event"),
+    "schedule": (lambda p, _: solvers.check(p, 3), TypeError, "schedule is 3 - give a solvers.Schedule"),
+    "checked": (lambda _, s: solvers.check(3, s), TypeError, "problem is 3 - give a solvers.Problem"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_of_another_type_is_refused_with_a_remedy(name) -> None:
+    """One line with the argument's name, what it is and what to give, before anything runs."""
+    problem = fork(4)
+    schedule = solvers.solve(problem, "list").schedule
+    call, kind, says = REFUSED[name]
+    with pytest.raises(kind, match=says) as caught:
+        call(problem, schedule)
+    assert "\n" not in str(caught.value)
 
 
 def test_values_say_in_one_line_what_they_are() -> None:

@@ -75,7 +75,7 @@ def schedule_command(
     told = partial(amount, ticks_per_second=instance.ticks_per_second)
     begun = None if first is None else first.makespan
     with LiveLine(told, begun, quiet=quiet, verbose=verbose) as line:
-        result = api.solve(instance.problem, chosen.solver, _options(chosen, first), line.hear)
+        result = api.solve(instance.problem, chosen.solver, _options(chosen, first), report=line.hear)
     hold()
     if result.schedule is not None:
         save_schedule(_answer(instance, result, result.schedule), out)

@@ -78,7 +78,7 @@ def _solved(cell: Cell, posed: Posed) -> Answer:
         formulation=cell.formulation or "tight",
     )
     began = Point(0.0, known.start_makespan, posed.lower_bound)
-    result, trace = _twice(lambda trace: api.solve(problem, cell.solver, options, _recorder(trace)), began)
+    result, trace = _twice(lambda trace: api.solve(problem, cell.solver, options, report=_recorder(trace)), began)
     return replace(
         known,
         status=result.status,

@@ -157,9 +157,9 @@ def test_the_problem_of_a_step_is_the_one_that_a_solve_gives_its_solver(
     given: list[bytes] = []
     solve = exact.api.solve
 
-    def seen(problem: Any, name: str, *rest: Any) -> Any:
+    def seen(problem: Any, name: str, options: Any, **rest: Any) -> Any:
         given.append(pack_problem(problem))
-        return solve(problem, name, *rest)
+        return solve(problem, name, options, **rest)
 
     for per_edge in (False, True):
         settings = Settings(coarsen_to=9, per_edge=per_edge, solver="single", search=False)

@@ -154,7 +154,7 @@ def test_a_failure_has_its_seconds_and_the_size_of_its_instance(tmp_path, monkey
     """Of a solve that raises, what was known before; of a lost process, what another cell of the instance said."""
     found = cells_of(study(tmp_path, FAMILY))
 
-    def broken(*_):
+    def broken(*_, **__):
         raise OSError(28, "No space left")
 
     shelf = Shelf()

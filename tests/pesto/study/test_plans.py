@@ -81,9 +81,9 @@ def end_with(monkeypatch):
     real = exact.api.solve
 
     def apply(status: Status) -> None:
-        def solve(problem, name, options, *report):
+        def solve(problem, name, options, **report):
             if name in ("list", *baselines.RIVALS):
-                return real(problem, name, options, *report)
+                return real(problem, name, options, **report)
             return Result(
                 status=status, limit=Limit.OTHER, schedule=options.start, lower_bound=0, seconds=0.1, solver=name,
                 version="1", detail="no more",

@@ -179,7 +179,7 @@ def test_a_solver_that_is_killed_gets_one_more_try(tmp_path, monkeypatch):
     real, results = api.solve, []
 
     def solve(problem, name, options, report=None):
-        result = real(problem, name, options, report)
+        result = real(problem, name, options, report=report)
         if name != "single" or not results:
             return result
         return results.pop(0)(result)

@@ -55,13 +55,13 @@ def engines(monkeypatch, clock):
     """Engines that are functions of their options, in place of the real ones; all legs are recorded."""
     legs, table = [], {}
 
-    def solve(problem, name, options, report, stop):
+    def solve(problem, name, options, *, report, stop):
         legs.append((name, options))
         return table[name](problem, options, report, stop)
 
     monkeypatch.setattr(race.api, "solve", solve)
     monkeypatch.setattr(race, "_LEAST_S", 0.1)
-    monkeypatch.setattr(race, "arguments", lambda _, options, *__: answer(options, limit=Limit.OTHER))
+    monkeypatch.setattr(race, "arguments", lambda _, options, **__: answer(options, limit=Limit.OTHER))
     return legs, table
 
 
@@ -109,6 +109,14 @@ def test_every_leg_starts_with_the_best_of_all(engines, says, monkeypatch):
     assert (found.schedule, found.lower_bound, found.bound_by) == (better, bound, "it")
     assert {name for name, _ in legs[:2]} == {"finds", "proves"} and len(legs) > 2
     assert all(o.start is better and o.lower_bound == bound for _, o in legs[2:])
+
+
+def test_the_last_seed_is_followed_by_the_first(engines, says):
+    """Every leg has a seed of its own, and each of them is one that a solver can be given."""
+    legs, table = engines
+    table["finds"] = says(status=Status.FEASIBLE)
+    run(("finds",), seed=2**31 - 1)
+    assert [options.seed for _, options in legs[:2]] == [2**31 - 1, 0]
 
 
 def test_news_within_a_leg_end_all_once_the_gap_is_closed(engines):
@@ -218,7 +226,7 @@ def test_a_stop_from_another_thread_interrupts_a_process():
     start = api.solve(grid, "list", Options()).schedule
     assert start is not None
     threading.Timer(0.5, stop.set).start()
-    found = api.solve(grid, "cpsat", replace(Options(seconds=600), start=start), None, stop)
+    found = api.solve(grid, "cpsat", replace(Options(seconds=600), start=start), stop=stop)
     assert found.limit is Limit.INTERRUPT and found.schedule is not None
 
 

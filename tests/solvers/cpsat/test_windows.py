@@ -175,7 +175,7 @@ def test_windows_improve_on_their_start(windows):
         if progress.schedule is not None and progress.schedule.makespan < start.makespan:
             stop.set()
 
-    result = solve(problem, windows, Options(seconds=600, start=start), report, stop)
+    result = solve(problem, windows, Options(seconds=600, start=start), report=report, stop=stop)
     assert result.schedule is not None and result.schedule.makespan < start.makespan
     assert result.bound_by and result.bound_by not in ("cpsat", windows)
     assert result.status is Status.OPTIMAL or result.limit is Limit.INTERRUPT
@@ -191,6 +191,6 @@ def test_the_solver_says_whose_bound_it_is_and_passes_on_its_log():
     """On a grid whose bound without a solver is 36 and whose optimum is 38, the bound is CP-SAT's; log lines arrive."""
     heard, problem = [], lstm_grid(2, 4)
     assert quick_bounds.best(problem) == (36, "critical_path")
-    result = solve(problem, "cpsat", Options(seconds=600), heard.append)
+    result = solve(problem, "cpsat", Options(seconds=600), report=heard.append)
     assert (result.status, result.lower_bound, result.bound_by) == (Status.OPTIMAL, 38, "cpsat")
     assert any("workers" in line for progress in heard for line in progress.log)

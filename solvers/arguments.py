@@ -1,0 +1,11 @@
+"""What a caller hands in, refused in one line when it is of another type."""
+
+import reprlib
+from typing import Any
+
+
+def expect(name: str, value: object, kind: Any, give: str) -> None:
+    """TypeError, with the argument's name and what to give, unless `value` is of a kind; a truth is no number."""
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        found = " ".join(reprlib.repr(value).split())
+        raise TypeError(f"{name} is {found} - give {give}")
