@@ -128,7 +128,7 @@ def check(
     found = _plan(plan)
     machine, op_costs = _priced(graph, inputs.plan_cluster(found) if cluster is None else cluster, costs)
     if costs is None and "measured" in found.provenance.costs_basis:
-        raise UsageError("the plan rests on measured costs - give the profile with --costs")
+        raise UsageError("the plan rests on measured costs - give the profile as costs")
     settings = Settings(per_edge=found.provenance.transfers == PER_EDGE)
     verify(found, graph, flow.formulate(graph, op_costs, machine, settings), machine)
 

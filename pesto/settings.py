@@ -58,6 +58,6 @@ def _check_formulation(solver: str, formulation: str) -> None:
     """UsageError when a solver is asked for an integer program that it cannot be given."""
     known = SOLVERS[solver].formulations
     if not known and formulation != Options().formulation:
-        raise UsageError(f"{solver} has a model of its own - give --formulation to a MILP solver such as cbc or highs")
+        raise UsageError(f"{solver} has a model of its own - give a formulation to a MILP solver such as cbc or highs")
     if known and formulation not in known:
         raise UsageError(f"no formulation is called {formulation!r} - choose one of {', '.join(known)}")

@@ -28,14 +28,14 @@ class Source:
         given = [x for x in (self.model, self.file, self.saved_model, self.function) if x is not None]
         if len(given) != 1:
             found = "several graphs" if given else "no graph"
-            raise UsageError(f"the options name {found} - give one of --model, --graph, --saved-model, --function")
+            raise UsageError(f"the options name {found} - give one of a model, a graph file, a SavedModel, a function")
         if self.variant is not None and self.model is None:
-            raise UsageError("--variant goes with --model")
+            raise UsageError("a variant goes with a model - name the model, or leave it out")
         own = self.file is not None and self.file.suffix not in GRAPH_DEF
         if self.fetch and (self.file is None or own):
-            raise UsageError("--fetch goes with a GraphDef: --graph FILE.pb or FILE.pbtxt")
+            raise UsageError("fetch goes with a GraphDef - give one, a file ending in .pb or .pbtxt, or leave it out")
         if self.batch and own:
-            raise UsageError("--batch goes with TensorFlow's graphs; the project's own file has every size in it")
+            raise UsageError("a batch goes with TensorFlow's graphs; the project's file has its sizes - leave it out")
         return self
 
 

@@ -47,8 +47,8 @@ def run_plan(plan: Plan, source: Source, *, steps: int, devices: str | None) -> 
 def _executable(source: Source) -> None:
     if source.file is not None and source.file.suffix not in GRAPH_DEF:
         raise UsageError(
-            f"{source.file}: the project's graph file has no kernels to run - give TensorFlow's own graph (--graph "
-            "FILE.pb), a --model, a --saved-model or a --function"
+            f"{source.file}: the project's graph file has no kernels to run - give TensorFlow's own graph (a file "
+            "ending in .pb), a model, a SavedModel or a function"
         )
 
 
@@ -60,7 +60,7 @@ def load_cluster(name: str) -> Cluster:
 def plan_cluster(plan: Plan) -> str:
     """The preset that the plan names; UsageError when its cluster came from a file."""
     if not plan.provenance.cluster_source.startswith("preset "):
-        raise UsageError(f"the plan's cluster was {plan.provenance.cluster_source!r} - give it with --cluster")
+        raise UsageError(f"the plan's cluster was {plan.provenance.cluster_source!r} - give it as the cluster")
     return plan.provenance.cluster
 
 

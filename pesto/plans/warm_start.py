@@ -58,7 +58,7 @@ def carried(old: Plan, graph: Graph, problem: Problem, cluster: Cluster) -> Carr
     if not kept:
         raise UsageError(
             f"the plan to start from is for {old.provenance.graph_source}; {graph.source} has none of its ops - "
-            "leave out --start, or name a plan of this model"
+            "start from a plan of this model, or from none"
         )
     order = _order(problem, np.where(known >= 0, old.rank[known], -1))
     prepared = prepare(problem)

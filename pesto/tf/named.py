@@ -72,7 +72,7 @@ def _model(source: Source) -> tuple["Step", str]:
         family, variant = models.find(source.model or "", source.variant)
         step = models.build(family.name, variant, source.batch)
     except ValueError as error:
-        raise UsageError(f"--model: {error} - see pesto models") from error
+        raise UsageError(f"model: {error} - see pesto models") from error
     return step, model_label(family.name, variant, source.batch)
 
 
@@ -88,4 +88,4 @@ def _captured(source: Source) -> "Captured":
         return sources.capture_saved_model(source.saved_model)
     if source.function is not None:
         return capture_callable(source.function, source.batch)
-    raise UsageError("no graph is named - give --model, --graph, --saved-model or --function")
+    raise UsageError("no graph is named - give a model, a graph file, a SavedModel or a function")

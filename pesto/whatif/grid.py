@@ -54,9 +54,9 @@ class Grid:
     def __post_init__(self) -> None:
         """Validate."""
         if not self.values:
-            raise UsageError(f"no axis is swept - give values for one of {', '.join(f'--{axis}' for axis in AXES)}")
+            raise UsageError(f"no axis is swept - give values for one of {', '.join(AXES)}")
         if self._count() > MOST_POINTS:
-            raise UsageError(f"{self._count()} points, at most {MOST_POINTS} - give fewer values, or leave out --cross")
+            raise UsageError(f"{self._count()} points, at most {MOST_POINTS} - give fewer values, or leave out cross")
 
     def points(self) -> tuple[Point, ...]:
         """Each point once, those near the base first: a later one finds a neighbour that is solved."""
@@ -79,13 +79,16 @@ def parsed(axis: str, text: str) -> tuple[float, ...]:
     """The values of an axis, "0.5,1,2", ascending and each once; UsageError when one is none or out of range."""
     words = [word.strip() for word in text.split(",")]
     if not any(words):
-        raise UsageError(f"--{axis}: no value is given - {_wanted(axis)}")
+        raise UsageError(f"{axis}: no value is given - {_wanted(axis)}")
     return chosen_values({axis: words})[axis]
 
 
 def chosen_values(axes: Mapping[str, Iterable[float | str]]) -> dict[str, tuple[float, ...]]:
     """The values of each axis that has some, ascending and each once; UsageError when one is none or out of range."""
-    given = {axis: list(values) if isinstance(values, Iterable) else [values] for axis, values in axes.items()}
+    for axis, values in axes.items():
+        if isinstance(values, str) or not isinstance(values, Iterable):
+            raise UsageError(f"{axis}: {shown(repr(values))} is no list of values - {_wanted(axis)}, in a list")
+    given = {axis: list(values) for axis, values in axes.items()}
     return {axis: tuple(sorted({_value(axis, word) for word in words})) for axis, words in given.items() if words}
 
 
@@ -96,11 +99,11 @@ def _value(axis: str, word: float | str) -> float:
         value = math.nan
     least, most = (1, MOST_DEVICES) if axis == "devices" else _RANGE
     if not least <= value <= most or (axis == "devices" and value != int(value)):
-        raise UsageError(f"--{axis}: {shown(repr(word))} is no value - {_wanted(axis)}")
+        raise UsageError(f"{axis}: {shown(repr(word))} is no value - {_wanted(axis)}")
     return value
 
 
 def _wanted(axis: str) -> str:
     if axis == "devices":
-        return f"give whole numbers from 1 to {MOST_DEVICES} with commas between, such as 2,4,8"
-    return f"give factors from {_RANGE[0]:g} to {_RANGE[1]:g} with commas between, such as 0.5,1,2"
+        return f"give whole numbers from 1 to {MOST_DEVICES}, such as 2,4,8"
+    return f"give factors from {_RANGE[0]:g} to {_RANGE[1]:g}, such as 0.5,1,2"

@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import inspect
+import re
 import runpy
 import subprocess
 import sys
@@ -217,6 +218,8 @@ REFUSED = {
     "no axis": (pesto.sweep, pesto.UsageError),
     "no factor": (lambda g: pesto.sweep(g, compute=["fast"]), pesto.UsageError),
     "nothing as a factor": (lambda g: pesto.sweep(g, memory=[None]), pesto.UsageError),
+    "an axis as text": (lambda g: pesto.sweep(g, links="0.5,1"), pesto.UsageError),
+    "a lone factor": (lambda g: pesto.sweep(g, compute=2.0), pesto.UsageError),
     "half a device": (lambda g: pesto.sweep(g, devices=[1.5]), pesto.UsageError),
     "no such plan": (lambda _: pesto.load_plan("nowhere.json"), pesto.FileError),
     "a graph as a plan": (lambda _: pesto.load_plan(TOWERS), pesto.InputError),
@@ -236,6 +239,26 @@ def test_bad_arguments_are_refused_with_a_remedy(graph, name) -> None:
         call(graph)
     assert type(caught.value) is kind
     assert " - " in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_messages_hold_for_python_and_the_command_line() -> None:
+    """Outside of the command line nothing speaks of its options, but for whole commands to run."""
+    found = []
+    for path in (ROOT / "pesto").rglob("*.py"):
+        if path.relative_to(ROOT / "pesto").parts[0] not in ("cli", "study"):
+            nodes = list(ast.walk(ast.parse(path.read_text())))
+            said = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}  # docstrings are for readers
+            texts = [n.value for n in nodes if isinstance(n, ast.Constant) and id(n) not in said]
+            found += [(path.name, t) for t in texts if isinstance(t, str) and re.search(r"(?<!pesto solve )--[a-z]", t)]
+    assert found == []
+
+
+def test_an_axis_of_a_sweep_says_what_it_takes(graph) -> None:
+    """By the argument's own name, and with values that are no list of characters."""
+    with pytest.raises(pesto.UsageError, match=r"^links: '0\.5,1' is no list of values - give factors .*, in a list$"):
+        pesto.sweep(graph, links="0.5,1")
+    with pytest.raises(pesto.UsageError, match=r"^devices: 2 is no list .* - give whole numbers from 1 .*list$"):
+        pesto.sweep(graph, devices=2)
 
 
 def test_a_plan_is_refused_where_it_does_not_belong(graph, plan) -> None:

@@ -210,7 +210,7 @@ def _unknown(captured: Captured, nodes: Nodes, batch: int | None) -> InputError:
     if shape is None:
         remedy = "give the feeds static shapes, or set its shape with tf.ensure_shape"
     elif batch is None:
-        remedy = "give a batch size with --batch N, or static shapes"
+        remedy = "give a batch size, or static shapes"
     else:
         remedy = (
             "fix every dimension of the feeds, the batch too (drop_remainder=True in the dataset, static=True in "

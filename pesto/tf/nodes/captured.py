@@ -64,5 +64,5 @@ def checked_fetches(fetches: Iterable[Any], outputs: Mapping[str, int], where: s
             raise InputError(f"{where}: op {op!r} has no output {index!r} - it has {outputs[op]}")
         found[op] = None
     if not found:
-        raise InputError(f"{where}: nothing to fetch - name the training op and the loss with --fetch")
+        raise InputError(f"{where}: nothing to fetch - name the training op and the loss as what to fetch")
     return tuple(found)

@@ -71,7 +71,7 @@ class Signatures:
             if definition is None:
                 raise InputError(
                     f"op {shown(node.name)}: TensorFlow {tf.__version__} has no op type {node.op} - "
-                    "load the library that registers it (tf.load_op_library) through --function"
+                    "load the library that registers it (tf.load_op_library) in the module of a function"
                 )
             found = _Signature(_args(definition.input_arg), _args(definition.output_arg))
             self._known[node.op] = found

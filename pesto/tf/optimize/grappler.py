@@ -78,7 +78,7 @@ def _program(source: Source) -> tuple[str, Any, tuple[str, ...], tuple[str, ...]
             family, variant = models.find(source.model, source.variant)
             step = models.build(family.name, variant, source.batch)
         except ValueError as error:
-            raise UsageError(f"--model: {error} - see pesto models") from error
+            raise UsageError(f"model: {error} - see pesto models") from error
         label = model_label(family.name, variant, source.batch)
         return label, step.graph.as_graph_def(), step.fetches, (step.init,)
     if source.file is not None:

@@ -27,11 +27,11 @@ def capture_callable(reference: str, batch: int | None = None) -> Captured:
     """
     module_name, _, attribute = reference.partition(":")
     if not module_name or not attribute:
-        raise UsageError(f"--function {shown(reference)}: not of the form package.module:callable")
+        raise UsageError(f"function {shown(reference)}: no name of a callable - give package.module:callable")
     found = _lookup(reference, module_name, attribute)
     if not _is_step(found):
         if not callable(found):
-            raise UsageError(f"--function {shown(reference)}: {type(found).__name__} is not callable - name {_TAKES}")
+            raise UsageError(f"function {shown(reference)}: {type(found).__name__} is not callable - name {_TAKES}")
         with _explained(reference, "calling it"):
             found = found()
     return _capture(found, reference, batch)
@@ -47,7 +47,7 @@ def _lookup(reference: str, module_name: str, attribute: str) -> Any:
             module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise UsageError(
-            f"--function {shown(reference)}: no module {error.name!r} - check the name, or set PYTHONPATH"
+            f"function {shown(reference)}: no module {error.name!r} - check the name, or set PYTHONPATH"
         ) from error
     finally:
         if added and here in sys.path:
@@ -56,7 +56,7 @@ def _lookup(reference: str, module_name: str, attribute: str) -> Any:
     for part in attribute.split("."):
         found = getattr(found, part, None)
         if found is None:
-            raise UsageError(f"--function {shown(reference)}: module {module_name} has no {shown(attribute)}")
+            raise UsageError(f"function {shown(reference)}: module {module_name} has no {shown(attribute)}")
     return found
 
 
@@ -69,7 +69,7 @@ def _is_model(found: Any) -> bool:
 
 
 def _capture_with_data(model: Any, data: Any, batch: int | None, source: str) -> Captured:
-    """A model with an example batch: of open size with --batch, of the example's own without."""
+    """A model with an example batch: of open size where a batch is given, of the example's own where none is."""
     if batch is not None:
         return capture_keras(model, batch, data=data, source=source)
     sizes = {int(value.shape[0]) for value in tf.nest.flatten(tuple(data)) if len(getattr(value, "shape", ()))}
@@ -82,7 +82,7 @@ def _capture(found: Any, reference: str, batch: int | None) -> Captured:
     source = f"function {reference}"
     if _is_model(found):
         if batch is None:
-            raise InputError(f"--function {shown(reference)}: a Keras model has no batch size - give --batch N")
+            raise InputError(f"function {shown(reference)}: a Keras model has no batch size - give one")
         return capture_keras(found, batch, source=source)
     if isinstance(found, tuple) and len(found) == 2 and _is_model(found[0]):
         return _capture_with_data(*found, batch, source)
@@ -92,7 +92,7 @@ def _capture(found: Any, reference: str, batch: int | None) -> Captured:
         return capture_function(found[0], *found[1:], batch=batch, source=source)
     if _is_step(found):
         return capture_function(found, batch=batch, source=source)
-    raise InputError(f"--function {shown(reference)}: it gave a {type(found).__name__} - return {_TAKES}")
+    raise InputError(f"function {shown(reference)}: it gave a {type(found).__name__} - return {_TAKES}")
 
 
 @contextmanager
@@ -104,5 +104,5 @@ def _explained(reference: str, act: str) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:
         raise InputError(
-            f"--function {shown(reference)}: {act} raised {told(error)} - run it on its own first"
+            f"function {shown(reference)}: {act} raised {told(error)} - run it on its own first"
         ) from error

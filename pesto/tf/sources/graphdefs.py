@@ -34,7 +34,7 @@ def read_graph_def(path: Path) -> Any:
     if not data.strip():
         raise InputError(f"{where}: the file is empty - export the graph again")
     if path.name == "saved_model.pb":
-        raise InputError(f"{where}: this is a SavedModel, not a GraphDef - give its folder with --saved-model")
+        raise InputError(f"{where}: this is a SavedModel, not a GraphDef - give its folder as the SavedModel")
     graph_def = _from_text(data, where) if path.suffix == ".pbtxt" else _from_binary(data, where)
     if not graph_def.node:
         raise InputError(f"{where}: the graph has no ops - export the graph again")

@@ -23,9 +23,7 @@ def keras_step(model: Any, batch: int | None, data: Any = None) -> tuple[Callabl
     if tf.distribute.has_strategy() or getattr(model, "distribute_strategy", default) is not default:
         raise InputError(f"keras {name}: a tf.distribute strategy places the ops already - compile it without one")
     if data is None and not getattr(model, "inputs", None):
-        raise InputError(
-            f"keras {name}: its inputs are unknown - add an Input layer, or give a function with --function"
-        )
+        raise InputError(f"keras {name}: its inputs are unknown - add an Input layer, or give a function")
     given = (_like(model, "input", batch), _targets(model, batch)) if data is None else _specs(model, data, batch)
 
     @tf.autograph.experimental.do_not_convert

@@ -132,7 +132,7 @@ def test_points_are_each_once_and_the_base_comes_first() -> None:
 
 @pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "", ",", "x", "1,,2", "1e-9", "1e9"])
 def test_values_that_are_none_are_refused(text) -> None:
-    with pytest.raises(UsageError, match=r"^--links: .* - give factors"):
+    with pytest.raises(UsageError, match=r"^links: .* - give factors"):
         parsed("links", text)
 
 
@@ -198,7 +198,7 @@ def test_the_command_prints_saves_and_draws(step, tmp_path) -> None:
     ("words", "code", "text"),
     [
         ((), 2, "no axis is swept"),
-        (("--compute", "0"), 2, "--compute: '0' is no value"),
+        (("--compute", "0"), 2, "compute: '0' is no value"),
         (("--compute", "1", "--chart", "x.gif"), 2, "end the name in .png or .svg"),
         (("--compute", "1", "-o", "no/such/folder/x.json"), 8, "cannot write"),
         (("--speed", "1"), 2, "No such option"),

@@ -134,7 +134,7 @@ def test_group_numbers_follow_first_members() -> None:
 
 def test_unknown_shape_names_op_and_remedy() -> None:
     """A batch of None is refused with the first op that has it and --batch as the remedy."""
-    with pytest.raises(InputError, match=r"output 0 of op x \(Placeholder\) is \[\?, 8\].*--batch N"):
+    with pytest.raises(InputError, match=r"output 0 of op x \(Placeholder\) is \[\?, 8\].*give a batch size"):
         sources.from_v1(*linear(batch=None))
 
 

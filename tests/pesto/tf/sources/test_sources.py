@@ -80,7 +80,7 @@ def test_unknown_fetches_get_the_nearest_name(fetch: str, told: str) -> None:
     """A misspelt op and an output that does not exist are refused with what would be right."""
     with pytest.raises(InputError, match=told):
         sources.from_v1(step_graph(), [fetch])
-    with pytest.raises(InputError, match="--fetch"):
+    with pytest.raises(InputError, match="as what to fetch"):
         sources.from_v1(step_graph(), [])
 
 
@@ -257,7 +257,7 @@ def test_saved_models(tmp_path: Path) -> None:
     tf.saved_model.save(module, str(tmp_path), signatures={"train": module.train})
     graph = sources.from_saved_model(tmp_path, batch=4)
     assert types(graph).count("MatMul") == 2 and graph.param_bytes.sum() == 96
-    with pytest.raises(InputError, match="--batch N"):
+    with pytest.raises(InputError, match="give a batch size"):
         sources.from_saved_model(tmp_path)
     with pytest.raises(InputError, match="no signature 'serve' - it has train"):
         sources.from_saved_model(tmp_path, "serve")
@@ -322,7 +322,7 @@ def test_callables_may_be_or_return_any_step(user_module: str) -> None:
         ("users_steps:wrong", InputError, "gave a int"),
         ("users_steps:raises", InputError, "RuntimeError: mine"),
         ("users_steps:leaves", InputError, "SystemExit"),
-        ("users_steps:model", InputError, "--batch N"),
+        ("users_steps:model", InputError, "has no batch size - give one"),
         ("users_broken:f", InputError, "ZeroDivisionError"),
     ],
 )
