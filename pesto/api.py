@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from pesto.arguments import expect, expect_count, expect_path
 from pesto.cluster import Cluster
 from pesto.comparison.contest import Comparison, Entry, chosen_methods, compete
 from pesto.costs import Costs
@@ -36,6 +37,9 @@ __all__ = [
     "rewrite", "save_plan", "save_profile", "simulate", "solve", "sweep",
 ]  # fmt: skip
 
+T = TypeVar("T")
+_GRAPH = "what pesto.load_graph returns"
+
 
 def load_graph(
     file: str | Path | None = None,
@@ -57,8 +61,8 @@ def load_graph(
     cannot be read.
     """
     source = Source(
-        file=_path(file), model=model, variant=variant, saved_model=_path(saved_model), function=function,
-        fetch=_ops(fetch), batch=batch,
+        file=_path("file", file), model=model, variant=variant, saved_model=_path("saved_model", saved_model),
+        function=function, fetch=_ops(fetch), batch=batch,
     )  # fmt: skip
     return inputs.load_graph(source)
 
@@ -68,8 +72,7 @@ def load_cluster(cluster: str | Path) -> Cluster:
 
     UsageError for a name that is neither, InputError for a file that is refused, FileError for one that is unreadable.
     """
-    if not isinstance(cluster, str | Path):
-        raise UsageError(f"a {type(cluster).__name__} is no cluster - give a preset's name, a file, or a Cluster")
+    expect("cluster", cluster, str | Path, "a preset's name, a file, or a Cluster")
     return inputs.load_cluster(str(cluster))
 
 
@@ -106,9 +109,9 @@ def solve(
         time_limit_s=time_limit_s, gap=gap, search=search, seed=seed, coarsen_to=coarsen_to, solver=solver,
         formulation=formulation, workers=workers, deterministic=deterministic, per_edge=per_edge, congestion=congestion,
     )  # fmt: skip
-    before = None if start is None else _plan(start)
+    before, hear = None if start is None else _plan(start, "start"), _hearing("on_incumbent", on_incumbent)
     machine, op_costs = _priced(graph, cluster, costs)
-    return flow.solve(graph, machine, op_costs, settings, on_incumbent or _nobody, before).plan
+    return flow.solve(graph, machine, op_costs, settings, hear, before).plan
 
 
 def check(
@@ -170,10 +173,10 @@ def compare(
 
     A method without a plan is an entry that says why. UsageError for an unknown method, and what `load_cluster` raises.
     """
-    names = chosen_methods(methods)
+    names, hear = chosen_methods(methods), _hearing("on_entry", on_entry)
     settings = Settings(time_limit_s=time_limit_s, solver=solver, seed=seed)
     machine, op_costs = _priced(graph, cluster, costs)
-    return compete(graph, machine, op_costs, settings, on_entry or _nobody, names=names)
+    return compete(graph, machine, op_costs, settings, hear, names=names)
 
 
 def sweep(
@@ -197,22 +200,25 @@ def sweep(
 
     A point without a plan is a row that says why. UsageError when no axis has a value, or one is out of range.
     """
+    expect("cross", cross, bool, "True or False")
+    hear = _hearing("on_point", on_point)
     values = chosen_values({"compute": compute, "links": links, "devices": devices, "memory": memory})
     settings = Settings(time_limit_s=time_limit_s, seed=seed)
     machine, _ = _priced(graph, cluster, costs)  # a profile that is refused ends it here, not in every row
     grid = Grid(base=Point(devices=len(accelerators(machine))), values=values, cross=cross)
     task = Task(graph=graph, cluster=machine, costs=lambda at: _costs(graph, at, costs), settings=settings, grid=grid)
-    return swept(task, on_point or _nobody)
+    return swept(task, hear)
 
 
 def save_plan(plan: Plan, path: str | Path) -> None:
     """Write a plan atomically (docs/plan-file.md); FileError when it cannot be written."""
-    plan_file.save(plan, Path(path))
+    expect("plan", plan, Plan, "what pesto.solve returns")
+    plan_file.save(plan, expect_path("path", path))
 
 
 def load_plan(path: str | Path) -> Plan:
     """Read a plan, which `check` verifies; InputError when the file holds none, FileError when it is unreadable."""
-    return plan_file.load(Path(path))
+    return plan_file.load(expect_path("path", path))
 
 
 def profile(
@@ -230,18 +236,19 @@ def profile(
 
     iterations: steps that are traced, at least 2. UsageError for a graph that TensorFlow cannot run.
     """
-    if not isinstance(iterations, int) or iterations < 2:
-        raise UsageError(f"profile: {iterations!r} iterations - give a whole number, at least 2")
+    expect_count("iterations", iterations, 2)
     source = Source(
-        model=model, variant=variant, file=_path(file), fetch=_ops(fetch), saved_model=_path(saved_model),
-        function=function, batch=batch,
+        file=_path("file", file), model=model, variant=variant, saved_model=_path("saved_model", saved_model),
+        function=function, fetch=_ops(fetch), batch=batch,
     )  # fmt: skip
     return inputs.profile_source(source.checked(), iterations)
 
 
 def save_profile(profile: Profile, graph: Graph, path: str | Path) -> None:
     """Write the op times of a graph, for `costs=`; MismatchError when they are of another, FileError as for plans."""
-    measured_costs.save_profile(Path(path), profile, graph)
+    expect("profile", profile, Profile, "what pesto.profile returns")
+    expect("graph", graph, Graph, _GRAPH)
+    measured_costs.save_profile(expect_path("path", path), profile, graph)
 
 
 def apply(
@@ -313,8 +320,8 @@ def record(*, batch: int | None = None) -> AbstractContextManager["Recorded"]:
 
     UsageError when it is below 1. Its `graph` raises InputError when not exactly one training step was traced.
     """
-    if batch is not None and (not isinstance(batch, int) or batch < 1):
-        raise UsageError(f"record: a batch of {batch!r} - give a whole number, at least 1")
+    if batch is not None:
+        expect_count("batch", batch)
     tensorflow()
     from pesto.tf.enforce.recorder import record as recorded
 
@@ -326,44 +333,43 @@ def logical_cpus(count: int) -> None:
 
     UsageError when `count` is below 1, or TensorFlow has started with another number of them.
     """
-    if not isinstance(count, int) or count < 1:
-        raise UsageError(f"logical_cpus: {count!r} devices - give a whole number, at least 1")
+    expect_count("count", count)
     tensorflow()
     from pesto.tf.enforce.apply_options import logical_cpus as split
 
     split(count)
 
 
-def _plan(plan: Plan | str | Path) -> Plan:
-    if isinstance(plan, Plan):
-        return plan
-    if not isinstance(plan, str | Path):
-        raise UsageError(f"a {type(plan).__name__} is no plan - give the file of one, or what pesto.solve returns")
-    return load_plan(plan)
+def _plan(plan: Plan | str | Path, name: str = "plan") -> Plan:
+    expect(name, plan, Plan | str | Path, "the file of a plan, or what pesto.solve returns")
+    return plan if isinstance(plan, Plan) else load_plan(plan)
 
 
 def _priced(graph: Graph, cluster: str | Path | Cluster, costs: str | Path | Profile | None) -> tuple[Cluster, Costs]:
     """The cluster, and the seconds of each op on its devices."""
-    if not isinstance(graph, Graph):
-        raise UsageError(f"a {type(graph).__name__} is no graph - give what pesto.load_graph returns")
+    expect("graph", graph, Graph, _GRAPH)
     machine = cluster if isinstance(cluster, Cluster) else load_cluster(cluster)
     return machine, _costs(graph, machine, costs)
 
 
 def _costs(graph: Graph, cluster: Cluster, costs: str | Path | Profile | None) -> Costs:
-    if costs is not None and not isinstance(costs, str | Path | Profile):
-        raise UsageError(
-            f"a {type(costs).__name__} is no profile - give the file of one, or what pesto.profile returns"
-        )
+    expect("costs", costs, str | Path | Profile | None, "the file of a profile, or what pesto.profile returns")
     return inputs.load_costs(graph, cluster, Path(costs) if isinstance(costs, str) else costs)
 
 
-def _path(path: str | Path | None) -> Path | None:
-    return None if path is None else Path(path)
+def _path(name: str, path: str | Path | None) -> Path | None:
+    return None if path is None else expect_path(name, path)
 
 
 def _ops(names: str | Iterable[str]) -> tuple[str, ...]:
+    expect("fetch", names, Iterable, "the name of an op, or several")
     return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _hearing(name: str, hear: Callable[[T], None] | None) -> Callable[[T], None]:
+    """Who hears of progress; UsageError when it is no function."""
+    expect(name, hear, Callable | None, "a function of what it is told")
+    return hear or _nobody
 
 
 def _nobody(told: object) -> None:

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from pesto.arguments import expect, expect_count
 from pesto.errors import UsageError
 
 GRAPH_DEF = (".pb", ".pbtxt")
@@ -25,6 +26,12 @@ class Source:
 
     def checked(self) -> "Source":
         """Itself; UsageError unless it names exactly one graph and nothing that does not go with it."""
+        for name in ("model", "variant", "function"):
+            expect(name, getattr(self, name), str | None, "a name")
+        for name in self.fetch:
+            expect("fetch", name, str, "names of ops")
+        if self.batch is not None:
+            expect_count("batch", self.batch)
         given = [x for x in (self.model, self.file, self.saved_model, self.function) if x is not None]
         if len(given) != 1:
             found = "several graphs" if given else "no graph"

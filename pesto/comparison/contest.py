@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from pesto.arguments import expect
 from pesto.baselines.places import accelerators
 from pesto.cluster import Cluster
 from pesto.comparison.methods import METHODS, Case, NoProposalError, Proposal
@@ -125,6 +126,7 @@ Hear = Callable[[Entry], None]
 
 def chosen_methods(names: str | Iterable[str]) -> tuple[str, ...]:
     """The methods that are asked for, in the table's order; UsageError, with a suggestion, for one that is unknown."""
+    expect("methods", names, Iterable, f"names of {', '.join((ALL, *METHODS))}")
     words = names.split(",") if isinstance(names, str) else map(str, names)
     asked = {word.strip() for word in words} - {""}
     if not asked:

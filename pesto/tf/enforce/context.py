@@ -19,6 +19,7 @@ from pesto.tf.enforce.partitions import Findings
 from pesto.tf.enforce.placement import refuse_older
 from pesto.tf.enforce.process_settings import settings, turn
 from pesto.tf.enforce.sessions import Sessions
+from pesto.tf.enforce.targets import targets
 from pesto.tf.selftest import self_test
 
 
@@ -42,14 +43,21 @@ class Applied:
         return sum(f.ops for f in self.findings)
 
 
-@contextlib.contextmanager
-def apply(plans: tuple[Plan, ...], options: Options) -> Iterator[Applied]:
+def apply(plans: tuple[Plan, ...], options: Options) -> contextlib.AbstractContextManager[Applied]:
     """Everything that trains inside runs by one of `plans`, or is refused; leaving undoes it.
 
-    Sessions must be opened, and functions called, inside. MismatchError when nothing inside was a planned step.
+    Sessions must be opened, and functions called, inside. UsageError without a plan, and what `targets` raises;
+    MismatchError when nothing inside was a planned step.
     """
     if not plans:
         raise UsageError("apply: no plan is given - give one for each training step")
+    for plan in plans:
+        targets(plan, options.devices)
+    return _running(plans, options)
+
+
+@contextlib.contextmanager
+def _running(plans: tuple[Plan, ...], options: Options) -> Iterator[Applied]:
     applied = _applied(plans, options)
     with _entered(applied):
         yield applied
@@ -66,7 +74,7 @@ def place(fn: Callable[..., Any], plan: Plan, options: Options) -> Callable[...,
 
     Its variables move to their planned devices when it is first called, and stay there. Its attribute `applied` is
     what `apply` gives: what was verified. Calls from several threads wait for each other. UsageError when `fn` is no
-    function, or is called by another tf.function; InputError when XLA must compile it.
+    function, or is called by another tf.function; InputError when XLA must compile it, or a device is not there.
     """
     from pesto.tf.nodes.flat import flat
 
@@ -80,6 +88,7 @@ def place(fn: Callable[..., Any], plan: Plan, options: Options) -> Callable[...,
         autograph=private.autograph_of(fn),
     )
     applied = _applied((plan,), options)
+    applied.functions.wanted(plan)
 
     @functools.wraps(getattr(fn, "python_function", fn))
     def placed(*args: Any, **kwargs: Any) -> Any:

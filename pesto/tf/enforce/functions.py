@@ -45,6 +45,12 @@ class Functions:
     """The functions seen that a plan is for."""
     findings: list[Findings] = field(default_factory=list)
 
+    def wanted(self, plan: Plan) -> dict[str, str]:
+        """TensorFlow's name for each device of a plan; UsageError as `targets` says, InputError for one not there."""
+        found = targets(plan, self.options.devices)
+        check_exist(found, [d.name for d in tf.config.list_logical_devices()])
+        return found
+
     def on_graph(self, graph: Any) -> None:
         """A FuncGraph was traced, and compiles next."""
         if private.is_body(graph) or not training.trains(graph, self.seen):  # the function around a body answers for it
@@ -57,8 +63,7 @@ class Functions:
                 "first run is verified all the same"
             )
         traced, plan = self._recognised(graph, label)
-        wanted = targets(plan, self.options.devices)
-        check_exist(wanted, [d.name for d in tf.config.list_logical_devices()])
+        wanted = self.wanted(plan)
         mine = _own(graph, traced)
         made_outside = np.array([name not in mine for name in traced.graph.names], dtype=np.bool_)
         placement = _throughout(lay(plan, traced.graph, wanted, made_outside, order=self.options.order))

@@ -42,6 +42,9 @@ def test_captured_constants_are_arguments(found: dict[str, Any]) -> None:
         ("order", "UsageError: order and trace"),
         ("devices", "UsageError: devices: a int .* - give"),
         ("strange device", "UsageError: devices: 'gpu:9' is no device of the plan - it has cpu:0, cpu:1"),
+        ("not entered", "UsageError: apply: no plan is given - give"),
+        ("not called", "UsageError: devices: 'tpu' is not known - give"),
+        ("no such device", "InputError: the plan's device cpu:1 is /device:GPU:7, which this program does not have"),
         ("nested", "UsageError: a plan is being applied already - give"),
     ],
 )
@@ -52,9 +55,9 @@ def test_refusals_say_why_and_what_to_do(found: dict[str, Any], what: str, words
 
 def test_wrong_types_are_refused_at_the_border(found: dict[str, Any]) -> None:
     """Plans, counts and batches."""
-    assert all(re.match("UsageError: a .* is no plan - give", told) for told in found["no plan"])
-    assert all(re.match("UsageError: logical_cpus: .* - give", told) for told in found["counts"])
-    assert all(re.match("UsageError: record: .* - give", told) for told in found["batches"])
+    assert all(re.match("UsageError: plan is .* - give", told) for told in found["no plan"])
+    assert all(re.match("UsageError: count is .* - give", told) for told in found["counts"])
+    assert all(re.match("UsageError: batch is .* - give", told) for told in found["batches"])
 
 
 def test_short_device_names_and_threads_work(found: dict[str, Any]) -> None:

@@ -1,0 +1,29 @@
+"""What a caller from Python hands in, refused in one line when it is of another type than its own."""
+
+from pathlib import Path
+from typing import Any
+
+from pesto.errors import UsageError
+from solvers import arguments
+
+
+def expect(name: str, value: object, kind: Any, give: str) -> None:
+    """UsageError, with the argument's name and what to give, unless `value` is of a kind; a truth is no number."""
+    try:
+        arguments.expect(name, value, kind, give)
+    except TypeError as error:
+        raise UsageError(str(error)) from None
+
+
+def expect_count(name: str, value: object, least: int = 1) -> None:
+    """UsageError unless `value` is a whole number that is large enough."""
+    give = f"a whole number, at least {least}"
+    expect(name, value, int, give)
+    if isinstance(value, int) and value < least:
+        raise UsageError(f"{name} is {value} - give {give}")
+
+
+def expect_path(name: str, value: str | Path) -> Path:
+    """The path of a file or folder; UsageError when it is of another type."""
+    expect(name, value, str | Path, "a path")
+    return Path(value)
