@@ -32,8 +32,9 @@ def main(file: Path, out: Path) -> None:
     print(graph)
     plan = planned(graph, out)
     print(plan)
-    slower = pesto.simulate(plan, graph, cluster="v100x2-pcie")
-    print(f"over PCIe the same plan takes {slower.makespan_s / plan.makespan_s:.2f} times as long; {slower.busy_s}")
+    over_pcie = pesto.simulate(plan, graph, cluster="v100x2-pcie")
+    times = over_pcie.makespan_s / plan.makespan_s
+    print(f"over PCIe the same plan takes {times:.2f} times as long; {over_pcie.busy_s}")
     for entry in pesto.compare(graph, methods=["single", "expert", "list"]).ranked():
         print(f"  {entry.method:15s} {entry.status}")
     swept = pesto.sweep(graph, links=[0.1, 1, 10], time_limit_s=0)
