@@ -51,7 +51,7 @@ class Round:
     edges: int
     """Distinct edges before the batch."""
     merged: int
-    """Pairs merged."""
+    """Pairs of nodes that the batch merged, each into one."""
     cap: int
     """Cap on a merged node's time, ticks; -1 for none."""
 

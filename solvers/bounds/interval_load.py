@@ -34,11 +34,11 @@ class Crowd(NamedTuple):
     """The tasks between two anchors."""
 
     tasks: Ints
-    """[9, x]."""
+    """[9, x] what is known of each task between, in ticks; NEAR_HEAD to COLUMN name the rows."""
     size: int
     """How many columns are in use."""
     cells: Ints
-    """[_CELLS, GRID, GRID] scratch."""
+    """[_CELLS, GRID, GRID] works and spans, in ticks, of the tasks in each cell of the grid: room to compute in."""
     far: bool
     """Whether the anchors are at two locations."""
     total: int

@@ -67,7 +67,7 @@ class Trace:
     makespan: Ints
     """Ticks; -1 while there is no schedule."""
     bound: Ints
-    """Ticks."""
+    """Ticks that no schedule can beat, as far as proven by then."""
 
     def first_bound(self, at: Ints) -> Floats:
         """What was proven when each of the cells `at` began, ticks; NaN where no step says so."""

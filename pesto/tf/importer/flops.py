@@ -13,7 +13,7 @@ class OpView:
     """What the cost of one op depends on."""
 
     node: Any
-    """NodeDef."""
+    """The op itself, a NodeDef of TensorFlow."""
     ins: list[Shape]
     outs: list[Shape]
     in_bytes: list[int]

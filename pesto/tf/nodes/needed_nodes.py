@@ -21,7 +21,7 @@ class Nodes:
     """n nodes in topological order; edges name a producer by its index and an output by its number."""
 
     defs: list[Any]
-    """[n] NodeDefs."""
+    """[n] the nodes themselves, each a NodeDef of TensorFlow."""
     dtypes: list[tuple[int, ...]]
     """[n] data type numbers of each output."""
     shapes: list[tuple[Shape, ...]]
