@@ -17,10 +17,14 @@ WIDTH = 100
 """Columns of a signature that stays on one line."""
 PARTS = (
     "pesto.cluster:Device", "pesto.cluster:Path", "pesto.plans.plan:Provenance", "pesto.comparison.contest:Entry",
-    "pesto.whatif.points:Row", "pesto.whatif.grid:Point", "pesto.tf.enforce.context:Applied",
-    "pesto.tf.enforce.recorder:Recorded",
+    "pesto.plans.plan:Coarse", "pesto.costs:Costs", "pesto.solving.candidates:Candidate", "pesto.simulator:Timeline",
+    "pesto.whatif.points:Row", "pesto.whatif.points:Step", "pesto.whatif.grid:Grid", "pesto.whatif.grid:Point",
+    "pesto.tf.enforce.context:Applied", "pesto.tf.enforce.partitions:Findings", "pesto.tf.enforce.recorder:Recorded",
+    "solvers.bounds.evidence:Evidence", "solvers.checker:KINDS",
 )  # fmt: skip
-"""Classes that are met inside exported values."""
+"""What is met inside exported values."""
+INSIDE = "Inside: "
+"""How the docstring of an attribute or method begins that is no part of the face."""
 
 Statement = ast.FunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign
 
@@ -53,10 +57,16 @@ def main() -> None:
 
 def made() -> str:
     """The whole page."""
-    met = [defined(module, name, f"{module}.{name}") for module, name in (spec.split(":") for spec in PARTS)]
-    parts = [HEAD, *face("pesto"), "## Met inside these\n", *map(section, met)]
-    parts += [SOURCES, *map(section, exported("pesto.tf.sources")), *face("solvers")]
+    parts = [HEAD, *face("pesto"), "## Met inside these\n", *map(section, met("pesto"))]
+    parts += [SOURCES, *map(section, exported("pesto.tf.sources"))]
+    parts += [*face("solvers"), "## Met inside these, too\n", *map(section, met("solvers"))]
     return "\n".join(parts)
+
+
+def met(package: str) -> list[Defined]:
+    """What of a package is met inside the values that it exports."""
+    names = [spec.split(":") for spec in PARTS if spec.startswith(f"{package}.")]
+    return [defined(module, name, f"{module}.{name}") for module, name in names]
 
 
 def face(package: str) -> list[str]:
@@ -113,14 +123,16 @@ def name_of(node: Statement) -> str:
 def section(found: Defined) -> str:
     """A name with its signature, its docstring and what it holds."""
     node, lines = found.node, [f"### {found.name}\n"]
-    if not isinstance(node, ast.ClassDef):
+    table = node.value if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict) else None
+    if not isinstance(node, ast.ClassDef) and table is None:
         text = signature(node) if isinstance(node, ast.FunctionDef) else code(node)
         lines.append(f"```python\n{text}\n```\n")
     if found.said:
         lines.append(f"{found.said}\n")
+    pairs = attributes(node) if isinstance(node, ast.ClassDef) else meanings(table)
+    rows = [f"| `{_cell(left)}` | {_cell(right)} |" for left, right in pairs if not right.startswith(INSIDE)]
+    lines += ["| | |", "|---|---|", *rows, ""] if rows else []
     if isinstance(node, ast.ClassDef):
-        rows = [f"| `{_cell(left)}` | {_cell(right)} |" for left, right in attributes(node)]
-        lines += ["| | |", "|---|---|", *rows, ""] if rows else []
         lines += [*methods(node), ""] if methods(node) else []
     return "\n".join(lines)
 
@@ -169,10 +181,18 @@ def attributes(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
             yield _declared(item), _below(node.body, k)
 
 
+def meanings(table: ast.Dict | None) -> Iterator[tuple[str, str]]:
+    """(key, what it means) of a constant that explains words."""
+    for key, said in zip(table.keys, table.values, strict=True) if table else ():
+        if key is not None:
+            yield code(key), str(ast.literal_eval(said))
+
+
 def methods(node: ast.ClassDef) -> list[str]:
     """Public methods and properties, each with its docstring on one line."""
     found = [item for item in node.body if isinstance(item, ast.FunctionDef) and not item.name.startswith("_")]
-    return [f"- `{_called(item)}`: {' '.join((ast.get_docstring(item) or '').split())}" for item in found]
+    said = {item: " ".join((ast.get_docstring(item) or "").split()) for item in found}
+    return [f"- `{_called(item)}`: {text}" for item, text in said.items() if not text.startswith(INSIDE)]
 
 
 def _below(body: list[ast.stmt], k: int) -> str:

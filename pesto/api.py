@@ -168,8 +168,8 @@ def compare(
 ) -> Comparison:
     """Every method on one step (docs/comparison.md): placed, repaired where it knows memory, simulated, verified.
 
-    methods: names, also with commas between; "all" is the table `pesto.comparison.methods.METHODS`. on_entry: hears of
-    each when it is done. time_limit_s: of each method that searches. solver: the exact solver of the method "pesto".
+    methods: names, also with commas between; "all" is every method that there is. on_entry: hears of each when it is
+    done. time_limit_s: of each method that searches. solver: the exact solver of the method "pesto".
 
     A method without a plan is an entry that says why. UsageError for an unknown method, and what `load_cluster` raises.
     """

@@ -11,7 +11,10 @@ _KINDS: dict[type, str] = {float: "a number", int: "a whole number", bool: "True
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """One value holds every option of a solve. UsageError when one is out of range."""
+    """One value holds every option of a solve, to check and to hand on; `pesto.solve` takes each by its name.
+
+    UsageError when one is out of range.
+    """
 
     time_limit_s: float = 60.0
     """Wall-clock seconds of the exact solver and of search, after the quick candidates."""

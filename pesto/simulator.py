@@ -22,7 +22,9 @@ class Timeline:
     """A simulated step: the schedule in ticks, read in seconds."""
 
     problem: Problem
+    """The step as tasks and payloads, in ticks."""
     schedule: Schedule
+    """When each op and transfer runs, in ticks."""
 
     @property
     def makespan_s(self) -> float:

@@ -15,27 +15,27 @@ LATEST = 2**62
 SHOWN = 3
 """Violations of one kind that are reported at most."""
 
-KINDS = (
-    "shape",  # an array is not one entry a task, or not one a transfer
-    "device",  # a task is on a device that does not exist
-    "payload",  # a transfer is of a payload that does not exist
-    "location",  # a transfer goes to a location that does not exist
-    "time",  # a time is negative or later than LATEST
-    "forbidden",  # a task is on a device that cannot run it
-    "duration",  # a task's finish is not its start and its duration
-    "group",  # the tasks of a group are at different locations
-    "memory",  # the tasks at a location occupy more than its capacity
-    "duplicate",  # a payload crosses more than once to a location
-    "spurious",  # a payload crosses to where it is produced, or where nothing reads it
-    "missing",  # a payload does not cross to where it is read
-    "early",  # a transfer starts before its producer finishes
-    "length",  # a transfer does not take the ticks of its path
-    "precedence",  # a task starts before a predecessor finishes
-    "arrival",  # a task starts before a payload that it reads arrives
-    "overlap",  # two tasks run on a device at once
-    "contention",  # two transfers hold a link at once
-)
-"""What `Violation.kind` can be."""
+KINDS = {
+    "shape": "an array is not one entry a task, or not one a transfer",
+    "device": "a task is on a device that does not exist",
+    "payload": "a transfer is of a payload that does not exist",
+    "location": "a transfer goes to a location that does not exist",
+    "time": "a time is negative or 2**62 ticks or later",
+    "forbidden": "a task is on a device that cannot run it",
+    "duration": "a task's finish is not its start and its duration",
+    "group": "the tasks of a group are at different locations",
+    "memory": "the tasks at a location occupy more than its capacity",
+    "duplicate": "a payload crosses more than once to a location",
+    "spurious": "a payload crosses to where it is produced, or where nothing reads it",
+    "missing": "a payload does not cross to where it is read",
+    "early": "a transfer starts before its producer finishes",
+    "length": "a transfer does not take the ticks of its path",
+    "precedence": "a task starts before a predecessor finishes",
+    "arrival": "a task starts before a payload that it reads arrives",
+    "overlap": "two tasks run on a device at once",
+    "contention": "two transfers hold a link at once",
+}
+"""What `Violation.kind` can be, and what each of them means."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,13 +43,13 @@ class Violation:
     """One reason why a schedule is invalid."""
 
     kind: str
-    """One of KINDS."""
+    """One of `solvers.checker.KINDS`."""
     text: str
     """One line with the tasks, payloads, locations and ticks concerned."""
 
 
 def check(problem: Problem, schedule: Schedule) -> tuple[Violation, ...]:
-    """What makes `schedule` invalid for `problem`, () when it is valid; at most SHOWN violations of each kind.
+    """What makes `schedule` invalid for `problem`, () when it is valid; at most 3 violations of each kind.
 
     Two intervals on one device or link overlap when each starts before the other finishes: a task of zero ticks may
     touch another at its boundary but not lie strictly inside it. Malformed arrays (kinds "shape" to "time") are

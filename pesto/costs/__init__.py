@@ -26,7 +26,7 @@ class Costs:
     compute_s: Floats
     """[n, d] seconds; NaN where the op cannot run."""
     origin: Ints
-    """[n] MODELLED, GIVEN or MEASURED: where the op's times come from on the devices where it may be placed."""
+    """[n] where the op's times come from on devices where it may be placed: modelled (0), given (1) or measured (2)."""
     source: str
     """One line that goes on from `basis`: model and presets, or the profile's file and date-free description."""
 

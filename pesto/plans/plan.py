@@ -29,15 +29,23 @@ class Coarse:
     """What the exact solver did on the coarse graph; its bound holds there, not for the full graph."""
 
     nodes: int
+    """Nodes of the coarse graph."""
     reason: str
     """Why coarsening stopped."""
     solver: str
+    """Name of the exact solver, as `pesto solvers` has it."""
     version: str
+    """Version of the solver's package."""
     status: str
+    """How the solver ended, as in `solvers.Status`."""
     limit: str
+    """What stopped it before its proof, as in `solvers.Limit`."""
     makespan_ticks: int | None
+    """Ticks of the solver's own schedule of the coarse graph; None where it found none."""
     lower_bound_ticks: int
+    """Ticks that no schedule of the coarse graph can beat."""
     detail: str
+    """One line on what happened; empty where the status says all."""
     bound_by: str = ""
     """What the bound comes from; empty in files that do not say."""
 
@@ -55,7 +63,7 @@ class Provenance:
     graph_listing: str = ""
     """`Graph.listing()`; empty in files that do not say."""
     graph_batch: int | None = None
-    """`Graph.batch`."""
+    """Examples in a batch where the graph left that open, as `Graph.batch` says; None where it has every size."""
     cluster: str
     """Name of the cluster."""
     cluster_source: str
@@ -79,13 +87,13 @@ class Provenance:
     lower_bound_evidence: Evidence | None = None
     """What the bound rests on; None where it is `solvers.bounds.quick_bounds.best`."""
     links: str
-    """Policy of the links that the prediction assumes: FCFS."""
+    """Policy of the links that the prediction assumes: "first come, first served"."""
     transfers: str
-    """PER_DEVICE as TensorFlow sends, or PER_EDGE as the paper counts."""
+    """Transfers are "once per device", as TensorFlow sends, or "per edge", as the paper counts."""
     coarse: Coarse | None
     """What the exact solver did; None where it was not run."""
     settings: dict[str, float | int | str | bool]
-    """`Settings`, by name."""
+    """The options of the solve, by their names in `Settings`."""
     pesto_version: str
     """Version of this package that made the plan."""
 

@@ -23,9 +23,13 @@ class Candidate:
     """One way to run the step, timed by the compiled event loop; a plan is verified by the reference simulator."""
 
     name: str
+    """What made it: a stage of the solve, or a method."""
     rule: str
+    """One line on how it was made."""
     rank: Ints
+    """[n] position of each op in the one order that all devices follow."""
     timeline: Timeline
+    """The step as the event loop ran it."""
     peak: Ints
     """[l] most bytes alive at each location."""
     fits: bool

@@ -47,9 +47,11 @@ class Grid:
     """
 
     base: Point
+    """The cluster as it is given."""
     values: dict[str, tuple[float, ...]]
     """Axis -> values, ascending."""
     cross: bool = False
+    """Whether the points are all combinations, in place of one axis at a time."""
 
     def __post_init__(self) -> None:
         """Validate."""

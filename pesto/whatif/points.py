@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pesto.cluster import Cluster
 from pesto.costs import Costs
 from pesto.errors import InfeasibleError, InputError, NothingFoundError, PestoError
+from pesto.files.html_table import html_table
 from pesto.files.json import shown
 from pesto.graph import Graph
 from pesto.plans.plan import Plan
@@ -38,15 +39,15 @@ class Row:
     point: Point
     """The changed cluster."""
     status: str
-    """SOLVED; infeasible (proven), no plan (none that fits was found), refused (no such cluster) or failed."""
+    """solved; infeasible (proven), no plan (none that fits was found), refused (no such cluster) or failed."""
     detail: str
     """How the plan was made, or why there is none."""
     plan: Plan | None
     """The verified plan; None where there is none."""
     expert: Step | None
-    """By the Expert rule."""
+    """The step as the Expert rule places it; None where nothing was placed."""
     single: Step | None
-    """Everything on one device."""
+    """The step with everything on one device; None where nothing was placed."""
     start: Point | None
     """The point whose plan the search began from."""
     seconds: float
@@ -79,6 +80,18 @@ class Sweep:
         """One line, without the rows."""
         done = f"{len(self.rows)} of {len(self.grid.points())} points"
         return f"Sweep({done} on {', '.join(self.grid.values)} around {shown(self.cluster.name, 24)})"
+
+    def _repr_html_(self) -> str:
+        """What each point came to, in the order of the solves, as a table for notebooks."""
+        rows = [
+            (
+                row.point.text(self.grid.values), row.status,
+                "-" if row.plan is None else f"{row.plan.makespan_s * 1e3:.2f}",
+                "-" if row.reduction is None else f"{row.reduction:.1%}",
+            )
+            for row in self.rows
+        ]  # fmt: skip
+        return html_table(f"{self!r} of {self.graph.source}", ("point", "status", "step ms", "below expert"), rows)
 
     def on(self, axis: str) -> list[Row]:
         """The rows at which no other axis differs from the base, by the axis's value; all of them in a cross."""

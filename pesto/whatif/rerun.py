@@ -29,7 +29,7 @@ class Simulation:
     cluster: Cluster
     """Where the step runs."""
     bench: Bench
-    """The problem in ticks, with what it is measured with."""
+    """Inside: the problem in ticks, with what it is measured with."""
     run: Candidate
     """Placement, order and timeline; `run.timeline.schedule` has the ticks of each op and transfer."""
 

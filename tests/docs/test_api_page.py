@@ -1,13 +1,19 @@
 """docs/api.md says what the packages export, as their docstrings have it."""
 
+import ast
 import importlib
 import importlib.util
 import inspect
+import re
 from pathlib import Path
 
 import pytest
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
+PLAIN = {
+    "Any", "Bools", "Callable", "Floats", "Ints", "bool", "dict", "float", "int", "list", "object", "str", "tuple",
+}  # fmt: skip
+"""Types that need no page: Python's own, and arrays of them."""
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +50,64 @@ def test_the_page_has_every_name_and_what_python_itself_says_of_it(make_api, pac
 
 def test_every_attribute_of_an_exported_value_is_explained(make_api) -> None:
     """Which quantity, and in which unit: a table with empty cells explains nothing."""
-    exported = [each for package in ("pesto", "solvers") for each in make_api.exported(package)]
-    classes = {each.name: each.node for each in exported if type(each.node).__name__ == "ClassDef"}
-    for name, node in classes.items():
-        if not name.endswith("Error"):
-            assert not [left for left, right in make_api.attributes(node) if not right], name
+    for name, node in classes(make_api).items():
+        assert not [left for left, right in make_api.attributes(node) if not right], name
+
+
+def test_what_an_attribute_holds_is_on_the_page(make_api) -> None:
+    """A type that the page does not show explains nothing, either; what is for the inside alone says so."""
+    shown, unknown = set(re.findall(r"^### .*\b(\w+)$", (DOCS / "api.md").read_text(), re.M)), set()
+    for name, node in classes(make_api).items():
+        kinds = [
+            item.annotation if isinstance(item, ast.AnnAssign) else item.returns
+            for item, said in declared(node)
+            if not said.startswith(make_api.INSIDE)
+        ]
+        named = {n.id for kind in kinds if kind for n in ast.walk(kind) if isinstance(n, ast.Name)}
+        unknown |= {(name, kind) for kind in named - shown - PLAIN}
+    assert unknown == set()
+
+
+def test_a_constant_that_the_page_names_is_on_it(make_api) -> None:
+    """Or its value is said in its place."""
+    page = (DOCS / "api.md").read_text()
+    named = set(re.findall(r"\b[A-Z][A-Z_]{3,}\b", page))
+    constants = {
+        make_api.name_of(node)
+        for package in ("pesto", "solvers")
+        for path in (DOCS.parent / package).rglob("*.py")
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.Assign)
+    }
+    assert {name for name in named & constants if not re.search(rf"^### .*\b{name}$|`{name} = ", page, re.M)} == set()
+
+
+def test_an_attributes_docstring_is_a_phrase() -> None:
+    """More than its shape, its type, or the name of what has the same: words that stand for themselves."""
+    short = []
+    for path in [path for package in ("pesto", "solvers") for path in (DOCS.parent / package).rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                said = [text for item, text in declared(node) if text and isinstance(item, ast.AnnAssign)]
+                words = [re.findall(r"\w+", re.sub(r"\[[^\]]*\]|`[^`]*`", "", text)) for text in said]
+                short += [(path.name, text) for text, each in zip(said, words, strict=True) if len(each) < 2]
+    assert short == []
+
+
+def classes(make_api) -> dict[str, ast.ClassDef]:
+    """The classes on the page, but for errors."""
+    found = [each for package in ("pesto", "solvers") for each in [*make_api.exported(package), *make_api.met(package)]]
+    return {e.name: e.node for e in found if isinstance(e.node, ast.ClassDef) and not e.name.endswith("Error")}
+
+
+def declared(node: ast.ClassDef) -> list[tuple[ast.AnnAssign | ast.FunctionDef, str]]:
+    """The public attributes and methods of a class, each with its docstring."""
+    after = [*node.body[1:], None]
+    found = []
+    for item, below in zip(node.body, after, strict=True):
+        if isinstance(item, ast.FunctionDef) and not item.name.startswith("_"):
+            found.append((item, ast.get_docstring(item) or ""))
+        elif isinstance(item, ast.AnnAssign):
+            is_said = isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+            found.append((item, below.value.value if is_said else ""))
+    return found

@@ -36,6 +36,17 @@ def test_dotted(page):
     assert missing == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_programs_use_the_face(page):
+    """What a program on a page imports is what docs/api.md shows, or the paragraph before says that it is inside."""
+    text, unsaid = page.read_text(), []
+    for found in re.finditer(r"```python\n(.*?)```", text, re.S):
+        before = text[: found.start()].rstrip().rpartition("\n\n")[2]
+        deep = re.findall(r"(?:from|import) ((?:pesto|solvers)\.[\w.]+)", found[1])
+        unsaid += [name for name in deep if name != "pesto.tf.sources" and "inside" not in before]
+    assert unsaid == []
+
+
 def is_there(parts):
     """Whether a dotted name is a module or a room."""
     return ROOT.joinpath(*parts).is_dir() or Path(*parts).with_suffix(".py") in MODULES

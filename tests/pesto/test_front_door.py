@@ -329,7 +329,7 @@ def test_values_say_in_one_line_what_they_are(graph, plan) -> None:
 
 
 def test_notebooks_show_a_table_in_which_names_are_text(graph, plan) -> None:
-    """One row a device with its ops, one row a method; markup in a name stays text."""
+    """One row a device with its ops, a method or a point; markup in a name stays text."""
     lanes = tuple("<b>" + name for name in plan.lane_device)
     peaks = {"<b>" + name: size for name, size in plan.peak_bytes.items()}
     made = dataclasses.replace(plan.provenance, graph_source=NASTY, cluster=NASTY, chosen=NASTY)
@@ -341,9 +341,15 @@ def test_notebooks_show_a_table_in_which_names_are_text(graph, plan) -> None:
     found = pesto.compare(graph, methods="single,list")
     table = found._repr_html_()
     assert table.index(">list<") < table.index(">single<")
+    swept = pesto.sweep(graph, links=[1, 10], time_limit_s=0)
+    rows = swept._repr_html_()
+    assert rows.count("<tr>") == 1 + 2 and ">links 10x<" in rows
+    assert all(f">{row.plan.makespan_s * 1e3:.2f}<" in rows for row in swept.rows)
+    nowhere = dataclasses.replace(swept.rows[0], plan=None, status=NASTY)
+    nasty = dataclasses.replace(swept, graph=dataclasses.replace(graph, source=NASTY), rows=(nowhere,))
     renamed = tuple(dataclasses.replace(e, method=NASTY) for e in found.entries)
     other = dataclasses.replace(found, graph=dataclasses.replace(graph, source=NASTY), entries=renamed)
-    for value in (hostile, other):
+    for value in (hostile, other, nasty):
         text = value._repr_html_()
         assert "<script" not in text and "<b>" not in text and text.isprintable()
 

@@ -28,7 +28,9 @@ class Applied:
     """What came of applying plans: grows while the context is open."""
 
     functions: Functions
+    """Inside: the tf.functions that run by the plans."""
     sessions: Sessions
+    """Inside: the v1 sessions that run by the plans."""
     token: str
     """Marks what tf.functions trace for these plans."""
 

@@ -20,8 +20,9 @@ class Recorded:
     """The training functions that were traced while `record` was open."""
 
     batch: int | None
+    """Examples in a batch where the program leaves the first dimension open; None where it does not."""
     captured: list[Captured] = field(default_factory=list)
-    """In the order of their traces; a function may be traced more than once."""
+    """Inside: what was traced, in the order of the traces; a function may be traced more than once."""
 
     @property
     def graph(self) -> Graph:
@@ -40,7 +41,7 @@ class Recorded:
         return made.popitem()[1]
 
     def on_graph(self, graph: Any) -> None:
-        """A function was traced."""
+        """Inside: a function was traced."""
         if not private.is_body(graph) and training.trains(graph):
             self.captured.append(capture_func_graph(graph, f"function {graph.name}"))
 
