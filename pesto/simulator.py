@@ -42,7 +42,7 @@ class Timeline:
         """[links] seconds that each link carries something."""
         s, p = self.schedule, self.problem
         source = p.location[s.device[p.producer[s.sent_payload]]]
-        held = p.path_links[source, s.sent_to]
+        held = p.holds[source, s.sent_to]
         took = np.broadcast_to((s.sent_finish - s.sent_start)[:, None], held.shape)
         return floats(np.bincount(held[held >= 0], weights=took[held >= 0], minlength=p.links) * TICK_S)
 
@@ -186,7 +186,7 @@ class _Run:
 
     def _links(self, payload: int, to: int) -> list[int]:
         here = self.location[self.device_list[self.producer[payload]]]
-        return [k for k in self.problem.path_links[here, to].tolist() if k >= 0]
+        return [k for k in self.problem.holds[here, to].tolist() if k >= 0]
 
     def _send(self, payload: int, to: int, now: int) -> int:
         here = self.location[self.device_list[self.producer[payload]]]

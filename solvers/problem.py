@@ -52,11 +52,13 @@ class Problem:
     path_class: Ints
     """[l, l] column of `transfer` that holds between two locations; -1 on the diagonal."""
     path_links: Ints
-    """[l, l, k] links that a transfer between two locations holds, padded with -1."""
+    """[l, l, k] links that a transfer between two locations holds, in any numbering, padded with -1."""
     group: Ints
     """[n] tasks of one group (>= 0) share a location; -1 for none."""
     allowed: Bools = field(init=False)
     """[n, m] whether a task can run on a device (derived)."""
+    holds: Ints = field(init=False)
+    """[l, l, k] `path_links` with the links in use numbered 0..links - 1, in the same order (derived)."""
 
     def __post_init__(self) -> None:
         """Copy, freeze and validate every array."""
@@ -70,6 +72,7 @@ class Problem:
         allowed = self.duration != FORBIDDEN
         allowed.setflags(write=False)
         object.__setattr__(self, "allowed", allowed)
+        object.__setattr__(self, "holds", _without_gaps(self.path_links))
         nowhere = np.flatnonzero(~allowed.any(axis=1)) if self.devices else np.arange(self.tasks)
         if len(nowhere):
             raise ValueError(f"task {nowhere[0]} can run on no device")
@@ -121,8 +124,16 @@ class Problem:
 
     @property
     def links(self) -> int:
-        """Number of links: one more than the largest index that a path names."""
-        return int(self.path_links.max(initial=-1)) + 1
+        """Number of links that some path holds."""
+        return int(self.holds.max(initial=-1)) + 1
+
+
+def _without_gaps(path_links: Ints) -> Ints:
+    # What solvers allocate for a link is for one that is used, however high a file numbers it.
+    used = np.unique(path_links[path_links >= 0])
+    if len(used) == path_links.max(initial=-1) + 1:
+        return path_links
+    return ints(np.where(path_links >= 0, np.searchsorted(used, path_links), -1))
 
 
 def _shapes(p: Problem) -> None:

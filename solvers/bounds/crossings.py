@@ -73,8 +73,9 @@ def _ends(p: Paths) -> tuple[Ints, Ints]:
 def link_weights(problem: Problem, paths: Paths, c: Crossings) -> Iterator[Ints]:
     """[links] weights: 1 on the links between two sets of locations that a payload must join, then on each link."""
     joined = _joined(problem, c)
+    each = np.flatnonzero(_any(joined, problem.links))[: 2 * SETS]
     longest, tried = horizon(paths, problem.transfer[c.payload] * problem.locations), set()
-    for weight in (*joined, *np.eye(problem.links, dtype=np.int64)[_any(joined, problem.links)][: 2 * SETS]):
+    for weight in (*joined, *(np.arange(problem.links) == each[:, None]).astype(np.int64)):
         if weight.any() and weight.tobytes() not in tried and longest * float(weight.sum()) < NEVER:
             tried.add(weight.tobytes())
             yield weight
@@ -95,7 +96,7 @@ def _joined(p: Problem, c: Crossings) -> list[Ints]:
     most = np.argsort(-np.bincount(name, minlength=len(example)), kind="stable")[:SETS]
     found = []
     for pair in pairs[example[most]]:
-        held = p.path_links[np.ix_(pair[: p.locations], pair[p.locations :])]
+        held = p.holds[np.ix_(pair[: p.locations], pair[p.locations :])]
         found.append(np.bincount(held[held >= 0], minlength=p.links).clip(max=1))
     return [*found, _any(found, p.links).astype(np.int64)]
 
@@ -110,9 +111,9 @@ def link_jobs(problem: Problem, c: Crossings, weight: Ints) -> Jobs:
 def _tolls(p: Problem, weight: Ints) -> Ints:
     """[l, l] the weight of all links of a path, each once."""
     toll = np.zeros((p.locations, p.locations), dtype=np.int64)
-    for column in range(p.path_links.shape[2]):
-        link = p.path_links[:, :, column]
-        fresh = (link >= 0) & ~(p.path_links[:, :, :column] == link[:, :, None]).any(axis=2)
+    for column in range(p.holds.shape[2]):
+        link = p.holds[:, :, column]
+        fresh = (link >= 0) & ~(p.holds[:, :, :column] == link[:, :, None]).any(axis=2)
         toll += np.where(fresh, weight[link], 0)
     return toll
 

@@ -214,7 +214,7 @@ def _ticks(p: Problem, key: tuple[int, int], source: int) -> int:
 
 
 def _path(p: Problem, source: int, to: int) -> frozenset[int]:
-    return frozenset(int(link) for link in p.path_links[source, to] if link >= 0)
+    return frozenset(int(link) for link in p.holds[source, to] if link >= 0)
 
 
 def _precedence(model: Model) -> None:

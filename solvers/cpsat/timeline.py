@@ -85,7 +85,7 @@ def _edges(p: Problem) -> list[tuple[int, int, int]]:
 
 
 def _links(p: Problem, source: int, to: int) -> tuple[int, ...]:
-    return tuple(sorted({link for link in p.path_links[source, to].tolist() if link >= 0}))
+    return tuple(sorted({link for link in p.holds[source, to].tolist() if link >= 0}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -85,7 +85,7 @@ def board_of(problem: Problem) -> Board:
         location=problem.location,
         transfer=problem.transfer,
         path_class=problem.path_class,
-        path_links=problem.path_links,
+        path_links=problem.holds,
         capacity=problem.capacity,
         links=problem.links,
     )

@@ -85,7 +85,7 @@ def network_of(problem: Problem, units: Units) -> Network:
         took_at=took,
         transfer=p.transfer,
         path_class=p.path_class,
-        path_links=p.path_links,
+        path_links=p.holds,
         rest=bottom_levels(p, mean=False, communication=0.0) - _least(p),
         memory=p.memory,
         unit=_short(units.unit),

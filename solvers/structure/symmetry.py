@@ -126,8 +126,17 @@ def _equal_devices(p: Problem) -> list[Class]:
 
 def _equal_columns(matrix: Ints) -> Ints:
     """[c] the first column that is equal to each."""
-    columns = [column.tobytes() for column in matrix.T]
-    return np.array([columns.index(column) for column in columns], dtype=np.int64)
+    first: dict[bytes, int] = {}
+    return np.array([first.setdefault(column.tobytes(), k) for k, column in enumerate(matrix.T)], dtype=np.int64)
+
+
+def paths_of_links(p: Problem) -> list[frozenset[int]]:
+    """The paths that hold each link, as numbers: from * locations + to."""
+    found: list[set[int]] = [set() for _ in range(p.links)]
+    here, there, column = np.nonzero((p.holds >= 0) & ~np.eye(p.locations, dtype=bool)[:, :, None])
+    for link, path in zip(p.holds[here, there, column].tolist(), (here * p.locations + there).tolist(), strict=True):
+        found[link].add(path)
+    return [frozenset(paths) for paths in found]
 
 
 def _swap_of(p: Problem) -> Callable[[int, int], bool]:
@@ -135,7 +144,7 @@ def _swap_of(p: Problem) -> Callable[[int, int], bool]:
     devices = [Counter(p.duration[:, d].tobytes() for d in _at(p, place)) for place in range(p.locations)]
     off = ~np.eye(p.locations, dtype=bool)
     ticks = np.where(off, _equal_columns(p.transfer)[p.path_class], -1)
-    holds = [(p.path_links == link).any(axis=2) & off for link in range(p.links)]
+    near = _links_near(p)
 
     def alike(a: int, b: int) -> bool:
         order = np.arange(p.locations)
@@ -144,8 +153,25 @@ def _swap_of(p: Problem) -> Callable[[int, int], bool]:
         return (
             p.capacity[a] == p.capacity[b]
             and devices[a] == devices[b]
+            and len(near[a]) == len(near[b])
             and np.array_equal(ticks[swapped], ticks)
-            and Counter(h[swapped].tobytes() for h in holds) == Counter(h.tobytes() for h in holds)
+            and _same_links(near[a] | near[b], order.tolist())
         )
 
     return alike
+
+
+def _links_near(p: Problem) -> list[dict[int, frozenset[int]]]:
+    """By location: the links of paths from or to it, each with all its paths."""
+    near: list[dict[int, frozenset[int]]] = [{} for _ in range(p.locations)]
+    for link, paths in enumerate(paths_of_links(p)):
+        for place in {place for path in paths for place in divmod(path, p.locations)}:
+            near[place][link] = paths
+    return near
+
+
+def _same_links(near: dict[int, frozenset[int]], order: list[int]) -> bool:
+    """Whether links have the same paths when locations are renamed, `near` being all that this can change."""
+    size = len(order)
+    renamed = (frozenset(order[path // size] * size + order[path % size] for path in paths) for paths in near.values())
+    return Counter(renamed) == Counter(near.values())

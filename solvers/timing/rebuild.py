@@ -86,7 +86,7 @@ def _network(p: Problem, device: Ints, need: Transfers) -> _Network:
         followers[before].append(after)
         waiting[after] += 1
     holds = [[d] for d in device.tolist()]
-    paths = p.path_links[at[p.producer[need.payload]], need.to]
+    paths = p.holds[at[p.producer[need.payload]], need.to]
     holds += [[p.devices + link for link in set(path) if link >= 0] for path in paths.tolist()]
     ticks = p.duration[np.arange(n), device].tolist() + need.ticks.tolist()
     return _Network(ticks=ticks, holds=holds, followers=followers, waiting=waiting, resources=p.devices + p.links)

@@ -56,7 +56,7 @@ def prepare(problem: Problem) -> Prepared:
         location=problem.location,
         transfer=problem.transfer,
         path_class=problem.path_class,
-        path_links=problem.path_links,
+        path_links=problem.holds,
         links=problem.links,
         carries=int(np.count_nonzero(problem.payload >= 0)),
     )

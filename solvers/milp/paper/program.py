@@ -86,7 +86,7 @@ def styled(problem: Problem, limits: Limits, style: Style) -> "Paper":
     keep = not style.every_pair
     tasks = open_pairs(after & keep, m.codes.able)
     links = shared_links(edges.problem)
-    holds = np.array([(m.transfers.crosses & held).any(axis=(1, 2)) for held in links.values()], dtype=bool)
+    holds = np.array([m.transfers.crosses[:, *held].any(axis=1) for held in links], dtype=bool)
     pairs = open_pairs(before(after, m.transfers) & keep, holds.reshape(len(links), len(m.transfers.payload)).T)
     order = m.assembly.binaries(len(tasks[0])), m.assembly.binaries(len(pairs[0]))
     limits.check()

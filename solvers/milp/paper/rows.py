@@ -1,6 +1,7 @@
 """The families of constraints of Pesto's integer program, each named and numbered as in the paper (section 3.2.2)."""
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from solvers.milp.paper.affine import Affine, Assembly
 from solvers.milp.paper.codes import Codes
 from solvers.milp.paper.edges import Transfers
 from solvers.problem import Problem
+from solvers.structure.symmetry import paths_of_links
 
 _LARGEST = 2.0**20
 """Memory is scaled to at most this, so that a tolerance of 1e-6 is less than a byte in 2^39."""
@@ -158,19 +160,26 @@ def _one_before_other(m: Model, pairs: tuple[Ints, Ints], order: Affine, big: Fl
     m.assembly.not_negative(m.start[two] - m.finish[one] + big * (1.0 - order) + slack)
 
 
-def shared_links(problem: Problem) -> dict[int, Bools]:
-    """By link, [l, l] between which locations a transfer holds it; a link implied by another is left out."""
-    off = ~np.eye(problem.locations, dtype=bool)
-    held = {q: off & (problem.path_links == q).any(axis=2) for q in range(problem.links)}
-    kept: dict[int, Bools] = {}
-    for q in sorted(held, key=lambda q: -int(held[q].sum())):
-        if held[q].any() and not any((held[q] <= other).all() for other in kept.values()):
-            kept[q] = held[q]
-    return kept
+Held = tuple[Ints, Ints]
+"""The paths that hold a link: [h] the locations that they start from, and [h] those that they go to."""
+
+
+def shared_links(problem: Problem) -> list[Held]:
+    """The paths of each link, those of most paths first; a link implied by another is left out."""
+    kept: list[frozenset[int]] = []
+    on_path: dict[int, list[frozenset[int]]] = defaultdict(list)
+    for held in sorted(paths_of_links(problem), key=len, reverse=True):
+        # Another that implies it is on any of its paths.
+        if held and not any(held <= other for other in on_path[min(held)]):
+            kept.append(held)
+            for path in held:
+                on_path[path].append(held)
+    found = [np.divmod(np.array(sorted(held), dtype=np.int64), problem.locations) for held in kept]
+    return [(here, there) for here, there in found]
 
 
 def congestion(
-    m: Model, links: dict[int, Bools], pairs: tuple[Ints, Ints], order: Affine, big: tuple[float, float, float]
+    m: Model, links: list[Held], pairs: tuple[Ints, Ints], order: Affine, big: tuple[float, float, float]
 ) -> None:
     """(7): for each pair i, j of transfers, and each link q that both can hold,
 
@@ -182,8 +191,9 @@ def congestion(
     """  # fmt: skip
     one, two = pairs
     n, (m_, m_s, _) = m.problem.tasks, big
-    for held in links.values():
-        able, idle = _idle(m, held)
+    total = m.transfers.crosses.sum(axis=(1, 2))
+    for held in links:
+        able, idle = _idle(m, held, total)
         place = np.cumsum(able) - 1
         both = np.flatnonzero(able[one] & able[two])
         i, j = one[both], two[both]
@@ -191,21 +201,21 @@ def congestion(
         _one_before_other(m, (n + i, n + j), order[both], np.full(len(both), m_), slack)
 
 
-def _idle(m: Model, held: Bools) -> tuple[Bools, Affine]:
+def _idle(m: Model, held: Held, total: Ints) -> tuple[Bools, Affine]:
     """[t] which transfers can hold a link, and for these, 0 where one does and 1 or more where not.
 
     1 - z_k for a link that k holds whenever it crosses; `away_ia + away_jb` for one that it holds from a to b alone;
-    else 1 - h_k, with a new variable h_k >= 1 - away_ia - away_jb for each pair of locations.
+    else 1 - h_k, with a new variable h_k >= 1 - away_ia - away_jb for each pair of locations. `total`, [t]: by how
+    many paths each may go.
     """
-    crosses = m.transfers.crosses
-    count, total = (crosses & held).sum(axis=(1, 2)), crosses.sum(axis=(1, 2))
+    crosses = m.transfers.crosses[:, *held]
+    count = crosses.sum(axis=1)
     whenever = np.flatnonzero((count > 0) & (count == total))
     once = np.flatnonzero((count == 1) & (total > 1))
     several = np.flatnonzero((count > 1) & (count < total))
     h = m.assembly.variables(len(several), 0.0, 1.0)
     lone: list[tuple[Ints, Affine]] = []
-    for here, there in np.argwhere(held).tolist():
-        goes = crosses[:, here, there]
+    for goes, here, there in zip(crosses.T, *(side.tolist() for side in held), strict=True):
         mine = once[goes[once]]
         lone.append((mine, _elsewhere(m, mine, here, there)))
         held_by = goes[several]

@@ -91,7 +91,7 @@ def _crossing(draft: Draft, payload: int, to: int, late: dict[int, frozenset[int
     sources = [s for s in home if s != to and any(s not in away for away in late.values())]
     alike: dict[tuple[int, frozenset[int]], list[int]] = defaultdict(list)
     for s in sources:
-        alike[_ticks(p, payload, s, to), frozenset(p.path_links[s, to].tolist()) - {-1}].append(s)
+        alike[_ticks(p, payload, s, to), frozenset(p.holds[s, to].tolist()) - {-1}].append(s)
     sure = len(alike) == 1 and to not in home
     sure &= any(not away and places.at[r][to] in places.fixed for r, away in late.items())
     variants = tuple(

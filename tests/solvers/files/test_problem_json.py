@@ -235,7 +235,7 @@ def test_too_much_is_refused_before_anything_is_allocated(character: bytes) -> N
 def test_what_a_reader_would_refuse_is_not_written() -> None:
     """Numbers of groups that solvers would count up to."""
     p = problem_of(0, 3)
-    columns = {f: getattr(p, f) for f in Problem.__dataclass_fields__ if f != "allowed"}
+    columns = {f: getattr(p, f) for f in Problem.__dataclass_fields__ if f not in ("allowed", "holds")}
     with pytest.raises(ValueError, match="group: 16777216 is beyond 16777215"):
         dumps_problem(Instance(problem=Problem(**columns | {"group": np.full(3, 2**24)})))
 

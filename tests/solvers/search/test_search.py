@@ -174,11 +174,7 @@ def test_a_number_of_stretches_gives_the_same_plan_again():
 def test_what_does_not_fit_is_forgotten():
     """A weigher that refuses more than 60 % of the tasks at one location: what is kept has no more there."""
     p = lstm_grid(layers=3, steps=8, gpus=2)
-    p = type(p)(
-        **{name: getattr(p, name) for name in p.__dataclass_fields__ if name not in ("allowed", "memory", "capacity")},
-        memory=np.ones(p.tasks, dtype=np.int64),
-        capacity=np.full(p.locations, p.tasks),
-    )
+    p = p.holding(memory=np.ones(p.tasks, dtype=np.int64), capacity=np.full(p.locations, p.tasks))
     arena = Arena.of(p, [])
     most = 6 * p.tasks // 10
 

@@ -68,7 +68,7 @@ class Plain:
         return self.start[task] + int(self.p.duration[task, self.device[task]])
 
     def links(self, payload, to):
-        return [k for k in self.p.path_links[self.at[self.p.producer[payload]], to].tolist() if k >= 0]
+        return [k for k in self.p.holds[self.at[self.p.producer[payload]], to].tolist() if k >= 0]
 
     def send(self, payload, to, now):
         begin = max([now, *(self.free[k] for k in self.links(payload, to))])
