@@ -8,6 +8,7 @@ import sys
 import click
 
 from pesto.errors import Exit, PestoError
+from pesto.show.screen import one_line, screens
 from pesto.solving.interrupt import install, received
 
 VERBS = {
@@ -62,24 +63,38 @@ def pesto() -> None:
     """
 
 
+class _OneLine(logging.Formatter):
+    """A record on one line, whatever it quotes."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record's text."""
+        return one_line(super().format(record))
+
+
 def _log_to_stderr() -> None:
     """Show this project's own warnings, and nobody else's."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("pesto: %(levelname)s: %(message)s"))
+    handler.setFormatter(_OneLine("pesto: %(levelname)s: %(message)s"))
     logging.getLogger("pesto").addHandler(handler)
 
 
 def main() -> None:
     """Run the command line and exit with one of `pesto.errors.Exit`."""
     install()
-    _log_to_stderr()
+    with screens():
+        _log_to_stderr()
+        code = _run()
+    sys.exit(code)
+
+
+def _run() -> int:
     try:
-        code = pesto.main(standalone_mode=False) or Exit.OK  # what a verb's Exit carries
+        code: int = pesto.main(standalone_mode=False) or Exit.OK  # what a verb's Exit carries
     except click.ClickException as wrong:
         wrong.show()
         code = Exit.USAGE
     except PestoError as known:
-        click.echo(f"pesto: {known}", err=True)
+        click.echo(f"pesto: {one_line(known)}", err=True)
         code = known.exit_code
     except (KeyboardInterrupt, click.Abort):
         click.echo("pesto: interrupted; nothing was written", err=True)
@@ -96,8 +111,7 @@ def main() -> None:
     except Exception as bug:
         if os.environ.get("PESTO_TRACEBACK"):
             raise
-        click.echo(
-            f"pesto: bug: {type(bug).__name__}: {bug} - set PESTO_TRACEBACK=1 and report what it prints", err=True
-        )
+        said = f"{type(bug).__name__}: {one_line(bug)}"
+        click.echo(f"pesto: bug: {said} - set PESTO_TRACEBACK=1 and report what it prints", err=True)
         code = Exit.BUG
-    sys.exit(code)
+    return code

@@ -9,6 +9,7 @@ import numpy as np
 
 from pesto.cluster import Cluster
 from pesto.errors import UsageError
+from pesto.files.json import shown
 from pesto.graph import Graph
 from pesto.plans.plan import Plan
 from pesto.problem import lanes
@@ -57,7 +58,7 @@ def carried(old: Plan, graph: Graph, problem: Problem, cluster: Cluster) -> Carr
     kept = int(np.count_nonzero(known >= 0))
     if not kept:
         raise UsageError(
-            f"the plan to start from is for {old.provenance.graph_source}; {graph.source} has none of its ops - "
+            f"the plan to start from is for {shown(old.provenance.graph_source)}; {graph.source} has none of its ops - "
             "start from a plan of this model, or from none"
         )
     order = _order(problem, np.where(known >= 0, old.rank[known], -1))
@@ -67,7 +68,7 @@ def carried(old: Plan, graph: Graph, problem: Problem, cluster: Cluster) -> Carr
         device = _lanes(old, problem, cluster, (known, location))
         for rule, rank in _orders(problem, prepared, device, order):
             made = replay(problem, device, rank, prepared=prepared).makespan
-            text = f"carried over from {old.provenance.cluster}, {kept} of {graph.ops} ops known{way}, {rule}"
+            text = f"carried over from {shown(old.provenance.cluster)}, {kept} of {graph.ops} ops known{way}, {rule}"
             found.append((made, len(found), Carried(device=device, rank=rank, rule=text)))
     return min(found, key=lambda each: each[:2])[2]
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self, TextIO
 
+from pesto.show.screen import Screen
 from pesto.solving.tracker import Incumbent
 from solvers import Progress
 
@@ -39,7 +40,8 @@ class LiveLine:
         stream: TextIO | None = None,
     ) -> None:
         self._told, self._quiet, self._verbose = told, quiet, verbose
-        self._stream = stream or sys.stderr
+        stream = stream or sys.stderr
+        self._stream = stream if isinstance(stream, Screen) else Screen(stream, expendable=True)
         self._live = self._stream.isatty()
         self._best, self._said_at = start, 0.0
         self._text = self._standing(0)
@@ -63,7 +65,7 @@ class LiveLine:
         if not self._quiet:
             self._ticker.join()
             if self._live:
-                self._stream.write("\r\x1b[K")
+                self._stream.restart_line()
                 self._stream.flush()
 
     def __call__(self, incumbent: Incumbent) -> None:
@@ -102,5 +104,7 @@ class LiveLine:
             self._write(f"best {self._text}  {passed:.0f} s{hint}", "" if self._live else "\n")
 
     def _write(self, text: str, end: str) -> None:
-        self._stream.write(("\r\x1b[K" if self._live else "") + text + end)
+        if self._live:
+            self._stream.restart_line()
+        self._stream.write(text + end)
         self._stream.flush()

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: both end the search, and differ only in the exit code. Neither may lose a plan that is found."""
+"""Ctrl-C, SIGTERM and SIGHUP: all end the search and differ in the exit code. None may lose a plan that is found."""
 
 import signal
 from types import FrameType
@@ -16,10 +16,12 @@ class _State:
 
 
 def install() -> None:
-    """Make SIGTERM raise KeyboardInterrupt as Ctrl-C does, and remember which of them came."""
+    """Make SIGTERM and SIGHUP raise KeyboardInterrupt as Ctrl-C does, and remember which of them came."""
     _State.received, _State.held, _State.noted = None, False, False
     signal.signal(signal.SIGINT, _handle)
     signal.signal(signal.SIGTERM, _handle)
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup has it: the closed terminal is to change nothing
+        signal.signal(signal.SIGHUP, _handle)
 
 
 def hold() -> None:
@@ -35,12 +37,12 @@ def release() -> None:
 
 
 def received() -> Exit | None:
-    """130 after Ctrl-C, 143 after SIGTERM, None when neither came."""
+    """130 after Ctrl-C, 143 after SIGTERM or SIGHUP, None when none came."""
     return _State.received
 
 
 def _handle(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001
-    _State.received = Exit.TERMINATED if signum == signal.SIGTERM else Exit.INTERRUPTED
+    _State.received = Exit.INTERRUPTED if signum == signal.SIGINT else Exit.TERMINATED
     _State.noted = _State.held
     if not _State.held:
         raise KeyboardInterrupt

@@ -8,6 +8,7 @@ import click
 from pesto.cli.options import Existing, json_option, source_options
 from pesto.cli.verbs.check import plan_source
 from pesto.errors import VerificationError
+from pesto.files.json import shown
 from pesto.inputs.load import run_plan
 from pesto.plans.plan_file import load
 from pesto.show.solve_report import to_json
@@ -40,7 +41,7 @@ def run_command(*, plan: Path, source: Source, steps: int, devices: str | None, 
     """
     found = load(plan)
     ran = run_plan(found, plan_source(found, source), steps=steps, devices=devices)
-    click.echo(to_json(as_object(ran)) if as_json else page(ran, found.provenance.graph_source))
+    click.echo(to_json(as_object(ran)) if as_json else page(ran, shown(found.provenance.graph_source)))
     if not ran.as_planned:
         wrong = [*ran.moves, *ran.inversions, *(f"{name} differs" for name in ran.different)]
         more = f" (and {len(wrong) - 3} more)" if len(wrong) > 3 else ""

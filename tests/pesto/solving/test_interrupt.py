@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and kill -9 in the middle of a solve: the best plan is kept, and no process stays behind."""
+"""Ctrl-C, SIGTERM, SIGHUP and kill -9 in the middle of a solve: the best plan is kept, and no process stays behind."""
 
 import json
 import signal
@@ -88,7 +88,7 @@ def first_plan(run: subprocess.Popen[str]) -> None:
 
 MOMENTS = [
     (number, code, seconds)
-    for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143))
+    for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143))
     for seconds in np.random.default_rng(number).uniform(0, 6, 3).tolist()
 ]
 """Signals, their exit codes, and when they come, in seconds after the first plan."""

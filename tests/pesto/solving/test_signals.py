@@ -21,7 +21,7 @@ GRAPH = {
 @pytest.fixture
 def handlers() -> None:
     """Put the process's handlers and the module's memory back."""
-    before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
+    before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -29,7 +29,7 @@ def handlers() -> None:
 
 
 @pytest.mark.parametrize("step", ["save", "to_json"])
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143)])
 def test_a_signal_while_writing(
     step: str, sent: int, code: int, handlers: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd
 ) -> None:
@@ -51,6 +51,19 @@ def test_a_signal_while_writing(
     assert ended.value.code == code
     assert json.loads(capfd.readouterr().out)["plan"] == "plan.json"
     assert (tmp_path / "plan.json").exists()
+
+
+def test_a_closed_terminal_changes_nothing_under_nohup(handlers: None) -> None:
+    """Who ignores SIGHUP from the start goes on ignoring it; else it interrupts, as SIGTERM does."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    interrupt.install()
+    os.kill(os.getpid(), signal.SIGHUP)
+    assert interrupt.received() is None
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    interrupt.install()
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGHUP)
+    assert interrupt.received() == 143
 
 
 def test_a_signal_between_two_solves_ends_the_second_at_once(handlers: None) -> None:

@@ -1,0 +1,109 @@
+"""What is printed, escaped in one place: only our own line ends and moves of the cursor act on a terminal."""
+
+import contextlib
+import io
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+
+def visible(text: str) -> str:
+    """The text with whatever is not printable but a line's end or a tab written as in JSON, `\\u001b`."""
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(c if c in "\n\t" or c.isprintable() else json.dumps(c)[1:-1] for c in text)
+
+
+def one_line(text: object) -> str:
+    """A message on one line: what it quotes cannot begin another."""
+    return visible(str(text)).replace("\n", "\\n")
+
+
+class Screen(io.TextIOBase):
+    """A stream for people and programs that `visible` text goes to.
+
+    Escapes are those of JSON, so that an object of `--json` stays what it is. What an expendable stream, such as
+    stderr, does not take is dropped: a closed terminal must not cost a plan.
+    """
+
+    def __init__(self, stream: TextIO, *, expendable: bool = False) -> None:
+        self._stream, self._expendable = stream, expendable
+
+    def write(self, text: str) -> int:
+        """Write the text, escaped."""
+        self._written(visible(text))
+        return len(text)
+
+    def restart_line(self) -> None:
+        """Go back to the beginning of a terminal's line, and clear it."""
+        self._written("\r\x1b[K")
+
+    def flush(self) -> None:
+        """Hand on what was written."""
+        with self._dropping():
+            self._stream.flush()
+
+    def isatty(self) -> bool:
+        """Whether somebody looks at it."""
+        return self._stream.isatty()
+
+    def fileno(self) -> int:
+        """The descriptor below."""
+        return self._stream.fileno()
+
+    def writable(self) -> bool:
+        """That it can be written."""
+        return True
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """The encoding below."""
+        return self._stream.encoding
+
+    @property
+    def errors(self) -> str | None:  # type: ignore[override]
+        """What becomes of characters that the encoding lacks."""
+        return self._stream.errors
+
+    def _written(self, text: str) -> None:
+        with self._dropping():
+            self._stream.write(text)
+
+    @contextmanager
+    def _dropping(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError:
+            if not self._expendable:
+                raise
+            # What is buffered would fail again at the end of the process.
+            with contextlib.suppress(OSError, ValueError):
+                _to_nowhere(self._stream.fileno())
+
+
+@contextmanager
+def screens() -> Iterator[None]:
+    """stdout and stderr as screens meanwhile; what the shell closed leads nowhere."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:  # else the next file that is opened, a plan, would get the number and whatever is said there
+            _to_nowhere(number)
+    before = sys.stdout, sys.stderr
+    out, err = (stream or os.fdopen(number, "w", closefd=False) for number, stream in enumerate(before, 1))
+    sys.stdout, sys.stderr = Screen(out), Screen(err, expendable=True)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def _to_nowhere(number: int) -> None:
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, number)
+    if null != number:
+        os.close(null)
+    os.set_inheritable(number, True)
