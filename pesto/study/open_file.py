@@ -19,6 +19,11 @@ WAIT_S = 30.0
 TRIES = 5
 """How often a file is read without locks that changes while it is read."""
 REMEDY = "name a file that pesto study run wrote"
+STEPS = 10**6
+"""Steps of SQLite's machine that reading any file may take; a study's own takes a few for each of its bytes."""
+STEPS_A_BYTE = 100
+_LOOK = 10_000
+"""Steps after which the reader looks whether it may go on, and hears of signals."""
 
 
 def consistently(path: Path, read: Callable[[sqlite3.Connection], T]) -> T:
@@ -72,23 +77,45 @@ def _read(path: Path, how: str, read: Callable[[sqlite3.Connection], T]) -> T:
 def _opened(path: Path, how: str) -> Iterator[sqlite3.Connection]:
     """A connection that cannot write and sees one state of the file; errors of SQLite become this project's."""
     _require_file(path)
+    budget = _Budget(path)
     try:
         name = f"file:{quote(os.path.realpath(path))}?{how}"
         with closing(sqlite3.connect(name, uri=True, timeout=WAIT_S)) as connection:
             connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
             connection.execute("PRAGMA query_only = ON")
             connection.execute("PRAGMA trusted_schema = OFF")
+            connection.set_progress_handler(budget, _LOOK)
             connection.execute("BEGIN")
             yield connection
     except sqlite3.DatabaseError as error:
-        if (
-            isinstance(error, sqlite3.OperationalError)
-            and getattr(error, "sqlite_errorcode", 0) != sqlite3.SQLITE_ERROR
-        ):
-            remedy = "try again when the study is not being written, or read a copy"
-            raise FileError(f"cannot read {shown(path)}: {shown(error)} - {remedy}") from error
-        # Not a database, a damaged one, or one whose tables are others (SQLITE_ERROR).
-        raise InputError(f"{shown(path)}: {shown(error)} - {REMEDY}") from error
+        raise _explained(error, path, budget) from error
+
+
+class _Budget:
+    """Told of every so many steps of a connection; ends what takes more than a file of its size needs."""
+
+    def __init__(self, path: Path) -> None:
+        files = (path, Path(f"{os.path.realpath(path)}-wal"))
+        size = sum(file.stat().st_size for file in files if file.exists())
+        self.looks = (STEPS + STEPS_A_BYTE * size) // _LOOK
+
+    def __call__(self) -> bool:
+        """Whether to end it."""
+        self.looks -= 1
+        return self.looks < 0
+
+
+def _explained(error: sqlite3.DatabaseError, path: Path, budget: _Budget) -> BaseException:
+    code = getattr(error, "sqlite_errorcode", 0)
+    if code == sqlite3.SQLITE_INTERRUPT and budget.looks >= 0:
+        return KeyboardInterrupt()  # a signal's, which came while SQLite worked, and which SQLite has swallowed
+    if code == sqlite3.SQLITE_INTERRUPT:
+        return InputError(f"{shown(path)}: reading it takes longer than any study of its size - {REMEDY}")
+    if isinstance(error, sqlite3.OperationalError) and code != sqlite3.SQLITE_ERROR:
+        remedy = "try again when the study is not being written, or read a copy"
+        return FileError(f"cannot read {shown(path)}: {shown(error)} - {remedy}")
+    # Not a database, a damaged one, or one whose tables are others (SQLITE_ERROR).
+    return InputError(f"{shown(path)}: {shown(error)} - {REMEDY}")
 
 
 def _require_file(path: Path) -> None:

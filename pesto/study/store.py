@@ -20,31 +20,9 @@ from pesto.errors import FileError, InputError, UsageError
 from pesto.files.json import shown
 from pesto.study.answers import FAILED, SCHEMA, Answer
 from pesto.study.cells import Cell, canonical
+from pesto.study.schema import TABLES, check_tables
 from pesto.study.spec import Study
 
-_TABLES = """
-CREATE TABLE study (name TEXT NOT NULL, spec_json TEXT NOT NULL, created_by_version TEXT NOT NULL);
-CREATE TABLE cells (
-    key TEXT PRIMARY KEY, ordinal INTEGER NOT NULL, stage TEXT NOT NULL, instance TEXT NOT NULL, family TEXT NOT NULL,
-    solver TEXT NOT NULL, formulation TEXT NOT NULL, limit_s REAL NOT NULL, seed INTEGER NOT NULL,
-    parameters TEXT NOT NULL, state TEXT NOT NULL CHECK (state IN ('pending', 'running', 'done')), owner TEXT
-);
-CREATE TABLE results (
-    key TEXT PRIMARY KEY REFERENCES cells (key), status TEXT NOT NULL, limit_reason TEXT NOT NULL, makespan INTEGER,
-    lower_bound INTEGER NOT NULL, bound_by TEXT NOT NULL, start_makespan INTEGER, seconds REAL NOT NULL,
-    version TEXT NOT NULL, detail TEXT NOT NULL, tasks INTEGER NOT NULL, devices INTEGER NOT NULL,
-    edges INTEGER NOT NULL, measures TEXT NOT NULL
-);
-CREATE TABLE traces (
-    key TEXT NOT NULL REFERENCES cells (key), seconds REAL NOT NULL, makespan INTEGER, lower_bound INTEGER NOT NULL
-);
-CREATE INDEX traces_of ON traces (key);
-CREATE VIEW rows AS
-    SELECT key, ordinal, stage, instance, family, solver, formulation, limit_s, seed, parameters, state, status,
-           limit_reason, makespan, lower_bound, bound_by, start_makespan, seconds, version, detail, tasks, devices,
-           edges, measures
-    FROM cells JOIN results USING (key);
-"""
 _SET_ASIDE = """
 UPDATE cells SET ordinal = aside.place
 FROM (SELECT key AS of, -row_number() OVER (ORDER BY ordinal, key) AS place FROM cells) AS aside WHERE key = aside.of
@@ -113,7 +91,7 @@ class Store:
     def retry_failed(self) -> int:
         """Make the study's cells that failed pending again, without their results; how many there were."""
         marks = ", ".join("?" * len(FAILED))
-        failed = f"SELECT key FROM rows WHERE ordinal >= 0 AND status IN ({marks})"  # noqa: S608 - constants
+        failed = f"SELECT key FROM cells JOIN results USING (key) WHERE ordinal >= 0 AND status IN ({marks})"  # noqa: S608 - constants
         with self._transaction() as db:
             keys = db.execute(failed, FAILED).fetchall()
             db.executemany("UPDATE cells SET state = 'pending' WHERE key = ?", keys)
@@ -130,7 +108,10 @@ class Store:
     def versions(self) -> Versions:
         """What made the results of the study's done cells."""
         found = Versions(pesto=set(), solvers={})
-        told = "SELECT DISTINCT solver, version, json_extract(measures, '$.pesto') FROM rows WHERE ordinal >= 0"
+        told = """
+            SELECT DISTINCT solver, version, json_extract(measures, '$.pesto') FROM cells JOIN results USING (key)
+            WHERE ordinal >= 0
+        """
         for solver, version, pesto in self._connection.execute(told):
             found.pesto.update([pesto] if pesto else [])
             found.solvers.setdefault(solver, set()).update([version] if version else [])
@@ -224,10 +205,12 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     if not new and version != SCHEMA:
         what = f"schema {version}, this program's is {SCHEMA}" if version else "no study"
         raise InputError(f"{shown(path)}: {what} - give another --db")
+    if not new:
+        check_tables(connection, path, "give another --db")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     if new:
-        connection.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {SCHEMA}; COMMIT;")
+        connection.executescript(f"BEGIN; {TABLES} PRAGMA user_version = {SCHEMA}; COMMIT;")
 
 
 @contextmanager

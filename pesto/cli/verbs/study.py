@@ -13,6 +13,7 @@ import click
 from pesto.cli.options import Existing, json_option
 from pesto.errors import Exit
 from pesto.files.json import shown
+from pesto.show.screen import one_line
 from pesto.show.solve_report import to_json
 from pesto.show.table import aligned
 from pesto.solving.interrupt import received
@@ -109,11 +110,11 @@ def status_command(*, db: Path, as_json: bool) -> None:
     if as_json:
         click.echo(to_json(found.as_object()))
         return
-    click.echo(_line(found.name, found.tally))
+    click.echo(_line(shown(found.name), found.tally))
     if found.tally.former_done or found.tally.former_pending:
         click.echo(_former(found.tally))
     rows = [
-        (f"  {solver} {formulation}".rstrip(), ", ".join(f"{n} {status}" for status, n in statuses.items()))
+        (f"  {shown(f'{solver} {formulation}'.rstrip())}", one_line(", ".join(f"{n} {s}" for s, n in statuses.items())))
         for (solver, formulation), statuses in found.statuses.items()
     ]
     for line in aligned(rows, "<", (17,)):

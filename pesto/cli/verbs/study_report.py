@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from pesto.cli.options import Existing, json_option
+from pesto.show.screen import one_line
 from pesto.show.solve_report import to_json
 from pesto.study.report.write import FORMATS, Written, write_report
 
@@ -37,11 +38,11 @@ def report_command(*, study: Path, out: Path | None, formats: tuple[str, ...], a
 
 def _say(written: Written) -> None:
     report = written.report
-    click.echo(report.name)
+    click.echo(one_line(report.name))
     for fact in report.facts:
-        click.echo(f"  {fact}")
+        click.echo(f"  {one_line(fact)}")
     if report.conflicts:
-        click.echo(f"  {len(report.conflicts)} contradictions: {report.conflicts[0]}")
+        click.echo(f"  {len(report.conflicts)} contradictions: {one_line(report.conflicts[0])}")
     click.echo(f"written       {', '.join(path.name for path in written.files)}")
     if written.files:
         click.echo(f"to            {written.files[0].parent}")

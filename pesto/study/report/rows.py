@@ -15,11 +15,11 @@ from pesto.errors import InputError
 from pesto.files.json import shown
 from pesto.study.answers import SCHEMA, Answer
 from pesto.study.open_file import REMEDY, consistently
+from pesto.study.schema import check_tables
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-TABLES = frozenset({"study", "cells", "results", "traces"})
 MOST_PARTS = 200
 """Objects and lists in the parameters or measures of one cell, which so nest no deeper."""
 
@@ -111,13 +111,11 @@ def _read(connection: sqlite3.Connection, path: Path) -> Rows:
 
 def _recognised(connection: sqlite3.Connection, path: Path) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    found = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-    if not found >= TABLES:
-        raise InputError(f"{shown(path)}: not a study - {REMEDY}")
     if version > SCHEMA:
         raise InputError(f"{shown(path)}: schema {version} is newer than this program's {SCHEMA} - update pesto")
     if version < SCHEMA:
         raise InputError(f"{shown(path)}: not a study (schema {version}) - {REMEDY}")
+    check_tables(connection, path, REMEDY)
 
 
 def _fetch(connection: sqlite3.Connection, query: str, path: Path) -> list[tuple[Any, ...]]:

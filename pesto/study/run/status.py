@@ -9,6 +9,7 @@ from pesto.errors import FileError, InputError
 from pesto.files.json import shown
 from pesto.study.answers import SCHEMA
 from pesto.study.open_file import REMEDY, consistently
+from pesto.study.schema import check_tables
 from pesto.study.store import Tally, tally
 
 
@@ -40,8 +41,9 @@ def peeked(path: Path) -> Peek:
 def _peek(connection: sqlite3.Connection, path: Path) -> Peek:
     if connection.execute("PRAGMA user_version").fetchone()[0] != SCHEMA:
         raise InputError(f"{shown(path)}: no study of schema {SCHEMA} - {REMEDY}")
+    check_tables(connection, path, REMEDY)
     counted = """
-        SELECT solver, formulation, status, count(*) FROM rows WHERE ordinal >= 0
+        SELECT solver, formulation, status, count(*) FROM cells JOIN results USING (key) WHERE ordinal >= 0
         GROUP BY 1, 2, 3 ORDER BY min(ordinal), 4 DESC
     """
     statuses: dict[tuple[str, str], dict[str, int]] = {}
