@@ -16,6 +16,7 @@ from pesto.graph import Graph
 from pesto.inputs import load as inputs
 from pesto.plans import plan_file
 from pesto.plans.plan import PER_EDGE, Plan, verify
+from pesto.plans.statements import unconfirmed
 from pesto.settings import Settings
 from pesto.solving import flow
 from pesto.solving.tracker import Incumbent
@@ -120,10 +121,11 @@ def check(
     *,
     cluster: str | Path | Cluster | None = None,
     costs: str | Path | Profile | None = None,
-) -> None:
+) -> dict[str, Any]:
     """Verify a plan on its graph: placement, order, times, transfers, memory and lower bound. Tolerance 0.
 
-    cluster: by default the preset that the plan names. costs: the profile, for a plan that rests on one.
+    cluster: by default the preset that the plan names. costs: the profile, for a plan that rests on one. Returns what
+    the file states and nothing at hand confirms, by key of its provenance (docs/plan-file.md).
 
     VerificationError when the plan is invalid, MismatchError when it is another graph's, UsageError when the cluster
     or the profile has to be given.
@@ -134,6 +136,7 @@ def check(
         raise UsageError("the plan rests on measured costs - give the profile as costs")
     settings = Settings(per_edge=found.provenance.transfers == PER_EDGE)
     verify(found, graph, flow.formulate(graph, op_costs, machine, settings), machine)
+    return unconfirmed(found, graph, machine, op_costs)
 
 
 def simulate(
@@ -148,11 +151,23 @@ def simulate(
     cluster: by default the preset that the plan names; one without a device that the plan uses is refused.
 
     MismatchError when the plan is another graph's, InputError when the cluster lacks a device, InfeasibleError when the
-    variables alone exceed its memory.
+    variables alone exceed its memory; and what `check` raises, where the plan's own cluster and costs are at hand.
     """
     found = _plan(plan)
+    _check_own(found, graph, cluster, costs)
     machine, op_costs = _priced(graph, inputs.plan_cluster(found) if cluster is None else cluster, costs)
     return rerun(found, graph, machine, op_costs)
+
+
+def _check_own(
+    plan: Plan, graph: Graph, cluster: str | Path | Cluster | None, costs: str | Path | Profile | None
+) -> None:
+    """Check a plan on the cluster and the costs that it was made for, whatever it is to be run on, where it can be."""
+    made = plan.provenance
+    own = inputs.plan_cluster(plan) if cluster is None or made.cluster_source.startswith("preset ") else None
+    priced = costs if "measured" in made.costs_basis else None
+    if own is not None and (priced is None or _priced(graph, own, priced)[1].source == made.costs):
+        check(plan, graph, cluster=own, costs=priced)
 
 
 def compare(

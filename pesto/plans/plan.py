@@ -197,16 +197,24 @@ def _processors(plan: Plan, cluster: Cluster) -> list[str]:
 
 
 def _order(plan: Plan, problem: Problem) -> list[str]:
-    """The ranks must be a permutation along the precedence, and must lead to the schedule that the plan promises."""
+    """The ranks must be as `ranks_against` says, and must lead to the schedule that the plan promises."""
+    wrong = ranks_against(plan, problem)
+    if wrong:
+        return wrong
+    again = simulate(problem, plan.schedule.device, plan.rank).schedule
+    if any(not np.array_equal(a, b) for a, b in zip(_times(again), _times(plan.schedule), strict=True)):
+        return ["order: run in its ranks, links first come first served, the plan does not give its own times"]
+    return []
+
+
+def ranks_against(plan: Plan, problem: Problem) -> list[str]:
+    """What keeps the ranks from being a permutation along the precedence of a problem of the plan's graph."""
     if not np.array_equal(np.sort(plan.rank), np.arange(problem.tasks)):
         return ["order: the ranks are not 0..n-1, each once"]
     against = np.flatnonzero(plan.rank[problem.src] >= plan.rank[problem.dst])
     if len(against):
         before, after = (plan.names[ends[against[0]]] for ends in (problem.src, problem.dst))
         return [f"order: op {after} is ranked before {before}, which it needs"]
-    again = simulate(problem, plan.schedule.device, plan.rank).schedule
-    if any(not np.array_equal(a, b) for a, b in zip(_times(again), _times(plan.schedule), strict=True)):
-        return ["order: run in its ranks, links first come first served, the plan does not give its own times"]
     return []
 
 

@@ -7,11 +7,11 @@ import numpy as np
 
 from pesto.cluster import Cluster
 from pesto.costs import Costs
-from pesto.errors import InputError, MismatchError
+from pesto.errors import InputError, MismatchError, VerificationError
 from pesto.files.json import shown
 from pesto.graph import Graph
 from pesto.memory.peaks import footprint
-from pesto.plans.plan import PER_EDGE, Plan
+from pesto.plans.plan import PER_EDGE, Plan, ranks_against
 from pesto.problem import TICK_S, lanes
 from pesto.settings import Settings
 from pesto.solving.candidates import Bench, Candidate
@@ -91,7 +91,7 @@ def rerun(plan: Plan, graph: Graph, cluster: Cluster, costs: Costs) -> Simulatio
     """A plan's placement and order, run on a cluster that has the devices which it uses.
 
     MismatchError when the plan is of another graph, InputError when the cluster lacks a device, InfeasibleError when
-    the variables cannot fit it.
+    the variables cannot fit it, VerificationError when an op cannot run where it is, or before what it needs.
     """
     bench = bench_of(graph, cluster, costs, per_edge=plan.provenance.transfers == PER_EDGE)
     if plan.provenance.graph_fingerprint != graph.fingerprint() or plan.names != graph.names:
@@ -102,4 +102,20 @@ def rerun(plan: Plan, graph: Graph, cluster: Cluster, costs: Costs) -> Simulatio
     if missing:
         raise InputError(f"the cluster has no {missing[0]}, which the plan uses - give one that has")
     device = np.array([index.get(name, -1) for name in plan.lanes])[plan.schedule.device]
+    wrong = _unsound(plan, bench, device)
+    if wrong:
+        raise VerificationError(f"the plan is invalid: {wrong[0]} - solve again")
     return Simulation(cluster=cluster, bench=bench, run=bench.ordered("plan", "as planned", device, plan.rank))
+
+
+def _unsound(plan: Plan, bench: Bench, device: Ints) -> list[str]:
+    """What no cluster and no costs would make right: ops that cannot run where they are, split groups, ranks."""
+    problem, names = bench.problem, bench.graph.names
+    unable = np.flatnonzero(~problem.allowed[np.arange(problem.tasks), device])
+    member = np.flatnonzero(problem.group >= 0)
+    home = np.full(int(problem.group.max(initial=-1)) + 1, -1)
+    home[problem.group[member]] = problem.location[device[member]]
+    split = member[home[problem.group[member]] != problem.location[device[member]]]
+    wrong = [f"device: op {shown(names[op])} cannot run there" for op in unable[:1]]
+    wrong += [f"group: op {shown(names[op])} is not where its group is" for op in split[:1]]
+    return wrong or ranks_against(plan, problem)

@@ -287,7 +287,7 @@ def test_an_axis_of_a_sweep_says_what_it_takes(graph) -> None:
 
 def test_a_plan_is_refused_where_it_does_not_belong(graph, plan) -> None:
     """Another graph, a cluster without the device, a cluster that only a file described, a folder in no folder."""
-    with pytest.raises(pesto.MismatchError, match=" - give"):
+    with pytest.raises(pesto.MismatchError, match="give the"):
         pesto.simulate(plan, dataclasses.replace(graph, names=tuple(f"x{n}" for n in graph.names)))
     with pytest.raises(pesto.InputError, match=r"has no gpu:\d, .* - give one"):
         pesto.simulate(plan, graph, cluster=scaled(pesto.load_cluster("v100x2-nvlink"), Point(devices=1)))

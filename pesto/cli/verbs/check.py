@@ -10,6 +10,7 @@ from pesto.errors import UsageError
 from pesto.inputs.load import load_graph
 from pesto.plans.plan import Plan
 from pesto.plans.plan_file import load
+from pesto.plans.statements import NOT_CHECKED
 from pesto.show.solve_report import to_json
 from pesto.source import Source, named_by
 
@@ -32,14 +33,15 @@ def check_command(
     """
     found = load(plan)
     graph = load_graph(plan_source(found, source))
-    check(found, graph, cluster=cluster or None, costs=costs)
+    left = check(found, graph, cluster=cluster or None, costs=costs)
     if as_json:
         said = {"valid": True, "makespan_s": found.makespan_s, "ops": graph.ops, "plan": str(plan)}
-        click.echo(to_json({**said, **_certificate(found)} if certificate else said))
+        click.echo(to_json({**said, **_certificate(found), "not_checked": left} if certificate else said))
         return
     click.echo(f"{plan}: valid; {graph.ops} ops, {found.makespan_s * 1e3:.2f} ms predicted")
     if certificate:
         click.echo(f"{plan}: {_bound_line(found)}")
+        click.echo(f"{plan}: {NOT_CHECKED}: {', '.join(left)}")
 
 
 def _certificate(plan: Plan) -> dict[str, object]:

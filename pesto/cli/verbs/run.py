@@ -11,6 +11,7 @@ from pesto.errors import VerificationError
 from pesto.files.json import shown
 from pesto.inputs.load import run_plan
 from pesto.plans.plan_file import load
+from pesto.plans.statements import NOT_CHECKED
 from pesto.show.solve_report import to_json
 from pesto.source import Source
 
@@ -91,7 +92,7 @@ def page(ran: "Ran", source: str) -> str:
         f"step time     {_ms(ran.step_s)} by the plan; {_ms(ran.unplaced_step_s)} without a plan, "
         f"{_ms(ran.single_step_s)} on a single device, {_ms(ran.unordered_step_s)} without the order "
         f"(medians of {ran.steps})",
-        f"predicted     {_ms(ran.predicted_step_s)} (costs {ran.costs})",
+        f"predicted     {_ms(ran.predicted_step_s)} (costs {shown(ran.costs)}; {NOT_CHECKED})",
         f"overhead      {ran.inject_s:.2f} s once to place and order the graph, {ran.verify_s:.2f} s to verify",
         f"note          {ran.note}",
     ))  # fmt: skip

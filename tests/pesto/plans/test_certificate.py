@@ -84,10 +84,12 @@ def test_a_plan_with_evidence_is_saved_loaded_and_verified(case, files) -> None:
     verify(again, graph, problem, cluster)
 
 
-def test_the_certificate_is_said_in_two_lines_and_in_json(files) -> None:
-    """Valid, with the step; the bound of the full graph, by whom, and the gap."""
+def test_the_certificate_is_said_in_three_lines_and_in_json(files) -> None:
+    """Valid, with the step; the bound of the full graph, by whom, and the gap; what is the file's word alone."""
     said = check(files, "--certificate").output.splitlines()
-    assert len(said) == 2
+    assert len(said) == 3
+    assert ": stated by the file, not checked: candidates_ticks, candidates_fit, " in said[2]
+    assert said[2].endswith(", rule, settings, pesto_version")
     assert "valid; 4 ops, 7.00 ms predicted" in said[0]
     assert f"lower bound 7.00 ms on the full graph by {ANCHORED}" in said[1]
     assert said[1].endswith("gap 0.0%")
