@@ -240,7 +240,8 @@ class _Process:
     def _stop(self) -> None:
         """SIGTERM to the worker, which passes it on and kills what ignores it."""
         # Popen's own would reap the process, and free its group's number, where it has ended.
-        os.kill(self._popen.pid, signal.SIGTERM)
+        for each in (signal.SIGTERM, signal.SIGCONT):  # one that is stopped takes the first when it gets the second
+            os.kill(self._popen.pid, each)
         deadline = time.monotonic() + TERM_GRACE_S + _GUARD_S
         while not self.ended() and time.monotonic() < deadline:
             time.sleep(0.005)

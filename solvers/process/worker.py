@@ -2,7 +2,8 @@
 
 It splits in two before anything is loaded. The child runs the solver. The other, which imports nothing that can crash,
 stays to clean up: as a subreaper it inherits whatever the solver starts and leaves, kills it when the solver ends, when
-it is told to (SIGTERM), and when the parent dies (PR_SET_PDEATHSIG sends SIGTERM), and then ends as the solver did.
+it is told to (SIGTERM), and when the parent dies (PR_SET_PDEATHSIG sends SIGCONT), and then ends as the solver did.
+SIGCONT, since what is stopped (SIGSTOP) hears of nothing else but SIGKILL, after which it could not clean up.
 """
 
 import ctypes
@@ -11,26 +12,31 @@ import resource
 import signal
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import FrameType
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+Handler = Callable[[int, FrameType | None], None]
 
 
 def main() -> None:
     """Split, limit the memory where BYTES is given, and solve in the child; what SIGTERM finds has GRACE seconds."""
     parent = int(sys.argv[1])
-    signal.signal(signal.SIGTERM, partial(_terminated, float(sys.argv[2])))
-    _die_with(parent, signal.SIGTERM)
+    end = partial(_terminated, float(sys.argv[2]))
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGCONT, partial(_continued, parent, end))
+    _die_with(parent, signal.SIGCONT)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     guard = os.getpid()
     child = os.fork()
     if child:
         _guard(child)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for each in (signal.SIGTERM, signal.SIGCONT):
+        signal.signal(each, signal.SIG_DFL)
     _die_with(guard, signal.SIGKILL)
     if len(sys.argv) > 3:
         resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[3]),) * 2)
@@ -67,10 +73,17 @@ def _guard(child: int) -> None:
     os._exit(os.waitstatus_to_exitcode(status))
 
 
+def _continued(parent: int, end: Handler, signum: int, frame: FrameType | None) -> None:
+    """End everything where this signal, which anybody may send, says that the parent is gone."""
+    if os.getppid() != parent:
+        end(signum, frame)
+
+
 def _terminated(grace_s: float, signum: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as of a handler
     """End everything: politely, so that a vendor can remove its temporary files, after so many seconds not."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    os.killpg(0, signal.SIGTERM)
+    for each in (signal.SIGTERM, signal.SIGCONT):
+        signal.signal(each, signal.SIG_IGN)
+        os.killpg(0, each)  # a process that is stopped takes the first when it gets the second
     deadline = time.monotonic() + grace_s
     while time.monotonic() < deadline and _reap():
         time.sleep(0.01)

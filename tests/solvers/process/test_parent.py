@@ -91,11 +91,16 @@ def alive(group):
     return found
 
 
-def running(pid):
+def state(pid):
+    """The letter of /proc, "Z" also for a process that is gone."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except OSError:
-        return False
+        return "Z"
+
+
+def running(pid):
+    return state(pid) != "Z"
 
 
 TABLE = [
@@ -270,6 +275,35 @@ def test_kill_of_the_parent_leaves_no_orphan(tmp_path):
     child.communicate()
     pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
     assert len(pids) == 4 and wait_for(lambda: not any(running(pid) for pid in pids))
+
+
+@pytest.mark.parametrize("stopped", [(0,), (1,), (0, 1, 2, 3)], ids=["solver", "guard", "all"])
+def test_what_is_stopped_does_not_outlive_the_parent(stopped, tmp_path):
+    """SIGSTOP, as a debugger or a batch system sends it, then kill -9 of the parent: what cannot run cannot stay."""
+    child = parent("ForksAndHangs", tmp_path)
+    assert wait_for((tmp_path / "pids").exists)
+    pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+    for which in stopped:
+        os.kill(pids[which], signal.SIGSTOP)
+        assert wait_for(lambda which=which: state(pids[which]) == "T")
+    child.kill()
+    child.communicate()
+    assert wait_for(lambda: not any(running(pid) for pid in pids))
+
+
+def test_a_stopped_solver_is_ended_in_time(groups, clock, tmp_path, monkeypatch):
+    """Stopped with its guard, it is hung when its time is over; it wakes to be told, and leaves nothing."""
+    monkeypatch.setenv("PIDS", str(tmp_path / "pids"))
+    monkeypatch.setattr(process, "_GUARD_S", 600.0)
+
+    def report(_):
+        assert wait_for((tmp_path / "pids").exists)
+        for pid in (tmp_path / "pids").read_text().split():
+            os.kill(int(pid), signal.SIGSTOP)
+        clock.step = 1.0
+
+    assert run("ForksAndHangs", report=report).status is Status.HUNG
+    assert not any(running(int(pid)) for pid in (tmp_path / "pids").read_text().split())
 
 
 def test_reports_are_only_improvements(groups):
