@@ -4,6 +4,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from ortools.sat.python import cp_model
@@ -36,6 +37,8 @@ def throttled(
 _LINES_A_SECOND = 20
 _KNOWING = 0.5
 """Share of a run's seconds after which no more is looked for that must hold in any schedule as short as the best."""
+_BUILDING = 0.6
+"""Share of what is left of the limit after which a model is given up: CP-SAT reads it for half as long again."""
 _ENDED = frozenset({cp_model.OPTIMAL, cp_model.INFEASIBLE})
 
 
@@ -60,6 +63,8 @@ class Ended(NamedTuple):
     effort: float
     clocked: bool
     """Whether the wall clock ended it before its effort was spent."""
+    detail: str = ""
+    """What kept it from beginning."""
 
 
 def exact(watch: Watch, scaled: Scaled, leg: Leg) -> Ended:
@@ -71,7 +76,11 @@ def exact(watch: Watch, scaled: Scaled, leg: Leg) -> Ended:
     ends = began + leg.seconds
     # A clock would make deterministic runs differ.
     knowing = math.inf if watch.options.deterministic else began + _KNOWING * leg.seconds
-    model = _model(scaled, *watch.known, knowing if leg.thorough else -math.inf)
+    built_by = began + _BUILDING * max(leg.seconds, watch.remaining)
+    try:
+        model = _model(scaled, watch.known, knowing if leg.thorough else -math.inf, partial(_check, built_by))
+    except TimeoutError as late:
+        return Ended(complete=False, infeasible=False, effort=0.0, clocked=True, detail=str(late))
     solver = _solver(watch.options, leg, ends - time.monotonic())
     solver.best_bound_callback = lambda bound: watch.better_bound(scaled.bound(_whole(bound, scaled.horizon)))
     solver.log_callback = throttled(watch.log, _LINES_A_SECOND)
@@ -87,12 +96,18 @@ def exact(watch: Watch, scaled: Scaled, leg: Leg) -> Ended:
     return Ended(found in _ENDED, found == cp_model.INFEASIBLE, effort, clocked)
 
 
-def _model(scaled: Scaled, best: Schedule | None, bound: int, knowing: float) -> Model:
+def _check(built_by: float) -> None:
+    if time.monotonic() >= built_by:
+        raise TimeoutError("the model is too large to be built within the limit")
+
+
+def _model(scaled: Scaled, found: tuple[Schedule | None, int], knowing: float, check: Callable[[], None]) -> Model:
+    best, bound = found
     first = None if best is None else rebuild(scaled.problem, best)
     most = scaled.horizon if first is None else first.makespan
     # Always known for a schedule of that length: there is one.
     known = None if first is None else informed(scaled.problem, most, knowing)
-    model = build(scaled.problem, least=min(most, scaled.at_least(bound)), most=most, known=known)
+    model = build(scaled.problem, least=min(most, scaled.at_least(bound)), most=most, known=known, check=check)
     if first is not None:
         add_hint(model, first)
     return model

@@ -15,7 +15,7 @@ T >= E holds for absent crossings too, where A = T and T = E is as good as any. 
 3.2, in intervals; a payload crosses once per target, which the paper counts per edge.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,13 +89,18 @@ class Model:
     start: list[Expression]
     end: list[Expression]
     symmetry: Symmetry
+    check: Callable[[], None]
+    """Asked while the model is built; raises TimeoutError once it is of no use any more."""
     crossings: list[Crossing] = field(default_factory=list)
 
 
-def build(problem: Problem, *, least: int, most: int, known: Known | None = None) -> Model:
+def build(
+    problem: Problem, *, least: int, most: int, known: Known | None = None, check: Callable[[], None] = lambda: None
+) -> Model:
     """The model of a problem (n >= 1) whose optimum is known to be within least..most ticks.
 
     `known` holds for every schedule of the problem of at most `most` ticks: when, where and in which order tasks run.
+    `check` is asked on the way, and may raise TimeoutError.
     """
     cp = cp_model.CpModel()
     units = units_of(problem) if known is None else known.paths.units
@@ -118,6 +123,7 @@ def build(problem: Problem, *, least: int, most: int, known: Known | None = None
         end=[_end(cp, start[i], [(int(problem.duration[i, found[q].lead]), y) for q, y in on[i].items()], most)
              for i in range(problem.tasks)],
         symmetry=symmetry,
+        check=check,
     )  # fmt: skip
     _crossings(model, most)
     for family in (_precedence, _devices, _links, _memory, _symmetry):
@@ -166,6 +172,7 @@ def _crossings(model: Model, most: int) -> None:
     for payload, tasks in enumerate(readers):
         for to in sorted({place for task in tasks for place in model.at[task]}):
             sources = [place for place in model.at[p.producer[payload]] if place != to]
+            model.check()
             if sources:
                 model.crossings.append(_crossing(model, (payload, to), sources, tasks, most))
 
@@ -232,6 +239,7 @@ def _devices(model: Model) -> None:
     """No two tasks at once on a device, no more than there are devices on a pool; the load is at most the makespan."""
     cp, p = model.cp, model.problem
     for q, pool in enumerate(model.pools):
+        model.check()
         intervals, load = [], []
         for task in range(p.tasks):
             if q in model.on[task]:
@@ -252,6 +260,7 @@ def _links(model: Model) -> None:
     intervals: list[list[Any]] = [[] for _ in range(p.links)]
     load: list[list[Any]] = [[] for _ in range(p.links)]
     for crossing in model.crossings:
+        model.check()
         for sources, literal in crossing.variants:
             ticks = _ticks(p, (crossing.payload, crossing.to), sources[0])
             held = cp.new_optional_fixed_size_interval_var(crossing.start, ticks, literal, "")
@@ -259,6 +268,7 @@ def _links(model: Model) -> None:
                 intervals[link].append(held)
                 load[link].append(ticks * literal)
     for link in range(p.links):
+        model.check()
         cp.add_no_overlap(intervals[link])
         cp.add(sum(load[link]) <= model.makespan)
 

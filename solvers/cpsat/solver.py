@@ -157,7 +157,7 @@ def _outcome(watch: Watch, ended: Ended, *, clocked: bool) -> Result:
         if watch.options.gap > 0:
             return watch.result(Limit.GAP, "")
         return watch.result(Limit.OTHER, f"optimal up to rounding of {watch.open_ticks} ticks")
-    return watch.result(Limit.TIME, _repeatable(watch, clocked=clocked))
+    return watch.result(Limit.TIME, _repeatable(watch, clocked=clocked) or ended.detail)
 
 
 def _repeatable(watch: Watch, *, clocked: bool) -> str:

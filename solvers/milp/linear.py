@@ -1,7 +1,7 @@
 """A mixed-integer linear program as sparse arrays: the one form between every formulation and every vendor."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,9 +64,10 @@ class Linear:
 
 
 class Rows:
-    """A `Linear` in the making. Columns and rows are numbered as they are added."""
+    """A `Linear` in the making. Columns and rows are numbered as they are added; `check` is asked at each row."""
 
-    def __init__(self) -> None:
+    def __init__(self, check: Callable[[], None] = lambda: None) -> None:
+        self.check = check
         self._cost: list[float] = []
         self._lower: list[float] = []
         self._upper: list[float] = []
@@ -93,6 +94,7 @@ class Rows:
         self, terms: Iterable[tuple[int, float]], *, at_least: float = -INFINITY, at_most: float = INFINITY
     ) -> None:
         """Add at_least <= sum of coefficient * column <= at_most; a column that is named again adds up."""
+        self.check()
         entries: dict[int, float] = {}
         for column, coefficient in terms:
             entries[column] = entries.get(column, 0.0) + coefficient

@@ -1,6 +1,6 @@
 """Vectors of affine expressions, so that a family of constraints reads as it is printed."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -101,10 +101,10 @@ class Affine:
 
 
 class Assembly:
-    """A `Linear` in the making, by vectors of variables and of constraints."""
+    """A `Linear` in the making, by vectors of variables and of constraints; `check` is asked at each of these."""
 
-    def __init__(self) -> None:
-        self.columns = 0
+    def __init__(self, check: Callable[[], None] = lambda: None) -> None:
+        self.columns, self._check = 0, check
         self.forced: list[tuple[Ints, Affine]] = []
         """Variables [r], each to be set to the greatest of its expressions [r] and 0."""
         self._columns: list[tuple[Floats, Floats, Floats, Bools]] = []
@@ -123,10 +123,12 @@ class Assembly:
 
     def not_negative(self, left: Affine) -> None:
         """left >= 0."""
+        self._check()
         self._rows.append((left, False))
 
     def zero(self, left: Affine) -> None:
         """left = 0."""
+        self._check()
         self._rows.append((left, True))
 
     def force(self, variable: Affine, least: Affine) -> None:
@@ -153,6 +155,7 @@ class Assembly:
 
     def _assembled(self, left: Affine, *, equal: bool) -> tuple[Ints, Ints, Floats, Floats, Floats]:
         """Entries a row, their columns and coefficients, and the rows' bounds."""
+        self._check()
         row, term = np.nonzero(left.coefficient)
         place, inverse = np.unique(row * self.columns + left.column[row, term], return_inverse=True)
         total = np.bincount(inverse, weights=left.coefficient[row, term], minlength=len(place))

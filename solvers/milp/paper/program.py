@@ -77,7 +77,7 @@ def styled(problem: Problem, limits: Limits, style: Style) -> "Paper":
     """The program of a problem of one or more tasks. O((n^2 + t^2) (m + q)) for t transfers and q links."""
     edges = unshared(problem)
     most = horizon(edges, limits.most)
-    m = _variables(edges.problem, (min(limits.least, most), most), limits.unit)
+    m = _variables(edges.problem, (min(limits.least, most), most), limits)
     for family in (precedence, completion, crossings, transfer_times, memory):
         family(m)
         limits.check()
@@ -100,8 +100,8 @@ def styled(problem: Problem, limits: Limits, style: Style) -> "Paper":
     return Paper(origin=problem, edges=edges, model=m, pairs=(first, second, ordered), linear=m.assembly.linear())
 
 
-def _variables(problem: Problem, span: tuple[int, int], unit: float) -> Model:
-    assembly = Assembly()
+def _variables(problem: Problem, span: tuple[int, int], limits: Limits) -> Model:
+    assembly, unit = Assembly(limits.check), limits.unit
     least, most = (ticks / unit for ticks in span)
     makespan = assembly.variables(1, least, most, cost=1.0)
     transfers = transfers_of(problem)

@@ -17,6 +17,8 @@ from solvers.structure.symmetry import paths_of_links
 _LARGEST = 2.0**20
 """Memory is scaled to at most this, so that a tolerance of 1e-6 is less than a byte in 2^39."""
 
+_BLOCK = 1 << 15
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Model:
@@ -147,11 +149,17 @@ def no_overlap(m: Model, pairs: tuple[Ints, Ints], order: Affine, big: tuple[flo
     """  # fmt: skip
     codes, able, (one, two), (m_, m_s, m_l) = m.codes, m.codes.able, pairs, big
     for device in range(m.problem.devices):
-        both = np.flatnonzero(able[one, device] & able[two, device])
-        i, j = one[both], two[both]
-        away = _away(codes, i, device) + _away(codes, j, device)
-        sole = (able[i].sum(axis=1) == 1) & (able[j].sum(axis=1) == 1)
-        _one_before_other(m, (i, j), order[both], np.where(sole, m_, m_s), m_l * away)
+        for both in _blocks(able[one, device] & able[two, device]):
+            i, j = one[both], two[both]
+            away = _away(codes, i, device) + _away(codes, j, device)
+            sole = (able[i].sum(axis=1) == 1) & (able[j].sum(axis=1) == 1)
+            _one_before_other(m, (i, j), order[both], np.where(sole, m_, m_s), m_l * away)
+
+
+def _blocks(among: Bools) -> list[Ints]:
+    """The numbers of those that are true, in blocks: the clock is looked at once a block of rows."""
+    found = np.flatnonzero(among)
+    return np.array_split(found, len(found) // _BLOCK + 1)
 
 
 def _one_before_other(m: Model, pairs: tuple[Ints, Ints], order: Affine, big: Floats, slack: Affine) -> None:
@@ -195,10 +203,10 @@ def congestion(
     for held in links:
         able, idle = _idle(m, held, total)
         place = np.cumsum(able) - 1
-        both = np.flatnonzero(able[one] & able[two])
-        i, j = one[both], two[both]
-        slack = m_s * (idle[place[i]] + idle[place[j]])
-        _one_before_other(m, (n + i, n + j), order[both], np.full(len(both), m_), slack)
+        for both in _blocks(able[one] & able[two]):
+            i, j = one[both], two[both]
+            slack = m_s * (idle[place[i]] + idle[place[j]])
+            _one_before_other(m, (n + i, n + j), order[both], np.full(len(both), m_), slack)
 
 
 def _idle(m: Model, held: Held, total: Ints) -> tuple[Bools, Affine]:

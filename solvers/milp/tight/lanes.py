@@ -79,6 +79,7 @@ def _task(draft: Draft, task: int, jobs: list[list[Job]]) -> Activity:
 
 
 def _crossing(draft: Draft, c: Crossing, activity: int, jobs: list[list[Job]]) -> Activity:
+    draft.rows.check()
     windows, p = draft.windows, draft.windows.problem
     ready = windows.paths.head[c.producer] + windows.paths.took[c.producer]
     for link in frozenset().union(*(v.links for v in c.variants)):

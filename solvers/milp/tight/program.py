@@ -159,7 +159,7 @@ def build(problem: Problem, limits: Limits) -> Tight:
     if windows is None:
         raise NoScheduleError(f"no schedule takes at most {limits.most} ticks")
     limits.check()
-    rows = Rows()
+    rows = Rows(limits.check)
     draft = draft_of(rows, windows, places_of(rows, windows), limits.least, limits.unit)
     limits.check()
     crossings = crossings_of(draft)
