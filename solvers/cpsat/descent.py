@@ -95,8 +95,11 @@ def search(timeline: Timeline, free: Free, seed: int, clock: Callable[[], float]
         return Searched(None, True, _OVERHEAD)
     if seconds < _LEAST_S:
         return Searched(None, False, 0.0)
-    window = Window(cut, timeline.makespan - 1)
-    solver = _solver(seed, seconds)
+    try:
+        window = Window(cut, timeline.makespan - 1, clock)
+    except TimeoutError:
+        return Searched(None, False, 0.0)
+    solver = _solver(seed, max(_LEAST_S, min(seconds, clock())))
     found = solver.solve(window.cp)
     if found == cp_model.MODEL_INVALID:
         raise RuntimeError(f"CP-SAT refuses the model: {window.cp.validate()}")

@@ -10,6 +10,7 @@ in the words of `solvers.cpsat.cut`. The schedule itself is a solution where mos
 schedule of M ticks, but for what `Cut.amid` may delay. The model is as small as the window, however large the problem.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
@@ -35,9 +36,13 @@ class _Sent(NamedTuple):
 
 
 class Window:
-    """The model of a neighbourhood, `cp`, and the way back from its solutions. `cut.floor` must not exceed `most`."""
+    """The model of a neighbourhood, `cp`, and the way back from its solutions. `cut.floor` must not exceed `most`.
 
-    def __init__(self, cut: Cut, most: int) -> None:
+    TimeoutError once `clock()`, in seconds, is used up before it is built.
+    """
+
+    def __init__(self, cut: Cut, most: int, clock: Callable[[], float] = lambda: math.inf) -> None:
+        self._clock = clock
         self._cut, self._t, self._w, self._most = cut, cut.timeline, cut.network, most
         self.cp = cp_model.CpModel()
         self._one, self._hint = self.cp.new_constant(1), dict[int, tuple[Any, int]]()
@@ -169,6 +174,8 @@ class Window:
 
     def _crossing(self, crossing: Crossing, home: dict[int, Literal], readers: list[int]) -> None:
         """One payload to one target: whether, when and along which path."""
+        if self._clock() <= 0:
+            raise TimeoutError("the window is too large to be built within the limit")
         t, (payload, to) = self._t, crossing
         producer = self._w.producer[payload]
         active = producer in self._cut.active

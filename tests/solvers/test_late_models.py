@@ -8,7 +8,11 @@ import pytest
 
 from solvers.bounds import quick_bounds
 from solvers.cpsat import exact, model
+from solvers.cpsat.descent import Searched, search
+from solvers.cpsat.neighbours import Neighbours
 from solvers.cpsat.solver import CpSat
+from solvers.cpsat.timeline import network_of, timeline_of
+from solvers.heuristics.list_solver import ListScheduler
 from solvers.instances.table import make
 from solvers.milp.formulations import FORMULATIONS, Limits, formulate
 from solvers.milp.paper import rows
@@ -91,3 +95,14 @@ def test_cp_sat_says_that_its_model_is_too_large(monkeypatch) -> None:
     late = CpSat().solve(GRID, Options(seconds=600), lambda _: None)
     assert (late.status, late.limit, late.schedule) == (Status.UNKNOWN, Limit.TIME, None)
     assert "too large to be built" in late.detail and late.lower_bound == quick_bounds.best(GRID)[0]
+
+
+def test_a_window_is_given_up_when_its_time_is_over() -> None:
+    """A clock that shows a second twice and then none: a neighbourhood with crossings ends without CP-SAT."""
+    start = ListScheduler().solve(GRID, Options(), lambda _: None).schedule
+    timeline, neighbours, late = timeline_of(network_of(GRID), start), Neighbours(0), 0
+    for _ in range(20):
+        left = iter([1.0, 1.0])
+        found = search(timeline, neighbours.draw(timeline)[1], 0, lambda left=left: next(left, 0.0))
+        late += found == Searched(None, False, 0.0)
+    assert late > 10
