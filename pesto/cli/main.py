@@ -57,9 +57,11 @@ def pesto() -> None:
     """Optimal placement and schedule of a training step on several GPUs.
 
     \b
-    Exit codes: 0 done and verified; 1 bug; 2 usage or configuration; 3 input refused; 4 proven infeasible; 5 nothing
-    found within the limits; 6 an answer failed verification; 7 solver missing or crashed; 8 file not read or written;
-    9 plan or profile of another graph; 130, 143 interrupted (the best plan is saved).
+    Exit codes: 0 done and verified; 1 bug; 2 usage or configuration; 3 input
+    refused; 4 proven infeasible; 5 nothing found within the limits; 6 an answer
+    failed verification; 7 solver missing or crashed; 8 file not read or written;
+    9 plan or profile of another graph; 130, 143 interrupted (the best plan is
+    saved).
     """
 
 

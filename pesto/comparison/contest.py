@@ -19,6 +19,7 @@ from pesto.graph import Graph
 from pesto.memory.peaks import measure
 from pesto.plans.plan import Plan, verify
 from pesto.problem import TICK_S, build
+from pesto.quantities import duration, size
 from pesto.settings import Settings
 from pesto.solving.candidates import Bench, Candidate
 from pesto.solving.flow import formulate
@@ -85,17 +86,17 @@ class Comparison:
     def __repr__(self) -> str:
         """One line, without arrays."""
         best = self.ranked()[:1]
-        shortest = f", best {best[0].plan.makespan_s * 1e3:.2f} ms by {best[0].method}" if best and best[0].plan else ""
+        shortest = f", best {duration(best[0].plan.makespan_s)} by {best[0].method}" if best and best[0].plan else ""
         where = f"{self.graph.ops} ops on {shown(self.cluster.name, 24)}"
         return f"Comparison({len(self.entries)} methods, {where}{shortest})"
 
     def _repr_html_(self) -> str:
         """Every method's step, best first, as a table for notebooks."""
         rows = [
-            (e.method, "-" if e.makespan_s is None else f"{e.makespan_s * 1e3:.2f}", e.status, f"{e.seconds:.2f}")
+            (e.method, "-" if e.makespan_s is None else duration(e.makespan_s), e.status, f"{e.seconds:.2f}")
             for e in self.ranked()
         ]
-        return html_table(f"{self!r} of {self.graph.source}", ("method", "step ms", "memory", "place s"), rows)
+        return html_table(f"{self!r} of {self.graph.source}", ("method", "step", "memory", "place s"), rows)
 
     def ranked(self) -> list[Entry]:
         """What fits, by step time; then what does not; then what has no answer."""
@@ -247,7 +248,7 @@ def shortfall(candidate: Candidate, cluster: Cluster) -> str:
     """Which device lacks how much."""
     over = [(int(peak) - d.memory_bytes, d.name) for peak, d in zip(candidate.peak, cluster.devices, strict=True)]
     most, name = max(over)
-    return f"{name} lacks {most / 2**30:.2f} GiB"
+    return f"{name} lacks {size(most)}"
 
 
 def _nothing(name: str, status: str, why: str) -> Entry:

@@ -6,12 +6,11 @@ from pesto.cluster import Cluster
 from pesto.graph import Graph
 from pesto.memory.forwarding import KEPT, of_type, taken_over
 from pesto.problem import payloads
+from pesto.quantities import brief, size
 from pesto.simulator import Timeline
 from solvers import Problem
 from solvers.arrays import Ints
 from solvers.memory.usage import Footprint, Usage, usage
-
-GIB = 2**30
 
 
 def footprint(graph: Graph, *, per_edge: bool = False, scratch: Ints | None = None) -> Footprint:
@@ -62,11 +61,11 @@ def shortage(graph: Graph, problem: Problem, cluster: Cluster) -> str:
         )
         if need > sum(given):
             return (
-                f"{kind} memory: {need / GIB:.2f} GiB needed, {len(given)} devices give {sum(given) / GIB:.2f} GiB, "
-                f"{(need - sum(given)) / GIB:.2f} GiB short; the largest group has {_largest(graph, problem)}"
+                f"{kind} memory: {size(need)} needed, {len(given)} devices give {size(sum(given))}, "
+                f"{size(need - sum(given))} short; the largest group has {_largest(graph, problem)}"
             )
     most = max(d.memory_bytes for d in cluster.devices)
-    return f"the largest group has {_largest(graph, problem)}, the largest device {most / GIB:.2f} GiB"
+    return f"the largest group has {_largest(graph, problem)}, the largest device {size(most)}"
 
 
 def _largest(graph: Graph, problem: Problem) -> str:
@@ -75,7 +74,7 @@ def _largest(graph: Graph, problem: Problem) -> str:
     np.add.at(held, unit, graph.param_bytes)
     largest = int(held.argmax())
     name = graph.names[int(np.argmax((unit == largest) * graph.param_bytes))]
-    return f"{int(held[largest]) / GIB:.2f} GiB ({name})"
+    return f"{size(int(held[largest]))} ({brief(name)})"
 
 
 def _confined(graph: Graph, problem: Problem, cluster: Cluster, kind: str) -> int:

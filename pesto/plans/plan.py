@@ -12,6 +12,7 @@ from pesto.graph import Graph
 from pesto.memory.peaks import measure
 from pesto.plans.control_edges import chain
 from pesto.problem import TICK_S, lanes
+from pesto.quantities import duration, percent, size
 from pesto.simulator import Timeline, simulate
 from solvers import Problem, Schedule, check, relative_gap
 from solvers.arrays import Ints
@@ -124,9 +125,8 @@ class Plan:
         made = self.provenance
         basis = made.costs_basis.partition(":")[0]
         where, how, by = shown(made.cluster, 24), shown(basis, 9), shown(made.chosen, 20)
-        return (
-            f"Plan({len(self.names)} ops on {where}, {self.makespan_s * 1e3:.2f} ms {how}, gap {self.gap:.1%}, by {by})"
-        )
+        step, gap = duration(self.makespan_s), percent(self.gap)
+        return f"Plan({len(self.names)} ops on {where}, {step} {how}, gap {gap}, by {by})"
 
     def _repr_html_(self) -> str:
         """What each device of the cluster does in the step, as a table for notebooks."""
@@ -135,10 +135,10 @@ class Plan:
         ops = np.bincount(device, minlength=len(devices)).tolist()
         busy_s = np.bincount(device, weights=(s.finish - s.start) * self.tick_s, minlength=len(devices)).tolist()
         rows = [
-            (name, str(ops[d]), f"{busy_s[d] * 1e3:.2f}", f"{self.peak_bytes.get(name, 0) / 2**30:.2f}")
+            (name, str(ops[d]), duration(busy_s[d]), size(self.peak_bytes.get(name, 0)))
             for d, name in enumerate(devices)
         ]
-        return html_table(f"{self!r} of {self.provenance.graph_source}", ("device", "ops", "busy ms", "peak GiB"), rows)
+        return html_table(f"{self!r} of {self.provenance.graph_source}", ("device", "ops", "busy", "peak"), rows)
 
     @property
     def makespan_s(self) -> float:

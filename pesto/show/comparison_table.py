@@ -6,9 +6,14 @@ from typing import Any
 from pesto.cluster import Cluster
 from pesto.comparison.contest import Comparison, Entry
 from pesto.comparison.methods import METHODS
+from pesto.quantities import change, duration, size_unit, time_unit
+from pesto.show.lines import fact, paragraph
 from pesto.show.table import aligned
 
-HEAD = ("method", "step ms", "to best", "peak GiB", "memory", "cut MB", "devices", "links", "place s")
+_WORDS = (
+    "to best: more than the shortest that fits; peak, full: of the fullest device; OOM: does not fit; cut: sent "
+    "between devices; busy: devices, mean; links: the busiest; place: of the method, measured, all else is predicted"
+)
 
 
 def as_object(contest: Comparison, plans: dict[str, Path]) -> dict[str, Any]:
@@ -51,42 +56,50 @@ def _row(cluster: Cluster, entry: Entry, plans: dict[str, Path]) -> dict[str, An
 def page(contest: Comparison, plans: Path | None) -> str:
     """A table for people, best first, with every shortfall below it."""
     entries = contest.ranked()
-    best = min((e.makespan_s for e in entries if e.plan is not None and e.makespan_s is not None), default=None)
+    words = _WORDS + ("; *: ops moved, or run in another order, to fit" if any(e.mended for e in entries) else "")
     lines = [
-        f"{contest.graph.source}: {contest.graph.ops} ops on {contest.cluster.name}",
-        f"costs         {contest.costs.basis}: {contest.costs.source}",
-        f"lower bound   {contest.lower_bound_s * 1e3:.2f} ms on the full graph ({contest.lower_bound_name})",
-        *([f"infeasible    {contest.proof}"] if contest.proof else []),
+        paragraph(f"{contest.graph.source}: {contest.graph.ops} ops on {contest.cluster.name}", 2),
+        fact("costs", f"{contest.costs.basis}: {contest.costs.source}"),
+        fact("lower bound", f"{duration(contest.lower_bound_s)} on the full graph ({contest.lower_bound_name})"),
+        *([fact("infeasible", contest.proof)] if contest.proof else []),
         "",
-        *aligned([HEAD, *(_cells(contest.cluster, entry, best) for entry in entries)], "<>"),
+        *_table(contest.cluster, entries),
         "",
-        *(f"{entry.method}: {entry.detail}" for entry in entries if entry.plan is None),
-        *(
-            ["* repaired to fit the memory: ops moved, or run in another order"]
-            if any(entry.mended for entry in entries)
-            else []
-        ),
-        "Step times and peaks are predicted by the simulator; place s is measured.",
+        *(paragraph(f"{entry.method}: {entry.detail}", 2) for entry in entries if entry.plan is None),
+        fact("words", words),
     ]
     if plans is not None:
-        lines.append(f"plans         in {plans}, each verified by the independent checker")
+        lines.append(fact("plans", f"in {plans}, each verified by the independent checker"))
     return "\n".join(lines)
 
 
-def _cells(cluster: Cluster, entry: Entry, best: float | None) -> tuple[str, ...]:
+def _table(cluster: Cluster, entries: list[Entry]) -> list[str]:
+    """Head, units and a row for each entry; a column's unit is that of its largest value."""
+    steps = [entry.makespan_s for entry in entries if entry.makespan_s is not None]
+    best = min((e.makespan_s for e in entries if e.plan is not None and e.makespan_s is not None), default=None)
+    time = time_unit(max(steps, default=0.0))
+    peak = size_unit(max((int(entry.candidate.peak.max()) for entry in entries if entry.candidate), default=0))
+    cut = size_unit(max((entry.cut_bytes for entry in entries), default=0))
+    head = ("method", "step", "to", "peak", "full", "cut", "busy", "links", "place")
+    units = ("", time[0], "best", peak[0], "", cut[0], "", "", "s")
+    ones = (time[1], peak[1], cut[1])
+    return aligned([head, units, *(_cells(cluster, entry, best, ones) for entry in entries)], "<>")
+
+
+def _cells(cluster: Cluster, entry: Entry, best: float | None, ones: tuple[float, int, int]) -> tuple[str, ...]:
+    """A row; `ones` are what one of the units of time, peak and cut is."""
     found = entry.candidate
     if found is None or entry.makespan_s is None:
         return (entry.method, "-", "-", "-", entry.status, "-", "-", "-", "-")
     share = [int(p) / d.memory_bytes for p, d in zip(found.peak, cluster.devices, strict=True)]
     fullest = max(range(len(share)), key=share.__getitem__)
-    behind = f"{entry.makespan_s / best - 1:+.1%}" if best else "-"
     return (
         entry.method,
-        f"{entry.makespan_s * 1e3:.2f}",
-        behind,
-        f"{int(found.peak[fullest]) / 2**30:.2f}",
+        f"{entry.makespan_s / ones[0]:.2f}",
+        change(entry.makespan_s / best - 1) if best else "-",
+        f"{int(found.peak[fullest]) / ones[1]:.2f}",
         f"{share[fullest]:.0%}{' *' if entry.mended else ''}" if found.fits else "OOM",
-        f"{entry.cut_bytes / 1e6:.0f}",
+        f"{entry.cut_bytes / ones[2]:.1f}",
         f"{entry.device_use:.0%}",
         f"{entry.link_use:.0%}",
         f"{entry.seconds:.2f}",

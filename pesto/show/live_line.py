@@ -7,19 +7,16 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self, TextIO
 
+from pesto.quantities import duration, percent
+from pesto.show.lines import COLUMNS, paragraph
 from pesto.show.screen import Screen
 from pesto.solving.tracker import Incumbent
 from solvers import Progress
 
 
-def in_seconds(seconds: float) -> str:
-    """A step time for people."""
-    return f"{seconds * 1e3:.1f} ms"
-
-
 def amount(ticks: float, ticks_per_second: int | None) -> str:
-    """Ticks for people: as milliseconds where a tick is a time."""
-    return f"{ticks} ticks" if ticks_per_second is None else f"{ticks / ticks_per_second * 1e3:.3f} ms"
+    """Ticks for people: in seconds where a tick is a time."""
+    return f"{ticks} ticks" if ticks_per_second is None else duration(ticks / ticks_per_second)
 
 
 class LiveLine:
@@ -32,7 +29,7 @@ class LiveLine:
 
     def __init__(
         self,
-        told: Callable[[float], str] = in_seconds,
+        told: Callable[[float], str] = duration,
         start: float | None = None,
         *,
         quiet: bool = False,
@@ -95,16 +92,16 @@ class LiveLine:
         if self._best is None:
             return f"none  {proven}"
         gap = (self._best - bound) / self._best if self._best else 0.0
-        return f"{self._told(self._best)}  {proven}  gap {gap:.1%}"
+        return f"{self._told(self._best)}  {proven}  gap {percent(gap)}"
 
     def _tick(self) -> None:
         while not self._stop.wait(1.0 if self._live else 10.0):
-            hint = "  (Ctrl-C keeps the best)" if self._live else ""
-            passed = time.monotonic() - self._began
-            self._write(f"best {self._text}  {passed:.0f} s{hint}", "" if self._live else "\n")
+            text = f"best {self._text}  {time.monotonic() - self._began:.0f} s"
+            hint = "  (Ctrl-C keeps the best)" if self._live and len(text) < COLUMNS - 26 else ""
+            self._write(text + hint, "" if self._live else "\n")
 
     def _write(self, text: str, end: str) -> None:
         if self._live:
             self._stream.restart_line()
-        self._stream.write(text + end)
+        self._stream.write((paragraph(text, 2) if end else text) + end)
         self._stream.flush()

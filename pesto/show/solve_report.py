@@ -1,15 +1,31 @@
 """What a solve says of itself: one JSON object, or a page for people."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from pesto.plans.order_worth import OrderWorth
 from pesto.plans.plan import Plan
 from pesto.problem import TICK_S
+from pesto.quantities import duration, durations, percent, size
+from pesto.show.lines import command, fact, paragraph
 from pesto.show.table import aligned
+from pesto.solving.baselines import RIVALS
 from pesto.solving.candidates import Candidate
 from pesto.solving.flow import Outcome
+
+WORDS = (
+    (("start",), "the plan of --start"),
+    (("single",), "all on one GPU"),
+    (("expert", "layer-balanced"), "layer after layer, as by hand"),
+    (RIVALS, "methods of the literature"),
+    (("list", "levels"), "list schedules of the graph and of coarser ones"),
+    (("repaired",), "moved until it fits the memory"),
+    (("coarse",), "of the exact solver"),
+    (("search",), "annealed op by op"),
+)
+"""What the names in the table of a solve mean; together those of `pesto.solving.flow.CANDIDATES`."""
 
 
 def as_object(outcome: Outcome, stages_s: dict[str, float], out: Path) -> dict[str, Any]:
@@ -76,47 +92,61 @@ def to_json(value: dict[str, Any]) -> str:
     return json.dumps(value, allow_nan=False, ensure_ascii=False)
 
 
-def page(outcome: Outcome, stages_s: dict[str, float], out: Path, check: str) -> str:
+def page(outcome: Outcome, stages_s: dict[str, float], out: Path, check: Iterable[object]) -> str:
     """A page for people: who was beaten by how much, the bound, what was written, and `check`, what to do next."""
     plan, made = outcome.plan, outcome.plan.provenance
-    bound = made.lower_bound_ticks * plan.tick_s * 1e3
+    bound = duration(made.lower_bound_ticks * plan.tick_s)
     lines = [
-        f"{made.graph_source}: {len(plan.names)} ops on {made.cluster}",
-        f"costs         {made.costs_basis}: {made.costs}",
+        paragraph(f"{made.graph_source}: {len(plan.names)} ops on {made.cluster}", 2),
+        fact("costs", f"{made.costs_basis}: {made.costs}"),
         "",
-        *aligned([_row(name, c, outcome) for name, c in outcome.candidates.items()], "<><", (16, 12)),
+        *aligned(_rows(outcome), "<><", (16, 12)),
         "",
-        f"step time     {plan.makespan_s * 1e3:.2f} ms predicted ({made.chosen}: {made.rule})",
-        f"lower bound   {bound:.2f} ms on the full graph ({made.lower_bound_name}), gap {plan.gap:.1%}",
-        _order_line(outcome.order),
+        fact("words", _legend(outcome)),
+        fact("step time", f"{duration(plan.makespan_s)} predicted ({made.chosen}: {made.rule})"),
+        fact("lower bound", f"{bound} on the full graph ({made.lower_bound_name}), gap {percent(plan.gap)}"),
+        fact("order", _order(outcome.order)),
         *_coarse_lines(plan),
-        "peak memory   " + ", ".join(f"{name} {size / 2**30:.2f} GiB" for name, size in plan.peak_bytes.items()),
-        "seconds       " + ", ".join(f"{name} {seconds:.2f}" for name, seconds in stages_s.items()),
-        f"verified      by the independent checker; written to {out}",
-        f"next          {check}",
+        fact("peak memory", ", ".join(f"{name} {size(peak)}" for name, peak in plan.peak_bytes.items())),
+        fact("seconds", ", ".join(f"{name} {seconds:.2f}" for name, seconds in stages_s.items())),
+        fact("verified", f"by the independent checker; written to {out}"),
+        command("next", check),
     ]
     return "\n".join(lines)
 
 
-def _row(name: str, candidate: Candidate | None, outcome: Outcome) -> tuple[str, str, str]:
+def _rows(outcome: Outcome) -> list[tuple[str, str, str]]:
+    """Name, time and rank of each candidate."""
+    found = {name: c for name, c in outcome.candidates.items() if c is not None}
+    took = dict(zip(found, durations([c.makespan * TICK_S for c in found.values()]), strict=True))
+    return [(f"  {name}", took.get(name, "-   "), _mark(name, found.get(name), outcome)) for name in outcome.candidates]
+
+
+def _legend(outcome: Outcome) -> str:
+    """The words of the table that has these candidates."""
+    names = outcome.candidates
+    told = [f"{', '.join(group)}: {words}" for group, words in WORDS if any(name in names for name in group)]
+    return "; ".join([*told, "beaten by: what the plan saves; -: none was made"])
+
+
+def _mark(name: str, candidate: Candidate | None, outcome: Outcome) -> str:
     if candidate is None:
-        return f"  {name}", "-   ", ""
+        return ""
     best, took = outcome.plan.schedule.makespan, candidate.makespan
     if not candidate.fits:
-        mark = "(does not fit the memory)"
-    elif name == outcome.plan.provenance.chosen:
-        mark = "<- chosen"
-    else:
-        mark = f"beaten by {1 - best / took:.1%}" if took > best else "as good"
-    return f"  {name}", f"{took * TICK_S * 1e3:.2f} ms", mark
+        return "(does not fit the memory)"
+    if name == outcome.plan.provenance.chosen:
+        return "<- chosen"
+    return f"beaten by {percent(1 - best / took)}" if took > best else "as good"
 
 
-def _order_line(order: OrderWorth) -> str:
-    """What the same placement takes in other orders."""
-    fifo, links = order.fifo * TICK_S * 1e3, order.scheduled * TICK_S * 1e3
+def _order(order: OrderWorth) -> str:
+    """What the same placement takes in other orders; a worth below nothing is a cost."""
+    fifo, links, less = duration(order.fifo * TICK_S), duration(order.scheduled * TICK_S), order.scheduled_gain
+    worth = f"{'saves' if order.gain >= 0 else 'costs'} {percent(abs(order.gain))}"
+    other = f"{percent(abs(less))} {'less' if less > 0 else 'more'}" if less else "the same"
     return (
-        f"order         enforced it saves {order.gain:.1%} against first in, first out ({fifo:.2f} ms); "
-        f"links with priorities would give {links:.2f} ms ({order.scheduled_gain:.1%} less)"
+        f"enforced it {worth} against first in, first out ({fifo}); links with priorities would give {links} ({other})"
     )
 
 
@@ -124,10 +154,11 @@ def _coarse_lines(plan: Plan) -> list[str]:
     c = plan.provenance.coarse
     if c is None:
         return []
-    made = "none" if c.makespan_ticks is None else f"{c.makespan_ticks * plan.tick_s * 1e3:.2f} ms"
-    bound = f"{c.lower_bound_ticks * plan.tick_s * 1e3:.2f} ms"
+    made = "none" if c.makespan_ticks is None else duration(c.makespan_ticks * plan.tick_s)
+    bound = duration(c.lower_bound_ticks * plan.tick_s)
     detail = f"; {c.detail}" if c.detail else ""
-    return [
-        f"coarse graph  {c.nodes} nodes ({c.reason}); {c.solver} {c.version}: {c.status}, {made}, bound {bound} "
+    text = (
+        f"{c.nodes} nodes ({c.reason}); {c.solver} {c.version}: {c.status}, {made}, bound {bound} "
         f"of the coarse graph ({c.bound_by or 'trivial'}){detail}"
-    ]
+    )
+    return [fact("coarse graph", text)]

@@ -2,9 +2,16 @@
 
 from typing import Any
 
+from pesto.quantities import duration, percent, time_unit
+from pesto.show.lines import fact, paragraph
 from pesto.show.table import aligned
 from pesto.whatif.grid import AXES, Point
 from pesto.whatif.points import Row, Step, Sweep
+
+_WORDS = (
+    "expert: as by hand; single: all on one device; saved: of the shorter of these two that fits; OOM: does not fit "
+    "the memory; took: measured; step times are predicted, plans verified"
+)
 
 
 def as_object(sweep: Sweep) -> dict[str, Any]:
@@ -48,44 +55,59 @@ def _row(row: Row) -> dict[str, Any]:
 def page(sweep: Sweep) -> str:
     """A table for people, an axis after the other, with every point that has no plan explained below it."""
     axes = list(sweep.grid.values)
-    head = (*axes, "step ms", "expert ms", "saved", "one device ms", "gap", "seconds")
     base = sweep.grid.base.text(axis for axis in AXES if axis not in axes or not sweep.grid.cross)
-    rows = sorted(sweep.rows, key=lambda row: [getattr(row.point, axis) for axis in axes])
-    blocks = [rows] if sweep.grid.cross else [sweep.on(axis) for axis in axes]
-    table = [head, *(_cells(row, axes) for block in blocks for row in block)]
-    without = [row for row in rows if row.plan is None]
+    rows = _ordered(sweep, axes)
     lines = [
-        f"{sweep.graph.source}: {sweep.graph.ops} ops on {sweep.cluster.name}",
-        f"around        {base}" if base else "",
+        paragraph(f"{sweep.graph.source}: {sweep.graph.ops} ops on {sweep.cluster.name}", 2),
+        fact("around", base) if base else "",
         "",
-        *aligned(table, ">"),
+        *_table(rows, axes),
         "",
-        *(f"{row.point.text(axes)}: {row.status}: {row.detail}" for row in without),
-        "Step times are predicted by the simulator, plans verified by the independent checker; seconds are measured.",
-        "saved: of Expert's step time. OOM: does not fit the memory.",
+        *(paragraph(f"{row.point.text(axes)}: {row.status}: {row.detail}", 2) for row in rows if row.plan is None),
+        fact("words", _WORDS),
     ]
     return "\n".join(lines)
 
 
-def _cells(row: Row, axes: list[str]) -> tuple[str, ...]:
+def _ordered(sweep: Sweep, axes: list[str]) -> list[Row]:
+    """Each row once: all of a cross by its values, else the base and then an axis after the other."""
+    if sweep.grid.cross:
+        return sorted(sweep.rows, key=lambda row: [getattr(row.point, axis) for axis in axes])
+    base = [row for row in sweep.rows if row.point == sweep.grid.base]
+    return base + [row for axis in axes for row in sweep.on(axis) if row.point != sweep.grid.base]
+
+
+def _table(rows: list[Row], axes: list[str]) -> list[str]:
+    """Head, units and the rows; all step times in the unit of the longest."""
+    steps = [step.seconds for row in rows for step in (row.expert, row.single) if step is not None]
+    steps += [row.plan.makespan_s for row in rows if row.plan is not None]
+    unit, one = time_unit(max(steps, default=0.0))
+    head = (*axes, "step", "expert", "single", "saved", "gap", "took")
+    units = (*("" if axis == "devices" else "x" for axis in axes), unit, unit, unit, "", "", "s")
+    return aligned([head, units, *(_cells(row, axes, one) for row in rows)], ">")
+
+
+def _cells(row: Row, axes: list[str], one: float) -> tuple[str, ...]:
+    """A row, its step times in units of `one` seconds."""
     values = [f"{getattr(row.point, axis):g}" for axis in axes]
-    made = row.status if row.plan is None else f"{row.plan.makespan_s * 1e3:.2f}"
-    saved = "-" if row.reduction is None else f"{row.reduction:.1%}"
-    gap = "-" if row.plan is None else f"{row.plan.gap:.1%}"
-    return (*values, made, _time(row.expert), saved, _time(row.single), gap, f"{row.seconds:.1f}")
+    made = row.status if row.plan is None else f"{row.plan.makespan_s / one:.2f}"
+    saved = "-" if row.saved is None else percent(row.saved)
+    gap = "-" if row.plan is None else percent(row.plan.gap)
+    return (*values, made, _time(row.expert, one), _time(row.single, one), saved, gap, f"{row.seconds:.1f}")
 
 
-def _time(step: Step | None) -> str:
+def _time(step: Step | None, one: float) -> str:
     if step is None:
         return "-"
-    return f"{step.seconds * 1e3:.2f}{'' if step.fits else ' OOM'}"
+    return f"{step.seconds / one:.2f}{'' if step.fits else ' OOM'}"
 
 
 def brief(sweep: Sweep) -> str:
     """The last row on one line, as progress."""
     row = sweep.rows[-1]
-    where = f"[{len(sweep.rows)}/{len(sweep.grid.points())}] {row.point.text(AXES)}"
+    where = f"[{len(sweep.rows)}/{len(sweep.grid.points())}] {row.point.text(sweep.grid.values)}"
     if row.plan is None:
-        return f"{where}: {row.status}: {row.detail}"
-    saved = "" if row.reduction is None else f", {row.reduction:.1%} less than expert"
-    return f"{where}: {row.plan.makespan_s * 1e3:.2f} ms{saved}, gap {row.plan.gap:.1%}, {row.seconds:.1f} s"
+        return paragraph(f"{where}: {row.status}: {row.detail}", 2)
+    saved = "" if row.saved is None else f", saved {percent(row.saved)}"
+    step, gap = duration(row.plan.makespan_s), percent(row.plan.gap)
+    return paragraph(f"{where}: {step}{saved}, gap {gap}, {row.seconds:.1f} s", 2)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from pesto.files.json import shown
+from pesto.quantities import percent
 
 Value = str | int | float | bool | None
 Kind = Literal["text", "number", "percent", "seconds", "multiple"]
@@ -81,8 +82,7 @@ def written(value: Value, kind: Kind) -> str:
 
 
 def _percent(value: float) -> str:
-    percent = 100 * value
-    return f"{percent:.2g} %" if 0 < abs(percent) < 0.1 else f"{percent:.1f} %"
+    return percent(value, " ")
 
 
 def _number(value: float) -> str:

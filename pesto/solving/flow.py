@@ -11,6 +11,7 @@ from pesto.plans.order_worth import OrderWorth, order_worth
 from pesto.plans.plan import Plan, verify
 from pesto.plans.warm_start import carried
 from pesto.problem import build
+from pesto.quantities import size
 from pesto.settings import Settings
 from pesto.solving.background_bound import strengthened
 from pesto.solving.baselines import MOST_TASKS, RIVALS, baselines
@@ -147,8 +148,8 @@ def _nothing_fits(tracker: Tracker, cluster: Cluster, done: Exact | None) -> Can
     nearest = min(tracker.candidates.values(), key=short)
     worst = max(range(len(cluster.devices)), key=lambda d: int(nearest.peak[d]) - cluster.devices[d].memory_bytes)
     device = cluster.devices[worst]
-    peak, most = int(nearest.peak[worst]) / 2**30, device.memory_bytes / 2**30
+    peak, most = int(nearest.peak[worst]), device.memory_bytes
     raise NothingFoundError(
-        f"no plan found fits the memory: the nearest ({nearest.name}) peaks at {peak:.2f} GiB on {device.name}, "
-        f"{peak - most:.2f} GiB more than its {most:.2f} GiB - {_LARGER}, or a smaller batch"
+        f"no plan found fits the memory: the nearest ({nearest.name}) peaks at {size(peak)} on {device.name}, "
+        f"{size(peak - most)} more than its {size(most)} - {_LARGER}, or a smaller batch"
     )

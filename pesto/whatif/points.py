@@ -60,6 +60,14 @@ class Row:
             return None
         return 1 - self.plan.makespan_s / self.expert.seconds
 
+    @property
+    def saved(self) -> float | None:
+        """Share that the plan saves of the shorter of Expert and one device, of those that fit; None if none does."""
+        known = [step.seconds for step in (self.expert, self.single) if step is not None and step.fits]
+        if self.plan is None or not known or not min(known):
+            return None
+        return 1 - self.plan.makespan_s / min(known)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sweep:

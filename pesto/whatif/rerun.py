@@ -13,6 +13,7 @@ from pesto.graph import Graph
 from pesto.memory.peaks import footprint
 from pesto.plans.plan import PER_EDGE, Plan, ranks_against
 from pesto.problem import TICK_S, lanes
+from pesto.quantities import duration
 from pesto.settings import Settings
 from pesto.solving.candidates import Bench, Candidate
 from pesto.solving.flow import formulate
@@ -37,7 +38,7 @@ class Simulation:
         """One line, without arrays."""
         where = f"{self.bench.graph.ops} ops on {shown(self.cluster.name, 24)}"
         fits = "fits" if self.fits else "does not fit"
-        return f"Simulation({where}, {self.makespan_s * 1e3:.2f} ms predicted, {fits} the memory)"
+        return f"Simulation({where}, {duration(self.makespan_s)} predicted, {fits} the memory)"
 
     @property
     def makespan_s(self) -> float:

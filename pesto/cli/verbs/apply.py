@@ -10,6 +10,8 @@ from pesto.cli.options import Existing, json_option
 from pesto.errors import UsageError
 from pesto.files.disk import check_writable, write_atomic
 from pesto.plans.plan_file import load
+from pesto.quantities import brief
+from pesto.show.lines import fact, paragraph
 from pesto.show.solve_report import to_json
 
 SUFFIXES = (".pb", ".pbtxt")
@@ -45,7 +47,8 @@ def apply_command(
     \b
     pesto solve --graph step.pb --fetch train --out plan.json
     pesto apply plan.json --graph step.pb --out placed.pb
-    pesto apply plan.json --graph step.pb --out placed.pb --device cpu:0=/job:worker/task:0/device:CPU:0 ...
+    pesto apply plan.json --graph step.pb --out placed.pb \\
+        --device cpu:0=/job:worker/task:0/device:CPU:0 --device gpu:0=...
     """
     _check_files(file, out)
     wanted = _devices(devices)
@@ -123,15 +126,17 @@ def _said(done: Any, out: Path) -> dict[str, Any]:
 
 
 def _page(said: dict[str, Any], file: Path, out: Path) -> str:
-    rows = [f"{file}: {said['ops']} ops of the step placed, {said['nodes']} nodes written -> {out}"]
-    rows += [f"on            {name}: {ops} ops" for name, ops in said["ops_per_device"].items()]
+    rows = [paragraph(f"{file}: {said['ops']} ops of the step placed, {said['nodes']} nodes written -> {out}", 2)]
+    rows += [fact("on", f"{name}: {ops} ops") for name, ops in said["ops_per_device"].items()]
+    how = "TensorFlow places and orders them as planned (on stand-in CPUs, none run)"
     rows += [
-        f"order         {said['control_edges']} control edges added",
-        f"_class        removed from {said['class_removed']} ops",
-        f"verified      {said['ops']} ops: TensorFlow places and orders them as planned (on stand-in CPUs, none run)",
+        fact("order", f"{said['control_edges']} control edges added"),
+        fact("_class", f"removed from {said['class_removed']} ops"),
+        fact("verified", f"{said['ops']} ops: {how}"),
     ]
     if said["behind_the_order"]:
         first, count = said["behind_the_order"][0], len(said["behind_the_order"])
-        rows.append(f"careful       {first} and {count - 1} more need ops of the step: fetch them with the whole step")
-    rows += ["to run it     Grappler drops the order, so turn it off (pesto optimize can run it before the solve):"]
-    return "\n".join([*rows, *(f"              {line}" for line in SETTINGS)])
+        text = f"{brief(first)} and {count - 1} more need ops of the step: fetch them with the whole step"
+        rows.append(fact("careful", text))
+    remedy = "Grappler drops the order, so turn it off (pesto optimize can run it before the solve):"
+    return "\n".join([*rows, fact("to run it", remedy), *SETTINGS])

@@ -11,6 +11,8 @@ from pesto.inputs.load import load_graph
 from pesto.plans.plan import Plan
 from pesto.plans.plan_file import load
 from pesto.plans.statements import NOT_CHECKED
+from pesto.quantities import duration, percent
+from pesto.show.lines import paragraph
 from pesto.show.solve_report import to_json
 from pesto.source import Source, named_by
 
@@ -38,10 +40,10 @@ def check_command(
         said = {"valid": True, "makespan_s": found.makespan_s, "ops": graph.ops, "plan": str(plan)}
         click.echo(to_json({**said, **_certificate(found), "not_checked": left} if certificate else said))
         return
-    click.echo(f"{plan}: valid; {graph.ops} ops, {found.makespan_s * 1e3:.2f} ms predicted")
+    click.echo(paragraph(f"{plan}: valid; {graph.ops} ops, {duration(found.makespan_s)} predicted", 2))
     if certificate:
-        click.echo(f"{plan}: {_bound_line(found)}")
-        click.echo(f"{plan}: {NOT_CHECKED}: {', '.join(left)}")
+        click.echo(paragraph(f"{plan}: {_bound_line(found)}", 2))
+        click.echo(paragraph(f"{plan}: {NOT_CHECKED}: {', '.join(left)}", 2))
 
 
 def _certificate(plan: Plan) -> dict[str, object]:
@@ -59,9 +61,9 @@ def _certificate(plan: Plan) -> dict[str, object]:
 def _bound_line(plan: Plan) -> str:
     made = plan.provenance
     ticks, name, evidence = made.lower_bound_ticks, made.lower_bound_name, made.lower_bound_evidence
-    bound = f"lower bound {ticks * plan.tick_s * 1e3:.2f} ms on the full graph by {name}"
+    bound = f"lower bound {duration(ticks * plan.tick_s)} on the full graph by {name}"
     how = "" if evidence is None else f" ({len(evidence.claims)} claims on {len(evidence.anchors)} anchors, checked)"
-    return f"{bound}{how}; gap {plan.gap:.1%}"
+    return f"{bound}{how}; gap {percent(plan.gap)}"
 
 
 def plan_source(plan: Plan, source: Source) -> Source:

@@ -11,9 +11,11 @@ from pesto.errors import Exit, UsageError
 from pesto.files.disk import make_folder, write_atomic
 from pesto.inputs.load import load_cluster, load_costs, load_graph
 from pesto.plans.plan_file import save
+from pesto.quantities import duration
 from pesto.settings import Settings
 from pesto.show import comparison_chart
 from pesto.show.comparison_table import as_object, page
+from pesto.show.lines import paragraph
 from pesto.show.solve_report import to_json
 from pesto.solving.interrupt import hold, received
 from pesto.source import Source
@@ -57,7 +59,7 @@ def compare_command(
 
     \b
     pesto compare --model nmt --methods all
-    pesto compare --model nasnet --cluster v100x4 --methods expert,m-sct,pardnn,pesto --chart nasnet.png
+    pesto compare --model nasnet --methods expert,m-sct,pesto --chart nasnet.png
 
     Methods that know memory are repaired where their plan would not fit; the others show OOM, and have no plan. Ends
     with 4 when it is proven that nothing fits, with 5 when no method's plan does.
@@ -95,7 +97,7 @@ def _hearing(files: dict[str, Path], saved: dict[str, Path], *, quiet: bool) -> 
             save(entry.plan, files[entry.method])
             saved[entry.method] = files[entry.method]
         if not quiet:
-            click.echo(f"{entry.method:20s} {_brief(entry)}", err=True)
+            click.echo(paragraph(f"{entry.method:20s} {_brief(entry)}", 2), err=True)
 
     return hear
 
@@ -103,7 +105,7 @@ def _hearing(files: dict[str, Path], saved: dict[str, Path], *, quiet: bool) -> 
 def _brief(entry: Entry) -> str:
     if entry.makespan_s is None:
         return f"{entry.status}: {entry.detail}"
-    return f"{entry.makespan_s * 1e3:10.2f} ms  {'' if entry.plan else 'OOM  '}placed in {entry.seconds:.2f} s"
+    return f"{duration(entry.makespan_s):>13s}  {'' if entry.plan else 'OOM  '}placed in {entry.seconds:.2f} s"
 
 
 def _end(contest: Comparison) -> None:

@@ -8,6 +8,7 @@ from pesto.cli.options import source_options
 from pesto.files import graph_file
 from pesto.files.disk import check_writable
 from pesto.inputs.load import load_graph
+from pesto.show.lines import paragraph
 from pesto.source import Source
 
 
@@ -28,5 +29,9 @@ def import_command(*, source: Source, out: Path) -> None:
     graph = load_graph(source)
     graph_file.save(graph, out)
     click.echo(
-        f"{graph.source}: {graph.ops} ops, {len(graph.src)} data edges, {len(graph.control_src)} control edges -> {out}"
+        paragraph(
+            f"{graph.source}: {graph.ops} ops, {len(graph.src)} data edges, {len(graph.control_src)} control edges -> "
+            f"{out}",
+            2,
+        )
     )

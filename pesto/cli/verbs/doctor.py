@@ -11,6 +11,7 @@ import numpy as np
 from pesto.cli.options import json_option
 from pesto.cli.warm_up import compile_all
 from pesto.errors import Exit
+from pesto.show.lines import paragraph
 from pesto.show.solve_report import to_json
 from pesto.show.table import aligned
 from solvers import Options, Problem, available, solve
@@ -51,7 +52,7 @@ def doctor_command(*, ahead: bool, as_json: bool) -> None:
         click.echo(to_json({"python": platform.python_version(), "versions": versions, "checks": checks, "well": well}))
     else:
         click.echo(f"python {platform.python_version()} on {platform.system()} {platform.machine()}")
-        click.echo("\n".join(aligned({**versions, **checks}.items(), "<", (25,))))
+        click.echo("\n".join(paragraph(line, 27) for line in aligned({**versions, **checks}.items(), "<", (25,))))
     if not well:
         raise click.exceptions.Exit(Exit.SOLVER)
 

@@ -1,6 +1,5 @@
 """pesto instance: write a scheduling problem to a file, of a seeded family or of a training step."""
 
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from pesto.errors import UsageError
 from pesto.files.problem_file import save_problem
 from pesto.inputs.instances import coarsened
 from pesto.settings import Settings
+from pesto.show.lines import command, fact, paragraph
 from pesto.show.live_line import amount
 from pesto.show.solve_report import to_json
 from pesto.source import Source
@@ -117,11 +117,11 @@ def _summary(said: dict[str, Any]) -> str:
     known = "" if said["optimum"] is None else f", optimum {said['optimum']}"
     bound = amount(said["lower_bound"], said["ticks_per_second"])
     return "\n".join([
-        said["name"],
-        f"holds         {counts}; {machine}",
-        f"lower bound   {bound} ({said['bound_by']}){known}",
-        f"written       to {said['problem']} (fingerprint {said['fingerprint'][:12]})",
-        f"next          {shlex.join(['pesto', 'schedule', said['problem']])}",
+        paragraph(said["name"], 2),
+        fact("holds", f"{counts}; {machine}"),
+        fact("lower bound", f"{bound} ({said['bound_by']}){known}"),
+        fact("written", f"to {said['problem']} (fingerprint {said['fingerprint'][:12]})"),
+        command("next", ["pesto", "schedule", said["problem"]]),
     ])  # fmt: skip
 
 
@@ -143,5 +143,6 @@ def _page() -> str:
     lines = []
     for name, family in table.FAMILIES.items():
         values = " ".join(f"{key}={p.default}" for key, p in table.ranges(name).items())
-        lines += [f"{name:16s}{family.help}{' (seeded)' if family.seeded else ''}", f"{'':16s}{values}"]
+        lines += [paragraph(f"{name:15s} {family.help}{' (seeded)' if family.seeded else ''}", 16)]
+        lines += [paragraph(f"{'':16s}{values}", 16)]
     return "\n".join(lines)

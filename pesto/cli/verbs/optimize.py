@@ -1,6 +1,5 @@
 """pesto optimize: TensorFlow's graph optimizer, once and before planning."""
 
-import shlex
 from pathlib import Path
 
 import click
@@ -8,6 +7,7 @@ import click
 from pesto.cli.options import source_options
 from pesto.errors import UsageError
 from pesto.files.disk import check_writable, write_atomic
+from pesto.show.lines import command, paragraph
 from pesto.source import Source
 
 
@@ -23,7 +23,7 @@ def optimize_command(*, source: Source, keep: tuple[str, ...], out: Path) -> Non
 
     \b
     pesto optimize --model nmt --variant tiny -o nmt.pb
-    pesto optimize --graph program.pb --fetch train --keep init --keep save/control_dependency -o step.pb
+    pesto optimize --graph program.pb --fetch train --keep init -o step.pb
     """
     source.checked()
     if out.suffix != ".pb":
@@ -39,8 +39,8 @@ def optimize_command(*, source: Source, keep: tuple[str, ...], out: Path) -> Non
     found = optimize_source(source, keep)
     write_atomic(out, found.graph_def.SerializeToString(deterministic=True))
     (nodes, fewer), (ops, left) = found.nodes, found.step
-    click.echo(f"{found.source}: {nodes} -> {fewer} nodes, the step {ops} -> {left} -> {out}")
+    click.echo(paragraph(f"{found.source}: {nodes} -> {fewer} nodes, the step {ops} -> {left} -> {out}", 2))
     fetch = () if left == fewer else found.fetches  # without --fetch a solve takes the whole file
     words = ["pesto", "solve", "--graph", str(out), *(word for op in fetch for word in ("--fetch", op))]
     words += ["--batch", str(source.batch)] if source.batch and source.model is None else []
-    click.echo(f"next          {shlex.join(words)}")
+    click.echo(command("next", words))

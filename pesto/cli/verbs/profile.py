@@ -8,6 +8,7 @@ from pesto.cli.options import json_option, source_options
 from pesto.costs.measured import save_profile, spread_quantiles
 from pesto.files.disk import check_writable
 from pesto.inputs.load import profile_source
+from pesto.show.lines import paragraph
 from pesto.show.solve_report import to_json
 from pesto.source import Source
 
@@ -38,7 +39,8 @@ def profile_command(*, source: Source, iterations: int, out: Path, as_json: bool
         result = {"profile": str(out), "device": profile.device, "ops": len(profile.seconds), "measured": seen}
         click.echo(to_json({**result, "iterations": iterations, "spread": quantiles}))
         return
-    click.echo(f"{profile.device}: {seen} of {len(profile.seconds)} ops measured over {iterations} steps -> {out}")
+    text = f"{profile.device}: {seen} of {len(profile.seconds)} ops measured over {iterations} steps -> {out}"
+    click.echo(paragraph(text, 2))
     if quantiles:
         shown = ", ".join(f"{share} of ops {value:.3f}" for share, value in quantiles.items())
-        click.echo(f"normalised spread, at most: {shown}")
+        click.echo(paragraph(f"normalised spread, at most: {shown}", 2))

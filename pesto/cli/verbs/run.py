@@ -12,6 +12,8 @@ from pesto.files.json import shown
 from pesto.inputs.load import run_plan
 from pesto.plans.plan_file import load
 from pesto.plans.statements import NOT_CHECKED
+from pesto.quantities import duration
+from pesto.show.lines import fact, paragraph
 from pesto.show.solve_report import to_json
 from pesto.source import Source
 
@@ -81,21 +83,22 @@ def as_object(ran: "Ran") -> dict[str, Any]:
 def page(ran: "Ran", source: str) -> str:
     """A page for people."""
     where = ", ".join(f"{name} = {target}" for name, target in ran.devices.items())
-    return "\n".join((
-        f"{source}: {ran.ops} ops on {where}",
-        f"order         {len(ran.moves)} ops moved, {len(ran.inversions)} pairs out of order, in the partition graphs "
+    facts = {
+        "order": f"{len(ran.moves)} ops moved, {len(ran.inversions)} pairs out of order, in the partition graphs "
         f"and the traces of {ran.traced_steps} steps; {ran.chain_edges} control edges added",
-        f"results       after {ran.traced_steps + ran.steps} steps, bit for bit, against the run without a plan: "
-        f"losses {_same(ran.losses_equal)}, variables {_same(ran.variables_equal)}"
-        f"{'' if ran.finite else ' (but not finite)'}",
-        f"              a single device {_same(ran.single_equal)}, without the order {_same(ran.unordered_equal)}",
-        f"step time     {_ms(ran.step_s)} by the plan; {_ms(ran.unplaced_step_s)} without a plan, "
+        "results": f"losses {_same(ran.losses_equal)}, variables {_same(ran.variables_equal)}"
+        f"{'' if ran.finite else ' (but not finite)'} after {ran.traced_steps + ran.steps} steps, bit for bit, "
+        f"against the run without a plan; "
+        f"a single device {_same(ran.single_equal)}, without the order {_same(ran.unordered_equal)}",
+        "step time": f"{_ms(ran.step_s)} by the plan; {_ms(ran.unplaced_step_s)} without a plan, "
         f"{_ms(ran.single_step_s)} on a single device, {_ms(ran.unordered_step_s)} without the order "
         f"(medians of {ran.steps})",
-        f"predicted     {_ms(ran.predicted_step_s)} (costs {shown(ran.costs)}; {NOT_CHECKED})",
-        f"overhead      {ran.inject_s:.2f} s once to place and order the graph, {ran.verify_s:.2f} s to verify",
-        f"note          {ran.note}",
-    ))  # fmt: skip
+        "predicted": f"{_ms(ran.predicted_step_s)} (costs {shown(ran.costs)}; {NOT_CHECKED})",
+        "overhead": f"{ran.inject_s:.2f} s once to place and order the graph, {ran.verify_s:.2f} s to verify",
+        "note": ran.note,
+    }
+    head = paragraph(f"{source}: {ran.ops} ops on {where}", 2)
+    return "\n".join([head, *(fact(label, text) for label, text in facts.items())])
 
 
 def _same(equal: bool | None) -> str:
@@ -103,4 +106,4 @@ def _same(equal: bool | None) -> str:
 
 
 def _ms(seconds: float | None) -> str:
-    return "out of memory" if seconds is None else f"{seconds * 1e3:.2f} ms"
+    return "out of memory" if seconds is None else duration(seconds)

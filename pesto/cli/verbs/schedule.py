@@ -1,6 +1,5 @@
 """pesto schedule: solve a problem file, or check a schedule of it that somebody else made."""
 
-import shlex
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,9 @@ from pesto.errors import (
     VerificationError,
 )
 from pesto.files.problem_file import load_problem, load_schedule, save_schedule
+from pesto.quantities import percent
 from pesto.settings import Settings
+from pesto.show.lines import command, fact, paragraph
 from pesto.show.live_line import LiveLine, amount
 from pesto.show.solve_report import to_json
 from pesto.solving.interrupt import hold, received
@@ -83,7 +84,7 @@ def schedule_command(
     if as_json:
         click.echo(to_json(said))
     elif result.schedule is not None:
-        click.echo(_page(instance, said, shlex.join(["pesto", "schedule", str(problem), "--check", str(out)])))
+        click.echo(_page(instance, said, problem))
     _doubt(instance, problem, result.schedule, result.lower_bound)
     _end(result, out)
 
@@ -123,18 +124,18 @@ def _object(instance: Instance, result: Result, out: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _page(instance: Instance, said: dict[str, Any], check_command: str) -> str:
+def _page(instance: Instance, said: dict[str, Any], problem: Path) -> str:
     p, unit = instance.problem, instance.ticks_per_second
     known = "" if said["optimum"] is None else f"; {amount(said['optimum'], unit)} is optimal by construction"
     bound = f"{amount(said['lower_bound'], unit)} ({said['bound_by'] or 'none'})"
     limit = "" if said["limit"] == Limit.NONE else f", stopped by: {said['limit']}"
     return "\n".join([
-        f"{instance.name or 'problem'}: {p.tasks} tasks on {p.devices} devices",
-        f"status        {said['status']} ({said['solver']} {said['version']}, {said['seconds']:.1f} s{limit})",
-        f"makespan      {amount(said['makespan'], unit)}",
-        f"lower bound   {bound}, gap {said['gap']:.2%}{known}",
-        f"verified      by the independent checker; written to {said['schedule']}",
-        f"next          {check_command}",
+        paragraph(f"{instance.name or 'problem'}: {p.tasks} tasks on {p.devices} devices", 2),
+        fact("status", f"{said['status']} ({said['solver']} {said['version']}, {said['seconds']:.1f} s{limit})"),
+        fact("makespan", amount(said["makespan"], unit)),
+        fact("lower bound", f"{bound}, gap {percent(said['gap'])}{known}"),
+        fact("verified", f"by the independent checker; written to {said['schedule']}"),
+        command("next", ["pesto", "schedule", problem, "--check", said["schedule"]]),
     ])  # fmt: skip
 
 
@@ -197,11 +198,11 @@ def _check(instance: Instance, problem: Path, path: Path, *, as_json: bool) -> N
         numbers = {"makespan": made, "lower_bound": bound, "bound_by": by, "gap": None if wrong else gap}
         click.echo(to_json({"valid": not wrong, **numbers, "violations": found, "schedule": str(path)}))
     elif wrong:
-        click.echo("\n".join(f"{v.kind}: {v.text}" for v in wrong))
+        click.echo("\n".join(paragraph(f"{v.kind}: {v.text}", 2) for v in wrong))
     else:
         unit = instance.ticks_per_second
-        text = f"makespan {amount(made, unit)}, lower bound {amount(bound, unit)} ({by}), gap {gap:.2%}"
-        click.echo(f"{path}: valid; {text}")
+        text = f"makespan {amount(made, unit)}, lower bound {amount(bound, unit)} ({by}), gap {percent(gap)}"
+        click.echo(paragraph(f"{path}: valid; {text}", 2))
     if wrong:
         raise VerificationError(f"{path}: invalid for {problem}: {wrong[0].text} - correct the program that made it")
     _doubt(instance, problem, answer.schedule, bound)

@@ -13,6 +13,8 @@ from pesto.files.disk import write_atomic
 from pesto.inputs.load import load_cluster, load_costs, load_graph
 from pesto.plans.plan_file import load
 from pesto.plans.tf_pesto_files import read_placement
+from pesto.quantities import duration, size
+from pesto.show.lines import fact
 from pesto.show.solve_report import to_json
 from pesto.source import Source
 from pesto.whatif.rerun import Simulation, bench_of
@@ -90,8 +92,8 @@ def _as_object(run: Simulation) -> dict[str, object]:
 def _page(run: Simulation) -> str:
     busy_s, peak_bytes = run.busy_s, run.peak_bytes
     head = [
-        f"step time     {run.makespan_s * 1e3:.2f} ms predicted{'' if run.fits else ' (does not fit the memory)'}",
-        f"transfers     {run.transfers} ({run.sent_s * 1e3:.2f} ms in all)",
+        fact("step time", f"{duration(run.makespan_s)} predicted{'' if run.fits else ' (does not fit the memory)'}"),
+        fact("transfers", f"{run.transfers} ({duration(run.sent_s)} in all)"),
     ]
-    rows = [f"{d:13s} busy {busy_s[d] * 1e3:.2f} ms, peak {peak_bytes[d] / 2**30:.2f} GiB" for d in busy_s]
+    rows = [fact(d, f"busy {duration(busy_s[d])}, peak {size(peak_bytes[d])}") for d in busy_s]
     return "\n".join(head + rows)

@@ -1,7 +1,6 @@
 """pesto solve: find a checked placement and schedule."""
 
 import logging
-import shlex
 import time
 from pathlib import Path
 from typing import Any
@@ -77,8 +76,8 @@ def solve_command(
 
     \b
     pesto solve --model nmt
-    pesto solve --graph step.json --cluster v100x4 --time-limit 10m --out step.plan.json
-    pesto solve --model nmt --cluster v100x4 --start plan.json --out plan4.json
+    pesto solve --graph step.json --cluster v100x4 --time-limit 10m -o step.plan
+    pesto solve --model nmt --cluster v100x4 --start plan.json -o plan4.json
     """
     source.checked()
     chosen = Settings(time_limit_s=settings.pop("time_limit"), **settings)
@@ -110,9 +109,9 @@ def solve_command(
     _end(outcome)
 
 
-def _check_command(source: Source, cluster: str, costs: Path | None, out: Path) -> str:
+def _check_command(source: Source, cluster: str, costs: Path | None, out: Path) -> list[object]:
     """The command that verifies the plan: a plan names a built-in model and a cluster preset itself."""
-    words = ["pesto", "check", out]
+    words: list[object] = ["pesto", "check", out]
     if source.model is None:
         for option in ("file", "saved_model", "function", "batch"):
             value = getattr(source, option)
@@ -120,7 +119,7 @@ def _check_command(source: Source, cluster: str, costs: Path | None, out: Path) 
         words += [word for op in source.fetch for word in ("--fetch", op)]
     if cluster not in cluster_names():
         words += ["--cluster", cluster]
-    return shlex.join(map(str, [*words, *(["--costs", costs] if costs else [])]))
+    return [*words, *(["--costs", costs] if costs else [])]
 
 
 def _end(outcome: Outcome) -> None:

@@ -13,6 +13,7 @@ import click
 from pesto.cli.options import Existing, json_option
 from pesto.errors import Exit
 from pesto.files.json import shown
+from pesto.quantities import percent
 from pesto.show.screen import one_line
 from pesto.show.solve_report import to_json
 from pesto.show.table import aligned
@@ -172,7 +173,7 @@ class _Log:
 def _value(makespan: int | None, bound: int) -> str:
     if makespan is None:
         return "no schedule"
-    return f"makespan {makespan}, gap {relative_gap(makespan, bound):.1%}"
+    return f"makespan {makespan}, gap {percent(relative_gap(makespan, bound))}"
 
 
 def _ended(path: Path, cells: Sequence[Cell], tally: store.Tally, *, as_json: bool) -> None:

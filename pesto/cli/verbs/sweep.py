@@ -55,7 +55,7 @@ def sweep_command(
     """Solve a step on a grid of changed clusters (Pesto's Fig 8): what if devices or links were faster?
 
     \b
-    pesto sweep --model nmt --compute 0.5,1,2,4 --links 0.1,0.5,1,2 --chart sweep.png
+    pesto sweep --model nmt --compute 0.5,1,2 --links 0.1,1 --chart sweep.png
     pesto sweep --model rnnlm --devices 2,4,8 --memory 0.5,1 --cross --json
 
     Each point starts from its neighbour's plan. A point without a plan is a row that says why; ends with 4, 5 or 3 when

@@ -276,7 +276,7 @@ def test_the_line_of_a_solve(capfd: pytest.CaptureFixture[str]) -> None:
     schedule = api.solve(make("chain", tasks=8), "list", Options()).schedule
     found = Progress(schedule=schedule, lower_bound=6, seconds=0.5, bound_by="lp", log=("root\x1b[1m 6.0",))
     bound = Progress(schedule=None, lower_bound=7, seconds=0.6, log=("node 1",))
-    texts = ((False, None, "8 ticks  bound 6 ticks"), (True, 1000, "8.000 ms  bound 6.000 ms"))
+    texts = ((False, None, "8 ticks  bound 6 ticks"), (True, 1000, "8.00 ms  bound 6.00 ms"))
     for verbose, ticks_per_second, shown in texts:
         with LiveLine(partial(amount, ticks_per_second=ticks_per_second), verbose=verbose) as line:
             line.hear(found)

@@ -17,9 +17,9 @@ def test_off_a_terminal_the_first_plan_is_said_and_better_ones_once_a_second() -
         for ms, seconds in ((20.0, 0.2), (18.0, 0.5), (16.0, 1.4), (16.0, 2.6), (10.0, 2.7)):
             line(incumbent(ms, seconds))
     assert stream.getvalue().splitlines() == [
-        "first valid plan after 0.2 s: list, 20.0 ms  bound 8.0 ms  gap 60.0%",
-        "better plan after 1.4 s: list, 16.0 ms  bound 8.0 ms  gap 50.0%",
-        "better plan after 2.7 s: list, 10.0 ms  bound 8.0 ms  gap 20.0%",
+        "first valid plan after 0.2 s: list, 20.00 ms  bound 8.00 ms  gap 60.0%",
+        "better plan after 1.4 s: list, 16.00 ms  bound 8.00 ms  gap 50.0%",
+        "better plan after 2.7 s: list, 10.00 ms  bound 8.00 ms  gap 20.0%",
     ]
 
 

@@ -1,0 +1,102 @@
+"""Pages for people: 80 columns, words explained, and a sign that is said in words."""
+
+import json
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from pesto.cli.main import VERBS, pesto
+from pesto.plans.order_worth import OrderWorth
+from pesto.show.lines import COLUMNS, command, fact, paragraph
+from pesto.show.solve_report import WORDS, _order
+from pesto.solving.flow import CANDIDATES
+
+LONG = "layer_with_a_long_name/" * 12
+OPS = [
+    {"name": f"{LONG}{k}", "outputs": [2**20], "inputs": [f"{LONG}{k - 2}"] if k > 1 else [], "param_bytes": 2**20,
+     "time_s": {"gpu": 1e-5 * (k + 1), "cpu": 1e-3}}
+    for k in range(12)
+]  # fmt: skip
+
+
+def invoked(folder: Path, *words: object):
+    done = CliRunner().invoke(pesto, [str(word) for word in words], standalone_mode=False)
+    assert done.exit_code == 0, (words, done.output, done.exception)
+    return done
+
+
+def too_wide(text: str) -> list[str]:
+    return [line for line in text.splitlines() if len(line) > COLUMNS]
+
+
+@pytest.fixture
+def step(tmp_path, monkeypatch) -> str:
+    """A graph in the current folder, with names of 276 characters."""
+    monkeypatch.chdir(tmp_path)
+    graph = {"format": "pesto-graph", "format_version": 1, "source": "long names", "ops": OPS}
+    Path("step.json").write_text(json.dumps(graph))
+    return "step.json"
+
+
+def test_no_page_is_wider_than_80_columns(step, tmp_path) -> None:
+    """What solve, check, simulate, compare, sweep, instance, schedule, import and doctor print, progress included."""
+    given, short = ("--graph", step), ("--time-limit", "0.2")
+    pages = [
+        invoked(tmp_path, *words)
+        for words in (
+            ("solve", *given, *short, "--workers", 1, "-o", "plan.json"),
+            ("check", "plan.json", *given, "--certificate"),
+            ("simulate", "plan.json", *given),
+            ("compare", *given, *short, "--methods", "pardnn-unrefined,linear-clustering,single,framework-default"),
+            ("sweep", *given, *short, "--compute", "0.5,1", "--links", "0.1,1"),
+            ("instance", *given, "--coarsen-to", 5, "-o", "problem.json"),
+            ("schedule", "problem.json", "--solver", "list", *short),
+            ("import", *given, "-o", "again.json"),
+            ("instance", "--list"),
+            ("models",), ("clusters",),
+        )
+    ]  # fmt: skip
+    assert [line for done in pages for line in too_wide(done.output)] == []
+    solved = pages[0].stdout
+    assert " µs" in solved and " MiB" in solved and "\nwords  " in solved
+    assert pages[2].stdout.count("MiB") == 2 and "GiB" not in pages[2].stdout
+
+
+@pytest.mark.parametrize("verb", [*VERBS, "study run", "study status", "study report"])
+def test_no_help_is_wider_than_80_columns(verb) -> None:
+    done = CliRunner().invoke(pesto, [*verb.split(), "--help"])
+    assert done.exit_code == 0 and too_wide(done.output) == []
+    assert too_wide(CliRunner().invoke(pesto, ["--help"]).output) == []
+
+
+def test_memory_that_lacks_is_said_with_the_ends_of_a_long_name(step) -> None:
+    """A variable of 2 TiB: the op's name of 276 characters is shortened in its middle."""
+    ops = [{**OPS[0], "param_bytes": 2**41}]
+    Path(step).write_text(json.dumps({"format": "pesto-graph", "format_version": 1, "ops": ops}))
+    done = CliRunner().invoke(pesto, ["solve", "--graph", step, "-q"], standalone_mode=False)
+    assert "2048.00 GiB (layer_with_a_long_..._with_a_long_name/0)" in str(done.exception)
+
+
+def test_every_candidate_of_a_solve_is_explained() -> None:
+    assert sorted(name for names, _ in WORDS for name in names) == sorted(CANDIDATES)
+
+
+def test_an_order_that_costs_says_so() -> None:
+    """100 ticks against 80 cost a quarter; priorities of links that give 110 are a tenth more."""
+    worth = OrderWorth(enforced=100, fifo=80, listed=100, scheduled=110)
+    assert "enforced it costs 25.0% against" in _order(worth) and "(10.0% more)" in _order(worth)
+    better = replace(worth, fifo=200, scheduled=90)
+    assert "enforced it saves 50.0% against" in _order(better) and "(10.0% less)" in _order(better)
+    assert "(the same)" in _order(replace(worth, scheduled=100))
+
+
+def test_lines_are_broken_between_words_below_each_other() -> None:
+    text = fact("label", "word " * 40).splitlines()
+    assert len(text) == 4 and text[0].startswith("label         word") and text[1].startswith(" " * 14 + "word")
+    assert paragraph("a" * 100) == "a" * 100
+    words = ["pesto", "check", "a plan.json", *("--fetch", "abcdefghijklmnop") * 6]
+    typed = command("next", words)
+    assert too_wide(typed) == [] and shlex.split(typed.replace("\\\n", " ")) == ["next", *words]

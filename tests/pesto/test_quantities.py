@@ -1,0 +1,35 @@
+"""Numbers and names for people: in the unit of their size, and nothing rounded to what it is not."""
+
+import pytest
+
+from pesto.quantities import brief, change, duration, durations, percent, size
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(0.028, "2.8%"), (0.00004, "0.004%"), (4.2e-9, "0.00000042%"), (0.0, "0%"), (1.0, "100.0%"), (0.99999, "99.9%")],
+)
+def test_only_nothing_is_zero_percent_and_only_all_is_a_hundred(share, text) -> None:
+    assert percent(share) == text
+
+
+def test_a_share_of_either_sign_keeps_its_digits() -> None:
+    assert [percent(-0.0004), percent(-0.9999), change(0.021), change(-0.5), change(0.0)] == [
+        "-0.04%", "-99.9%", "+2.1%", "-50.0%", "0%",
+    ]  # fmt: skip
+
+
+def test_times_and_bytes_are_in_the_unit_of_their_size() -> None:
+    """What is compared with each other has the unit of the longest."""
+    assert [duration(s) for s in (0.0, 1e-6, 0.48252, 12.5)] == ["0.00 ms", "1.00 µs", "482.52 ms", "12.50 s"]
+    assert durations([0.0005, 0.002]) == ["0.50 ms", "2.00 ms"] and durations([]) == []
+    assert [size(b) for b in (0, 1023, 2**10, 3 * 2**20, 5 * 2**30)] == [
+        "0 B", "1023 B", "1.00 KiB", "3.00 MiB", "5.00 GiB",
+    ]  # fmt: skip
+
+
+def test_a_long_name_keeps_its_ends() -> None:
+    """Exactly as long as it may be; a short one is whole."""
+    name = "gradients/" + "x" * 100 + "/MatMul_1"
+    assert brief("short") == "short"
+    assert len(brief(name, 40)) == 40 and brief(name, 40).startswith("gradients/") and brief(name).endswith("MatMul_1")
