@@ -1,12 +1,17 @@
 """The command line: verbs in files of `pesto.cli.verbs`, each loaded when it is called."""
 
 import importlib
+import itertools
 import logging
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
 
 import click
 
+from pesto.cli.printed import ANSWERED, aside, to_json
 from pesto.errors import Exit, PestoError
 from pesto.show.screen import one_line, screens
 from pesto.solving.interrupt import install, received
@@ -33,8 +38,29 @@ VERBS = {
 """Verb -> (module in pesto.cli.verbs, one line of help). Add a verb: one file there and one row here."""
 
 
+class _UnreadError(Exception):
+    """Nobody reads stdout any more (`pesto models | head -1`), which is no failure."""
+
+
+@contextmanager
+def _read() -> Iterator[None]:
+    """_UnreadError in place of what click takes for a failure."""
+    try:
+        yield
+    except BrokenPipeError as gone:
+        raise _UnreadError from gone
+
+
 class _Verbs(click.Group):
     """Imports a verb's module only when it runs, so that --help is quick."""
+
+    def make_context(self, *given: Any, **named: Any) -> click.Context:
+        with _read():
+            return super().make_context(*given, **named)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _read():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(VERBS)
@@ -90,30 +116,42 @@ def main() -> None:
 
 
 def _run() -> int:
+    said: dict[str, bool] = {}
     try:
-        code: int = pesto.main(standalone_mode=False) or Exit.OK  # what a verb's Exit carries
-    except click.ClickException as wrong:
-        wrong.show()
-        code = Exit.USAGE
-    except PestoError as known:
-        click.echo(f"pesto: {one_line(known)}", err=True)
-        code = known.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        click.echo("pesto: interrupted; nothing was written", err=True)
-        code = received() or Exit.INTERRUPTED
-    except BrokenPipeError:
+        code: int = pesto.main(standalone_mode=False, obj=said) or Exit.OK  # what a verb's Exit carries
+    except _UnreadError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = Exit.IO
-    except OSError as failed:
-        click.echo(f"pesto: {failed.strerror or failed} - check what the output goes to", err=True)
-        code = Exit.IO
-    except MemoryError:
-        click.echo("pesto: out of memory - give the machine more, or plan a smaller graph", err=True)
-        code = Exit.NOTHING
-    except Exception as bug:
-        if os.environ.get("PESTO_TRACEBACK"):
-            raise
-        said = f"{type(bug).__name__}: {one_line(bug)}"
-        click.echo(f"pesto: bug: {said} - set PESTO_TRACEBACK=1 and report what it prints", err=True)
-        code = Exit.BUG
+        code = Exit.OK
+    except (Exception, KeyboardInterrupt) as error:
+        text, code = _told(error)
+        as_json = "--json" in itertools.takewhile(lambda word: word != "--", sys.argv[1:])
+        if as_json and ANSWERED not in said:
+            what, _, remedy = text.rpartition(" - ")
+            found = {"error": what or remedy, "remedy": remedy if what else None, "exit_code": int(code)}
+            with suppress(BrokenPipeError):
+                click.echo(to_json(found))
+        if isinstance(error, click.ClickException):
+            error.show()
+        else:
+            aside(f"pesto: {one_line(text)}")
     return code
+
+
+def _told(error: Exception | KeyboardInterrupt) -> tuple[str, int]:
+    """What is said of an error, the remedy after its last dash, and the exit code."""
+    match error:
+        case click.ClickException():
+            verb = getattr(getattr(error, "ctx", None), "command_path", "pesto")
+            return f"{error.format_message()} - see {verb} --help", Exit.USAGE
+        case PestoError():
+            return str(error), error.exit_code
+        case click.Abort() | KeyboardInterrupt():
+            return "interrupted; nothing was written", received() or Exit.INTERRUPTED
+        case OSError():
+            return f"{error.strerror or error} - check what the output goes to", Exit.IO
+        case MemoryError():
+            return "out of memory - give the machine more, or plan a smaller graph", Exit.NOTHING
+    if os.environ.get("PESTO_TRACEBACK"):
+        raise error
+    text = f"bug: {type(error).__name__}: {error} - set PESTO_TRACEBACK=1 and report what it prints"
+    return text, Exit.BUG

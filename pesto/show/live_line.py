@@ -4,6 +4,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Self, TextIO
 
@@ -46,7 +47,7 @@ class LiveLine:
         self._stop = threading.Event()
         self._ticker = threading.Thread(target=self._tick, daemon=True)
         if start is not None and not quiet:
-            self._write(f"starting from {told(start)}", "\n")
+            self._say(f"starting from {told(start)}")
 
     def __enter__(self) -> Self:
         """Begin."""
@@ -74,7 +75,7 @@ class LiveLine:
             return
         self._said_at = self._said_at if before is None else incumbent.seconds
         what = "first valid" if before is None else "better"
-        self._write(f"{what} plan after {incumbent.seconds:.1f} s: {incumbent.name}, {self._text}", "\n")
+        self._say(f"{what} plan after {incumbent.seconds:.1f} s: {incumbent.name}, {self._text}")
 
     def hear(self, progress: Progress) -> None:
         """Remember a better schedule or bound, say the first schedule, and the log's lines where asked to."""
@@ -84,7 +85,7 @@ class LiveLine:
         for line in progress.log if self._verbose else ():
             self._write("".join(c if c.isprintable() else " " for c in line), "\n")
         if first and not self._quiet:
-            self._write(f"first schedule after {progress.seconds:.1f} s: best {self._text}", "\n")
+            self._say(f"first schedule after {progress.seconds:.1f} s: best {self._text}")
 
     def _standing(self, bound: float, bound_by: str = "") -> str:
         """Best, bound and gap."""
@@ -98,10 +99,17 @@ class LiveLine:
         while not self._stop.wait(1.0 if self._live else 10.0):
             text = f"best {self._text}  {time.monotonic() - self._began:.0f} s"
             hint = "  (Ctrl-C keeps the best)" if self._live and len(text) < COLUMNS - 26 else ""
-            self._write(text + hint, "" if self._live else "\n")
+            if self._live:
+                self._write(text + hint, "")
+            else:
+                self._say(text)
+
+    def _say(self, text: str) -> None:
+        self._write(paragraph(text, 2), "\n")
 
     def _write(self, text: str, end: str) -> None:
-        if self._live:
-            self._stream.restart_line()
-        self._stream.write((paragraph(text, 2) if end else text) + end)
-        self._stream.flush()
+        with suppress(BrokenPipeError):  # whoever does not read progress loses no plan
+            if self._live:
+                self._stream.restart_line()
+            self._stream.write(text + end)
+            self._stream.flush()

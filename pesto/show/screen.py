@@ -93,6 +93,9 @@ def screens() -> Iterator[None]:
         except OSError:  # else the next file that is opened, a plan, would get the number and whatever is said there
             _to_nowhere(number)
     before = sys.stdout, sys.stderr
+    for stream in before:
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")  # a terminal that cannot write µ is no reason to fail
     out, err = (stream or os.fdopen(number, "w", closefd=False) for number, stream in enumerate(before, 1))
     sys.stdout, sys.stderr = Screen(out), Screen(err, expendable=True)
     try:

@@ -1,6 +1,5 @@
 """What a solve says of itself: one JSON object, or a page for people."""
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -85,11 +84,6 @@ def _coarse(plan: Plan) -> dict[str, Any] | None:
         "bound_by": c.bound_by,
         "detail": c.detail,
     }
-
-
-def to_json(value: dict[str, Any]) -> str:
-    """One JSON object on one line; refuses NaN."""
-    return json.dumps(value, allow_nan=False, ensure_ascii=False)
 
 
 def page(outcome: Outcome, stages_s: dict[str, float], out: Path, check: Iterable[object]) -> str:

@@ -7,12 +7,12 @@ from typing import Any
 import click
 
 from pesto.cli.options import Existing, json_option
+from pesto.cli.printed import to_json
 from pesto.errors import UsageError
 from pesto.files.disk import check_writable, write_atomic
 from pesto.plans.plan_file import load
 from pesto.quantities import brief
 from pesto.show.lines import fact, paragraph
-from pesto.show.solve_report import to_json
 
 SUFFIXES = (".pb", ".pbtxt")
 SETTINGS = (

@@ -5,9 +5,9 @@ from collections import Counter
 import click
 
 from pesto.cli.options import json_option
+from pesto.cli.printed import to_json
 from pesto.cluster import Cluster
 from pesto.inputs.cluster_file import cluster_names, load_cluster
-from pesto.show.solve_report import to_json
 from pesto.show.table import aligned
 
 _OF_A_DEVICE = ("name", "kind", "preset", "memory_bytes", "cores")

@@ -6,6 +6,7 @@ import click
 
 from pesto.api import check
 from pesto.cli.options import Existing, cluster_option, costs_option, json_option, source_options
+from pesto.cli.printed import to_json
 from pesto.errors import UsageError
 from pesto.inputs.load import load_graph
 from pesto.plans.plan import Plan
@@ -13,7 +14,6 @@ from pesto.plans.plan_file import load
 from pesto.plans.statements import NOT_CHECKED
 from pesto.quantities import duration, percent
 from pesto.show.lines import paragraph
-from pesto.show.solve_report import to_json
 from pesto.source import Source, named_by
 
 

@@ -6,6 +6,7 @@ import click
 
 from pesto.cli.options import Duration, cluster_option, costs_option, json_option, source_options
 from pesto.cli.outputs import check_outputs, picture_format
+from pesto.cli.printed import answer, aside
 from pesto.comparison.contest import Comparison, Entry, Hear, chosen_methods, compete
 from pesto.errors import Exit, UsageError
 from pesto.files.disk import make_folder, write_atomic
@@ -16,7 +17,6 @@ from pesto.settings import Settings
 from pesto.show import comparison_chart
 from pesto.show.comparison_table import as_object, page
 from pesto.show.lines import paragraph
-from pesto.show.solve_report import to_json
 from pesto.solving.interrupt import hold, received
 from pesto.source import Source
 
@@ -72,7 +72,7 @@ def compare_command(
     if not str(out).strip() or out == Path():
         raise UsageError("--out: no folder is named - give one, such as plans")
     if not quiet:
-        click.echo("reading the graph ...", err=True)
+        aside("reading the graph ...")
     graph = load_graph(source)
     op_costs = load_costs(graph, machine, costs)
     files = {name: out / f"{name}.plan.json" for name in names}
@@ -85,7 +85,10 @@ def compare_command(
     hold()
     if picture is not None:
         write_atomic(picture, comparison_chart.draw(contest, form))
-    click.echo(to_json(as_object(contest, saved)) if as_json else page(contest, out if saved else None))
+    if as_json:
+        answer(as_object(contest, saved))
+    else:
+        click.echo(page(contest, out if saved else None))
     _end(contest)
 
 
@@ -97,7 +100,7 @@ def _hearing(files: dict[str, Path], saved: dict[str, Path], *, quiet: bool) -> 
             save(entry.plan, files[entry.method])
             saved[entry.method] = files[entry.method]
         if not quiet:
-            click.echo(paragraph(f"{entry.method:20s} {_brief(entry)}", 2), err=True)
+            aside(paragraph(f"{entry.method:20s} {_brief(entry)}", 2))
 
     return hear
 

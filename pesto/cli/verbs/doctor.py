@@ -9,10 +9,10 @@ import click
 import numpy as np
 
 from pesto.cli.options import json_option
+from pesto.cli.printed import to_json
 from pesto.cli.warm_up import compile_all
 from pesto.errors import Exit
 from pesto.show.lines import paragraph
-from pesto.show.solve_report import to_json
 from pesto.show.table import aligned
 from solvers import Options, Problem, available, solve
 from solvers.api import SOLVERS

@@ -8,13 +8,13 @@ from click.core import ParameterSource
 
 from pesto.cli.options import cluster_option, costs_option, json_option, source_options
 from pesto.cli.outputs import check_outputs
+from pesto.cli.printed import to_json
 from pesto.errors import UsageError
 from pesto.files.problem_file import save_problem
 from pesto.inputs.instances import coarsened
 from pesto.settings import Settings
 from pesto.show.lines import command, fact, paragraph
 from pesto.show.live_line import amount
-from pesto.show.solve_report import to_json
 from pesto.source import Source
 from solvers.bounds import quick_bounds
 from solvers.files.problem_json import Instance, fingerprint

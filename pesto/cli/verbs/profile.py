@@ -5,11 +5,11 @@ from pathlib import Path
 import click
 
 from pesto.cli.options import json_option, source_options
+from pesto.cli.printed import to_json
 from pesto.costs.measured import save_profile, spread_quantiles
 from pesto.files.disk import check_writable
 from pesto.inputs.load import profile_source
 from pesto.show.lines import paragraph
-from pesto.show.solve_report import to_json
 from pesto.source import Source
 
 LEVELS = (0.5, 0.9, 0.99)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pesto.cli.options import Existing, json_option, source_options
+from pesto.cli.printed import answer
 from pesto.cli.verbs.check import plan_source
 from pesto.errors import VerificationError
 from pesto.files.json import shown
@@ -14,7 +15,6 @@ from pesto.plans.plan_file import load
 from pesto.plans.statements import NOT_CHECKED
 from pesto.quantities import duration
 from pesto.show.lines import fact, paragraph
-from pesto.show.solve_report import to_json
 from pesto.source import Source
 
 if TYPE_CHECKING:
@@ -44,7 +44,10 @@ def run_command(*, plan: Path, source: Source, steps: int, devices: str | None, 
     """
     found = load(plan)
     ran = run_plan(found, plan_source(found, source), steps=steps, devices=devices)
-    click.echo(to_json(as_object(ran)) if as_json else page(ran, shown(found.provenance.graph_source)))
+    if as_json:
+        answer(as_object(ran))
+    else:
+        click.echo(page(ran, shown(found.provenance.graph_source)))
     if not ran.as_planned:
         wrong = [*ran.moves, *ran.inversions, *(f"{name} differs" for name in ran.different)]
         more = f" (and {len(wrong) - 3} more)" if len(wrong) > 3 else ""

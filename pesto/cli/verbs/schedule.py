@@ -8,6 +8,7 @@ import click
 
 from pesto.cli.options import Duration, Existing, json_option
 from pesto.cli.outputs import check_outputs
+from pesto.cli.printed import answer, aside
 from pesto.errors import (
     Exit,
     InfeasibleError,
@@ -23,7 +24,6 @@ from pesto.quantities import percent
 from pesto.settings import Settings
 from pesto.show.lines import command, fact, paragraph
 from pesto.show.live_line import LiveLine, amount
-from pesto.show.solve_report import to_json
 from pesto.solving.interrupt import hold, received
 from solvers import Limit, Options, Result, Schedule, Status, api, check, relative_gap
 from solvers.bounds import quick_bounds
@@ -82,7 +82,7 @@ def schedule_command(
         save_schedule(_answer(instance, result, result.schedule), out)
     said = _object(instance, result, out)
     if as_json:
-        click.echo(to_json(said))
+        answer(said)
     elif result.schedule is not None:
         click.echo(_page(instance, said, problem))
     _doubt(instance, problem, result.schedule, result.lower_bound)
@@ -143,7 +143,7 @@ def _end(result: Result, out: Path) -> None:
     """Raise what the outcome deserves; nothing when there is an answer."""
     if result.limit is Limit.INTERRUPT or received():
         if result.schedule is None:
-            click.echo("pesto: interrupted; nothing was written", err=True)
+            aside("pesto: interrupted; nothing was written")
         raise click.exceptions.Exit(received() or Exit.INTERRUPTED)
     kinds: dict[Status, type[PestoError]] = {
         Status.INFEASIBLE: InfeasibleError,
@@ -188,15 +188,15 @@ def _start(instance: Instance, problem: Path, path: Path) -> Schedule:
 
 def _check(instance: Instance, problem: Path, path: Path, *, as_json: bool) -> None:
     """Print what is wrong with a schedule, or its makespan and gap; VerificationError when anything is."""
-    answer = load_schedule(path)
-    _belongs(instance, problem, answer, path)
-    wrong, made = check(instance.problem, answer.schedule), answer.schedule.makespan
+    theirs = load_schedule(path)
+    _belongs(instance, problem, theirs, path)
+    wrong, made = check(instance.problem, theirs.schedule), theirs.schedule.makespan
     bound, by = quick_bounds.best(instance.problem)
     gap = relative_gap(made, bound)
     if as_json:
         found = [{"kind": v.kind, "text": v.text} for v in wrong]
         numbers = {"makespan": made, "lower_bound": bound, "bound_by": by, "gap": None if wrong else gap}
-        click.echo(to_json({"valid": not wrong, **numbers, "violations": found, "schedule": str(path)}))
+        answer({"valid": not wrong, **numbers, "violations": found, "schedule": str(path)})
     elif wrong:
         click.echo("\n".join(paragraph(f"{v.kind}: {v.text}", 2) for v in wrong))
     else:
@@ -205,11 +205,11 @@ def _check(instance: Instance, problem: Path, path: Path, *, as_json: bool) -> N
         click.echo(paragraph(f"{path}: valid; {text}", 2))
     if wrong:
         raise VerificationError(f"{path}: invalid for {problem}: {wrong[0].text} - correct the program that made it")
-    _doubt(instance, problem, answer.schedule, bound)
+    _doubt(instance, problem, theirs.schedule, bound)
 
 
 def _doubt(instance: Instance, problem: Path, schedule: Schedule | None, bound: int) -> None:
     """Warn where the optimum that the problem's file names cannot be."""
     known = instance.optimum
     if known is not None and (bound > known or (schedule is not None and schedule.makespan < known)):
-        click.echo(f"pesto: WARNING: {problem} says that the optimum is {known}, which is not so", err=True)
+        aside(f"pesto: WARNING: {problem} says that the optimum is {known}, which is not so")

@@ -7,6 +7,7 @@ import click
 from pesto import api
 from pesto.cli.options import Existing, cluster_option, costs_option, json_option, source_options
 from pesto.cli.outputs import check_outputs
+from pesto.cli.printed import to_json
 from pesto.cli.verbs.check import plan_source
 from pesto.errors import UsageError
 from pesto.files.disk import write_atomic
@@ -15,7 +16,6 @@ from pesto.plans.plan_file import load
 from pesto.plans.tf_pesto_files import read_placement
 from pesto.quantities import duration, size
 from pesto.show.lines import fact
-from pesto.show.solve_report import to_json
 from pesto.source import Source
 from pesto.whatif.rerun import Simulation, bench_of
 

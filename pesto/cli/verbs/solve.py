@@ -9,6 +9,7 @@ import click
 
 from pesto.cli.options import Duration, Existing, cluster_option, costs_option, json_option, source_options
 from pesto.cli.outputs import check_outputs
+from pesto.cli.printed import aside, to_json
 from pesto.errors import Exit
 from pesto.files.disk import write_atomic
 from pesto.inputs.cluster_file import cluster_names
@@ -16,7 +17,7 @@ from pesto.inputs.load import load_cluster, load_costs, load_graph
 from pesto.plans.plan_file import cdep_json, load, part_json, save
 from pesto.settings import Settings
 from pesto.show.live_line import LiveLine
-from pesto.show.solve_report import as_object, page, to_json
+from pesto.show.solve_report import as_object, page
 from pesto.solving.flow import Outcome, solve
 from pesto.solving.interrupt import received
 from pesto.source import Source
@@ -89,7 +90,7 @@ def solve_command(
         logging.getLogger("pesto").setLevel(logging.INFO)
     began = time.perf_counter()
     if not quiet:
-        click.echo("reading the graph ...", err=True)
+        aside("reading the graph ...")
     graph = load_graph(source)
     loaded = time.perf_counter()
     op_costs = load_costs(graph, machine, costs)
@@ -126,6 +127,6 @@ def _end(outcome: Outcome) -> None:
     """Warn of a solver that failed, and end with the code of an interruption if there was one."""
     coarse = outcome.plan.provenance.coarse
     if coarse is not None and coarse.status in FAILED:
-        click.echo(f"pesto: WARNING: {coarse.solver} {coarse.status}: {coarse.detail} - see pesto doctor", err=True)
+        aside(f"pesto: WARNING: {coarse.solver} {coarse.status}: {coarse.detail} - see pesto doctor")
     if outcome.interrupted or received():
         raise click.exceptions.Exit(received() or Exit.INTERRUPTED)

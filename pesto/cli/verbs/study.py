@@ -11,11 +11,11 @@ from typing import Any
 import click
 
 from pesto.cli.options import Existing, json_option
+from pesto.cli.printed import aside, to_json
 from pesto.errors import Exit
 from pesto.files.json import shown
 from pesto.quantities import percent
 from pesto.show.screen import one_line
-from pesto.show.solve_report import to_json
 from pesto.show.table import aligned
 from pesto.solving.interrupt import received
 from pesto.study import store
@@ -202,4 +202,4 @@ def _former(tally: store.Tally) -> str:
 
 
 def _say(text: str) -> None:
-    click.echo(text, err=True)
+    aside(text)

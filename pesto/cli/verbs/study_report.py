@@ -5,8 +5,8 @@ from pathlib import Path
 import click
 
 from pesto.cli.options import Existing, json_option
+from pesto.cli.printed import aside, to_json
 from pesto.show.screen import one_line
-from pesto.show.solve_report import to_json
 from pesto.study.report.write import FORMATS, Written, write_report
 
 
@@ -47,4 +47,4 @@ def _say(written: Written) -> None:
     if written.files:
         click.echo(f"to            {written.files[0].parent}")
     if written.hint:
-        click.echo(written.hint, err=True)
+        aside(written.hint)

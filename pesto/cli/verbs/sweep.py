@@ -7,12 +7,12 @@ import click
 
 from pesto.cli.options import Duration, cluster_option, costs_option, json_option, source_options
 from pesto.cli.outputs import check_outputs, picture_format
+from pesto.cli.printed import answer, aside, to_json
 from pesto.errors import Exit, InfeasibleError, InputError, NothingFoundError, SolverError
 from pesto.files.disk import write_atomic
 from pesto.inputs.load import load_cluster, load_costs, load_graph
 from pesto.settings import Settings
 from pesto.show import sweep_chart
-from pesto.show.solve_report import to_json
 from pesto.show.sweep_table import as_object, brief, page
 from pesto.solving.interrupt import hold, received
 from pesto.source import Source
@@ -70,7 +70,7 @@ def sweep_command(
     outputs = [path for path in (out, picture) if path is not None]
     check_outputs(outputs, [source.file] if source.file else [], as_json=as_json)
     if not quiet:
-        click.echo("reading the graph ...", err=True)
+        aside("reading the graph ...")
     graph = load_graph(source)
     load_costs(graph, machine, costs)  # a profile that is refused ends it here, not in every row
     task = Task(
@@ -82,7 +82,10 @@ def sweep_command(
         write_atomic(out, to_json(as_object(found)).encode())
     if picture is not None:
         write_atomic(picture, sweep_chart.draw(found, form))
-    click.echo(to_json(as_object(found)) if as_json else page(found))
+    if as_json:
+        answer(as_object(found))
+    else:
+        click.echo(page(found))
     _end(found)
 
 
@@ -91,7 +94,7 @@ def _hearing(out: Path | None, *, quiet: bool) -> Callable[[Sweep], None]:
         if out is not None:
             write_atomic(out, to_json(as_object(found)).encode())
         if not quiet:
-            click.echo(brief(found), err=True)
+            aside(brief(found))
 
     return hear
 

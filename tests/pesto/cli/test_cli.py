@@ -121,7 +121,7 @@ def refused(arguments: tuple[object, ...], code: int, says: str, folder: Path) -
     assert "Traceback" not in done.stderr
     lines = [line for line in done.stderr.splitlines() if not line.startswith(("Usage:", "Try ")) and line.strip()]
     assert len(lines) == 1, done.stderr
-    assert done.stdout == ""
+    assert json.loads(done.stdout)["exit_code"] == code if "--json" in arguments else done.stdout == ""
     assert set(folder.iterdir()) == before
 
 
