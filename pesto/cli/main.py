@@ -128,7 +128,7 @@ def _run() -> int:
         if as_json and ANSWERED not in said:
             what, _, remedy = text.rpartition(" - ")
             found = {"error": what or remedy, "remedy": remedy if what else None, "exit_code": int(code)}
-            with suppress(BrokenPipeError):
+            with suppress(OSError):
                 click.echo(to_json(found))
         if isinstance(error, click.ClickException):
             error.show()

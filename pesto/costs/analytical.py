@@ -4,7 +4,10 @@ import numpy as np
 
 from pesto.cluster import Cluster, Device
 from pesto.costs import GIVEN, MODELLED, Costs
-from pesto.costs.presets import Preset, preset
+from pesto.costs.presets import PRESETS, Preset, preset
+from pesto.errors import InputError
+from pesto.files.json import shown
+from pesto.files.toml import closest
 from pesto.graph import Graph
 from solvers.arrays import Bools, Floats
 
@@ -14,8 +17,10 @@ def modelled(graph: Graph, cluster: Cluster) -> Costs:
 
     Where the graph gives a time for the device's preset, or else for its kind, that time holds. An op counts
     as GIVEN once its time is given for every device of the cluster where it may be placed. Times scale with
-    `Device.speed`. InputError when a device has an unknown preset.
+    `Device.speed`. InputError when a device has an unknown preset, or the graph gives times for what is no kind and no
+    preset.
     """
+    _check_given(graph, cluster)
     can = runnable(graph, cluster)
     known = np.zeros_like(can)
     compute_s = np.full(can.shape, np.nan)
@@ -68,6 +73,16 @@ def everywhere(known: Bools, graph: Graph, cluster: Cluster) -> Bools:
     on_fast[member] = whole[graph.group[member]]
     placed = can & np.where(fast, on_fast[:, None], ~on_fast[:, None])
     return np.logical_and((known | ~placed).all(axis=1), placed.any(axis=1))
+
+
+def _check_given(graph: Graph, cluster: Cluster) -> None:
+    known = dict.fromkeys([*graph.kinds, *(device.kind for device in cluster.devices), *PRESETS])
+    for label in graph.given_kinds:
+        if label not in known:
+            raise InputError(
+                f"{shown(graph.source)}: time_s names {shown(label)!r}, which is no kind of device and no preset - "
+                f"{closest(label, known)}"
+            )
 
 
 def _given(graph: Graph, device: Device) -> Floats:

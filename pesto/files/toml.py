@@ -1,5 +1,6 @@
 """TOML to frozen dataclasses: a key that is not known, or a value of the wrong type, is refused by name."""
 
+import codecs
 import math
 import tomllib
 from collections.abc import Iterable
@@ -35,6 +36,8 @@ def load(path: Path, shape: type[T], *, error: type[PestoError] = UsageError) ->
 
 def parse(data: bytes, shape: type[T], where: str, error: type[PestoError] = UsageError) -> T:
     """`load` for content already read; `where` names it in errors."""
+    if data.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise error(f"{where}: begins with a byte order mark (BOM) - save the file as UTF-8 without one")
     try:
         table = tomllib.loads(data.decode("utf-8"))
         _known(shape, table, "")

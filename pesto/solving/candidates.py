@@ -36,6 +36,11 @@ class Candidate:
     """Whether the peaks are within every location's capacity."""
 
     @property
+    def short(self) -> int:
+        """Bytes that the location lacks which lacks most; at most 0 where all fit."""
+        return int((self.peak - self.timeline.problem.capacity).max())
+
+    @property
     def makespan(self) -> int:
         """Ticks of the simulated step."""
         return self.timeline.schedule.makespan

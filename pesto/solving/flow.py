@@ -142,14 +142,12 @@ def _nothing_fits(tracker: Tracker, cluster: Cluster, done: Exact | None) -> Can
             f"no plan fits, and {result.solver} failed: {result.status}: {result.detail} - see pesto doctor"
         )
 
-    def short(candidate: Candidate) -> int:
-        return max(int(p) - d.memory_bytes for p, d in zip(candidate.peak, cluster.devices, strict=True))
-
-    nearest = min(tracker.candidates.values(), key=short)
-    worst = max(range(len(cluster.devices)), key=lambda d: int(nearest.peak[d]) - cluster.devices[d].memory_bytes)
-    device = cluster.devices[worst]
-    peak, most = int(nearest.peak[worst]), device.memory_bytes
+    nearest = tracker.nearest
+    if nearest is None:
+        raise NothingFoundError(f"no plan was found - {_LARGER}, or a smaller batch")
+    device = cluster.devices[int((nearest.peak - nearest.timeline.problem.capacity).argmax())]
+    most = device.memory_bytes
     raise NothingFoundError(
-        f"no plan found fits the memory: the nearest ({nearest.name}) peaks at {size(peak)} on {device.name}, "
-        f"{size(peak - most)} more than its {size(most)} - {_LARGER}, or a smaller batch"
+        f"no plan found fits the memory: the nearest ({nearest.name}) peaks at {size(most + nearest.short)} on "
+        f"{device.name}, {size(nearest.short)} more than its {size(most)} - {_LARGER}, or a smaller batch"
     )

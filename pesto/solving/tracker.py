@@ -61,6 +61,8 @@ class Tracker:
 
     def __init__(self, watch: Watch) -> None:
         self.candidates: dict[str, Candidate] = {}
+        self.nearest: Candidate | None = None
+        """Of all that was offered, also where a shorter one of its name was kept, what lacks the fewest bytes."""
         self.stages_s: dict[str, float] = {}
         self.bound = FullBound(0, "none")
         self.interrupted = False
@@ -140,6 +142,8 @@ class Tracker:
     def offer(self, candidate: Candidate) -> None:
         """Keep a candidate if it is its name's first, fits where that did not, or is shorter."""
         known, leader = self.candidates.get(candidate.name), self.best
+        if self.nearest is None or candidate.short < self.nearest.short:
+            self.nearest = candidate
         if known is None or (not candidate.fits, candidate.makespan) < (not known.fits, known.makespan):
             self.candidates[candidate.name] = candidate
         if candidate.fits and (leader is None or candidate.makespan < leader.makespan):

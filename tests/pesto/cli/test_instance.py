@@ -335,5 +335,5 @@ def test_wrong_input_gets_one_line_and_its_exit_code(name: str, here: Callable[.
     assert ended.code == code, ended.err
     assert says in ended.err
     assert len(ended.err.splitlines()) == 1, ended.err
-    assert ended.out == ""
+    assert json.loads(ended.out)["exit_code"] == code if "--json" in arguments else ended.out == ""
     assert set(example.parent.iterdir()) == before

@@ -90,6 +90,17 @@ def test_given_times_override_preset_before_kind():
     assert other[0, 1] == 3e-3
 
 
+@pytest.mark.parametrize(("label", "near"), [("V1000", "V100"), ("gpus", "gpu"), ("v100", "")])
+def test_times_for_what_is_neither_kind_nor_preset_are_refused(label, near):
+    """Dropped without a word they were, and modelled; a preset that the cluster does not have is fine."""
+    rows = [(1e9, 0, True, GPU, (3e-3,))]
+    cluster = load_cluster("v100x2-pcie")
+    with pytest.raises(InputError, match=f"'{label}', which is no kind of device and no preset") as caught:
+        modelled(make(rows, given_kinds=(label,)), cluster)
+    assert f"did you mean {near}? known: " in str(caught.value) if near else "known: cpu, gpu, K80" in str(caught.value)
+    assert modelled(make(rows, given_kinds=("A100",)), cluster).basis == "modelled"
+
+
 def test_group_held_back_by_a_cpu_op_is_not_given():
     """Ops 0 and 1 share a device, so op 1 keeps both on the CPU, where no time is given; op 2 is free."""
     rows = [(0, 0, True, BOTH, (1e-3,)), (0, 0, True, CPU, (NAN,)), (0, 0, True, BOTH, (1e-3,))]

@@ -252,11 +252,18 @@ def test_bad_content_is_named(case):
 
 
 def test_bytes_that_are_no_text():
-    """UTF-16 and deep nesting are refused like any other content."""
+    """Latin-1 and deep nesting are refused like any other content."""
     with pytest.raises(InputError, match="not UTF-8"):
-        cluster_file.parse(VALID.encode("utf-16"), "my.toml", "my.toml")
+        cluster_file.parse(f"# für zwei\n{VALID}".encode("latin-1"), "my.toml", "my.toml")
     with pytest.raises(InputError, match=r"too deeply|unknown key|nested"):
         parse("links = " + "[" * 100_000)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_byte_order_mark_is_named(encoding):
+    """Editors write one before the first table, where TOML's reader says "Invalid statement (at line 1, column 1)"."""
+    with pytest.raises(InputError, match=r"my\.toml: begins with a byte order mark \(BOM\) - save"):
+        cluster_file.parse(VALID.encode(encoding), "my.toml", "my.toml")
 
 
 def test_settings_are_usage_errors(tmp_path):

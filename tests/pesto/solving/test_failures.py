@@ -74,15 +74,16 @@ def test_exit_7_when_nothing_fits_and_the_solver_is_missing(
     """An op that reads 12 GiB and makes 12 GiB fits no GPU of 16 GiB, and no exact solver could look further."""
     assert solve(graph(tmp_path, output=12 * 2**30), monkeypatch) == 7
     out, err = capfd.readouterr()
-    assert (out, (tmp_path / "plan.json").exists()) == ("", False)
+    assert (json.loads(out)["exit_code"], (tmp_path / "plan.json").exists()) == (7, False)
     assert "no plan fits, and cpsat failed: missing" in err
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_stdout_is_exit_8(tmp_path: Path) -> None:
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_a_full_stdout_is_exit_8(flags: tuple[str, ...], tmp_path: Path) -> None:
     """One line on stderr, as for any file that cannot be written."""
     with Path("/dev/full").open("w") as full:
-        command = [sys.executable, "-m", "pesto", "clusters"]
+        command = [sys.executable, "-m", "pesto", "clusters", *flags]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, "Traceback" in done.stderr) == (8, False)
 
