@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from pesto.errors import UsageError
+from pesto.files.disk import check_there
 from pesto.source import Source
 
 _SECONDS = re.compile(r"^(\d+(?:\.\d+)?)(s|m|h)?$")
@@ -35,6 +37,11 @@ class Existing(click.Path):
 
     def __init__(self) -> None:
         super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path; FileError when nothing is there."""
+        check_there(value)
+        return super().convert(value, param, ctx)
 
 
 _SOURCE = (
@@ -73,8 +80,22 @@ def cluster_option(default: str | None = "v100x2-nvlink") -> Callable[..., Any]:
 
 
 def costs_option() -> Callable[..., Any]:
-    """--costs PROFILE."""
-    return click.option("--costs", type=Existing(), metavar="PROFILE", help="Measured op times, from pesto profile.")
+    """--costs PROFILE, once."""
+
+    def one(ctx: click.Context, param: click.Parameter, given: tuple[Path, ...]) -> Path | None:
+        del ctx, param
+        if len(given) > 1:
+            raise UsageError(f"--costs is given {len(given)} times - give one profile")
+        return given[0] if given else None
+
+    return click.option(
+        "--costs",
+        type=Existing(),
+        multiple=True,
+        callback=one,
+        metavar="PROFILE",
+        help="Measured op times, from pesto profile.",
+    )
 
 
 def json_option() -> Callable[..., Any]:

@@ -77,6 +77,21 @@ def make_folder(path: str | os.PathLike[str]) -> None:
         target.mkdir(parents=True, exist_ok=True)
 
 
+def check_there(path: str | os.PathLike[str]) -> None:
+    """FileError when nothing is at the path."""
+    with _explained("read", Path(path)):
+        Path(path).stat()
+
+
+def check_folder(path: str | os.PathLike[str]) -> None:
+    """Fail now with the FileError that `make_folder` would meet later; makes nothing."""
+    target = Path(path)
+    with _explained("make the folder", target):
+        above = next(folder for folder in (target, *target.absolute().parents) if folder.exists())
+        _require(above.is_dir(), errno.ENOTDIR)
+        _require(os.access(above, os.W_OK | os.X_OK), errno.EACCES)
+
+
 def check_writable(path: str | os.PathLike[str]) -> None:
     """Fail now with the FileError that `write_atomic` would meet after hours of work; leaves nothing behind."""
     target = Path(path)

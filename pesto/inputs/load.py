@@ -11,6 +11,7 @@ from pesto.errors import UsageError
 from pesto.files import graph_file
 from pesto.graph import Graph
 from pesto.inputs import cluster_file
+from pesto.inputs.first_look import first_look
 from pesto.plans.plan import Plan
 from pesto.source import GRAPH_DEF, Source
 
@@ -23,6 +24,7 @@ def load_graph(source: Source) -> Graph:
     source.checked()
     if source.file is not None and source.file.suffix not in GRAPH_DEF:
         return graph_file.load(source.file)
+    first_look(source)
     from pesto.tf import named
 
     return named.load(source)
@@ -45,6 +47,7 @@ def run_plan(plan: Plan, source: Source, *, steps: int, devices: str | None) -> 
 
 
 def _executable(source: Source) -> None:
+    first_look(source)
     if source.file is not None and source.file.suffix not in GRAPH_DEF:
         raise UsageError(
             f"{source.file}: the project's graph file has no kernels to run - give TensorFlow's own graph (a file "

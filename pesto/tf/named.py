@@ -5,7 +5,7 @@ from contextlib import redirect_stdout
 from typing import TYPE_CHECKING
 
 from pesto.costs.measured import Profile
-from pesto.errors import FileError, UsageError
+from pesto.errors import UsageError
 from pesto.graph import Graph
 from pesto.plans.plan import Plan
 from pesto.source import Source, model_label
@@ -83,8 +83,6 @@ def _captured(source: Source) -> "Captured":
     if source.file is not None:
         return sources.capture_file(source.file, source.fetch)
     if source.saved_model is not None:
-        if not source.saved_model.is_dir():
-            raise FileError(f"{source.saved_model}: no such folder - name the one that the SavedModel was written to")
         return sources.capture_saved_model(source.saved_model)
     if source.function is not None:
         return capture_callable(source.function, source.batch)

@@ -10,9 +10,11 @@ from pesto.cli.options import Existing, json_option
 from pesto.cli.printed import to_json
 from pesto.errors import UsageError
 from pesto.files.disk import check_writable, write_atomic
+from pesto.inputs.first_look import first_look
 from pesto.plans.plan_file import load
 from pesto.quantities import brief
 from pesto.show.lines import fact, paragraph
+from pesto.source import Source
 
 SUFFIXES = (".pb", ".pbtxt")
 SETTINGS = (
@@ -56,6 +58,7 @@ def apply_command(
     found = load(plan)
     if isinstance(wanted, dict):
         _check_known(wanted, found.lane_device)
+    first_look(Source(file=file))
     from pesto.tf.start import tensorflow
 
     tensorflow()

@@ -9,7 +9,7 @@ from pesto.cli.outputs import check_outputs, picture_format
 from pesto.cli.printed import answer, aside
 from pesto.comparison.contest import Comparison, Entry, Hear, chosen_methods, compete
 from pesto.errors import Exit, UsageError
-from pesto.files.disk import make_folder, write_atomic
+from pesto.files.disk import check_folder, make_folder, write_atomic
 from pesto.inputs.load import load_cluster, load_costs, load_graph
 from pesto.plans.plan_file import save
 from pesto.quantities import duration
@@ -71,17 +71,18 @@ def compare_command(
     form = picture_format(picture)
     if not str(out).strip() or out == Path():
         raise UsageError("--out: no folder is named - give one, such as plans")
+    inputs = [source.file] if source.file else []
+    check_folder(out)
+    check_outputs([picture] if picture else [], inputs, as_json=as_json)
     if not quiet:
         aside("reading the graph ...")
     graph = load_graph(source)
     op_costs = load_costs(graph, machine, costs)
     files = {name: out / f"{name}.plan.json" for name in names}
     make_folder(out)
-    inputs = [source.file] if source.file else []
     check_outputs([*files.values(), *([picture] if picture else [])], inputs, as_json=as_json)
     saved: dict[str, Path] = {}
-    hear = _hearing(files, saved, quiet=quiet)
-    contest = compete(graph, machine, op_costs, settings, hear, names=names)
+    contest = compete(graph, machine, op_costs, settings, _hearing(files, saved, quiet=quiet), names=names)
     hold()
     if picture is not None:
         write_atomic(picture, comparison_chart.draw(contest, form))

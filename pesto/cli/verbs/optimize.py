@@ -7,6 +7,7 @@ import click
 from pesto.cli.options import source_options
 from pesto.errors import UsageError
 from pesto.files.disk import check_writable, write_atomic
+from pesto.inputs.first_look import first_look
 from pesto.show.lines import command, paragraph
 from pesto.source import Source
 
@@ -31,6 +32,7 @@ def optimize_command(*, source: Source, keep: tuple[str, ...], out: Path) -> Non
     if source.file is not None and out.resolve() == source.file.resolve():
         raise UsageError(f"{out} is the graph itself - give the result a file of its own")
     check_writable(out)
+    first_look(source)
     from pesto.tf.start import tensorflow
 
     tensorflow()

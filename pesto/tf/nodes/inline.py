@@ -11,10 +11,10 @@ from pesto.errors import InputError
 from pesto.files.json import shown
 from pesto.tf import private
 from pesto.tf.nodes.flat import CALLS
+from pesto.tf.nodes.graph_def_bytes import MAX_NODES
 from pesto.tf.nodes.needed_nodes import RECORDED
 from pesto.tf.nodes.signatures import Signatures
 
-MAX_NODES = 5_000_000
 _MAX_DEPTH = 64
 
 

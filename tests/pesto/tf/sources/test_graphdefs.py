@@ -15,7 +15,8 @@ tf = tensorflow()
 v1 = tf.compat.v1
 
 from pesto.tf import named  # noqa: E402
-from pesto.tf.sources import graphdefs, sources  # noqa: E402  # after the quiet load
+from pesto.tf.nodes.graph_def_bytes import count_nodes, look  # noqa: E402
+from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
 
 def step_graph() -> Any:
@@ -87,11 +88,25 @@ def test_nodes_are_counted_before_they_are_parsed(tmp_path: Path) -> None:
         sources.from_graph_def_file(path)
     # A library (field 2) with one function (1) that holds 3 nodes (3), after one node of the graph.
     library = b"\x12\x08\x0a\x06" + b"\x1a\x00" * 3
-    assert graphdefs.count_nodes(b"\x0a\x00" + library, "test") == 4
+    assert count_nodes(b"\x0a\x00" + library, "test") == 4
     text = tmp_path / "many.pbtxt"
     text.write_bytes(b"node{}" * 5_000_001)
     with pytest.raises(InputError, match="5000001 nodes"):
         sources.from_graph_def_file(text)
+
+
+@pytest.mark.parametrize("name", ["g.pb", "g.pbtxt"])
+def test_a_fetch_is_looked_for_before_anything_is_parsed(tmp_path: Path, name: str) -> None:
+    """Every op's name is found, one of 300 characters too, also as op:0 and ^op; else it is refused."""
+    graph, long = step_graph(), "x" * 300
+    with graph.as_default():
+        tf.constant(1.0, name=long)
+    graph_def, path = graph.as_graph_def(), tmp_path / name
+    path.write_bytes(str(graph_def).encode() if name.endswith("txt") else graph_def.SerializeToString())
+    look(path, [node.name for node in graph_def.node] + ["loss:0", "^train", long])
+    for wrong in ("los", "los:0", "^los"):
+        with pytest.raises(InputError, match=rf"file {name}: no op is named 'los' - did you mean 'loss'\?"):
+            look(path, [wrong])
 
 
 def test_counting_agrees_with_the_parser() -> None:
@@ -99,7 +114,7 @@ def test_counting_agrees_with_the_parser() -> None:
     graph_def = with_a_call()
     inner = sum(len(f.node_def) for f in graph_def.library.function)
     assert inner > 0
-    assert graphdefs.count_nodes(graph_def.SerializeToString(), "test") == len(graph_def.node) + inner
+    assert count_nodes(graph_def.SerializeToString(), "test") == len(graph_def.node) + inner
 
 
 def test_damaged_files_never_give_anything_but_a_graph_or_a_pesto_error(

@@ -1,0 +1,38 @@
+"""What can be said of a source in a moment, before TensorFlow is loaded, which takes seconds."""
+
+from pathlib import Path
+
+from pesto.errors import FileError, UsageError
+from pesto.files.json import shown
+from pesto.source import GRAPH_DEF, Source
+
+
+def first_look(source: Source) -> None:
+    """UsageError for a model or a --function that cannot be, InputError for a file that is no graph or lacks a fetch.
+
+    FileError for what is not there. What passes may be refused later.
+    """
+    if source.model is not None:
+        from pesto.tf.models import find
+
+        try:
+            find(source.model, source.variant)
+        except ValueError as error:
+            raise UsageError(f"--model: {error} - see pesto models") from error
+    if source.file is not None and source.file.suffix in GRAPH_DEF:
+        from pesto.tf.nodes.graph_def_bytes import look
+
+        look(source.file, source.fetch)
+    if source.saved_model is not None:
+        _folder(source.saved_model)
+    if source.function is not None:
+        module, _, attribute = source.function.partition(":")
+        if not module or not attribute:
+            raise UsageError(f"--function {shown(source.function)}: not of the form package.module:callable")
+
+
+def _folder(folder: Path) -> None:
+    if not folder.is_dir():
+        raise FileError(f"{folder}: no such folder - name the one that the SavedModel was written to")
+    if not any((folder / f"saved_model.{ending}").exists() for ending in ("pb", "pbtxt")):
+        raise FileError(f"{folder}: no saved_model.pb is in it - name the folder that the SavedModel was written to")
