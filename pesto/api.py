@@ -281,9 +281,10 @@ def apply(
     tensorflow()
     from pesto.tf.enforce import context
     from pesto.tf.enforce.apply_options import Options
+    from pesto.tf.enforce.once import Once
 
     options = Options(devices=devices, order=order, trace=trace)
-    return context.apply(tuple(_plan(plan) for plan in plans), options)
+    return Once("pesto.apply", context.apply(tuple(_plan(plan) for plan in plans), options))
 
 
 def place(
@@ -338,9 +339,10 @@ def record(*, batch: int | None = None) -> AbstractContextManager["Recorded"]:
     if batch is not None:
         expect_count("batch", batch)
     tensorflow()
+    from pesto.tf.enforce.once import Once
     from pesto.tf.enforce.recorder import record as recorded
 
-    return recorded(batch)
+    return Once("pesto.record", recorded(batch))
 
 
 def logical_cpus(count: int) -> None:

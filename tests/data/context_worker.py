@@ -5,6 +5,7 @@ import json
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pesto
@@ -95,6 +96,37 @@ def retuned() -> None:
     step(X)
 
 
+def shorter() -> None:
+    """A plan without its last op."""
+    s = PLAN.schedule
+    cut = {name: getattr(s, name)[:-1] for name in ("device", "start", "finish")}
+    plan = replace(PLAN, names=PLAN.names[:-1], rank=PLAN.rank[:-1], schedule=replace(s, **cut))
+    with pesto.apply(plan):
+        step(X)
+
+
+def twice(make: Callable[[], Any]) -> None:
+    """A context that is entered again."""
+    context = make()
+    for _ in range(2):
+        with context:
+            step(X)
+
+
+def mirrored() -> None:
+    """A step under a strategy, recorded."""
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    with strategy.scope():
+        weight = tf.Variable(tf.ones([8, 8]))
+
+    @tf.function
+    def everywhere() -> Any:
+        return strategy.run(lambda: weight.assign_sub(tf.ones([8, 8])))
+
+    with pesto.record():
+        everywhere()
+
+
 def threads() -> list[str]:
     """Two placed steps called from two threads."""
     placed = [pesto.place(step, PLAN), pesto.place(step, PLAN)]
@@ -133,6 +165,11 @@ def main() -> None:
         "not entered": told(pesto.apply),
         "not called": told(lambda: pesto.place(step, PLAN, devices="tpu")),
         "no such device": told(lambda: pesto.place(step, PLAN, devices={"cpu:0": "CPU:0", "cpu:1": "GPU:7"})),
+        "lacking device": told(lambda: pesto.place(step, PLAN, devices={"cpu:0": "CPU:0"})),
+        "an op taken out": told(shorter),
+        "applied twice": told(lambda: twice(lambda: pesto.apply(PLAN))),
+        "recorded twice": told(lambda: twice(pesto.record)),
+        "mirrored": told(mirrored),
         "short names": told(applied(lambda: step(X), devices={"cpu:0": "CPU:1", "cpu:1": "/cpu:0"})),
         "counts": [told(lambda bad=bad: pesto.logical_cpus(bad)) for bad in ("2", 0, 2.0)],
         "batches": [told(lambda bad=bad: pesto.record(batch=bad)) for bad in (-1, "a")],

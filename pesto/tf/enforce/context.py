@@ -107,6 +107,7 @@ def _applied(plans: tuple[Plan, ...], options: Options) -> Applied:
     self_test()
     for plan in plans:
         refuse_older(plan)
+        targets(plan, options.devices)  # a name that is wrong is said now, and not at the first step
     functions = Functions(plans=plans, options=options)
     sessions = Sessions(plans=plans, options=options)
     return Applied(functions=functions, sessions=sessions, token=f"pesto {uuid.uuid4()}")

@@ -105,6 +105,11 @@ def _correspondence(plan: Plan, graph: Graph) -> Ints:
             f"the plan is for {made.graph_source} ({made.graph_fingerprint[:12]}, {len(plan.names)} ops), this step is "
             f"{graph.source} ({graph.fingerprint()[:12]}, {graph.ops} ops) - plan this step"
         )
+    if len(plan.names) != graph.ops:
+        raise MismatchError(
+            f"the plan places {len(plan.names)} ops, the graph that it names has {graph.ops}: its file was changed - "
+            "solve again"
+        )
     listed = np.arange(graph.ops)
     index = {name: i for i, name in enumerate(graph.names)}
     if all(name in index for name in plan.names):

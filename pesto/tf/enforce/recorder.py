@@ -41,9 +41,11 @@ class Recorded:
         return made.popitem()[1]
 
     def on_graph(self, graph: Any) -> None:
-        """Inside: a function was traced."""
+        """Inside: a function was traced; InputError for one that trains and that no plan could be applied to."""
         if not private.is_body(graph) and training.trains(graph):
-            self.captured.append(capture_func_graph(graph, f"function {graph.name}"))
+            label = f"function {graph.name}"
+            training.refuse_unplaceable(graph, label)
+            self.captured.append(capture_func_graph(graph, label))
 
 
 @contextlib.contextmanager

@@ -45,6 +45,11 @@ def test_captured_constants_are_arguments(found: dict[str, Any]) -> None:
         ("not entered", "UsageError: apply: no plan is given - give"),
         ("not called", "UsageError: devices: 'tpu' is not known - give"),
         ("no such device", "InputError: the plan's device cpu:1 is /device:GPU:7, which this program does not have"),
+        ("lacking device", "UsageError: devices: the plan's 'cpu:1' has no entry - map"),
+        ("an op taken out", r"MismatchError: the plan places \d+ ops, .* file was changed - solve again"),
+        ("applied twice", "UsageError: pesto.apply: this context was entered before - call"),
+        ("recorded twice", "UsageError: pesto.record: this context was entered before - call"),
+        ("mirrored", r"InputError: function .*: a tf\.distribute strategy .* - train without"),
         ("nested", "UsageError: a plan is being applied already - give"),
     ],
 )
