@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from pesto.cli import completion
 from pesto.errors import UsageError
 from pesto.files.disk import check_there
 from pesto.source import Source
@@ -45,8 +46,15 @@ class Existing(click.Path):
 
 
 _SOURCE = (
-    click.option("--model", metavar="NAME", help="A built-in model: see pesto models."),
-    click.option("--variant", metavar="V", help="The model's variant; default: the paper's first."),
+    click.option(
+        "--model", metavar="NAME", help="A built-in model: see pesto models.", shell_complete=completion.models
+    ),
+    click.option(
+        "--variant",
+        metavar="V",
+        help="The model's variant; default: the paper's first.",
+        shell_complete=completion.variants,
+    ),
     click.option("--graph", "file", type=Existing(), help="The project's graph file, or a GraphDef (.pb, .pbtxt)."),
     click.option("--fetch", multiple=True, metavar="OP", help="Op that the step ends with (GraphDef); repeatable."),
     click.option("--saved-model", type=Existing(), metavar="DIR", help="A SavedModel folder."),
@@ -76,6 +84,14 @@ def cluster_option(default: str | None = "v100x2-nvlink") -> Callable[..., Any]:
         show_default=True,
         metavar="NAME|FILE",
         help="Preset or TOML file: see pesto clusters.",
+        shell_complete=completion.clusters,
+    )
+
+
+def solver_option(text: str = "See pesto solvers.") -> Callable[..., Any]:
+    """--solver NAME."""
+    return click.option(
+        "--solver", default="cpsat", show_default=True, help=text, shell_complete=completion.solvers, metavar="NAME"
     )
 
 

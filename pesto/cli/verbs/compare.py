@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from pesto.cli.options import Duration, cluster_option, costs_option, json_option, source_options
+from pesto.cli.options import Duration, cluster_option, costs_option, json_option, solver_option, source_options
 from pesto.cli.outputs import check_outputs, picture_format
 from pesto.cli.printed import answer, aside
 from pesto.comparison.contest import Comparison, Entry, Hear, chosen_methods, compete
@@ -33,7 +33,7 @@ from pesto.source import Source
     show_default=True,
     help="Of each method that searches (mcmc: at most 10 s).",
 )
-@click.option("--solver", default="cpsat", show_default=True, help="Of the method pesto: see pesto solvers.")
+@solver_option("Of the method pesto: see pesto solvers.")
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option(
     "-o", "--out", type=click.Path(path_type=Path), default="plans", show_default=True, help="Folder of the plans."

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from pesto.cli.options import Duration, Existing, json_option
+from pesto.cli.options import Duration, Existing, json_option, solver_option
 from pesto.cli.outputs import check_outputs
 from pesto.cli.printed import answer, aside
 from pesto.errors import (
@@ -32,7 +32,7 @@ from solvers.files.problem_json import Answer, Instance, fingerprint
 
 @click.command("schedule")
 @click.argument("problem", type=Existing())
-@click.option("--solver", default="cpsat", show_default=True, help="See pesto solvers.")
+@solver_option()
 @click.option("--formulation", default="tight", show_default=True, help="Of a MILP solver: tight or paper.")
 @click.option("--time-limit", type=Duration(), default="60", show_default=True, help="60, 90s, 10m.")
 @click.option("--gap", type=float, default=0.0, show_default=True, help="Stop at this relative gap.")

@@ -7,7 +7,15 @@ from typing import Any
 
 import click
 
-from pesto.cli.options import Duration, Existing, cluster_option, costs_option, json_option, source_options
+from pesto.cli.options import (
+    Duration,
+    Existing,
+    cluster_option,
+    costs_option,
+    json_option,
+    solver_option,
+    source_options,
+)
 from pesto.cli.outputs import check_outputs
 from pesto.cli.printed import aside, to_json
 from pesto.errors import Exit
@@ -38,7 +46,7 @@ from solvers import FAILED
 @click.option("--gap", type=float, default=0.0, show_default=True, help="Stop at this relative gap of the full graph.")
 @click.option("--search/--no-search", default=True, show_default=True, help="Search op by op after the exact solver.")
 @click.option("--coarsen-to", type=int, default=200, show_default=True, help="Nodes of the coarse graph.")
-@click.option("--solver", default="cpsat", show_default=True, help="See pesto solvers.")
+@solver_option()
 @click.option("--formulation", default="tight", show_default=True, help="Of a MILP solver: tight or paper.")
 @click.option(
     "--workers",

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from pesto.cli import completion
 from pesto.cli.options import Existing, json_option
 from pesto.cli.printed import aside, to_json
 from pesto.errors import Exit
@@ -59,7 +60,7 @@ def study_command() -> None:
 
 
 @study_command.command("run")
-@click.argument("study", metavar="NAME|FILE.toml")
+@click.argument("study", metavar="NAME|FILE.toml", shell_complete=completion.studies)
 @click.option("--db", type=click.Path(path_type=Path), help="The study's file; default: NAME.sqlite.")
 @click.option("--jobs", type=click.IntRange(1, 4096), help="Cells at a time; default: one for every two cores.")
 @click.option("--executor", type=click.Choice(["processes", "ray"]), default="processes", show_default=True)
