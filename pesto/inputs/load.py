@@ -19,15 +19,20 @@ if TYPE_CHECKING:
     from pesto.tf.run.planned_run import Ran
 
 
-def load_graph(source: Source) -> Graph:
-    """The graph that `source` names. PestoError of the right kind, one line, for anything that is wrong with it."""
+def load_graph(source: Source, *, quiet: bool = False) -> Graph:
+    """The graph that `source` names; `quiet` leaves out what TensorFlow and its libraries say of themselves.
+
+    PestoError of the right kind, one line, for anything that is wrong with it.
+    """
     source.checked()
     if source.file is not None and source.file.suffix not in GRAPH_DEF:
         return graph_file.load(source.file)
     first_look(source)
     from pesto.tf import named
+    from pesto.tf.start import hushed
 
-    return named.load(source)
+    with hushed(quiet=quiet):
+        return named.load(source)
 
 
 def profile_source(source: Source, iterations: int) -> tuple[Graph, Profile]:

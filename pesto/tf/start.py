@@ -3,8 +3,9 @@
 import importlib
 import os
 import sys
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stderr
 from typing import Any
 
 
@@ -28,17 +29,34 @@ def tensorflow() -> Any:
 
 
 @contextmanager
-def _silent_stderr() -> Iterator[None]:
+def hushed(*, quiet: bool) -> Iterator[None]:
+    """Leave out what libraries write to the descriptor of stderr, and warnings, where `quiet`; prints are shown.
+
+    With TF_CPP_MIN_LOG_LEVEL set by the user everything is shown. Call it before `tensorflow`, which sets that, too.
+    """
+    if not quiet or ("TF_CPP_MIN_LOG_LEVEL" in os.environ and "tensorflow" not in sys.modules):
+        yield
+        return
+    with _silent_stderr() as kept, warnings.catch_warnings(), ExitStack() as stack:
+        warnings.simplefilter("ignore")
+        if kept is not None and sys.stderr is sys.__stderr__:
+            own = stack.enter_context(os.fdopen(kept, "w", buffering=1, closefd=False))
+            stack.enter_context(redirect_stderr(own))
+        yield
+
+
+@contextmanager
+def _silent_stderr() -> Iterator[int | None]:
     # Its libraries write to the descriptor itself before any logging setting is read.
     try:
         kept = os.dup(2)
     except OSError:  # no stderr at all
-        yield
+        yield None
         return
     sink = os.open(os.devnull, os.O_WRONLY)
     os.dup2(sink, 2)
     try:
-        yield
+        yield kept
     finally:
         os.dup2(kept, 2)
         os.close(kept)

@@ -76,7 +76,7 @@ def compare_command(
     check_outputs([picture] if picture else [], inputs, as_json=as_json)
     if not quiet:
         aside("reading the graph ...")
-    graph = load_graph(source)
+    graph = load_graph(source, quiet=quiet)
     op_costs = load_costs(graph, machine, costs)
     files = {name: out / f"{name}.plan.json" for name in names}
     make_folder(out)

@@ -99,7 +99,7 @@ def solve_command(
     began = time.perf_counter()
     if not quiet:
         aside("reading the graph ...")
-    graph = load_graph(source)
+    graph = load_graph(source, quiet=quiet)
     loaded = time.perf_counter()
     op_costs = load_costs(graph, machine, costs)
     costed = time.perf_counter()

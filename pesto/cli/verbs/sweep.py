@@ -71,7 +71,7 @@ def sweep_command(
     check_outputs(outputs, [source.file] if source.file else [], as_json=as_json)
     if not quiet:
         aside("reading the graph ...")
-    graph = load_graph(source)
+    graph = load_graph(source, quiet=quiet)
     load_costs(graph, machine, costs)  # a profile that is refused ends it here, not in every row
     task = Task(
         graph=graph, cluster=machine, costs=lambda at: load_costs(graph, at, costs), settings=settings, grid=grid

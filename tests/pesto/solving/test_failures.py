@@ -100,6 +100,18 @@ def test_what_user_code_prints_does_not_mix_with_the_json(verb: str, tmp_path: P
     assert "importing" in done.stderr
 
 
+@pytest.mark.parametrize("quiet", [True, False])
+def test_quiet_leaves_out_what_libraries_say_and_keeps_what_is_printed(quiet: bool, tmp_path: Path) -> None:
+    """A library writes to the descriptor, Keras warns; the user's own print to stderr is the user's."""
+    said = 'os.write(2, b"of C++\\n"); warnings.warn("a warning"); print("mine", file=sys.stderr)'
+    (tmp_path / "chatty.py").write_text(f"import os, sys, warnings\n{said}\n{CHATTY}")
+    words = ("solve", "--function", "chatty:step", "--time-limit", "0", "--no-search", "--solver", "list")
+    done = forked.run("pesto", *words, *(["-q"] if quiet else []), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "mine" in done.stderr and "importing" in done.stderr
+    assert [text in done.stderr for text in ("of C++", "a warning")] == [not quiet] * 2
+
+
 def test_doctor_knows_which_solvers_promise_no_optimum(monkeypatch) -> None:
     """Two equal tasks on two devices: a placement method may put both on one; a solver that does is not well."""
     from pesto.cli.verbs import doctor
