@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from pesto.cli.printed import ANSWERED, aside, to_json
+from pesto.cli.printed import ANSWERED, PROGRESS, aside, to_json
 from pesto.errors import Exit, PestoError
 from pesto.show.screen import one_line, screens
 from pesto.solving.interrupt import install, received
@@ -100,10 +100,11 @@ class _OneLine(logging.Formatter):
 
 
 def _log_to_stderr() -> None:
-    """Show this project's own warnings, and nobody else's."""
+    """Show this project's own warnings, and which large files are read and written; nobody else's."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_OneLine("pesto: %(levelname)s: %(message)s"))
     logging.getLogger("pesto").addHandler(handler)
+    logging.getLogger(PROGRESS).setLevel(logging.INFO)
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """Options that several verbs share, and how they become values."""
 
 import functools
+import logging
 import re
 from collections.abc import Callable
 from dataclasses import fields
@@ -10,6 +11,7 @@ from typing import Any
 import click
 
 from pesto.cli import completion
+from pesto.cli.printed import PROGRESS
 from pesto.errors import UsageError
 from pesto.files.disk import check_there
 from pesto.source import Source
@@ -112,6 +114,18 @@ def costs_option() -> Callable[..., Any]:
         metavar="PROFILE",
         help="Measured op times, from pesto profile.",
     )
+
+
+def quiet_option(text: str = "No progress.") -> Callable[..., Any]:
+    """-q, which also keeps out of the log which large files are read and written."""
+
+    def hush(ctx: click.Context, param: click.Parameter, quiet: bool) -> bool:
+        del ctx, param
+        if quiet:
+            logging.getLogger(PROGRESS).setLevel(logging.WARNING)
+        return quiet
+
+    return click.option("-q", "--quiet", is_flag=True, help=text, callback=hush, is_eager=True)
 
 
 def json_option() -> Callable[..., Any]:

@@ -9,6 +9,8 @@ import click
 
 from pesto.show.lines import paragraph
 
+PROGRESS = "pesto.files.disk"
+"""The log that tells which large files are read and written."""
 ANSWERED = "answered"
 """Key of the context's object: whether the one JSON object of --json is printed."""
 

@@ -1,6 +1,7 @@
 """Bytes to and from disk: whole or not at all, bounded, and every failure one line that says what to do."""
 
 import errno
+import logging
 import os
 import stat
 import zlib
@@ -10,12 +11,19 @@ from pathlib import Path
 
 from pesto.errors import FileError, InputError
 from pesto.files.json import shown
+from pesto.quantities import size
 
 MAX_BYTES = 2 << 30
 """Bytes of one file, as stored and as unpacked."""
 MAX_RATIO = 200
 """Bytes that one compressed byte may stand for."""
 
+LARGE = 1 << 24
+"""Bytes of a file from which reading it is said in the log: it takes seconds."""
+LARGE_OPS = 100_000
+"""Ops of a graph or plan from which writing it is said."""
+
+_LOG = logging.getLogger(__name__)
 _CHUNK = 1 << 20
 _GZIP = b"\x1f\x8b"
 _STREAMS = ("/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/fd/")
@@ -68,6 +76,12 @@ def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
             _write_stream(target, data)
         else:
             _replace(Path(os.path.realpath(target)), data, found)
+
+
+def say_writing(path: str | os.PathLike[str], ops: int) -> None:
+    """Say in the log that something large is put into words and written."""
+    if ops >= LARGE_OPS:
+        _LOG.info("writing %s, %d ops ...", shown(path), ops)
 
 
 def make_folder(path: str | os.PathLike[str]) -> None:
@@ -201,6 +215,8 @@ def read_bytes(path: str | os.PathLike[str], limit: int = MAX_BYTES) -> bytes:
             raise FileError(f"cannot read {shown(source)}: it is a device - name a file")
         if found.st_size > limit:
             raise _too_large(source, limit)
+        if found.st_size >= LARGE:
+            _LOG.info("reading %s, %s ...", shown(source), size(found.st_size))
         data = _read(source, found.st_size + 1, limit + 1)
     if len(data) > limit:
         raise _too_large(source, limit)

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from pesto.errors import InputError
-from pesto.files.disk import gzipped, read_bytes, write_atomic
+from pesto.files.disk import gzipped, read_bytes, say_writing, write_atomic
 from pesto.files.json import Count, Kind, Outline, decode_document, shown, without_collection
 from pesto.graph import Graph
 from solvers.arrays import Bools, Floats, Ints, offsets
@@ -305,6 +305,7 @@ def _distinct(kinds: list[str]) -> list[str]:
 
 def save(graph: Graph, path: str | os.PathLike[str]) -> None:
     """Write a graph file whole or not at all, as gzip when its name ends in .gz; FileError, or see `dumps`."""
+    say_writing(path, graph.ops)
     data = dumps(graph)
     write_atomic(path, gzipped(data) if Path(path).suffix == ".gz" else data)
 

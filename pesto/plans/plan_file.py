@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 
 from pesto.errors import InputError
-from pesto.files.disk import read_bytes, write_atomic
+from pesto.files.disk import read_bytes, say_writing, write_atomic
 from pesto.files.json import Kind, decode_document, decode_json, encode_json
 from pesto.graph import Graph
 from pesto.plans.plan import Plan, Provenance, control_edges
@@ -75,6 +75,7 @@ def dumps(plan: Plan) -> bytes:
 
 def save(plan: Plan, path: Path) -> None:
     """Write a plan atomically; FileError when that fails."""
+    say_writing(path, len(plan.names))
     write_atomic(path, dumps(plan))
 
 

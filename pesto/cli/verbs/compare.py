@@ -4,7 +4,15 @@ from pathlib import Path
 
 import click
 
-from pesto.cli.options import Duration, cluster_option, costs_option, json_option, solver_option, source_options
+from pesto.cli.options import (
+    Duration,
+    cluster_option,
+    costs_option,
+    json_option,
+    quiet_option,
+    solver_option,
+    source_options,
+)
 from pesto.cli.outputs import check_outputs, picture_format
 from pesto.cli.printed import answer, aside
 from pesto.comparison.contest import Comparison, Entry, Hear, chosen_methods, compete
@@ -40,7 +48,7 @@ from pesto.source import Source
 )
 @click.option("--chart", "picture", type=click.Path(path_type=Path), help="Also draw it here (.png or .svg).")
 @json_option()
-@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@quiet_option()
 def compare_command(
     *,
     source: Source,

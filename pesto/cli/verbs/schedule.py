@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from pesto.cli.options import Duration, Existing, json_option, solver_option
+from pesto.cli.options import Duration, Existing, json_option, quiet_option, solver_option
 from pesto.cli.outputs import check_outputs
 from pesto.cli.printed import answer, aside
 from pesto.errors import (
@@ -43,7 +43,7 @@ from solvers.files.problem_json import Answer, Instance, fingerprint
 @click.option("--check", "checked", type=Existing(), metavar="FILE", help="Only check this schedule of PROBLEM.")
 @click.option("-o", "--out", type=click.Path(path_type=Path), default="schedule.json", show_default=True)
 @json_option()
-@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@quiet_option()
 @click.option("-v", "--verbose", is_flag=True, help="Also the lines of the solver's own log.")
 def schedule_command(
     *,

@@ -13,6 +13,7 @@ from pesto.cli.options import (
     cluster_option,
     costs_option,
     json_option,
+    quiet_option,
     solver_option,
     source_options,
 )
@@ -65,7 +66,7 @@ from solvers import FAILED
 @click.option("--part", type=click.Path(path_type=Path), help="Also write the authors' part.json here.")
 @click.option("--cdep", type=click.Path(path_type=Path), help="Also write the authors' cdep.json here.")
 @json_option()
-@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@quiet_option()
 @click.option("-v", "--verbose", is_flag=True, help="Show the exact solver's own log.")
 def solve_command(
     *,

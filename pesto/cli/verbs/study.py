@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from pesto.cli import completion
-from pesto.cli.options import Existing, json_option
+from pesto.cli.options import Existing, json_option, quiet_option
 from pesto.cli.printed import aside, to_json
 from pesto.errors import Exit
 from pesto.files.json import shown
@@ -67,7 +67,7 @@ def study_command() -> None:
 @click.option("--limit-cells", type=click.IntRange(0), metavar="N", help="Stop after N cells.")
 @click.option("--retry-failed", is_flag=True, help="First forget the cells that failed, and run them again.")
 @json_option()
-@click.option("-q", "--quiet", is_flag=True, help="No line for each cell.")
+@quiet_option("No line for each cell.")
 def run_command(
     *,
     study: str,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from pesto.cli.options import Duration, cluster_option, costs_option, json_option, source_options
+from pesto.cli.options import Duration, cluster_option, costs_option, json_option, quiet_option, source_options
 from pesto.cli.outputs import check_outputs, picture_format
 from pesto.cli.printed import answer, aside, to_json
 from pesto.errors import Exit, InfeasibleError, InputError, NothingFoundError, SolverError
@@ -37,7 +37,7 @@ _ENDS = {"infeasible": InfeasibleError, "no plan": NothingFoundError, "refused":
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Keep the results here (JSON), after each point.")
 @click.option("--chart", "picture", type=click.Path(path_type=Path), help="Also draw them here (.png or .svg).")
 @json_option()
-@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@quiet_option()
 def sweep_command(
     *,
     source: Source,

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -63,6 +64,22 @@ def run_unread(*words: str, cwd: Path, both: bool = False) -> tuple[int, str]:
     finally:
         os.close(write)
     return done.returncode, done.stderr or ""
+
+
+def test_reading_and_writing_what_is_large_is_said_unless_it_is_to_be_quiet(tmp_path) -> None:
+    """A graph of 100 000 ops in 17 MB: before it is read and before it is put into words; a small one in silence."""
+    ops = [{"name": f"{'x' * 140}{k}", "time_s": {"gpu": 1e-6}} for k in range(100_000)]
+    (tmp_path / "g.json").write_text(json.dumps({**GRAPH, "ops": ops}))
+    done = forked.run("pesto", "import", "--graph", "g.json", "-o", "again.json", cwd=tmp_path)
+    read, wrote = (
+        r"pesto: INFO: reading g.json, 1\d.\d\d MiB ...\n",
+        r"pesto: INFO: writing again.json, 100000 ops ...\n",
+    )
+    assert re.fullmatch(read + wrote, done.stderr)
+    refused = ("solve", "--graph", "g.json", "--costs", "g.json")  # no profile, which is found once the graph is read
+    told, quiet = (forked.run("pesto", *refused, *flags, cwd=tmp_path) for flags in ((), ("-q",)))
+    assert told.returncode == quiet.returncode == 3
+    assert re.search(read, told.stderr) and "reading" not in quiet.stderr and "writing" not in quiet.stderr
 
 
 def test_a_list_that_is_not_read_to_its_end_is_no_failure(tmp_path) -> None:
