@@ -14,7 +14,7 @@ import numpy.typing as npt
 from pesto.errors import InputError
 from pesto.files.disk import read_bytes
 from pesto.files.json import shown
-from pesto.tf.nodes.captured import checked_fetches, op_name
+from pesto.tf.nodes.fetches import checked_fetches, op_name
 
 MAX_NODES = 5_000_000
 

@@ -17,7 +17,7 @@ from pesto.errors import InputError, UsageError
 from pesto.files.json import shown
 from pesto.source import GRAPH_DEF, Source, model_label
 from pesto.tf import models
-from pesto.tf.nodes.captured import checked_fetches, op_name
+from pesto.tf.nodes.fetches import checked_fetches, op_name
 from pesto.tf.nodes.inference import infer
 from pesto.tf.nodes.inline import flatten
 from pesto.tf.nodes.needed_nodes import producer

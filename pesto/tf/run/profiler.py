@@ -15,7 +15,7 @@ from pesto.errors import InputError, UsageError
 from pesto.files.json import shown
 from pesto.graph import Graph
 from pesto.tf.enforce.partitions import repeats
-from pesto.tf.nodes.captured import op_name
+from pesto.tf.nodes.fetches import op_name
 from pesto.tf.run.runnable import Runs
 from pesto.tf.unoptimized import unoptimized
 from solvers.arrays import Floats

@@ -11,7 +11,8 @@ from pesto.errors import InputError, PestoError
 from pesto.files.json import shown
 from pesto.graph import Graph
 from pesto.tf.importer.importer import build
-from pesto.tf.nodes.captured import Captured, captured, checked_fetches
+from pesto.tf.nodes.captured import Captured, captured
+from pesto.tf.nodes.fetches import checked_fetches
 from pesto.tf.nodes.flat import has_calls, retraced_flat
 from pesto.tf.nodes.inference import infer
 from pesto.tf.nodes.needed_nodes import producer
