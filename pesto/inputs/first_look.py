@@ -8,7 +8,7 @@ from pesto.source import GRAPH_DEF, Source
 
 
 def first_look(source: Source) -> None:
-    """UsageError for a model or a --function that cannot be, InputError for a file that is no graph or lacks a fetch.
+    """UsageError for a model or a function that cannot be, InputError for a file that is no graph or lacks a fetch.
 
     FileError for what is not there. What passes may be refused later.
     """
@@ -18,7 +18,7 @@ def first_look(source: Source) -> None:
         try:
             find(source.model, source.variant)
         except ValueError as error:
-            raise UsageError(f"--model: {error} - see pesto models") from error
+            raise UsageError(f"model: {error} - see pesto models") from error
     if source.file is not None and source.file.suffix in GRAPH_DEF:
         from pesto.tf.nodes.graph_def_bytes import look
 
@@ -28,7 +28,7 @@ def first_look(source: Source) -> None:
     if source.function is not None:
         module, _, attribute = source.function.partition(":")
         if not module or not attribute:
-            raise UsageError(f"--function {shown(source.function)}: not of the form package.module:callable")
+            raise UsageError(f"function {shown(source.function)}: no name of a callable - give package.module:callable")
 
 
 def _folder(folder: Path) -> None:

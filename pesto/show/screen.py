@@ -32,9 +32,9 @@ class Screen(io.TextIOBase):
     def __init__(self, stream: TextIO, *, expendable: bool = False) -> None:
         self._stream, self._expendable = stream, expendable
 
-    def write(self, text: str) -> int:
-        """Write the text, escaped."""
-        self._written(visible(text))
+    def write(self, text: str | bytes) -> int:
+        """Write the text, escaped; click writes what a shell completes as bytes."""
+        self._written(visible(text.decode() if isinstance(text, bytes) else text))
         return len(text)
 
     def restart_line(self) -> None:
@@ -97,11 +97,24 @@ def screens() -> Iterator[None]:
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="backslashreplace")  # a terminal that cannot write µ is no reason to fail
     out, err = (stream or os.fdopen(number, "w", closefd=False) for number, stream in enumerate(before, 1))
-    sys.stdout, sys.stderr = Screen(out), Screen(err, expendable=True)
     try:
-        yield
+        with _own(err) as own:
+            sys.stdout, sys.stderr = Screen(out), Screen(own, expendable=True)
+            yield
     finally:
         sys.stdout, sys.stderr = before
+
+
+@contextmanager
+def _own(err: TextIO) -> Iterator[TextIO]:
+    """A descriptor of our own for stderr: what libraries write to 2 may be left out, what is printed may not."""
+    try:
+        number = os.dup(err.fileno())
+    except (OSError, ValueError):  # a stream without a descriptor
+        yield err
+        return
+    with os.fdopen(number, "w", buffering=1, encoding=err.encoding, errors=err.errors) as own:
+        yield own
 
 
 def _to_nowhere(number: int) -> None:

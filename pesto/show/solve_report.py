@@ -15,7 +15,7 @@ from pesto.solving.candidates import Candidate
 from pesto.solving.flow import Outcome
 
 WORDS = (
-    (("start",), "the plan of --start"),
+    (("start",), "the plan that it began from"),
     (("single",), "all on one GPU"),
     (("expert", "layer-balanced"), "layer after layer, as by hand"),
     (RIVALS, "methods of the literature"),

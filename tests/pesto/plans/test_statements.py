@@ -143,7 +143,7 @@ def test_the_rest_is_named_as_the_files_own_word(key, files) -> None:
             made["candidates_fit"].setdefault("x", False)
 
     edited(files, change)
-    said = run("check", files, "--certificate").output.splitlines()[-1]
+    said = run("check", files, "--certificate").output.replace("\n  ", " ").splitlines()[-1]
     assert NOT_CHECKED in said and key in said.partition(NOT_CHECKED)[2].replace(":", ",").replace(" ", "").split(",")
     stated = json.loads(run("check", files, "--certificate", "--json").output)["not_checked"][key]
     assert stated == STATED[key] or (key.startswith("candidates") and stated["x"] == STATED[key]["x"])

@@ -20,8 +20,8 @@ GRAPH = {
 
 @pytest.fixture
 def handlers() -> None:
-    """Put the process's handlers and the module's memory back."""
-    before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    """Signals as a shell leaves them, not as nohup does; the process's handlers and the module's memory put back."""
+    before = {s: signal.signal(s, signal.SIG_DFL) for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)

@@ -264,6 +264,7 @@ def test_command_line_refuses(
 ) -> None:
     """One line and the documented exit code; nothing on stdout."""
     _, plan = pieces(tmp_path)
+    (tmp_path / "step.json").write_text("{}")
     api.save_plan(plan, tmp_path / "plan.json")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["pesto", "run", *arguments])
