@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from pesto.cluster import Cluster
@@ -17,6 +16,7 @@ from solvers import Problem
 from solvers.arrays import Bools, Floats, Ints, ints, rank_of
 from solvers.compiled.dag import adjacency, topological_order
 from solvers.compiled.heap import drop, push
+from solvers.compiled.kernels import routine
 from solvers.heuristics.devices_of_location import devices_at
 from solvers.structure.units import Units, fastest_at, merged, placeable_units
 from solvers.timing.loop import Prepared
@@ -171,7 +171,7 @@ def _most(choice: Bools, took: Ints, fixed: Ints) -> float:
     return _SLACK * max(1.0, mean, float(load[reached].max()))
 
 
-@numba.njit(cache=True)
+@routine
 def _greedy(graph: _Stream, fixed: Ints, sequence: Ints, most: float) -> Ints:
     at = fixed.copy()
     places = graph.choice.shape[1]
@@ -232,7 +232,7 @@ def _order(problem: Problem, rank: Ints) -> Ints:
     return rank_of(_by_wish(offset, problem.dst[edge], waiting, wish))
 
 
-@numba.njit(cache=True)
+@routine
 def _filled(order: Ints, offset: Ints, head: Ints, rank: Ints) -> Ints:
     """Ranks for new ops: the largest of what feeds an op, else the least of what it feeds, else 0."""
     key = rank.copy()
@@ -248,7 +248,7 @@ def _filled(order: Ints, offset: Ints, head: Ints, rank: Ints) -> Ints:
     return np.maximum(key, 0)
 
 
-@numba.njit(cache=True)
+@routine
 def _by_wish(offset: Ints, head: Ints, waiting: Ints, wish: Ints) -> Ints:
     """[n] ops in topological order; of those that may come next, the one of least wish. O((n + e) log n)."""
     key, item = np.empty(len(wish), dtype=np.int64), np.empty(len(wish), dtype=np.int64)

@@ -11,6 +11,7 @@ from typing import Self, TextIO
 from pesto.quantities import duration, percent
 from pesto.show.lines import COLUMNS, paragraph
 from pesto.show.screen import Screen
+from pesto.solving.ahead import beside
 from pesto.solving.tracker import Incumbent
 from solvers import Progress
 
@@ -97,7 +98,7 @@ class LiveLine:
 
     def _tick(self) -> None:
         while not self._stop.wait(1.0 if self._live else 10.0):
-            text = f"best {self._text}  {time.monotonic() - self._began:.0f} s"
+            text = f"{beside().standing or f'best {self._text}'}  {time.monotonic() - self._began:.0f} s"
             hint = "  (Ctrl-C keeps the best)" if self._live and len(text) < COLUMNS - 26 else ""
             if self._live:
                 self._write(text + hint, "")

@@ -11,6 +11,7 @@ from pesto.baselines.layer_balanced import layer_balanced
 from pesto.baselines.places import accelerators
 from pesto.cluster import Cluster
 from pesto.memory.peaks import measure
+from pesto.solving.ahead import beside
 from pesto.solving.candidates import Bench
 from pesto.solving.levels import quick
 from pesto.solving.tracker import Stage
@@ -53,11 +54,13 @@ def baselines(bench: Bench, cluster: Cluster) -> Stage[Problem]:
     by_layer = layer_balanced(bench.graph, problem, cluster)
     yield bench.placed("layer-balanced", by_layer.rule, by_layer.device)
     trials, these = tee(estimates(problem, alive))
+    beside().need("list")
     planning = yield from _list(bench, next(these))
     if problem.tasks > MOST_TASKS:
         return planning
     free = quick_bounds.share(problem.holding(memory=np.zeros_like(problem.memory)), problem)
     for name in RIVALS:
+        beside().need(name)
         trials, these = tee(trials)
         for posed in these if PLACERS[name].memory else (free,):
             schedule = quick(posed, name).schedule

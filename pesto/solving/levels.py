@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pesto.coarsen import Coarsening, coarsen, contract
+from pesto.solving.ahead import beside
 from pesto.solving.candidates import Bench
 from pesto.solving.tracker import Stage
 from solvers import MOST, Limit, Options, Problem, Result, Schedule, api
@@ -37,6 +38,7 @@ def levels(bench: Bench, planning: Problem, target: int) -> Stage[tuple[Level, l
     graph, and from the next larger size. Neither is always better: NASNet's graphs profit from small steps (at 200
     nodes by a quarter), recurrent networks from one large one.
     """
+    beside().need("coarse")
     found: list[tuple[bool, int, Level]] = []
     steps: list[Coarsening] = []
     for stepwise, coarsening in _ladder(planning, target):

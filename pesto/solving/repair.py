@@ -4,6 +4,7 @@ import math
 
 from pesto.memory.peaks import footprint
 from pesto.settings import Settings
+from pesto.solving.ahead import beside
 from pesto.solving.candidates import Bench, Candidate
 from pesto.solving.tracker import SoFar, Stage
 from solvers.heuristics.overflow.relief import relieve
@@ -24,6 +25,8 @@ def repairs(bench: Bench, so_far: SoFar, settings: Settings) -> Stage[None]:
     over = [c for c in so_far.candidates.values() if not c.fits and c.name != "single"]
     over = [c for c in over if best is None or c.makespan < best.makespan]
     try:
+        if over:
+            beside().need("repair")
         for candidate in sorted(over, key=lambda c: c.makespan)[:_TRIES]:
             yield repaired(bench, candidate, name="repaired", seconds=math.inf if settings.deterministic else SECONDS)
     except KeyboardInterrupt:

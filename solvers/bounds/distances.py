@@ -16,12 +16,12 @@ d(start, end) a bound on the makespan. One sweep in topological order is the fix
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from solvers.arrays import Bools, Ints, ints, rank_of
 from solvers.bounds.segments import NEVER, NONE, Table, between, crowded, forced, packed, spread
 from solvers.compiled.dag import topological_order
+from solvers.compiled.kernels import routine
 from solvers.problem import Problem
 
 DENSE = 500
@@ -133,7 +133,7 @@ def distances(problem: Problem, lengths: Lengths, arguments: Arguments) -> Dista
     return Distances(task=ints(task), near=ints(near), far=ints(far), least=ints(least))
 
 
-@numba.njit(cache=True)
+@routine
 def _fill(t: Table, arguments: Arguments) -> None:
     """Row by row, and within a row from the nearest ancestor: what a distance depends on is final by then."""
     last, effort = len(t.took) - 1, arguments.effort
@@ -151,7 +151,7 @@ def _fill(t: Table, arguments: Arguments) -> None:
             return
 
 
-@numba.njit(cache=True)
+@routine
 def _relate(t: Table, i: int, j: int, transfers: bool) -> None:
     """Take account of who must share a location and who cannot."""
     if not transfers:
@@ -164,7 +164,7 @@ def _relate(t: Table, i: int, j: int, transfers: bool) -> None:
     t.least[j, i] = min(t.near[j, i], t.far[j, i])
 
 
-@numba.njit(cache=True)
+@routine
 def _raise(t: Table, i: int, j: int, arguments: Arguments) -> int:
     """Raise the distances of i and j by what is between the two; return the number of tasks looked at."""
     inside = between(t, i, j)
@@ -182,7 +182,7 @@ def _raise(t: Table, i: int, j: int, arguments: Arguments) -> int:
     return len(inside) * (len(inside) + 8)
 
 
-@numba.njit(cache=True)
+@routine
 def _pass_on(t: Table, i: int, j: int) -> None:
     """Extend the distances that end at i by that from i to j."""
     took, near, far, last = t.took[i], t.near[j, i], t.far[j, i], len(t.took) - 1

@@ -10,12 +10,12 @@ and Lopez 1990; Baptiste, Le Pape and Nuijten 1999). O(n^2) intervals are looked
 an earliest or latest finish.
 """
 
-import numba
 import numpy as np
 
 from solvers.arrays import Ints
 from solvers.bounds.fixed_facts import Known
 from solvers.bounds.loads import device_weights
+from solvers.compiled.kernels import routine
 from solvers.problem import FORBIDDEN
 
 MOST = 400
@@ -41,7 +41,7 @@ def overloaded(known: Known) -> bool:
     return False
 
 
-@numba.njit(cache=True)
+@routine
 def _overloaded(jobs: tuple[Ints, Ints, Ints], weight: Ints, times: tuple[Ints, Ints], total: int) -> bool:
     for a in times[0]:
         for b in times[1]:
@@ -50,7 +50,7 @@ def _overloaded(jobs: tuple[Ints, Ints, Ints], weight: Ints, times: tuple[Ints, 
     return False
 
 
-@numba.njit(cache=True)
+@routine
 def _need(jobs: tuple[Ints, Ints, Ints], weight: Ints, a: int, b: int, most: int) -> bool:
     """Whether more than `most` is needed within [a, b]."""
     head, finish, ticks = jobs

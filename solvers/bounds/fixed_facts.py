@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, replace
 
-import numba
 import numpy as np
 
 from solvers.arrays import Bools, Ints, bools, ints
 from solvers.bounds.memory_proof import settled
 from solvers.bounds.segments import NEVER as NO_DISTANCE
+from solvers.compiled.kernels import routine
 from solvers.problem import Problem
 from solvers.structure.paths import NEVER, Paths, paths_of
 from solvers.structure.units import Units, units_of
@@ -148,7 +148,7 @@ def _joined(units: Units, one: Ints, two: Ints) -> Units:
     return Units(unit=ints(which[units.unit]), allowed=bools(allowed), memory=ints(memory))
 
 
-@numba.njit(cache=True)
+@routine
 def _join(label: Ints, one: Ints, two: Ints) -> None:
     """Give all that is joined, directly or not, its least label."""
     for k in range(len(one)):

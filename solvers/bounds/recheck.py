@@ -6,11 +6,11 @@ topological order and the units of a problem.
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from solvers.arrays import Bools, Ints
 from solvers.compiled.dag import topological_order
+from solvers.compiled.kernels import routine
 from solvers.problem import Problem
 from solvers.structure.units import Units
 
@@ -99,7 +99,7 @@ def retraced(tasks: Tasks, anchors: Ints, claims: Ints) -> tuple[Reach, Reach]:
     return forward, backward
 
 
-@numba.njit(cache=True, nogil=True)
+@routine
 def _sweep(
     tasks: Tasks,
     edges: tuple[Ints, Ints, Ints, Ints],
@@ -129,7 +129,7 @@ def _sweep(
                 reach.far[z, j] = max(reach.far[z, j], length[1])
 
 
-@numba.njit(cache=True, nogil=True)
+@routine
 def _send(tasks: Tasks, sites: Ints, hop: tuple[int, int], length: tuple[int, int], reach: Reach) -> None:
     """Take the distances of one position to another that is some length away."""
     x, z = hop
@@ -144,7 +144,7 @@ def _send(tasks: Tasks, sites: Ints, hop: tuple[int, int], length: tuple[int, in
         far[z, a] = max(far[z, a], min(CANNOT, other))
 
 
-@numba.njit(cache=True, nogil=True)
+@routine
 def _several(sites: int) -> bool:
     """Whether there are more than two locations."""
     count = 0
@@ -154,7 +154,7 @@ def _several(sites: int) -> bool:
     return count > 2
 
 
-@numba.njit(cache=True, nogil=True)
+@routine
 def _tie(tasks: Tasks, place: Ints, x: int, reach: Reach) -> None:
     """Tasks of one unit, or with one location for both, cannot be apart; those without a common one, not together."""
     for a in range(1, len(place) - 1):
@@ -166,7 +166,7 @@ def _tie(tasks: Tasks, place: Ints, x: int, reach: Reach) -> None:
                 reach.far[x, a] = CANNOT
 
 
-@numba.njit(cache=True, nogil=True)
+@routine
 def _widen(reach: Reach, at: tuple[int, int], apart: int, ticks: int) -> None:
     """Take a claimed distance as one: at an end of the schedule as both, else as near or far."""
     x, a = at

@@ -15,11 +15,11 @@ for a segment; the first that of `solvers.bounds.loads.preemptive`.
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from solvers.arrays import Bools, Ints
 from solvers.bounds.loads import preemptive_sorted
+from solvers.compiled.kernels import routine
 
 NONE = -1
 """The distance of two tasks of which none precedes the other."""
@@ -56,7 +56,7 @@ class Table(NamedTuple):
     """Number of locations."""
 
 
-@numba.njit(cache=True)
+@routine
 def between(t: Table, i: int, j: int) -> Ints:
     """The positions between i and j, by least distance from i."""
     found = np.empty(j - i, dtype=np.int64)
@@ -72,7 +72,7 @@ def between(t: Table, i: int, j: int) -> Ints:
     return found[np.argsort(head, kind="mergesort")]
 
 
-@numba.njit(cache=True)
+@routine
 def packed(t: Table, i: int, j: int, inside: Ints) -> int:
     """Least distance for the work inside, on all devices."""
     found = 0
@@ -82,7 +82,7 @@ def packed(t: Table, i: int, j: int, inside: Ints) -> int:
     return found
 
 
-@numba.njit(cache=True)
+@routine
 def _jobs(t: Table, ends: tuple[int, int], inside: Ints, q: int) -> tuple[Ints, Ints, Ints]:
     i, j = ends
     head, work, tail = np.empty_like(inside), np.empty_like(inside), np.empty_like(inside)
@@ -94,7 +94,7 @@ def _jobs(t: Table, ends: tuple[int, int], inside: Ints, q: int) -> tuple[Ints, 
     return head[:count], work[:count], tail[:count]
 
 
-@numba.njit(cache=True)
+@routine
 def spread(t: Table, i: int, j: int, inside: Ints) -> int:
     """Least distance for the work inside, where other locations start later than i's and end sooner than j's.
 
@@ -116,7 +116,7 @@ def spread(t: Table, i: int, j: int, inside: Ints) -> int:
     return found
 
 
-@numba.njit(cache=True)
+@routine
 def _spread_from(t: Table, ends: tuple[int, int], sets: tuple[Ints, Ints], q: int, first: int) -> int:
     """The same for sets of tasks from `first` on, by decreasing tail."""
     i, j = ends
@@ -141,7 +141,7 @@ def _spread_from(t: Table, ends: tuple[int, int], sets: tuple[Ints, Ints], q: in
     return found
 
 
-@numba.njit(cache=True)
+@routine
 def crowded(t: Table, i: int, j: int, inside: Ints) -> int:
     """Least distance of i and j at one location, for what has no memory there."""
     bytes_, least = t.memory[i] + t.memory[j], NEVER
@@ -151,7 +151,7 @@ def crowded(t: Table, i: int, j: int, inside: Ints) -> int:
     return least if bytes_ > t.room else 0
 
 
-@numba.njit(cache=True)
+@routine
 def forced(t: Table, i: int, j: int, inside: Ints) -> tuple[int, int]:
     """Least distances, when i and j share a location and when not, for what is forced to the locations of i and j."""
     near = far = NEVER
@@ -166,7 +166,7 @@ def forced(t: Table, i: int, j: int, inside: Ints) -> tuple[int, int]:
     return near, far
 
 
-@numba.njit(cache=True)
+@routine
 def _shortest(t: Table, ends: tuple[int, int, bool], inside: Ints, low: int) -> int:
     """The least distance of at least `low` that nothing refutes: by steps that double, then by halves."""
     high, step, ticks = NEVER, 1, low
@@ -180,7 +180,7 @@ def _shortest(t: Table, ends: tuple[int, int, bool], inside: Ints, low: int) -> 
     return high
 
 
-@numba.njit(cache=True)
+@routine
 def _feasible(t: Table, ends: tuple[int, int, bool], inside: Ints, ticks: int) -> bool:
     """Whether what is forced to the location of i, or of j, can be done there within `ticks`."""
     at = np.empty((2, len(inside)), dtype=np.int64)
@@ -193,13 +193,13 @@ def _feasible(t: Table, ends: tuple[int, int, bool], inside: Ints, ticks: int) -
             return False
         at[int(to_j), count[int(to_j)]] = x
         count[int(to_j)] += 1
-    for to_j in range(2):
-        if count[to_j] > 1 and not _meet(t, ends, at[to_j, : count[to_j]], (ticks, to_j > 0)):
+    for side in range(2):
+        if count[side] > 1 and not _meet(t, ends, at[side, : count[side]], (ticks, side > 0)):
             return False
     return True
 
 
-@numba.njit(cache=True)
+@routine
 def _options(t: Table, ends: tuple[int, int, bool], x: int, ticks: int) -> tuple[bool, bool, bool]:
     """Whether x has time to be at the location of i, at that of j, and elsewhere; one location counts as that of j."""
     i, j, together = ends
@@ -214,7 +214,7 @@ def _options(t: Table, ends: tuple[int, int, bool], x: int, ticks: int) -> tuple
     return t.near[x, i] + took + t.far[j, x] <= ticks, t.far[x, i] + took + t.near[j, x] <= ticks, elsewhere
 
 
-@numba.njit(cache=True)
+@routine
 def _meet(t: Table, ends: tuple[int, int, bool], there: Ints, limit: tuple[int, bool]) -> bool:
     """Whether tasks can all be at the location of j, or else of i, within some ticks: `limit` is (ticks, of j)."""
     for a in range(len(there)):

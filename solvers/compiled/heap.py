@@ -2,12 +2,12 @@
 
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from numba.core import types
 from numba.extending import intrinsic
 
 from solvers.arrays import Ints
+from solvers.compiled.kernels import inlined
 
 MOST = 2**24
 """Integers are below this."""
@@ -35,7 +35,7 @@ def bitsets(sets: int, n: int) -> Bitsets:
     return Bitsets(low, mid, high, np.zeros(sets, dtype=np.int64))
 
 
-@numba.njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def insert(b: Bitsets, k: int, item: int) -> None:
     """Put an integer into set k."""
     b.low[k, item >> 6] |= 1 << (item & 63)
@@ -44,7 +44,7 @@ def insert(b: Bitsets, k: int, item: int) -> None:
     b.top[k] |= 1 << (item >> 18)
 
 
-@numba.njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def remove_least(b: Bitsets, k: int) -> int:
     """Take the least integer out of set k, which is not empty."""
     high = trailing_zeros(b.top[k])
@@ -69,8 +69,8 @@ def trailing_zeros(_: Any, word: Any) -> Any:
     return types.int64(word), lowered
 
 
-@numba.njit(cache=True, forceinline=True)
-def push(key: Ints, item: Ints, size: int, entry: tuple[int, int]) -> int:
+@inlined
+def push(key: Ints, item: Ints, size: int, entry: tuple[int | np.int64, int]) -> int:
     """Add `entry` = (key, item) to the heap in the first `size` places; return the new size. O(log size)."""
     k, i = entry
     at = size
@@ -86,7 +86,7 @@ def push(key: Ints, item: Ints, size: int, entry: tuple[int, int]) -> int:
     return size + 1
 
 
-@numba.njit(cache=True, forceinline=True)
+@inlined
 def drop(key: Ints, item: Ints, size: int) -> int:
     """Remove the least entry, which is at place 0, from a heap that is not empty; return the new size. O(log size)."""
     size -= 1

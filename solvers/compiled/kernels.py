@@ -8,12 +8,19 @@ A function that is handed a constant is compiled for the constant and once more 
 any number to begin with.
 """
 
+import functools
+import os
+import stat
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 import numba
 from numba.core.options import DefaultOptions
 
+COMPILES = (b"solvers.compiled.kernels",)
+"""What a file names that has compiled functions."""
 F = TypeVar("F", bound=Callable[..., object])
 
 
@@ -49,8 +56,24 @@ def subroutine(function: F) -> F:
 
 def _compiled(function: F, **options: bool) -> F:
     # C calls none of them.
-    compiled: F = numba.njit(cache=True, nogil=True, no_cfunc_wrapper=True, **options)(function)
+    compile_it = numba.njit(cache=True, nogil=True, no_cfunc_wrapper=True, **options)
+    try:
+        compiled: F = compile_it(function)
+    except RuntimeError:  # neither the packages' folders nor the user's own can be written
+        numba.config.CACHE_DIR = str(private_folder())
+        compiled = compile_it(function)
     return compiled
+
+
+@functools.cache
+def private_folder() -> Path:
+    """A folder for temporary files that nobody else can write, since code is loaded from it: the same each time."""
+    folder = Path(tempfile.gettempdir(), f"pesto-{os.getuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077:
+        return folder
+    return Path(tempfile.mkdtemp(prefix="pesto-"))
 
 
 def _uncounted() -> dict[str, bool]:

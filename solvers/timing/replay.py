@@ -19,11 +19,11 @@ higher priority still waits for another link of its path. What became ready by t
 tasks of zero ticks finish within the tick, all this is repeated.
 """
 
-import numba
 import numpy as np
 
 from solvers.arrays import Ints, ints, offsets
 from solvers.compiled.dag import adjacency, topological_order
+from solvers.compiled.kernels import routine
 from solvers.problem import FORBIDDEN, Problem
 from solvers.schedule import Schedule
 from solvers.timing.loop import (
@@ -224,7 +224,7 @@ def schedule_of(device: Ints, state: State) -> Schedule:
     )
 
 
-@numba.njit(cache=True, nogil=True)
+@routine
 def _levels(order: Ints, took: Ints, edges: tuple[Ints, Ints, Ints]) -> Ints:
     offset, head, weight = edges
     level = took.copy()

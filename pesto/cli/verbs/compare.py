@@ -15,10 +15,11 @@ from pesto.cli.options import (
 )
 from pesto.cli.outputs import check_outputs, picture_format
 from pesto.cli.printed import answer, aside
+from pesto.cli.read_step import read_step
 from pesto.comparison.contest import Comparison, Entry, Hear, chosen_methods, compete
 from pesto.errors import Exit, UsageError
 from pesto.files.disk import check_folder, make_folder, write_atomic
-from pesto.inputs.load import load_cluster, load_costs, load_graph
+from pesto.inputs.load import load_cluster, load_costs
 from pesto.plans.plan_file import save
 from pesto.quantities import duration
 from pesto.settings import Settings
@@ -82,9 +83,7 @@ def compare_command(
     inputs = [source.file] if source.file else []
     check_folder(out)
     check_outputs([picture] if picture else [], inputs, as_json=as_json)
-    if not quiet:
-        aside("reading the graph ...")
-    graph = load_graph(source, quiet=quiet)
+    graph = read_step(source, quiet=quiet)
     op_costs = load_costs(graph, machine, costs)
     files = {name: out / f"{name}.plan.json" for name in names}
     make_folder(out)

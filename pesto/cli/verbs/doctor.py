@@ -10,10 +10,12 @@ import numpy as np
 
 from pesto.cli.options import json_option
 from pesto.cli.printed import to_json
-from pesto.cli.warm_up import compile_all
+from pesto.compiling.parts import PARTS
 from pesto.errors import Exit
+from pesto.files.json import shown
 from pesto.show.lines import paragraph
 from pesto.show.table import aligned
+from pesto.solving.ahead import beside, cache_folder, parts_there
 from solvers import Options, Problem, available, solve
 from solvers.api import SOLVERS
 from solvers.heuristics.methods import PLACERS
@@ -43,16 +45,21 @@ def doctor_command(*, ahead: bool, as_json: bool) -> None:
     A solver that comes with an extra, and is not installed, is no fault.
     """
     if ahead:
-        compile_all()
+        beside().need(*PARTS)
     checks = {f"solver {name}": text for name, text in _solvers().items()}
     checks["tensorflow runs"] = _tensorflow()
     versions = {name: _version(name) for name in PACKAGES}
     well = all(text == "ok" or text.startswith(_ABSENT) for text in checks.values())
+    compiled = {"parts": len(parts_there()), "of": len(PARTS), "folder": str(cache_folder())}
     if as_json:
-        click.echo(to_json({"python": platform.python_version(), "versions": versions, "checks": checks, "well": well}))
+        python = platform.python_version()
+        found = {"python": python, "versions": versions, "compiled": compiled, "checks": checks, "well": well}
+        click.echo(to_json(found))
     else:
         click.echo(f"python {platform.python_version()} on {platform.system()} {platform.machine()}")
-        click.echo("\n".join(paragraph(line, 27) for line in aligned({**versions, **checks}.items(), "<", (25,))))
+        there = "{parts} of {of} parts of what a solve needs, in {folder}".format_map(compiled)
+        rows = {**versions, "compiled": shown(there), **checks}
+        click.echo("\n".join(paragraph(line, 27) for line in aligned(rows.items(), "<", (25,))))
     if not well:
         raise click.exceptions.Exit(Exit.SOLVER)
 

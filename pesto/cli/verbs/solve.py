@@ -19,10 +19,11 @@ from pesto.cli.options import (
 )
 from pesto.cli.outputs import check_outputs
 from pesto.cli.printed import aside, to_json
+from pesto.cli.read_step import read_step
 from pesto.errors import Exit
 from pesto.files.disk import write_atomic
 from pesto.inputs.cluster_file import cluster_names
-from pesto.inputs.load import load_cluster, load_costs, load_graph
+from pesto.inputs.load import load_cluster, load_costs
 from pesto.plans.plan_file import cdep_json, load, part_json, save
 from pesto.settings import Settings
 from pesto.show.live_line import LiveLine
@@ -98,9 +99,7 @@ def solve_command(
     if verbose:
         logging.getLogger("pesto").setLevel(logging.INFO)
     began = time.perf_counter()
-    if not quiet:
-        aside("reading the graph ...")
-    graph = load_graph(source, quiet=quiet)
+    graph = read_step(source, quiet=quiet)
     loaded = time.perf_counter()
     op_costs = load_costs(graph, machine, costs)
     costed = time.perf_counter()

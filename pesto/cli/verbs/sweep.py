@@ -8,9 +8,10 @@ import click
 from pesto.cli.options import Duration, cluster_option, costs_option, json_option, quiet_option, source_options
 from pesto.cli.outputs import check_outputs, picture_format
 from pesto.cli.printed import answer, aside, to_json
+from pesto.cli.read_step import read_step
 from pesto.errors import Exit, InfeasibleError, InputError, NothingFoundError, SolverError
 from pesto.files.disk import write_atomic
-from pesto.inputs.load import load_cluster, load_costs, load_graph
+from pesto.inputs.load import load_cluster, load_costs
 from pesto.settings import Settings
 from pesto.show import sweep_chart
 from pesto.show.sweep_table import as_object, brief, page
@@ -69,9 +70,7 @@ def sweep_command(
     form = picture_format(picture)
     outputs = [path for path in (out, picture) if path is not None]
     check_outputs(outputs, [source.file] if source.file else [], as_json=as_json)
-    if not quiet:
-        aside("reading the graph ...")
-    graph = load_graph(source, quiet=quiet)
+    graph = read_step(source, quiet=quiet)
     load_costs(graph, machine, costs)  # a profile that is refused ends it here, not in every row
     task = Task(
         graph=graph, cluster=machine, costs=lambda at: load_costs(graph, at, costs), settings=settings, grid=grid

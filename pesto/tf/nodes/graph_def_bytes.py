@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
@@ -15,6 +14,7 @@ from pesto.errors import InputError
 from pesto.files.disk import read_bytes
 from pesto.files.json import shown
 from pesto.tf.nodes.fetches import checked_fetches, op_name
+from solvers.compiled.kernels import routine
 
 MAX_NODES = 5_000_000
 
@@ -90,7 +90,7 @@ def count_nodes(data: bytes, where: str) -> int:
     return count
 
 
-@numba.njit(cache=True)
+@routine
 def _count(buffer: Bytes) -> int:
     """Nodes, or -1 - offset of the first byte that cannot be."""
     at = nodes = 0
@@ -109,7 +109,7 @@ def _count(buffer: Bytes) -> int:
     return nodes
 
 
-@numba.njit(cache=True)
+@routine
 def _count_in_library(buffer: Bytes, at: int, stop: int) -> int:
     nodes = 0
     while at < stop:
@@ -127,7 +127,7 @@ def _count_in_library(buffer: Bytes, at: int, stop: int) -> int:
     return nodes
 
 
-@numba.njit(cache=True)
+@routine
 def _field(buffer: Bytes, at: int, stop: int) -> tuple[int, int, int]:
     """(number, start of a submessage or -1, end) of the field at `at`; end -1 when it does not fit."""
     tag, at = _varint(buffer, at, stop)
@@ -145,7 +145,7 @@ def _field(buffer: Bytes, at: int, stop: int) -> tuple[int, int, int]:
     return tag >> 3, start, at if at <= stop else -1
 
 
-@numba.njit(cache=True)
+@routine
 def _varint(buffer: Bytes, at: int, stop: int) -> tuple[int, int]:
     """(value, offset behind it); offset -1 when it is cut short or too long."""
     value = 0

@@ -15,7 +15,6 @@ import heapq
 from collections import defaultdict
 from collections.abc import Iterator
 
-import numba
 import numpy as np
 
 from pesto.tf.nodes.frames import closes_loop, outermost
@@ -23,6 +22,7 @@ from pesto.tf.nodes.needed_nodes import Nodes
 from pesto.tf.variables.uses import Touch, touches
 from solvers.arrays import Bools, Ints, rank_of
 from solvers.compiled.dag import adjacency
+from solvers.compiled.kernels import routine
 
 _WORD = 62
 
@@ -134,7 +134,7 @@ def _irreducible(src: Ints, dst: Ints, pairs: Ints, count: int) -> Ints:
     return pairs[kept]
 
 
-@numba.njit(cache=True)
+@routine
 def _implied(offset: Ints, head: Ints, ours: Bools, targets: Ints) -> Bools:
     """[edges] whether one of ours is implied; reachability of 62 targets at a time, a bit each."""
     implied = np.zeros(len(head), dtype=np.bool_)

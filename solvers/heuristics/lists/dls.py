@@ -18,12 +18,11 @@ been placed, or whose unit has gone elsewhere, or what has moved on to the third
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from solvers.arrays import Ints, rank_of
 from solvers.compiled.heap import drop, push
-from solvers.compiled.kernels import routine, subroutine
+from solvers.compiled.kernels import inlined, routine, subroutine
 from solvers.heuristics.lists import list_schedule
 from solvers.heuristics.lists.list_schedule import Growing, Tables
 from solvers.heuristics.lists.ranks import Weights, by_level, upward
@@ -155,11 +154,11 @@ def _settle_queues(t: Tables, s: Growing, q: _Queues) -> None:
             _drop(key, item, size, (_OPEN, d))
 
 
-@numba.njit(cache=True, inline="always")
+@inlined
 def _push(key: Ints, item: Ints, size: Ints, which: tuple[int, int], entry: tuple[int, int]) -> None:
     size[which] = push(key[which], item[which], size[which], entry)
 
 
-@numba.njit(cache=True, inline="always")
+@inlined
 def _drop(key: Ints, item: Ints, size: Ints, which: tuple[int, int]) -> None:
     size[which] = drop(key[which], item[which], size[which])

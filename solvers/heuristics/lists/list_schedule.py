@@ -14,7 +14,6 @@ are a *chain*: its sources and then the guide itself, ready one after the other 
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from solvers.arrays import Bools, Ints, rank_of
@@ -195,7 +194,7 @@ def runs_on(t: Tables, s: Growing, task: int, d: int) -> bool:
     return s.at[unit] == there if s.at[unit] >= 0 else t.allowed[unit, there]
 
 
-@numba.njit(cache=True, inline="always")
+@inlined
 def is_gone(device: Ints, at: Ints, unit: int, task: int, here: int) -> bool:
     """Whether a task that was offered to a device at `here` has been placed, or its unit elsewhere."""
     return device[task] >= 0 or (at[unit] >= 0 and at[unit] != here)

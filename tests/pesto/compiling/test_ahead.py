@@ -1,0 +1,117 @@
+"""What is compiled beside a solve: in the order of need, once for all who wait, and no longer than they live."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pesto.solving import ahead
+from pesto.solving.ahead import Beside, Compiled, alone, beside
+
+TWO = """
+import json, sys
+print(json.dumps({"done": "first", "count": 1, "of": 2}), flush=True)
+sys.stdin.readline()
+print(json.dumps({"done": "second", "count": 2, "of": 2}), flush=True)
+"""
+MADE_UP = """
+import os, sys, time
+from pathlib import Path
+from types import SimpleNamespace
+import pesto.compiling.__main__ as compiling
+folder, stay = Path(sys.argv[1]), sys.argv[2] == "stay"
+def part(name, *after):
+    def run(tiny):
+        with (folder / "ran").open("a") as ran:
+            print(name, os.getpid(), file=ran)
+        time.sleep(600 if stay else 0.1)
+    return SimpleNamespace(run=run, after=after)
+parts = {"d": part("d", "b", "c"), "b": part("b", "a"), "a": part("a"), "c": part("c")}
+compiling.PARTS.clear()
+compiling.PARTS.update(parts)
+compiling.Tiny.make = staticmethod(lambda: None)
+compiling.ahead.cache_folder = lambda: folder
+compiling.main()
+"""
+
+
+def compiling(folder: Path, how: str) -> subprocess.Popen[str]:
+    """Compilation of four made-up parts in a folder of their own."""
+    words = [sys.executable, "-c", MADE_UP, str(folder), how]
+    return subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True, bufsize=1
+    )
+
+
+def test_a_stage_waits_for_its_part_alone() -> None:
+    """The second comes when it is told to; a process that has ended is waited for no more."""
+    process = Beside([sys.executable, "-c", TWO])
+    process.need("first")
+    assert process.done == {"first"} and (process.count, process.of) == (1, 2)
+    assert process.standing == ""  # nobody waits
+    process.waiting = True
+    assert process.standing == "compiling, first run on this machine: 1 of 2 parts"
+    process._process.stdin.write("\n")
+    process._process.stdin.flush()
+    process.need("first", "second")
+    assert process.done == {"first", "second"}
+    process.need("a part that never comes")
+    process.end()
+
+
+@pytest.mark.parametrize("code", ["", "raise SystemExit(3)", "print('{}'); print('no json')"])
+def test_a_process_that_fails_is_not_waited_for(code) -> None:
+    """Stages compile for themselves then."""
+    process = Beside([sys.executable, "-c", code])
+    process.need("first")
+    process.end()
+    assert process.done == set()
+
+
+def test_who_compiles_waits_for_nobody() -> None:
+    with alone():
+        assert isinstance(beside(), Compiled)
+        beside().need("anything")
+
+
+def test_what_is_there_is_known_by_all_that_it_depends_on(tmp_path, monkeypatch) -> None:
+    """Another source, version or processor: nothing is there. Nor is it where the file is damaged."""
+    monkeypatch.setattr(ahead, "cache_folder", lambda: tmp_path)
+    assert ahead.parts_there() == set()
+    ahead.note("a")
+    ahead.note("b")
+    assert ahead.parts_there() == {"a", "b"}
+    before = ahead.key()
+    monkeypatch.setattr(ahead, "key", lambda: "another")
+    assert ahead.parts_there() == set()
+    monkeypatch.setattr(ahead, "key", lambda: before)
+    for damaged in (b"", b"[]", b'{"key": 1}', b"\xff"):
+        ahead._file().write_bytes(damaged)
+        assert ahead.parts_there() == set()
+
+
+def test_concurrent_compilations_do_everything_once_and_in_order(tmp_path) -> None:
+    """Each says all parts, whoever has compiled them; none runs before what it would compile as well."""
+    both = [compiling(tmp_path, "end") for _ in range(2)]
+    for process in both:
+        lines = [json.loads(line) for line in process.stdout]
+        assert process.wait() == 0
+        process.stdin.close()
+        assert sorted(line["done"] for line in lines) == ["a", "b", "c", "d"]
+        assert [line["count"] for line in lines] == [1, 2, 3, 4] and {line["of"] for line in lines} == {4}
+    ran = [line.split()[0] for line in (tmp_path / "ran").read_text().splitlines()]
+    assert sorted(ran) == ["a", "b", "c", "d"] and ran.index("a") < ran.index("b") and ran[-1] == "d"
+
+
+def test_it_ends_with_whoever_started_it(tmp_path) -> None:
+    """Workers, too, in the middle of a part."""
+    process = compiling(tmp_path, "stay")
+    ran = tmp_path / "ran"
+    while not ran.exists() or len(ran.read_text().splitlines()) < min(os.cpu_count() or 1, 2):
+        assert process.poll() is None
+    process.stdin.close()
+    process.wait()
+    assert process.stdout.read() == ""  # at whose end all who could write have ended
