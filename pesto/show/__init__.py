@@ -1,1 +1,1 @@
-"""Every page and picture of a result, for people: tables, the live line, charts."""
+"""Pages and pictures of solves, comparisons and sweeps, and what every verb's page is laid out with: lines, tables, the live line."""
