@@ -31,19 +31,22 @@ def main() -> None:
             _say(said)
             time.sleep(_LOOK_S)
         _say(said)
-        for part in compile_missing():
+        for part in compile_missing(lock.fileno()):
             ahead.note(part)
             _say(said)
 
 
-def compile_missing() -> Iterator[str]:
-    """Compile the parts that are not there, in processes of their own; the name of each when it is done."""
+def compile_missing(lock: int) -> Iterator[str]:
+    """Compile the parts that are not there, in processes of their own; the name of each when it is done.
+
+    They do not hold the lock, a descriptor, which is to end with this process.
+    """
     there = ahead.parts_there()
     todo = [name for name in PARTS if name not in there]
     running: dict[Future[None], str] = {}
     workers = min(os.cpu_count() or 1, _AT_ONCE)
     context = multiprocessing.get_context("fork")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_quiet) as pool:
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(lock, os.getpid())) as pool:
         while todo or running:
             for name in [n for n in todo if there.issuperset(PARTS[n].after)][: workers - len(running)]:
                 todo.remove(name)
@@ -59,10 +62,18 @@ def _compile(name: str) -> None:
     run(name, Tiny.make())
 
 
-def _quiet() -> None:
+def _begin(lock: int, parent: int) -> None:
     """A worker leaves nothing behind, so it collects no garbage: a sixth of the time. Ctrl-C is its parent's."""
+    os.close(lock)
     gc.disable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
 
 
 def _taken(lock: int) -> bool:

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -42,7 +43,8 @@ class Beside:
         self.count, self.of, self.done = 0, 0, set[str]()
         self.waiting = False
         """Whether a stage waits for a part."""
-        self._changed, self._over = threading.Condition(), False
+        self._changed, self._over, self._here = threading.Condition(), False, os.getpid()
+        # Its stdin ends with this process, whatever becomes of it, and with that it ends, too.
         self._process = subprocess.Popen(
             list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
             start_new_session=True, env=_environment(),
@@ -51,7 +53,9 @@ class Beside:
         atexit.register(self.end)
 
     def need(self, *parts: str) -> None:
-        """Wait until parts are compiled, or will not be."""
+        """Wait until parts are compiled, or will not be; a fork of this process, which hears of none, goes on."""
+        if os.getpid() != self._here:
+            return
         with self._changed:
             try:
                 while not self._over and not self.done.issuperset(parts):
@@ -67,13 +71,14 @@ class Beside:
         return f"compiling, first run on this machine: {done}" if self.waiting else ""
 
     def end(self) -> None:
-        """Stop it; what it has compiled stays."""
+        """Stop it; what it has compiled stays. For the process that began it alone, not for its forks."""
+        if os.getpid() != self._here:
+            return
         with self._changed:
             self._over = True
             self._changed.notify_all()
-        if self._process.stdin is not None:
-            self._process.stdin.close()  # by which it ends, whatever becomes of this process
-        self._process.terminate()
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # it and those that it started
         self._process.wait()
 
     def _read(self) -> None:

@@ -1,9 +1,11 @@
 """What is compiled beside a solve: in the order of need, once for all who wait, and no longer than they live."""
 
+import fcntl
 import json
-import os
+import multiprocessing
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -47,19 +49,42 @@ def compiling(folder: Path, how: str) -> subprocess.Popen[str]:
 
 
 def test_a_stage_waits_for_its_part_alone() -> None:
-    """The second comes when it is told to; a process that has ended is waited for no more."""
+    """The second comes when it is told to; a fork does not wait, nor does anyone for a process that has ended."""
     process = Beside([sys.executable, "-c", TWO])
     process.need("first")
     assert process.done == {"first"} and (process.count, process.of) == (1, 2)
     assert process.standing == ""  # nobody waits
     process.waiting = True
     assert process.standing == "compiling, first run on this machine: 1 of 2 parts"
+    fork = multiprocessing.get_context("fork").Process(target=lambda: (process.need("another"), process.end()))
+    fork.start()
+    fork.join()
+    assert fork.exitcode == 0 and process._process.poll() is None
     process._process.stdin.write("\n")
     process._process.stdin.flush()
     process.need("first", "second")
     assert process.done == {"first", "second"}
     process.need("a part that never comes")
     process.end()
+
+
+def test_who_ends_it_leaves_no_worker_behind(tmp_path) -> None:
+    """One that had begun a part would keep the machine busy."""
+    process = Beside([sys.executable, "-c", MADE_UP, str(tmp_path), "stay"])
+    while not (tmp_path / "ran").exists() or not (tmp_path / "ran").read_text().strip():
+        assert process._process.poll() is None
+        time.sleep(0.01)
+    workers = {line.split()[1] for line in (tmp_path / "ran").read_text().splitlines()}
+    process.end()
+    while any(_lives(worker) for worker in workers):
+        time.sleep(0.01)
+
+
+def _lives(process: str) -> bool:
+    try:
+        return Path("/proc", process, "stat").read_text().split()[2] != "Z"
+    except OSError:
+        return False
 
 
 @pytest.mark.parametrize("code", ["", "raise SystemExit(3)", "print('{}'); print('no json')"])
@@ -106,12 +131,19 @@ def test_concurrent_compilations_do_everything_once_and_in_order(tmp_path) -> No
     assert sorted(ran) == ["a", "b", "c", "d"] and ran.index("a") < ran.index("b") and ran[-1] == "d"
 
 
-def test_it_ends_with_whoever_started_it(tmp_path) -> None:
-    """Workers, too, in the middle of a part."""
+@pytest.mark.parametrize("how", ["its stdin ends", "it is killed"])
+def test_it_ends_with_whoever_started_it(how, tmp_path) -> None:
+    """Workers, too, in the middle of a part, and the next compilation is free to begin."""
     process = compiling(tmp_path, "stay")
     ran = tmp_path / "ran"
-    while not ran.exists() or len(ran.read_text().splitlines()) < min(os.cpu_count() or 1, 2):
+    while not ran.exists() or "a" not in ran.read_text():
         assert process.poll() is None
-    process.stdin.close()
+        time.sleep(0.01)
+    if how == "it is killed":
+        process.kill()
+    else:
+        process.stdin.close()
     process.wait()
     assert process.stdout.read() == ""  # at whose end all who could write have ended
+    with (tmp_path / "pesto-compiled.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
