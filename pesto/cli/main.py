@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import click
@@ -110,7 +110,7 @@ def _log_to_stderr() -> None:
 def main() -> None:
     """Run the command line and exit with one of `pesto.errors.Exit`."""
     install()
-    with screens():
+    with nullcontext() if "_PESTO_COMPLETE" in os.environ else screens():  # click completes in bytes, for a shell
         _log_to_stderr()
         code = _run()
     sys.exit(code)

@@ -32,9 +32,9 @@ class Screen(io.TextIOBase):
     def __init__(self, stream: TextIO, *, expendable: bool = False) -> None:
         self._stream, self._expendable = stream, expendable
 
-    def write(self, text: str | bytes) -> int:
-        """Write the text, escaped; click writes what a shell completes as bytes."""
-        self._written(visible(text.decode() if isinstance(text, bytes) else text))
+    def write(self, text: str) -> int:
+        """Write the text, escaped."""
+        self._written(visible(text))
         return len(text)
 
     def restart_line(self) -> None:
