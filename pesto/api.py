@@ -48,6 +48,7 @@ def load_graph(
     model: str | None = None,
     variant: str | None = None,
     saved_model: str | Path | None = None,
+    signature: str | None = None,
     function: str | None = None,
     fetch: str | Iterable[str] = (),
     batch: int | None = None,
@@ -55,15 +56,19 @@ def load_graph(
     """The graph of one training step, from exactly one of a file, a built-in model, a SavedModel and a function.
 
     file: the project's own format (docs/graph-file.md), or a GraphDef (.pb, .pbtxt) with `fetch`, the op or ops that
-    the step ends with. model: a name of `pesto models`, by default in the variant that the paper has first.
-    function: "module:callable". batch: examples in a batch, where the graph leaves it open.
+    the step ends with ("*": all that nothing reads), needed where nothing reads several. model: a name of
+    `pesto models`, by default in the variant that the paper has first. signature: of a SavedModel; by default
+    serving_default, or the only one. function: "module:callable", which is a tf.function with an input_signature, a
+    compiled Keras model, or a callable without arguments that returns one of them, (model, (x, y)) with an example of
+    a batch, (model, x), (function, *specs) with tf.TensorSpecs, or (tf.Graph, fetches). batch: examples in a batch,
+    where the graph leaves it open.
 
     UsageError for options that do not go together, InputError for a graph that is refused, FileError for a file that
     cannot be read.
     """
     source = Source(
         file=_path("file", file), model=model, variant=variant, saved_model=_path("saved_model", saved_model),
-        function=function, fetch=_ops(fetch), batch=batch,
+        signature=signature, function=function, fetch=_ops(fetch), batch=batch,
     )  # fmt: skip
     return inputs.load_graph(source)
 
@@ -243,6 +248,7 @@ def profile(
     model: str | None = None,
     variant: str | None = None,
     saved_model: str | Path | None = None,
+    signature: str | None = None,
     function: str | None = None,
     fetch: str | Iterable[str] = (),
     batch: int | None = None,
@@ -254,7 +260,7 @@ def profile(
     expect_count("iterations", iterations, 2)
     source = Source(
         file=_path("file", file), model=model, variant=variant, saved_model=_path("saved_model", saved_model),
-        function=function, fetch=_ops(fetch), batch=batch,
+        signature=signature, function=function, fetch=_ops(fetch), batch=batch,
     )  # fmt: skip
     return inputs.profile_source(source.checked(), iterations)
 

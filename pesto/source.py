@@ -9,6 +9,8 @@ from pesto.errors import UsageError
 
 GRAPH_DEF = (".pb", ".pbtxt")
 """Endings of GraphDef files; any other file is the project's own."""
+EVERYTHING = ("*",)
+"""What is fetched of a GraphDef when all ops that nothing reads are."""
 _MODEL = re.compile(r"^model ([\w-]+) ([\w-]+)(?: batch (\d+))?$")
 
 
@@ -21,12 +23,13 @@ class Source:
     file: Path | None = None
     fetch: tuple[str, ...] = ()
     saved_model: Path | None = None
+    signature: str | None = None
     function: str | None = None
     batch: int | None = None
 
     def checked(self) -> "Source":
         """Itself; UsageError unless it names exactly one graph and nothing that does not go with it."""
-        for name in ("model", "variant", "function"):
+        for name in ("model", "variant", "signature", "function"):
             expect(name, getattr(self, name), str | None, "a name")
         for name in self.fetch:
             expect("fetch", name, str, "names of ops")
@@ -38,6 +41,8 @@ class Source:
             raise UsageError(f"the options name {found} - give one of a model, a graph file, a SavedModel, a function")
         if self.variant is not None and self.model is None:
             raise UsageError("a variant goes with a model - name the model, or leave it out")
+        if self.signature is not None and self.saved_model is None:
+            raise UsageError("a signature goes with a SavedModel - name its folder, or leave it out")
         own = self.file is not None and self.file.suffix not in GRAPH_DEF
         if self.fetch and (self.file is None or own):
             raise UsageError("fetch goes with a GraphDef - give one, a file ending in .pb or .pbtxt, or leave it out")

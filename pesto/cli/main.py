@@ -21,6 +21,7 @@ VERBS = {
     "compare": ("compare", "Place a step by every method of the literature, and compare the plans."),
     "sweep": ("sweep", "Solve a step on a grid of changed clusters: what if devices or links were faster?"),
     "import": ("convert", "Write any supported graph as the project's own graph file."),
+    "inspect": ("inspect", "Show what a step is found to be, and what would be refused, without planning."),
     "optimize": ("optimize", "Run TensorFlow's graph optimizer once, before planning."),
     "simulate": ("simulate", "Predict the step time of a plan, also on another cluster."),
     "check": ("check", "Verify a plan against its graph with the independent checker."),

@@ -58,9 +58,20 @@ _SOURCE = (
         shell_complete=completion.variants,
     ),
     click.option("--graph", "file", type=Existing(), help="The project's graph file, or a GraphDef (.pb, .pbtxt)."),
-    click.option("--fetch", multiple=True, metavar="OP", help="Op that the step ends with (GraphDef); repeatable."),
+    click.option(
+        "--fetch",
+        multiple=True,
+        metavar="OP",
+        help="Op that the step ends with (GraphDef); repeatable; '*' for all that nothing reads.",
+    ),
     click.option("--saved-model", type=Existing(), metavar="DIR", help="A SavedModel folder."),
-    click.option("--function", metavar="MODULE:CALLABLE", help="A tf.function, Keras model, or a callable making one."),
+    click.option("--signature", metavar="NAME", help="Of a SavedModel; default: serving_default, or the only one."),
+    click.option(
+        "--function",
+        metavar="MODULE:CALLABLE",
+        help="A tf.function with an input_signature, a compiled Keras model, or a callable without arguments that "
+        "returns one of them, (model, (x, y)), (function, *specs) or (tf.Graph, fetches).",
+    ),
     click.option("--batch", type=click.IntRange(1), help="Batch size where the graph leaves it open."),
 )
 

@@ -1,10 +1,12 @@
 """What can be said of a source in a moment, before TensorFlow is loaded, which takes seconds."""
 
+import os
+import shlex
 from pathlib import Path
 
 from pesto.errors import FileError, UsageError
 from pesto.files.json import shown
-from pesto.source import GRAPH_DEF, Source
+from pesto.source import EVERYTHING, GRAPH_DEF, Source
 
 
 def first_look(source: Source) -> None:
@@ -22,13 +24,28 @@ def first_look(source: Source) -> None:
     if source.file is not None and source.file.suffix in GRAPH_DEF:
         from pesto.tf.nodes.graph_def_bytes import look
 
-        look(source.file, source.fetch)
+        look(source.file, () if source.fetch == EVERYTHING else source.fetch)
     if source.saved_model is not None:
         _folder(source.saved_model)
     if source.function is not None:
-        module, _, attribute = source.function.partition(":")
-        if not module or not attribute:
-            raise UsageError(f"function {shown(source.function)}: no name of a callable - give package.module:callable")
+        _callable(source.function)
+
+
+def _callable(reference: str) -> None:
+    """UsageError for what is no package.module:callable, with the name of the module where a file's path is given."""
+    module, _, attribute = reference.partition(":")
+    if not module or not attribute:
+        raise UsageError(f"function {shown(reference)}: no name of a callable - give package.module:callable")
+    if "/" not in module and not module.endswith(".py"):
+        return
+    path = Path(os.path.normpath(module.removesuffix(".py")))
+    inside = all(part.isidentifier() for part in path.parts)  # a folder from which a module is imported by its dots
+    name = f"{'.'.join(path.parts) if inside else path.name}:{attribute}"
+    there = "" if inside else f"PYTHONPATH={shlex.quote(str(path.parent))} "
+    raise UsageError(
+        f"function {shown(reference)}: the name of a module is wanted, not its path - give {shown(name)}, for example "
+        f"{there}pesto inspect {shlex.quote(name)}"
+    )
 
 
 def _folder(folder: Path) -> None:

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from pesto.cluster import Cluster
 from pesto.costs import Costs
 from pesto.costs.analytical import modelled
@@ -14,6 +16,8 @@ from pesto.inputs import cluster_file
 from pesto.inputs.first_look import first_look
 from pesto.plans.plan import Plan
 from pesto.source import GRAPH_DEF, Source
+from pesto.tf.step_facts import StepFacts, Tie
+from solvers.arrays import Ints
 
 if TYPE_CHECKING:
     from pesto.tf.run.planned_run import Ran
@@ -33,6 +37,37 @@ def load_graph(source: Source, *, quiet: bool = False) -> Graph:
 
     with hushed(quiet=quiet):
         return named.load(source)
+
+
+def inspect_source(source: Source) -> StepFacts:
+    """What the step that `source` names is, unplanned; PestoError for one that is not found or cannot be traced."""
+    first_look(source)
+    if source.file is None or source.file.suffix in GRAPH_DEF:
+        from pesto.tf import named
+
+        return named.inspect(source)
+    graph = graph_file.load(source.file)
+    tied = np.flatnonzero(graph.group >= 0)
+    tied = tied[np.argsort(graph.group[tied], kind="stable")]
+    groups = np.split(tied, np.flatnonzero(np.diff(graph.group[tied])) + 1) if len(tied) else []
+    return StepFacts(
+        source=graph.source,
+        ops=graph.ops,
+        variables=int((graph.param_bytes > 0).sum()),
+        variable_bytes=int(graph.param_bytes.sum()),
+        ties=tuple(sorted((_tie(graph, ops) for ops in groups), key=lambda tie: (-tie.variable_bytes, -tie.ops))),
+    )
+
+
+def _tie(graph: Graph, ops: Ints) -> Tie:
+    """A group of a graph file, which says nothing of its reason."""
+    held = graph.param_bytes[ops]
+    return Tie(
+        ops=len(ops),
+        variables=int((held > 0).sum()),
+        variable_bytes=int(held.sum()),
+        why=f"the file has {graph.names[ops[0]]} and the others in one group",
+    )
 
 
 def profile_source(source: Source, iterations: int) -> tuple[Graph, Profile]:

@@ -1,15 +1,18 @@
 """Graphs, profiles and runs by the names that a user gives: models, files, SavedModels, functions."""
 
 import sys
+from collections.abc import Iterator
 from contextlib import redirect_stdout
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pesto.costs.measured import Profile
-from pesto.errors import UsageError
+from pesto.errors import InputError, PestoError, UsageError
 from pesto.graph import Graph
 from pesto.plans.plan import Plan
-from pesto.source import Source, model_label
+from pesto.source import EVERYTHING, Source, model_label
 from pesto.tf.start import tensorflow
+from pesto.tf.step_facts import StepFacts
 
 if TYPE_CHECKING:
     from pesto.tf.models import Step
@@ -49,6 +52,31 @@ def runs(source: Source) -> "tuple[Graph, Runs]":
         return graph, runnable(captured, known_nodes(captured, source.batch))
 
 
+def inspect(source: Source) -> StepFacts:
+    """What the step that `source` names is, unplanned, with what would refuse it; errors as of `load` before that."""
+    tensorflow()
+    from pesto.tf.importer.inspection import inspected
+    from pesto.tf.sources import sources
+
+    with redirect_stdout(sys.stderr):
+        if source.model is not None:
+            step, label = _model(source)
+            return inspected(sources.capture_v1(step.graph, step.fetches, source=label), None)
+        whole = source.file is not None and not source.fetch
+        captured = _captured(replace(source, fetch=EVERYTHING) if whole else source, open_batch=True)
+        return inspected(captured, source.batch, tuple(_several(captured) if whole else ()))
+
+
+def _several(captured: "Captured") -> Iterator[PestoError]:
+    """Why a GraphDef of which nothing is fetched is refused, if it is."""
+    from pesto.tf.sources import sources
+
+    try:
+        sources.check_sinks(captured.graph_def, captured.source)
+    except InputError as error:
+        yield error
+
+
 def profile(source: Source, iterations: int) -> tuple[Graph, Profile]:
     """The graph that `source` names, and its op times on this machine; InputError when the step does not run."""
     graph, step = runs(source)
@@ -76,14 +104,14 @@ def _model(source: Source) -> tuple["Step", str]:
     return step, model_label(family.name, variant, source.batch)
 
 
-def _captured(source: Source) -> "Captured":
+def _captured(source: Source, *, open_batch: bool = False) -> "Captured":
     from pesto.tf.sources import sources
     from pesto.tf.sources.callables import capture_callable
 
     if source.file is not None:
         return sources.capture_file(source.file, source.fetch)
     if source.saved_model is not None:
-        return sources.capture_saved_model(source.saved_model)
+        return sources.capture_saved_model(source.saved_model, source.signature)
     if source.function is not None:
-        return capture_callable(source.function, source.batch)
+        return capture_callable(source.function, source.batch, open_batch=open_batch)
     raise UsageError("no graph is named - give a model, a graph file, a SavedModel or a function")

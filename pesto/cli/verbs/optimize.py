@@ -9,7 +9,10 @@ from pesto.errors import UsageError
 from pesto.files.disk import check_writable, write_atomic
 from pesto.inputs.first_look import first_look
 from pesto.show.lines import command, paragraph
-from pesto.source import Source
+from pesto.source import EVERYTHING, Source
+
+MOST_NAMED = 4
+"""Ops that the next command fetches by name where nothing but the step is in the file."""
 
 
 @click.command("optimize")
@@ -42,7 +45,10 @@ def optimize_command(*, source: Source, keep: tuple[str, ...], out: Path) -> Non
     write_atomic(out, found.graph_def.SerializeToString(deterministic=True))
     (nodes, fewer), (ops, left) = found.nodes, found.step
     click.echo(paragraph(f"{found.source}: {nodes} -> {fewer} nodes, the step {ops} -> {left} -> {out}", 2))
-    fetch = () if left == fewer else found.fetches  # without --fetch a solve takes the whole file
-    words = ["pesto", "solve", "--graph", str(out), *(word for op in fetch for word in ("--fetch", op))]
+    whole = source.file is not None and not source.fetch and len(found.fetches) > 1
+    named = EVERYTHING if left == fewer and len(found.fetches) > MOST_NAMED else found.fetches
+    fetch = () if whole or (left == fewer and len(named) == 1 and named != EVERYTHING) else named
+    verb = "inspect" if whole else "solve"  # initializers are no part of a step: the user has to say what is
+    words = ["pesto", verb, "--graph", str(out), *(word for op in fetch for word in ("--fetch", op))]
     words += ["--batch", str(source.batch)] if source.batch and source.model is None else []
     click.echo(command("next", words))

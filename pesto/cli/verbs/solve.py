@@ -122,7 +122,7 @@ def _check_command(source: Source, cluster: str, costs: Path | None, out: Path) 
     """The command that verifies the plan: a plan names a built-in model and a cluster preset itself."""
     words: list[object] = ["pesto", "check", out]
     if source.model is None:
-        for option in ("file", "saved_model", "function", "batch"):
+        for option in ("file", "saved_model", "signature", "function", "batch"):
             value = getattr(source, option)
             words += [f"--{'graph' if option == 'file' else option.replace('_', '-')}", value] if value else []
         words += [word for op in source.fetch for word in ("--fetch", op)]

@@ -9,9 +9,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from pesto.errors import InputError, MismatchError, UsageError
+from pesto.errors import MismatchError, UsageError
 from pesto.plans.plan import Plan
-from pesto.tf import private
+from pesto.tf import private, unplaceable
 from pesto.tf.enforce import training
 from pesto.tf.enforce.apply_options import Options
 from pesto.tf.enforce.functions import Functions
@@ -83,7 +83,7 @@ def place(fn: Callable[..., Any], plan: Plan, options: Options) -> Callable[...,
     if not callable(fn):
         raise UsageError(f"place: {type(fn).__name__} is no step - give a function or a tf.function")
     if private.jit_of(fn):
-        raise InputError("place: XLA compiles the step as one kernel, which voids a plan - set jit_compile=False")
+        raise unplaceable.compiled("place")
     step = tf.function(
         flat(getattr(fn, "python_function", fn)),
         input_signature=getattr(fn, "input_signature", None),
@@ -120,7 +120,7 @@ def _entered(applied: Applied, *, keep: bool = False) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(turn(wait=keep))
         stack.enter_context(settings())
-        stack.enter_context(training.in_functions_only())
+        stack.enter_context(training.in_functions_only(remedy=", or train outside pesto.apply"))
         stack.enter_context(private.watch_traces(functions.on_graph, functions.on_function))
         stack.enter_context(private.traced_apart(applied.token))
         stack.enter_context(private.around_calls(functions.called))

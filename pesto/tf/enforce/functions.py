@@ -11,7 +11,7 @@ import tensorflow as tf
 from pesto.errors import InputError, MismatchError, PestoError, UsageError
 from pesto.files.json import shown
 from pesto.plans.plan import Plan
-from pesto.tf import private
+from pesto.tf import private, unplaceable
 from pesto.tf.enforce import training
 from pesto.tf.enforce.apply_options import Options
 from pesto.tf.enforce.edits import edits, make
@@ -56,7 +56,7 @@ class Functions:
         if private.is_body(graph) or not training.trains(graph, self.seen):  # the function around a body answers for it
             return
         label = f"function {graph.name}"
-        training.refuse_unplaceable(graph, label)
+        unplaceable.check_graph(graph, label)
         if self.options.trace:
             raise InputError(
                 f"{label}: trace=True compares times, which TensorFlow gives of v1 sessions only - leave it out; the "
@@ -84,7 +84,7 @@ class Functions:
         found = self.placed.get(id(function.graph))
         if found is not None:
             if private.must_compile(function.function_def.attr):
-                raise InputError(f"function {function.graph.name}: XLA compiles it - set jit_compile=False")
+                raise unplaceable.compiled(f"function {function.graph.name}")
             self.names[private.name_of(function)] = found[1]
 
     def called(self, function: Any, call: Callable[[], Any]) -> Any:

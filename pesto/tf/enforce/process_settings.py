@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from pesto.errors import InputError, UsageError
+from pesto.errors import UsageError
+from pesto.tf.unplaceable import check_clustering
 
 _LOCK = threading.Lock()
 """What a context changes belongs to the whole process, so there is one at a time."""
@@ -29,7 +30,7 @@ def turn(*, wait: bool) -> Iterator[None]:
 @contextlib.contextmanager
 def settings() -> Iterator[None]:
     """Grappler and soft placement of tf.functions off; as they were, afterwards. InputError when XLA clusters ops."""
-    _refuse_jit()
+    check_clustering()
     off = _grappler_off()
     soft = tf.config.get_soft_device_placement()
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
@@ -43,18 +44,11 @@ def settings() -> Iterator[None]:
 
 def check_settings() -> None:
     """UsageError when the program has changed what `settings` set: TensorFlow would then compile the step anew."""
-    _refuse_jit()
+    check_clustering()
     if not _grappler_off() or tf.config.get_soft_device_placement():
         raise UsageError(
             "Grappler or soft placement was turned on inside pesto.apply, by which ops move and lose their order - set "
             "tf.config before the context, or leave it"
-        )
-
-
-def _refuse_jit() -> None:
-    if tf.config.optimizer.get_jit():
-        raise InputError(
-            "XLA's automatic clustering is on, which fuses ops over a plan - tf.config.optimizer.set_jit(False)"
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pesto.errors import InputError
 from pesto.graph import Graph
-from pesto.tf import private
+from pesto.tf import private, unplaceable
 from pesto.tf.enforce import training
 from pesto.tf.importer.importer import build
 from pesto.tf.nodes.captured import Captured
@@ -44,13 +44,17 @@ class Recorded:
         """Inside: a function was traced; InputError for one that trains and that no plan could be applied to."""
         if not private.is_body(graph) and training.trains(graph):
             label = f"function {graph.name}"
-            training.refuse_unplaceable(graph, label)
+            unplaceable.check_graph(graph, label)
             self.captured.append(capture_func_graph(graph, label))
 
 
 @contextlib.contextmanager
 def record(batch: int | None) -> Iterator[Recorded]:
-    """Watch what is traced inside; `batch` stands in for an open first dimension."""
+    """Watch what is traced inside; `batch` stands in for an open first dimension. What no plan can hold is refused."""
+    unplaceable.check_process()
     found = Recorded(batch=batch)
-    with private.watch_traces(found.on_graph, lambda _: None), private.traced_apart(f"pesto record {uuid.uuid4()}"):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(training.in_functions_only())
+        stack.enter_context(private.watch_traces(found.on_graph, lambda _: None))
+        stack.enter_context(private.traced_apart(f"pesto record {uuid.uuid4()}"))
         yield found

@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from pesto.errors import InputError, UsageError
 from pesto.files.json import shown
-from pesto.tf import private
 from pesto.tf.nodes.flat import CALLS
 from pesto.tf.nodes.signatures import Signatures
+from pesto.tf.unplaceable import EAGERLY
 from pesto.tf.variables.function_effects import FLOW, READS, Bodies, called, plain_fate
 from pesto.tf.variables.handles import holders
 
@@ -110,31 +110,15 @@ def _arguments(graph: Any) -> list[Any]:
     return [t for t in graph.inputs if t.dtype == tf.resource and t.name not in captured]
 
 
-def refuse_unplaceable(graph: Any, label: str) -> None:
-    """InputError for a training FuncGraph that something else places, or whose rounds may overlap."""
-    if tf.distribute.has_strategy() or any(private.distributed(v) for v in graph.variables):
-        raise InputError(f"{label}: a tf.distribute strategy places its ops itself - train without the strategy")
-    if private.compiled_by_xla(graph):
-        raise InputError(
-            f"{label}: XLA compiles the step as one kernel, which voids a plan - pass jit_compile=False to "
-            "model.compile or tf.function"
-        )
-    outer = graph.outer_graph
-    while isinstance(outer, type(graph)):
-        if private.is_body(outer):
-            raise InputError(
-                f"{label} is called in a loop or branch of another function, where its runs may overlap or be left out "
-                "- set steps_per_execution=1, or loop in Python"
-            )
-        outer = outer.outer_graph
-
-
 @contextlib.contextmanager
-def in_functions_only() -> Iterator[None]:
-    """Refuse gradients of trainable variables outside of tf.functions: such a step runs op by op, by no plan."""
+def in_functions_only(*, remedy: str = "") -> Iterator[None]:
+    """Refuse gradients of trainable variables outside of tf.functions: such a step runs op by op, by no plan.
+
+    `remedy` is what else may be done about it.
+    """
     originals = {name: getattr(tf.GradientTape, name) for name in ("gradient", "jacobian")}
     for name, original in originals.items():
-        setattr(tf.GradientTape, name, _not_eagerly(original))
+        setattr(tf.GradientTape, name, _not_eagerly(original, remedy))
     try:
         yield
     finally:
@@ -142,15 +126,11 @@ def in_functions_only() -> Iterator[None]:
             setattr(tf.GradientTape, name, original)
 
 
-def _not_eagerly(original: Callable[..., Any]) -> Callable[..., Any]:
+def _not_eagerly(original: Callable[..., Any], remedy: str) -> Callable[..., Any]:
     @functools.wraps(original)
     def derived(self: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
         if tf.executing_eagerly() and any(getattr(s, "trainable", False) for s in tf.nest.flatten(sources)):
-            raise UsageError(
-                "gradients of variables are taken outside of a tf.function, where no plan holds - make the whole step "
-                "one tf.function (run_eagerly=False, tf.config.run_functions_eagerly(False)), or train outside "
-                "pesto.apply"
-            )
+            raise UsageError(EAGERLY + remedy)
         return original(self, target, sources, *args, **kwargs)
 
     return derived

@@ -1,5 +1,7 @@
 """From a captured training step to the array `Graph`."""
 
+import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,10 +18,13 @@ from pesto.tf.nodes.groups import groups
 from pesto.tf.nodes.needed_nodes import Nodes
 from pesto.tf.nodes.openbatch import has_open_batch
 from pesto.tf.variables.program_order import hazards
+from pesto.tf.variables.uses import Touch, touches
 from pesto.tf.variables.variables import bytes_of
 from solvers.arrays import Ints
 
 _MAX_NAME = 4096
+
+_log = logging.getLogger("pesto")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -42,7 +47,7 @@ def build(captured: Captured, *, batch: int | None = None) -> Graph:
         raise InputError(f"{captured.source}: a batch of {batch} - it must be at least 1")
     nodes = known_nodes(captured, batch)
     _check_names(nodes)
-    costs, group, edges = Coster().costs(nodes), groups(nodes), _edges(nodes)
+    costs, group, edges = Coster().costs(nodes), groups(nodes), _edges(nodes, _uses(nodes, captured.source))
     warn_unknown(nodes, costs.launches & (frames.outermost(nodes) >= 0), captured.source)
     types = tuple(sorted({node.op for node in nodes.defs}))
     flat = Graph(
@@ -70,13 +75,21 @@ def build(captured: Captured, *, batch: int | None = None) -> Graph:
     return frames.folded(flat, nodes)
 
 
+def _uses(nodes: Nodes, source: str) -> Mapping[int, list[Touch]]:
+    """Variable -> the ops that touch it, with a warning where none is updated."""
+    found = touches(nodes)
+    if not any(touch.writes for each in found.values() for touch in each):
+        _log.warning("%s: the step updates no variable: inference is planned, no training", source)
+    return found
+
+
 def _check_names(nodes: Nodes) -> None:
     for node in nodes.defs:
         if not node.name or len(node.name.encode()) > _MAX_NAME or not node.name.isprintable():
             raise InputError(f"graph: op name {shown(node.name)!r} is empty, too long or not printable - rename it")
 
 
-def _edges(nodes: Nodes) -> _Edges:
+def _edges(nodes: Nodes, uses: Mapping[int, list[Touch]]) -> _Edges:
     offset = np.zeros(len(nodes.defs) + 1, dtype=np.int64)
     np.cumsum([len(t) for t in nodes.dtypes], out=offset[1:])
     first = offset.tolist()
@@ -89,7 +102,7 @@ def _edges(nodes: Nodes) -> _Edges:
         waits = [c for c in nodes.controls[i] if c not in {p for p, _ in inputs}] if nodes.controls[i] else []
         tails += waits
         control_heads += [i] * len(waits)
-    ordered = hazards(nodes)
+    ordered = hazards(nodes, uses)
     size = [
         bytes_of(t, s)
         for types, shapes in zip(nodes.dtypes, nodes.shapes, strict=True)

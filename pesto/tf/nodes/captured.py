@@ -24,6 +24,8 @@ class Captured:
     """Names of ops."""
     source: str
     values: Mapping[str, Any] = field(default_factory=dict)
+    optimizer: str = ""
+    """Class of the Keras optimizer that updates the variables; empty where the source does not tell."""
     passed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Barriers that the step goes around, and the tensors that each passes (`pesto.tf.nodes.barriers`)."""
 

@@ -14,6 +14,7 @@ from pesto.tf.nodes.flat import CALLS
 from pesto.tf.nodes.graph_def_bytes import MAX_NODES
 from pesto.tf.nodes.needed_nodes import RECORDED
 from pesto.tf.nodes.signatures import Signatures
+from pesto.tf.unplaceable import compiled
 
 _MAX_DEPTH = 64
 
@@ -161,9 +162,7 @@ class _Inliner:
                 f"op {shown(node.name)}: the function {shown(name)!r} that it calls is missing - the graph is damaged"
             )
         if private.must_compile(node.attr) or private.must_compile(self.library[name].attr):
-            raise InputError(
-                f"op {shown(node.name)}: XLA compiles it as one kernel - set jit_compile=False for the step"
-            )
+            raise compiled(f"op {shown(node.name)}")
         return self.library[name]
 
 

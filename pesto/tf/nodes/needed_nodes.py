@@ -1,7 +1,7 @@
 """The part of a GraphDef that the fetches need, in a stable topological order, with its tensors' types and shapes."""
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,8 +46,8 @@ def parse(graph_def: Any, fetches: Sequence[str]) -> Nodes:
     by_name = {node.name: node for node in graph_def.node}
     if len(by_name) != len(graph_def.node):
         raise InputError(f"graph: two ops are named {_repeated(graph_def)!r}")
-    needed = _needed(by_name, fetches)
-    kept = [node for node in graph_def.node if node.name in needed]
+    wanted = needed(by_name, fetches)
+    kept = [node for node in graph_def.node if node.name in wanted]
     order = _stable_order(kept)
     defs = [kept[i] for i in order]
     index = {node.name: i for i, node in enumerate(defs)}
@@ -68,9 +68,16 @@ def producer(name: str) -> str:
     return name if at < 0 else name[:at]
 
 
-def _needed(by_name: dict[str, Any], fetches: Sequence[str]) -> set[str]:
+def sinks(graph_def: Any) -> tuple[str, ...]:
+    """The nodes that nothing reads."""
+    read = {producer(text) for node in graph_def.node for text in node.input}
+    return tuple(node.name for node in graph_def.node if node.name not in read)
+
+
+def needed(by_name: Mapping[str, Any], fetches: Iterable[str]) -> set[str]:
+    """Names of the nodes that `fetches` need, and their own; InputError for a node that is missing."""
     found = set(fetches)
-    for name in fetches:
+    for name in found:
         if name not in by_name:
             raise InputError(f"graph: op {shown(name)} does not exist - the graph is damaged")
     stack = list(found)

@@ -15,12 +15,12 @@ from tensorflow.core.framework import graph_pb2
 
 from pesto.errors import InputError, UsageError
 from pesto.files.json import shown
-from pesto.source import GRAPH_DEF, Source, model_label
+from pesto.source import EVERYTHING, GRAPH_DEF, Source, model_label
 from pesto.tf import models
 from pesto.tf.nodes.fetches import checked_fetches, op_name
 from pesto.tf.nodes.inference import infer
 from pesto.tf.nodes.inline import flatten
-from pesto.tf.nodes.needed_nodes import producer
+from pesto.tf.nodes.needed_nodes import needed, sinks
 from pesto.tf.optimize.guards import opaque, ordered, unguarded
 from pesto.tf.private import optimizer
 from pesto.tf.sources import sources
@@ -83,18 +83,13 @@ def _program(source: Source) -> tuple[str, Any, tuple[str, ...], tuple[str, ...]
         return label, step.graph.as_graph_def(), step.fetches, (step.init,)
     if source.file is not None:
         graph_def = read_graph_def(source.file)
-        return f"file {shown(source.file.name)}", graph_def, source.fetch or _sinks(graph_def), ()
+        named = () if source.fetch == EVERYTHING else source.fetch
+        return f"file {shown(source.file.name)}", graph_def, named or sinks(graph_def), ()
     if source.saved_model is not None:
-        captured = sources.capture_saved_model(source.saved_model)
+        captured = sources.capture_saved_model(source.saved_model, source.signature)
     else:
         captured = capture_callable(source.function or "", source.batch)
     return captured.source, captured.graph_def, captured.fetches, ()
-
-
-def _sinks(graph_def: Any) -> tuple[str, ...]:
-    """The ops that nothing reads."""
-    read = {producer(text) for node in graph_def.node for text in node.input}
-    return tuple(node.name for node in graph_def.node if node.name not in read)
 
 
 def optimize(graph_def: Any, fetches: Iterable[str], keep: Iterable[str] = (), *, source: str = "graph") -> Any:
@@ -109,9 +104,9 @@ def optimize(graph_def: Any, fetches: Iterable[str], keep: Iterable[str] = (), *
     shapes = {node.name: node.attr["_output_shapes"].list.shape for node in inferred.node}
     outputs = {name: len(found) for name, found in shapes.items()}
     wanted = checked_fetches([*checked_fetches(fetches, outputs, source), *keep], outputs, source)
-    needed = _pruned(flat, wanted)
-    names = [*wanted, *(node.name for node in needed.node if node.op in ("Placeholder", "PlaceholderV2"))]
-    found = needed
+    step = _pruned(flat, wanted)
+    names = [*wanted, *(node.name for node in step.node if node.op in ("Placeholder", "PlaceholderV2"))]
+    found = step
     for passes in (MERGE, FOLD, MERGE, FOLD):
         found = _pass(found, passes, names, source)
     result = _pruned(found, names)
@@ -145,14 +140,7 @@ def rewritten(graph_def: Any, passes: Sequence[str], keep: Sequence[str]) -> Any
 
 def _pruned(graph_def: Any, names: Iterable[str]) -> Any:
     """The nodes that `names` need, in the order they have, with versions and functions."""
-    by_name = {node.name: node for node in graph_def.node}
-    left, found = list(names), set(names)
-    while left:
-        for text in by_name[left.pop()].input:
-            name = producer(text)
-            if name not in found:
-                found.add(name)
-                left.append(name)
+    found = needed({node.name: node for node in graph_def.node}, names)
     kept = graph_pb2.GraphDef(versions=graph_def.versions, library=graph_def.library)
     kept.node.extend(node for node in graph_def.node if node.name in found)
     return kept

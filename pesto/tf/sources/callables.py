@@ -4,6 +4,7 @@ import importlib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +18,25 @@ from pesto.tf.sources.sources import capture_function, capture_keras, capture_v1
 _TAKES = "a tf.function, a compiled Keras model, (model, (x, y)), (function, *specs) or (tf.Graph, fetches)"
 
 
-def capture_callable(reference: str, batch: int | None = None) -> Captured:
+def capture_callable(reference: str, batch: int | None = None, *, open_batch: bool = False) -> Captured:
     """Import the module, from the current folder too, and take its step.
 
     The object may be a `tf.function` with an input signature, a concrete function or a compiled Keras model; anything
     else is called without arguments and must return one of those, `(model, (x, y))` with an example batch,
-    `(function, *specs)` with `tf.TensorSpec`s, or `(tf.Graph, fetches)`. UsageError for a malformed or unknown name,
-    InputError for what the user's code raises.
+    `(function, *specs)` with `tf.TensorSpec`s, or `(tf.Graph, fetches)`. With `open_batch` a Keras model needs no batch
+    size, which building its graph does. UsageError for an unknown name, InputError for what the user's code raises and
+    for arguments of which nothing says types and shapes.
     """
     module_name, _, attribute = reference.partition(":")
-    if not module_name or not attribute:
-        raise UsageError(f"function {shown(reference)}: no name of a callable - give package.module:callable")
     found = _lookup(reference, module_name, attribute)
     if not _is_step(found):
         if not callable(found):
             raise UsageError(f"function {shown(reference)}: {type(found).__name__} is not callable - name {_TAKES}")
+        _check_arguments(found, reference)
         with _explained(reference, "calling it"):
             found = found()
+    if _is_model(found) and batch is None and not open_batch:
+        raise InputError(f"function {shown(reference)}: a Keras model has no batch size - give one")
     return _capture(found, reference, batch)
 
 
@@ -65,14 +68,30 @@ def _is_step(found: Any) -> bool:
 
 
 def _is_model(found: Any) -> bool:
-    return hasattr(found, "train_step") and hasattr(found, "compile")
+    return hasattr(found, "train_step") and hasattr(found, "compile") and not isinstance(found, type)
+
+
+def _check_arguments(function: Any, reference: str) -> None:
+    """InputError for a function that needs arguments of which nothing says types and shapes."""
+    try:
+        taken = (getattr(function, "function_type", None) or signature(function)).parameters.values()
+    except (TypeError, ValueError):  # some built-in callables have no signature
+        return
+    rest = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    names = [p.name for p in taken if p.default is p.empty and p.kind not in rest]
+    if names and getattr(function, "input_signature", None) is None:
+        raise InputError(
+            f"function {shown(reference)}: nothing says which types and shapes its arguments ({', '.join(names)}) have "
+            "- decorate it with @tf.function(input_signature=[...]), of a tf.TensorSpec([None, 8], tf.float32) or the "
+            "like for each, or name a function without arguments that returns (function, *specs)"
+        )
 
 
 def _capture_with_data(model: Any, data: Any, batch: int | None, source: str) -> Captured:
     """A model with an example batch: of open size where a batch is given, of the example's own where none is."""
     if batch is not None:
         return capture_keras(model, batch, data=data, source=source)
-    sizes = {int(value.shape[0]) for value in tf.nest.flatten(tuple(data)) if len(getattr(value, "shape", ()))}
+    sizes = {int(value.shape[0]) for value in tf.nest.flatten(data) if len(getattr(value, "shape", ()))}
     if len(sizes) != 1:
         raise InputError(f"{source}: the example data have {len(sizes)} batch sizes - give arrays of one length")
     return capture_keras(model, sizes.pop(), static=True, data=data, source=source)
@@ -81,17 +100,18 @@ def _capture_with_data(model: Any, data: Any, batch: int | None, source: str) ->
 def _capture(found: Any, reference: str, batch: int | None) -> Captured:
     source = f"function {reference}"
     if _is_model(found):
-        if batch is None:
-            raise InputError(f"function {shown(reference)}: a Keras model has no batch size - give one")
         return capture_keras(found, batch, source=source)
-    if isinstance(found, tuple) and len(found) == 2 and _is_model(found[0]):
-        return _capture_with_data(*found, batch, source)
-    if isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], tf.Graph):
-        return capture_v1(*found, source=source)
-    if isinstance(found, tuple) and found and callable(found[0]):
-        return capture_function(found[0], *found[1:], batch=batch, source=source)
-    if _is_step(found):
-        return capture_function(found, batch=batch, source=source)
+    first, *rest = found if isinstance(found, tuple) and found else (found,)
+    if _is_model(first) and len(rest) != 1:
+        raise InputError(f"function {shown(reference)}: it gave a model and {len(rest)} more - return (model, (x, y))")
+    if _is_model(first):
+        return _capture_with_data(first, rest[0], batch, source)
+    if isinstance(first, tf.Graph) and len(rest) == 1:
+        return capture_v1(first, rest[0], source=source)
+    if _is_step(first) or (isinstance(found, tuple) and callable(first)):
+        if not rest and not hasattr(first, "structured_outputs"):
+            _check_arguments(first, reference)
+        return capture_function(first, *rest, batch=batch, source=source)
     raise InputError(f"function {shown(reference)}: it gave a {type(found).__name__} - return {_TAKES}")
 
 

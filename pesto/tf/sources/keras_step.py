@@ -13,15 +13,13 @@ def keras_step(model: Any, batch: int | None, data: Any = None) -> tuple[Callabl
 
     A `batch` of None leaves the first dimension open. The specs follow the model's inputs, outputs and losses: targets
     have the outputs' shapes and types, but one class index (int32) an example where a loss is sparse. `data`, a batch
-    or specs (x, y) or (x, y, sample_weight), says otherwise. InputError when the model is not compiled, not built, or
-    distributed by a `tf.distribute` strategy (a plan places ops itself).
+    or specs (x, y) or (x, y, sample_weight), or x where it is no tuple, says otherwise. InputError when the model is
+    not compiled or not built.
     """
     name = getattr(model, "name", type(model).__name__)
     if not getattr(model, "compiled", False):
         raise InputError(f"keras {name}: the model is not compiled - call model.compile(optimizer, loss) first")
     default = tf.distribute.get_strategy()
-    if tf.distribute.has_strategy() or getattr(model, "distribute_strategy", default) is not default:
-        raise InputError(f"keras {name}: a tf.distribute strategy places the ops already - compile it without one")
     if data is None and not getattr(model, "inputs", None):
         raise InputError(f"keras {name}: its inputs are unknown - add an Input layer, or give a function")
     given = (_like(model, "input", batch), _targets(model, batch)) if data is None else _specs(model, data, batch)
@@ -45,7 +43,7 @@ def _specs(model: Any, data: Any, batch: int | None) -> Any:
             )
         return tf.TensorSpec([batch, *value.shape[1:]], value.dtype)
 
-    return tf.nest.map_structure(spec, tuple(data))
+    return tf.nest.map_structure(spec, tuple(data) if isinstance(data, list | tuple) else (data,))
 
 
 def _like(model: Any, which: str, batch: int | None) -> Any:

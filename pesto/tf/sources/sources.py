@@ -1,6 +1,8 @@
 """Training steps from TensorFlow's objects and files: v1 graphs, functions, Keras models, SavedModels, GraphDefs."""
 
+import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +12,24 @@ from tensorflow.core.framework import node_def_pb2
 from pesto.errors import InputError, PestoError
 from pesto.files.json import shown
 from pesto.graph import Graph
+from pesto.source import EVERYTHING
 from pesto.tf.importer.importer import build
 from pesto.tf.nodes.captured import Captured, captured
 from pesto.tf.nodes.fetches import checked_fetches
 from pesto.tf.nodes.flat import has_calls, retraced_flat
 from pesto.tf.nodes.inference import infer
-from pesto.tf.nodes.needed_nodes import producer
-from pesto.tf.private import handle_shape
+from pesto.tf.nodes.needed_nodes import needed, sinks
+from pesto.tf.private import handle_shape, jit_of, must_compile
 from pesto.tf.sources.graphdefs import read_graph_def
 from pesto.tf.sources.keras_step import keras_step
+from pesto.tf.unplaceable import check_graph, check_model, check_process, compiled
+
+_RANKED = 64
+"""Ops that nothing reads whose needs are counted, to name the greatest."""
+_LISTED = 5
+"""Ops that nothing reads that an error names."""
+
+_log = logging.getLogger("pesto")
 
 
 def from_v1(graph: Any, fetches: Iterable[Any], *, batch: int | None = None, source: str = "tf.Graph") -> Graph:
@@ -36,8 +47,8 @@ def from_keras(model: Any, batch: int, *, static: bool = False, data: Any = None
 
     TensorFlow builds another graph when it knows the batch size. By default it does not, as for arrays or datasets
     with a last batch that is smaller; `batch` then only gives the sizes. With `static` every batch has that size, as
-    under drop_remainder=True, for arrays that it divides, and in train_on_batch. `data` is an example of a batch,
-    (x, y) or (x, y, sample_weight), or its TensorSpecs, for types other than those of the model's inputs and outputs.
+    under drop_remainder=True, for arrays that it divides, and in train_on_batch. `data` is an example of a batch, (x,
+    y), (x, y, sample_weight) or x alone, or its TensorSpecs, for types other than those of the inputs and outputs.
     """
     return build(capture_keras(model, batch, static=static, data=data, source=source), batch=batch)
 
@@ -48,7 +59,7 @@ def from_saved_model(folder: Path, signature: str | None = None, batch: int | No
 
 
 def from_graph_def_file(path: Path, fetches: Sequence[str] = (), batch: int | None = None) -> Graph:
-    """A `.pb` or `.pbtxt` GraphDef; without `fetches`, everything that leads to an op that nothing reads."""
+    """A `.pb` or `.pbtxt` GraphDef; without `fetches`, what leads to the one op that nothing reads."""
     return build(capture_file(path, fetches), batch=batch)
 
 
@@ -66,9 +77,12 @@ def capture_function(fn: Any, *specs: Any, batch: int | None = None, source: str
     """
     label = source or f"function {getattr(fn, '__name__', None) or getattr(fn, 'name', 'step')}"
     if hasattr(fn, "structured_outputs") and hasattr(fn, "graph"):
+        if must_compile(fn.function_def.attr):
+            raise compiled(label)
         return capture_func_graph(fn.graph, label)
-    if getattr(fn, "_jit_compile", None):
-        raise InputError(f"{label}: XLA compiles it as one kernel - set jit_compile=False for the step")
+    if jit_of(fn):
+        raise compiled(label)
+    check_process()
     traceable = fn if hasattr(fn, "get_concrete_function") else tf.function(fn, autograph=True)
     given = tf.nest.map_structure(lambda spec: _with_batch(spec, batch), list(specs))
     try:
@@ -77,6 +91,7 @@ def capture_function(fn: Any, *specs: Any, batch: int | None = None, source: str
         raise
     except Exception as error:  # whatever the user's code raises
         raise InputError(f"{label}: tracing it raised {told(error)} - call it once by hand with such inputs") from error
+    check_graph(graph, label)
     step = capture_func_graph(graph, label)
     again = retraced_flat(traceable, given) if has_calls(graph) else None
     return step if again is None else capture_func_graph(again, label)
@@ -96,11 +111,16 @@ def capture_func_graph(graph: Any, source: str) -> Captured:
 
 
 def capture_keras(
-    model: Any, batch: int, *, static: bool = False, data: Any = None, source: str | None = None
+    model: Any, batch: int | None, *, static: bool = False, data: Any = None, source: str | None = None
 ) -> Captured:
-    """`from_keras` before it becomes a `Graph`. InputError when the model is not compiled or has no known inputs."""
+    """`from_keras` before it becomes a `Graph`. InputError for one that is not compiled, has no known inputs, or runs
+    by no plan (see `pesto.tf.unplaceable`), UsageError for one that runs eagerly.
+    """
+    label = source or f"keras {model.name}"
+    check_model(model, label)
     step, specs = keras_step(model, batch if static else None, data)
-    return capture_function(step, *specs, source=source or f"keras {model.name}")
+    captured_step = capture_function(step, *specs, source=label)
+    return replace(captured_step, optimizer=type(model.optimizer).__name__)
 
 
 def capture_saved_model(folder: Path, signature: str | None = None) -> Captured:
@@ -111,13 +131,25 @@ def capture_saved_model(folder: Path, signature: str | None = None) -> Captured:
         signatures = dict(loaded.signatures)
     except Exception as error:  # a damaged SavedModel raises anything
         raise InputError(f"{where}: not a SavedModel that loads: {told(error)} - export it again") from error
-    if signature is None:
-        default = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY
-        signature = default if default in signatures or len(signatures) != 1 else next(iter(signatures))
-    if signature not in signatures:
-        has = ", ".join(sorted(signatures)) or "none - save it with signatures="
-        raise InputError(f"{where}: it has no signature {signature!r} - it has {has}")
-    return capture_func_graph(signatures[signature].graph, f"SavedModel {where} {signature}")
+    chosen = _signature(sorted(signatures), signature, where)
+    return capture_func_graph(signatures[chosen].graph, f"SavedModel {where} {chosen}")
+
+
+def _signature(names: Sequence[str], wanted: str | None, where: str) -> str:
+    """The signature to plan: the wanted one, the only one, or the default one, with a warning of the others."""
+    default, listed = tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY, ", ".join(map(shown, names))
+    if not names:
+        raise InputError(f"{where}: it has no signatures - save it with signatures=")
+    if wanted is not None:
+        if wanted not in names:
+            raise InputError(f"{where}: it has no signature {shown(wanted)!r} - it has {listed}")
+        return wanted
+    if len(names) > 1 and default not in names:
+        raise InputError(f"{where}: it has the signatures {listed} - name one of them as the signature")
+    if len(names) > 1:
+        _log.warning("%s: %s is planned, one of the signatures %s", where, default, listed)
+        return default
+    return names[0]
 
 
 def capture_file(path: Path, fetches: Sequence[str] = ()) -> Captured:
@@ -126,14 +158,32 @@ def capture_file(path: Path, fetches: Sequence[str] = ()) -> Captured:
 
 
 def capture_graph_def(graph_def: Any, fetches: Sequence[str], source: str) -> Captured:
-    """A GraphDef of unknown origin; without `fetches`, all that leads to an op that nothing reads."""
+    """A GraphDef of unknown origin; without `fetches`, what leads to the one op that nothing reads.
+
+    With `EVERYTHING` to all of them. InputError, which names them, for several where none is fetched.
+    """
     whole = infer(graph_def)
+    if not fetches:
+        check_sinks(whole, source)
     names = checked_fetches(
-        fetches or _sinks(whole),
+        fetches if fetches and tuple(fetches) != EVERYTHING else sinks(whole),
         {node.name: len(node.attr["_output_shapes"].list.shape) for node in whole.node},
         source,
     )
     return captured(whole, names, source)
+
+
+def check_sinks(graph_def: Any, source: str) -> None:
+    """InputError, which names them with the greatest first, for several ops that nothing reads."""
+    found, by_name = sinks(graph_def), {node.name: node for node in graph_def.node}
+    if len(found) > 1:
+        size = {name: len(needed(by_name, [name])) for name in found[:_RANKED]}
+        names = [shown(name) for name in sorted(found, key=lambda name: -size.get(name, 0))]
+        listed = ", ".join([*names[:_LISTED], *([f"{len(names) - _LISTED} more"] if len(names) > _LISTED else [])])
+        raise InputError(
+            f"{source}: it ends in {len(found)} ops that nothing reads ({listed}), of which initializers and the like "
+            f"are no part of a step - fetch those that a step runs, such as {names[0]}, or '*' for all"
+        )
 
 
 def _as_variable(node: Any, value: Any) -> None:
@@ -155,11 +205,6 @@ def _with_batch(spec: Any, batch: int | None) -> Any:
         return spec
     first, *rest = spec.shape.as_list()
     return tf.TensorSpec([batch if first is None else first, *rest], spec.dtype, spec.name)
-
-
-def _sinks(graph_def: Any) -> list[str]:
-    read = {producer(text) for node in graph_def.node for text in node.input}
-    return [node.name for node in graph_def.node if node.name not in read]
 
 
 def told(error: BaseException) -> str:

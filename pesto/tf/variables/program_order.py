@@ -13,7 +13,7 @@ what the step computes. Two ops of which one writes stand in a hazard; one of th
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -27,13 +27,15 @@ from solvers.compiled.kernels import routine
 _WORD = 62
 
 
-def hazards(nodes: Nodes) -> list[tuple[int, int]]:
+def hazards(nodes: Nodes, uses: Mapping[int, list[Touch]] | None = None) -> list[tuple[int, int]]:
     """(before, after) of the control edges, as indices, that order all touches of each variable; none is redundant.
 
     A v1 loop is one step here, as in `frames.folded`: what is within one loop gets no edge, and an edge into or out of
-    a loop names the loop's last or first op. O(nodes + edges) for each 62 ops that need an edge.
+    a loop names the loop's last or first op. `uses` are the touches, where they are known. O(nodes + edges) for each 62
+    ops that need an edge.
     """
-    touched = [found for found in touches(nodes).values() if len(found) > 1 and any(t.writes for t in found)]
+    uses = touches(nodes) if uses is None else uses
+    touched = [found for found in uses.values() if len(found) > 1 and any(t.writes for t in found)]
     if not touched:
         return []
     loop = outermost(nodes)

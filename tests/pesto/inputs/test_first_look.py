@@ -29,6 +29,17 @@ WRONG = {
     "a text that is none": (("solve", "--graph", "json.pbtxt"), 3, "not a GraphDef in text"),
     "no SavedModel": (("solve", "--saved-model", "."), 8, "no saved_model.pb"),
     "no colon": (("solve", "--function", "step"), 2, "module:callable"),
+    "a file for a module": (("solve", "--function", "model.py:net"), 2, "give model:net, for example pesto inspect"),
+    "a path of one": (("inspect", "./model:net"), 2, "pesto inspect model:net"),
+    "one in a folder": (("inspect", "src/nets/model.py:net"), 2, "pesto inspect src.nets.model:net"),
+    "one elsewhere": (
+        ("inspect", "../my-nets/model.py:net"),
+        2,
+        "PYTHONPATH=../my-nets pesto inspect model",
+    ),
+    "two steps": (("inspect", "model:net", "--function", "model:other"), 2, "are two steps - name one"),
+    "two graphs": (("inspect", "model:net", "--model", "nmt"), 2, "several graphs"),
+    "a signature of a model": (("solve", "--model", "nmt", "--signature", "train"), 2, "goes with a SavedModel"),
     "no profile": (("solve", "--model", "nmt", "--costs", "nowhere.json"), 8, "nowhere.json"),
     "two profiles": (("solve", "--model", "nmt", "--costs", "graph.pb", "--costs", "onnx.pb"), 2, "--costs is given 2"),
 }

@@ -211,7 +211,9 @@ def test_a_file_without_fetches_is_kept_whole(tmp_path: Path) -> None:
     assert some.fetches == ("loss",) and {"loss", "init"} <= names(some.graph_def)
     assert not {"train", "save/restore_all"} & names(some.graph_def)
     done = pesto("optimize", "--graph", path, "--batch", "4", "-o", "whole.pb", cwd=tmp_path)
-    assert done.stdout.endswith("pesto solve --graph whole.pb --batch 4\n"), done.stderr
+    assert done.stdout.endswith("pesto inspect --graph whole.pb --batch 4\n"), done.stderr
+    same = grappler.optimize_source(Source(file=path, fetch=("*",)))
+    assert same.graph_def == whole.graph_def and same.fetches == whole.fetches
 
 
 def test_wrong_requests_are_one_line(tmp_path: Path) -> None:

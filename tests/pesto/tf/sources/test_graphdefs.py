@@ -47,7 +47,7 @@ def with_a_call() -> Any:
 
 
 def test_files_give_the_fingerprint_of_the_graph(tmp_path: Path) -> None:
-    """Binary and text round trip; without fetches everything up to the sinks is taken."""
+    """Binary and text round trip; `*` takes everything up to what nothing reads."""
     graph = step_graph()
     graph_def = graph.as_graph_def()
     binary, text = tmp_path / "g.pb", tmp_path / "g.pbtxt"
@@ -57,9 +57,32 @@ def test_files_give_the_fingerprint_of_the_graph(tmp_path: Path) -> None:
     for path in (binary, text):
         assert sources.from_graph_def_file(path, ["train", "loss"]).fingerprint() == wanted
         assert named.load(Source(file=path, fetch=("train", "loss"))).fingerprint() == wanted
-        assert sources.from_graph_def_file(path).ops > sources.from_graph_def_file(path, ["loss"]).ops
+        assert sources.from_graph_def_file(path, ["*"]).ops > sources.from_graph_def_file(path, ["train"]).ops
+        assert named.load(Source(file=path, fetch=("*",))).ops == sources.from_graph_def_file(path, ["*"]).ops
     with pytest.raises(InputError, match="did you mean 'loss'"):
         sources.from_graph_def_file(binary, ["los"])
+
+
+def test_several_ends_are_named_and_asked_for(tmp_path: Path) -> None:
+    """An initializer is no part of a step; the op that needs most comes first. One end needs no fetch."""
+    graph = step_graph()
+    with graph.as_default():
+        v1.global_variables_initializer()
+    path = tmp_path / "g.pb"
+    path.write_bytes(graph.as_graph_def().SerializeToString())
+    with pytest.raises(
+        InputError, match=r"ends in \d+ ops that nothing reads \(train, .*such as train, or '\*' for all"
+    ):
+        sources.from_graph_def_file(path)
+    with pytest.raises(InputError, match="ends in"):
+        named.load(Source(file=path))
+    step = with_one_end(graph, "train")
+    path.write_bytes(step.SerializeToString())
+    assert sources.from_graph_def_file(path).fingerprint() == sources.from_v1(graph, ["train"]).fingerprint()
+
+
+def with_one_end(graph: Any, name: str) -> Any:
+    return v1.graph_util.extract_sub_graph(graph.as_graph_def(), [name])
 
 
 @pytest.mark.parametrize("name", ["g.pb", "g.pbtxt"])

@@ -265,6 +265,34 @@ def test_saved_models(tmp_path: Path) -> None:
         sources.from_saved_model(tmp_path / "nowhere")
 
 
+def saved(folder: Path, **signatures: Any) -> Path:
+    """A SavedModel of a module that trains and infers, under these names."""
+    module = training_module()
+    infer = tf.function(lambda x: x @ module.w, input_signature=[tf.TensorSpec([None, 8])])
+    module.infer = infer
+    tf.saved_model.save(module, str(folder), signatures={k: getattr(module, v) for k, v in signatures.items()})
+    return folder
+
+
+def test_a_saved_model_of_several_signatures(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The default one with a word of the others and of inference; the one that is named; or which there are."""
+    folder = saved(tmp_path / "both", serving_default="infer", train="train")
+    served = api.load_graph(saved_model=folder, batch=4)
+    said = [record.getMessage() for record in caplog.records]
+    assert served.source.endswith("serving_default") and types(served).count("MatMul") == 1
+    assert any("serving_default is planned, one of the signatures serving_default, train" in line for line in said)
+    assert any("updates no variable: inference is planned" in line for line in said)
+    caplog.clear()
+    trained = api.load_graph(saved_model=folder, signature="train", batch=4)
+    assert trained.source.endswith("train") and types(trained).count("MatMul") == 2 and not caplog.records
+    with pytest.raises(InputError, match="no signature 'eval' - it has serving_default, train"):
+        api.load_graph(saved_model=folder, signature="eval", batch=4)
+    with pytest.raises(InputError, match="has the signatures infer, train - name one of them"):
+        api.load_graph(saved_model=saved(tmp_path / "neither", infer="infer", train="train"), batch=4)
+    with pytest.raises(UsageError, match="signature is 3 - give"):
+        api.load_graph(saved_model=folder, signature=3)  # type: ignore[arg-type]
+
+
 MODULE = """
 import keras
 import tensorflow as tf

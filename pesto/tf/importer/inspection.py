@@ -1,0 +1,117 @@
+"""What a captured step is: its feeds, what it updates, what ties its ops together, and what refuses it."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import tensorflow as tf
+
+from pesto.errors import PestoError
+from pesto.files.json import shown
+from pesto.tf.importer.importer import build
+from pesto.tf.nodes.captured import Captured
+from pesto.tf.nodes.groups import groups
+from pesto.tf.nodes.needed_nodes import Nodes, parse
+from pesto.tf.nodes.openbatch import has_open_batch
+from pesto.tf.nodes.signatures import RESOURCE, VARIANT
+from pesto.tf.step_facts import Feed, StepFacts, Tie
+from pesto.tf.variables.function_effects import FLOW
+from pesto.tf.variables.uses import touches
+from pesto.tf.variables.variables import roots, value_bytes
+
+STAND_IN = 32
+"""Examples in a batch where none is given: whether a step is refused seldom depends on how many there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """Which variables the ops of a step touch."""
+
+    nodes: Nodes
+    size: list[int]
+    """[n] bytes of the variable that a node makes."""
+    by_op: Mapping[int, set[int]]
+    """Op -> the variables that it touches."""
+
+    def tie(self, ops: int, variables: Iterable[int], why: str) -> Tie:
+        """Ops with the variables that they touch."""
+        held = set(variables)
+        return Tie(ops=ops, variables=len(held), variable_bytes=sum(self.size[v] for v in held), why=why)
+
+    def name(self, i: int) -> str:
+        """A node's type and name, for people."""
+        return f"{self.nodes.defs[i].op} {shown(self.nodes.defs[i].name)}"
+
+
+def inspected(captured: Captured, batch: int | None, refused: tuple[PestoError, ...] = ()) -> StepFacts:
+    """The facts of a step; `refused` has what is known to be wrong with it, to which building its graph adds."""
+    nodes = parse(captured.graph_def, captured.fetches)
+    touched, size = touches(nodes), value_bytes(nodes, roots(nodes))
+    by_op: dict[int, set[int]] = defaultdict(set)
+    for variable, found in touched.items():
+        for touch in found:
+            by_op[touch.op].add(variable)
+    held = _Held(nodes, size, by_op)
+    writers = {touch.op for found in touched.values() for touch in found if touch.writes}
+    holders = [held.tie(1, by_op[i], held.name(i)) for i in by_op if nodes.defs[i].op in FLOW and len(by_op[i]) > 1]
+    ops, told = _built(captured, batch, len(nodes.defs))
+    return StepFacts(
+        source=captured.source,
+        ops=ops,
+        variables=sum(bool(s) for s in size),
+        variable_bytes=sum(size),
+        ties=_largest(_ties(held)),
+        ends=captured.fetches,
+        feeds=tuple(_feeds(captured, nodes)),
+        batch=batch,
+        open_batch=has_open_batch(captured.graph_def),
+        optimizer=captured.optimizer,
+        updated=sum(any(t.writes for t in found) for found in touched.values()),
+        updates=dict(Counter(nodes.defs[i].op for i in writers).most_common()),
+        holders=_largest(holders),
+        refused=(*refused, *told),
+    )
+
+
+def _built(captured: Captured, batch: int | None, nodes: int) -> tuple[int, tuple[PestoError, ...]]:
+    """The ops of the graph that would be planned, or else of the step, and why it would be refused."""
+    stand_in = STAND_IN if has_open_batch(captured.graph_def) else None
+    try:
+        return build(captured, batch=batch or stand_in).ops, ()
+    except PestoError as error:
+        return nodes, (error,)
+
+
+def _feeds(captured: Captured, nodes: Nodes) -> Iterable[Feed]:
+    for i, node in enumerate(nodes.defs):
+        fed = node.op.startswith("Placeholder") or node.op.startswith("IteratorGetNext")
+        for k, dtype in enumerate(nodes.dtypes[i] if fed and node.name not in captured.values else ()):
+            if dtype != RESOURCE:
+                name = f"{node.name}:{k}" if k else node.name
+                yield Feed(name=name, dtype=tf.as_dtype(dtype).name, shape=nodes.shapes[i][k])
+
+
+def _ties(held: _Held) -> Iterable[Tie]:
+    group = groups(held.nodes)
+    members: dict[int, list[int]] = defaultdict(list)
+    for i in np.flatnonzero(group >= 0).tolist():
+        members[int(group[i])].append(i)
+    for inside in members.values():
+        variables = set().union(*(held.by_op.get(i, ()) for i in inside))
+        yield held.tie(len(inside), variables, _why(held, inside, variables))
+
+
+def _why(held: _Held, inside: list[int], variables: set[int]) -> str:
+    """What ties the ops of a group together."""
+    if len(variables) > 1:
+        most = max(inside, key=lambda i: len(held.by_op.get(i, ())))
+        return f"{held.name(most)} takes {len(held.by_op[most])} of its variables"
+    if variables:
+        return f"touch variable {shown(held.nodes.defs[min(variables)].name)}"
+    lists = any(VARIANT in held.nodes.dtypes[i] for i in inside)
+    return f"hand on {'a list of tensors' if lists else 'a table or another resource'} of {held.name(inside[0])}"
+
+
+def _largest(ties: Iterable[Tie]) -> tuple[Tie, ...]:
+    return tuple(sorted(ties, key=lambda tie: (-tie.variable_bytes, -tie.ops)))

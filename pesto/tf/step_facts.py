@@ -1,0 +1,66 @@
+"""What a named training step is, before anything is planned."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pesto.errors import PestoError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feed:
+    """What a step is given at every run."""
+
+    name: str
+    """Name of the op that stands for it."""
+    dtype: str
+    """TensorFlow's name of its type."""
+    shape: tuple[int, ...] | None
+    """Its dimensions, -1 where the size is open; None for an unknown rank."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tie:
+    """Ops that must share a device, or one op that holds what would otherwise be apart."""
+
+    ops: int
+    """How many ops there are."""
+    variables: int
+    """How many variables they touch."""
+    variable_bytes: int
+    """Bytes of these variables."""
+    why: str
+    """What ties them, with the name of an op."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFacts:
+    """A step as it was found; None where the source, a file of the project's own, says nothing of it."""
+
+    source: str
+    """What was named, for people."""
+    ops: int
+    """How many ops the step has."""
+    variables: int
+    """How many variables there are."""
+    variable_bytes: int
+    """Bytes of all variables, slots and counters among them."""
+    ties: tuple[Tie, ...]
+    """Groups of ops that share a device, those with most bytes of variables first."""
+    ends: tuple[str, ...] = ()
+    """Names of the ops that the step ends with."""
+    feeds: tuple[Feed, ...] | None = None
+    """What the step is given, in the order of the graph."""
+    batch: int | None = None
+    """Examples in a batch, in place of an open first dimension; None where none was given or is needed."""
+    open_batch: bool = False
+    """Whether a feed leaves its first dimension open."""
+    optimizer: str = ""
+    """Class of the Keras optimizer; empty where the step does not tell."""
+    updated: int | None = None
+    """How many variables the step writes: none in inference."""
+    updates: Mapping[str, int] = field(default_factory=dict)
+    """Type of op -> how many ops of it write variables."""
+    holders: tuple[Tie, ...] = ()
+    """Loops and branches that each hold several variables on one device, those with most bytes first."""
+    refused: tuple[PestoError, ...] = ()
+    """Why a plan would be refused."""

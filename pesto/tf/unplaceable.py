@@ -1,0 +1,76 @@
+"""What something else than a plan would place: refused in the same words when a step is planned and when it runs."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from pesto.errors import InputError, UsageError
+from pesto.tf import private
+
+EAGERLY = (
+    "gradients of variables are taken outside of a tf.function, where no plan holds - make the whole step one "
+    "tf.function (run_eagerly=False, tf.config.run_functions_eagerly(False))"
+)
+"""What is said of a step that runs op by op."""
+
+
+def compiled(label: str) -> InputError:
+    """What is said of a step that XLA compiles."""
+    return InputError(
+        f"{label}: XLA compiles the step as one kernel, which voids a plan - pass jit_compile=False to "
+        "model.compile or tf.function"
+    )
+
+
+def looped(label: str) -> InputError:
+    """What is said of a step in a loop or branch of a function."""
+    return InputError(
+        f"{label} is called in a loop or branch of another function, where its runs may overlap or be left out "
+        "- set steps_per_execution=1, or loop in Python"
+    )
+
+
+def distributed(label: str) -> InputError:
+    """What is said of a step under a strategy."""
+    return InputError(f"{label}: a tf.distribute strategy places its ops itself - train without the strategy")
+
+
+def check_process() -> None:
+    """InputError or UsageError for settings of this process under which no tf.function runs by a plan."""
+    check_clustering()
+    if tf.config.functions_run_eagerly():
+        raise UsageError(EAGERLY)
+
+
+def check_clustering() -> None:
+    """InputError when XLA clusters the ops of all functions."""
+    if tf.config.optimizer.get_jit():
+        raise InputError(
+            "XLA's automatic clustering is on, which fuses ops over a plan - tf.config.optimizer.set_jit(False)"
+        )
+
+
+def check_model(model: Any, label: str) -> None:
+    """InputError or UsageError for a compiled Keras model whose `fit` would not run by a plan."""
+    if getattr(model, "run_eagerly", False):
+        raise UsageError(f"{label}: {EAGERLY}")
+    default = tf.distribute.get_strategy()
+    if tf.distribute.has_strategy() or getattr(model, "distribute_strategy", default) is not default:
+        raise distributed(label)
+    if getattr(model, "jit_compile", False):
+        raise compiled(label)
+    if getattr(model, "steps_per_execution", 1) > 1:
+        raise looped(label)
+
+
+def check_graph(graph: Any, label: str) -> None:
+    """InputError for a training FuncGraph that something else places, or whose rounds may overlap."""
+    if tf.distribute.has_strategy() or any(private.distributed(v) for v in graph.variables):
+        raise distributed(label)
+    if private.compiled_by_xla(graph):
+        raise compiled(label)
+    outer = graph.outer_graph
+    while isinstance(outer, type(graph)):
+        if private.is_body(outer):
+            raise looped(label)
+        outer = outer.outer_graph
