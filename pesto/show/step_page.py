@@ -27,6 +27,7 @@ def as_object(facts: StepFacts) -> dict[str, Any]:
         "ends": list(facts.ends),
         "groups": [_tie(tie) for tie in facts.ties],
         "loops_and_branches": [_tie(tie) for tie in facts.holders],
+        "careful": list(facts.careful),
         "refused": [_refusal(str(error), error.exit_code) for error in facts.refused],
     }
 
@@ -59,6 +60,7 @@ def page(facts: StepFacts) -> str:
         *_ties("tied", [tie for tie in facts.ties if tie.variables != 1]),
         *_around_one([tie for tie in facts.ties if tie.variables == 1]),
         *_ties("holds", facts.holders),
+        *(fact("careful", text) for text in facts.careful),
         *(fact("refused", str(error)) for error in facts.refused),
     ]
     return "\n".join([*rows, *([] if facts.refused else [fact("refused", "nothing: it can be planned")])])

@@ -62,5 +62,7 @@ class StepFacts:
     """Type of op -> how many ops of it write variables."""
     holders: tuple[Tie, ...] = ()
     """Loops and branches that each hold several variables on one device, those with most bytes first."""
+    careful: tuple[str, ...] = ()
+    """What can be planned, and not run by `pesto.apply`, with the remedy."""
     refused: tuple[PestoError, ...] = ()
     """Why a plan would be refused."""

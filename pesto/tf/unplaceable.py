@@ -5,6 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from pesto.errors import InputError, UsageError
+from pesto.files.json import shown
 from pesto.tf import private
 
 EAGERLY = (
@@ -33,6 +34,14 @@ def looped(label: str) -> InputError:
 def distributed(label: str) -> InputError:
     """What is said of a step under a strategy."""
     return InputError(f"{label}: a tf.distribute strategy places its ops itself - train without the strategy")
+
+
+def nested(label: str, inner: str) -> InputError:
+    """What is said of a step whose ops lie in functions that it calls."""
+    return InputError(
+        f"{label} calls another tf.function ({shown(inner)}), whose ops cannot be placed from outside - decorate "
+        "only the step itself, or use pesto.place, which traces through inner functions"
+    )
 
 
 def check_process() -> None:

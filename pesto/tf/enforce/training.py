@@ -11,7 +11,7 @@ from pesto.errors import InputError, UsageError
 from pesto.files.json import shown
 from pesto.tf.nodes.flat import CALLS
 from pesto.tf.nodes.signatures import Signatures
-from pesto.tf.unplaceable import EAGERLY
+from pesto.tf.unplaceable import EAGERLY, nested
 from pesto.tf.variables.function_effects import FLOW, READS, Bodies, called, plain_fate
 from pesto.tf.variables.handles import holders
 
@@ -50,10 +50,7 @@ def refuse_nested(graph: Any, planned: Iterable[str], label: str) -> None:
     own = {op.name for op in graph.get_operations()}
     if not own.issuperset(planned):
         inner = next(op.get_attr("f").name for op in graph.get_operations() if op.type in CALLS)
-        raise InputError(
-            f"{label} calls another tf.function ({shown(inner)}), whose ops cannot be placed from outside - decorate "
-            "only the step itself, or use pesto.place, which traces through inner functions"
-        )
+        raise nested(label, inner)
 
 
 def trains(graph: Any, seen: Collection[str] | None = None) -> bool:

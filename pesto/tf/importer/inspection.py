@@ -16,6 +16,7 @@ from pesto.tf.nodes.needed_nodes import Nodes, parse
 from pesto.tf.nodes.openbatch import has_open_batch
 from pesto.tf.nodes.signatures import RESOURCE, VARIANT
 from pesto.tf.step_facts import Feed, StepFacts, Tie
+from pesto.tf.unplaceable import nested
 from pesto.tf.variables.function_effects import FLOW
 from pesto.tf.variables.uses import touches
 from pesto.tf.variables.variables import roots, value_bytes
@@ -70,6 +71,7 @@ def inspected(captured: Captured, batch: int | None, refused: tuple[PestoError, 
         updated=sum(any(t.writes for t in found) for found in touched.values()),
         updates=dict(Counter(nodes.defs[i].op for i in writers).most_common()),
         holders=_largest(holders),
+        careful=tuple(f"in pesto.apply, {nested(captured.source, name)}" for name in captured.calls[:1]),
         refused=(*refused, *told),
     )
 

@@ -26,6 +26,8 @@ class Captured:
     values: Mapping[str, Any] = field(default_factory=dict)
     optimizer: str = ""
     """Class of the Keras optimizer that updates the variables; empty where the source does not tell."""
+    calls: tuple[str, ...] = ()
+    """Names of the tf.functions that it calls, whose ops only `pesto.place` can place."""
     passed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Barriers that the step goes around, and the tensors that each passes (`pesto.tf.nodes.barriers`)."""
 

@@ -31,9 +31,14 @@ def flat(python_function: Callable[..., Any]) -> Callable[..., Any]:
     return traced
 
 
+def called_by(func_graph: Any) -> tuple[str, ...]:
+    """Names of the functions, each once, that ops of a FuncGraph run and that could have been traced inline."""
+    return tuple({op.get_attr("f").name: None for op in func_graph.get_operations() if op.type in CALLS})
+
+
 def has_calls(func_graph: Any) -> bool:
     """Whether an op of a FuncGraph runs another function that could have been traced inline."""
-    return any(op.type in CALLS for op in func_graph.get_operations())
+    return bool(called_by(func_graph))
 
 
 def retraced_flat(function: Any, specs: Sequence[Any]) -> Any | None:

@@ -16,7 +16,7 @@ from pesto.source import EVERYTHING
 from pesto.tf.importer.importer import build
 from pesto.tf.nodes.captured import Captured, captured
 from pesto.tf.nodes.fetches import checked_fetches
-from pesto.tf.nodes.flat import has_calls, retraced_flat
+from pesto.tf.nodes.flat import called_by, retraced_flat
 from pesto.tf.nodes.inference import infer
 from pesto.tf.nodes.needed_nodes import needed, sinks
 from pesto.tf.private import handle_shape, jit_of, must_compile
@@ -92,9 +92,9 @@ def capture_function(fn: Any, *specs: Any, batch: int | None = None, source: str
     except Exception as error:  # whatever the user's code raises
         raise InputError(f"{label}: tracing it raised {told(error)} - call it once by hand with such inputs") from error
     check_graph(graph, label)
-    step = capture_func_graph(graph, label)
-    again = retraced_flat(traceable, given) if has_calls(graph) else None
-    return step if again is None else capture_func_graph(again, label)
+    step, calls = capture_func_graph(graph, label), called_by(graph)
+    again = retraced_flat(traceable, given) if calls else None
+    return replace(step if again is None else capture_func_graph(again, label), calls=calls)
 
 
 def capture_func_graph(graph: Any, source: str) -> Captured:

@@ -29,6 +29,14 @@ def infers(x):
 def open_rows(ids):
     return tf.cast(ids, tf.float32) + 1.0
 
+@tf.function
+def inner(x):
+    return tf.reduce_sum(x @ W)
+
+@tf.function(input_signature=[tf.TensorSpec([3, 6], name="x")])
+def outer(x):
+    W.assign_sub(inner(x) * tf.ones_like(W))
+
 def v1():
     graph = tf.Graph()
     with graph.as_default():
@@ -106,6 +114,16 @@ def test_what_would_be_refused_is_said_beside_what_was_found(folder: Path) -> No
     assert "[3, ?]" in refusal["error"] and "static shapes" in refusal["remedy"] and refusal["exit_code"] == 3
     assert forked.run("pesto", "solve", "--function", "their_steps:open_rows", "-q", cwd=folder).returncode == 3
     assert "refused function their_steps:open_rows" in page(folder, "their_steps:open_rows", code=3)
+
+
+def test_what_pesto_apply_would_refuse_is_said_though_it_can_be_planned(folder: Path) -> None:
+    """A step that calls another tf.function; without one there is nothing to be careful of."""
+    said = inspect(folder, "their_steps:outer")
+    (text,) = said["careful"]
+    assert text.startswith("in pesto.apply, function their_steps:outer calls another tf.function (__inference_inner_")
+    assert "pesto.place" in text and said["refused"] == [] and said["trains"]
+    assert "careful in pesto.apply" in page(folder, "their_steps:outer")
+    assert inspect(folder, "their_steps:infers")["careful"] == []
 
 
 def test_what_cannot_be_found_is_an_error_as_anywhere(folder: Path) -> None:

@@ -28,7 +28,7 @@ def embedding(optimizer):
     """A step that updates the rows of a table that its ids name."""
     parts = [layers.Embedding(ROWS, WIDTH), layers.GlobalAveragePooling1D(), layers.Dense(3)]
     model = keras.Sequential([keras.Input((IDS,), dtype="int32"), *parts])
-    model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
     return sources.capture_keras(model, BATCH)
 
 

@@ -89,7 +89,7 @@ def test_a_captured_keras_step_runs_with_all_of_its_variables() -> None:
     import keras
 
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
-    model.compile("sgd", "mse")
+    model.compile("sgd", "mse", jit_compile=False)
     captured = sources.capture_keras(model, 2, static=True)
     graph, found = profiled(captured, iterations=3, warmup=1)
     fed = {graph.types[graph.type_of[i]] for i in np.flatnonzero(found.seconds == 0)}

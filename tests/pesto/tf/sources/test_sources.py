@@ -204,7 +204,7 @@ def keras_model(**options: Any) -> Any:
 
     model = keras.Sequential([keras.Input((6,)), keras.layers.Embedding(20, 8), keras.layers.LSTM(5, **options)])
     model.add(keras.layers.Dense(3))
-    model.compile("adam", "sparse_categorical_crossentropy")
+    model.compile("adam", "sparse_categorical_crossentropy", jit_compile=False)
     return model
 
 
@@ -234,7 +234,7 @@ def test_keras_models_that_are_not_ready_are_refused() -> None:
     with pytest.raises(InputError, match="compile"):
         sources.from_keras(keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)]), 4)
     unbuilt = keras.Sequential([keras.layers.Dense(2)])
-    unbuilt.compile("sgd", "mse")
+    unbuilt.compile("sgd", "mse", jit_compile=False)
     with pytest.raises(InputError, match="Input layer"):
         sources.from_keras(unbuilt, 4)
 
@@ -247,7 +247,7 @@ def test_keras_models_with_several_inputs_and_outputs() -> None:
     both = keras.layers.Concatenate()([a, b])
     outputs = [keras.layers.Dense(2, name="p")(both), keras.layers.Dense(3, name="q")(both)]
     model = keras.Model({"a": a, "b": b}, outputs)
-    model.compile("sgd", ["mse", "mae"])
+    model.compile("sgd", ["mse", "mae"], jit_compile=False)
     assert types(sources.from_keras(model, 2)).count("Placeholder") == 4
 
 
@@ -308,7 +308,7 @@ def pair():
     return (lambda x: x * 2.0), tf.TensorSpec([None])
 def model():
     found = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
-    found.compile("sgd", "mse")
+    found.compile("sgd", "mse", jit_compile=False)
     return found
 def wrong():
     return 3
