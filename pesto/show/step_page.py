@@ -92,7 +92,7 @@ def _updates(facts: StepFacts) -> str:
 
 def _ties(label: str, ties: Sequence[Tie]) -> Iterable[str]:
     for tie in ties[:MOST]:
-        held = f"{tie.variables} variables, {size(tie.variable_bytes)}"
+        held = f"{tie.variables} variables, {size(tie.variable_bytes)}" if tie.variables else "no variable"
         yield fact(label, f"{f'{tie.ops} ops, ' if tie.ops > 1 else ''}{held}: {tie.why}")
     yield from _more(label, len(ties))
 
@@ -100,8 +100,8 @@ def _ties(label: str, ties: Sequence[Tie]) -> Iterable[str]:
 def _around_one(ties: Sequence[Tie]) -> Iterable[str]:
     """Groups that hold no two variables together."""
     if ties:
-        first = f"the largest {ties[0].ops} ops, {size(ties[0].variable_bytes)}: {ties[0].why}"
-        yield fact("tied", f"{len(ties)} groups, each around a variable of its own, {first}")
+        many = f"{len(ties)} groups, each around a variable of its own, the largest " if len(ties) > 1 else ""
+        yield fact("tied", f"{many}{ties[0].ops} ops, {size(ties[0].variable_bytes)}: {ties[0].why}")
 
 
 def _more(label: str, count: int) -> list[str]:

@@ -33,7 +33,7 @@ class _Held:
     size: list[int]
     """[n] bytes of the variable that a node makes."""
     by_op: Mapping[int, set[int]]
-    """Op -> the variables that it touches."""
+    """Op -> the variables that it touches, without tables and other resources that have no known bytes."""
 
     def tie(self, ops: int, variables: Iterable[int], why: str) -> Tie:
         """Ops with the variables that they touch."""
@@ -51,7 +51,7 @@ def inspected(captured: Captured, batch: int | None, refused: tuple[PestoError, 
     touched, size = touches(nodes), value_bytes(nodes, roots(nodes))
     by_op: dict[int, set[int]] = defaultdict(set)
     for variable, found in touched.items():
-        for touch in found:
+        for touch in found if size[variable] else ():
             by_op[touch.op].add(variable)
     held = _Held(nodes, size, by_op)
     writers = {touch.op for found in touched.values() for touch in found if touch.writes}

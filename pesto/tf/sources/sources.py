@@ -147,7 +147,7 @@ def _signature(names: Sequence[str], wanted: str | None, where: str) -> str:
     if len(names) > 1 and default not in names:
         raise InputError(f"{where}: it has the signatures {listed} - name one of them as the signature")
     if len(names) > 1:
-        _log.warning("%s: %s is planned, one of the signatures %s", where, default, listed)
+        _log.warning("%s: %s is planned, of the signatures %s; name another as the signature", where, default, listed)
         return default
     return names[0]
 

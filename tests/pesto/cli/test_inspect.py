@@ -29,6 +29,12 @@ def infers(x):
 def open_rows(ids):
     return tf.cast(ids, tf.float32) + 1.0
 
+TABLE = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([1, 2], [0, 1]), 0)
+
+@tf.function(input_signature=[tf.TensorSpec([3], tf.int32, name="ids")])
+def looks_up(ids):
+    return tf.gather(W, tf.ensure_shape(TABLE.lookup(ids), [3]))
+
 @tf.function
 def inner(x):
     return tf.reduce_sum(x @ W)
@@ -104,6 +110,15 @@ def test_inference_is_said(folder: Path) -> None:
     assert (said["trains"], said["updated_variables"], said["variables"], said["variable_bytes"]) == (False, 0, 1, 96)
     assert said["inputs"] == [{"name": "x", "dtype": "float32", "shape": [3, 6]}] and said["batch"]["open"] is False
     assert "trains no: it updates no variable, which is inference" in page(folder, "their_steps:infers")
+
+
+def test_a_table_is_no_variable(folder: Path) -> None:
+    """6 x 4 floats in one group, a table of no known bytes in the other."""
+    said = inspect(folder, "their_steps:looks_up")
+    assert [(g["variables"], g["variable_bytes"]) for g in said["groups"]] == [(1, 96), (0, 0)]
+    assert said["groups"][1]["why"].startswith("hand on a table or another resource of ")
+    assert said["variables"] == 1 and not said["trains"]
+    assert "tied 2 ops, no variable: hand on a table" in page(folder, "their_steps:looks_up")
 
 
 def test_what_would_be_refused_is_said_beside_what_was_found(folder: Path) -> None:

@@ -280,7 +280,7 @@ def test_a_saved_model_of_several_signatures(tmp_path: Path, caplog: pytest.LogC
     served = api.load_graph(saved_model=folder, batch=4)
     said = [record.getMessage() for record in caplog.records]
     assert served.source.endswith("serving_default") and types(served).count("MatMul") == 1
-    assert any("serving_default is planned, one of the signatures serving_default, train" in line for line in said)
+    assert any("serving_default is planned, of the signatures serving_default, train" in line for line in said)
     assert any("updates no variable: inference is planned" in line for line in said)
     caplog.clear()
     trained = api.load_graph(saved_model=folder, signature="train", batch=4)
