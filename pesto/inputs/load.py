@@ -78,12 +78,12 @@ def profile_source(source: Source, iterations: int) -> tuple[Graph, Profile]:
     return named.profile(source, iterations)
 
 
-def run_plan(plan: Plan, source: Source, *, steps: int, devices: str | None) -> "Ran":
+def run_plan(plan: Plan, source: Source, *, steps: int, devices: str | None, reference: str = "unplaced") -> "Ran":
     """Run the step that `source` names by `plan` (`pesto.tf.run.planned_run`). UsageError when it cannot be run."""
     _executable(source)
     from pesto.tf import named
 
-    return named.run(source, plan, steps=steps, devices=devices)
+    return named.run(source, plan, steps=steps, devices=devices, reference=reference)
 
 
 def _executable(source: Source) -> None:

@@ -1,5 +1,6 @@
 """Graphs, profiles and runs by the names that a user gives: models, files, SavedModels, functions."""
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
@@ -85,12 +86,14 @@ def profile(source: Source, iterations: int) -> tuple[Graph, Profile]:
     return graph, profiler.profile(graph, step, iterations=iterations)
 
 
-def run(source: Source, plan: Plan, *, steps: int, devices: str | None) -> "Ran":
+def run(source: Source, plan: Plan, *, steps: int, devices: str | None, reference: str) -> "Ran":
     """Run the step that `source` names by `plan`; see `pesto.tf.run.planned_run.run`."""
+    if reference == "stock":  # what TensorFlow does by itself; before it loads, and unless the user has set it
+        os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     graph, step = runs(source)
     from pesto.tf.run import planned_run
 
-    return planned_run.run(plan, graph, step, planned_run.How(steps=steps, devices=devices))
+    return planned_run.run(plan, graph, step, planned_run.How(steps=steps, devices=devices, reference=reference))
 
 
 def _model(source: Source) -> tuple["Step", str]:

@@ -28,6 +28,11 @@ def tensorflow() -> Any:
     return module
 
 
+def onednn() -> bool:
+    """Whether the environment lets TensorFlow use oneDNN's kernels on CPUs, which it reads as it loads."""
+    return os.environ.get("TF_ENABLE_ONEDNN_OPTS", "1").lower() not in ("0", "false")
+
+
 @contextmanager
 def hushed(*, quiet: bool) -> Iterator[None]:
     """Leave out what libraries write to the descriptor of stderr, and warnings, where `quiet`; prints are shown.

@@ -12,6 +12,7 @@ from pesto.tf.enforce.branches import MERGES, mended
 from pesto.tf.enforce.placement import FED, Placement
 from pesto.tf.enforce.step_graph import Trace
 from pesto.tf.nodes.barriers import around
+from pesto.tf.unoptimized import MERGED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +73,7 @@ def _waits(placement: Placement, trace: Trace) -> list[tuple[str, str]]:
     pairs = zip(placement.before.tolist(), placement.after.tolist(), strict=True)
     return [
         (x, y)
-        for a, b in dict.fromkeys([*pairs, *_partly(placement, trace), *hidden])
+        for a, b in dict.fromkeys([*pairs, *_partly(placement, trace), *hidden, *_unmerged(placement)])
         for x in (loops[names[a]].exits if names[a] in loops else (names[a],))
         for y in (loops[names[b]].entries if names[b] in loops else (names[b],))
     ]
@@ -87,6 +88,19 @@ def _partly(placement: Placement, trace: Trace) -> list[tuple[int, int]]:
     before, after = placement.neighbours()
     kept = parts[before] | parts[after]
     return list(zip(before[kept].tolist(), after[kept].tolist(), strict=True))
+
+
+def _unmerged(placement: Placement) -> list[tuple[int, int]]:
+    """Edges beside data to ops that oneDNN would merge with others, which then had no node to be verified."""
+    g, cpu = placement.graph, np.array(["CPU" in name for name in placement.devices])[placement.device]
+    types, place = np.array(g.types)[g.type_of], placement.device
+    found = np.zeros(len(g.src), dtype=np.bool_)
+    for first, second in MERGED:
+        made = (types[g.src] == first) & (place[g.src] == place[g.dst])
+        also = types[g.dst] == first  # one that adds up a gradient reads it, as the filter's does
+        read = np.isin(g.tensor * len(cpu) + place[g.dst], (g.tensor * len(cpu) + place[g.dst])[also])
+        found |= (types[g.dst] == second) & cpu[g.dst] & (made | read)
+    return list(zip(g.src[found].tolist(), g.dst[found].tolist(), strict=True))
 
 
 def _hidden(placement: Placement, trace: Trace) -> list[tuple[int, int]]:

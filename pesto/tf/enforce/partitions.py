@@ -5,7 +5,7 @@ Every op of a chain must wait for its neighbour, by a path of edges; the times o
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -140,6 +140,8 @@ class Findings:
     """One line for each pair of neighbours in a chain that may run the other way round."""
     absent: tuple[str, ...] = ()
     """Ops that should run and do not."""
+    remedy: str = "report it with pesto doctor"
+    """What to do when anything is not as planned."""
 
     def checked(self) -> "Findings":
         """Itself; VerificationError when anything is not as planned."""
@@ -148,8 +150,7 @@ class Findings:
             more = f" (and {len(wrong) - 3} more)" if len(wrong) > 3 else ""
             raise VerificationError(
                 f"TensorFlow does not run the step as planned: {len(self.moves)} ops moved, {len(self.inversions)} "
-                f"pairs out of order, {len(self.absent)} missing: {'; '.join(wrong[:3])}{more} - report it with "
-                "pesto doctor"
+                f"pairs out of order, {len(self.absent)} missing: {'; '.join(wrong[:3])}{more} - {self.remedy}"
             )
         return self
 
@@ -189,7 +190,13 @@ def examine(partitions: Sequence[Any], expected: Expected, prefix: str = "") -> 
             else:
                 here.append(i)
     late = unordered(partitions, expected.placement, expected.loops, np.array(here, dtype=np.int64), prefix)
-    return Findings(ops=len(runs), moves=tuple(moves), inversions=tuple(late), absent=tuple(absent))
+    found = Findings(ops=len(runs), moves=tuple(moves), inversions=tuple(late), absent=tuple(absent))
+    fused = any(node.op.startswith(_ONEDNN) for part in partitions for node in part.node) if absent else False
+    return replace(found, remedy=_NO_ONEDNN) if fused else found
+
+
+_ONEDNN = "_Mkl"
+_NO_ONEDNN = "oneDNN replaces ops of this step: set TF_ENABLE_ONEDNN_OPTS=0 before TensorFlow is imported"
 
 
 def prefixes(partitions: Iterable[Any], placement: Placement) -> list[str]:
@@ -251,5 +258,6 @@ def repeats(device: str) -> bool:
 def joined(a: Findings, b: Findings) -> Findings:
     """Both sets of findings on one run."""
     return Findings(
-        ops=a.ops, moves=a.moves + b.moves, inversions=a.inversions + b.inversions, absent=a.absent + b.absent
-    )
+        ops=a.ops, moves=a.moves + b.moves, inversions=a.inversions + b.inversions, absent=a.absent + b.absent,
+        remedy=a.remedy,
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""A planned step run on stock TensorFlow, and held against the same step without a plan: where, in which order, what.
+"""A planned step run on stock TensorFlow, and held against a reference without a plan: where, in which order, what.
 
 Every run that places ops orders them too, so that a logical CPU is one serial stream as a GPU is.
 """
@@ -22,7 +22,9 @@ from pesto.tf.enforce.partitions import Expected, Findings
 from pesto.tf.enforce.steps import configured
 from pesto.tf.enforce.targets import check_exist, covers, targets
 from pesto.tf.run.runnable import Runs
-from pesto.tf.run.stepping import Drive, Record, differing
+from pesto.tf.run.stepping import Drive, Record, differing, distances
+from pesto.tf.start import onednn
+from pesto.tf.unoptimized import unmerged
 
 v1 = tf.compat.v1
 T = TypeVar("T")
@@ -33,6 +35,7 @@ CPU_NOTE = (
     "the plan's speed"
 )
 GPU_NOTE = "ops run deterministically, so that results can be compared; without that some kernels are faster"
+UNPLACED, STOCK = "unplaced", "stock"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +46,13 @@ class How:
     """Timed steps, after a few traced ones to warm up."""
     devices: str | None = None
     """CPU for logical CPUs, GPU for the devices that the plan names; None takes GPU when the process has them."""
+    reference: str = UNPLACED
+    """What has no plan and is compared with: UNPLACED, without rewrites, bit for bit, or STOCK, with all of them."""
 
     def __post_init__(self) -> None:
         """Validate."""
+        if self.reference not in (UNPLACED, STOCK):
+            raise UsageError(f"run: the reference {shown(self.reference)!r} is not known - give unplaced or stock")
         if self.steps < 1 or self.devices not in (None, CPU, GPU):
             raise UsageError(f"run: {self.steps} steps on {shown(self.devices)!r} - give at least 1, on cpu or gpu")
 
@@ -58,22 +65,32 @@ class Ran:
     """One line for each op that was not on its planned device."""
     inversions: tuple[str, ...]
     """One line for each pair of neighbours in a chain that could run, or ran, the other way round."""
+    reference: str
+    """UNPLACED or STOCK."""
+    reference_is: str
+    """What the reference is, for people: what of TensorFlow is on and off in it."""
     losses_equal: bool | None
-    """Whether each tensor that the step fetches was the unplaced run's in every step, bit for bit."""
+    """Whether each tensor that the step fetches was the reference's in every step, bit for bit."""
     variables_equal: bool | None
-    """Whether every variable was the unplaced run's at the end, bit for bit."""
+    """Whether every variable was the reference's at the end, bit for bit."""
     different: tuple[str, ...]
-    """Names of the tensors and variables that were not."""
+    """Names of the tensors and variables that were not; none against STOCK, where numbers may differ."""
+    losses_distance: float | None
+    """Against STOCK, the largest relative difference of a fetched tensor (`stepping.distances`)."""
+    variables_distance: float | None
+    """Ditto of a variable at the end."""
+    furthest: str | None
+    """Ditto, the tensor or variable that is furthest from the reference's; None where all are equal."""
     finite: bool
     """Whether all that was compared was finite: NaN equals NaN and says little."""
     single_equal: bool | None
-    """Whether the run on a single device gave all that the unplaced run gave, bit for bit."""
+    """Whether the run on a single device gave all that the reference gave, bit for bit; None against STOCK."""
     unordered_equal: bool | None
     """Ditto for the plan's placement without its order."""
     step_s: float
     """Median seconds of a step by the plan."""
     unplaced_step_s: float | None
-    """Without any plan: stock TensorFlow, Grappler off."""
+    """Of the reference, which has no plan."""
     single_step_s: float | None
     """All ops on one device, in the plan's order; on GPUs, host ops stay on the host."""
     unordered_step_s: float | None
@@ -103,7 +120,7 @@ class Ran:
 
 
 def run(plan: Plan, graph: Graph, step: Runs, how: How) -> Ran:
-    """Run `step`, whose op names are `graph`'s, unplaced, by `plan`, on a single device and without order.
+    """Run `step`, whose op names are `graph`'s, as the reference, by `plan`, on a single device and without order.
 
     All runs start from the same variables and see the same batches. On GPUs, ops run deterministically in the whole
     process from then on. MismatchError when the plan is for another graph,
@@ -117,7 +134,7 @@ def run(plan: Plan, graph: Graph, step: Runs, how: How) -> Ran:
         )
     devices = how.devices or _at_hand(plan)
     wanted = targets(plan, devices)
-    drive = Drive.of(step, steps=how.steps, threads=len(wanted), gpu=devices == GPU)
+    drive = Drive.of(step, steps=how.steps, threads=len(wanted), gpu=devices == GPU, keep=how.reference == STOCK)
     try:
         return _compared(plan, graph, drive, wanted)
     except tf.errors.OpError as error:
@@ -135,27 +152,70 @@ def _compared(plan: Plan, graph: Graph, drive: Drive, wanted: dict[str, str]) ->
         check_exist(wanted, [d.name for d in first.list_devices()])
     if drive.gpu:
         tf.config.experimental.enable_op_determinism()
-    unplaced = _unless_too_large(drive.run)
+    reference = _unless_too_large(lambda: _reference(drive))
     planned, expected, findings = _planned(plan, drive, Options(devices=wanted))
     seen = _seen(planned, expected, findings)
     single = _unless_too_large(lambda: _planned(_alone(plan, wanted), drive, Options(devices=wanted))[0])
     unordered = _unless_too_large(lambda: _planned(plan, drive, Options(devices=wanted, order=False))[0])
-    losses, variables = differing(planned, unplaced)
-    if losses or variables:
-        _same_twice(graph, drive, unplaced)
+    held = _held(graph, drive, planned, reference)
+    bits = None if drive.keep else reference
     return Ran(
         moves=seen.moves, inversions=seen.inversions, chain_edges=seen.chain_edges, verify_s=seen.verify_s,
-        losses_equal=None if unplaced is None else not losses,
-        variables_equal=None if unplaced is None else not variables,
-        different=(*losses, *variables), finite=planned.finite,
-        single_equal=_equal(single, unplaced), unordered_equal=_equal(unordered, unplaced),
+        reference=STOCK if drive.keep else UNPLACED, reference_is=_said(drive),
+        losses_equal=held.losses_equal, variables_equal=held.variables_equal, different=held.different,
+        losses_distance=held.losses_distance, variables_distance=held.variables_distance, furthest=held.furthest,
+        finite=planned.finite, single_equal=_equal(single, bits), unordered_equal=_equal(unordered, bits),
         step_s=statistics.median(planned.seconds),
-        unplaced_step_s=_median(unplaced), single_step_s=_median(single), unordered_step_s=_median(unordered),
+        unplaced_step_s=_median(reference), single_step_s=_median(single), unordered_step_s=_median(unordered),
         steps=drive.steps, traced_steps=len(planned.traced), devices=wanted, ops=graph.ops,
         predicted_step_s=plan.makespan_s, costs=plan.provenance.costs_basis,
         inject_s=max(0.0, planned.opened_s - drive.stock_open_s()),
         note=GPU_NOTE if drive.gpu else CPU_NOTE,
     )  # fmt: skip
+
+
+def _reference(drive: Drive) -> Record:
+    """The run without a plan: all rewrites off where bits are to be compared, all on where the numbers are kept."""
+    if drive.keep:
+        return replace(drive, config=v1.ConfigProto()).run()
+    with unmerged(drive.step.graph):
+        return drive.run()
+
+
+def _said(drive: Drive) -> str:
+    kernels = f"oneDNN's kernels {'on' if onednn() else 'off'}"
+    if drive.keep:
+        return f"the step without a plan as TensorFlow runs it by itself (Grappler on, {kernels}, threads as it likes)"
+    return f"the step without a plan, its graph not rewritten (Grappler off, {kernels}, one thread an op)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Held:
+    """What the run by the plan gave, held against the reference; None and nothing where there is no such comparison."""
+
+    losses_equal: bool | None = None
+    variables_equal: bool | None = None
+    different: tuple[str, ...] = ()
+    losses_distance: float | None = None
+    variables_distance: float | None = None
+    furthest: str | None = None
+
+
+def _held(graph: Graph, drive: Drive, planned: Record, reference: Record | None) -> _Held:
+    if reference is None:
+        return _Held()
+    if drive.keep:
+        losses, variables = distances(planned, reference)
+        furthest = max({"": 0.0, **losses, **variables}.items(), key=lambda pair: pair[1])[0]
+        return _Held(
+            losses_distance=max(losses.values(), default=0.0),
+            variables_distance=max(variables.values(), default=0.0),
+            furthest=furthest or None,
+        )
+    unlike, changed = differing(planned, reference)
+    if unlike or changed:
+        _same_twice(graph, drive, reference)
+    return _Held(losses_equal=not unlike, variables_equal=not changed, different=(*unlike, *changed))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +232,11 @@ def _planned(plan: Plan, drive: Drive, options: Options) -> tuple[Record, Expect
     """A run by a plan, what is expected of it, and what the enforcement found in it."""
     with context.apply((plan,), options) as applied:
         record = drive.run(traced=True)
+        if drive.step.graph not in applied.sessions.placed:
+            raise MismatchError(
+                f"{plan.provenance.graph_source}: the ops of this trace have other names than the plan's - trace the "
+                "step first in its process, as when it was planned"
+            )
         (placed,) = applied.sessions.placed[drive.step.graph]
         return record, placed.expected, applied.findings
 
@@ -223,9 +288,9 @@ def _unless_too_large(drive: Callable[[], T]) -> T | None:
         return None
 
 
-def _same_twice(graph: Graph, drive: Drive, unplaced: Record | None) -> None:
+def _same_twice(graph: Graph, drive: Drive, reference: Record) -> None:
     """InputError when not even two runs without a plan agree: then nothing can be said of a plan."""
-    losses, variables = differing(drive.run(), unplaced)
+    losses, variables = differing(_reference(drive), reference)
     if losses or variables:
         raise InputError(
             f"run: {graph.source} gives other results each time it runs, such as {(*losses, *variables)[0]}, so no "

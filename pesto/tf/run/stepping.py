@@ -1,6 +1,7 @@
 """Some training steps in a v1 session: what they gave, how long each took, what the variables were at the end."""
 
 import hashlib
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -36,6 +37,8 @@ class Record:
     """Seconds of opening the session."""
     traced: tuple[Any, ...]
     """RunMetadata of the warm-up steps, when they were traced."""
+    kept: tuple[Mapping[str, Any], ...] = ()
+    """The tensors that each step fetched, and last the variables, where they were kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -52,15 +55,17 @@ class Drive:
     """Ops that a step runs."""
     values: Mapping[str, Any]
     """The tensor that holds each variable's value."""
+    keep: bool = False
+    """Whether the numbers themselves are kept, to say how far apart two runs are."""
 
     @staticmethod
-    def of(step: Runs, *, steps: int, threads: int, gpu: bool) -> "Drive":
+    def of(step: Runs, *, steps: int, threads: int, gpu: bool, keep: bool = False) -> "Drive":
         """`step` with Grappler off, one core an op and at least `threads` ops at a time; its graph gets readers."""
         config = v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=max(2, threads))
         unoptimized(config)
         ops = [step.graph.as_graph_element(name.partition(":")[0]) for name in step.fetches]
         return Drive(
-            step=step, steps=steps, gpu=gpu, config=config, updates=tuple(ops), values=_readers(step.graph),
+            step=step, steps=steps, gpu=gpu, keep=keep, config=config, updates=tuple(ops), values=_readers(step.graph),
             # A reference may be written to while it is fetched; what it holds is compared at the end.
             tensors={t.name: t for op in ops for t in op.outputs if _is_value(t.dtype)},
         )  # fmt: skip
@@ -72,7 +77,7 @@ class Drive:
             opened_s = time.perf_counter() - began
             session.run(self.step.graph.get_operation_by_name(self.step.init))
             rng = np.random.default_rng(SEED)
-            losses, seconds, metadata, finite = [], [], [], True
+            losses, seconds, metadata, kept, finite = [], [], [], [], True
             for k in range(WARMUP + self.steps):
                 extra = _tracing() if traced and k < WARMUP else {}
                 feed = dict(self.step.feed(rng))
@@ -80,12 +85,14 @@ class Drive:
                 found, _ = session.run((dict(self.tensors), self.updates), feed, **extra)
                 seconds.append(time.perf_counter() - began)
                 losses.append(_digests(found))
+                kept += [found] if self.keep else []
                 finite = finite and _finite(found)
                 metadata += [extra["run_metadata"]] if extra else []
             values = session.run(dict(self.values))
         return Record(
             losses=tuple(losses), variables=_digests(values), finite=finite and _finite(values),
             seconds=tuple(seconds[WARMUP:]), opened_s=opened_s, traced=tuple(metadata),
+            kept=(*kept, values) if self.keep else (),
         )  # fmt: skip
 
     def stock_open_s(self) -> float:
@@ -106,6 +113,34 @@ def differing(one: Record, other: Record | None) -> tuple[tuple[str, ...], tuple
         if b[name] != digest
     }
     return tuple(losses), tuple(name for name, digest in one.variables.items() if other.variables[name] != digest)
+
+
+def distances(one: Record, other: Record) -> tuple[dict[str, float], dict[str, float]]:
+    """How far apart two runs that kept their numbers are: of each fetched tensor over all steps, and of each variable.
+
+    It is the largest difference between two numbers of a tensor over the largest magnitude in it; infinite where a
+    number is finite or a text is given in one run alone.
+    """
+    losses: dict[str, float] = {}
+    for a, b in zip(one.kept[:-1], other.kept[:-1], strict=True):
+        for name, value in a.items():
+            losses[name] = max(losses.get(name, 0.0), _distance(np.asarray(value), np.asarray(b[name])))
+    last = other.kept[-1]
+    return losses, {name: _distance(np.asarray(v), np.asarray(last[name])) for name, v in one.kept[-1].items()}
+
+
+def _distance(one: Any, other: Any) -> float:
+    if one.dtype.kind in "OSU":
+        return 0.0 if np.array_equal(one, other) else math.inf
+    kind = np.complex128 if one.dtype.kind == "c" else np.float64
+    a, b = one.astype(kind), other.astype(kind)
+    unlike = ~((a == b) | (np.isnan(a) & np.isnan(b)))
+    if not unlike.any():
+        return 0.0
+    if not (np.isfinite(a[unlike]).all() and np.isfinite(b[unlike]).all()):
+        return math.inf
+    magnitudes = np.abs(np.concatenate([a.ravel(), b.ravel()]))
+    return float(np.abs(a - b)[unlike].max() / magnitudes[np.isfinite(magnitudes)].max())
 
 
 def _readers(graph: Any) -> dict[str, Any]:

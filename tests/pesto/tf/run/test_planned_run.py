@@ -34,7 +34,8 @@ from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 KEYS = {
     "moves", "inversions", "losses_equal", "variables_equal", "finite", "single_equal", "unordered_equal", "step_s",
     "unplaced_step_s", "single_step_s", "unordered_step_s", "steps", "traced_steps", "devices", "ops", "chain_edges",
-    "predicted_step_s", "costs", "inject_s", "verify_s", "note",
+    "predicted_step_s", "costs", "inject_s", "verify_s", "note", "reference", "reference_is", "losses_distance",
+    "variables_distance", "furthest",
 }  # fmt: skip
 
 
@@ -67,8 +68,8 @@ def spread(plan: Plan, source: Source) -> Plan:
     return replace(plan, schedule=replace(plan.schedule, device=np.where(group >= 0, group % 2, lonely)))
 
 
-def run(plan: Plan, source: Source, steps: int = 3) -> Any:
-    return inputs.run_plan(plan, source, steps=steps, devices="cpu")
+def run(plan: Plan, source: Source, steps: int = 3, reference: str = "unplaced") -> Any:
+    return inputs.run_plan(plan, source, steps=steps, devices="cpu", reference=reference)
 
 
 @pytest.mark.parametrize("ref", [False, True])
@@ -112,6 +113,74 @@ def test_bits_count() -> None:
     assert digest(np.array(1, np.int32)) != digest(np.array(1, np.float32))
     assert digest(np.zeros(2)) != digest(np.zeros((1, 2)))
     assert digest(np.array([b"a"], object)) != digest(np.array([b"b"], object))
+
+
+def test_how_far_apart_is_said_relative_to_the_largest_number() -> None:
+    """By hand: 2 of 10, 1 of 4 where all else is larger in neither, nothing of equal NaNs and texts."""
+    distance = stepping._distance
+    assert distance(np.array([10.0, 1.0]), np.array([8.0, 1.0])) == 0.2
+    assert distance(np.array([3, 4]), np.array([4, 4])) == 0.25
+    assert distance(np.array([np.nan, 1.0]), np.array([np.nan, 1.0])) == distance(np.array(0.0), np.array(-0.0)) == 0
+    assert distance(np.array([np.nan, 1.0]), np.array([1.0, 1.0])) == distance(np.array([np.inf]), np.ones(1)) == np.inf
+    assert distance(np.array([b"a"], object), np.array([b"b"], object)) == np.inf
+    assert distance(np.array(1j), np.array(0)) == distance(np.zeros(2), np.array([0.0, 3.0])) == 1
+
+
+def test_against_stock_a_difference_is_a_number_and_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    """Another rate of dropout in the reference: no verdict, but how far; moves and order are verified all the same."""
+    source, plan = pieces(tmp_path)
+    same = run(plan, source, reference="stock")
+    assert same.as_planned and (same.reference, same.losses_equal, same.single_equal) == ("stock", None, None)
+    assert same.losses_distance is not None and same.losses_distance < 1e-5 and "Grappler on" in same.reference_is
+    original = planned_run._reference
+
+    def elsewhere(drive: Any) -> Any:
+        monkeypatch.setattr(stepping, "SEED", 1)
+        record = original(drive)
+        monkeypatch.setattr(stepping, "SEED", 0)
+        return record
+
+    monkeypatch.setattr(planned_run, "_reference", elsewhere)
+    api.save_plan(plan, tmp_path / "plan.json")
+    options = ["--graph", str(source.file), "--fetch", "train", "--fetch", "loss", "--batch", "4", "--steps", "2"]
+    command = ["pesto", "run", str(tmp_path / "plan.json"), *options, "--devices", "cpu", "--reference", "stock"]
+    for flags in ([], ["--json"]):
+        monkeypatch.setattr(sys, "argv", [*command, *flags])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capfd.readouterr()
+        assert ended.value.code in (None, Exit.OK), err
+        assert flags or ("differ from the reference's by at most" in out and "bit for bit" not in out)
+    said = json.loads(out)
+    assert set(said) == KEYS and (said["reference"], said["losses_equal"], said["moves"]) == ("stock", None, 0)
+    assert said["losses_distance"] > 1e-3 and said["variables_distance"] > 1e-3 and said["furthest"]
+
+
+def test_a_trace_with_other_names_is_refused(tmp_path: Path) -> None:
+    """The same graph, its ops called otherwise: MismatchError, no raw KeyError."""
+    source, plan = pieces(tmp_path)
+    other = replace(plan, names=tuple(f"{name}_1" for name in plan.names))
+    with pytest.raises(MismatchError, match="other names than the plan's"):
+        run(other, source)
+
+
+def test_an_op_that_onednn_replaced_has_its_remedy(tmp_path: Path) -> None:
+    """An op is gone, and kernels of oneDNN are in the graph: the environment variable; else a report is asked for."""
+    source, plan = pieces(tmp_path)
+    record, expected, _ = planned_run._planned(
+        plan, drive_of(source), Options(devices={"cpu:0": "/device:CPU:0", "cpu:1": "/device:CPU:1"})
+    )
+    parts = [type(part).FromString(part.SerializeToString()) for part in record.traced[0].partition_graphs]
+    part = next(p for p in parts if any(n.op == "MatMul" for n in p.node))
+    gone = next(n for n in part.node if n.op == "MatMul")
+    gone.name = "merged"
+    with pytest.raises(VerificationError, match=r"1 missing.* - report it"):
+        planned_run.partitions.examine(parts, expected).checked()
+    gone.op = "_MklMatMul"
+    with pytest.raises(VerificationError, match=r"1 missing.* - oneDNN .* TF_ENABLE_ONEDNN_OPTS=0"):
+        planned_run.partitions.examine(parts, expected).checked()
 
 
 def test_other_results_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,6 +282,8 @@ def test_wrong_inputs_are_refused_before_anything_runs(tmp_path: Path) -> None:
         inputs.profile_source(Source(file=Path("graph.json")), 2)
     with pytest.raises(UsageError, match="at least 1"):
         run(plan, source, steps=0)
+    with pytest.raises(UsageError, match="unplaced or stock"):
+        run(plan, source, reference="fit")
 
 
 def test_random_ops_without_a_seed_get_one_and_the_graph_stays_the_planned_one() -> None:
