@@ -1,5 +1,6 @@
 """Pesto from Python: graphs, plans, and TensorFlow programs that run by them. Options by keyword only."""
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -106,6 +107,7 @@ def solve(
     cluster: a preset, a file or a value. costs: a profile in place of modelled times. start: a plan to begin from, for
     this or another cluster, of this step or one like it. on_incumbent: hears of each better plan. The others are
     `Settings`. Method: Pesto (Middleware '21), 3.1 to 3.3, and search on the full graph. Ctrl-C gives the best so far.
+    A branch that ties most variables to one device is a warning (docs/enforcement.md).
 
     InfeasibleError with the proof that no plan exists, NothingFoundError when none is found that fits the memory,
     SolverError when besides the exact solver failed, VerificationError, UsageError, InputError, FileError, and
@@ -117,7 +119,10 @@ def solve(
     )  # fmt: skip
     before, hear = None if start is None else _plan(start, "start"), _hearing("on_incumbent", on_incumbent)
     machine, op_costs = _priced(graph, cluster, costs)
-    return flow.solve(graph, machine, op_costs, settings, hear, before).plan
+    outcome = flow.solve(graph, machine, op_costs, settings, hear, before)
+    for tie in outcome.ties:
+        warnings.warn(str(tie), stacklevel=2)
+    return outcome.plan
 
 
 def check(

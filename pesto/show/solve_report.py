@@ -13,6 +13,7 @@ from pesto.show.table import aligned
 from pesto.solving.baselines import RIVALS
 from pesto.solving.candidates import Candidate
 from pesto.solving.flow import Outcome
+from pesto.solving.ties import REMEDY, Tie
 
 WORDS = (
     (("start",), "the plan that it began from"),
@@ -41,6 +42,7 @@ def as_object(outcome: Outcome, stages_s: dict[str, float], out: Path) -> dict[s
         "candidates": {name: c.makespan * TICK_S if c else None for name, c in outcome.candidates.items()},
         "fits": {name: c.fits if c else None for name, c in outcome.candidates.items()},
         "order": _orders(outcome.order),
+        "ties": [_tie(tie) for tie in outcome.ties],
         "ops": len(plan.names),
         "coarse_ops": made.coarse.nodes if made.coarse else None,
         "coarse": _coarse(plan),
@@ -54,6 +56,22 @@ def as_object(outcome: Outcome, stages_s: dict[str, float], out: Path) -> dict[s
         "interrupted": outcome.interrupted,
         "verified": True,
         "plan": str(out),
+    }
+
+
+def _tie(tie: Tie) -> dict[str, Any]:
+    """An op that ties variables to one device; what it costs is modelled."""
+    cut_s = None if tie.cut_ticks is None else tie.cut_ticks * TICK_S
+    return {
+        "op": tie.op,
+        "type": tie.type,
+        "variables": tie.variables,
+        "ops": tie.ops,
+        "bytes": tie.tied_bytes,
+        "all_bytes": tie.all_bytes,
+        "cut_s": cut_s,
+        "cost": tie.cost,
+        "remedy": REMEDY if tie.cost else None,
     }
 
 
@@ -100,6 +118,7 @@ def page(outcome: Outcome, stages_s: dict[str, float], out: Path, check: Iterabl
         fact("step time", f"{duration(plan.makespan_s)} predicted ({made.chosen}: {made.rule})"),
         fact("lower bound", f"{bound} on the full graph ({made.lower_bound_name}), gap {percent(plan.gap)}"),
         fact("order", _order(outcome.order)),
+        *(fact("tie", str(tie)) for tie in outcome.ties),
         *_coarse_lines(plan),
         fact("peak memory", ", ".join(f"{name} {size(peak)}" for name, peak in plan.peak_bytes.items())),
         fact("seconds", ", ".join(f"{name} {seconds:.2f}" for name, seconds in stages_s.items())),

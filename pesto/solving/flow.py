@@ -24,6 +24,7 @@ from pesto.solving.record import SolveRecord, make_plan
 from pesto.solving.repair import repairs
 from pesto.solving.search import search
 from pesto.solving.search_graphs import MOST
+from pesto.solving.ties import Tie, ties
 from pesto.solving.tracker import Stage, Tracker, Watch
 from solvers import FAILED, Limit, Problem
 from solvers.bounds import quick_bounds
@@ -49,6 +50,8 @@ class Outcome:
     """What the exact solver did; None where it did not run, or was cut off without an answer."""
     order: OrderWorth
     """What enforcing the plan's order is worth."""
+    ties: tuple[Tie, ...]
+    """The ops that tie most of the variables to one device, and what they cost."""
     stages_s: dict[str, float]
     """Seconds of each stage that was run, by its name."""
     interrupted: bool
@@ -92,7 +95,7 @@ def solve(
         )
         plan = make_plan(given, chosen, tracker.candidates)
         verify(plan, graph, problem, cluster)
-    return _outcome(plan, problem, tracker, done, CANDIDATES[start is None :])
+    return _outcome(plan, bench, tracker, done)
 
 
 def _start_the_clock(tracker: Tracker, settings: Settings) -> None:
@@ -102,10 +105,15 @@ def _start_the_clock(tracker: Tracker, settings: Settings) -> None:
     tracker.limit(settings.time_limit_s)
 
 
-def _outcome(plan: Plan, problem: Problem, tracker: Tracker, done: Exact | None, names: tuple[str, ...]) -> Outcome:
+def _outcome(plan: Plan, bench: Bench, tracker: Tracker, done: Exact | None) -> Outcome:
+    names = CANDIDATES if "start" in tracker.candidates else CANDIDATES[1:]
+    problem = bench.problem
+    with tracker.timed("ties"):
+        tied = ties(bench.graph, problem, plan.schedule.makespan, timed=not tracker.interrupted)
     return Outcome(
         plan=plan,
         problem=problem,
+        ties=tied,
         candidates={name: tracker.candidates.get(name) for name in names},
         exact=done,
         order=order_worth(problem, plan.schedule.device, plan.rank),

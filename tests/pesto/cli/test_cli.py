@@ -49,7 +49,7 @@ def test_solve_check_simulate_a_graph_file_without_tensorflow(graph: Path, tmp_p
     said = json.loads(done.stdout)
     assert {
         "makespan_s", "lower_bound_s", "gap", "status", "chosen", "candidates", "ops", "coarse_ops", "devices",
-        "peak_bytes", "stages_s", "plan",
+        "peak_bytes", "stages_s", "plan", "ties",
     } <= set(said)  # fmt: skip
     assert {"single", "expert", "list", "coarse"} <= set(said["candidates"])
     assert said["candidates"]["single"] == pytest.approx(4e-3)
