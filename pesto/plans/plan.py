@@ -11,6 +11,7 @@ from pesto.files.json import shown
 from pesto.graph import Graph
 from pesto.memory.peaks import measure
 from pesto.plans.control_edges import chain
+from pesto.plans.unlike import unlike
 from pesto.problem import TICK_S, lanes
 from pesto.quantities import duration, percent, size
 from pesto.simulator import Timeline, simulate
@@ -171,7 +172,8 @@ def verify(plan: Plan, graph: Graph, problem: Problem, cluster: Cluster) -> None
     if plan.provenance.graph_fingerprint != found or plan.names != graph.names:
         raise MismatchError(
             f"the plan is for graph {plan.provenance.graph_fingerprint[:12]} ({plan.provenance.graph_source}), this is "
-            f"{found[:12]} ({graph.source}), or lists its ops otherwise - solve this graph, or give the plan's own"
+            f"{found[:12]} ({graph.source}): {unlike(plan.names, plan.provenance.graph_batch, graph)} - solve this "
+            "graph, or give the plan's own"
         )
     for what, said, own in (
         ("layout", plan.provenance.graph_layout, graph.layout),

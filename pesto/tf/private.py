@@ -4,6 +4,7 @@ import contextlib
 import functools
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
@@ -119,6 +120,55 @@ def traced_apart(token: str) -> Iterator[None]:
         yield
 
 
+@dataclass(frozen=True, slots=True)
+class Tracing:
+    """A tf.function that is about to be traced."""
+
+    function: str
+    """Its name."""
+    signature: Any
+    """FunctionType with the types of its arguments."""
+    create: Callable[[Any], Any]
+    """The ConcreteFunction for a FunctionType, in the place of one for `signature`."""
+    graph: Callable[[Any], Any]
+    """The FuncGraph alone for a FunctionType, which nothing runs."""
+
+
+@contextlib.contextmanager
+def around_traces(traced: Callable[[Tracing], Any]) -> Iterator[None]:
+    """Run `traced` in place of every trace of a tf.function; it gives the ConcreteFunction."""
+    module = _module(f"{_FUNCTION}.tracing_compilation")
+    original = _name(f"{_FUNCTION}.tracing_compilation", "_create_concrete_function")
+
+    def watched(signature: Any, context: Any, func_graph: Any, options: Any) -> Any:
+        def create(other: Any) -> Any:
+            return original(other, context, type(func_graph)(options.name), options)
+
+        def graph(other: Any) -> Any:
+            return _traced_apart(other, context, type(func_graph)(options.name), options)
+
+        return traced(Tracing(options.name, signature, create, graph))
+
+    with _replaced(module, {"_create_concrete_function": watched}):
+        yield
+
+
+def _traced_apart(signature: Any, context: Any, graph: Any, options: Any) -> Any:
+    """A FuncGraph of what a tf.function does with arguments of these types."""
+    mapping = _name("eager.polymorphic_function.tracing_compilation", "trace_type").InternalPlaceholderContext
+    with graph.as_default():
+        bound = signature.placeholder_arguments(mapping(graph, context.get_placeholder_mapping()))
+    return _name("framework.func_graph", "func_graph_from_py_func")(
+        options.name,
+        options.python_function,
+        bound.args,
+        bound.kwargs,
+        func_graph=graph,
+        arg_names=_name(f"{_FUNCTION}.function_type_utils", "to_arg_names")(signature),
+        create_placeholders=False,
+    )
+
+
 @contextlib.contextmanager
 def around_calls(called: Callable[[Any, Callable[[], Any]], Any]) -> Iterator[None]:
     """Run `called(function, call)` in place of every `call()` of a ConcreteFunction from eager code."""
@@ -198,8 +248,11 @@ def collected_graphs() -> Iterator[list[Any]]:
     here.enable_graph_collection()
     try:
         yield found
-        found += [list(function.partition_graphs) for function in here.export_run_metadata().function_graphs]
+    except BaseException:
+        tf.function(lambda: tf.constant(0))()  # or the next run would seem to have the graphs of the one that failed
+        raise
     finally:
+        found += [list(function.partition_graphs) for function in here.export_run_metadata().function_graphs]
         here.disable_graph_collection()
 
 

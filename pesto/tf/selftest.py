@@ -92,7 +92,13 @@ def _functions() -> bool:
     with tf.init_scope():
         if not tf.executing_eagerly():  # a v1 program that has turned eager execution off has no functions to watch
             return True
-        return _variable_moves() and _pipeline_is_seen() and _options_are_seen() and _trace_is_seen()
+        return (
+            _variable_moves()
+            and _pipeline_is_seen()
+            and _options_are_seen()
+            and _trace_is_seen()
+            and _trace_is_chosen()
+        )
 
 
 def _variable_moves() -> bool:
@@ -179,6 +185,21 @@ def _trace_is_seen() -> bool:
     traced = [what for what, _ in seen]
     expected = ["graph", "function", "call", "graph", "function", "call", "call"]
     return traced == expected and ("call", True) in seen and ("graph", False) in seen and len(graphs) == 2
+
+
+def _trace_is_chosen() -> bool:
+    """A tf.function is traced with other types of arguments than it is called with."""
+    sizes: list[list[int | None]] = []
+
+    def traced(tracing: private.Tracing) -> object:
+        (x,) = tracing.signature.parameters.values()
+        other = type(tracing.signature)([type(x)(x.name, x.kind, x.optional, tf.TensorSpec([None]))])
+        sizes.extend(graph.inputs[0].shape.as_list() for graph in (tracing.graph(other), tracing.create(other).graph))
+        return tracing.create(other)
+
+    with private.around_traces(traced):
+        doubled = tf.function(lambda x: x + x)(tf.constant([1.0]))
+    return sizes == [[None], [None]] and doubled.numpy().tolist() == [2.0]
 
 
 _CHECKS: dict[str, Callable[[], bool]] = {

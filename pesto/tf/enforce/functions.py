@@ -21,6 +21,7 @@ from pesto.tf.enforce.process_settings import check_settings
 from pesto.tf.enforce.relocate import Moves
 from pesto.tf.enforce.step_graph import Trace, trace
 from pesto.tf.enforce.targets import check_exist, targets
+from pesto.tf.fitting import batch_limit, causes
 from pesto.tf.sources.sources import capture_func_graph
 
 
@@ -69,8 +70,14 @@ class Functions:
         placement = _throughout(lay(plan, traced.graph, wanted, made_outside, order=self.options.order))
         self.moves.settle(graph, placement)
         make(graph, edits(placement, traced, traced.nodes.defs))
+        if traced.graph.batch is not None:
+            batch_limit.limit(graph, traced.graph.batch)
         expected = Expected(placement=placement, loops=traced.loops, ran=mine)
         self.placed[id(graph)] = (graph, expected)
+
+    def on_trace(self, tracing: private.Tracing) -> Any:
+        """A function is about to be traced."""
+        return causes.fitted(tracing, self.plans)
 
     def on_function(self, function: Any) -> None:
         """A function was compiled from a traced graph."""
@@ -90,9 +97,10 @@ class Functions:
     def called(self, function: Any, call: Callable[[], Any]) -> Any:
         """In place of a function's call from eager code."""
         if function in self.verified:
-            if function in self.planned:
-                check_settings()
-            return call()
+            if function not in self.planned:
+                return call()
+            check_settings()
+            return _within(call)
         if function not in self.known and training.trains_unseen(function):
             raise UsageError(
                 f"function {shown(function.graph.name)} was traced before pesto.apply, or loaded, and would run "
@@ -104,7 +112,7 @@ class Functions:
             return call()
         check_settings()
         with private.collected_graphs() as graphs:
-            result = call()
+            result = _within(call)
         self._check(graphs, inside)
         self.verified.add(function)
         self.planned.add(function)
@@ -116,7 +124,7 @@ class Functions:
         why: PestoError | None = None
         for batch in dict.fromkeys(plan.provenance.graph_batch for plan in self.plans):
             try:
-                traced = trace(captured, batch)
+                traced = trace(captured, batch or causes.stand_in(captured))
             except InputError as error:
                 why = error
                 continue
@@ -124,7 +132,7 @@ class Functions:
                 if plan.provenance.graph_fingerprint == traced.graph.fingerprint():
                     training.refuse_nested(graph, traced.graph.names, label)
                     return traced, plan
-            why = MismatchError(_unlike(traced, self.plans[0], label))
+            why = causes.stranger(traced.graph, self.plans, label, graph.structured_input_signature)
         raise why or MismatchError(f"{label}: no plan is given for it")
 
     def _check(self, graphs: list[list[Any]], inside: set[str]) -> None:
@@ -137,6 +145,17 @@ class Functions:
                 )
             for parts, prefix in found:
                 self.findings.append(examine(parts, expected, prefix).checked())
+
+
+def _within(call: Callable[[], Any]) -> Any:
+    """What the call of a planned function gives; MismatchError when its batch is larger than planned."""
+    try:
+        return call()
+    except tf.errors.InvalidArgumentError as error:
+        why = batch_limit.refused(error)
+        if why is None:
+            raise
+    raise why
 
 
 def _throughout(placement: Placement) -> Placement:
@@ -153,17 +172,3 @@ def _own(graph: Any, traced: Trace) -> frozenset[str]:
     """Ops that run in the function; its arguments are made outside, small constants that it captured included."""
     arguments = {t.op.name for t in graph.inputs}
     return frozenset(name for name in traced.graph.names if name not in arguments)
-
-
-def _unlike(traced: Trace, plan: Plan, label: str) -> str:
-    made, graph = plan.provenance, traced.graph
-    if made.graph_layout == graph.layout():
-        return (
-            f"{label} has the structure of the plan's graph ({made.graph_source}), but other sizes or types of data - "
-            "plan with the batch size and the data that it trains on"
-        )
-    return (
-        f"{label} trains variables and is of no plan: it has {graph.ops} ops ({graph.fingerprint()[:12]}), the plan "
-        f"is for {made.graph_source} with {len(plan.names)} ({made.graph_fingerprint[:12]}) - plan this step "
-        "(pesto.record takes it from the program itself), or run it outside pesto.apply"
-    )

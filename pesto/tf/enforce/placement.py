@@ -10,6 +10,7 @@ from pesto.errors import InputError, MismatchError, VerificationError
 from pesto.graph import Graph
 from pesto.plans.control_edges import chain, neighbours
 from pesto.plans.plan import Plan
+from pesto.plans.unlike import unlike
 from solvers.arrays import Bools, Ints, bools, ints
 
 UNCHAINED = frozenset(
@@ -103,7 +104,8 @@ def _correspondence(plan: Plan, graph: Graph) -> Ints:
     if made.graph_fingerprint != graph.fingerprint():
         raise MismatchError(
             f"the plan is for {made.graph_source} ({made.graph_fingerprint[:12]}, {len(plan.names)} ops), this step is "
-            f"{graph.source} ({graph.fingerprint()[:12]}, {graph.ops} ops) - plan this step"
+            f"{graph.source} ({graph.fingerprint()[:12]}, {graph.ops} ops): "
+            f"{unlike(plan.names, made.graph_batch, graph)} - plan this step"
         )
     if len(plan.names) != graph.ops:
         raise MismatchError(

@@ -74,9 +74,11 @@ class Sessions:
         fed = {key.deref().name for key in feeds}
         fetched = [*ops, *(t.op for t in tensors)]
         key = frozenset([*(op.name for op in fetched), *(f"<{name}" for name in fed)])
+        placed = self.placed.get(graph, ()) if session in self.opened else ()
+        for one in placed:
+            steps.refuse_larger(one, [(name.deref(), value) for name, value in feeds.items()])
         if key in self.verified.get(session, ()):
             return original(session, *args)
-        placed = self.placed.get(graph, ()) if session in self.opened else ()
         steps.refuse_unplanned(graph, fetched, fed, self.plans, placed)
         if placed and handle is not None:
             raise UsageError("partial_run cannot be verified under a plan - use session.run")

@@ -14,9 +14,10 @@ from pesto.tf.enforce.branches import conditional
 from pesto.tf.enforce.edits import Edits, edits, joined, make
 from pesto.tf.enforce.fetch_closure import apart, updated
 from pesto.tf.enforce.partitions import Expected
-from pesto.tf.enforce.placement import lay
+from pesto.tf.enforce.placement import FED, lay
 from pesto.tf.enforce.step_graph import Trace, trace
 from pesto.tf.enforce.targets import targets
+from pesto.tf.fitting.causes import larger
 from pesto.tf.nodes.flat import CALLS
 from pesto.tf.sources.sources import capture_v1
 from pesto.tf.unoptimized import unoptimized
@@ -34,6 +35,8 @@ class Placed:
     edits: Edits
     targets: Mapping[str, str]
     """Plan's device -> TensorFlow's."""
+    limits: Mapping[str, int]
+    """Most examples in a batch, by the name of each placeholder that leaves that open."""
 
     @property
     def chained(self) -> frozenset[str]:
@@ -82,7 +85,14 @@ def _laid(graph: Any, nodes: Iterable[Any], plan: Plan, traced: Trace, options: 
         expected=Expected(placement=placement, loops=traced.loops),
         edits=edits(placement, traced, nodes),
         targets=wanted,
+        limits=_limits(graph, traced),
     )
+
+
+def _limits(graph: Any, traced: Trace) -> dict[str, int]:
+    batch, ops = traced.graph.batch, (graph.get_operation_by_name(node.name) for node in traced.nodes.defs)
+    feeds = [op.outputs[0] for op in ops if op.type in FED] if batch is not None else []
+    return {t.op.name: batch or 0 for t in feeds if t.shape.rank and t.shape[0] is None}
 
 
 def _refuse_overlap(one: Placed, other: Placed) -> None:
@@ -113,6 +123,14 @@ def refuse_fed(placed: Placed, fed: Collection[str]) -> None:
                 f"feeding {shown(tensor.partition(':')[0])}, which the ordered step computes, would break its order - "
                 "feed placeholders, or run outside pesto.apply"
             )
+
+
+def refuse_larger(placed: Placed, feeds: Iterable[tuple[Any, Any]]) -> None:
+    """MismatchError when a batch that is fed, of (tensor, value), is larger than planned."""
+    for tensor, value in feeds:
+        limit = placed.limits.get(tensor.op.name)
+        if limit is not None and len(value) > limit:
+            raise MismatchError(f"feeding {shown(tensor.op.name)}: {larger(len(value), limit)}")
 
 
 def refuse_unplanned(

@@ -16,6 +16,7 @@ from pesto.errors import InputError, MismatchError, UsageError
 from pesto.files.json import shown
 from pesto.graph import Graph
 from pesto.plans.plan import Plan
+from pesto.plans.unlike import unlike
 from pesto.tf.enforce import context, partitions
 from pesto.tf.enforce.apply_options import Options
 from pesto.tf.enforce.partitions import Expected, Findings
@@ -130,7 +131,8 @@ def run(plan: Plan, graph: Graph, step: Runs, how: How) -> Ran:
     if made.graph_fingerprint != graph.fingerprint():
         raise MismatchError(
             f"the plan is for {made.graph_source} ({made.graph_fingerprint[:12]}), this step is {graph.source} "
-            f"({graph.fingerprint()[:12]}) - give the graph that it was made for"
+            f"({graph.fingerprint()[:12]}): {unlike(plan.names, made.graph_batch, graph)} - give the graph that it was "
+            "made for"
         )
     devices = how.devices or _at_hand(plan)
     wanted = targets(plan, devices)

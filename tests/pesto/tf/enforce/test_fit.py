@@ -20,7 +20,7 @@ REFUSED = (
     ("mirrored", "InputError", "without the strategy"),
     ("clustering", "InputError", "set_jit(False)"),
     ("traced before", "UsageError", "traced before pesto.apply"),
-    ("other model", "MismatchError", "plan with the batch size"),
+    ("other model", "MismatchError", "the same by name, of other sizes"),
     ("nothing", "MismatchError", "nothing ran by the plan"),
 )
 """Cases that are refused, with the error and words of it."""

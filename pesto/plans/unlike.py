@@ -1,0 +1,57 @@
+"""Wherein a graph is not the one that a plan is for, as far as the names of the plan's ops and its batch can say."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from pesto.files.json import shown
+from pesto.graph import Graph
+
+_NUMBER = re.compile(r"(_\d+)+$")
+_OPTIMIZERS = (
+    "adadelta", "adafactor", "adagrad", "adam", "adamax", "adamw", "ftrl", "gradientdescent", "lamb", "lion",
+    "loss_scale_optimizer", "momentum", "muon", "nadam", "rmsprop", "sgd",
+)  # fmt: skip
+"""Scopes of Keras' and TensorFlow's optimizers, in small letters."""
+_PLAIN = ("Const", "ReadVariableOp", "Shape", "x", "y", "input", "resource")
+"""Last parts of names that say little of what an op is for."""
+_LISTED = 3
+
+
+def unlike(names: Sequence[str], batch: int | None, graph: Graph) -> str:
+    """One clause on what `graph` has otherwise than the plan whose ops are `names`, made with an open batch if any."""
+    if batch is not None and graph.batch is not None and batch != graph.batch:
+        return f"it was planned with batch={batch}, this is batch={graph.batch}"
+    planned, here = _counts(names), _counts(graph.names)
+    lost, new = planned - here, here - planned
+    if not lost and not new:
+        return "its ops are the same by name, of other sizes or types of data"
+    if (batch is None) != (graph.batch is None):
+        opened, fixed = ("the plan", "this step") if batch is not None else ("this step", "the plan")
+        return f"{opened} has an open batch (batch={batch or graph.batch}), {fixed} one of a fixed size"
+    where = {name.partition("/")[0].lower() for name in [*lost, *new] if "/" in name}
+    old, now = (_optimizers(c) for c in (planned, here))
+    if old and now and old != now:
+        return f"the plan is for the optimizer {'+'.join(old)}, this step has {'+'.join(now)}"
+    what = f"its optimizer ({'+'.join(now)}) is set otherwise: " if where and where.issubset(_OPTIMIZERS) else ""
+    return what + " and ".join(_told(c, word) for c, word in ((new, "more"), (lost, "fewer")) if c)
+
+
+def _counts(names: Iterable[str]) -> Counter[str]:
+    """Names without the numbers that tell one trace from the next, and how many ops have each."""
+    return Counter("/".join(_NUMBER.sub("", part) for part in name.split("/")) for name in names)
+
+
+def _optimizers(counts: Counter[str]) -> list[str]:
+    return sorted({name.partition("/")[0] for name in counts if name.partition("/")[0].lower() in _OPTIMIZERS})
+
+
+def _told(counts: Counter[str], word: str) -> str:
+    """How many ops are more or fewer, and what most are called by their own part of the name."""
+    kinds: Counter[str] = Counter()
+    for name, count in counts.items():
+        *scopes, last = name.split("/")
+        if last not in _PLAIN:
+            kinds["/".join([*scopes[-1:], last])] += count
+    listed = ", ".join(f"{count} {shown(kind, 40)}" for kind, count in kinds.most_common(_LISTED))
+    return f"{sum(counts.values())} ops {word}{f' ({listed})' if listed else ''}"

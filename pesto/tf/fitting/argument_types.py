@@ -1,0 +1,106 @@
+"""The types of a tf.function's arguments: tensors by the name that a reader of the program knows, and other types."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+Change = Callable[[str, Any], Any]
+"""From an argument's name and TensorSpec to another TensorSpec."""
+_FIT = {f"data[{k}]": f"data[{k}] ({name} of fit)" for k, name in enumerate(("x", "y", "sample_weight"))}
+
+
+def tensors(signature: Any) -> dict[str, Any]:
+    """The TensorSpec of each tensor among the arguments of a FunctionType, by its name: x, data[1], batch['ids']."""
+    found: dict[str, Any] = {}
+
+    def keep(name: str, spec: Any) -> Any:
+        found[name] = spec
+        return spec
+
+    changed(signature, keep)
+    return found
+
+
+def told(name: str, function: str) -> str:
+    """An argument's name, in the function of Keras that runs a step with what it is for `fit`."""
+    return _FIT.get(name, name) if function == "one_step_on_data" else name
+
+
+def changed(signature: Any, change: Change) -> Any:
+    """A FunctionType with other TensorSpecs."""
+    found = signature.parameters.values()
+    return _with(signature, {p.name: _changed(p.name, p.type_constraint, change) for p in found})
+
+
+def _with(signature: Any, kinds: Mapping[str, Any]) -> Any:
+    """A FunctionType whose parameters have these types, or their own."""
+    found = signature.parameters.values()
+    parameters = [type(p)(p.name, p.kind, p.optional, kinds.get(p.name, p.type_constraint)) for p in found]
+    return type(signature)(parameters, signature.captures, return_annotation=signature.return_annotation)
+
+
+def _changed(name: str, kind: Any, change: Change) -> Any:
+    if isinstance(kind, tf.TensorSpec):
+        return change(name, kind)
+    parts = _parts(kind)
+    if parts is not None:
+        return type(kind)(*(_changed(f"{name}[{k}]", part, change) for k, part in enumerate(parts)))
+    if type(kind).__name__ == "Dict":
+        return type(kind)({k: _changed(f"{name}[{k!r}]", part, change) for k, part in kind.mapping.items()})
+    return kind
+
+
+def _parts(kind: Any) -> Any:
+    """The members of a tuple's or list's type; None for others."""
+    if type(kind).__name__ == "List":
+        return kind.components_tuple.components
+    return kind.components if type(kind).__name__ == "Tuple" else None
+
+
+def opened(signature: Any) -> tuple[int, Any] | None:
+    """(examples, FunctionType): the batch that the first tensor has, and the types with that dimension left open."""
+    sizes = [spec.shape[0] for spec in tensors(signature).values() if spec.shape.rank]
+    if not sizes or sizes[0] is None:
+        return None
+
+    def open_(_name: str, spec: Any) -> Any:
+        return _led(spec, None) if spec.shape.rank and spec.shape[0] == sizes[0] else spec
+
+    return sizes[0], changed(signature, open_)
+
+
+def closed(signature: Any, batch: int) -> Any:
+    """A FunctionType in which the open first dimensions have a size; None when there are none."""
+    if not any(_is_open(spec) for spec in tensors(signature).values()):
+        return None
+    return changed(signature, lambda _, spec: _led(spec, batch) if _is_open(spec) else spec)
+
+
+def _is_open(spec: Any) -> bool:
+    return bool(spec.shape.rank) and spec.shape[0] is None
+
+
+def _led(spec: Any, first: int | None) -> Any:
+    return tf.TensorSpec([first, *spec.shape[1:]], spec.dtype, spec.name)
+
+
+def retyped(signature: Any, names: Collection[str], dtype: Any) -> Any:
+    """A FunctionType in which the tensors `names` have another dtype."""
+    return changed(signature, lambda name, spec: tf.TensorSpec(spec.shape, dtype, spec.name) if name in names else spec)
+
+
+def reweighted(signature: Any) -> Iterator[tuple[str, bool, Any]]:
+    """(argument, given, FunctionType): an (x, y, sample_weight) without its weights, an (x, y) with some.
+
+    given: whether the argument has weights as it is.
+    """
+    for parameter in signature.parameters.values():
+        parts = _parts(parameter.type_constraint)
+        if parts is None or len(parts) not in (2, 3):
+            continue
+        if len(parts) == 2 and not isinstance(parts[1], tf.TensorSpec):
+            continue
+        weights = () if len(parts) == 3 else (tf.TensorSpec(parts[1].shape[:1], tf.float32),)
+        kinds = {parameter.name: type(parameter.type_constraint)(*parts[:2], *weights)}
+        yield parameter.name, len(parts) == 3, _with(signature, kinds)
