@@ -169,15 +169,17 @@ def verify(plan: Plan, graph: Graph, problem: Problem, cluster: Cluster) -> None
     not those of the schedule or do not fit, or it claims what is not so.
     """
     found = graph.fingerprint()
-    if plan.provenance.graph_fingerprint != found or plan.names != graph.names:
+    made = plan.provenance
+    if made.graph_fingerprint != found or plan.names != graph.names:
+        other = made.graph_fingerprint != found
+        why = unlike(plan.names, made.graph_batch, graph) if other else "it calls or lists its ops otherwise"
         raise MismatchError(
-            f"the plan is for graph {plan.provenance.graph_fingerprint[:12]} ({plan.provenance.graph_source}), this is "
-            f"{found[:12]} ({graph.source}): {unlike(plan.names, plan.provenance.graph_batch, graph)} - solve this "
-            "graph, or give the plan's own"
+            f"the plan is for graph {made.graph_fingerprint[:12]} ({made.graph_source}), this is {found[:12]} "
+            f"({graph.source}): {why} - solve this graph, or give the plan's own"
         )
     for what, said, own in (
-        ("layout", plan.provenance.graph_layout, graph.layout),
-        ("listing", plan.provenance.graph_listing, graph.listing),
+        ("layout", made.graph_layout, graph.layout),
+        ("listing", made.graph_listing, graph.listing),
     ):
         if said and said != own():
             raise MismatchError(

@@ -14,6 +14,7 @@ from pesto.tf.nodes.captured import Captured
 from pesto.tf.nodes.frames import closes_loop, outermost
 from pesto.tf.nodes.inference import copied, infer, learn
 from pesto.tf.nodes.needed_nodes import Nodes, Shape, parse
+from pesto.tf.nodes.open_inputs import refuse_fed
 from pesto.tf.nodes.openbatch import closed, has_open_batch
 from pesto.tf.nodes.signatures import TRAVELS_NOT
 from pesto.tf.nodes.trips import LOOPS
@@ -41,6 +42,7 @@ def known_nodes(captured: Captured, batch: int | None) -> Nodes:
     if batch is not None and has_open_batch(graph_def):
         graph_def = closed(graph_def, batch)
     nodes = bounded(graph_def, captured.fetches)
+    refuse_fed(captured.graph_def, {node.name for node in nodes.defs}, captured.source)
     if any(_open(nodes)):
         raise _unknown(captured, nodes, batch)
     return nodes
@@ -210,7 +212,7 @@ def _unknown(captured: Captured, nodes: Nodes, batch: int | None) -> InputError:
     if shape is None:
         remedy = "give the feeds static shapes, or set its shape with tf.ensure_shape"
     elif batch is None:
-        remedy = "give a batch size, or static shapes"
+        remedy = "give a batch size (batch=32), or static shapes"
     else:
         remedy = (
             "fix every dimension of the feeds, the batch too (drop_remainder=True in the dataset, static=True in "

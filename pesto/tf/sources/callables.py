@@ -36,7 +36,7 @@ def capture_callable(reference: str, batch: int | None = None, *, open_batch: bo
         with _explained(reference, "calling it"):
             found = found()
     if _is_model(found) and batch is None and not open_batch:
-        raise InputError(f"function {shown(reference)}: a Keras model has no batch size - give one")
+        raise InputError(f"function {shown(reference)}: a Keras model has no batch size - give one (batch=32)")
     return _capture(found, reference, batch)
 
 

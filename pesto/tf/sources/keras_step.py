@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from pesto.errors import InputError
+from pesto.tf.nodes.open_inputs import is_open, refusal
 
 
 def keras_step(model: Any, batch: int | None, data: Any = None) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -36,6 +37,8 @@ def _specs(model: Any, data: Any, batch: int | None) -> Any:
     """TensorSpecs in the structure of a batch (arrays, tensors or specs), its first dimension replaced."""
 
     def spec(value: Any) -> tf.TensorSpec:
+        if is_open(value):
+            raise refusal(value, "data", f"keras {model.name}")
         if not hasattr(value, "shape") or not hasattr(value, "dtype") or not len(value.shape):
             raise InputError(
                 f"keras {model.name}: data holds a {type(value).__name__} without a batch dimension - "
@@ -49,6 +52,9 @@ def _specs(model: Any, data: Any, batch: int | None) -> Any:
 def _like(model: Any, which: str, batch: int | None) -> Any:
     """TensorSpecs in the structure of `model.input` or `model.output`."""
     flat = getattr(model, f"{which}s")
+    for tensor in flat:
+        if is_open(tensor):
+            raise refusal(tensor, tensor.name, f"keras {model.name}")
     try:
         tensors = getattr(model, which)
     except AttributeError:  # a Sequential has no structure

@@ -19,6 +19,7 @@ from pesto.tf.nodes.fetches import checked_fetches
 from pesto.tf.nodes.flat import called_by, retraced_flat
 from pesto.tf.nodes.inference import infer
 from pesto.tf.nodes.needed_nodes import needed, sinks
+from pesto.tf.nodes.open_inputs import refuse_arguments
 from pesto.tf.private import handle_shape, jit_of, must_compile
 from pesto.tf.sources.graphdefs import read_graph_def
 from pesto.tf.sources.keras_step import keras_step
@@ -46,9 +47,10 @@ def from_keras(model: Any, batch: int, *, static: bool = False, data: Any = None
     """The train step (forward, loss, gradients, optimizer, metrics) of a compiled Keras 3 model.
 
     TensorFlow builds another graph when it knows the batch size. By default it does not, as for arrays or datasets
-    with a last batch that is smaller; `batch` then only gives the sizes. With `static` every batch has that size, as
-    under drop_remainder=True, for arrays that it divides, and in train_on_batch. `data` is an example of a batch, (x,
-    y), (x, y, sample_weight) or x alone, or its TensorSpecs, for types other than those of the inputs and outputs.
+    with a last batch that is smaller; `batch` then only gives the sizes, and `pesto.apply` runs batches of up to that
+    size by the plan. With `static` every batch has that size, as under drop_remainder=True, for arrays that it divides,
+    and in train_on_batch, and the plan is for no other. `data` is an example of a batch, (x, y), (x, y, sample_weight)
+    or x alone, or its TensorSpecs, for types other than those of the inputs and outputs.
     """
     return build(capture_keras(model, batch, static=static, data=data, source=source), batch=batch)
 
@@ -98,7 +100,11 @@ def capture_function(fn: Any, *specs: Any, batch: int | None = None, source: str
 
 
 def capture_func_graph(graph: Any, source: str) -> Captured:
-    """A FuncGraph's outputs and side effects; captured variables become VarHandleOps under the same names."""
+    """A FuncGraph's outputs and side effects; captured variables become VarHandleOps under the same names.
+
+    InputError for ragged and sparse arguments.
+    """
+    refuse_arguments(graph, source)
     values = {inner.op.name: outer for outer, inner in graph.captures}
     graph_def = graph.as_graph_def(add_shapes=True)
     for node in graph_def.node:

@@ -1,0 +1,61 @@
+"""Ragged and sparse inputs: no type says how many values a batch holds, so they are refused by name."""
+
+from collections.abc import Collection
+from typing import Any
+
+import tensorflow as tf
+
+from pesto.errors import InputError
+from pesto.files.json import shown
+
+_RAGGED = (tf.RaggedTensor, tf.RaggedTensorSpec, tf.compat.v1.ragged.RaggedTensorValue)
+_SPARSE = (tf.SparseTensor, tf.SparseTensorSpec, tf.compat.v1.SparseTensorValue)
+
+
+def refuse_arguments(graph: Any, source: str) -> None:
+    """InputError naming the first ragged or sparse argument of a FuncGraph."""
+    place = 0
+    for spec in tf.nest.flatten(graph.structured_input_signature or ()):
+        if is_open(spec):
+            raise refusal(spec, graph.inputs[place].op.name, source)
+        place += sum(isinstance(part, tf.TypeSpec) for part in tf.nest.flatten(spec, expand_composites=True))
+
+
+def refuse_fed(graph_def: Any, needed: Collection[str], source: str) -> None:
+    """InputError naming the first ragged or sparse placeholder of a v1 graph among the nodes `needed`."""
+    open_ = {
+        node.name
+        for node in graph_def.node
+        if node.op.startswith("Placeholder") and node.name in needed and _is_open(node.attr["shape"].shape)
+    }
+    for one, other, kind in (("values", "indices", _SPARSE[0]), ("flat_values", "row_splits_0", _RAGGED[0])):
+        for name in sorted(open_):
+            scope, _, last = name.rpartition("/")
+            if scope and last == one and f"{scope}/{other}" in open_:
+                raise _refusal(kind.__name__, scope, source)
+
+
+def is_open(value: object) -> bool:
+    """Whether a value, its type or Keras' stand-in for it is ragged or sparse."""
+    return isinstance(value, (*_RAGGED, *_SPARSE)) or any(getattr(value, kind, False) for kind in ("sparse", "ragged"))
+
+
+def refusal(value: object, name: str, source: str) -> InputError:
+    """What is said of a value of which `is_open` is true."""
+    is_ragged = isinstance(value, _RAGGED) or bool(getattr(value, "ragged", False))
+    return _refusal((_RAGGED if is_ragged else _SPARSE)[0].__name__, name, source)
+
+
+def _refusal(kind: str, name: str, source: str) -> InputError:
+    remedy = {
+        "RaggedTensor": "pad it before the step (x.to_tensor(shape=[None, longest])) and mask what was padded",
+        "SparseTensor": "make it dense before the step (tf.sparse.to_dense(x))",
+    }
+    return InputError(
+        f"{source}: input {shown(name)} is a {kind}, and how many values a batch of it holds is open, so its bytes are "
+        f"unknown, whatever the batch size - {remedy[kind]}"
+    )
+
+
+def _is_open(shape: Any) -> bool:
+    return bool(shape.unknown_rank or (shape.dim and shape.dim[0].size == -1))
