@@ -3,6 +3,7 @@
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
@@ -60,9 +61,20 @@ def bounded(graph_def: Any, fetches: Sequence[str]) -> Nodes:
             break
         _warn(nodes, found)
         bounds |= found
+        if all(nodes.defs[i].op == _AXES for i, _ in open_):
+            return _with_axes(nodes, found)
         graph_def = _take_shapes(graph_def, infer(_bounded(graph_def, bounds, handles)), bounds)
         nodes = parse(graph_def, fetches)
     return nodes
+
+
+def _with_axes(nodes: Nodes, found: Mapping[tuple[str, int], tuple[int, ...]]) -> Nodes:
+    """`nodes` with bounds of axes: nothing else is open, and what reads axes gets its shape from other inputs."""
+    shapes = [
+        tuple(found.get((node.name, k), shape) for k, shape in enumerate(own)) if node.op == _AXES else own
+        for node, own in zip(nodes.defs, nodes.shapes, strict=True)
+    ]
+    return replace(nodes, shapes=shapes)
 
 
 def _open(nodes: Nodes) -> Iterator[tuple[int, int]]:

@@ -7,9 +7,10 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 
 from pesto.errors import InputError
-from pesto.files.json import shown
+from pesto.files.json import shown, without_collection
 
 
+@without_collection()  # it would go through all of TensorFlow's objects again and again
 def infer(graph_def: Any) -> Any:
     """`graph_def` through TensorFlow: defaults filled in, `_output_shapes` on every node, colocations kept.
 

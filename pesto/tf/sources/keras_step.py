@@ -1,6 +1,7 @@
 """The train step of a compiled Keras 3 model as a function of one batch."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import tensorflow as tf
@@ -24,6 +25,7 @@ def keras_step(model: Any, batch: int | None, data: Any = None) -> tuple[Callabl
     if data is None and not getattr(model, "inputs", None):
         raise InputError(f"keras {name}: its inputs are unknown - add an Input layer, or give a function")
     given = (_like(model, "input", batch), _targets(model, batch)) if data is None else _specs(model, data, batch)
+    _build(model, given)
 
     @tf.autograph.experimental.do_not_convert
     def step(data: Any) -> Any:
@@ -31,6 +33,14 @@ def keras_step(model: Any, batch: int | None, data: Any = None) -> tuple[Callabl
         return default.run(model.train_step, args=(data,))
 
     return step, (given,)
+
+
+def _build(model: Any, data: Any) -> None:
+    """Make slots and metrics before the step is traced, as `fit` does: what makes variables is traced twice."""
+    build = getattr(model, "_symbolic_build", None)
+    if build is not None:
+        with suppress(Exception):  # what the model's own code raises, its trace raises again, where it is explained
+            build(data_batch=data)
 
 
 def _specs(model: Any, data: Any, batch: int | None) -> Any:

@@ -21,7 +21,10 @@ from keras import layers  # noqa: E402
 from tensorflow.python.eager.polymorphic_function import transform  # noqa: E402
 
 from pesto import api  # noqa: E402
+from pesto.tf.importer import shapes  # noqa: E402
 from pesto.tf.importer.importer import build  # noqa: E402
+from pesto.tf.nodes import openbatch  # noqa: E402
+from pesto.tf.nodes.inference import infer  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402
 
 BATCH = 8
@@ -171,6 +174,31 @@ def test_a_model_without_inputs_is_built_by_the_import_as_by_fit(traced: Callabl
     traced()
     other.fit(x, y, batch_size=BATCH, verbose=0)
     assert_same(found, imported(traced()))
+
+
+@pytest.mark.parametrize("built_so", [True, False])
+def test_a_step_is_traced_once(built_so: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slots and metrics are made before, as by fit; a model that cannot be built so is traced twice, to the same."""
+    model, traces = compiled("cnn"), []
+    train_step = model.train_step
+    monkeypatch.setattr(model, "train_step", lambda data: traces.append(data) or train_step(data))
+    if not built_so:
+        monkeypatch.setattr(model, "_symbolic_build", lambda **_: 1 / 0)
+    found = sources.from_keras(model, BATCH)
+    assert len(traces) == (1 if built_so else 2)
+    assert_same(found, sources.from_keras(compiled("cnn"), BATCH))
+
+
+def test_shapes_are_inferred_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where only axes to sum over stay open, their bound is all that is to be learnt."""
+    passes = []
+    for module in (openbatch, shapes):
+        monkeypatch.setattr(module, "infer", lambda graph_def: passes.append(graph_def) or infer(graph_def))
+    found = sources.from_keras(compiled("attention"), BATCH)
+    assert len(passes) == 1
+    axes = np.flatnonzero(found.type_of[found.tensor_op] == found.types.index("BroadcastGradientArgs"))
+    read = np.intersect1d(axes, found.tensor)
+    assert len(read) and (found.tensor_bytes[read] > 0).all()
 
 
 def test_a_callable_may_give_a_model_with_example_data(monkeypatch: pytest.MonkeyPatch) -> None:
