@@ -1,12 +1,12 @@
 """Pesto from Python: graphs, plans, and TensorFlow programs that run by them. Options by keyword only."""
 
-import warnings
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from pesto.arguments import expect, expect_count, expect_path
+from pesto.arguments import expect, expect_count, expect_path, hearing
 from pesto.cluster import Cluster
 from pesto.comparison.contest import Comparison, Entry, chosen_methods, compete
 from pesto.costs import Costs
@@ -39,7 +39,6 @@ __all__ = [
     "rewrite", "save_plan", "save_profile", "simulate", "solve", "sweep",
 ]  # fmt: skip
 
-T = TypeVar("T")
 _GRAPH = "what pesto.load_graph returns"
 
 
@@ -107,7 +106,7 @@ def solve(
     cluster: a preset, a file or a value. costs: a profile in place of modelled times. start: a plan to begin from, for
     this or another cluster, of this step or one like it. on_incumbent: hears of each better plan. The others are
     `Settings`. Method: Pesto (Middleware '21), 3.1 to 3.3, and search on the full graph. Ctrl-C gives the best so far.
-    A branch that ties most variables to one device is a warning (docs/enforcement.md).
+    A branch that ties most variables to one device, and types that are costed as others, are logged as warnings.
 
     InfeasibleError with the proof that no plan exists, NothingFoundError when none is found that fits the memory,
     SolverError when besides the exact solver failed, VerificationError, UsageError, InputError, FileError, and
@@ -117,11 +116,11 @@ def solve(
         time_limit_s=time_limit_s, gap=gap, search=search, seed=seed, coarsen_to=coarsen_to, solver=solver,
         formulation=formulation, workers=workers, deterministic=deterministic, per_edge=per_edge, congestion=congestion,
     )  # fmt: skip
-    before, hear = None if start is None else _plan(start, "start"), _hearing("on_incumbent", on_incumbent)
+    before, hear = None if start is None else _plan(start, "start"), hearing("on_incumbent", on_incumbent)
     machine, op_costs = _priced(graph, cluster, costs)
     outcome = flow.solve(graph, machine, op_costs, settings, hear, before)
-    for tie in outcome.ties:
-        warnings.warn(str(tie), stacklevel=2)
+    for remark in outcome.remarks:
+        logging.getLogger("pesto").warning("%s", remark)
     return outcome.plan
 
 
@@ -198,7 +197,7 @@ def compare(
 
     A method without a plan is an entry that says why. UsageError for an unknown method, and what `load_cluster` raises.
     """
-    names, hear = chosen_methods(methods), _hearing("on_entry", on_entry)
+    names, hear = chosen_methods(methods), hearing("on_entry", on_entry)
     settings = Settings(time_limit_s=time_limit_s, solver=solver, seed=seed)
     machine, op_costs = _priced(graph, cluster, costs)
     return compete(graph, machine, op_costs, settings, hear, names=names)
@@ -226,7 +225,7 @@ def sweep(
     A point without a plan is a row that says why. UsageError when no axis has a value, or one is out of range.
     """
     expect("cross", cross, bool, "True or False")
-    hear = _hearing("on_point", on_point)
+    hear = hearing("on_point", on_point)
     values = chosen_values({"compute": compute, "links": links, "devices": devices, "memory": memory})
     settings = Settings(time_limit_s=time_limit_s, seed=seed)
     machine, _ = _priced(graph, cluster, costs)  # a profile that is refused ends it here, not in every row
@@ -392,14 +391,3 @@ def _path(name: str, path: str | Path | None) -> Path | None:
 def _ops(names: str | Iterable[str]) -> tuple[str, ...]:
     expect("fetch", names, Iterable, "the name of an op, or several")
     return (names,) if isinstance(names, str) else tuple(names)
-
-
-def _hearing(name: str, hear: Callable[[T], None] | None) -> Callable[[T], None]:
-    """Who hears of progress; UsageError when it is no function."""
-    expect(name, hear, Callable | None, "a function of what it is told")
-    return hear or _nobody
-
-
-def _nobody(told: object) -> None:
-    """Hears of progress when nobody else does."""
-    del told

@@ -1,10 +1,13 @@
 """What a caller from Python hands in, refused in one line when it is of another type than its own."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pesto.errors import UsageError
 from solvers import arguments
+
+T = TypeVar("T")
 
 
 def expect(name: str, value: object, kind: Any, give: str) -> None:
@@ -27,3 +30,14 @@ def expect_path(name: str, value: str | Path) -> Path:
     """The path of a file or folder; UsageError when it is of another type."""
     expect(name, value, str | Path, "a path")
     return Path(value)
+
+
+def hearing(name: str, hear: Callable[[T], None] | None) -> Callable[[T], None]:
+    """Who hears of progress; UsageError when it is no function."""
+    expect(name, hear, Callable | None, "a function of what it is told")
+    return hear or _nobody
+
+
+def _nobody(told: object) -> None:
+    """Hears of progress when nobody else does."""
+    del told

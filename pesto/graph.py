@@ -3,13 +3,17 @@
 import hashlib
 import reprlib
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 
 from pesto.errors import InputError
 from solvers.arrays import Bools, Floats, Ints, bools, floats, ints, rank_of
 from solvers.compiled.dag import find_cycle, topological_order
+
+
+def _none() -> Ints:
+    return np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -63,12 +67,22 @@ class Graph:
     """Where the graph comes from, for people: a model and variant, or a file's name."""
     batch: int | None = None
     """What stood in for open first dimensions; None when the source gave every size. Not part of the fingerprint."""
+    dtypes: tuple[str, ...] = ()
+    """Distinct names of data types, such as float16; also ones that nothing here knows. Not part of the fingerprint."""
+    dtype_of: Ints = field(default_factory=_none)
+    """[n] index into `dtypes` of what each op computes in; -1 where not known, as everywhere when left out."""
+    tensor_dtype: Ints = field(default_factory=_none)
+    """[t] index into `dtypes` of each tensor's elements; -1 where not known, as everywhere when left out."""
 
     def __post_init__(self) -> None:
         """Copy, freeze and validate every array."""
+        for name, count in (("dtype_of", self.ops), ("tensor_dtype", len(self.tensor_op))):
+            said = np.asarray(getattr(self, name))
+            if not len(said) or (not self.dtypes and (said < 0).all()):
+                object.__setattr__(self, name, np.full(count, -1))
         as_array = {"runs_on": bools, "launches": bools, "flops": floats, "given_s": floats}
         for f in fields(self):
-            if f.name not in ("names", "types", "kinds", "given_kinds", "source", "batch"):
+            if f.name not in ("names", "types", "kinds", "given_kinds", "source", "batch", "dtypes"):
                 object.__setattr__(self, f.name, as_array.get(f.name, ints)(getattr(self, f.name)))
         _shapes(self)
         _indices(self)
@@ -193,7 +207,8 @@ def _shapes(g: Graph) -> None:
     want = {
         "type_of": (n,), "tensor_bytes": (len(g.tensor_op),), "dst": (e,), "tensor": (e,),
         "control_dst": (len(g.control_src),), "group": (n,), "runs_on": (n, k), "param_bytes": (n,), "flops": (n,),
-        "moved_bytes": (n,), "launches": (n,), "given_s": (n, len(g.given_kinds)),
+        "moved_bytes": (n,), "launches": (n,), "given_s": (n, len(g.given_kinds)), "dtype_of": (n,),
+        "tensor_dtype": (len(g.tensor_op),),
     }  # fmt: skip
     for name, shape in want.items():
         if getattr(g, name).shape != shape:
@@ -203,11 +218,11 @@ def _shapes(g: Graph) -> None:
 def _indices(g: Graph) -> None:
     beyond = {
         "type_of": len(g.types), "tensor_op": g.ops, "src": g.ops, "dst": g.ops, "tensor": len(g.tensor_op),
-        "control_src": g.ops, "control_dst": g.ops,
+        "control_src": g.ops, "control_dst": g.ops, "dtype_of": len(g.dtypes), "tensor_dtype": len(g.dtypes),
     }  # fmt: skip
     for name, limit in beyond.items():
         values = getattr(g, name)
-        bad = np.flatnonzero((values < 0) | (values >= limit))
+        bad = np.flatnonzero((values < (-1 if "dtype" in name else 0)) | (values >= limit))
         if len(bad):
             raise InputError(f"graph: {name}[{bad[0]}] = {values[bad[0]]} points at nothing (0..{limit - 1} exist)")
     if not _sorted(g.tensor_op):

@@ -29,6 +29,8 @@ class Costs:
     """[n] where the op's times come from on devices where it may be placed: modelled (0), given (1) or measured (2)."""
     source: str
     """One line that goes on from `basis`: model and presets, or the profile's file and date-free description."""
+    note: str = ""
+    """One line on what the modelled times leave out; empty where there is nothing to say."""
 
     def __post_init__(self) -> None:
         """Copy, freeze and validate."""

@@ -2,8 +2,7 @@
 
 import difflib
 import os
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,17 +13,15 @@ import numpy as np
 from pesto.errors import InputError
 from pesto.files.disk import gzipped, read_bytes, say_writing, write_atomic
 from pesto.files.json import Count, Kind, Outline, decode_document, shown, without_collection
+from pesto.files.labels import check_labels
 from pesto.graph import Graph
 from solvers.arrays import Bools, Floats, Ints, offsets
 
-MAX_NAME_BYTES = 4096
 MAX_KINDS = 32
 """Kinds of device in a file, and distinct keys of all its time_s."""
 
 _MOST_BYTES = 2.0**62  # sums over all ops must stay within int64
 _FEW_NAMES = 5000  # among more than these, looking for a similar one takes too long
-# Line breaks and other control characters, overrides of the writing direction, and halves of characters.
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
@@ -39,6 +36,8 @@ class Op(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     inputs: list[str] = []
     control: list[str] = []
     outputs: list[Count] = []
+    dtypes: list[str] = []
+    dtype: str | None = None
     group: str | None = None
     param_bytes: Count = 0
     flops: Annotated[float, msgspec.Meta(ge=0, le=1e24)] = 0.0
@@ -58,6 +57,7 @@ def to_graph(ops: list[Op], kinds: list[str], source: str, batch: int | None = N
     control_src, control_dst = _control_edges(ops, index)
     types, type_of = _coded([op.type for op in ops], "type")
     _, group = _coded([op.group for op in ops], "group")
+    dtypes, dtype_of, tensor_dtype = _dtypes(ops)
     runs_on, (given_kinds, given_s) = _runs_on(ops, kinds), _times(ops)
     param_bytes = _bytes("param_bytes", (op.param_bytes for op in ops))
     moved_bytes = _moved(ops, usually_moved(len(ops), tensor_bytes, first[src] + slot, dst, first))
@@ -69,24 +69,10 @@ def to_graph(ops: list[Op], kinds: list[str], source: str, batch: int | None = N
             group=group, kinds=tuple(kinds), runs_on=runs_on, param_bytes=param_bytes,
             flops=np.array([op.flops for op in ops]), moved_bytes=moved_bytes,
             launches=np.array([op.launches for op in ops]), given_kinds=given_kinds, given_s=given_s, source=source,
-            batch=batch,
+            batch=batch, dtypes=dtypes, dtype_of=dtype_of, tensor_dtype=tensor_dtype,
         )  # fmt: skip
     except InputError as error:  # what is left to find is a cycle
         raise InputError(f"{shown(error, 1500)} - remove one of these edges; a loop must be one op") from error
-
-
-def check_labels(labels: Sequence[str], where: "Callable[[int], str]", empty: bool = False) -> None:
-    """InputError for a label that is empty, holds control characters or is too long; `where` names the k-th."""
-    fine = empty or all(labels)
-    if fine and max(map(len, labels), default=0) <= MAX_NAME_BYTES // 4 and not _CONTROL.search("".join(labels)):
-        return
-    for k, label in enumerate(labels):
-        if not label and not empty:
-            raise InputError(f"{where(k)}: the name is empty - give it one")
-        if _CONTROL.search(label):
-            raise InputError(f"{where(k)}: '{shown(label)}' holds a control character - take it out")
-        if len(label.encode()) > MAX_NAME_BYTES:
-            raise InputError(f"{where(k)}: '{shown(label)}' is longer than {MAX_NAME_BYTES} bytes - shorten it")
 
 
 def usually_moved(ops: int, tensor_bytes: Ints, tensor: Ints, dst: Ints, first: Ints) -> Ints:
@@ -197,6 +183,22 @@ def _coded(labels: Sequence[str | None], key: str) -> tuple[tuple[str, ...], Int
     return tuple(distinct), np.array([-1 if label is None else code[label] for label in labels], dtype=np.int64)
 
 
+def _dtypes(ops: list[Op]) -> tuple[tuple[str, ...], Ints, Ints]:
+    """The distinct data types, [n] the index of what each op computes in, [t] that of each output; -1 for none."""
+    if not any(op.dtypes or op.dtype for op in ops):
+        return (), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+    for i, op in enumerate(ops):
+        if op.dtypes and len(op.dtypes) != len(op.outputs):
+            raise InputError(f"$.ops[{i}].dtypes: {len(op.dtypes)} types of {len(op.outputs)} outputs - give each its")
+    listed = [op.dtypes or [""] * len(op.outputs) for op in ops]
+    own = [[*op.dtypes, ""][0] if op.dtype is None else op.dtype for op in ops]
+    check_labels(own, lambda k: f"$.ops[{k}].dtype", empty=True)
+    for i, labels in enumerate(listed):
+        check_labels(labels, lambda k, i=i: f"$.ops[{i}].dtypes[{k}]", empty=True)  # type: ignore[misc]
+    dtypes, code = _coded([label or None for label in chain(own, *listed)], "dtype")
+    return dtypes, code[: len(ops)], code[len(ops) :]
+
+
 def _runs_on(ops: list[Op], kinds: list[str]) -> Bools:
     lists: dict[tuple[str, ...], int] = {}
     code = [lists.setdefault(tuple(kinds if op.runs_on is None else op.runs_on), len(lists)) for op in ops]
@@ -283,6 +285,7 @@ def _limit(found: Outline) -> None:
         ("ops", MAX_OPS): ("ops",),
         ("edges", MAX_EDGES): ("inputs", "control"),
         ("outputs", MAX_EDGES): ("outputs",),
+        ("entries of dtypes", MAX_EDGES): ("dtypes",),
         ("entries of runs_on", MAX_EDGES): ("runs_on",),
         ("kinds", MAX_KINDS): ("kinds",),
     }
@@ -318,7 +321,7 @@ def dumps(graph: Graph) -> bytes:
     """
     check_labels(graph.names, lambda k: f"the name of op {k}")
     check_labels([*graph.types, graph.source], lambda k: f"type or source {k}", empty=True)
-    check_labels([*graph.kinds, *graph.given_kinds], lambda k: f"kind {k}")
+    check_labels([*graph.kinds, *graph.given_kinds, *graph.dtypes], lambda k: f"kind or data type {k}")
     batch = {} if graph.batch is None else {"batch": graph.batch}
     head = {"format": FORMAT, "format_version": VERSION, "source": graph.source, **batch, "kinds": graph.kinds}
     encoder = msgspec.json.Encoder()
@@ -334,18 +337,22 @@ def _rows(graph: Graph) -> Iterator[Op]:
     usual = usually_moved(n, graph.tensor_bytes, graph.tensor, graph.dst, first)
     moved = np.where(graph.moved_bytes == usual, -1, graph.moved_bytes).tolist()
     labels = [None if g < 0 else str(g) for g in graph.group.tolist()]
+    name_of = [*graph.dtypes, ""]
+    dtypes = [name_of[k] for k in graph.tensor_dtype.tolist()]
     data = [_reference(names[op], k) for op, k in zip(graph.src.tolist(), slots, strict=True)]
     control = [names[op] for op in graph.control_src.tolist()]
     columns = zip(
         names, graph.type_of.tolist(), _where(graph), _by_head(n, graph.dst, data),
         _by_head(n, graph.control_dst, control), _cut(graph.tensor_bytes.tolist(), first), labels,
-        graph.param_bytes.tolist(), graph.flops.tolist(), moved, graph.launches.tolist(), _given(graph), strict=True,
+        graph.param_bytes.tolist(), graph.flops.tolist(), moved, graph.launches.tolist(), _given(graph),
+        _cut(dtypes, first), [name_of[k] for k in graph.dtype_of.tolist()], strict=True,
     )  # fmt: skip
-    for name, kind, runs_on, inputs, waits, outputs, group, params, flops, move, launches, times in columns:
+    for name, kind, runs_on, inputs, waits, outputs, group, params, flops, move, launches, times, made, own in columns:
         yield Op(
             name=name, type=graph.types[kind], runs_on=runs_on, inputs=inputs, control=waits, outputs=outputs,
             group=group, param_bytes=params, flops=flops, moved_bytes=None if move < 0 else move,
-            launches=launches, time_s=times,
+            launches=launches, time_s=times, dtypes=made if any(made) else [],
+            dtype=None if own == (made[0] if made else "") else own,
         )  # fmt: skip
 
 

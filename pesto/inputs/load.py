@@ -9,6 +9,7 @@ from pesto.cluster import Cluster
 from pesto.costs import Costs
 from pesto.costs.analytical import modelled
 from pesto.costs.measured import Profile, load_profile, measured
+from pesto.costs.precision import noted
 from pesto.errors import UsageError
 from pesto.files import graph_file
 from pesto.graph import Graph
@@ -111,6 +112,6 @@ def load_costs(graph: Graph, cluster: Cluster, profile: Path | Profile | None) -
     """Modelled costs, with measured ones in their place where a profile, or the file of one, has them."""
     fallback = modelled(graph, cluster)
     if profile is None:
-        return fallback
+        return noted(graph, fallback)
     found = profile if isinstance(profile, Profile) else load_profile(profile, graph)
-    return measured(graph, cluster, found, fallback)
+    return noted(graph, measured(graph, cluster, found, fallback))

@@ -8,6 +8,7 @@ from pesto.plans.order_worth import OrderWorth
 from pesto.plans.plan import Plan
 from pesto.problem import TICK_S
 from pesto.quantities import duration, durations, percent, size
+from pesto.show.costs_note import costs_text, note_key
 from pesto.show.lines import command, fact, paragraph
 from pesto.show.table import aligned
 from pesto.solving.baselines import RIVALS
@@ -50,6 +51,7 @@ def as_object(outcome: Outcome, stages_s: dict[str, float], out: Path) -> dict[s
         "peak_bytes": plan.peak_bytes,
         "costs": made.costs_basis,
         "costs_source": made.costs,
+        **note_key(outcome.costs_note),
         "links": made.links,
         "transfers": made.transfers,
         "stages_s": {name: round(seconds, 4) for name, seconds in stages_s.items()},
@@ -110,7 +112,7 @@ def page(outcome: Outcome, stages_s: dict[str, float], out: Path, check: Iterabl
     bound = duration(made.lower_bound_ticks * plan.tick_s)
     lines = [
         paragraph(f"{made.graph_source}: {len(plan.names)} ops on {made.cluster}", 2),
-        fact("costs", f"{made.costs_basis}: {made.costs}"),
+        fact("costs", costs_text(made.costs_basis, made.costs, outcome.costs_note)),
         "",
         *aligned(_rows(outcome), "<><", (16, 12)),
         "",

@@ -3,6 +3,7 @@
 from typing import Any
 
 from pesto.quantities import duration, percent, time_unit
+from pesto.show.costs_note import note_key
 from pesto.show.lines import fact, paragraph
 from pesto.show.table import aligned
 from pesto.whatif.grid import AXES, Point
@@ -20,6 +21,7 @@ def as_object(sweep: Sweep) -> dict[str, Any]:
         "graph": sweep.graph.source,
         "ops": sweep.graph.ops,
         "cluster": sweep.cluster.name,
+        **note_key(sweep.costs_note),
         "base": _point(sweep.grid.base),
         "axes": {axis: list(values) for axis, values in sweep.grid.values.items()},
         "cross": sweep.grid.cross,
@@ -59,6 +61,7 @@ def page(sweep: Sweep) -> str:
     rows = _ordered(sweep, axes)
     lines = [
         paragraph(f"{sweep.graph.source}: {sweep.graph.ops} ops on {sweep.cluster.name}", 2),
+        *([fact("costs", sweep.costs_note)] if sweep.costs_note else []),
         fact("around", base) if base else "",
         "",
         *_table(rows, axes),

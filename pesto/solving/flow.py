@@ -1,6 +1,6 @@
 """The whole program on one screen: graph -> costs -> problem -> coarsening -> schedule -> plan."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pesto.cluster import Cluster
 from pesto.costs import Costs
@@ -55,6 +55,13 @@ class Outcome:
     stages_s: dict[str, float]
     """Seconds of each stage that was run, by its name."""
     interrupted: bool
+    costs_note: str = ""
+    """What the op times leave out, as `Costs.note` says it."""
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What its reader should know and a plan has no place for."""
+        return (*map(str, self.ties), *([f"costs: {self.costs_note}"] if self.costs_note else []))
 
 
 def solve(
@@ -95,7 +102,7 @@ def solve(
         )
         plan = make_plan(given, chosen, tracker.candidates)
         verify(plan, graph, problem, cluster)
-    return _outcome(plan, bench, tracker, done)
+    return replace(_outcome(plan, bench, tracker, done), costs_note=costs.note)
 
 
 def _start_the_clock(tracker: Tracker, settings: Settings) -> None:

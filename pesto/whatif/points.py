@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from pesto.cluster import Cluster
@@ -83,6 +84,8 @@ class Sweep:
     """One for each point that is done."""
     interrupted: bool
     """Whether Ctrl-C ended it early."""
+    costs_note: str = ""
+    """What the op times of the base leave out, as `Costs.note` says it."""
 
     def __repr__(self) -> str:
         """One line, without the rows."""
@@ -130,10 +133,15 @@ def sweep(task: Task, hear: Callable[[Sweep], None]) -> Sweep:
     A point that cannot be solved is a row that says why.
     """
     rows: list[Row] = []
-    interrupted = False
+    interrupted, note = False, ""
+    with suppress(PestoError):  # which the row of the base tells
+        note = task.costs(task.cluster).note
 
     def done() -> Sweep:
-        return Sweep(graph=task.graph, cluster=task.cluster, grid=task.grid, rows=tuple(rows), interrupted=interrupted)
+        return Sweep(
+            graph=task.graph, cluster=task.cluster, grid=task.grid, rows=tuple(rows), interrupted=interrupted,
+            costs_note=note,
+        )  # fmt: skip
 
     try:
         for point in task.grid.points():

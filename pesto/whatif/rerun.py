@@ -33,6 +33,8 @@ class Simulation:
     """Inside: the problem in ticks, with what it is measured with."""
     run: Candidate
     """Placement, order and timeline; `run.timeline.schedule` has the ticks of each op and transfer."""
+    costs_note: str = ""
+    """What the op times leave out, as `Costs.note` says it."""
 
     def __repr__(self) -> str:
         """One line, without arrays."""
@@ -106,7 +108,8 @@ def rerun(plan: Plan, graph: Graph, cluster: Cluster, costs: Costs) -> Simulatio
     wrong = _unsound(plan, bench, device)
     if wrong:
         raise VerificationError(f"the plan is invalid: {wrong[0]} - solve again")
-    return Simulation(cluster=cluster, bench=bench, run=bench.ordered("plan", "as planned", device, plan.rank))
+    run = bench.ordered("plan", "as planned", device, plan.rank)
+    return Simulation(cluster=cluster, bench=bench, run=run, costs_note=costs.note)
 
 
 def _unsound(plan: Plan, bench: Bench, device: Ints) -> list[str]:

@@ -15,6 +15,7 @@ from pesto.inputs.load import load_cluster, load_costs, load_graph
 from pesto.plans.plan_file import load
 from pesto.plans.tf_pesto_files import read_placement
 from pesto.quantities import duration, size
+from pesto.show.costs_note import note_key
 from pesto.show.lines import fact
 from pesto.source import Source
 from pesto.whatif.rerun import Simulation, bench_of
@@ -61,10 +62,11 @@ def simulate_command(
         run = api.simulate(found, graph, cluster=cluster or None, costs=costs)
     else:
         machine = load_cluster(cluster or "v100x2-nvlink")
-        bench = bench_of(graph, machine, load_costs(graph, machine, costs), per_edge=per_edge)
+        op_costs = load_costs(graph, machine, costs)
+        bench = bench_of(graph, machine, op_costs, per_edge=per_edge)
         device, order = read_placement(Path(str(part)), cdep, graph, bench.problem, machine)
         placed = bench.placed("part", "", device) if order is None else bench.ordered("part", "", device, order)
-        run = Simulation(cluster=machine, bench=bench, run=placed)
+        run = Simulation(cluster=machine, bench=bench, run=placed, costs_note=op_costs.note)
     if memory is not None:
         write_atomic(memory, _curves(run))
     click.echo(to_json(_as_object(run)) if as_json else _page(run))
@@ -86,6 +88,7 @@ def _as_object(run: Simulation) -> dict[str, object]:
         "sent_s": run.sent_s,
         "peak_bytes": run.peak_bytes,
         "fits": run.fits,
+        **note_key(run.costs_note),
     }
 
 
@@ -95,5 +98,6 @@ def _page(run: Simulation) -> str:
         fact("step time", f"{duration(run.makespan_s)} predicted{'' if run.fits else ' (does not fit the memory)'}"),
         fact("transfers", f"{run.transfers} ({duration(run.sent_s)} in all)"),
     ]
+    head += [fact("costs", run.costs_note)] if run.costs_note else []
     rows = [fact(d, f"busy {duration(busy_s[d])}, peak {size(peak_bytes[d])}") for d in busy_s]
     return "\n".join(head + rows)

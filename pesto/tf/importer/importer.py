@@ -9,7 +9,7 @@ import numpy as np
 from pesto.errors import InputError
 from pesto.files.json import shown
 from pesto.graph import Graph
-from pesto.tf.importer import devices
+from pesto.tf.importer import datatypes, devices
 from pesto.tf.importer.opcosts import Coster, warn_unknown
 from pesto.tf.importer.shapes import known_nodes
 from pesto.tf.nodes import frames
@@ -45,8 +45,7 @@ def build(captured: Captured, *, batch: int | None = None) -> Graph:
     """
     if batch is not None and batch < 1:
         raise InputError(f"{captured.source}: a batch of {batch} - it must be at least 1")
-    nodes = known_nodes(captured, batch)
-    _check_names(nodes)
+    nodes = _named(known_nodes(captured, batch))
     costs, group, edges = Coster().costs(nodes), groups(nodes), _edges(nodes, _uses(nodes, captured.source))
     warn_unknown(nodes, costs.launches & (frames.outermost(nodes) >= 0), captured.source)
     types = tuple(sorted({node.op for node in nodes.defs}))
@@ -71,6 +70,7 @@ def build(captured: Captured, *, batch: int | None = None) -> Graph:
         given_s=np.empty((len(nodes.defs), 0)),
         source=captured.source,
         batch=batch if has_open_batch(captured.graph_def) else None,
+        **datatypes.columns(nodes, costs.dtypes),
     )
     return frames.folded(flat, nodes)
 
@@ -83,10 +83,11 @@ def _uses(nodes: Nodes, source: str) -> Mapping[int, list[Touch]]:
     return found
 
 
-def _check_names(nodes: Nodes) -> None:
+def _named(nodes: Nodes) -> Nodes:
     for node in nodes.defs:
         if not node.name or len(node.name.encode()) > _MAX_NAME or not node.name.isprintable():
             raise InputError(f"graph: op name {shown(node.name)!r} is empty, too long or not printable - rename it")
+    return nodes
 
 
 def _edges(nodes: Nodes, uses: Mapping[int, list[Touch]]) -> _Edges:

@@ -11,6 +11,7 @@ from pesto.errors import InputError
 from pesto.files.json import shown
 from pesto.tf.importer import devices
 from pesto.tf.importer.branch_shapes import argument
+from pesto.tf.importer.datatypes import computes_in, heaviest
 from pesto.tf.importer.flops import OpView, flops
 from pesto.tf.importer.kernels import kernel
 from pesto.tf.importer.shapes import bounded, infer, known
@@ -41,6 +42,8 @@ class OpCosts:
     """[n] bytes of the variable behind each handle or reference variable."""
     runs_on: Bools
     """[n, 2] whether each op runs on each of the kinds of device `pesto.tf.importer.devices.KINDS`."""
+    dtypes: list[int]
+    """[n] data type numbers of what the ops compute in; of a loop or branch, what most of its body's work is in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,8 @@ class _Body:
     flops: float
     moved: int
     on_gpu: bool
+    dtype: int
+    """What most of the work is in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +72,13 @@ class Coster:
         count = _Trips(nodes)
         work, moved = np.zeros(n), np.zeros(n, dtype=np.int64)
         kernels = [kernel(node) for node in nodes.defs]
+        dtypes = [computes_in(node, types) for node, types in zip(nodes.defs, nodes.dtypes, strict=True)]
         launch, on_gpu = np.ones(n, dtype=np.bool_), np.ones(n, dtype=np.bool_)
         for i, node in enumerate(nodes.defs):
             if node.op in LOOPS or node.op in _BRANCHES:
                 inner = self._inner(nodes, i, root, count)
                 work[i], moved[i], on_gpu[i] = inner.flops, min(inner.moved, _MOST), inner.on_gpu
+                dtypes[i] = inner.dtype
                 continue
             op = _view(nodes, i, root, values, out_bytes)
             launch[i] = launches(op, kernels[i][2])
@@ -83,6 +90,7 @@ class Coster:
             launches=launch,
             values=np.array(values, dtype=np.int64),
             runs_on=devices.runs_on(nodes, kernels, on_gpu),
+            dtypes=dtypes,
         )
 
     def _inner(self, nodes: Nodes, i: int, root: Roots, count: Callable[[int], int]) -> _Body:
@@ -91,7 +99,10 @@ class Coster:
             parts = [self._body(nodes, i, node.attr[a].func.name, root, 0) for a in ("cond", "body")]
             times = count(i)
             return _Body(
-                times * sum(p.flops for p in parts), times * sum(p.moved for p in parts), all(p.on_gpu for p in parts)
+                times * sum(p.flops for p in parts),
+                times * sum(p.moved for p in parts),
+                all(p.on_gpu for p in parts),
+                _work_in(parts),
             )
         names = [node.attr[a].func.name for a in ("then_branch", "else_branch") if a in node.attr]
         names += [f.name for f in node.attr["branches"].list.func] if "branches" in node.attr else []
@@ -101,6 +112,7 @@ class Coster:
             max((p.flops for p in parts), default=0.0),
             max((p.moved for p in parts), default=0),
             all(p.on_gpu for p in parts),
+            _work_in(parts),
         )
 
     def _body(self, nodes: Nodes, i: int, name: str, root: Roots, skip: int) -> _Body:
@@ -111,7 +123,7 @@ class Coster:
         arguments = [argument(nodes, p, k, root) for p, k in feeds]
         key = (name, *(_kind(a) for a in arguments))
         if key not in self._bodies:
-            self._bodies[key] = _Body(0.0, 0, True)  # what a body that contains itself finds
+            self._bodies[key] = _Body(0.0, 0, True, 0)  # what a body that contains itself finds
             made = body(library[name], arguments, library)
             inner = bounded(infer(made.graph_def), made.ops)
             found = self.costs(inner)
@@ -121,8 +133,13 @@ class Coster:
                 float(found.flops.sum()),
                 int(found.moved.sum()),
                 bool(found.runs_on[plain, devices.KINDS.index("gpu")].all()),
+                heaviest(found.dtypes, found.flops.tolist()),
             )
         return self._bodies[key]
+
+
+def _work_in(parts: list[_Body]) -> int:
+    return heaviest([p.dtype for p in parts], [p.flops for p in parts])
 
 
 def _kind(given: Any) -> tuple[Any, ...]:

@@ -75,7 +75,15 @@ def _contracted(graph: Graph, node_of: Ints, times: Ints, loop: Ints) -> Graph:
         moved_bytes=_sums(node_of, graph.moved_bytes * times, count),
         launches=_sums(node_of, graph.launches.astype(np.int64), count) > 0,
         given_s=np.empty((count, 0)),
+        dtype_of=np.where(loop[leader] >= 0, _work_in(graph, node_of, times), graph.dtype_of[leader]),
     )
+
+
+def _work_in(graph: Graph, node_of: Ints, times: Ints) -> Ints:
+    """[count] the data type in which each folded op does most of its work; -1 where none is known."""
+    work = np.zeros((int(node_of.max()) + 1, len(graph.dtypes) + 1))
+    np.add.at(work, (node_of, graph.dtype_of), graph.flops * times)  # the last column takes what is not known
+    return np.where(work.any(axis=1), (work.argmax(axis=1) + 1) % work.shape[1] - 1, -1)
 
 
 def _edges(graph: Graph, node_of: Ints) -> dict[str, Any]:
@@ -86,6 +94,7 @@ def _edges(graph: Graph, node_of: Ints) -> dict[str, Any]:
     return {
         "tensor_op": node_of[graph.tensor_op][by_op],
         "tensor_bytes": graph.tensor_bytes[by_op],
+        "tensor_dtype": graph.tensor_dtype[by_op],
         "src": data[:, 0],
         "dst": data[:, 1],
         "tensor": data[:, 2],

@@ -97,3 +97,49 @@ def test_large_shapes(shape):
     again = graph_file.loads(graph_file.dumps(g), "x")
     assert np.array_equal(again.src, g.src)
     assert np.array_equal(again.dst, g.dst)
+
+
+def test_data_types_survive_and_do_not_count() -> None:
+    """Types that nothing knows, and such as are not known, come back; the fingerprint and old files are as before."""
+    rng = np.random.default_rng(5)
+    for size in (1, 7, 40):
+        plain = random_graph(rng, size)
+        named = replace(
+            plain, dtypes=("float16", "fp6", "int32"), dtype_of=rng.integers(-1, 3, size),
+            tensor_dtype=rng.integers(-1, 3, len(plain.tensor_op)),
+        )  # fmt: skip
+        data = graph_file.dumps(named)
+        jsonschema.validate(json.loads(data), SCHEMA)
+        again = graph_file.loads(data, "x")
+        for own, read in ((named.dtype_of, again.dtype_of), (named.tensor_dtype, again.tensor_dtype)):
+            assert [(*named.dtypes, "")[k] for k in own] == [(*again.dtypes, "")[k] for k in read]
+        assert again.fingerprint() == plain.fingerprint() and again.listing() == plain.listing()
+        old = graph_file.loads(graph_file.dumps(plain), "x")
+        assert b"dtype" not in graph_file.dumps(plain) and not old.dtypes
+        assert (old.dtype_of == -1).all() and (old.tensor_dtype == -1).all()
+
+
+@pytest.mark.parametrize(
+    ("op", "fault"),
+    [
+        ({"outputs": [4, 4], "dtypes": ["float16"]}, r"\$.ops\[0\].dtypes: 1 types of 2 outputs"),
+        ({"outputs": [4, 4], "dtypes": ["float16", "a\u202eb"]}, r"\$.ops\[0\].dtypes\[1\]: .* control character"),
+        ({"dtype": "x" * 5000}, r"\$.ops\[0\].dtype: .* longer than 4096 bytes"),
+        ({"dtype": 7}, r"\$.ops\[0\].dtype"),
+    ],
+)
+def test_data_types_that_fit_nothing_are_refused(op: dict[str, Any], fault: str) -> None:
+    """One for each output, printable, not too long."""
+    text = json.dumps({"format": "pesto-graph", "format_version": 1, "ops": [{"name": "a", **op}]})
+    with pytest.raises(InputError, match=fault):
+        graph_file.loads(text.encode(), "x")
+
+
+def test_a_graph_refuses_data_types_that_it_does_not_list() -> None:
+    """Of the ops and of the tensors; -1 is one that is not known."""
+    plain = random_graph(np.random.default_rng(6), 5)
+    for name, count in (("dtype_of", 5), ("tensor_dtype", len(plain.tensor_op))):
+        with pytest.raises(InputError, match=rf"{name}\[0\] = 1 points at nothing"):
+            replace(plain, dtypes=("float16",), **{name: np.ones(count, int)})
+        with pytest.raises(InputError, match=f"{name} has shape"):
+            replace(plain, dtypes=("float16",), **{name: np.zeros(count + 1, int)})
