@@ -68,6 +68,7 @@ def test_a_program_is_given_up_wherever_its_time_is_over(formulation, clock) -> 
         assert clock.looks == most
 
 
+@pytest.mark.slow
 def test_rows_in_blocks_are_the_same_rows(clock, monkeypatch) -> None:
     """The paper's program in blocks of 5 pairs in place of 32 768: other looks, the same program."""
     at_once, looks = whole(program("paper")), clock.looks

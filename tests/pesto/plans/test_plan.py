@@ -48,6 +48,7 @@ def plan(case):
     return SOLVED[0]
 
 
+@pytest.mark.property
 def test_more_memory_and_faster_links_never_hurt_and_times_scale(make_graph, make_cluster, make_costs) -> None:
     """Metamorphic: the optimum of the fork is 3 us + 3 ms; times k, and transfers with them, it is k times that."""
     makespans = []

@@ -216,7 +216,7 @@ def test_exact_neighbourhoods_improve_the_walks_best(lanes, monkeypatch):
             if progress.schedule is not None and progress.schedule.makespan < 0.75 * kept:
                 stop.set()
 
-        found = solve_as_it_is(problem, name, replace(options, seconds=600.0), report=report, stop=stop)
+        found = solve_as_it_is(problem, name, replace(options, seconds=60.0), report=report, stop=stop)
         return replace(found, limit=Limit.TIME)
 
     monkeypatch.setattr(search.api, "solve", until_shorter)

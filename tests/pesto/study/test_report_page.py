@@ -179,6 +179,7 @@ def test_without_jinja2_all_but_the_page_is_written(
     assert [line.split(":")[0] for line in done.hint.splitlines()] == ["no pictures", "no page"]
 
 
+@pytest.mark.slow
 def test_the_same_study_gives_the_same_bytes(hostile: Path, tmp_path: Path) -> None:
     """So that a report under version control changes only when the study does."""
     for name in ("one", "two"):

@@ -266,6 +266,7 @@ def test_interrupts_keep_the_rows_that_are_done(step, tmp_path, monkeypatch) -> 
     assert b"<svg" in picture.read_bytes()
 
 
+@pytest.mark.slow
 def test_a_crossed_chart_has_a_line_for_each_combination(make_graph, make_cluster, make_costs) -> None:
     """The same sweep gives the same bytes, and every combination of the other axis is named."""
     graph, cluster = network(make_graph), make_cluster(memory=4 * 10**6)

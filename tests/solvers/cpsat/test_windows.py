@@ -39,6 +39,7 @@ def timeline(problem):
     return timeline_of(network_of(problem), scheduled(problem))
 
 
+@pytest.mark.property
 def test_no_model_cuts_off_an_optimum(seeds):
     """On random problems of every feature, whole models and windows agree with exhaustive search, and repeat."""
     count = len(seeds(40))

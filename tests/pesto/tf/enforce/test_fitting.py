@@ -9,6 +9,8 @@ from typing import Any
 import forked
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[4]
 
 
