@@ -277,7 +277,14 @@ def test_kill_of_the_parent_leaves_no_orphan(tmp_path):
     assert len(pids) == 4 and wait_for(lambda: not any(running(pid) for pid in pids))
 
 
-@pytest.mark.parametrize("stopped", [(0,), (1,), (0, 1, 2, 3)], ids=["solver", "guard", "all"])
+@pytest.mark.parametrize(
+    "stopped",
+    [
+        pytest.param((0,), id="solver", marks=pytest.mark.kill),
+        pytest.param((1,), id="guard"),
+        pytest.param((0, 1, 2, 3), id="all", marks=pytest.mark.kill),
+    ],
+)
 def test_what_is_stopped_does_not_outlive_the_parent(stopped, tmp_path):
     """SIGSTOP, as a debugger or a batch system sends it, then kill -9 of the parent: what cannot run cannot stay."""
     child = parent("ForksAndHangs", tmp_path)
