@@ -18,7 +18,11 @@ ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x FROM n) SELECT co
 """As many rows as anybody waits for."""
 TAMPERED = {
     "a view for a table": ("DROP TABLE {0}", f"CREATE VIEW {{0}} AS {ENDLESS}"),
-    "a virtual table": ("DROP TABLE {0}", "CREATE VIRTUAL TABLE {0} USING fts5(key)"),
+    "a virtual table": (  # TensorFlow's own SQLite, which takes the place of Python's once it is loaded, has no fts5
+        "DROP TABLE {0}",
+        "PRAGMA writable_schema = ON",
+        "INSERT INTO sqlite_master VALUES ('table', '{0}', '{0}', 0, 'CREATE VIRTUAL TABLE {0} USING fts5(key)')",
+    ),
     "a generated column": (
         "ALTER TABLE {0} DROP COLUMN {1}",
         "ALTER TABLE {0} ADD COLUMN {1} AS (zeroblob(99999999))",
