@@ -54,9 +54,12 @@ class Functions:
 
     def on_graph(self, graph: Any) -> None:
         """A FuncGraph was traced, and compiles next."""
-        if private.is_body(graph) or not training.trains(graph, self.seen):  # the function around a body answers for it
+        if private.is_body(graph):  # the function around it answers for it
             return
         label = f"function {graph.name}"
+        training.refuse_half(graph, label)
+        if not training.trains(graph, self.seen):
+            return
         unplaceable.check_graph(graph, label)
         if self.options.trace:
             raise InputError(

@@ -29,8 +29,11 @@ class Recorded:
         """The graph of the one training step; InputError when there was none or several."""
         names = list(dict.fromkeys(captured.source for captured in self.captured))
         if len(names) != 1:
+            remedy = (
+                "make one tf.function that calls them as plain Python functions" if names else "run a training step"
+            )
             found = ", ".join(names) or "none"
-            raise InputError(f"record: one training function was to be traced, found {found} - run one training step")
+            raise InputError(f"record: one training function was to be traced, found {found} - {remedy}")
         made = {graph.fingerprint(): graph for graph in (build(c, batch=self.batch) for c in self.captured)}
         if len(made) != 1:
             sizes = " and ".join(f"{graph.ops} ops ({key[:12]})" for key, graph in made.items())
@@ -42,8 +45,11 @@ class Recorded:
 
     def on_graph(self, graph: Any) -> None:
         """Inside: a function was traced; InputError for one that trains and that no plan could be applied to."""
-        if not private.is_body(graph) and training.trains(graph):
-            label = f"function {graph.name}"
+        if private.is_body(graph):
+            return
+        label = f"function {graph.name}"
+        training.refuse_half(graph, label)
+        if training.trains(graph):
             unplaceable.check_graph(graph, label)
             self.captured.append(capture_func_graph(graph, label))
 

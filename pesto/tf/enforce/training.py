@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
@@ -14,6 +15,9 @@ from pesto.tf.nodes.signatures import Signatures
 from pesto.tf.unplaceable import EAGERLY, nested
 from pesto.tf.variables.function_effects import FLOW, READS, Bodies, called, plain_fate
 from pesto.tf.variables.handles import holders
+
+_DERIVING: "weakref.WeakSet[Any]" = weakref.WeakSet()
+"""FuncGraphs in which gradients of trainable variables are taken, or in one that is traced within them."""
 
 
 def reached(function: Any, names: Collection[str]) -> set[str]:
@@ -45,6 +49,22 @@ def reached(function: Any, names: Collection[str]) -> set[str]:
     return found
 
 
+def refuse_half(graph: Any, label: str) -> None:
+    """InputError for a FuncGraph that takes gradients of trainable variables and updates none: half of a step.
+
+    The gradients are most of its work, and would run unplaced. What is traced within another function is part of that.
+    """
+    if graph not in _DERIVING or hasattr(graph.outer_graph, "outer_graph"):
+        return
+    _, trained = _trained(graph)
+    if not _written(trained, _bodies_of(graph), _always):
+        raise InputError(
+            f"{label} takes gradients of trainable variables and updates none, which is half of a step: a plan is for "
+            "all of it - make one tf.function that takes the gradients, of as many batches as are accumulated, and "
+            "applies them"
+        )
+
+
 def refuse_nested(graph: Any, planned: Iterable[str], label: str) -> None:
     """InputError when ops of the step lie in functions that it calls, where they cannot be placed."""
     own = {op.name for op in graph.get_operations()}
@@ -65,12 +85,18 @@ def trains(graph: Any, seen: Collection[str] | None = None) -> bool:
         return seen is not None and op.get_attr("f").name not in seen
 
     bodies = _bodies_of(graph)
+    captured, trained = _trained(graph)
+    if not trained or not _written(trained, bodies, through):
+        return False
+    return not any(_created(inner, bodies) for inner in captured)
+
+
+def _trained(graph: Any) -> tuple[list[Any], list[Any]]:
+    """All handles that a FuncGraph captures, and those of trainable variables that it captures or is given."""
     mine = {id(v.handle) for v in graph.variables if v.trainable}
     captured = [(outer, inner) for outer, inner in graph.captures if inner.dtype == tf.resource]
     trained = [inner for outer, inner in captured if id(outer) in mine] + _arguments(graph)
-    if not trained or not _written(trained, bodies, through):
-        return False
-    return not any(_created(inner, bodies) for _, inner in captured)
+    return [inner for _, inner in captured], trained
 
 
 def trains_unseen(function: Any) -> bool:
@@ -126,11 +152,19 @@ def in_functions_only(*, remedy: str = "") -> Iterator[None]:
 def _not_eagerly(original: Callable[..., Any], remedy: str) -> Callable[..., Any]:
     @functools.wraps(original)
     def derived(self: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
-        if tf.executing_eagerly() and any(getattr(s, "trainable", False) for s in tf.nest.flatten(sources)):
-            raise UsageError(EAGERLY + remedy)
+        if any(getattr(s, "trainable", False) for s in tf.nest.flatten(sources)):
+            if tf.executing_eagerly():
+                raise UsageError(EAGERLY + remedy)
+            _derives(tf.compat.v1.get_default_graph())
         return original(self, target, sources, *args, **kwargs)
 
     return derived
+
+
+def _derives(graph: Any) -> None:
+    while hasattr(graph, "outer_graph"):
+        _DERIVING.add(graph)
+        graph = graph.outer_graph
 
 
 def _written(handles: list[Any], bodies: Callable[[], Bodies], through: Callable[[Any], bool]) -> bool:
