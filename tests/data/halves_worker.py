@@ -116,6 +116,7 @@ def main() -> None:
     def applied(act: Callable[[], Any]) -> None:
         with pesto.apply(plan, devices="cpu"):
             act()
+            tf.function(Accumulating().both)(X)
 
     cases = {
         "accumulation, recorded": lambda: told(lambda: recorded(lambda: accumulate(X), update)),

@@ -106,8 +106,9 @@ def _refuse_contested(wanted: Sequence[tuple[Any, str, str]], source: str) -> No
         claim, name, target = found
         raise MismatchError(
             f"{shown(name)} is planned on {target} by the plan of {shown(source)}, and on {claim.target} by that of "
-            f"{shown(claim.source)}, which is in use - solve both with the variable on one device, or use the plans "
-            "one after the other: close the first pesto.apply, drop the first pesto.place"
+            f"{shown(claim.source)}, which is in use - make one tf.function that calls both as plain Python "
+            "functions, and plan that, or use the plans one after the other: close the first pesto.apply, drop the "
+            "first pesto.place"
         )
 
 

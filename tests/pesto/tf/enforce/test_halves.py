@@ -19,7 +19,7 @@ def found() -> dict[str, Any]:
 
 
 def test_gradients_without_an_update_are_half_of_a_step() -> None:
-    """By record and by apply, as most of the work. Not so gradients of inputs, or those that an inner function takes."""
+    """By record and by apply. Not so gradients of inputs, or those that an inner function takes."""
     for case in ("accumulation, recorded", "accumulation, by a plan"):
         assert found()[case].startswith("InputError: function") and "half of a step" in found()[case], found()[case]
         assert "make one tf.function that takes the gradients" in found()[case]
