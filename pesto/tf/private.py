@@ -83,6 +83,19 @@ def set_input(op: Any, place: int, tensor: Any) -> None:
     op._update_input(place, tensor)
 
 
+def add_identity(graph: Any, name: str, tensor: Any) -> Any:
+    """An Identity of a tensor of a live graph, also of a finalized one, without control inputs."""
+    final = graph.finalized
+    if final:
+        graph._unsafe_unfinalize()
+    try:
+        with graph.as_default(), graph.control_dependencies(None):
+            return graph.create_op("Identity", [tensor], [tensor.dtype], name=f"{name}/", attrs=None)
+    finally:
+        if final:
+            graph.finalize()
+
+
 def clear_attr(op: Any, name: str) -> None:
     """Take an attribute from an op of a live graph."""
     op._clear_attr(name)

@@ -9,9 +9,11 @@ import numpy as np
 
 from pesto.tf import private
 from pesto.tf.enforce.branches import MERGES, mended
-from pesto.tf.enforce.placement import FED, Placement
+from pesto.tf.enforce.placement import FED, Placement, Relay
 from pesto.tf.enforce.step_graph import Trace
 from pesto.tf.nodes.barriers import around
+from pesto.tf.nodes.needed_nodes import producer
+from pesto.tf.nodes.signatures import Signatures
 from pesto.tf.unoptimized import MERGED
 
 
@@ -29,6 +31,8 @@ class Edits:
     """Loops and branches that must not be taken apart."""
     passed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Barriers that nothing may wait at, and the tensors that each passes (`pesto.tf.nodes.barriers`)."""
+    relays: tuple[Relay, ...] = ()
+    """Nodes to add, and what reads them from then on."""
 
 
 def edits(placement: Placement, trace: Trace, every: Iterable[Any]) -> Edits:
@@ -43,6 +47,7 @@ def edits(placement: Placement, trace: Trace, every: Iterable[Any]) -> Edits:
         if graph.types[graph.type_of[i]] not in FED:
             for node in loops[name].nodes if name in loops else (name,):
                 device[node] = placement.device_of(i)
+    device.update((relay.name, placement.device_of(relay.op)) for relay in placement.relays)
     waits: dict[str, list[str]] = {}
     for a, b in _waits(placement, trace):
         waits.setdefault(b, []).append(a)
@@ -52,6 +57,7 @@ def edits(placement: Placement, trace: Trace, every: Iterable[Any]) -> Edits:
         unbound=tuple(n.name for n in every if "_class" in n.attr and not nodes.signatures.has_ref(n)),
         whole=tuple(n.name for n in nodes.defs if private.LOWERED in n.attr and n.attr[private.LOWERED].b),
         passed=trace.passed,
+        relays=placement.relays,
     )
 
 
@@ -63,28 +69,39 @@ def joined(several: Sequence[Edits]) -> Edits:
         unbound=tuple(dict.fromkeys(node for e in several for node in e.unbound)),
         whole=tuple(dict.fromkeys(node for e in several for node in e.whole)),
         passed={node: tensors for e in several for node, tensors in e.passed.items()},
+        relays=tuple(relay for e in several for relay in e.relays),
     )
 
 
 def _waits(placement: Placement, trace: Trace) -> list[tuple[str, str]]:
     """(before, after) nodes: the chains, and control edges of the graph that the nodes themselves do not have."""
-    names, loops = placement.graph.names, trace.loops
-    hidden = mended(_hidden(placement, trace), placement, trace)
+    names, loops, relays = placement.graph.names, trace.loops, placement.relays_of()
+
+    def doors(op: int, side: str, stands: Mapping[int, tuple[str, ...]]) -> tuple[str, ...]:
+        loop = loops.get(names[op])
+        nodes: tuple[str, ...] = getattr(loop, side) if loop else stands.get(op, (names[op],))
+        return nodes
+
     pairs = zip(placement.before.tolist(), placement.after.tolist(), strict=True)
-    return [
+    hidden = mended(_hidden(placement, trace), placement, trace)
+    chains, others = [*pairs, *_partly(placement, trace)], [*hidden, *_unmerged(placement)]
+    found = [
         (x, y)
-        for a, b in dict.fromkeys([*pairs, *_partly(placement, trace), *hidden, *_unmerged(placement)])
-        for x in (loops[names[a]].exits if names[a] in loops else (names[a],))
-        for y in (loops[names[b]].entries if names[b] in loops else (names[b],))
+        for listed, stands in ((chains, relays), (others, {}))
+        for a, b in listed
+        for x in doors(a, "exits", stands)
+        for y in doors(b, "entries", stands)
     ]
+    return list(dict.fromkeys(found))
 
 
 def _partly(placement: Placement, trace: Trace) -> list[tuple[int, int]]:
-    """Neighbours in a chain that an edge joins which orders only a part: one of a loop's doors, or a Merge."""
+    """Neighbours in a chain that an edge joins which orders only a part: a door of a loop, a Merge, no relay."""
     graph = placement.graph
     parts = np.array(
         [n in trace.loops or graph.types[t] in MERGES for n, t in zip(graph.names, graph.type_of, strict=True)]
     )
+    parts[list(placement.relays_of())] = True
     before, after = placement.neighbours()
     kept = parts[before] | parts[after]
     return list(zip(before[kept].tolist(), after[kept].tolist(), strict=True))
@@ -136,6 +153,9 @@ def make(graph: Any, wanted: Edits) -> Callable[[], None]:
 def _make(graph: Any, wanted: Edits, undo: list[Callable[[], None]]) -> None:
     """Carry out `wanted`, writing down before each change how to undo it."""
     ops = {op.name: op for op in graph.get_operations()}
+    for relay in wanted.relays:
+        if relay.name not in ops:  # an earlier edit, taken back, has left it there without readers
+            ops[relay.name] = private.add_identity(graph, relay.name, _tensor(ops, relay.tensor))
     for name, device in wanted.device.items():
         op = ops[name]
         if op.type not in FED:  # an argument of a function, where a GraphDef has a variable's handle
@@ -143,6 +163,10 @@ def _make(graph: Any, wanted: Edits, undo: list[Callable[[], None]]) -> None:
             private.set_device(op, device)
     for name in wanted.passed:
         _go_around(ops[name], undo)
+    for relay in wanted.relays:
+        source = ops[relay.name].inputs[0]
+        for reader in relay.readers:
+            _read(ops[reader], source, ops[relay.name].outputs[0], undo)
     for name, earlier in wanted.waits.items():
         undo.append(partial(private.set_controls, ops[name], list(ops[name].control_inputs)))
         private.add_controls(ops[name], [ops[e] for e in earlier])
@@ -151,13 +175,23 @@ def _make(graph: Any, wanted: Edits, undo: list[Callable[[], None]]) -> None:
         private.clear_attr(ops[name], attr)
 
 
+def _tensor(ops: Mapping[str, Any], text: str) -> Any:
+    name = producer(text)
+    return ops[name].outputs[int(text[len(name) + 1 :] or 0)]
+
+
+def _read(reader: Any, old: Any, new: Any, undo: list[Callable[[], None]]) -> None:
+    """Let an op of a live graph read one tensor in the place of another."""
+    for place in [k for k, tensor in enumerate(reader.inputs) if tensor is old]:
+        undo.append(partial(private.set_input, reader, place, old))
+        private.set_input(reader, place, new)
+
+
 def _go_around(barrier: Any, undo: list[Callable[[], None]]) -> None:
     """Let the readers of a barrier of a live graph read what it passes."""
     for output, source in zip(barrier.outputs, barrier.inputs, strict=True):
         for reader in output.consumers():
-            for place in [k for k, tensor in enumerate(reader.inputs) if tensor is output]:
-                undo.append(partial(private.set_input, reader, place, output))
-                private.set_input(reader, place, source)
+            _read(reader, output, source, undo)
     for reader in private.waiting_for(barrier):
         earlier = list(reader.control_inputs)
         undo.append(partial(private.set_controls, reader, earlier))
@@ -168,6 +202,7 @@ def write(graph_def: Any, wanted: Edits) -> None:
     """Carry out `wanted` on a GraphDef, in place."""
     unbound, whole = set(wanted.unbound), set(wanted.whole)
     around(graph_def, wanted.passed)
+    _write_relays(graph_def, wanted.relays)
     for node in graph_def.node:
         if node.name in wanted.device:
             node.device = wanted.device[node.name]
@@ -176,3 +211,16 @@ def write(graph_def: Any, wanted: Edits) -> None:
             del node.attr["_class"]
         if node.name in whole:
             del node.attr[private.LOWERED]
+
+
+def _write_relays(graph_def: Any, relays: Sequence[Relay]) -> None:
+    by_name = {node.name: node for node in graph_def.node}
+    signatures = Signatures({f.signature.name: f for f in graph_def.library.function})
+    for relay in relays:
+        same = (relay.tensor, f"{relay.tensor}:0") if ":" not in relay.tensor else (relay.tensor,)
+        for reader in relay.readers:
+            node = by_name[reader]
+            node.input[:] = [relay.name if text in same else text for text in node.input]
+        name = producer(relay.tensor)
+        dtype = signatures.output_types(by_name[name])[int(relay.tensor[len(name) + 1 :] or 0)]
+        graph_def.node.add(name=relay.name, op="Identity", input=[relay.tensor]).attr["T"].type = dtype

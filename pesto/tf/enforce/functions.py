@@ -18,6 +18,7 @@ from pesto.tf.enforce.edits import edits, make
 from pesto.tf.enforce.partitions import Expected, Findings, examine, prefixes
 from pesto.tf.enforce.placement import Placement, lay
 from pesto.tf.enforce.process_settings import check_settings
+from pesto.tf.enforce.relays import relayed
 from pesto.tf.enforce.relocate import Moves
 from pesto.tf.enforce.step_graph import Trace, trace
 from pesto.tf.enforce.targets import check_exist, targets
@@ -70,12 +71,13 @@ class Functions:
         wanted = self.wanted(plan)
         mine = _own(graph, traced)
         made_outside = np.array([name not in mine for name in traced.graph.names], dtype=np.bool_)
-        placement = _throughout(lay(plan, traced.graph, wanted, made_outside, order=self.options.order))
+        laid = lay(plan, traced.graph, wanted, made_outside, order=self.options.order)
+        placement = _throughout(relayed(laid, traced))
         self.moves.settle(graph, placement)
         make(graph, edits(placement, traced, traced.nodes.defs))
         if traced.graph.batch is not None:
             batch_limit.limit(graph, traced.graph.batch)
-        expected = Expected(placement=placement, loops=traced.loops, ran=mine)
+        expected = Expected(placement=placement, loops=traced.loops, ran=mine | {r.name for r in placement.relays})
         self.placed[id(graph)] = (graph, expected)
 
     def on_trace(self, tracing: private.Tracing) -> Any:

@@ -30,22 +30,34 @@ def unordered(
 
     present: the ops that are in the partitions, under their names behind `prefix`.
     """
-    names = placement.graph.names
+    names, relays = placement.graph.names, placement.relays_of()
     kept = np.zeros(placement.graph.ops, dtype=np.bool_)
     kept[present] = True
-    before, after = neighbours(placement.lane, placement.rank, placement.chained & kept)
+    before, after = neighbours(placement.lane, placement.rank, placement.ordered & kept)
     walks = [_Walk.of(part) for part in partitions]
     wrong = []
     for lane in np.unique(placement.lane[before]).tolist():
         mine = placement.lane[before] == lane
         chain = [int(before[mine][0]), *after[mine].tolist()]
-        doors = [loops.get(names[i]) for i in chain]
-        starts = {prefix + n: k for k, d in enumerate(doors) for n in (d.entries if d else (names[chain[k]],))}
-        ends = [tuple(prefix + n for n in (d.exits if d else (names[i],))) for i, d in zip(chain, doors, strict=True)]
+        doors = [loops.get(names[i]) or _Doors.of(relays.get(i, (names[i],))) for i in chain]
+        starts = {prefix + n: k for k, d in enumerate(doors) for n in d.entries}
+        ends = [tuple(prefix + n for n in d.exits) for d in doors]
         for walk in walks:
             late = walk.late(starts, ends)
             wrong += [f"op {names[chain[k]]} does not wait for {names[chain[k - 1]]}" for k in late]
     return wrong
+
+
+@dataclass(frozen=True, slots=True)
+class _Doors:
+    """What starts and ends one place of a chain that is no loop."""
+
+    entries: tuple[str, ...]
+    exits: tuple[str, ...]
+
+    @classmethod
+    def of(cls, names: tuple[str, ...]) -> "_Doors":
+        return cls(names, names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,14 +193,16 @@ def examine(partitions: Sequence[Any], expected: Expected, prefix: str = "") -> 
         if graph.types[graph.type_of[i]] not in FED | CARRIED and (expected.ran is None or name in expected.ran)
     ]
     moves, absent, here = [], [], []
-    for i in runs:
-        for name in _nodes(graph.names[i], expected.loops):
-            if name not in where:
-                absent += [] if name in copied else [name]
-            elif not _same(placement.device_of(i), where[name]):
-                moves.append(f"op {name} is on {where[name]}, planned on {placement.device_of(i)}")
-            else:
-                here.append(i)
+    stands = placement.relays_of()
+    nodes = [(i, name, i not in stands) for i in runs for name in _nodes(graph.names[i], expected.loops)]
+    nodes += [(r.op, r.name, True) for r in placement.relays if expected.ran is None or r.name in expected.ran]
+    for i, name, in_chain in nodes:
+        if name not in where:
+            absent += [] if name in copied else [name]
+        elif not _same(placement.device_of(i), where[name]):
+            moves.append(f"op {name} is on {where[name]}, planned on {placement.device_of(i)}")
+        elif in_chain:
+            here.append(i)
     late = unordered(partitions, expected.placement, expected.loops, np.array(here, dtype=np.int64), prefix)
     found = Findings(ops=len(runs), moves=tuple(moves), inversions=tuple(late), absent=tuple(absent))
     fused = any(node.op.startswith(_ONEDNN) for part in partitions for node in part.node) if absent else False

@@ -26,6 +26,20 @@ CARRIED = frozenset(("Switch", "RefSwitch"))
 """Of v1 conditionals; TensorFlow puts them where their data are, whatever a plan says. They compute nothing."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relay:
+    """An Identity on the device of an op outside of the chains: what it sends to others goes through it."""
+
+    name: str
+    """The node to be added."""
+    tensor: str
+    """What it passes, as a NodeDef names an input."""
+    op: int
+    """Index of the op that makes the tensor, whose place in the chain it has."""
+    readers: tuple[str, ...]
+    """Nodes on other devices that read it in the tensor's place."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Placement:
     """For the n ops of a traced step: TensorFlow's device, and the chains."""
@@ -46,6 +60,8 @@ class Placement:
     """[k] ops that others wait for, beyond the trace's own edges."""
     after: Ints
     """[k] the ops that wait for those of `before`."""
+    relays: tuple[Relay, ...] = ()
+    """Stand in the chains for ops that are outside of them."""
 
     def __post_init__(self) -> None:
         """Copy and freeze the arrays."""
@@ -55,7 +71,21 @@ class Placement:
 
     def neighbours(self) -> tuple[Ints, Ints]:
         """(before, after) of the ops that follow each other in a chain, also where the trace's edges join them."""
-        return neighbours(self.lane, self.rank, self.chained)
+        return neighbours(self.lane, self.rank, self.ordered)
+
+    @property
+    def ordered(self) -> Bools:
+        """[n] whether the op, or a relay in its stead, has a place in its processor's chain."""
+        found = self.chained.copy()
+        found[[relay.op for relay in self.relays]] = True
+        return found
+
+    def relays_of(self) -> dict[int, tuple[str, ...]]:
+        """The relays that stand for an op, by its index."""
+        found: dict[int, tuple[str, ...]] = {}
+        for relay in self.relays:
+            found[relay.op] = (*found.get(relay.op, ()), relay.name)
+        return found
 
     def device_of(self, op: int) -> str:
         """TensorFlow's name of an op's device."""

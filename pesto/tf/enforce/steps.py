@@ -15,6 +15,7 @@ from pesto.tf.enforce.edits import Edits, edits, joined, make
 from pesto.tf.enforce.fetch_closure import apart, updated
 from pesto.tf.enforce.partitions import Expected
 from pesto.tf.enforce.placement import FED, lay
+from pesto.tf.enforce.relays import relayed
 from pesto.tf.enforce.step_graph import Trace, trace
 from pesto.tf.enforce.targets import targets
 from pesto.tf.fitting.causes import larger
@@ -79,7 +80,7 @@ def _fitting(graph: Any, plans: Sequence[Plan]) -> list[tuple[Plan, Trace]]:
 def _laid(graph: Any, nodes: Iterable[Any], plan: Plan, traced: Trace, options: Options) -> Placed:
     wanted = targets(plan, options.devices)
     out = apart(graph, traced) | conditional(traced)
-    placement = lay(plan, traced.graph, wanted, out, order=options.order)
+    placement = relayed(lay(plan, traced.graph, wanted, out, order=options.order), traced)
     return Placed(
         source=plan.provenance.graph_source,
         expected=Expected(placement=placement, loops=traced.loops),

@@ -12,6 +12,9 @@ from pesto.tf.nodes.signatures import Signatures
 RECORDED = "_traced_shapes"
 """Attribute with the shapes that a function's op had when it was traced: inference loses those of tensor lists."""
 
+RELAY = "/pesto_send_"
+"""Part of the names of nodes that a plan added to a live graph, which cannot lose them: later nothing reads them."""
+
 Shape = tuple[int, ...] | None
 """Dimensions, -1 where unknown; None for an unknown rank."""
 
@@ -69,9 +72,10 @@ def producer(name: str) -> str:
 
 
 def sinks(graph_def: Any) -> tuple[str, ...]:
-    """The nodes that nothing reads."""
-    read = {producer(text) for node in graph_def.node for text in node.input}
-    return tuple(node.name for node in graph_def.node if node.name not in read)
+    """The nodes of the program that nothing in it reads."""
+    own = [node for node in graph_def.node if RELAY not in node.name]
+    read = {producer(text) for node in own for text in node.input}
+    return tuple(node.name for node in own if node.name not in read)
 
 
 def needed(by_name: Mapping[str, Any], fetches: Iterable[str]) -> set[str]:

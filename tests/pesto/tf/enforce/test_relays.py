@@ -1,0 +1,137 @@
+"""What ops outside of the chains send has a place in the chain: an Identity, which remote readers read in its stead."""
+
+import functools
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pesto import api
+from pesto.plans.plan import Plan
+from pesto.tf.start import tensorflow
+
+tf = tensorflow()
+v1 = tf.compat.v1
+
+from pesto.tf import models  # noqa: E402
+from pesto.tf.enforce.apply_options import Options  # noqa: E402
+from pesto.tf.enforce.partitions import Expected, Findings, examine  # noqa: E402
+from pesto.tf.enforce.rewrite import Rewritten, rewritten  # noqa: E402
+from pesto.tf.nodes.needed_nodes import RELAY, producer, sinks  # noqa: E402
+from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
+
+DEVICES = 3
+
+
+@functools.cache
+def program() -> tuple[Any, Plan]:
+    """rnnlm as a GraphDef with its initialiser, and a plan that has every group somewhere at random."""
+    step = models.build("rnnlm", "tiny", None)
+    with step.graph.as_default():
+        v1.global_variables_initializer()
+    graph = sources.from_v1(step.graph, step.fetches)
+    plan = api.solve(graph, cluster="cpux3", time_limit_s=0, solver="list")
+    rng = np.random.default_rng(4)
+    device = rng.integers(0, DEVICES, graph.ops)
+    grouped = graph.group >= 0
+    device[grouped] = rng.integers(0, DEVICES, graph.ops)[graph.group[grouped]]
+    plan = replace(plan, schedule=replace(plan.schedule, device=device))
+    return step.graph.as_graph_def(add_shapes=True), plan
+
+
+@functools.cache
+def applied() -> Rewritten:
+    return rewritten(*program(), Options())
+
+
+def parts(graph_def: Any) -> list[Any]:
+    """The nodes by device, as partitions have them."""
+    found: dict[str, Any] = {}
+    for node in graph_def.node:
+        found.setdefault(node.device, v1.GraphDef()).node.append(node)
+    return list(found.values())
+
+
+def crossing(done: Rewritten) -> Iterator[tuple[str, str]]:
+    """(source, reader) of data edges between devices within the chains' reach."""
+    place, nodes = done.placement, {node.name: node for node in done.graph_def.node}
+    chained = {name for name, is_in in zip(place.graph.names, place.chained, strict=True) if is_in}
+    for name in chained:
+        for text in nodes[name].input:
+            if text[0] != "^" and done.edits.device.get(producer(text)) not in (None, nodes[name].device):
+                yield producer(text), name
+
+
+def test_what_is_sent_to_a_chained_op_is_chained() -> None:
+    """Or it is a relay, an Identity on the device of what it passes on. Without an order there are none."""
+    done = applied()
+    place, nodes = done.placement, {node.name: node for node in done.graph_def.node}
+    chained = {name for name, is_in in zip(place.graph.names, place.chained, strict=True) if is_in}
+    sources_ = {source for source, _ in crossing(done)}
+    relays = {name for name in sources_ if RELAY in name}
+    assert sources_ - relays <= chained
+    assert len(relays) > 20 and relays == {relay.name for relay in place.relays}
+    for relay in place.relays:
+        node, source = nodes[relay.name], nodes[producer(relay.tensor)]
+        assert node.op == "Identity" and node.device == place.device_of(relay.op)
+        assert source.op in ("Placeholder", "PlaceholderV2") or source.device == node.device
+        assert not place.chained[relay.op] and place.ordered[relay.op]
+    bare = rewritten(*program(), Options(order=False))
+    assert not bare.placement.relays and not any(RELAY in node.name for node in bare.graph_def.node)
+
+
+def test_each_relay_waits_for_its_place() -> None:
+    """Where one does not, the check of partition graphs says so."""
+    done = applied()
+    whole = parts(done.graph_def)
+    assert not found(done, whole).inversions
+    waiting = {name: waits for name, waits in done.edits.waits.items() if RELAY in name}
+    assert len(waiting) > 20
+    nodes = {node.name: node for part in whole for node in part.node}
+    for name in waiting:
+        kept = list(nodes[name].input)
+        nodes[name].input[:] = kept[:1]
+        assert found(done, whole).inversions, name
+        nodes[name].input[:] = kept
+
+
+def found(done: Rewritten, partitions: list[Any]) -> Findings:
+    return examine(partitions, Expected(placement=done.placement, loops={}))
+
+
+def dropped(tries: int) -> int:
+    """How many of `tries` the check of partition graphs finds in which 3 % of the chains' edges are not there."""
+    done, rng = applied(), np.random.default_rng(6)
+    whole = parts(done.graph_def)
+    nodes = {node.name: node for part in whole for node in part.node}
+    edges = [(name, f"^{earlier}") for name, waits in done.edits.waits.items() for earlier in waits]
+    seen = 0
+    for _ in range(tries):
+        gone = [edges[k] for k in rng.choice(len(edges), max(1, round(0.03 * len(edges))), replace=False)]
+        before = {name: list(nodes[name].input) for name, _ in gone}
+        for name, edge in gone:
+            nodes[name].input.remove(edge)
+        seen += bool(found(done, whole).inversions)
+        for name, inputs in before.items():
+            nodes[name].input[:] = inputs
+    return seen
+
+
+def test_edges_that_are_dropped_are_found() -> None:
+    assert dropped(40) == 40
+
+
+@pytest.mark.slow
+def test_a_thousand_times() -> None:
+    assert dropped(1000) == 1000
+
+
+def test_a_graph_that_had_a_plan_asks_for_no_relay() -> None:
+    """Nodes that an earlier plan added and nothing reads are no ends of a program."""
+    graph_def = v1.GraphDef()
+    graph_def.CopyFrom(program()[0])
+    wanted = sinks(graph_def)
+    node = graph_def.node.add(name=f"data{RELAY}12345678", op="Identity", input=[graph_def.node[0].name])
+    assert node.name not in sinks(graph_def) and sinks(graph_def) == wanted
