@@ -13,7 +13,7 @@ import numpy as np
 from pesto.errors import InputError
 from pesto.problem import TICK_S
 from solvers import Problem, Schedule
-from solvers.arrays import Floats, Ints, floats
+from solvers.arrays import Bools, Floats, Ints, floats
 from solvers.compiled.dag import adjacency
 
 
@@ -47,7 +47,9 @@ class Timeline:
         return floats(np.bincount(held[held >= 0], weights=took[held >= 0], minlength=p.links) * TICK_S)
 
 
-def simulate(problem: Problem, device: Ints, rank: Ints, *, send_rank: Ints | None = None) -> Timeline:
+def simulate(
+    problem: Problem, device: Ints, rank: Ints, *, send_rank: Ints | None = None, free: Bools | None = None
+) -> Timeline:
     """Run every device's ops in order of rank, each as early as its inputs allow.
 
     device: [n] device of each task; rank: [n], ties by index. When a task finishes it requests one transfer of each
@@ -59,8 +61,11 @@ def simulate(problem: Problem, device: Ints, rank: Ints, *, send_rank: Ints | No
     of tasks and transfers, each that finds all its links free starts, in order of (send rank, payload, target),
     whoever else still waits; those of zero ticks finish at once, and if tasks finish by this within the tick, that
     is repeated.
+
+    free: [n] tasks that wait for no place in their device's order and keep nobody from it: each starts when its inputs
+    are there, as ops do in TensorFlow that are in no chain. The schedule then has overlaps on a device.
     """
-    run = _Run(problem, np.asarray(device), np.asarray(rank))
+    run = _Run(problem, np.asarray(device), np.asarray(rank), np.zeros(problem.tasks, bool) if free is None else free)
     if send_rank is None:
         run.to_the_end()
     else:
@@ -71,7 +76,7 @@ def simulate(problem: Problem, device: Ints, rank: Ints, *, send_rank: Ints | No
 class _Run:
     """The state of one simulation: lists, because Python reads them faster than arrays."""
 
-    def __init__(self, problem: Problem, device: Ints, rank: Ints) -> None:
+    def __init__(self, problem: Problem, device: Ints, rank: Ints, free: Bools) -> None:
         p = self.problem = problem
         self.device = device
         self.device_list = device.tolist()
@@ -86,6 +91,8 @@ class _Run:
         self.missing: list[int] = np.bincount(p.dst, minlength=p.tasks).tolist()
         self.arrived = [0] * p.tasks
         order = np.lexsort((np.arange(p.tasks), rank))
+        self.free: list[bool] = free.tolist()
+        order = order[~free[order]]
         self.chain: list[list[int]] = [order[device[order] == d].tolist() for d in range(p.devices)]
         self.next_of = [0] * p.devices
         self.free_at = [0] * p.devices
@@ -99,8 +106,7 @@ class _Run:
         self.done = 0
 
     def to_the_end(self) -> None:
-        for d in range(self.problem.devices):
-            self._begin(d)
+        self._begin_all()
         while self.events:
             now, task = self._finish()
             wanted = sorted(self._wanted(task))
@@ -110,8 +116,7 @@ class _Run:
         self._all_ran()
 
     def to_the_end_by_priority(self, send_rank: list[int]) -> None:
-        for d in range(self.problem.devices):
-            self._begin(d)
+        self._begin_all()
         waiting: list[tuple[int, int, int]] = []
         ends: list[int] = []
         while self.events or ends:
@@ -142,14 +147,26 @@ class _Run:
         """The next task to finish, and when."""
         now, _, task = heapq.heappop(self.events)
         self.done += 1
-        self.next_of[self.device_list[task]] += 1
-        self.free_at[self.device_list[task]] = now
+        if not self.free[task]:
+            self.next_of[self.device_list[task]] += 1
+            self.free_at[self.device_list[task]] = now
         return now, task
 
     def _all_ran(self) -> None:
         if self.done < self.problem.tasks:
             stuck = next(i for i, s in enumerate(self.start) if s < 0)
             raise InputError(f"the order contradicts the precedence: task {stuck} can never start")
+
+    def _begin_all(self) -> None:
+        for task in range(self.problem.tasks):
+            if self.free[task] and not self.missing[task]:
+                self._start(task, 0)
+        for d in range(self.problem.devices):
+            self._begin(d)
+
+    def _start(self, task: int, at: int) -> None:
+        self.start[task] = at
+        heapq.heappush(self.events, (at + self.took[task], self.rank[task], task))
 
     def _begin(self, d: int) -> None:
         """Start the device's next task if its inputs are known."""
@@ -159,8 +176,7 @@ class _Run:
         task = chain[at]
         if self.missing[task] or self.start[task] >= 0:
             return
-        self.start[task] = max(self.free_at[d], self.arrived[task])
-        heapq.heappush(self.events, (self.start[task] + self.took[task], self.rank[task], task))
+        self._start(task, max(self.free_at[d], self.arrived[task]))
 
     def _wanted(self, task: int) -> set[tuple[int, int]]:
         """The (payload, target) that a finished task must send."""
@@ -182,7 +198,11 @@ class _Run:
                 head = self.head[k]
                 self.arrived[head] = max(self.arrived[head], now if local else arrival[self.carried[k], there])
                 self.missing[head] -= 1
-                self._begin(self.device_list[head])
+                if self.free[head]:
+                    if not self.missing[head]:
+                        self._start(head, self.arrived[head])
+                else:
+                    self._begin(self.device_list[head])
 
     def _links(self, payload: int, to: int) -> list[int]:
         here = self.location[self.device_list[self.producer[payload]]]

@@ -15,10 +15,12 @@ from pesto.plans.plan import PER_EDGE, Plan, ranks_against
 from pesto.problem import TICK_S, lanes
 from pesto.quantities import duration
 from pesto.settings import Settings
+from pesto.simulator import simulate
 from pesto.solving.candidates import Bench, Candidate
 from pesto.solving.flow import formulate
-from solvers.arrays import Floats, Ints, floats
+from solvers.arrays import Bools, Floats, Ints, floats
 from solvers.memory.usage import over_time
+from solvers.timing.replay import fifo
 
 T = TypeVar("T")
 
@@ -110,6 +112,17 @@ def rerun(plan: Plan, graph: Graph, cluster: Cluster, costs: Costs) -> Simulatio
         raise VerificationError(f"the plan is invalid: {wrong[0]} - solve again")
     run = bench.ordered("plan", "as planned", device, plan.rank)
     return Simulation(cluster=cluster, bench=bench, run=run, costs_note=costs.note)
+
+
+def enforced_s(step: Simulation, rank: Ints, outside: Bools | None) -> float:
+    """Seconds of the step where some ops have no place in the order; None for no order: first come, first served.
+
+    rank: [n] the plan's order. outside: [n] `pesto.inputs.load.load_outside`.
+    """
+    problem, device = step.bench.problem, step.run.timeline.schedule.device
+    if outside is None:
+        return fifo(problem, device).makespan * TICK_S
+    return simulate(problem, device, rank, free=outside).makespan_s
 
 
 def _unsound(plan: Plan, bench: Bench, device: Ints) -> list[str]:

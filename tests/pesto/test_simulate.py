@@ -98,3 +98,33 @@ def test_scheduled_links_too_are_the_same_to_the_tick_in_both_programs(seed: int
     assert same(line.schedule, replay(p, device, rank, send_rank=send_rank))
     kinds = {v.kind for v in check(p, line.schedule)}
     assert kinds <= {"group", "memory"}, kinds
+
+
+def test_a_free_task_waits_for_nobody() -> None:
+    """Two tasks of one GPU without inputs start together when the second is free, and the first is not kept by it."""
+    apart = two_gpus(src=[1], dst=[2], payload=[0], producer=[1])
+    free = np.array([False, True, False])
+    line = simulate(apart, np.array([0, 0, 0]), np.array([0, 1, 2]), free=free)
+    assert line.schedule.start.tolist() == [0, 0, 20] and line.schedule.makespan == 50
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_free_tasks_start_with_their_inputs_and_the_others_in_order(seed: int) -> None:
+    """What is free starts when the last input is there; of the rest none starts before its neighbour has ended."""
+    rng = np.random.default_rng(seed)
+    p, device, rank = random_run(rng)
+    assert same(simulate(p, device, rank, free=np.zeros(p.tasks, bool)).schedule, replay(p, device, rank))
+    free = rng.random(p.tasks) < 0.4
+    s = simulate(p, device, rank, free=free).schedule
+    sent = zip(s.sent_payload.tolist(), s.sent_to.tolist(), s.sent_finish.tolist(), strict=True)
+    there = {(payload, to): end for payload, to, end in sent}
+    ready = np.zeros(p.tasks, dtype=np.int64)
+    for a, b, payload in zip(p.src.tolist(), p.dst.tolist(), p.payload.tolist(), strict=True):
+        crosses = payload >= 0 and p.location[device[a]] != p.location[device[b]]
+        at = there[payload, int(p.location[device[b]])] if crosses else s.finish[a]
+        ready[b] = max(ready[b], at)
+    assert (s.start[free] == ready[free]).all() and (s.start >= ready).all()
+    for d in range(p.devices):
+        mine = np.flatnonzero((device == d) & ~free)
+        mine = mine[np.argsort(rank[mine])]
+        assert (s.start[mine[1:]] == np.maximum(s.finish[mine[:-1]], ready[mine[1:]])).all()

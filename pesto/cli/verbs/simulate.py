@@ -1,6 +1,7 @@
 """pesto simulate: predict the step time of a plan, also on another cluster."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -11,14 +12,15 @@ from pesto.cli.printed import to_json
 from pesto.cli.verbs.check import plan_source
 from pesto.errors import UsageError
 from pesto.files.disk import write_atomic
-from pesto.inputs.load import load_cluster, load_costs, load_graph
+from pesto.inputs.load import PLACEMENT, WAYS, load_cluster, load_costs, load_graph, load_outside
+from pesto.plans.plan import Plan
 from pesto.plans.plan_file import load
 from pesto.plans.tf_pesto_files import read_placement
 from pesto.quantities import duration, size
 from pesto.show.costs_note import note_key
 from pesto.show.lines import fact
 from pesto.source import Source
-from pesto.whatif.rerun import Simulation, bench_of
+from pesto.whatif.rerun import Simulation, bench_of, enforced_s
 
 
 @click.command("simulate")
@@ -29,6 +31,12 @@ from pesto.whatif.rerun import Simulation, bench_of
 @click.option("--part", type=Existing(), help="The authors' part.json, in place of a plan.")
 @click.option("--cdep", type=Existing(), help="The authors' cdep.json, with --part.")
 @click.option("--per-edge", is_flag=True, help="With --part: one transfer an edge, as the paper counts them.")
+@click.option(
+    "--as",
+    "way",
+    type=click.Choice(WAYS),
+    help="Also as TensorFlow runs PLAN this way, where not every op has a place in the order.",
+)
 @click.option(
     "--memory", type=click.Path(path_type=Path), help="Also write the bytes alive over the step here, as CSV."
 )
@@ -42,6 +50,7 @@ def simulate_command(
     part: Path | None,
     cdep: Path | None,
     per_edge: bool,
+    way: str | None,
     memory: Path | None,
     as_json: bool,
 ) -> None:
@@ -50,10 +59,13 @@ def simulate_command(
     \b
     pesto simulate plan.json --cluster v100x2-pcie
     pesto simulate plan.json --memory bytes.csv
+    pesto simulate plan.json --as session
     pesto simulate --part part.json --cdep cdep.json --model nmt
     """
     if (plan is None) == (part is None):
         raise UsageError("give either a PLAN or --part FILE [--cdep FILE]")
+    if way is not None and plan is None:
+        raise UsageError("--as is for a PLAN, whose order can be enforced - leave it out")
     if memory is not None:
         check_outputs([memory], [file for file in (plan, part, cdep, source.file) if file], as_json=as_json)
     found = load(plan) if plan is not None else None
@@ -69,7 +81,16 @@ def simulate_command(
         run = Simulation(cluster=machine, bench=bench, run=placed, costs_note=op_costs.note)
     if memory is not None:
         write_atomic(memory, _curves(run))
-    click.echo(to_json(_as_object(run)) if as_json else _page(run))
+    enforced = _enforced(found, run, source, way) if found and way else {}
+    click.echo(to_json({**_as_object(run), **enforced}) if as_json else _page(run, enforced))
+
+
+def _enforced(plan: Plan, run: Simulation, source: Source, way: str) -> dict[str, Any]:
+    """What comes of the plan run in this way."""
+    outside = None if way == PLACEMENT else load_outside(plan, plan_source(plan, source), way)
+    seconds = enforced_s(run, plan.rank, outside)
+    count = len(plan.names) if outside is None else int(outside.sum())
+    return {"as": way, "enforced_s": seconds, "outside_the_order": count}
 
 
 def _curves(run: Simulation) -> bytes:
@@ -92,12 +113,16 @@ def _as_object(run: Simulation) -> dict[str, object]:
     }
 
 
-def _page(run: Simulation) -> str:
+def _page(run: Simulation, enforced: dict[str, Any]) -> str:
     busy_s, peak_bytes = run.busy_s, run.peak_bytes
     head = [
         fact("step time", f"{duration(run.makespan_s)} predicted{'' if run.fits else ' (does not fit the memory)'}"),
         fact("transfers", f"{run.transfers} ({duration(run.sent_s)} in all)"),
     ]
+    if enforced:
+        more = enforced["enforced_s"] / run.makespan_s - 1.0 if run.makespan_s else 0.0
+        ops = f"{enforced['outside_the_order']} of {run.bench.graph.ops} ops have no place in the order"
+        head.append(fact(f"as {enforced['as']}", f"{duration(enforced['enforced_s'])} ({more:+.2%}): {ops}"))
     head += [fact("costs", run.costs_note)] if run.costs_note else []
     rows = [fact(d, f"busy {duration(busy_s[d])}, peak {size(peak_bytes[d])}") for d in busy_s]
     return "\n".join(head + rows)

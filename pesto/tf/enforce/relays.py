@@ -11,12 +11,16 @@ from dataclasses import replace
 import numpy as np
 
 from pesto.plans.control_edges import chain
+from pesto.plans.plan import Plan
 from pesto.tf.enforce.branches import conditional
-from pesto.tf.enforce.placement import CARRIED, Placement, Relay
+from pesto.tf.enforce.fetch_closure import apart
+from pesto.tf.enforce.placement import CARRIED, Placement, Relay, lay
 from pesto.tf.enforce.step_graph import Trace
+from pesto.tf.enforce.targets import targets
+from pesto.tf.nodes.captured import Captured
 from pesto.tf.nodes.needed_nodes import RELAY
 from pesto.tf.nodes.signatures import RESOURCE, VARIANT
-from solvers.arrays import Bools
+from solvers.arrays import Bools, bools
 
 
 def relayed(placement: Placement, trace: Trace) -> Placement:
@@ -66,3 +70,13 @@ def _name(first: str, tensor: str, readers: tuple[str, ...]) -> str:
     """The same for the same plan, and another for another plan of one graph."""
     told = hashlib.sha256("\n".join((tensor, *readers)).encode()).hexdigest()
     return f"{first}{RELAY}{told[:8]}"
+
+
+def outside(plan: Plan, program: Captured, step: Trace, *, whole: bool) -> Bools:
+    """[n] by the plan's index: ops that have no place in a chain, and no relay has it in their stead.
+
+    whole: nothing but the step needs its ops, as in a tf.function; else what other parts of `program` need stays out.
+    """
+    out = conditional(step) if whole else apart(program.graph_def, step) | conditional(step)
+    placement = relayed(lay(plan, step.graph, targets(plan, "cpu"), out), step)
+    return bools(~placement.ordered[np.argsort(placement.rank)][plan.rank])

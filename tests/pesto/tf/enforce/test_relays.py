@@ -1,15 +1,22 @@
 """What ops outside of the chains send has a place in the chain: an Identity, which remote readers read in its stead."""
 
 import functools
+import json
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from pesto import api
+from pesto.cli.main import pesto
+from pesto.errors import UsageError
+from pesto.inputs.load import WAYS, load_graph
 from pesto.plans.plan import Plan
+from pesto.source import Source
 from pesto.tf.start import tensorflow
 
 tf = tensorflow()
@@ -135,3 +142,25 @@ def test_a_graph_that_had_a_plan_asks_for_no_relay() -> None:
     wanted = sinks(graph_def)
     node = graph_def.node.add(name=f"data{RELAY}12345678", op="Identity", input=[graph_def.node[0].name])
     assert node.name not in sinks(graph_def) and sinks(graph_def) == wanted
+
+
+def test_the_step_that_runs_takes_what_was_predicted(tmp_path: Path) -> None:
+    """In a session most ops that no chain holds send nothing; without their relays the links fill ahead of the plan."""
+    graph = load_graph(Source(model="rnnlm", variant="tiny"))
+    plan = api.solve(graph, cluster="v100x8", time_limit_s=0, solver="list")
+    api.save_plan(plan, tmp_path / "plan.json")
+    found = {
+        way: CliRunner().invoke(pesto, ["simulate", str(tmp_path / "plan.json"), "--as", way, "--json"]) for way in WAYS
+    }
+    said = {way: json.loads(result.stdout) for way, result in found.items()}
+    for way in ("session", "graphdef", "function"):
+        assert said[way]["as"] == way and 0 < said[way]["outside_the_order"] < graph.ops / 3
+        assert said[way]["enforced_s"] == pytest.approx(plan.makespan_s, rel=0.01)
+    assert said["session"] == {**said["graphdef"], "as": "session"}
+    assert said["function"]["outside_the_order"] < said["session"]["outside_the_order"]
+    assert said["placement"]["outside_the_order"] == graph.ops
+    assert said["placement"]["enforced_s"] > plan.makespan_s
+    page = CliRunner().invoke(pesto, ["simulate", str(tmp_path / "plan.json"), "--as", "session"]).stdout
+    assert "as session" in page and "have no place in the order" in page
+    refused = CliRunner().invoke(pesto, ["simulate", "--part", str(tmp_path / "plan.json"), "--as", "session"])
+    assert isinstance(refused.exception, UsageError)
