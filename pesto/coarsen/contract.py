@@ -5,7 +5,7 @@ import numpy as np
 from solvers import FORBIDDEN, Problem
 from solvers.arrays import Ints
 from solvers.compiled.dag import connected
-from solvers.compiled.kernels import routine
+from solvers.compiled.kernels import kernel
 
 _SEED = 0x5EED
 """Of the random words that stand for nodes in the hash of a set of consumers."""
@@ -90,7 +90,7 @@ def _durations(problem: Problem, node_of: Ints, count: int) -> Ints:
     return total
 
 
-@routine
+@kernel
 def _add_durations(duration: Ints, node_of: Ints, total: Ints) -> None:
     for task in range(len(node_of)):
         node = node_of[task]

@@ -14,7 +14,7 @@ from pesto.coarsen.quotient import Quotient, Units
 from pesto.coarsen.topological_levels import Paths
 from solvers.arrays import Bools, Ints, rank_of
 from solvers.compiled.dag import adjacency, root
-from solvers.compiled.kernels import routine, subroutine
+from solvers.compiled.kernels import routine, subkernel
 
 _TINY = 64
 """A node of less than this part of a cap may join any other: it changes neither balance nor parallelism."""
@@ -157,7 +157,7 @@ def roots(units: Units) -> Ints:
     return parent
 
 
-@subroutine
+@subkernel
 def _joinable(units: Units, a: int, b: int, kind: int, bounds: Bounds) -> bool:
     if a == b:
         return True
@@ -203,7 +203,7 @@ def _greedy(pairs: Pairs, crossing: Crossing, unit: Ints, kind: Ints, units: Uni
     return mate
 
 
-@subroutine
+@subkernel
 def _unite(units: Units, a: int, b: int) -> None:
     if a != b:
         low, high = min(a, b), max(a, b)

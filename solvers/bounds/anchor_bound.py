@@ -28,7 +28,7 @@ from solvers.bounds.interval_load import (
     least,
 )
 from solvers.bounds.segments import NEVER, NONE
-from solvers.compiled.kernels import kernel, subkernel
+from solvers.compiled.kernels import kernel, spliced, subkernel
 
 _FINE, _FINEST = 10, 16
 """A distance is raised by at least its 2^-_FINE, and found as exactly; those of the ends of the schedule by less."""
@@ -132,7 +132,7 @@ def _related(mask: tuple[int, int], one: int, two: int, length: tuple[int, int])
     return near, far
 
 
-@subkernel
+@spliced
 def _advance(net: Net, t: Table, last: int) -> None:
     """The distances from the start, and from the anchors before `last`, to the tasks from the last anchor to this."""
     before = t.anchor[last - 1] if last > 1 else -1
@@ -204,7 +204,7 @@ def _known(net: Net, t: Table, first: int, last: int) -> tuple[int, int]:
     return max(near, t.to_near[one]), max(far, t.to_far[one])
 
 
-@subkernel
+@spliced
 def _through(net: Net, t: Table) -> int:
     """The longest way from the start to the end."""
     longest = 0
@@ -213,7 +213,7 @@ def _through(net: Net, t: Table) -> int:
     return longest
 
 
-@subkernel
+@spliced
 def _claim(t: Table, first: int, last: int, apart: int, ticks: int) -> None:
     """Put a claimed distance in the table."""
     one, goal = t.anchor[first], t.anchor[last]
@@ -256,7 +256,7 @@ def _raise(net: Net, loads: Loads, t: Table, pair: tuple[int, int, int, int], cl
     return count
 
 
-@subkernel
+@spliced
 def _between(net: Net, work: Ints, t: Table, pair: tuple[int, int]) -> tuple[int, tuple[int, int, int, int]]:
     """Gather the tasks between two anchors: how many, and the least and the range of their heads and tails."""
     first, last = pair

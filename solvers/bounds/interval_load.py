@@ -19,7 +19,7 @@ from typing import NamedTuple
 from solvers.arrays import Ints
 from solvers.bounds.evidence import ALL, HERE, NONE, THERE
 from solvers.bounds.segments import NEVER
-from solvers.compiled.kernels import subkernel
+from solvers.compiled.kernels import spliced, subkernel
 
 LONGEST = 2**45
 """Ticks at which no distance is raised any more, so that weighted sums stay exact."""
@@ -47,7 +47,7 @@ class Crowd(NamedTuple):
     """Y₁, the sum of the weights at the one location where it is greatest."""
 
 
-@subkernel
+@spliced
 def least(crowd: Crowd, low: int, fine: int) -> tuple[int, int]:
     """A distance, from `low`, such that one tick less is refuted, and by what: by steps that double, then by halves.
 
@@ -67,7 +67,7 @@ def least(crowd: Crowd, low: int, fine: int) -> tuple[int, int]:
     return low, why
 
 
-@subkernel
+@spliced
 def refuted(crowd: Crowd, ticks: int) -> int:
     """What has no room: 0 for nothing found, else 1 + the kind times GRID^2 + the cell of the least head and tail."""
     for k in range(_CELLS):
@@ -85,7 +85,7 @@ def refuted(crowd: Crowd, ticks: int) -> int:
     return 0
 
 
-@subkernel
+@spliced
 def _tally(t: Ints, size: int, cells: Ints, far: bool, ticks: int) -> bool:
     """Add each task to its cell; False when one can be nowhere."""
     near_tail, far_tail = (FAR_TAIL, NEAR_TAIL) if far else (NEAR_TAIL, FAR_TAIL)
@@ -118,7 +118,7 @@ def _span(rows: Ints, u: int, v: int, head: int, tail: int) -> None:
     rows[1, u, v] = min(rows[1, u, v], tail)
 
 
-@subkernel
+@spliced
 def _gather(cells: Ints) -> None:
     """Make each cell that of all tasks of at least its head and tail."""
     for k in range(_CELLS):
@@ -135,7 +135,7 @@ def _both(k: int, one: int, two: int) -> int:
     return one + two if k < _WORK else min(one, two)
 
 
-@subkernel
+@spliced
 def _overfull(crowd: Crowd, u: int, v: int, ticks: int) -> int:
     """The kind of what has no room in a gathered cell, or -1."""
     c, y1 = crowd.cells, crowd.most
@@ -157,7 +157,7 @@ def _length(cells: Ints, which: int, at: tuple[int, int], ticks: int) -> int:
     return max(0, ticks - cells[row, u, v] - cells[row + 1, u, v])
 
 
-@subkernel
+@spliced
 def _room(crowd: Crowd, here: int, there: int, third: int) -> int:
     """The most weighted ticks of all devices in their spans."""
     y, y1 = crowd.total, crowd.most

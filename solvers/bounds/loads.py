@@ -11,7 +11,7 @@ import numpy as np
 
 from solvers.arrays import Bools, Floats, Ints
 from solvers.compiled.heap import drop, push
-from solvers.compiled.kernels import routine
+from solvers.compiled.kernels import kernel, routine
 from solvers.problem import Problem
 from solvers.structure.paths import NEVER, Paths
 from solvers.structure.units import distinct, least_at
@@ -54,7 +54,7 @@ def _speeds(p: Problem, usable: Bools, least: Ints) -> Ints:
     return np.clip(np.rint(_SPEEDS * mean / max(mean.max(initial=0.0), 1e-9)), 1, _SPEEDS).astype(np.int64)
 
 
-@routine
+@kernel
 def _ratios(duration: Ints, usable: Bools, least: Ints, ratio: Floats, many: Floats) -> None:
     """Sum, over the tasks that a device can use and that take time there, of the least ticks over its; and count."""
     for task in range(len(least)):

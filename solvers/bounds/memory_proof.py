@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from solvers.arrays import Bools, Ints, bools, offsets
-from solvers.compiled.kernels import routine, subroutine
+from solvers.compiled.kernels import routine, spliced
 from solvers.problem import Problem
 from solvers.structure.units import Units, distinct, units_of
 
@@ -178,7 +178,7 @@ def _packings(memory: Ints, allowed: Bools, room: Ints, alike: Ints, limit: int)
     return nodes
 
 
-@subroutine
+@spliced
 def _next(memory: Ints, allowed: Bools, room: Ints, alike: Ints, where: tuple[int, Ints]) -> int:
     """The next location for a unit, -1 for none."""
     at, choice = where

@@ -3,7 +3,7 @@
 import numpy as np
 
 from solvers.arrays import Ints, offsets
-from solvers.compiled.kernels import routine, subroutine
+from solvers.compiled.kernels import routine, subkernel
 
 
 def adjacency(nodes: int, tail: Ints) -> tuple[Ints, Ints]:
@@ -86,7 +86,7 @@ def _heights(order: Ints, offset: Ints, head: Ints) -> Ints:
     return height
 
 
-@subroutine
+@subkernel
 def root(parent: Ints, at: int) -> int:
     """The root of a node's tree in a forest of parents, paths halved on the way."""
     while parent[at] != at:

@@ -7,7 +7,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from solvers.arrays import Ints
-from solvers.compiled.kernels import inlined
+from solvers.compiled.kernels import inlined, spliced
 
 MOST = 2**24
 """Integers are below this."""
@@ -44,7 +44,7 @@ def insert(b: Bitsets, k: int, item: int) -> None:
     b.top[k] |= 1 << (item >> 18)
 
 
-@inlined
+@spliced
 def remove_least(b: Bitsets, k: int) -> int:
     """Take the least integer out of set k, which is not empty."""
     high = trailing_zeros(b.top[k])

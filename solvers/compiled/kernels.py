@@ -44,6 +44,15 @@ def inlined(function: F) -> F:
     return _compiled(function, no_cpython_wrapper=True, forceinline=True, **_uncounted())
 
 
+def spliced(function: F) -> F:
+    """Put a function in the place of the one call that compiled functions make of it, before types are found.
+
+    It is compiled with its caller, counts references as that does, and by itself only if Python calls it. numba would
+    optimise it by itself, and a copy of it again in each of those above it.
+    """
+    return _compiled(function, inline="always")
+
+
 def routine(function: F) -> F:
     """Compile a function that may allocate; it releases the GIL."""
     return _compiled(function)
@@ -54,7 +63,7 @@ def subroutine(function: F) -> F:
     return _compiled(function, no_cpython_wrapper=True)
 
 
-def _compiled(function: F, **options: bool) -> F:
+def _compiled(function: F, **options: bool | str) -> F:
     # C calls none of them.
     compile_it = numba.njit(cache=True, nogil=True, no_cfunc_wrapper=True, **options)
     try:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Bools, Ints, offsets
-from solvers.compiled.kernels import inlined, routine
+from solvers.compiled.kernels import inlined, kernel
 from solvers.heuristics.lists.guides import Guided
 from solvers.problem import Problem
 from solvers.structure.units import Units
@@ -134,7 +134,7 @@ def _run_for(b: Board, c: Clusters) -> _Run:
     )
 
 
-@routine
+@kernel
 def _place(b: Board, c: Clusters, guided: Guided, bias: float, r: _Run) -> int:
     """Decide every device; return the first task that finds no room, or -1."""
     for task in guided.order:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Ints, ints
-from solvers.compiled.kernels import routine, subkernel, subroutine
+from solvers.compiled.kernels import routine, spliced, subkernel, subroutine
 from solvers.memory.usage import Footprint
 from solvers.problem import Problem
 from solvers.schedule import Schedule
@@ -128,7 +128,7 @@ def _any(reuses: Ints) -> bool:
     return False
 
 
-@subroutine
+@spliced
 def _found(g: Gauge, t: Times) -> tuple[Ints, int]:
     """[r] what each read finds, a buffer, or after them the copy of a transfer; and a read without one, or -1."""
     slot = np.empty(len(g.brings) * g.places, dtype=np.int64)
@@ -170,7 +170,7 @@ def _roots(parent: Ints) -> Ints:
     return root
 
 
-@subroutine
+@spliced
 def _take_over(g: Gauge, t: Times, rows: tuple[Ints, Ints, Ints], parent: Ints) -> None:
     """Make the buffers that take over the bytes that they may reuse children of these: at most one for each root."""
     row, source, root = rows
@@ -190,7 +190,7 @@ def _take_over(g: Gauge, t: Times, rows: tuple[Ints, Ints, Ints], parent: Ints) 
             parent[taker] = row[g.reuses[taker]]
 
 
-@subroutine
+@spliced
 def _uses(g: Gauge, t: Times, rows: tuple[Ints, Ints, Ints]) -> tuple[Ints, Ints, Ints]:
     """For each root: when the last read or send of its bytes has finished, which that is, and when the last but it."""
     row, source, root = rows
@@ -209,7 +209,7 @@ def _uses(g: Gauge, t: Times, rows: tuple[Ints, Ints, Ints]) -> tuple[Ints, Ints
     return last, who, next_last
 
 
-@subroutine
+@spliced
 def _changes(g: Gauge, t: Times, rows: tuple[Ints, Ints, Ints]) -> tuple[Ints, Ints, Ints]:
     """(ticks, change of bytes, location): all ends, then all begins, as what ends is gone before what begins."""
     _, source, root = rows
@@ -237,7 +237,7 @@ def _changes(g: Gauge, t: Times, rows: tuple[Ints, Ints, Ints]) -> tuple[Ints, I
     return when, change, where
 
 
-@subroutine
+@spliced
 def _ends(g: Gauge, t: Times, rows: tuple[Ints, Ints, Ints]) -> Ints:
     """When the last use of each root has finished."""
     row, source, root = rows
@@ -255,7 +255,7 @@ def _ends(g: Gauge, t: Times, rows: tuple[Ints, Ints, Ints]) -> Ints:
     return end
 
 
-@subroutine
+@spliced
 def _sorted(key: Ints) -> Ints:
     """A stable permutation that sorts numbers >= 0: by least significant digits."""
     order, other = np.arange(len(key)), np.empty(len(key), dtype=np.int64)

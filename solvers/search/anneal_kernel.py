@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Floats, Ints
-from solvers.compiled.kernels import inlined, kernel
+from solvers.compiled.kernels import inlined, kernel, spliced
 from solvers.search.changes import undo
 from solvers.search.moves import propose
 from solvers.search.network import Clusters, Network
@@ -84,7 +84,7 @@ def _share(cumulated: Floats, at: float) -> int:
     return k
 
 
-@inlined
+@spliced
 def _most(load: Ints) -> int:
     most = load[0]
     for d in range(1, len(load)):

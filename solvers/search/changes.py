@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from solvers.compiled.kernels import inlined, kernel, subkernel
+from solvers.compiled.kernels import inlined, kernel, spliced, subkernel
 from solvers.search.network import Network
 from solvers.search.state import Choice
 from solvers.search.walk_state import MOVED, SLID, Lane
 
 
-@inlined
+@spliced
 def put(net: Network, lane: Lane, task: int, to: int) -> None:
     """Move a task to one of its locations; it keeps its place in the order."""
     k = lane.tally[MOVED]
@@ -38,7 +38,7 @@ def _neighbours_differ(lane: Lane, task: int) -> None:
     lane.departs[0] = min(lane.departs[0], lane.base.end[before] if before >= 0 else 0)
 
 
-@inlined
+@spliced
 def _inputs_differ(net: Network, lane: Lane, task: int) -> None:
     """Inputs of a moved task are sent elsewhere as soon as they are made."""
     first = lane.departs[0]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from solvers.compiled.kernels import kernel, subkernel
+from solvers.compiled.kernels import spliced, subkernel
 from solvers.search.changes import put, slide
 from solvers.search.network import Clusters, Network, Shorts
 from solvers.search.simulation import NEVER
@@ -13,7 +13,7 @@ CLUSTER, BALL, FAMILY, SWAP, SOONER, SHIFTED = range(6)
 KINDS = 6
 
 
-@kernel
+@spliced
 def propose(net: Network, sets: Clusters, lane: Lane, kind: int, level: int) -> bool:
     """Make a random change, and note when it first makes a difference; False where it changes nothing."""
     lane.departs[0] = NEVER
@@ -26,7 +26,7 @@ def propose(net: Network, sets: Clusters, lane: Lane, kind: int, level: int) -> 
     return lane.tally[MOVED] + lane.tally[SLID] > 0
 
 
-@subkernel
+@spliced
 def _moved(net: Network, sets: Clusters, lane: Lane, kind: int, level: int) -> None:
     """Move tasks to other locations."""
     task = _somewhere(net, sets, lane)
@@ -53,7 +53,7 @@ def _somewhere(net: Network, sets: Clusters, lane: Lane) -> int:
     return sets.member[last, sets.first[last, unit]]
 
 
-@subkernel
+@spliced
 def _target(net: Network, lane: Lane, task: int) -> int:
     """Another location for a task: half the time that of a neighbour."""
     at = lane.choice.at
@@ -91,7 +91,7 @@ def _cluster(net: Network, sets: Clusters, lane: Lane, which: tuple[int, int], t
     return True
 
 
-@subkernel
+@spliced
 def _back(net: Network, sets: Clusters, lane: Lane, which: tuple[int, int], here: int) -> None:
     """In exchange, move another cluster that is where the first now is to where that was."""
     level, label = which
@@ -104,7 +104,7 @@ def _back(net: Network, sets: Clusters, lane: Lane, which: tuple[int, int], here
             return
 
 
-@subkernel
+@spliced
 def _family(net: Network, sets: Clusters, lane: Lane, task: int, to: int) -> bool:
     """Move a task with all that read one of its payloads."""
     last = len(sets.sizes) - 1
@@ -155,7 +155,7 @@ def _size(lane: Lane) -> int:
     return int(np.exp(uniform(lane) * np.log(most)))
 
 
-@subkernel
+@spliced
 def _ball(net: Network, sets: Clusters, lane: Lane, task: int, to: int) -> bool:
     """Move the surroundings of a task."""
     last = len(sets.sizes) - 1
@@ -167,7 +167,7 @@ def _ball(net: Network, sets: Clusters, lane: Lane, task: int, to: int) -> bool:
     return True
 
 
-@subkernel
+@spliced
 def _sort(values: Shorts, many: int) -> None:
     """Sort the first so many in place (Shell 1959, with gaps that shrink by 4/9)."""
     gap = many
@@ -200,7 +200,7 @@ def _latest(net: Network, lane: Lane, task: int) -> int:
     return found - 1
 
 
-@subkernel
+@spliced
 def _sooner(net: Network, lane: Lane) -> None:
     """A critical task that waited for its device runs before one that ran there meanwhile, or that one after it."""
     base, c = lane.base, lane.choice
@@ -221,7 +221,7 @@ def _sooner(net: Network, lane: Lane) -> None:
             slide(lane, other, place)
 
 
-@subkernel
+@spliced
 def _shifted(net: Network, sets: Clusters, lane: Lane) -> None:
     """A few tasks around one slide up to as many places forward, or back."""
     c = lane.choice

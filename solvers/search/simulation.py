@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from solvers.compiled.kernels import inlined, subkernel
+from solvers.compiled.kernels import spliced, subkernel
 from solvers.search.network import Network
 from solvers.search.state import Choice, Run, Saved, Trace, Work, copy_to
 
@@ -58,7 +58,7 @@ def _events(net: Network, c: Choice, t: Trace, w: Work, bounds: tuple[int, int])
         _send(net, c, t, w, w.last[d], now)
 
 
-@inlined
+@spliced
 def _end(w: Work) -> int:
     """When the last task ended."""
     most = np.int64(0)
@@ -67,7 +67,7 @@ def _end(w: Work) -> int:
     return int(most)
 
 
-@inlined
+@spliced
 def _next(c: Choice, w: Work) -> int:
     """The device whose task ends next, of several the one whose task comes first in the order; -1 for none."""
     # A scan: devices are few, and a heap would have to be saved and restored with every state.
@@ -82,7 +82,7 @@ def _next(c: Choice, w: Work) -> int:
     return found
 
 
-@inlined
+@spliced
 def _begin(net: Network, c: Choice, t: Trace, w: Work, d: int, limit: int) -> None:
     """Begin a free device's next task if its inputs are known."""
     task = c.first[d] if w.last[d] < 0 else c.after[w.last[d]]
@@ -99,7 +99,7 @@ def _begin(net: Network, c: Choice, t: Trace, w: Work, d: int, limit: int) -> No
             w.tally[_HOPELESS] = 1
 
 
-@inlined
+@spliced
 def _send(net: Network, c: Choice, t: Trace, w: Work, task: int, now: int) -> None:
     """Request the transfers of a task that has ended, and release its successors."""
     here = c.at[task]
@@ -130,7 +130,7 @@ def _send(net: Network, c: Choice, t: Trace, w: Work, task: int, now: int) -> No
         k = stop
 
 
-@inlined
+@spliced
 def _arrives(net: Network, w: Work, payload: int, path: tuple[int, int], now: int) -> int:
     """Send a payload along a path as soon as its links are free; return when it is there."""
     begin = now
@@ -146,7 +146,7 @@ def _arrives(net: Network, w: Work, payload: int, path: tuple[int, int], now: in
     return end
 
 
-@subkernel
+@spliced
 def _resume(net: Network, t: Trace, w: Work, saved: Saved, run: Run) -> int:
     """Begin at the last state that the run shares with the current choice's; return from when on to save states."""
     w.tally[:] = 0
@@ -162,7 +162,7 @@ def _resume(net: Network, t: Trace, w: Work, saved: Saved, run: Run) -> int:
     return NEVER if full else (0 if state < 0 else saved.when[state]) + run.every
 
 
-@subkernel
+@spliced
 def _fresh(net: Network, t: Trace, w: Work) -> None:
     """The state in which every device may begin its first task."""
     copy_to(w.waiting, net.indegree)
@@ -177,7 +177,7 @@ def _fresh(net: Network, t: Trace, w: Work) -> None:
     w.tally[_FREED] = len(w.last)
 
 
-@subkernel
+@spliced
 def _save(t: Trace, w: Work, saved: Saved, now: int) -> None:
     """Keep the state before the events of `now`."""
     k = saved.states[0]
@@ -193,7 +193,7 @@ def _save(t: Trace, w: Work, saved: Saved, now: int) -> None:
         saved.states[0] = k + 1
 
 
-@subkernel
+@spliced
 def _restore(t: Trace, w: Work, saved: Saved, k: int) -> None:
     """The inverse of `_save`."""
     copy_to(w.waiting, saved.waiting[k])

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Ints
-from solvers.compiled.kernels import inlined, routine, subkernel
+from solvers.compiled.kernels import inlined, routine, spliced, subkernel
 from solvers.search.network import Network, Shorts
 from solvers.search.simulation import BEGUN, NEVER, simulate
 from solvers.search.state import Choice, Run, Saved, Trace, Work, choice_for, copy_to, saved_for, trace_for, work_for
@@ -133,7 +133,7 @@ def draw(lane: Lane, below: int) -> int:
     return int(np.int64(uniform(lane) * below))
 
 
-@subkernel
+@spliced
 def accept(lane: Lane, cost: int) -> None:
     """The pending change, whose run is the trial's, becomes current."""
     lane.tally[MOVED] = lane.tally[SLID] = 0
@@ -159,7 +159,7 @@ def trace_critical(net: Network, lane: Lane) -> None:
     lane.tally[CRITICAL] = many
 
 
-@inlined
+@spliced
 def holder(net: Network, lane: Lane, task: int) -> int:
     """What a task waited for: the task before it on its device, or about the input that came last; -1 for nothing."""
     base, before = lane.base, np.int64(lane.choice.before[task])

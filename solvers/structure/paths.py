@@ -6,7 +6,7 @@ import numpy as np
 
 from solvers.arrays import Ints, ints
 from solvers.compiled.dag import adjacency, topological_order
-from solvers.compiled.kernels import routine, subroutine
+from solvers.compiled.kernels import kernel, spliced
 from solvers.problem import Problem
 from solvers.structure.units import Units, fastest_at, units_of
 
@@ -64,7 +64,7 @@ def _sweep(
     return length
 
 
-@routine
+@kernel
 def _extend(
     order: Ints,
     edges: tuple[Ints, Ints, Ints],
@@ -92,7 +92,7 @@ def _extend(
                 least[task] = min(least[task], done[task, there])
 
 
-@subroutine
+@spliced
 def _cheapest(done: Ints, hops: tuple[Ints, Ints], payload: int, there: int) -> int:
     """The least of done at a location and then the transfer from it."""
     transfer, path_class = hops

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from solvers.arrays import Bools, Ints, bools, ints
-from solvers.compiled.kernels import routine
+from solvers.compiled.kernels import kernel
 from solvers.problem import FORBIDDEN, Problem
 
 
@@ -86,7 +86,7 @@ def least_at(problem: Problem, weight: Ints, none: int) -> Ints:
     return found
 
 
-@routine
+@kernel
 def _least_at(duration: Ints, location: Ints, weight: Ints, found: Ints) -> None:
     for task in range(len(duration)):
         for device in range(len(location)):

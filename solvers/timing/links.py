@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Ints, rank_of
-from solvers.compiled.kernels import inlined, kernel, routine, subkernel
+from solvers.compiled.kernels import inlined, kernel, routine, spliced, subkernel
 
 FREED, SENT, EVENTS, ARRIVALS = range(4)
 WAITING, READY, AT, TOOK = range(4)
@@ -254,7 +254,7 @@ def start_waiting(g: Prepared, s: State, o: Outbox, now: int) -> int:
             o.active[best] = o.active[o.lines[0]]
 
 
-@subkernel
+@spliced
 def _start(g: Prepared, s: State, waited: tuple[int, int], now: int) -> None:
     """Send what waited, (path, first edge), and release its readers there."""
     path, edge = waited
@@ -268,7 +268,7 @@ def _start(g: Prepared, s: State, waited: tuple[int, int], now: int) -> None:
     s.arrival[b] = -1
 
 
-@inlined
+@spliced
 def _wait(o: Outbox, path: int, turn: int, edge: int) -> None:
     """Push a transfer on the heap of its path."""
     if o.length[path] == 0:
@@ -283,7 +283,7 @@ def _wait(o: Outbox, path: int, turn: int, edge: int) -> None:
     o.length[path] += 1
 
 
-@subkernel
+@spliced
 def _take(o: Outbox, path: int) -> int:
     """Pop the heap of a path; return the first edge of the payload."""
     first, size, at = o.first[path], o.length[path] - 1, 0

@@ -6,7 +6,7 @@ import numpy as np
 
 from solvers.arrays import Bools, Ints, ints
 from solvers.compiled.heap import Bitsets, bitsets, drop, insert, push, remove_least
-from solvers.compiled.kernels import inlined, kernel, routine, subkernel
+from solvers.compiled.kernels import inlined, kernel, spliced, subkernel
 from solvers.timing.links import (
     ARRIVALS,
     EVENTS,
@@ -60,7 +60,7 @@ def queues_for(g: Prepared, order: Ints, *, fifo: bool) -> Queues:
     )
 
 
-@subkernel
+@spliced
 def line_up(s: State, order: Ints) -> None:
     """Note the places, and free the tasks that wait for nothing."""
     for place in range(len(order)):
@@ -71,7 +71,7 @@ def line_up(s: State, order: Ints) -> None:
             s.length[FREED] += 1
 
 
-@inlined
+@spliced
 def admit(s: State, q: Queues, device: Ints, order: Ints, now: int) -> None:
     """Hand the tasks whose inputs have arrived to their devices; the others wait for the time of arrival."""
     for at in range(s.length[FREED]):
@@ -94,7 +94,7 @@ def admit(s: State, q: Queues, device: Ints, order: Ints, now: int) -> None:
         insert(Bitsets(q.low, q.mid, q.high, q.top), device[task], number)
 
 
-@inlined
+@spliced
 def leave(q: Queues, d: int) -> int:
     """Take the first task out of a queue that is not empty."""
     return q.task[remove_least(Bitsets(q.low, q.mid, q.high, q.top), d)]
@@ -118,7 +118,7 @@ def order_of(rank: Ints) -> Ints:
     return ints(np.argsort(rank, kind="stable"))
 
 
-@inlined
+@spliced
 def begin_task(s: State, entry: tuple[int, int], now: int) -> None:
     """Start a task, `entry` = (task, its place in the order), and queue its finish."""
     task, place = entry
@@ -147,7 +147,7 @@ def strict_makespan(g: Prepared, s: State, device: Ints, order: Ints) -> int:
     return now if done == len(order) else -1
 
 
-@routine
+@kernel
 def run_strict(g: Prepared, s: State, device: Ints, order: Ints) -> int:
     """As `strict_makespan`, with starts and finishes; return how many ran, fewer than all when the order deadlocks."""
     strict_makespan(g, s, device, order)

@@ -11,7 +11,7 @@ import numpy as np
 
 from solvers.arrays import Ints
 from solvers.compiled.heap import drop, push
-from solvers.compiled.kernels import inlined, routine, subroutine
+from solvers.compiled.kernels import inlined, routine, subkernel
 from solvers.heuristics.baechi.graph import Graph
 from solvers.heuristics.baechi.list_state import (
     NONE,
@@ -70,7 +70,7 @@ def _run(g: Graph, asked: Asked, rows: Rows, work: tuple[Listed, Lanes, Clock], 
             return
 
 
-@subroutine
+@subkernel
 def _offer(g: Graph, rows: Rows, work: tuple[Listed, Lanes, Clock], what: tuple[int, Ints]) -> None:
     """Queue an operator whose predecessors have finished at the devices where it may be."""
     r, queue, clock = work
@@ -110,7 +110,7 @@ def _possible(g: Graph, r: Listed, i: int, d: int) -> bool:
     return r.at[unit] == there or (r.at[unit] < 0 and g.memory[unit] <= r.room[there])
 
 
-@subroutine
+@subkernel
 def _admit(queue: Lanes, clock: Clock, place: Ints, now: int) -> None:
     """Move what can start by now to the heaps by place, on the idle devices."""
     m = len(clock.busy)
@@ -123,7 +123,7 @@ def _admit(queue: Lanes, clock: Clock, place: Ints, now: int) -> None:
             queue.size[lane, 1] = push(queue.now[lane], queue.now[lane], queue.size[lane, 1], (first, first))
 
 
-@subroutine
+@subkernel
 def _start(g: Graph, asked: Asked, work: tuple[Listed, Lanes, Clock], task: Ints, now: int) -> bool:
     """Start one operator now; False when none can."""
     r, _, clock = work
@@ -151,7 +151,7 @@ def _start(g: Graph, asked: Asked, work: tuple[Listed, Lanes, Clock], task: Ints
     return True
 
 
-@subroutine
+@subkernel
 def _candidate(
     g: Graph, asked: Asked, work: tuple[Listed, Lanes, Clock], where: tuple[Ints, int], now: int
 ) -> tuple[int, bool]:
@@ -170,7 +170,7 @@ def _candidate(
     return urgent, True
 
 
-@subroutine
+@subkernel
 def _awake(g: Graph, asked: Asked, work: tuple[Listed, Lanes, Clock], what: tuple[int, int], now: int) -> bool:
     """Whether an idle device is kept for a favourite child that could run there."""
     r, _, clock = work
@@ -200,7 +200,7 @@ def _top(g: Graph, queue: Lanes, r: Listed, which: tuple[Ints, int, int]) -> int
     return -1
 
 
-@subroutine
+@subkernel
 def _next(queue: Lanes, clock: Clock) -> int:
     """The next tick at which a device may be free or an idle device have more to start; -1 for none."""
     best = -1

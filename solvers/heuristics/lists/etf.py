@@ -17,7 +17,7 @@ import numpy as np
 
 from solvers.arrays import Ints, rank_of
 from solvers.compiled.heap import drop, push
-from solvers.compiled.kernels import routine, subroutine
+from solvers.compiled.kernels import routine, subkernel, subroutine
 from solvers.heuristics.lists import list_schedule
 from solvers.heuristics.lists.list_schedule import Growing, Tables
 from solvers.heuristics.lists.ranks import by_level, mean_weights, upward, without_transfers
@@ -95,7 +95,7 @@ def _queue(t: Tables, s: Growing, q: _Queues, task: int) -> None:
             size[_LATER, d] = push(time[d], later[d], size[_LATER, d], (arrival[here], place))
 
 
-@subroutine
+@subkernel
 def _earliest(duration: Ints, q: _Queues) -> tuple[int, int]:
     """The task that can start first of all, and the device; the tops of all heaps hold."""
     times, later, now, size, free, order = q.time, q.later, q.now, q.size, q.free, q.order

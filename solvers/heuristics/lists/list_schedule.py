@@ -18,7 +18,7 @@ import numpy as np
 
 from solvers.arrays import Bools, Ints, rank_of
 from solvers.compiled.dag import adjacency
-from solvers.compiled.kernels import inlined, routine, subroutine
+from solvers.compiled.kernels import inlined, kernel, subkernel
 from solvers.heuristics.lists.guides import guided
 from solvers.heuristics.methods import Placement
 from solvers.problem import Problem
@@ -128,7 +128,7 @@ def placement_of(s: Growing) -> Placement:
     return Placement(device=s.device, rank=rank_of(np.lexsort((s.before[:-1], s.finish, s.start))))
 
 
-@routine
+@kernel
 def _count(t: Tables, waiting: Ints) -> None:
     for task in range(len(t.order)):
         for k in range(t.leaves[task], t.leaves[task + 1]):
@@ -136,7 +136,7 @@ def _count(t: Tables, waiting: Ints) -> None:
                 waiting[t.guide[t.head[k]]] += 1
 
 
-@subroutine
+@subkernel
 def sources(t: Tables, s: Growing) -> int:
     """Put the tasks that are ready in the schedule of no task into `s.freed`; return how many."""
     count = 0
@@ -147,7 +147,7 @@ def sources(t: Tables, s: Growing) -> int:
     return count
 
 
-@subroutine
+@subkernel
 def release(t: Tables, s: Growing, task: int) -> int:
     """Put the tasks that are ready now that `task` is placed into `s.freed`; return how many."""
     guides, heads, waiting, freed, first, order = t.guide, t.head, s.waiting, s.freed, t.first, t.order
@@ -166,7 +166,7 @@ def release(t: Tables, s: Growing, task: int) -> int:
     return count
 
 
-@subroutine
+@subkernel
 def arrivals(t: Tables, s: Growing, task: int) -> None:
     """Put into `s.ready` when what a task reads can be at each location; what is not placed does not count."""
     # Arrays are taken out of their tuples before a loop: in compiled code each look into a tuple counts a reference.
@@ -200,7 +200,7 @@ def is_gone(device: Ints, at: Ints, unit: int, task: int, here: int) -> bool:
     return device[task] >= 0 or (at[unit] >= 0 and at[unit] != here)
 
 
-@subroutine
+@subkernel
 def append(t: Tables, s: Growing, free: Ints, choice: tuple[int, int]) -> int:
     """Run a task after all that its device runs, `choice` = (task, device); return what `release` does.
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Ints
-from solvers.compiled.kernels import routine, subroutine
+from solvers.compiled.kernels import kernel, subkernel
 
 
 class Levels(NamedTuple):
@@ -31,7 +31,7 @@ def levels_of(values: Ints) -> Levels:
     return Levels(top, np.zeros((locations, width), dtype=np.int64))
 
 
-@routine
+@kernel
 def add(t: Levels, location: int, interval: tuple[int, int], change: int) -> None:
     """Add to the positions low <= k < high of `interval`."""
     low, high = interval
@@ -56,14 +56,14 @@ def add(t: Levels, location: int, interval: tuple[int, int], change: int) -> Non
     _rebuild(top, added, (high - 1 + width) >> 1)
 
 
-@subroutine
+@subkernel
 def _rebuild(top: Ints, added: Ints, node: int) -> None:
     while node >= 1:
         top[node] = max(top[2 * node], top[2 * node + 1]) + added[node]
         node >>= 1
 
 
-@routine
+@kernel
 def highest(t: Levels, location: int, interval: tuple[int, int]) -> int:
     """The maximum over low <= k < high of `interval`; -1 when that is empty."""
     low, high = interval
@@ -89,7 +89,7 @@ def highest(t: Levels, location: int, interval: tuple[int, int]) -> int:
     return found
 
 
-@routine
+@kernel
 def peak_at(t: Levels, location: int) -> int:
     """The first position of the maximum over all positions."""
     top, width = t.top[location], t.added.shape[1]

@@ -11,7 +11,7 @@ import numpy as np
 
 from solvers.arrays import Ints
 from solvers.compiled.dag import adjacency
-from solvers.compiled.kernels import inlined, routine, subroutine
+from solvers.compiled.kernels import inlined, kernel, subkernel
 from solvers.heuristics.overflow.buffers import Lives
 
 
@@ -49,7 +49,7 @@ def fronts_of(v: Lives, at: Ints, locations: int) -> Fronts:
     return found
 
 
-@routine
+@kernel
 def _fill(v: Lives, at: Ints, f: Fronts) -> None:
     offset, bundles, reads = f.touched
     for unit in range(len(at)):
@@ -65,7 +65,7 @@ def _come(f: Fronts, row: int, place: int, read: int) -> None:
         f.second[row, place] = read
 
 
-@routine
+@kernel
 def shift(v: Lives, at: Ints, f: Fronts, unit: int, there: int) -> None:
     """Set the location of a unit to another one. Reads that are passed over are not looked at again for that unit."""
     place, (offset, bundles, reads) = at[unit], f.touched
@@ -83,7 +83,7 @@ def shift(v: Lives, at: Ints, f: Fronts, unit: int, there: int) -> None:
         _come(f, row, there, mine)
 
 
-@subroutine
+@subkernel
 def _further(v: Lives, at: Ints, where: tuple[int, int], after: int, first: int) -> int:
     """The next read, `where` = (bundle, location), behind `after`, by another unit than that of the read `first`."""
     bundle, place = where
@@ -94,7 +94,7 @@ def _further(v: Lives, at: Ints, where: tuple[int, int], after: int, first: int)
     return len(v.reader)
 
 
-@routine
+@kernel
 def take_back(v: Lives, at: Ints, f: Fronts, unit: int, place: int) -> None:
     """Undo the last `shift`, which was of this unit and from there."""
     there, (offset, bundles, _) = at[unit], f.touched

@@ -7,7 +7,7 @@ import numpy as np
 from solvers.arrays import Bools, Ints, rank_of
 from solvers.compiled.dag import adjacency
 from solvers.compiled.heap import drop, push
-from solvers.compiled.kernels import inlined, routine, subroutine
+from solvers.compiled.kernels import inlined, routine, subkernel, subroutine
 from solvers.memory.usage import Footprint, roots
 from solvers.problem import Problem
 from solvers.timing.replay import bottom_levels
@@ -136,7 +136,7 @@ def _enter(q: _Queue, task: int) -> None:
     q.length[0] = push(q.key, q.item, q.length[0], (key, q.place[task]))
 
 
-@subroutine
+@subkernel
 def _promote(q: _Queue, task: int) -> None:
     """Queue a task again, if it is ready and has become one that frees."""
     if q.waiting[task] == 0 and not q.done[task] and not q.early[task] and q.freed[task] >= q.made[task]:

@@ -3,8 +3,10 @@
 import heapq
 from typing import NamedTuple
 
+import numpy as np
+
 from solvers.arrays import Bools, Ints
-from solvers.compiled.kernels import inlined, routine, subroutine
+from solvers.compiled.kernels import inlined, kernel, routine, spliced, subkernel, subroutine
 from solvers.heuristics.overflow.buffers import Lives
 from solvers.heuristics.overflow.bytes_over_time import Levels, highest, peak_at
 from solvers.heuristics.overflow.first_readers import shift, take_back
@@ -66,7 +68,7 @@ def relieve_location(v: Lives, ties: Ties, p: Pass, t: Levels, trial: Trial, pla
     return True
 
 
-@subroutine
+@spliced
 def _relieve_instant(v: Lives, ties: Ties, p: Pass, t: Levels, trial: Trial, where: tuple[int, int]) -> int:
     """Move units until a location fits at one position; the bytes that it still lacks.
 
@@ -81,7 +83,7 @@ def _relieve_instant(v: Lives, ties: Ties, p: Pass, t: Levels, trial: Trial, whe
     return over
 
 
-@subroutine
+@spliced
 def _relieve_by(v: Lives, ties: Ties, p: Pass, t: Levels, trial: Trial, where: tuple[int, int]) -> int:
     """The same with one way to count potentials."""
     place, now = where
@@ -116,15 +118,16 @@ def _relieve_by(v: Lives, ties: Ties, p: Pass, t: Levels, trial: Trial, where: t
             return over
 
 
-@routine
+@kernel
 def potentials(v: Lives, ties: Ties, at: Ints, w: Scratch, where: tuple[int, int], into: Potentials) -> None:
     """M_pot of every unit at a location and position, `where`: with what is static and what tasks need as they run."""
     place, now = where
     into.bytes[:] = 0
+    more = int(np.int64(1))
     for family in range(len(v.family) - 1):
         root = v.family[family + 1] - 1
         if v.begin[v.maker[root]] <= now < v.over[family]:
-            credit(v, at, (family, place, now), w, into, 1)
+            credit(v, at, (family, place, now), w, into, more)
     for task in range(len(v.unit)):
         unit = v.unit[task]
         if at[unit] == place and v.begin[task] <= now < v.gone[task]:
@@ -173,7 +176,7 @@ def _movable(p: Pass, unit: int, place: int) -> bool:
     return p.open[unit] and p.at[unit] == place and p.potential.bytes[unit] > 0
 
 
-@subroutine
+@spliced
 def _move(v: Lives, ties: Ties, p: Pass, t: Levels, trial: Trial, what: tuple[int, int]) -> bool:
     """Move a unit, `what` = (unit, position), to where it costs least of where it fits; False where it fits nowhere.
 
@@ -199,7 +202,7 @@ def _move(v: Lives, ties: Ties, p: Pass, t: Levels, trial: Trial, what: tuple[in
     return True
 
 
-@subroutine
+@subkernel
 def _closest(cost: Ints, load: Ints, refused: Bools) -> int:
     best = -1
     for there in range(len(cost)):
@@ -208,18 +211,19 @@ def _closest(cost: Ints, load: Ints, refused: Bools) -> int:
     return best
 
 
-@subroutine
+@subkernel
 def _account(v: Lives, ties: Ties, p: Pass, w: Scratch, what: tuple[int, int, int]) -> None:
     """Bring potentials, costs and loads up to date after a move, `what` = (unit, where it was, position)."""
     unit, place, now = what
     there = p.at[unit]
+    less, more = int(np.int64(-1)), int(np.int64(1))
     offset, family = ties.family
     take_back(v, p.at, w.fronts, unit, place)
     for k in range(offset[unit], offset[unit + 1]):
-        credit(v, p.at, (family[k], place, now), w, p.potential, -1)
+        credit(v, p.at, (family[k], place, now), w, p.potential, less)
     shift(v, p.at, w.fronts, unit, there)
     for k in range(offset[unit], offset[unit + 1]):
-        credit(v, p.at, (family[k], place, now), w, p.potential, 1)
+        credit(v, p.at, (family[k], place, now), w, p.potential, more)
     p.moved[unit], p.open[unit] = True, False
     p.load[place] -= ties.ticks[unit, place]
     p.load[there] += ties.ticks[unit, there]

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Bools, Ints
-from solvers.compiled.kernels import inlined, routine, subroutine
+from solvers.compiled.kernels import inlined, spliced, subkernel
 from solvers.heuristics.overflow.buffers import Lives
 from solvers.heuristics.overflow.first_readers import Fronts, fronts_of
 
@@ -60,7 +60,7 @@ def scratch_for(v: Lives, at: Ints, locations: int) -> Scratch:
     return Scratch(*nothing, fronts_of(v, at, locations))
 
 
-@subroutine
+@subkernel
 def crossing(v: Lives, bundle: int, there: int, maker: int) -> tuple[int, int]:
     """First position, and first one after, of the transfer of a bundle: the schedule's, or one at the maker's finish.
 
@@ -75,7 +75,7 @@ def crossing(v: Lives, bundle: int, there: int, maker: int) -> tuple[int, int]:
     return v.after[maker], v.fresh[payload]
 
 
-@routine
+@spliced
 def hold(v: Lives, at: Ints, family: int, w: Scratch, found: tuple[Held, int]) -> int:
     """Append what a family holds when each unit is `at` its location, [u], to `found` = (rows, how many); how many."""
     rows, count = found
@@ -102,7 +102,7 @@ def hold(v: Lives, at: Ints, family: int, w: Scratch, found: tuple[Held, int]) -
     return count
 
 
-@subroutine
+@spliced
 def _needed(v: Lives, at: Ints, bundle: int, w: Scratch) -> tuple[int, int]:
     """Note until when each location reads a bundle; the first and the last location that does."""
     low, high = len(w.until), -1
@@ -120,7 +120,7 @@ def _needed(v: Lives, at: Ints, bundle: int, w: Scratch) -> tuple[int, int]:
     return low, high
 
 
-@subroutine
+@subkernel
 def _append(rows: Held, count: int, name: tuple[int, int], interval: tuple[int, int], size: int) -> int:
     low, high = interval
     if size == 0 or low >= high:
@@ -130,7 +130,7 @@ def _append(rows: Held, count: int, name: tuple[int, int], interval: tuple[int, 
     return count + 1
 
 
-@subroutine
+@subkernel
 def credit(v: Lives, at: Ints, where: tuple[int, int, int], w: Scratch, into: Potentials, sign: int) -> None:
     """Add `sign` times the bytes that a family holds to the potential of their keeper: a unit that alone keeps them.
 
@@ -168,7 +168,7 @@ def _give(into: Potentials, unit: int, change: int) -> None:
         into.length[0] += 1
 
 
-@subroutine
+@subkernel
 def _both(one: int, other: int, units: int, last: bool) -> int:
     """Of two keepers, each a position times `units` plus a unit that keeps until then, the one that they make."""
     if one == _NOBODY:
@@ -180,7 +180,7 @@ def _both(one: int, other: int, units: int, last: bool) -> int:
     return _MANY
 
 
-@subroutine
+@spliced
 def _reading(v: Lives, at: Ints, where: tuple[int, int, int], w: Scratch, last: bool) -> int:
     """Who at a location has still to read a bundle; `where` is (bundle, location, position)."""
     bundle, place, now = where
@@ -199,7 +199,7 @@ def _reading(v: Lives, at: Ints, where: tuple[int, int, int], w: Scratch, last: 
     return keeper
 
 
-@subroutine
+@spliced
 def _sending(v: Lives, at: Ints, where: tuple[int, int], w: Scratch, maker: int) -> int:
     """First position at which a bundle, `where` = (bundle, location), has left that for all others; -1: at once."""
     bundle, place = where

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Bools, Ints
-from solvers.compiled.kernels import inlined, subroutine
+from solvers.compiled.kernels import inlined, spliced, subkernel
 from solvers.heuristics.overflow.buffers import Lives
 from solvers.heuristics.overflow.bytes_over_time import Levels, add, highest
 from solvers.heuristics.overflow.first_readers import shift, take_back
@@ -49,7 +49,7 @@ def trial_for(v: Lives, ties: Ties, at: Ints, locations: int) -> Trial:
     return Trial(held_for(rows), held_for(rows), np.empty((4 * rows + 2 * tasks + 2, 4), dtype=np.int64), work)
 
 
-@subroutine
+@subkernel
 def try_at(v: Lives, ties: Ties, now: tuple[Ints, Ints], t: Levels, trial: Trial, what: tuple[int, int]) -> bool:
     """Move a unit, `what` = (unit, location), in `now` = (location of each unit, limits), and in the levels.
 
@@ -80,18 +80,18 @@ def try_at(v: Lives, ties: Ties, now: tuple[Ints, Ints], t: Levels, trial: Trial
     return fits
 
 
-@subroutine
+@subkernel
 def _held(v: Lives, ties: Ties, at: Ints, w: Scratch, found: tuple[Held, int]) -> int:
     """What the families hold that a unit touches; `found` = (rows, unit); how many."""
     rows, unit = found
     offset, family = ties.family
-    count = 0
+    count = int(np.int64(0))
     for k in range(offset[unit], offset[unit + 1]):
         count = hold(v, at, family[k], w, (rows, count))
     return count
 
 
-@subroutine
+@spliced
 def _differences(trial: Trial, olds: int, news: int) -> int:
     """Segments that turn the old rows into the new ones. Both come family by family, each by rising key."""
     old, new, count = trial.old, trial.new, 0
@@ -129,7 +129,7 @@ def _shifted(segment: Ints, count: int, location: int, ends: tuple[int, int], si
     return _note(segment, count, location, (now, was), -size)
 
 
-@subroutine
+@spliced
 def _own(v: Lives, ties: Ties, segment: Ints, count: int, what: tuple[int, int, int]) -> int:
     """Segments of a unit's static and scratch bytes; `what` = (unit, from, to)."""
     unit, place, there = what

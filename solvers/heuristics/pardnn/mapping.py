@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Bools, Ints, offsets
-from solvers.compiled.kernels import routine, subroutine
+from solvers.compiled.kernels import kernel, routine, subkernel
 from solvers.heuristics.clusters.load_balance import glb
 from solvers.heuristics.pardnn.slicing import Clusters
 from solvers.heuristics.pardnn.spans import Spans, potentials
@@ -83,7 +83,7 @@ def _start(w: Weights, c: Clusters, s: Spans) -> Mapped:
     return m
 
 
-@routine
+@kernel
 def _totals(w: Weights, level: Ints, m: Mapped, k: int) -> None:
     """What each cluster can use and weighs; the work that is at its place from the start."""
     for c in range(len(m.at)):
@@ -96,7 +96,7 @@ def _totals(w: Weights, level: Ints, m: Mapped, k: int) -> None:
             add(m.tree, level[node], m.place[node], w.ticks[node, m.place[node]])
 
 
-@subroutine
+@subkernel
 def add(tree: Ints, level: int, place: int, ticks: int) -> None:
     """Add ticks at a level of a place. O(log L)."""
     at = level + 1
@@ -105,7 +105,7 @@ def add(tree: Ints, level: int, place: int, ticks: int) -> None:
         at += at & -at
 
 
-@subroutine
+@subkernel
 def work(tree: Ints, low: int, high: int, found: Ints) -> None:
     """[k] ticks of each place at the levels from `low` to before `high`, into `found`. O(k log L)."""
     found[:] = 0
@@ -119,7 +119,7 @@ def work(tree: Ints, low: int, high: int, found: Ints) -> None:
         low &= low - 1
 
 
-@subroutine
+@subkernel
 def talk(w: Weights, m: Mapped, c: int, found: Ints) -> int:
     """[k] communication of a cluster with what is mapped to each place, into `found`; return that with all else."""
     found[:] = 0
@@ -138,7 +138,7 @@ def talk(w: Weights, m: Mapped, c: int, found: Ints) -> int:
     return total
 
 
-@routine
+@kernel
 def _put(w: Weights, level: Ints, m: Mapped, c: int, place: int) -> None:
     """Map a cluster."""
     m.at[c] = place

@@ -15,7 +15,7 @@ so what a round did is taken back when the critical path is longer after it. A n
 import numpy as np
 
 from solvers.arrays import Bools, Ints
-from solvers.compiled.kernels import inlined, routine, subroutine
+from solvers.compiled.kernels import inlined, routine, spliced, subkernel
 from solvers.heuristics.pardnn.mapping import Mapped, add, talk, work
 from solvers.heuristics.pardnn.spans import Spans
 from solvers.heuristics.pardnn.weights import Weights
@@ -82,7 +82,7 @@ def _may(m: Mapped, one: int, two: int) -> bool:
     return here != there and m.allowed[one, there] and m.allowed[two, here]
 
 
-@subroutine
+@subkernel
 def _gain(w: Weights, s: Spans, m: Mapped, pair: tuple[int, int], known: tuple[Ints, Ints]) -> int:
     """What a swap saves: communication, and of the greater work within the first one's span; 0 if one of them grows.
 
@@ -101,7 +101,7 @@ def _gain(w: Weights, s: Spans, m: Mapped, pair: tuple[int, int], known: tuple[I
     return 0 if worked < 0 else talked + worked
 
 
-@subroutine
+@spliced
 def _toward(w: Weights, m: Mapped, c: int, other: tuple[int, int]) -> tuple[int, int, int]:
     """Communication of a cluster with the place of another, but for that; with its own place; and with the other.
 
@@ -122,7 +122,7 @@ def _toward(w: Weights, m: Mapped, c: int, other: tuple[int, int]) -> tuple[int,
     return near, far, mutual
 
 
-@subroutine
+@subkernel
 def _within(w: Weights, s: Spans, m: Mapped, of: tuple[int, int], place: int) -> int:
     """Ticks at a place that `of` = (one, another cluster) has within one's span: those of the other's nodes."""
     one, c = of
@@ -133,7 +133,7 @@ def _within(w: Weights, s: Spans, m: Mapped, of: tuple[int, int], place: int) ->
     return ticks
 
 
-@subroutine
+@subkernel
 def _move(w: Weights, level: Ints, m: Mapped, c: int, place: int) -> None:
     for node in m.member[m.start[c] : m.start[c + 1]]:
         add(m.tree, level[node], m.at[c], -w.ticks[node, m.at[c]])
@@ -160,7 +160,7 @@ def switched(w: Weights, place: Ints, alone: Bools) -> Ints:
     return place
 
 
-@routine
+@spliced
 def placed_levels(w: Weights, place: Ints) -> tuple[Ints, Ints]:
     """[n] top and bottom levels when what is at one place talks for nothing."""
     n = len(place)
@@ -172,7 +172,7 @@ def placed_levels(w: Weights, place: Ints) -> tuple[Ints, Ints]:
     return top, bottom
 
 
-@subroutine
+@spliced
 def _round(w: Weights, place: Ints, alone: Bools, level: tuple[Ints, Ints], longest: int) -> bool:
     """One round over the critical path; whether anything was switched."""
     path = _critical(w, place, level, longest)
@@ -197,7 +197,7 @@ def _round(w: Weights, place: Ints, alone: Bools, level: tuple[Ints, Ints], long
     return changed
 
 
-@subroutine
+@spliced
 def _critical(w: Weights, place: Ints, level: tuple[Ints, Ints], longest: int) -> Ints:
     """The nodes of a critical path."""
     top, bottom = level
@@ -217,7 +217,7 @@ def _critical(w: Weights, place: Ints, level: tuple[Ints, Ints], longest: int) -
     return path[:count]
 
 
-@subroutine
+@subkernel
 def _through(w: Weights, place: Ints, level: tuple[Ints, Ints], node: int, to: int) -> int:
     """The longest path through a node if it were at another place."""
     return _before(w, place, level[0], node, to) + _ticks(w, node, to) + _after(w, place, level[1], node, to)
@@ -233,7 +233,7 @@ def _cost(cost: int, here: int, there: int) -> int:
     return 0 if here == there else cost
 
 
-@subroutine
+@subkernel
 def _before(w: Weights, place: Ints, top: Ints, node: int, at: int) -> int:
     """The longest path to a node at a place."""
     longest = 0
@@ -244,7 +244,7 @@ def _before(w: Weights, place: Ints, top: Ints, node: int, at: int) -> int:
     return longest
 
 
-@subroutine
+@subkernel
 def _after(w: Weights, place: Ints, bottom: Ints, node: int, at: int) -> int:
     """The longest path from a node at a place, without itself."""
     longest = 0

@@ -13,7 +13,7 @@ import solvers
 from pesto.cli.verbs import doctor
 from pesto.compiling.parts import PARTS
 
-_TAKES_ANY = ("kernel", "routine", "njit")
+_TAKES_ANY = ("kernel", "routine", "spliced", "njit")
 _INNER = ("inlined", "subkernel", "subroutine")
 
 
