@@ -48,6 +48,22 @@ def test_python_calls_nothing_that_only_compiled_functions_may_call() -> None:
         assert not owned & inner, (file, f.name)
 
 
+def test_what_is_spliced_is_called_once() -> None:
+    """With more calls it would be compiled once for each: no other compiled function, and no line but one, names it."""
+    functions = [(file, f) for file, _, f in _functions() if _decorators(f) & {*_TAKES_ANY, *_INNER}]
+    spliced = {(file, f.name) for file, f in functions if "spliced" in _decorators(f)}
+    assert len(spliced) > 50
+    for file, name in spliced:
+        known = [f for other, f in functions if other == file or (file.stem, name) in _imports(other)]
+        calls = [n for f in known for n in ast.walk(f) if isinstance(n, ast.Name) and n.id == name]
+        assert len(calls) == 1, (file, name)
+
+
+def _imports(file: Path) -> set[tuple[str, str]]:
+    nodes = [n for n in ast.walk(ast.parse(file.read_text())) if isinstance(n, ast.ImportFrom) and n.module]
+    return {(str(n.module).split(".")[-1], a.name) for n in nodes for a in n.names}
+
+
 def test_all_that_a_solve_needs_is_compiled() -> None:
     """After `compile_all`, solves of another graph compile nothing in this process: no new signature of any kernel.
 

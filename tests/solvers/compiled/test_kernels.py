@@ -1,4 +1,6 @@
-"""Where compiled code lies when neither the packages' folders nor the user's own can be written."""
+"""Where compiled code lies when neither the packages' folders nor the user's own can be written; what is spliced."""
+
+import runpy
 
 import numba
 import pytest
@@ -61,3 +63,14 @@ def test_functions_are_compiled_where_numba_finds_no_folder(temporary, monkeypat
 
 def _double(number):
     return 2 * number
+
+
+def test_what_is_spliced_is_not_compiled_by_itself(tmp_path):
+    """It is a part of its caller; Python may call it, too."""
+    lines = ["from solvers.compiled.kernels import kernel, spliced"]
+    lines += ["@spliced", "def inner(x):", "    if x < 0:", "        return 0", "    return 2 * x"]
+    lines += ["@kernel", "def outer(x):", "    return inner(x) + 1"]
+    (tmp_path / "kernels_of_a_test.py").write_text("\n".join(lines))
+    found = runpy.run_path(str(tmp_path / "kernels_of_a_test.py"))
+    assert (found["outer"](3), found["outer"](-3)) == (7, 1) and not found["inner"].overloads
+    assert found["inner"](3) == 6 and len(found["inner"].overloads) == 1
