@@ -27,9 +27,11 @@ def duration(seconds: float) -> str:
 
 
 def durations(seconds: Sequence[float]) -> list[str]:
-    """Times to be compared with each other: all in the unit of the longest."""
+    """Times to be compared with each other: all in the unit of the longest, the shortest with three digits or more."""
     name, one = time_unit(max(seconds, default=0.0))
-    return [f"{value / one:.2f} {name}" for value in seconds]
+    shortest = min((value for value in seconds if value > 0), default=one)
+    digits = max(2, 2 - math.floor(math.log10(shortest / one)))
+    return [f"{value / one:.{digits}f} {name}" for value in seconds]
 
 
 def size(count: float) -> str:

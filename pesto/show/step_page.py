@@ -75,7 +75,8 @@ def _batch(facts: StepFacts) -> str:
     if facts.feeds is None:
         return "as the file has it"
     if not facts.open_batch:
-        return "fixed by the shapes, or none"
+        given = f"; {facts.batch} was given for open first dimensions" if facts.batch else ""
+        return f"fixed by the shapes, or none{given}"
     return (
         "open: a size of it is needed to plan"
         if facts.batch is None

@@ -22,7 +22,9 @@ def test_a_share_of_either_sign_keeps_its_digits() -> None:
 def test_times_and_bytes_are_in_the_unit_of_their_size() -> None:
     """What is compared with each other has the unit of the longest."""
     assert [duration(s) for s in (0.0, 1e-6, 0.48252, 12.5)] == ["0.00 ms", "1.00 µs", "482.52 ms", "12.50 s"]
-    assert durations([0.0005, 0.002]) == ["0.50 ms", "2.00 ms"] and durations([]) == []
+    assert durations([0.0005, 0.002]) == ["0.500 ms", "2.000 ms"] and durations([]) == []
+    assert durations([95e-6, 107e-6, 1.07e-3]) == ["0.0950 ms", "0.1070 ms", "1.0700 ms"]
+    assert durations([0.0, 0.2828, 0.4]) == ["0.00 ms", "282.80 ms", "400.00 ms"]
     assert [size(b) for b in (0, 1023, 2**10, 3 * 2**20, 5 * 2**30)] == [
         "0 B", "1023 B", "1.00 KiB", "3.00 MiB", "5.00 GiB",
     ]  # fmt: skip

@@ -8,6 +8,7 @@ from pesto.api import check
 from pesto.cli.options import Existing, cluster_option, costs_option, json_option, source_options
 from pesto.cli.printed import to_json
 from pesto.errors import UsageError
+from pesto.files.json import shown
 from pesto.inputs.load import load_graph
 from pesto.plans.plan import Plan
 from pesto.plans.plan_file import load
@@ -71,8 +72,9 @@ def plan_source(plan: Plan, source: Source) -> Source:
     if source == Source():
         named = named_by(plan.provenance.graph_source)
         if named is None:
-            raise UsageError(
-                f"the plan's graph was {plan.provenance.graph_source!r} - give it with --graph or the like"
-            )
+            made = plan.provenance.graph_source
+            called = made.startswith("function ") and ":" in made
+            option = f"--{shown(made)}" if called else "--graph, --saved-model or --function"
+            raise UsageError(f"the plan's graph was {shown(made)!r} - give it with {option}, as when it was planned")
         return named
     return source.checked()

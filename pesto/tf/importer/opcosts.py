@@ -194,7 +194,8 @@ class _Trips:
         found = trips(self._nodes, i, self._known)
         if found is None:
             _log.warning(
-                "loop %s: its number of trips is not known before it runs; 1 is assumed - give maximum_iterations",
+                "loop %s: its number of trips is not known before it runs; 1 is assumed - give maximum_iterations "
+                "(of a loop that autograph makes: tf.autograph.experimental.set_loop_options)",
                 shown(self._nodes.defs[i].name),
             )
         self._known[i] = 1 if found is None else found

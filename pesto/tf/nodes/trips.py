@@ -15,8 +15,8 @@ def trips(nodes: Nodes, loop: int, known: Mapping[int, int]) -> int | None:
     """Most trips of the While node `loop`; None where they depend on the data.
 
     From each `counter < limit` in its condition: the counter starts at and steps by a constant, the limit is a
-    constant (maximum_iterations is one) or, in a gradient's loop, the counter of the forward loop, whose trips are in
-    `known`.
+    constant (maximum_iterations is one), a dimension of known size (`tf.range(tf.shape(x)[1])`) or, in a gradient's
+    loop, the counter of the forward loop, whose trips are in `known`.
     """
     node, library = nodes.defs[loop], nodes.signatures.library
     condition, step = library.get(node.attr["cond"].func.name), library.get(node.attr["body"].func.name)
@@ -41,10 +41,20 @@ def trips(nodes: Nodes, loop: int, known: Mapping[int, int]) -> int | None:
 
 def constant(node: Any) -> int | None:
     """The value of a scalar integer Const, None for anything else."""
+    value = _integers(node)
+    return int(value) if value is not None and value.ndim == 0 else None
+
+
+def _vector(node: Any) -> tuple[int, ...] | None:
+    """The elements of an integer Const of one dimension, None for anything else."""
+    value = _integers(node)
+    return tuple(int(v) for v in value) if value is not None and value.ndim == 1 else None
+
+
+def _integers(node: Any) -> Any:
     if node.op != "Const" or node.attr["dtype"].type not in (tf.int32.as_datatype_enum, tf.int64.as_datatype_enum):
         return None
-    value = tf.make_ndarray(node.attr["value"].tensor)
-    return int(value) if value.ndim == 0 else None
+    return tf.make_ndarray(node.attr["value"].tensor)
 
 
 def _initial(nodes: Nodes, loop: int, argument: int, known: Mapping[int, int]) -> int | None:
@@ -56,7 +66,23 @@ def _initial(nodes: Nodes, loop: int, argument: int, known: Mapping[int, int]) -
         node, output = nodes.inputs[node][0]
     if nodes.defs[node].op in LOOPS:
         return known.get(node) if output == 0 else None
+    if nodes.defs[node].op == "StridedSlice":
+        return _dimension(nodes, node)
     return constant(nodes.defs[node])
+
+
+def _dimension(nodes: Nodes, node: int) -> int | None:
+    """The value of a StridedSlice that takes one element of a tensor's shape, None for any other."""
+    (vector, _), *ends = nodes.inputs[node]
+    found = nodes.defs[vector]
+    masks = [nodes.defs[node].attr[f"{name}_mask"].i for name in ("begin", "end", "ellipsis", "new_axis")]
+    if masks != [0, 0, 0, 0] or nodes.defs[node].attr["shrink_axis_mask"].i != 1:
+        return None
+    begin = _vector(nodes.defs[ends[0][0]])
+    shape = nodes.input_shapes(vector)[0] if found.op == "Shape" else _vector(found)
+    if begin is None or len(begin) != 1 or shape is None or not -len(shape) <= begin[0] < len(shape):
+        return None
+    return shape[begin[0]] if shape[begin[0]] >= 0 else None
 
 
 def _terms(inside: Mapping[str, Any], text: str) -> list[Any]:

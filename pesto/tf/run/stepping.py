@@ -124,12 +124,13 @@ def distances(one: Record, other: Record) -> tuple[dict[str, float], dict[str, f
     losses: dict[str, float] = {}
     for a, b in zip(one.kept[:-1], other.kept[:-1], strict=True):
         for name, value in a.items():
-            losses[name] = max(losses.get(name, 0.0), _distance(np.asarray(value), np.asarray(b[name])))
+            losses[name] = max(losses.get(name, 0.0), distance(np.asarray(value), np.asarray(b[name])))
     last = other.kept[-1]
-    return losses, {name: _distance(np.asarray(v), np.asarray(last[name])) for name, v in one.kept[-1].items()}
+    return losses, {name: distance(np.asarray(v), np.asarray(last[name])) for name, v in one.kept[-1].items()}
 
 
-def _distance(one: Any, other: Any) -> float:
+def distance(one: Any, other: Any) -> float:
+    """The largest difference between two numbers of two tensors over the largest magnitude in either."""
     if one.dtype.kind in "OSU":
         return 0.0 if np.array_equal(one, other) else math.inf
     kind = np.complex128 if one.dtype.kind == "c" else np.float64

@@ -23,7 +23,7 @@ def keras_step(model: Any, batch: int | None, data: Any = None) -> tuple[Callabl
         raise InputError(f"keras {name}: the model is not compiled - call model.compile(optimizer, loss) first")
     default = tf.distribute.get_strategy()
     if data is None and not getattr(model, "inputs", None):
-        raise InputError(f"keras {name}: its inputs are unknown - add an Input layer, or give a function")
+        raise InputError(f"keras {name}: its inputs are unknown - add an Input layer, or give (model, (x, y))")
     given = (_like(model, "input", batch), _targets(model, batch)) if data is None else _specs(model, data, batch)
     _build(model, given)
 

@@ -43,6 +43,9 @@ def inner(x):
 def outer(x):
     W.assign_sub(inner(x) * tf.ones_like(W))
 
+def rows():
+    return inner, tf.TensorSpec([None, 6])
+
 def v1():
     graph = tf.Graph()
     with graph.as_default():
@@ -89,6 +92,12 @@ def test_a_keras_model_with_an_open_batch(folder: Path) -> None:
     assert all(each["why"].startswith("touch variable ") for each in said["groups"])
     assert said["loops_and_branches"] == []
     assert inspect(folder, "--function", "their_steps:model", "--batch", "8")["batch"] == {"open": True, "given": 8}
+
+
+def test_a_batch_that_open_specs_were_given_is_said(folder: Path) -> None:
+    """Traced with it, the step has no open dimension any more."""
+    told = page(folder, "their_steps:rows", "--batch", "5")
+    assert "[5, 6]" in told and "fixed by the shapes, or none; 5 was given for open first dimensions" in told
 
 
 def test_a_branch_that_holds_the_variables_is_named(folder: Path) -> None:

@@ -87,6 +87,22 @@ def test_nested_ranges_multiply() -> None:
     assert 12 * 250 <= graph.flops.max() <= 12 * (250 + 40)
 
 
+@pytest.mark.parametrize(("axis", "trips"), [(0, 4), (1, 6), (-1, 6)])
+def test_a_range_over_a_dimension_of_known_size(axis: int, trips: int) -> None:
+    """As many trips of a product of 2*5*5*5 flops; also beside an open batch, and over it where its size is given."""
+
+    @tf.function
+    def step(x: Any, w: Any) -> Any:
+        for _ in tf.range(tf.shape(x)[axis]):
+            w = w @ w
+        return w, tf.reduce_sum(x)
+
+    for first in (4, None):
+        traced = step.get_concrete_function(tf.TensorSpec([first, 6]), tf.TensorSpec([5, 5]))
+        graph = sources.from_function(traced, batch=4)
+        assert trips * 250 <= graph.flops.max() <= trips * (250 + 40)
+
+
 def test_v1_branches_stay_ops() -> None:
     """Switch and Merge of a v1 cond are no loop: they stay as they are."""
     graph = tf.Graph()

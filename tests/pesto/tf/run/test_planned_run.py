@@ -12,6 +12,7 @@ import pytest
 
 from pesto import api
 from pesto.cli.main import main
+from pesto.cli.verbs.check import plan_source
 from pesto.errors import Exit, InputError, MismatchError, UsageError, VerificationError
 from pesto.inputs import load as inputs
 from pesto.plans.plan import Plan
@@ -298,6 +299,13 @@ def test_random_ops_without_a_seed_get_one_and_the_graph_stays_the_planned_one()
     captured = sources.capture_v1(program(ref=False, seed=7), ["train", "loss"])
     made = runnable(captured, known_nodes(captured, 4))
     assert {op.get_attr("seed") for op in made.graph.get_operations() if op.type == "RandomUniform"} == {7}
+
+
+def test_a_plan_of_a_function_says_with_which_option_it_is_given(tmp_path: Path) -> None:
+    _, plan = pieces(tmp_path)
+    of_function = replace(plan, provenance=replace(plan.provenance, graph_source="function my.train:step"))
+    with pytest.raises(UsageError, match=r"give it with --function my\.train:step, as when"):
+        plan_source(of_function, Source())
 
 
 def test_from_profile_to_run(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def test_a_class_of_models_is_called() -> None:
     """It has the methods of a model, and is none."""
     with pytest.raises(InputError, match="no batch size - give one"):
         planned("Reconstructs")
-    with pytest.raises(InputError, match="its inputs are unknown"):
+    with pytest.raises(InputError, match=r"its inputs are unknown - .* give \(model, \(x, y\)\)"):
         planned("Reconstructs", 4)
 
 
