@@ -118,7 +118,7 @@ def test_bits_count() -> None:
 
 def test_how_far_apart_is_said_relative_to_the_largest_number() -> None:
     """By hand: 2 of 10, 1 of 4 where all else is larger in neither, nothing of equal NaNs and texts."""
-    distance = stepping._distance
+    distance = stepping.distance
     assert distance(np.array([10.0, 1.0]), np.array([8.0, 1.0])) == 0.2
     assert distance(np.array([3, 4]), np.array([4, 4])) == 0.25
     assert distance(np.array([np.nan, 1.0]), np.array([np.nan, 1.0])) == distance(np.array(0.0), np.array(-0.0)) == 0
