@@ -12,7 +12,6 @@ variable over the largest magnitude in it. Seconds are of the clock; the load th
 import argparse
 import json
 import os
-import pickle
 import subprocess
 import sys
 import tempfile
@@ -44,7 +43,7 @@ def main() -> None:
     parser.add_argument("--stock", type=Path, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.part == "stock":
-        asked.stock.write_bytes(pickle.dumps(trained(PROGRAMS[asked.program[0]], asked.steps)[0]))
+        kept(trained(PROGRAMS[asked.program[0]], asked.steps)[0], asked.stock)
         return
     if asked.part == "planned":
         print(json.dumps(planned(asked.program[0], asked.limit, asked.steps, asked.stock)))
@@ -75,7 +74,7 @@ def apart(name: str, asked: argparse.Namespace) -> Row:
     """A program's row, measured in processes of its own."""
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     with tempfile.TemporaryDirectory() as folder:
-        how = ("--limit", str(asked.limit), "--steps", str(asked.steps), "--stock", str(Path(folder, "stock")))
+        how = ("--limit", str(asked.limit), "--steps", str(asked.steps), "--stock", str(Path(folder, "stock.npz")))
         command = [sys.executable, __file__, "--program", name, *how, "--part"]
         if name == SAVED:  # `pesto run` takes both references in its own process
             environment["TF_ENABLE_ONEDNN_OPTS"] = "1"
@@ -122,12 +121,26 @@ def planned(name: str, limit_s: float, steps: int, stock: Path) -> Row:
     unplaced, alone_s = trained(start, steps)
     with api.apply(plan, devices="cpu") as applied:
         found, seconds = trained(start, steps)
-    losses, variables, furthest = apart_by(found, pickle.loads(stock.read_bytes()))  # noqa: S301  # our own file
+    losses, variables, furthest = apart_by(found, taken(stock))
     row |= priced(plan) | {"stock_losses": losses, "stock_variables": variables, "furthest": furthest}
     row |= {"ops": graph.ops, "first_s": seconds[0], "step_s": seconds[1]}
     row |= {"unplaced_first_s": alone_s[0], "unplaced_step_s": alone_s[1]}
     row |= {"reference": max(apart_by(found, unplaced)[:2]), "verified_ops": applied.ops}
     return row | {part: sum(len(getattr(f, part)) for f in applied.findings) for part in ("moves", "inversions")}
+
+
+def kept(found: Row, file: Path) -> None:
+    """Write what `trained` gives."""
+    names = list(found["values"])
+    arrays = {str(k): found["values"][name] for k, name in enumerate(names)}
+    np.savez(file, losses=found["losses"], names=names, **arrays)
+
+
+def taken(file: Path) -> Row:
+    """What `kept` wrote."""
+    with np.load(file, allow_pickle=False) as found:
+        values = {str(name): found[str(k)] for k, name in enumerate(found["names"])}
+        return {"losses": found["losses"].tolist(), "values": values}
 
 
 def timed(row: Row, stage: str, act: Callable[[], Any]) -> Any:
