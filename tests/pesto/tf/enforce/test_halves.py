@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import forked
+import pytest
 
+pytestmark = pytest.mark.slow  # one worker for all, of 15 seconds
 ROOT = Path(__file__).resolve().parents[4]
 
 

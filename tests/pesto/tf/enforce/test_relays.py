@@ -144,6 +144,7 @@ def test_a_graph_that_had_a_plan_asks_for_no_relay() -> None:
     assert node.name not in sinks(graph_def) and sinks(graph_def) == wanted
 
 
+@pytest.mark.slow
 def test_the_step_that_runs_takes_what_was_predicted(tmp_path: Path) -> None:
     """In a session most ops that no chain holds send nothing; without their relays the links fill ahead of the plan."""
     graph = load_graph(Source(model="rnnlm", variant="tiny"))
