@@ -10,9 +10,9 @@ from pesto.graph import Graph
 _NUMBER = re.compile(r"(_\d+)+$")
 _OPTIMIZERS = (
     "adadelta", "adafactor", "adagrad", "adam", "adamax", "adamw", "ftrl", "gradientdescent", "lamb", "lion",
-    "loss_scale_optimizer", "momentum", "muon", "nadam", "rmsprop", "sgd",
+    "lossscaleoptimizer", "momentum", "muon", "nadam", "rmsprop", "sgd",
 )  # fmt: skip
-"""Scopes of Keras' and TensorFlow's optimizers, in small letters."""
+"""Scopes of Keras' and TensorFlow's optimizers, in small letters and without underscores."""
 _PLAIN = ("Const", "ReadVariableOp", "Shape", "x", "y", "input", "resource")
 """Last parts of names that say little of what an op is for."""
 _LISTED = 3
@@ -29,7 +29,7 @@ def unlike(names: Sequence[str], batch: int | None, graph: Graph) -> str:
     if (batch is None) != (graph.batch is None):
         opened, fixed = ("the plan", "this step") if batch is not None else ("this step", "the plan")
         return f"{opened} has an open batch (batch={batch or graph.batch}), {fixed} one of a fixed size"
-    where = {name.partition("/")[0].lower() for name in [*lost, *new] if "/" in name}
+    where = {_scope(name) for name in [*lost, *new] if "/" in name}
     old, now = (_optimizers(c) for c in (planned, here))
     if old and now and old != now:
         return f"the plan is for the optimizer {'+'.join(old)}, this step has {'+'.join(now)}"
@@ -43,7 +43,12 @@ def _counts(names: Iterable[str]) -> Counter[str]:
 
 
 def _optimizers(counts: Counter[str]) -> list[str]:
-    return sorted({name.partition("/")[0] for name in counts if name.partition("/")[0].lower() in _OPTIMIZERS})
+    return sorted({name.partition("/")[0] for name in counts if _scope(name) in _OPTIMIZERS})
+
+
+def _scope(name: str) -> str:
+    """The outermost, as `_OPTIMIZERS` has it: Keras makes adam_w of AdamW."""
+    return name.partition("/")[0].lower().replace("_", "")
 
 
 def _told(counts: Counter[str], word: str) -> str:

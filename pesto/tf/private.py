@@ -145,6 +145,8 @@ class Tracing:
     """The ConcreteFunction for a FunctionType, in the place of one for `signature`."""
     graph: Callable[[Any], Any]
     """The FuncGraph alone for a FunctionType, which nothing runs."""
+    around: str | None
+    """Name of the tf.function whose trace calls it; None where eager code does."""
 
 
 @contextlib.contextmanager
@@ -160,7 +162,8 @@ def around_traces(traced: Callable[[Tracing], Any]) -> Iterator[None]:
         def graph(other: Any) -> Any:
             return _traced_apart(other, context, type(func_graph)(options.name), options)
 
-        return traced(Tracing(options.name, signature, create, graph))
+        outer = tf.compat.v1.get_default_graph() if not tf.executing_eagerly() else None
+        return traced(Tracing(options.name, signature, create, graph, getattr(outer, "name", None)))
 
     with _replaced(module, {"_create_concrete_function": watched}):
         yield

@@ -162,6 +162,26 @@ def whole_numbers() -> Any:
     return by(plan, lambda: trained(*ids("int64")))
 
 
+def halved(x: Any) -> Any:
+    """A step of one function."""
+    loss = tf.reduce_mean(tf.square(x @ WEIGHT))
+    WEIGHT.assign_sub(tf.transpose(x[:1]) * loss)
+    return loss
+
+
+def in_a_function(rows: int, *, twice: bool) -> Any:
+    """A tf.function without a signature, planned for 12 rows, that calls another or is called by eager code."""
+    step = tf.function(halved)
+
+    @tf.function
+    def both(x: Any) -> Any:
+        return step(x) + step(2 * x)
+
+    called = both if twice else step
+    plan = fit_cases.random_plan(sources.from_function(called, tf.TensorSpec([None, 6]), batch=12), "cpux2", 0)
+    return by(plan, lambda: called(tf.constant(data(rows)[0])))
+
+
 CASES: dict[str, Callable[[], Any]] = {
     "remainder": lambda: by(OPEN, lambda: fit(200)),
     "whole": lambda: by(OPEN, lambda: fit(96)),
@@ -189,11 +209,14 @@ CASES: dict[str, Callable[[], Any]] = {
     "clipnorm": lambda: by(OPEN, lambda: fit(200, model=made(keras.optimizers.Adam(clipnorm=1.0)))),
     "weight decay": lambda: by(OPEN, lambda: fit(96, model=made(keras.optimizers.Adam(weight_decay=0.1)))),
     "hidden": lambda: by(OPEN, lambda: fit(200, model=made(hidden=7))),
+    "function, other size": lambda: in_a_function(11, twice=False),
+    "function in a function": lambda: in_a_function(12, twice=True),
     "strangers": lambda: by(OPEN, lambda: trained(*ids("int32"))),
 }
 
 if __name__ == "__main__":
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    WEIGHT = tf.Variable(tf.ones([6, 1]))
     OPEN, FIXED = planned(), planned(static=True)
     for case in sys.argv[1:] or CASES:
         try:

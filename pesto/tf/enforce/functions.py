@@ -46,6 +46,8 @@ class Functions:
     planned: "weakref.WeakSet[Any]" = field(default_factory=weakref.WeakSet)
     """The functions seen that a plan is for."""
     findings: list[Findings] = field(default_factory=list)
+    refused: list[PestoError] = field(default_factory=list)
+    """What was said of functions that no plan is for, as it was said first."""
 
     def wanted(self, plan: Plan) -> dict[str, str]:
         """TensorFlow's name for each device of a plan; UsageError as `targets` says, InputError for one not there."""
@@ -82,7 +84,14 @@ class Functions:
 
     def on_trace(self, tracing: private.Tracing) -> Any:
         """A function is about to be traced."""
-        return causes.fitted(tracing, self.plans)
+        try:
+            return causes.fitted(tracing, self.plans)
+        except PestoError as error:  # AutoGraph puts the lines of the program's functions around what is raised in them
+            first = next((said for said in self.refused if str(said) in str(error)), None)
+            if first is None:
+                self.refused.append(error)
+                raise
+            raise first from None
 
     def on_function(self, function: Any) -> None:
         """A function was compiled from a traced graph."""

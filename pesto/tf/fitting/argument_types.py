@@ -7,6 +7,8 @@ import tensorflow as tf
 
 Change = Callable[[str, Any], Any]
 """From an argument's name and TensorSpec to another TensorSpec."""
+FIT = "one_step_on_data"
+"""The function of Keras that runs one step of `fit`."""
 _FIT = {f"data[{k}]": f"data[{k}] ({name} of fit)" for k, name in enumerate(("x", "y", "sample_weight"))}
 
 
@@ -24,7 +26,7 @@ def tensors(signature: Any) -> dict[str, Any]:
 
 def told(name: str, function: str) -> str:
     """An argument's name, in the function of Keras that runs a step with what it is for `fit`."""
-    return _FIT.get(name, name) if function == "one_step_on_data" else name
+    return _FIT.get(name, name) if function == FIT else name
 
 
 def changed(signature: Any, change: Change) -> Any:

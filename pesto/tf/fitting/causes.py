@@ -16,6 +16,7 @@ from pesto.tf.nodes.captured import Captured
 from pesto.tf.nodes.openbatch import has_open_batch
 from pesto.tf.private import Tracing
 from pesto.tf.sources.sources import capture_func_graph
+from pesto.tf.unplaceable import nested
 
 _SIZE = 32
 """Stands for any size of a batch: the structure of a graph does not depend on which it is."""
@@ -46,6 +47,11 @@ _MORE = (
 _FEWER = (
     "the plan has an input more, {}: weights of the examples - give fit sample_weight or class_weight as planned, or "
     "plan without them"
+)
+_SIZED = (
+    "its ops are the plan's, of other sizes: its batch is {0}, that of the plan may be fixed at another - train with "
+    "batches as planned, or plan up to {0}, of a tf.function whose input_signature leaves the first dimension open "
+    "(None), with batch={0}"
 )
 Variant = tuple[Any, str]
 """Other types of arguments (a FunctionType), and what is to be said if the plan is for the step with those."""
@@ -108,7 +114,21 @@ def _cause(tracing: Tracing, base: Any, plans: Sequence[Plan], unfit: UnfitError
             graph = _traced(tracing, signature, plan.provenance.graph_batch)
             if graph is not None and _explains(graph, unfit.graph, plan):
                 return f"function {tracing.function}: {said}"
-    return str(unfit)
+    opened = argument_types.opened(base)
+    if opened is not None and any(_fixed_like(plan, unfit.graph) for plan in near):
+        return f"function {tracing.function}: {_SIZED.format(opened[0])}"
+    return str(nested(f"function {tracing.around}", tracing.function)) if _called(tracing) else str(unfit)
+
+
+def _fixed_like(plan: Plan, graph: Graph) -> bool:
+    """Whether a plan is of no open batch and, sizes apart, for this graph."""
+    made = plan.provenance
+    return made.graph_batch is None and made.graph_layout == graph.layout()
+
+
+def _called(tracing: Tracing) -> bool:
+    """Whether a function of the user's calls the one that is traced; Keras' own do so in `fit`."""
+    return tracing.around is not None and tracing.function != argument_types.FIT
 
 
 def _variants(tracing: Tracing, base: Any, plan: Plan, unfit: UnfitError) -> Iterator[Variant]:

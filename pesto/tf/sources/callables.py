@@ -88,6 +88,16 @@ def _check_arguments(function: Any, reference: str) -> None:
 
 
 def _capture_with_data(model: Any, data: Any, batch: int | None, source: str) -> Captured:
+    """`_capture_example`; where that fails of a model with a loss and data without targets, these are asked for."""
+    try:
+        return _capture_example(model, data, batch, source)
+    except InputError as error:
+        if model.loss is None or (isinstance(data, tuple | list) and len(data) > 1):
+            raise
+        raise InputError(f"{source}: it has a loss, and the example no targets - return (model, (x, y))") from error
+
+
+def _capture_example(model: Any, data: Any, batch: int | None, source: str) -> Captured:
     """A model with an example batch: of open size where a batch is given, of the example's own where none is."""
     if batch is not None:
         return capture_keras(model, batch, data=data, source=source)

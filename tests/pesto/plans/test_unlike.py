@@ -40,6 +40,11 @@ def graph(names: Sequence[str], batch: int | None = None) -> pesto.Graph:
         ),
         (
             (8, 8),
+            [name.replace("adam", "adam_w") for name in STEP],
+            "the plan is for the optimizer adam, this step has adam_w",
+        ),
+        (
+            (8, 8),
             [*STEP, "adam_1/clip_by_norm/mul", "adam_1/clip_by_norm/mul_1", "adam_1/clip_by_norm/Const"],
             "its optimizer (adam) is set otherwise: 3 ops more (2 clip_by_norm/mul)",
         ),

@@ -63,6 +63,11 @@ def taken_apart():
 
 def no_data():
     return (Reconstructs(),)
+
+def no_targets():
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(3)])
+    model.compile("sgd", "mse", jit_compile=False)
+    return model, np.zeros([6, 8], np.float32)
 """
 
 
@@ -106,6 +111,13 @@ def test_a_model_with_anything_but_one_batch_is_told_how_to_give_it(name: str, m
     """A model can be called, too, and was taken for a function of the arrays."""
     with pytest.raises(InputError, match=rf"a model and {more} - return \(model, \(x, y\)\)"):
         planned(name)
+
+
+@pytest.mark.parametrize("batch", [None, 6])
+def test_an_example_without_the_targets_that_a_loss_needs_is_told_so(batch: int | None) -> None:
+    """Keras raises of values that are None."""
+    with pytest.raises(InputError, match=r"it has a loss, and the example no targets - return \(model, \(x, y\)\)"):
+        planned("no_targets", batch)
 
 
 def test_a_class_of_models_is_called() -> None:
