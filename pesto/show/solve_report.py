@@ -14,7 +14,7 @@ from pesto.show.table import aligned
 from pesto.solving.baselines import RIVALS
 from pesto.solving.candidates import Candidate
 from pesto.solving.flow import Outcome
-from pesto.solving.ties import REMEDY, Tie
+from pesto.solving.ties import LOOPS, Tie
 
 WORDS = (
     (("start",), "the plan that it began from"),
@@ -73,7 +73,7 @@ def _tie(tie: Tie) -> dict[str, Any]:
         "all_bytes": tie.all_bytes,
         "cut_s": cut_s,
         "cost": tie.cost,
-        "remedy": REMEDY if tie.cost else None,
+        "remedy": tie.remedy if tie.cost or tie.type in LOOPS else None,
     }
 
 

@@ -20,6 +20,10 @@ REMEDY = (
     "compile(optimizer=Adam(loss_scale_factor=1024), auto_scale_loss=False)"
 )
 """What puts a whole optimizer into one branch, and what does not."""
+LOOPS = frozenset(("StatelessWhile", "While"))
+"""Types of ops whose inside runs again and again, so that no piece of it is a variable's alone."""
+UNROLLED = "give each variable that can be elsewhere a loop of its own, or unroll the loop (in Keras unroll=True)"
+"""What to do about a loop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +45,15 @@ class Tie:
     chosen_ticks: int
     """The plan's step."""
     cut_ticks: int | None
-    """The best of some quick schedules were each variable updated by itself, memory apart; None where none was made."""
+    """The best of some quick schedules were each variable updated by itself, memory apart; None where none was made.
+
+    None is made for a loop.
+    """
+
+    @property
+    def remedy(self) -> str:
+        """What to do."""
+        return UNROLLED if self.type in LOOPS else REMEDY
 
     @property
     def cost(self) -> float:
@@ -54,16 +66,19 @@ class Tie:
             f"{self.op} ({self.type}) ties {self.variables} variables ({size(self.tied_bytes)} of "
             f"{size(self.all_bytes)}) and {self.ops - self.variables} more ops to one device"
         )
+        if self.type in LOOPS:
+            return f"{what} - {self.remedy}"
         if self.cut_ticks is None or not self.cost:
             return f"{what}; no quick schedule without it is faster (modelled)"
         cut = duration(self.cut_ticks * TICK_S)
-        return f"{what}, which costs about {percent(self.cost)}: updated apart, {cut} (modelled) - {REMEDY}"
+        return f"{what}, which costs about {percent(self.cost)}: updated apart, {cut} (modelled) - {self.remedy}"
 
 
 def ties(graph: Graph, problem: Problem, chosen: int, *, timed: bool = True) -> tuple[Tie, ...]:
     """The ops that tie more than half of the variables' bytes; `timed` also says what each costs a plan of `chosen`."""
     names = ("list", *RIVALS) if timed and problem.tasks <= MOST_TASKS else ()
-    return tuple(_tie(graph, problem, op, chosen, names) for op in _large(graph))
+    loops = np.isin(graph.type_of, [k for k, t in enumerate(graph.types) if t in LOOPS])
+    return tuple(_tie(graph, problem, op, chosen, () if loops[op] else names) for op in _large(graph))
 
 
 def _large(graph: Graph) -> Iterator[int]:

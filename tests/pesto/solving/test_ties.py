@@ -78,6 +78,16 @@ def test_what_ties_little_is_no_tie(case):
     assert untimed.cut_ticks is None and untimed.cost == 0 and "Keras" not in str(untimed)
 
 
+@pytest.mark.parametrize("kind", ["While", "StatelessWhile"])
+def test_a_loop_is_no_optimizer(case, kind):
+    """No time is said, as a variable has no rounds of its own, and no optimizer is the remedy."""
+    graph, cluster, costs = case
+    looped = replace(graph, types=("Op", kind))
+    (tie,) = ties(looped, formulate(looped, costs, cluster, QUICK), 5_000_000)
+    assert tie.cut_ticks is None and tie.cost == 0
+    assert str(tie).endswith("3 more ops to one device - " + tie.remedy) and "unroll the loop" in tie.remedy
+
+
 def towers(**how: Any) -> Any:
     """Two towers of three Dense(512), trained by Adam."""
     keras.utils.set_random_seed(1)
