@@ -21,6 +21,7 @@ from pesto.tf.step_facts import StepFacts, Tie
 from solvers.arrays import Bools, Ints
 
 if TYPE_CHECKING:
+    from pesto.tf.emulate.enforced import Step
     from pesto.tf.run.planned_run import Ran
 
 SESSION, FUNCTION, GRAPHDEF, PLACEMENT = WAYS = ("session", "function", "graphdef", "placement")
@@ -99,6 +100,14 @@ def load_outside(plan: Plan, source: Source, way: str) -> Bools:
     from pesto.tf import named
 
     return named.outside(source, plan, whole=way == FUNCTION)
+
+
+def planned_step(source: Source) -> "tuple[Graph, Step]":
+    """The graph that `source` names, and its step to be emulated (`pesto.tf.emulate`); UsageError where it has none."""
+    _executable(source)
+    from pesto.tf import named
+
+    return named.step_of(source)
 
 
 def _executable(source: Source) -> None:

@@ -17,6 +17,7 @@ from pesto.tf.step_facts import StepFacts
 from solvers.arrays import Bools
 
 if TYPE_CHECKING:
+    from pesto.tf.emulate.enforced import Step as PlannedStep
     from pesto.tf.models import Step
     from pesto.tf.nodes.captured import Captured
     from pesto.tf.run.planned_run import Ran
@@ -52,6 +53,25 @@ def runs(source: Source) -> "tuple[Graph, Runs]":
         captured = _captured(source)
         graph = build(captured, batch=source.batch)
         return graph, runnable(captured, known_nodes(captured, source.batch))
+
+
+def step_of(source: Source) -> "tuple[Graph, PlannedStep]":
+    """The graph that `source` names, and the step with the program around it, to be emulated; errors as of `load`."""
+    tensorflow()
+    from pesto.tf.emulate.enforced import Step as PlannedStep
+    from pesto.tf.importer.importer import build
+    from pesto.tf.sources import sources
+    from pesto.tf.sources.graphdefs import read_graph_def
+
+    with redirect_stdout(sys.stderr):
+        if source.model is not None:
+            step, label = _model(source)
+            captured = sources.capture_v1(step.graph, step.fetches, source=label)
+            program = step.graph.as_graph_def(add_shapes=True)
+        else:
+            captured = _captured(source)
+            program = captured.graph_def if source.file is None else read_graph_def(source.file)
+        return build(captured, batch=source.batch), PlannedStep(captured=captured, program=program)
 
 
 def inspect(source: Source) -> StepFacts:

@@ -1,15 +1,17 @@
-"""pesto run: run a step by its plan, and hold it against the same step without one."""
+"""pesto run: run a step by its plan and hold it against the same step without one, or emulate it."""
 
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
-from pesto.cli.options import Existing, json_option, source_options
+from pesto.cli.emulating import Asked, emulated
+from pesto.cli.options import Existing, cluster_option, costs_option, json_option, source_options
 from pesto.cli.printed import answer
 from pesto.cli.verbs.check import plan_source
-from pesto.errors import VerificationError
+from pesto.errors import UsageError, VerificationError
 from pesto.files.json import shown
 from pesto.inputs.load import run_plan
 from pesto.plans.plan_file import load
@@ -20,6 +22,13 @@ from pesto.source import Source
 
 if TYPE_CHECKING:
     from pesto.tf.run.planned_run import Ran
+
+
+_OF_RUNS = {"steps": "--steps", "devices": "--devices", "reference": "--reference"}
+_OF_EMULATIONS = {
+    "clock": "--clock", "scale": "--scale", "way": "--as", "against": "--against", "cluster": "--cluster",
+    "costs": "--costs",
+}  # fmt: skip
 
 
 @click.command("run")
@@ -39,8 +48,41 @@ if TYPE_CHECKING:
     help="What is compared with. unplaced: no plan, no rewrites of the graph, bit for bit; stock: as fit or a session "
     "runs by itself, Grappler and oneDNN on, by the largest relative difference.",
 )
+@click.option("--emulate", is_flag=True, help="Run functions that take the predicted times in place of the ops.")
+@click.option(
+    "--clock",
+    type=click.Choice(("nominal", "wall")),
+    default="nominal",
+    show_default=True,
+    help="With --emulate. nominal: handing over from function to function costs nothing; wall: functions sleep.",
+)
+@click.option("--scale", type=float, metavar="S", help="With --clock wall: seconds to sleep for a predicted second.")
+@click.option(
+    "--as",
+    "way",
+    type=click.Choice(("session", "function")),
+    help="With --emulate: as what the step is enforced. Default: function with --function, else session.",
+)
+@click.option("--against", metavar="METHODS", help="With --emulate: also emulate these methods' plans (pesto compare).")
+@cluster_option(default=None)
+@costs_option()
 @json_option()
-def run_command(*, plan: Path, source: Source, steps: int, devices: str | None, reference: str, as_json: bool) -> None:
+def run_command(
+    *,
+    plan: Path,
+    source: Source,
+    steps: int,
+    devices: str | None,
+    reference: str,
+    emulate: bool,
+    clock: str,
+    scale: float | None,
+    way: str | None,
+    against: str | None,
+    cluster: str | None,
+    costs: Path | None,
+    as_json: bool,
+) -> None:
     """Run a training step by PLAN on stock TensorFlow; exit 6 unless it runs as planned and computes the same.
 
     The step runs four times from the same variables on the same batches: without a plan (the reference), by the plan,
@@ -49,11 +91,21 @@ def run_command(*, plan: Path, source: Source, steps: int, devices: str | None, 
     reference whose graph TensorFlow rewrites, stock, computes other last digits: then the differences are reported, and
     are no failure.
 
+    With --emulate the step runs in TensorFlow's executor, on logical CPUs, with functions in place of ops and transfers
+    that hold their processor or links for the predicted time: for clusters that are not there. It is evidence about
+    order, overlap and links, and none about hardware or costs. --cluster and --costs are those of the plan.
+
     \b
     pesto solve --model rnnlm --variant tiny --cluster cpux2 -o plan.json
     pesto run plan.json
+    pesto run plan.json --emulate --against expert,single
     """
+    _check_given(emulate=emulate)
     found = load(plan)
+    if emulate:
+        asked = Asked(clock=clock, scale=scale, way=way, against=against, cluster=cluster, costs=costs)
+        emulated(found, plan_source(found, source), asked, as_json=as_json)
+        return
     ran = run_plan(found, plan_source(found, source), steps=steps, devices=devices, reference=reference)
     if as_json:
         answer(as_object(ran))
@@ -65,6 +117,17 @@ def run_command(*, plan: Path, source: Source, steps: int, devices: str | None, 
         raise VerificationError(
             f"the step does not run as planned: {'; '.join(wrong[:3])}{more} - report it with pesto doctor"
         )
+
+
+def _check_given(*, emulate: bool) -> None:
+    """UsageError for an option of emulations without --emulate, and of runs with it."""
+    context = click.get_current_context()
+    names = _OF_RUNS if emulate else _OF_EMULATIONS
+    for key, name in names.items():
+        if context.get_parameter_source(key) is ParameterSource.COMMANDLINE:
+            remedy = "leave it out, or run without --emulate" if emulate else "add --emulate, or leave it out"
+            what = "a run on this machine" if emulate else "an emulation"
+            raise UsageError(f"{name} is for {what} - {remedy}")
 
 
 def as_object(ran: "Ran") -> dict[str, Any]:

@@ -74,7 +74,7 @@ class Functions:
         mine = _own(graph, traced)
         made_outside = np.array([name not in mine for name in traced.graph.names], dtype=np.bool_)
         laid = lay(plan, traced.graph, wanted, made_outside, order=self.options.order)
-        placement = _throughout(relayed(laid, traced))
+        placement = throughout(relayed(laid, traced))
         self.moves.settle(graph, placement)
         make(graph, edits(placement, traced, traced.nodes.defs))
         if traced.graph.batch is not None:
@@ -172,7 +172,7 @@ def _within(call: Callable[[], Any]) -> Any:
     raise why
 
 
-def _throughout(placement: Placement) -> Placement:
+def throughout(placement: Placement) -> Placement:
     """The chains with a control edge between all neighbours, also where data joins them.
 
     TensorFlow optimises what each device got once more before it runs it: an op that it folds into a constant goes, and

@@ -31,6 +31,14 @@ def rehearse(graph_def: Any, expected: Expected) -> Findings:
     VerificationError when an op is not on its device, when neighbours of a chain may run the other way round, or when
     TensorFlow refuses the placement. Every op of the graph is placed, but only the step is looked at.
     """
+    return examine(partitioned(graph_def, expected), expected).checked()
+
+
+def partitioned(graph_def: Any, expected: Expected) -> list[Any]:
+    """The partition graphs that TensorFlow makes of the step in a rewritten graph, on the plan's devices by name.
+
+    Nodes whose names begin with `rehearsal` are none of the step's. VerificationError when TensorFlow refuses it.
+    """
     rehearsed = copied(graph_def)
     stand_ins = _stand_in(rehearsed, expected.placement)
     _kernels_of_cpus(rehearsed)
@@ -40,7 +48,7 @@ def rehearse(graph_def: Any, expected: Expected) -> Findings:
     for part in partitions:
         for node in part.node:
             node.device = stand_ins.get(tf.DeviceSpec.from_string(node.device).device_index, node.device)
-    return examine(partitions, expected).checked()
+    return partitions
 
 
 def configuration(cpus: int) -> Any:

@@ -34,6 +34,8 @@ class Rewritten:
     graph_def: Any
     placement: Placement
     edits: Edits
+    trace: Trace
+    """The step in it."""
     findings: Findings
     """What TensorFlow made of it, without running it."""
     behind: tuple[str, ...]
@@ -74,6 +76,7 @@ def rewritten(graph_def: Any, plan: Plan, options: Options, source: str = "the G
         graph_def=result,
         placement=placement,
         edits=changes,
+        trace=traced,
         findings=rehearse(result, Expected(placement=placement, loops=traced.loops)),
         behind=_behind(result, members, placement),
     )

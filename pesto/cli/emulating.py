@@ -1,0 +1,103 @@
+"""pesto run --emulate: a plan, and the methods against it, in TensorFlow's executor."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pesto import api
+from pesto.cli.printed import answer, aside
+from pesto.cluster import Cluster
+from pesto.comparison.contest import Entry, chosen_methods, compete
+from pesto.files.json import shown
+from pesto.graph import Graph
+from pesto.inputs.load import load_cluster, load_costs, plan_cluster, planned_step
+from pesto.plans.plan import Plan
+from pesto.settings import Settings
+from pesto.show.emulation_page import Rival, as_object, page
+from pesto.source import Source
+from pesto.tf.emulate.emulate_options import FUNCTION, SESSION, WHAT, How, check_size
+
+if TYPE_CHECKING:
+    from pesto.solving.candidates import Candidate
+    from pesto.tf.emulate.emulation import Emulated
+    from pesto.tf.emulate.enforced import Step
+
+_METHOD_S = 30.0
+"""Seconds of each method that searches, as of `pesto compare`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The options of `pesto run --emulate`."""
+
+    clock: str
+    """nominal or wall."""
+    scale: float | None
+    """Seconds to sleep for a predicted second; None chooses."""
+    way: str | None
+    """session or function; None takes what the plan's source is."""
+    against: str | None
+    """Names of methods with commas between; None for no comparison."""
+    cluster: str | None
+    """The plan's cluster where that came from a file."""
+    costs: Path | None
+    """The plan's profile."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Stage:
+    """What all plans are emulated on."""
+
+    graph: Graph
+    step: "Step"
+    cluster: Cluster
+    how: How
+
+    def run(self, plan: Plan, candidate: "Candidate") -> "Emulated":
+        """Emulate one plan, which the simulator ran as `candidate`."""
+        from pesto.tf.emulate.emulation import emulate, prediction
+
+        predicted = prediction(plan, self.graph, self.cluster, candidate.timeline, candidate.rank)
+        return emulate(self.step, plan, predicted, self.how)
+
+
+def emulated(plan: Plan, source: Source, asked: Asked, *, as_json: bool) -> None:
+    """Emulate `plan` and the methods against it, and print what came of it."""
+    names = chosen_methods(asked.against) if asked.against is not None else ()
+    machine = load_cluster(asked.cluster or plan_cluster(plan))
+    check_size(plan)
+    way = asked.way or (FUNCTION if source.function is not None else SESSION)
+    how = How(clock=asked.clock, scale=asked.scale, way=way)
+    graph, step = planned_step(source)
+    whole = api.simulate(plan, graph, cluster=machine, costs=asked.costs)
+    stage = _Stage(graph=graph, step=step, cluster=machine, how=how)
+    mine = stage.run(plan, whole.run)
+    rivals = list(_rivals(stage, asked, mine, names)) if names else []
+    if as_json:
+        answer(as_object(mine, rivals, WHAT))
+    else:
+        click.echo(page(mine, rivals, shown(plan.provenance.graph_source), WHAT))
+
+
+def _rivals(stage: _Stage, asked: Asked, mine: "Emulated", names: tuple[str, ...]) -> Iterator[Rival]:
+    """The plan, and the plan of each method on the same graph, cluster and costs."""
+    yield Rival(method="plan", predicted_s=mine.predicted_s, emulated_s=mine.step_s)
+    costs = load_costs(stage.graph, stage.cluster, asked.costs)
+    for name in names:
+        aside(f"{name}: placing and emulating")
+        contest = compete(stage.graph, stage.cluster, costs, Settings(time_limit_s=_METHOD_S), _unheard, names=(name,))
+        if contest.interrupted:
+            raise KeyboardInterrupt
+        (entry,) = contest.entries
+        if entry.plan is None or entry.candidate is None:
+            yield Rival(method=name, predicted_s=None, emulated_s=None, why=entry.detail)
+        else:
+            theirs = stage.run(entry.plan, entry.candidate)
+            yield Rival(method=name, predicted_s=theirs.predicted_s, emulated_s=theirs.step_s)
+
+
+def _unheard(entry: Entry) -> None:
+    del entry

@@ -1,0 +1,119 @@
+"""A page and the keys of one emulation, and of the methods that were emulated against it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pesto.quantities import duration, percent
+from pesto.show.lines import fact, paragraph
+
+if TYPE_CHECKING:
+    from pesto.tf.emulate.emulation import Emulated
+
+_WAYS = {
+    "session": "the GraphDef that pesto apply writes, and v1 sessions under pesto.apply",
+    "function": "a tf.function under pesto.apply or pesto.place",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rival:
+    """A method's plan, emulated like the plan; None and why where it has none."""
+
+    method: str
+    """Name in the table of methods, `plan` for the plan itself."""
+    predicted_s: float | None
+    """Seconds of its step as simulated."""
+    emulated_s: float | None
+    """Seconds of its step as emulated, its order enforced."""
+    why: str = ""
+    """Why it has no plan."""
+
+
+def swapped(rivals: Sequence[Rival]) -> list[tuple[str, str]]:
+    """Pairs of methods of which the emulation has the second quicker and the prediction the first."""
+    timed = [(r.predicted_s, r.emulated_s, r.method) for r in rivals if r.predicted_s is not None]
+    return [
+        (a[2], b[2]) for a in timed for b in timed if a[0] < b[0] and (b[1] or 0.0) < (a[1] or 0.0)
+    ]  # fmt: skip
+
+
+def as_object(run: "Emulated", rivals: Sequence[Rival], what: str) -> dict[str, Any]:
+    """The keys of `pesto run --emulate --json`; seconds of seconds, shares as fractions."""
+    return {
+        "emulation": what,
+        "as": run.how.way,
+        "clock": run.how.clock,
+        "scale": run.scale,
+        "handed_over": run.handed_over,
+        "predicted_step_s": run.predicted_s,
+        "emulated_step_s": run.step_s,
+        "error": run.error,
+        "unordered_step_s": run.unordered_step_s,
+        "order_gain": run.gain,
+        "ops": run.ops,
+        "unchained": run.unchained,
+        "transfers": run.transfers,
+        "unsent": run.unsent,
+        "op_inversions": len(run.op_inversions),
+        "link_inversions": len(run.link_inversions),
+        "drift_max": run.drift_max,
+        "drift_mean": run.drift_mean,
+        "threads": run.threads,
+        "starved": run.starved,
+        "seconds": run.seconds,
+        "ranking": [
+            {"method": r.method, "predicted_step_s": r.predicted_s, "emulated_step_s": r.emulated_s, "why": r.why}
+            for r in rivals
+        ],
+        "ranked_otherwise": [list(pair) for pair in swapped(rivals)],
+    }
+
+
+def page(run: "Emulated", rivals: Sequence[Rival], source: str, what: str) -> str:
+    """A page for people."""
+    first = [*run.op_inversions[:1], *run.link_inversions[:1]]
+    facts = {
+        "this is": what,
+        "of": _WAYS[run.how.way],
+        "clock": _clock(run),
+        "step": f"{duration(run.step_s)} emulated, {duration(run.predicted_s)} predicted ({signed(run.error)})",
+        "order": f"{len(run.op_inversions)} ops and {len(run.link_inversions)} transfers of one link out of the plan's "
+        f"order{''.join(f'; {line}' for line in first)}",
+        "starts": f"ops begin {percent(run.drift_max)} of the step from the planned start at most, "
+        f"{percent(run.drift_mean)} on average; {run.unchained} of {run.ops} ops are in no chain",
+        "transfers": f"{run.transfers} made, {run.unsent} planned that TensorFlow does not make",
+        "gain": f"the order saves {percent(run.gain)} against first in, first out "
+        f"({duration(run.unordered_step_s)} emulated)",
+    }
+    if run.starved:
+        facts["careful"] = f"{run.threads} threads were too few {run.starved} times: some functions began late"
+    lines = [paragraph(f"{source}: an emulation of {run.ops} ops", 2), *(fact(k, text) for k, text in facts.items())]
+    return "\n".join([*lines, *(_ranking(rivals) if rivals else [])])
+
+
+def signed(share: float) -> str:
+    """A difference in percent, with its sign."""
+    return f"{100 * share:+.2f} %"
+
+
+def _clock(run: "Emulated") -> str:
+    if run.scale is None:
+        return "nominal: handing over from function to function costs nothing"
+    return (
+        f"wall: {run.scale:.0f} s slept for each predicted second, so that handing over is at most "
+        f"{percent(run.handed_over)} of the step on two idle cores; {run.seconds:.0f} s in all"
+    )
+
+
+def _ranking(rivals: Sequence[Rival]) -> list[str]:
+    head = f"{'method':18s}{'predicted':>12s}{'emulated':>12s}{'apart':>12s}"
+    rows = []
+    for r in sorted(rivals, key=lambda r: r.predicted_s or float("inf")):
+        if r.predicted_s and r.emulated_s is not None:
+            apart = signed(r.emulated_s / r.predicted_s - 1.0)
+            rows.append(f"{r.method:18s}{duration(r.predicted_s):>12s}{duration(r.emulated_s):>12s}{apart:>12s}")
+        else:
+            rows.append(paragraph(f"{r.method:18s}no plan: {r.why}", 18))
+    other = [f"{b} before {a}, predicted after it" for a, b in swapped(rivals)]
+    return ["", head, *rows, "", fact("ranking", "; ".join(other[:3]) or "as predicted")]

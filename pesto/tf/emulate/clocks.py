@@ -1,0 +1,97 @@
+"""Two clocks by which functions in TensorFlow's threads take their predicted times."""
+
+import threading
+import time
+from typing import Protocol
+
+from pesto.errors import VerificationError
+from pesto.tf.emulate.emulate_options import PLANNED
+from pesto.tf.emulate.reservations import Ledger, Reservations, Work
+
+STALLED_S = 600.0
+"""Seconds after which an executor that reaches nothing more has lost a function: no machine is that busy."""
+
+
+class Clock(Protocol):
+    """What every function calls when the executor reaches it; it returns when the function's time is over."""
+
+    def pass_by(self, k: int) -> float:
+        """Let function k take its time, in the calling thread; the tick at which it ends."""
+
+    def times(self) -> list[tuple[float, float]]:
+        """(start, end) of each function in ticks from the beginning; (-1, -1) for one that was not reached."""
+
+
+class Nominal:
+    """Nobody sleeps: time goes on when all that can start has started, or when no thread is left to start it."""
+
+    def __init__(self, work: Work, threads: int, ties: str = PLANNED) -> None:
+        self.starved = 0
+        """Ends at which functions could have started and no thread was left."""
+        self._ledger, self._threads = Ledger(work, ties), threads
+        self._lock = threading.Lock()
+        self._gates: dict[int, threading.Event] = {}
+        self._failed: Exception | None = None
+
+    def pass_by(self, k: int) -> float:
+        """As `Clock` says; VerificationError when the executor did not wait as the graph says, or stalls."""
+        gate = threading.Event()
+        with self._lock:
+            self._gates[k] = gate
+            if self._failed:
+                raise self._failed
+            try:
+                self._ledger.reach(k)
+                self._go_on()
+            except VerificationError as error:
+                self._fail(error)
+        if not gate.wait(STALLED_S):
+            self._fail(VerificationError("TensorFlow's executor stopped reaching functions - run pesto doctor"))
+        if self._failed:
+            raise self._failed
+        return self._ledger.end[k]
+
+    def times(self) -> list[tuple[float, float]]:
+        """As `Clock` says."""
+        return list(zip(self._ledger.start, self._ledger.end, strict=True))
+
+    def _go_on(self) -> None:
+        while self._gates and (not self._ledger.due or len(self._gates) >= self._threads):
+            self.starved += self._ledger.due > 0
+            ended = self._ledger.next()
+            if ended is None:
+                return
+            self._gates.pop(ended).set()
+
+    def _fail(self, error: Exception) -> None:
+        self._failed = self._failed or error
+        for gate in list(self._gates.values()):
+            gate.set()
+
+
+class Wall:
+    """Everybody sleeps until `scale` seconds for each predicted second are over; the GIL is free meanwhile."""
+
+    def __init__(self, work: Work, tick_s: float) -> None:
+        """`tick_s`: seconds to sleep for a tick."""
+        self._work, self._tick_s = work, tick_s
+        self._lock = threading.Lock()
+        self._reservations = Reservations()
+        self._began: float | None = None
+        self._times = [(-1.0, -1.0)] * work.functions
+
+    def pass_by(self, k: int) -> float:
+        """As `Clock` says."""
+        with self._lock:
+            if self._began is None:
+                self._began = time.monotonic()
+            now = (time.monotonic() - self._began) / self._tick_s
+            times = self._times[k] = self._reservations.take(self._work.holds[k], now, self._work.ticks[k])
+        left = self._began + times[1] * self._tick_s - time.monotonic()
+        if left > 0:
+            time.sleep(left)
+        return times[1]
+
+    def times(self) -> list[tuple[float, float]]:
+        """As `Clock` says."""
+        return list(self._times)

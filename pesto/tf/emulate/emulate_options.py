@@ -1,0 +1,58 @@
+"""How a step is emulated, and what an emulation is; read without TensorFlow."""
+
+from dataclasses import dataclass
+
+from pesto.errors import UsageError
+from pesto.plans.plan import Plan
+
+WHAT = (
+    "an emulation: sleeps predicted times in TensorFlow's executor; evidence about order, overlap and links, none "
+    "about hardware or costs"
+)
+NOMINAL, WALL = "nominal", "wall"
+DEVICES = 16
+"""Most accelerators, or CPUs where there are no others, of a plan that is emulated."""
+HAND_OVER_S = 0.0005
+"""Seconds from the end of one function to the beginning of the next on the longest chain, at most, with two cores."""
+SHARE = 0.02
+"""Share of the step that all of that may take at the scale that is chosen."""
+CHOSEN_S, MOST_S = 60.0, 600.0
+"""Seconds of one emulated step at most: at the scale that is chosen, and at one that is given."""
+THREADS = 512
+"""Threads of the executor at most; a function that waits for its processor or links holds one."""
+SESSION, FUNCTION = "session", "function"
+"""The GraphDef that `pesto apply` writes, which a v1 session runs too; and a tf.function in `pesto.place`."""
+
+
+PLANNED, REACHED = "planned", "reached"
+"""How what is asked for at one instant is served: as the simulator serves it, or as the executor reached it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class How:
+    """How a step is emulated."""
+
+    clock: str = NOMINAL
+    """NOMINAL, where nobody sleeps and handing over costs nothing, or WALL."""
+    scale: float | None = None
+    """Seconds slept for each predicted second; None chooses."""
+    way: str = SESSION
+    """SESSION or FUNCTION: what of the plan's order is enforced."""
+    ties: str = PLANNED
+    """How what is asked for at one instant is served (`pesto.tf.emulate.reservations`); nominal clock alone."""
+
+    def __post_init__(self) -> None:
+        """UsageError for what does not go together."""
+        if self.scale is not None and (self.clock == NOMINAL or not 0 < self.scale < float("inf")):
+            raise UsageError("emulate: a scale is a positive number for the wall clock - leave it out, or --clock wall")
+
+
+def check_size(plan: Plan) -> None:
+    """UsageError for a plan of more than DEVICES accelerators, or CPUs where it has no others."""
+    names = set(plan.lane_device)
+    devices = len([name for name in names if not name.startswith("cpu:")]) or len(names)
+    if devices > DEVICES:
+        raise UsageError(
+            f"emulate: the plan is for {devices} devices, and an emulation has at most {DEVICES} - plan for a smaller "
+            "cluster (--cluster)"
+        )

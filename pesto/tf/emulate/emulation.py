@@ -1,0 +1,207 @@
+"""One emulation of a planned step: against the prediction, against the plan's order, and against no order."""
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from pesto.cluster import Cluster
+from pesto.errors import UsageError
+from pesto.graph import Graph
+from pesto.plans.control_edges import neighbours
+from pesto.plans.plan import PER_EDGE, Plan
+from pesto.problem import TICK_S
+from pesto.quantities import duration
+from pesto.simulator import Timeline
+from pesto.tf.emulate.clocks import Clock, Nominal, Wall
+from pesto.tf.emulate.emulate_options import CHOSEN_S, HAND_OVER_S, MOST_S, NOMINAL, SHARE, THREADS, How
+from pesto.tf.emulate.enforced import Enforced, Step, enforced
+from pesto.tf.emulate.in_executor import execute
+from pesto.tf.emulate.partition_work import Predicted, work_of
+from pesto.tf.emulate.reservations import Work
+from solvers.arrays import Floats, Ints, floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Run:
+    """What one emulated step did, in predicted seconds."""
+
+    work: Work
+    start: Floats
+    """[functions] seconds, from the beginning; -1 for one that did not run."""
+    end: Floats
+    scale: float | None
+    """Seconds slept for each predicted second; None for the nominal clock."""
+    threads: int
+    starved: int
+    """Times at which functions could have started and all threads were taken; nominal clock alone."""
+
+    @property
+    def step_s(self) -> float:
+        """Seconds of the step."""
+        return float(self.end.max(initial=0.0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Emulated:
+    """A plan's step in TensorFlow's executor, and without the plan's order; all but `seconds` are emulated."""
+
+    how: How
+    scale: float | None
+    """Seconds slept for each predicted second; None for the nominal clock."""
+    handed_over: float
+    """Share of the step that handing over may have taken at this scale; 0 for the nominal clock."""
+    predicted_s: float
+    """Seconds of the step as the plan says."""
+    step_s: float
+    unordered_step_s: float
+    """By the plan's placement without its order: processors and links first come, first served."""
+    ops: int
+    unchained: int
+    """Ops out of the chains, which begin when their inputs are there, beside their processor's chain."""
+    transfers: int
+    unsent: int
+    """Transfers of the plan that TensorFlow does not make."""
+    op_inversions: tuple[str, ...]
+    """One line for each pair of neighbours in a chain of which the second began before the first had ended."""
+    link_inversions: tuple[str, ...]
+    """One line for each pair of neighbours on a link, in the plan, of which the second was served first."""
+    drift_max: float
+    """Largest distance between emulated and planned starts of chained ops, as a share of the planned step."""
+    drift_mean: float
+    threads: int
+    starved: int
+    """Times at which functions could have started and all threads were taken; nominal clock alone."""
+    seconds: float
+    """Measured: for all of it."""
+
+    @property
+    def error(self) -> float:
+        """How much longer the emulated step is than the predicted, as a share of that."""
+        return self.step_s / self.predicted_s - 1.0 if self.predicted_s else 0.0
+
+    @property
+    def gain(self) -> float:
+        """Share of the time without the order that the order saves."""
+        return 1.0 - self.step_s / self.unordered_step_s if self.unordered_step_s else 0.0
+
+
+def emulate(step: Step, plan: Plan, predicted: Predicted, how: How) -> Emulated:
+    """Run the step of `plan` in TensorFlow's executor on logical CPUs, with its order and without.
+
+    UsageError for a scale at which it would take more than MOST_S.
+    """
+    began = time.perf_counter()
+    laid = enforced(step, plan, way=how.way, order=True)
+    run = run_work(work_of(laid, predicted), predicted.timeline.makespan_s, how)
+    without = enforced(step, plan, way=how.way, order=False)
+    unordered = run_work(work_of(without, predicted), predicted.timeline.makespan_s, how, run.scale)
+    starts = _drift(run, laid, predicted)
+    planned = _sent(predicted.timeline)
+    made = {sent for sent in run.work.sent if sent[0] >= 0}
+    slept_s = (run.scale or 0.0) * predicted.timeline.makespan_s
+    return Emulated(
+        how=how, scale=run.scale,
+        handed_over=HAND_OVER_S * run.work.longest() / slept_s if slept_s else 0.0,
+        predicted_s=predicted.timeline.makespan_s, step_s=run.step_s, unordered_step_s=unordered.step_s,
+        ops=sum(op >= 0 for op in run.work.op), unchained=int((~laid.placement.chained).sum()),
+        transfers=len(made), unsent=len(planned - made),
+        op_inversions=op_inversions(run, laid, predicted), link_inversions=link_inversions(run, predicted),
+        drift_max=float(starts.max(initial=0.0)), drift_mean=float(starts.mean()) if len(starts) else 0.0,
+        threads=run.threads, starved=run.starved, seconds=time.perf_counter() - began,
+    )  # fmt: skip
+
+
+def run_work(work: Work, step_s: float, how: How, scale: float | None = None) -> Run:
+    """Execute `work`, of a step that is predicted to take `step_s`; `scale` is one that was chosen already."""
+    threads = max(1, min(work.functions, THREADS))
+    clock: Clock
+    if how.clock == NOMINAL:
+        clock = Nominal(work, threads, how.ties)
+    else:
+        scale = scale or _scale(work, step_s, how)
+        clock = Wall(work, scale * TICK_S)
+    execute(work, clock, threads)
+    times = np.array(clock.times(), dtype=np.float64).reshape(-1, 2)
+    ran = times[:, 0] >= 0
+    return Run(
+        work=work, start=floats(np.where(ran, times[:, 0] * TICK_S, -1.0)),
+        end=floats(np.where(ran, times[:, 1] * TICK_S, -1.0)), scale=scale, threads=threads,
+        starved=clock.starved if isinstance(clock, Nominal) else 0,
+    )  # fmt: skip
+
+
+def _scale(work: Work, step_s: float, how: How) -> float:
+    """Seconds to sleep for a predicted second: few enough to wait for, and enough to hide what handing over takes."""
+    if how.scale is None:
+        wanted_s = min(CHOSEN_S, HAND_OVER_S * work.longest() / SHARE)
+        return wanted_s / step_s if step_s else 1.0
+    if how.scale * step_s > MOST_S:
+        raise UsageError(
+            f"emulate: a step of {duration(step_s)} takes {how.scale * step_s:.0f} s at scale {how.scale:g}, at most "
+            f"{MOST_S:.0f} s are emulated - give a scale below {MOST_S / step_s:.3g}, or leave it out"
+        )
+    return how.scale
+
+
+def op_inversions(run: Run, laid: Enforced, predicted: Predicted) -> tuple[str, ...]:
+    """One line for each pair of neighbours in a chain of which the second began before the first had ended."""
+    place = {op: k for k, op in enumerate(run.work.op) if op >= 0}
+    chained = np.zeros(predicted.graph.ops, dtype=np.bool_)
+    chained[_chained(laid, predicted)] = True
+    chained[[op for op in range(predicted.graph.ops) if op not in place]] = False
+    before, after = neighbours(predicted.timeline.schedule.device, predicted.rank, chained)
+    names = predicted.graph.names
+    return tuple(
+        f"op {names[b]} ran before {names[a]} had ended"
+        for a, b in zip(before.tolist(), after.tolist(), strict=True)
+        if run.start[place[b]] < run.end[place[a]]
+    )
+
+
+def link_inversions(run: Run, predicted: Predicted) -> tuple[str, ...]:
+    """One line for each pair of neighbours on a link, in the plan, of which the second was served first."""
+    schedule, problem, names = predicted.timeline.schedule, predicted.timeline.problem, predicted.graph.names
+    place = {sent: k for k, sent in enumerate(run.work.sent) if sent[0] >= 0}
+    last: dict[int, tuple[int, int]] = {}
+    found = []
+    for row in np.lexsort((schedule.sent_to, schedule.sent_payload, schedule.sent_start)).tolist():
+        sent = int(schedule.sent_payload[row]), int(schedule.sent_to[row])
+        for link in run.work.holds[place[sent]] if sent in place else ():
+            earlier = last.get(link)
+            if earlier is not None and run.start[place[sent]] < run.start[place[earlier]]:
+                a, b = (names[problem.producer[payload]] for payload in (earlier[0], sent[0]))
+                found.append(f"a link sends what {b} made before what {a} made")
+            last[link] = sent
+    return tuple(found)
+
+
+def _chained(laid: Enforced, predicted: Predicted) -> list[int]:
+    """Ops of the planned graph that are in the chains."""
+    index = {name: i for i, name in enumerate(predicted.graph.names)}
+    return [index[laid.placement.graph.names[i]] for i in np.flatnonzero(laid.placement.chained)]
+
+
+def _drift(run: Run, laid: Enforced, predicted: Predicted) -> Floats:
+    """[chained ops that ran] distance between emulated and planned start, as a share of the planned step."""
+    place = {op: k for k, op in enumerate(run.work.op) if op >= 0}
+    ops = [op for op in _chained(laid, predicted) if op in place]
+    emulated = run.start[[place[op] for op in ops]]
+    planned = predicted.timeline.schedule.start[ops] * TICK_S
+    return floats(np.abs(emulated - planned) / max(predicted.timeline.makespan_s, TICK_S))
+
+
+def _sent(timeline: Timeline) -> set[tuple[int, int]]:
+    return set(zip(timeline.schedule.sent_payload.tolist(), timeline.schedule.sent_to.tolist(), strict=True))
+
+
+def prediction(plan: Plan, graph: Graph, cluster: Cluster, timeline: Timeline, rank: Ints) -> Predicted:
+    """What the emulation of a plan takes its times from: `timeline` and `rank` are the plan's own on `cluster`."""
+    index = {device.name: k for k, device in enumerate(cluster.devices)}
+    return Predicted(
+        graph=graph,
+        timeline=timeline,
+        rank=rank,
+        location=tuple(index.get(name, -1) for name in dict.fromkeys(plan.lane_device)),
+        per_edge=plan.provenance.transfers == PER_EDGE,
+    )

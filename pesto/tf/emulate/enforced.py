@@ -1,0 +1,61 @@
+"""The graph that one way of running enforces for a plan, as TensorFlow partitions it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pesto.plans.plan import Plan
+from pesto.tf.emulate.emulate_options import SESSION
+from pesto.tf.enforce.apply_options import Options
+from pesto.tf.enforce.edits import edits, write
+from pesto.tf.enforce.functions import throughout
+from pesto.tf.enforce.partitions import Expected
+from pesto.tf.enforce.placement import FED, Placement, lay
+from pesto.tf.enforce.rehearsal import partitioned
+from pesto.tf.enforce.rewrite import rewritten
+from pesto.tf.enforce.step_graph import Trace, trace
+from pesto.tf.enforce.targets import targets
+from pesto.tf.nodes.captured import Captured
+from pesto.tf.nodes.inference import copied
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Step:
+    """What is planned: one training step, and the program around it."""
+
+    captured: Captured
+    program: Any
+    """GraphDef of the whole program, with what other fetches than the step start from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Enforced:
+    """A step with a plan's devices and order in it."""
+
+    trace: Trace
+    placement: Placement
+    partitions: Sequence[Any]
+    """GraphDef of each device, its nodes on logical CPUs by the number of the plan's device."""
+
+
+def enforced(step: Step, plan: Plan, *, way: str, order: bool) -> Enforced:
+    """Lay `plan` over `step` as `way` does; without `order` the placement alone.
+
+    Feeds and arguments are put where the plan has them. What `rewritten` and `lay` raise.
+    """
+    options = Options(devices="cpu", order=order)
+    if way == SESSION:
+        done = rewritten(step.program, plan, options, step.captured.source)
+        traced, placement, graph_def = done.trace, done.placement, done.graph_def
+    else:
+        traced = trace(step.captured, plan.provenance.graph_batch)
+        placement = lay(plan, traced.graph, targets(plan, options.devices), order=order)
+        placement = throughout(placement) if order else placement
+        graph_def = copied(step.captured.graph_def)
+        write(graph_def, edits(placement, traced, graph_def.node))
+    index = {name: i for i, name in enumerate(placement.graph.names)}
+    for node in graph_def.node:
+        if node.op in FED and node.name in index:
+            node.device = placement.device_of(index[node.name])
+    partitions = partitioned(graph_def, Expected(placement=placement, loops=traced.loops))
+    return Enforced(trace=traced, placement=placement, partitions=partitions)

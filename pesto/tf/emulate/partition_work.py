@@ -1,0 +1,197 @@
+"""From TensorFlow's partition graphs to the functions of an emulation: ops, loops as one op, and what is sent."""
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from pesto.graph import Graph
+from pesto.problem import payloads
+from pesto.simulator import Timeline
+from pesto.tf.emulate.enforced import Enforced
+from pesto.tf.emulate.reservations import Work
+from pesto.tf.enforce.step_graph import Trace
+from pesto.tf.nodes.needed_nodes import producer
+from solvers.arrays import Ints, rank_of
+
+_SENDS, _RECEIVES = ("_Send", "_HostSend"), ("_Recv", "_HostRecv")
+_Key = tuple[str, int | str, int]
+"""An op ("op", its index, -1), a tensor on its way ("sent", its index, CPU) or a message ("told", its name, CPU)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Predicted:
+    """The step as it was simulated, in which the emulation finds its times."""
+
+    graph: Graph
+    timeline: Timeline
+    rank: Ints
+    """[n] place of each op in the plan's order."""
+    location: tuple[int, ...]
+    """Location of the problem that each logical CPU stands for, by its number."""
+    per_edge: bool
+    """Whether the problem counts one transfer an edge."""
+
+
+def work_of(enforced: Enforced, predicted: Predicted) -> Work:
+    """What the executor is to run. Copies of constants that TensorFlow made are at hand, and messages take no time."""
+    parts = _Parts(enforced, predicted)
+    order = _ordered(parts)
+    place = {key: k for k, key in enumerate(order)}
+    timed = [_timed(key, parts, predicted) for key in order]
+    return Work(
+        names=tuple(parts.name_of(key) for key in order),
+        cpu=tuple(parts.cpu_of(key) for key in order),
+        holds=tuple(holds for holds, _, _ in timed),
+        ticks=tuple(ticks for _, ticks, _ in timed),
+        data=tuple(tuple(sorted(place[p] for p in parts.reads[key])) for key in order),
+        controls=tuple(tuple(sorted(place[p] for p in parts.waits[key] - parts.reads[key])) for key in order),
+        op=tuple(int(key[1]) if key[0] == "op" else -1 for key in order),
+        sent=tuple(sent for _, _, sent in timed),
+        rank=tuple(parts.rank_of(key) for key in order),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """The partition graphs, with what each function reads and waits for."""
+
+    enforced: Enforced
+    predicted: Predicted
+    reads: dict[_Key, set[_Key]] = field(default_factory=dict)
+    """Function -> those whose output it reads."""
+    waits: dict[_Key, set[_Key]] = field(default_factory=dict)
+    """Function -> those that it waits for."""
+    payload: dict[int, int] = field(default_factory=dict)
+    """Tensor of the graph -> the problem's payload, the first where each edge has one."""
+    _nodes: dict[tuple[int, str], Any] = field(default_factory=dict)
+    _op: dict[str, int] = field(default_factory=dict)
+    _tensor: dict[tuple[str, int], int] = field(default_factory=dict)
+    _arrives: dict[tuple[bytes, int], _Key] = field(default_factory=dict)
+    _source: dict[_Key, tuple[int, str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        index = {name: i for i, name in enumerate(self.predicted.graph.names)}
+        trace = self.enforced.trace
+        for node, op in zip(trace.nodes.defs, trace.op_of_node, strict=True):
+            self._op[node.name] = index[trace.graph.names[op]]
+        self._tensor.update(_tensors(trace))
+        _, tensor = payloads(self.predicted.graph, per_edge=self.predicted.per_edge)
+        self.payload.update(reversed(list(zip(tensor.tolist(), range(len(tensor)), strict=True))))
+        for part in self.enforced.partitions:
+            for node in part.node:
+                self._nodes[_number(node.device), node.name] = node
+        for (cpu, _), node in self._nodes.items():
+            if node.op in _SENDS:
+                self._arrives[node.attr["tensor_name"].s, _to(node)] = self._sending(cpu, node)
+        self._connect()
+
+    def _connect(self) -> None:
+        """Fill `reads` and `waits`, without messages that wait for nothing of the step."""
+        for (cpu, name), node in self._nodes.items():
+            if name in self._op:
+                self._add(("op", self._op[name], -1), cpu, node)
+            elif node.op in _SENDS:
+                self._add(self._arrives[node.attr["tensor_name"].s, _to(node)], cpu, node)
+        told = [key for key in self.reads if key[0] == "told" and not (self.reads[key] or self.waits[key])]
+        for key in told:
+            del self.reads[key], self.waits[key]
+        for before in (*self.reads.values(), *self.waits.values()):
+            before.difference_update(told)
+
+    def cpu_of(self, key: _Key) -> int:
+        return self._source[key][0]
+
+    def serial(self, key: _Key) -> bool:
+        """Whether an op waits for its processor: all do, but where there are chains those that are in none."""
+        return not self.enforced.placement.chained.any() or bool(self.enforced.placement.chained[int(key[1])])
+
+    def name_of(self, key: _Key) -> str:
+        return self._source[key][1]
+
+    def rank_of(self, key: _Key) -> int:
+        return int(self.predicted.rank[int(key[1])]) if key[0] == "op" else -1
+
+    def _sending(self, cpu: int, node: Any) -> _Key:
+        """The transfer that a send is: one a tensor and target, however many sends TensorFlow makes."""
+        name, _, output = node.input[0].partition(":")
+        if name in self._op:
+            return "sent", self._tensor[name, int(output or 0)], _to(node)
+        return "told", f"{cpu} {node.attr['tensor_name'].s!r}", _to(node)
+
+    def _add(self, key: _Key, cpu: int, node: Any) -> None:
+        """Let the function `key` wait for what `node` of its waits for."""
+        self._source.setdefault(key, (cpu, producer(node.input[0]) if key[0] == "sent" else node.name))
+        reads, waits = self.reads.setdefault(key, set()), self.waits.setdefault(key, set())
+        for text in node.input:
+            before = set(self._before(cpu, producer(text))) - {key}
+            # A message's input is a constant of TensorFlow's own: what is behind that is an order, no data.
+            (waits if text[0] == "^" or key[0] == "told" else reads).update(before)
+
+    def _before(self, cpu: int, name: str) -> Iterator[_Key]:
+        """The functions that a node is, or waits for where it is TensorFlow's own."""
+        node = self._nodes[cpu, name]
+        if name in self._op:
+            yield "op", self._op[name], -1
+        elif node.op in _RECEIVES:
+            yield self._arrives[node.attr["tensor_name"].s, cpu]
+        else:
+            for text in node.input:
+                yield from self._before(cpu, producer(text))
+
+
+def _tensors(trace: Trace) -> dict[tuple[str, int], int]:
+    """(node, output) -> index of the tensor in the trace's graph."""
+    op = np.repeat(trace.op_of_node, [len(types) for types in trace.nodes.dtypes])
+    place = rank_of(np.argsort(op, kind="stable")).tolist()  # as loops are folded (`pesto.tf.nodes.frames`)
+    every = zip(trace.nodes.defs, trace.nodes.dtypes, strict=True)
+    each = [(node.name, k) for node, types in every for k in range(len(types))]
+    return dict(zip(each, place, strict=True))
+
+
+def _number(device: str) -> int:
+    return int(tf.DeviceSpec.from_string(device).device_index)
+
+
+def _to(send: Any) -> int:
+    return _number(send.attr["recv_device"].s.decode())
+
+
+def _timed(key: _Key, parts: _Parts, predicted: Predicted) -> tuple[tuple[int, ...], int, tuple[int, int]]:
+    """What a function holds, for how many ticks, and which transfer of the problem it is."""
+    problem, device = predicted.timeline.problem, predicted.timeline.schedule.device
+    if key[0] == "op":
+        lane = int(device[int(key[1])])
+        return (lane,) if parts.serial(key) else (), int(problem.duration[int(key[1]), lane]), (-1, -1)
+    if key[0] == "told":
+        return (), 0, (-1, -1)
+    here, there = predicted.location[parts.cpu_of(key)], predicted.location[key[2]]
+    payload = parts.payload.get(int(key[1]))
+    if payload is None:  # what nothing of the planned graph reads
+        return (), 0, (-1, -1)
+    links = tuple(problem.devices + k for k in problem.holds[here, there].tolist() if k >= 0)
+    return links, int(problem.transfer[payload, problem.path_class[here, there]]), (payload, there)
+
+
+def _ordered(parts: _Parts) -> list[_Key]:
+    """All functions, each behind what it waits for, in the plan's order where that says anything."""
+    before = {key: parts.reads[key] | parts.waits[key] for key in parts.reads}
+    after: dict[_Key, list[_Key]] = {key: [] for key in before}
+    for key, earlier in before.items():
+        for p in earlier:
+            after[p].append(key)
+    left = {key: len(earlier) for key, earlier in before.items()}
+    ready = [(parts.rank_of(key), str(key), key) for key, count in left.items() if count == 0]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        _, _, key = heapq.heappop(ready)
+        order.append(key)
+        for other in after[key]:
+            left[other] -= 1
+            if left[other] == 0:
+                heapq.heappush(ready, (parts.rank_of(other), str(other), other))
+    return order

@@ -1,0 +1,107 @@
+"""What is emulated: ops and transfers that hold processors or links for their times, first come, first served."""
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pesto.errors import VerificationError
+from pesto.tf.emulate.emulate_options import PLANNED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Work:
+    """n functions, each an op or a transfer, in a topological order of what they wait for."""
+
+    names: tuple[str, ...]
+    """[n] the op, or the op whose tensor is sent."""
+    cpu: tuple[int, ...]
+    """[n] number of the logical CPU that runs the function; a transfer's is its source's."""
+    holds: tuple[tuple[int, ...], ...]
+    """[n] what it reserves: processors from 0, links behind them; none for messages and for ops out of the chains."""
+    ticks: tuple[int, ...]
+    """[n] predicted ticks."""
+    data: tuple[tuple[int, ...], ...]
+    """[n] functions whose output it reads."""
+    controls: tuple[tuple[int, ...], ...]
+    """[n] functions that it waits for besides."""
+    op: tuple[int, ...]
+    """[n] index of the op in the planned graph, -1 for a transfer."""
+    sent: tuple[tuple[int, int], ...]
+    """[n] (payload, location) of a transfer of the problem, (-1, -1) for all else."""
+    rank: tuple[int, ...]
+    """[n] place of the op in the plan's order: of ops that end at one instant, the first lets others go first."""
+
+    @property
+    def functions(self) -> int:
+        """Number of functions, n."""
+        return len(self.names)
+
+    def longest(self) -> int:
+        """Functions on the longest chain of those that wait for each other."""
+        length: list[int] = []
+        for k in range(self.functions):
+            length.append(1 + max((length[p] for p in (*self.data[k], *self.controls[k])), default=0))
+        return max(length, default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Reservations:
+    """When each processor and link is free again; all of what one asks for is held from when all of it is free."""
+
+    free: dict[int, float] = field(default_factory=dict)
+    """Processor or link -> when it is."""
+
+    def take(self, holds: Sequence[int], now: float, time: float) -> tuple[float, float]:
+        """(start, end) of what asks at `now`, which nothing that asks later can delay."""
+        start = max([now, *(self.free.get(h, 0) for h in holds)])
+        for h in holds:
+            self.free[h] = start + time
+        return start, start + time
+
+
+class Ledger:
+    """A clock in ticks that stands still while the executor has functions to reach, so handing over costs no time.
+
+    It knows which functions can start (the executor must reach them), and goes on to the next end when all of these
+    have been reached and asked for what they hold.
+    """
+
+    def __init__(self, work: Work, ties: str = PLANNED) -> None:
+        self.work, self.ties = work, ties
+        self.now = 0
+        self.start, self.end = [-1] * work.functions, [-1] * work.functions
+        self._reservations = Reservations()
+        self._missing = [len({*d, *c}) for d, c in zip(work.data, work.controls, strict=True)]
+        self._after: list[list[int]] = [[] for _ in range(work.functions)]
+        for k in range(work.functions):
+            for p in {*work.data[k], *work.controls[k]}:
+                self._after[p].append(k)
+        self._asked: list[int] = []
+        self._ends: list[tuple[int, int, int, int]] = []
+        self.due = self._missing.count(0)
+        """Functions that can start and have not been reached."""
+
+    def reach(self, k: int) -> None:
+        """The executor begins function k. VerificationError when something that it waits for has not ended."""
+        if self._missing[k]:
+            raise VerificationError(f"TensorFlow's executor began {self.work.names[k]} before what it waits for")
+        self.due -= 1
+        self._asked.append(k)
+
+    def next(self) -> int | None:
+        """The function that ends next, to which the clock goes on; None when none has begun."""
+        for k in sorted(self._asked, key=self._tie) if self.ties == PLANNED else self._asked:
+            start, end = self._reservations.take(self.work.holds[k], self.now, self.work.ticks[k])
+            self.start[k], self.end[k] = int(start), int(end)
+            heapq.heappush(self._ends, (self.end[k], self.work.op[k] >= 0, self.work.rank[k], k))
+        self._asked.clear()
+        if not self._ends:
+            return None
+        self.now, _, _, k = heapq.heappop(self._ends)
+        for after in self._after[k]:
+            self._missing[after] -= 1
+            self.due += self._missing[after] == 0
+        return k
+
+    def _tie(self, k: int) -> tuple[tuple[int, int], int]:
+        return self.work.sent[k], self.work.op[k]
