@@ -1,0 +1,226 @@
+"""Plans in TensorFlow's executor: as the prediction where all is chained, and what shows where something is not."""
+
+import json
+import sys
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pesto import api
+from pesto.cli.main import main
+from pesto.errors import UsageError, VerificationError
+from pesto.inputs.load import planned_step
+from pesto.plans.plan_file import save
+from pesto.source import Source
+from pesto.tf.emulate.emulate_options import FUNCTION, SESSION, How, check_size
+from pesto.tf.start import tensorflow
+
+tf = tensorflow()
+
+from pesto.tf.emulate import emulation  # noqa: E402
+from pesto.tf.emulate.clocks import Wall  # noqa: E402
+from pesto.tf.emulate.enforced import Enforced, enforced  # noqa: E402
+from pesto.tf.emulate.in_executor import execute  # noqa: E402
+from pesto.tf.emulate.partition_work import work_of  # noqa: E402
+from pesto.tf.nodes.inference import copied  # noqa: E402  # after the quiet load
+
+FUNCTION_FILE = """
+import tensorflow as tf
+
+a, b = (tf.Variable(tf.ones([64, 64]), name=name) for name in "ab")
+
+@tf.function(input_signature=[tf.TensorSpec([32, 64])])
+def step(x):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean((tf.tanh(x @ a) + tf.nn.relu(x @ b)) ** 2)
+    for variable, gradient in zip((a, b), tape.gradient(loss, (a, b))):
+        variable.assign_sub(0.1 * gradient)
+    return loss
+"""
+KEYS = {
+    "emulation", "as", "clock", "scale", "handed_over", "predicted_step_s", "emulated_step_s", "error",
+    "unordered_step_s", "order_gain", "ops", "unchained", "transfers", "unsent", "op_inversions", "link_inversions",
+    "drift_max", "drift_mean", "threads", "starved", "seconds", "ranking", "ranked_otherwise",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def stage() -> Any:
+    """rnnlm tiny on 4 GPUs that are not there: (step, plan, what was predicted)."""
+    graph, step = planned_step(Source(model="rnnlm", variant="tiny"))
+    plan = api.solve(graph, cluster="v100x4", time_limit_s=0, solver="list")
+    whole = api.simulate(plan, graph)
+    predicted = emulation.prediction(plan, graph, whole.cluster, whole.run.timeline, whole.run.rank)
+    return step, plan, predicted
+
+
+@pytest.fixture(scope="module")
+def laid(stage) -> Enforced:
+    step, plan, _ = stage
+    return enforced(step, plan, way=FUNCTION, order=True)
+
+
+def test_rnnlm_on_four_gpus_runs_as_predicted_where_all_is_chained(stage) -> None:
+    """Only feeds and handles are in no chain, from which the feeds are sent a little earlier than planned."""
+    step, plan, predicted = stage
+    ran = emulation.emulate(step, plan, predicted, How(way=FUNCTION))
+    assert abs(ran.error) < 0.002 and ran.drift_mean < 0.005
+    assert (ran.op_inversions, ran.unsent, ran.starved) == ((), 0, 0)
+    assert ran.ops == predicted.graph.ops and ran.unchained < 20 < ran.transfers
+    assert ran.unordered_step_s > 0 and ran.scale is None
+
+
+def test_a_session_leaves_more_out_of_the_chains_and_copies_constants(stage) -> None:
+    """The same plan as `pesto apply` writes it: constants are copied in place of being sent, and no pair swaps."""
+    step, plan, predicted = stage
+    ran = emulation.emulate(step, plan, predicted, How(way=SESSION))
+    assert ran.op_inversions == () and ran.unchained > 100 and ran.unsent > 0
+    assert ran.step_s >= float(predicted.timeline.busy_s.max())
+
+
+def test_a_run_repeats_to_the_tick(stage, laid: Enforced) -> None:
+    """The nominal clock does not depend on what the machine does meanwhile."""
+    work = work_of(laid, stage[2])
+    once, again = (emulation.run_work(work, 1.0, How()) for _ in range(2))
+    assert np.array_equal(once.start, again.start) and np.array_equal(once.end, again.end)
+    assert (once.end >= once.start).all() and (once.start >= 0).all()
+
+
+def neighbours(laid: Enforced) -> list[tuple[str, str]]:
+    names = laid.placement.graph.names
+    before, after = laid.placement.neighbours()
+    return [(names[i], names[j]) for i, j in zip(before.tolist(), after.tolist(), strict=True)]
+
+
+def alone_in_its_way(run: emulation.Run, before: str, after: str) -> bool:
+    """Whether `after` waits for nothing else than `before` when that begins, and reads nothing of it."""
+    work, place = run.work, {name: k for k, name in enumerate(run.work.names) if run.work.op[k] >= 0}
+    a, b = place[before], place[after]
+    others = [p for p in (*work.data[b], *work.controls[b]) if p != a]
+    free = run.start[a] > 0 and all(run.end[p] < run.start[a] for p in others)
+    return bool(free and a not in work.data[b] and work.ticks[a])
+
+
+def test_a_chain_edge_that_is_missing_shows_as_an_inversion(stage, laid: Enforced) -> None:
+    """Dropped from a partition graph between two ops of which nothing else delays the second: it begins first."""
+    _, _, predicted = stage
+    whole = emulation.run_work(work_of(laid, predicted), 1.0, How())
+    assert emulation.op_inversions(whole, laid, predicted) == ()
+    a, b = next(pair for pair in neighbours(laid) if alone_in_its_way(whole, *pair))
+    partitions = [copied(part) for part in laid.partitions]
+    (node,) = (node for part in partitions for node in part.node if node.name == b)
+    node.input.remove(f"^{a}")
+    hurt = replace(laid, partitions=partitions)
+    found = emulation.op_inversions(emulation.run_work(work_of(hurt, predicted), 1.0, How()), hurt, predicted)
+    assert f"op {b} ran before {a} had ended" in found
+
+
+def test_a_transfer_that_goes_too_early_shows_as_an_inversion(stage, laid: Enforced) -> None:
+    """The last transfer of a link that carries several does not wait for what makes its tensor."""
+    _, _, predicted = stage
+    whole = emulation.run_work(work_of(laid, predicted), 1.0, How())
+    work, start = whole.work, whole.start
+    carried = [links for links, sent in zip(work.holds, work.sent, strict=True) if sent[0] >= 0]
+    link = max(carried, key=carried.count)
+    last = max((k for k in range(work.functions) if work.holds[k] == link), key=lambda k: start[k])
+    early = replace(work, data=tuple(() if k == last else read for k, read in enumerate(work.data)))
+    found = emulation.link_inversions(emulation.run_work(early, 1.0, How()), predicted)
+    assert len(found) > len(emulation.link_inversions(whole, predicted))
+    assert any(line.startswith(f"a link sends what {work.names[last]} made") for line in found)
+
+
+def test_the_wall_clock_keeps_each_reservation_and_order(stage, laid: Enforced) -> None:
+    """However long it takes: one at a time on each processor and link, and behind what it waits for."""
+    work = work_of(laid, stage[2])
+    clock = Wall(work, tick_s=1e-9)
+    execute(work, clock, threads=64)
+    times = clock.times()
+    for k, (start, end) in enumerate(times):
+        assert start >= 0 and end == pytest.approx(start + work.ticks[k])
+        for p in (*work.data[k], *work.controls[k]):
+            assert times[p][1] <= start + 1
+    for held in {h for holds in work.holds for h in holds}:
+        mine = sorted(times[k] for k in range(work.functions) if held in work.holds[k])
+        assert all(a[1] <= b[0] + 1 for a, b in pairwise(mine))
+
+
+def test_what_the_executor_does_not_finish_is_an_error(stage, laid: Enforced) -> None:
+    class Broken:
+        def pass_by(self, k: int) -> float:
+            raise RuntimeError(f"lost {k}")
+
+        def times(self) -> list[tuple[float, float]]:
+            return []
+
+    with pytest.raises(VerificationError, match="emulation failed in TensorFlow"):
+        execute(work_of(laid, stage[2]), Broken(), threads=4)
+
+
+def run(monkeypatch, *words: str) -> int:
+    """The exit code of the command line."""
+    monkeypatch.setattr(sys, "argv", ["pesto", "run", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return int(ended.value.code or 0)
+
+
+def test_a_tf_function_from_the_command_line(tmp_path: Path, monkeypatch, capsys) -> None:
+    """One JSON object, as a function because the source is one, and the ranking that was asked for."""
+    (tmp_path / "emulated_step.py").write_text(FUNCTION_FILE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    plan = tmp_path / "plan.json"
+    graph = api.load_graph(function="emulated_step:step")
+    save(api.solve(graph, cluster="cpux4", time_limit_s=0, solver="list"), plan)
+    asked = [str(plan), "--function", "emulated_step:step", "--emulate", "--against", "single,random", "--json"]
+    assert run(monkeypatch, *asked) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said.keys() == KEYS and "an emulation" in said["emulation"] and "none about hardware" in said["emulation"]
+    assert (said["as"], said["clock"], said["scale"]) == ("function", "nominal", None)
+    assert abs(said["error"]) < 0.05 and said["op_inversions"] == 0
+    assert [row["method"] for row in said["ranking"]] == ["plan", "single", "random"]
+    assert run(monkeypatch, *asked[:-1]) == 0
+    page = capsys.readouterr().out
+    assert "an emulation" in page and "ranking" in page
+    sys.modules.pop("emulated_step", None)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--clock", "wall"], "--clock is for an emulation - add --emulate"),
+        (["--as", "session"], "--as is for an emulation"),
+        (["--against", "expert"], "--against is for an emulation"),
+        (["--cluster", "v100x4"], "--cluster is for an emulation"),
+        (["--emulate", "--steps", "3"], "--steps is for a run on this machine - leave it out"),
+        (["--emulate", "--devices", "cpu"], "--devices is for a run"),
+        (["--emulate", "--scale", "100"], "a scale is a positive number for the wall clock"),
+        (["--emulate", "--clock", "wall", "--scale", "0"], "a scale is a positive number"),
+        (["--emulate", "--clock", "wall", "--scale", "nan"], "a scale is a positive number"),
+        (["--emulate", "--against", "nobody"], "no method is called 'nobody'"),
+    ],
+)
+def test_options_that_do_not_go_together(
+    stage, tmp_path: Path, monkeypatch, capsys, options: list[str], says: str
+) -> None:
+    save(stage[1], tmp_path / "plan.json")
+    assert run(monkeypatch, str(tmp_path / "plan.json"), *options) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_a_scale_at_which_it_would_take_hours(stage, laid: Enforced) -> None:
+    how = How(clock="wall", scale=1e7)
+    with pytest.raises(UsageError, match="at most 600 s are emulated - give a scale below"):
+        emulation.run_work(work_of(laid, stage[2]), stage[2].timeline.makespan_s, how)
+
+
+def test_more_than_sixteen_accelerators(stage) -> None:
+    """16 GPUs and their host are emulated; one more is not."""
+    sixteen = tuple(f"gpu:{k}" for k in range(16))
+    check_size(replace(stage[1], lanes=("cpu:0", *sixteen), lane_device=("cpu:0", *sixteen)))
+    more = ("cpu:0", *sixteen, "gpu:16")
+    with pytest.raises(UsageError, match="17 devices, and an emulation has at most 16"):
+        check_size(replace(stage[1], lanes=more, lane_device=more))
