@@ -21,6 +21,9 @@ class Clock(Protocol):
     def times(self) -> list[tuple[float, float]]:
         """(start, end) of each function in ticks from the beginning; (-1, -1) for one that was not reached."""
 
+    def stop(self) -> None:
+        """Let all functions end at once: the user has enough."""
+
 
 class Nominal:
     """Nobody sleeps: time goes on when all that can start has started, or when no thread is left to start it."""
@@ -55,13 +58,16 @@ class Nominal:
         """As `Clock` says."""
         return list(zip(self._ledger.start, self._ledger.end, strict=True))
 
+    def stop(self) -> None:
+        """As `Clock` says."""
+        with self._lock:
+            self._fail(VerificationError("the emulation was stopped"))
+
     def _go_on(self) -> None:
         while self._gates and (not self._ledger.due or len(self._gates) >= self._threads):
             self.starved += self._ledger.due > 0
-            ended = self._ledger.next()
-            if ended is None:
-                return
-            self._gates.pop(ended).set()
+            for ended in self._ledger.next():
+                self._gates.pop(ended).set()
 
     def _fail(self, error: Exception) -> None:
         self._failed = self._failed or error
@@ -78,6 +84,7 @@ class Wall:
         self._lock = threading.Lock()
         self._reservations = Reservations()
         self._began: float | None = None
+        self._stopped = threading.Event()
         self._times = [(-1.0, -1.0)] * work.functions
 
     def pass_by(self, k: int) -> float:
@@ -89,9 +96,13 @@ class Wall:
             times = self._times[k] = self._reservations.take(self._work.holds[k], now, self._work.ticks[k])
         left = self._began + times[1] * self._tick_s - time.monotonic()
         if left > 0:
-            time.sleep(left)
+            self._stopped.wait(left)
         return times[1]
 
     def times(self) -> list[tuple[float, float]]:
         """As `Clock` says."""
         return list(self._times)
+
+    def stop(self) -> None:
+        """As `Clock` says."""
+        self._stopped.set()

@@ -1,5 +1,6 @@
 """The functions of an emulation in a graph of their own, run once by TensorFlow's executor."""
 
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from typing import Any
 
@@ -14,6 +15,9 @@ from pesto.tf.enforce.rehearsal import configuration
 
 v1 = tf.compat.v1
 
+_LOOK_S = 0.2
+"""Seconds after which Ctrl-C is seen at the latest."""
+
 
 def execute(work: Work, clock: Clock, threads: int) -> None:
     """Run each function once, on its logical CPU, when what it waits for has ended.
@@ -27,9 +31,22 @@ def execute(work: Work, clock: Clock, threads: int) -> None:
     config.use_per_session_threads = True
     try:
         with v1.Session(graph=graph, config=config) as session:
-            session.run(ends)
+            _run(session, ends, clock)
     except tf.errors.OpError as error:
         raise VerificationError(f"the emulation failed in TensorFlow: {shown(error)} - run pesto doctor") from error
+
+
+def _run(session: Any, ends: list[Any], clock: Clock) -> None:
+    """Run the ops `ends` in a thread of its own, since Ctrl-C reaches none that is inside TensorFlow."""
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(session.run, ends)
+        try:
+            while not running.done():
+                wait([running], timeout=_LOOK_S)
+        except BaseException:
+            clock.stop()
+            raise
+    running.result()
 
 
 def _graph(work: Work, clock: Clock) -> tuple[Any, list[Any]]:

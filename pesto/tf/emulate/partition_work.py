@@ -68,6 +68,8 @@ class _Parts:
     payload: dict[int, int] = field(default_factory=dict)
     """Tensor of the graph -> the problem's payload, the first where each edge has one."""
     _nodes: dict[tuple[int, str], Any] = field(default_factory=dict)
+    _own: dict[int, int] = field(default_factory=dict)
+    """Op of the planned graph -> its index in the trace."""
     _op: dict[str, int] = field(default_factory=dict)
     _tensor: dict[tuple[str, int], int] = field(default_factory=dict)
     _arrives: dict[tuple[bytes, int], _Key] = field(default_factory=dict)
@@ -76,6 +78,7 @@ class _Parts:
     def __post_init__(self) -> None:
         index = {name: i for i, name in enumerate(self.predicted.graph.names)}
         trace = self.enforced.trace
+        self._own.update({index[name]: i for i, name in enumerate(trace.graph.names)})
         for node, op in zip(trace.nodes.defs, trace.op_of_node, strict=True):
             self._op[node.name] = index[trace.graph.names[op]]
         self._tensor.update(_tensors(trace))
@@ -105,15 +108,15 @@ class _Parts:
     def cpu_of(self, key: _Key) -> int:
         return self._source[key][0]
 
-    def serial(self, key: _Key) -> bool:
-        """Whether an op waits for its processor: all do, but where there are chains those that are in none."""
-        return not self.enforced.placement.chained.any() or bool(self.enforced.placement.chained[int(key[1])])
-
     def name_of(self, key: _Key) -> str:
         return self._source[key][1]
 
     def rank_of(self, key: _Key) -> int:
-        return int(self.predicted.rank[int(key[1])]) if key[0] == "op" else -1
+        """Of ops that end at one instant those out of the chains come first, which no plan may lean on."""
+        if key[0] != "op":
+            return -1
+        op, chained = int(key[1]), self.enforced.placement.chained
+        return len(chained) + int(self.predicted.rank[op]) if chained[self._own[op]] else op
 
     def _sending(self, cpu: int, node: Any) -> _Key:
         """The transfer that a send is: one a tensor and target, however many sends TensorFlow makes."""
@@ -165,7 +168,7 @@ def _timed(key: _Key, parts: _Parts, predicted: Predicted) -> tuple[tuple[int, .
     problem, device = predicted.timeline.problem, predicted.timeline.schedule.device
     if key[0] == "op":
         lane = int(device[int(key[1])])
-        return (lane,) if parts.serial(key) else (), int(problem.duration[int(key[1]), lane]), (-1, -1)
+        return (lane,), int(problem.duration[int(key[1]), lane]), (-1, -1)
     if key[0] == "told":
         return (), 0, (-1, -1)
     here, there = predicted.location[parts.cpu_of(key)], predicted.location[key[2]]

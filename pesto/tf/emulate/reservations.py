@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pesto.errors import VerificationError
-from pesto.tf.emulate.emulate_options import PLANNED
+from pesto.tf.emulate.emulate_options import PLANNED, REACHED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -29,7 +29,7 @@ class Work:
     sent: tuple[tuple[int, int], ...]
     """[n] (payload, location) of a transfer of the problem, (-1, -1) for all else."""
     rank: tuple[int, ...]
-    """[n] place of the op in the plan's order: of ops that end at one instant, the first lets others go first."""
+    """[n] which of the ops that end at one instant ends first: of a chain the plan's order says, else the graph's."""
 
     @property
     def functions(self) -> int:
@@ -88,20 +88,21 @@ class Ledger:
         self.due -= 1
         self._asked.append(k)
 
-    def next(self) -> int | None:
-        """The function that ends next, to which the clock goes on; None when none has begun."""
+    def next(self) -> list[int]:
+        """What ends next, to which the clock goes on: one, or with ties as reached all that ends then; none at the end."""
         for k in sorted(self._asked, key=self._tie) if self.ties == PLANNED else self._asked:
             start, end = self._reservations.take(self.work.holds[k], self.now, self.work.ticks[k])
             self.start[k], self.end[k] = int(start), int(end)
             heapq.heappush(self._ends, (self.end[k], self.work.op[k] >= 0, self.work.rank[k], k))
         self._asked.clear()
-        if not self._ends:
-            return None
-        self.now, _, _, k = heapq.heappop(self._ends)
-        for after in self._after[k]:
-            self._missing[after] -= 1
-            self.due += self._missing[after] == 0
-        return k
+        ended: list[int] = []
+        while self._ends and (not ended or (self.ties == REACHED and self._ends[0][0] == self.now)):
+            self.now, _, _, k = heapq.heappop(self._ends)
+            ended.append(k)
+            for after in self._after[k]:
+                self._missing[after] -= 1
+                self.due += self._missing[after] == 0
+        return ended
 
     def _tie(self, k: int) -> tuple[tuple[int, int], int]:
         return self.work.sent[k], self.work.op[k]

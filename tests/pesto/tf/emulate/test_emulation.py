@@ -2,6 +2,7 @@
 
 import json
 import sys
+import threading
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -21,8 +22,8 @@ from pesto.tf.start import tensorflow
 
 tf = tensorflow()
 
-from pesto.tf.emulate import emulation  # noqa: E402
-from pesto.tf.emulate.clocks import Wall  # noqa: E402
+from pesto.tf.emulate import emulation, in_executor  # noqa: E402
+from pesto.tf.emulate.clocks import Nominal, Wall  # noqa: E402
 from pesto.tf.emulate.enforced import Enforced, enforced  # noqa: E402
 from pesto.tf.emulate.in_executor import execute  # noqa: E402
 from pesto.tf.emulate.partition_work import work_of  # noqa: E402
@@ -156,8 +157,33 @@ def test_what_the_executor_does_not_finish_is_an_error(stage, laid: Enforced) ->
         def times(self) -> list[tuple[float, float]]:
             return []
 
+        def stop(self) -> None:
+            pass
+
     with pytest.raises(VerificationError, match="emulation failed in TensorFlow"):
         execute(work_of(laid, stage[2]), Broken(), threads=4)
+
+
+@pytest.mark.parametrize("clock", ["nominal", "wall"])
+def test_ctrl_c_ends_it_at_once(stage, laid: Enforced, monkeypatch, clock: str) -> None:
+    """The main thread is interrupted in a step that would sleep for weeks, or is in the middle."""
+    work = work_of(laid, stage[2])
+    began = threading.Event()
+    made = Wall(work, tick_s=1.0) if clock == "wall" else Nominal(work, threads=64)
+    original = made.pass_by
+
+    def pass_by(k: int) -> float:
+        began.set()
+        return original(k)
+
+    def interrupted(*futures: Any, timeout: float) -> None:
+        began.wait()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(made, "pass_by", pass_by)
+    monkeypatch.setattr(in_executor, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        execute(work, made, threads=64)
 
 
 def run(monkeypatch, *words: str) -> int:

@@ -66,10 +66,10 @@ def play(ledger: Ledger, rng: np.random.Generator) -> None:
             ledger.reach(k)
             reached.add(k)
         ended = ledger.next()
-        if ended is None:
+        if not ended:
             return
         for before in left:
-            before.discard(ended)
+            before.difference_update(ended)
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -112,23 +112,33 @@ def two_sends(**changes: object) -> Work:
 def test_ties_are_served_as_simulated_or_as_reached(ties: str, first: list[int]) -> None:
     ledger = Ledger(two_sends(), ties)
     ledger.reach(0)
-    assert ledger.next() == 0
+    assert ledger.next() == [0]
     ledger.reach(2)
     ledger.reach(1)
-    ledger.next()
+    assert len(ledger.next()) == 1
     assert ledger.start[1:] == first
+
+
+@pytest.mark.parametrize(("ties", "together"), [("planned", [[0], [1]]), (REACHED, [[0, 1], []])])
+def test_what_ends_at_one_instant_ends_in_the_planned_order_or_together(ties: str, together: list[list[int]]) -> None:
+    two = two_sends(names=("a", "b"), cpu=(0, 1), holds=((0,), (1,)), ticks=(4, 4), data=((), ()), controls=((), ()),
+                    op=(0, 1), sent=((-1, -1), (-1, -1)), rank=(0, 1))  # fmt: skip
+    ledger = Ledger(two, ties)
+    ledger.reach(1)
+    ledger.reach(0)
+    assert [ledger.next(), ledger.next()] == together
 
 
 def test_time_stands_still_while_something_is_due() -> None:
     """Both tensors can go when the op has ended, and the first does not end before the second was reached."""
     ledger = Ledger(two_sends(holds=((0,), (1,), ())))
     ledger.reach(0)
-    assert (ledger.due, ledger.next(), ledger.due, ledger.now) == (0, 0, 2, 10)
+    assert (ledger.due, ledger.next(), ledger.due, ledger.now) == (0, [0], 2, 10)
     ledger.reach(1)
     assert ledger.due == 1
     ledger.reach(2)
-    assert (ledger.due, ledger.next(), ledger.next(), ledger.now) == (0, 1, 2, 15)
-    assert ledger.next() is None
+    assert (ledger.due, ledger.next(), ledger.next(), ledger.now) == (0, [1], [2], 15)
+    assert ledger.next() == []
 
 
 def test_what_begins_too_early_is_an_error() -> None:

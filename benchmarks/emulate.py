@@ -1,0 +1,69 @@
+"""Plans of small training steps in TensorFlow's executor on logical CPUs, against what was predicted: a table.
+
+    python benchmarks/emulate.py --models rnnlm,nmt --gpus 2,4 --time-limit 10
+    python benchmarks/emulate.py --wall        # also with functions that sleep: a quarter of a minute a row
+
+An emulation sleeps predicted times: evidence about order, overlap and links, none about hardware or costs. `reached`
+serves what is asked for at one instant as the executor happened to reach it, in place of the simulator's rule.
+"""
+
+import argparse
+from collections.abc import Iterator
+
+from pesto import api
+from pesto.inputs.load import planned_step
+from pesto.source import Source
+from pesto.tf.emulate.emulate_options import FUNCTION, REACHED, SESSION, WALL, How
+from pesto.tf.start import tensorflow
+
+MODELS = "rnnlm,nmt,transformer,wrn"
+CLUSTERS = {2: "v100x2-nvlink", 4: "v100x4", 8: "v100x8", 16: "v100x16"}
+HEAD = (
+    "step", "GPUs", "as", "out of chains", "not sent", "predicted ms", "nominal", "reached", "wall", "scale",
+    "op / link inversions", "gain of the order",
+)  # fmt: skip
+
+
+def rows(model: str, gpus: int, seconds: float, *, wall: bool) -> Iterator[tuple[object, ...]]:
+    """The cells of one plan: as a session runs it, and as a tf.function does."""
+    from pesto.tf.emulate import emulation
+    from pesto.tf.emulate.enforced import enforced
+    from pesto.tf.emulate.partition_work import work_of
+
+    graph, step = planned_step(Source(model=model, variant="tiny"))
+    plan = api.solve(graph, cluster=CLUSTERS[gpus], time_limit_s=seconds)
+    whole = api.simulate(plan, graph)
+    predicted = emulation.prediction(plan, graph, whole.cluster, whole.run.timeline, whole.run.rank)
+    for way in (SESSION, FUNCTION):
+        ran = emulation.emulate(step, plan, predicted, How(way=way))
+        work = work_of(enforced(step, plan, way=way, order=True), predicted)
+        reached = emulation.run_work(work, ran.predicted_s, How(way=way, ties=REACHED)).step_s
+        slept = emulation.run_work(work, ran.predicted_s, How(way=way, clock=WALL)) if wall else None
+        apart = [f"{100 * (s / ran.predicted_s - 1):+.2f} %" for s in (ran.step_s, reached)]
+        yield (
+            f"{model} tiny", gpus, way, f"{ran.unchained} of {ran.ops}",
+            f"{ran.unsent} of {ran.unsent + ran.transfers}", f"{ran.predicted_s * 1e3:.3f}", *apart,
+            "" if slept is None else f"{100 * (slept.step_s / ran.predicted_s - 1):+.2f} %",
+            "" if slept is None else f"{slept.scale:.0f}",
+            f"{len(ran.op_inversions)} / {len(ran.link_inversions)}", f"{100 * ran.gain:.1f} %",
+        )  # fmt: skip
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", default=MODELS)
+    parser.add_argument("--gpus", default="2,4,8")
+    parser.add_argument("--time-limit", type=float, default=10.0, help="Of each solve.")
+    parser.add_argument("--wall", action="store_true")
+    asked = parser.parse_args()
+    tensorflow()
+    print(f"| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}")
+    for model in asked.models.split(","):
+        for gpus in map(int, asked.gpus.split(",")):
+            for row in rows(model, gpus, asked.time_limit, wall=asked.wall):
+                print(f"| {' | '.join(map(str, row))} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
