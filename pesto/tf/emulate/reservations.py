@@ -89,7 +89,7 @@ class Ledger:
         self._asked.append(k)
 
     def next(self) -> list[int]:
-        """What ends next, to which the clock goes on: one, or with ties as reached all that ends then; none at the end."""
+        """What ends next, to which the clock goes on: one, with ties as reached all of that instant; none at last."""
         for k in sorted(self._asked, key=self._tie) if self.ties == PLANNED else self._asked:
             start, end = self._reservations.take(self.work.holds[k], self.now, self.work.ticks[k])
             self.start[k], self.end[k] = int(start), int(end)

@@ -42,6 +42,21 @@ def step(x):
         variable.assign_sub(0.1 * gradient)
     return loss
 """
+GRAPH_FILE = """
+import tensorflow as tf
+
+def step():
+    v1, graph = tf.compat.v1, tf.Graph()
+    with graph.as_default():
+        v1.disable_control_flow_v2()
+        x = v1.placeholder(tf.float32, [32, 64], name="x")
+        w, u = (v1.get_variable(name, [64, 64], use_resource=True) for name in "wu")
+        y = tf.while_loop(lambda i, _: i < 3, lambda i, y: (i + 1, tf.tanh(y @ w)), [0, x])[1]
+        z = tf.cond(tf.reduce_sum(x) > 12.0, lambda: y * 2.0, lambda: y + x @ u)
+        v1.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_mean(z**2), name="train")
+    v1.enable_control_flow_v2()
+    return graph, ["train"]
+"""
 KEYS = {
     "emulation", "as", "clock", "scale", "handed_over", "predicted_step_s", "emulated_step_s", "error",
     "unordered_step_s", "order_gain", "ops", "unchained", "transfers", "unsent", "op_inversions", "link_inversions",
@@ -98,12 +113,12 @@ def neighbours(laid: Enforced) -> list[tuple[str, str]]:
 
 
 def alone_in_its_way(run: emulation.Run, before: str, after: str) -> bool:
-    """Whether `after` waits for nothing else than `before` when that begins, and reads nothing of it."""
+    """Whether `after` could ask for its processor before `before` can, if it did not wait for that."""
     work, place = run.work, {name: k for k, name in enumerate(run.work.names) if run.work.op[k] >= 0}
     a, b = place[before], place[after]
-    others = [p for p in (*work.data[b], *work.controls[b]) if p != a]
-    free = run.start[a] > 0 and all(run.end[p] < run.start[a] for p in others)
-    return bool(free and a not in work.data[b] and work.ticks[a])
+    first = max((run.end[p] for p in (*work.data[a], *work.controls[a])), default=0.0)
+    free = all(run.end[p] < first for p in (*work.data[b], *work.controls[b]) if p != a)
+    return bool(first > 0 and free and a not in work.data[b] and work.ticks[a])
 
 
 def test_a_chain_edge_that_is_missing_shows_as_an_inversion(stage, laid: Enforced) -> None:
@@ -192,6 +207,25 @@ def run(monkeypatch, *words: str) -> int:
     with pytest.raises(SystemExit) as ended:
         main()
     return int(ended.value.code or 0)
+
+
+@pytest.mark.parametrize("way", [SESSION, FUNCTION])
+def test_a_v1_loop_is_one_function_and_both_branches_run(tmp_path: Path, monkeypatch, way: str) -> None:
+    """Of the loops, forward and backward, only the ops of the graph are left; nothing runs twice or not at all."""
+    (tmp_path / "looped_step.py").write_text(GRAPH_FILE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    graph, step = planned_step(Source(function="looped_step:step"))
+    plan = api.solve(graph, cluster="cpux4", time_limit_s=0, solver="list")
+    whole = api.simulate(plan, graph)
+    predicted = emulation.prediction(plan, graph, whole.cluster, whole.run.timeline, whole.run.rank)
+    done = enforced(step, plan, way=way, order=True)
+    assert done.trace.loops and len(done.trace.nodes.defs) > graph.ops
+    work = work_of(done, predicted)
+    ops = [op for op in work.op if op >= 0]
+    assert len(ops) == len(set(ops)) and graph.ops - len(ops) <= 10  # copies of constants stand for the rest
+    ran = emulation.run_work(work, predicted.timeline.makespan_s, How(way=way))
+    assert (ran.start >= 0).all() and emulation.op_inversions(ran, done, predicted) == ()
+    sys.modules.pop("looped_step", None)
 
 
 def test_a_tf_function_from_the_command_line(tmp_path: Path, monkeypatch, capsys) -> None:
