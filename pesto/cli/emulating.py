@@ -37,6 +37,8 @@ class Asked:
     """nominal or wall."""
     scale: float | None
     """Seconds to sleep for a predicted second; None chooses."""
+    ties: str
+    """planned or reached."""
     way: str | None
     """session or function; None takes what the plan's source is."""
     against: str | None
@@ -70,7 +72,7 @@ def emulated(plan: Plan, source: Source, asked: Asked, *, as_json: bool) -> None
     machine = load_cluster(asked.cluster or plan_cluster(plan))
     check_size(plan)
     way = asked.way or (FUNCTION if source.function is not None else SESSION)
-    how = How(clock=asked.clock, scale=asked.scale, way=way)
+    how = How(clock=asked.clock, scale=asked.scale, ties=asked.ties, way=way)
     graph, step = planned_step(source)
     whole = api.simulate(plan, graph, cluster=machine, costs=asked.costs)
     stage = _Stage(graph=graph, step=step, cluster=machine, how=how)

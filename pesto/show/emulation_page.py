@@ -44,6 +44,7 @@ def as_object(run: "Emulated", rivals: Sequence[Rival], what: str) -> dict[str, 
         "emulation": what,
         "as": run.how.way,
         "clock": run.how.clock,
+        "ties": run.how.ties,
         "scale": run.scale,
         "handed_over": run.handed_over,
         "predicted_step_s": run.predicted_s,
@@ -99,7 +100,8 @@ def signed(share: float) -> str:
 
 def _clock(run: "Emulated") -> str:
     if run.scale is None:
-        return "nominal: handing over from function to function costs nothing"
+        ties = "as simulated" if run.how.ties == "planned" else "as the executor reached it"
+        return f"nominal: handing over costs nothing; what is asked for at one instant is served {ties}"
     return (
         f"wall: {run.scale:.0f} s slept for each predicted second, so that handing over is at most "
         f"{percent(run.handed_over)} of the step on two idle cores; {run.seconds:.0f} s in all"

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 _OF_RUNS = {"steps": "--steps", "devices": "--devices", "reference": "--reference"}
 _OF_EMULATIONS = {
-    "clock": "--clock", "scale": "--scale", "way": "--as", "against": "--against", "cluster": "--cluster",
-    "costs": "--costs",
+    "clock": "--clock", "scale": "--scale", "ties": "--ties", "way": "--as", "against": "--against",
+    "cluster": "--cluster", "costs": "--costs",
 }  # fmt: skip
 
 
@@ -58,6 +58,13 @@ _OF_EMULATIONS = {
 )
 @click.option("--scale", type=float, metavar="S", help="With --clock wall: seconds to sleep for a predicted second.")
 @click.option(
+    "--ties",
+    type=click.Choice(("planned", "reached")),
+    default="planned",
+    show_default=True,
+    help="With --clock nominal: what is asked for at one instant is served as simulated or as the executor reached it.",
+)
+@click.option(
     "--as",
     "way",
     type=click.Choice(("session", "function")),
@@ -77,6 +84,7 @@ def run_command(
     emulate: bool,
     clock: str,
     scale: float | None,
+    ties: str,
     way: str | None,
     against: str | None,
     cluster: str | None,
@@ -91,9 +99,8 @@ def run_command(
     reference whose graph TensorFlow rewrites, stock, computes other last digits: then the differences are reported, and
     are no failure.
 
-    With --emulate the step runs in TensorFlow's executor, on logical CPUs, with functions in place of ops and transfers
-    that hold their processor or links for the predicted time: for clusters that are not there. It is evidence about
-    order, overlap and links, and none about hardware or costs. --cluster and --costs are those of the plan.
+    With --emulate functions that take the predicted times run in place of ops and transfers, on logical CPUs: evidence
+    about order, overlap and links, none about hardware or costs. --cluster and --costs are those of the plan.
 
     \b
     pesto solve --model rnnlm --variant tiny --cluster cpux2 -o plan.json
@@ -103,7 +110,7 @@ def run_command(
     _check_given(emulate=emulate)
     found = load(plan)
     if emulate:
-        asked = Asked(clock=clock, scale=scale, way=way, against=against, cluster=cluster, costs=costs)
+        asked = Asked(clock=clock, scale=scale, ties=ties, way=way, against=against, cluster=cluster, costs=costs)
         emulated(found, plan_source(found, source), asked, as_json=as_json)
         return
     ran = run_plan(found, plan_source(found, source), steps=steps, devices=devices, reference=reference)

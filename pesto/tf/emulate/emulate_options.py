@@ -45,6 +45,8 @@ class How:
         """UsageError for what does not go together."""
         if self.scale is not None and (self.clock == NOMINAL or not 0 < self.scale < float("inf")):
             raise UsageError("emulate: a scale is a positive number for the wall clock - leave it out, or --clock wall")
+        if self.ties != PLANNED and self.clock == WALL:
+            raise UsageError("emulate: ties are for the nominal clock; the wall clock has none - leave --ties out")
 
 
 def check_size(plan: Plan) -> None:

@@ -58,7 +58,7 @@ def step():
     return graph, ["train"]
 """
 KEYS = {
-    "emulation", "as", "clock", "scale", "handed_over", "predicted_step_s", "emulated_step_s", "error",
+    "emulation", "as", "clock", "ties", "scale", "handed_over", "predicted_step_s", "emulated_step_s", "error",
     "unordered_step_s", "order_gain", "ops", "unchained", "transfers", "unsent", "op_inversions", "link_inversions",
     "drift_max", "drift_mean", "threads", "starved", "seconds", "ranking", "ranked_otherwise",
 }  # fmt: skip
@@ -260,6 +260,8 @@ def test_a_tf_function_from_the_command_line(tmp_path: Path, monkeypatch, capsys
         (["--emulate", "--scale", "100"], "a scale is a positive number for the wall clock"),
         (["--emulate", "--clock", "wall", "--scale", "0"], "a scale is a positive number"),
         (["--emulate", "--clock", "wall", "--scale", "nan"], "a scale is a positive number"),
+        (["--ties", "reached"], "--ties is for an emulation"),
+        (["--emulate", "--clock", "wall", "--ties", "reached"], "ties are for the nominal clock"),
         (["--emulate", "--against", "nobody"], "no method is called 'nobody'"),
     ],
 )
