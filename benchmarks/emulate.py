@@ -19,7 +19,7 @@ from pesto.tf.start import tensorflow
 MODELS = "rnnlm,nmt,transformer,wrn"
 CLUSTERS = {2: "v100x2-nvlink", 4: "v100x4", 8: "v100x8", 16: "v100x16"}
 HEAD = (
-    "step", "GPUs", "as", "out of chains", "not sent", "predicted ms", "nominal", "reached", "wall", "scale",
+    "step", "GPUs", "as", "unchained", "not sent", "predicted ms", "nominal", "reached", "wall", "scale",
     "op / link inversions", "gain of the order",
 )  # fmt: skip
 

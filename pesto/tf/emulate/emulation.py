@@ -17,7 +17,7 @@ from pesto.tf.emulate.clocks import Clock, Nominal, Wall
 from pesto.tf.emulate.emulate_options import CHOSEN_S, HAND_OVER_S, MOST_S, NOMINAL, SHARE, THREADS, How
 from pesto.tf.emulate.enforced import Enforced, Step, enforced
 from pesto.tf.emulate.in_executor import execute
-from pesto.tf.emulate.partition_work import Predicted, work_of
+from pesto.tf.emulate.partition_work import Predicted, beside, work_of
 from pesto.tf.emulate.reservations import Work
 from solvers.arrays import Floats, Ints, floats
 
@@ -95,7 +95,8 @@ def emulate(step: Step, plan: Plan, predicted: Predicted, how: How) -> Emulated:
     laid = enforced(step, plan, way=how.way, order=True)
     run = run_work(work_of(laid, predicted), predicted.timeline.makespan_s, how)
     without = enforced(step, plan, way=how.way, order=False)
-    unordered = run_work(work_of(without, predicted), predicted.timeline.makespan_s, how, run.scale)
+    alike = beside(laid, predicted)
+    unordered = run_work(work_of(without, predicted, alike), predicted.timeline.makespan_s, how, run.scale)
     starts = _drift(run, laid, predicted)
     planned = _sent(predicted.timeline)
     made = {sent for sent in run.work.sent if sent[0] >= 0}

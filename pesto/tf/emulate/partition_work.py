@@ -36,9 +36,19 @@ class Predicted:
     """Whether the problem counts one transfer an edge."""
 
 
-def work_of(enforced: Enforced, predicted: Predicted) -> Work:
-    """What the executor is to run. Copies of constants that TensorFlow made are at hand, and messages take no time."""
-    parts = _Parts(enforced, predicted)
+def beside(enforced: Enforced, predicted: Predicted) -> frozenset[int]:
+    """Ops that take their time beside their processor: out of the chains, and no kernel starts."""
+    index = {name: i for i, name in enumerate(predicted.graph.names)}
+    free = [index[enforced.placement.graph.names[i]] for i in np.flatnonzero(~enforced.placement.chained).tolist()]
+    return frozenset(op for op in free if not predicted.graph.launches[op])
+
+
+def work_of(enforced: Enforced, predicted: Predicted, free: frozenset[int] | None = None) -> Work:
+    """What the executor is to run. Copies of constants that TensorFlow made are at hand, and messages take no time.
+
+    free: ops that do not reserve their processor, by default those that are `beside` it.
+    """
+    parts = _Parts(enforced, predicted, beside(enforced, predicted) if free is None else free)
     order = _ordered(parts)
     place = {key: k for k, key in enumerate(order)}
     timed = [_timed(key, parts, predicted) for key in order]
@@ -61,6 +71,8 @@ class _Parts:
 
     enforced: Enforced
     predicted: Predicted
+    free: frozenset[int]
+    """Ops that do not reserve their processor."""
     reads: dict[_Key, set[_Key]] = field(default_factory=dict)
     """Function -> those whose output it reads."""
     waits: dict[_Key, set[_Key]] = field(default_factory=dict)
@@ -168,7 +180,7 @@ def _timed(key: _Key, parts: _Parts, predicted: Predicted) -> tuple[tuple[int, .
     problem, device = predicted.timeline.problem, predicted.timeline.schedule.device
     if key[0] == "op":
         lane = int(device[int(key[1])])
-        return (lane,), int(problem.duration[int(key[1]), lane]), (-1, -1)
+        return () if int(key[1]) in parts.free else (lane,), int(problem.duration[int(key[1]), lane]), (-1, -1)
     if key[0] == "told":
         return (), 0, (-1, -1)
     here, there = predicted.location[parts.cpu_of(key)], predicted.location[key[2]]

@@ -17,7 +17,7 @@ class Work:
     cpu: tuple[int, ...]
     """[n] number of the logical CPU that runs the function; a transfer's is its source's."""
     holds: tuple[tuple[int, ...], ...]
-    """[n] what it reserves: processors from 0, links behind them; none for messages and for ops out of the chains."""
+    """[n] what it reserves: processors from 0, links behind them; none for messages and for ops beside them."""
     ticks: tuple[int, ...]
     """[n] predicted ticks."""
     data: tuple[tuple[int, ...], ...]
