@@ -19,7 +19,8 @@ from solvers.arrays import Ints, rank_of
 
 _SENDS, _RECEIVES = ("_Send", "_HostSend"), ("_Recv", "_HostRecv")
 _Key = tuple[str, int | str, int]
-"""An op ("op", its index, -1), a tensor on its way ("sent", its index, CPU) or a message ("told", its name, CPU)."""
+"""An op ("op", its index, -1), a tensor on its way ("sent", its index, CPU), or what takes no time: a message ("told",
+its name, CPU), a relay ("told", its name, -1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -84,6 +85,8 @@ class _Parts:
     """Op of the planned graph -> its index in the trace."""
     _op: dict[str, int] = field(default_factory=dict)
     _tensor: dict[tuple[str, int], int] = field(default_factory=dict)
+    _relayed: dict[str, str] = field(default_factory=dict)
+    """Relay -> the tensor that it passes."""
     _arrives: dict[tuple[bytes, int], _Key] = field(default_factory=dict)
     _source: dict[_Key, tuple[int, str]] = field(default_factory=dict)
 
@@ -94,6 +97,7 @@ class _Parts:
         for node, op in zip(trace.nodes.defs, trace.op_of_node, strict=True):
             self._op[node.name] = index[trace.graph.names[op]]
         self._tensor.update(_tensors(trace))
+        self._relayed.update((relay.name, relay.tensor) for relay in self.enforced.placement.relays)
         _, tensor = payloads(self.predicted.graph, per_edge=self.predicted.per_edge)
         self.payload.update(reversed(list(zip(tensor.tolist(), range(len(tensor)), strict=True))))
         for part in self.enforced.partitions:
@@ -109,6 +113,8 @@ class _Parts:
         for (cpu, name), node in self._nodes.items():
             if name in self._op:
                 self._add(("op", self._op[name], -1), cpu, node)
+            elif name in self._relayed:
+                self._add(("told", name, -1), cpu, node)
             elif node.op in _SENDS:
                 self._add(self._arrives[node.attr["tensor_name"].s, _to(node)], cpu, node)
         told = [key for key in self.reads if key[0] == "told" and not (self.reads[key] or self.waits[key])]
@@ -132,7 +138,7 @@ class _Parts:
 
     def _sending(self, cpu: int, node: Any) -> _Key:
         """The transfer that a send is: one a tensor and target, however many sends TensorFlow makes."""
-        name, _, output = node.input[0].partition(":")
+        name, _, output = self._relayed.get(node.input[0], node.input[0]).partition(":")
         if name in self._op:
             return "sent", self._tensor[name, int(output or 0)], _to(node)
         return "told", f"{cpu} {node.attr['tensor_name'].s!r}", _to(node)
@@ -151,6 +157,8 @@ class _Parts:
         node = self._nodes[cpu, name]
         if name in self._op:
             yield "op", self._op[name], -1
+        elif name in self._relayed:
+            yield "told", name, -1
         elif node.op in _RECEIVES:
             yield self._arrives[node.attr["tensor_name"].s, cpu]
         else:
