@@ -77,7 +77,7 @@ def trace(step: Runs, plan: Plan, *, steps: int = 5, pinned: bool = False) -> Tr
     """
     wanted = targets(plan, LOGICAL)
     done = rewritten(step.graph.as_graph_def(add_shapes=True), plan, Options(devices=LOGICAL))
-    copies = with_copies(done.graph_def, plan, wanted)
+    copies = with_copies(done.graph_def, plan, wanted, done.placement.relays)
     if pinned:
         names = np.array(done.placement.graph.names)
         pin(done.graph_def, plan, frozenset(names[done.placement.chained].tolist()))

@@ -13,8 +13,8 @@ import numpy as np
 from tensorflow.core.framework import node_def_pb2
 
 from pesto.plans.plan import Plan
-from pesto.tf.enforce.placement import FED
-from pesto.tf.nodes.needed_nodes import Nodes, parse
+from pesto.tf.enforce.placement import FED, Relay
+from pesto.tf.nodes.needed_nodes import Nodes, parse, producer
 from pesto.tf.nodes.signatures import TRAVELS_NOT
 
 PREFIX = "pesto_copy_"
@@ -60,35 +60,48 @@ class _Copies:
         return f"{self.made[key].name}:0"
 
 
-def with_copies(graph_def: Any, plan: Plan, wanted: Mapping[str, str]) -> tuple[Copy, ...]:
+def with_copies(graph_def: Any, plan: Plan, wanted: Mapping[str, str], relays: Collection[Relay]) -> tuple[Copy, ...]:
     """Put the copies into `graph_def`, which is placed by `plan`; `wanted` is TensorFlow's device for each of its own.
 
-    Handles, variants and strings are not copied: the first two never cross, and strings have no known size.
+    Handles, variants and strings are not copied: the first two never cross, and strings have no known size. What is
+    read through one of the `relays` counts as read from the op behind it.
     """
     nodes = parse(graph_def, plan.names)
     index = {node.name: i for i, node in enumerate(nodes.defs)}
     device = {name: wanted[at] for name, at in zip(plan.names, plan.device_names(), strict=True)}
-    copies = _Copies()
+    device.update((relay.name, device[producer(relay.tensor)]) for relay in relays)
+    copies, passed = _Copies(), {relay.name for relay in relays}
     for node in graph_def.node:
         if node.name in device:
             for slot, (p, k) in enumerate(nodes.inputs[index[node.name]]):
-                read = _read(copies, nodes, (p, k), device, device[node.name])
+                behind = nodes.inputs[p][0] if nodes.defs[p].name in passed else (p, k)
+                read = _read(copies, nodes, (p, k), behind, device, device[node.name])
                 if read is not None:
                     node.input[slot] = read
     graph_def.node.extend(copies.nodes)
     return tuple(copies.made.values())
 
 
-def _read(copies: _Copies, nodes: Nodes, tensor: tuple[int, int], device: Mapping[str, str], here: str) -> str | None:
-    """What an op on device `here` is to read in place of output k of node p; None to leave it."""
-    (p, k), maker = tensor, nodes.defs[tensor[0]]
+def _read(
+    copies: _Copies,
+    nodes: Nodes,
+    tensor: tuple[int, int],
+    behind: tuple[int, int],
+    device: Mapping[str, str],
+    here: str,
+) -> str | None:
+    """What an op on device `here` is to read in place of output k of node p; None to leave it.
+
+    behind: the tensor that this one passes on; else the same.
+    """
+    (p, k), given, maker = tensor, nodes.defs[tensor[0]], nodes.defs[behind[0]]
     dtype, read = nodes.dtypes[p][k], None
-    if dtype in TRAVELS_NOT or maker.name not in device:
+    if dtype in TRAVELS_NOT or given.name not in device:
         return None
-    if maker.op in FED:
-        read = copies.of((maker.name, k), f"{maker.name}:{k}", device[maker.name], dtype, fed=True)
-    if device[maker.name] != here:
-        read = copies.of((maker.name, k), read or f"{maker.name}:{k}", here, dtype, fed=False)
+    if given.op in FED:
+        read = copies.of((given.name, k), f"{given.name}:{k}", device[given.name], dtype, fed=True)
+    if device[given.name] != here:
+        read = copies.of((maker.name, behind[1]), read or f"{given.name}:{k}", here, dtype, fed=False)
     return read
 
 

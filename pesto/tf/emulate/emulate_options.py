@@ -44,9 +44,11 @@ class How:
     def __post_init__(self) -> None:
         """UsageError for what does not go together."""
         if self.scale is not None and (self.clock == NOMINAL or not 0 < self.scale < float("inf")):
-            raise UsageError("emulate: a scale is a positive number for the wall clock - leave it out, or --clock wall")
+            raise UsageError(
+                "emulate: a scale is a positive number for the wall clock - leave it out, or take the clock wall"
+            )
         if self.ties != PLANNED and self.clock == WALL:
-            raise UsageError("emulate: ties are for the nominal clock; the wall clock has none - leave --ties out")
+            raise UsageError("emulate: ties are for the nominal clock; the wall clock has none - leave ties out")
 
 
 def check_size(plan: Plan) -> None:
@@ -56,5 +58,5 @@ def check_size(plan: Plan) -> None:
     if devices > DEVICES:
         raise UsageError(
             f"emulate: the plan is for {devices} devices, and an emulation has at most {DEVICES} - plan for a smaller "
-            "cluster (--cluster)"
+            "cluster"
         )

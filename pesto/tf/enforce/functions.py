@@ -1,5 +1,6 @@
 """tf.functions under a plan: each training step that is traced is edited before it compiles, its first run examined."""
 
+import copy
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -89,9 +90,9 @@ class Functions:
         except PestoError as error:  # AutoGraph puts the lines of the program's functions around what is raised in them
             first = next((said for said in self.refused if str(said) in str(error)), None)
             if first is None:
-                self.refused.append(error)
+                self.refused.append(copy.copy(error))  # the error itself holds on to all that its frames hold
                 raise
-            raise first from None
+            raise copy.copy(first) from None
 
     def on_function(self, function: Any) -> None:
         """A function was compiled from a traced graph."""

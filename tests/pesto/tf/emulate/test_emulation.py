@@ -30,6 +30,7 @@ from pesto.tf.emulate.partition_work import work_of  # noqa: E402
 from pesto.tf.enforce import relays  # noqa: E402
 from pesto.tf.nodes.inference import copied  # noqa: E402  # after the quiet load
 
+pytestmark = pytest.mark.slow  # half a minute in all
 FUNCTION_FILE = """
 import tensorflow as tf
 
@@ -91,7 +92,6 @@ def test_rnnlm_on_four_gpus_runs_as_predicted_where_all_is_chained(stage) -> Non
     assert ran.unordered_step_s > 0 and ran.scale is None
 
 
-@pytest.mark.slow
 def test_a_session_leaves_more_out_of_the_chains_and_relays_send_as_planned(stage, monkeypatch) -> None:
     """The same plan as `pesto apply` writes it. Without relays constants are copied in place of being sent."""
     step, plan, predicted = stage
