@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -53,10 +54,11 @@ def test_what_is_spliced_is_called_once() -> None:
     functions = [(file, f) for file, _, f in _functions() if _decorators(f) & {*_TAKES_ANY, *_INNER}]
     spliced = {(file, f.name) for file, f in functions if "spliced" in _decorators(f)}
     assert len(spliced) > 50
+    known = {file: _imports(file) for file in {file for file, _ in functions}}
+    named = [(file, Counter(n.id for n in ast.walk(f) if isinstance(n, ast.Name))) for file, f in functions]
     for file, name in spliced:
-        known = [f for other, f in functions if other == file or (file.stem, name) in _imports(other)]
-        calls = [n for f in known for n in ast.walk(f) if isinstance(n, ast.Name) and n.id == name]
-        assert len(calls) == 1, (file, name)
+        calls = [names[name] for other, names in named if other == file or (file.stem, name) in known[other]]
+        assert sum(calls) == 1, (file, name)
 
 
 def _imports(file: Path) -> set[tuple[str, str]]:
