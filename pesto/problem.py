@@ -8,12 +8,14 @@ from pesto.costs.network import transfer_s
 from pesto.errors import InputError
 from pesto.graph import Graph
 from solvers import FORBIDDEN, Problem
-from solvers.arrays import Bools, Floats, Ints
+from solvers.arrays import Bools, Floats, Ints, bools
 
 TICK_S = 1e-9
 """Seconds of one tick."""
 LONGEST = 2**53
 """Most ticks of one op: 104 days, and every tick below it is a float of its own."""
+COPIED = 128
+"""Most bytes of a constant that is copied: 16 elements of eight bytes."""
 
 
 def lanes(cluster: Cluster) -> tuple[tuple[str, int], ...]:
@@ -29,7 +31,8 @@ def build(graph: Graph, costs: Costs, cluster: Cluster, *, memory: Ints, per_edg
     """The full-graph problem, one task an op, devices as in `lanes`, locations = the cluster's devices.
 
     memory: [n] bytes an op holds at its location for the whole step (see `pesto.memory.peaks`). per_edge: one transfer
-    an edge, as Pesto's paper counts them (3.2.1), in place of TensorFlow's one a tensor and target device.
+    an edge, as Pesto's paper counts them (3.2.1), in place of TensorFlow's one a tensor and target device; small
+    constants, which are `copied`, are sent then, too.
     Durations and transfers are rounded up to ticks of 1 ns. Control edges cost nothing but order.
 
     InputError when an op or a group can run on no device, or has no cost where it can.
@@ -113,11 +116,27 @@ def _group_kinds(graph: Graph) -> Bools:
 
 
 def payloads(graph: Graph, *, per_edge: bool) -> tuple[Ints, Ints]:
-    """(payload of each data edge, tensor of each payload): one a tensor with a reader, or one an edge."""
+    """(payload of each data edge, tensor of each payload): one a tensor with a reader, or one an edge.
+
+    -1 where the tensor is copied and never sent (`copied`); the paper counts such edges as all others.
+    """
     if per_edge:
         return np.arange(len(graph.src)), graph.tensor
-    used, payload = np.unique(graph.tensor, return_inverse=True)
+    sent = ~copied(graph)[graph.tensor]
+    payload = np.full(len(graph.tensor), -1)
+    used, payload[sent] = np.unique(graph.tensor[sent], return_inverse=True)
     return payload, used
+
+
+def copied(graph: Graph) -> Bools:
+    """[t] small constants, of which every device that reads them has a copy of its own: they are never sent.
+
+    TensorFlow copies constants of up to 16 elements to each CPU that reads them; enforcement does so on every device
+    (`pesto.tf.enforce.copies`).
+    """
+    constant = np.isin(graph.type_of, [k for k, name in enumerate(graph.types) if name == "Const"])
+    constant &= graph.runs_on.all(axis=1) & (np.bincount(graph.edge_dst, minlength=graph.ops) == 0)
+    return bools(constant[graph.tensor_op] & (graph.tensor_bytes <= COPIED) & (graph.tensor_bytes > 0))
 
 
 def _in_range(graph: Graph, seconds: Floats, cluster: Cluster) -> None:

@@ -18,7 +18,7 @@ from pesto.files.toml import closest
 from pesto.graph import Graph
 from pesto.memory.peaks import measure
 from pesto.plans.plan import Plan, verify
-from pesto.problem import TICK_S, build
+from pesto.problem import TICK_S, build, payloads
 from pesto.quantities import duration, size
 from pesto.settings import Settings
 from pesto.solving.candidates import Bench, Candidate
@@ -230,7 +230,7 @@ def _weighed(case: Case, candidate: Candidate, plan: Plan | None, seconds: float
     timeline, graph = candidate.timeline, case.bench.graph
     step = max(timeline.makespan_s, TICK_S)
     computing = np.isin(timeline.problem.location, accelerators(case.bench.problem, case.cluster))
-    used = np.unique(graph.tensor)  # payloads are the tensors with a reader
+    used = payloads(graph, per_edge=False)[1]
     return Entry(
         method=candidate.name,
         status="fits" if plan is not None else "oom",

@@ -20,9 +20,12 @@ def footprint(graph: Graph, *, per_edge: bool = False, scratch: Ints | None = No
     received copy from the start of its transfer until its last reader there. An op that launches nothing and whose
     output is as large as its largest input (identity, reshape, the read of a variable) passes that on without a
     copy, and elementwise ops may write into an input that nobody else needs (`pesto.memory.forwarding`). A constant
-    lives for ever where it was made. scratch: [n] bytes that each op's kernel needs while it runs, none where left out.
+    lives for ever where it was made; copies of small ones (`pesto.problem.copied`), at most 128 bytes a device, do not
+    count. scratch: [n] bytes that each op's kernel needs while it runs, none where left out.
     """
+    payload = payloads(graph, per_edge=per_edge)[0]
     made, edge = _passed_on(graph)
+    made, edge = made[payload[edge] >= 0], edge[payload[edge] >= 0]
     kept = np.flatnonzero(of_type(graph, KEPT)[graph.tensor_op])
     tensors, reads = len(graph.tensor_op), len(graph.dst)
     static = graph.param_bytes.astype(np.int64)
@@ -40,8 +43,8 @@ def footprint(graph: Graph, *, per_edge: bool = False, scratch: Ints | None = No
         maker=np.concatenate([graph.tensor_op, owner]),
         passes=passes,
         read_buffer=np.concatenate([graph.tensor, tensors + np.arange(len(kept))]),
-        read_by=np.concatenate([graph.dst, owner]),
-        read_payload=np.concatenate([payloads(graph, per_edge=per_edge)[0], none - 1]),
+        read_by=np.concatenate([np.where(payload < 0, graph.src, graph.dst), owner]),  # a copy is read elsewhere
+        read_payload=np.concatenate([payload, none - 1]),
         reuses=np.concatenate([taken_over(graph, _sources(graph, made, edge)), none - 1]),
         scratch=np.zeros(graph.ops, dtype=np.int64) if scratch is None else scratch,
     )

@@ -22,8 +22,10 @@ from solvers.bounds.certificate import EvidenceError, follows
 from solvers.bounds.evidence import ANCHORED, Evidence
 
 FCFS = "first come, first served"
-PER_DEVICE = "once per device"
+PER_DEVICE = "once per device, small constants never"
 PER_EDGE = "per edge"
+CONSTANTS_SENT = "once per device"
+"""Of older plans, which had constants sent that are copied (`pesto.problem.copied`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,11 +188,18 @@ def verify(plan: Plan, graph: Graph, problem: Problem, cluster: Cluster) -> None
                 f"the plan is for {what} {said[:12]}, {graph.source} has another: its ops stand in another order - "
                 "solve this graph, or give the plan's own"
             )
-    problems = _processors(plan, cluster) or [f"{v.kind}: {v.text}" for v in check(problem, plan.schedule)]
+    problems = outdated(plan) or _processors(plan, cluster)
+    problems = problems or [f"{v.kind}: {v.text}" for v in check(problem, plan.schedule)]
     problems = problems or _order(plan, problem) or _peaks(plan, graph, problem) + _claims(plan, problem)
     if problems:
         more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
         raise VerificationError(f"the plan is invalid: {'; '.join(problems[:3])}{more} - solve again")
+
+
+def outdated(plan: Plan) -> list[str]:
+    """Why a plan of an older version holds no more."""
+    old = plan.provenance.transfers == CONSTANTS_SENT
+    return ["transfers: an older version had small constants sent, of which each device has a copy"] if old else []
 
 
 def _processors(plan: Plan, cluster: Cluster) -> list[str]:

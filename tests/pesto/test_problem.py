@@ -1,5 +1,7 @@
 """The bridge in: seconds and bytes become ticks, kinds become allowed devices."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -73,3 +75,20 @@ def test_one_payload_a_tensor_or_one_an_edge(make_graph, make_cluster, make_cost
     each = build(graph, costs, cluster, memory=graph.param_bytes, per_edge=True)
     assert (each.payloads, each.payload.tolist()) == (2, [0, 1, -1])
     assert np.array_equal(each.producer, [0, 0])
+
+
+def test_small_constants_are_never_sent(make_graph, make_cluster, make_costs) -> None:
+    """Each device that reads one has a copy; not of larger ones, nor of what waits, or runs on one kind."""
+    ops = [
+        {"name": "small", "bytes": 128},
+        {"name": "large", "bytes": 129},
+        {"name": "late", "bytes": 8, "control": ["small"]},
+        {"name": "host", "bytes": 8, "kinds": ["cpu"]},
+        {"name": "reader", "inputs": ["small", "large", "late", "host"]},
+    ]
+    graph = make_graph(ops)
+    graph = replace(graph, types=("Const", "Add"), type_of=np.array([0, 0, 0, 0, 1]))
+    cluster = make_cluster()
+    costs = make_costs(graph, cluster)
+    assert build(graph, costs, cluster, memory=graph.param_bytes).payload.tolist() == [-1, 0, 1, 2, -1]
+    assert build(graph, costs, cluster, memory=graph.param_bytes, per_edge=True).payload.tolist() == [0, 1, 2, 3, -1]

@@ -9,7 +9,7 @@ import numpy as np
 from pesto.errors import InputError, MismatchError, VerificationError
 from pesto.graph import Graph
 from pesto.plans.control_edges import chain, neighbours
-from pesto.plans.plan import Plan
+from pesto.plans.plan import Plan, outdated
 from pesto.plans.unlike import unlike
 from solvers.arrays import Bools, Ints, bools, ints
 
@@ -169,6 +169,8 @@ def refuse_older(plan: Plan) -> None:
     """InputError for a plan by which no op can be found again."""
     if not plan.provenance.graph_layout:
         raise InputError("the plan was written by an older version, which kept no layout of its graph - solve again")
+    for why in outdated(plan):
+        raise InputError(f"the plan was made otherwise: {why} - solve again, --start carries it over")
 
 
 def _whole(graph: Graph, device: Ints, devices: tuple[str, ...]) -> None:

@@ -41,7 +41,7 @@ def test_roofline_by_hand():
         (flops, 720_000_000, False, BOTH),
     ]
     found = roofline_s(make(rows), preset("V100"))
-    assert found == pytest.approx([781.6e-6 + 5e-6, 1.005e-3, 1.005e-3, 5e-6, 0.5e-6], rel=1e-4)
+    assert found == pytest.approx([781.6e-6 + 5e-6, 1.005e-3, 1.005e-3, 5e-6, 0.0], rel=1e-4)
 
 
 def test_half_of_the_efficiency_at_the_half_size():

@@ -207,18 +207,29 @@ def test_neither_a_variable_nor_a_constant_is_written_into(make_graph, make_clus
 
 
 def test_a_constant_lives_for_ever_where_it_was_made(make_graph, make_cluster, make_costs) -> None:
-    """c's 100 bytes are there beside z's 60, long after b; the copy on gpu:1 is gone when b has run."""
+    """c's 200 bytes are there beside z's 60, long after b; the copy on gpu:1 is gone when b has run."""
     ops = [
-        {"name": "c", "bytes": 100, "launches": False},
+        {"name": "c", "bytes": 200, "launches": False},
         {"name": "b", "bytes": 1, "inputs": ["c"]},
         {"name": "z", "bytes": 60, "control": ["b"]},
         {"name": "far", "bytes": 70, "control": ["b"]},
     ]
     graph = typed(make_graph(ops), c="Const")
-    assert peaks(make_cluster, make_costs, graph, [1, 2, 1, 2]) == [0, 160, 101]
+    assert peaks(make_cluster, make_costs, graph, [1, 2, 1, 2]) == [0, 260, 201]
     cluster = make_cluster()
-    assert run(graph, cluster, make_costs(graph, cluster), [1, 2, 1, 2]).static.tolist() == [0, 100, 0]
-    assert peaks(make_cluster, make_costs, typed(make_graph(ops)), [1, 2, 1, 2]) == [0, 100, 101]
+    assert run(graph, cluster, make_costs(graph, cluster), [1, 2, 1, 2]).static.tolist() == [0, 200, 0]
+    assert peaks(make_cluster, make_costs, typed(make_graph(ops)), [1, 2, 1, 2]) == [0, 200, 201]
+
+
+def test_a_small_constant_is_never_sent(make_graph, make_cluster, make_costs) -> None:
+    """Each device that reads it has a copy of its own, whose few bytes do not count; nothing is written into it."""
+    ops = [
+        {"name": "c", "bytes": 100, "launches": False},
+        {"name": "same", "bytes": 100, "inputs": ["c"], "launches": False},
+        {"name": "t", "bytes": 1, "inputs": ["same"]},
+    ]
+    graph = typed(make_graph(ops), c="Const", same="Identity")
+    assert peaks(make_cluster, make_costs, graph, [1, 2, 2]) == [0, 100, 101]
 
 
 def test_a_received_copy_is_written_into(make_graph, make_cluster, make_costs) -> None:
