@@ -43,7 +43,7 @@ from pesto.tf.enforce.edits import edits, make, write  # noqa: E402
 from pesto.tf.enforce.fetch_closure import apart  # noqa: E402
 from pesto.tf.enforce.partitions import Expected, examine  # noqa: E402
 from pesto.tf.enforce.placement import Placement, lay  # noqa: E402
-from pesto.tf.enforce.relays import relayed  # noqa: E402
+from pesto.tf.enforce.relays import laid  # noqa: E402
 from pesto.tf.enforce.step_graph import trace  # noqa: E402
 from pesto.tf.enforce.targets import targets  # noqa: E402
 from pesto.tf.optimize import grappler  # noqa: E402
@@ -81,7 +81,7 @@ def inject() -> Iterator[dict[str, Any]]:
         traced = trace(captured, None)
     with _timed(took, "lay"):
         wanted = targets(plan, "cpu")
-        placement = relayed(lay(plan, traced.graph, wanted, apart(step.graph, traced)), traced)
+        placement = laid(plan, traced, wanted, apart(step.graph, traced))
     with _timed(took, "edits"):
         changes = edits(placement, traced, step.graph.as_graph_def().node)
     with _timed(took, "make"):

@@ -85,12 +85,22 @@ def set_input(op: Any, place: int, tensor: Any) -> None:
 
 def add_identity(graph: Any, name: str, tensor: Any) -> Any:
     """An Identity of a tensor of a live graph, also of a finalized one, without control inputs."""
+    return _added(graph, "Identity", name, [tensor], tensor.dtype, None)
+
+
+def add_copy(graph: Any, name: str, constant: Any) -> Any:
+    """A constant of a live graph once more, without control inputs."""
+    attrs = {key: constant.node_def.attr[key] for key in ("dtype", "value")}
+    return _added(graph, "Const", name, [], constant.outputs[0].dtype, attrs)
+
+
+def _added(graph: Any, kind: str, name: str, inputs: list[Any], dtype: Any, attrs: Any) -> Any:
     final = graph.finalized
     if final:
         graph._unsafe_unfinalize()
     try:
         with graph.as_default(), graph.control_dependencies(None):
-            return graph.create_op("Identity", [tensor], [tensor.dtype], name=f"{name}/", attrs=None)
+            return graph.create_op(kind, inputs, [dtype], name=f"{name}/", attrs=attrs)
     finally:
         if final:
             graph.finalize()

@@ -10,9 +10,9 @@ from pesto.tf.enforce.apply_options import Options
 from pesto.tf.enforce.edits import edits, write
 from pesto.tf.enforce.functions import throughout
 from pesto.tf.enforce.partitions import Expected
-from pesto.tf.enforce.placement import FED, Placement, lay
+from pesto.tf.enforce.placement import FED, Placement
 from pesto.tf.enforce.rehearsal import partitioned
-from pesto.tf.enforce.relays import relayed
+from pesto.tf.enforce.relays import laid
 from pesto.tf.enforce.rewrite import rewritten
 from pesto.tf.enforce.step_graph import Trace, trace
 from pesto.tf.enforce.targets import targets
@@ -50,7 +50,7 @@ def enforced(step: Step, plan: Plan, *, way: str, order: bool) -> Enforced:
         traced, placement, graph_def = done.trace, done.placement, done.graph_def
     else:
         traced = trace(step.captured, plan.provenance.graph_batch)
-        placement = relayed(lay(plan, traced.graph, targets(plan, options.devices), order=order), traced)
+        placement = laid(plan, traced, targets(plan, options.devices), order=order)
         placement = throughout(placement) if order else placement
         graph_def = copied(step.captured.graph_def)
         write(graph_def, edits(placement, traced, graph_def.node))

@@ -13,9 +13,8 @@ from pesto.problem import payloads
 from pesto.simulator import Timeline
 from pesto.tf.emulate.enforced import Enforced
 from pesto.tf.emulate.reservations import Work
-from pesto.tf.enforce.step_graph import Trace
 from pesto.tf.nodes.needed_nodes import producer
-from solvers.arrays import Ints, rank_of
+from solvers.arrays import Ints
 
 _SENDS, _RECEIVES = ("_Send", "_HostSend"), ("_Recv", "_HostRecv")
 _Key = tuple[str, int | str, int]
@@ -96,7 +95,8 @@ class _Parts:
         self._own.update({index[name]: i for i, name in enumerate(trace.graph.names)})
         for node, op in zip(trace.nodes.defs, trace.op_of_node, strict=True):
             self._op[node.name] = index[trace.graph.names[op]]
-        self._tensor.update(_tensors(trace))
+        names = [node.name for node in trace.nodes.defs]
+        self._tensor.update({(names[node], k): tensor for (node, k), tensor in trace.tensors().items()})
         self._relayed.update((relay.name, relay.tensor) for relay in self.enforced.placement.relays)
         _, tensor = payloads(self.predicted.graph, per_edge=self.predicted.per_edge)
         self.payload.update(reversed(list(zip(tensor.tolist(), range(len(tensor)), strict=True))))
@@ -164,15 +164,6 @@ class _Parts:
         else:
             for text in node.input:
                 yield from self._before(cpu, producer(text))
-
-
-def _tensors(trace: Trace) -> dict[tuple[str, int], int]:
-    """(node, output) -> index of the tensor in the trace's graph."""
-    op = np.repeat(trace.op_of_node, [len(types) for types in trace.nodes.dtypes])
-    place = rank_of(np.argsort(op, kind="stable")).tolist()  # as loops are folded (`pesto.tf.nodes.frames`)
-    every = zip(trace.nodes.defs, trace.nodes.dtypes, strict=True)
-    each = [(node.name, k) for node, types in every for k in range(len(types))]
-    return dict(zip(each, place, strict=True))
 
 
 def _number(device: str) -> int:

@@ -3,13 +3,15 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from pesto.tf import private
 from pesto.tf.enforce.branches import MERGES, mended
-from pesto.tf.enforce.placement import FED, Placement, Relay
+from pesto.tf.enforce.placement import FED, Copy, Placement, Relay
+from pesto.tf.enforce.places import Place, places_of
 from pesto.tf.enforce.step_graph import Trace
 from pesto.tf.nodes.barriers import around
 from pesto.tf.nodes.needed_nodes import producer
@@ -32,7 +34,9 @@ class Edits:
     passed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Barriers that nothing may wait at, and the tensors that each passes (`pesto.tf.nodes.barriers`)."""
     relays: tuple[Relay, ...] = ()
-    """Nodes to add, and what reads them from then on."""
+    """Identities to add, and what reads them from then on."""
+    copies: tuple[Copy, ...] = ()
+    """Constants to add, and what reads them from then on."""
 
 
 def edits(placement: Placement, trace: Trace, every: Iterable[Any]) -> Edits:
@@ -48,6 +52,7 @@ def edits(placement: Placement, trace: Trace, every: Iterable[Any]) -> Edits:
             for node in loops[name].nodes if name in loops else (name,):
                 device[node] = placement.device_of(i)
     device.update((relay.name, placement.device_of(relay.op)) for relay in placement.relays)
+    device.update((copy.name, placement.devices[copy.device]) for copy in placement.copies)
     waits: dict[str, list[str]] = {}
     for a, b in _waits(placement, trace):
         waits.setdefault(b, []).append(a)
@@ -58,6 +63,7 @@ def edits(placement: Placement, trace: Trace, every: Iterable[Any]) -> Edits:
         whole=tuple(n.name for n in nodes.defs if private.LOWERED in n.attr and n.attr[private.LOWERED].b),
         passed=trace.passed,
         relays=placement.relays,
+        copies=placement.copies,
     )
 
 
@@ -70,29 +76,20 @@ def joined(several: Sequence[Edits]) -> Edits:
         whole=tuple(dict.fromkeys(node for e in several for node in e.whole)),
         passed={node: tensors for e in several for node, tensors in e.passed.items()},
         relays=tuple(relay for e in several for relay in e.relays),
+        copies=tuple(dict.fromkeys(copy for e in several for copy in e.copies)),
     )
 
 
 def _waits(placement: Placement, trace: Trace) -> list[tuple[str, str]]:
     """(before, after) nodes: the chains, and control edges of the graph that the nodes themselves do not have."""
-    names, loops, relays = placement.graph.names, trace.loops, placement.relays_of()
-
-    def doors(op: int, side: str, stands: Mapping[int, tuple[str, ...]]) -> tuple[str, ...]:
-        loop = loops.get(names[op])
-        nodes: tuple[str, ...] = getattr(loop, side) if loop else stands.get(op, (names[op],))
-        return nodes
-
+    places = places_of(placement, trace.loops)
+    own = [Place.of(name, trace.loops) for name in placement.graph.names]
     pairs = zip(placement.before.tolist(), placement.after.tolist(), strict=True)
     hidden = mended(_hidden(placement, trace), placement, trace)
-    chains, others = [*pairs, *_partly(placement, trace)], [*hidden, *_unmerged(placement)]
-    found = [
-        (x, y)
-        for listed, stands in ((chains, relays), (others, {}))
-        for a, b in listed
-        for x in doors(a, "exits", stands)
-        for y in doors(b, "entries", stands)
-    ]
-    return list(dict.fromkeys(found))
+    listed = [(places[a][-1], places[b][0]) for a, b in (*pairs, *_partly(placement, trace))]
+    listed += [pair for several in places.values() for pair in pairwise(several)]
+    listed += [(own[a], own[b]) for a, b in (*hidden, *_unmerged(placement))]
+    return list(dict.fromkeys((x, y) for a, b in listed for x in a.exits for y in b.entries))
 
 
 def _partly(placement: Placement, trace: Trace) -> list[tuple[int, int]]:
@@ -153,9 +150,7 @@ def make(graph: Any, wanted: Edits) -> Callable[[], None]:
 def _make(graph: Any, wanted: Edits, undo: list[Callable[[], None]]) -> None:
     """Carry out `wanted`, writing down before each change how to undo it."""
     ops = {op.name: op for op in graph.get_operations()}
-    for relay in wanted.relays:
-        if relay.name not in ops:  # an earlier edit, taken back, has left it there without readers
-            ops[relay.name] = private.add_identity(graph, relay.name, _tensor(ops, relay.tensor))
+    _add(graph, wanted, ops)
     for name, device in wanted.device.items():
         op = ops[name]
         if op.type not in FED:  # an argument of a function, where a GraphDef has a variable's handle
@@ -163,16 +158,27 @@ def _make(graph: Any, wanted: Edits, undo: list[Callable[[], None]]) -> None:
             private.set_device(op, device)
     for name in wanted.passed:
         _go_around(ops[name], undo)
-    for relay in wanted.relays:
-        source = ops[relay.name].inputs[0]
-        for reader in relay.readers:
-            _read(ops[reader], source, ops[relay.name].outputs[0], undo)
+    added = [(r.readers, ops[r.name].inputs[0], ops[r.name]) for r in wanted.relays]
+    added += [(c.readers, ops[c.constant].outputs[0], ops[c.name]) for c in wanted.copies]
+    for readers, source, node in added:
+        for reader in readers:
+            _read(ops[reader], source, node.outputs[0], undo)
     for name, earlier in wanted.waits.items():
         undo.append(partial(private.set_controls, ops[name], list(ops[name].control_inputs)))
         private.add_controls(ops[name], [ops[e] for e in earlier])
     for name, attr in (*((n, "_class") for n in wanted.unbound), *((n, private.LOWERED) for n in wanted.whole)):
         undo.append(partial(private.set_attr, ops[name], attr, ops[name].node_def.attr[attr]))
         private.clear_attr(ops[name], attr)
+
+
+def _add(graph: Any, wanted: Edits, ops: dict[str, Any]) -> None:
+    """Add what is wanted and not there yet: an earlier edit, taken back, has left its nodes without readers."""
+    for relay in wanted.relays:
+        if relay.name not in ops:
+            ops[relay.name] = private.add_identity(graph, relay.name, _tensor(ops, relay.tensor))
+    for copy in wanted.copies:
+        if copy.name not in ops:
+            ops[copy.name] = private.add_copy(graph, copy.name, ops[copy.constant])
 
 
 def _tensor(ops: Mapping[str, Any], text: str) -> Any:
@@ -203,6 +209,7 @@ def write(graph_def: Any, wanted: Edits) -> None:
     unbound, whole = set(wanted.unbound), set(wanted.whole)
     around(graph_def, wanted.passed)
     _write_relays(graph_def, wanted.relays)
+    _write_copies(graph_def, wanted.copies)
     for node in graph_def.node:
         if node.name in wanted.device:
             node.device = wanted.device[node.name]
@@ -217,10 +224,24 @@ def _write_relays(graph_def: Any, relays: Sequence[Relay]) -> None:
     by_name = {node.name: node for node in graph_def.node}
     signatures = Signatures({f.signature.name: f for f in graph_def.library.function})
     for relay in relays:
-        same = (relay.tensor, f"{relay.tensor}:0") if ":" not in relay.tensor else (relay.tensor,)
-        for reader in relay.readers:
-            node = by_name[reader]
-            node.input[:] = [relay.name if text in same else text for text in node.input]
+        _lead(by_name, relay.readers, relay.tensor, relay.name)
         name = producer(relay.tensor)
         dtype = signatures.output_types(by_name[name])[int(relay.tensor[len(name) + 1 :] or 0)]
         graph_def.node.add(name=relay.name, op="Identity", input=[relay.tensor]).attr["T"].type = dtype
+
+
+def _write_copies(graph_def: Any, copies: Sequence[Copy]) -> None:
+    by_name = {node.name: node for node in graph_def.node}
+    for copy in copies:
+        _lead(by_name, copy.readers, copy.constant, copy.name)
+        node = graph_def.node.add(name=copy.name, op="Const")
+        for key in ("dtype", "value"):
+            node.attr[key].CopyFrom(by_name[copy.constant].attr[key])
+
+
+def _lead(by_name: Mapping[str, Any], readers: Sequence[str], tensor: str, to: str) -> None:
+    """Let nodes of a GraphDef read `to` in a tensor's place."""
+    same = (tensor, f"{tensor}:0") if ":" not in tensor else (tensor,)
+    for reader in readers:
+        node = by_name[reader]
+        node.input[:] = [to if text in same else text for text in node.input]

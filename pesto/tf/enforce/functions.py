@@ -17,9 +17,9 @@ from pesto.tf.enforce import training
 from pesto.tf.enforce.apply_options import Options
 from pesto.tf.enforce.edits import edits, make
 from pesto.tf.enforce.partitions import Expected, Findings, examine, prefixes
-from pesto.tf.enforce.placement import Placement, lay
+from pesto.tf.enforce.placement import Placement
 from pesto.tf.enforce.process_settings import check_settings
-from pesto.tf.enforce.relays import relayed
+from pesto.tf.enforce.relays import laid
 from pesto.tf.enforce.relocate import Moves
 from pesto.tf.enforce.step_graph import Trace, trace
 from pesto.tf.enforce.targets import check_exist, targets
@@ -74,8 +74,7 @@ class Functions:
         wanted = self.wanted(plan)
         mine = _own(graph, traced)
         made_outside = np.array([name not in mine for name in traced.graph.names], dtype=np.bool_)
-        laid = lay(plan, traced.graph, wanted, made_outside, order=self.options.order)
-        placement = throughout(relayed(laid, traced))
+        placement = throughout(laid(plan, traced, wanted, made_outside, order=self.options.order))
         self.moves.settle(graph, placement)
         make(graph, edits(placement, traced, traced.nodes.defs))
         if traced.graph.batch is not None:

@@ -15,49 +15,36 @@ from pesto.errors import VerificationError
 from pesto.plans.control_edges import neighbours
 from pesto.tf.enforce.branches import MERGES
 from pesto.tf.enforce.placement import CARRIED, FED, Placement
+from pesto.tf.enforce.places import places_of
 from pesto.tf.enforce.step_graph import Loop
 from pesto.tf.enforce.targets import covers
 from pesto.tf.nodes.needed_nodes import producer
-from solvers.arrays import Ints
 
 _NEXT = ("NextIteration", "RefNextIteration")
 
 
 def unordered(
-    partitions: Sequence[Any], placement: Placement, loops: Mapping[str, Loop], present: Ints, prefix: str
+    partitions: Sequence[Any],
+    placement: Placement,
+    loops: Mapping[str, Loop],
+    present: Collection[str],
+    prefix: str,
 ) -> list[str]:
     """One line for each pair of neighbours in a chain between which no path of edges leads.
 
-    present: the ops that are in the partitions, under their names behind `prefix`.
+    present: the ops and relays that are in the partitions, under their names behind `prefix`.
     """
-    names, relays = placement.graph.names, placement.relays_of()
-    kept = np.zeros(placement.graph.ops, dtype=np.bool_)
-    kept[present] = True
-    before, after = neighbours(placement.lane, placement.rank, placement.ordered & kept)
     walks = [_Walk.of(part) for part in partitions]
     wrong = []
-    for lane in np.unique(placement.lane[before]).tolist():
-        mine = placement.lane[before] == lane
-        chain = [int(before[mine][0]), *after[mine].tolist()]
-        doors = [loops.get(names[i]) or _Doors.of(relays.get(i, (names[i],))) for i in chain]
-        starts = {prefix + n: k for k, d in enumerate(doors) for n in d.entries}
-        ends = [tuple(prefix + n for n in d.exits) for d in doors]
+    of_op = places_of(placement, loops)
+    for chain in placement.chains():
+        places = [p for op in chain for p in of_op[op] if p.name in present]
+        starts = {prefix + n: k for k, p in enumerate(places) for n in p.entries}
+        ends = [tuple(prefix + n for n in p.exits) for p in places]
         for walk in walks:
             late = walk.late(starts, ends)
-            wrong += [f"op {names[chain[k]]} does not wait for {names[chain[k - 1]]}" for k in late]
+            wrong += [f"op {places[k].name} does not wait for {places[k - 1].name}" for k in late]
     return wrong
-
-
-@dataclass(frozen=True, slots=True)
-class _Doors:
-    """What starts and ends one place of a chain that is no loop."""
-
-    entries: tuple[str, ...]
-    exits: tuple[str, ...]
-
-    @classmethod
-    def of(cls, names: tuple[str, ...]) -> "_Doors":
-        return cls(names, names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,18 +179,17 @@ def examine(partitions: Sequence[Any], expected: Expected, prefix: str = "") -> 
         for i, name in enumerate(graph.names)
         if graph.types[graph.type_of[i]] not in FED | CARRIED and (expected.ran is None or name in expected.ran)
     ]
-    moves, absent, here = [], [], []
-    stands = placement.relays_of()
-    nodes = [(i, name, i not in stands) for i in runs for name in _nodes(graph.names[i], expected.loops)]
-    nodes += [(r.op, r.name, True) for r in placement.relays if expected.ran is None or r.name in expected.ran]
-    for i, name, in_chain in nodes:
+    moves, absent, here = [], [], set()
+    nodes = [(i, graph.names[i], name) for i in runs for name in _nodes(graph.names[i], expected.loops)]
+    nodes += [(r.op, r.name, r.name) for r in placement.relays if expected.ran is None or r.name in expected.ran]
+    for i, of, name in nodes:
         if name not in where:
             absent += [] if name in copied else [name]
         elif not _same(placement.device_of(i), where[name]):
             moves.append(f"op {name} is on {where[name]}, planned on {placement.device_of(i)}")
-        elif in_chain:
-            here.append(i)
-    late = unordered(partitions, expected.placement, expected.loops, np.array(here, dtype=np.int64), prefix)
+        else:
+            here.add(of)
+    late = unordered(partitions, expected.placement, expected.loops, here, prefix)
     found = Findings(ops=len(runs), moves=tuple(moves), inversions=tuple(late), absent=tuple(absent))
     fused = any(node.op.startswith(_ONEDNN) for part in partitions for node in part.node) if absent else False
     return replace(found, remedy=_NO_ONEDNN) if fused else found

@@ -28,16 +28,30 @@ CARRIED = frozenset(("Switch", "RefSwitch"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relay:
-    """An Identity on the device of an op outside of the chains: what it sends to others goes through it."""
+    """An Identity in the chain, on the device of the op whose tensor it passes to readers on other devices."""
 
     name: str
     """The node to be added."""
     tensor: str
     """What it passes, as a NodeDef names an input."""
     op: int
-    """Index of the op that makes the tensor, whose place in the chain it has."""
+    """Index of the op that makes the tensor, behind which, or in whose stead, it has its place in the chain."""
     readers: tuple[str, ...]
     """Nodes on other devices that read it in the tensor's place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """A small constant once more, on the device of its readers (`pesto.problem.copied`); it has no place in a chain."""
+
+    name: str
+    """The node to be added."""
+    constant: str
+    """The node that it is a copy of."""
+    device: int
+    """Index of its device."""
+    readers: tuple[str, ...]
+    """Nodes on that device that read it in the constant's place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -60,12 +74,16 @@ class Placement:
     """[k] ops that others wait for, beyond the trace's own edges."""
     after: Ints
     """[k] the ops that wait for those of `before`."""
+    planned: Ints
+    """[n] the op of the plan that each op is."""
     relays: tuple[Relay, ...] = ()
-    """Stand in the chains for ops that are outside of them."""
+    """Nodes that have a place in the chains: those of one op follow each other, in this order."""
+    copies: tuple[Copy, ...] = ()
+    """Nodes to be added outside of the chains."""
 
     def __post_init__(self) -> None:
         """Copy and freeze the arrays."""
-        for name in ("device", "lane", "rank", "before", "after"):
+        for name in ("device", "lane", "rank", "before", "after", "planned"):
             object.__setattr__(self, name, ints(getattr(self, name)))
         object.__setattr__(self, "chained", bools(self.chained))
 
@@ -80,8 +98,14 @@ class Placement:
         found[[relay.op for relay in self.relays]] = True
         return found
 
+    def chains(self) -> list[list[int]]:
+        """For each processor the ops that have a place in its chain, in order, by themselves or by their relays."""
+        member = np.flatnonzero(self.ordered)
+        member = member[np.lexsort((self.rank[member], self.lane[member]))]
+        return [mine.tolist() for mine in np.split(member, np.flatnonzero(np.diff(self.lane[member])) + 1)]
+
     def relays_of(self) -> dict[int, tuple[str, ...]]:
-        """The relays that stand for an op, by its index."""
+        """The relays of an op, by its index."""
         found: dict[int, tuple[str, ...]] = {}
         for relay in self.relays:
             found[relay.op] = (*found.get(relay.op, ()), relay.name)
@@ -120,8 +144,9 @@ def lay(
         chained[:] = False
     before, after = chain(graph, lane, rank, chained)
     return Placement(
-        graph=graph, devices=devices, device=device, lane=lane, rank=rank, chained=chained, before=before, after=after
-    )
+        graph=graph, devices=devices, device=device, lane=lane, rank=rank, chained=chained, before=before, after=after,
+        planned=where,
+    )  # fmt: skip
 
 
 def _correspondence(plan: Plan, graph: Graph) -> Ints:

@@ -1,63 +1,110 @@
-"""What ops outside of the chains send to other devices goes through an Identity that has the op's place in its chain.
+"""Nodes that a plan adds: Identities through which tensors leave at their place in the order, and copies of constants.
 
-Such an op starts when its inputs are there, and would fill the links ahead of what the plan sends. The op itself stays
-where it was, for initialisers, savers and reports, which read it and not the Identity.
+What an op outside of the chains sends would fill the links from the start on, ahead of what the plan sends; and of what
+one op sends over one link nothing says which goes first. Initialisers, savers and reports read the op itself.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from pesto.plans.control_edges import chain
 from pesto.plans.plan import Plan
+from pesto.problem import copied
 from pesto.tf.enforce.branches import conditional
 from pesto.tf.enforce.fetch_closure import apart
-from pesto.tf.enforce.placement import CARRIED, Placement, Relay, lay
+from pesto.tf.enforce.placement import CARRIED, Copy, Placement, Relay, lay
 from pesto.tf.enforce.step_graph import Trace
 from pesto.tf.enforce.targets import targets
+from pesto.tf.enforce.turns import turns
 from pesto.tf.nodes.captured import Captured
-from pesto.tf.nodes.needed_nodes import RELAY
+from pesto.tf.nodes.needed_nodes import COPY, RELAY
 from pesto.tf.nodes.signatures import RESOURCE, VARIANT
 from solvers.arrays import Bools, bools
 
+_Read = tuple[int, int, int]
+"""What is read on another device: node, output, device of the readers."""
 
-def relayed(placement: Placement, trace: Trace) -> Placement:
-    """`placement` with a relay for each tensor of an op outside of the chains that a chained op reads elsewhere.
+
+def laid(
+    plan: Plan, trace: Trace, targets: Mapping[str, str], out: Bools | None = None, *, order: bool = True
+) -> Placement:
+    """`lay`, with a relay for each tensor that must wait for its turn, and copies of small constants.
 
     None for references, whose value is that of the time at which it is read, for handles, which do not travel, and in
-    branches: a chain through an op of a branch that is not taken would end there. None either without an order.
+    branches: a chain through an op of a branch that is not taken would end there. Without an order copies alone.
     """
-    if not placement.chained.any():
-        return placement
-    found = tuple(_relays(placement, trace, _free(placement, trace)))
+    placement = lay(plan, trace.graph, targets, out, order=order)
+    free = _passable(trace)
+    copies, read = _copies(placement, trace), _read_elsewhere(placement, trace)
+    own = {copy.constant for copy in copies}
+    read = {key: names for key, names in read.items() if str(trace.nodes.defs[key[0]].name) not in own}
+    if not order:
+        return replace(placement, copies=copies)
+    found = tuple(_relays(placement, trace, free, read, turns(plan, placement)))
     sequence = placement.chained.copy()
     sequence[[relay.op for relay in found]] = True
     before, after = chain(placement.graph, placement.lane, placement.rank, sequence)
-    return replace(placement, relays=found, before=before, after=after)
+    return replace(placement, relays=found, copies=copies, before=before, after=after)
 
 
-def _free(placement: Placement, trace: Trace) -> Bools:
-    """[n] ops outside of the chains whose tensors a relay can pass."""
-    graph = placement.graph
+def _passable(trace: Trace) -> Bools:
+    """[n] ops between which an Identity can stand: no branch's, and none that goes where its data are."""
+    graph = trace.graph
     carried = np.isin(graph.type_of, [k for k, t in enumerate(graph.types) if t in CARRIED])
-    return ~(placement.chained | carried | conditional(trace))
+    return bools(~(carried | conditional(trace)))
 
 
-def _relays(placement: Placement, trace: Trace, free: Bools) -> Iterator[Relay]:
-    nodes, op, device = trace.nodes, trace.op_of_node, placement.device.tolist()
-    readers: dict[tuple[int, int], list[str]] = {}
-    for reader, inputs in enumerate(nodes.inputs):
+def _read_elsewhere(placement: Placement, trace: Trace) -> dict[_Read, list[int]]:
+    """The nodes that read a tensor on another device than its own."""
+    op, device = trace.op_of_node, placement.device.tolist()
+    found: dict[_Read, list[int]] = {}
+    for reader, inputs in enumerate(trace.nodes.inputs):
         for source, output in inputs:
-            a, b = op[source], op[reader]
-            if free[a] and placement.chained[b] and device[a] != device[b] and _travels(trace, source, output):
-                readers.setdefault((source, output), []).append(str(nodes.defs[reader].name))
-    for (source, output), names in readers.items():
-        first = str(nodes.defs[source].name)
-        tensor = f"{first}:{output}" if output else first
-        read = tuple(dict.fromkeys(names))
-        yield Relay(name=_name(first, tensor, read), tensor=tensor, op=op[source], readers=read)
+            to = device[op[reader]]
+            if device[op[source]] != to and _travels(trace, source, output):
+                found.setdefault((source, output, to), []).append(reader)
+    return found
+
+
+def _copies(placement: Placement, trace: Trace) -> tuple[Copy, ...]:
+    small = np.zeros(trace.graph.ops, dtype=np.bool_)
+    small[trace.graph.tensor_op[copied(trace.graph)]] = True
+    op, found = trace.op_of_node, []
+    for (source, _, device), readers in _read_elsewhere(placement, trace).items():
+        if small[op[source]]:
+            constant = str(trace.nodes.defs[source].name)
+            names = _names(trace, readers)
+            told = _told(constant, placement.devices[device], *names)
+            found.append(Copy(name=f"{constant}{COPY}{told}", constant=constant, device=device, readers=names))
+    return tuple(found)
+
+
+def _relays(
+    placement: Placement,
+    trace: Trace,
+    passable: Bools,
+    read: Mapping[_Read, list[int]],
+    turn: Mapping[tuple[int, int], int],
+) -> Iterator[Relay]:
+    """In the order in which they follow each other where several are of one op."""
+    op, chained, tensor = trace.op_of_node, placement.chained, trace.tensors()
+    through: dict[tuple[int, int, int, int], list[int]] = {}
+    for (source, output, device), readers in read.items():
+        producer, mine = op[source], [reader for reader in readers if passable[op[reader]]]
+        later = turn.get((tensor[source, output], device), 0)
+        if not chained[producer]:
+            mine = [reader for reader in mine if chained[op[reader]]]
+        elif later == 0 or len(mine) < len(readers):
+            continue
+        if mine and passable[producer]:
+            through.setdefault((producer, later, source, output), []).extend(mine)
+    for (producer, _, source, output), readers in sorted(through.items()):
+        first, names = str(trace.nodes.defs[source].name), _names(trace, readers)
+        passed = f"{first}:{output}" if output else first
+        yield Relay(name=f"{first}{RELAY}{_told(passed, *names)}", tensor=passed, op=producer, readers=names)
 
 
 def _travels(trace: Trace, source: int, output: int) -> bool:
@@ -66,10 +113,13 @@ def _travels(trace: Trace, source: int, output: int) -> bool:
     return trace.nodes.dtypes[source][output] not in (RESOURCE, VARIANT) and not (refs and refs[output])
 
 
-def _name(first: str, tensor: str, readers: tuple[str, ...]) -> str:
+def _names(trace: Trace, nodes: list[int]) -> tuple[str, ...]:
+    return tuple(str(trace.nodes.defs[node].name) for node in dict.fromkeys(nodes))
+
+
+def _told(*texts: str) -> str:
     """The same for the same plan, and another for another plan of one graph."""
-    told = hashlib.sha256("\n".join((tensor, *readers)).encode()).hexdigest()
-    return f"{first}{RELAY}{told[:8]}"
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:8]
 
 
 def outside(plan: Plan, program: Captured, step: Trace, *, whole: bool) -> Bools:
@@ -78,5 +128,5 @@ def outside(plan: Plan, program: Captured, step: Trace, *, whole: bool) -> Bools
     whole: nothing but the step needs its ops, as in a tf.function; else what other parts of `program` need stays out.
     """
     out = conditional(step) if whole else apart(program.graph_def, step) | conditional(step)
-    placement = relayed(lay(plan, step.graph, targets(plan, "cpu"), out), step)
+    placement = laid(plan, step, targets(plan, "cpu"), out)
     return bools(~placement.ordered[np.argsort(placement.rank)][plan.rank])

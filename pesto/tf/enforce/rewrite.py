@@ -15,9 +15,9 @@ from pesto.tf.enforce.branches import conditional
 from pesto.tf.enforce.edits import Edits, edits, write
 from pesto.tf.enforce.fetch_closure import apart
 from pesto.tf.enforce.partitions import Expected, Findings
-from pesto.tf.enforce.placement import Placement, lay, refuse_older
+from pesto.tf.enforce.placement import Placement, refuse_older
 from pesto.tf.enforce.rehearsal import rehearse
-from pesto.tf.enforce.relays import relayed
+from pesto.tf.enforce.relays import laid
 from pesto.tf.enforce.step_graph import Trace, trace
 from pesto.tf.enforce.targets import targets
 from pesto.tf.nodes.captured import captured
@@ -64,7 +64,7 @@ def rewritten(graph_def: Any, plan: Plan, options: Options, source: str = "the G
     traced = trace(step, plan.provenance.graph_batch)
     out = apart(step.graph_def, traced) | conditional(traced)
     try:
-        placement = relayed(lay(plan, traced.graph, wanted, out, order=options.order), traced)
+        placement = laid(plan, traced, wanted, out, order=options.order)
     except MismatchError as error:
         _check_shapes(graph_def, plan, traced, error)
         raise

@@ -71,10 +71,12 @@ class Sessions:
         """
         handle, ops, tensors, feeds, options, metadata = args
         graph = private.session_graph(session)
-        fed = {key.deref().name for key in feeds}
         fetched = [*ops, *(t.op for t in tensors)]
-        key = frozenset([*(op.name for op in fetched), *(f"<{name}" for name in fed)])
         placed = self.placed.get(graph, ()) if session in self.opened else ()
+        feeds = feeds | {copy.ref(): value for one in placed for copy, value in steps.fed_copies(graph, one, feeds)}
+        args = (handle, ops, tensors, feeds, options, metadata)
+        fed = {key.deref().name for key in feeds}
+        key = frozenset([*(op.name for op in fetched), *(f"<{name}" for name in fed)])
         for one in placed:
             steps.refuse_larger(one, [(name.deref(), value) for name, value in feeds.items()])
         if key in self.verified.get(session, ()):

@@ -10,6 +10,7 @@ from pesto.tf.importer.importer import build
 from pesto.tf.nodes.captured import Captured
 from pesto.tf.nodes.frames import closes_loop, outermost
 from pesto.tf.nodes.needed_nodes import Nodes, parse
+from solvers.arrays import rank_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +70,14 @@ class Trace:
         leader = {node: name for name, loop in self.loops.items() for node in loop.nodes}
         index = {name: i for i, name in enumerate(self.graph.names)}
         return [index[leader.get(node.name, node.name)] for node in self.nodes.defs]
+
+    def tensors(self) -> dict[tuple[int, int], int]:
+        """(node, output) -> index of the tensor in the graph."""
+        outputs = [len(types) for types in self.nodes.dtypes]
+        # As loops are folded (`pesto.tf.nodes.frames`).
+        place = rank_of(np.argsort(np.repeat(self.op_of_node, outputs), kind="stable")).tolist()
+        each = [(node, k) for node, count in enumerate(outputs) for k in range(count)]
+        return dict(zip(each, place, strict=True))
 
 
 def trace(captured: Captured, batch: int | None) -> Trace:

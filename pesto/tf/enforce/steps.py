@@ -1,6 +1,6 @@
 """The training steps in a v1 graph: found by their plans' names, and placed."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +14,8 @@ from pesto.tf.enforce.branches import conditional
 from pesto.tf.enforce.edits import Edits, edits, joined, make
 from pesto.tf.enforce.fetch_closure import apart, updated
 from pesto.tf.enforce.partitions import Expected
-from pesto.tf.enforce.placement import FED, lay
-from pesto.tf.enforce.relays import relayed
+from pesto.tf.enforce.placement import FED
+from pesto.tf.enforce.relays import laid
 from pesto.tf.enforce.step_graph import Trace, trace
 from pesto.tf.enforce.targets import targets
 from pesto.tf.fitting.causes import larger
@@ -80,7 +80,7 @@ def _fitting(graph: Any, plans: Sequence[Plan]) -> list[tuple[Plan, Trace]]:
 def _laid(graph: Any, nodes: Iterable[Any], plan: Plan, traced: Trace, options: Options) -> Placed:
     wanted = targets(plan, options.devices)
     out = apart(graph, traced) | conditional(traced)
-    placement = relayed(lay(plan, traced.graph, wanted, out, order=options.order), traced)
+    placement = laid(plan, traced, wanted, out, order=options.order)
     return Placed(
         source=plan.provenance.graph_source,
         expected=Expected(placement=placement, loops=traced.loops),
@@ -124,6 +124,14 @@ def refuse_fed(placed: Placed, fed: Collection[str]) -> None:
                 f"feeding {shown(tensor.partition(':')[0])}, which the ordered step computes, would break its order - "
                 "feed placeholders, or run outside pesto.apply"
             )
+
+
+def fed_copies(graph: Any, placed: Placed, feeds: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
+    """(tensor, value) of each copy of a constant that is fed, by the constant's reference."""
+    given = {key.deref().op.name: value for key, value in feeds.items()}
+    for copy in placed.edits.copies:
+        if copy.constant in given:
+            yield graph.get_operation_by_name(copy.name).outputs[0], given[copy.constant]
 
 
 def refuse_larger(placed: Placed, feeds: Iterable[tuple[Any, Any]]) -> None:

@@ -12,8 +12,8 @@ from pesto.tf.nodes.signatures import Signatures
 RECORDED = "_traced_shapes"
 """Attribute with the shapes that a function's op had when it was traced: inference loses those of tensor lists."""
 
-RELAY = "/pesto_send_"
-"""Part of the names of nodes that a plan added to a live graph, which cannot lose them: later nothing reads them."""
+RELAY, COPY = "/pesto_send_", "/pesto_copy_"
+"""Parts of the names of nodes that a plan added to a live graph, which cannot lose them: later nothing reads them."""
 
 Shape = tuple[int, ...] | None
 """Dimensions, -1 where unknown; None for an unknown rank."""
@@ -71,9 +71,14 @@ def producer(name: str) -> str:
     return name if at < 0 else name[:at]
 
 
+def added(name: str) -> bool:
+    """Whether a plan has added the node of that name."""
+    return RELAY in name or COPY in name
+
+
 def sinks(graph_def: Any) -> tuple[str, ...]:
     """The nodes of the program that nothing in it reads."""
-    own = [node for node in graph_def.node if RELAY not in node.name]
+    own = [node for node in graph_def.node if not added(node.name)]
     read = {producer(text) for node in own for text in node.input}
     return tuple(node.name for node in own if node.name not in read)
 

@@ -28,7 +28,7 @@ v1 = tf.compat.v1
 from pesto.tf.enforce.partitions import unordered  # noqa: E402
 from pesto.tf.enforce.placement import Placement, lay  # noqa: E402
 from pesto.tf.enforce.step_graph import Loop  # noqa: E402
-from pesto.tf.nodes.needed_nodes import RELAY  # noqa: E402
+from pesto.tf.nodes.needed_nodes import added  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
 FETCHES = ["loss:0", "train"]
@@ -226,8 +226,8 @@ X = {"x:0": np.arange(32, dtype=np.float32).reshape(4, 8) / 32}
 
 
 def state(graph: Any) -> list[Any]:
-    """All that plans change of a graph, but for relays that nothing reads."""
-    ops = [o for o in graph.get_operations() if RELAY not in o.name or o.outputs[0].consumers()]
+    """All that plans change of a graph, but for nodes that nothing reads."""
+    ops = [o for o in graph.get_operations() if not added(o.name) or o.outputs[0].consumers()]
     return [(o.device, {*o.control_inputs}, {*map(str, o.node_def.attr.items())}) for o in ops]
 
 
@@ -256,7 +256,9 @@ def test_two_training_ops_of_a_graph_run_by_two_plans(benchmark: ModuleType, pla
             devices = {here.device_of(i) for i, name in enumerate(here.graph.names) if name != "x"}
             assert {graph.get_operation_by_name(n).device for n in here.graph.names if n != "x"} == devices
     sizes = [f.ops for f in applied.findings]
-    assert len(one.names) - 1 in sizes and len(other.names) - 1 in sizes  # all but x, which is fed
+    copied = [len({copy.constant for copy in p.expected.placement.copies}) for p in placed]
+    for plan, most in zip((one, other), copied, strict=True):  # all but x, which is fed, and constants of which only
+        assert any(len(plan.names) - 1 - most <= size < len(plan.names) for size in sizes)  # copies are read
     assert state(graph) == before
 
 
@@ -392,10 +394,10 @@ def test_a_loop_is_waited_for_at_all_of_its_exits(plans: Callable[..., list[Plan
     none = np.array([], np.int64)
     placement = Placement(
         graph=graph, devices=("/device:CPU:0",), device=lane, lane=lane, rank=rank, chained=np.ones(graph.ops, bool),
-        before=none, after=none,
+        before=none, after=none, planned=rank,
     )  # fmt: skip
     loops = {"a/loss": Loop(nodes=("in", "e0", "e1", "e2"), entries=("in",), exits=("e0", "e1", "e2"))}
-    present = np.sort(np.array([first, second]))
+    present = {graph.names[first], graph.names[second]}
     for waited in (("e0", "e1", "e2"), ("e0", "e1"), ("e2",), ("e1", "e2"), ()):
         part = v1.GraphDef()
         part.node.add(name="in", op="Enter")
