@@ -10,8 +10,8 @@ import numpy as np
 
 from pesto.tf import private
 from pesto.tf.enforce.branches import MERGES, mended
+from pesto.tf.enforce.chain_places import Place, places_of
 from pesto.tf.enforce.placement import FED, Copy, Placement, Relay
-from pesto.tf.enforce.places import Place, places_of
 from pesto.tf.enforce.step_graph import Trace
 from pesto.tf.nodes.barriers import around
 from pesto.tf.nodes.needed_nodes import producer

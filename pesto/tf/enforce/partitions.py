@@ -14,8 +14,8 @@ import tensorflow as tf
 from pesto.errors import VerificationError
 from pesto.plans.control_edges import neighbours
 from pesto.tf.enforce.branches import MERGES
+from pesto.tf.enforce.chain_places import places_of
 from pesto.tf.enforce.placement import CARRIED, FED, Placement
-from pesto.tf.enforce.places import places_of
 from pesto.tf.enforce.step_graph import Loop
 from pesto.tf.enforce.targets import covers
 from pesto.tf.nodes.needed_nodes import producer
