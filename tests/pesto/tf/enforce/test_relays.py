@@ -14,8 +14,9 @@ from click.testing import CliRunner
 from pesto import api
 from pesto.cli.main import pesto
 from pesto.errors import UsageError
-from pesto.inputs.load import WAYS, load_graph
+from pesto.inputs.load import load_graph
 from pesto.plans.plan import Plan
+from pesto.plans.ways import WAYS
 from pesto.source import Source
 from pesto.tf.start import tensorflow
 
