@@ -11,9 +11,10 @@ import argparse
 from collections.abc import Iterator
 
 from pesto import api
+from pesto.graph import FUNCTION, SESSION
 from pesto.inputs.load import planned_step
 from pesto.source import Source
-from pesto.tf.emulate.emulate_options import FUNCTION, REACHED, SESSION, WALL, How
+from pesto.tf.emulate.emulate_options import REACHED, WALL, How
 from pesto.tf.start import tensorflow
 
 MODELS = "rnnlm,nmt,transformer,wrn"

@@ -13,15 +13,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from pesto import api
+from pesto.graph import BOUND, FUNCTION, SESSION
 from pesto.inputs.load import load_graph
+from pesto.plans.ways import PLACEMENT
+from pesto.simulator import simulate
 from pesto.source import Source
-from pesto.tf import named
-from pesto.tf.start import tensorflow
-from pesto.whatif.rerun import enforced_s
-
-tensorflow()
-
-from pesto.tf.enforce import relays  # noqa: E402  # after the quiet load
 
 CLUSTERS = {2: "v100x2-nvlink", 4: "v100x4", 8: "v100x8", 16: "v100x16"}
 COLUMNS = ("model", "ops", "GPUs", "predicted", "session", "no relays", "function", "no order", "outside, session")
@@ -47,17 +43,13 @@ def rows(source: Source, given: Any) -> Iterator[list[str]]:
     for gpus in map(int, given.gpus.split(",")):
         plan = api.solve(graph, cluster=CLUSTERS[gpus], time_limit_s=given.time_limit)
         step = api.simulate(plan, graph)
-        session, function = (named.outside(source, plan, whole=whole) for whole in (False, True))
-        kept, relays._relays = relays._relays, lambda *_: iter(())  # as it was before there were any
-        try:
-            bare = named.outside(source, plan, whole=False)
-        finally:
-            relays._relays = kept
-        found = [enforced_s(step, plan.rank, outside) for outside in (session, bare, function, None)]
+        session, function, placement = (step.enforced(way) for way in (SESSION, FUNCTION, PLACEMENT))
+        bare = simulate(step.bench.problem, plan.schedule.device, plan.rank, free=graph.loose > BOUND)
+        found = (session.makespan_s, bare.makespan_s, function.makespan_s, placement.makespan_s)
         more = [f"{seconds / plan.makespan_s - 1.0:+.2%}" for seconds in found]
         yield [
             f"{source.model} {source.variant}", str(graph.ops), str(gpus), f"{plan.makespan_s * 1e3:.3f} ms", *more,
-            str(int(session.sum())),
+            str(session.outside),
         ]  # fmt: skip
 
 

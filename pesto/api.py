@@ -106,7 +106,8 @@ def solve(
     cluster: a preset, a file or a value. costs: a profile in place of modelled times. start: a plan to begin from, for
     this or another cluster, of this step or one like it. on_incumbent: hears of each better plan. The others are
     `Settings`. Method: Pesto (Middleware '21), 3.1 to 3.3, and search on the full graph. Ctrl-C gives the best so far.
-    A branch that ties most variables to one device, and types that are costed as others, are logged as warnings.
+    A branch that ties most variables to one device, an order of which too little is enforced in the way in which the
+    step is meant to be run, and types that are costed as others are logged as warnings.
 
     InfeasibleError with the proof that no plan exists, NothingFoundError when none is found that fits the memory,
     SolverError when besides the exact solver failed, VerificationError, UsageError, InputError, FileError, and
@@ -157,7 +158,8 @@ def simulate(
 ) -> Simulation:
     """The step that a plan's placement and order give, also on another cluster or other costs (Pesto, 5.4).
 
-    cluster: by default the preset that the plan names; one without a device that the plan uses is refused.
+    cluster: by default the preset that the plan names; one without a device that the plan uses is refused. What the
+    step takes where TensorFlow keeps a part of the order: `enforced` and `as_meant` of the result.
 
     MismatchError when the plan is another graph's, InputError when the cluster lacks a device, InfeasibleError when the
     variables alone exceed its memory; and what `check` raises, where the plan's own cluster and costs are at hand.

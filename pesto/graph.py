@@ -11,6 +11,12 @@ from pesto.errors import InputError
 from solvers.arrays import Bools, Floats, Ints, bools, floats, ints, rank_of
 from solvers.compiled.dag import find_cycle, topological_order
 
+BOUND, SHARED, FREE, BRANCHED = range(4)
+"""`Graph.loose`: an op has a place in every plan's order; none where other programs share the graph, as of v1 sessions
+and GraphDefs; none at all, as of handles and feeds; none, and no other op can have it in its stead."""
+NOT_SAID, SESSION, FUNCTION = MEANT = ("", "session", "function")
+"""`Graph.way`."""
+
 
 def _none() -> Ints:
     return np.empty(0, dtype=np.int64)
@@ -73,6 +79,11 @@ class Graph:
     """[n] index into `dtypes` of what each op computes in; -1 where not known, as everywhere when left out."""
     tensor_dtype: Ints = field(default_factory=_none)
     """[t] index into `dtypes` of each tensor's elements; -1 where not known, as everywhere when left out."""
+    loose: Ints = field(default_factory=_none)
+    """[n] which place in the order each op can have: BOUND (everywhere when left out), SHARED, FREE or BRANCHED. Not
+    part of the fingerprint."""
+    way: str = NOT_SAID
+    """How the step is meant to be run: SESSION or FUNCTION, of which `loose` tells; else NOT_SAID."""
 
     def __post_init__(self) -> None:
         """Copy, freeze and validate every array."""
@@ -80,9 +91,11 @@ class Graph:
             said = np.asarray(getattr(self, name))
             if not len(said) or (not self.dtypes and (said < 0).all()):
                 object.__setattr__(self, name, np.full(count, -1))
+        if not np.any(self.loose):
+            object.__setattr__(self, "loose", np.full(self.ops, BOUND))
         as_array = {"runs_on": bools, "launches": bools, "flops": floats, "given_s": floats}
         for f in fields(self):
-            if f.name not in ("names", "types", "kinds", "given_kinds", "source", "batch", "dtypes"):
+            if f.name not in ("names", "types", "kinds", "given_kinds", "source", "batch", "dtypes", "way"):
                 object.__setattr__(self, f.name, as_array.get(f.name, ints)(getattr(self, f.name)))
         _shapes(self)
         _indices(self)
@@ -208,7 +221,7 @@ def _shapes(g: Graph) -> None:
         "type_of": (n,), "tensor_bytes": (len(g.tensor_op),), "dst": (e,), "tensor": (e,),
         "control_dst": (len(g.control_src),), "group": (n,), "runs_on": (n, k), "param_bytes": (n,), "flops": (n,),
         "moved_bytes": (n,), "launches": (n,), "given_s": (n, len(g.given_kinds)), "dtype_of": (n,),
-        "tensor_dtype": (len(g.tensor_op),),
+        "tensor_dtype": (len(g.tensor_op),), "loose": (n,),
     }  # fmt: skip
     for name, shape in want.items():
         if getattr(g, name).shape != shape:
@@ -219,6 +232,7 @@ def _indices(g: Graph) -> None:
     beyond = {
         "type_of": len(g.types), "tensor_op": g.ops, "src": g.ops, "dst": g.ops, "tensor": len(g.tensor_op),
         "control_src": g.ops, "control_dst": g.ops, "dtype_of": len(g.dtypes), "tensor_dtype": len(g.dtypes),
+        "loose": BRANCHED + 1,
     }  # fmt: skip
     for name, limit in beyond.items():
         values = getattr(g, name)
@@ -244,6 +258,8 @@ def _numbers(g: Graph) -> None:
         raise InputError(f"graph: the time given for op {g.names[bad[0]]} is negative or infinite")
     if g.batch is not None and g.batch < 1:
         raise InputError(f"graph: batch is {g.batch} - it must be at least 1")
+    if g.way not in MEANT:
+        raise InputError(f"graph: way is {g.way!r} - it must be one of {MEANT}")
     nowhere = np.flatnonzero(~g.runs_on.any(axis=1)) if g.kinds else np.arange(g.ops)
     if len(nowhere):
         raise InputError(f"graph: op {g.names[nowhere[0]]} can run on no kind of device - give it one of {g.kinds}")

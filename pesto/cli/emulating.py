@@ -1,7 +1,7 @@
 """pesto run --emulate: a plan, and the methods against it, in TensorFlow's executor."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from pesto.plans.plan import Plan
 from pesto.settings import Settings
 from pesto.show.emulation_page import Rival, as_object, page
 from pesto.source import Source
-from pesto.tf.emulate.emulate_options import FUNCTION, SESSION, WHAT, How, check_size
+from pesto.tf.emulate.emulate_options import WHAT, How, check_size
 
 if TYPE_CHECKING:
     from pesto.solving.candidates import Candidate
@@ -71,9 +71,9 @@ def emulated(plan: Plan, source: Source, asked: Asked, *, as_json: bool) -> None
     names = chosen_methods(asked.against) if asked.against is not None else ()
     machine = load_cluster(asked.cluster or plan_cluster(plan))
     check_size(plan)
-    way = asked.way or (FUNCTION if source.function is not None else SESSION)
-    how = How(clock=asked.clock, scale=asked.scale, ties=asked.ties, way=way)
+    how = How(clock=asked.clock, scale=asked.scale, ties=asked.ties)
     graph, step = planned_step(source)
+    how = replace(how, way=asked.way or graph.way)
     whole = api.simulate(plan, graph, cluster=machine, costs=asked.costs)
     stage = _Stage(graph=graph, step=step, cluster=machine, how=how)
     mine = stage.run(plan, whole.run)

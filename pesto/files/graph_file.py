@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -14,7 +14,7 @@ from pesto.errors import InputError
 from pesto.files.disk import gzipped, read_bytes, say_writing, write_atomic
 from pesto.files.json import Count, Kind, Outline, decode_document, shown, without_collection
 from pesto.files.labels import check_labels
-from pesto.graph import Graph
+from pesto.graph import BOUND, BRANCHED, NOT_SAID, Graph
 from solvers.arrays import Bools, Floats, Ints, offsets
 
 MAX_KINDS = 32
@@ -44,9 +44,10 @@ class Op(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     moved_bytes: Count | None = None
     launches: bool = True
     time_s: dict[str, Seconds] | None = None
+    loose: Annotated[int, msgspec.Meta(ge=BOUND, le=BRANCHED)] = BOUND
 
 
-def to_graph(ops: list[Op], kinds: list[str], source: str, batch: int | None = None) -> Graph:
+def to_graph(ops: list[Op], kinds: list[str], source: str, *, batch: int | None = None, way: str = NOT_SAID) -> Graph:
     """The graph of `ops`, in their order; InputError with the place and remedy of the first fault."""
     index = _indexed([op.name for op in ops])
     check_labels(kinds, lambda k: f"$.kinds[{k}]")
@@ -70,6 +71,7 @@ def to_graph(ops: list[Op], kinds: list[str], source: str, batch: int | None = N
             flops=np.array([op.flops for op in ops]), moved_bytes=moved_bytes,
             launches=np.array([op.launches for op in ops]), given_kinds=given_kinds, given_s=given_s, source=source,
             batch=batch, dtypes=dtypes, dtype_of=dtype_of, tensor_dtype=tensor_dtype,
+            loose=np.array([op.loose for op in ops], dtype=np.int64), way=way,
         )  # fmt: skip
     except InputError as error:  # what is left to find is a cycle
         raise InputError(f"{shown(error, 1500)} - remove one of these edges; a loop must be one op") from error
@@ -249,6 +251,7 @@ class _File(msgspec.Struct, kw_only=True):
     format_version: int
     source: str = ""
     batch: Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)] | None = None
+    way: Literal["", "session", "function"] = ""
     kinds: list[str] = msgspec.field(default_factory=lambda: ["cpu", "gpu"])
     ops: list[Op]
 
@@ -274,7 +277,8 @@ def _loads(data: bytes, what: str, source: str) -> Graph:
         if not file.ops:
             raise InputError("$.ops: there are no ops - list at least one")
         with without_collection():
-            return to_graph(file.ops, _distinct(file.kinds), file.source or shown(source), file.batch)
+            source = file.source or shown(source)
+            return to_graph(file.ops, _distinct(file.kinds), source, batch=file.batch, way=file.way)
     except InputError as error:
         raise InputError(f"{shown(what)}: {shown(error, 2000)}") from error
 
@@ -322,8 +326,9 @@ def dumps(graph: Graph) -> bytes:
     check_labels(graph.names, lambda k: f"the name of op {k}")
     check_labels([*graph.types, graph.source], lambda k: f"type or source {k}", empty=True)
     check_labels([*graph.kinds, *graph.given_kinds, *graph.dtypes], lambda k: f"kind or data type {k}")
-    batch = {} if graph.batch is None else {"batch": graph.batch}
-    head = {"format": FORMAT, "format_version": VERSION, "source": graph.source, **batch, "kinds": graph.kinds}
+    said = {"batch": graph.batch, "way": graph.way or None}
+    known = {key: value for key, value in said.items() if value is not None}
+    head = {"format": FORMAT, "format_version": VERSION, "source": graph.source, **known, "kinds": graph.kinds}
     encoder = msgspec.json.Encoder()
     with without_collection():
         rows = b",\n".join(map(encoder.encode, _rows(graph)))
@@ -345,14 +350,16 @@ def _rows(graph: Graph) -> Iterator[Op]:
         names, graph.type_of.tolist(), _where(graph), _by_head(n, graph.dst, data),
         _by_head(n, graph.control_dst, control), _cut(graph.tensor_bytes.tolist(), first), labels,
         graph.param_bytes.tolist(), graph.flops.tolist(), moved, graph.launches.tolist(), _given(graph),
-        _cut(dtypes, first), [name_of[k] for k in graph.dtype_of.tolist()], strict=True,
+        _cut(dtypes, first), [name_of[k] for k in graph.dtype_of.tolist()], graph.loose.tolist(), strict=True,
     )  # fmt: skip
-    for name, kind, runs_on, inputs, waits, outputs, group, params, flops, move, launches, times, made, own in columns:
+    for (
+        name, kind, runs_on, inputs, waits, outputs, group, params, flops, move, launches, times, made, own, loose,
+    ) in columns:  # fmt: skip
         yield Op(
             name=name, type=graph.types[kind], runs_on=runs_on, inputs=inputs, control=waits, outputs=outputs,
             group=group, param_bytes=params, flops=flops, moved_bytes=None if move < 0 else move,
             launches=launches, time_s=times, dtypes=made if any(made) else [],
-            dtype=None if own == (made[0] if made else "") else own,
+            dtype=None if own == (made[0] if made else "") else own, loose=loose,
         )  # fmt: skip
 
 

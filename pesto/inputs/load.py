@@ -18,14 +18,11 @@ from pesto.inputs.first_look import first_look
 from pesto.plans.plan import Plan
 from pesto.source import GRAPH_DEF, Source
 from pesto.tf.step_facts import StepFacts, Tie
-from solvers.arrays import Bools, Ints
+from solvers.arrays import Ints
 
 if TYPE_CHECKING:
     from pesto.tf.emulate.enforced import Step
     from pesto.tf.run.planned_run import Ran
-
-SESSION, FUNCTION, GRAPHDEF, PLACEMENT = WAYS = ("session", "function", "graphdef", "placement")
-"""Ways in which TensorFlow runs a step by a plan; the last without its order."""
 
 
 def load_graph(source: Source, *, quiet: bool = False) -> Graph:
@@ -89,17 +86,6 @@ def run_plan(plan: Plan, source: Source, *, steps: int, devices: str | None, ref
     from pesto.tf import named
 
     return named.run(source, plan, steps=steps, devices=devices, reference=reference)
-
-
-def load_outside(plan: Plan, source: Source, way: str) -> Bools:
-    """[n] ops of the step that `source` names which have no place in the order, run by `plan` in one of `WAYS`.
-
-    UsageError when it cannot be run, MismatchError when the plan is for another step.
-    """
-    _executable(source)
-    from pesto.tf import named
-
-    return named.outside(source, plan, whole=way == FUNCTION)
 
 
 def planned_step(source: Source) -> "tuple[Graph, Step]":

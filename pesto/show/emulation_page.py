@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pesto.graph import FUNCTION, SESSION
 from pesto.quantities import duration, percent
 from pesto.show.lines import fact, paragraph
 
@@ -11,8 +12,8 @@ if TYPE_CHECKING:
     from pesto.tf.emulate.emulation import Emulated
 
 _WAYS = {
-    "session": "the GraphDef that pesto apply writes, and v1 sessions under pesto.apply",
-    "function": "a tf.function under pesto.apply or pesto.place",
+    SESSION: "the GraphDef that pesto apply writes, and v1 sessions under pesto.apply",
+    FUNCTION: "a tf.function under pesto.apply or pesto.place",
 }
 
 

@@ -9,6 +9,7 @@ from pesto.plans.plan import Plan
 from pesto.problem import TICK_S
 from pesto.quantities import duration, durations, percent, size
 from pesto.show.costs_note import costs_text, note_key
+from pesto.show.enforced_step import enforced_keys, enforced_line
 from pesto.show.lines import command, fact, paragraph
 from pesto.show.table import aligned
 from pesto.solving.baselines import RIVALS
@@ -44,6 +45,8 @@ def as_object(outcome: Outcome, stages_s: dict[str, float], out: Path) -> dict[s
         "fits": {name: c.fits if c else None for name, c in outcome.candidates.items()},
         "order": _orders(outcome.order),
         "ties": [_tie(tie) for tie in outcome.ties],
+        **enforced_keys(outcome.enforced),
+        "remedy": outcome.remedy or None,
         "ops": len(plan.names),
         "coarse_ops": made.coarse.nodes if made.coarse else None,
         "coarse": _coarse(plan),
@@ -121,6 +124,7 @@ def page(outcome: Outcome, stages_s: dict[str, float], out: Path, check: Iterabl
         fact("lower bound", f"{bound} on the full graph ({made.lower_bound_name}), gap {percent(plan.gap)}"),
         fact("order", _order(outcome.order)),
         *(fact("tie", str(tie)) for tie in outcome.ties),
+        *([enforced_line(outcome.enforced, outcome.remedy)] if outcome.enforced and outcome.remedy else []),
         *_coarse_lines(plan),
         fact("peak memory", ", ".join(f"{name} {size(peak)}" for name, peak in plan.peak_bytes.items())),
         fact("seconds", ", ".join(f"{name} {seconds:.2f}" for name, seconds in stages_s.items())),

@@ -10,9 +10,11 @@ from pesto.memory.peaks import shortage
 from pesto.plans.order_worth import OrderWorth, order_worth
 from pesto.plans.plan import Plan, verify
 from pesto.plans.warm_start import carried
+from pesto.plans.ways import Enforced, as_meant, remedy
 from pesto.problem import build
 from pesto.quantities import size
 from pesto.settings import Settings
+from pesto.simulator import Timeline
 from pesto.solving.ahead import beside
 from pesto.solving.background_bound import strengthened
 from pesto.solving.baselines import MOST_TASKS, RIVALS, baselines
@@ -52,6 +54,10 @@ class Outcome:
     """What enforcing the plan's order is worth."""
     ties: tuple[Tie, ...]
     """The ops that tie most of the variables to one device, and what they cost."""
+    enforced: Enforced | None
+    """What the step takes in the way in which it is meant to be run; None where the graph does not say which."""
+    remedy: str
+    """What to do about that, where it is more than LOSS of the step more; else empty."""
     stages_s: dict[str, float]
     """Seconds of each stage that was run, by its name."""
     interrupted: bool
@@ -61,7 +67,9 @@ class Outcome:
     @property
     def remarks(self) -> tuple[str, ...]:
         """What its reader should know and a plan has no place for."""
-        return (*map(str, self.ties), *([f"costs: {self.costs_note}"] if self.costs_note else []))
+        costs = [f"costs: {self.costs_note}"] if self.costs_note else []
+        lost = [f"as {self.enforced.way}: {self.enforced} - {self.remedy}"] if self.enforced and self.remedy else []
+        return (*map(str, self.ties), *lost, *costs)
 
 
 def solve(
@@ -117,12 +125,16 @@ def _outcome(plan: Plan, bench: Bench, tracker: Tracker, done: Exact | None) -> 
     problem = bench.problem
     with tracker.timed("ties"):
         tied = ties(bench.graph, problem, plan.schedule.makespan, timed=not tracker.interrupted)
+    planned = Timeline(problem=problem, schedule=plan.schedule)
+    meant = as_meant(bench.graph, planned, plan.rank)
     return Outcome(
         plan=plan,
         problem=problem,
         ties=tied,
         candidates={name: tracker.candidates.get(name) for name in names},
         exact=done,
+        enforced=meant,
+        remedy=remedy(meant, bench.graph, planned, plan.rank) if meant else "",
         order=order_worth(problem, plan.schedule.device, plan.rank),
         stages_s=tracker.stages_s,
         interrupted=tracker.interrupted,

@@ -14,7 +14,6 @@ from pesto.plans.plan import Plan
 from pesto.source import EVERYTHING, Source, model_label
 from pesto.tf.start import tensorflow
 from pesto.tf.step_facts import StepFacts
-from solvers.arrays import Bools
 
 if TYPE_CHECKING:
     from pesto.tf.emulate.enforced import Step as PlannedStep
@@ -115,22 +114,6 @@ def run(source: Source, plan: Plan, *, steps: int, devices: str | None, referenc
     from pesto.tf.run import planned_run
 
     return planned_run.run(plan, graph, step, planned_run.How(steps=steps, devices=devices, reference=reference))
-
-
-def outside(source: Source, plan: Plan, *, whole: bool) -> Bools:
-    """[n] by the plan's index: ops of the step that `source` names that no chain holds (`pesto.tf.enforce.relays`)."""
-    tensorflow()
-    from pesto.tf.enforce.relays import outside as out
-    from pesto.tf.enforce.step_graph import trace
-    from pesto.tf.sources import sources
-
-    with redirect_stdout(sys.stderr):
-        if source.model is not None:
-            step, label = _model(source)
-            captured = sources.capture_v1(step.graph, step.fetches, source=label)
-        else:
-            captured = _captured(source)
-        return out(plan, captured, trace(captured, plan.provenance.graph_batch), whole=whole)
 
 
 def _model(source: Source) -> tuple["Step", str]:

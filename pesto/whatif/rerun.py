@@ -12,15 +12,14 @@ from pesto.files.json import shown
 from pesto.graph import Graph
 from pesto.memory.peaks import footprint
 from pesto.plans.plan import PER_EDGE, Plan, ranks_against
+from pesto.plans.ways import Enforced, as_meant, enforced
 from pesto.problem import TICK_S, lanes
 from pesto.quantities import duration
 from pesto.settings import Settings
-from pesto.simulator import simulate
 from pesto.solving.candidates import Bench, Candidate
 from pesto.solving.flow import formulate
-from solvers.arrays import Bools, Floats, Ints, floats
+from solvers.arrays import Floats, Ints, floats
 from solvers.memory.usage import over_time
-from solvers.timing.replay import fifo
 
 T = TypeVar("T")
 
@@ -83,6 +82,17 @@ class Simulation:
         curves = over_time(self.bench.problem, held, self.run.timeline.schedule)
         return self._by_device([(floats(ticks * TICK_S), level) for ticks, level in curves])
 
+    def enforced(self, way: str) -> Enforced:
+        """The step with what of the order a way of running enforces: session, function, graphdef or placement.
+
+        UsageError for another way, and where the graph does not say which ops have no place in the order.
+        """
+        return enforced(self.bench.graph, self.run.timeline, self.run.rank, way=way)
+
+    def as_meant(self) -> Enforced | None:
+        """`enforced` in the way in which the step is meant to be run; None where the graph does not say which."""
+        return as_meant(self.bench.graph, self.run.timeline, self.run.rank)
+
     def _by_device(self, values: list[T]) -> dict[str, T]:
         return {device.name: value for device, value in zip(self.cluster.devices, values, strict=True)}
 
@@ -112,17 +122,6 @@ def rerun(plan: Plan, graph: Graph, cluster: Cluster, costs: Costs) -> Simulatio
         raise VerificationError(f"the plan is invalid: {wrong[0]} - solve again")
     run = bench.ordered("plan", "as planned", device, plan.rank)
     return Simulation(cluster=cluster, bench=bench, run=run, costs_note=costs.note)
-
-
-def enforced_s(step: Simulation, rank: Ints, outside: Bools | None) -> float:
-    """Seconds of the step where some ops have no place in the order; None for no order: first come, first served.
-
-    rank: [n] the plan's order. outside: [n] `pesto.inputs.load.load_outside`.
-    """
-    problem, device = step.bench.problem, step.run.timeline.schedule.device
-    if outside is None:
-        return fifo(problem, device).makespan * TICK_S
-    return simulate(problem, device, rank, free=outside).makespan_s
 
 
 def _unsound(plan: Plan, bench: Bench, device: Ints) -> list[str]:

@@ -9,12 +9,18 @@ from pesto.cli.options import Existing, cluster_option, costs_option, json_optio
 from pesto.cli.printed import to_json
 from pesto.errors import UsageError
 from pesto.files.json import shown
-from pesto.inputs.load import load_graph
-from pesto.plans.plan import Plan
+from pesto.graph import Graph
+from pesto.inputs.load import load_cluster, load_costs, load_graph, plan_cluster
+from pesto.plans.plan import PER_EDGE, Plan
 from pesto.plans.plan_file import load
 from pesto.plans.statements import NOT_CHECKED
+from pesto.plans.ways import Enforced, as_meant
 from pesto.quantities import duration, percent
+from pesto.settings import Settings
+from pesto.show.enforced_step import enforced_keys, enforced_line
 from pesto.show.lines import paragraph
+from pesto.simulator import Timeline
+from pesto.solving.flow import formulate
 from pesto.source import Source, named_by
 
 
@@ -32,19 +38,33 @@ def check_command(
 
     A plan of a built-in model names its graph itself; for others give --graph, --saved-model or --function as for
     the solve. The cluster is the plan's unless it was a file: then give --cluster. A plan on measured costs needs
-    its --costs.
+    its --costs. What the step takes with the part of the order that TensorFlow is made to keep is predicted as well.
     """
     found = load(plan)
     graph = load_graph(plan_source(found, source))
     left = check(found, graph, cluster=cluster or None, costs=costs)
+    meant = _as_meant(found, graph, cluster, costs)
     if as_json:
         said = {"valid": True, "makespan_s": found.makespan_s, "ops": graph.ops, "plan": str(plan)}
+        said |= enforced_keys(meant)
         click.echo(to_json({**said, **_certificate(found), "not_checked": left} if certificate else said))
         return
     click.echo(paragraph(f"{plan}: valid; {graph.ops} ops, {duration(found.makespan_s)} predicted", 2))
+    if meant is not None:
+        click.echo(enforced_line(meant))
     if certificate:
         click.echo(paragraph(f"{plan}: {_bound_line(found)}", 2))
         click.echo(paragraph(f"{plan}: {NOT_CHECKED}: {', '.join(left)}", 2))
+
+
+def _as_meant(plan: Plan, graph: Graph, cluster: str | None, costs: Path | None) -> Enforced | None:
+    """What the step takes in the way in which it is meant to be run."""
+    if not graph.way:
+        return None
+    machine = load_cluster(cluster or plan_cluster(plan))
+    settings = Settings(per_edge=plan.provenance.transfers == PER_EDGE)
+    problem = formulate(graph, load_costs(graph, machine, costs), machine, settings)
+    return as_meant(graph, Timeline(problem=problem, schedule=plan.schedule), plan.rank)
 
 
 def _certificate(plan: Plan) -> dict[str, object]:

@@ -13,6 +13,7 @@ from pesto.cli.printed import answer
 from pesto.cli.verbs.check import plan_source
 from pesto.errors import UsageError, VerificationError
 from pesto.files.json import shown
+from pesto.graph import FUNCTION, SESSION
 from pesto.inputs.load import run_plan
 from pesto.plans.plan_file import load
 from pesto.plans.statements import NOT_CHECKED
@@ -67,8 +68,8 @@ _OF_EMULATIONS = {
 @click.option(
     "--as",
     "way",
-    type=click.Choice(("session", "function")),
-    help="With --emulate: as what the step is enforced. Default: function with --function, else session.",
+    type=click.Choice((SESSION, FUNCTION)),
+    help="With --emulate: as what the step is enforced. Default: what its source is.",
 )
 @click.option("--against", metavar="METHODS", help="With --emulate: also emulate these methods' plans (pesto compare).")
 @cluster_option(default=None)

@@ -1,7 +1,6 @@
 """pesto simulate: predict the step time of a plan, also on another cluster."""
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -12,15 +11,16 @@ from pesto.cli.printed import to_json
 from pesto.cli.verbs.check import plan_source
 from pesto.errors import UsageError
 from pesto.files.disk import write_atomic
-from pesto.inputs.load import PLACEMENT, WAYS, load_cluster, load_costs, load_graph, load_outside
-from pesto.plans.plan import Plan
+from pesto.inputs.load import load_cluster, load_costs, load_graph
 from pesto.plans.plan_file import load
 from pesto.plans.tf_pesto_files import read_placement
+from pesto.plans.ways import WAYS, Enforced
 from pesto.quantities import duration, size
 from pesto.show.costs_note import note_key
+from pesto.show.enforced_step import enforced_keys, enforced_line
 from pesto.show.lines import fact
 from pesto.source import Source
-from pesto.whatif.rerun import Simulation, bench_of, enforced_s
+from pesto.whatif.rerun import Simulation, bench_of
 
 
 @click.command("simulate")
@@ -81,16 +81,8 @@ def simulate_command(
         run = Simulation(cluster=machine, bench=bench, run=placed, costs_note=op_costs.note)
     if memory is not None:
         write_atomic(memory, _curves(run))
-    enforced = _enforced(found, run, source, way) if found and way else {}
-    click.echo(to_json({**_as_object(run), **enforced}) if as_json else _page(run, enforced))
-
-
-def _enforced(plan: Plan, run: Simulation, source: Source, way: str) -> dict[str, Any]:
-    """What comes of the plan run in this way."""
-    outside = None if way == PLACEMENT else load_outside(plan, plan_source(plan, source), way)
-    seconds = enforced_s(run, plan.rank, outside)
-    count = len(plan.names) if outside is None else int(outside.sum())
-    return {"as": way, "enforced_s": seconds, "outside_the_order": count}
+    enforced = run.enforced(way) if way else None
+    click.echo(to_json({**_as_object(run), **enforced_keys(enforced)}) if as_json else _page(run, enforced))
 
 
 def _curves(run: Simulation) -> bytes:
@@ -113,16 +105,13 @@ def _as_object(run: Simulation) -> dict[str, object]:
     }
 
 
-def _page(run: Simulation, enforced: dict[str, Any]) -> str:
+def _page(run: Simulation, enforced: Enforced | None) -> str:
     busy_s, peak_bytes = run.busy_s, run.peak_bytes
     head = [
         fact("step time", f"{duration(run.makespan_s)} predicted{'' if run.fits else ' (does not fit the memory)'}"),
         fact("transfers", f"{run.transfers} ({duration(run.sent_s)} in all)"),
     ]
-    if enforced:
-        more = enforced["enforced_s"] / run.makespan_s - 1.0 if run.makespan_s else 0.0
-        ops = f"{enforced['outside_the_order']} of {run.bench.graph.ops} ops have no place in the order"
-        head.append(fact(f"as {enforced['as']}", f"{duration(enforced['enforced_s'])} ({more:+.2%}): {ops}"))
+    head += [enforced_line(enforced)] if enforced else []
     head += [fact("costs", run.costs_note)] if run.costs_note else []
     rows = [fact(d, f"busy {duration(busy_s[d])}, peak {size(peak_bytes[d])}") for d in busy_s]
     return "\n".join(head + rows)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from pesto.errors import UsageError
+from pesto.graph import SESSION
 from pesto.plans.plan import Plan
 
 WHAT = (
@@ -20,10 +21,6 @@ CHOSEN_S, MOST_S = 60.0, 600.0
 """Seconds of one emulated step at most: at the scale that is chosen, and at one that is given."""
 THREADS = 512
 """Threads of the executor at most; a function that waits for its processor or links holds one."""
-SESSION, FUNCTION = "session", "function"
-"""The GraphDef that `pesto apply` writes, which a v1 session runs too; and a tf.function in `pesto.place`."""
-
-
 PLANNED, REACHED = "planned", "reached"
 """How what is asked for at one instant is served: as the simulator serves it, or as the executor reached it."""
 
@@ -37,7 +34,7 @@ class How:
     scale: float | None = None
     """Seconds slept for each predicted second; None chooses."""
     way: str = SESSION
-    """SESSION or FUNCTION: what of the plan's order is enforced."""
+    """SESSION, the GraphDef that `pesto apply` writes, or FUNCTION: what of the plan's order is enforced."""
     ties: str = PLANNED
     """How what is asked for at one instant is served (`pesto.tf.emulate.reservations`); nominal clock alone."""
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pesto.graph import SESSION
 from pesto.plans.plan import Plan
-from pesto.tf.emulate.emulate_options import SESSION
 from pesto.tf.enforce.apply_options import Options
 from pesto.tf.enforce.edits import edits, write
 from pesto.tf.enforce.functions import throughout

@@ -8,13 +8,10 @@ from pesto.errors import InputError
 from pesto.files.json import shown
 from pesto.tf.enforce.placement import Placement
 from pesto.tf.enforce.step_graph import Trace
+from pesto.tf.nodes.conditions import MERGES, Conditions, conditions_of
 from solvers.arrays import Bools
 
-MERGES = ("Merge", "RefMerge")
-Conditions = frozenset[tuple[int, int]]
-"""What must hold for an op to run: (node of a predicate, its outcome) each."""
-
-_SWITCHES = ("Switch", "RefSwitch", "_SwitchN")
+__all__ = ["MERGES", "conditional", "conditions", "mended"]
 
 
 def conditional(trace: Trace) -> Bools:
@@ -24,23 +21,8 @@ def conditional(trace: Trace) -> Bools:
 
 def conditions(trace: Trace) -> list[Conditions]:
     """[n] what each op runs under; nothing for what always runs."""
-    nodes, op = trace.nodes, trace.op_of_node
-    looped = {i for i, o in enumerate(op) if trace.graph.names[o] in trace.loops}
-    of_node: list[Conditions] = [frozenset()] * len(nodes.defs)
-    found: list[Conditions] = [frozenset()] * trace.graph.ops
-    for i, node in enumerate(nodes.defs):
-        data = [of_node[p] | _taken(trace, p, k, looped) for p, k in nodes.inputs[i]]
-        if node.op in MERGES and i not in looped:
-            data = [frozenset.intersection(*data)]
-        # A loop is one op: what its first nodes wait for, the others do.
-        found[op[i]] = of_node[i] = found[op[i]].union(*data, *(of_node[c] for c in nodes.controls[i]))
-    return found
-
-
-def _taken(trace: Trace, producer: int, output: int, looped: set[int]) -> Conditions:
-    if trace.nodes.defs[producer].op not in _SWITCHES or producer in looped:
-        return frozenset()
-    return frozenset(((trace.nodes.inputs[producer][1][0], output),))
+    op = trace.op_of_node
+    return conditions_of(trace.nodes, op, {i for i, o in enumerate(op) if trace.graph.names[o] in trace.loops})
 
 
 def mended(pairs: Iterable[tuple[int, int]], placement: Placement, trace: Trace) -> list[tuple[int, int]]:

@@ -1,6 +1,5 @@
 """A plan laid over one trace of the step that it is for: where each op goes, and what it waits for."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -11,19 +10,13 @@ from pesto.graph import Graph
 from pesto.plans.control_edges import chain, neighbours
 from pesto.plans.plan import Plan, outdated
 from pesto.plans.unlike import unlike
+from pesto.tf.nodes.looseness import CARRIED, HANDLES, UNCHAINED
 from solvers.arrays import Bools, Ints, bools, ints
 
-UNCHAINED = frozenset(
-    ("Placeholder", "PlaceholderV2", "PlaceholderWithDefault", "VarHandleOp", "VariableV2", "Variable")
-)
-"""What other programs start from too: handles and feeds have no place in an order."""
-_HANDLES = re.compile(r"^(OneShot)?Iterator(V\d)?$|HashTable|Queue(V\d)?$")
-"""So are the ops that make iterators, tables and queues."""
+__all__ = ["CARRIED", "FED", "Copy", "Placement", "Relay", "lay", "refuse_older"]
+
 FED = frozenset(("Placeholder", "PlaceholderV2"))
 """Feeds and arguments are where the caller's data are, whatever a plan says."""
-
-CARRIED = frozenset(("Switch", "RefSwitch"))
-"""Of v1 conditionals; TensorFlow puts them where their data are, whatever a plan says. They compute nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +129,7 @@ def lay(
         a, b = (graph.names[ends[against[0]]] for ends in (graph.edge_src, graph.edge_dst))
         raise VerificationError(f"the plan ranks op {b} before {a}, which it needs - solve again")
     chained = ~np.isin(
-        graph.type_of, [k for k, t in enumerate(graph.types) if t in UNCHAINED | CARRIED or _HANDLES.search(t)]
+        graph.type_of, [k for k, t in enumerate(graph.types) if t in UNCHAINED | CARRIED or HANDLES.search(t)]
     )
     if apart is not None:
         chained &= ~apart
@@ -195,7 +188,7 @@ def refuse_older(plan: Plan) -> None:
     if not plan.provenance.graph_layout:
         raise InputError("the plan was written by an older version, which kept no layout of its graph - solve again")
     for why in outdated(plan):
-        raise InputError(f"the plan was made otherwise: {why} - solve again, --start carries it over")
+        raise InputError(f"the plan was made otherwise: {why} - solve again, starting from it")
 
 
 def _whole(graph: Graph, device: Ints, devices: tuple[str, ...]) -> None:

@@ -2,19 +2,20 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from pesto.errors import InputError
 from pesto.files.json import shown
-from pesto.graph import Graph
+from pesto.graph import FUNCTION, SESSION, Graph
 from pesto.tf.importer import datatypes, devices
 from pesto.tf.importer.opcosts import Coster, warn_unknown
 from pesto.tf.importer.shapes import known_nodes
 from pesto.tf.nodes import frames
 from pesto.tf.nodes.captured import Captured
 from pesto.tf.nodes.groups import groups
+from pesto.tf.nodes.looseness import loose
 from pesto.tf.nodes.needed_nodes import Nodes
 from pesto.tf.nodes.openbatch import has_open_batch
 from pesto.tf.variables.program_order import hazards
@@ -72,7 +73,13 @@ def build(captured: Captured, *, batch: int | None = None) -> Graph:
         batch=batch if has_open_batch(captured.graph_def) else None,
         **datatypes.columns(nodes, costs.dtypes),
     )
-    return frames.folded(flat, nodes)
+    return _meant(frames.folded(flat, nodes), nodes, captured)
+
+
+def _meant(graph: Graph, nodes: Nodes, captured: Captured) -> Graph:
+    """`graph` with what an order of it leaves out, and how it is run: what a GraphDef is made into is a session's."""
+    way = FUNCTION if captured.function else SESSION
+    return replace(graph, loose=loose(graph, nodes, captured.graph_def), way=way)
 
 
 def _uses(nodes: Nodes, source: str) -> Mapping[int, list[Touch]]:

@@ -30,6 +30,8 @@ class Captured:
     """Names of the tf.functions that it calls, whose ops only `pesto.place` can place."""
     passed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Barriers that the step goes around, and the tensors that each passes (`pesto.tf.nodes.barriers`)."""
+    function: bool = False
+    """Whether it is all of a tf.function; else other programs may share its graph, as they do of v1 sessions."""
 
 
 def captured(program: Any, fetches: tuple[str, ...], source: str, values: Mapping[str, Any] | None = None) -> Captured:

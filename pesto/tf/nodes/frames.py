@@ -75,6 +75,7 @@ def _contracted(graph: Graph, node_of: Ints, times: Ints, loop: Ints) -> Graph:
         moved_bytes=_sums(node_of, graph.moved_bytes * times, count),
         launches=_sums(node_of, graph.launches.astype(np.int64), count) > 0,
         given_s=np.empty((count, 0)),
+        loose=graph.loose[leader],
         dtype_of=np.where(loop[leader] >= 0, _work_in(graph, node_of, times), graph.dtype_of[leader]),
     )
 

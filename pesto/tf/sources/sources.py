@@ -113,7 +113,7 @@ def capture_func_graph(graph: Any, source: str) -> Captured:
     outputs = [t.op.name for t in graph.outputs if t is not None]
     effects = [op.name for op in graph.control_outputs]
     names = checked_fetches([*outputs, *effects], {op.name: len(op.outputs) for op in graph.get_operations()}, source)
-    return captured(graph_def, names, source, values)
+    return replace(captured(graph_def, names, source, values), function=True)
 
 
 def capture_keras(

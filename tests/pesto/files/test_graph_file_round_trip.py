@@ -9,7 +9,7 @@ import pytest
 
 from pesto.errors import InputError
 from pesto.files import graph_file
-from pesto.graph import Graph
+from pesto.graph import BOUND, BRANCHED, MEANT, Graph
 
 SCHEMA = json.loads(resources.files("pesto").joinpath("schema/graph-1.json").read_text())
 
@@ -143,3 +143,33 @@ def test_a_graph_refuses_data_types_that_it_does_not_list() -> None:
             replace(plain, dtypes=("float16",), **{name: np.ones(count, int)})
         with pytest.raises(InputError, match=f"{name} has shape"):
             replace(plain, dtypes=("float16",), **{name: np.zeros(count + 1, int)})
+
+
+def test_what_has_no_place_in_the_order_survives_and_does_not_count() -> None:
+    """With the way in which the step is run. Written only where they are said; fingerprint and listing stay."""
+    rng = np.random.default_rng(2)
+    for way in MEANT:
+        plain = random_graph(rng, 30)
+        said = replace(plain, loose=rng.integers(BOUND, BRANCHED + 1, 30), way=way)
+        document = json.loads(graph_file.dumps(said))
+        jsonschema.validate(document, SCHEMA)
+        again = graph_file.loads(graph_file.dumps(said), "x")
+        assert again.way == way and np.array_equal(again.loose, said.loose)
+        assert again.fingerprint() == plain.fingerprint() and again.listing() == plain.listing()
+    assert b"loose" not in graph_file.dumps(plain) and b"way" not in graph_file.dumps(plain)
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"way": "eager"}, "way"),
+        ({"ops": [{"name": "a", "loose": 4}]}, r"loose"),
+        ({"ops": [{"name": "a", "loose": -1}]}, r"loose"),
+    ],
+)
+def test_a_way_or_a_place_that_there_is_not_is_refused(change: dict[str, Any], fault: str) -> None:
+    """The reader and the schema refuse the same values."""
+    document = {"format": "pesto-graph", "format_version": 1, "ops": [{"name": "a"}], **change}
+    with pytest.raises(InputError, match=fault):
+        graph_file.loads(json.dumps(document).encode(), "x")
+    assert not jsonschema.Draft202012Validator(SCHEMA).is_valid(document)

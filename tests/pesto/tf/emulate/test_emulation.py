@@ -14,10 +14,11 @@ import pytest
 from pesto import api
 from pesto.cli.main import main
 from pesto.errors import UsageError, VerificationError
+from pesto.graph import FUNCTION, SESSION
 from pesto.inputs.load import planned_step
 from pesto.plans.plan_file import save
 from pesto.source import Source
-from pesto.tf.emulate.emulate_options import FUNCTION, SESSION, How, check_size
+from pesto.tf.emulate.emulate_options import How, check_size
 from pesto.tf.start import tensorflow
 
 tf = tensorflow()
@@ -220,6 +221,7 @@ def test_a_v1_loop_is_one_function_and_both_branches_run(tmp_path: Path, monkeyp
     (tmp_path / "looped_step.py").write_text(GRAPH_FILE)
     monkeypatch.syspath_prepend(str(tmp_path))
     graph, step = planned_step(Source(function="looped_step:step"))
+    assert graph.way == SESSION  # what the function gives is a v1 graph
     plan = api.solve(graph, cluster="cpux4", time_limit_s=0, solver="list")
     whole = api.simulate(plan, graph)
     predicted = emulation.prediction(plan, graph, whole.cluster, whole.run.timeline, whole.run.rank)

@@ -16,8 +16,9 @@ from pesto import api
 from pesto.cli.main import pesto
 from pesto.errors import UsageError
 from pesto.graph import Graph
-from pesto.inputs.load import WAYS, load_cluster, load_costs, load_graph
+from pesto.inputs.load import load_cluster, load_costs, load_graph
 from pesto.plans.plan import Plan
+from pesto.plans.ways import WAYS
 from pesto.problem import build, payloads
 from pesto.simulator import simulate
 from pesto.source import Source

@@ -1,0 +1,100 @@
+"""What a way of running a step keeps of a plan's order, and what the step takes then."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pesto.errors import UsageError
+from pesto.files.json import shown
+from pesto.graph import BOUND, FREE, FUNCTION, SESSION, SHARED, Graph
+from pesto.problem import TICK_S, copied
+from pesto.quantities import duration
+from pesto.simulator import Timeline, simulate
+from solvers.arrays import Bools, Ints, bools
+from solvers.timing.replay import fifo
+
+GRAPHDEF, PLACEMENT = "graphdef", "placement"
+WAYS = (SESSION, FUNCTION, GRAPHDEF, PLACEMENT)
+"""Ways in which TensorFlow runs a step by a plan: in a v1 session, as a tf.function, as a GraphDef that `pesto apply`
+wrote, and without the order."""
+LOSS = 0.01
+"""Share of the plan's step from which on what a way of running costs is said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Enforced:
+    """A plan's step in one way of running, with the part of the order that is enforced; modelled, nothing is run."""
+
+    way: str
+    """session, function, graphdef or placement."""
+    planned_s: float
+    """Seconds of the step in the plan's order."""
+    makespan_s: float
+    """Seconds of the step in the order that is enforced."""
+    ops: int
+    """Ops of the step."""
+    outside: int
+    """Ops that have no place in the order that is enforced."""
+
+    @property
+    def loss(self) -> float:
+        """Share of the plan's step that it takes more; below 0 where it takes less."""
+        return self.makespan_s / self.planned_s - 1.0 if self.planned_s else 0.0
+
+    def __str__(self) -> str:
+        """What it takes, and why."""
+        what = f"{duration(self.makespan_s)} ({self.loss:+.2%})"
+        return f"{what}: {self.outside} of {self.ops} ops have no place in the order"
+
+
+def outside(graph: Graph, place: Ints, way: str) -> Bools:
+    """[n] ops that have no place in a chain, and no `Identity` on their device has it in their stead.
+
+    place: [n] device of each op, a host being one. Where a chained op on another device is sent what an op outside of
+    the chains makes, an `Identity` is put into the chain (`pesto.tf.enforce.relays`).
+    """
+    if way == PLACEMENT:
+        return bools(np.ones(graph.ops, dtype=np.bool_))
+    held = graph.loose <= (SHARED if way == FUNCTION else BOUND)
+    passed = ~held & (graph.loose <= FREE)
+    src, dst = graph.src, graph.dst
+    relayed = passed[src] & held[dst] & (place[src] != place[dst]) & ~copied(graph)[graph.tensor]
+    held[src[relayed]] = True
+    return bools(~held)
+
+
+def enforced(graph: Graph, planned: Timeline, rank: Ints, *, way: str) -> Enforced:
+    """The step `planned`, of `graph` in an order by `rank` [n], in one of WAYS; one simulation, if any op is outside.
+
+    UsageError for another way, and when the graph does not say which ops are.
+    """
+    if way not in WAYS:
+        raise UsageError(f"no way of running is called {shown(way)!r} - choose one of {', '.join(WAYS)}")
+    if way != PLACEMENT and not (graph.way or graph.loose.any()):
+        raise UsageError(
+            f"{shown(graph.source)}: the graph does not say which ops have no place in the order - write its file "
+            "again, from what it was made of"
+        )
+    problem, device, took_s = planned.problem, planned.schedule.device, planned.makespan_s
+    free = outside(graph, problem.location[device], way)
+    if way == PLACEMENT:
+        took_s = fifo(problem, device).makespan * TICK_S
+    elif free.any():
+        took_s = simulate(problem, device, rank, free=free).makespan_s
+    return Enforced(way=way, planned_s=planned.makespan_s, makespan_s=took_s, ops=graph.ops, outside=int(free.sum()))
+
+
+def remedy(found: Enforced, graph: Graph, planned: Timeline, rank: Ints) -> str:
+    """What to do about a loss of more than LOSS, as in `as_meant`; nothing where it is less."""
+    if found.loss <= LOSS:
+        return ""
+    if found.way == SESSION:
+        other = enforced(graph, planned, rank, way=FUNCTION)
+        if other.loss <= LOSS:
+            return f"plan and run it as a tf.function, where all but handles and feeds has a place ({other.loss:+.2%})"
+    return "another plan may lose less: take another seed, and compare by pesto check"
+
+
+def as_meant(graph: Graph, planned: Timeline, rank: Ints) -> Enforced | None:
+    """`enforced` in the way in which the step is meant to be run; None where its source does not tell."""
+    return enforced(graph, planned, rank, way=graph.way) if graph.way else None

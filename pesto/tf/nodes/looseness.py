@@ -1,0 +1,93 @@
+"""Which ops of a step have no place in a plan's order, and why: `Graph.loose`."""
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from pesto.graph import BOUND, BRANCHED, FREE, SHARED, Graph
+from pesto.tf.nodes.conditions import conditions_of
+from pesto.tf.nodes.frames import outermost
+from pesto.tf.nodes.needed_nodes import Nodes, producer
+from solvers.arrays import Bools, Ints
+
+UNCHAINED = frozenset(
+    ("Placeholder", "PlaceholderV2", "PlaceholderWithDefault", "VarHandleOp", "VariableV2", "Variable")
+)
+"""What other programs start from too: handles and feeds have no place in an order."""
+HANDLES = re.compile(r"^(OneShot)?Iterator(V\d)?$|HashTable|Queue(V\d)?$")
+"""So are the ops that make iterators, tables and queues."""
+CARRIED = frozenset(("Switch", "RefSwitch"))
+"""Of v1 conditionals; TensorFlow puts them where their data are, whatever a plan says. They compute nothing."""
+
+_LIGHT = frozenset((
+    "Cast", "Const", "Enter", "ExpandDims", "Fill", "Identity", "NoOp", "Pack", "Placeholder", "PlaceholderV2",
+    "PlaceholderWithDefault", "RandomUniform", "ReadVariableOp", "Reshape", "Shape", "StridedSlice", "VarHandleOp",
+    "Variable", "VariableV2",
+))  # fmt: skip
+"""Ops that compute nothing worth an order."""
+_TINY_BYTES = 64
+"""Steps, rates and shapes: what programs fetch by itself, such as the number of the step."""
+
+
+def loose(graph: Graph, nodes: Nodes, program: Any) -> Ints:
+    """[n] `Graph.loose` of the ops of `graph`, which are the nodes of a step in `program` (a flat GraphDef)."""
+    label, index = outermost(nodes).tolist(), {name: i for i, name in enumerate(graph.names)}
+    op = [index[nodes.defs[i if first < 0 else first].name] for i, first in enumerate(label)]
+    found = np.where(shared(program, graph), SHARED, BOUND)
+    found[_of_types(graph, {t for t in graph.types if t in UNCHAINED or HANDLES.search(t)})] = FREE
+    # What is read of a reference is its value at that time: no other op can read it ahead of the reader.
+    refs = [op[i] for i, node in enumerate(nodes.defs) if any(nodes.signatures.output_refs(node) or ())]
+    found[refs] = np.where(found[refs] == BOUND, BOUND, BRANCHED)
+    under = conditions_of(nodes, op, {i for i, first in enumerate(label) if first >= 0})
+    found[_of_types(graph, CARRIED) | np.array([bool(u) for u in under])] = BRANCHED
+    return found
+
+
+def shared(program: Any, graph: Graph) -> Bools:
+    """[n] ops of the step that other fetches of the program (tf.Graph or flat GraphDef) need without its rest.
+
+    A chain in front of such an op would make every program that reads it run a part of the step. Reports that need
+    real work of the step stay behind the chains: they are fetched with the step (see `pesto.tf.enforce.fetch_closure`).
+    """
+    before = _predecessors(graph)
+    light = _light_closures(graph, before)
+    index = {name: i for i, name in enumerate(graph.names)}
+    found = np.zeros(graph.ops, dtype=np.bool_)
+    sizes = np.bincount(graph.tensor_op, weights=graph.tensor_bytes, minlength=graph.ops)
+    stack = np.flatnonzero(light & (sizes <= _TINY_BYTES)).tolist()
+    stack += [i for i in _read_outside(program, index) if light[i]]
+    while stack:
+        i = stack.pop()
+        if not found[i]:
+            found[i] = True
+            stack += before[i]
+    return found
+
+
+def _of_types(graph: Graph, types: Collection[str]) -> Bools:
+    return np.isin(graph.type_of, [k for k, t in enumerate(graph.types) if t in types])
+
+
+def _light_closures(graph: Graph, before: list[list[int]]) -> Bools:
+    """[n] whether an op and all that it needs are light."""
+    light = _of_types(graph, _LIGHT)
+    for i, needed in enumerate(before):
+        if light[i] and not all(light[p] for p in needed):
+            light[i] = False
+    return light
+
+
+def _predecessors(graph: Graph) -> list[list[int]]:
+    before: list[list[int]] = [[] for _ in range(graph.ops)]
+    for a, b in zip(graph.edge_src.tolist(), graph.edge_dst.tolist(), strict=True):
+        before[b].append(a)
+    return before
+
+
+def _read_outside(program: Any, index: Mapping[str, int]) -> Collection[int]:
+    """Ops of the step that ops outside of it read or wait for."""
+    graph_def = program.as_graph_def() if hasattr(program, "as_graph_def") else program
+    read = {producer(text) for node in graph_def.node if node.name not in index for text in node.input}
+    return {index[name] for name in read if name in index}

@@ -1,0 +1,116 @@
+"""What the graph says of ops that have no place in the order is what enforcement finds in the program."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pesto import api
+from pesto.graph import BOUND, BRANCHED, FREE, FUNCTION, SESSION, SHARED, Graph
+from pesto.plans.plan import Plan
+from pesto.plans.ways import GRAPHDEF, WAYS, outside
+from pesto.tf.start import tensorflow
+
+tf = tensorflow()
+v1 = tf.compat.v1
+
+from pesto.tf import models  # noqa: E402
+from pesto.tf.enforce import relays  # noqa: E402
+from pesto.tf.enforce.step_graph import trace  # noqa: E402
+from pesto.tf.nodes.captured import Captured  # noqa: E402
+from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
+
+
+def model(name: str) -> Captured:
+    step = models.build(name, "tiny", None)
+    return sources.capture_v1(step.graph, step.fetches, source=name)
+
+
+def with_branches() -> Captured:
+    """A v1 program with reference variables, a conditional of Switches, a loop, an initialiser and a report."""
+    was = v1.control_flow_v2_enabled()
+    v1.disable_control_flow_v2()
+    try:
+        with v1.Graph().as_default() as graph:
+            x = v1.placeholder(tf.float32, [64, 64], name="x")
+            w = v1.get_variable("w", [64, 64], use_resource=False)
+            rate = v1.get_variable("rate", [], use_resource=False)
+            steps = v1.get_variable("steps", [], dtype=tf.int64, use_resource=True)
+            y = tf.matmul(x, w)
+            z = v1.cond(tf.reduce_sum(y) > 0, lambda: tf.matmul(y, w), lambda: tf.tanh(y) + 1.0)
+            v = v1.while_loop(lambda i, _: i < 3, lambda i, a: (i + 1, tf.matmul(a, w)), [0, z])[1]
+            done = [v1.assign_sub(w, rate * tf.matmul(x, v)), v1.assign_add(steps, 1)]
+            train = tf.group(*done, name="train")
+            tf.identity(rate, name="report")
+            v1.global_variables_initializer()
+        return sources.capture_v1(graph, [train], source="branches")
+    finally:
+        if was:
+            v1.enable_control_flow_v2()
+
+
+def function() -> Captured:
+    """Two towers with arguments and an optimizer written out, as a tf.function."""
+    weights = [tf.Variable(tf.ones([32, 32]), name=f"w{k}") for k in range(4)]
+    steps = tf.Variable(0, dtype=tf.int64, name="steps")
+
+    @tf.function
+    def step(x: Any, y: Any) -> Any:
+        with tf.GradientTape() as tape:
+            one = tf.tanh(tf.matmul(tf.tanh(tf.matmul(x, weights[0])), weights[1]))
+            two = tf.tanh(tf.matmul(tf.tanh(tf.matmul(x, weights[2])), weights[3]))
+            loss = tf.reduce_mean((one + two - y) ** 2)
+        for w, g in zip(weights, tape.gradient(loss, weights), strict=True):
+            w.assign_sub(0.1 * g)
+        steps.assign_add(1)
+        return loss, tf.shape(x), tf.constant(3.0)
+
+    spec = tf.TensorSpec([None, 32])
+    return sources.capture_function(step, spec, spec)
+
+
+PROGRAMS = {"branches": with_branches, "function": function}
+
+
+def captured(name: str) -> Captured:
+    return PROGRAMS[name]() if name in PROGRAMS else model(name)
+
+
+def random_plans(graph: Graph, count: int) -> Iterator[Plan]:
+    """Every group somewhere at random on three devices."""
+    plan = api.solve(graph, cluster="cpux3", time_limit_s=0, solver="list")
+    rng = np.random.default_rng(5)
+    for _ in range(count):
+        device, home = rng.integers(0, 3, (2, graph.ops))
+        device[graph.group >= 0] = home[graph.group[graph.group >= 0]]
+        yield replace(plan, schedule=replace(plan.schedule, device=device))
+
+
+@pytest.mark.parametrize("name", ["rnnlm", "nmt", "transformer", "nasnet", *PROGRAMS])
+def test_what_is_outside_is_what_enforcement_leaves_outside(name: str) -> None:
+    """Of every way, whatever the placement."""
+    given = captured(name)
+    step = trace(given, 8 if name == "function" else None)
+    graph = step.graph
+    seen = set()
+    for plan in random_plans(graph, 3):
+        for way in (SESSION, GRAPHDEF, FUNCTION):
+            mine = outside(graph, plan.schedule.device, way)
+            theirs = relays.outside(plan, given, step, whole=way == FUNCTION)
+            assert (mine == theirs).all(), [graph.names[i] for i in np.flatnonzero(mine != theirs)]
+            seen.add(int(mine.sum()))
+        assert outside(graph, plan.schedule.device, WAYS[-1]).all()
+    assert len(seen) > 2
+
+
+def test_why_an_op_is_outside() -> None:
+    """Switches, branches and references let nothing stand for them; steps, rates and what init reads are shared."""
+    graph = trace(captured("branches"), None).graph
+    of = dict(zip(graph.names, graph.loose.tolist(), strict=True))
+    assert (of["x"], of["w"], of["steps"], of["MatMul"]) == (FREE, BRANCHED, FREE, BOUND)
+    assert of["cond/MatMul"] == of["cond/Tanh"] == of["cond/MatMul/Switch"] == BRANCHED
+    assert (of["cond/Merge"], of["train"], of["rate/read"]) == (BOUND, BOUND, SHARED)
+    assert graph.way == SESSION
+    assert trace(captured("function"), 8).graph.way == FUNCTION
