@@ -19,7 +19,7 @@ from solvers.timing.loop import Prepared
 from solvers.timing.replay import bottom_levels, prepare, replay
 from solvers.timing.turns import contested, drawn
 
-_TASKS_RUN, _LEAST, _MOST, _EFFORT = 400_000, 8, 128, 8
+_TASKS_RUN, _LEAST, _MOST, _EFFORT = 200_000, 4, 128, 8
 """Tasks that are run in all to price a candidate, how many runs that may be, and how many times as many for a plan."""
 
 

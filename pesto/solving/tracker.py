@@ -150,13 +150,14 @@ class Tracker:
         What would be the best is priced first. The others can only be longer than they say.
         """
         known, leader = self.candidates.get(candidate.name), self.best
-        if self.price is not None and candidate.fits and (leader is None or candidate.makespan < leader.makespan):
-            candidate = self.price(candidate, math.inf if leader is None else leader.makespan)
+        least = math.inf if leader is None else leader.makespan
+        if self.price is not None and candidate.turns is None and candidate.fits and candidate.makespan < least:
+            candidate = self.price(candidate, least)
         if self.nearest is None or candidate.short < self.nearest.short:
             self.nearest = candidate
         if known is None or (not candidate.fits, candidate.makespan) < (not known.fits, known.makespan):
             self.candidates[candidate.name] = candidate
-        if candidate.fits and (leader is None or candidate.makespan < leader.makespan):
+        if candidate.fits and candidate.makespan < least:
             self._tell(candidate)
 
     def settle(self, price: Callable[[Candidate], Candidate]) -> Candidate | None:
