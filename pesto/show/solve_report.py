@@ -28,6 +28,8 @@ WORDS = (
     (("search",), "annealed op by op"),
 )
 """What the names in the table of a solve mean; together those of `pesto.solving.flow.CANDIDATES`."""
+_HARDLY = 0.0005
+"""Share of the step that is not worth a line."""
 
 
 def as_object(outcome: Outcome, stages_s: dict[str, float], out: Path) -> dict[str, Any]:
@@ -44,6 +46,7 @@ def as_object(outcome: Outcome, stages_s: dict[str, float], out: Path) -> dict[s
         "candidates": {name: c.makespan * TICK_S if c else None for name, c in outcome.candidates.items()},
         "fits": {name: c.fits if c else None for name, c in outcome.candidates.items()},
         "order": _orders(outcome.order),
+        "turns": {"tried": outcome.turns.tried, "least_s": outcome.turns.least * TICK_S},
         "ties": [_tie(tie) for tie in outcome.ties],
         **enforced_keys(outcome.enforced),
         "remedy": outcome.remedy or None,
@@ -123,6 +126,7 @@ def page(outcome: Outcome, stages_s: dict[str, float], out: Path, check: Iterabl
         fact("step time", f"{duration(plan.makespan_s)} predicted ({made.chosen}: {made.rule})"),
         fact("lower bound", f"{bound} on the full graph ({made.lower_bound_name}), gap {percent(plan.gap)}"),
         fact("order", _order(outcome.order)),
+        *_turns(outcome),
         *(fact("tie", str(tie)) for tie in outcome.ties),
         *([enforced_line(outcome.enforced, outcome.remedy)] if outcome.enforced and outcome.remedy else []),
         *_coarse_lines(plan),
@@ -167,6 +171,16 @@ def _order(order: OrderWorth) -> str:
     return (
         f"enforced it {worth} against first in, first out ({fifo}); links with priorities would give {links} ({other})"
     )
+
+
+def _turns(outcome: Outcome) -> list[str]:
+    """Whether it matters whom links serve first where no order says so."""
+    turns, step = outcome.turns, outcome.plan.schedule.makespan
+    if turns.least > (1 - _HARDLY) * step:
+        return []
+    less, least = percent(1 - turns.least / step), duration(turns.least * TICK_S)
+    text = f"the step time is the longest of {turns.tried} orders, the shortest is {least} ({less} less)"
+    return [fact("turns", f"no order says whom a link serves first of devices that ask at once: {text}")]
 
 
 def _coarse_lines(plan: Plan) -> list[str]:

@@ -1,7 +1,8 @@
 """Candidates for the plan: a placement and an order each, run by one event loop and weighed on the full graph."""
 
+import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,6 +17,20 @@ from solvers.compiled.dag import topological_order
 from solvers.memory.peaks import Gauge, gauge, peaks
 from solvers.timing.loop import Prepared
 from solvers.timing.replay import bottom_levels, prepare, replay
+from solvers.timing.turns import contested, drawn
+
+_TASKS_RUN, _LEAST, _MOST, _EFFORT = 200_000, 4, 128, 8
+"""Tasks that are run in all to price a candidate, how many runs that may be, and how many times as many for a plan."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turns:
+    """Runs of one placement and order that differ in whom links serve first of devices that ask in the same tick."""
+
+    tried: int
+    """How many random orders were tried; 0 where no two devices ask for a link in one tick, so that there is one."""
+    least: int
+    """Ticks of the shortest of these runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -34,6 +49,8 @@ class Candidate:
     """[l] most bytes alive at each location."""
     fits: bool
     """Whether the peaks are within every location's capacity."""
+    turns: Turns | None = None
+    """What became of it in other orders of what nothing enforces; None where it was not priced."""
 
     @property
     def short(self) -> int:
@@ -90,6 +107,29 @@ class Bench:
         peak = peaks(self.gauge, timeline.schedule)
         fits = bool((peak <= self.problem.capacity).all())
         return Candidate(name=name, rule=rule, rank=rank, timeline=timeline, peak=peak, fits=fits)
+
+    def priced(self, candidate: Candidate, enough: float = math.inf, *, effort: int = 1) -> Candidate:
+        """The same placement and order, where links serve devices that ask in the same tick in the worst way found.
+
+        No order that is enforced says who is first, so a plan promises no less. The longest run that fits the memory,
+        of the given one and random ones, more with more `effort`; none is tried beyond one of `enough` ticks.
+        """
+        run, worst, least, tried = candidate.timeline.schedule, candidate, candidate.makespan, 0
+        if candidate.fits and contested(self.problem, run):
+            count = min(max(effort * _TASKS_RUN // self.problem.tasks, _LEAST), effort * _MOST)
+            for ticks, rank in drawn(self.prepared, run.device, candidate.rank, count=count):
+                if worst.makespan >= enough:
+                    break
+                tried, least = tried + 1, min(least, ticks)
+                if ticks > worst.makespan:
+                    other = self.ordered(candidate.name, candidate.rule, run.device, rank)
+                    worst = other if other.fits else worst
+        known = candidate.turns or Turns(tried=0, least=least)
+        return replace(worst, turns=Turns(tried=max(tried, known.tried), least=min(least, known.least)))
+
+    def priced_well(self, candidate: Candidate) -> Candidate:
+        """`priced`, with the effort that the plan is worth."""
+        return self.priced(candidate, effort=_EFFORT)
 
     def expand(self, coarsening: Coarsening, coarse: Schedule) -> tuple[Ints, Ints, str]:
         """(device, rank, rule) of the full graph from a coarse schedule: the best of three orders.

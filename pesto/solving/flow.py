@@ -18,7 +18,7 @@ from pesto.simulator import Timeline
 from pesto.solving.ahead import beside
 from pesto.solving.background_bound import strengthened
 from pesto.solving.baselines import MOST_TASKS, RIVALS, baselines
-from pesto.solving.candidates import Bench, Candidate
+from pesto.solving.candidates import Bench, Candidate, Turns
 from pesto.solving.exact import Exact, exact
 from pesto.solving.interrupt import hold, release
 from pesto.solving.levels import levels
@@ -58,6 +58,8 @@ class Outcome:
     """What the step takes in the way in which it is meant to be run; None where the graph does not say which."""
     remedy: str
     """What to do about that, where it is more than LOSS of the step more; else empty."""
+    turns: Turns
+    """What the plan's step is where links serve devices that ask at once in other orders."""
     stages_s: dict[str, float]
     """Seconds of each stage that was run, by its name."""
     interrupted: bool
@@ -87,7 +89,7 @@ def solve(
         beside().need("problem", "timing", "peaks")
         problem = formulate(graph, costs, cluster, settings)
         bench = Bench.of(graph, problem, per_edge=settings.per_edge)
-        tracker.bound = FullBound(*quick_bounds.best(problem))
+        tracker.price, tracker.bound = bench.priced, FullBound(*quick_bounds.best(problem))
     if start is not None:
         tracker.run("start", older(start, bench, cluster))
     with tracker.interruptible():
@@ -104,7 +106,7 @@ def solve(
                     tracker.run("search", search(bench, planning, ladder, tracker, settings))
     hold()
     with tracker.timed("verify"):
-        chosen = tracker.best or _nothing_fits(tracker, cluster, done)
+        chosen = tracker.settle(bench.priced_well) or _nothing_fits(tracker, cluster, done)
         given = SolveRecord(
             graph=graph, cluster=cluster, costs=costs, settings=settings, bound=tracker.bound, exact=done
         )
@@ -122,7 +124,7 @@ def _start_the_clock(tracker: Tracker, settings: Settings) -> None:
 
 def _outcome(plan: Plan, bench: Bench, tracker: Tracker, done: Exact | None) -> Outcome:
     names = CANDIDATES if "start" in tracker.candidates else CANDIDATES[1:]
-    problem = bench.problem
+    problem, chosen = bench.problem, tracker.candidates[plan.provenance.chosen]
     with tracker.timed("ties"):
         tied = ties(bench.graph, problem, plan.schedule.makespan, timed=not tracker.interrupted)
     planned = Timeline(problem=problem, schedule=plan.schedule)
@@ -136,6 +138,7 @@ def _outcome(plan: Plan, bench: Bench, tracker: Tracker, done: Exact | None) -> 
         enforced=meant,
         remedy=remedy(meant, bench.graph, planned, plan.rank) if meant else "",
         order=order_worth(problem, plan.schedule.device, plan.rank),
+        turns=chosen.turns or Turns(tried=0, least=chosen.makespan),
         stages_s=tracker.stages_s,
         interrupted=tracker.interrupted,
     )

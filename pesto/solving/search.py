@@ -3,13 +3,14 @@
 import logging
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from pesto.coarsen import Coarsening
 from pesto.settings import Settings
-from pesto.solving.candidates import Bench
+from pesto.solving.candidates import Bench, Turns
 from pesto.solving.search_graphs import Ground, Grounds
 from pesto.solving.tracker import SoFar, Stage
 from solvers import Limit, Options, Problem, Schedule, api
@@ -59,7 +60,8 @@ def search(
     try:
         grounds = Grounds(bench, planning, ladder, _known(so_far)[0])
         for found in _rounds(grounds, bench, so_far, settings):
-            yield bench.ordered("search", f"annealed on {found.rule}", found.device, found.rank)
+            again = bench.ordered("search", f"annealed on {found.rule}", found.device, found.rank)
+            yield replace(again, turns=Turns(tried=0, least=again.makespan))  # it was priced to be weighed
     except Exception as error:
         _LOG.warning("search failed: %r", error)
 

@@ -9,11 +9,9 @@ from pesto.coarsen import Coarsening, coarsen, contract
 from pesto.solving.candidates import Bench
 from solvers import FORBIDDEN, Problem, Schedule
 from solvers.arrays import Ints, ints, rank_of
-from solvers.memory.peaks import peaks
 from solvers.search.annealing import Weighed
 from solvers.search.shared import Arena, Spot
 from solvers.structure.units import placeable_units
-from solvers.timing.replay import replay
 
 SMALLEST = 25
 """Nodes of the coarsest graph whose nodes are moved whole."""
@@ -37,16 +35,16 @@ class Ground:
     arena: Arena
 
     def weigh(self, spot: Spot) -> Weighed:
-        """A point on the full graph, with its real peaks."""
+        """A point on the full graph, priced, with its real peaks."""
         schedule = self.arena.schedule(spot)
         if self.coarsening is None:
             device, rank, rule = schedule.device, rank_of(spot.order), "op by op"
         else:
             device, rank, rule = self.bench.expand(self.coarsening, schedule)
             rule = f"{self.coarsening.nodes} nodes, {rule}"
-            schedule = replay(self.bench.problem, device, rank, prepared=self.bench.prepared)
-        over = np.maximum(peaks(self.bench.gauge, schedule) - self.bench.problem.capacity, 0)
-        return Weighed(makespan=schedule.makespan, device=device, rank=rank, over=ints(over), rule=rule)
+        found = self.bench.priced(self.bench.ordered("search", rule, device, rank))
+        over = np.maximum(found.peak - self.bench.problem.capacity, 0)
+        return Weighed(makespan=found.makespan, device=device, rank=found.rank, over=ints(over), rule=rule)
 
     def project(self, schedule: Schedule) -> Spot:
         """The point nearest to a schedule of the full graph: each unit where most of its work is, by mean start."""

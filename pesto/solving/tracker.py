@@ -1,5 +1,6 @@
 """The one place that keeps what a solve has found: candidates, the best of them, the bound, and the clock."""
 
+import math
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -28,6 +29,8 @@ class Incumbent:
 
 Watch = Callable[[Incumbent], None]
 T = TypeVar("T")
+Price = Callable[[Candidate, float], Candidate]
+"""Makes a candidate as long as a plan may promise; of what is not below so many ticks it need not know how long."""
 Stage = Generator[Candidate, None, T]
 """What a stage of a solve is: candidates as they are found, and at the end what later stages need to know."""
 
@@ -60,6 +63,8 @@ class Tracker:
     """Keeps the best candidate of each name, and tells `watch` of every better plan, or bound."""
 
     def __init__(self, watch: Watch) -> None:
+        self.price: Price | None = None
+        """What becomes the best is priced first; None: candidates are as long as they say."""
         self.candidates: dict[str, Candidate] = {}
         self.nearest: Candidate | None = None
         """Of all that was offered, also where a shorter one of its name was kept, what lacks the fewest bytes."""
@@ -140,14 +145,28 @@ class Tracker:
             self.stages_s[name] = self.stages_s.get(name, 0.0) + time.perf_counter() - began
 
     def offer(self, candidate: Candidate) -> None:
-        """Keep a candidate if it is its name's first, fits where that did not, or is shorter."""
+        """Keep a candidate if it is its name's first, fits where that did not, or is shorter.
+
+        What would be the best is priced first. The others can only be longer than they say.
+        """
         known, leader = self.candidates.get(candidate.name), self.best
+        least = math.inf if leader is None else leader.makespan
+        if self.price is not None and candidate.turns is None and candidate.fits and candidate.makespan < least:
+            candidate = self.price(candidate, least)
         if self.nearest is None or candidate.short < self.nearest.short:
             self.nearest = candidate
         if known is None or (not candidate.fits, candidate.makespan) < (not known.fits, known.makespan):
             self.candidates[candidate.name] = candidate
-        if candidate.fits and (leader is None or candidate.makespan < leader.makespan):
+        if candidate.fits and candidate.makespan < least:
             self._tell(candidate)
+
+    def settle(self, price: Callable[[Candidate], Candidate]) -> Candidate | None:
+        """The best, once whichever of all is best has been priced by `price`."""
+        settled: set[str] = set()
+        while (best := self.best) is not None and best.name not in settled:
+            settled.add(best.name)
+            self.candidates[best.name] = price(best)
+        return best
 
     def _tell(self, candidate: Candidate) -> None:
         self._watch(

@@ -50,6 +50,8 @@ class State(NamedTuple):
     finish: Ints
     freed: Ints
     """[n + 1] tasks that wait for nothing more since the last event."""
+    ended: Ints
+    """[n] tasks in the order in which they ended, after a strict run with links first come, first served."""
     place: Ints
     """[n] place of each task in the order."""
     follower: Ints
@@ -80,6 +82,7 @@ def state_for(g: Prepared, device: Ints) -> State:
         start=np.full(n, -1, dtype=np.int64),
         finish=np.zeros(n, dtype=np.int64),
         freed=np.empty(n + 1, dtype=np.int64),
+        ended=np.empty(n, dtype=np.int64),
         place=np.empty(n, dtype=np.int64),
         follower=np.empty(n, dtype=np.int64),
         last=np.empty(g.duration.shape[1], dtype=np.int64),

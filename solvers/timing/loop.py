@@ -103,6 +103,7 @@ def leave(q: Queues, d: int) -> int:
 __all__ = [
     "ARRIVALS", "EVENTS", "FREED", "SENT", "Outbox", "Prepared", "State", "begin_task", "finish_task", "order_of",
     "outbox_for", "reset", "run_listed", "run_queued", "run_strict", "run_waiting", "state_for", "strict_makespan",
+    "turned_makespan",
 ]  # fmt: skip
 
 
@@ -133,16 +134,23 @@ def strict_makespan(g: Prepared, s: State, device: Ints, order: Ints) -> int:
 
     `s` as `reset` left it. The starts are the ready times, and are not written: `run_strict` does.
     """
-    _follow(s, device, order)
+    return turned_makespan(g, s, device, order, order)
+
+
+@kernel
+def turned_makespan(g: Prepared, s: State, device: Ints, order: Ints, turn: Ints) -> int:
+    """`strict_makespan` where of tasks that end in one tick the first in `turn`, all tasks in any order, is served."""
+    _follow(s, device, order, turn)
     done, now = 0, int(np.int64(0))
     _begin_freed(s)
     while s.length[EVENTS] > 0:
         now, place = s.event_time[0], s.event_place[0]
         s.length[EVENTS] = drop(s.event_time, s.event_place, s.length[EVENTS])
+        s.ended[done] = turn[place]
         done += 1
         if s.follower[place] >= 0:
             release(s, s.follower[place], now)
-        finish_task(g, s, order[place], now)
+        finish_task(g, s, turn[place], now)
         _begin_freed(s)
     return now if done == len(order) else -1
 
@@ -157,7 +165,7 @@ def run_strict(g: Prepared, s: State, device: Ints, order: Ints) -> int:
 @kernel
 def run_waiting(g: Prepared, s: State, o: Outbox, device: Ints, order: Ints) -> int:
     """`run_strict` with links that serve by priority."""
-    _follow(s, device, order)
+    _follow(s, device, order, order)
     now, wake = int(np.int64(0)), NEVER
     _begin_freed(s)
     while s.length[EVENTS] > 0 or wake < NEVER:
@@ -175,13 +183,16 @@ def run_waiting(g: Prepared, s: State, o: Outbox, device: Ints, order: Ints) -> 
 
 
 @subkernel
-def _follow(s: State, device: Ints, order: Ints) -> None:
-    """Let each task wait for the one before it on its device, and free those that wait for nothing."""
+def _follow(s: State, device: Ints, order: Ints, turn: Ints) -> None:
+    """Let each task wait for the one before it on its device, and free those that wait for nothing.
+
+    Places are those in `turn`, all tasks in any order.
+    """
     s.last[:] = -1
-    for place in range(len(order)):
-        task = order[place]
-        d = device[task]
-        s.place[task] = place
+    for place in range(len(turn)):
+        s.place[turn[place]] = place
+    for task in order:
+        d, place = device[task], s.place[task]
         s.follower[place] = -1
         if s.last[d] >= 0:
             s.follower[s.last[d]] = task

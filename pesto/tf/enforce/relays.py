@@ -16,9 +16,9 @@ from pesto.problem import copied
 from pesto.tf.enforce.branches import conditional
 from pesto.tf.enforce.fetch_closure import apart
 from pesto.tf.enforce.placement import CARRIED, Copy, Placement, Relay, lay
+from pesto.tf.enforce.send_turns import send_turns
 from pesto.tf.enforce.step_graph import Trace
 from pesto.tf.enforce.targets import targets
-from pesto.tf.enforce.turns import turns
 from pesto.tf.nodes.captured import Captured
 from pesto.tf.nodes.needed_nodes import COPY, RELAY
 from pesto.tf.nodes.signatures import RESOURCE, VARIANT
@@ -43,7 +43,7 @@ def laid(
     read = {key: names for key, names in read.items() if str(trace.nodes.defs[key[0]].name) not in own}
     if not order:
         return replace(placement, copies=copies)
-    found = tuple(_relays(placement, trace, free, read, turns(plan, placement)))
+    found = tuple(_relays(placement, trace, free, read, send_turns(plan, placement)))
     sequence = placement.chained.copy()
     sequence[[relay.op for relay in found]] = True
     before, after = chain(placement.graph, placement.lane, placement.rank, sequence)

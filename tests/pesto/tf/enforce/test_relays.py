@@ -32,7 +32,7 @@ from pesto.tf import models  # noqa: E402
 from pesto.tf.enforce.apply_options import Options  # noqa: E402
 from pesto.tf.enforce.partitions import Expected, Findings, examine  # noqa: E402
 from pesto.tf.enforce.rewrite import Rewritten, rewritten  # noqa: E402
-from pesto.tf.enforce.turns import turns  # noqa: E402
+from pesto.tf.enforce.send_turns import send_turns  # noqa: E402
 from pesto.tf.nodes.needed_nodes import RELAY, producer, sinks  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
@@ -131,7 +131,7 @@ def test_what_shares_a_link_has_its_turn() -> None:
     _, plan = program()
     place, p = applied().placement, problem(applied().placement.graph)
     _, tensor = payloads(place.graph, per_edge=False)
-    found = turns(replace(plan, names=place.graph.names), place)
+    found = send_turns(replace(plan, names=place.graph.names), place)
     where = [place.devices.index(f"/device:CPU:{k}") for k in range(DEVICES)]
     sent = plan.schedule
     rows: dict[int, list[tuple[int, int, frozenset[int]]]] = {}

@@ -8,7 +8,7 @@ from pesto.tf.enforce.placement import Placement
 from solvers.arrays import Ints, ints
 
 
-def turns(plan: Plan, placement: Placement) -> dict[tuple[int, int], int]:
+def send_turns(plan: Plan, placement: Placement) -> dict[tuple[int, int], int]:
     """(tensor, device) -> its turn among what its op sends, from 0; those of one turn share no link.
 
     When an op ends, a plan has its transfers asked for in the order of tensors and, for each, of the cluster's devices.
