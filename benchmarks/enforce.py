@@ -40,12 +40,12 @@ from pesto.tf import models  # noqa: E402
 from pesto.tf.enforce import context, steps  # noqa: E402
 from pesto.tf.enforce.apply_options import Options  # noqa: E402
 from pesto.tf.enforce.edits import edits, make, write  # noqa: E402
-from pesto.tf.enforce.fetch_closure import apart  # noqa: E402
 from pesto.tf.enforce.partitions import Expected, examine  # noqa: E402
-from pesto.tf.enforce.placement import Placement, lay  # noqa: E402
-from pesto.tf.enforce.relays import laid  # noqa: E402
-from pesto.tf.enforce.step_graph import trace  # noqa: E402
-from pesto.tf.enforce.targets import targets  # noqa: E402
+from pesto.tf.laying.fetch_closure import apart  # noqa: E402
+from pesto.tf.laying.placement import Placement, lay  # noqa: E402
+from pesto.tf.laying.relays import laid  # noqa: E402
+from pesto.tf.laying.step_graph import trace  # noqa: E402
+from pesto.tf.laying.targets import targets  # noqa: E402
 from pesto.tf.optimize import grappler  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 from pesto.tf.sources.sources import capture_v1  # noqa: E402

@@ -19,7 +19,7 @@ from pesto.tf.enforce.apply_options import Options
 from pesto.tf.enforce.partitions import repeats
 from pesto.tf.enforce.rewrite import rewritten
 from pesto.tf.enforce.steps import configured
-from pesto.tf.enforce.targets import covers, targets
+from pesto.tf.laying.targets import covers, targets
 from pesto.tf.nodes.fetches import op_name
 from pesto.tf.run.runnable import Runs
 from pesto.tf.unoptimized import unoptimized

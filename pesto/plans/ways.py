@@ -51,7 +51,7 @@ def outside(graph: Graph, place: Ints, way: str) -> Bools:
     """[n] ops that have no place in a chain, and no `Identity` on their device has it in their stead.
 
     place: [n] device of each op, a host being one. Where a chained op on another device is sent what an op outside of
-    the chains makes, an `Identity` is put into the chain (`pesto.tf.enforce.relays`).
+    the chains makes, an `Identity` is put into the chain (`pesto.tf.laying.relays`).
     """
     if way == PLACEMENT:
         return bools(np.ones(graph.ops, dtype=np.bool_))

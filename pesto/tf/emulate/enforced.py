@@ -10,12 +10,12 @@ from pesto.tf.enforce.apply_options import Options
 from pesto.tf.enforce.edits import edits, write
 from pesto.tf.enforce.functions import throughout
 from pesto.tf.enforce.partitions import Expected
-from pesto.tf.enforce.placement import FED, Placement
 from pesto.tf.enforce.rehearsal import partitioned
-from pesto.tf.enforce.relays import laid
 from pesto.tf.enforce.rewrite import rewritten
-from pesto.tf.enforce.step_graph import Trace, trace
-from pesto.tf.enforce.targets import targets
+from pesto.tf.laying.placement import FED, Placement
+from pesto.tf.laying.relays import laid
+from pesto.tf.laying.step_graph import Trace, trace
+from pesto.tf.laying.targets import targets
 from pesto.tf.nodes.captured import Captured
 from pesto.tf.nodes.inference import copied
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from pesto.errors import UsageError
-from pesto.tf.enforce.targets import Devices
+from pesto.tf.laying.targets import Devices
 
 
 def logical_cpus(count: int) -> None:
@@ -29,7 +29,7 @@ class Options:
     """The keywords of `pesto.apply`."""
 
     devices: Devices = None
-    """TensorFlow's device for each of the plan's (see `pesto.tf.enforce.targets`)."""
+    """TensorFlow's device for each of the plan's (see `pesto.tf.laying.targets`)."""
     order: bool = True
     """Whether the plan's order is enforced; without it only the placement is."""
     trace: bool = False

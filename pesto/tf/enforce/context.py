@@ -16,10 +16,10 @@ from pesto.tf.enforce import training
 from pesto.tf.enforce.apply_options import Options
 from pesto.tf.enforce.functions import Functions
 from pesto.tf.enforce.partitions import Findings
-from pesto.tf.enforce.placement import refuse_older
 from pesto.tf.enforce.process_settings import settings, turn
 from pesto.tf.enforce.sessions import Sessions
-from pesto.tf.enforce.targets import targets
+from pesto.tf.laying.placement import refuse_older
+from pesto.tf.laying.targets import targets
 from pesto.tf.selftest import self_test
 
 

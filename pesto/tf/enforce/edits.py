@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from pesto.tf import private
-from pesto.tf.enforce.branches import MERGES, mended
-from pesto.tf.enforce.chain_places import Place, places_of
-from pesto.tf.enforce.placement import FED, Copy, Placement, Relay
-from pesto.tf.enforce.step_graph import Trace
+from pesto.tf.laying.branches import MERGES, mended
+from pesto.tf.laying.chain_places import Place, places_of
+from pesto.tf.laying.placement import FED, Copy, Placement, Relay
+from pesto.tf.laying.step_graph import Trace
 from pesto.tf.nodes.barriers import around
 from pesto.tf.nodes.needed_nodes import producer
 from pesto.tf.nodes.signatures import Signatures

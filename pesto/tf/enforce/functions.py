@@ -17,13 +17,13 @@ from pesto.tf.enforce import training
 from pesto.tf.enforce.apply_options import Options
 from pesto.tf.enforce.edits import edits, make
 from pesto.tf.enforce.partitions import Expected, Findings, examine, prefixes
-from pesto.tf.enforce.placement import Placement
 from pesto.tf.enforce.process_settings import check_settings
-from pesto.tf.enforce.relays import laid
 from pesto.tf.enforce.relocate import Moves
-from pesto.tf.enforce.step_graph import Trace, trace
-from pesto.tf.enforce.targets import check_exist, targets
 from pesto.tf.fitting import batch_limit, causes
+from pesto.tf.laying.placement import Placement
+from pesto.tf.laying.relays import laid
+from pesto.tf.laying.step_graph import Trace, trace
+from pesto.tf.laying.targets import check_exist, targets
 from pesto.tf.sources.sources import capture_func_graph
 
 

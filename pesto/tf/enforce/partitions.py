@@ -13,11 +13,11 @@ import tensorflow as tf
 
 from pesto.errors import VerificationError
 from pesto.plans.control_edges import neighbours
-from pesto.tf.enforce.branches import MERGES
-from pesto.tf.enforce.chain_places import places_of
-from pesto.tf.enforce.placement import CARRIED, FED, Placement
-from pesto.tf.enforce.step_graph import Loop
-from pesto.tf.enforce.targets import covers
+from pesto.tf.laying.branches import MERGES
+from pesto.tf.laying.chain_places import places_of
+from pesto.tf.laying.placement import CARRIED, FED, Placement
+from pesto.tf.laying.step_graph import Loop
+from pesto.tf.laying.targets import covers
 from pesto.tf.nodes.needed_nodes import producer
 
 _NEXT = ("NextIteration", "RefNextIteration")

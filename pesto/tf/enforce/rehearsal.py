@@ -14,9 +14,9 @@ import tensorflow as tf
 from pesto.errors import VerificationError
 from pesto.files.json import shown
 from pesto.tf.enforce.partitions import Expected, Findings, examine
-from pesto.tf.enforce.placement import Placement
-from pesto.tf.enforce.targets import covers
 from pesto.tf.importer.kernels import kernel
+from pesto.tf.laying.placement import Placement
+from pesto.tf.laying.targets import covers
 from pesto.tf.nodes.inference import copied
 from pesto.tf.nodes.needed_nodes import producer
 from pesto.tf.nodes.signatures import Signatures

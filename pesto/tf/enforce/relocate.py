@@ -12,8 +12,8 @@ import tensorflow as tf
 from pesto.errors import InputError, MismatchError
 from pesto.files.json import shown
 from pesto.tf import private
-from pesto.tf.enforce.placement import Placement
-from pesto.tf.enforce.targets import covers
+from pesto.tf.laying.placement import Placement
+from pesto.tf.laying.targets import covers
 from pesto.tf.variables.handles import Holders, holders, in_data
 
 _log = logging.getLogger("pesto")

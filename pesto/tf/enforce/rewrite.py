@@ -11,15 +11,15 @@ from pesto.errors import MismatchError, UsageError
 from pesto.files.json import shown
 from pesto.plans.plan import Plan
 from pesto.tf.enforce.apply_options import Options
-from pesto.tf.enforce.branches import conditional
 from pesto.tf.enforce.edits import Edits, edits, write
-from pesto.tf.enforce.fetch_closure import apart
 from pesto.tf.enforce.partitions import Expected, Findings
-from pesto.tf.enforce.placement import Placement, refuse_older
 from pesto.tf.enforce.rehearsal import rehearse
-from pesto.tf.enforce.relays import laid
-from pesto.tf.enforce.step_graph import Trace, trace
-from pesto.tf.enforce.targets import targets
+from pesto.tf.laying.branches import conditional
+from pesto.tf.laying.fetch_closure import apart
+from pesto.tf.laying.placement import Placement, refuse_older
+from pesto.tf.laying.relays import laid
+from pesto.tf.laying.step_graph import Trace, trace
+from pesto.tf.laying.targets import targets
 from pesto.tf.nodes.captured import captured
 from pesto.tf.nodes.inference import copied, infer
 from pesto.tf.nodes.inline import flatten

@@ -14,9 +14,9 @@ from pesto.tf import private
 from pesto.tf.enforce import partitions, steps
 from pesto.tf.enforce.apply_options import Options
 from pesto.tf.enforce.edits import joined
-from pesto.tf.enforce.fetch_closure import closure, needed
 from pesto.tf.enforce.partitions import Expected, Findings, examine
-from pesto.tf.enforce.targets import check_exist
+from pesto.tf.laying.fetch_closure import closure, needed
+from pesto.tf.laying.targets import check_exist
 
 v1 = tf.compat.v1
 

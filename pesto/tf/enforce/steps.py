@@ -10,15 +10,15 @@ from pesto.errors import InputError, MismatchError, UsageError
 from pesto.files.json import shown
 from pesto.plans.plan import Plan
 from pesto.tf.enforce.apply_options import Options
-from pesto.tf.enforce.branches import conditional
 from pesto.tf.enforce.edits import Edits, edits, joined, make
-from pesto.tf.enforce.fetch_closure import apart, updated
 from pesto.tf.enforce.partitions import Expected
-from pesto.tf.enforce.placement import FED
-from pesto.tf.enforce.relays import laid
-from pesto.tf.enforce.step_graph import Trace, trace
-from pesto.tf.enforce.targets import targets
 from pesto.tf.fitting.causes import larger
+from pesto.tf.laying.branches import conditional
+from pesto.tf.laying.fetch_closure import apart, updated
+from pesto.tf.laying.placement import FED
+from pesto.tf.laying.relays import laid
+from pesto.tf.laying.step_graph import Trace, trace
+from pesto.tf.laying.targets import targets
 from pesto.tf.nodes.flat import CALLS
 from pesto.tf.sources.sources import capture_v1
 from pesto.tf.unoptimized import unoptimized

@@ -49,7 +49,7 @@ def shared(program: Any, graph: Graph) -> Bools:
     """[n] ops of the step that other fetches of the program (tf.Graph or flat GraphDef) need without its rest.
 
     A chain in front of such an op would make every program that reads it run a part of the step. Reports that need
-    real work of the step stay behind the chains: they are fetched with the step (see `pesto.tf.enforce.fetch_closure`).
+    real work of the step stay behind the chains: they are fetched with the step (see `pesto.tf.laying.fetch_closure`).
     """
     before = _predecessors(graph)
     light = _light_closures(graph, before)

@@ -21,7 +21,7 @@ from pesto.tf.enforce import context, partitions
 from pesto.tf.enforce.apply_options import Options
 from pesto.tf.enforce.partitions import Expected, Findings
 from pesto.tf.enforce.steps import configured
-from pesto.tf.enforce.targets import check_exist, covers, targets
+from pesto.tf.laying.targets import check_exist, covers, targets
 from pesto.tf.run.runnable import Runs
 from pesto.tf.run.stepping import Drive, Record, differing, distances
 from pesto.tf.start import onednn

@@ -28,7 +28,7 @@ from pesto.tf.emulate.clocks import Nominal, Wall  # noqa: E402
 from pesto.tf.emulate.enforced import Enforced, enforced  # noqa: E402
 from pesto.tf.emulate.in_executor import execute  # noqa: E402
 from pesto.tf.emulate.partition_work import work_of  # noqa: E402
-from pesto.tf.enforce import relays  # noqa: E402
+from pesto.tf.laying import relays  # noqa: E402
 from pesto.tf.nodes.inference import copied  # noqa: E402  # after the quiet load
 
 pytestmark = pytest.mark.slow  # half a minute in all

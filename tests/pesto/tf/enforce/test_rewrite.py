@@ -26,7 +26,7 @@ v1 = tf.compat.v1
 from pesto.tf.enforce import rehearsal, rewrite  # noqa: E402
 from pesto.tf.enforce.apply_options import Options  # noqa: E402
 from pesto.tf.enforce.partitions import Expected  # noqa: E402
-from pesto.tf.enforce.step_graph import trace  # noqa: E402
+from pesto.tf.laying.step_graph import trace  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
 ROWS, COLUMNS = 6, 5

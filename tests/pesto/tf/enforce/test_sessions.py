@@ -26,8 +26,8 @@ tf = tensorflow()
 v1 = tf.compat.v1
 
 from pesto.tf.enforce.partitions import unordered  # noqa: E402
-from pesto.tf.enforce.placement import Placement, lay  # noqa: E402
-from pesto.tf.enforce.step_graph import Loop  # noqa: E402
+from pesto.tf.laying.placement import Placement, lay  # noqa: E402
+from pesto.tf.laying.step_graph import Loop  # noqa: E402
 from pesto.tf.nodes.needed_nodes import added  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 

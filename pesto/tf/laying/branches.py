@@ -6,8 +6,8 @@ import numpy as np
 
 from pesto.errors import InputError
 from pesto.files.json import shown
-from pesto.tf.enforce.placement import Placement
-from pesto.tf.enforce.step_graph import Trace
+from pesto.tf.laying.placement import Placement
+from pesto.tf.laying.step_graph import Trace
 from pesto.tf.nodes.conditions import MERGES, Conditions, conditions_of
 from solvers.arrays import Bools
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from pesto.plans.plan import PER_EDGE, Plan
 from pesto.problem import payloads
-from pesto.tf.enforce.placement import Placement
+from pesto.tf.laying.placement import Placement
 from solvers.arrays import Ints, ints
 
 

@@ -32,7 +32,7 @@ from pesto.tf import models  # noqa: E402
 from pesto.tf.enforce.apply_options import Options  # noqa: E402
 from pesto.tf.enforce.partitions import Expected, Findings, examine  # noqa: E402
 from pesto.tf.enforce.rewrite import Rewritten, rewritten  # noqa: E402
-from pesto.tf.enforce.send_turns import send_turns  # noqa: E402
+from pesto.tf.laying.send_turns import send_turns  # noqa: E402
 from pesto.tf.nodes.needed_nodes import RELAY, producer, sinks  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pesto.errors import UsageError
 from pesto.files.json import shown
-from pesto.tf.enforce.step_graph import Trace
+from pesto.tf.laying.step_graph import Trace
 from pesto.tf.nodes.looseness import shared
 from solvers.arrays import Bools
 

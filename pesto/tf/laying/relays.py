@@ -13,12 +13,12 @@ import numpy as np
 from pesto.plans.control_edges import chain
 from pesto.plans.plan import Plan
 from pesto.problem import copied
-from pesto.tf.enforce.branches import conditional
-from pesto.tf.enforce.fetch_closure import apart
-from pesto.tf.enforce.placement import CARRIED, Copy, Placement, Relay, lay
-from pesto.tf.enforce.send_turns import send_turns
-from pesto.tf.enforce.step_graph import Trace
-from pesto.tf.enforce.targets import targets
+from pesto.tf.laying.branches import conditional
+from pesto.tf.laying.fetch_closure import apart
+from pesto.tf.laying.placement import CARRIED, Copy, Placement, Relay, lay
+from pesto.tf.laying.send_turns import send_turns
+from pesto.tf.laying.step_graph import Trace
+from pesto.tf.laying.targets import targets
 from pesto.tf.nodes.captured import Captured
 from pesto.tf.nodes.needed_nodes import COPY, RELAY
 from pesto.tf.nodes.signatures import RESOURCE, VARIANT

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pesto.tf.enforce.placement import Placement
-from pesto.tf.enforce.step_graph import Loop
+from pesto.tf.laying.placement import Placement
+from pesto.tf.laying.step_graph import Loop
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ tf = tensorflow()
 v1 = tf.compat.v1
 
 from pesto.tf import models  # noqa: E402
-from pesto.tf.enforce import relays  # noqa: E402
-from pesto.tf.enforce.step_graph import trace  # noqa: E402
+from pesto.tf.laying import relays  # noqa: E402
+from pesto.tf.laying.step_graph import trace  # noqa: E402
 from pesto.tf.nodes.captured import Captured  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 

@@ -1,0 +1,1 @@
+"""A plan laid over a traced step: devices, chains, and the nodes that it adds."""
