@@ -46,10 +46,8 @@ def as_object(outcome: Outcome, stages_s: dict[str, float], out: Path) -> dict[s
         "candidates": {name: c.makespan * TICK_S if c else None for name, c in outcome.candidates.items()},
         "fits": {name: c.fits if c else None for name, c in outcome.candidates.items()},
         "order": _orders(outcome.order),
-        "turns": {"tried": outcome.turns.tried, "least_s": outcome.turns.least * TICK_S},
+        **_promised(outcome),
         "ties": [_tie(tie) for tie in outcome.ties],
-        **enforced_keys(outcome.enforced),
-        "remedy": outcome.remedy or None,
         "ops": len(plan.names),
         "coarse_ops": made.coarse.nodes if made.coarse else None,
         "coarse": _coarse(plan),
@@ -65,6 +63,12 @@ def as_object(outcome: Outcome, stages_s: dict[str, float], out: Path) -> dict[s
         "verified": True,
         "plan": str(out),
     }
+
+
+def _promised(outcome: Outcome) -> dict[str, Any]:
+    """What the step is where links take other turns, and in the way in which it is meant to be run."""
+    turns = {"tried": outcome.turns.tried, "least_s": outcome.turns.least * TICK_S}
+    return {"turns": turns, **enforced_keys(outcome.enforced), "remedy": outcome.remedy or None}
 
 
 def _tie(tie: Tie) -> dict[str, Any]:
