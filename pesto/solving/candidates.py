@@ -50,7 +50,7 @@ class Candidate:
     fits: bool
     """Whether the peaks are within every location's capacity."""
     turns: Turns | None = None
-    """What became of it in other orders of what nothing enforces; None where it was not priced."""
+    """Inside: what became of it in other orders of what nothing enforces; None where it was not priced."""
 
     @property
     def short(self) -> int:
