@@ -6,9 +6,10 @@ from pesto.cluster import Cluster, Path
 from pesto.costs import Costs
 from pesto.costs.network import transfer_s
 from pesto.errors import InputError
-from pesto.graph import Graph
+from pesto.graph import FREE, SESSION, SHARED, Graph
 from solvers import FORBIDDEN, Problem
-from solvers.arrays import Bools, Floats, Ints, bools
+from solvers.arrays import Bools, Floats, Ints, bools, ints
+from solvers.compiled.dag import connected
 
 TICK_S = 1e-9
 """Seconds of one tick."""
@@ -33,7 +34,8 @@ def build(graph: Graph, costs: Costs, cluster: Cluster, *, memory: Ints, per_edg
     memory: [n] bytes an op holds at its location for the whole step (see `pesto.memory.peaks`). per_edge: one transfer
     an edge, as Pesto's paper counts them (3.2.1), in place of TensorFlow's one a tensor and target device; small
     constants, which are `copied`, are sent then, too.
-    Durations and transfers are rounded up to ticks of 1 ns. Control edges cost nothing but order.
+    Durations and transfers are rounded up to ticks of 1 ns. Control edges cost nothing but order. Nothing waits for a
+    constant that is copied, and ops that run beside the order take no time.
 
     InputError when an op or a group can run on no device, or has no cost where it can.
     """
@@ -45,7 +47,7 @@ def build(graph: Graph, costs: Costs, cluster: Cluster, *, memory: Ints, per_edg
         op, device = np.argwhere(missing)[0]
         raise InputError(f"costs: op {graph.names[op]} has no time on {cluster.devices[device].name} - profile it")
     _in_range(graph, costs.compute_s, cluster)
-    ticks = np.where(allowed, _up(costs.compute_s), FORBIDDEN)
+    ticks = np.where(allowed, np.where(_beside(graph)[:, None], 0, _up(costs.compute_s)), FORBIDDEN)
     payload, tensor = payloads(graph, per_edge=per_edge)
     sizes = graph.tensor_bytes[tensor]
     column, paths = _path_classes(cluster)
@@ -55,14 +57,14 @@ def build(graph: Graph, costs: Costs, cluster: Cluster, *, memory: Ints, per_edg
             location=location,
             memory=memory,
             capacity=np.array([d.memory_bytes for d in cluster.devices]),
-            src=graph.edge_src,
-            dst=graph.edge_dst,
-            payload=np.concatenate([payload, np.full(len(graph.control_src), -1)]),
+            src=np.concatenate([graph.src[payload >= 0], graph.control_src]),
+            dst=np.concatenate([graph.dst[payload >= 0], graph.control_dst]),
+            payload=np.concatenate([payload[payload >= 0], np.full(len(graph.control_src), -1)]),
             producer=graph.tensor_op[tensor],
             transfer=np.array([_up(transfer_s(path, sizes)) for path in paths]).reshape(len(paths), len(tensor)).T,
             path_class=column,
             path_links=_path_links(cluster),
-            group=graph.group,
+            group=_together(graph, payload),
         )
     except ValueError as error:  # the graph's own invariants hold, so only sums can be at fault
         raise InputError(f"{graph.source}: {error} - check the units of its times and bytes") from error
@@ -99,6 +101,38 @@ def _allowed(graph: Graph, cluster: Cluster) -> Bools:
     return allowed
 
 
+def _beside(graph: Graph) -> Bools:
+    """[n] ops that run beside the order in the way in which the step is meant to be run: they hold no processor.
+
+    Handles and feeds, constants of which there are copies, and in a session what other programs share: all of it is
+    light, and done when the step begins.
+    """
+    found = (graph.loose == FREE) | ((graph.loose == SHARED) & (graph.way == SESSION))
+    found[graph.tensor_op[copied(graph)]] = True
+    return bools(found)
+
+
+def _together(graph: Graph, payload: Ints) -> Ints:
+    """[n] the graph's groups; with what has no place in the order goes what else has none and reads nothing but that.
+
+    Nothing could order such a transfer: it would start with the step, ahead of what a plan sends then.
+    """
+    src, dst, can = graph.src, graph.dst, _group_kinds(graph)
+    free = (graph.loose == SHARED) | (graph.loose == FREE)
+    alone = (graph.group < 0) & (np.bincount(dst, minlength=graph.ops) == 1)
+    joined = free[src] & free[dst] & alone[dst] & (payload >= 0) & (can[src] == can[dst]).all(axis=1)
+    held, groups = np.flatnonzero(graph.group >= 0), int(graph.group.max(initial=-1)) + 1
+    one = np.concatenate([src[joined], held])
+    other = np.concatenate([dst[joined], graph.ops + graph.group[held]])
+    root = connected(graph.ops + groups, ints(one), ints(other))[: graph.ops]
+    member = np.zeros(graph.ops, dtype=np.bool_)
+    member[one] = True
+    member[dst[joined]] = True
+    found = np.full(graph.ops, -1)
+    found[member] = np.unique(root[member], return_inverse=True)[1]
+    return ints(found)
+
+
 def _group_kinds(graph: Graph) -> Bools:
     """[n, k] `runs_on`, narrowed to what all members of an op's group share."""
     member = np.flatnonzero(graph.group >= 0)
@@ -126,6 +160,12 @@ def payloads(graph: Graph, *, per_edge: bool) -> tuple[Ints, Ints]:
     payload = np.full(len(graph.tensor), -1)
     used, payload[sent] = np.unique(graph.tensor[sent], return_inverse=True)
     return payload, used
+
+
+def edges_kept(graph: Graph, problem: Problem) -> Ints:
+    """The graph's data edges that its problem begins with, in this order: all, or all but those of what is copied."""
+    every = problem.edges == len(graph.src) + len(graph.control_src)
+    return ints(np.flatnonzero(np.ones(len(graph.src), np.bool_) if every else ~copied(graph)[graph.tensor]))
 
 
 def copied(graph: Graph) -> Bools:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pesto.graph import Graph
-from pesto.problem import TICK_S
+from pesto.problem import TICK_S, edges_kept
 from pesto.quantities import duration, percent, size
 from pesto.solving.baselines import MOST_TASKS, RIVALS
 from pesto.solving.levels import quick
@@ -168,18 +168,12 @@ def _gradients(graph: Graph, op: int, part: Ints) -> dict[int, int]:
 
 def _edges(graph: Graph, problem: Problem, op: int, piece: Ints, part: Ints) -> tuple[Ints, Ints, Ints]:
     """(src, dst, payload) of the problem with an op in pieces: what waited for it waits for all, the first sends."""
-    gradient = _gradients(graph, op, part)
+    gradient, tensor = _gradients(graph, op, part), graph.tensor[edges_kept(graph, problem)]
     into, out = problem.dst == op, problem.src == op
     rows = list(zip(*(a[~(into | out)].tolist() for a in (problem.src, problem.dst, problem.payload)), strict=True))
     for e in np.flatnonzero(into).tolist():
         source = int(problem.src[e])
-        one = (
-            int(part[source])
-            if part[source] >= 0
-            else gradient.get(int(graph.tensor[e]))
-            if e < len(graph.src)
-            else None
-        )
+        one = int(part[source]) if part[source] >= 0 else gradient.get(int(tensor[e])) if e < len(tensor) else None
         rows += [(source, int(p), int(problem.payload[e])) for p in (piece if one is None else piece[[one]])]
     for e in np.flatnonzero(out).tolist():
         rows += [(int(p), int(problem.dst[e]), int(problem.payload[e]) if p == op else -1) for p in piece]

@@ -7,7 +7,8 @@ import pytest
 
 from pesto.cluster import Path
 from pesto.errors import InputError
-from pesto.problem import build, lanes
+from pesto.graph import BOUND, BRANCHED, FREE, FUNCTION, SESSION, SHARED
+from pesto.problem import build, edges_kept, lanes
 from solvers.problem import FORBIDDEN
 
 
@@ -90,5 +91,19 @@ def test_small_constants_are_never_sent(make_graph, make_cluster, make_costs) ->
     graph = replace(graph, types=("Const", "Add"), type_of=np.array([0, 0, 0, 0, 1]))
     cluster = make_cluster()
     costs = make_costs(graph, cluster)
-    assert build(graph, costs, cluster, memory=graph.param_bytes).payload.tolist() == [-1, 0, 1, 2, -1]
+    found = build(graph, costs, cluster, memory=graph.param_bytes)
+    assert (found.src.tolist(), found.payload.tolist()) == ([1, 2, 3, 0], [0, 1, 2, -1])
+    assert edges_kept(graph, found).tolist() == [1, 2, 3] and not (found.duration[0] > 0).any()
     assert build(graph, costs, cluster, memory=graph.param_bytes, per_edge=True).payload.tolist() == [0, 1, 2, 3, -1]
+
+
+def test_what_runs_beside_the_order_takes_no_time(make_graph, make_cluster, make_costs) -> None:
+    """Handles and feeds, and in a session what others share; what reads such a thing alone goes with it."""
+    ops = [{"name": "x"}, {"name": "cast", "inputs": ["x"]}, {"name": "y", "inputs": ["cast"]}, {"name": "late"}]
+    graph = replace(make_graph(ops), loose=np.array([FREE, SHARED, BOUND, BRANCHED]))
+    cluster = make_cluster()
+    for way, beside in ((SESSION, [True, True, False, False]), (FUNCTION, [True, False, False, False])):
+        meant = replace(graph, way=way)
+        found = build(meant, make_costs(meant, cluster), cluster, memory=graph.param_bytes)
+        assert [not (row > 0).any() for row in found.duration] == beside
+        assert found.group.tolist() == [0, 0, -1, -1]

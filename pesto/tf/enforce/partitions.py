@@ -173,6 +173,7 @@ def examine(partitions: Sequence[Any], expected: Expected, prefix: str = "") -> 
                 where[node.name[len(prefix) :]] = node.device
     # TensorFlow gives a small constant that is read elsewhere to each device that reads it.
     copied = {name.partition(_COPY)[0] for name in where if _COPY in name}
+    copied |= {copy.constant for copy in expected.placement.copies}  # where no other op reads it, it need not run
     placement, graph = expected.placement, expected.placement.graph
     runs = [
         i
