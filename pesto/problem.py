@@ -8,7 +8,7 @@ from pesto.costs.network import transfer_s
 from pesto.errors import InputError
 from pesto.graph import FREE, SESSION, SHARED, Graph
 from solvers import FORBIDDEN, Problem
-from solvers.arrays import Bools, Floats, Ints, bools, ints
+from solvers.arrays import Bools, Floats, Ints, bools, ints, rank_of
 from solvers.compiled.dag import connected
 
 TICK_S = 1e-9
@@ -160,6 +160,13 @@ def payloads(graph: Graph, *, per_edge: bool) -> tuple[Ints, Ints]:
     payload = np.full(len(graph.tensor), -1)
     used, payload[sent] = np.unique(graph.tensor[sent], return_inverse=True)
     return payload, used
+
+
+def constants_first(graph: Graph, rank: Ints) -> Ints:
+    """[n] `rank`, but constants that are copied, for which nothing waits, come before all else."""
+    first = np.zeros(graph.ops, dtype=np.bool_)
+    first[graph.tensor_op[copied(graph)]] = True
+    return rank_of(np.lexsort((rank, ~first)))
 
 
 def edges_kept(graph: Graph, problem: Problem) -> Ints:

@@ -10,7 +10,7 @@ from pesto.coarsen import Coarsening
 from pesto.errors import InputError
 from pesto.graph import Graph
 from pesto.memory.peaks import footprint
-from pesto.problem import copied
+from pesto.problem import constants_first
 from pesto.simulator import Timeline
 from solvers import Problem, Schedule
 from solvers.arrays import Ints, rank_of
@@ -100,7 +100,7 @@ class Bench:
 
     def ordered(self, name: str, rule: str, device: Ints, rank: Ints) -> Candidate:
         """A candidate from a placement and an order, run in that order; InputError where that is impossible."""
-        rank = self._constants_first(rank)
+        rank = rank if self.per_edge else constants_first(self.graph, rank)
         try:
             schedule = replay(self.problem, device, rank, prepared=self.prepared)
         except ValueError as wrong:
@@ -150,12 +150,6 @@ class Bench:
             ("ready ops by bottom level", self._list_order(device, self._priority(device))),
         ]
         return self._best(device, orders)
-
-    def _constants_first(self, rank: Ints) -> Ints:
-        """`rank`, but constants that are copied come before all that reads them, which need not wait for them."""
-        first = np.zeros(len(rank), dtype=np.bool_)
-        first[self.graph.tensor_op[copied(self.graph)]] = not self.per_edge
-        return rank_of(np.lexsort((rank, ~first)))
 
     def order_of(self, schedule: Schedule) -> Ints:
         """[n] rank of each task by start, then finish, then topological position."""

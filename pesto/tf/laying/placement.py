@@ -10,6 +10,7 @@ from pesto.graph import Graph
 from pesto.plans.control_edges import chain, neighbours
 from pesto.plans.plan import Plan, outdated
 from pesto.plans.unlike import unlike
+from pesto.problem import constants_first
 from pesto.tf.nodes.looseness import CARRIED, HANDLES, UNCHAINED
 from solvers.arrays import Bools, Ints, bools, ints
 
@@ -121,7 +122,7 @@ def lay(
     names = list(dict.fromkeys(plan.lane_device))
     devices = tuple(dict.fromkeys(targets[n] for n in names))
     device_of_lane = np.array([devices.index(targets[d]) for d in plan.lane_device], dtype=np.int64)
-    lane, rank = plan.schedule.device[where], plan.rank[where]
+    lane, rank = plan.schedule.device[where], constants_first(graph, plan.rank[where])
     device = device_of_lane[lane]
     _whole(graph, device, devices)
     against = np.flatnonzero(rank[graph.edge_src] >= rank[graph.edge_dst])

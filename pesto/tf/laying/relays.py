@@ -129,4 +129,6 @@ def outside(plan: Plan, program: Captured, step: Trace, *, whole: bool) -> Bools
     """
     out = conditional(step) if whole else apart(program.graph_def, step) | conditional(step)
     placement = laid(plan, step, targets(plan, "cpu"), out)
-    return bools(~placement.ordered[np.argsort(placement.rank)][plan.rank])
+    found = np.empty(len(plan.names), dtype=np.bool_)
+    found[placement.planned] = ~placement.ordered
+    return bools(found)

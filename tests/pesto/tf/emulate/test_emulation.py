@@ -94,14 +94,14 @@ def test_rnnlm_on_four_gpus_runs_as_predicted_where_all_is_chained(stage) -> Non
 
 
 def test_a_session_leaves_more_out_of_the_chains_and_relays_send_as_planned(stage, monkeypatch) -> None:
-    """The same plan as `pesto apply` writes it. Without relays constants are copied in place of being sent."""
+    """The same plan as `pesto apply` writes it. Without relays links serve in another order than planned."""
     step, plan, predicted = stage
     ran = emulation.emulate(step, plan, predicted, How(way=SESSION))
     assert (ran.op_inversions, ran.unsent, ran.starved) == ((), 0, 0)
     assert abs(ran.error) < 0.01 and ran.unchained > 100
     monkeypatch.setattr(relays, "_relays", lambda *_: iter(()))
     bare = emulation.emulate(step, plan, predicted, How(way=SESSION))
-    assert bare.unsent > 0 and len(bare.link_inversions) > len(ran.link_inversions)
+    assert len(bare.link_inversions) > len(ran.link_inversions)
 
 
 def test_a_run_repeats_to_the_tick(stage, laid: Enforced) -> None:
