@@ -70,8 +70,12 @@ KEYS = {
 @pytest.fixture(scope="module")
 def stage() -> Any:
     """rnnlm tiny on 4 GPUs that are not there: (step, plan, what was predicted)."""
+    return staged("v100x4")
+
+
+def staged(cluster: str) -> Any:
     graph, step = planned_step(Source(model="rnnlm", variant="tiny"))
-    plan = api.solve(graph, cluster="v100x4", time_limit_s=0, solver="list")
+    plan = api.solve(graph, cluster=cluster, time_limit_s=0, solver="list")
     whole = api.simulate(plan, graph)
     predicted = emulation.prediction(plan, graph, whole.cluster, whole.run.timeline, whole.run.rank)
     return step, plan, predicted
@@ -93,15 +97,22 @@ def test_rnnlm_on_four_gpus_runs_as_predicted_where_all_is_chained(stage) -> Non
     assert ran.unordered_step_s > 0 and ran.scale is None
 
 
-def test_a_session_leaves_more_out_of_the_chains_and_relays_send_as_planned(stage, monkeypatch) -> None:
-    """The same plan as `pesto apply` writes it. Without relays links serve in another order than planned."""
+def test_a_session_leaves_more_out_of_the_chains(stage) -> None:
+    """The same plan as `pesto apply` writes it takes as long."""
     step, plan, predicted = stage
     ran = emulation.emulate(step, plan, predicted, How(way=SESSION))
     assert (ran.op_inversions, ran.unsent, ran.starved) == ((), 0, 0)
-    assert abs(ran.error) < 0.01 and ran.unchained > 100
+    assert abs(ran.error) < 0.002 and ran.unchained > 100
+
+
+@pytest.mark.slow
+def test_without_relays_links_fill_ahead_of_the_plan(monkeypatch) -> None:
+    """What ops out of the chains send on 8 GPUs leaves as the step begins then."""
+    step, plan, predicted = staged("v100x8")
+    assert abs(emulation.emulate(step, plan, predicted, How(way=SESSION)).error) < 0.002
     monkeypatch.setattr(relays, "_relays", lambda *_: iter(()))
     bare = emulation.emulate(step, plan, predicted, How(way=SESSION))
-    assert len(bare.link_inversions) > len(ran.link_inversions)
+    assert bare.link_inversions and bare.drift_max > 0.005
 
 
 def test_a_run_repeats_to_the_tick(stage, laid: Enforced) -> None:
