@@ -1,6 +1,6 @@
 """The graph that one way of running enforces for a plan, as TensorFlow partitions it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,9 +45,10 @@ def enforced(step: Step, plan: Plan, *, way: str, order: bool) -> Enforced:
     Feeds and arguments are put where the plan has them. What `rewritten` and `lay` raise.
     """
     options = Options(devices="cpu", order=order)
+    renamed: Mapping[str, str] = {}
     if way == SESSION:
         done = rewritten(step.program, plan, options, step.captured.source)
-        traced, placement, graph_def = done.trace, done.placement, done.graph_def
+        traced, placement, graph_def, renamed = done.trace, done.placement, done.graph_def, done.renamed
     else:
         traced = trace(step.captured, plan.provenance.graph_batch)
         placement = laid(plan, traced, targets(plan, options.devices), order=order)
@@ -58,5 +59,5 @@ def enforced(step: Step, plan: Plan, *, way: str, order: bool) -> Enforced:
     for node in graph_def.node:
         if node.op in FED and node.name in index:
             node.device = placement.device_of(index[node.name])
-    partitions = partitioned(graph_def, Expected(placement=placement, loops=traced.loops))
+    partitions = partitioned(graph_def, Expected(placement=placement, loops=traced.loops, renamed=renamed))
     return Enforced(trace=traced, placement=placement, partitions=partitions)

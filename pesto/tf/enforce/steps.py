@@ -116,8 +116,11 @@ def matching(graph: Any, plans: Sequence[Plan]) -> list[Plan]:
 
 
 def refuse_fed(placed: Placed, fed: Collection[str]) -> None:
-    """UsageError when one of the tensors `fed` is what an op of a chain computes: the chain would lose a link."""
-    members = placed.chained
+    """UsageError when one of the tensors `fed` is what an op of a chain computes: the chain would lose a link.
+
+    So it is for what a barrier passes, whose readers are led around it.
+    """
+    members = placed.chained | placed.edits.passed.keys()
     for tensor in fed:
         if tensor.partition(":")[0] in members:
             raise UsageError(
