@@ -97,7 +97,7 @@ def emulate(step: Step, plan: Plan, predicted: Predicted, how: How) -> Emulated:
     without = enforced(step, plan, way=how.way, order=False)
     alike = beside(laid, predicted)
     unordered = run_work(work_of(without, predicted, alike), predicted.timeline.makespan_s, how, run.scale)
-    starts = _drift(run, laid, predicted)
+    starts = drift(run, laid, predicted)
     planned = _sent(predicted.timeline)
     made = {sent for sent in run.work.sent if sent[0] >= 0}
     slept_s = (run.scale or 0.0) * predicted.timeline.makespan_s
@@ -183,7 +183,7 @@ def _chained(laid: Enforced, predicted: Predicted) -> list[int]:
     return [index[laid.placement.graph.names[i]] for i in np.flatnonzero(laid.placement.chained)]
 
 
-def _drift(run: Run, laid: Enforced, predicted: Predicted) -> Floats:
+def drift(run: Run, laid: Enforced, predicted: Predicted) -> Floats:
     """[chained ops that ran] distance between emulated and planned start, as a share of the planned step."""
     place = {op: k for k, op in enumerate(run.work.op) if op >= 0}
     ops = [op for op in _chained(laid, predicted) if op in place]

@@ -55,9 +55,19 @@ def enforced(step: Step, plan: Plan, *, way: str, order: bool) -> Enforced:
         placement = throughout(placement) if order else placement
         graph_def = copied(step.captured.graph_def)
         write(graph_def, edits(placement, traced, graph_def.node))
+    return partitions_of(graph_def, traced, placement, renamed)
+
+
+def partitions_of(
+    graph_def: Any, traced: Trace, placement: Placement, renamed: Mapping[str, str] | None = None
+) -> Enforced:
+    """What TensorFlow makes of a GraphDef that `placement` was written into; its feeds are placed here, in place.
+
+    renamed: what the graph calls some of the placement's ops.
+    """
     index = {name: i for i, name in enumerate(placement.graph.names)}
     for node in graph_def.node:
         if node.op in FED and node.name in index:
             node.device = placement.device_of(index[node.name])
-    partitions = partitioned(graph_def, Expected(placement=placement, loops=traced.loops, renamed=renamed))
+    partitions = partitioned(graph_def, Expected(placement=placement, loops=traced.loops, renamed=renamed or {}))
     return Enforced(trace=traced, placement=placement, partitions=partitions)

@@ -15,7 +15,6 @@ from pesto.tf.enforce.edits import Edits, edits, write
 from pesto.tf.enforce.gone_names import drop, gone_around, kept, rename, renames
 from pesto.tf.enforce.partitions import Expected, Findings
 from pesto.tf.enforce.rehearsal import rehearse
-from pesto.tf.laying.branches import conditional
 from pesto.tf.laying.fetch_closure import apart
 from pesto.tf.laying.placement import Placement, refuse_older
 from pesto.tf.laying.relays import laid, sends
@@ -76,7 +75,7 @@ def rewritten(
     traced = trace(step, plan.provenance.graph_batch)
     names = frozenset(node.name for node in graph_def.node)
     held = kept(keep, traced, names)
-    out = apart(step.graph_def, traced) | conditional(traced)
+    out = apart(step.graph_def, traced)
     try:
         placement = laid(plan, traced, wanted, out, order=options.order, keep=held)
     except MismatchError as error:

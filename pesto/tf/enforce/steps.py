@@ -13,7 +13,6 @@ from pesto.tf.enforce.apply_options import Options
 from pesto.tf.enforce.edits import Edits, edits, joined, make
 from pesto.tf.enforce.partitions import Expected
 from pesto.tf.fitting.causes import larger
-from pesto.tf.laying.branches import conditional
 from pesto.tf.laying.fetch_closure import apart, updated
 from pesto.tf.laying.placement import FED
 from pesto.tf.laying.relays import laid
@@ -79,8 +78,7 @@ def _fitting(graph: Any, plans: Sequence[Plan]) -> list[tuple[Plan, Trace]]:
 
 def _laid(graph: Any, nodes: Iterable[Any], plan: Plan, traced: Trace, options: Options) -> Placed:
     wanted = targets(plan, options.devices)
-    out = apart(graph, traced) | conditional(traced)
-    placement = laid(plan, traced, wanted, out, order=options.order)
+    placement = laid(plan, traced, wanted, apart(graph, traced), order=options.order)
     return Placed(
         source=plan.provenance.graph_source,
         expected=Expected(placement=placement, loops=traced.loops),

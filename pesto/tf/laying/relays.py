@@ -14,12 +14,9 @@ from pesto.plans.control_edges import chain
 from pesto.plans.plan import Plan
 from pesto.problem import copied
 from pesto.tf.laying.branches import conditional
-from pesto.tf.laying.fetch_closure import apart
 from pesto.tf.laying.placement import CARRIED, Copy, Placement, Relay, lay
 from pesto.tf.laying.send_turns import send_turns
 from pesto.tf.laying.step_graph import Trace
-from pesto.tf.laying.targets import targets
-from pesto.tf.nodes.captured import Captured
 from pesto.tf.nodes.needed_nodes import COPY, RELAY
 from pesto.tf.nodes.signatures import RESOURCE, VARIANT
 from solvers.arrays import Bools, bools
@@ -140,15 +137,3 @@ def _names(trace: Trace, nodes: list[int]) -> tuple[str, ...]:
 def _told(*texts: str) -> str:
     """The same for the same plan, and another for another plan of one graph."""
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:8]
-
-
-def outside(plan: Plan, program: Captured, step: Trace, *, whole: bool) -> Bools:
-    """[n] by the plan's index: ops that have no place in a chain, and no relay has it in their stead.
-
-    whole: nothing but the step needs its ops, as in a tf.function; else what other parts of `program` need stays out.
-    """
-    out = conditional(step) if whole else apart(program.graph_def, step) | conditional(step)
-    placement = laid(plan, step, targets(plan, "cpu"), out)
-    found = np.empty(len(plan.names), dtype=np.bool_)
-    found[placement.planned] = ~placement.ordered
-    return bools(found)
