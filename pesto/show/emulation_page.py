@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pesto.graph import FUNCTION, SESSION
+from pesto.plans.ways import GRAPHDEF
 from pesto.quantities import duration, percent
 from pesto.show.lines import fact, paragraph
 
@@ -12,7 +13,8 @@ if TYPE_CHECKING:
     from pesto.tf.emulate.emulation import Emulated
 
 _WAYS = {
-    SESSION: "the GraphDef that pesto apply writes, and v1 sessions under pesto.apply",
+    SESSION: "a v1 session under pesto.apply",
+    GRAPHDEF: "the GraphDef that pesto apply writes",
     FUNCTION: "a tf.function under pesto.apply or pesto.place",
 }
 

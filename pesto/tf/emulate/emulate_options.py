@@ -34,7 +34,7 @@ class How:
     scale: float | None = None
     """Seconds slept for each predicted second; None chooses."""
     way: str = SESSION
-    """SESSION, the GraphDef that `pesto apply` writes, or FUNCTION: what of the plan's order is enforced."""
+    """SESSION, GRAPHDEF as `pesto apply` writes it, or FUNCTION: how the plan is enforced."""
     ties: str = PLANNED
     """How what is asked for at one instant is served (`pesto.tf.emulate.reservations`); nominal clock alone."""
 

@@ -31,6 +31,8 @@ class Placed:
 
     source: str
     """What the plan calls its graph."""
+    trace: Trace
+    """The step in the graph."""
     expected: Expected
     edits: Edits
     targets: Mapping[str, str]
@@ -81,6 +83,7 @@ def _laid(graph: Any, nodes: Iterable[Any], plan: Plan, traced: Trace, options: 
     placement = laid(plan, traced, wanted, apart(graph, traced), order=options.order)
     return Placed(
         source=plan.provenance.graph_source,
+        trace=traced,
         expected=Expected(placement=placement, loops=traced.loops),
         edits=edits(placement, traced, nodes),
         targets=wanted,
