@@ -106,8 +106,8 @@ def _clock(run: "Emulated") -> str:
         ties = "as simulated" if run.how.ties == "planned" else "as the executor reached it"
         return f"nominal: handing over costs nothing; what is asked for at one instant is served {ties}"
     return (
-        f"wall: {run.scale:.0f} s slept for each predicted second, so that handing over is at most "
-        f"{percent(run.handed_over)} of the step on two idle cores; {run.seconds:.0f} s in all"
+        f"wall: {run.scale:.0f} s slept for each predicted second; handing over took {percent(run.handed_over)} of the "
+        f"step; {run.seconds:.0f} s in all"
     )
 
 
