@@ -68,7 +68,7 @@ def load_graph(
     """
     source = Source(
         file=_path("file", file), model=model, variant=variant, saved_model=_path("saved_model", saved_model),
-        signature=signature, function=function, fetch=_ops(fetch), batch=batch,
+        signature=signature, function=function, fetch=_ops("fetch", fetch), batch=batch,
     )  # fmt: skip
     return inputs.load_graph(source)
 
@@ -266,7 +266,7 @@ def profile(
     expect_count("iterations", iterations, 2)
     source = Source(
         file=_path("file", file), model=model, variant=variant, saved_model=_path("saved_model", saved_model),
-        signature=signature, function=function, fetch=_ops(fetch), batch=batch,
+        signature=signature, function=function, fetch=_ops("fetch", fetch), batch=batch,
     )  # fmt: skip
     return inputs.profile_source(source.checked(), iterations)
 
@@ -328,17 +328,22 @@ def rewrite(
     devices: Mapping[str, str] | str | None = None,
     order: bool = True,
     trace: bool = False,
+    keep: str | Iterable[str] = (),
 ) -> Any:
     """A copy of a GraphDef with the plan's devices and order in it, to hand to another program. Options as in `apply`.
 
+    keep: small constants that the program feeds, maps or fetches by name. Others that several devices read have a copy
+    on each and no longer their name; these stay one node and are sent, which the plan does not count.
+
     MismatchError when the plan is of another graph, VerificationError when TensorFlow would not run it as planned,
-    UsageError when asked to trace, as nothing is run.
+    UsageError when asked to trace, as nothing is run, and to keep what is no such constant.
     """
     tensorflow()
     from pesto.tf.enforce.apply_options import Options
     from pesto.tf.enforce.rewrite import rewrite as rewritten
 
-    return rewritten(graph_def, _plan(plan), Options(devices=devices, order=order, trace=trace))
+    options = Options(devices=devices, order=order, trace=trace)
+    return rewritten(graph_def, _plan(plan), options, _ops("keep", keep))
 
 
 def record(*, batch: int | None = None) -> AbstractContextManager["Recorded"]:
@@ -390,6 +395,6 @@ def _path(name: str, path: str | Path | None) -> Path | None:
     return None if path is None else expect_path(name, path)
 
 
-def _ops(names: str | Iterable[str]) -> tuple[str, ...]:
-    expect("fetch", names, Iterable, "the name of an op, or several")
+def _ops(name: str, names: str | Iterable[str]) -> tuple[str, ...]:
+    expect(name, names, Iterable, "the name of an op, or several")
     return (names,) if isinstance(names, str) else tuple(names)
