@@ -21,7 +21,7 @@ from pesto.plans.statements import unconfirmed
 from pesto.settings import Settings
 from pesto.solving import flow
 from pesto.solving.tracker import Incumbent
-from pesto.solving.trust import DRAWS, Errors
+from pesto.solving.trust import Errors
 from pesto.source import Source
 from pesto.tf.start import tensorflow
 from pesto.whatif.grid import Grid, Point, chosen_values
@@ -159,7 +159,7 @@ def simulate(
     cluster: str | Path | Cluster | None = None,
     costs: str | Path | Profile | None = None,
     noise: float | None = None,
-    draws: int = DRAWS,
+    draws: int = 100,
     seed: int = 0,
 ) -> Simulation:
     """The step that a plan's placement and order give, also on another cluster or other costs (Pesto, 5.4).

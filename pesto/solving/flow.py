@@ -1,10 +1,11 @@
 """The whole program on one screen: graph -> costs -> problem -> coarsening -> schedule -> plan."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from pesto.cluster import Cluster
 from pesto.costs import Costs
-from pesto.errors import InfeasibleError, NothingFoundError, SolverError
+from pesto.errors import InfeasibleError, InputError, NothingFoundError, SolverError
 from pesto.graph import Graph
 from pesto.memory.peaks import shortage
 from pesto.plans.order_worth import OrderWorth, order_worth
@@ -61,8 +62,8 @@ class Outcome:
     """What to do about that, where it is more than LOSS of the step more; else empty."""
     turns: Turns
     """What the plan's step is where links serve devices that ask at once in other orders."""
-    trust: Trust
-    """What the plan and its best rivals come to where times are wrong."""
+    trust: Trust | None
+    """What the plan and its best rivals come to where times are wrong; None where these could not be added up."""
     stages_s: dict[str, float]
     """Seconds of each stage that was run, by its name."""
     interrupted: bool
@@ -141,7 +142,8 @@ def _outcome(plan: Plan, bench: Bench, tracker: Tracker, given: SolveRecord) -> 
     problem, chosen = bench.problem, tracker.candidates[plan.provenance.chosen]
     with tracker.timed("ties"):
         tied = ties(bench.graph, problem, plan.schedule.makespan, timed=not tracker.interrupted)
-    with tracker.timed("trust"):
+    trusted = None
+    with tracker.timed("trust"), suppress(InputError):  # of a step of a hundred years: no reason to lose the plan
         errors = in_a_solve(bench, given.settings)
         trusted = trust(bench, given.cluster, chosen, tracker.candidates.values(), errors)
     planned = Timeline(problem=problem, schedule=plan.schedule)

@@ -19,7 +19,7 @@ from pesto.solving.op_kinds import Sources
 from solvers.arrays import Floats, Ints
 from solvers.timing.stretched import stretched
 
-SHARED = 0.5
+KINDS_SHARE = 0.5
 """Share of the variance of an error that is common to its kind; the other part is the op's or the tensor's own."""
 NOISE, DRAWS = 0.25, 100
 MOST_NOISE, MOST_DRAWS = 2.0, 10_000
@@ -186,10 +186,10 @@ def factors(
 ) -> Iterator[tuple[Floats, Floats]]:
     """For each draw ([n] factor of each op's time, [p, c] of each payload's on each class of paths).
 
-    exp(noise · (sqrt(SHARED) · error of the kind + sqrt(1 - SHARED) · own error)), both standard normal.
+    exp(noise · (sqrt(KINDS_SHARE) · error of the kind + sqrt(1 - KINDS_SHARE) · own error)), both standard normal.
     """
     ops = len(sources.of_op)
-    together, alone = errors.noise * math.sqrt(SHARED), errors.noise * math.sqrt(1 - SHARED)
+    together, alone = errors.noise * math.sqrt(KINDS_SHARE), errors.noise * math.sqrt(1 - KINDS_SHARE)
     # A last column, as where nothing takes time there are no sources.
     for row in np.exp(together * np.column_stack([common, np.zeros(len(common))])):
         own = np.exp(alone * chance.standard_normal(ops + payloads))

@@ -23,12 +23,13 @@ def stretched(prepared: Prepared, runs: Sequence[tuple[Ints, Ints]], factors: It
     rows: list[list[int]] = []
     for of_task, of_payload in factors:
         sent = np.rint(prepared.transfer * of_payload)
-        g = prepared._replace(transfer=ints(_within(sent, len(prepared.path_class) * sent.sum())))
+        sending = len(prepared.path_class) * float(sent.max(axis=1, initial=0).sum())
+        g = prepared._replace(transfer=ints(_within(sent, sending)))
         rows.append([])
         for device, order, took in made:
             reset(g, state, device)
             ticks = np.rint(took * of_task)
-            state.took[:] = _within(ticks, ticks.sum() + len(prepared.path_class) * sent.sum())
+            state.took[:] = _within(ticks, sending + float(ticks.sum()))
             rows[-1].append(int(turned_makespan(g, state, device, order, order)))
     return ints(np.array(rows, dtype=np.int64).reshape(-1, len(made)))
 

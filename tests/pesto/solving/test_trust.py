@@ -1,5 +1,6 @@
 """How far to trust a plan: errors are drawn as is said, alike for all, and what is said of them follows by hand."""
 
+import inspect
 import json
 import math
 from dataclasses import asdict, replace
@@ -334,6 +335,11 @@ def test_rivals_are_made_anew_and_none_is_the_plan(random_case) -> None:
     assert all(name.split(" ")[0] in {c.name for c in made} for name in found.rivals)
 
 
+def test_as_many_draws_from_python_as_by_default() -> None:
+    """The command line has the constant's."""
+    assert inspect.signature(pesto.simulate).parameters["draws"].default == DRAWS == Errors().draws
+
+
 BAD = {
     "noise": ((-0.1, 2.5, math.nan, math.inf, "much", True, None), "give a number from 0 to 2, such as 0.25"),
     "draws": ((0, -3, 10_001, 2.5, True), "give a whole number from 1 to 10000"),
@@ -348,13 +354,18 @@ def test_a_number_out_of_range_is_refused_in_one_line(name, value) -> None:
     assert "\n" not in str(refused.value) and name in str(refused.value)
 
 
-def test_times_beyond_what_can_be_added_up_are_refused(make_bench) -> None:
-    """An op of 100 days, with errors of up to thousands: 64 bits hold 146 years."""
-    ops = [{"name": f"op{k}", "s": 8.6e6, "inputs": [f"op{k - 1}"] if k else []} for k in range(100)]
+def test_times_beyond_what_can_be_added_up_are_refused_and_cost_no_plan(make_bench, make_costs) -> None:
+    """130 years in a row, of at most 146 that 64 bits hold: at noise 0.25 some draw is longer."""
+    ops = [{"name": f"op{k}", "s": 8.2e6, "inputs": [f"op{k - 1}"] if k else []} for k in range(500)]
     bench, cluster = make_bench(ops)
-    one = bench.placed("one", "", np.ones(100, np.int64))
-    with pytest.raises(InputError, match="give less noise"):
-        trust(bench, cluster, one, [], Errors(noise=2, draws=2000))
+    one = bench.placed("one", "", np.ones(500, np.int64))
+    with pytest.raises(InputError, match="give less noise") as refused:
+        trust(bench, cluster, one, [], Errors())
+    assert "\n" not in str(refused.value)
+    assert trust(bench, cluster, one, [], Errors(noise=0)).plan.p90_s == one.timeline.makespan_s
+    found = solve(bench.graph, cluster, make_costs(bench.graph, cluster), QUICK, lambda _: None)
+    assert found.trust is None and as_object(found, {}, "plan.json")["trust"] is None
+    assert "\ntrust " not in page(found, {}, "plan.json", ["pesto"])
 
 
 @pytest.fixture(scope="module")
