@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pesto.arguments import expect, expect_count, expect_path, hearing
+from pesto.arguments import expect, expect_count, expect_names, expect_path, hearing, maybe_path
 from pesto.cluster import Cluster
 from pesto.comparison.contest import Comparison, Entry, chosen_methods, compete
 from pesto.costs import Costs
@@ -21,12 +21,13 @@ from pesto.plans.statements import unconfirmed
 from pesto.settings import Settings
 from pesto.solving import flow
 from pesto.solving.tracker import Incumbent
+from pesto.solving.trust import Errors
 from pesto.source import Source
 from pesto.tf.start import tensorflow
 from pesto.whatif.grid import Grid, Point, chosen_values
 from pesto.whatif.points import Sweep, Task
 from pesto.whatif.points import sweep as swept
-from pesto.whatif.rerun import Simulation, rerun
+from pesto.whatif.rerun import Simulation, rerun, trusted
 from pesto.whatif.scaled import accelerators
 
 if TYPE_CHECKING:
@@ -67,8 +68,8 @@ def load_graph(
     cannot be read.
     """
     source = Source(
-        file=_path("file", file), model=model, variant=variant, saved_model=_path("saved_model", saved_model),
-        signature=signature, function=function, fetch=_ops("fetch", fetch), batch=batch,
+        file=maybe_path("file", file), model=model, variant=variant, saved_model=maybe_path("saved_model", saved_model),
+        signature=signature, function=function, fetch=expect_names("fetch", fetch), batch=batch,
     )  # fmt: skip
     return inputs.load_graph(source)
 
@@ -100,6 +101,7 @@ def solve(
     deterministic: bool = False,
     per_edge: bool = False,
     congestion: bool = True,
+    robust: bool = False,
 ) -> Plan:
     """The best plan that is found, verified: where and in which order each op runs, and a bound of what is possible.
 
@@ -116,6 +118,7 @@ def solve(
     settings = Settings(
         time_limit_s=time_limit_s, gap=gap, search=search, seed=seed, coarsen_to=coarsen_to, solver=solver,
         formulation=formulation, workers=workers, deterministic=deterministic, per_edge=per_edge, congestion=congestion,
+        robust=robust,
     )  # fmt: skip
     before, hear = None if start is None else _plan(start, "start"), hearing("on_incumbent", on_incumbent)
     machine, op_costs = _priced(graph, cluster, costs)
@@ -155,19 +158,25 @@ def simulate(
     *,
     cluster: str | Path | Cluster | None = None,
     costs: str | Path | Profile | None = None,
+    noise: float | None = None,
+    draws: int = 100,
+    seed: int = 0,
 ) -> Simulation:
     """The step that a plan's placement and order give, also on another cluster or other costs (Pesto, 5.4).
 
     cluster: by default the preset that the plan names; one without a device that the plan uses is refused. What the
-    step takes where TensorFlow keeps a part of the order: `enforced` and `as_meant` of the result.
+    step takes where TensorFlow keeps a part of the order: `enforced` and `as_meant` of the result. noise: 0 to 2, with
+    which it is timed again, `draws` times, against its best rivals, by errors that follow from `seed`: `trust` of the
+    result (docs/whatif.md).
 
-    MismatchError when the plan is another graph's, InputError when the cluster lacks a device, InfeasibleError when the
-    variables alone exceed its memory; and what `check` raises, where the plan's own cluster and costs are at hand.
+    UsageError for noise out of range, MismatchError when the plan is another graph's, InputError when the cluster lacks
+    a device, InfeasibleError when the variables alone exceed its memory; and what `check` raises, where the plan's own
+    cluster and costs are at hand.
     """
-    found = _plan(plan)
+    errors, found = None if noise is None else Errors(noise=noise, draws=draws, seed=seed), _plan(plan)
     _check_own(found, graph, cluster, costs)
     machine, op_costs = _priced(graph, inputs.plan_cluster(found) if cluster is None else cluster, costs)
-    return rerun(found, graph, machine, op_costs)
+    return trusted(rerun(found, graph, machine, op_costs), errors)
 
 
 def _check_own(
@@ -265,8 +274,8 @@ def profile(
     """
     expect_count("iterations", iterations, 2)
     source = Source(
-        file=_path("file", file), model=model, variant=variant, saved_model=_path("saved_model", saved_model),
-        signature=signature, function=function, fetch=_ops("fetch", fetch), batch=batch,
+        file=maybe_path("file", file), model=model, variant=variant, saved_model=maybe_path("saved_model", saved_model),
+        signature=signature, function=function, fetch=expect_names("fetch", fetch), batch=batch,
     )  # fmt: skip
     return inputs.profile_source(source.checked(), iterations)
 
@@ -343,7 +352,7 @@ def rewrite(
     from pesto.tf.enforce.rewrite import rewrite as rewritten
 
     options = Options(devices=devices, order=order, trace=trace)
-    return rewritten(graph_def, _plan(plan), options, _ops("keep", keep))
+    return rewritten(graph_def, _plan(plan), options, expect_names("keep", keep))
 
 
 def record(*, batch: int | None = None) -> AbstractContextManager["Recorded"]:
@@ -389,12 +398,3 @@ def _priced(graph: Graph, cluster: str | Path | Cluster, costs: str | Path | Pro
 def _costs(graph: Graph, cluster: Cluster, costs: str | Path | Profile | None) -> Costs:
     expect("costs", costs, str | Path | Profile | None, "the file of a profile, or what pesto.profile returns")
     return inputs.load_costs(graph, cluster, Path(costs) if isinstance(costs, str) else costs)
-
-
-def _path(name: str, path: str | Path | None) -> Path | None:
-    return None if path is None else expect_path(name, path)
-
-
-def _ops(name: str, names: str | Iterable[str]) -> tuple[str, ...]:
-    expect(name, names, Iterable, "the name of an op, or several")
-    return (names,) if isinstance(names, str) else tuple(names)
