@@ -32,7 +32,7 @@ VERBS = {
     "schedule": ("schedule", "Solve a problem file with any solver, or check somebody's schedule of it."),
     "study": ("study", "Compare solvers and settings over a grid of instances, and report it."),
     "models": ("catalog", "List the built-in models and their variants."),
-    "clusters": ("catalog", "List the cluster presets."),
+    "clusters": ("catalog", "List the cluster presets, or show one wholly."),
     "solvers": ("catalog", "List the solvers and whether they are installed."),
     "doctor": ("doctor", "Check this installation; print one block to paste into a report."),
 }
