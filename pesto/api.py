@@ -251,6 +251,7 @@ def profile(
     file: str | Path | None = None,
     *,
     iterations: int = 100,
+    keep_disturbed: bool = False,
     model: str | None = None,
     variant: str | None = None,
     saved_model: str | Path | None = None,
@@ -261,14 +262,18 @@ def profile(
 ) -> tuple[Graph, Profile]:
     """The graph of a step, named as in `load_graph`, and the time of each op on this machine's devices (Pesto, 3.1).
 
-    iterations: steps that are traced, at least 2. UsageError for a graph that TensorFlow cannot run.
+    iterations: steps that are traced, at least 2. keep_disturbed: whether steps count during which other programs used
+    the processors; the profile then says so.
+
+    UsageError for a graph that TensorFlow cannot run, NothingFoundError, with who was busy, where other programs leave
+    nothing to be measured.
     """
     expect_count("iterations", iterations, 2)
     source = Source(
         file=_path("file", file), model=model, variant=variant, saved_model=_path("saved_model", saved_model),
         signature=signature, function=function, fetch=_ops(fetch), batch=batch,
     )  # fmt: skip
-    return inputs.profile_source(source.checked(), iterations)
+    return inputs.profile_source(source.checked(), iterations, keep_disturbed=keep_disturbed)
 
 
 def save_profile(profile: Profile, graph: Graph, path: str | Path) -> None:
