@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from pesto.costs.clocks import gpu_clocks
 from pesto.costs.disturbance import NAMED, Watch, Watched, watched
+from pesto.costs.gpu_clocks import gpu_clocks
 from pesto.costs.measured import Noise, Profile
 from pesto.errors import InputError, UsageError
 from pesto.files.json import shown

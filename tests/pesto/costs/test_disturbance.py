@@ -131,7 +131,7 @@ def test_a_run_of_seconds_is_judged_by_itself():
 def test_a_busy_machine_ends_with_who_was_busy(load, accepted, runs):
     """Exit code 5, one line: how much, who, how many runs count, and what to do."""
     machine = Machine(0.1, load)
-    told = rf"1\.40 of 2 cores \(cc1plus 1\.40\), so that only {accepted} of {runs} runs count - measure when they are at"
+    told = rf"1\.40 of 2 cores \(cc1plus 1\.40\), so that only {accepted} of {runs} runs count - measure when"
     with pytest.raises(NothingFoundError, match=told) as caught:
         watched(machine.run, 30, machine.watch())
     assert caught.value.exit_code == Exit.NOTHING and "\n" not in str(caught.value)
