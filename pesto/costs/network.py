@@ -44,12 +44,12 @@ def fit(payload_bytes: npt.ArrayLike, seconds: npt.ArrayLike, *, robust: bool = 
     largest, longest = float(size.max()), float(time.max()) or 1.0
     # Squares of numbers near one neither vanish nor overflow.
     x, y = size / largest, time / longest
-    line = _line(x, y, np.ones_like(x))
+    line = weighted_line(x, y, np.ones_like(x))
     for _ in range(30 if robust else 0):
         weight = _weights(np.abs(y - line[0] - line[1] * x))
         if np.ptp(size[weight > 0]) < 1:
             break
-        line = _line(x, y, weight)
+        line = weighted_line(x, y, weight)
     spread = float(((y - y.mean()) ** 2).sum())
     left = float(((y - line[0] - line[1] * x) ** 2).sum())
     return Fit(
@@ -84,7 +84,7 @@ def _samples(payload_bytes: npt.ArrayLike, seconds: npt.ArrayLike) -> tuple[Floa
     return x, y
 
 
-def _line(x: Floats, y: Floats, weight: Floats) -> tuple[float, float]:
+def weighted_line(x: Floats, y: Floats, weight: Floats) -> tuple[float, float]:
     """Weighted least squares with both coefficients >= 0: the free optimum, or the better of the two edges."""
     total = weight.sum()
     mean_x, mean_y = float((weight * x).sum() / total), float((weight * y).sum() / total)
