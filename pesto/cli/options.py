@@ -13,6 +13,7 @@ import click
 
 from pesto.cli import completion
 from pesto.cli.printed import PROGRESS
+from pesto.costs.disturbance import KEEP
 from pesto.errors import NothingFoundError, UsageError
 from pesto.files.disk import check_there
 from pesto.source import Source
@@ -158,4 +159,6 @@ def disturbed_told() -> Iterator[None]:
     try:
         yield
     except NothingFoundError as error:
+        if KEEP not in str(error):
+            raise
         raise NothingFoundError(f"{error} (--keep-disturbed)") from error

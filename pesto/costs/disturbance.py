@@ -18,6 +18,8 @@ QUIET = 0.05
 """Share of all cores that other programs may use: 0.1 of two cores, as a system at rest does at times."""
 PATIENCE = 4
 """Times as many runs as are wanted, until it is given up."""
+KEEP = "have disturbed runs kept"
+"""What is said of `Watch.keep` to those who have no name for it."""
 NAMED = 3
 """Most programs that are named."""
 _BUSY = (0, 1, 2, 5, 6, 7)
@@ -195,7 +197,7 @@ def _window(run: Callable[[], T], most: int, watch: Watch) -> list[T]:
 def _too_busy(others: Others, accepted: int, runs: int, cores: int) -> NothingFoundError:
     return NothingFoundError(
         f"other programs used {others.cores:.2f} of {cores} cores ({named(others.who)}), so that only {accepted} of "
-        f"{runs} runs count - measure when they are at rest, or have disturbed runs kept, which are labelled"
+        f"{runs} runs count - measure when they are at rest, or {KEEP}, which are labelled"
     )
 
 

@@ -2,29 +2,33 @@
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path as FilePath
+from typing import Any
 
 import numpy as np
 
 from pesto.cluster import Cluster
 from pesto.costs.calibration import Calibration, Samples, calibrate
-from pesto.costs.disturbance import Others, Watch, named, summed
+from pesto.costs.disturbance import Others, Watch, Watched, named, summed
 from pesto.costs.presets import named_in
-from pesto.errors import InputError, UsageError
+from pesto.errors import InputError, NothingFoundError, UsageError
 from pesto.files import toml
 from pesto.files.disk import read_bytes
 from pesto.files.json import shown
-from pesto.inputs.cluster_file import File, Links, described, parse
+from pesto.inputs.cluster_file import Described, File, Links, described, parse
 from solvers.arrays import floats
 
 MOST_SAMPLES = 1_000_000
 """Rows of a file of samples."""
 _MOST_BYTES = 64 << 20
 _HEAD = ["from", "to", "bytes", "seconds"]
+TRIES = 3
+"""Times that a pair is measured, with twice as many passes each time, until its samples settle."""
 Report = Callable[[str], None]
+Measure = Callable[[int], tuple[Samples, Samples, Watched[Any]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,21 +71,36 @@ def measured_cluster(like: str | None, passes: int, watch: Watch, report: Report
     watched: list[Others] = []
     for one, other in combinations(names, 2):
         pair = transfers.Pair(one=one, other=other, cpus=cpus)
-        there, back, runs = transfers.measure(pair, passes, watch)
-        for samples, reverse in ((there, back), (back, there)):
-            found.append(calibrate(samples, reverse))
-            report(f"{samples.source} to {samples.target}: {found[-1]}")
-        watched += [runs.others] if runs.others is not None else []
+        for ways in _settled(lambda count, pair=pair: transfers.measure(pair, count, watch), passes, watched):
+            found.append(ways)
+            report(f"{ways.source} to {ways.target}: {ways}")
     others = summed(watched) if watched else None
     load = _load(others, kept=watch.keep)
-    head = [f"Links measured by pesto calibrate, {passes} passes over 4 B to 64 MiB; devices as in {basis.cluster.source}.",
-            f"While they were measured, {load}."]  # fmt: skip
+    head = [
+        f"Links measured by pesto calibrate, over 4 B to 64 MiB; devices as in {basis.cluster.source}.",
+        f"While they were measured, {load}.",
+    ]
     links = [_entry(one, _holds(one), f"measured: {one}; {load}") for one in found]
-    return _written(basis.text, basis.cluster, head, (), links, tuple(found), others)
+    return _written(basis, head, links, found, others)
+
+
+def _settled(measure: Measure, passes: int, heard: list[Others]) -> tuple[Calibration, Calibration]:
+    """Both ways between two devices, measured anew with twice as many passes where samples do not settle."""
+    for more in range(TRIES):
+        there, back, runs = measure(passes << more)
+        try:
+            found = calibrate(there, back), calibrate(back, there)
+        except NothingFoundError:
+            if more == TRIES - 1:
+                raise
+            continue
+        heard += [runs.others] if runs.others is not None else []
+        return found
+    raise AssertionError("the last try returns or raises")
 
 
 def check_at_hand(cluster: Cluster, gpus: Sequence[str]) -> None:
-    """InputError for a cluster with a device that this machine has not; gpus: what those call themselves that it has."""
+    """InputError for a cluster with a device that this machine has not; gpus: what those that it has call themselves."""
     if len(cluster.devices) < 2 or any(device.host for device in cluster.devices):
         raise InputError(
             f"calibrate: cluster {shown(cluster.name)} has one device, or several hosts - name one of a single machine "
@@ -115,18 +134,18 @@ def sampled_cluster(like: str, path: FilePath) -> Calibrated:
     """
     basis = described(like)
     index = {device.name: k for k, device in enumerate(basis.cluster.devices)}
-    found, links = [], []
+    found: list[Calibration] = []
+    links: list[Links] = []
     for samples in _read(path, index):
         one = calibrate(samples)
         through = basis.cluster.paths[index[one.source]][index[one.target]]
         holds = tuple(basis.cluster.links[k] for k in through.links) if through is not None else ()
         found.append(one)
         links.append(_entry(one, holds, f"fitted to samples of {shown(path.name, 60)}: {one}"))
-    head = [
-        f"Links fitted by pesto calibrate to samples of {shown(path.name, 60)}; all else as in {basis.cluster.source}."
-    ]
+    name = shown(path.name, 60)
+    head = [f"Links fitted by pesto calibrate to samples of {name}; all else as in {basis.cluster.source}."]
     kept = toml.parse(basis.text.encode(), File, basis.cluster.source, InputError).links
-    return _written(basis.text, basis.cluster, head, kept, links, tuple(found), None)
+    return _written(basis, head, [*kept, *links], found, None)
 
 
 def _read(path: FilePath, index: dict[str, int]) -> Iterator[Samples]:
@@ -193,12 +212,11 @@ def _entry(one: Calibration, holds: tuple[str, ...], source: str) -> Links:
 
 
 def _written(
-    text: str, like: Cluster, head: Iterable[str], kept: tuple[Links, ...], links: list[Links],
-    found: tuple[Calibration, ...], others: Others | None,
-) -> Calibrated:  # fmt: skip
+    like: Described, head: list[str], links: list[Links], found: list[Calibration], others: Others | None
+) -> Calibrated:
     """The file of a cluster with other links, read back as anybody will."""
-    file = toml.parse(text.encode(), File, like.source, InputError)
-    made = replace(file, name=f"{like.name[:53]}-calibrated", links=(*kept, *links))
+    file = toml.parse(like.text.encode(), File, like.cluster.source, InputError)
+    made = replace(file, name=f"{like.cluster.name[:53]}-calibrated", links=tuple(links))
     whole = "".join(f"# {line}\n" for line in head) + toml.dumps(made)
     cluster = parse(whole.encode(), "the calibrated cluster", "calibrated")
-    return Calibrated(text=whole, cluster=cluster, found=found, others=others)
+    return Calibrated(text=whole, cluster=cluster, found=tuple(found), others=others)
