@@ -4,6 +4,7 @@ import csv
 import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations
 from pathlib import Path as FilePath
 from typing import Any
@@ -71,7 +72,7 @@ def measured_cluster(like: str | None, passes: int, watch: Watch, report: Report
     watched: list[Others] = []
     for one, other in combinations(names, 2):
         pair = transfers.Pair(one=one, other=other, cpus=cpus)
-        for ways in _settled(lambda count, pair=pair: transfers.measure(pair, count, watch), passes, watched):
+        for ways in _settled(partial(transfers.measure, pair, watch), passes, watched):
             found.append(ways)
             report(f"{ways.source} to {ways.target}: {ways}")
     others = summed(watched) if watched else None
@@ -90,9 +91,10 @@ def _settled(measure: Measure, passes: int, heard: list[Others]) -> tuple[Calibr
         there, back, runs = measure(passes << more)
         try:
             found = calibrate(there, back), calibrate(back, there)
-        except NothingFoundError:
+        except NothingFoundError as error:
             if more == TRIES - 1:
-                raise
+                what, _, remedy = str(error).rpartition(" - ")
+                raise NothingFoundError(f"{what}; {_load(runs.others, kept=False)} - {remedy}") from error
             continue
         heard += [runs.others] if runs.others is not None else []
         return found
@@ -100,7 +102,7 @@ def _settled(measure: Measure, passes: int, heard: list[Others]) -> tuple[Calibr
 
 
 def check_at_hand(cluster: Cluster, gpus: Sequence[str]) -> None:
-    """InputError for a cluster with a device that this machine has not; gpus: what those that it has call themselves."""
+    """InputError for a cluster with a device that this machine has not; gpus: what its own are called."""
     if len(cluster.devices) < 2 or any(device.host for device in cluster.devices):
         raise InputError(
             f"calibrate: cluster {shown(cluster.name)} has one device, or several hosts - name one of a single machine "

@@ -51,7 +51,7 @@ class Pair:
 
 
 def measure(
-    pair: Pair, passes: int, watch: Watch, *, sizes: Sequence[int] = SIZES, clock: Clock = time.perf_counter
+    pair: Pair, watch: Watch, passes: int, *, sizes: Sequence[int] = SIZES, clock: Clock = time.perf_counter
 ) -> tuple[Samples, Samples, Watched[Taken]]:
     """Samples one way and back, in `passes` over all sizes that nobody disturbed, and what others did meanwhile.
 
