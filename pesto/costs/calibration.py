@@ -23,6 +23,8 @@ APART = 0.25
 """How far apart two halves of the samples may be on average, each by its lower deciles."""
 SHARED = 1.5
 """Two transfers at once that take so many times as long as one by itself share a link."""
+LEAST_S = 1e-9
+"""Seconds below which no transfer is believed: what is left of a chain is less than a clock tells."""
 _MOST_LINES = 3
 _WORTH = (0.8, 0.01)
 """A further line must leave at most this share of the error, and lessen it by so much at least."""
@@ -64,7 +66,7 @@ class Samples:
             if values.size == 0 and name != "alone":
                 continue
             if values.ndim != 2 or len(values) != len(self.sizes) or values.shape[1] < 2:
-                raise InputError(f"{where}: each size needs two samples or more, and as many as the others")
+                raise InputError(f"{where}: sizes have samples of shape {values.shape} - measure each twice or more")
             bad = np.argwhere(~np.isfinite(values) | (values < 0))
             if len(bad):
                 size, value = self.sizes[bad[0][0]], values[tuple(bad[0])]
@@ -139,7 +141,7 @@ def calibrate(samples: Samples, back: Samples | None = None) -> Calibration:
     sizes, took = samples.sizes, lower(samples.alone)
     apart = halves_apart(samples.alone)
     where = f"calibration: {samples.source} to {samples.target}"
-    if not (took > 0).all():
+    if not (took >= LEAST_S).all():
         raise NothingFoundError(
             f"{where}: {sizes[int(np.argmin(took))]} bytes take no time that can be told from none - "
             "measure on a machine at rest, or more often"
