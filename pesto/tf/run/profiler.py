@@ -52,9 +52,9 @@ def profile(
     kind, device = _device()
     watch = Watch() if watch is None else watch
     try:
-        with v1.Session(graph=step.graph, config=_config()) as session:
+        with v1.Session(graph=step.graph, config=one_thread()) as session:
             session.run(step.graph.get_operation_by_name(step.init))
-            runs = _Runs(graph, step, session, np.random.default_rng(seed), kind)
+            runs = StepRuns(graph, step, session, np.random.default_rng(seed), kind)
             warm_up(runs.untraced, warmup, WARMEST if kind == "gpu" else warmup, watch.clock)
             found = watched(runs.traced, iterations, watch)
             clocks = gpu_clocks() if kind == "gpu" else ""
@@ -70,7 +70,7 @@ def profile(
     )  # fmt: skip
 
 
-class _Runs:
+class StepRuns:
     """Runs of one step in one session."""
 
     def __init__(self, graph: Graph, step: Runs, session: Any, rng: np.random.Generator, kind: str) -> None:
@@ -157,7 +157,8 @@ def _spread(samples: Samples) -> Floats:
     return np.where(mean > 0, deviation / np.where(mean > 0, mean, 1), np.where(np.isnan(mean), math.nan, 0.0))
 
 
-def _config() -> Any:
+def one_thread() -> Any:
+    """The configuration of a session that runs each op by itself, without graph optimizer."""
     return unoptimized(
         v1.ConfigProto(allow_soft_placement=True, intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
     )
