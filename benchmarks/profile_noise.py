@@ -2,8 +2,8 @@
 
     python benchmarks/profile_noise.py --model rnnlm [--variant tiny --profiles 25 --iterations 100 --pause 45] [--json]
 
-A number of profiles over some time, disturbed runs kept: each one's op times summed by their minima, lower deciles, medians,
-trimmed means and means, beside what the step takes untraced on one thread and the cores that other programs used.
+A number of profiles over some time, disturbed runs kept: each one's op times summed by their minima, lower deciles,
+medians, trimmed means and means, beside what the step takes untraced on one thread and the cores that others used.
 """
 
 import argparse
