@@ -21,7 +21,7 @@ LOW = 0.1
 """The share of samples of one size that are at most the time it is taken to need: later ones waited for others."""
 APART = 0.25
 """How far apart two halves of the samples may be on average, each by its lower deciles."""
-SHARED = 1.5
+AT_ONCE = 1.5
 """Two transfers at once that take so many times as long as one by itself share a link."""
 LEAST_S = 1e-9
 """Seconds below which no transfer is believed: what is left of a chain is less than a clock tells."""
@@ -225,7 +225,7 @@ def _shares(samples: Samples, back: Samples | None) -> str:
     if samples.twice.size == 0 or samples.both.size == 0:
         return ""
     took = lower(samples.alone)
-    if took[-1] < 2 * took[0] or lower(samples.twice)[-1] < SHARED * took[-1]:
+    if took[-1] < 2 * took[0] or lower(samples.twice)[-1] < AT_ONCE * took[-1]:
         return "nothing"
     other = took if back is None else lower(back.alone)
-    return "both ways" if lower(samples.both)[-1] >= SHARED * max(took[-1], other[-1]) else "one way"
+    return "both ways" if lower(samples.both)[-1] >= AT_ONCE * max(took[-1], other[-1]) else "one way"
