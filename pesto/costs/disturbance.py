@@ -63,6 +63,8 @@ def look(root: Path = Path("/proc"), clock: Callable[[], float] = time.monotonic
     except (OSError, ValueError, IndexError):
         return None
     rows = {pid: row for pid in _ids(root) if (row := _process(root / str(pid) / "stat", ticks)) is not None}
+    if os.getpid() not in rows:
+        return None  # what is busy cannot be told from ourselves
     own = _descendants(os.getpid(), {pid: parent for pid, (_, parent, _, _) in rows.items()})
     return Moment(
         at_s=clock(),

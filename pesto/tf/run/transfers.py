@@ -107,7 +107,8 @@ class _Chains:
 
     def __init__(self, pair: Pair, session: Any, clock: Clock) -> None:
         self.session, self.clock = session, clock
-        self.size = v1.placeholder(tf.int32, [], name="elements")
+        with tf.device("/device:CPU:0"):
+            self.size = v1.placeholder(tf.int32, [1], name="elements")
         one, other = tf_device(pair.one), tf_device(pair.other)
         self.held = {device: _variable(device, f"held{k}", self.size) for k, device in enumerate((one, other))}
         self.fill = tf.group(*(fill for _, fill in self.held.values()))
@@ -122,13 +123,13 @@ class _Chains:
 
     def few(self, size: int) -> bool:
         """Whether so large tensors are sent FEW times in a chain."""
-        self.session.run(self.fill, {self.size: size // 4})
+        self.session.run(self.fill, {self.size: [size // 4]})
         seconds = [self._took(self.chains[1]["both"]) for _ in range(3)]
         return min(seconds) / FEW * MANY > LONG_S
 
     def row(self, size: int, few: bool) -> Taken:
         """[8, REPEATS] seconds of a link of each of `_KINDS` of chains."""
-        self.session.run(self.fill, {self.size: size // 4})
+        self.session.run(self.fill, {self.size: [size // 4]})
         hops = FEW if few else MANY
         return np.array([[self._took(self.chains[few][kind]) / hops for _ in range(REPEATS)] for kind in _KINDS])
 
@@ -152,5 +153,5 @@ def _variable(device: str, name: str, elements: Any) -> tuple[Any, Any]:
     """What a variable on a device holds, and the op that fills it anew."""
     with tf.device(device):
         handle = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=tf.TensorShape(None), shared_name=name, name=name)
-        fill = tf.raw_ops.AssignVariableOp(resource=handle, value=tf.fill([elements], 1.0))
+        fill = tf.raw_ops.AssignVariableOp(resource=handle, value=tf.fill(elements, 1.0))
         return tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32), fill

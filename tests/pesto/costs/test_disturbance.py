@@ -50,6 +50,12 @@ def test_a_machine_that_says_nothing_is_not_taken_for_quiet(tmp_path, text):
     assert look(tmp_path) is None
 
 
+def test_a_proc_without_this_process_is_not_believed(tmp_path):
+    """All that is busy would be others'."""
+    put(tmp_path, 9.0, {80: ("a", 1, 3.0, 0.0)})
+    assert look(tmp_path) is None
+
+
 def test_others_are_what_is_busy_and_not_ones_own():
     """In 2 s the processors worked 3 s, 1 s of it for us: others used one core, b of them 0.75 that can be seen."""
     before = moment(10.0, 100.0, 50.0, a=7.0, b=1.0)

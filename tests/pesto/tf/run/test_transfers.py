@@ -33,7 +33,7 @@ def made():
 def sends(made, op):
     """How many tensors each device sends in a run, and how many of them are no more than a word that all is done."""
     options, found = v1.RunOptions(output_partition_graphs=True), v1.RunMetadata()
-    made.session.run(made.fill, {made.size: 4})
+    made.session.run(made.fill, {made.size: [4]})
     made.session.run(op, options=options, run_metadata=found)
     counted = {}
     for graph in found.partition_graphs:
@@ -57,7 +57,7 @@ def test_a_chain_crosses_as_often_as_it_says(made):
 
 def test_tensors_have_the_size_that_is_measured(made):
     """64 bytes are 16 floats, held by both devices, each its own."""
-    made.session.run(made.fill, {made.size: 16})
+    made.session.run(made.fill, {made.size: [16]})
     for device, (held, _) in made.held.items():
         assert made.session.run(held).nbytes == 64
         assert held.device == device
