@@ -28,4 +28,5 @@ def noted(graph: Graph, costs: Costs) -> Costs:
     ops = ", ".join(f"{count[k]} op{'s' if count[k] > 1 else ''} in {shown(graph.dtypes[k], 24)}" for k in most_first)
     seconds = np.nan_to_num(costs.compute_s, nan=np.inf).min(axis=1)
     share = percent(float(seconds[taken].sum() / seconds[np.isfinite(seconds)].sum()))
-    return replace(costs, note=f"{ops} ({share} of the time) costed as {_AS}")
+    note = f"{ops} ({share} of the time) costed as {_AS}"
+    return replace(costs, note=f"{note}; {costs.note}" if costs.note else note)
