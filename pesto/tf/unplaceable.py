@@ -40,7 +40,8 @@ def nested(label: str, inner: str) -> InputError:
     """What is said of a step whose ops lie in functions that it calls."""
     return InputError(
         f"{label} calls another tf.function ({shown(inner)}), whose ops cannot be placed from outside - decorate "
-        "only the step itself, or use pesto.place, which traces through inner functions"
+        "only the step itself, or use pesto.place, which traces through inner functions (not through those of a loaded "
+        "SavedModel: train the program's own, or use pesto run)"
     )
 
 

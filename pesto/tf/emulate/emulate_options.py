@@ -21,6 +21,8 @@ MARGIN = 1.5
 """What handing over takes in a longer step, at most, over what it took in that: sleeping cores wake later."""
 CHOSEN_S, MOST_S = 120.0, 600.0
 """Seconds of one emulated step at most: at the scale that is chosen, and at one that is given."""
+LEAST = 1e-6
+"""Seconds slept for each predicted second at least: with fewer no clock tells ticks apart."""
 THREADS = 512
 """Threads of the executor at most; a function that waits for its processor or links holds one."""
 PLANNED, REACHED = "planned", "reached"
@@ -42,9 +44,10 @@ class How:
 
     def __post_init__(self) -> None:
         """UsageError for what does not go together."""
-        if self.scale is not None and (self.clock == NOMINAL or not 0 < self.scale < float("inf")):
+        if self.scale is not None and (self.clock == NOMINAL or not LEAST <= self.scale < float("inf")):
             raise UsageError(
-                "emulate: a scale is a positive number for the wall clock - leave it out, or take the clock wall"
+                f"emulate: a scale is a positive number for the wall clock, at least {LEAST:g} - leave it out, or take "
+                "the clock wall"
             )
         if self.ties != PLANNED and self.clock == WALL:
             raise UsageError("emulate: ties are for the nominal clock; the wall clock has none - leave ties out")

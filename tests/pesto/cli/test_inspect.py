@@ -145,7 +145,7 @@ def test_what_pesto_apply_would_refuse_is_said_though_it_can_be_planned(folder: 
     said = inspect(folder, "their_steps:outer")
     (text,) = said["careful"]
     assert text.startswith("in pesto.apply, function their_steps:outer calls another tf.function (__inference_inner_")
-    assert "pesto.place" in text and said["refused"] == [] and said["trains"]
+    assert "pesto.place" in text and "SavedModel" in text and said["refused"] == [] and said["trains"]
     assert "careful in pesto.apply" in page(folder, "their_steps:outer")
     assert inspect(folder, "their_steps:infers")["careful"] == []
 

@@ -310,6 +310,10 @@ def test_a_tf_function_from_the_command_line(tmp_path: Path, monkeypatch, capsys
         (["--emulate", "--scale", "100"], "a scale is a positive number for the wall clock"),
         (["--emulate", "--clock", "wall", "--scale", "0"], "a scale is a positive number"),
         (["--emulate", "--clock", "wall", "--scale", "nan"], "a scale is a positive number"),
+        (
+            ["--emulate", "--clock", "wall", "--scale", "1e-320"],
+            "a scale is a positive number for the wall clock, at least",
+        ),
         (["--ties", "reached"], "--ties is for an emulation"),
         (["--emulate", "--clock", "wall", "--ties", "reached"], "ties are for the nominal clock"),
         (["--emulate", "--against", "nobody"], "no method is called 'nobody'"),
