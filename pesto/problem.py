@@ -104,10 +104,10 @@ def _allowed(graph: Graph, cluster: Cluster) -> Bools:
 def _beside(graph: Graph) -> Bools:
     """[n] ops that run beside the order in the way in which the step is meant to be run: they hold no processor.
 
-    Handles and feeds, constants of which there are copies, and in a session what other programs share: all of it is
-    light, and done when the step begins.
+    Handles and feeds, constants of which there are copies, and in a session what other programs share and no kernel
+    starts for: all of it is light, and done when the step begins.
     """
-    found = (graph.loose == FREE) | ((graph.loose == SHARED) & (graph.way == SESSION))
+    found = (graph.loose == FREE) | ((graph.loose == SHARED) & (graph.way == SESSION) & ~graph.launches)
     found[graph.tensor_op[copied(graph)]] = True
     return bools(found)
 

@@ -48,7 +48,13 @@ class Timeline:
 
 
 def simulate(
-    problem: Problem, device: Ints, rank: Ints, *, send_rank: Ints | None = None, free: Bools | None = None
+    problem: Problem,
+    device: Ints,
+    rank: Ints,
+    *,
+    send_rank: Ints | None = None,
+    free: Bools | None = None,
+    beside: Bools | None = None,
 ) -> Timeline:
     """Run every device's ops in order of rank, each as early as its inputs allow.
 
@@ -62,10 +68,13 @@ def simulate(
     whoever else still waits; those of zero ticks finish at once, and if tasks finish by this within the tick, that
     is repeated.
 
-    free: [n] tasks that wait for no place in their device's order and keep nobody from it: each starts when its inputs
-    are there, as ops do in TensorFlow that are in no chain. The schedule then has overlaps on a device.
+    free: [n] tasks that have no place in their device's order, as ops in TensorFlow that are in no chain. When its
+    inputs are there each asks for its device, and so does the next in the order: who asks first is first, of those that
+    ask at once by rank. beside: [n] those that do not need their device, by default all that are free: they start when
+    their inputs are there, and keep nobody from it. The schedule then has overlaps on a device.
     """
-    run = _Run(problem, np.asarray(device), np.asarray(rank), np.zeros(problem.tasks, bool) if free is None else free)
+    out = np.zeros(problem.tasks, bool) if free is None else free
+    run = _Run(problem, np.asarray(device), np.asarray(rank), out, out & ~(out if beside is None else beside))
     if send_rank is None:
         run.to_the_end()
     else:
@@ -76,7 +85,7 @@ def simulate(
 class _Run:
     """The state of one simulation: lists, because Python reads them faster than arrays."""
 
-    def __init__(self, problem: Problem, device: Ints, rank: Ints, free: Bools) -> None:
+    def __init__(self, problem: Problem, device: Ints, rank: Ints, free: Bools, asking: Bools) -> None:
         p = self.problem = problem
         self.device = device
         self.device_list = device.tolist()
@@ -92,6 +101,11 @@ class _Run:
         self.arrived = [0] * p.tasks
         order = np.lexsort((np.arange(p.tasks), rank))
         self.free: list[bool] = free.tolist()
+        self.asking: list[bool] = asking.tolist()
+        # Where a device is asked for, its chain asks, too; elsewhere what is next starts as soon as it is known when.
+        self.asked: list[bool] = np.isin(np.arange(p.devices), device[asking]).tolist()
+        self.waits: set[int] = set()
+        self.taken = [0] * p.devices
         order = order[~free[order]]
         self.chain: list[list[int]] = [order[device[order] == d].tolist() for d in range(p.devices)]
         self.next_of = [0] * p.devices
@@ -144,8 +158,13 @@ class _Run:
                 yield request
 
     def _finish(self) -> tuple[int, int]:
-        """The next task to finish, and when."""
+        """The next task to finish, and when; those that ask for their devices until then get them."""
         now, _, task = heapq.heappop(self.events)
+        while task < 0:
+            d = self.device_list[~task]
+            self._start(~task, max(now, self.taken[d]))
+            self.taken[d] = self.start[~task] + self.took[~task]
+            now, _, task = heapq.heappop(self.events)
         self.done += 1
         if not self.free[task]:
             self.next_of[self.device_list[task]] += 1
@@ -160,13 +179,26 @@ class _Run:
     def _begin_all(self) -> None:
         for task in range(self.problem.tasks):
             if self.free[task] and not self.missing[task]:
-                self._start(task, 0)
+                self._start_free(task)
         for d in range(self.problem.devices):
             self._begin(d)
 
     def _start(self, task: int, at: int) -> None:
         self.start[task] = at
         heapq.heappush(self.events, (at + self.took[task], self.rank[task], task))
+
+    def _ask(self, task: int, at: int) -> None:
+        """Let a task ask for its device."""
+        if task not in self.waits:
+            self.waits.add(task)
+            heapq.heappush(self.events, (at, self.rank[task], ~task))
+
+    def _start_free(self, task: int) -> None:
+        """What has no place in the order, and all inputs known, starts when they are there, or asks then."""
+        if self.asking[task]:
+            self._ask(task, self.arrived[task])
+        else:
+            self._start(task, self.arrived[task])
 
     def _begin(self, d: int) -> None:
         """Start the device's next task if its inputs are known."""
@@ -176,7 +208,11 @@ class _Run:
         task = chain[at]
         if self.missing[task] or self.start[task] >= 0:
             return
-        self._start(task, max(self.free_at[d], self.arrived[task]))
+        at = max(self.free_at[d], self.arrived[task])
+        if self.asked[d]:
+            self._ask(task, at)
+        else:
+            self._start(task, at)
 
     def _wanted(self, task: int) -> set[tuple[int, int]]:
         """The (payload, target) that a finished task must send."""
@@ -200,7 +236,7 @@ class _Run:
                 self.missing[head] -= 1
                 if self.free[head]:
                     if not self.missing[head]:
-                        self._start(head, self.arrived[head])
+                        self._start_free(head)
                 else:
                     self._begin(self.device_list[head])
 

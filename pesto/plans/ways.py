@@ -80,7 +80,7 @@ def enforced(graph: Graph, planned: Timeline, rank: Ints, *, way: str) -> Enforc
     if way == PLACEMENT:
         took_s = fifo(problem, device).makespan * TICK_S
     elif free.any():
-        took_s = simulate(problem, device, rank, free=free).makespan_s
+        took_s = simulate(problem, device, rank, free=free, beside=~graph.launches).makespan_s
     return Enforced(way=way, planned_s=planned.makespan_s, makespan_s=took_s, ops=graph.ops, outside=int(free.sum()))
 
 

@@ -108,6 +108,34 @@ def test_a_free_task_waits_for_nobody() -> None:
     assert line.schedule.start.tolist() == [0, 0, 20] and line.schedule.makespan == 50
 
 
+def test_a_free_task_that_needs_its_device_asks_for_it() -> None:
+    """It asks with the first of the order, which has the lower rank, and goes before what asks when that has ended."""
+    apart = two_gpus(src=[0], dst=[2], payload=[0], producer=[0])
+    free, nobody = np.array([False, True, False]), np.zeros(3, dtype=bool)
+    line = simulate(apart, np.array([0, 0, 0]), np.array([0, 1, 2]), free=free, beside=nobody)
+    assert line.schedule.start.tolist() == [0, 10, 30] and line.schedule.makespan == 60
+    first = simulate(apart, np.array([0, 0, 0]), np.array([1, 0, 2]), free=free, beside=nobody)
+    assert first.schedule.start.tolist() == [20, 0, 30]
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_devices_that_are_asked_for_run_one_task_at_a_time(seed: int) -> None:
+    """Those of no time apart; and with all beside their devices it is the simulation without `beside`."""
+    rng = np.random.default_rng(seed)
+    p, device, rank = random_run(rng)
+    free = rng.random(p.tasks) < 0.4
+    alone = simulate(p, device, rank, free=free).schedule
+    assert same(simulate(p, device, rank, free=free, beside=free).schedule, alone)
+    s = simulate(p, device, rank, free=free, beside=np.zeros(p.tasks, bool)).schedule
+    for d in range(p.devices):
+        mine = np.flatnonzero((device == d) & (s.finish > s.start))
+        mine = mine[np.argsort(s.start[mine])]
+        assert (s.start[mine[1:]] >= s.finish[mine[:-1]]).all()
+        chain = np.flatnonzero((device == d) & ~free)
+        chain = chain[np.argsort(rank[chain])]
+        assert (s.start[chain[1:]] >= s.finish[chain[:-1]]).all()
+
+
 @given(st.integers(0, 2**32 - 1))
 def test_free_tasks_start_with_their_inputs_and_the_others_in_order(seed: int) -> None:
     """What is free starts when the last input is there; of the rest none starts before its neighbour has ended."""

@@ -22,15 +22,16 @@ HALF = 12 * 10**9
 def crossed(loose: int = SHARED, way: str = SESSION, late: int = 10**8) -> dict[str, Any]:
     """What `late` bytes, which the plan sends over the one link behind the tensor that `b` waits for, send at once.
 
-    b takes 10 ms from 1 ms on; 100 MB take 2 ms of the link from the start on, where `s` has no place in the order.
+    b takes 10 ms from 1 ms on; 100 MB take 2 ms of the link from the start on, where `s`, which starts no kernel, has no
+    place in the order.
     """
     ops = [
         {"name": "wa", "group": "A", "param_bytes": HALF, "time_s": {"gpu": 0}},
         {"name": "wb", "group": "B", "param_bytes": HALF, "time_s": {"gpu": 0}},
         {"name": "a", "group": "A", "outputs": [4096], "time_s": {"gpu": 1e-3}},
-        {"name": "s", "group": "A", "outputs": [late], "loose": loose, "time_s": {"gpu": 1e-6}},
+        {"name": "s", "group": "A", "outputs": [late], "loose": loose, "launches": False},
         {"name": "b", "group": "B", "inputs": ["a"], "outputs": [8], "time_s": {"gpu": 1e-2}},
-        {"name": "t", "group": "B", "inputs": ["s"], "outputs": [8], "loose": loose, "time_s": {"gpu": 1e-6}},
+        {"name": "t", "group": "B", "inputs": ["s"], "outputs": [8], "loose": loose, "launches": False},
         {"name": "end", "group": "B", "inputs": ["b", "t"], "time_s": {"gpu": 1e-6}},
     ]
     return {"format": "pesto-graph", "format_version": 1, "way": way, "ops": [{"runs_on": ["gpu"], **op} for op in ops]}
