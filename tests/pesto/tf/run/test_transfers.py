@@ -94,7 +94,7 @@ def test_samples_of_one_pass_stay_side_by_side():
 
 
 def test_large_transfers_go_in_short_chains(short):
-    """By the clock: five transfers of 10 ms would be a second of a hundred, those of 0.5 ms less than LONG_S."""
+    """By the clock: chains of twenty take 0.2 s by transfers of 10 ms, and by those of 0.5 ms less than LONG_S."""
     now = [0.0]
 
     def ticking(step):
