@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +17,10 @@ SIZES = tuple(4**k for k in range(1, 14))
 """Bytes from 4 to 64 MiB."""
 LEAST_SIZES = 6
 """Sizes that a calibration needs: three to fit, and three to hold against."""
-LOW = 0.1
-"""The share of samples of one size that are at most the time it is taken to need: later ones waited for others."""
+LOW = 0.05
+"""The share of samples of one size that are at most the time it is taken to need: others waited for programs."""
 APART = 0.25
-"""How far apart two halves of the samples may be on average, each by its lower deciles."""
+"""How far apart two halves of the samples may be on average, each by its quickest samples."""
 AT_ONCE = 1.5
 """Two transfers at once that take so many times as long as one by itself share a link."""
 LEAST_S = 1e-9
@@ -28,6 +28,7 @@ LEAST_S = 1e-9
 _MOST_LINES = 3
 _WORTH = (0.8, 0.01)
 """A further line must leave at most this share of the error, and lessen it by so much at least."""
+_MEASURED = ("alone", "both", "twice")
 _EMPTY = np.zeros((0, 0))
 
 
@@ -60,7 +61,7 @@ class Samples:
                 f"{where}: {len(self.sizes)} sizes are too few, or not in order - measure {LEAST_SIZES} or more, "
                 "from few bytes to many"
             )
-        for name in ("alone", "both", "twice"):
+        for name in _MEASURED:
             values = floats(getattr(self, name))
             object.__setattr__(self, name, values)
             if values.size == 0 and name != "alone":
@@ -133,7 +134,7 @@ class Calibration:
 def calibrate(samples: Samples, back: Samples | None = None) -> Calibration:
     """Lines through every second size, held against the others; the smallest and the largest are among the fitted.
 
-    Each size takes the lower decile of its samples. `back`: the other way, to tell what both share.
+    Each size takes what a twentieth of its samples do not exceed. `back`: the other way, to tell what both share.
 
     NothingFoundError when the samples do not settle: two halves of them differ by more than APART on average, or
     transfers take no time that can be told from none.
@@ -163,15 +164,21 @@ def calibrate(samples: Samples, back: Samples | None = None) -> Calibration:
     )  # fmt: skip
 
 
+def joined(one: Samples, other: Samples) -> Samples:
+    """Samples of one pair and of the same sizes, and those that were measured after them."""
+    alone, both, twice = (np.concatenate([getattr(one, name), getattr(other, name)], axis=1) for name in _MEASURED)
+    return replace(one, alone=alone, both=both, twice=twice)
+
+
 def lower(seconds: npt.NDArray[np.float64]) -> Floats:
-    """[k] lower decile of each row of [k, r]."""
+    """[k] the sample of each row of [k, r] that a twentieth of them do not exceed."""
     place = max(int(np.ceil(LOW * seconds.shape[1])) - 1, 0)
     found: Floats = np.sort(seconds, axis=1)[:, place]
     return found
 
 
 def halves_apart(seconds: Floats) -> float:
-    """Mean over sizes of how far apart the lower deciles of the first and of the second half of the samples are."""
+    """Mean over sizes of how far apart the first and the second half of the samples are, by `lower`."""
     middle = seconds.shape[1] // 2
     one, other = lower(seconds[:, :middle]), lower(seconds[:, middle:])
     low, high = np.minimum(one, other), np.maximum(one, other)

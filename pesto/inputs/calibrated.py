@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pesto.cluster import Cluster
-from pesto.costs.calibration import Calibration, Samples, calibrate
+from pesto.costs.calibration import Calibration, Samples, calibrate, joined
 from pesto.costs.disturbance import Others, Watch, Watched, named, summed
 from pesto.costs.presets import named_in
 from pesto.errors import InputError, NothingFoundError, UsageError
@@ -26,8 +26,6 @@ MOST_SAMPLES = 1_000_000
 """Rows of a file of samples."""
 _MOST_BYTES = 64 << 20
 _HEAD = ["from", "to", "bytes", "seconds"]
-TRIES = 3
-"""Times that a pair is measured, with twice as many passes each time, until its samples settle."""
 Report = Callable[[str], None]
 Measure = Callable[[int], tuple[Samples, Samples, Watched[Any]]]
 
@@ -86,19 +84,24 @@ def measured_cluster(like: str | None, passes: int, watch: Watch, report: Report
 
 
 def _settled(measure: Measure, passes: int, heard: list[Others]) -> tuple[Calibration, Calibration]:
-    """Both ways between two devices, measured anew with twice as many passes where samples do not settle."""
-    for more in range(TRIES):
-        there, back, runs = measure(passes << more)
+    """Both ways between two devices, measured on to twice and four times as many passes where samples do not settle."""
+    there, back, runs = measure(passes)
+    others = [runs.others] if runs.others is not None else []
+    for more in (passes, 2 * passes, 0):
         try:
             found = calibrate(there, back), calibrate(back, there)
         except NothingFoundError as error:
-            if more == TRIES - 1:
+            if not more:
                 what, _, remedy = str(error).rpartition(" - ")
-                raise NothingFoundError(f"{what}; {_load(runs.others, kept=False)} - {remedy}") from error
+                load = _load(summed(others) if others else None, kept=False)
+                raise NothingFoundError(f"{what}; {load} - {remedy}") from error
+            further = measure(more)
+            there, back = joined(there, further[0]), joined(back, further[1])
+            others += [further[2].others] if further[2].others is not None else []
             continue
-        heard += [runs.others] if runs.others is not None else []
-        return found
-    raise AssertionError("the last try returns or raises")
+        break
+    heard += others
+    return found
 
 
 def check_at_hand(cluster: Cluster, gpus: Sequence[str]) -> None:

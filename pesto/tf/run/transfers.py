@@ -20,7 +20,7 @@ v1 = tf.compat.v1
 MANY, FEW = 100, 5
 """Transfers one after another in a chain: many, unless so many take longer than LONG_S."""
 LONG_S = 0.1
-REPEATS = 5
+REPEATS = 10
 """Runs of each chain in a pass."""
 _KINDS = ("there", "back", "both", "twice there", "twice back", "stays", "stays beyond", "answers")
 """Chains: one way, the other, both at once, two of one way at once; and what is to be subtracted."""
@@ -81,8 +81,8 @@ def measure(
 def _transfers(taken: Taken, few: npt.NDArray[np.bool_]) -> Taken:
     """[5, sizes, passes * repeats] seconds of a transfer, of [passes, sizes, 8, repeats] seconds of a chain's link.
 
-    What stays on a device, and an answer, take as long whatever the size: of all such chains of as many links the lower
-    decile is subtracted. What is left below nothing is nothing.
+    What stays on a device, and an answer, take as long whatever the size: of all such chains of as many links what a
+    twentieth do not exceed is subtracted. What is left below nothing is nothing.
     """
     # What is of one pass stays side by side.
     seconds = taken.transpose(2, 1, 0, 3).reshape(taken.shape[2], taken.shape[1], -1)

@@ -25,6 +25,12 @@ def chains(clock=lambda: 0.0):
         return transfers._Chains(PAIR, session, clock)
 
 
+@pytest.fixture
+def short(monkeypatch):
+    """Chains that are built in a moment."""
+    monkeypatch.setattr(transfers, "MANY", 20)
+
+
 @pytest.fixture(scope="module")
 def made():
     return chains()
@@ -87,8 +93,8 @@ def test_samples_of_one_pass_stay_side_by_side():
     assert transfers._transfers(taken, np.zeros(6, dtype=bool))[0, 0].tolist() == [0, 0, 0, 1, 1, 1]
 
 
-def test_large_transfers_go_in_short_chains():
-    """By the clock: five transfers of 10 ms would be a second of a hundred, those of 0.5 ms less than LONG_S."""
+def test_large_transfers_go_in_short_chains(short):
+    """By the clock: chains of twenty take 0.2 s by transfers of 10 ms, and by those of 0.5 ms less than LONG_S."""
     now = [0.0]
 
     def ticking(step):
@@ -102,7 +108,7 @@ def test_large_transfers_go_in_short_chains():
     assert not chains(ticking(0.0025)).few(64)
 
 
-def test_logical_cpus_are_measured_both_ways():
+def test_logical_cpus_are_measured_both_ways(short):
     """Every size has its samples, one way and back, with what went on at once; that they settle nobody promises."""
     there, back, runs = measure(PAIR, UNSEEN, 2, sizes=SIZES)
     assert (there.source, there.target, back.source, back.target) == ("cpu:0", "cpu:1", "cpu:1", "cpu:0")
@@ -112,7 +118,7 @@ def test_logical_cpus_are_measured_both_ways():
     assert (runs.runs, runs.refused, runs.others) == (2, 0, None)
 
 
-def test_a_clock_that_says_so_gives_its_seconds(monkeypatch):
+def test_a_clock_that_says_so_gives_its_seconds(short, monkeypatch):
     """With 3 us a link one way, 4 back, and nothing for what stays: the whole way to lines and a bandwidth."""
     us = {"there": 3.0, "back": 4.0, "both": 4.0, "twice there": 3.0, "twice back": 4.0}
     took = [us.get(kind, 0.0) * 1e-6 for kind in transfers._KINDS]
@@ -128,7 +134,7 @@ def test_a_clock_that_says_so_gives_its_seconds(monkeypatch):
     assert calibrate(back, there).latency_s == pytest.approx(4e-6, rel=1e-3)
 
 
-def test_a_device_that_is_not_there_is_one_line():
+def test_a_device_that_is_not_there_is_one_line(short):
     """TensorFlow's own words, shortened, and what to do."""
     with pytest.raises(InputError, match=r"cpu:0 and gpu:7: TensorFlow cannot send .* - name others") as caught:
         measure(Pair(one="cpu:0", other="gpu:7", cpus=1), UNSEEN, 2, sizes=SIZES)
