@@ -121,6 +121,6 @@ def load_costs(graph: Graph, cluster: Cluster, profile: Path | Profile | None) -
     """Modelled costs, with measured ones in their place where a profile, or the file of one, has them."""
     fallback = modelled(graph, cluster)
     if profile is None:
-        return noted(graph, fallback)
+        return noted(graph, cluster, fallback)
     found = profile if isinstance(profile, Profile) else load_profile(profile, graph)
-    return noted(graph, measured(graph, cluster, found, fallback))
+    return noted(graph, cluster, measured(graph, cluster, found, fallback))

@@ -68,6 +68,7 @@ def build(captured: Captured, *, batch: int | None = None) -> Graph:
         flops=costs.flops,
         moved_bytes=costs.moved,
         launches=costs.launches,
+        kernels=costs.kernels,
         given_s=np.empty((len(nodes.defs), 0)),
         source=captured.source,
         batch=batch if has_open_batch(captured.graph_def) else None,
