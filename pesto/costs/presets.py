@@ -177,7 +177,8 @@ def _described(device: Device, own: Rates) -> Preset:
     """A device that no preset knows: estimates for what a datasheet does not say."""
     if not own.peaks or own.bandwidth is None or own.sms is None or own.clock_hz is None:
         raise InputError(
-            f"device {device.name}: no preset, and no peak_tflops, memory_gb_s, sms and clock_ghz - give these, or a preset"
+            f"device {device.name}: no device preset is named {device.preset!r}, and not all of peak_tflops, memory_gb_s, "
+            "sms and clock_ghz are given - give these, or a preset"
         )
     peaks = dict(own.peaks)
     return Preset(
