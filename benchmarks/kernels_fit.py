@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import fields
 
 import numpy as np
+from kernels import Table, table
 
-from kernels_data import Table, table
 from pesto.costs.kernels.convolutions import conv_seconds
 from pesto.costs.kernels.launched import matmul_seconds
 from pesto.costs.kernels.machine import Constants, ConvConstants
@@ -21,8 +21,8 @@ from solvers.arrays import Floats
 Score = Callable[[Floats], float]
 
 MATMUL_PRIOR = {
-    "launch": (0.7, 0.7), "efficiency": (0.93, 0.3), "small": (0.3, 1.0), "split_s": (3e-6, 1.0), "wave_s": (1.2e-6, 1.0),
-    "half": (3000.0, 1.0), "l2": (1.0, 0.7), "fill": (12.0, 0.8), "bandwidth": (0.9, 0.7), "spread": (5.0, 1.5),
+    "launch": (0.7, 0.7), "efficiency": (0.93, 0.3), "small": (0.3, 1.0), "split_s": (3e-6, 1.0),
+    "wave_s": (1.2e-6, 1.0), "half": (3000.0, 1.0), "l2": (1.0, 0.7), "fill": (12.0, 0.8), "bandwidth": (0.9, 0.7), "spread": (5.0, 1.5),
     "transposed": (0.5, 1.0), "transposed_work": (0.03, 1.0), "unaligned": (1.0, 1.0),
 }  # fmt: skip
 """Median and deviation (of the logarithm) of each constant before any row is seen."""
@@ -30,12 +30,14 @@ CONV_PRIOR = {
     "launch": (0.8, 0.15), "efficiency": (0.93, 0.2), "small": (0.35, 0.4), "split_s": (3e-6, 0.5),
     "wave_s": (1.2e-6, 0.5), "half": (2000.0, 0.5), "l2": (1.3, 0.3), "fill": (12.0, 0.5), "bandwidth": (0.7, 0.2),
     "gathered": (0.9, 0.4), "pointwise": (1.0, 0.1), "strided": (0.8, 0.15), "strided_pointwise": (0.8, 0.15),
-    "large": (1.1, 0.3), "few": (1.0, 0.4), "extra_s": (2e-6, 0.5), "winograd": (0.8, 0.15), "transforms": (0.6, 0.15),
-    "fused": (1.6, 0.25), "zeroed": (0.5, 0.3), "plain": (0.2, 0.6),
+    "large": (1.1, 0.3), "few": (1.0, 0.7), "extra_s": (2e-6, 0.5), "winograd": (0.8, 0.15), "transforms": (0.6, 0.15),
+    "fused": (1.6, 0.25), "zeroed": (0.5, 0.3), "plain": (0.2, 1.0),
 }  # fmt: skip
 SHAPES = {
-    ("fp32", "conv forward"): (1, 32), ("fp32", "conv input gradient"): (4, 64), ("fp32", "conv filter gradient"): (64, 64),
-    ("fp16", "conv forward"): (1, 32), ("fp16", "conv input gradient"): (1, 32), ("fp16", "conv filter gradient"): (64, 32),
+    ("fp32", "conv forward"): (1, 32), ("fp32", "conv input gradient"): (4, 64),
+    ("fp32", "conv filter gradient"): (64, 64),
+    ("fp16", "conv forward"): (1, 32), ("fp16", "conv input gradient"): (1, 32),
+    ("fp16", "conv filter gradient"): (64, 32),
 }  # fmt: skip
 """Most splits and least rows of a tile, chosen by cross-validation within the fitted rows."""
 

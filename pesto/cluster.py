@@ -6,7 +6,6 @@ from dataclasses import dataclass, fields
 
 from pesto.errors import InputError
 
-
 PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "int8")
 """What a device has peaks in."""
 
@@ -51,7 +50,7 @@ class Device:
     kind: str
     """What graphs ask for: gpu, cpu."""
     preset: str
-    """Model whose speed it has, such as V100; a key of the presets of `pesto.costs`, or where `rates` say all a label."""
+    """Model whose speed it has, such as V100; a key of the presets of `pesto.costs`, or a label where `rates` say all."""
     host: int
     """Index of the machine that it sits in."""
     memory_bytes: int

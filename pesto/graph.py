@@ -23,8 +23,9 @@ KERNEL_FORMS = (
 """What the first column of `Graph.kernels` counts."""
 MATMUL, CONV, CONV_INPUT, CONV_FILTER, DEPTHWISE, DEPTHWISE_INPUT, DEPTHWISE_FILTER, PASSES, LOOP = range(1, 10)
 KERNEL_SIZES = (0, 6, 11, 11, 11, 11, 11, 11, 2, 1)
-"""How many sizes follow each form: m, n, k, batch, a transposed, b transposed; batch, channels, height, width, filters,
-filter height and width, stride down and across, output height and width; launches, bytes beyond `moved_bytes`; launches."""
+"""How many sizes follow each form. Of a matmul m, n, k, batch, a transposed, b transposed; of a convolution batch,
+channels, height, width, filters, filter height and width, stride down and across, output height and width; of passes
+launches and bytes beyond `moved_bytes`; of a loop launches."""
 
 
 def _none() -> Ints:

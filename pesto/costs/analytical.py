@@ -1,4 +1,4 @@
-"""Modelled op times: kernels where the graph says their form, else the roofline (Williams et al. 2009) plus a launch."""
+"""Modelled op times: kernels where the graph says their form, else launch and roofline (Williams et al. 2009)."""
 
 import numpy as np
 

@@ -70,7 +70,7 @@ class _Sheet:
 
 
 def _tensor(peaks: dict[str, float]) -> tuple[str, ...]:
-    """Precisions with tensor cores: all low ones beside TF32, else those that vector units, twice fp32, do not reach."""
+    """Precisions with tensor cores: all low ones beside TF32, else those beyond what vector units can do."""
     least = 0.0 if "tf32" in peaks else 3 * peaks.get("fp32", 0.0)
     return tuple(p for p, x in peaks.items() if p == "tf32" or (p in _TENSOR and x > least))
 
@@ -98,7 +98,9 @@ def _core(name: str, peaks: tuple[float, float], source: str) -> Preset:
     )  # fmt: skip
 
 
-def _sheet(tflops: tuple[float, float, float, float, float, float], rest: tuple[float, int, float, float, float]) -> _Sheet:
+def _sheet(
+    tflops: tuple[float, float, float, float, float, float], rest: tuple[float, int, float, float, float]
+) -> _Sheet:
     return _Sheet(tflops=tflops, gb_s=rest[0], sms=rest[1], ghz=rest[2], l2_mib=rest[3], gib=rest[4])
 
 
@@ -134,8 +136,8 @@ _ALL = (
          "Ada whitepaper, dense, accumulated in fp32"),
     _gpu("MI250X", _sheet((23.95, 23.95, 0, 191.5, 191.5, 191.5), (1638, 110, 1.7, 8, 64)), (0.5, 0.75, 0.7), 6.0,
          "MI250X datasheet, one of its two dies (what frameworks see as a device)"),
-    _gpu("MI300X", _sheet((81.7, 163.4, 653.7, 1307.4, 1307.4, 2614.9), (5300, 304, 2.1, 32, 192)), (0.35, 0.75, 0.6), 6.0,
-         "MI300X datasheet, dense"),
+    _gpu("MI300X", _sheet((81.7, 163.4, 653.7, 1307.4, 1307.4, 2614.9), (5300, 304, 2.1, 32, 192)), (0.35, 0.75, 0.6),
+         6.0, "MI300X datasheet, dense"),
     _core("xeon-core", (67.2, 9.6), "fp32; Xeon Silver 4116, 2.1 GHz x 32 flops; 6 x DDR4-2400 over 12 cores"),
     _core("epyc-core", (72.0, 3.2), "fp32; EPYC 7742, 2.25 GHz x 32 flops; 8 x DDR4-3200 over 64 cores"),
 )  # fmt: skip
@@ -177,8 +179,8 @@ def _described(device: Device, own: Rates) -> Preset:
     """A device that no preset knows: estimates for what a datasheet does not say."""
     if not own.peaks or own.bandwidth is None or own.sms is None or own.clock_hz is None:
         raise InputError(
-            f"device {device.name}: no device preset is named {device.preset!r}, and not all of peak_tflops, memory_gb_s, "
-            "sms and clock_ghz are given - give these, or a preset"
+            f"device {device.name}: no device preset is named {device.preset!r}, and not all of peak_tflops, "
+            "memory_gb_s, sms and clock_ghz are given - give these, or a preset"
         )
     peaks = dict(own.peaks)
     return Preset(

@@ -74,7 +74,8 @@ def to_graph(ops: list[Op], kinds: list[str], source: str, *, batch: int | None 
             flops=np.array([op.flops for op in ops]), moved_bytes=moved_bytes,
             launches=np.array([op.launches for op in ops]), given_kinds=given_kinds, given_s=given_s, source=source,
             batch=batch, dtypes=dtypes, dtype_of=dtype_of, tensor_dtype=tensor_dtype,
-            loose=np.array([op.loose for op in ops], dtype=np.int64), way=way, kernels=kernel_rows([(op.kernel, op.sizes) for op in ops]),
+            loose=np.array([op.loose for op in ops], dtype=np.int64), way=way,
+            kernels=kernel_rows([(op.kernel, op.sizes) for op in ops]),
         )  # fmt: skip
     except InputError as error:  # what is left to find is a cycle
         raise InputError(f"{shown(error, 1500)} - remove one of these edges; a loop must be one op") from error

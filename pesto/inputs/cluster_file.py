@@ -212,13 +212,13 @@ def _rates(entry: Devices, label: str) -> Rates | None:
     for name, value in [*((f"peak_tflops.{p}", x) for p, x in said.items()), *given.items()]:
         least, most, unit = _LIMITS.get(name, (1e-3, 1e5, "TFLOP/s"))
         if value is not None and not least <= value <= most:
-            raise InputError(f"devices: {name} = {value} of {label} - no device has that; give {least} to {most} {unit}")
+            raise InputError(f"devices: {name} = {value} of {label} - no device has it; give {least} to {most} {unit}")
     if entry.peak_tflops is None and all(value is None for value in given.values()):
         if entry.preset is None:
             raise InputError(f"devices: {label} has no preset - name one, or give {_NEEDED}")
         return None
     if entry.preset is not None and not preset(entry.preset).sms:
-        raise InputError(f"devices: {label} is a preset of one core, whose rates are its own - set speed, or drop preset")
+        raise InputError(f"devices: {label} is a preset of one core, with rates of its own - set speed, or drop preset")
     return Rates(
         peaks=tuple((name, value * 1e12) for name, value in said.items() if value is not None),
         sms=entry.sms,

@@ -13,6 +13,8 @@ IMPLICIT, NOT_FUSED, FUSED = range(3)
 ALGORITHMS = ("implicit matmul", "Winograd 4x4", "Winograd 2x2, fused")
 _FEW = 16
 """Channels below which the kernels waste most of what they load."""
+_PADDED, _LEAST_TILE = 4, 32
+"""Few channels of an input gradient, the columns of its matmul, are padded to 4 and not to a tile's 32."""
 _MULTIPLE = 8
 _POINTS = 36
 """Of Winograd's F(4x4, 3x3): 6x6 transformed points, each a matmul of its own."""
@@ -58,10 +60,8 @@ class _Shapes:
         return {CONV: forward, CONV_INPUT: to_input, CONV_FILTER: to_filter}[self.form]
 
 
-def conv_seconds(
-    rows: Ints, machine: Machine, fitted: Constants, conv: ConvConstants
-) -> tuple[Floats, Ints]:
-    """[n] seconds, and which algorithm takes them, of rows of `Graph.kernels` of one of the three forms of convolution."""
+def conv_seconds(rows: Ints, machine: Machine, fitted: Constants, conv: ConvConstants) -> tuple[Floats, Ints]:
+    """[n] seconds, and which algorithm takes them, of rows of `Graph.kernels` of one pass of convolutions."""
     shapes = _shapes(rows)
     plain = _without_tensor_cores(shapes, machine)
     speed = _speed(shapes, conv) * np.where(plain, conv.plain, 1.0)
@@ -97,18 +97,18 @@ def _speed(s: _Shapes, conv: ConvConstants) -> Floats:
         np.where(strided, conv.strided_pointwise, conv.pointwise),
         np.where(strided, conv.strided, np.where(s.taps >= 25, conv.large, 1.0)),
     )
-    return conv.gathered * kind * np.where(s.channels < _FEW, conv.few, 1.0)
+    missing = np.log2(_FEW / np.minimum(s.channels, _FEW)) / np.log2(_FEW)
+    padded = _LEAST_TILE / np.maximum(s.channels, _PADDED) if s.form == CONV_INPUT else 1.0
+    return conv.gathered * kind * conv.few**missing * np.where(s.channels < _FEW, padded, 1.0)
 
 
 def _implicit(s: _Shapes, speed: Floats, machine: Machine, fitted: Constants, conv: ConvConstants) -> Floats:
     m, n, k = s.product
     written = s.pick(s.sizes[2], s.sizes[0], s.sizes[1])
-    cleared = conv.zeroed * written * (s.stride > 1) if s.form == CONV_INPUT else 0.0
-    least = machine.element_bytes * (sum(s.sizes) + cleared)
+    cleared = conv.zeroed * written * (s.stride > 1) * (s.form == CONV_INPUT)
+    least = machine.element_bytes * (np.sum(s.sizes, axis=0) + cleared)
     one = np.ones(1)
-    products = Products(
-        m=m, n=n, k=k, batch=one, read_bytes=least, least_bytes=least, written=written, speed=speed
-    )  # fmt: skip
+    products = Products(m=m, n=n, k=k, batch=one, read_bytes=least, least_bytes=least, written=written, speed=speed)
     return seconds(products, machine, fitted, splits=conv.splits, narrowest=conv.narrowest)
 
 
@@ -116,7 +116,7 @@ def _not_fused(s: _Shapes, machine: Machine, fitted: Constants, conv: ConvConsta
     """F(4x4, 3x3): both factors are transformed, 36 matmuls multiplied, the products transformed back."""
     high, wide = _map(s)
     tiles = s.batch * np.ceil(high / 4) * np.ceil(wide / 4)
-    inner = [_POINTS * x for x in (tiles * s.channels, tiles * s.filters, s.channels * s.filters)]
+    inner = _POINTS * (tiles * (s.channels + s.filters) + s.channels * s.filters)
     m, n, k = {
         CONV: (tiles, s.filters, s.channels), CONV_INPUT: (tiles, s.channels, s.filters),
         CONV_FILTER: (s.channels, s.filters, tiles),
@@ -124,10 +124,10 @@ def _not_fused(s: _Shapes, machine: Machine, fitted: Constants, conv: ConvConsta
     size = machine.element_bytes
     one = np.ones(1)
     products = Products(
-        m=m, n=n, k=k, batch=_POINTS * one, read_bytes=size * sum(inner), least_bytes=size * sum(inner),
+        m=m, n=n, k=k, batch=_POINTS * one, read_bytes=size * inner, least_bytes=size * inner,
         written=0 * one, speed=conv.winograd * one,
     )  # fmt: skip
-    transforms = size * (sum(s.sizes) + sum(inner)) / (machine.bandwidth * conv.transforms)
+    transforms = size * (np.sum(s.sizes, axis=0) + inner) / (machine.bandwidth * conv.transforms)
     twice = 2 * fitted.launch * machine.launch_s
     return seconds(products, machine, fitted, splits=conv.splits, narrowest=conv.narrowest) + transforms + twice
 

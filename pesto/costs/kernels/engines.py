@@ -3,7 +3,7 @@
 from pesto.costs.kernels.machine import Machine
 from pesto.costs.presets import Preset
 
-_PRECISION = {
+_PRECISION: dict[str, tuple[str, ...]] = {
     "float64": ("fp64",), "float32": ("tf32", "fp32"), "float16": ("fp16",), "bfloat16": ("bf16",),
     "int8": ("int8", "fp32"), "uint8": ("int8", "fp32"), "qint8": ("int8", "fp32"), "quint8": ("int8", "fp32"),
     "complex64": ("fp32",), "complex128": ("fp64",),
@@ -19,11 +19,12 @@ def lacking(dtype: str, device: Preset) -> str:
 
     Ops of such a type get the rates of float32.
     """
-    if dtype in ("", "float32") or dtype.startswith(_NO_FLOATS):
-        wanted = ("fp32", "tf32") if device.complete and not dtype.startswith(_NO_FLOATS) else ()
-    else:
-        wanted = _PRECISION.get(dtype, (dtype,))
-    return wanted[0] if wanted and not any(p in dict(device.peaks) for p in wanted) else ""
+    if dtype.startswith(_NO_FLOATS):
+        return ""
+    wanted = _PRECISION.get(dtype or "float32", (dtype,))
+    # A preset has a rate for float32 whatever it is called.
+    there = any(p in dict(device.peaks) for p in wanted) or (not device.complete and dtype in ("", "float32"))
+    return "" if there else wanted[-1]
 
 
 def engine(dtype: str, device: Preset) -> Machine:

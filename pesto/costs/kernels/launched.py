@@ -76,6 +76,7 @@ def matmul_seconds(rows: Ints, machine: Machine, fitted: Constants) -> Floats:
         ),
         machine,
         fitted,
+        splits=machine.most_splits,
     )  # fmt: skip
 
 

@@ -93,7 +93,7 @@ class ConvConstants:
     large: float
     """For filters of 5x5 and more with stride 1, where FFTs win."""
     few: float
-    """With fewer than 16 channels."""
+    """With one channel; with up to 16 its share by the logarithm."""
     extra_s: float
     """Seconds on top of the launch."""
     winograd: float

@@ -82,6 +82,6 @@ def _candidates(narrowest: int, machine: Machine, splits: int) -> tuple[Floats, 
     """Rows and columns of the tile, and splits, of each candidate."""
     least = max(machine.least_tile, min(narrowest, 32))
     sides = [(a, b) for a, b in _SIDES if a >= narrowest and b >= least]
-    counts = [s for s in _SPLITS if s <= min(splits, machine.most_splits)]
+    counts = [s for s in _SPLITS if s <= splits]
     table = np.array([(a, b, s) for a, b in sides for s in counts], dtype=np.float64)
     return table[:, 0], table[:, 1], table[:, 2]

@@ -118,15 +118,9 @@ _RULES: Mapping[str, Callable[[OpView], Row]] = {
     **dict.fromkeys(("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"), _matmul),
     "Einsum": _einsum,
     **dict.fromkeys(("Conv2D", "_FusedConv2D", "Conv3D", "_FusedConv3D"), _conv(CONV, _in(0), _in(1), _out)),
-    **dict.fromkeys(
-        ("Conv2DBackpropInput", "Conv3DBackpropInputV2"), _conv(CONV_INPUT, _out, _in(1), _in(2))
-    ),
-    **dict.fromkeys(
-        ("Conv2DBackpropFilter", "Conv3DBackpropFilterV2"), _conv(CONV_FILTER, _in(0), _out, _in(2))
-    ),
-    **dict.fromkeys(
-        ("DepthwiseConv2dNative", "_FusedDepthwiseConv2dNative"), _conv(DEPTHWISE, _in(0), _in(1), _out)
-    ),
+    **dict.fromkeys(("Conv2DBackpropInput", "Conv3DBackpropInputV2"), _conv(CONV_INPUT, _out, _in(1), _in(2))),
+    **dict.fromkeys(("Conv2DBackpropFilter", "Conv3DBackpropFilterV2"), _conv(CONV_FILTER, _in(0), _out, _in(2))),
+    **dict.fromkeys(("DepthwiseConv2dNative", "_FusedDepthwiseConv2dNative"), _conv(DEPTHWISE, _in(0), _in(1), _out)),
     "DepthwiseConv2dNativeBackpropInput": _conv(DEPTHWISE_INPUT, _out, _in(1), _in(2)),
     "DepthwiseConv2dNativeBackpropFilter": _conv(DEPTHWISE_FILTER, _in(0), _out, _in(2)),
     # The maximum, the sum of exponentials, the result.

@@ -73,9 +73,7 @@ class Coster:
         n = len(nodes.defs)
         root = roots(nodes)
         values = value_bytes(nodes, root)
-        out_bytes = [
-            [bytes_of(t, s) for t, s in zip(nodes.dtypes[i], nodes.shapes[i], strict=True)] for i in range(n)
-        ]  # fmt: skip
+        out_bytes = _out_bytes(nodes)
         count = _Trips(nodes)
         work, moved = np.zeros(n), np.zeros(n, dtype=np.int64)
         kernels = [kernel(node) for node in nodes.defs]
@@ -148,6 +146,11 @@ class Coster:
                 int(launched(found.kernels, found.launches).sum()),
             )
         return self._bodies[key]
+
+
+def _out_bytes(nodes: Nodes) -> list[list[int]]:
+    both = zip(nodes.dtypes, nodes.shapes, strict=True)
+    return [[bytes_of(t, s) for t, s in zip(types, shapes, strict=True)] for types, shapes in both]
 
 
 def _work_in(parts: list[_Body]) -> int:
