@@ -50,7 +50,7 @@ class Device:
     kind: str
     """What graphs ask for: gpu, cpu."""
     preset: str
-    """Model whose speed it has, such as V100; a key of the presets of `pesto.costs`, or a label where `rates` say all."""
+    """Model whose speed it has, such as V100; a key of `pesto.costs.presets`, or a label where `rates` say all."""
     host: int
     """Index of the machine that it sits in."""
     memory_bytes: int
