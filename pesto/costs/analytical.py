@@ -58,7 +58,7 @@ def roofline_s(graph: Graph, device: Preset) -> Floats:
     full rate; it is Hockney and Jesshope's r_inf, n_1/2 form, in which a matmul of launch_s * peak * efficiency
     operations reaches half of the efficiency of a large one.
     """
-    rates = np.array([engine(name, device).peak_flops for name in (*graph.dtypes, "")])
+    rates = np.array([engine(name, device).peak_flops / device.reach for name in (*graph.dtypes, "")])
     arithmetic = graph.flops / (rates[graph.dtype_of] * device.flop_efficiency)
     traffic = graph.moved_bytes / (device.bandwidth * device.bandwidth_efficiency)
     count = launched(graph.kernels, graph.launches)

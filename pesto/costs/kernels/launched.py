@@ -84,10 +84,10 @@ def _roofline(graph: Graph, device: Preset, of: Ints, engines: list[Machine]) ->
     """[n] seconds and forms of what the roofline times: launches + max(operations, bytes) at the rates reached."""
     kind = graph.kernels[:, 0]
     multiplies = (kind >= DEPTHWISE) & (kind <= DEPTHWISE_FILTER)
-    rate = np.array([e.plain_flops for e in engines])[of]
-    # A loop's work is mostly its matmuls'; other ops do not use tensor cores.
-    rate = np.where(kind == LOOP, np.array([e.peak_flops for e in engines])[of], rate) * device.flop_efficiency
-    rate = np.where(multiplies, rate * _DEPTHWISE_REACH, rate)
+    # What has much arithmetic beside its bytes are loops and products whose sizes are not known: tensor cores' work.
+    rate = np.array([e.peak_flops for e in engines])[of]
+    rate = np.where(multiplies, np.array([e.plain_flops for e in engines])[of] * _DEPTHWISE_REACH, rate)
+    rate = rate / device.reach * device.flop_efficiency
     moved = graph.moved_bytes + np.where(kind == PASSES, graph.kernels[:, 2], 0)
     work = np.maximum(graph.flops / rate, moved / (device.bandwidth * device.bandwidth_efficiency))
     found = launched(graph.kernels, graph.launches) * device.launch_s + work

@@ -18,6 +18,8 @@ _MOST_RESIDENT = 8
 _STEP = 8
 """Steps of the reduction that are loaded at once."""
 _L2_BYTES_S = 3e12
+_AT_ONCE = 64
+"""Products whose candidates stay in a core's cache."""
 _REFERENCE_SMS = 80
 _REACHABLE = 0.93
 """Share of the memory's bandwidth that nothing passes."""
@@ -49,11 +51,21 @@ class Products:
 
 def seconds(p: Products, machine: Machine, fitted: Constants, *, splits: int = 64, narrowest: int = 16) -> Floats:
     """[n] seconds of each product, launch included, by the best tile and split."""
-    tile_m, tile_n, split = _candidates(max(narrowest, machine.least_tile), machine, splits)
-    m, n, k, batch, read, least, written, speed, slower = (
-        np.asarray(x, dtype=np.float64)[:, None]
-        for x in (p.m, p.n, p.k, p.batch, p.read_bytes, p.least_bytes, p.written, p.speed, p.slower)
-    )
+    tried = _candidates(max(narrowest, machine.least_tile), machine, splits)
+    columns = np.stack(
+        np.broadcast_arrays(
+            p.m, p.n, p.k, p.batch, p.read_bytes, p.least_bytes, p.written, (1 + p.slower) / p.speed
+        ),
+        axis=1,
+    )  # fmt: skip
+    best = [_best(columns[at : at + _AT_ONCE], tried, machine, fitted) for at in range(0, len(columns), _AT_ONCE)]
+    return fitted.launch * machine.launch_s + np.concatenate(best)
+
+
+def _best(columns: Floats, tried: tuple[Floats, Floats, Floats], machine: Machine, fitted: Constants) -> Floats:
+    """[n] seconds without the launch, of the best candidate; `columns` [n, 8] as `seconds` lists them."""
+    m, n, k, batch, read, least, written, held_up = columns.T[:, :, None]
+    tile_m, tile_n, split = tried
     steps = np.ceil(k / split / _STEP) * _STEP
     tiles = np.ceil(m / tile_m) * np.ceil(n / tile_n) * (batch * split)
     area, sides = tile_m * tile_n, tile_m + tile_n
@@ -72,10 +84,15 @@ def seconds(p: Products, machine: Machine, fitted: Constants, *, splits: int = 6
     partial = 8.0 * written * np.where(split > 1, split, 0)
     beyond_l2 = np.maximum(least + partial - machine.l2_bytes, 0)
     memory = np.maximum((read + partial) / (machine.bandwidth * share), beyond_l2 / (machine.bandwidth * _REACHABLE))
-    held_up = (1 + slower) / speed
-    busy = np.sqrt(np.sqrt((work * held_up) ** 4 + (loads * held_up) ** 4 + memory**4))
+    busy = _joined(work * held_up, loads * held_up, memory)
     waits = np.ceil(each / resident) * fitted.wave_s + np.where(split > 1, fitted.split_s, 0.0)
-    return fitted.launch * machine.launch_s + (busy + waits * machine.cycles).min(axis=1)
+    return (busy + waits * machine.cycles).min(axis=1)
+
+
+def _joined(*seconds: Floats) -> Floats:
+    """The longest of what overlaps, a little longer where two take equally long: the norm of order 4."""
+    squares = [np.square(s) for s in seconds]
+    return np.sqrt(np.sqrt(sum((np.square(s) for s in squares[1:]), start=np.square(squares[0]))))
 
 
 def _candidates(narrowest: int, machine: Machine, splits: int) -> tuple[Floats, Floats, Floats]:

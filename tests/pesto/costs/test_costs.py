@@ -58,7 +58,7 @@ def test_costs_are_nan_exactly_where_an_op_cannot_run():
     found = modelled(graph, load_cluster("v100x2-nvlink"))
     assert np.isnan(found.compute_s).tolist() == [[False, True, True], [True, False, False], [False] * 3]
     assert found.origin.tolist() == [MODELLED] * 3
-    assert (found.basis, found.source) == ("modelled", "roofline of xeon-core, V100")
+    assert (found.basis, found.source) == ("modelled", "kernels and roofline of xeon-core, V100")
 
 
 def test_speed_scales_whole_times():
