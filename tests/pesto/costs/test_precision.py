@@ -61,7 +61,10 @@ def test_measured_times_need_no_word() -> None:
     graph = step("bfloat16", "bfloat16", "float32")
     some = modelled(graph, load_cluster("v100x2-nvlink"))
     costs = Costs(compute_s=some.compute_s, origin=np.where([True, False, False], MEASURED, some.origin), source="x")
-    assert noted(graph, load_cluster("v100x2-nvlink"), costs).note == "1 op in bfloat16 (33.3% of the time) costed as float32"
+    assert (
+        noted(graph, load_cluster("v100x2-nvlink"), costs).note
+        == "1 op in bfloat16 (33.3% of the time) costed as float32"
+    )
 
 
 @pytest.fixture(params=["bfloat16", "float32"])
