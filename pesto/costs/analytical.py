@@ -33,7 +33,7 @@ def modelled(graph: Graph, cluster: Cluster) -> Costs:
     compute_s[~can] = np.nan
     given_ops = everywhere(known, graph, cluster)
     names = ", ".join(dict.fromkeys(_named(device) for device in cluster.devices))
-    source = f"kernels and roofline of {names}"
+    source = f"{'kernels and ' if any(speeds(d).sms for d in cluster.devices) else ''}roofline of {names}"
     if given_ops.any():
         source += f"; times of {int(given_ops.sum())} of {graph.ops} ops given by the graph"
     return Costs(compute_s=compute_s, origin=np.where(given_ops, GIVEN, MODELLED), source=source)
