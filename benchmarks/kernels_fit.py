@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import fields
 
 import numpy as np
-from benchmarks.kernels import Table, table
 
+from benchmarks.kernels import Table, table
 from pesto.costs.kernels.convolutions import conv_seconds
 from pesto.costs.kernels.launched import matmul_seconds
 from pesto.costs.kernels.machine import Constants, ConvConstants

@@ -94,9 +94,7 @@ def _print(said: dict[str, Any]) -> None:
     a, b = (1e3 * said["seconds"][name] for name in ("float32", "mixed"))
     print(f"| all | {a:.3f} | {b:.3f} | {a / b:.2f} |")
     gain = said["matmul_gain"]
-    print(
-        f"\n{said['matmuls']} matmuls in float16: {gain['least']:.1f} times quicker at least, {gain['median']:.1f} mostly"
-    )
+    print(f"\n{said['matmuls']} matmuls in float16: {gain['least']:.1f} times at least, {gain['median']:.1f} mostly")
 
 
 if __name__ == "__main__":
