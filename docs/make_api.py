@@ -16,7 +16,7 @@ PAGE = ROOT / "docs" / "api.md"
 WIDTH = 100
 """Columns of a signature that stays on one line."""
 PARTS = (
-    "pesto.cluster:Device", "pesto.cluster:Rates", "pesto.cluster:PRECISIONS", "pesto.graph:KERNEL_FORMS",
+    "pesto.cluster:Device", "pesto.cluster:Rates", "pesto.cluster:PRECISIONS",
     "pesto.cluster:Path", "pesto.plans.plan:Provenance", "pesto.comparison.contest:Entry",
     "pesto.plans.plan:Coarse", "pesto.plans.ways:Enforced",
     "pesto.costs:Costs", "pesto.solving.candidates:Candidate", "pesto.simulator:Timeline",
