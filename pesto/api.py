@@ -102,9 +102,10 @@ def solve(
 ) -> Plan:
     """The best plan that is found, verified: where and in which order each op runs, and a bound of what is possible.
 
-    cluster: a preset, a file or a value. costs: a profile in place of modelled times. start: a plan to begin from, for
-    this or another cluster, of this step or one like it. on_incumbent: hears of each better plan. The others are
-    `Settings`. Method: Pesto (Middleware '21), 3.1 to 3.3, and search on the full graph. Ctrl-C gives the best so far.
+    cluster: a preset, a file or a value. costs: a profile, or a CSV of one's own (docs/costs.md), in place of modelled
+    times. start: a plan to begin from, for this or another cluster, of this step or one like it. on_incumbent: hears of
+    each better plan. The others are `Settings`. Method: Pesto (Middleware '21), 3.1 to 3.3, and search on the full
+    graph. Ctrl-C gives the best so far.
     A branch that ties most variables to one device, an order of which too little is enforced in the way in which the
     step is meant to be run, and types that are costed as others are logged as warnings.
 

@@ -2,9 +2,43 @@
 
 import reprlib
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from pesto.errors import InputError
+
+PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "int8")
+"""What a device has peaks in."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """What a cluster file says of a device's speed, beside or in place of a preset; None where it says nothing.
+
+    InputError when a rate is not a finite number above zero, or a precision is not one of PRECISIONS.
+    """
+
+    peaks: tuple[tuple[str, float], ...] = ()
+    """Dense operations per second by precision."""
+    bandwidth: float | None = None
+    """Bytes per second of the device's memory."""
+    l2_bytes: float | None = None
+    """Second-level cache."""
+    sms: int | None = None
+    """Its multiprocessors."""
+    clock_hz: float | None = None
+    """Boost clock."""
+    launch_s: float | None = None
+    """Seconds that every kernel takes on top of its work."""
+
+    def __post_init__(self) -> None:
+        """Validate."""
+        said = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "peaks"}
+        for name, value in [*self.peaks, *said.items()]:
+            if value is not None and not 0 < value < float("inf"):
+                raise InputError(f"device rates: {name} is {value} - it must be finite and above zero")
+        unknown = [name for name, _ in self.peaks if name not in PRECISIONS]
+        if unknown:
+            raise InputError(f"device rates: no precision is named {unknown[0]!r} - known: {', '.join(PRECISIONS)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +50,7 @@ class Device:
     kind: str
     """What graphs ask for: gpu, cpu."""
     preset: str
-    """Model whose speed it has, such as V100; a key of the presets of `pesto.costs`."""
+    """Model whose speed it has, such as V100; a key of `pesto.costs.presets`, or a label where `rates` say all."""
     host: int
     """Index of the machine that it sits in."""
     memory_bytes: int
@@ -25,6 +59,8 @@ class Device:
     """Times the preset's speed."""
     cores: int = 1
     """Ops that run at the same time: 1 for a GPU, the cores of a host."""
+    rates: Rates | None = None
+    """Rates of its own, beside or in place of the preset's; None where the preset says all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

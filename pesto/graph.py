@@ -16,6 +16,16 @@ BOUND, SHARED, FREE, BRANCHED = range(4)
 and GraphDefs; none at all, as of handles and feeds; none, and no other op can have it in its stead."""
 NOT_SAID, SESSION, FUNCTION = MEANT = ("", "session", "function")
 """`Graph.way`."""
+KERNEL_FORMS = (
+    "", "matmul", "conv", "conv-input-gradient", "conv-filter-gradient",
+    "depthwise", "depthwise-input-gradient", "depthwise-filter-gradient", "passes", "loop",
+)  # fmt: skip
+"""What the first column of `Graph.kernels` counts."""
+MATMUL, CONV, CONV_INPUT, CONV_FILTER, DEPTHWISE, DEPTHWISE_INPUT, DEPTHWISE_FILTER, PASSES, LOOP = range(1, 10)
+KERNEL_SIZES = (0, 6, 11, 11, 11, 11, 11, 11, 2, 1)
+"""How many sizes follow each form. Of a matmul m, n, k, batch, a transposed, b transposed; of a convolution batch,
+channels, height, width, filters, filter height and width, stride down and across, output height and width; of passes
+launches and bytes beyond `moved_bytes`; of a loop launches."""
 
 
 def _none() -> Ints:
@@ -82,6 +92,9 @@ class Graph:
     loose: Ints = field(default_factory=_none)
     """[n] which place in the order each op can have: BOUND (everywhere when left out), SHARED, FREE or BRANCHED. Not
     part of the fingerprint."""
+    kernels: Ints = field(default_factory=_none)
+    """[n, 12] the form of each op's kernel, by its place in docs/graph-file.md from 1, then its sizes and zeros; 0
+    where the op has none of these forms, as everywhere when left out. Not part of the fingerprint."""
     way: str = NOT_SAID
     """How the step is meant to be run: SESSION or FUNCTION, of which `loose` tells; else NOT_SAID."""
 
@@ -91,6 +104,8 @@ class Graph:
             said = np.asarray(getattr(self, name))
             if not len(said) or (not self.dtypes and (said < 0).all()):
                 object.__setattr__(self, name, np.full(count, -1))
+        if not np.any(self.kernels):
+            object.__setattr__(self, "kernels", np.zeros((self.ops, 1 + max(KERNEL_SIZES)), dtype=np.int64))
         if not np.any(self.loose):
             object.__setattr__(self, "loose", np.full(self.ops, BOUND))
         as_array = {"runs_on": bools, "launches": bools, "flops": floats, "given_s": floats}
@@ -169,6 +184,11 @@ class Graph:
         return digest.hexdigest()
 
 
+def launched(kernels: Ints, launches: Bools) -> Ints:
+    """[n] how many kernels each op starts: none, one, or as many as its form says."""
+    return np.where(launches, np.where(kernels[:, 0] >= PASSES, kernels[:, 1], 1), 0)
+
+
 def _arranged(g: Graph, order: Ints | None) -> tuple[Ints, Ints]:
     """([n] op at each place, [n] place of each op); InputError unless every op has one place."""
     order = np.arange(g.ops) if order is None else np.asarray(order, dtype=np.int64)
@@ -221,7 +241,7 @@ def _shapes(g: Graph) -> None:
         "type_of": (n,), "tensor_bytes": (len(g.tensor_op),), "dst": (e,), "tensor": (e,),
         "control_dst": (len(g.control_src),), "group": (n,), "runs_on": (n, k), "param_bytes": (n,), "flops": (n,),
         "moved_bytes": (n,), "launches": (n,), "given_s": (n, len(g.given_kinds)), "dtype_of": (n,),
-        "tensor_dtype": (len(g.tensor_op),), "loose": (n,),
+        "tensor_dtype": (len(g.tensor_op),), "loose": (n,), "kernels": (n, 1 + max(KERNEL_SIZES)),
     }  # fmt: skip
     for name, shape in want.items():
         if getattr(g, name).shape != shape:
@@ -256,6 +276,7 @@ def _numbers(g: Graph) -> None:
     bad = np.flatnonzero((np.isinf(g.given_s) | (g.given_s < 0)).any(axis=1))
     if len(bad):
         raise InputError(f"graph: the time given for op {g.names[bad[0]]} is negative or infinite")
+    _kernels(g.kernels)
     if g.batch is not None and g.batch < 1:
         raise InputError(f"graph: batch is {g.batch} - it must be at least 1")
     if g.way not in MEANT:
@@ -263,6 +284,19 @@ def _numbers(g: Graph) -> None:
     nowhere = np.flatnonzero(~g.runs_on.any(axis=1)) if g.kinds else np.arange(g.ops)
     if len(nowhere):
         raise InputError(f"graph: op {g.names[nowhere[0]]} can run on no kind of device - give it one of {g.kinds}")
+
+
+def _kernels(rows: Ints) -> None:
+    form = rows[:, 0]
+    beyond = (form < 0) | (form >= len(KERNEL_FORMS))
+    sizes = np.array(KERNEL_SIZES)[np.where(beyond, 0, form)]
+    listed = np.arange(1, rows.shape[1]) <= sizes[:, None]
+    # Flags, and bytes that a kernel may not have, may be zero; a size may not.
+    least = np.where(((form == MATMUL)[:, None] & (np.arange(1, rows.shape[1]) > 4)) | (form >= PASSES)[:, None], 0, 1)
+    wrong = (rows[:, 1:] < np.where(listed, least, 0)) | (~listed & (rows[:, 1:] != 0))
+    bad = np.flatnonzero(beyond | wrong.any(axis=1))
+    if len(bad):
+        raise InputError(f"graph: kernels[{bad[0]}] = {rows[bad[0]].tolist()} - it is no form with its sizes")
 
 
 def _structure(g: Graph) -> None:

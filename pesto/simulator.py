@@ -100,16 +100,14 @@ class _Run:
         self.missing: list[int] = np.bincount(p.dst, minlength=p.tasks).tolist()
         self.arrived = [0] * p.tasks
         order = np.lexsort((np.arange(p.tasks), rank))
-        self.free: list[bool] = free.tolist()
-        self.asking: list[bool] = asking.tolist()
+        self.free, self.asking = free.tolist(), asking.tolist()
         # Where a device is asked for, its chain asks, too; elsewhere what is next starts as soon as it is known when.
         self.asked: list[bool] = np.isin(np.arange(p.devices), device[asking]).tolist()
         self.waits: set[int] = set()
         self.taken = [0] * p.devices
         order = order[~free[order]]
         self.chain: list[list[int]] = [order[device[order] == d].tolist() for d in range(p.devices)]
-        self.next_of = [0] * p.devices
-        self.free_at = [0] * p.devices
+        self.next_of, self.free_at = [0] * p.devices, [0] * p.devices
         self.link_free = [0] * p.links
         self.location: list[int] = p.location.tolist()
         self.start = [-1] * p.tasks

@@ -27,6 +27,7 @@ VERBS = {
     "check": ("check", "Verify a plan against its graph with the independent checker."),
     "apply": ("apply", "Write a plan's devices and order into a GraphDef, for another program."),
     "run": ("run", "Run a step by its plan on TensorFlow and verify it against a run without one."),
+    "costs": ("costs", "List what each op of a step costs, and why."),
     "profile": ("profile", "Measure each op of a step on the devices at hand."),
     "calibrate": ("calibrate", "Measure the links between the devices at hand, and write a cluster file."),
     "instance": ("instance", "Write a scheduling problem: of a seeded family, or a training step's coarse graph."),

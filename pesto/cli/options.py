@@ -125,7 +125,7 @@ def costs_option() -> Callable[..., Any]:
         multiple=True,
         callback=one,
         metavar="PROFILE",
-        help="Measured op times, from pesto profile.",
+        help="Measured op times, from pesto profile, or your own (.csv).",
     )
 
 

@@ -1,14 +1,16 @@
-"""Modelled op times: the roofline (Williams et al. 2009) plus a constant per kernel."""
+"""Modelled op times: kernels where the graph says their form, else launch and roofline (Williams et al. 2009)."""
 
 import numpy as np
 
-from pesto.cluster import Cluster, Device
+from pesto.cluster import PRECISIONS, Cluster, Device, Rates
 from pesto.costs import GIVEN, MODELLED, Costs
-from pesto.costs.presets import PRESETS, Preset, preset
+from pesto.costs.kernels.engines import engine, lacking
+from pesto.costs.kernels.launched import times
+from pesto.costs.presets import PRESETS, Preset, speeds
 from pesto.errors import InputError
 from pesto.files.json import shown
 from pesto.files.toml import closest
-from pesto.graph import Graph
+from pesto.graph import Graph, launched
 from solvers.arrays import Bools, Floats
 
 
@@ -24,17 +26,33 @@ def modelled(graph: Graph, cluster: Cluster) -> Costs:
     can = runnable(graph, cluster)
     known = np.zeros_like(can)
     compute_s = np.full(can.shape, np.nan)
+    alike: dict[tuple[str, str, Rates | None], Floats] = {}
     for d, device in enumerate(cluster.devices):
         given = _given(graph, device)
         known[:, d] = ~np.isnan(given)
-        compute_s[:, d] = np.where(known[:, d], given, roofline_s(graph, preset(device.preset))) / device.speed
+        model = (device.kind, device.preset, device.rates)
+        if model not in alike:
+            alike[model] = modelled_s(graph, device)
+        compute_s[:, d] = np.where(known[:, d], given, alike[model]) / device.speed
     compute_s[~can] = np.nan
     given_ops = everywhere(known, graph, cluster)
-    names = ", ".join(dict.fromkeys(d.preset for d in cluster.devices))
-    source = f"roofline of {names}"
+    names = ", ".join(dict.fromkeys(_named(device) for device in cluster.devices))
+    source = f"{'kernels and ' if any(speeds(d).sms for d in cluster.devices) else ''}roofline of {names}"
     if given_ops.any():
         source += f"; times of {int(given_ops.sum())} of {graph.ops} ops given by the graph"
     return Costs(compute_s=compute_s, origin=np.where(given_ops, GIVEN, MODELLED), source=source)
+
+
+def modelled_s(graph: Graph, device: Device) -> Floats:
+    """[n] seconds of every op on a device at speed 1: by `pesto.costs.kernels` on GPUs, by the roofline on cores.
+
+    InputError when its preset is unknown, or a file that describes it gives no peak for what the graph computes in.
+    """
+    able = speeds(device)
+    if not able.sms:
+        return roofline_s(graph, able)
+    _check_peaks(graph, device, able)
+    return times(graph, able).seconds
 
 
 def roofline_s(graph: Graph, device: Preset) -> Floats:
@@ -44,9 +62,11 @@ def roofline_s(graph: Graph, device: Preset) -> Floats:
     full rate; it is Hockney and Jesshope's r_inf, n_1/2 form, in which a matmul of launch_s * peak * efficiency
     operations reaches half of the efficiency of a large one.
     """
-    arithmetic = graph.flops / (device.peak_flops * device.flop_efficiency)
+    rates = np.array([engine(name, device).peak_flops / device.reach for name in (*graph.dtypes, "")])
+    arithmetic = graph.flops / (rates[graph.dtype_of] * device.flop_efficiency)
     traffic = graph.moved_bytes / (device.bandwidth * device.bandwidth_efficiency)
-    return np.where(graph.launches, device.launch_s + np.maximum(arithmetic, traffic), device.bookkeeping_s)
+    count = launched(graph.kernels, graph.launches)
+    return np.where(graph.launches, count * device.launch_s + np.maximum(arithmetic, traffic), device.bookkeeping_s)
 
 
 def runnable(graph: Graph, cluster: Cluster) -> Bools:
@@ -83,6 +103,27 @@ def _check_given(graph: Graph, cluster: Cluster) -> None:
                 f"{shown(graph.source)}: time_s names {shown(label)!r}, which is no kind of device and no preset - "
                 f"{closest(label, known)}"
             )
+
+
+def _check_peaks(graph: Graph, device: Device, able: Preset) -> None:
+    """InputError for a device that a file describes alone, without a peak for a type in which ops here compute."""
+    if not able.complete or device.kind not in graph.kinds:
+        return
+    here = graph.runs_on[:, graph.kinds.index(device.kind)] & graph.launches & (graph.flops > 0)
+    for k in np.unique(graph.dtype_of[here]).tolist():
+        dtype = graph.dtypes[k] if k >= 0 else ""
+        if missing := lacking(dtype, able):
+            raise InputError(
+                f"device {device.name}: no peak for {shown(dtype or 'float32')}, in which the graph computes - add "
+                f"{shown(missing)} to its peak_tflops"
+                if missing in PRECISIONS
+                else f"device {device.name}: nothing has a peak for {shown(dtype)}, in which the graph computes - "
+                "name a preset beside the rates, which costs such ops as float32"
+            )
+
+
+def _named(device: Device) -> str:
+    return device.preset if device.rates is None else f"{shown(device.preset)} with rates of its own"
 
 
 def _given(graph: Graph, device: Device) -> Floats:

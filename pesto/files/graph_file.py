@@ -13,8 +13,9 @@ import numpy as np
 from pesto.errors import InputError
 from pesto.files.disk import gzipped, read_bytes, say_writing, write_atomic
 from pesto.files.json import Count, Kind, Outline, decode_document, shown, without_collection
+from pesto.files.kernel_rows import kernel_rows
 from pesto.files.labels import check_labels
-from pesto.graph import BOUND, BRANCHED, NOT_SAID, Graph
+from pesto.graph import BOUND, BRANCHED, KERNEL_FORMS, KERNEL_SIZES, NOT_SAID, Graph
 from solvers.arrays import Bools, Floats, Ints, offsets
 
 MAX_KINDS = 32
@@ -45,6 +46,8 @@ class Op(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     launches: bool = True
     time_s: dict[str, Seconds] | None = None
     loose: Annotated[int, msgspec.Meta(ge=BOUND, le=BRANCHED)] = BOUND
+    kernel: str = ""
+    sizes: Annotated[list[Count], msgspec.Meta(max_length=max(KERNEL_SIZES))] = []
 
 
 def to_graph(ops: list[Op], kinds: list[str], source: str, *, batch: int | None = None, way: str = NOT_SAID) -> Graph:
@@ -72,6 +75,7 @@ def to_graph(ops: list[Op], kinds: list[str], source: str, *, batch: int | None 
             launches=np.array([op.launches for op in ops]), given_kinds=given_kinds, given_s=given_s, source=source,
             batch=batch, dtypes=dtypes, dtype_of=dtype_of, tensor_dtype=tensor_dtype,
             loose=np.array([op.loose for op in ops], dtype=np.int64), way=way,
+            kernels=kernel_rows([(op.kernel, op.sizes) for op in ops]),
         )  # fmt: skip
     except InputError as error:  # what is left to find is a cycle
         raise InputError(f"{shown(error, 1500)} - remove one of these edges; a loop must be one op") from error
@@ -350,16 +354,18 @@ def _rows(graph: Graph) -> Iterator[Op]:
         names, graph.type_of.tolist(), _where(graph), _by_head(n, graph.dst, data),
         _by_head(n, graph.control_dst, control), _cut(graph.tensor_bytes.tolist(), first), labels,
         graph.param_bytes.tolist(), graph.flops.tolist(), moved, graph.launches.tolist(), _given(graph),
-        _cut(dtypes, first), [name_of[k] for k in graph.dtype_of.tolist()], graph.loose.tolist(), strict=True,
+        _cut(dtypes, first), [name_of[k] for k in graph.dtype_of.tolist()], graph.loose.tolist(),
+        graph.kernels.tolist(), strict=True,
     )  # fmt: skip
     for (
-        name, kind, runs_on, inputs, waits, outputs, group, params, flops, move, launches, times, made, own, loose,
+        name, kind, runs_on, inputs, waits, outputs, group, params, flops, move, launches, times, made, own, loose, row,
     ) in columns:  # fmt: skip
         yield Op(
             name=name, type=graph.types[kind], runs_on=runs_on, inputs=inputs, control=waits, outputs=outputs,
             group=group, param_bytes=params, flops=flops, moved_bytes=None if move < 0 else move,
             launches=launches, time_s=times, dtypes=made if any(made) else [],
             dtype=None if own == (made[0] if made else "") else own, loose=loose,
+            kernel=KERNEL_FORMS[row[0]], sizes=row[1 : 1 + KERNEL_SIZES[row[0]]],
         )  # fmt: skip
 
 

@@ -4,16 +4,16 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path as FilePath
 from typing import Annotated, Literal
 
 import numpy as np
 from msgspec import Meta
 
-from pesto.cluster import Cluster, Device, Path
+from pesto.cluster import Cluster, Device, Path, Rates
 from pesto.costs.links import link_model
-from pesto.costs.presets import preset
+from pesto.costs.presets import PRESETS, preset, speeds
 from pesto.errors import InputError, UsageError
 from pesto.files import toml
 from pesto.files.disk import read_bytes
@@ -21,6 +21,16 @@ from pesto.files.json import shown
 from solvers.arrays import Bools
 
 VERSION = 1
+_LIMITS = {
+    "memory_gb_s": (0.1, 1e6, "GB/s"), "l2_mib": (0.01, 1e5, "MiB"), "sms": (1, 1e5, "multiprocessors"),
+    "clock_ghz": (0.01, 20.0, "GHz"), "launch_us": (0.01, 1e4, "us"),
+}  # fmt: skip
+"""Least and most of each rate, far beyond any device: what lies outside is a wrong unit."""
+_NEEDED = "peak_tflops, memory_gb_s, sms and clock_ghz"
+_SI = {
+    "memory_gb_s": ("bandwidth", 1e9), "l2_mib": ("l2_bytes", 2**20), "clock_ghz": ("clock_hz", 1e9),
+    "launch_us": ("launch_s", 1e-6),
+}  # fmt: skip
 # A path per ordered pair of devices: these keep a small file from becoming gigabytes.
 MOST_DEVICES = 256
 MOST_PAIRS = 4096
@@ -46,11 +56,33 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Peaks:
+    """Dense TFLOP/s by precision; what is left out is the preset's, or not there."""
+
+    fp64: Positive | None = None
+    fp32: Positive | None = None
+    tf32: Positive | None = None
+    fp16: Positive | None = None
+    bf16: Positive | None = None
+    int8: Positive | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Devices:
     """Devices of one model in one host, named KIND:INDEX and counted over the whole file."""
 
-    preset: Name
-    memory_gib: Positive
+    preset: Name | None = None
+    """May be left out where the rates below say all; `name` then labels the devices."""
+    name: Name | None = None
+    """What devices without a preset are called."""
+    memory_gib: Positive | None = None
+    """Default: the preset's."""
+    peak_tflops: Peaks | None = None
+    memory_gb_s: Positive | None = None
+    l2_mib: Positive | None = None
+    sms: Count | None = None
+    clock_ghz: Positive | None = None
+    launch_us: Positive | None = None
     count: Count = 1
     host: Name | None = None
     """Name of the host; may be left out when there is one."""
@@ -187,16 +219,48 @@ def _devices(file: File) -> tuple[Device, ...]:
 
 
 def _device(entry: Devices, hosts: list[str], numbered: Counter[str]) -> Device:
+    label = entry.preset or entry.name or "device"
     if entry.host is None and len(hosts) > 1:
-        raise InputError(f"devices: {entry.preset} has no host - set host to one of {', '.join(hosts)}")
+        raise InputError(f"devices: {label} has no host - set host to one of {', '.join(hosts)}")
     host = entry.host if entry.host is not None else hosts[0]
     if host not in hosts:
         raise InputError(f"devices: no host is named {host!r} - {toml.closest(host, hosts)}")
-    kind = entry.kind if entry.kind is not None else preset(entry.preset).kind
-    return Device(
-        name=f"{kind}:{numbered[kind]}", kind=kind, preset=preset(entry.preset).name, host=hosts.index(host),
-        memory_bytes=int(entry.memory_gib * 2**30), speed=entry.speed, cores=entry.cores,
+    known = preset(entry.preset) if entry.preset is not None else None
+    kind = entry.kind or (known.kind if known else "gpu")
+    memory = entry.memory_gib or (known.memory_gib if known else 0)
+    if not memory:
+        raise InputError(f"devices: {label} has no memory_gib - give the GiB of one device")
+    found = Device(
+        name=f"{kind}:{numbered[kind]}", kind=kind, preset=label, host=hosts.index(host),
+        memory_bytes=int(memory * 2**30), speed=entry.speed, cores=entry.cores, rates=_rates(entry, label),
     )  # fmt: skip
+    speeds(found)
+    return found
+
+
+def _rates(entry: Devices, label: str) -> Rates | None:
+    """The rates that an entry gives, in SI units; None for none. InputError for what no device has."""
+    said = {f.name: getattr(entry.peak_tflops, f.name) for f in fields(Peaks)} if entry.peak_tflops else {}
+    given = {name: getattr(entry, name) for name in _LIMITS}
+    if entry.preset is None and entry.name is not None and entry.name in PRESETS:
+        raise InputError(f"devices: name {label!r} is a preset - write preset = {label!r}, or another name")
+    if entry.preset is not None and entry.name is not None:
+        raise InputError(f"devices: {label} has a preset and a name - drop one")
+    for name, value in [*((f"peak_tflops.{p}", x) for p, x in said.items()), *given.items()]:
+        least, most, unit = _LIMITS.get(name, (1e-3, 1e5, "TFLOP/s"))
+        if value is not None and not least <= value <= most:
+            raise InputError(f"devices: {name} = {value} of {label} - no device has it; give {least} to {most} {unit}")
+    if entry.peak_tflops is None and all(value is None for value in given.values()):
+        if entry.preset is None:
+            raise InputError(f"devices: {label} has no preset - name one, or give {_NEEDED}")
+        return None
+    if entry.preset is not None and not preset(entry.preset).sms:
+        raise InputError(f"devices: {label} is a preset of one core, with rates of its own - set speed, or drop preset")
+    return Rates(
+        peaks=tuple((name, value * 1e12) for name, value in said.items() if value is not None),
+        sms=entry.sms,
+        **{name: None if given[key] is None else given[key] * unit for key, (name, unit) in _SI.items()},
+    )
 
 
 def _paths(file: File, devices: tuple[Device, ...], links: dict[str, int]) -> tuple[tuple[Path | None, ...], ...]:

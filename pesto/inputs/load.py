@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pesto.cluster import Cluster
-from pesto.costs import Costs
+from pesto.costs import Costs, own
 from pesto.costs.analytical import modelled
 from pesto.costs.disturbance import Watch
 from pesto.costs.measured import Profile, load_profile, measured
@@ -123,9 +123,11 @@ def plan_cluster(plan: Plan) -> str:
 
 
 def load_costs(graph: Graph, cluster: Cluster, profile: Path | Profile | None) -> Costs:
-    """Modelled costs, with measured ones in their place where a profile, or the file of one, has them."""
+    """Modelled costs, with measured ones in their place where a profile has them, or a CSV's; `profile` or its file."""
     fallback = modelled(graph, cluster)
     if profile is None:
-        return noted(graph, fallback)
+        return noted(graph, cluster, fallback)
+    if isinstance(profile, Path) and profile.suffix == own.SUFFIX:
+        return noted(graph, cluster, own.own(profile, graph, cluster, fallback))
     found = profile if isinstance(profile, Profile) else load_profile(profile, graph)
-    return noted(graph, measured(graph, cluster, found, fallback))
+    return noted(graph, cluster, measured(graph, cluster, found, fallback))

@@ -51,6 +51,12 @@ def _matmul(op: OpView) -> int:
 
 
 def _einsum(op: OpView) -> int:
+    size, batch = einsum_sizes(op)
+    return (2 if len(op.ins) > 1 else 1) * batch * math.prod(size.values())
+
+
+def einsum_sizes(op: OpView) -> tuple[dict[str, int], int]:
+    """The size of each label of an Einsum, and the product of what its dots stand for."""
     equation = op.node.attr["equation"].s.decode()
     size: dict[str, int] = {}
     batch = 1
@@ -62,7 +68,7 @@ def _einsum(op: OpView) -> int:
             size[label] = max(size.get(label, 1), d)
         if dots:
             batch = max(batch, math.prod(dims[len(before) : len(dims) - len(after)]))
-    return (2 if len(op.ins) > 1 else 1) * batch * math.prod(size.values())
+    return size, batch
 
 
 def _conv(filter_of: Callable[[OpView], Shape], positions_of: Callable[[OpView], Shape]) -> Callable[[OpView], int]:

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from pesto.errors import InputError
 from pesto.files.json import shown
 from pesto.graph import FUNCTION, SESSION, Graph
 from pesto.tf.importer import datatypes, devices
-from pesto.tf.importer.opcosts import Coster, warn_unknown
+from pesto.tf.importer.opcosts import Coster, OpCosts, warn_unknown
 from pesto.tf.importer.shapes import known_nodes
 from pesto.tf.nodes import frames
 from pesto.tf.nodes.captured import Captured
@@ -64,16 +65,20 @@ def build(captured: Captured, *, batch: int | None = None) -> Graph:
         group=group,
         kinds=devices.KINDS,
         runs_on=devices.shared_kinds(costs.runs_on, group),
-        param_bytes=costs.values,
-        flops=costs.flops,
-        moved_bytes=costs.moved,
-        launches=costs.launches,
+        **_work(costs),
         given_s=np.empty((len(nodes.defs), 0)),
         source=captured.source,
         batch=batch if has_open_batch(captured.graph_def) else None,
         **datatypes.columns(nodes, costs.dtypes),
     )
     return _meant(frames.folded(flat, nodes), nodes, captured)
+
+
+def _work(costs: OpCosts) -> dict[str, Any]:
+    return {
+        "param_bytes": costs.values, "flops": costs.flops, "moved_bytes": costs.moved, "launches": costs.launches,
+        "kernels": costs.kernels,
+    }  # fmt: skip
 
 
 def _meant(graph: Graph, nodes: Nodes, captured: Captured) -> Graph:

@@ -9,10 +9,12 @@ import numpy as np
 
 from pesto.errors import InputError
 from pesto.files.json import shown
+from pesto.graph import launched
 from pesto.tf.importer import devices
 from pesto.tf.importer.branch_shapes import argument
 from pesto.tf.importer.datatypes import computes_in, heaviest
 from pesto.tf.importer.flops import OpView, flops
+from pesto.tf.importer.forms import NO_ROW, kernel_row, loop_row
 from pesto.tf.importer.kernels import kernel
 from pesto.tf.importer.shapes import bounded, infer, known
 from pesto.tf.importer.traffic import launches, moved_bytes
@@ -25,6 +27,7 @@ from solvers.arrays import Bools, Floats, Ints
 
 _BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
 _MOST = 1 << 62
+_MOST_LAUNCHED = 1 << 40
 _log = logging.getLogger("pesto")
 
 
@@ -42,6 +45,8 @@ class OpCosts:
     """[n] bytes of the variable behind each handle or reference variable."""
     runs_on: Bools
     """[n, 2] whether each op runs on each of the kinds of device `pesto.tf.importer.devices.KINDS`."""
+    kernels: Ints
+    """[n, 12] form and sizes of each op's kernel, as `pesto.graph.Graph.kernels`."""
     dtypes: list[int]
     """[n] data type numbers of what the ops compute in; of a loop or branch, what most of its body's work is in."""
 
@@ -53,6 +58,8 @@ class _Body:
     on_gpu: bool
     dtype: int
     """What most of the work is in."""
+    launched: int
+    """Kernels that it starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,30 +73,30 @@ class Coster:
         n = len(nodes.defs)
         root = roots(nodes)
         values = value_bytes(nodes, root)
-        out_bytes = [
-            [bytes_of(t, s) for t, s in zip(nodes.dtypes[i], nodes.shapes[i], strict=True)] for i in range(n)
-        ]  # fmt: skip
+        out_bytes = _out_bytes(nodes)
         count = _Trips(nodes)
         work, moved = np.zeros(n), np.zeros(n, dtype=np.int64)
         kernels = [kernel(node) for node in nodes.defs]
+        rows = [NO_ROW] * n
         dtypes = [computes_in(node, types) for node, types in zip(nodes.defs, nodes.dtypes, strict=True)]
         launch, on_gpu = np.ones(n, dtype=np.bool_), np.ones(n, dtype=np.bool_)
         for i, node in enumerate(nodes.defs):
             if node.op in LOOPS or node.op in _BRANCHES:
                 inner = self._inner(nodes, i, root, count)
                 work[i], moved[i], on_gpu[i] = inner.flops, min(inner.moved, _MOST), inner.on_gpu
-                dtypes[i] = inner.dtype
+                dtypes[i], rows[i] = inner.dtype, loop_row(min(inner.launched, _MOST_LAUNCHED))
                 continue
             op = _view(nodes, i, root, values, out_bytes)
             launch[i] = launches(op, kernels[i][2])
             if launch[i]:
-                work[i], moved[i] = flops(op), min(moved_bytes(op), _MOST)
+                work[i], moved[i], rows[i] = flops(op), min(moved_bytes(op), _MOST), kernel_row(op)
         return OpCosts(
             flops=work,
             moved=moved,
             launches=launch,
             values=np.array(values, dtype=np.int64),
             runs_on=devices.runs_on(nodes, kernels, on_gpu),
+            kernels=np.array(rows, dtype=np.int64).reshape(n, len(NO_ROW)),
             dtypes=dtypes,
         )
 
@@ -103,6 +110,7 @@ class Coster:
                 times * sum(p.moved for p in parts),
                 all(p.on_gpu for p in parts),
                 _work_in(parts),
+                times * sum(p.launched for p in parts),
             )
         names = [node.attr[a].func.name for a in ("then_branch", "else_branch") if a in node.attr]
         names += [f.name for f in node.attr["branches"].list.func] if "branches" in node.attr else []
@@ -113,6 +121,7 @@ class Coster:
             max((p.moved for p in parts), default=0),
             all(p.on_gpu for p in parts),
             _work_in(parts),
+            max((p.launched for p in parts), default=0),
         )
 
     def _body(self, nodes: Nodes, i: int, name: str, root: Roots, skip: int) -> _Body:
@@ -123,7 +132,7 @@ class Coster:
         arguments = [argument(nodes, p, k, root) for p, k in feeds]
         key = (name, *(_kind(a) for a in arguments))
         if key not in self._bodies:
-            self._bodies[key] = _Body(0.0, 0, True, 0)  # what a body that contains itself finds
+            self._bodies[key] = _Body(0.0, 0, True, 0, 0)  # what a body that contains itself finds
             made = body(library[name], arguments, library)
             inner = bounded(infer(made.graph_def), made.ops)
             found = self.costs(inner)
@@ -134,8 +143,14 @@ class Coster:
                 int(found.moved.sum()),
                 bool(found.runs_on[plain, devices.KINDS.index("gpu")].all()),
                 heaviest(found.dtypes, found.flops.tolist()),
+                int(launched(found.kernels, found.launches).sum()),
             )
         return self._bodies[key]
+
+
+def _out_bytes(nodes: Nodes) -> list[list[int]]:
+    both = zip(nodes.dtypes, nodes.shapes, strict=True)
+    return [[bytes_of(t, s) for t, s in zip(types, shapes, strict=True)] for types, shapes in both]
 
 
 def _work_in(parts: list[_Body]) -> int:

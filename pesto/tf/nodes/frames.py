@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from pesto.files.json import shown
-from pesto.graph import Graph
+from pesto.graph import LOOP, Graph, launched
 from pesto.tf.nodes.groups import numbered
 from pesto.tf.nodes.needed_nodes import Nodes
 from pesto.tf.nodes.trips import constant
-from solvers.arrays import Ints, rank_of
+from solvers.arrays import Bools, Ints, rank_of
 from solvers.compiled.dag import topological_order
 
 FOLDED = "WhileV1"
@@ -76,8 +76,20 @@ def _contracted(graph: Graph, node_of: Ints, times: Ints, loop: Ints) -> Graph:
         launches=_sums(node_of, graph.launches.astype(np.int64), count) > 0,
         given_s=np.empty((count, 0)),
         loose=graph.loose[leader],
+        kernels=_kernels(graph, node_of, times, loop[leader] >= 0),
         dtype_of=np.where(loop[leader] >= 0, _work_in(graph, node_of, times), graph.dtype_of[leader]),
     )
+
+
+def _kernels(graph: Graph, node_of: Ints, times: Ints, folded_: Bools) -> Ints:
+    """[count, 12] the kernels of ops outside of loops; of a loop how many launch, body and trips together."""
+    count = len(folded_)
+    rows = np.zeros((count, graph.kernels.shape[1]), dtype=np.int64)
+    rows[node_of] = graph.kernels
+    rows[folded_] = 0
+    rows[folded_, 0] = LOOP
+    rows[folded_, 1] = _sums(node_of, launched(graph.kernels, graph.launches) * times, count)[folded_]
+    return rows
 
 
 def _work_in(graph: Graph, node_of: Ints, times: Ints) -> Ints:

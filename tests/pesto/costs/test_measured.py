@@ -60,7 +60,7 @@ def test_measured_times_replace_modelled_ones():
     assert found.compute_s.tolist() == [[2e-6, 1e-3, 1e-3], [2e-6, 5e-6, 5e-6], [2e-6, 3e-3, 3e-3]]
     # Ops that GPUs can run are placed there, so the modelled CPU times do not count.
     assert found.basis == "mixed: 2 of 3 ops measured, 1 modelled"
-    expected = "2 of 3 ops by chain (gpu, a GPU, 100 iterations), else roofline of xeon-core, V100"
+    expected = "2 of 3 ops by chain (gpu, a GPU, 100 iterations), else kernels and roofline of xeon-core, V100"
     assert found.source == expected
 
 
@@ -72,7 +72,7 @@ def test_given_times_are_not_called_measured():
     assert found.origin.tolist() == [MEASURED, GIVEN, MEASURED]
     assert found.basis == "mixed: 2 of 3 ops measured, 1 given"
     assert found.source.endswith(
-        " iterations), else roofline of xeon-core, V100; times of 2 of 3 ops given by the graph"
+        " iterations), else kernels and roofline of xeon-core, V100; times of 2 of 3 ops given by the graph"
     )
 
 

@@ -22,8 +22,8 @@ HALF = 12 * 10**9
 def crossed(loose: int = SHARED, way: str = SESSION, late: int = 10**8) -> dict[str, Any]:
     """What `late` bytes, which the plan sends over the one link behind the tensor that `b` waits for, send at once.
 
-    b takes 10 ms from 1 ms on; 100 MB take 2 ms of the link from the start on, where `s`, which starts no kernel, has no
-    place in the order.
+    b takes 10 ms from 1 ms on; 100 MB take 2 ms of the link from the start on, where `s` has no place in the order. It
+    starts no kernel.
     """
     ops = [
         {"name": "wa", "group": "A", "param_bytes": HALF, "time_s": {"gpu": 0}},
