@@ -92,7 +92,7 @@ def test_a_full_stdout_is_exit_8(flags: tuple[str, ...], tmp_path: Path) -> None
 def test_what_user_code_prints_does_not_mix_with_the_json(verb: str, tmp_path: Path) -> None:
     """stdout holds one object; the prints of an imported and traced module go to stderr."""
     (tmp_path / "chatty.py").write_text(CHATTY)
-    options = ["--time-limit", "0"] if verb == "solve" else ["--iterations", "3"]
+    options = ["--time-limit", "0"] if verb == "solve" else ["--iterations", "3", "--keep-disturbed"]
     done = forked.run("pesto", verb, "--function", "chatty:step", "--json", *options, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 1

@@ -47,7 +47,7 @@ def test_with_congestion_the_promise_is_kept(step):
     assert (found["candidates"]["coarse_ms"], found["last_step_ms"], found["step_ms"]) == (0.09, None, 0.09)
     assert answer.lower_bound == found["bound_ms"] * 1e6
     assert set(found["stages"]) == {
-        f"{name}_s" for name in ("problem", "baselines", "coarsen", "solve", "repair", "verify", "ties")
+        f"{name}_s" for name in ("problem", "baselines", "coarsen", "solve", "repair", "verify", "ties", "trust")
     }
     assert found["candidates"]["single_ms"] == 0.11  # 10 + 10 x 10 us
     assert found["cores"] == 2

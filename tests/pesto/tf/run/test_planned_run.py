@@ -312,7 +312,7 @@ def test_from_profile_to_run(tmp_path: Path) -> None:
     """profile, solve, check, run of a built-in model: all of it measured, one JSON object, everything as planned."""
     model = ("--model", "rnnlm", "--variant", "tiny")
     for arguments in (
-        ("profile", *model, "--iterations", 3, "-o", "p.json"),
+        ("profile", *model, "--iterations", 3, "--keep-disturbed", "-o", "p.json"),
         ("solve", *model, "--cluster", "cpux2", "--costs", "p.json", "--time-limit", 0, "-q", "-o", "plan.json"),
         ("check", "plan.json", "--costs", "p.json"),
     ):

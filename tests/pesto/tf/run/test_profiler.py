@@ -51,8 +51,8 @@ def test_every_op_that_runs_has_a_time_and_larger_products_take_longer() -> None
     assert seconds["x"] == 0 and seconds["update"] > 0
     assert not np.isnan(found.spread).any() and not np.isnan(found.raw_spread).any()
     assert found.fingerprint == graph.fingerprint() and found.iterations == 12 and found.device
-    assert (found.low <= found.seconds).all() and (found.times == found.low).all()
-    assert found.noise.excess == pytest.approx(found.seconds.sum() / found.low.sum() - 1)
+    assert (found.low >= 0).all() and (found.times == found.low).all()
+    assert found.noise.excess == pytest.approx(max(found.seconds.sum() / found.low.sum() - 1, 0))
     assert (found.noise.runs, found.noise.refused, found.noise.others_cores, found.noise.kept) == (12, 0, None, False)
 
 
