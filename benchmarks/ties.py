@@ -5,32 +5,32 @@
 
 Three markdown rows for each model and cluster. `unpriced`: a plan as search alone finds it, and `priced`: one as
 `pesto solve` makes it, which promises the longest of the orders that it tried; both with the least and the most that
-other random orders between devices make of it. `one op's`: the priced plan where each op's own transfers go in random
-orders, for information. `tried`: orders of which the promise is the longest. `cpu s`: what trying orders took in all,
-of the `solve s` that the process took on all cores.
+other random orders between devices make of it. `one op's`: the priced plan where the tensors of each op go in random
+orders, for information: enforcement keeps the plan's. `tried`: orders of which the promise is the longest. `cpu s`:
+what trying orders took in all, of the `solve s` that the process took on all cores.
 """
 
-import argparse
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from on_gpus import CLUSTERS, cases, head, parser, row
 
 from pesto.cluster import Cluster
 from pesto.graph import Graph
 from pesto.inputs.load import load_cluster, load_costs, load_graph
 from pesto.problem import TICK_S
 from pesto.settings import Settings
-from pesto.simulator import _Run
+from pesto.simulator import simulate
 from pesto.solving.candidates import Bench, Candidate
 from pesto.solving.flow import Outcome, solve
 from pesto.source import Source
 from solvers.timing.replay import prepare
 from solvers.timing.turns import drawn
 
-CLUSTERS = {2: "v100x2-nvlink", 4: "v100x4", 8: "v100x8", 16: "v100x16"}
 COLUMNS = ("model", "ops", "GPUs", "plan", "predicted", "least", "most", "tried", "cpu s", "solve s")
 SEED = 10**6
 """Of the orders here, none of which is one that a solve has tried."""
@@ -38,22 +38,15 @@ SEED = 10**6
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--models", default="rnnlm,nmt,transformer,nasnet")
-    parser.add_argument("--variant", help="by default tiny", default="tiny")
-    parser.add_argument("--gpus", default="2,4,8,16")
-    parser.add_argument("--time-limit", type=float, default=3.0)
-    parser.add_argument("--orders", type=int, default=32)
-    parser.add_argument("--deterministic", action="store_true", help="count work in place of seconds")
-    given = parser.parse_args()
-    print("| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS), sep="\n")
-    for model in given.models.split(","):
+    asked = parser(__doc__, models="rnnlm,nmt,transformer,nasnet", seconds=3.0)
+    asked.add_argument("--orders", type=int, default=32)
+    asked.add_argument("--deterministic", action="store_true", help="count work in place of seconds")
+    given = asked.parse_args()
+    print(head(COLUMNS))
+    for model, gpus in cases(given):
         graph = load_graph(Source(model=model, variant=given.variant), quiet=True)
-        for gpus in map(int, given.gpus.split(",")):
-            for row in rows(graph, load_cluster(CLUSTERS[gpus]), given):
-                print(
-                    "| " + " | ".join([f"{model} {given.variant}", str(graph.ops), str(gpus), *row]) + " |", flush=True
-                )
+        for cells in rows(graph, load_cluster(CLUSTERS[gpus]), given):
+            print(row([f"{model} {given.variant}", str(graph.ops), str(gpus), *cells]), flush=True)
 
 
 def rows(graph: Graph, cluster: Cluster, given: Any) -> Iterator[list[str]]:
@@ -101,28 +94,18 @@ def devices(outcome: Outcome, orders: int) -> list[int]:
 
 
 def transfers(outcome: Outcome, orders: int) -> list[int]:
-    """Steps where the transfers of each op are asked for in random orders."""
-    return [Shuffled(outcome, SEED + k).makespan() for k in range(orders)]
-
-
-class Shuffled(_Run):
-    """The reference simulation of a plan whose ops ask for their transfers in random orders."""
-
-    def __init__(self, outcome: Outcome, seed: int) -> None:
-        problem, plan = outcome.problem, outcome.plan
-        super().__init__(problem, plan.schedule.device, plan.rank, np.zeros(problem.tasks, dtype=np.bool_))
-        self.chance = np.random.default_rng(seed)
-
-    def makespan(self) -> int:
-        """Run it."""
-        self._begin_all()
-        while self.events:
-            now, task = self._finish()
-            wanted = sorted(self._wanted(task))
-            asked = [wanted[k] for k in self.chance.permutation(len(wanted))]
-            self._release(task, {each: self._send(*each, now) for each in asked}, now)
-            self._begin(self.device_list[task])
-        return self.schedule().makespan
+    """Steps where the tensors of each op are sent in random orders: a simulation asks in the order of their numbers."""
+    problem, plan = outcome.problem, outcome.plan
+    found = []
+    for k in range(orders):
+        number = np.random.default_rng(SEED + k).permutation(len(problem.producer))
+        payload = np.where(problem.payload < 0, -1, number[problem.payload])
+        order = np.argsort(number)
+        shuffled = replace(
+            problem, payload=payload, producer=problem.producer[order], transfer=problem.transfer[order]
+        )  # fmt: skip
+        found.append(simulate(shuffled, plan.schedule.device, plan.rank).schedule.makespan)
+    return found
 
 
 if __name__ == "__main__":

@@ -6,27 +6,28 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pesto.arguments import expect, expect_count, expect_path, hearing
+from pesto.arguments import expect, expect_count, expect_names, expect_path, hearing, maybe_path
 from pesto.cluster import Cluster
 from pesto.comparison.contest import Comparison, Entry, chosen_methods, compete
-from pesto.costs import Costs
 from pesto.costs import measured as measured_costs
 from pesto.costs.measured import Profile
 from pesto.errors import UsageError
 from pesto.graph import Graph
 from pesto.inputs import load as inputs
+from pesto.inputs.given import GRAPH, given_cluster, given_costs, given_plan, on_cluster
 from pesto.plans import plan_file
 from pesto.plans.plan import PER_EDGE, Plan, verify
 from pesto.plans.statements import unconfirmed
 from pesto.settings import Settings
 from pesto.solving import flow
 from pesto.solving.tracker import Incumbent
+from pesto.solving.trust import Errors
 from pesto.source import Source
 from pesto.tf.start import tensorflow
 from pesto.whatif.grid import Grid, Point, chosen_values
 from pesto.whatif.points import Sweep, Task
 from pesto.whatif.points import sweep as swept
-from pesto.whatif.rerun import Simulation, rerun
+from pesto.whatif.rerun import Simulation, rerun, trusted
 from pesto.whatif.scaled import accelerators
 
 if TYPE_CHECKING:
@@ -38,8 +39,6 @@ __all__ = [
     "check", "compare", "load_cluster", "load_graph", "load_plan", "logical_cpus", "place", "profile", "record",
     "rewrite", "save_plan", "save_profile", "simulate", "solve", "sweep",
 ]  # fmt: skip
-
-_GRAPH = "what pesto.load_graph returns"
 
 
 def load_graph(
@@ -67,8 +66,8 @@ def load_graph(
     cannot be read.
     """
     source = Source(
-        file=_path("file", file), model=model, variant=variant, saved_model=_path("saved_model", saved_model),
-        signature=signature, function=function, fetch=_ops(fetch), batch=batch,
+        file=maybe_path("file", file), model=model, variant=variant, saved_model=maybe_path("saved_model", saved_model),
+        signature=signature, function=function, fetch=expect_names("fetch", fetch), batch=batch,
     )  # fmt: skip
     return inputs.load_graph(source)
 
@@ -78,8 +77,7 @@ def load_cluster(cluster: str | Path) -> Cluster:
 
     UsageError for a name that is neither, InputError for a file that is refused, FileError for one that is unreadable.
     """
-    expect("cluster", cluster, str | Path, "a preset's name, a file, or a Cluster")
-    return inputs.load_cluster(str(cluster))
+    return given_cluster(cluster)
 
 
 def solve(
@@ -100,6 +98,7 @@ def solve(
     deterministic: bool = False,
     per_edge: bool = False,
     congestion: bool = True,
+    robust: bool = False,
 ) -> Plan:
     """The best plan that is found, verified: where and in which order each op runs, and a bound of what is possible.
 
@@ -116,9 +115,10 @@ def solve(
     settings = Settings(
         time_limit_s=time_limit_s, gap=gap, search=search, seed=seed, coarsen_to=coarsen_to, solver=solver,
         formulation=formulation, workers=workers, deterministic=deterministic, per_edge=per_edge, congestion=congestion,
+        robust=robust,
     )  # fmt: skip
-    before, hear = None if start is None else _plan(start, "start"), hearing("on_incumbent", on_incumbent)
-    machine, op_costs = _priced(graph, cluster, costs)
+    before, hear = None if start is None else given_plan(start, "start"), hearing("on_incumbent", on_incumbent)
+    machine, op_costs = on_cluster(graph, cluster, costs)
     outcome = flow.solve(graph, machine, op_costs, settings, hear, before)
     for remark in outcome.remarks:
         logging.getLogger("pesto").warning("%s", remark)
@@ -140,8 +140,8 @@ def check(
     VerificationError when the plan is invalid, MismatchError when it is another graph's, UsageError when the cluster
     or the profile has to be given.
     """
-    found = _plan(plan)
-    machine, op_costs = _priced(graph, inputs.plan_cluster(found) if cluster is None else cluster, costs)
+    found = given_plan(plan)
+    machine, op_costs = on_cluster(graph, inputs.plan_cluster(found) if cluster is None else cluster, costs)
     if costs is None and "measured" in found.provenance.costs_basis:
         raise UsageError("the plan rests on measured costs - give the profile as costs")
     settings = Settings(per_edge=found.provenance.transfers == PER_EDGE)
@@ -155,19 +155,25 @@ def simulate(
     *,
     cluster: str | Path | Cluster | None = None,
     costs: str | Path | Profile | None = None,
+    noise: float | None = None,
+    draws: int = 100,
+    seed: int = 0,
 ) -> Simulation:
     """The step that a plan's placement and order give, also on another cluster or other costs (Pesto, 5.4).
 
     cluster: by default the preset that the plan names; one without a device that the plan uses is refused. What the
-    step takes where TensorFlow keeps a part of the order: `enforced` and `as_meant` of the result.
+    step takes where TensorFlow keeps a part of the order: `enforced` and `as_meant` of the result. noise: 0 to 2, with
+    which it is timed again, `draws` times, against its best rivals, by errors that follow from `seed`: `trust` of the
+    result (docs/whatif.md).
 
-    MismatchError when the plan is another graph's, InputError when the cluster lacks a device, InfeasibleError when the
-    variables alone exceed its memory; and what `check` raises, where the plan's own cluster and costs are at hand.
+    UsageError for noise out of range, MismatchError when the plan is another graph's, InputError when the cluster lacks
+    a device, InfeasibleError when the variables alone exceed its memory; and what `check` raises, where the plan's own
+    cluster and costs are at hand.
     """
-    found = _plan(plan)
+    errors, found = None if noise is None else Errors(noise=noise, draws=draws, seed=seed), given_plan(plan)
     _check_own(found, graph, cluster, costs)
-    machine, op_costs = _priced(graph, inputs.plan_cluster(found) if cluster is None else cluster, costs)
-    return rerun(found, graph, machine, op_costs)
+    machine, op_costs = on_cluster(graph, inputs.plan_cluster(found) if cluster is None else cluster, costs)
+    return trusted(rerun(found, graph, machine, op_costs), errors)
 
 
 def _check_own(
@@ -177,7 +183,7 @@ def _check_own(
     made = plan.provenance
     own = inputs.plan_cluster(plan) if cluster is None or made.cluster_source.startswith("preset ") else None
     priced = costs if "measured" in made.costs_basis else None
-    if own is not None and (priced is None or _priced(graph, own, priced)[1].source == made.costs):
+    if own is not None and (priced is None or on_cluster(graph, own, priced)[1].source == made.costs):
         check(plan, graph, cluster=own, costs=priced)
 
 
@@ -201,7 +207,7 @@ def compare(
     """
     names, hear = chosen_methods(methods), hearing("on_entry", on_entry)
     settings = Settings(time_limit_s=time_limit_s, solver=solver, seed=seed)
-    machine, op_costs = _priced(graph, cluster, costs)
+    machine, op_costs = on_cluster(graph, cluster, costs)
     return compete(graph, machine, op_costs, settings, hear, names=names)
 
 
@@ -230,9 +236,11 @@ def sweep(
     hear = hearing("on_point", on_point)
     values = chosen_values({"compute": compute, "links": links, "devices": devices, "memory": memory})
     settings = Settings(time_limit_s=time_limit_s, seed=seed)
-    machine, _ = _priced(graph, cluster, costs)  # a profile that is refused ends it here, not in every row
+    machine, _ = on_cluster(graph, cluster, costs)  # a profile that is refused ends it here, not in every row
     grid = Grid(base=Point(devices=len(accelerators(machine))), values=values, cross=cross)
-    task = Task(graph=graph, cluster=machine, costs=lambda at: _costs(graph, at, costs), settings=settings, grid=grid)
+    task = Task(
+        graph=graph, cluster=machine, costs=lambda at: given_costs(graph, at, costs), settings=settings, grid=grid
+    )
     return swept(task, hear)
 
 
@@ -251,6 +259,7 @@ def profile(
     file: str | Path | None = None,
     *,
     iterations: int = 100,
+    keep_disturbed: bool = False,
     model: str | None = None,
     variant: str | None = None,
     saved_model: str | Path | None = None,
@@ -261,20 +270,24 @@ def profile(
 ) -> tuple[Graph, Profile]:
     """The graph of a step, named as in `load_graph`, and the time of each op on this machine's devices (Pesto, 3.1).
 
-    iterations: steps that are traced, at least 2. UsageError for a graph that TensorFlow cannot run.
+    iterations: steps that are traced, at least 2. keep_disturbed: whether steps count during which other programs used
+    the processors; the profile then says so.
+
+    UsageError for a graph that TensorFlow cannot run, NothingFoundError, with who was busy, where other programs leave
+    nothing to be measured.
     """
     expect_count("iterations", iterations, 2)
     source = Source(
-        file=_path("file", file), model=model, variant=variant, saved_model=_path("saved_model", saved_model),
-        signature=signature, function=function, fetch=_ops(fetch), batch=batch,
+        file=maybe_path("file", file), model=model, variant=variant, saved_model=maybe_path("saved_model", saved_model),
+        signature=signature, function=function, fetch=expect_names("fetch", fetch), batch=batch,
     )  # fmt: skip
-    return inputs.profile_source(source.checked(), iterations)
+    return inputs.profile_source(source.checked(), iterations, keep_disturbed=keep_disturbed)
 
 
 def save_profile(profile: Profile, graph: Graph, path: str | Path) -> None:
     """Write the op times of a graph, for `costs=`; MismatchError when they are of another, FileError as for plans."""
     expect("profile", profile, Profile, "what pesto.profile returns")
-    expect("graph", graph, Graph, _GRAPH)
+    expect("graph", graph, Graph, GRAPH)
     measured_costs.save_profile(expect_path("path", path), profile, graph)
 
 
@@ -296,7 +309,7 @@ def apply(
     from pesto.tf.enforce.once import Once
 
     options = Options(devices=devices, order=order, trace=trace)
-    return Once("pesto.apply", context.apply(tuple(_plan(plan) for plan in plans), options))
+    return Once("pesto.apply", context.apply(tuple(given_plan(plan) for plan in plans), options))
 
 
 def place(
@@ -318,7 +331,7 @@ def place(
     from pesto.tf.enforce import context
     from pesto.tf.enforce.apply_options import Options
 
-    return context.place(fn, _plan(plan), Options(devices=devices, order=order, trace=trace))
+    return context.place(fn, given_plan(plan), Options(devices=devices, order=order, trace=trace))
 
 
 def rewrite(
@@ -328,17 +341,22 @@ def rewrite(
     devices: Mapping[str, str] | str | None = None,
     order: bool = True,
     trace: bool = False,
+    keep: str | Iterable[str] = (),
 ) -> Any:
     """A copy of a GraphDef with the plan's devices and order in it, to hand to another program. Options as in `apply`.
 
+    keep: small constants that the program feeds, maps or fetches by name. Others that several devices read have a copy
+    on each and no longer their name; these stay one node and are sent, which the plan does not count.
+
     MismatchError when the plan is of another graph, VerificationError when TensorFlow would not run it as planned,
-    UsageError when asked to trace, as nothing is run.
+    UsageError when asked to trace, as nothing is run, and to keep what is no such constant.
     """
     tensorflow()
     from pesto.tf.enforce.apply_options import Options
     from pesto.tf.enforce.rewrite import rewrite as rewritten
 
-    return rewritten(graph_def, _plan(plan), Options(devices=devices, order=order, trace=trace))
+    options = Options(devices=devices, order=order, trace=trace)
+    return rewritten(graph_def, given_plan(plan), options, expect_names("keep", keep))
 
 
 def record(*, batch: int | None = None) -> AbstractContextManager["Recorded"]:
@@ -367,29 +385,3 @@ def logical_cpus(count: int) -> None:
     from pesto.tf.enforce.apply_options import logical_cpus as split
 
     split(count)
-
-
-def _plan(plan: Plan | str | Path, name: str = "plan") -> Plan:
-    expect(name, plan, Plan | str | Path, "the file of a plan, or what pesto.solve returns")
-    return plan if isinstance(plan, Plan) else load_plan(plan)
-
-
-def _priced(graph: Graph, cluster: str | Path | Cluster, costs: str | Path | Profile | None) -> tuple[Cluster, Costs]:
-    """The cluster, and the seconds of each op on its devices."""
-    expect("graph", graph, Graph, _GRAPH)
-    machine = cluster if isinstance(cluster, Cluster) else load_cluster(cluster)
-    return machine, _costs(graph, machine, costs)
-
-
-def _costs(graph: Graph, cluster: Cluster, costs: str | Path | Profile | None) -> Costs:
-    expect("costs", costs, str | Path | Profile | None, "the file of a profile, or what pesto.profile returns")
-    return inputs.load_costs(graph, cluster, Path(costs) if isinstance(costs, str) else costs)
-
-
-def _path(name: str, path: str | Path | None) -> Path | None:
-    return None if path is None else expect_path(name, path)
-
-
-def _ops(names: str | Iterable[str]) -> tuple[str, ...]:
-    expect("fetch", names, Iterable, "the name of an op, or several")
-    return (names,) if isinstance(names, str) else tuple(names)

@@ -1,6 +1,6 @@
 """What a caller from Python hands in, refused in one line when it is of another type than its own."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,6 +30,17 @@ def expect_path(name: str, value: str | Path) -> Path:
     """The path of a file or folder; UsageError when it is of another type."""
     expect(name, value, str | Path, "a path")
     return Path(value)
+
+
+def maybe_path(name: str, value: str | Path | None) -> Path | None:
+    """As `expect_path`, of what may be left out."""
+    return None if value is None else expect_path(name, value)
+
+
+def expect_names(name: str, value: str | Iterable[str]) -> tuple[str, ...]:
+    """The names of ops, also of one alone; UsageError for what is neither."""
+    expect(name, value, Iterable, "the name of an op, or several")
+    return (value,) if isinstance(value, str) else tuple(value)
 
 
 def hearing(name: str, hear: Callable[[T], None] | None) -> Callable[[T], None]:

@@ -2,7 +2,7 @@
 
 import reprlib
 from collections import Counter
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 from pesto.errors import InputError
 
@@ -65,7 +65,10 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Path:
-    """How data gets from one device to another: seconds = max(floor, latency + bytes * s_per_byte)."""
+    """How data gets from one device to another: seconds = max(floor, latency + bytes * s_per_byte, further lines).
+
+    A maximum of lines is convex: each further byte takes as long as the one before it, or longer.
+    """
 
     latency_s: float
     """Seconds before the first byte."""
@@ -73,13 +76,17 @@ class Path:
     """Seconds of each byte."""
     floor_s: float = 0.0
     """Seconds of a transfer at least."""
+    pieces: tuple[tuple[float, float], ...] = ()
+    """Further lines, each as (seconds of no bytes, seconds of each byte): a transfer takes what the longest says."""
     links: tuple[int, ...] = ()
     """Indices into `Cluster.links` that one transfer holds; empty: no congestion."""
+    source: str = field(default="", compare=False)
+    """One line for people: where the numbers come from; empty where nothing says."""
 
     @property
-    def cost(self) -> tuple[float, float, float]:
-        """What makes two paths equally fast."""
-        return (self.latency_s, self.s_per_byte, self.floor_s)
+    def cost(self) -> tuple[float, ...]:
+        """What makes two paths equally fast: latency, seconds per byte and floor, then the further lines."""
+        return (self.latency_s, self.s_per_byte, self.floor_s, *(x for piece in self.pieces for x in piece))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +131,6 @@ class Cluster:
         if path is None:
             return
         if not all(0 <= x < float("inf") for x in path.cost):
-            raise InputError(f"{where}: latency, bandwidth and floor must be finite and not negative")
+            raise InputError(f"{where}: latency, bandwidth, floor and pieces must be finite and not negative")
         if any(not 0 <= k < len(self.links) for k in path.links):
             raise InputError(f"{where} uses a link that does not exist")

@@ -199,7 +199,7 @@ def _in_range(graph: Graph, seconds: Floats, cluster: Cluster) -> None:
 def _path_classes(cluster: Cluster) -> tuple[Ints, list[Path]]:
     size = len(cluster.devices)
     column = np.full((size, size), -1, dtype=np.int64)
-    classes: dict[tuple[float, float, float], int] = {}
+    classes: dict[tuple[float, ...], int] = {}
     paths: list[Path] = []
     for a, row in enumerate(cluster.paths):
         for b, path in enumerate(row):

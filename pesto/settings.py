@@ -6,6 +6,8 @@ from pesto.errors import UsageError
 from solvers import Options
 from solvers.api import SOLVERS
 
+NEAR = 0.05
+"""How much longer than the shortest candidate, as a share of it, one that `robust` chooses may be."""
 _KINDS: dict[type, str] = {float: "a number", int: "a whole number", bool: "True or False", str: "a name"}
 
 
@@ -38,6 +40,8 @@ class Settings:
     """One transfer an edge, as the paper counts them, in place of one a tensor and target device."""
     congestion: bool = True
     """Whether the exact solver knows that transfers share links; the paper's Fig 5 shows what it costs not to."""
+    robust: bool = False
+    """Of the candidates within 5 % of the shortest, take the one of least p90 where times are wrong."""
 
     def __post_init__(self) -> None:
         """Validate."""

@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -97,13 +98,7 @@ def small_cluster(*, gpus: int = 2, memory: int = 10**9, cores: int = 1, path: P
     cost = path or Path(latency_s=1e-6, s_per_byte=1e-9)
     link = {pair: k for k, pair in enumerate(pairs)}
     rows = [
-        tuple(
-            None
-            if a == b
-            else Path(latency_s=cost.latency_s, s_per_byte=cost.s_per_byte, floor_s=cost.floor_s, links=(link[a, b],))
-            for b in range(gpus + 1)
-        )
-        for a in range(gpus + 1)
+        tuple(None if a == b else replace(cost, links=(link[a, b],)) for b in range(gpus + 1)) for a in range(gpus + 1)
     ]
     names = tuple(f"{a}>{b}" for a, b in pairs)
     return Cluster(name="test", devices=tuple(devices), links=names, paths=tuple(rows), source="file test.toml")

@@ -110,6 +110,7 @@ def summary(rows: list[Row]) -> None:
 def compared(name: str, asked: Any) -> Iterator[Row]:
     """The rows of one model."""
     from benchmarks.allocator.workspaces import workspaces
+    from pesto.costs.disturbance import Watch
     from pesto.tf import named
     from pesto.tf.importer.shapes import known_nodes
     from pesto.tf.run import profiler
@@ -117,7 +118,7 @@ def compared(name: str, asked: Any) -> Iterator[Row]:
 
     graph, step = named.runs(Source(model=name, variant=asked.variant))
     cluster = inputs.load_cluster("cpux2")
-    profile = profiler.profile(graph, step, iterations=20)
+    profile = profiler.profile(graph, step, iterations=20, watch=Watch(keep=True))
     scratch = workspaces(graph, known_nodes(sources.capture_v1(step.graph, step.fetches), None))
     costs = measured(graph, cluster, profile, modelled(graph, cluster))
     costs, cluster = as_traced(graph, step, costs, cluster, asked)

@@ -16,6 +16,7 @@ import tensorflow as tf
 from benchmarks.allocator.copies import Copy, pin, with_copies
 from pesto.plans.plan import Plan
 from pesto.tf.enforce.apply_options import Options
+from pesto.tf.enforce.gone_names import rename
 from pesto.tf.enforce.partitions import repeats
 from pesto.tf.enforce.rewrite import rewritten
 from pesto.tf.enforce.steps import configured
@@ -77,6 +78,7 @@ def trace(step: Runs, plan: Plan, *, steps: int = 5, pinned: bool = False) -> Tr
     """
     wanted = targets(plan, LOGICAL)
     done = rewritten(step.graph.as_graph_def(add_shapes=True), plan, Options(devices=LOGICAL))
+    rename(done.graph_def.node, {written: name for name, written in done.renamed.items()})
     copies = with_copies(done.graph_def, plan, wanted, done.placement.relays)
     if pinned:
         names = np.array(done.placement.graph.names)

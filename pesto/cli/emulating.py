@@ -40,7 +40,7 @@ class Asked:
     ties: str
     """planned or reached."""
     way: str | None
-    """session or function; None takes what the plan's source is."""
+    """session, graphdef or function; None takes what the plan's source is."""
     against: str | None
     """Names of methods with commas between; None for no comparison."""
     cluster: str | None
@@ -73,7 +73,7 @@ def emulated(plan: Plan, source: Source, asked: Asked, *, as_json: bool) -> None
     check_size(plan)
     how = How(clock=asked.clock, scale=asked.scale, ties=asked.ties)
     graph, step = planned_step(source)
-    how = replace(how, way=asked.way or graph.way)
+    how = replace(how, way=asked.way or step.meant(graph.way))
     whole = api.simulate(plan, graph, cluster=machine, costs=asked.costs)
     stage = _Stage(graph=graph, step=step, cluster=machine, how=how)
     mine = stage.run(plan, whole.run)

@@ -28,11 +28,12 @@ VERBS = {
     "apply": ("apply", "Write a plan's devices and order into a GraphDef, for another program."),
     "run": ("run", "Run a step by its plan on TensorFlow and verify it against a run without one."),
     "profile": ("profile", "Measure each op of a step on the devices at hand."),
+    "calibrate": ("calibrate", "Measure the links between the devices at hand, and write a cluster file."),
     "instance": ("instance", "Write a scheduling problem: of a seeded family, or a training step's coarse graph."),
     "schedule": ("schedule", "Solve a problem file with any solver, or check somebody's schedule of it."),
     "study": ("study", "Compare solvers and settings over a grid of instances, and report it."),
     "models": ("catalog", "List the built-in models and their variants."),
-    "clusters": ("catalog", "List the cluster presets."),
+    "clusters": ("catalog", "List the cluster presets, or show one wholly."),
     "solvers": ("catalog", "List the solvers and whether they are installed."),
     "doctor": ("doctor", "Check this installation; print one block to paste into a report."),
 }

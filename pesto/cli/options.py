@@ -3,7 +3,8 @@
 import functools
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ import click
 
 from pesto.cli import completion
 from pesto.cli.printed import PROGRESS
-from pesto.errors import UsageError
+from pesto.costs.disturbance import KEEP
+from pesto.errors import NothingFoundError, UsageError
 from pesto.files.disk import check_there
 from pesto.source import Source
 
@@ -142,3 +144,21 @@ def quiet_option(text: str = "No progress.") -> Callable[..., Any]:
 def json_option() -> Callable[..., Any]:
     """--json."""
     return click.option("--json", "as_json", is_flag=True, help="Print exactly one JSON object on stdout.")
+
+
+def keep_option() -> Callable[..., Any]:
+    """--keep-disturbed."""
+    return click.option(
+        "--keep-disturbed", is_flag=True, help="Runs count also while other programs are busy; the file says so."
+    )
+
+
+@contextmanager
+def disturbed_told() -> Iterator[None]:
+    """Name the option in what is said of a machine that is too busy to be measured."""
+    try:
+        yield
+    except NothingFoundError as error:
+        if KEEP not in str(error):
+            raise
+        raise NothingFoundError(f"{error} (--keep-disturbed)") from error

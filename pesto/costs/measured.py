@@ -13,15 +13,58 @@ import numpy as np
 from pesto.cluster import Cluster, Device
 from pesto.costs import MEASURED, Costs
 from pesto.costs.analytical import everywhere, runnable
+from pesto.costs.disturbance import named
 from pesto.costs.presets import named_in
 from pesto.errors import InputError, MismatchError
 from pesto.files.disk import read_bytes, write_atomic
 from pesto.files.json import Amount, Kind, decode_document, encode_json, shown
 from pesto.graph import Graph
+from pesto.quantities import percent
 from solvers.arrays import Floats, Ints, floats
 from solvers.compiled.dag import topological_order
 
-KIND = Kind(format="pesto-profile", version=1, help="make one with pesto profile")
+KIND = Kind(format="pesto-profile", version=2, help="make one with pesto profile", oldest=1)
+_COLUMNS = ("seconds", "low", "spread", "raw_spread")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noise:
+    """How far the times of a profile can be trusted: what else the machine did, and how much they vary."""
+
+    runs: int
+    """Steps that were traced, those that do not count among them."""
+    refused: int
+    """Of these, disturbed ones, which do not count."""
+    others_cores: float | None
+    """Cores that other programs used on average during the runs that count; None where nothing says."""
+    busy: tuple[tuple[str, float], ...] = ()
+    """The busiest of those programs, each with its cores."""
+    kept: bool = False
+    """Whether disturbed runs count as all others do, because they were asked for."""
+    excess: float
+    """By which share the trimmed means of all ops sum to more than their lower deciles."""
+    clocks: str = ""
+    """What the device said of its clocks after the runs; empty where it says nothing."""
+
+    def __post_init__(self) -> None:
+        """Validate."""
+        amounts = [self.excess, *(cores for _, cores in self.busy)]
+        amounts += [] if self.others_cores is None else [self.others_cores]
+        if not all(0 <= x < math.inf for x in amounts) or not 0 <= self.refused < self.runs:
+            raise InputError("profile: its noise must be finite and not negative, and one run at least must count")
+
+    def __str__(self) -> str:
+        """One line."""
+        left = f", {self.refused} more were disturbed and left out" if self.refused else ""
+        if self.others_cores is None:
+            load = "what other programs used is not known"
+        else:
+            who = f" ({named(self.busy)})" if self.busy and self.kept else ""
+            load = f"other programs used {self.others_cores:.2f} cores meanwhile{who}"
+        how = "DISTURBED RUNS KEPT, " if self.kept else ""
+        clocks = f"; {self.clocks}" if self.clocks else ""
+        mean = f"means are {percent(self.excess)} longer"
+        return f"profile: {how}lower deciles of {self.runs - self.refused} runs{left}; {load}; {mean}{clocks}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -41,16 +84,27 @@ class Profile:
     """Steps that were traced."""
     seconds: Floats
     """[n] trimmed mean; NaN where the op was never traced."""
+    low: Floats | None = None
+    """[n] lower decile, which plans rest on; None in a profile of version 1, of which they take the means."""
     spread: Floats
     """[n] standard deviation over mean, after trimming."""
     raw_spread: Floats
     """[n] standard deviation over mean of all iterations."""
     source: str
     """One line for people: the model, or the profile's file."""
+    noise: Noise | None = None
+    """How far to trust the times; None where nothing says, as in a profile of version 1."""
+
+    @property
+    def times(self) -> Floats:
+        """[n] seconds that plans rest on: the lower decile, or the trimmed mean where there is no other."""
+        return self.seconds if self.low is None else self.low
 
     def __post_init__(self) -> None:
         """Copy, freeze and validate."""
-        for name in ("seconds", "spread", "raw_spread"):
+        for name in _COLUMNS:
+            if name == "low" and self.low is None:
+                continue
             values = floats(getattr(self, name))
             if values.ndim != 1 or len(values) != len(self.seconds):
                 raise InputError(f"profile: {name} has shape {values.shape}, expected ({len(self.seconds)},)")
@@ -76,20 +130,21 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
     iterations: Annotated[int, msgspec.Meta(ge=1, le=2**31)]
     source: str
     seconds: list[Amount | None]
+    low: list[Amount | None] | None = None
     spread: list[Amount | None]
     raw_spread: list[Amount | None]
+    noise: Noise | None = None
 
 
 def save_profile(path: Path, profile: Profile, graph: Graph) -> None:
     """Write the profile of `graph`; MismatchError when it is another graph's, FileError when it cannot be written."""
     _same(profile.fingerprint, graph, str(path))
     order = _order(graph)
-    columns = (profile.seconds, profile.spread, profile.raw_spread)
-    seconds, spread, raw = ([None if math.isnan(x) else x for x in c[order].tolist()] for c in columns)
+    columns = {name: getattr(profile, name) for name in _COLUMNS if getattr(profile, name) is not None}
+    rows = {name: [None if math.isnan(x) else x for x in c[order].tolist()] for name, c in columns.items()}
     content = _File(
         format=KIND.format, format_version=KIND.version, fingerprint=profile.fingerprint, kind=profile.kind,
-        device=profile.device, iterations=profile.iterations, source=profile.source,
-        seconds=seconds, spread=spread, raw_spread=raw,
+        device=profile.device, iterations=profile.iterations, source=profile.source, noise=profile.noise, **rows,
     )  # fmt: skip
     write_atomic(path, encode_json(content))
 
@@ -107,7 +162,7 @@ def parse_profile(data: bytes, graph: Graph, where: str) -> Profile:
     """`load_profile` for content already read; `where` names it in errors."""
     found = decode_document(data, _File, where, KIND)
     _same(found.fingerprint, graph, where)
-    columns = {name: getattr(found, name) for name in ("seconds", "spread", "raw_spread")}
+    columns = {name: getattr(found, name) for name in _COLUMNS if getattr(found, name) is not None}
     order = _order(graph)
     by_index: dict[str, Floats] = {}
     for name, values in columns.items():
@@ -117,7 +172,7 @@ def parse_profile(data: bytes, graph: Graph, where: str) -> Profile:
         by_index[name][order] = [math.nan if x is None else x for x in values]
     return Profile(
         fingerprint=found.fingerprint, kind=found.kind, device=found.device, iterations=found.iterations,
-        source=found.source, **by_index,
+        source=found.source, noise=found.noise, **by_index,
     )  # fmt: skip
 
 
@@ -138,20 +193,30 @@ def measured(graph: Graph, cluster: Cluster, profile: Profile, fallback: Costs) 
         )
     compute_s = fallback.compute_s.copy()
     known = np.zeros_like(can)
-    traced = ~np.isnan(profile.seconds)
+    times = profile.times
+    traced = ~np.isnan(times)
     for d, device in enumerate(cluster.devices):
         if _speaks_for(profile, device):
             known[:, d] = traced & can[:, d]
-            compute_s[known[:, d], d] = profile.seconds[known[:, d]] / device.speed
+            compute_s[known[:, d], d] = times[known[:, d]] / device.speed
     count = int(known.any(axis=1).sum())
     if not count:
         _LOG.warning("the profile of %s (%s) times nothing on %s", shown(profile.device), profile.kind, cluster.name)
     source = (
         f"{count} of {graph.ops} ops by {shown(profile.source)} "
-        f"({shown(profile.kind)}, {shown(profile.device)}, {profile.iterations} iterations), else {fallback.source}"
+        f"({shown(profile.kind)}, {shown(profile.device)}, {profile.iterations} iterations{_noise(profile)}), "
+        f"else {fallback.source}"
     )
     origin = np.where(everywhere(known, graph, cluster), MEASURED, fallback.origin)
-    return Costs(compute_s=compute_s, origin=origin, source=source)
+    note = str(profile.noise) if profile.noise else "profile: how much was going on meanwhile, it does not say"
+    return Costs(compute_s=compute_s, origin=origin, source=source, note=note if count else "")
+
+
+def _noise(profile: Profile) -> str:
+    """What a plan's own line on its costs says of it; nothing of profiles that do not say."""
+    if profile.noise is None:
+        return ""
+    return f", noise {percent(profile.noise.excess)}" + (", disturbed runs kept" if profile.noise.kept else "")
 
 
 def spread_quantiles(
@@ -159,7 +224,7 @@ def spread_quantiles(
 ) -> Floats | None:
     """The CDF of the normalised standard deviation (Pesto, Fig 4a): its value at each level in 0..1.
 
-    As in the paper, ops below `least_s` are left out; None when no op is left. `raw`: before trimming.
+    As in the paper, ops whose mean is below `least_s` are left out; None when no op is left. `raw`: before trimming.
     """
     spread = profile.raw_spread if raw else profile.spread
     kept = spread[(profile.seconds >= least_s) & ~np.isnan(spread)]

@@ -1,4 +1,4 @@
-"""Seconds of a transfer: latency + bytes / bandwidth, with the paper's coefficients and fits of one's own."""
+"""Seconds of a transfer over a path, and the line through transfers that were measured."""
 
 from dataclasses import dataclass
 
@@ -7,21 +7,10 @@ import numpy.typing as npt
 
 from pesto.cluster import Path
 from pesto.errors import InputError
-from pesto.files.toml import closest
 from solvers.arrays import Floats
 
 LEAST_SAMPLES = 3
 """Two points always lie on a line; a fit says something from three."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkModel:
-    """seconds = max(floor, latency + bytes * s_per_byte) of one type of link."""
-
-    latency_s: float
-    s_per_byte: float
-    floor_s: float = 0.0
-    source: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,30 +24,13 @@ class Fit:
     samples: int
 
 
-_PCIE = "published coefficients of Pesto (Middleware '21), PCIe box"
-_NVLINK = "published coefficients of Pesto (Middleware '21), NVLink box"
-
-PUBLISHED: dict[str, LinkModel] = {
-    "paper-pcie-cpu-gpu": LinkModel(latency_s=21.48e-6, s_per_byte=7.81e-11, source=_PCIE),
-    "paper-pcie-gpu-gpu": LinkModel(latency_s=5.581e-6, s_per_byte=1.00244e-10, floor_s=15e-6, source=_PCIE),
-    "paper-nvlink-cpu-gpu": LinkModel(latency_s=7.0e-6, s_per_byte=7.7778e-11, source=_NVLINK),
-    "paper-nvlink-gpu-gpu": LinkModel(latency_s=40.771e-6, s_per_byte=2.07573e-11, source=_NVLINK),
-}
-"""Coefficients by the name that a cluster file gives as `model`."""
-
-
-def published(name: str) -> LinkModel:
-    """The link model of that name; InputError with a suggestion when there is none."""
-    found = PUBLISHED.get(name)
-    if found is None:
-        raise InputError(f"no link model is named {name!r} - {closest(name, PUBLISHED)}")
-    return found
-
-
 def transfer_s(path: Path, payload_bytes: npt.ArrayLike) -> Floats:
     """Seconds of payloads of so many bytes over an idle path; same shape as `payload_bytes`."""
     size = np.asarray(payload_bytes, dtype=np.float64)
-    return np.maximum(path.floor_s, path.latency_s + size * path.s_per_byte)
+    seconds = np.maximum(path.floor_s, path.latency_s + size * path.s_per_byte)
+    for latency_s, s_per_byte in path.pieces:
+        seconds = np.maximum(seconds, latency_s + size * s_per_byte)
+    return seconds
 
 
 def fit(payload_bytes: npt.ArrayLike, seconds: npt.ArrayLike, *, robust: bool = False) -> Fit:
@@ -72,12 +44,12 @@ def fit(payload_bytes: npt.ArrayLike, seconds: npt.ArrayLike, *, robust: bool = 
     largest, longest = float(size.max()), float(time.max()) or 1.0
     # Squares of numbers near one neither vanish nor overflow.
     x, y = size / largest, time / longest
-    line = _line(x, y, np.ones_like(x))
+    line = weighted_line(x, y, np.ones_like(x))
     for _ in range(30 if robust else 0):
         weight = _weights(np.abs(y - line[0] - line[1] * x))
         if np.ptp(size[weight > 0]) < 1:
             break
-        line = _line(x, y, weight)
+        line = weighted_line(x, y, weight)
     spread = float(((y - y.mean()) ** 2).sum())
     left = float(((y - line[0] - line[1] * x) ** 2).sum())
     return Fit(
@@ -112,7 +84,7 @@ def _samples(payload_bytes: npt.ArrayLike, seconds: npt.ArrayLike) -> tuple[Floa
     return x, y
 
 
-def _line(x: Floats, y: Floats, weight: Floats) -> tuple[float, float]:
+def weighted_line(x: Floats, y: Floats, weight: Floats) -> tuple[float, float]:
     """Weighted least squares with both coefficients >= 0: the free optimum, or the better of the two edges."""
     total = weight.sum()
     mean_x, mean_y = float((weight * x).sum() / total), float((weight * y).sum() / total)

@@ -33,7 +33,8 @@ def noted(graph: Graph, cluster: Cluster, costs: Costs) -> Costs:
     ops = ", ".join(f"{count[k]} op{'s' if count[k] > 1 else ''} in {shown(graph.dtypes[k], 24)}" for k in most_first)
     least = seconds.min(axis=1)
     share = percent(float(least[taken].sum() / least[np.isfinite(least)].sum()))
-    return replace(costs, note=f"{ops} ({share} of the time) costed as {_AS}")
+    note = f"{ops} ({share} of the time) costed as {_AS}"
+    return replace(costs, note=f"{note}; {costs.note}" if costs.note else note)
 
 
 def _without(graph: Graph, cluster: Cluster) -> Bools:

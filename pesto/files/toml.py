@@ -1,14 +1,15 @@
 """TOML to frozen dataclasses: a key that is not known, or a value of the wrong type, is refused by name."""
 
 import codecs
+import json
 import math
 import tomllib
 from collections.abc import Iterable
-from dataclasses import fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType
-from typing import TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 
@@ -52,6 +53,39 @@ def parse(data: bytes, shape: type[T], where: str, error: type[PestoError] = Usa
         raise error(f"{where}: {_located(str(e))} - correct it there") from e
     except ValueError as e:
         raise error(f"{where}: {shown(e, 500)}") from e
+
+
+def quoted(text: str) -> str:
+    """A text as TOML's basic string."""
+    # What JSON escapes, TOML does alike; but for DEL, which JSON leaves as it is.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def dumps(value: object) -> str:
+    """A frozen dataclass as TOML that `parse` gives back: defaults are left out, tuples of dataclasses are tables."""
+    rows = [(f.name, getattr(value, f.name)) for f in _said(value)]
+    tables = [(key, item) for key, item in rows if isinstance(item, tuple) and item and is_dataclass(item[0])]
+    text = "".join(f"{key} = {_value(item)}\n" for key, item in rows if (key, item) not in tables)
+    return text + "".join(f"\n[[{key}]]\n{dumps(one)}" for key, item in tables for one in item)
+
+
+def _said(value: Any) -> "list[Field[Any]]":
+    return [f for f in fields(value) if getattr(value, f.name) != f.default]
+
+
+def _value(value: object) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case str():
+            return quoted(value)
+        case dict():
+            return "{" + ", ".join(f"{quoted(str(key))} = {_value(item)}" for key, item in value.items()) + "}"
+        case tuple() | list():
+            return "[" + ", ".join(map(_value, value)) + "]"
+        case _ if is_dataclass(value):
+            return "{" + ", ".join(f"{f.name} = {_value(getattr(value, f.name))}" for f in _said(value)) + "}"
+    return repr(value)
 
 
 def closest(word: str, known: Iterable[str]) -> str:

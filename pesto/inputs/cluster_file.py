@@ -1,9 +1,10 @@
 """Clusters from TOML: the presets by name, or a file of one's own (docs/clusters.md)."""
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path as FilePath
 from typing import Annotated, Literal
 
@@ -11,7 +12,7 @@ import numpy as np
 from msgspec import Meta
 
 from pesto.cluster import Cluster, Device, Path, Rates
-from pesto.costs.network import published
+from pesto.costs.links import link_model
 from pesto.costs.presets import PRESETS, preset, speeds
 from pesto.errors import InputError, UsageError
 from pesto.files import toml
@@ -101,12 +102,18 @@ class Links:
     one_way: bool = False
     """From the first to the second of each pair only."""
     model: Name | None = None
-    """A published link model, in place of the numbers below."""
+    """A link model (`pesto.costs.links`), in place of the numbers below."""
+    lanes: Count | None = None
+    """Lanes of that model side by side; default as many as it usually has."""
     latency_us: NotNegative | None = None
     us_per_byte: NotNegative | None = None
     bandwidth_gb_s: Positive | None = None
     """1e9 bytes per second, in place of `us_per_byte`."""
     floor_us: NotNegative = 0.0
+    pieces: Annotated[tuple[tuple[NotNegative, NotNegative], ...], Meta(max_length=16)] = ()
+    """Further lines, each as (us of no bytes, us of each byte); a transfer takes what the longest of all says."""
+    source: Annotated[str, Meta(max_length=1000)] = ""
+    """One line on where the numbers come from."""
     holds: Annotated[tuple[Held, ...], Meta(max_length=8)] = ("{from}>{to}",)
     """Names of the links that a transfer holds; pairs that name the same link share it."""
 
@@ -133,14 +140,44 @@ def load_cluster(name_or_path: str) -> Cluster:
     UsageError with a suggestion when no preset has the name, InputError naming file and key when the content is
     refused, FileError when the file cannot be read.
     """
+    return parse(*_content(name_or_path))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Described:
+    """A cluster with what its file says of it beside the numbers."""
+
+    cluster: Cluster
+    """What the file makes."""
+    about: str
+    """The comment that the file begins with, on one line; empty where it has none."""
+    text: str
+    """The file as it is, which loads back to the same cluster whatever it is called."""
+
+
+def described(name_or_path: str) -> Described:
+    """The cluster that `load_cluster` gives, and the text of its file; errors as there."""
+    data, where, source = _content(name_or_path)
+    cluster = parse(data, where, source)
+    text = data.decode()
+    head = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
+    about = " ".join(line.lstrip("# ").rstrip() for line in head)
+    unnamed = toml.parse(data, File, where, InputError).name is None
+    return Described(
+        cluster=cluster, about=about, text=f"name = {toml.quoted(cluster.name)}\n{text}" if unnamed else text
+    )
+
+
+def _content(name_or_path: str) -> tuple[bytes, str, str]:
+    """The bytes of a cluster's file, what it is called in errors, and in the cluster."""
     if name_or_path.endswith(".toml") or "/" in name_or_path or "\\" in name_or_path:
         path = FilePath(name_or_path)
-        return parse(read_bytes(path, toml.MOST_BYTES), shown(path), shown(path.name))
+        return read_bytes(path, toml.MOST_BYTES), shown(path), shown(path.name)
     if name_or_path not in cluster_names():
         remedy = toml.closest(name_or_path, cluster_names())
         raise UsageError(f"no cluster is named {shown(name_or_path)!r} - {remedy}; or give a file ending in .toml")
     path = _folder() / f"{name_or_path}.toml"
-    return parse(read_bytes(path, toml.MOST_BYTES), str(path), f"preset {name_or_path}")
+    return read_bytes(path, toml.MOST_BYTES), str(path), f"preset {name_or_path}"
 
 
 def parse(data: bytes, where: str, source: str) -> Cluster:
@@ -267,18 +304,24 @@ def _side(name: str, devices: tuple[Device, ...]) -> list[int]:
     return found
 
 
-def _cost(entry: Links, where: str) -> tuple[float, float, float]:
-    """Latency, seconds per byte and floor."""
+def _cost(entry: Links, where: str) -> Path:
+    """What an entry says of time and source, as a path that holds no link."""
     rates = [x for x in (entry.us_per_byte, entry.bandwidth_gb_s) if x is not None]
     if entry.model is not None:
-        if rates or entry.latency_us is not None or entry.floor_us:
+        if rates or entry.latency_us is not None or entry.floor_us or entry.pieces:
             raise InputError(f"{where}: model {entry.model} brings its own numbers - drop them or drop the model")
-        known = published(entry.model)
-        return known.latency_s, known.s_per_byte, known.floor_s
+        known = link_model(entry.model, entry.lanes)
+        said = entry.source or f"{entry.model}: {known.source}"
+        return Path(latency_s=known.latency_s, s_per_byte=known.s_per_byte, floor_s=known.floor_s, source=said)
+    if entry.lanes is not None:
+        raise InputError(f"{where}: lanes are those of a model - name one, or drop lanes")
     if entry.latency_us is None or len(rates) != 1:
         raise InputError(f"{where}: give latency_us and one of bandwidth_gb_s and us_per_byte, or a model")
     per_byte = 1e-9 / entry.bandwidth_gb_s if entry.bandwidth_gb_s is not None else rates[0] / 1e6
-    return entry.latency_us / 1e6, per_byte, entry.floor_us / 1e6
+    return Path(
+        latency_s=entry.latency_us / 1e6, s_per_byte=per_byte, floor_s=entry.floor_us / 1e6,
+        pieces=tuple((us / 1e6, us_per_byte / 1e6) for us, us_per_byte in entry.pieces), source=entry.source,
+    )  # fmt: skip
 
 
 def _held(entry: Links, a: Device, b: Device, hosts: list[str]) -> Iterable[str]:
@@ -297,8 +340,7 @@ def _held(entry: Links, a: Device, b: Device, hosts: list[str]) -> Iterable[str]
     return dict.fromkeys(re.sub(r"\{(\w*)\}", filled, name) for name in entry.holds)
 
 
-def _path(cost: tuple[float, float, float], held: Iterable[str], links: dict[str, int]) -> Path:
+def _path(cost: Path, held: Iterable[str], links: dict[str, int]) -> Path:
     if len(links) > MOST_LINKS:
         raise InputError(f"links: more than {MOST_LINKS} distinct - let pairs share some by naming them in holds")
-    indices = tuple(links.setdefault(name, len(links)) for name in held)
-    return Path(latency_s=cost[0], s_per_byte=cost[1], floor_s=cost[2], links=indices)
+    return replace(cost, links=tuple(links.setdefault(name, len(links)) for name in held))

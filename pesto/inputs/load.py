@@ -8,6 +8,7 @@ import numpy as np
 from pesto.cluster import Cluster
 from pesto.costs import Costs
 from pesto.costs.analytical import modelled
+from pesto.costs.disturbance import Watch
 from pesto.costs.measured import Profile, load_profile, measured
 from pesto.costs.precision import noted
 from pesto.errors import UsageError
@@ -72,12 +73,16 @@ def _tie(graph: Graph, ops: Ints) -> Tie:
     )
 
 
-def profile_source(source: Source, iterations: int) -> tuple[Graph, Profile]:
-    """Measure the step that `source` names on this machine's devices; UsageError when it cannot be run."""
+def profile_source(source: Source, iterations: int, *, keep_disturbed: bool = False) -> tuple[Graph, Profile]:
+    """Measure the step that `source` names on this machine's devices; UsageError when it cannot be run.
+
+    NothingFoundError where other programs keep the machine so busy that nothing can be measured, unless what they
+    disturbed is to be kept.
+    """
     _executable(source)
     from pesto.tf import named
 
-    return named.profile(source, iterations)
+    return named.profile(source, iterations, Watch(keep=keep_disturbed))
 
 
 def run_plan(plan: Plan, source: Source, *, steps: int, devices: str | None, reference: str = "unplaced") -> "Ran":

@@ -188,7 +188,8 @@ def verify(plan: Plan, graph: Graph, problem: Problem, cluster: Cluster) -> None
                 f"the plan is for {what} {said[:12]}, {graph.source} has another: its ops stand in another order - "
                 "solve this graph, or give the plan's own"
             )
-    problems = outdated(plan) or _processors(plan, cluster)
+    refuse_outdated(plan)
+    problems = _processors(plan, cluster)
     problems = problems or [f"{v.kind}: {v.text}" for v in check(problem, plan.schedule)]
     problems = problems or _order(plan, problem) or _peaks(plan, graph, problem) + _claims(plan, problem)
     if problems:
@@ -196,10 +197,13 @@ def verify(plan: Plan, graph: Graph, problem: Problem, cluster: Cluster) -> None
         raise VerificationError(f"the plan is invalid: {'; '.join(problems[:3])}{more} - solve again")
 
 
-def outdated(plan: Plan) -> list[str]:
-    """Why a plan of an older version holds no more."""
-    old = plan.provenance.transfers == CONSTANTS_SENT
-    return ["transfers: an older version had small constants sent, of which each device has a copy"] if old else []
+def refuse_outdated(plan: Plan) -> None:
+    """VerificationError for a plan of an older version, which promises what holds no more."""
+    if plan.provenance.transfers == CONSTANTS_SENT:
+        raise VerificationError(
+            "the plan is invalid: transfers: an older version had small constants sent, of which each device now has a "
+            "copy - solve again, starting from it"
+        )
 
 
 def _processors(plan: Plan, cluster: Cluster) -> list[str]:

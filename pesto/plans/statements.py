@@ -9,6 +9,8 @@ from pesto.errors import VerificationError
 from pesto.files.json import shown
 from pesto.graph import Graph
 from pesto.plans.plan import PER_EDGE, Plan
+from pesto.quantities import percent
+from pesto.settings import NEAR
 
 NOT_CHECKED = "stated by the file, not checked"
 """What a page says of a statement that nothing at hand confirms."""
@@ -57,8 +59,11 @@ def _of_candidates(plan: Plan) -> list[str]:
     made, makespan = plan.provenance, plan.schedule.makespan
     if made.candidates_ticks.keys() != made.candidates_fit.keys():
         return ["the candidates that have times are not those that fit or do not"]
-    better = [name for name, ticks in made.candidates_ticks.items() if made.candidates_fit[name] and ticks < makespan]
-    return [f"candidate {shown(name)} fits and is shorter than the chosen one" for name in better[:1]]
+    near = NEAR if made.settings.get("robust") is True else 0
+    fitting = [(name, ticks) for name, ticks in made.candidates_ticks.items() if made.candidates_fit[name]]
+    better = [name for name, ticks in fitting if (1 + near) * ticks < makespan]
+    far = f" by more than {percent(near)}" if near else ""
+    return [f"candidate {shown(name)} fits and is shorter than the chosen one{far}" for name in better[:1]]
 
 
 def _of_solver(plan: Plan) -> list[str]:

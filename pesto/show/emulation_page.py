@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pesto.graph import FUNCTION, SESSION
+from pesto.plans.ways import GRAPHDEF
 from pesto.quantities import duration, percent
 from pesto.show.lines import fact, paragraph
 
@@ -12,7 +13,8 @@ if TYPE_CHECKING:
     from pesto.tf.emulate.emulation import Emulated
 
 _WAYS = {
-    SESSION: "the GraphDef that pesto apply writes, and v1 sessions under pesto.apply",
+    SESSION: "a v1 session under pesto.apply",
+    GRAPHDEF: "the GraphDef that pesto apply writes",
     FUNCTION: "a tf.function under pesto.apply or pesto.place",
 }
 
@@ -104,8 +106,8 @@ def _clock(run: "Emulated") -> str:
         ties = "as simulated" if run.how.ties == "planned" else "as the executor reached it"
         return f"nominal: handing over costs nothing; what is asked for at one instant is served {ties}"
     return (
-        f"wall: {run.scale:.0f} s slept for each predicted second, so that handing over is at most "
-        f"{percent(run.handed_over)} of the step on two idle cores; {run.seconds:.0f} s in all"
+        f"wall: {run.scale:.0f} s slept for each predicted second; handing over took {percent(run.handed_over)} of the "
+        f"step; {run.seconds:.0f} s in all"
     )
 
 

@@ -12,6 +12,7 @@ from pesto.show.costs_note import costs_text, note_key
 from pesto.show.enforced_step import enforced_keys, enforced_line
 from pesto.show.lines import command, fact, paragraph
 from pesto.show.table import aligned
+from pesto.show.trust_lines import trust_keys, trust_line
 from pesto.solving.baselines import RIVALS
 from pesto.solving.candidates import Candidate
 from pesto.solving.flow import Outcome
@@ -47,6 +48,7 @@ def as_object(outcome: Outcome, stages_s: dict[str, float], out: Path) -> dict[s
         "fits": {name: c.fits if c else None for name, c in outcome.candidates.items()},
         "order": _orders(outcome.order),
         **_promised(outcome),
+        "trust": trust_keys(outcome.trust) if outcome.trust else None,
         "ties": [_tie(tie) for tie in outcome.ties],
         "ops": len(plan.names),
         "coarse_ops": made.coarse.nodes if made.coarse else None,
@@ -131,6 +133,7 @@ def page(outcome: Outcome, stages_s: dict[str, float], out: Path, check: Iterabl
         fact("lower bound", f"{bound} on the full graph ({made.lower_bound_name}), gap {percent(plan.gap)}"),
         fact("order", _order(outcome.order)),
         *_turns(outcome),
+        *([trust_line(outcome.trust)] if outcome.trust else []),
         *(fact("tie", str(tie)) for tie in outcome.ties),
         *([enforced_line(outcome.enforced, outcome.remedy)] if outcome.enforced and outcome.remedy else []),
         *_coarse_lines(plan),
@@ -164,6 +167,8 @@ def _mark(name: str, candidate: Candidate | None, outcome: Outcome) -> str:
         return "(does not fit the memory)"
     if name == outcome.plan.provenance.chosen:
         return "<- chosen"
+    if took < best:
+        return f"{percent(1 - took / best)} shorter, of greater p90"
     return f"beaten by {percent(1 - best / took)}" if took > best else "as good"
 
 

@@ -16,12 +16,15 @@ from solvers import Problem, Schedule
 from solvers.arrays import Ints, rank_of
 from solvers.compiled.dag import topological_order
 from solvers.memory.peaks import Gauge, gauge, peaks
+from solvers.search.steadying import Effort, steadied
 from solvers.timing.loop import Prepared
 from solvers.timing.replay import bottom_levels, prepare, replay
-from solvers.timing.turns import contested, drawn
+from solvers.timing.turns import contenders, drawn
 
 _TASKS_RUN, _LEAST, _MOST, _EFFORT = 200_000, 4, 128, 8
 """Tasks that are run in all to price a candidate, how many runs that may be, and how many times as many for a plan."""
+_STEADY, _MERGES, _STEADYING, _RUNS = 0.005, 40, 12_000_000, 4000
+"""Share of a step that turns may make of it before another order is sought; merges; tasks run in all; runs at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +65,11 @@ class Candidate:
     def makespan(self) -> int:
         """Ticks of the simulated step."""
         return self.timeline.schedule.makespan
+
+    @property
+    def unsteady(self) -> int:
+        """Ticks of the step, and what the shortest of the orders that were tried is below it."""
+        return self.makespan + (self.makespan - self.turns.least if self.turns else 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -117,7 +125,7 @@ class Bench:
         of the given one and random ones, more with more `effort`; none is tried beyond one of `enough` ticks.
         """
         run, worst, least, tried = candidate.timeline.schedule, candidate, candidate.makespan, 0
-        if candidate.fits and contested(self.problem, run):
+        if candidate.fits and len(contenders(self.problem, run)):
             count = min(max(effort * _TASKS_RUN // self.problem.tasks, _LEAST), effort * _MOST)
             for ticks, rank in drawn(self.prepared, run.device, candidate.rank, count=count):
                 if worst.makespan >= enough:
@@ -130,8 +138,15 @@ class Bench:
         return replace(worst, turns=Turns(tried=max(tried, known.tried), least=min(least, known.least)))
 
     def priced_well(self, candidate: Candidate) -> Candidate:
-        """`priced`, with the effort that the plan is worth."""
-        return self.priced(candidate, effort=_EFFORT)
+        """`priced`, with the effort that a plan is worth: in an order that hardly depends on turns, if one is found."""
+        found = self.priced(candidate, effort=_EFFORT)
+        if not found.fits or found.turns is None or found.turns.least >= (1.0 - _STEADY) * found.makespan:
+            return found
+        effort = Effort(merges=_MERGES, runs=min(_STEADYING // self.problem.tasks, _RUNS), enough=_STEADY / 2)
+        device = found.timeline.schedule.device
+        rank = steadied(self.problem, self.prepared, device, found.rank, effort)
+        other = self.priced(self.ordered(found.name, found.rule, device, rank), effort=_EFFORT)
+        return min(found, other, key=lambda each: (not each.fits, each.unsteady))
 
     def expand(self, coarsening: Coarsening, coarse: Schedule) -> tuple[Ints, Ints, str]:
         """(device, rank, rule) of the full graph from a coarse schedule: the best of three orders.

@@ -1,10 +1,11 @@
 """The whole program on one screen: graph -> costs -> problem -> coarsening -> schedule -> plan."""
 
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
 
 from pesto.cluster import Cluster
 from pesto.costs import Costs
-from pesto.errors import InfeasibleError, NothingFoundError, SolverError
+from pesto.errors import InfeasibleError, InputError, NothingFoundError, SolverError
 from pesto.graph import Graph
 from pesto.memory.peaks import shortage
 from pesto.plans.order_worth import OrderWorth, order_worth
@@ -13,7 +14,7 @@ from pesto.plans.warm_start import carried
 from pesto.plans.ways import Enforced, as_meant, remedy
 from pesto.problem import build
 from pesto.quantities import size
-from pesto.settings import Settings
+from pesto.settings import NEAR, Settings
 from pesto.simulator import Timeline
 from pesto.solving.ahead import beside
 from pesto.solving.background_bound import strengthened
@@ -28,6 +29,7 @@ from pesto.solving.search import search
 from pesto.solving.search_graphs import MOST
 from pesto.solving.ties import Tie, ties
 from pesto.solving.tracker import Stage, Tracker, Watch
+from pesto.solving.trust import Trust, in_a_solve, least_p90, trust
 from solvers import FAILED, Limit, Problem
 from solvers.bounds import quick_bounds
 from solvers.bounds.evidence import FullBound
@@ -60,6 +62,8 @@ class Outcome:
     """What to do about that, where it is more than LOSS of the step more; else empty."""
     turns: Turns
     """What the plan's step is where links serve devices that ask at once in other orders."""
+    trust: Trust | None
+    """What the plan and its best rivals come to where times are wrong; None where these could not be added up."""
     stages_s: dict[str, float]
     """Seconds of each stage that was run, by its name."""
     interrupted: bool
@@ -106,13 +110,24 @@ def solve(
                     tracker.run("search", search(bench, planning, ladder, tracker, settings))
     hold()
     with tracker.timed("verify"):
-        chosen = tracker.settle(bench.priced_well) or _nothing_fits(tracker, cluster, done)
+        chosen = _chosen(bench, cluster, tracker, settings) or _nothing_fits(tracker, cluster, done)
         given = SolveRecord(
             graph=graph, cluster=cluster, costs=costs, settings=settings, bound=tracker.bound, exact=done
         )
         plan = make_plan(given, chosen, tracker.candidates)
         verify(plan, graph, problem, cluster)
-    return replace(_outcome(plan, bench, tracker, done), costs_note=costs.note)
+    return _outcome(plan, bench, tracker, given)
+
+
+def _chosen(bench: Bench, cluster: Cluster, tracker: Tracker, settings: Settings) -> Candidate | None:
+    """The shortest candidate; where it is to be robust, that of least p90 among those that are hardly longer."""
+    best = tracker.settle(bench.priced_well)
+    if best is None or not settings.robust:
+        return best
+    near = tracker.near(NEAR, bench.priced_well)
+    chosen = least_p90(bench, cluster, near, in_a_solve(bench, settings))
+    tracker.candidates[chosen.name] = chosen
+    return chosen
 
 
 def _start_the_clock(tracker: Tracker, settings: Settings) -> None:
@@ -122,11 +137,15 @@ def _start_the_clock(tracker: Tracker, settings: Settings) -> None:
     tracker.limit(settings.time_limit_s)
 
 
-def _outcome(plan: Plan, bench: Bench, tracker: Tracker, done: Exact | None) -> Outcome:
+def _outcome(plan: Plan, bench: Bench, tracker: Tracker, given: SolveRecord) -> Outcome:
     names = CANDIDATES if "start" in tracker.candidates else CANDIDATES[1:]
     problem, chosen = bench.problem, tracker.candidates[plan.provenance.chosen]
     with tracker.timed("ties"):
         tied = ties(bench.graph, problem, plan.schedule.makespan, timed=not tracker.interrupted)
+    trusted = None
+    with tracker.timed("trust"), suppress(InputError):  # of a step of a hundred years: no reason to lose the plan
+        errors = in_a_solve(bench, given.settings)
+        trusted = trust(bench, given.cluster, chosen, tracker.candidates.values(), errors)
     planned = Timeline(problem=problem, schedule=plan.schedule)
     meant = as_meant(bench.graph, planned, plan.rank)
     return Outcome(
@@ -134,13 +153,15 @@ def _outcome(plan: Plan, bench: Bench, tracker: Tracker, done: Exact | None) -> 
         problem=problem,
         ties=tied,
         candidates={name: tracker.candidates.get(name) for name in names},
-        exact=done,
+        exact=given.exact,
         enforced=meant,
         remedy=remedy(meant, bench.graph, planned, plan.rank) if meant else "",
         order=order_worth(problem, plan.schedule.device, plan.rank),
         turns=chosen.turns or Turns(tried=0, least=chosen.makespan),
+        trust=trusted,
         stages_s=tracker.stages_s,
         interrupted=tracker.interrupted,
+        costs_note=given.costs.note,
     )
 
 

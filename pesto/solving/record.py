@@ -66,9 +66,14 @@ def _provenance(record: SolveRecord, chosen: Candidate, candidates: dict[str, Ca
         links=FCFS,
         transfers=PER_EDGE if record.settings.per_edge else PER_DEVICE,
         coarse=_coarse(record.exact) if record.exact is not None else None,
-        settings=asdict(record.settings),
+        settings=_asked(record.settings),
         pesto_version=version("pesto"),
     )
+
+
+def _asked(settings: Settings) -> dict[str, float | int | str | bool]:
+    """The options by their names; `robust` only where it is asked for, so that all other plans stay as they were."""
+    return {name: value for name, value in asdict(settings).items() if name != "robust" or value}
 
 
 def _coarse(exact: Exact) -> Coarse:

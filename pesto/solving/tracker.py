@@ -168,6 +168,19 @@ class Tracker:
             self.candidates[best.name] = price(best)
         return best
 
+    def near(self, share: float, price: Callable[[Candidate], Candidate]) -> list[Candidate]:
+        """Candidates that fit and, priced by `price`, are at most `share` longer than the best; the shortest first."""
+
+        def those() -> list[Candidate]:
+            best = self.best
+            most = -math.inf if best is None else (1 + share) * best.makespan
+            found = [c for c in self.candidates.values() if c.fits and c.makespan <= most]
+            return sorted(found, key=lambda c: c.makespan)
+
+        for candidate in those():
+            self.candidates[candidate.name] = price(candidate)
+        return those()
+
     def _tell(self, candidate: Candidate) -> None:
         self._watch(
             Incumbent(

@@ -7,6 +7,7 @@ from contextlib import redirect_stdout
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pesto.costs.disturbance import Watch
 from pesto.costs.measured import Profile
 from pesto.errors import InputError, PestoError, UsageError
 from pesto.graph import Graph
@@ -98,12 +99,12 @@ def _several(captured: "Captured") -> Iterator[PestoError]:
         yield error
 
 
-def profile(source: Source, iterations: int) -> tuple[Graph, Profile]:
-    """The graph that `source` names, and its op times on this machine; InputError when the step does not run."""
+def profile(source: Source, iterations: int, watch: Watch) -> tuple[Graph, Profile]:
+    """The graph that `source` names, and its op times on this machine; errors as of `pesto.tf.run.profiler.profile`."""
     graph, step = runs(source)
     from pesto.tf.run import profiler
 
-    return graph, profiler.profile(graph, step, iterations=iterations)
+    return graph, profiler.profile(graph, step, iterations=iterations, watch=watch)
 
 
 def run(source: Source, plan: Plan, *, steps: int, devices: str | None, reference: str) -> "Ran":

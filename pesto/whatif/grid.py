@@ -21,7 +21,7 @@ class Point:
     compute: float = 1.0
     """Times the speed of every device."""
     links: float = 1.0
-    """Times the speed of every path: latency, seconds per byte and floor are divided by it."""
+    """Times the speed of every path: latency, seconds per byte, floor and pieces are divided by it."""
     devices: int
     """Number of accelerators."""
     memory: float = 1.0

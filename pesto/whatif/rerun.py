@@ -1,6 +1,6 @@
 """What if a plan ran elsewhere: its placement and order on another cluster, or on other costs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -18,6 +18,7 @@ from pesto.quantities import duration
 from pesto.settings import Settings
 from pesto.solving.candidates import Bench, Candidate
 from pesto.solving.flow import formulate
+from pesto.solving.trust import Errors, Trust, remade, trust
 from solvers.arrays import Floats, Ints, floats
 from solvers.memory.usage import over_time
 
@@ -36,6 +37,8 @@ class Simulation:
     """Placement, order and timeline; `run.timeline.schedule` has the ticks of each op and transfer."""
     costs_note: str = ""
     """What the op times leave out, as `Costs.note` says it."""
+    trust: Trust | None = None
+    """The step and its best rivals where times are wrong; None where that was not asked for."""
 
     def __repr__(self) -> str:
         """One line, without arrays."""
@@ -100,6 +103,14 @@ class Simulation:
 def bench_of(graph: Graph, cluster: Cluster, costs: Costs, *, per_edge: bool) -> Bench:
     """What any placement and order of the graph on the cluster are measured with."""
     return Bench.of(graph, formulate(graph, costs, cluster, Settings(per_edge=per_edge)), per_edge=per_edge)
+
+
+def trusted(simulation: Simulation, errors: Errors | None) -> Simulation:
+    """The same with `trust`, against the quick candidates of a solve, which are made anew; as it is without errors."""
+    if errors is None:
+        return simulation
+    bench, cluster = simulation.bench, simulation.cluster
+    return replace(simulation, trust=trust(bench, cluster, simulation.run, remade(bench, cluster), errors))
 
 
 def rerun(plan: Plan, graph: Graph, cluster: Cluster, costs: Costs) -> Simulation:

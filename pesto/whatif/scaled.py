@@ -39,8 +39,13 @@ def scaled(cluster: Cluster, point: Point) -> Cluster:
 def _path(path: Path | None, speed: float) -> Path | None:
     if path is None:
         return None
-    cost = [seconds / speed for seconds in path.cost]
-    return replace(path, latency_s=cost[0], s_per_byte=cost[1], floor_s=cost[2])
+    return replace(
+        path,
+        latency_s=path.latency_s / speed,
+        s_per_byte=path.s_per_byte / speed,
+        floor_s=path.floor_s / speed,
+        pieces=tuple((latency_s / speed, s_per_byte / speed) for latency_s, s_per_byte in path.pieces),
+    )
 
 
 def _resized(cluster: Cluster, count: int) -> Cluster:
@@ -76,7 +81,8 @@ def _cut(cluster: Cluster, kept: list[int]) -> Cluster:
 class _Pattern:
     """How two devices are joined, whichever they are."""
 
-    cost: tuple[float, float, float]
+    path: Path
+    """Its cost; without links."""
     holds: tuple[str, ...]
     """Names of links, with <from> and <to> for the names of the two."""
 
@@ -125,7 +131,7 @@ def _patterns(cluster: Cluster, role: list[_Role]) -> dict[tuple[_Role, _Role], 
                 continue
             ends = {cluster.devices[a].name: "<from>", cluster.devices[b].name: "<to>"}
             holds = tuple(_renamed(cluster.links[link], ends) for link in path.links)
-            pattern = _Pattern(path.cost, holds)
+            pattern = _Pattern(replace(path, links=()), holds)
             if found.setdefault((role[a], role[b]), pattern) != pattern:
                 raise _no_pattern(cluster, "its accelerators are not all joined alike")
     return found
@@ -134,9 +140,7 @@ def _patterns(cluster: Cluster, role: list[_Role]) -> dict[tuple[_Role, _Role], 
 def _filled(pattern: _Pattern, ends: tuple[Device, Device], links: dict[str, int]) -> Path:
     """The path between two devices by a pattern; a link that is new gets the next number."""
     names = [name.replace("<from>", ends[0].name).replace("<to>", ends[1].name) for name in pattern.holds]
-    latency_s, s_per_byte, floor_s = pattern.cost
-    held = tuple(links.setdefault(name, len(links)) for name in names)
-    return Path(latency_s=latency_s, s_per_byte=s_per_byte, floor_s=floor_s, links=held)
+    return replace(pattern.path, links=tuple(links.setdefault(name, len(links)) for name in names))
 
 
 def _renamed(text: str, names: dict[str, str]) -> str:

@@ -36,9 +36,11 @@ class Kind:
     format: str
     """What a document of the family has under its key format."""
     version: int
-    """The only major version that is read."""
+    """The major version that is written, and the only one that is read unless `oldest` says so."""
     help: str
     """Remedy for a file of another family."""
+    oldest: int | None = None
+    """The oldest major version that is read as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -274,9 +276,10 @@ def _check_kind(head: _Head, kind: Kind) -> None:
     version = head.format_version
     if type(version) is not int or version < 1:
         raise ValueError(f"format_version must be an integer - write {kind.version}")
-    if version != kind.version:
+    if not (kind.oldest or kind.version) <= version <= kind.version:
         remedy = "update pesto" if version > kind.version else "write it anew"
-        raise ValueError(f"format_version {version} is not known, only {kind.version} - {remedy}")
+        known = f"{kind.oldest} to {kind.version}" if kind.oldest else str(kind.version)
+        raise ValueError(f"format_version {version} is not known, only {known} - {remedy}")
 
 
 def _warn_unknown(text: bytes, found: Outline, as_type: Any, named: str) -> None:

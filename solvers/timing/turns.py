@@ -15,14 +15,23 @@ from solvers.schedule import Schedule
 from solvers.timing.loop import Prepared, order_of, reset, state_for, turned_makespan
 
 
-def contested(problem: Problem, schedule: Schedule) -> bool:
-    """Whether two devices ask for a link in one tick; if not, every merge of their sequences gives this schedule."""
+def contenders(problem: Problem, schedule: Schedule) -> Ints:
+    """Tasks that ask for a link in the tick in which another device does; without any, all merges are this schedule."""
     producer = problem.producer[schedule.sent_payload]
     device, asked = schedule.device[producer], schedule.finish[producer]
     held = problem.holds[problem.location[device], schedule.sent_to]
     row, column = np.nonzero(held >= 0)
-    asks = np.unique(np.stack([held[row, column], asked[row], device[row]]), axis=1)
-    return bool((asks[:2, 1:] == asks[:2, :-1]).all(axis=0).any())
+    asks = np.stack([held[row, column], asked[row], device[row]])
+    by = np.lexsort(asks[::-1])
+    asks, task = asks[:, by], producer[row][by]
+    # Sorted by link, tick and device: what begins a tick of a link, and which of them more than one device shares.
+    begins = np.ones(len(task), dtype=np.bool_)
+    begins[1:] = (asks[:2, 1:] != asks[:2, :-1]).any(axis=0)
+    tick = np.cumsum(begins) - 1
+    other = np.flatnonzero((asks[2, 1:] != asks[2, :-1]) & ~begins[1:])
+    shared = np.zeros(len(task), dtype=np.bool_)
+    shared[tick[other]] = True
+    return ints(np.unique(task[shared[tick]]))
 
 
 def drawn(prepared: Prepared, device: Ints, rank: Ints, *, count: int, seed: int = 0) -> Iterator[tuple[int, Ints]]:

@@ -199,6 +199,7 @@ def test_pinned_devices_wait_for_what_the_plan_has_ended(tmp_path: Path) -> None
     graph, step = named.runs(where)
     made, plan = planned(graph, on_second(graph, tuple(name for name in graph.names if name.startswith("b"))))
     done = rewritten(step.graph.as_graph_def(add_shapes=True), plan, EnforceOptions(devices="cpu"))
+    assert not done.renamed
     ordered = {name for name in graph.names if not name.endswith("_x")}
     pin(done.graph_def, plan, ordered)
     earlier = {node.name: {text.strip("^").partition(":")[0] for text in node.input} for node in done.graph_def.node}

@@ -37,14 +37,24 @@ SETTINGS = (
     help="TensorFlow's device for one of the plan's; repeatable, all of them or none. The word cpu takes logical CPUs.",
 )
 @click.option("--no-order", is_flag=True, help="Write the devices only.")
+@click.option(
+    "--keep",
+    multiple=True,
+    metavar="NAME",
+    help="A small constant that the program feeds, maps or fetches; repeatable. It stays one op and is sent.",
+)
 @json_option()
 def apply_command(
-    *, plan: Path, file: Path, out: Path, devices: tuple[str, ...], no_order: bool, as_json: bool
+    *, plan: Path, file: Path, out: Path, devices: tuple[str, ...], no_order: bool, keep: tuple[str, ...], as_json: bool
 ) -> None:
     """Write PLAN into the GraphDef that it was made for: each op's device, and control edges for the order.
 
     The whole program stays, initializers and savers too, with its names; function calls are inlined. The result is
     verified without running it. Without --device, gpu:1 is /device:GPU:1.
+
+    Constants of up to 128 bytes have a copy on each device that reads them. What is fed under one's name would reach
+    one copy alone, so the names of those that several devices read are gone: feeding, mapping or fetching one is
+    TensorFlow's error. --keep NAME leaves a constant one op, and sends it, which the plan does not count.
 
     \b
     pesto solve --graph step.pb --fetch train --out plan.json
@@ -66,9 +76,8 @@ def apply_command(
     from pesto.tf.enforce.rewrite import rewritten, serialized
     from pesto.tf.sources.graphdefs import read_graph_def
 
-    done = rewritten(
-        read_graph_def(file), found, Options(devices=wanted, order=not no_order), source=f"file {file.name}"
-    )
+    options = Options(devices=wanted, order=not no_order)
+    done = rewritten(read_graph_def(file), found, options, source=f"file {file.name}", keep=keep)
     write_atomic(out, serialized(done.graph_def, text=out.suffix == ".pbtxt"))
     said = _said(done, out)
     click.echo(to_json(said) if as_json else _page(said, file, out))
@@ -124,6 +133,9 @@ def _said(done: Any, out: Path) -> dict[str, Any]:
             "absent": len(done.findings.absent),
         },
         "behind_the_order": list(done.behind),
+        "gone": list(done.gone),
+        "kept": list(done.kept),
+        "kept_sent": done.kept_sent,
         "session_settings": list(SETTINGS),
     }
 
@@ -137,6 +149,13 @@ def _page(said: dict[str, Any], file: Path, out: Path) -> str:
         fact("_class", f"removed from {said['class_removed']} ops"),
         fact("verified", f"{said['ops']} ops: {how}"),
     ]
+    if said["gone"]:
+        first, count = said["gone"][0], len(said["gone"])
+        some = f"such as {brief(first)}: feeding or fetching one is an error; --keep NAME keeps a constant's"
+        rows.append(fact("gone", f"{count} names of what has copies or was led around, {some}"))
+    if said["kept"]:
+        names = ", ".join(map(brief, said["kept"]))
+        rows.append(fact("kept", f"{names}: sent {said['kept_sent']} times a step, which the plan does not count"))
     if said["behind_the_order"]:
         first, count = said["behind_the_order"][0], len(said["behind_the_order"])
         text = f"{brief(first)} and {count - 1} more need ops of the step: fetch them with the whole step"

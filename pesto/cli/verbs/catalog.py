@@ -4,10 +4,13 @@ from collections import Counter
 
 import click
 
+from pesto.cli import completion
 from pesto.cli.options import json_option
 from pesto.cli.printed import to_json
 from pesto.cluster import Cluster
-from pesto.inputs.cluster_file import cluster_names, load_cluster
+from pesto.errors import UsageError
+from pesto.inputs.cluster_file import cluster_names, described, load_cluster
+from pesto.show.cluster_page import cluster_object, cluster_page
 from pesto.show.table import aligned
 
 _OF_A_DEVICE = ("name", "kind", "preset", "memory_bytes", "cores")
@@ -31,9 +34,30 @@ def models_command(*, build: bool, as_json: bool) -> None:
 
 
 @click.command("clusters")
+@click.option(
+    "--show",
+    metavar="NAME|FILE",
+    help="All of one, with sources.",
+    shell_complete=completion.clusters,
+)
+@click.option("--toml", "as_toml", is_flag=True, help="With --show: its file, to start one of your own from.")
 @json_option()
-def clusters_command(*, as_json: bool) -> None:
-    """List the cluster presets."""
+def clusters_command(*, show: str | None, as_toml: bool, as_json: bool) -> None:
+    """List the cluster presets, or show one.
+
+    \b
+    pesto clusters --show v100x8
+    pesto clusters --show v100x8 --toml > mine.toml
+    """
+    if as_toml and (show is None or as_json):
+        raise UsageError("--toml prints the file of one cluster - give it with --show NAME, and without --json")
+    if show is not None:
+        one = described(show)
+        if as_toml:
+            click.echo(one.text, nl=False)
+        else:
+            click.echo(to_json(cluster_object(one)) if as_json else cluster_page(one))
+        return
     found = [load_cluster(name) for name in cluster_names()]
     if as_json:
         rows = [

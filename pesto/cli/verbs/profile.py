@@ -1,14 +1,17 @@
 """pesto profile: measure each op of a step on the devices at hand."""
 
+from dataclasses import asdict
 from pathlib import Path
 
 import click
+import numpy as np
 
-from pesto.cli.options import json_option, source_options
+from pesto.cli.options import disturbed_told, json_option, keep_option, source_options
 from pesto.cli.printed import to_json
 from pesto.costs.measured import save_profile, spread_quantiles
 from pesto.files.disk import check_writable
 from pesto.inputs.load import profile_source
+from pesto.quantities import duration
 from pesto.show.lines import paragraph
 from pesto.source import Source
 
@@ -20,27 +23,36 @@ LEVELS = (0.5, 0.9, 0.99)
 @source_options
 @click.option("--iterations", type=click.IntRange(2), default=100, show_default=True, help="Traced steps (Pesto, 3.1).")
 @click.option("-o", "--out", type=click.Path(path_type=Path), default="profile.json", show_default=True)
+@keep_option()
 @json_option()
-def profile_command(*, source: Source, iterations: int, out: Path, as_json: bool) -> None:
-    """Trace a training step on this machine's devices and write each op's trimmed mean time.
+def profile_command(*, source: Source, iterations: int, keep_disturbed: bool, out: Path, as_json: bool) -> None:
+    """Trace a training step on this machine's devices and write the time of each op, and how noisy it was.
 
     \b
     pesto profile --model nmt --variant tiny -o nmt.profile.json
     pesto solve --model nmt --variant tiny --costs nmt.profile.json
+
+    Steps during which other programs used the processors are left out; ends with 5, and who was busy, where that leaves
+    too few.
     """
     source.checked()
     check_writable(out)
-    graph, profile = profile_source(source, iterations)
+    with disturbed_told():
+        graph, profile = profile_source(source, iterations, keep_disturbed=keep_disturbed)
     save_profile(out, profile, graph)
     spread = spread_quantiles(profile, LEVELS)
     quantiles = {} if spread is None else {f"{level:.0%}": float(s) for level, s in zip(LEVELS, spread, strict=True)}
     seen = int((profile.seconds >= 0).sum())
     if as_json:
         result = {"profile": str(out), "device": profile.device, "ops": len(profile.seconds), "measured": seen}
-        click.echo(to_json({**result, "iterations": iterations, "spread": quantiles}))
+        noise = asdict(profile.noise) if profile.noise else None
+        sums = {"low_s": float(np.nansum(profile.times)), "mean_s": float(np.nansum(profile.seconds))}
+        click.echo(to_json({**result, "iterations": iterations, "spread": quantiles, **sums, "noise": noise}))
         return
     text = f"{profile.device}: {seen} of {len(profile.seconds)} ops measured over {iterations} steps -> {out}"
     click.echo(paragraph(text, 2))
+    sums_text = f"all ops take {duration(float(np.nansum(profile.times)))} by their lower deciles"
+    click.echo(paragraph(f"{sums_text}; {profile.noise}", 2))
     if quantiles:
         shown = ", ".join(f"{share} of ops {value:.3f}" for share, value in quantiles.items())
         click.echo(paragraph(f"normalised spread, at most: {shown}", 2))

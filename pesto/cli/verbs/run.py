@@ -17,6 +17,7 @@ from pesto.graph import FUNCTION, SESSION
 from pesto.inputs.load import run_plan
 from pesto.plans.plan_file import load
 from pesto.plans.statements import NOT_CHECKED
+from pesto.plans.ways import GRAPHDEF
 from pesto.quantities import duration
 from pesto.show.lines import fact, paragraph
 from pesto.source import Source
@@ -68,7 +69,7 @@ _OF_EMULATIONS = {
 @click.option(
     "--as",
     "way",
-    type=click.Choice((SESSION, FUNCTION)),
+    type=click.Choice((SESSION, GRAPHDEF, FUNCTION)),
     help="With --emulate: as what the step is enforced. Default: what its source is.",
 )
 @click.option("--against", metavar="METHODS", help="With --emulate: also emulate these methods' plans (pesto compare).")

@@ -19,8 +19,10 @@ from pesto.quantities import duration, size
 from pesto.show.costs_note import note_key
 from pesto.show.enforced_step import enforced_keys, enforced_line
 from pesto.show.lines import fact
+from pesto.show.trust_lines import trust_keys, trust_table
+from pesto.solving.trust import DRAWS, Errors
 from pesto.source import Source
-from pesto.whatif.rerun import Simulation, bench_of
+from pesto.whatif.rerun import Simulation, bench_of, trusted
 
 
 @click.command("simulate")
@@ -38,6 +40,13 @@ from pesto.whatif.rerun import Simulation, bench_of
     help="Also as TensorFlow runs PLAN this way, where not every op has a place in the order.",
 )
 @click.option(
+    "--noise",
+    type=float,
+    help="Also where times are wrong: deviation of their logarithms, 0 to 2, such as 0.25.",
+)
+@click.option("--draws", type=int, help=f"With --noise: how many times errors are drawn.  [default: {DRAWS}]")
+@click.option("--seed", type=int, default=0, show_default=True, help="With --noise: of the draws.")
+@click.option(
     "--memory", type=click.Path(path_type=Path), help="Also write the bytes alive over the step here, as CSV."
 )
 @json_option()
@@ -51,6 +60,9 @@ def simulate_command(
     cdep: Path | None,
     per_edge: bool,
     way: str | None,
+    noise: float | None,
+    draws: int | None,
+    seed: int,
     memory: Path | None,
     as_json: bool,
 ) -> None:
@@ -60,12 +72,16 @@ def simulate_command(
     pesto simulate plan.json --cluster v100x2-pcie
     pesto simulate plan.json --memory bytes.csv
     pesto simulate plan.json --as session
+    pesto simulate plan.json --noise 0.25 --draws 100
     pesto simulate --part part.json --cdep cdep.json --model nmt
     """
     if (plan is None) == (part is None):
         raise UsageError("give either a PLAN or --part FILE [--cdep FILE]")
     if way is not None and plan is None:
         raise UsageError("--as is for a PLAN, whose order can be enforced - leave it out")
+    if noise is None and draws is not None:
+        raise UsageError("--draws says how often errors are drawn - give --noise as well, such as --noise 0.25")
+    errors = None if noise is None else Errors(noise=noise, draws=DRAWS if draws is None else draws, seed=seed)
     if memory is not None:
         check_outputs([memory], [file for file in (plan, part, cdep, source.file) if file], as_json=as_json)
     found = load(plan) if plan is not None else None
@@ -79,6 +95,7 @@ def simulate_command(
         device, order = read_placement(Path(str(part)), cdep, graph, bench.problem, machine)
         placed = bench.placed("part", "", device) if order is None else bench.ordered("part", "", device, order)
         run = Simulation(cluster=machine, bench=bench, run=placed, costs_note=op_costs.note)
+    run = trusted(run, errors)
     if memory is not None:
         write_atomic(memory, _curves(run))
     enforced = run.enforced(way) if way else None
@@ -102,6 +119,7 @@ def _as_object(run: Simulation) -> dict[str, object]:
         "peak_bytes": run.peak_bytes,
         "fits": run.fits,
         **note_key(run.costs_note),
+        **({"trust": trust_keys(run.trust)} if run.trust else {}),
     }
 
 
@@ -114,4 +132,4 @@ def _page(run: Simulation, enforced: Enforced | None) -> str:
     head += [enforced_line(enforced)] if enforced else []
     head += [fact("costs", run.costs_note)] if run.costs_note else []
     rows = [fact(d, f"busy {duration(busy_s[d])}, peak {size(peak_bytes[d])}") for d in busy_s]
-    return "\n".join(head + rows)
+    return "\n".join(head + rows + (trust_table(run.trust) if run.trust else []))

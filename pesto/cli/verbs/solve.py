@@ -60,6 +60,7 @@ from solvers import FAILED
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--deterministic", is_flag=True, help="Same input, seed and version: same plan.")
 @click.option("--per-edge", is_flag=True, help="One transfer an edge, as the paper counts them.")
+@click.option("--robust", is_flag=True, help="Of nearly equal candidates, that of least p90 where times are wrong.")
 @click.option(
     "--start", type=Existing(), metavar="PLAN", help="Begin from this plan: another cluster, a changed graph."
 )

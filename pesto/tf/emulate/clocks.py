@@ -6,6 +6,7 @@ from typing import Protocol
 
 from pesto.errors import VerificationError
 from pesto.tf.emulate.emulate_options import PLANNED
+from pesto.tf.emulate.hand_over import handed_over
 from pesto.tf.emulate.reservations import Ledger, Reservations, Work
 
 STALLED_S = 600.0
@@ -80,24 +81,31 @@ class Wall:
 
     def __init__(self, work: Work, tick_s: float) -> None:
         """`tick_s`: seconds to sleep for a tick."""
-        self._work, self._tick_s = work, tick_s
+        self._work, self.tick_s = work, tick_s
         self._lock = threading.Lock()
         self._reservations = Reservations()
         self._began: float | None = None
-        self._stopped = threading.Event()
+        self._going = threading.Lock()  # held while it goes on: cheaper to wait for than an Event
+        self._going.acquire()
         self._times = [(-1.0, -1.0)] * work.functions
+        self._reached = [-1.0] * work.functions
 
     def pass_by(self, k: int) -> float:
         """As `Clock` says."""
         with self._lock:
             if self._began is None:
                 self._began = time.monotonic()
-            now = (time.monotonic() - self._began) / self._tick_s
+            now = (time.monotonic() - self._began) / self.tick_s
+            self._reached[k] = now
             times = self._times[k] = self._reservations.take(self._work.holds[k], now, self._work.ticks[k])
-        left = self._began + times[1] * self._tick_s - time.monotonic()
-        if left > 0:
-            self._stopped.wait(left)
+        left = self._began + times[1] * self.tick_s - time.monotonic()
+        if left > 0 and self._going.acquire(timeout=left):
+            self._going.release()
         return times[1]
+
+    def handed_over(self) -> float:
+        """Ticks that the step lost from function to function (`pesto.tf.emulate.hand_over`)."""
+        return handed_over(self._work, self._times, self._reached)
 
     def times(self) -> list[tuple[float, float]]:
         """As `Clock` says."""
@@ -105,4 +113,5 @@ class Wall:
 
     def stop(self) -> None:
         """As `Clock` says."""
-        self._stopped.set()
+        if self._going.locked():
+            self._going.release()

@@ -13,11 +13,13 @@ WHAT = (
 NOMINAL, WALL = "nominal", "wall"
 DEVICES = 16
 """Most accelerators, or CPUs where there are no others, of a plan that is emulated."""
-HAND_OVER_S = 0.0005
-"""Seconds from the end of one function to the beginning of the next on the longest chain, at most, with two cores."""
 SHARE = 0.02
-"""Share of the step that all of that may take at the scale that is chosen."""
-CHOSEN_S, MOST_S = 60.0, 600.0
+"""Share of the step that handing over from function to function may take at the scale that is chosen."""
+PROBE_S = 2.0
+"""Seconds of the step in which handing over is measured, before a scale is chosen; no step is shorter then."""
+MARGIN = 1.5
+"""What handing over takes in a longer step, at most, over what it took in that: sleeping cores wake later."""
+CHOSEN_S, MOST_S = 120.0, 600.0
 """Seconds of one emulated step at most: at the scale that is chosen, and at one that is given."""
 THREADS = 512
 """Threads of the executor at most; a function that waits for its processor or links holds one."""
@@ -34,7 +36,7 @@ class How:
     scale: float | None = None
     """Seconds slept for each predicted second; None chooses."""
     way: str = SESSION
-    """SESSION, the GraphDef that `pesto apply` writes, or FUNCTION: what of the plan's order is enforced."""
+    """SESSION, GRAPHDEF as `pesto apply` writes it, or FUNCTION: how the plan is enforced."""
     ties: str = PLANNED
     """How what is asked for at one instant is served (`pesto.tf.emulate.reservations`); nominal clock alone."""
 

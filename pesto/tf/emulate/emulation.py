@@ -13,8 +13,8 @@ from pesto.plans.plan import PER_EDGE, Plan
 from pesto.problem import TICK_S
 from pesto.quantities import duration
 from pesto.simulator import Timeline
-from pesto.tf.emulate.clocks import Clock, Nominal, Wall
-from pesto.tf.emulate.emulate_options import CHOSEN_S, HAND_OVER_S, MOST_S, NOMINAL, SHARE, THREADS, How
+from pesto.tf.emulate.clocks import Nominal, Wall
+from pesto.tf.emulate.emulate_options import CHOSEN_S, MARGIN, MOST_S, NOMINAL, PROBE_S, SHARE, THREADS, How
 from pesto.tf.emulate.enforced import Enforced, Step, enforced
 from pesto.tf.emulate.in_executor import execute
 from pesto.tf.emulate.partition_work import Predicted, beside, work_of
@@ -35,6 +35,8 @@ class Run:
     threads: int
     starved: int
     """Times at which functions could have started and all threads were taken; nominal clock alone."""
+    handed_over_s: float
+    """What handing over from function to function took on the path that the end waited for; 0 for the nominal clock."""
 
     @property
     def step_s(self) -> float:
@@ -50,7 +52,7 @@ class Emulated:
     scale: float | None
     """Seconds slept for each predicted second; None for the nominal clock."""
     handed_over: float
-    """Share of the step that handing over may have taken at this scale; 0 for the nominal clock."""
+    """Measured: share of the predicted step that handing over took; 0 for the nominal clock."""
     predicted_s: float
     """Seconds of the step as the plan says."""
     step_s: float
@@ -97,13 +99,12 @@ def emulate(step: Step, plan: Plan, predicted: Predicted, how: How) -> Emulated:
     without = enforced(step, plan, way=how.way, order=False)
     alike = beside(laid, predicted)
     unordered = run_work(work_of(without, predicted, alike), predicted.timeline.makespan_s, how, run.scale)
-    starts = _drift(run, laid, predicted)
+    starts = drift(run, laid, predicted)
     planned = _sent(predicted.timeline)
     made = {sent for sent in run.work.sent if sent[0] >= 0}
-    slept_s = (run.scale or 0.0) * predicted.timeline.makespan_s
     return Emulated(
         how=how, scale=run.scale,
-        handed_over=HAND_OVER_S * run.work.longest() / slept_s if slept_s else 0.0,
+        handed_over=run.handed_over_s / predicted.timeline.makespan_s if predicted.timeline.makespan_s else 0.0,
         predicted_s=predicted.timeline.makespan_s, step_s=run.step_s, unordered_step_s=unordered.step_s,
         ops=sum(op >= 0 for op in run.work.op), unchained=int((~laid.placement.chained).sum()),
         transfers=len(made), unsent=len(planned - made),
@@ -116,12 +117,16 @@ def emulate(step: Step, plan: Plan, predicted: Predicted, how: How) -> Emulated:
 def run_work(work: Work, step_s: float, how: How, scale: float | None = None) -> Run:
     """Execute `work`, of a step that is predicted to take `step_s`; `scale` is one that was chosen already."""
     threads = max(1, min(work.functions, THREADS))
-    clock: Clock
+    clock: Nominal | Wall
     if how.clock == NOMINAL:
         clock = Nominal(work, threads, how.ties)
     else:
-        scale = scale or _scale(work, step_s, how)
+        scale = scale or _scale(work, step_s, how, threads)
         clock = Wall(work, scale * TICK_S)
+    return _executed(work, clock, threads, scale)
+
+
+def _executed(work: Work, clock: Nominal | Wall, threads: int, scale: float | None) -> Run:
     execute(work, clock, threads)
     times = np.array(clock.times(), dtype=np.float64).reshape(-1, 2)
     ran = times[:, 0] >= 0
@@ -129,14 +134,21 @@ def run_work(work: Work, step_s: float, how: How, scale: float | None = None) ->
         work=work, start=floats(np.where(ran, times[:, 0] * TICK_S, -1.0)),
         end=floats(np.where(ran, times[:, 1] * TICK_S, -1.0)), scale=scale, threads=threads,
         starved=clock.starved if isinstance(clock, Nominal) else 0,
+        handed_over_s=clock.handed_over() * TICK_S if isinstance(clock, Wall) else 0.0,
     )  # fmt: skip
 
 
-def _scale(work: Work, step_s: float, how: How) -> float:
-    """Seconds to sleep for a predicted second: few enough to wait for, and enough to hide what handing over takes."""
+def _scale(work: Work, step_s: float, how: How, threads: int) -> float:
+    """Seconds to sleep for a predicted second: few enough to wait for, and enough to hide what handing over takes.
+
+    That is measured: in one short step of the same functions, on this machine, as busy as it is.
+    """
     if how.scale is None:
-        wanted_s = min(CHOSEN_S, HAND_OVER_S * work.longest() / SHARE)
-        return wanted_s / step_s if step_s else 1.0
+        if not step_s:
+            return 1.0
+        probe = PROBE_S / step_s
+        took_s = _executed(work, Wall(work, probe * TICK_S), threads, probe).handed_over_s * probe
+        return min(CHOSEN_S, max(PROBE_S, MARGIN * took_s / SHARE)) / step_s
     if how.scale * step_s > MOST_S:
         raise UsageError(
             f"emulate: a step of {duration(step_s)} takes {how.scale * step_s:.0f} s at scale {how.scale:g}, at most "
@@ -183,7 +195,7 @@ def _chained(laid: Enforced, predicted: Predicted) -> list[int]:
     return [index[laid.placement.graph.names[i]] for i in np.flatnonzero(laid.placement.chained)]
 
 
-def _drift(run: Run, laid: Enforced, predicted: Predicted) -> Floats:
+def drift(run: Run, laid: Enforced, predicted: Predicted) -> Floats:
     """[chained ops that ran] distance between emulated and planned start, as a share of the planned step."""
     place = {op: k for k, op in enumerate(run.work.op) if op >= 0}
     ops = [op for op in _chained(laid, predicted) if op in place]

@@ -36,13 +36,6 @@ class Work:
         """Number of functions, n."""
         return len(self.names)
 
-    def longest(self) -> int:
-        """Functions on the longest chain of those that wait for each other."""
-        length: list[int] = []
-        for k in range(self.functions):
-            length.append(1 + max((length[p] for p in (*self.data[k], *self.controls[k])), default=0))
-        return max(length, default=0)
-
 
 @dataclass(frozen=True, slots=True)
 class Reservations:

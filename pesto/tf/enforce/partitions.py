@@ -5,7 +5,7 @@ Every op of a chain must wait for its neighbour, by a path of edges; the times o
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -162,6 +162,8 @@ class Expected:
     loops: Mapping[str, Loop]
     ran: Collection[str] | None = None
     """Names of the ops that the run needs; None for all."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """What the graph that is rehearsed calls some of the ops (`pesto.tf.enforce.gone_names`)."""
 
 
 def examine(partitions: Sequence[Any], expected: Expected, prefix: str = "") -> Findings:

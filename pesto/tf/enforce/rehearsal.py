@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from pesto.errors import VerificationError
 from pesto.files.json import shown
+from pesto.tf.enforce.gone_names import rename
 from pesto.tf.enforce.partitions import Expected, Findings, examine
 from pesto.tf.importer.kernels import kernel
 from pesto.tf.laying.placement import Placement
@@ -37,7 +38,8 @@ def rehearse(graph_def: Any, expected: Expected) -> Findings:
 def partitioned(graph_def: Any, expected: Expected) -> list[Any]:
     """The partition graphs that TensorFlow makes of the step in a rewritten graph, on the plan's devices by name.
 
-    Nodes whose names begin with `rehearsal` are none of the step's. VerificationError when TensorFlow refuses it.
+    Nodes whose names begin with `rehearsal` are none of the step's; those of the step have the plan's names, also where
+    the graph has others. VerificationError when TensorFlow refuses it.
     """
     rehearsed = copied(graph_def)
     stand_ins = _stand_in(rehearsed, expected.placement)
@@ -45,7 +47,9 @@ def partitioned(graph_def: Any, expected: Expected) -> list[Any]:
     ends = _ends(rehearsed, expected)
     _kill(rehearsed, _closure(rehearsed, ends))
     partitions = _partitions(rehearsed, ends, max(len(stand_ins), 1))
+    planned = {name: op for op, name in expected.renamed.items()}
     for part in partitions:
+        rename(part.node, planned)
         for node in part.node:
             node.device = stand_ins.get(tf.DeviceSpec.from_string(node.device).device_index, node.device)
     return partitions
@@ -113,7 +117,8 @@ def _output(tensor: str) -> int:
 
 def _ends(graph_def: Any, expected: Expected) -> list[str]:
     """Ops of the step that nothing in the step waits for: running them runs it whole."""
-    step = {node for name in expected.placement.graph.names for node in _members(name, expected)}
+    members = (node for name in expected.placement.graph.names for node in _members(name, expected))
+    step = {expected.renamed.get(node, node) for node in members}
     leads = {producer(text) for node in graph_def.node if node.name in step for text in node.input}
     return [node.name for node in graph_def.node if node.name in step and node.name not in leads]
 

@@ -1,6 +1,6 @@
 """A plan written into a GraphDef, for another program to run."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +12,12 @@ from pesto.files.json import shown
 from pesto.plans.plan import Plan
 from pesto.tf.enforce.apply_options import Options
 from pesto.tf.enforce.edits import Edits, edits, write
+from pesto.tf.enforce.gone_names import drop, gone_around, kept, rename, renames
 from pesto.tf.enforce.partitions import Expected, Findings
 from pesto.tf.enforce.rehearsal import rehearse
-from pesto.tf.laying.branches import conditional
 from pesto.tf.laying.fetch_closure import apart
 from pesto.tf.laying.placement import Placement, refuse_older
-from pesto.tf.laying.relays import laid
+from pesto.tf.laying.relays import laid, sends
 from pesto.tf.laying.step_graph import Trace, trace
 from pesto.tf.laying.targets import targets
 from pesto.tf.nodes.captured import captured
@@ -40,21 +40,32 @@ class Rewritten:
     """What TensorFlow made of it, without running it."""
     behind: tuple[str, ...]
     """Reports and ops with state outside of the step that need ordered ops: fetched alone, they run a part of it."""
+    renamed: Mapping[str, str]
+    """What constants with copies are called in it, by the names that they have in `placement`, `edits` and `trace`."""
+    gone: tuple[str, ...]
+    """Names of the program that the graph has no more (`pesto.tf.enforce.gone_names`)."""
+    kept: tuple[str, ...]
+    """Constants that were to keep their names."""
+    kept_sent: int
+    """Transfers of those to other devices, which the plan does not count."""
 
 
-def rewrite(graph_def: Any, plan: Plan, options: Options) -> Any:
+def rewrite(graph_def: Any, plan: Plan, options: Options, keep: Iterable[str] = ()) -> Any:
     """A copy of `graph_def` with the plan's devices and order in it: the whole program, function calls inlined.
 
-    Names do not change, so fetches and checkpoints hold. See `rewritten` for what is refused.
+    Names do not change, so fetches and checkpoints hold; but small constants that another device reads, unless they are
+    in `keep`, and barriers have none any more (`pesto.tf.enforce.gone_names`). See `rewritten` for what is refused.
     """
-    return rewritten(graph_def, plan, options).graph_def
+    return rewritten(graph_def, plan, options, keep=keep).graph_def
 
 
-def rewritten(graph_def: Any, plan: Plan, options: Options, source: str = "the GraphDef") -> Rewritten:
+def rewritten(
+    graph_def: Any, plan: Plan, options: Options, source: str = "the GraphDef", *, keep: Iterable[str] = ()
+) -> Rewritten:
     """`rewrite`, with what was done; `source` names the graph in errors.
 
     MismatchError for the plan of another graph, VerificationError when TensorFlow would not place or order the result
-    as planned, InputError for a graph that it refuses and UsageError for what is not a GraphDef.
+    as planned, InputError for a graph that it refuses and UsageError for what is not a GraphDef, or no name to keep.
     """
     _check(graph_def, plan, options)
     wanted = targets(plan, options.devices)
@@ -62,23 +73,38 @@ def rewritten(graph_def: Any, plan: Plan, options: Options, source: str = "the G
     _check_names(plan, flatten(program), source)
     step = captured(program, plan.names, source)
     traced = trace(step, plan.provenance.graph_batch)
-    out = apart(step.graph_def, traced) | conditional(traced)
+    names = frozenset(node.name for node in graph_def.node)
+    held = kept(keep, traced, names)
+    out = apart(step.graph_def, traced)
     try:
-        placement = laid(plan, traced, wanted, out, order=options.order)
+        placement = laid(plan, traced, wanted, out, order=options.order, keep=held)
     except MismatchError as error:
         _check_shapes(graph_def, plan, traced, error)
         raise
-    result = _whole(graph_def)
-    changes = edits(placement, traced, result.node)
-    members = frozenset(node.name for node in traced.nodes.defs)
-    write(result, changes)
+    return _edited(_whole(graph_def), placement, traced, names, held)
+
+
+def _edited(
+    graph_def: Any, placement: Placement, traced: Trace, names: Collection[str], held: Collection[str]
+) -> Rewritten:
+    """`graph_def`, a copy of the program without calls, whose ops were `names`, edited in place and rehearsed."""
+    changes, members = edits(placement, traced, graph_def.node), frozenset(node.name for node in traced.nodes.defs)
+    barriers, renamed = gone_around(graph_def, traced.passed, members), renames(placement)
+    write(graph_def, changes)
+    behind = _behind(graph_def, members, placement)
+    drop(graph_def, barriers)
+    rename(graph_def.node, renamed)
     return Rewritten(
-        graph_def=result,
+        graph_def=graph_def,
         placement=placement,
         edits=changes,
         trace=traced,
-        findings=rehearse(result, Expected(placement=placement, loops=traced.loops)),
-        behind=_behind(result, members, placement),
+        findings=rehearse(graph_def, Expected(placement=placement, loops=traced.loops, renamed=renamed)),
+        behind=behind,
+        renamed=renamed,
+        gone=tuple(name for name in (*renamed, *barriers) if name in names),
+        kept=tuple(sorted(held)),
+        kept_sent=sends(placement, traced, held),
     )
 
 

@@ -13,7 +13,6 @@ from pesto.tf.enforce.apply_options import Options
 from pesto.tf.enforce.edits import Edits, edits, joined, make
 from pesto.tf.enforce.partitions import Expected
 from pesto.tf.fitting.causes import larger
-from pesto.tf.laying.branches import conditional
 from pesto.tf.laying.fetch_closure import apart, updated
 from pesto.tf.laying.placement import FED
 from pesto.tf.laying.relays import laid
@@ -32,6 +31,8 @@ class Placed:
 
     source: str
     """What the plan calls its graph."""
+    trace: Trace
+    """The step in the graph."""
     expected: Expected
     edits: Edits
     targets: Mapping[str, str]
@@ -79,10 +80,10 @@ def _fitting(graph: Any, plans: Sequence[Plan]) -> list[tuple[Plan, Trace]]:
 
 def _laid(graph: Any, nodes: Iterable[Any], plan: Plan, traced: Trace, options: Options) -> Placed:
     wanted = targets(plan, options.devices)
-    out = apart(graph, traced) | conditional(traced)
-    placement = laid(plan, traced, wanted, out, order=options.order)
+    placement = laid(plan, traced, wanted, apart(graph, traced), order=options.order)
     return Placed(
         source=plan.provenance.graph_source,
+        trace=traced,
         expected=Expected(placement=placement, loops=traced.loops),
         edits=edits(placement, traced, nodes),
         targets=wanted,
@@ -116,8 +117,11 @@ def matching(graph: Any, plans: Sequence[Plan]) -> list[Plan]:
 
 
 def refuse_fed(placed: Placed, fed: Collection[str]) -> None:
-    """UsageError when one of the tensors `fed` is what an op of a chain computes: the chain would lose a link."""
-    members = placed.chained
+    """UsageError when one of the tensors `fed` is what an op of a chain computes: the chain would lose a link.
+
+    So it is for what a barrier passes, whose readers are led around it.
+    """
+    members = placed.chained | placed.edits.passed.keys()
     for tensor in fed:
         if tensor.partition(":")[0] in members:
             raise UsageError(

@@ -6,14 +6,18 @@ from typing import Any
 
 from pesto.errors import UsageError
 from pesto.files.json import shown
+from pesto.tf.laying.branches import conditional
 from pesto.tf.laying.step_graph import Trace
 from pesto.tf.nodes.looseness import shared
-from solvers.arrays import Bools
+from solvers.arrays import Bools, bools
 
 
 def apart(program: Any, trace: Trace) -> Bools:
-    """[n] ops of the trace that other fetches of the program need without its rest (`pesto.tf.nodes.looseness`)."""
-    return shared(program, trace.graph)
+    """[n] ops that stay out of the chains of a step in a v1 program, a tf.Graph or flat GraphDef.
+
+    Other fetches need them without the step's rest (`pesto.tf.nodes.looseness`), or they are in branches.
+    """
+    return bools(shared(program, trace.graph) | conditional(trace))
 
 
 _HARMLESS = frozenset((

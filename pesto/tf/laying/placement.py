@@ -8,7 +8,7 @@ import numpy as np
 from pesto.errors import InputError, MismatchError, VerificationError
 from pesto.graph import Graph
 from pesto.plans.control_edges import chain, neighbours
-from pesto.plans.plan import Plan, outdated
+from pesto.plans.plan import Plan, refuse_outdated
 from pesto.plans.unlike import unlike
 from pesto.problem import constants_first
 from pesto.tf.nodes.looseness import CARRIED, HANDLES, UNCHAINED
@@ -185,11 +185,10 @@ def _as_planned(plan: Plan, graph: Graph, order: Ints) -> bool:
 
 
 def refuse_older(plan: Plan) -> None:
-    """InputError for a plan by which no op can be found again."""
+    """InputError for a plan by which no op can be found again; what `refuse_outdated` raises."""
     if not plan.provenance.graph_layout:
         raise InputError("the plan was written by an older version, which kept no layout of its graph - solve again")
-    for why in outdated(plan):
-        raise InputError(f"the plan was made otherwise: {why} - solve again, starting from it")
+    refuse_outdated(plan)
 
 
 def _whole(graph: Graph, device: Ints, devices: tuple[str, ...]) -> None:

@@ -5,7 +5,7 @@ one op sends over one link nothing says which goes first. Initialisers, savers a
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -14,12 +14,9 @@ from pesto.plans.control_edges import chain
 from pesto.plans.plan import Plan
 from pesto.problem import copied
 from pesto.tf.laying.branches import conditional
-from pesto.tf.laying.fetch_closure import apart
 from pesto.tf.laying.placement import CARRIED, Copy, Placement, Relay, lay
 from pesto.tf.laying.send_turns import send_turns
 from pesto.tf.laying.step_graph import Trace
-from pesto.tf.laying.targets import targets
-from pesto.tf.nodes.captured import Captured
 from pesto.tf.nodes.needed_nodes import COPY, RELAY
 from pesto.tf.nodes.signatures import RESOURCE, VARIANT
 from solvers.arrays import Bools, bools
@@ -29,16 +26,26 @@ _Read = tuple[int, int, int]
 
 
 def laid(
-    plan: Plan, trace: Trace, targets: Mapping[str, str], out: Bools | None = None, *, order: bool = True
+    plan: Plan,
+    trace: Trace,
+    targets: Mapping[str, str],
+    out: Bools | None = None,
+    *,
+    order: bool = True,
+    keep: Collection[str] = (),
 ) -> Placement:
     """`lay`, with a relay for each tensor that must wait for its turn, and copies of small constants.
 
     None for references, whose value is that of the time at which it is read, for handles, which do not travel, and in
     branches: a chain through an op of a branch that is not taken would end there. Without an order copies alone.
+    Constants named in `keep` are not copied but sent, through a relay; they stay out of the chains, as feeds do.
     """
+    if keep:
+        names = np.isin(trace.graph.names, list(keep))
+        out = bools(names if out is None else out | names)
     placement = lay(plan, trace.graph, targets, out, order=order)
     free = _passable(trace)
-    copies, read = _copies(placement, trace), _read_elsewhere(placement, trace)
+    copies, read = _copies(placement, trace, keep), _read_elsewhere(placement, trace)
     own = {copy.constant for copy in copies}
     read = {key: names for key, names in read.items() if str(trace.nodes.defs[key[0]].name) not in own}
     if not order:
@@ -69,13 +76,23 @@ def _read_elsewhere(placement: Placement, trace: Trace) -> dict[_Read, list[int]
     return found
 
 
-def _copies(placement: Placement, trace: Trace) -> tuple[Copy, ...]:
-    small = np.zeros(trace.graph.ops, dtype=np.bool_)
-    small[trace.graph.tensor_op[copied(trace.graph)]] = True
-    op, found = trace.op_of_node, []
+def small_constants(trace: Trace) -> frozenset[str]:
+    """Names of those of which every device that reads them gets a copy (`pesto.problem.copied`)."""
+    graph = trace.graph
+    return frozenset(graph.names[op] for op in graph.tensor_op[copied(graph)].tolist())
+
+
+def sends(placement: Placement, trace: Trace, names: Collection[str]) -> int:
+    """Pairs of a tensor of these ops and another device on which it is read."""
+    defs = trace.nodes.defs
+    return sum(defs[source].name in names for source, _, _ in _read_elsewhere(placement, trace))
+
+
+def _copies(placement: Placement, trace: Trace, keep: Collection[str]) -> tuple[Copy, ...]:
+    small, found = small_constants(trace).difference(keep), []
     for (source, _, device), readers in _read_elsewhere(placement, trace).items():
-        if small[op[source]]:
-            constant = str(trace.nodes.defs[source].name)
+        constant = str(trace.nodes.defs[source].name)
+        if constant in small:
             names = _names(trace, readers)
             told = _told(constant, placement.devices[device], *names)
             found.append(Copy(name=f"{constant}{COPY}{told}", constant=constant, device=device, readers=names))
@@ -120,15 +137,3 @@ def _names(trace: Trace, nodes: list[int]) -> tuple[str, ...]:
 def _told(*texts: str) -> str:
     """The same for the same plan, and another for another plan of one graph."""
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:8]
-
-
-def outside(plan: Plan, program: Captured, step: Trace, *, whole: bool) -> Bools:
-    """[n] by the plan's index: ops that have no place in a chain, and no relay has it in their stead.
-
-    whole: nothing but the step needs its ops, as in a tf.function; else what other parts of `program` need stays out.
-    """
-    out = conditional(step) if whole else apart(program.graph_def, step) | conditional(step)
-    placement = laid(plan, step, targets(plan, "cpu"), out)
-    found = np.empty(len(plan.names), dtype=np.bool_)
-    found[placement.planned] = ~placement.ordered
-    return bools(found)

@@ -1,8 +1,8 @@
-"""Op times of a training step on this machine (Pesto, section 3.1): full traces of many iterations, trimmed."""
+"""Op times of a training step on this machine (Pesto, section 3.1): full traces of many undisturbed iterations."""
 
 import math
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from pesto.costs.measured import Profile
+from pesto.costs.disturbance import NAMED, Watch, Watched, watched
+from pesto.costs.gpu_clocks import gpu_clocks
+from pesto.costs.measured import Noise, Profile
 from pesto.errors import InputError, UsageError
 from pesto.files.json import shown
 from pesto.graph import Graph
@@ -25,40 +27,111 @@ v1 = tf.compat.v1
 DROPPED = 0.1
 """Share of the slowest samples of each op that is left out: other programs and the clock, not the op."""
 
+LOW = 0.1
+"""Share of the samples of each op that are at most its lower decile."""
+WARMEST = 50
+"""Most runs before a GPU's are measured."""
+
 Samples = npt.NDArray[np.float64]
 
 
-def profile(graph: Graph, step: Runs, *, iterations: int = 100, warmup: int = 5, seed: int = 0) -> Profile:
+def profile(
+    graph: Graph, step: Runs, *, iterations: int = 100, warmup: int = 5, seed: int = 0, watch: Watch | None = None
+) -> Profile:
     """Seconds of each op of `graph` over `iterations` traced runs of `step`, whose op names are the graph's.
 
     On a GPU an op's time is that of its kernels, or of its launch where it has none; ops that the GPU's host runs
     have none. On a CPU each op runs alone on one core. Ops that are fed take no time. Grappler is off, so that every
-    op exists. InputError when the step does not run, UsageError when `iterations` < 1.
+    op exists. Runs that other programs disturbed do not count, unless the `watch` keeps them.
+
+    InputError when the step does not run, UsageError when `iterations` < 1, NothingFoundError when the machine is too
+    busy to measure anything, with who was busy.
     """
     if iterations < 1 or warmup < 0:
         raise UsageError(f"profile: {iterations} iterations after {warmup} - give at least 1")
     kind, device = _device()
-    index = {name: i for i, name in enumerate(graph.names)}
-    samples = np.full((iterations, graph.ops), np.nan)
-    rng = np.random.default_rng(seed)
+    watch = Watch() if watch is None else watch
     try:
-        with v1.Session(graph=step.graph, config=_config()) as session:
+        with v1.Session(graph=step.graph, config=one_thread()) as session:
             session.run(step.graph.get_operation_by_name(step.init))
-            # Ops are run and not fetched: a copy of the loss to the host is no part of the step.
-            ops = [step.graph.as_graph_element(name.partition(":")[0]) for name in step.fetches]
-            for _ in range(warmup):
-                session.run(ops, feed_dict=dict(step.feed(rng)))
-            for row in samples:
-                feed = step.feed(rng)
-                _record(row, index, _trace(session, ops, feed), kind)
-                _fed(row, index, feed)
+            runs = StepRuns(graph, step, session, np.random.default_rng(seed), kind)
+            warm_up(runs.untraced, warmup, WARMEST if kind == "gpu" else warmup, watch.clock)
+            found = watched(runs.traced, iterations, watch)
+            clocks = gpu_clocks() if kind == "gpu" else ""
     except (tf.errors.OpError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"profile: {graph.source} does not run: {shown(error)} - run it on its own first") from error
+    samples = np.array(found.samples)
     seconds, spread = trimmed(samples)
+    low = lower_decile(samples)
+    noise = _noise(found, seconds, low, watch, clocks)
     return Profile(
-        fingerprint=graph.fingerprint(), kind=kind, device=device, iterations=iterations, seconds=seconds,
-        spread=spread, raw_spread=_spread(samples), source=graph.source,
+        fingerprint=graph.fingerprint(), kind=kind, device=device, iterations=iterations, seconds=seconds, low=low,
+        spread=spread, raw_spread=_spread(samples), source=graph.source, noise=noise,
     )  # fmt: skip
+
+
+class StepRuns:
+    """Runs of one step in one session."""
+
+    def __init__(self, graph: Graph, step: Runs, session: Any, rng: np.random.Generator, kind: str) -> None:
+        self.step, self.session, self.rng, self.kind = step, session, rng, kind
+        self.index = {name: i for i, name in enumerate(graph.names)}
+        # Ops are run and not fetched: a copy of the loss to the host is no part of the step.
+        self.ops = [step.graph.as_graph_element(name.partition(":")[0]) for name in step.fetches]
+
+    def untraced(self) -> None:
+        """One run for its own sake."""
+        self.session.run(self.ops, feed_dict=dict(self.step.feed(self.rng)))
+
+    def traced(self) -> Samples:
+        """[n] seconds of each op in one run; NaN where it was not seen."""
+        feed = self.step.feed(self.rng)
+        row = np.full(len(self.index), np.nan)
+        _record(row, self.index, _trace(self.session, self.ops, feed), self.kind)
+        _fed(row, self.index, feed)
+        return row
+
+
+def warm_up(run: Callable[[], None], least: int, most: int, clock: Callable[[], float]) -> int:
+    """Run at least so many times, and on until runs no longer get quicker; how many it took.
+
+    A GPU raises its clocks under load: of the last five runs the quickest must be no more than 5 % quicker than of the
+    five before.
+    """
+    took: list[float] = []
+    while len(took) < least or (len(took) < most and _gets_quicker(took)):
+        began = clock()
+        run()
+        took.append(clock() - began)
+    return len(took)
+
+
+def _gets_quicker(took: list[float]) -> bool:
+    return len(took) < 10 or min(took[-5:]) < 0.95 * min(took[-10:-5])
+
+
+def _noise(found: Watched[Samples], seconds: Floats, low: Floats, watch: Watch, clocks: str) -> Noise:
+    """What a reader of the profile should know of the runs; both columns as in the profile."""
+    total = float(np.nansum(low))
+    others = found.others
+    return Noise(
+        runs=found.runs,
+        refused=found.refused,
+        others_cores=None if others is None else others.cores,
+        busy=() if others is None else tuple((shown(name, 40), cores) for name, cores in others.who[:NAMED]),
+        kept=watch.keep,
+        excess=max(float(np.nansum(seconds)) / total - 1, 0.0) if total > 0 else 0.0,
+        clocks=clocks,
+    )
+
+
+def lower_decile(samples: Samples) -> Floats:
+    """The sample of each column of [iterations, n] that a tenth does not exceed; NaN where there is none."""
+    order = np.sort(samples, axis=0)  # NaN goes last
+    count = (~np.isnan(samples)).sum(axis=0)
+    place = np.maximum(np.ceil(LOW * count).astype(np.int64) - 1, 0)
+    found: Floats = np.take_along_axis(order, place[None, :], axis=0)[0]
+    return found
 
 
 def trimmed(samples: Samples) -> tuple[Floats, Floats]:
@@ -84,7 +157,8 @@ def _spread(samples: Samples) -> Floats:
     return np.where(mean > 0, deviation / np.where(mean > 0, mean, 1), np.where(np.isnan(mean), math.nan, 0.0))
 
 
-def _config() -> Any:
+def one_thread() -> Any:
+    """The configuration of a session that runs each op by itself, without graph optimizer."""
     return unoptimized(
         v1.ConfigProto(allow_soft_placement=True, intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
     )

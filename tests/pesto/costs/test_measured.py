@@ -1,6 +1,7 @@
 """Profiles: bound to their graph whatever its order, labelled op by op, and never applied to another device model."""
 
 import json
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from pesto.costs import GIVEN, MEASURED, MODELLED
 from pesto.costs.analytical import modelled
-from pesto.costs.measured import Profile, load_profile, measured, parse_profile, save_profile, spread_quantiles
+from pesto.costs.measured import Noise, Profile, load_profile, measured, parse_profile, save_profile, spread_quantiles
 from pesto.errors import Exit, FileError, InputError, MismatchError, PestoError
 from pesto.graph import Graph
 from pesto.inputs.cluster_file import load_cluster
@@ -33,6 +34,9 @@ def chain(order, cpu=True, last_bytes=4):
 
 
 GRAPH = chain([0, 1, 2])
+NOISE = Noise(
+    runs=120, refused=20, others_cores=0.03, busy=(("sshd", 0.02),), excess=0.25, clocks="SM clock 1380 of 1530 MHz"
+)
 BASE = Profile(
     fingerprint=GRAPH.fingerprint(), kind="gpu", device="a GPU", iterations=100, seconds=[1e-3, NAN, 3e-3],
     spread=[0.01, NAN, 0.02], raw_spread=[0.1, NAN, 0.2], source="chain",
@@ -41,6 +45,12 @@ FILE = {
     "format": "pesto-profile", "format_version": 1, "fingerprint": BASE.fingerprint, "kind": "gpu", "device": "a GPU",
     "iterations": 100, "source": "chain", "seconds": [1e-3, None, 3e-3], "spread": [0.01, None, 0.02],
     "raw_spread": [0.1, None, 0.2],
+}  # fmt: skip
+QUIET = replace(BASE, low=[0.9e-3, NAN, 2.3e-3], noise=NOISE)
+FULL = FILE | {
+    "format_version": 2, "low": [0.9e-3, None, 2.3e-3],
+    "noise": {"runs": 120, "refused": 20, "others_cores": 0.03, "busy": [["sshd", 0.02]], "kept": False,
+              "excess": 0.25, "clocks": "SM clock 1380 of 1530 MHz"},
 }  # fmt: skip
 
 
@@ -113,17 +123,69 @@ def test_profile_of_another_graph_is_refused(tmp_path):
     assert not (tmp_path / "q.json").exists()
 
 
-def test_round_trip(tmp_path):
+@pytest.mark.parametrize("profile", [BASE, QUIET])
+def test_round_trip(tmp_path, profile):
     """What is saved is loaded again, NaN included, and saved again gives the same bytes."""
     one, two = tmp_path / "one.json", tmp_path / "two.json"
-    save_profile(one, BASE, GRAPH)
+    save_profile(one, profile, GRAPH)
     found = load_profile(one, GRAPH)
-    for name in ("seconds", "spread", "raw_spread"):
-        assert np.array_equal(getattr(found, name), getattr(BASE, name), equal_nan=True)
+    for name in ("seconds", "spread", "raw_spread", "times"):
+        assert np.array_equal(getattr(found, name), getattr(profile, name), equal_nan=True)
     assert (found.kind, found.device, found.iterations, found.source) == ("gpu", "a GPU", 100, "chain")
+    assert (found.noise, found.low is None) == (profile.noise, profile.low is None)
     save_profile(two, found, GRAPH)
     assert one.read_bytes() == two.read_bytes()
-    assert json.loads(one.read_text()) == FILE
+    want = FULL if profile is QUIET else FILE | {"format_version": 2, "low": None, "noise": None}
+    assert json.loads(one.read_text()) == want
+
+
+def test_a_file_of_version_1_gives_its_trimmed_means():
+    """A plan that was made from it is the same as before; that nothing says how noisy it was, is said."""
+    found = parse_profile(json.dumps(FILE).encode(), GRAPH, "p.json")
+    assert (found.low, found.noise) == (None, None)
+    costs = measured(GRAPH, CLUSTER, found, modelled(GRAPH, CLUSTER))
+    assert costs.compute_s[:, 1].tolist() == [1e-3, 5e-6, 3e-3]
+    assert costs.source.startswith("2 of 3 ops by chain (gpu, a GPU, 100 iterations), else")
+    assert costs.note == "profile: how much was going on meanwhile, it does not say"
+
+
+def test_plans_rest_on_lower_deciles_and_say_how_noisy_they_are():
+    """The deciles are the costs; the plan's own line has the noise, and the note all of it."""
+    costs = measured(GRAPH, CLUSTER, QUIET, modelled(GRAPH, CLUSTER))
+    assert costs.compute_s[:, 1].tolist() == [0.9e-3, 5e-6, 2.3e-3]
+    assert "(gpu, a GPU, 100 iterations, noise 25.0%), else" in costs.source
+    assert costs.note == (
+        "profile: lower deciles of 100 runs, 20 more were disturbed and left out; other programs used 0.03 cores "
+        "meanwhile; means are 25.0% longer; SM clock 1380 of 1530 MHz"
+    )
+
+
+def test_what_was_disturbed_and_kept_is_labelled():
+    """In the plan's line and in the note, with who was busy; and where nothing is known, that."""
+    kept = replace(NOISE, kept=True, refused=0, others_cores=1.4, busy=(("cc1plus", 1.2), ("ld", 0.2)), clocks="")
+    costs = measured(GRAPH, CLUSTER, replace(QUIET, noise=kept), modelled(GRAPH, CLUSTER))
+    assert "noise 25.0%, disturbed runs kept)" in costs.source
+    assert costs.note == (
+        "profile: DISTURBED RUNS KEPT, lower deciles of 120 runs; other programs used 1.40 cores meanwhile "
+        "(cc1plus 1.20, ld 0.20); means are 25.0% longer"
+    )
+    assert "what other programs used is not known" in str(replace(NOISE, others_cores=None, busy=()))
+
+
+def test_a_profile_that_times_nothing_here_says_nothing_of_its_noise():
+    """Times of another GPU are not used, so how good they are is nothing to say."""
+    assert measured(GRAPH, CLUSTER, replace(QUIET, device="NVIDIA H200"), modelled(GRAPH, CLUSTER)).note == ""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"excess": -0.1}, {"excess": math.inf}, {"excess": NAN}, {"others_cores": -1.0}, {"busy": (("x", NAN),)},
+     {"runs": 0, "refused": 0}, {"refused": 120}, {"refused": -1}],
+)  # fmt: skip
+def test_noise_that_cannot_be_is_refused(change):
+    """Negative or endless, or no run that counts."""
+    with pytest.raises(InputError, match="noise must be finite"):
+        replace(NOISE, **change)
 
 
 @pytest.mark.parametrize("order", [[2, 1, 0], [1, 2, 0], [2, 0, 1]])
@@ -153,7 +215,10 @@ def test_mismatched_arrays_are_refused():
     ("change", "message"),
     [
         ({"format": "pesto-plan"}, "pesto-profile"),
-        ({"format_version": 2}, "format_version 2"),
+        ({"format_version": 3}, "format_version 3 is not known, only 1 to 2 - update pesto"),
+        ({"low": [1.0]}, "low has 1 entries for 3 ops"),
+        ({"noise": FULL["noise"] | {"excess": -1.0}}, "noise must be finite"),
+        ({"noise": FULL["noise"] | {"runs": "many"}}, "runs"),
         ({"seconds": [1.0]}, "seconds has 1 entries for 3 ops"),
         ({"seconds": [1.0, "2", 3.0]}, r"seconds\[1\]|seconds\[...\]"),
         ({"spread": [-1.0, 0.0, 0.0]}, "spread"),
@@ -183,7 +248,7 @@ def test_spread_quantiles_by_hand():
     assert spread_quantiles(profile, [0.5], least_s=1) is None
 
 
-_key = st.sampled_from(sorted(FILE))
+_key = st.sampled_from(sorted(FULL))
 _json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=6),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
@@ -194,13 +259,13 @@ _json = st.recursive(
 @given(st.dictionaries(_key, _json, max_size=3), st.sets(_key, max_size=1))
 def test_odd_fields(change, dropped):
     """A file with any fields replaced or missing is a profile or a PestoError."""
-    survive(json.dumps({k: v for k, v in (FILE | change).items() if k not in dropped}).encode())
+    survive(json.dumps({k: v for k, v in (FULL | change).items() if k not in dropped}).encode())
 
 
-@given(st.integers(0, 420), st.integers(0, 60), st.binary(max_size=12))
+@given(st.integers(0, 640), st.integers(0, 60), st.binary(max_size=12))
 def test_damaged_bytes_of_a_profile(start, length, replacement):
     """A file with any part replaced by any bytes is a profile or a PestoError."""
-    data = json.dumps(FILE).encode()
+    data = json.dumps(FULL).encode()
     survive(data[:start] + replacement + data[start + length :])
 
 

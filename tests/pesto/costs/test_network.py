@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pesto.cluster import Path
-from pesto.costs.network import PUBLISHED, fit, published, transfer_s
+from pesto.costs.links import PUBLISHED, link_model
+from pesto.costs.network import fit, transfer_s
 from pesto.errors import InputError, PestoError
 
 
@@ -105,6 +106,6 @@ def test_transfer_times_by_hand():
 def test_published_models():
     """The four published models exist; a wrong name suggests the right one."""
     assert len(PUBLISHED) == 4
-    assert published("paper-pcie-gpu-gpu").floor_s == 15e-6
+    assert link_model("paper-pcie-gpu-gpu").floor_s == 15e-6
     with pytest.raises(InputError, match="did you mean paper-pcie-gpu-gpu"):
-        published("paper-pci-gpu-gpu")
+        link_model("paper-pci-gpu-gpu")

@@ -10,7 +10,7 @@ from solvers.compiled.dag import topological_order
 from solvers.instances.random import generate
 from solvers.problem import Problem
 from solvers.timing.replay import prepare, replay
-from solvers.timing.turns import contested, drawn
+from solvers.timing.turns import contenders, drawn
 
 
 def case(seed, most):
@@ -21,6 +21,11 @@ def case(seed, most):
     rank = np.empty(p.tasks, dtype=np.int64)
     rank[topological_order(p.tasks, p.src, p.dst)] = np.arange(p.tasks)
     return p, device, rank
+
+
+def contends(p, schedule):
+    """Whether two devices ask for a link in one tick."""
+    return len(contenders(p, schedule)) > 0
 
 
 def keeps(p, device, rank, merge):
@@ -74,9 +79,9 @@ def test_two_devices_that_ask_at_once_are_served_in_both_ways():
     """
     device, rank = np.array([0, 1, 2, 2]), np.arange(4)
     tied, late = (bus([5, took, 20, 1], [(0, 2), (1, 3)], [10] * 4) for took in (5, 6))
-    assert replay(tied, device, rank).makespan == 36 and contested(tied, replay(tied, device, rank))
+    assert replay(tied, device, rank).makespan == 36 and contends(tied, replay(tied, device, rank))
     assert {ticks for ticks, _ in drawn(prepare(tied), device, rank, count=20)} == {36, 46}
-    assert not contested(late, replay(late, device, rank))
+    assert not contends(late, replay(late, device, rank))
     assert {ticks for ticks, _ in drawn(prepare(late), device, rank, count=20)} == {36}
 
 
@@ -89,7 +94,7 @@ def test_what_is_drawn_keeps_every_sequence_and_the_precedence(seed):
         assert np.array_equal(np.sort(merge), np.arange(p.tasks)) and keeps(p, device, rank, merge)
         again = replay(p, device, merge, prepared=prepared)
         assert again.makespan == ticks
-        if not contested(p, run):
+        if not contends(p, run):
             assert np.array_equal(again.start, run.start)
 
 
@@ -98,7 +103,7 @@ def test_what_is_drawn_is_as_long_and_as_short_as_all_merges(seeds):
     ties = differ = 0
     for seed in seeds(100):
         p, device, rank = small(seed)
-        prepared, tied = prepare(p), contested(p, replay(p, device, rank))
+        prepared, tied = prepare(p), contends(p, replay(p, device, rank))
         every = {replay(p, device, merge, prepared=prepared).makespan for merge in merges(p, device, rank)}
         found = {ticks for ticks, _ in drawn(prepared, device, rank, count=200)}
         assert found == every

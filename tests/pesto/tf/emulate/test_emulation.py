@@ -16,7 +16,9 @@ from pesto.cli.main import main
 from pesto.errors import UsageError, VerificationError
 from pesto.graph import FUNCTION, SESSION
 from pesto.inputs.load import planned_step
+from pesto.plans.plan import Plan
 from pesto.plans.plan_file import save
+from pesto.plans.ways import GRAPHDEF
 from pesto.source import Source
 from pesto.tf.emulate.emulate_options import How, check_size
 from pesto.tf.start import tensorflow
@@ -25,11 +27,16 @@ tf = tensorflow()
 
 from pesto.tf.emulate import emulation, in_executor  # noqa: E402
 from pesto.tf.emulate.clocks import Nominal, Wall  # noqa: E402
-from pesto.tf.emulate.enforced import Enforced, enforced  # noqa: E402
+from pesto.tf.emulate.enforced import Enforced, Step, enforced, partitions_of  # noqa: E402
 from pesto.tf.emulate.in_executor import execute  # noqa: E402
 from pesto.tf.emulate.partition_work import work_of  # noqa: E402
-from pesto.tf.laying import relays  # noqa: E402
-from pesto.tf.nodes.inference import copied  # noqa: E402  # after the quiet load
+from pesto.tf.enforce.edits import edits, write  # noqa: E402
+from pesto.tf.importer.importer import build  # noqa: E402
+from pesto.tf.laying.fetch_closure import apart  # noqa: E402
+from pesto.tf.laying.placement import lay  # noqa: E402
+from pesto.tf.laying.targets import targets  # noqa: E402
+from pesto.tf.nodes.inference import copied  # noqa: E402
+from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
 pytestmark = pytest.mark.slow  # half a minute in all
 FUNCTION_FILE = """
@@ -97,22 +104,33 @@ def test_rnnlm_on_four_gpus_runs_as_predicted_where_all_is_chained(stage) -> Non
     assert ran.unordered_step_s > 0 and ran.scale is None
 
 
-def test_a_session_leaves_more_out_of_the_chains(stage) -> None:
+@pytest.mark.parametrize("way", [SESSION, GRAPHDEF])
+def test_a_session_leaves_more_out_of_the_chains(stage, way: str) -> None:
     """The same plan as `pesto apply` writes it takes as long."""
     step, plan, predicted = stage
-    ran = emulation.emulate(step, plan, predicted, How(way=SESSION))
+    ran = emulation.emulate(step, plan, predicted, How(way=way))
     assert (ran.op_inversions, ran.unsent, ran.starved) == ((), 0, 0)
     assert abs(ran.error) < 0.002 and ran.unchained > 100
 
 
-@pytest.mark.slow
-def test_without_relays_links_fill_ahead_of_the_plan(monkeypatch) -> None:
+def without_relays(step: Step, plan: Plan) -> Enforced:
+    """As a session or `pesto apply` would have it if nothing stood for what ops out of the chains send."""
+    done = enforced(step, plan, way=SESSION, order=True)
+    bare = lay(plan, done.trace.graph, targets(plan, "cpu"), apart(step.captured.graph_def, done.trace))
+    bare = replace(bare, copies=done.placement.copies)
+    graph_def = copied(step.program)
+    write(graph_def, edits(bare, done.trace, graph_def.node))
+    return partitions_of(graph_def, done.trace, bare)
+
+
+def test_without_relays_links_fill_ahead_of_the_plan() -> None:
     """What ops out of the chains send on 8 GPUs leaves as the step begins then."""
     step, plan, predicted = staged("v100x8")
     assert abs(emulation.emulate(step, plan, predicted, How(way=SESSION)).error) < 0.002
-    monkeypatch.setattr(relays, "_relays", lambda *_: iter(()))
-    bare = emulation.emulate(step, plan, predicted, How(way=SESSION))
-    assert bare.link_inversions and bare.drift_max > 0.005
+    bare = without_relays(step, plan)
+    ran = emulation.run_work(work_of(bare, predicted), predicted.timeline.makespan_s, How(way=SESSION))
+    assert emulation.link_inversions(ran, predicted)
+    assert emulation.drift(ran, bare, predicted).max() > 0.005
 
 
 def test_a_run_repeats_to_the_tick(stage, laid: Enforced) -> None:
@@ -226,7 +244,7 @@ def run(monkeypatch, *words: str) -> int:
     return int(ended.value.code or 0)
 
 
-@pytest.mark.parametrize("way", [SESSION, FUNCTION])
+@pytest.mark.parametrize("way", [SESSION, GRAPHDEF, FUNCTION])
 def test_a_v1_loop_is_one_function_and_both_branches_run(tmp_path: Path, monkeypatch, way: str) -> None:
     """Of the loops, forward and backward, only the ops of the graph are left; nothing runs twice or not at all."""
     (tmp_path / "looped_step.py").write_text(GRAPH_FILE)
@@ -244,6 +262,20 @@ def test_a_v1_loop_is_one_function_and_both_branches_run(tmp_path: Path, monkeyp
     ran = emulation.run_work(work, predicted.timeline.makespan_s, How(way=way))
     assert (ran.start >= 0).all() and emulation.op_inversions(ran, done, predicted) == ()
     sys.modules.pop("looped_step", None)
+
+
+def test_functions_that_a_graph_calls_are_placed_in_a_graphdef_alone() -> None:
+    graph = tf.Graph()
+    with graph.as_default():
+        x = tf.compat.v1.placeholder(tf.float32, [4, 6], name="x")
+        tf.reduce_sum(tf.function(lambda y: tf.tanh(y) * 2.0)(x), name="y")
+    given = graph.as_graph_def(add_shapes=True)
+    step = Step(captured=sources.capture_graph_def(given, ["y"], "test"), program=given)
+    plan = api.solve(build(step.captured, batch=None), cluster="cpux2", time_limit_s=0, solver="list")
+    assert (step.meant(SESSION), step.meant(FUNCTION)) == (GRAPHDEF, FUNCTION)
+    assert len(enforced(step, plan, way=GRAPHDEF, order=True).placement.graph.names) == len(plan.names)
+    with pytest.raises(UsageError, match="which no session can place - emulate it as graphdef"):
+        enforced(step, plan, way=SESSION, order=True)
 
 
 def test_a_tf_function_from_the_command_line(tmp_path: Path, monkeypatch, capsys) -> None:

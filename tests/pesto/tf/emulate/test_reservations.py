@@ -3,7 +3,6 @@
 The executor is played here: it reaches what can start in a random order, which must not matter.
 """
 
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -145,8 +144,3 @@ def test_what_begins_too_early_is_an_error() -> None:
     ledger = Ledger(two_sends())
     with pytest.raises(VerificationError, match="began a before what it waits for"):
         ledger.reach(1)
-
-
-def test_the_longest_chain_counts_functions() -> None:
-    assert two_sends().longest() == 2
-    assert replace(two_sends(), controls=((), (), (1,))).longest() == 3

