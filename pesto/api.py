@@ -17,7 +17,7 @@ from pesto.inputs import load as inputs
 from pesto.inputs.given import GRAPH, given_cluster, given_costs, given_plan, on_cluster
 from pesto.plans import plan_file
 from pesto.plans.plan import PER_EDGE, Plan, verify
-from pesto.plans.statements import unconfirmed
+from pesto.plans.statements import needed, unconfirmed
 from pesto.settings import Settings
 from pesto.solving import flow
 from pesto.solving.tracker import Incumbent
@@ -142,8 +142,8 @@ def check(
     """
     found = given_plan(plan)
     machine, op_costs = on_cluster(graph, inputs.plan_cluster(found) if cluster is None else cluster, costs)
-    if costs is None and "measured" in found.provenance.costs_basis:
-        raise UsageError("the plan rests on measured costs - give the profile as costs")
+    if costs is None and (wanted := needed(found)):
+        raise UsageError(f"the plan rests on {wanted} as costs")
     settings = Settings(per_edge=found.provenance.transfers == PER_EDGE)
     verify(found, graph, flow.formulate(graph, op_costs, machine, settings), machine)
     return unconfirmed(found, graph, machine, op_costs)
@@ -182,7 +182,7 @@ def _check_own(
     """Check a plan on the cluster and the costs that it was made for, whatever it is to be run on, where it can be."""
     made = plan.provenance
     own = inputs.plan_cluster(plan) if cluster is None or made.cluster_source.startswith("preset ") else None
-    priced = costs if "measured" in made.costs_basis else None
+    priced = costs if needed(plan) else None
     if own is not None and (priced is None or on_cluster(graph, own, priced)[1].source == made.costs):
         check(plan, graph, cluster=own, costs=priced)
 

@@ -22,6 +22,7 @@ VERBS = {
     "sweep": ("sweep", "Solve a step on a grid of changed clusters: what if devices or links were faster?"),
     "import": ("convert", "Write any supported graph as the project's own graph file."),
     "inspect": ("inspect", "Show what a step is found to be, and what would be refused, without planning."),
+    "costs": ("costs", "List what each op of a step costs, and why, to put other numbers in."),
     "optimize": ("optimize", "Run TensorFlow's graph optimizer once, before planning."),
     "simulate": ("simulate", "Predict the step time of a plan, also on another cluster."),
     "check": ("check", "Verify a plan against its graph with the independent checker."),

@@ -1,0 +1,63 @@
+"""pesto costs: what each op of a step costs, why, and a file to put other numbers in."""
+
+from pathlib import Path
+
+import click
+
+from pesto.cli.options import cluster_option, costs_option, json_option, source_options
+from pesto.cli.printed import answer
+from pesto.cluster import Cluster
+from pesto.costs.listed import BY, listed
+from pesto.errors import UsageError
+from pesto.files.json import shown
+from pesto.files.toml import closest
+from pesto.inputs.load import load_cluster, load_costs, load_graph
+from pesto.show.costs_page import OpTimes, as_csv, as_object, page
+from pesto.source import Source
+
+
+@click.command("costs")
+@source_options
+@cluster_option()
+@click.option("--device", metavar="NAME", help="Such as gpu:0; default: the first on which each op may be placed.")
+@costs_option()
+@click.option("--by", type=click.Choice(BY), help="Sums, in place of op by op.")
+@click.option("--csv", "csv_", is_flag=True, help="All rows as CSV; op by op it is a file for --costs.")
+@json_option()
+def costs_command(
+    *, source: Source, cluster: str, device: str | None, costs: Path | None, by: str | None, csv_: bool, as_json: bool
+) -> None:
+    """List what each op of a step costs, the longest first, and why.
+
+    \b
+    pesto costs --model nmt --cluster v100x2-nvlink
+    pesto costs --model nmt --by type
+    pesto costs --model nmt --csv > own.csv
+    pesto solve --model nmt --costs own.csv
+
+    Of each op: type, data type, operations, bytes, seconds, where these come from (modelled, given, measured), and
+    the form of kernel that the model found quickest. In own.csv change seconds (per execution), or leave them empty and
+    give a scale; rows that you leave out or leave as they are change nothing. A row with a type and no name is of all
+    ops of that type. docs/costs.md, "Times of your own", says the rest.
+    """
+    source.checked()
+    if csv_ and as_json:
+        raise UsageError("--csv and --json both write to stdout - give one of them")
+    machine = load_cluster(cluster)
+    index = None if device is None else _index(machine, device)
+    graph = load_graph(source, quiet=True)
+    times = load_costs(graph, machine, costs)
+    found = OpTimes(graph=graph, cluster=machine, costs=times, found=listed(graph, machine, times, index), by=by)
+    if as_json:
+        answer(as_object(found))
+    elif csv_:
+        click.echo(as_csv(found), nl=False)
+    else:
+        click.echo(page(found))
+
+
+def _index(cluster: Cluster, device: str) -> int:
+    names = [d.name for d in cluster.devices]
+    if device not in names:
+        raise UsageError(f"--device {shown(device, 80)}: not in {cluster.name} - {closest(device, names)}")
+    return names.index(device)
