@@ -102,11 +102,12 @@ def solve(
 ) -> Plan:
     """The best plan that is found, verified: where and in which order each op runs, and a bound of what is possible.
 
-    cluster: a preset, a file or a value. costs: a profile in place of modelled times. start: a plan to begin from, for
-    this or another cluster, of this step or one like it. on_incumbent: hears of each better plan. The others are
-    `Settings`. Method: Pesto (Middleware '21), 3.1 to 3.3, and search on the full graph. Ctrl-C gives the best so far.
-    A branch that ties most variables to one device, an order of which too little is enforced in the way in which the
-    step is meant to be run, and types that are costed as others are logged as warnings.
+    cluster: a preset, a file or a value. costs: a profile, or a file of one's own times (.csv, docs/costs.md), in place
+    of modelled times. start: a plan to begin from, for this or another cluster, of this step or one like it.
+    on_incumbent: hears of each better plan. The others are `Settings`. Method: Pesto (Middleware '21), 3.1 to 3.3, and
+    search on the full graph. Ctrl-C gives the best so far. A branch that ties most variables to one device, an order of
+    which too little is enforced in the way in which the step is meant to be run, and types that are costed as others
+    are logged as warnings.
 
     InfeasibleError with the proof that no plan exists, NothingFoundError when none is found that fits the memory,
     SolverError when besides the exact solver failed, VerificationError, UsageError, InputError, FileError, and
@@ -134,11 +135,11 @@ def check(
 ) -> dict[str, Any]:
     """Verify a plan on its graph: placement, order, times, transfers, memory and lower bound. Tolerance 0.
 
-    cluster: by default the preset that the plan names. costs: the profile, for a plan that rests on one. Returns what
+    cluster: by default the preset that the plan names. costs: the profile or file that it rests on. Returns what
     the file states and nothing at hand confirms, by key of its provenance (docs/plan-file.md).
 
     VerificationError when the plan is invalid, MismatchError when it is another graph's, UsageError when the cluster
-    or the profile has to be given.
+    or the costs have to be given.
     """
     found = given_plan(plan)
     machine, op_costs = on_cluster(graph, inputs.plan_cluster(found) if cluster is None else cluster, costs)

@@ -91,7 +91,7 @@ def _devices(times: OpTimes) -> str:
         count[d] = count.get(d, 0) + 1
     said = [(times.cluster.devices[d], n) for d, n in sorted(count.items(), key=lambda pair: -pair[1])]
     text = ", ".join(
-        f"{n} ops on {shown(d.name)} ({shown(d.preset)}{f', speed {d.speed:g}' if d.speed != 1 else ''})"
+        f"{n} op{'s' if n > 1 else ''} on {shown(d.name)} ({shown(d.preset)}{f', speed {d.speed:g}' if d.speed != 1 else ''})"
         for d, n in said
     )
     left = times.graph.ops - len(times.found.op)

@@ -51,7 +51,8 @@ def costs_command(
     if as_json:
         answer(as_object(found))
     elif csv_:
-        click.echo(as_csv(found), nl=False)
+        # What is printed has line feeds alone: a carriage return would be shown, not sent.
+        click.echo(as_csv(found).decode().replace("\r\n", "\n"), nl=False)
     else:
         click.echo(page(found))
 
