@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pesto.cluster import Cluster
+from pesto.cluster import Cluster, Device
 from pesto.costs import ORIGINS, Costs
 from pesto.costs.listed import Listed, Sum, form_name, summed
 from pesto.files.json import shown
@@ -90,12 +90,13 @@ def _devices(times: OpTimes) -> str:
     for d in times.found.device.tolist():
         count[d] = count.get(d, 0) + 1
     said = [(times.cluster.devices[d], n) for d, n in sorted(count.items(), key=lambda pair: -pair[1])]
-    text = ", ".join(
-        f"{n} op{'s' if n > 1 else ''} on {shown(d.name)} ({shown(d.preset)}{f', speed {d.speed:g}' if d.speed != 1 else ''})"
-        for d, n in said
-    )
+    text = ", ".join(f"{n} op{'s' if n > 1 else ''} on {shown(d.name)} ({_speed(d)})" for d, n in said)
     left = times.graph.ops - len(times.found.op)
     return f"{text or 'none'}{f'; {left} cannot run there' if left else ''}"
+
+
+def _speed(device: Device) -> str:
+    return shown(device.preset) + (f", speed {device.speed:g}" if device.speed != 1 else "")
 
 
 def _op_lines(times: OpTimes) -> list[str]:
