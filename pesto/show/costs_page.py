@@ -71,8 +71,8 @@ def as_csv(times: OpTimes) -> bytes:
     return to_csv(Table(key="costs", title="costs", columns=kept, rows=tuple(rows)))
 
 
-def page(times: OpTimes) -> str:
-    """A total, the longest ops or sums, and how many more there are."""
+def page(times: OpTimes, rest: str = "") -> str:
+    """A total, the longest ops or sums, and how many more there are; `rest` goes on with where these are found."""
     graph, costs, found = times.graph, times.costs, times.found
     lines = [
         fact("graph", f"{shown(graph.source)}, {graph.ops} ops"),
@@ -80,7 +80,7 @@ def page(times: OpTimes) -> str:
         fact("devices", _devices(times)),
         fact("total", f"{duration(times.total_s)} for {len(found.op)} ops, one after the other"),
         "",
-        *(_op_lines(times) if times.by is None else _sum_lines(times)),
+        *(_op_lines(times, rest) if times.by is None else _sum_lines(times, rest)),
     ]
     return "\n".join(lines)
 
@@ -99,7 +99,7 @@ def _speed(device: Device) -> str:
     return shown(device.preset) + (f", speed {device.speed:g}" if device.speed != 1 else "")
 
 
-def _op_lines(times: OpTimes) -> list[str]:
+def _op_lines(times: OpTimes, rest: str) -> list[str]:
     rows, total = [*_rows(times, _LARGEST)], times.total_s or 1.0
     lines = []
     for row in (dict(zip(_OPS, values, strict=True)) for values in rows):
@@ -110,10 +110,10 @@ def _op_lines(times: OpTimes) -> list[str]:
         text = f"{kind}, {work}: {how}"
         lines.append(f"{duration(row['seconds']):>10s}  {share:>5s}  {shown(row['name'], 400)}")
         lines.append(paragraph("." * _INDENT + text, _INDENT).replace("." * _INDENT, " " * _INDENT, 1))
-    return lines + _more(len(times.found.op), float(times.found.seconds[_LARGEST:].sum()), "ops")
+    return lines + _more(len(times.found.op), float(times.found.seconds[_LARGEST:].sum()), "ops", rest)
 
 
-def _sum_lines(times: OpTimes) -> list[str]:
+def _sum_lines(times: OpTimes, rest: str) -> list[str]:
     sums, total = times.sums, times.total_s or 1.0
     head = ("time", "share", "ops", "flops", "bytes", str(times.by))
     rows = [
@@ -121,12 +121,12 @@ def _sum_lines(times: OpTimes) -> list[str]:
          shown(s.label, 200) or _OUTSIDE)
         for s in sums[:_LARGEST]
     ]  # fmt: skip
-    return aligned([head, *rows], ">>>>><") + _more(len(sums), sum(s.seconds for s in sums[_LARGEST:]), "rows")
+    return aligned([head, *rows], ">>>>><") + _more(len(sums), sum(s.seconds for s in sums[_LARGEST:]), "rows", rest)
 
 
-def _more(count: int, seconds: float, what: str) -> list[str]:
+def _more(count: int, seconds: float, what: str, rest: str) -> list[str]:
     left = count - _LARGEST
-    return [f"{left} more {what} take {duration(seconds)}; --csv and --json have them all"] if left > 0 else []
+    return [f"{left} more {what} take {duration(seconds)}{rest}"] if left > 0 else []
 
 
 def _rows(times: OpTimes, most: int | None = None, *, at_speed_one: bool = False) -> Iterator[tuple[Any, ...]]:

@@ -54,7 +54,7 @@ def costs_command(
         # What is printed has line feeds alone: a carriage return would be shown, not sent.
         click.echo(as_csv(found).decode().replace("\r\n", "\n"), nl=False)
     else:
-        click.echo(page(found))
+        click.echo(page(found, "; --csv and --json have them all"))
 
 
 def _index(cluster: Cluster, device: str) -> int:
