@@ -1,6 +1,6 @@
 """Fits the constants of the kernel model to every second row of the V100's tables, and prints `fitted.py`'s tables.
 
-    python benchmarks/kernels_fit.py > tables.txt
+    python -m benchmarks.kernels_fit > tables.txt
 
 Errors are relative, of each kernel and a little of the sum; a prior keeps constants that few rows speak of near what
 they mean. The rows not fitted are never looked at here. Takes some minutes of one core.
@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import fields
 
 import numpy as np
-from kernels import Table, table
 
+from benchmarks.kernels import Table, table
 from pesto.costs.kernels.convolutions import conv_seconds
 from pesto.costs.kernels.launched import matmul_seconds
 from pesto.costs.kernels.machine import Constants, ConvConstants
@@ -22,8 +22,8 @@ Score = Callable[[Floats], float]
 
 MATMUL_PRIOR = {
     "launch": (0.7, 0.7), "efficiency": (0.93, 0.3), "small": (0.3, 1.0), "split_s": (3e-6, 1.0),
-    "wave_s": (1.2e-6, 1.0), "half": (3000.0, 1.0), "l2": (1.0, 0.7), "fill": (12.0, 0.8), "bandwidth": (0.9, 0.7), "spread": (5.0, 1.5),
-    "transposed": (0.5, 1.0), "transposed_work": (0.03, 1.0), "unaligned": (1.0, 1.0),
+    "wave_s": (1.2e-6, 1.0), "half": (3000.0, 1.0), "l2": (1.0, 0.7), "fill": (12.0, 0.8), "bandwidth": (0.9, 0.7),
+    "spread": (5.0, 1.5), "transposed": (0.5, 1.0), "transposed_work": (0.03, 1.0), "unaligned": (1.0, 1.0),
 }  # fmt: skip
 """Median and deviation (of the logarithm) of each constant before any row is seen."""
 CONV_PRIOR = {

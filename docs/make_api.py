@@ -16,7 +16,8 @@ PAGE = ROOT / "docs" / "api.md"
 WIDTH = 100
 """Columns of a signature that stays on one line."""
 PARTS = (
-    "pesto.cluster:Device", "pesto.cluster:Path", "pesto.plans.plan:Provenance", "pesto.comparison.contest:Entry",
+    "pesto.cluster:Device", "pesto.cluster:Rates", "pesto.cluster:PRECISIONS",
+    "pesto.cluster:Path", "pesto.plans.plan:Provenance", "pesto.comparison.contest:Entry",
     "pesto.plans.plan:Coarse", "pesto.plans.ways:Enforced",
     "pesto.costs:Costs", "pesto.costs.measured:Noise", "pesto.solving.candidates:Candidate", "pesto.simulator:Timeline",
     "pesto.solving.trust:Trust", "pesto.solving.trust:Spread",

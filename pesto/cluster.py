@@ -24,7 +24,7 @@ class Rates:
     l2_bytes: float | None = None
     """Second-level cache."""
     sms: int | None = None
-    """Multiprocessors."""
+    """Its multiprocessors."""
     clock_hz: float | None = None
     """Boost clock."""
     launch_s: float | None = None

@@ -93,8 +93,8 @@ class Graph:
     """[n] which place in the order each op can have: BOUND (everywhere when left out), SHARED, FREE or BRANCHED. Not
     part of the fingerprint."""
     kernels: Ints = field(default_factory=_none)
-    """[n, 12] the form of each op's kernel, of KERNEL_FORMS, then its sizes and zeros; 0 where the op has none of these
-    forms, as everywhere when left out. Not part of the fingerprint."""
+    """[n, 12] the form of each op's kernel, by its place in docs/graph-file.md from 1, then its sizes and zeros; 0
+    where the op has none of these forms, as everywhere when left out. Not part of the fingerprint."""
     way: str = NOT_SAID
     """How the step is meant to be run: SESSION or FUNCTION, of which `loose` tells; else NOT_SAID."""
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pesto.cluster import PRECISIONS, Cluster, Device
+from pesto.cluster import PRECISIONS, Cluster, Device, Rates
 from pesto.costs import GIVEN, MODELLED, Costs
 from pesto.costs.kernels.engines import engine, lacking
 from pesto.costs.kernels.launched import times
@@ -26,14 +26,18 @@ def modelled(graph: Graph, cluster: Cluster) -> Costs:
     can = runnable(graph, cluster)
     known = np.zeros_like(can)
     compute_s = np.full(can.shape, np.nan)
+    alike: dict[tuple[str, str, Rates | None], Floats] = {}
     for d, device in enumerate(cluster.devices):
         given = _given(graph, device)
         known[:, d] = ~np.isnan(given)
-        compute_s[:, d] = np.where(known[:, d], given, modelled_s(graph, device)) / device.speed
+        model = (device.kind, device.preset, device.rates)
+        if model not in alike:
+            alike[model] = modelled_s(graph, device)
+        compute_s[:, d] = np.where(known[:, d], given, alike[model]) / device.speed
     compute_s[~can] = np.nan
     given_ops = everywhere(known, graph, cluster)
     names = ", ".join(dict.fromkeys(_named(device) for device in cluster.devices))
-    source = f"kernels and roofline of {names}"
+    source = f"{'kernels and ' if any(speeds(d).sms for d in cluster.devices) else ''}roofline of {names}"
     if given_ops.any():
         source += f"; times of {int(given_ops.sum())} of {graph.ops} ops given by the graph"
     return Costs(compute_s=compute_s, origin=np.where(given_ops, GIVEN, MODELLED), source=source)

@@ -29,7 +29,7 @@ class Times:
     """Seconds of n ops on one device."""
 
     seconds: Floats
-    """[n] seconds."""
+    """[n] seconds of each op."""
     form: Ints
     """[n] index into FORMS."""
 

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 REFERENCE_CLOCK = 1.53e9
 """Hz of the V100 whose kernels the constants are fitted to; what takes cycles scales with the clock."""
-REFERENCE_PER_SM = {False: 15.7e12 / 80, True: 125e12 / 80}
+REFERENCE_SMS = 80
+REFERENCE_PER_SM = {False: 15.7e12 / REFERENCE_SMS, True: 125e12 / REFERENCE_SMS}
 """Operations per second of one of its multiprocessors, without and with tensor cores."""
 
 
@@ -39,6 +40,17 @@ class Machine:
     def cycles(self) -> float:
         """Seconds of a cycle over those of the reference."""
         return REFERENCE_CLOCK / self.clock_hz
+
+    @property
+    def l2(self) -> float:
+        """Loads from L2 in a second, over the reference's.
+
+        They go by multiprocessors and clock, and keep up with units that multiply more in each cycle: by wider ports,
+        and by copies and tiles that later generations share.
+        """
+        usual = 2 if self.tensor else 4
+        keeps_up = max(1.0, self.width * self.element_bytes / usual)
+        return self.sms / REFERENCE_SMS / self.cycles * keeps_up
 
     @property
     def width(self) -> float:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pesto.costs.kernels.machine import REFERENCE_CLOCK, Constants, Machine
+from pesto.costs.kernels.machine import Constants, Machine
 from solvers.arrays import Floats
 
 _SIDES = (
@@ -20,7 +20,6 @@ _STEP = 8
 _L2_BYTES_S = 3e12
 _AT_ONCE = 64
 """Products whose candidates stay in a core's cache."""
-_REFERENCE_SMS = 80
 _REACHABLE = 0.93
 """Share of the memory's bandwidth that nothing passes."""
 
@@ -75,7 +74,7 @@ def _best(columns: Floats, tried: tuple[Floats, Floats, Floats], machine: Machin
     half = fitted.half * machine.width
     rate = machine.peak_flops / machine.sms * fitted.efficiency * (1 + half / _HELD) / (1 + half / under_way)
     work = each * (2 * area * (1 + 16 * fitted.small * sides / area)) * (steps + fitted.fill) / rate
-    l2 = _L2_BYTES_S * fitted.l2 * machine.sms / _REFERENCE_SMS * machine.clock_hz / REFERENCE_CLOCK
+    l2 = _L2_BYTES_S * fitted.l2 * machine.l2
     loads = tiles * steps * (sides * (machine.element_bytes / l2))
     share = fitted.bandwidth
     if fitted.spread:

@@ -177,6 +177,10 @@ def test_preset_in_a_device_description():
     assert named_in("NVIDIA H200") is PRESETS["H200"]
     assert named_in("Intel(R) Xeon(R) CPU") is None
     assert named_in("V1000") is None
+    # Of two that are named the one with most words.
+    assert named_in("NVIDIA H100 PCIe") is PRESETS["H100 PCIe"]
+    assert named_in("NVIDIA H100 80GB HBM3") is PRESETS["H100"]
+    assert named_in("NVIDIA GeForce RTX 4090") is PRESETS["RTX 4090"]
 
 
 def test_whole_step_of_rnnlm():

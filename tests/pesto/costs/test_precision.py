@@ -61,7 +61,10 @@ def test_measured_times_need_no_word() -> None:
     graph = step("bfloat16", "bfloat16", "float32")
     some = modelled(graph, load_cluster("v100x2-nvlink"))
     costs = Costs(compute_s=some.compute_s, origin=np.where([True, False, False], MEASURED, some.origin), source="x")
-    assert noted(graph, load_cluster("v100x2-nvlink"), costs).note == "1 op in bfloat16 (33.3% of the time) costed as float32"
+    assert (
+        noted(graph, load_cluster("v100x2-nvlink"), costs).note
+        == "1 op in bfloat16 (33.3% of the time) costed as float32"
+    )
 
 
 @pytest.fixture(params=["bfloat16", "float32"])
@@ -107,3 +110,17 @@ def test_plans_stay_valid_whatever_is_known_of_data_types(tmp_path: Path) -> Non
     assert (there.fingerprint(), there.listing()) == (without.fingerprint(), without.listing())
     for planned, other in ((there, without), (without, there)):
         pesto.check(pesto.solve(planned, time_limit_s=0, solver="list"), other)
+
+
+def test_plans_that_rest_on_other_times_are_refused_and_carried_over() -> None:
+    """A graph whose kernels are known has the fingerprint of one without, and other times."""
+    plain = step("float32", "float32")
+    rows = np.zeros((2, 12), dtype=int)
+    rows[:, :5] = [1, 20_000, 20_000, 14_000, 1]
+    known = replace(plain, kernels=rows)
+    older = pesto.solve(plain, time_limit_s=0, solver="list")
+    assert plain.fingerprint() == known.fingerprint()
+    with pytest.raises(pesto.VerificationError):
+        pesto.check(older, known)
+    carried = pesto.solve(known, time_limit_s=0, solver="list", start=older)
+    pesto.check(carried, known)

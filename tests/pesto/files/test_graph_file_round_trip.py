@@ -9,7 +9,7 @@ import pytest
 
 from pesto.errors import InputError
 from pesto.files import graph_file
-from pesto.graph import BOUND, BRANCHED, MEANT, Graph
+from pesto.graph import BOUND, BRANCHED, CONV, LOOP, MATMUL, MEANT, Graph
 
 SCHEMA = json.loads(resources.files("pesto").joinpath("schema/graph-1.json").read_text())
 
@@ -97,6 +97,42 @@ def test_large_shapes(shape):
     again = graph_file.loads(graph_file.dumps(g), "x")
     assert np.array_equal(again.src, g.src)
     assert np.array_equal(again.dst, g.dst)
+
+
+def test_kernels_survive_and_do_not_count() -> None:
+    """Forms and sizes come back; the fingerprint and old files are as before."""
+    plain = random_graph(np.random.default_rng(6), 5)
+    rows = np.zeros((5, 12), dtype=int)
+    rows[0, :7] = [MATMUL, 128, 4096, 1024, 1, 0, 1]
+    rows[1] = [CONV, 32, 3, 224, 224, 64, 7, 7, 2, 2, 112, 112]
+    rows[3, :2] = [LOOP, 0]
+    made = replace(plain, kernels=rows)
+    data = graph_file.dumps(made)
+    jsonschema.validate(json.loads(data), SCHEMA)
+    again = graph_file.loads(data, "x")
+    assert again.kernels.tolist() == rows.tolist()
+    assert again.fingerprint() == plain.fingerprint() and again.listing() == plain.listing()
+    assert b"sizes" not in graph_file.dumps(plain)
+    assert not graph_file.loads(graph_file.dumps(plain), "x").kernels.any()
+
+
+@pytest.mark.parametrize(
+    ("op", "fault"),
+    [
+        ({"kernel": "matmull", "sizes": [1]}, r"\$.ops\[0\].kernel: no form is named 'matmull' - did you mean matmul"),
+        ({"kernel": "matmul", "sizes": [1, 2]}, r"\$.ops\[0\].sizes: 2 sizes - give the 6 sizes of 'matmul'"),
+        ({"sizes": [1]}, r"\$.ops\[0\].sizes: 1 sizes - give a kernel with them"),
+        ({"kernel": "matmul", "sizes": [1, 1, 2**41, 1, 0, 0]}, "each up to 1099511627776"),
+        ({"kernel": "matmul", "sizes": [1, 0, 1, 1, 0, 0]}, "kernels.0. = .* - it is no form with its sizes"),
+        ({"kernel": "matmul", "sizes": [1, 1, -1, 1, 0, 0]}, r"\$.ops\[0\].sizes\[2\]"),
+        ({"kernel": "loop", "sizes": [1.5]}, r"\$.ops\[0\].sizes\[0\]"),
+    ],
+)
+def test_kernels_that_are_none_are_refused(op: dict[str, Any], fault: str) -> None:
+    """In one line, with the place."""
+    text = json.dumps({"format": "pesto-graph", "format_version": 1, "ops": [{"name": "a", **op}]})
+    with pytest.raises(InputError, match=fault):
+        graph_file.loads(text.encode(), "x")
 
 
 def test_data_types_survive_and_do_not_count() -> None:
