@@ -17,7 +17,7 @@ from pesto.inputs import load as inputs
 from pesto.inputs.given import GRAPH, given_cluster, given_costs, given_plan, on_cluster
 from pesto.plans import plan_file
 from pesto.plans.plan import PER_EDGE, Plan, verify
-from pesto.plans.statements import unconfirmed
+from pesto.plans.statements import needed, unconfirmed
 from pesto.settings import Settings
 from pesto.solving import flow
 from pesto.solving.tracker import Incumbent
@@ -102,12 +102,12 @@ def solve(
 ) -> Plan:
     """The best plan that is found, verified: where and in which order each op runs, and a bound of what is possible.
 
-    cluster: a preset, a file or a value. costs: a profile, or a CSV of one's own (docs/costs.md), in place of modelled
-    times. start: a plan to begin from, for this or another cluster, of this step or one like it. on_incumbent: hears of
-    each better plan. The others are `Settings`. Method: Pesto (Middleware '21), 3.1 to 3.3, and search on the full
-    graph. Ctrl-C gives the best so far.
-    A branch that ties most variables to one device, an order of which too little is enforced in the way in which the
-    step is meant to be run, and types that are costed as others are logged as warnings.
+    cluster: a preset, a file or a value. costs: a profile, or a file of one's own times (.csv, docs/costs.md), in place
+    of modelled times. start: a plan to begin from, for this or another cluster, of this step or one like it.
+    on_incumbent: hears of each better plan. The others are `Settings`. Method: Pesto (Middleware '21), 3.1 to 3.3, and
+    search on the full graph. Ctrl-C gives the best so far. A branch that ties most variables to one device, an order of
+    which too little is enforced in the way in which the step is meant to be run, and types that are costed as others
+    are logged as warnings.
 
     InfeasibleError with the proof that no plan exists, NothingFoundError when none is found that fits the memory,
     SolverError when besides the exact solver failed, VerificationError, UsageError, InputError, FileError, and
@@ -135,16 +135,16 @@ def check(
 ) -> dict[str, Any]:
     """Verify a plan on its graph: placement, order, times, transfers, memory and lower bound. Tolerance 0.
 
-    cluster: by default the preset that the plan names. costs: the profile, for a plan that rests on one. Returns what
+    cluster: by default the preset that the plan names. costs: the profile or file that it rests on. Returns what
     the file states and nothing at hand confirms, by key of its provenance (docs/plan-file.md).
 
     VerificationError when the plan is invalid, MismatchError when it is another graph's, UsageError when the cluster
-    or the profile has to be given.
+    or the costs have to be given.
     """
     found = given_plan(plan)
     machine, op_costs = on_cluster(graph, inputs.plan_cluster(found) if cluster is None else cluster, costs)
-    if costs is None and "measured" in found.provenance.costs_basis:
-        raise UsageError("the plan rests on measured costs - give the profile as costs")
+    if costs is None and (wanted := needed(found)):
+        raise UsageError(f"the plan rests on {wanted} as costs")
     settings = Settings(per_edge=found.provenance.transfers == PER_EDGE)
     verify(found, graph, flow.formulate(graph, op_costs, machine, settings), machine)
     return unconfirmed(found, graph, machine, op_costs)
@@ -183,7 +183,7 @@ def _check_own(
     """Check a plan on the cluster and the costs that it was made for, whatever it is to be run on, where it can be."""
     made = plan.provenance
     own = inputs.plan_cluster(plan) if cluster is None or made.cluster_source.startswith("preset ") else None
-    priced = costs if "measured" in made.costs_basis else None
+    priced = costs if needed(plan) else None
     if own is not None and (priced is None or on_cluster(graph, own, priced)[1].source == made.costs):
         check(plan, graph, cluster=own, costs=priced)
 

@@ -111,12 +111,12 @@ def solver_option(text: str = "See pesto solvers.") -> Callable[..., Any]:
 
 
 def costs_option() -> Callable[..., Any]:
-    """--costs PROFILE, once."""
+    """--costs PROFILE|CSV, once."""
 
     def one(ctx: click.Context, param: click.Parameter, given: tuple[Path, ...]) -> Path | None:
         del ctx, param
         if len(given) > 1:
-            raise UsageError(f"--costs is given {len(given)} times - give one profile")
+            raise UsageError(f"--costs is given {len(given)} times - give one file")
         return given[0] if given else None
 
     return click.option(
@@ -124,8 +124,8 @@ def costs_option() -> Callable[..., Any]:
         type=Existing(),
         multiple=True,
         callback=one,
-        metavar="PROFILE",
-        help="Measured op times, from pesto profile, or your own (.csv).",
+        metavar="PROFILE|CSV",
+        help="Op times: measured, from pesto profile, or your own (.csv, from pesto costs).",
     )
 
 

@@ -10,10 +10,11 @@ from solvers.arrays import Floats, Ints, floats, ints
 MODELLED = 0
 """The roofline of `pesto.costs.analytical`; also where neither of the others holds on every device of the op's."""
 GIVEN = 1
-"""The graph's own source."""
+"""The graph's own source, or a file of the user's own times."""
 MEASURED = 2
 """A profile."""
-_WORDS = ("modelled", "given", "measured")
+ORIGINS = ("modelled", "given", "measured")
+"""What they are called."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -46,11 +47,11 @@ class Costs:
     @property
     def basis(self) -> str:
         """The origin that all ops share, 'modelled' without ops, or 'mixed' with the number of ops of each origin."""
-        count = np.bincount(self.origin, minlength=len(_WORDS))
+        count = np.bincount(self.origin, minlength=len(ORIGINS))
         # The best known first, as its count is what a reader asks for; never a share, which rounds 1374 of 1379 to all.
-        found = [(int(count[k]), _WORDS[k]) for k in (MEASURED, GIVEN, MODELLED) if count[k]]
+        found = [(int(count[k]), ORIGINS[k]) for k in (MEASURED, GIVEN, MODELLED) if count[k]]
         if len(found) <= 1:
-            return found[0][1] if found else _WORDS[MODELLED]
+            return found[0][1] if found else ORIGINS[MODELLED]
         (first, word), *rest = found
         others = ", ".join(f"{n} {name}" for n, name in rest)
         return f"mixed: {first} of {len(self.origin)} ops {word}, {others}"

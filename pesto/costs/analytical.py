@@ -80,9 +80,15 @@ def runnable(graph: Graph, cluster: Cluster) -> Bools:
 
 
 def everywhere(known: Bools, graph: Graph, cluster: Cluster) -> Bools:
-    """[n] whether an op's time is known on every device where it may be placed, one at least.
+    """[n] whether an op's time is known on every device where it may be placed, one at least."""
+    placed = placeable(graph, cluster)
+    return np.logical_and((known | ~placed).all(axis=1), placed.any(axis=1))
 
-    That is the accelerators when its whole group runs on them, and the CPUs otherwise (Pesto, section 3.2.1).
+
+def placeable(graph: Graph, cluster: Cluster) -> Bools:
+    """[n, d] whether an op may be placed on a device.
+
+    On the accelerators when its whole group runs on them, and on the CPUs otherwise (Pesto, section 3.2.1).
     """
     can = runnable(graph, cluster)
     fast = np.array([device.kind != "cpu" for device in cluster.devices])
@@ -91,8 +97,7 @@ def everywhere(known: Bools, graph: Graph, cluster: Cluster) -> Bools:
     whole = np.ones(int(graph.group.max(initial=-1)) + 1, dtype=np.bool_)
     np.logical_and.at(whole, graph.group[member], on_fast[member])
     on_fast[member] = whole[graph.group[member]]
-    placed = can & np.where(fast, on_fast[:, None], ~on_fast[:, None])
-    return np.logical_and((known | ~placed).all(axis=1), placed.any(axis=1))
+    return can & np.where(fast, on_fast[:, None], ~on_fast[:, None])
 
 
 def _check_given(graph: Graph, cluster: Cluster) -> None:

@@ -28,8 +28,8 @@ def given_cluster(cluster: str | Path | Cluster) -> Cluster:
 
 
 def given_costs(graph: Graph, cluster: Cluster, costs: str | Path | Profile | None) -> Costs:
-    """Seconds of each op on each device, modelled where no profile is given."""
-    expect("costs", costs, str | Path | Profile | None, "the file of a profile, or what pesto.profile returns")
+    """Seconds of each op on each device, modelled where no profile and no file of one's own times is given."""
+    expect("costs", costs, str | Path | Profile | None, "a file of times, or what pesto.profile returns")
     return load_costs(graph, cluster, Path(costs) if isinstance(costs, str) else costs)
 
 

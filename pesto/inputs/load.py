@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pesto.cluster import Cluster
-from pesto.costs import Costs, own
+from pesto.costs import Costs
 from pesto.costs.analytical import modelled
 from pesto.costs.disturbance import Watch
 from pesto.costs.measured import Profile, load_profile, measured
+from pesto.costs.own import SUFFIX, load_own, own
 from pesto.costs.precision import noted
 from pesto.errors import UsageError
 from pesto.files import graph_file
@@ -122,12 +123,14 @@ def plan_cluster(plan: Plan) -> str:
     return plan.provenance.cluster
 
 
-def load_costs(graph: Graph, cluster: Cluster, profile: Path | Profile | None) -> Costs:
-    """Modelled costs, with measured ones in their place where a profile has them, or a CSV's; `profile` or its file."""
+def load_costs(graph: Graph, cluster: Cluster, given: Path | Profile | None) -> Costs:
+    """Modelled costs, and in their place those of a profile, of its file, or of a file of one's own times (.csv)."""
     fallback = modelled(graph, cluster)
-    if profile is None:
-        return noted(graph, cluster, fallback)
-    if isinstance(profile, Path) and profile.suffix == own.SUFFIX:
-        return noted(graph, cluster, own.own(profile, graph, cluster, fallback))
-    found = profile if isinstance(profile, Profile) else load_profile(profile, graph)
-    return noted(graph, cluster, measured(graph, cluster, found, fallback))
+    if given is None:
+        found = fallback
+    elif isinstance(given, Path) and given.suffix.lower() == SUFFIX:
+        found = own(graph, cluster, load_own(given), fallback)
+    else:
+        profile = given if isinstance(given, Profile) else load_profile(given, graph)
+        found = measured(graph, cluster, profile, fallback)
+    return noted(graph, cluster, found)

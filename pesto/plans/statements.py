@@ -5,6 +5,7 @@ from typing import Any
 
 from pesto.cluster import Cluster
 from pesto.costs import MEASURED, Costs
+from pesto.costs.own import is_own
 from pesto.errors import VerificationError
 from pesto.files.json import shown
 from pesto.graph import Graph
@@ -40,12 +41,21 @@ def unconfirmed(plan: Plan, graph: Graph, cluster: Cluster, costs: Costs) -> dic
     return {**left, "rule": made.rule, "settings": made.settings, "pesto_version": made.pesto_version}
 
 
+def needed(plan: Plan) -> str:
+    """The costs that a plan rests on and that have to be given to check it, with the remedy; empty where none have."""
+    made = plan.provenance
+    if is_own(made.costs):
+        return f"{shown(made.costs.partition(', else ')[0])} - give that file"
+    return "measured costs - give the profile" if "measured" in made.costs_basis else ""
+
+
 def _of_inputs(plan: Plan, graph: Graph, cluster: Cluster, costs: Costs) -> list[str]:
     made, wrong = plan.provenance, []
     if made.costs_basis != costs.basis:
         wrong.append(f"the costs are {costs.basis}, the plan says {shown(made.costs_basis)}")
-    # A profile's file may have another name by now.
-    if made.costs != costs.source and not (costs.origin == MEASURED).any():
+    # A profile's file, or that of one's own times, may have another name by now; `verify` has held the times.
+    renamed = (costs.origin == MEASURED).any() or (is_own(made.costs) and is_own(costs.source))
+    if made.costs != costs.source and not renamed:
         wrong.append(f"the costs are the {costs.source}, the plan says {shown(made.costs)}")
     said, own = (made.cluster, made.cluster_source), (cluster.name, cluster.source)
     if said != own and made.cluster_source.startswith(_PRESET) and cluster.source.startswith(_PRESET):

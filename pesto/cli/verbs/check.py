@@ -37,8 +37,9 @@ def check_command(
     """Verify PLAN on its original graph: placement, order, times, transfers, memory, and its lower bound.
 
     A plan of a built-in model names its graph itself; for others give --graph, --saved-model or --function as for
-    the solve. The cluster is the plan's unless it was a file: then give --cluster. A plan on measured costs needs
-    its --costs. What the step takes with the part of the order that TensorFlow is made to keep is predicted as well.
+    the solve. The cluster is the plan's unless it was a file: then give --cluster. A plan on measured costs
+    or on times of your own needs its --costs. What the step takes with the part of the order that TensorFlow is made to
+    keep is predicted as well.
     """
     found = load(plan)
     graph = load_graph(plan_source(found, source))
