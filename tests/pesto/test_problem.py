@@ -98,12 +98,14 @@ def test_small_constants_are_never_sent(make_graph, make_cluster, make_costs) ->
 
 
 def test_what_runs_beside_the_order_takes_no_time(make_graph, make_cluster, make_costs) -> None:
-    """Handles and feeds, and in a session what others share; what reads such a thing alone goes with it."""
+    """Handles and feeds, and in a session what others share and starts no kernel; its only reader goes with a feed."""
     ops = [{"name": "x"}, {"name": "cast", "inputs": ["x"]}, {"name": "y", "inputs": ["cast"]}, {"name": "late"}]
     graph = replace(make_graph(ops), loose=np.array([FREE, SHARED, BOUND, BRANCHED]))
     cluster = make_cluster()
-    for way, beside in ((SESSION, [True, True, False, False]), (FUNCTION, [True, False, False, False])):
-        meant = replace(graph, way=way)
+    light = np.array([True, False, True, True])
+    first, two = [True, False, False, False], [True, True, False, False]
+    for way, launches, beside in ((SESSION, light, two), (SESSION, light | True, first), (FUNCTION, light, first)):
+        meant = replace(graph, way=way, launches=launches)
         found = build(meant, make_costs(meant, cluster), cluster, memory=graph.param_bytes)
         assert [not (row > 0).any() for row in found.duration] == beside
         assert found.group.tolist() == [0, 0, -1, -1]
