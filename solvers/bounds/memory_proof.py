@@ -8,17 +8,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from solvers.arrays import Bools, Ints, bools, offsets
-from solvers.compiled.kernels import routine, spliced
+from solvers.arrays import Ints, bools, offsets
 from solvers.problem import Problem
+from solvers.structure.every_packing import every_packing
 from solvers.structure.units import Units, distinct, units_of
 
 _SETS = 256
 """Sets of locations whose memory is summed at most: the smallest."""
-_UNITS = 2000
-"""Units of which packings are looked at at most."""
-_NODES = 300_000
-"""Partial packings that are looked at at most."""
 
 
 def proof(problem: Problem) -> str | None:
@@ -135,61 +131,8 @@ def _bins(capacity: Ints, memory: Ints) -> int:
 
 
 def _search(p: Problem, units: Units) -> Iterator[str]:
-    order = np.argsort(-units.memory, kind="stable")
-    order = order[units.memory[order] > 0]
-    if not 0 < len(order) <= _UNITS:
-        return
-    memory, allowed = units.memory[order], units.allowed[order]
-    _, alike = np.unique(allowed, axis=1, return_inverse=True)
-    room = np.minimum(p.capacity, memory.sum())
-    nodes = _packings(memory, allowed, room, alike.ravel().astype(np.int64), _NODES)
+    _, nodes = every_packing(units, p.capacity)
     if nodes >= 0:
-        what = f"{len(memory)} tasks and groups of {sum(memory.tolist())} bytes"
-        yield f"no packing of {what} into {len(room)} locations: none of {nodes} partial ones can be completed"
-
-
-@routine
-def _packings(memory: Ints, allowed: Bools, room: Ints, alike: Ints, limit: int) -> int:
-    """The number of partial packings when none can be completed; -1 when one can, or there are more than `limit`.
-
-    The first packing in lexicographic order is not lost: of equal units the earlier is at the lower location, and of
-    locations alike, with equal room, a unit is at the first (else swap the two).
-    """
-    units, nodes, at = len(memory), 0, int(np.int64(0))
-    choice = np.full(units + 1, -1, dtype=np.int64)
-    rest = np.zeros(units + 1, dtype=np.int64)
-    for unit in range(units - 1, -1, -1):
-        rest[unit] = rest[unit + 1] + memory[unit]
-    while at >= 0:
-        if choice[at] >= 0:
-            room[choice[at]] += memory[at]
-        choice[at] = _next(memory, allowed, room, alike, (at, choice))
-        if choice[at] < 0:
-            at -= 1
-            continue
-        nodes += 1
-        room[choice[at]] -= memory[at]
-        if at == units - 1 or nodes > limit:
-            return -1
-        # A location with less room than the smallest unit is full.
-        if np.sum(room[room >= memory[units - 1]]) >= rest[at + 1]:
-            at += 1
-            choice[at] = -1
-    return nodes
-
-
-@spliced
-def _next(memory: Ints, allowed: Bools, room: Ints, alike: Ints, where: tuple[int, Ints]) -> int:
-    """The next location for a unit, -1 for none."""
-    at, choice = where
-    first = choice[at] + 1
-    if at > 0 and memory[at] == memory[at - 1] and np.all(allowed[at] == allowed[at - 1]):
-        first = max(first, choice[at - 1])
-    for place in range(first, len(room)):
-        if allowed[at, place] and room[place] >= memory[at]:
-            twin = False
-            for other in range(place):
-                twin = twin or (alike[other] == alike[place] and room[other] == room[place])
-            if not twin:
-                return place
-    return -1
+        needy = units.memory[units.memory > 0].tolist()
+        what = f"{len(needy)} tasks and groups of {sum(needy)} bytes"
+        yield f"no packing of {what} into {p.locations} locations: none of {nodes} partial ones can be completed"

@@ -7,6 +7,7 @@ import numpy as np
 from solvers.arrays import Bools, Ints
 from solvers.compiled.kernels import routine
 from solvers.problem import Problem
+from solvers.structure.every_packing import every_packing
 from solvers.structure.units import Units
 
 _FIRST, _ROOMIEST, _TIGHTEST = range(3)
@@ -17,6 +18,7 @@ def packings(problem: Problem, units: Units) -> Iterator[tuple[Ints, int]]:
 
     The units largest first, or those with fewest locations first, or in the given order of their first task, each
     to the first, the roomiest or the tightest location that can take it (first and best fit decreasing, Johnson 1974).
+    Where none of these holds every unit, the packing that looking at all finds, with -1 for units without bytes.
     """
     choices = np.count_nonzero(units.allowed, axis=1)
     first = np.full(len(units.memory), problem.tasks, dtype=np.int64)
@@ -26,10 +28,17 @@ def packings(problem: Problem, units: Units) -> Iterator[tuple[Ints, int]]:
         np.lexsort((-units.memory, choices)),
         np.lexsort((first, choices)),
     )
+    lacks = True
     for order in orders:
         for policy in (_ROOMIEST, _TIGHTEST, _FIRST):
             at = _pack(order, units.allowed, units.memory, problem.capacity, policy)
-            yield at, int(units.memory[at < 0].sum())
+            short = int(units.memory[at < 0].sum())
+            lacks = lacks and short > 0
+            yield at, short
+    if lacks:
+        whole, _ = every_packing(units, problem.capacity)
+        if whole is not None:
+            yield whole, 0
 
 
 @routine

@@ -162,6 +162,30 @@ def test_packings_name_what_finds_no_room(monkeypatch):
     assert result.detail == "memory: 6 bytes found no room in the best packing"
 
 
+def test_what_no_greedy_packing_holds_is_packed_by_looking_at_all():
+    """3, 3, 2 and 2 bytes on 4 + 6: the largest first, 3 and 3 go apart or 2 joins a 3; only {3, 3} and {2, 2} fit."""
+    p = replace(chain(4, transfer=0), memory=[3, 3, 2, 2], capacity=[4, 6])
+    *greedy, (whole, short) = packings(p, units_of(p))
+    assert [lacks for _, lacks in greedy] == [2] * 9
+    assert (whole.tolist(), short) == ([1, 1, 0, 0], 0)
+    result, _ = answer(ListScheduler(), p)
+    assert result.schedule is not None
+    assert not check(p, result.schedule)
+
+
+def test_small_problems_have_a_schedule_where_the_oracle_finds_one(seeds):
+    """Random problems with tight memory: the list scheduler finds a schedule exactly where enumeration does."""
+    feasible, count = 0, len(seeds(100))
+    for seed in seeds(100):
+        p = some(seed, most=7)
+        share = p.memory.sum() / p.locations * np.random.default_rng(seed).uniform(0.7, 1.8, p.locations)
+        tight = replace(p, capacity=share.astype(np.int64))
+        found = answer(ListScheduler(), tight)[0].schedule is not None
+        assert found == (exhaustive(tight) is not None), seed
+        feasible += found
+    assert 0.2 * count < feasible < 0.9 * count
+
+
 def unproven(problem):
     """Finds no proof."""
 
