@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, is_hypothesis_test
 from hypothesis import settings as hypothesis_settings
+from solver_processes import SUBPROCESS
 
 from pesto.cluster import Cluster, Device, Path
 from pesto.costs import GIVEN, Costs
@@ -115,6 +116,12 @@ def given_costs(graph: Graph, cluster: Cluster) -> Costs:
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a solver that goes on for an hour beyond its limit is hung, however busy the machine is."""
     monkeypatch.setattr(parent, "GRACE_S", 3600.0)
+
+
+@pytest.fixture(autouse=True)
+def forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Solvers' processes are forked from one that has loaded what they share, which takes longer than most solves."""
+    monkeypatch.setattr(parent, "subprocess", SUBPROCESS)
 
 
 @pytest.fixture(autouse=True)
