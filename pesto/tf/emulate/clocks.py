@@ -2,12 +2,13 @@
 
 import threading
 import time
+from collections.abc import Sequence
 from typing import Protocol
 
 from pesto.errors import VerificationError
 from pesto.tf.emulate.emulate_options import PLANNED
 from pesto.tf.emulate.hand_over import handed_over
-from pesto.tf.emulate.reservations import Ledger, Reservations, Work
+from pesto.tf.emulate.reservations import Ledger, Reservations, Waiting, Work
 
 STALLED_S = 600.0
 """Seconds after which an executor that reaches nothing more has lost a function: no machine is that busy."""
@@ -77,13 +78,19 @@ class Nominal:
 
 
 class Wall:
-    """Everybody sleeps until `scale` seconds for each predicted second are over; the GIL is free meanwhile."""
+    """Everybody sleeps until `scale` seconds for each predicted second are over; the GIL is free meanwhile.
+
+    What becomes ready to be sent as a function ends asks for its links then, before anything behind that function
+    begins. So it is on GPUs: their kernels, sends among them, count as inexpensive (`OpKernel::IsExpensive`), and the
+    executor runs what such a kernel makes ready in the same thread, first in, first out. Here each is a function that
+    the executor takes for expensive and gives a thread of its own, and threads race.
+    """
 
     def __init__(self, work: Work, tick_s: float) -> None:
         """`tick_s`: seconds to sleep for a tick."""
         self._work, self.tick_s = work, tick_s
         self._lock = threading.Lock()
-        self._reservations = Reservations()
+        self._reservations, self._waiting = Reservations(), Waiting(work)
         self._began: float | None = None
         self._going = threading.Lock()  # held while it goes on: cheaper to wait for than an Event
         self._going.acquire()
@@ -95,13 +102,24 @@ class Wall:
         with self._lock:
             if self._began is None:
                 self._began = time.monotonic()
-            now = (time.monotonic() - self._began) / self.tick_s
-            self._reached[k] = now
-            times = self._times[k] = self._reservations.take(self._work.holds[k], now, self._work.ticks[k])
-        left = self._began + times[1] * self.tick_s - time.monotonic()
+            began = self._began
+            if self._reached[k] < 0:
+                self._ask([k], began)
+            end = self._times[k][1]
+        left = began + end * self.tick_s - time.monotonic()
         if left > 0 and self._going.acquire(timeout=left):
             self._going.release()
-        return times[1]
+        with self._lock:
+            sends = [after for after in self._waiting.end(k) if self._work.sent[after][0] >= 0]
+            self._ask(sorted(sends, key=lambda send: self._work.sent[send]), began)
+        return end
+
+    def _ask(self, several: Sequence[int], began: float) -> None:
+        """Functions ask now for what they hold, one after another."""
+        now = (time.monotonic() - began) / self.tick_s
+        for k in several:
+            self._reached[k] = now
+            self._times[k] = self._reservations.take(self._work.holds[k], now, self._work.ticks[k])
 
     def handed_over(self) -> float:
         """Ticks that the step lost from function to function (`pesto.tf.emulate.hand_over`)."""

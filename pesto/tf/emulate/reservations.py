@@ -52,6 +52,28 @@ class Reservations:
         return start, start + time
 
 
+class Waiting:
+    """What each function still waits for while others end."""
+
+    def __init__(self, work: Work) -> None:
+        before = [{*data, *controls} for data, controls in zip(work.data, work.controls, strict=True)]
+        self._missing = [len(earlier) for earlier in before]
+        self._after: list[list[int]] = [[] for _ in before]
+        for k, earlier in enumerate(before):
+            for p in earlier:
+                self._after[p].append(k)
+
+    def waits(self, k: int) -> bool:
+        """Whether something that function k waits for has not ended."""
+        return self._missing[k] > 0
+
+    def end(self, k: int) -> list[int]:
+        """Function k ends: those that can start now, and could not before, in the order of their numbers."""
+        for after in self._after[k]:
+            self._missing[after] -= 1
+        return [after for after in self._after[k] if not self._missing[after]]
+
+
 class Ledger:
     """A clock in ticks that stands still while the executor has functions to reach, so handing over costs no time.
 
@@ -64,19 +86,15 @@ class Ledger:
         self.now = 0
         self.start, self.end = [-1] * work.functions, [-1] * work.functions
         self._reservations = Reservations()
-        self._missing = [len({*d, *c}) for d, c in zip(work.data, work.controls, strict=True)]
-        self._after: list[list[int]] = [[] for _ in range(work.functions)]
-        for k in range(work.functions):
-            for p in {*work.data[k], *work.controls[k]}:
-                self._after[p].append(k)
+        self._waiting = Waiting(work)
         self._asked: list[int] = []
         self._ends: list[tuple[int, int, int, int]] = []
-        self.due = self._missing.count(0)
+        self.due = sum(not self._waiting.waits(k) for k in range(work.functions))
         """Functions that can start and have not been reached."""
 
     def reach(self, k: int) -> None:
         """The executor begins function k. VerificationError when something that it waits for has not ended."""
-        if self._missing[k]:
+        if self._waiting.waits(k):
             raise VerificationError(f"TensorFlow's executor began {self.work.names[k]} before what it waits for")
         self.due -= 1
         self._asked.append(k)
@@ -92,9 +110,7 @@ class Ledger:
         while self._ends and (not ended or (self.ties == REACHED and self._ends[0][0] == self.now)):
             self.now, _, _, k = heapq.heappop(self._ends)
             ended.append(k)
-            for after in self._after[k]:
-                self._missing[after] -= 1
-                self.due += self._missing[after] == 0
+            self.due += len(self._waiting.end(k))
         return ended
 
     def _tie(self, k: int) -> tuple[tuple[int, int], int]:
