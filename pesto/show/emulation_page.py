@@ -21,7 +21,7 @@ _WAYS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rival:
-    """A method's plan, emulated like the plan; None and why where it has none."""
+    """A method's plan, emulated like the plan; None and why where it has none, or its step is too long to emulate."""
 
     method: str
     """Name in the table of methods, `plan` for the plan itself."""
@@ -30,15 +30,17 @@ class Rival:
     emulated_s: float | None
     """Seconds of its step as emulated, its order enforced."""
     why: str = ""
-    """Why it has no plan."""
+    """Why it has no plan, or was not emulated."""
 
 
 def swapped(rivals: Sequence[Rival]) -> list[tuple[str, str]]:
     """Pairs of methods of which the emulation has the second quicker and the prediction the first."""
-    timed = [(r.predicted_s, r.emulated_s, r.method) for r in rivals if r.predicted_s is not None]
-    return [
-        (a[2], b[2]) for a in timed for b in timed if a[0] < b[0] and (b[1] or 0.0) < (a[1] or 0.0)
-    ]  # fmt: skip
+    timed = [
+        (r.predicted_s, r.emulated_s, r.method)
+        for r in rivals
+        if r.predicted_s is not None and r.emulated_s is not None
+    ]
+    return [(a[2], b[2]) for a in timed for b in timed if a[0] < b[0] and b[1] < a[1]]
 
 
 def as_object(run: "Emulated", rivals: Sequence[Rival], what: str) -> dict[str, Any]:
@@ -119,6 +121,7 @@ def _ranking(rivals: Sequence[Rival]) -> list[str]:
             apart = signed(r.emulated_s / r.predicted_s - 1.0)
             rows.append(f"{r.method:18s}{duration(r.predicted_s):>12s}{duration(r.emulated_s):>12s}{apart:>12s}")
         else:
-            rows.append(paragraph(f"{r.method:18s}no plan: {r.why}", 18))
+            why = f"{duration(r.predicted_s):>12s}, not emulated: {r.why}" if r.predicted_s else f"no plan: {r.why}"
+            rows.append(paragraph(f"{r.method:18s}{why}", 18))
     other = [f"{b} before {a}, predicted after it" for a, b in swapped(rivals)]
     return ["", head, *rows, "", fact("ranking", "; ".join(other[:3]) or "as predicted")]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pesto.errors import UsageError
 from pesto.graph import SESSION
 from pesto.plans.plan import Plan
+from pesto.quantities import duration
 
 WHAT = (
     "an emulation: sleeps predicted times in TensorFlow's executor; evidence about order, overlap and links, none "
@@ -51,6 +52,15 @@ class How:
             )
         if self.ties != PLANNED and self.clock == WALL:
             raise UsageError("emulate: ties are for the nominal clock; the wall clock has none - leave ties out")
+
+    def too_long(self, step_s: float) -> str:
+        """Why a step that is predicted to take so long is not emulated, and what would do; nothing where it is."""
+        if self.scale is None or self.scale * step_s <= MOST_S:
+            return ""
+        return (
+            f"a step of {duration(step_s)} takes {self.scale * step_s:.0f} s at scale {self.scale:g}, at most "
+            f"{MOST_S:.0f} s are emulated - give a scale below {MOST_S / step_s:.3g}, or leave it out"
+        )
 
 
 def check_size(plan: Plan) -> None:

@@ -11,10 +11,9 @@ from pesto.graph import Graph
 from pesto.plans.control_edges import neighbours
 from pesto.plans.plan import PER_EDGE, Plan
 from pesto.problem import TICK_S
-from pesto.quantities import duration
 from pesto.simulator import Timeline
 from pesto.tf.emulate.clocks import Nominal, Wall
-from pesto.tf.emulate.emulate_options import CHOSEN_S, MARGIN, MOST_S, NOMINAL, PROBE_S, SHARE, THREADS, How
+from pesto.tf.emulate.emulate_options import CHOSEN_S, MARGIN, NOMINAL, PROBE_S, SHARE, THREADS, How
 from pesto.tf.emulate.enforced import Enforced, Step, enforced
 from pesto.tf.emulate.in_executor import execute
 from pesto.tf.emulate.partition_work import Predicted, beside, work_of
@@ -149,11 +148,8 @@ def _scale(work: Work, step_s: float, how: How, threads: int) -> float:
         probe = PROBE_S / step_s
         took_s = _executed(work, Wall(work, probe * TICK_S), threads, probe).handed_over_s * probe
         return min(CHOSEN_S, max(PROBE_S, MARGIN * took_s / SHARE)) / step_s
-    if how.scale * step_s > MOST_S:
-        raise UsageError(
-            f"emulate: a step of {duration(step_s)} takes {how.scale * step_s:.0f} s at scale {how.scale:g}, at most "
-            f"{MOST_S:.0f} s are emulated - give a scale below {MOST_S / step_s:.3g}, or leave it out"
-        )
+    if why := how.too_long(step_s):
+        raise UsageError(f"emulate: {why}")
     return how.scale
 
 

@@ -333,6 +333,30 @@ def test_a_scale_at_which_it_would_take_hours(stage, laid: Enforced) -> None:
         emulation.run_work(work_of(laid, stage[2]), stage[2].timeline.makespan_s, how)
 
 
+def test_a_rival_that_is_too_long_at_the_scale_leaves_the_plan_its_result(
+    stage, tmp_path: Path, monkeypatch, capsys
+) -> None:
+    """Its row says the scale that would do, with which it is emulated; the ranking is of those that were."""
+    plan = stage[1]
+    save(plan, tmp_path / "plan.json")
+    most = 1.01 * plan.makespan_s * 500
+    monkeypatch.setattr("pesto.tf.emulate.emulate_options.MOST_S", most)
+    asked = [str(tmp_path / "plan.json"), "--emulate", "--clock", "wall", "--against", "random"]
+    assert run(monkeypatch, *asked, "--scale", "500", "--json") == 0
+    said = json.loads(capsys.readouterr().out)
+    mine, theirs = said["ranking"]
+    assert said["emulated_step_s"] == mine["emulated_step_s"] > 0 and mine["why"] == ""
+    assert theirs["emulated_step_s"] is None and theirs["predicted_step_s"] > 1.01 * plan.makespan_s
+    would = float(theirs["why"].split("give a scale below ")[1].split(",")[0])
+    assert would == pytest.approx(most / theirs["predicted_step_s"], rel=0.01)
+    assert said["ranked_otherwise"] == []
+    assert run(monkeypatch, *asked, "--scale", "500") == 0
+    page = " ".join(capsys.readouterr().out.split())
+    assert "ms, not emulated: a step of" in page and f"give a scale below {would:g}, or leave it out" in page
+    assert run(monkeypatch, *asked, "--scale", f"{0.99 * would:g}", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["ranking"][1]["emulated_step_s"] > 0
+
+
 def test_more_than_sixteen_accelerators(stage) -> None:
     """16 GPUs and their host are emulated; one more is not."""
     sixteen = tuple(f"gpu:{k}" for k in range(16))
