@@ -326,7 +326,8 @@ def place(
     Options as in `apply`. Functions that it calls are traced inline. Its variables move to their planned devices at the
     first call.
 
-    UsageError for what is no function, InputError for one that XLA must compile, and what `apply` raises.
+    UsageError for what is no function, or was traced already, InputError for one that XLA must compile, and what
+    `apply` raises.
     """
     tensorflow()
     from pesto.tf.enforce import context

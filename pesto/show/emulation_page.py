@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _WAYS = {
     SESSION: "a v1 session under pesto.apply",
     GRAPHDEF: "the GraphDef that pesto apply writes",
-    FUNCTION: "a tf.function under pesto.apply or pesto.place",
+    FUNCTION: "one function, as pesto.apply and pesto.place run a tf.function",
 }
 
 

@@ -45,6 +45,14 @@ def nested(label: str, inner: str) -> InputError:
     )
 
 
+def concrete(label: str) -> UsageError:
+    """What is said of a function that was traced before a plan could be laid over it."""
+    return UsageError(
+        f"{label}: a concrete function is traced already, and its ops cannot be placed from outside - give the "
+        "tf.function itself (a loaded SavedModel has none: train the program's own, or use pesto run)"
+    )
+
+
 def check_process() -> None:
     """InputError or UsageError for settings of this process under which no tf.function runs by a plan."""
     check_clustering()

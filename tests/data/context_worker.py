@@ -157,6 +157,7 @@ def main() -> None:
         "traced times": told(applied(lambda: step(X), trace=True)),
         "inside a function": told(lambda: tf.function(pesto.place(step, PLAN), autograph=False)(X)),
         "compiled": told(lambda: pesto.place(compiled, PLAN)),
+        "concrete": told(lambda: pesto.place(step.get_concrete_function(X), PLAN)),
         "no step": told(lambda: pesto.place(None, PLAN)),
         "no plan": [told(lambda bad=bad: pesto.apply(bad)) for bad in (None, [PLAN], 3)],
         "order": told(lambda: pesto.apply(PLAN, order="no")),

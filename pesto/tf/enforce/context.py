@@ -76,12 +76,15 @@ def place(fn: Callable[..., Any], plan: Plan, options: Options) -> Callable[...,
 
     Its variables move to their planned devices when it is first called, and stay there. Its attribute `applied` is
     what `apply` gives: what was verified. Calls from several threads wait for each other. UsageError when `fn` is no
-    function, or is called by another tf.function; InputError when XLA must compile it, or a device is not there.
+    function, is traced already, or is called by another tf.function; InputError when XLA must compile it, or a device
+    is not there.
     """
     from pesto.tf.nodes.flat import flat
 
     if not callable(fn):
         raise UsageError(f"place: {type(fn).__name__} is no step - give a function or a tf.function")
+    if isinstance(fn, tf.types.experimental.ConcreteFunction):
+        raise unplaceable.concrete("place")
     if private.jit_of(fn):
         raise unplaceable.compiled("place")
     step = tf.function(

@@ -28,6 +28,10 @@ def kept(wanted: Iterable[str], trace: Trace, names: Collection[str]) -> frozens
     small, found = small_constants(trace), set()
     for text in wanted:
         name = op_name(text)
+        if text.startswith("^"):
+            raise UsageError(
+                f"keep: {shown(text)} names an op to wait for, no tensor to feed, map or fetch - give {shown(name)}"
+            )
         if name not in small:
             raise UsageError(f"keep: {_why_not(name, trace, names, small)}")
         found.add(name)

@@ -38,6 +38,7 @@ def test_captured_constants_are_arguments(found: dict[str, Any]) -> None:
         ("traced times", "InputError: .*trace=True.* - leave it out"),
         ("inside a function", "UsageError: place: .* - call it from eager code"),
         ("compiled", "InputError: place: XLA .* - pass jit_compile=False"),
+        ("concrete", "UsageError: place: a concrete function .* - give the tf.function itself"),
         ("no step", "UsageError: place: NoneType .* - give"),
         ("order", "UsageError: order and trace"),
         ("devices", "UsageError: devices: a int .* - give"),

@@ -153,6 +153,7 @@ def test_what_is_tied_to_a_name_that_goes_follows_it() -> None:
         ("rat", r"no op is named 'rat' - did you mean 'rate'\?"),
         ("q" * 9, "name a constant of the step"),
         ("x", "x is no constant that a plan copies, so its name stays - leave it out"),
+        ("^rate", r"\^rate names an op to wait for, no tensor to feed, map or fetch - give rate$"),
         ("passed", r"passed passes tensors on, .* - feed or fetch these: gradients"),
     ],
 )
