@@ -71,10 +71,11 @@ def simulate(
     free: [n] tasks that have no place in their device's order, as ops in TensorFlow that are in no chain. When its
     inputs are there each asks for its device, and so does the next in the order: who asks first is first, of those that
     ask at once by rank. beside: [n] those that do not need their device, by default all that are free: they start when
-    their inputs are there, and keep nobody from it. The schedule then has overlaps on a device.
+    their inputs are there, in the order at their place, and keep nobody from it. The schedule then has overlaps on a
+    device.
     """
     out = np.zeros(problem.tasks, bool) if free is None else free
-    run = _Run(problem, np.asarray(device), np.asarray(rank), out, out & ~(out if beside is None else beside))
+    run = _Run(problem, np.asarray(device), np.asarray(rank), out, ~(out if beside is None else beside))
     if send_rank is None:
         run.to_the_end()
     else:
@@ -102,7 +103,7 @@ class _Run:
         order = np.lexsort((np.arange(p.tasks), rank))
         self.free, self.asking = free.tolist(), asking.tolist()
         # Where a device is asked for, its chain asks, too; elsewhere what is next starts as soon as it is known when.
-        self.asked: list[bool] = np.isin(np.arange(p.devices), device[asking]).tolist()
+        self.asked: list[bool] = np.isin(np.arange(p.devices), device[free & asking]).tolist()
         self.waits: set[int] = set()
         self.taken = [0] * p.devices
         order = order[~free[order]]
@@ -207,7 +208,7 @@ class _Run:
         if self.missing[task] or self.start[task] >= 0:
             return
         at = max(self.free_at[d], self.arrived[task])
-        if self.asked[d]:
+        if self.asked[d] and self.asking[task]:
             self._ask(task, at)
         else:
             self._start(task, at)

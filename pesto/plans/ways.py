@@ -7,10 +7,12 @@ import numpy as np
 from pesto.errors import UsageError
 from pesto.files.json import shown
 from pesto.graph import BOUND, FREE, FUNCTION, SESSION, SHARED, Graph
+from pesto.plans.relay_tasks import sent_in_turn, with_relays
 from pesto.problem import TICK_S, copied
 from pesto.quantities import duration
 from pesto.simulator import Timeline, simulate
-from solvers.arrays import Bools, Ints, bools
+from solvers import Problem
+from solvers.arrays import Bools, Ints, bools, ints
 from solvers.timing.replay import fifo
 
 GRAPHDEF, PLACEMENT = "graphdef", "placement"
@@ -47,20 +49,22 @@ class Enforced:
         return f"{what}: {self.outside} of {self.ops} ops have no place in the order"
 
 
-def outside(graph: Graph, place: Ints, way: str) -> Bools:
-    """[n] ops that have no place in a chain, and no `Identity` on their device has it in their stead.
-
-    place: [n] device of each op, a host being one. Where a chained op on another device is sent what an op outside of
-    the chains makes, an `Identity` is put into the chain (`pesto.tf.laying.relays`).
-    """
+def outside(graph: Graph, way: str) -> Bools:
+    """[n] ops that have no place in a chain; an `Identity` that has one may send what they make (`in_turn`)."""
     if way == PLACEMENT:
         return bools(np.ones(graph.ops, dtype=np.bool_))
-    held = graph.loose <= (SHARED if way == FUNCTION else BOUND)
-    passed = ~held & (graph.loose <= FREE)
-    src, dst = graph.src, graph.dst
-    relayed = passed[src] & held[dst] & (place[src] != place[dst]) & ~copied(graph)[graph.tensor]
-    held[src[relayed]] = True
-    return bools(~held)
+    return bools(graph.loose > (SHARED if way == FUNCTION else BOUND))
+
+
+def in_turn(graph: Graph, problem: Problem, device: Ints, way: str) -> Bools:
+    """[e] edges of the step's `problem` whose tensor is sent by an `Identity`, at the place of an op that has none.
+
+    That is what a chained op on another device reads (`pesto.tf.laying.relays`). device: [n] processor of each op.
+    """
+    free = outside(graph, way)
+    passable = free & (graph.loose <= FREE)
+    passable[graph.tensor_op[copied(graph)]] = False
+    return sent_in_turn(problem, device, free, bools(passable))
 
 
 def enforced(graph: Graph, planned: Timeline, rank: Ints, *, way: str) -> Enforced:
@@ -75,13 +79,26 @@ def enforced(graph: Graph, planned: Timeline, rank: Ints, *, way: str) -> Enforc
             f"{shown(graph.source)}: the graph does not say which ops have no place in the order - write its file "
             "again, from what it was made of"
         )
-    problem, device, took_s = planned.problem, planned.schedule.device, planned.makespan_s
-    free = outside(graph, problem.location[device], way)
+    free, took_s = outside(graph, way), planned.makespan_s
     if way == PLACEMENT:
-        took_s = fifo(problem, device).makespan * TICK_S
+        took_s = fifo(planned.problem, planned.schedule.device).makespan * TICK_S
     elif free.any():
-        took_s = simulate(problem, device, rank, free=free, beside=~graph.launches).makespan_s
+        took_s = _replayed(graph, planned, rank, way).makespan_s
     return Enforced(way=way, planned_s=planned.makespan_s, makespan_s=took_s, ops=graph.ops, outside=int(free.sum()))
+
+
+def _replayed(graph: Graph, planned: Timeline, rank: Ints, way: str) -> Timeline:
+    """The step with what no chain holds beside its chain; that is first of what ends at one instant."""
+    device, free, n = planned.schedule.device, outside(graph, way), graph.ops
+    problem, op = with_relays(planned.problem, in_turn(graph, planned.problem, device, way))
+    relays = np.ones(len(op), dtype=np.bool_)
+    return simulate(
+        problem,
+        ints(np.concatenate([device, device[op]])),
+        ints(np.concatenate([np.where(free, np.arange(n), n + rank), n + rank[op]])),
+        free=bools(np.concatenate([free, ~relays])),
+        beside=bools(np.concatenate([free & ~graph.launches, relays])),
+    )
 
 
 def remedy(found: Enforced, graph: Graph, planned: Timeline, rank: Ints) -> str:

@@ -130,11 +130,19 @@ class _Parts:
         return self._source[key][1]
 
     def rank_of(self, key: _Key) -> int:
-        """Of ops that end at one instant those out of the chains come first, which no plan may lean on."""
+        """Of what ends at one instant transfers come first, then ops out of the chains, on which no plan may lean.
+
+        Then what is in the chains, in the plan's order; a relay has its op's place.
+        """
+        if key[0] == "told" and key[2] < 0:
+            return self._place(self._op[producer(self._relayed[str(key[1])])])
         if key[0] != "op":
             return -1
-        op, chained = int(key[1]), self.enforced.placement.chained
-        return len(chained) + int(self.predicted.rank[op]) if chained[self._own[op]] else op
+        op = int(key[1])
+        return self._place(op) if self.enforced.placement.chained[self._own[op]] else op
+
+    def _place(self, op: int) -> int:
+        return self.predicted.graph.ops + int(self.predicted.rank[op])
 
     def _sending(self, cpu: int, node: Any) -> _Key:
         """The transfer that a send is: one a tensor and target, however many sends TensorFlow makes."""

@@ -29,7 +29,7 @@ class Work:
     sent: tuple[tuple[int, int], ...]
     """[n] (payload, location) of a transfer of the problem, (-1, -1) for all else."""
     rank: tuple[int, ...]
-    """[n] which of the ops that end at one instant ends first: of a chain the plan's order says, else the graph's."""
+    """[n] which of those that end, or ask, at one instant is first; -1 for what no order speaks of, as transfers."""
 
     @property
     def functions(self) -> int:
@@ -88,7 +88,7 @@ class Ledger:
         self._reservations = Reservations()
         self._waiting = Waiting(work)
         self._asked: list[int] = []
-        self._ends: list[tuple[int, int, int, int]] = []
+        self._ends: list[tuple[int, int, int]] = []
         self.due = sum(not self._waiting.waits(k) for k in range(work.functions))
         """Functions that can start and have not been reached."""
 
@@ -104,14 +104,14 @@ class Ledger:
         for k in sorted(self._asked, key=self._tie) if self.ties == PLANNED else self._asked:
             start, end = self._reservations.take(self.work.holds[k], self.now, self.work.ticks[k])
             self.start[k], self.end[k] = int(start), int(end)
-            heapq.heappush(self._ends, (self.end[k], self.work.op[k] >= 0, self.work.rank[k], k))
+            heapq.heappush(self._ends, (self.end[k], self.work.rank[k], k))
         self._asked.clear()
         ended: list[int] = []
         while self._ends and (not ended or (self.ties == REACHED and self._ends[0][0] == self.now)):
-            self.now, _, _, k = heapq.heappop(self._ends)
+            self.now, _, k = heapq.heappop(self._ends)
             ended.append(k)
             self.due += len(self._waiting.end(k))
         return ended
 
     def _tie(self, k: int) -> tuple[tuple[int, int], int]:
-        return self.work.sent[k], self.work.op[k]
+        return self.work.sent[k], self.work.rank[k]

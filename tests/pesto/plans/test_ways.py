@@ -13,7 +13,9 @@ from pesto import api
 from pesto.cli.main import pesto
 from pesto.errors import InputError, UsageError
 from pesto.graph import BOUND, BRANCHED, FREE, FUNCTION, NOT_SAID, SESSION, SHARED, Graph
-from pesto.plans.ways import GRAPHDEF, PLACEMENT, WAYS, outside
+from pesto.inputs.load import load_cluster, load_costs
+from pesto.plans.ways import GRAPHDEF, PLACEMENT, WAYS, in_turn, outside
+from pesto.problem import build
 
 HALF = 12 * 10**9
 """Bytes of variables of which a V100 holds no two."""
@@ -124,16 +126,43 @@ def test_who_is_outside_and_for_whom_an_identity_stands(make_graph) -> None:
     loose = [*names.values(), BOUND, BOUND, BOUND, BOUND, SHARED]
     graph = replace(graph, loose=np.array(loose), way=SESSION)
     place = np.array([0, 0, 0, 0, 0, 0, 1, 1, 1, 1])
+    cluster = load_cluster("cpux2")
+    problem = build(graph, load_costs(graph, cluster, None), cluster, memory=graph.param_bytes)
 
-    def held(way: str) -> set[str]:
-        return {graph.names[i] for i in np.flatnonzero(outside(graph, place, way))}
+    def left(way: str) -> set[str]:
+        return {graph.names[i] for i in np.flatnonzero(outside(graph, way))}
 
-    assert held(SESSION) == held(GRAPHDEF) == {"near", "branch", "idle", "reads_idle"}
-    assert held(FUNCTION) == {"branch"}
-    assert held(PLACEMENT) == set(graph.names)
+    def stood_for(given: Graph, way: str) -> set[str]:
+        return {graph.names[i] for i in problem.src[in_turn(given, problem, place, way)]}
+
+    assert left(SESSION) == left(GRAPHDEF) == {*names, "reads_idle"}
+    assert left(FUNCTION) == {"feed", "branch"}
+    assert left(PLACEMENT) == set(graph.names)
+    assert stood_for(graph, SESSION) == stood_for(graph, GRAPHDEF) == {"far", "feed"}
+    assert stood_for(graph, FUNCTION) == {"feed"}
     # A small constant is copied, so nothing is sent.
     types = replace(graph, types=("Op", "Const"), type_of=np.array([0, 1] + [0] * 8))
-    assert outside(types, place, SESSION)[1]
+    assert stood_for(types, SESSION) == {"feed"}
+
+
+def test_what_an_identity_sends_leaves_in_turn_while_its_op_runs_beside(tmp_path: Path) -> None:
+    """s starts a kernel of 4 ms and reads nothing: it gets the GPU as the step begins, and a, planned first, waits."""
+    document = crossed(late=10**6)
+    ops = {op["name"]: op for op in document["ops"]}
+    ops["s"].update(launches=True, time_s={"gpu": 4e-3})
+    ops["t"].update(loose=BOUND)
+    solved(tmp_path, document)
+    graph = api.load_graph(tmp_path / "graph.json")
+    plan = api.load_plan(tmp_path / "plan.json")
+    rank = dict(zip(plan.names, plan.rank.tolist(), strict=True))
+    assert rank["a"] < rank["s"]
+    step = api.simulate(plan, graph)
+    problem, device = step.bench.problem, plan.schedule.device
+    sent = in_turn(graph, problem, device, SESSION)
+    assert [graph.names[i] for i in problem.src[sent]] == ["s"]
+    found = step.enforced(SESSION)
+    assert found.outside == 1
+    assert found.makespan_s == pytest.approx(step.run.timeline.makespan_s + 4e-3, rel=0.05)
 
 
 def test_a_graph_refuses_what_it_cannot_mean(make_graph) -> None:

@@ -9,8 +9,10 @@ import pytest
 
 from pesto import api
 from pesto.graph import BOUND, BRANCHED, FREE, FUNCTION, SESSION, SHARED, Graph
+from pesto.inputs.load import load_cluster, load_costs
 from pesto.plans.plan import Plan
-from pesto.plans.ways import GRAPHDEF, WAYS, outside
+from pesto.plans.ways import GRAPHDEF, WAYS, in_turn, outside
+from pesto.problem import build
 from pesto.tf.start import tensorflow
 from solvers.arrays import Bools
 
@@ -91,32 +93,46 @@ def random_plans(graph: Graph, count: int) -> Iterator[Plan]:
         yield replace(plan, schedule=replace(plan.schedule, device=device))
 
 
-def left_out(plan: Plan, given: Captured, step: Trace, way: str) -> Bools:
-    """[n] by the plan's index: ops that have no place in a chain, and no relay has it in their stead."""
+def enforced(plan: Plan, given: Captured, step: Trace, way: str) -> tuple[Bools, set[tuple[str, int]]]:
+    """[n] by the plan's index: ops that have no place in a chain; and those that a relay sends for, to which device."""
     out = None if way == FUNCTION else apart(given.graph_def, step)
     placement = laid(plan, step, targets(plan, "cpu"), out)
     found = np.empty(len(plan.names), dtype=np.bool_)
-    found[placement.planned] = ~placement.ordered
-    return found
+    found[placement.planned] = ~placement.chained
+    op = {node.name: op for node, op in zip(step.nodes.defs, step.op_of_node, strict=True)}
+    relays = [relay for relay in placement.relays if not placement.chained[relay.op]]
+    passed = {(step.graph.names[r.op], int(placement.device[op[name]])) for r in relays for name in r.readers}
+    return found, passed
+
+
+def modelled(graph: Graph, plan: Plan, way: str) -> tuple[Bools, set[tuple[str, int]]]:
+    """The same as `pesto.plans.ways` has it."""
+    cluster = load_cluster("cpux3")
+    problem = build(graph, load_costs(graph, cluster, None), cluster, memory=graph.param_bytes)
+    sent = in_turn(graph, problem, plan.schedule.device, way)
+    pairs = zip(problem.src[sent].tolist(), plan.schedule.device[problem.dst[sent]].tolist(), strict=True)
+    return outside(graph, way), {(graph.names[op], device) for op, device in pairs}
 
 
 @pytest.mark.parametrize("name", ["rnnlm", "nmt", "transformer", "nasnet", *PROGRAMS])
 def test_what_is_outside_is_what_enforcement_leaves_outside(name: str) -> None:
-    """Of every way, whatever the placement."""
+    """Of every way, whatever the placement; and so is what they send at a place in the order."""
     given = captured(name)
     step = trace(given, 8 if name == "function" else None)
     graph = step.graph
-    seen = set()
+    passed = 0
     for plan in random_plans(graph, 3):
         for way in (SESSION, GRAPHDEF, FUNCTION):
-            mine = outside(graph, plan.schedule.device, way)
+            mine, through = modelled(graph, plan, way)
             if way == FUNCTION and name == "branches":
                 continue  # no tf.function has branches of v1
-            theirs = left_out(plan, given, step, way)
+            theirs, relays = enforced(plan, given, step, way)
             assert (mine == theirs).all(), [graph.names[i] for i in np.flatnonzero(mine != theirs)]
-            seen.add(int(mine.sum()))
-        assert outside(graph, plan.schedule.device, WAYS[-1]).all()
-    assert len(seen) > 1
+            assert through == relays
+            assert 0 < mine.sum() < graph.ops
+            passed += len(relays)
+        assert outside(graph, WAYS[-1]).all()
+    assert passed > 0
 
 
 def test_why_an_op_is_outside() -> None:
