@@ -16,9 +16,12 @@ from pesto.cli.main import main
 from pesto.errors import UsageError, VerificationError
 from pesto.graph import FUNCTION, SESSION
 from pesto.inputs.load import planned_step
+from pesto.plans import ways
 from pesto.plans.plan import Plan
 from pesto.plans.plan_file import save
 from pesto.plans.ways import GRAPHDEF
+from pesto.problem import TICK_S
+from pesto.simulator import simulate
 from pesto.source import Source
 from pesto.tf.emulate.emulate_options import How, check_size
 from pesto.tf.start import tensorflow
@@ -80,8 +83,8 @@ def stage() -> Any:
     return staged("v100x4")
 
 
-def staged(cluster: str) -> Any:
-    graph, step = planned_step(Source(model="rnnlm", variant="tiny"))
+def staged(cluster: str, model: str = "rnnlm") -> Any:
+    graph, step = planned_step(Source(model=model, variant="tiny"))
     plan = api.solve(graph, cluster=cluster, time_limit_s=0, solver="list")
     whole = api.simulate(plan, graph)
     predicted = emulation.prediction(plan, graph, whole.cluster, whole.run.timeline, whole.run.rank)
@@ -111,6 +114,26 @@ def test_a_session_leaves_more_out_of_the_chains(stage, way: str) -> None:
     ran = emulation.emulate(step, plan, predicted, How(way=way))
     assert (ran.op_inversions, ran.unsent, ran.starved) == ((), 0, 0)
     assert abs(ran.error) < 0.002 and ran.unchained > 100
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_what_is_replayed_of_a_way_is_what_its_executor_does(seed: int) -> None:
+    """Ops that start kernels beside the chains, relays in them, and links that several ask for at one instant."""
+    step, plan, predicted = staged("v100x8", "wrn")
+    graph, problem, rng = predicted.graph, predicted.timeline.problem, np.random.default_rng(seed)
+    gpus = [k for k, name in enumerate(plan.lane_device) if name.startswith("gpu")]
+    whole = np.where(problem.group < 0, problem.group.max() + 1 + np.arange(graph.ops), problem.group)
+    free = np.ones(whole.max() + 1, dtype=bool)
+    np.logical_and.at(free, whole, problem.allowed[:, gpus].all(axis=1) & (rng.random(len(free)) < 0.3)[whole])
+    device = np.where(free[whole], rng.choice(gpus, len(free))[whole], plan.schedule.device)
+    timeline = simulate(problem, device, plan.rank)
+    moved = replace(plan, schedule=timeline.schedule)
+    predicted = replace(predicted, timeline=timeline)
+    for way in (SESSION, GRAPHDEF, FUNCTION):
+        work = work_of(enforced(step, moved, way=way, order=True), predicted)
+        ran = emulation.run_work(work, timeline.makespan_s, How(way=way))
+        replayed = ways.enforced(graph, timeline, plan.rank, way=way).makespan_s
+        assert ran.step_s == pytest.approx(replayed, abs=TICK_S / 2), way
 
 
 def without_relays(step: Step, plan: Plan) -> Enforced:

@@ -128,6 +128,26 @@ def test_what_ends_at_one_instant_ends_in_the_planned_order_or_together(ties: st
     assert [ledger.next(), ledger.next()] == together
 
 
+def test_who_asks_for_a_processor_at_one_instant_is_served_by_rank() -> None:
+    """Whatever the graph calls them: ops out of the chains have the lower ranks, then comes the plan's order."""
+    two = two_sends(names=("a", "b"), cpu=(0, 0), holds=((0,), (0,)), ticks=(4, 4), data=((), ()), controls=((), ()),
+                    op=(0, 1), sent=((-1, -1), (-1, -1)), rank=(3, 2))  # fmt: skip
+    ledger = Ledger(two)
+    ledger.reach(0)
+    ledger.reach(1)
+    assert ledger.next() == [1] and ledger.start == [4, 0]
+
+
+def test_a_relay_ends_at_its_place() -> None:
+    """Not ahead of an op that ends at the same instant and was planned before it."""
+    two = two_sends(names=("relay", "b"), cpu=(0, 1), holds=((), (0,)), ticks=(0, 0), data=((), ()), controls=((), ()),
+                    op=(-1, 1), sent=((-1, -1), (-1, -1)), rank=(3, 2))  # fmt: skip
+    ledger = Ledger(two)
+    ledger.reach(0)
+    ledger.reach(1)
+    assert [ledger.next(), ledger.next()] == [[1], [0]]
+
+
 def test_time_stands_still_while_something_is_due() -> None:
     """Both tensors can go when the op has ended, and the first does not end before the second was reached."""
     ledger = Ledger(two_sends(holds=((0,), (1,), ())))
