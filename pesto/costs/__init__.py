@@ -31,7 +31,14 @@ class Costs:
     source: str
     """One line that goes on from `basis`: model and presets, or the profile's file and date-free description."""
     note: str = ""
-    """One line on what the modelled times leave out; empty where there is nothing to say."""
+    """One line on what the times leave out, of which callers are warned; empty where there is nothing to say."""
+    noise: str = ""
+    """One line on how far measured times can be trusted; empty where nothing is measured."""
+
+    @property
+    def said(self) -> str:
+        """Note and noise on one line, for pages and their JSON; empty where there is neither."""
+        return "; ".join(text for text in (self.note, self.noise) if text)
 
     def __post_init__(self) -> None:
         """Copy, freeze and validate."""

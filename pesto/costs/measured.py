@@ -208,8 +208,8 @@ def measured(graph: Graph, cluster: Cluster, profile: Profile, fallback: Costs) 
         f"else {fallback.source}"
     )
     origin = np.where(everywhere(known, graph, cluster), MEASURED, fallback.origin)
-    note = str(profile.noise) if profile.noise else "profile: how much was going on meanwhile, it does not say"
-    return Costs(compute_s=compute_s, origin=origin, source=source, note=note if count else "")
+    noise = str(profile.noise) if profile.noise else "profile: how much was going on meanwhile, it does not say"
+    return Costs(compute_s=compute_s, origin=origin, source=source, noise=noise if count else "")
 
 
 def _noise(profile: Profile) -> str:

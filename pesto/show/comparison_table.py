@@ -25,7 +25,7 @@ def as_object(contest: Comparison, plans: dict[str, Path]) -> dict[str, Any]:
         "cluster": contest.cluster.name,
         "costs": contest.costs.basis,
         "costs_source": contest.costs.source,
-        **note_key(contest.costs.note),
+        **note_key(contest.costs.said),
         "lower_bound_s": contest.lower_bound_s,
         "lower_bound": contest.lower_bound_name,
         "infeasible": contest.proof or None,
@@ -61,7 +61,7 @@ def page(contest: Comparison, plans: Path | None) -> str:
     words = _WORDS + ("; *: ops moved, or run in another order, to fit" if any(e.mended for e in entries) else "")
     lines = [
         paragraph(f"{contest.graph.source}: {contest.graph.ops} ops on {contest.cluster.name}", 2),
-        fact("costs", costs_text(contest.costs.basis, contest.costs.source, contest.costs.note)),
+        fact("costs", costs_text(contest.costs.basis, contest.costs.source, contest.costs.said)),
         fact("lower bound", f"{duration(contest.lower_bound_s)} on the full graph ({contest.lower_bound_name})"),
         *([fact("infeasible", contest.proof)] if contest.proof else []),
         "",

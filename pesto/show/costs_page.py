@@ -54,7 +54,7 @@ def as_object(times: OpTimes) -> dict[str, Any]:
         "devices": [times.cluster.devices[d].name for d in used],
         "costs": times.costs.basis,
         "costs_source": times.costs.source,
-        **note_key(times.costs.note),
+        **note_key(times.costs.said),
         "total_s": times.total_s,
     }
     if times.by is None:
@@ -76,7 +76,7 @@ def page(times: OpTimes, rest: str = "") -> str:
     graph, costs, found = times.graph, times.costs, times.found
     lines = [
         fact("graph", f"{shown(graph.source)}, {graph.ops} ops"),
-        fact("costs", costs_text(costs.basis, costs.source, costs.note)),
+        fact("costs", costs_text(costs.basis, costs.source, costs.said)),
         fact("devices", _devices(times)),
         fact("total", f"{duration(times.total_s)} for {len(found.op)} ops, one after the other"),
         "",

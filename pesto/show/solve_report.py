@@ -57,7 +57,7 @@ def as_object(outcome: Outcome, stages_s: dict[str, float], out: Path) -> dict[s
         "peak_bytes": plan.peak_bytes,
         "costs": made.costs_basis,
         "costs_source": made.costs,
-        **note_key(outcome.costs_note),
+        **note_key(outcome.costs.said),
         "links": made.links,
         "transfers": made.transfers,
         "stages_s": {name: round(seconds, 4) for name, seconds in stages_s.items()},
@@ -124,7 +124,7 @@ def page(outcome: Outcome, stages_s: dict[str, float], out: Path, check: Iterabl
     bound = duration(made.lower_bound_ticks * plan.tick_s)
     lines = [
         paragraph(f"{made.graph_source}: {len(plan.names)} ops on {made.cluster}", 2),
-        fact("costs", costs_text(made.costs_basis, made.costs, outcome.costs_note)),
+        fact("costs", costs_text(made.costs_basis, made.costs, outcome.costs.said)),
         "",
         *aligned(_rows(outcome), "<><", (16, 12)),
         "",

@@ -67,13 +67,13 @@ class Outcome:
     stages_s: dict[str, float]
     """Seconds of each stage that was run, by its name."""
     interrupted: bool
-    costs_note: str = ""
-    """What the op times leave out, as `Costs.note` says it."""
+    costs: Costs
+    """What the plan rests on."""
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """What its reader should know and a plan has no place for."""
-        costs = [f"costs: {self.costs_note}"] if self.costs_note else []
+        costs = [f"costs: {self.costs.note}"] if self.costs.note else []
         lost = [f"as {self.enforced.way}: {self.enforced} - {self.remedy}"] if self.enforced and self.remedy else []
         return (*map(str, self.ties), *lost, *costs)
 
@@ -161,7 +161,7 @@ def _outcome(plan: Plan, bench: Bench, tracker: Tracker, given: SolveRecord) -> 
         trust=trusted,
         stages_s=tracker.stages_s,
         interrupted=tracker.interrupted,
-        costs_note=given.costs.note,
+        costs=given.costs,
     )
 
 

@@ -85,7 +85,7 @@ class Sweep:
     interrupted: bool
     """Whether Ctrl-C ended it early."""
     costs_note: str = ""
-    """What the op times of the base leave out, as `Costs.note` says it."""
+    """What the op times of the base leave out, as `Costs.said` has it."""
 
     def __repr__(self) -> str:
         """One line, without the rows."""
@@ -135,7 +135,7 @@ def sweep(task: Task, hear: Callable[[Sweep], None]) -> Sweep:
     rows: list[Row] = []
     interrupted, note = False, ""
     with suppress(PestoError):  # which the row of the base tells
-        note = task.costs(task.cluster).note
+        note = task.costs(task.cluster).said
 
     def done() -> Sweep:
         return Sweep(

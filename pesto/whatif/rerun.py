@@ -36,7 +36,7 @@ class Simulation:
     run: Candidate
     """Placement, order and timeline; `run.timeline.schedule` has the ticks of each op and transfer."""
     costs_note: str = ""
-    """What the op times leave out, as `Costs.note` says it."""
+    """What the op times leave out, as `Costs.said` has it."""
     trust: Trust | None = None
     """The step and its best rivals where times are wrong; None where that was not asked for."""
 
@@ -132,7 +132,7 @@ def rerun(plan: Plan, graph: Graph, cluster: Cluster, costs: Costs) -> Simulatio
     if wrong:
         raise VerificationError(f"the plan is invalid: {wrong[0]} - solve again")
     run = bench.ordered("plan", "as planned", device, plan.rank)
-    return Simulation(cluster=cluster, bench=bench, run=run, costs_note=costs.note)
+    return Simulation(cluster=cluster, bench=bench, run=run, costs_note=costs.said)
 
 
 def _unsound(plan: Plan, bench: Bench, device: Ints) -> list[str]:

@@ -94,7 +94,7 @@ def simulate_command(
         bench = bench_of(graph, machine, op_costs, per_edge=per_edge)
         device, order = read_placement(Path(str(part)), cdep, graph, bench.problem, machine)
         placed = bench.placed("part", "", device) if order is None else bench.ordered("part", "", device, order)
-        run = Simulation(cluster=machine, bench=bench, run=placed, costs_note=op_costs.note)
+        run = Simulation(cluster=machine, bench=bench, run=placed, costs_note=op_costs.said)
     run = trusted(run, errors)
     if memory is not None:
         write_atomic(memory, _curves(run))

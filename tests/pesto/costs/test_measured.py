@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import pesto
 from pesto.costs import GIVEN, MEASURED, MODELLED
 from pesto.costs.analytical import modelled
 from pesto.costs.measured import Noise, Profile, load_profile, measured, parse_profile, save_profile, spread_quantiles
@@ -146,26 +147,26 @@ def test_a_file_of_version_1_gives_its_trimmed_means():
     costs = measured(GRAPH, CLUSTER, found, modelled(GRAPH, CLUSTER))
     assert costs.compute_s[:, 1].tolist() == [1e-3, 5e-6, 3e-3]
     assert costs.source.startswith("2 of 3 ops by chain (gpu, a GPU, 100 iterations), else")
-    assert costs.note == "profile: how much was going on meanwhile, it does not say"
+    assert costs.noise == "profile: how much was going on meanwhile, it does not say"
 
 
 def test_plans_rest_on_lower_deciles_and_say_how_noisy_they_are():
-    """The deciles are the costs; the plan's own line has the noise, and the note all of it."""
+    """The deciles are the costs; the plan's own line has the share, and `noise` all of it."""
     costs = measured(GRAPH, CLUSTER, QUIET, modelled(GRAPH, CLUSTER))
     assert costs.compute_s[:, 1].tolist() == [0.9e-3, 5e-6, 2.3e-3]
     assert "(gpu, a GPU, 100 iterations, noise 25.0%), else" in costs.source
-    assert costs.note == (
+    assert costs.noise == (
         "profile: lower deciles of 100 runs, 20 more were disturbed and left out; other programs used 0.03 cores "
         "meanwhile; means are 25.0% longer; SM clock 1380 of 1530 MHz"
     )
 
 
 def test_what_was_disturbed_and_kept_is_labelled():
-    """In the plan's line and in the note, with who was busy; and where nothing is known, that."""
+    """In the plan's line and in `noise`, with who was busy; and where nothing is known, that."""
     kept = replace(NOISE, kept=True, refused=0, others_cores=1.4, busy=(("cc1plus", 1.2), ("ld", 0.2)), clocks="")
     costs = measured(GRAPH, CLUSTER, replace(QUIET, noise=kept), modelled(GRAPH, CLUSTER))
     assert "noise 25.0%, disturbed runs kept)" in costs.source
-    assert costs.note == (
+    assert costs.noise == (
         "profile: DISTURBED RUNS KEPT, lower deciles of 120 runs; other programs used 1.40 cores meanwhile "
         "(cc1plus 1.20, ld 0.20); means are 25.0% longer"
     )
@@ -174,7 +175,7 @@ def test_what_was_disturbed_and_kept_is_labelled():
 
 def test_a_profile_that_times_nothing_here_says_nothing_of_its_noise():
     """Times of another GPU are not used, so how good they are is nothing to say."""
-    assert measured(GRAPH, CLUSTER, replace(QUIET, device="NVIDIA H200"), modelled(GRAPH, CLUSTER)).note == ""
+    assert measured(GRAPH, CLUSTER, replace(QUIET, device="NVIDIA H200"), modelled(GRAPH, CLUSTER)).said == ""
 
 
 @pytest.mark.parametrize(
@@ -276,3 +277,10 @@ def survive(data):
         assert "\n" not in str(e)
     else:
         assert len(found.seconds) == 3
+
+
+def test_python_is_not_warned_of_noise(caplog):
+    """The plan says it in its line on costs; a warning at every solve would say no more."""
+    plan = pesto.solve(GRAPH, cluster=CLUSTER, costs=QUIET, time_limit_s=0, solver="list")
+    assert "noise 25.0%" in plan.provenance.costs
+    assert "profile" not in caplog.text
