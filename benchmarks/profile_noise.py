@@ -67,7 +67,7 @@ def _row(runs: "object", iterations: int) -> list[float]:
 
     keep = Watch(keep=True)
     found, steps = watched(runs.traced, iterations, keep), watched(untraced, iterations, keep)
-    samples = np.array(found.samples)
+    samples = profiler.op_seconds(np.array(found.samples))
     each = (samples.min(axis=0), profiler.lower_decile(samples), np.median(samples, axis=0),
             profiler.trimmed(samples)[0], samples.mean(axis=0))  # fmt: skip
     sums = [float(np.nansum(one)) * 1e3 for one in each]

@@ -31,6 +31,8 @@ LOW = 0.1
 """Share of the samples of each op that are at most its lower decile."""
 WARMEST = 50
 """Most runs before a GPU's are measured."""
+_STREAMED = ("/stream:all", "/memcpy")
+"""Ends of the devices in a trace that list a GPU's kernels and copies, each once."""
 
 Samples = npt.NDArray[np.float64]
 
@@ -60,7 +62,7 @@ def profile(
             clocks = gpu_clocks() if kind == "gpu" else ""
     except (tf.errors.OpError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"profile: {graph.source} does not run: {shown(error)} - run it on its own first") from error
-    samples = np.array(found.samples)
+    samples = op_seconds(np.array(found.samples))
     seconds, spread = trimmed(samples)
     low = lower_decile(samples)
     noise = _noise(found, seconds, low, watch, clocks)
@@ -84,12 +86,12 @@ class StepRuns:
         self.session.run(self.ops, feed_dict=dict(self.step.feed(self.rng)))
 
     def traced(self) -> Samples:
-        """[n] seconds of each op in one run; NaN where it was not seen."""
+        """[2, n] seconds of each op in one run, as the executor and as a GPU's streams have them; NaN where unseen."""
         feed = self.step.feed(self.rng)
-        row = np.full(len(self.index), np.nan)
-        _record(row, self.index, _trace(self.session, self.ops, feed), self.kind)
-        _fed(row, self.index, feed)
-        return row
+        rows = np.full((2, len(self.index)), np.nan)
+        _record(rows, self.index, _trace(self.session, self.ops, feed), self.kind)
+        _fed(rows[0], self.index, feed)
+        return rows
 
 
 def warm_up(run: Callable[[], None], least: int, most: int, clock: Callable[[], float]) -> int:
@@ -123,6 +125,15 @@ def _noise(found: Watched[Samples], seconds: Floats, low: Floats, watch: Watch, 
         excess=max(float(np.nansum(seconds)) / total - 1, 0.0) if total > 0 else 0.0,
         clocks=clocks,
     )
+
+
+def op_seconds(samples: Samples) -> Samples:
+    """[iterations, n] of [iterations, 2, n] seconds: in streams for ops that were ever seen there, else the executor's.
+
+    A trace may lose kernels of a run: that is no sample, as the executor's time of such an op is that of its launch.
+    """
+    executed, streamed = samples[:, 0], samples[:, 1]
+    return np.where((~np.isnan(streamed)).any(axis=0), streamed, executed)
 
 
 def lower_decile(samples: Samples) -> Floats:
@@ -171,17 +182,15 @@ def _trace(session: Any, ops: list[Any], feed: Any) -> Any:
     return found.step_stats
 
 
-def _record(row: Samples, index: dict[str, int], stats: Any, kind: str) -> None:
-    """Put one iteration's seconds into `row`; what an op does in several pieces adds up."""
-    kernels = np.full(len(row), np.nan)
+def _record(rows: Samples, index: dict[str, int], stats: Any, kind: str) -> None:
+    """Put one iteration's seconds into `rows` [2, n]; what an op does in several pieces adds up."""
     for found in stats.dev_stats:
         device = found.device
-        if kind == "gpu" and device.endswith("stream:all"):
-            _add(kernels, index, found.node_stats)
+        if device.endswith(_STREAMED):
+            if kind == "gpu":
+                _add(rows[1], index, found.node_stats, _streamed)
         elif f"device:{kind.upper()}:" in device and not repeats(device):
-            _add(row, index, found.node_stats)
-    ran = ~np.isnan(kernels)
-    row[ran] = kernels[ran]
+            _add(rows[0], index, found.node_stats, _executed)
 
 
 def _fed(row: Samples, index: dict[str, int], feed: Mapping[str, Any]) -> None:
@@ -189,15 +198,24 @@ def _fed(row: Samples, index: dict[str, int], feed: Mapping[str, Any]) -> None:
     row[[index[name] for name in map(op_name, feed) if name in index]] = 0.0
 
 
-def _add(row: Samples, index: dict[str, int], node_stats: Any) -> None:
+def _add(row: Samples, index: dict[str, int], node_stats: Any, spent: Callable[[Any], float]) -> None:
     for entry in node_stats:
         # Kernel entries are called name:type.
         i = index.get(entry.node_name)
         if i is None:
             i = index.get(entry.node_name.partition(":")[0])
         if i is not None:
-            spent = (entry.op_end_rel_nanos - entry.op_start_rel_nanos) * 1e-9
-            row[i] = max(spent, 0.0) + (0.0 if np.isnan(row[i]) else row[i])
+            row[i] = spent(entry) + (0.0 if np.isnan(row[i]) else row[i])
+
+
+def _executed(entry: Any) -> float:
+    """Seconds by TensorFlow's executor, on a GPU those of launching."""
+    return max(entry.op_end_rel_nanos - entry.op_start_rel_nanos, 0) * 1e-9
+
+
+def _streamed(entry: Any) -> float:
+    """Seconds in a GPU's stream, which come in whole microseconds, cut off: half of one more is nearest on average."""
+    return (entry.op_end_rel_micros - entry.op_start_rel_micros + 0.5) * 1e-6
 
 
 def _device() -> tuple[str, str]:

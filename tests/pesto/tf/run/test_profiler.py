@@ -127,19 +127,46 @@ def test_spread_is_deviation_over_mean() -> None:
     assert spread.tolist() == [0.5]
 
 
-def test_kernels_of_a_gpu_trace_count_instead_of_their_launch() -> None:
-    """An op with two kernel entries takes their sum; one without takes its launch; other devices do not count."""
+GPU = "/job:localhost/replica:0/task:0/device:GPU:0"
+
+
+def traced(*entries: tuple[str, str, int]) -> Any:
+    """A trace as TensorFlow makes it: what the executor ran in nanoseconds, what streams did in whole microseconds."""
     stats = v1.RunMetadata().step_stats
-    entries = [
-        ("/job:localhost/replica:0/task:0/device:GPU:0", "a", 9), ("/device:GPU:0/stream:all", "a:MatMul", 100),
-        ("/device:GPU:0/stream:all", "a:MatMul", 50), ("/device:GPU:0/stream:14", "a:MatMul", 150),
-        ("/job:localhost/replica:0/task:0/device:GPU:0", "b", 7), ("/device:CPU:0", "b", 1000),
-    ]  # fmt: skip
     for device, name, nanos in entries:
-        stats.dev_stats.add(device=device).node_stats.add(node_name=name, op_end_rel_nanos=nanos)
-    row = np.full(3, np.nan)
-    profiler._record(row, {"a": 0, "b": 1, "c": 2}, stats, "gpu")
-    assert row[:2].tolist() == pytest.approx([150e-9, 7e-9]) and np.isnan(row[2])
+        executed = device.startswith("/job")
+        taken = {"op_end_rel_micros": nanos // 1000} | ({"op_end_rel_nanos": nanos} if executed else {})
+        stats.dev_stats.add(device=device).node_stats.add(node_name=name, **taken)
+    return stats
+
+
+def recorded(*traces: Any) -> Any:
+    """[traces, 3] seconds of the ops a, b and c."""
+    rows = np.full((len(traces), 2, 3), np.nan)
+    for row, stats in zip(rows, traces, strict=True):
+        profiler._record(row, {"a": 0, "b": 1, "c": 2}, stats, "gpu")
+    return profiler.op_seconds(rows)
+
+
+def test_kernels_and_copies_of_a_gpu_trace_count_instead_of_their_launch() -> None:
+    """Two kernels and a copy within a device are summed, each once; without any an op takes its launch; no host."""
+    row = recorded(traced(
+        (GPU, "a", 9_000), (GPU, "b", 7_000), ("/job:localhost/replica:0/task:0/device:CPU:0", "b", 1_000_000),
+        ("/device:GPU:0/stream:all", "a:MatMul", 100_400), ("/device:GPU:0/stream:14", "a:MatMul", 100_400),
+        ("/device:GPU:0/stream:all", "a:MatMul", 50_700), ("/device:GPU:0/stream:14", "a:MatMul", 50_700),
+        ("/device:GPU:0/memcpy", "a:MatMul", 20_000), ("/device:GPU:0/stream:14<MemcpyD2D>", "a:MatMul", 20_000),
+        ("/device:GPU:0/sync", "cuStreamSynchronize", 400_000), ("/device:GPU:0/stream:", "Memset", 2_000),
+    ))[0]  # fmt: skip
+    # Whole microseconds, cut off: 100, 50 and 20, and half of one each.
+    assert row[:2].tolist() == pytest.approx([171.5e-6, 7e-6]) and np.isnan(row[2])
+
+
+def test_runs_of_which_a_trace_lost_kernels_are_no_samples_of_their_ops() -> None:
+    """The launch of an op whose kernel is missing would be its lower decile."""
+    whole = traced((GPU, "a", 9_000), ("/device:GPU:0/stream:all", "a:MatMul", 800_000))
+    samples = recorded(traced((GPU, "a", 9_000)), *[whole] * 9)
+    assert np.isnan(samples[0, 0])
+    assert profiler.lower_decile(samples)[0] == pytest.approx(800.5e-6)
 
 
 def test_a_captured_keras_step_runs_with_all_of_its_variables() -> None:
