@@ -65,10 +65,10 @@ _GPU_US = 20.0
 _CPU_US = 7.0
 _NET_US = 25.0
 _V100 = "V100 whitepaper; 47.9 of 50 GB/s by p2pBandwidthLatencyTest (Dell, PowerEdge C4130 with V100-SXM2)"
-_A100 = "A100 whitepaper; share as in NVIDIA's copies on a DGX A100 (configs/clusters/a100x8.toml), assumed"
+_A100 = "A100 whitepaper; 518 of 600 GB/s both ways at once, on an HGX A100 (github.com/NVIDIA/nccl-tests, issue 100)"
 _H100 = "H100 whitepaper; 376 of 450 GB/s by p2pBandwidthLatencyTest (github.com/NVIDIA/nccl, issue 1264)"
 _B200 = "Blackwell datasheet; no measurement found, the H100's share is assumed"
-_GEN3 = "PCIe 3.0: 8 GT/s, 128b/130b; 12.9 of 15.75 GB/s pinned (github.com/mpicbg-scicomp/gearshifft, pull 82)"
+_GEN3 = "PCIe 3.0: 8 GT/s, 128b/130b; 12.2 there and 12.9 back, pinned (github.com/mpicbg-scicomp/gearshifft, pull 82)"
 _GEN4 = "PCIe 4.0: 16 GT/s, 128b/130b; 25 of 31.5 GB/s on an A100 (github.com/ZaidQureshi/bam, issue 54)"
 _GEN5 = "PCIe 5.0: 32 GT/s, 128b/130b; 54.3 of 63 GB/s between GPUs (github.com/lukealonso/p2pmark)"
 _GEN6 = "PCIe 6.0: 64 GT/s, 242 of 256 bytes of a flit; no measurement found, PCIe 5.0's share is assumed"
@@ -78,14 +78,14 @@ _ETH = "Ethernet; 94 % is what TCP leaves at 1500-byte frames"
 
 _ALL = (
     _wire("nvlink2", (25.0, 1), (0.958, _GPU_US), f"NVLink 2: 25 GB/s a link and direction; {_V100}"),
-    _wire("nvlink3", (25.0, 1), (0.90, _GPU_US), f"NVLink 3: 25 GB/s a link and direction; {_A100}"),
+    _wire("nvlink3", (25.0, 1), (0.864, _GPU_US), f"NVLink 3: 25 GB/s a link and direction; {_A100}"),
     _wire("nvlink4", (25.0, 1), (0.836, _GPU_US), f"NVLink 4: 25 GB/s a link and direction; {_H100}"),
     _wire("nvlink5", (50.0, 1), (0.836, _GPU_US), f"NVLink 5: 50 GB/s a link and direction; {_B200}"),
     _wire("nvswitch-v100", (25.0, 6), (0.958, _GPU_US), f"a GPU's port, 6 NVLinks 2; {_V100}"),
-    _wire("nvswitch-a100", (25.0, 12), (0.90, _GPU_US), f"a GPU's port, 12 NVLinks 3; {_A100}"),
+    _wire("nvswitch-a100", (25.0, 12), (0.864, _GPU_US), f"a GPU's port, 12 NVLinks 3; {_A100}"),
     _wire("nvswitch-h100", (25.0, 18), (0.836, _GPU_US), f"a GPU's port, 18 NVLinks 4; {_H100}"),
     _wire("nvswitch-b200", (50.0, 18), (0.836, _GPU_US), f"a GPU's port, 18 NVLinks 5; {_B200}"),
-    _wire("pcie3", (8 / 8 * 128 / 130, 16), (0.818, _CPU_US), _GEN3),
+    _wire("pcie3", (8 / 8 * 128 / 130, 16), (0.795, _CPU_US), _GEN3),
     _wire("pcie4", (16 / 8 * 128 / 130, 16), (0.793, _CPU_US), _GEN4),
     _wire("pcie5", (32 / 8 * 128 / 130, 16), (0.862, _CPU_US), _GEN5),
     _wire("pcie6", (64 / 8 * 242 / 256, 16), (0.862, _CPU_US), _GEN6),

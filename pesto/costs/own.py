@@ -86,11 +86,13 @@ def parse_own(data: bytes, where: str) -> OwnTimes:
     """`load_own` for content already read; `where` names it in errors."""
     try:
         text = data.removeprefix(codecs.BOM_UTF8).decode("utf-8")
-        rows = tuple(_rows(csv.reader(io.StringIO(text, newline=""), strict=True), where))
     except UnicodeDecodeError as error:
         raise InputError(f"{where}: not UTF-8 text (byte {error.start}) - save the file as CSV in UTF-8") from error
+    lines = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        rows = tuple(_rows(lines, where))
     except csv.Error as error:
-        raise InputError(f"{where}: not CSV: {shown(error)} - correct it there") from error
+        raise InputError(f"{where}, line {lines.line_num}: not CSV: {shown(error)} - correct it there") from error
     if not rows:
         raise InputError(f"{where}: no row gives seconds or a scale - give one, such as 0.038 seconds for an op's name")
     _unrepeated(rows, where)
@@ -231,6 +233,10 @@ def _check_header(header: list[str], where: str) -> None:
     if not any(header):
         raise InputError(f"{where}: no line of column names - begin with one, such as name,seconds")
     for name in header:
+        if set(name) & {";", "\t"}:
+            raise InputError(
+                f"{where}: column {shown(name, 80)!r} - separate with commas, and write decimals with a point"
+            )
         if name not in _READ + _PASSED_OVER:
             raise InputError(f"{where}: unknown column {shown(name, 80)!r} - {closest(name, _READ + _PASSED_OVER)}")
     if len(set(header)) < len(header):
@@ -260,7 +266,7 @@ def _number(text: str, column: str, most: float, where: str) -> float:
     if not text:
         return math.nan
     try:
-        value = math.nan if "_" in text else float(text)
+        value = float(text) if text.isascii() and "_" not in text else math.nan
     except ValueError:
         value = math.nan
     if not 0 <= value <= most:

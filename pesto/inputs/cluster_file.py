@@ -25,7 +25,11 @@ _LIMITS = {
     "memory_gb_s": (0.1, 1e6, "GB/s"), "l2_mib": (0.01, 1e5, "MiB"), "sms": (1, 1e5, "multiprocessors"),
     "clock_ghz": (0.01, 20.0, "GHz"), "launch_us": (0.01, 1e4, "us"),
 }  # fmt: skip
-"""Least and most of each rate, far beyond any device: what lies outside is a wrong unit."""
+_LINK_LIMITS = {
+    "latency_us": (0.0, 1e8, "us"), "floor_us": (0.0, 1e8, "us"), "us_per_byte": (0.0, 1e3, "us"),
+    "bandwidth_gb_s": (1e-6, 1e6, "GB/s"), "lanes": (1, 1024, "lanes"),
+}  # fmt: skip
+"""Least and most of each rate, far beyond any device or link: what lies outside is a wrong unit."""
 _NEEDED = "peak_tflops, memory_gb_s, sms and clock_ghz"
 _SI = {
     "memory_gb_s": ("bandwidth", 1e9), "l2_mib": ("l2_bytes", 2**20), "clock_ghz": ("clock_hz", 1e9),
@@ -37,7 +41,6 @@ MOST_PAIRS = 4096
 MOST_LINKS = 1 << 17
 
 Positive = Annotated[float, Meta(gt=0, le=1e12)]
-NotNegative = Annotated[float, Meta(ge=0, le=1e12)]
 Count = Annotated[int, Meta(ge=1, le=1 << 20)]
 Name = Annotated[str, Meta(min_length=1, max_length=64)]
 Held = Annotated[str, Meta(min_length=1, max_length=100)]
@@ -59,12 +62,12 @@ class Host:
 class Peaks:
     """Dense TFLOP/s by precision; what is left out is the preset's, or not there."""
 
-    fp64: Positive | None = None
-    fp32: Positive | None = None
-    tf32: Positive | None = None
-    fp16: Positive | None = None
-    bf16: Positive | None = None
-    int8: Positive | None = None
+    fp64: float | None = None
+    fp32: float | None = None
+    tf32: float | None = None
+    fp16: float | None = None
+    bf16: float | None = None
+    int8: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,11 +81,11 @@ class Devices:
     memory_gib: Positive | None = None
     """Default: the preset's."""
     peak_tflops: Peaks | None = None
-    memory_gb_s: Positive | None = None
-    l2_mib: Positive | None = None
-    sms: Count | None = None
-    clock_ghz: Positive | None = None
-    launch_us: Positive | None = None
+    memory_gb_s: float | None = None
+    l2_mib: float | None = None
+    sms: int | None = None
+    clock_ghz: float | None = None
+    launch_us: float | None = None
     count: Count = 1
     host: Name | None = None
     """Name of the host; may be left out when there is one."""
@@ -103,14 +106,14 @@ class Links:
     """From the first to the second of each pair only."""
     model: Name | None = None
     """A link model (`pesto.costs.links`), in place of the numbers below."""
-    lanes: Count | None = None
+    lanes: int | None = None
     """Lanes of that model side by side; default as many as it usually has."""
-    latency_us: NotNegative | None = None
-    us_per_byte: NotNegative | None = None
-    bandwidth_gb_s: Positive | None = None
+    latency_us: float | None = None
+    us_per_byte: float | None = None
+    bandwidth_gb_s: float | None = None
     """1e9 bytes per second, in place of `us_per_byte`."""
-    floor_us: NotNegative = 0.0
-    pieces: Annotated[tuple[tuple[NotNegative, NotNegative], ...], Meta(max_length=16)] = ()
+    floor_us: float = 0.0
+    pieces: Annotated[tuple[tuple[float, float], ...], Meta(max_length=16)] = ()
     """Further lines, each as (us of no bytes, us of each byte); a transfer takes what the longest of all says."""
     source: Annotated[str, Meta(max_length=1000)] = ""
     """One line on where the numbers come from."""
@@ -247,9 +250,7 @@ def _rates(entry: Devices, label: str) -> Rates | None:
     if entry.preset is not None and entry.name is not None:
         raise InputError(f"devices: {label} has a preset and a name - drop one")
     for name, value in [*((f"peak_tflops.{p}", x) for p, x in said.items()), *given.items()]:
-        least, most, unit = _LIMITS.get(name, (1e-3, 1e5, "TFLOP/s"))
-        if value is not None and not least <= value <= most:
-            raise InputError(f"devices: {name} = {value} of {label} - no device has it; give {least} to {most} {unit}")
+        _within(value, f"devices: {name} of {label}", _LIMITS.get(name, (1e-3, 1e5, "TFLOP/s")))
     if entry.peak_tflops is None and all(value is None for value in given.values()):
         if entry.preset is None:
             raise InputError(f"devices: {label} has no preset - name one, or give {_NEEDED}")
@@ -261,6 +262,13 @@ def _rates(entry: Devices, label: str) -> Rates | None:
         sms=entry.sms,
         **{name: None if given[key] is None else given[key] * unit for key, (name, unit) in _SI.items()},
     )
+
+
+def _within(value: float | None, what: str, limits: tuple[float, float, str]) -> None:
+    """InputError for what no device and no link has."""
+    least, most, unit = limits
+    if value is not None and not least <= value <= most:
+        raise InputError(f"{what} is {value:g}, which cannot be - give {least:g} to {most:g} {unit}")
 
 
 def _paths(file: File, devices: tuple[Device, ...], links: dict[str, int]) -> tuple[tuple[Path | None, ...], ...]:
@@ -306,6 +314,11 @@ def _side(name: str, devices: tuple[Device, ...]) -> list[int]:
 
 def _cost(entry: Links, where: str) -> Path:
     """What an entry says of time and source, as a path that holds no link."""
+    for name, limits in _LINK_LIMITS.items():
+        _within(getattr(entry, name), f"{where}.{name}", limits)
+    for k, piece in enumerate(entry.pieces):
+        for j, name in enumerate(("latency_us", "us_per_byte")):
+            _within(piece[j], f"{where}.pieces[{k}][{j}]", _LINK_LIMITS[name])
     rates = [x for x in (entry.us_per_byte, entry.bandwidth_gb_s) if x is not None]
     if entry.model is not None:
         if rates or entry.latency_us is not None or entry.floor_us or entry.pieces:

@@ -64,7 +64,8 @@ def calibrate_command(
         return
     errors = sorted(one.error for one in made.found)
     off = f"sizes that were held out are {percent(errors[0])} to {percent(errors[-1])} off"
-    click.echo(paragraph(f"{made.cluster.name}: {len(made.found)} links, {off} -> {out}", 2))
+    count = f"{len(made.found)} link{'s' if len(made.found) > 1 else ''}"
+    click.echo(paragraph(f"{made.cluster.name}: {count}, {off} -> {out}", 2))
     click.echo(command("all of it", ["pesto", "clusters", "--show", out if "/" in str(out) else f"./{out}"]))
 
 

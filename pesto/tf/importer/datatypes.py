@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from pesto.tf.nodes.needed_nodes import Nodes
 
-_ATTRS = ("T", "dtype")
+_ATTRS = ("T", "dtype", "Ta", "T1", "Tinput")
 """Attributes that say what an op computes in, the first that it has."""
 
 

@@ -10,9 +10,10 @@ from pesto.errors import InputError
     ("name", "lanes", "gb_s"),
     [
         ("nvlink2", 2, 2 * 25 * 0.958),  # what the DGX-1's bonded pairs were measured to reach: 47.9
+        ("nvswitch-a100", None, 600 / 2 * 0.864),  # 518 of 600 both ways
         ("nvswitch-h100", None, 18 * 25 * 0.836),  # 376 of 450
         ("nvswitch-b200", None, 18 * 50 * 0.836),
-        ("pcie3", None, 16 * 8e9 * (128 / 130) / 8 / 1e9 * 0.818),  # 8 GT/s a lane, one bit a transfer
+        ("pcie3", None, 16 * 8e9 * (128 / 130) / 8 / 1e9 * 0.795),  # 8 GT/s a lane, one bit a transfer
         ("pcie5", 8, 8 * 32e9 * (128 / 130) / 8 / 1e9 * 0.862),
         ("pcie6", None, 16 * 64e9 * (242 / 256) / 8 / 1e9 * 0.862),
         ("infiniband-ndr", None, 400 / 8 * 0.954),

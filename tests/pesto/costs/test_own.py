@@ -117,7 +117,8 @@ def test_names_that_a_spreadsheet_would_compute_are_found(cluster: Cluster) -> N
         ("", "no line of column names"),
         ("name,second\na,1", r"unknown column 'second' - did you mean seconds\? known: name, type"),
         ("type,ops,total_s\na,1,1", "unknown column 'ops'"),
-        ("name;seconds\na;1", "unknown column 'name;seconds'"),
+        ("name;seconds\na;1", "column 'name;seconds' - separate with commas"),
+        ("name\tseconds\na\t1", "column .* - separate with commas"),
         ("name,name,seconds\na,b,1", "two columns are named 'name'"),
         ("seconds\n1", "no column 'name' or 'type' - add one"),
         ("name,flops\na,1", "no column 'seconds' or 'scale' - add one"),
@@ -134,7 +135,7 @@ def test_names_that_a_spreadsheet_would_compute_are_found(cluster: Cluster) -> N
         ("name,seconds\na,", "no row gives seconds or a scale"),
         ("name,seconds\na,1\nb,1\na,2", "line 4: op 'a' has a number in line 2 already - leave one"),
         ("type,scale\na,1\na,1", "line 3: type 'a' has a number in line 2 already"),
-        ('name,seconds\n"a"b,1', "not CSV"),
+        ('name,seconds\na,1\n"a"b,1', "line 3: not CSV"),
     ],
 )
 def test_what_is_refused(text: str, said: str) -> None:

@@ -213,7 +213,22 @@ BAD = {
     "no hosts": ('[[hosts]]\ncpu = "xeon-core"\ncores = 4\nmemory_gib = 8', "hosts = []", "hosts: give one at least"),
     "infinite": ("latency_us = 10", "latency_us = inf", r"links\[0\].latency_us: inf is not a finite"),
     "nan": ("memory_gib = 8", "memory_gib = nan", r"hosts\[0\].memory_gib: nan is not a finite"),
-    "negative": ("latency_us = 10", "latency_us = -1", r"links\[0\].latency_us"),
+    "negative": (
+        "latency_us = 10",
+        "latency_us = -1",
+        r"links\[0\].latency_us is -1, which cannot be - give 0 to 1e\+08",
+    ),
+    "weeks": ("latency_us = 10", "latency_us = 1e12", r"links\[0\].latency_us is 1e\+12, which cannot be - give 0 to"),
+    "a byte a day": (
+        "bandwidth_gb_s = 2",
+        "bandwidth_gb_s = 1e-14",
+        r"bandwidth_gb_s is 1e-14.* - give 1e-06 to 1e\+06",
+    ),
+    "huge lanes": (
+        "latency_us = 10\nbandwidth_gb_s = 2",
+        'model = "pcie4"\nlanes = 99999',
+        r"lanes is 99999.*1 to 1024",
+    ),
     "zero bandwidth": ("bandwidth_gb_s = 2", "bandwidth_gb_s = 0", r"links\[0\].bandwidth_gb_s"),
     "zero count": ("count = 2", "count = 0", r"devices\[0\].count"),
     "too many": ("count = 2", "count = 1000", "more than 256"),

@@ -15,6 +15,7 @@ v1 = tf.compat.v1
 import keras  # noqa: E402  # after the quiet load
 from keras import layers  # noqa: E402
 
+from pesto.tf.importer.importer import build  # noqa: E402
 from pesto.tf.nodes.trips import LOOPS  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402
 
@@ -43,6 +44,23 @@ def trained(policy: str, *middle: Any) -> Graph:
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
     model.compile(optimizer, "mse", jit_compile=False)
     return sources.from_keras(model, 8)
+
+
+def test_products_of_integers_compute_in_what_they_multiply() -> None:
+    """int8 times int8 added up in int32 is the work of int8 units; quantized ops say their types otherwise."""
+
+    def step(x: Any) -> Any:
+        scaled = tf.cast(tf.raw_ops.BatchMatMulV3(x=x, y=x, Tout=tf.int32, adj_y=True), tf.float32)
+        small = tf.quantization.quantize(scaled, -1.0, 1.0, tf.quint8)
+        other = tf.quantization.quantize(scaled, -1.0, 1.0, tf.qint8)
+        ranges = {
+            name: tf.constant(sign) for name, sign in (("min_a", -1.0), ("max_a", 1.0), ("min_b", -1.0), ("max_b", 1.0))
+        }
+        return tf.raw_ops.QuantizedMatMul(a=small[0], b=other[0], **ranges).out
+
+    graph = sources.capture_function(step, tf.TensorSpec([8, 8], tf.int8))
+    made = build(graph)
+    assert in_types(made, "BatchMatMulV3") == {"int8": 1} and in_types(made, "QuantizedMatMul") == {"quint8": 1}
 
 
 @pytest.mark.parametrize("policy", HALF)
