@@ -14,7 +14,7 @@ import numpy as np
 from pesto.cluster import Cluster
 from pesto.costs.calibration import Calibration, Samples, calibrate, joined
 from pesto.costs.disturbance import Others, Watch, Watched, named, summed
-from pesto.costs.presets import named_in
+from pesto.costs.presets import PRESETS, named_in
 from pesto.errors import InputError, NothingFoundError, UsageError
 from pesto.files import toml
 from pesto.files.disk import read_bytes
@@ -124,7 +124,8 @@ def check_at_hand(cluster: Cluster, gpus: Sequence[str]) -> None:
                 "the devices at hand, such as cpux2, or give samples that were measured there"
             )
         model = named_in(gpus[int(number)])
-        if model is not None and model.name != device.preset:
+        # What a device is that a file describes alone, nobody knows.
+        if model is not None and device.preset in PRESETS and model.name != device.preset:
             raise InputError(
                 f"calibrate: {device.name} of cluster {shown(cluster.name)} is a {device.preset}, here it is a "
                 f"{shown(gpus[int(number)])} - name a cluster with the devices at hand"

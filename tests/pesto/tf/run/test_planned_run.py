@@ -184,6 +184,21 @@ def test_an_op_that_onednn_replaced_has_its_remedy(tmp_path: Path) -> None:
         planned_run.partitions.examine(parts, expected).checked()
 
 
+def test_what_a_gpu_adds_to_a_trace_is_no_device_of_it(tmp_path: Path) -> None:
+    """Streams, copies and waits, as TensorFlow calls them: they are neither strays nor times of ops."""
+    source, plan = pieces(tmp_path)
+    devices = {"cpu:0": "/device:CPU:0", "cpu:1": "/device:CPU:1"}
+    record, expected, _ = planned_run._planned(plan, drive_of(source), Options(devices=devices))
+    stats, name = record.traced[0].step_stats, plan.names[0]
+    assert planned_run._strays(stats, expected) == []
+    for part in ("sync", "memcpy", "stream:", "stream:all", "stream:14", "stream:14<MemcpyD2H>"):
+        stats.dev_stats.add(device=f"/device:GPU:0/{part}").node_stats.add(node_name=name, op_end_rel_micros=7)
+    assert planned_run._strays(stats, expected) == []
+    assert not planned_run.partitions.examine_times(stats, expected).inversions
+    stats.dev_stats.add(device="/job:localhost/replica:0/task:0/device:GPU:0").node_stats.add(node_name=name)
+    assert len(planned_run._strays(stats, expected)) == 1
+
+
 def test_other_results_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When the run by the plan sees other batches, its losses and variables differ from the unplaced run's."""
     source, plan = pieces(tmp_path)
