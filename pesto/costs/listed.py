@@ -14,7 +14,7 @@ from solvers.arrays import Floats, Ints
 
 TYPE, SCOPE = BY = ("type", "scope")
 """What times are summed by."""
-_DEPTH, _GRADIENTS = 2, "gradients"
+_DEPTH, _GRADIENTS = 2, ("gradients", "gradient_tape")
 _SAME = 1e-9
 _UNLAUNCHED, _ROOFLINE = 0, 1
 """Of FORMS, on a core."""
@@ -87,7 +87,8 @@ def summed(graph: Graph, found: Listed, by: str) -> list[Sum]:
 def scope(name: str) -> str:
     """The first two parts of an op's name, of gradients three, but never its own last one."""
     parts = name.split("/")[:-1]
-    return "/".join(parts[: _DEPTH + (parts[:1] == [_GRADIENTS])])
+    below = bool(parts) and parts[0] in _GRADIENTS
+    return "/".join(parts[: _DEPTH + below])
 
 
 def _kernels(graph: Graph, device: Device, seconds: Floats) -> Ints:

@@ -160,7 +160,14 @@ def test_files_have_the_times_of_a_device_at_speed_one(step: Path) -> None:
 
 def test_scopes_are_two_parts_three_of_gradients_and_never_the_op() -> None:
     """So that what a layer does stands beside what its gradients take."""
-    names = {"a": "", "a/b": "a", "a/b/c": "a/b", "a/b/c/d": "a/b", "gradients/a/b/c/d": "gradients/a/b"}
+    names = {
+        "a": "",
+        "a/b": "a",
+        "a/b/c": "a/b",
+        "a/b/c/d": "a/b",
+        "gradients/a/b/c/d": "gradients/a/b",
+        "gradient_tape/a/b/c": "gradient_tape/a/b",
+    }
     assert {name: scope(name) for name in names} == names
 
 
