@@ -59,6 +59,17 @@ def test_the_page_has_the_largest_and_how_many_more(step: Path) -> None:
     assert re.search(r"10 more ops take [0-9.]+ .s; --csv and --json have them all$", flat)
 
 
+def test_what_is_listed_on_another_device_says_so(tmp_path: Path) -> None:
+    """An op of the host among those of a GPU; a file need not say types."""
+    ops = [{"name": name, "flops": 10**9, "outputs": [4], "runs_on": ["gpu"]} for name in "abc"]
+    ops[0] |= {"type": "Lookup", "dtypes": ["int64"], "runs_on": ["cpu"]}
+    file = tmp_path / "step.json"
+    file.write_text(json.dumps({"format": "pesto-graph", "format_version": 1, "ops": ops}))
+    flat = " ".join(typed("costs", "--graph", file).split())
+    assert re.search(r" a Lookup int64, on xeon-core, 1.00 GFLOP, [0-9.]+ B: modelled", flat)
+    assert re.search(r"% b 1.00 GFLOP, [0-9.]+ B: modelled", flat) and flat.count(" on xeon-core") == 1
+
+
 def test_the_object_has_every_op_longest_first(step: Path) -> None:
     """As the solver gets them, with a sum and the form of kernel where the time is modelled."""
     said = json.loads(typed("costs", "--graph", step, "--json"))
