@@ -10,6 +10,7 @@ from pesto.cli.options import disturbed_told, json_option, keep_option, source_o
 from pesto.cli.printed import to_json
 from pesto.costs.measured import save_profile, spread_quantiles
 from pesto.files.disk import check_writable
+from pesto.files.json import shown
 from pesto.inputs.load import profile_source
 from pesto.quantities import duration
 from pesto.show.lines import paragraph
@@ -49,10 +50,10 @@ def profile_command(*, source: Source, iterations: int, keep_disturbed: bool, ou
         sums = {"low_s": float(np.nansum(profile.times)), "mean_s": float(np.nansum(profile.seconds))}
         click.echo(to_json({**result, "iterations": iterations, "spread": quantiles, **sums, "noise": noise}))
         return
-    text = f"{profile.device}: {seen} of {len(profile.seconds)} ops measured over {iterations} steps -> {out}"
+    text = f"{seen} of {len(profile.seconds)} ops measured over {iterations} steps -> {out}"
     click.echo(paragraph(text, 2))
-    sums_text = f"all ops take {duration(float(np.nansum(profile.times)))} by their lower deciles"
-    click.echo(paragraph(f"{sums_text}; {profile.noise}", 2))
+    low = duration(float(np.nansum(profile.times)))
+    click.echo(paragraph(f"{shown(profile.device, 80)}: all ops take {low} by their lower deciles; {profile.noise}", 2))
     if quantiles:
-        shown = ", ".join(f"{share} of ops {value:.3f}" for share, value in quantiles.items())
-        click.echo(paragraph(f"normalised spread, at most: {shown}", 2))
+        shares = ", ".join(f"{share} of ops {value:.3f}" for share, value in quantiles.items())
+        click.echo(paragraph(f"normalised spread, at most: {shares}", 2))
