@@ -27,6 +27,8 @@ _LIGHT = frozenset((
     "Variable", "VariableV2",
 ))  # fmt: skip
 """Ops that compute nothing worth an order."""
+_DRAWN = frozenset(("RandomUniform",))
+"""Those of them that start a kernel in every step; other programs read them as initial values only."""
 _TINY_BYTES = 64
 """Steps, rates and shapes: what programs fetch by itself, such as the number of the step."""
 
@@ -52,11 +54,11 @@ def shared(program: Any, graph: Graph) -> Bools:
     real work of the step stay behind the chains: they are fetched with the step (see `pesto.tf.laying.fetch_closure`).
     """
     before = _predecessors(graph)
-    light = _light_closures(graph, before)
+    light, steady = (_light_closures(graph, before, types) for types in (_LIGHT, _LIGHT - _DRAWN))
     index = {name: i for i, name in enumerate(graph.names)}
     found = np.zeros(graph.ops, dtype=np.bool_)
     sizes = np.bincount(graph.tensor_op, weights=graph.tensor_bytes, minlength=graph.ops)
-    stack = np.flatnonzero(light & (sizes <= _TINY_BYTES)).tolist()
+    stack = np.flatnonzero(steady & (sizes <= _TINY_BYTES)).tolist()
     stack += [i for i in _read_outside(program, index) if light[i]]
     while stack:
         i = stack.pop()
@@ -70,9 +72,9 @@ def _of_types(graph: Graph, types: Collection[str]) -> Bools:
     return np.isin(graph.type_of, [k for k, t in enumerate(graph.types) if t in types])
 
 
-def _light_closures(graph: Graph, before: list[list[int]]) -> Bools:
-    """[n] whether an op and all that it needs are light."""
-    light = _of_types(graph, _LIGHT)
+def _light_closures(graph: Graph, before: list[list[int]], types: Collection[str]) -> Bools:
+    """[n] whether an op and all that it needs are of `types`."""
+    light = _of_types(graph, types)
     for i, needed in enumerate(before):
         if light[i] and not all(light[p] for p in needed):
             light[i] = False

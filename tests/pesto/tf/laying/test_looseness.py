@@ -144,3 +144,16 @@ def test_why_an_op_is_outside() -> None:
     assert (of["cond/Merge"], of["train"], of["rate/read"]) == (BOUND, BOUND, SHARED)
     assert graph.way == SESSION
     assert trace(captured("function"), 8).graph.way == FUNCTION
+
+
+def test_what_a_step_draws_has_a_place_in_its_order() -> None:
+    """However small, since it starts a kernel in every step; what other programs read has none."""
+    with v1.Graph().as_default() as graph:
+        x = v1.placeholder(tf.float32, [4, 8], name="x")
+        kept = tf.random.uniform([4, 1], name="kept")
+        begun = tf.random.uniform([4, 1], name="begun")
+        w = v1.get_variable("w", initializer=begun)
+        out = tf.reduce_sum(x * kept * w * begun)
+    step = trace(sources.capture_v1(graph, [out], source="drawn"), None).graph
+    of = dict(zip(step.names, step.loose.tolist(), strict=True))
+    assert (of["kept/RandomUniform"], of["begun/RandomUniform"]) == (BOUND, SHARED)
