@@ -158,7 +158,8 @@ def _posed(case: Case, *, memory: bool) -> Iterator[Problem]:
 
 
 def _options(case: Case) -> Options:
-    return Options(seconds=case.settings.time_limit_s, seed=case.settings.seed)
+    settings = case.settings
+    return Options(seconds=settings.time_limit_s, seed=settings.seed, deterministic=settings.deterministic)
 
 
 def _single(case: Case) -> Proposal:

@@ -1,0 +1,174 @@
+"""What if: plans that start from older ones, sweeps over changed clusters, and plans whose times are wrong."""
+
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from benchmarks.tables.cells import Asked, Cell, Done, Found, Key
+from benchmarks.tables.markdown import head, ms, row
+from benchmarks.tables.steps import Step, step
+from pesto.files.disk import write_atomic
+from pesto.inputs.load import load_costs
+from pesto.plans.plan import Plan
+from pesto.settings import Settings
+from pesto.show import sweep_chart
+from pesto.solving.flow import Outcome, solve
+from pesto.solving.tracker import Incumbent
+from pesto.solving.trust import Errors, remade, trust
+from pesto.whatif.grid import Grid, Point
+from pesto.whatif.points import Sweep, Task, sweep
+from pesto.whatif.rerun import bench_of
+from pesto.whatif.scaled import accelerators
+
+NEAR = 1.01
+STARTS = (
+    ("rnnlm/2x2048", "v100x2-nvlink", "rnnlm/2x2048", "v100x4"),
+    ("nmt/2x1024", "v100x2-nvlink", "nmt/2x1024", "v100x4"),
+    ("nmt/2x1024", "v100x2-nvlink", "nmt/2x1024", "v100x2-pcie"),
+    ("rnnlm/2x2048", "v100x2-nvlink", "rnnlm/4x2048", "v100x2-nvlink"),
+)
+"""A model and a cluster before a change, and after it."""
+AXES: dict[str, tuple[float, ...]] = {
+    "compute": (0.5, 1, 2, 4), "links": (0.1, 0.5, 1, 2), "devices": (1, 2, 4, 8),
+}  # fmt: skip
+SWEPT, TRUSTED = ("nmt/2x1024", "v100x2-nvlink"), (("nmt/2x1024", "v100x2-nvlink"), ("nasnet/4x212", "v100x4"))
+NOISES = (0.1, 0.25, 0.5)
+QUANTILES = ("step_s", "p10_s", "p50_s", "p90_s")
+
+
+def cells() -> list[Cell]:
+    """Changes from an older plan, one sweep, and errors of two steps' times."""
+    return [
+        *(Cell("starts", key, started) for key in STARTS),
+        Cell("sweep", SWEPT, swept),
+        *(Cell("trust", key, doubted) for key in TRUSTED),
+    ]
+
+
+def started(key: Key, asked: Asked) -> Found:
+    """A solve from scratch and one from the plan before the change, with the CPU seconds of what they found."""
+    before, after = step(key[0], key[1], asked), step(key[2], key[3], asked)
+    old = _solved(before, asked, None)[0].plan
+    scratch, scratch_heard = _solved(after, asked, None)
+    again, again_heard = _solved(after, asked, old)
+    aim = NEAR * scratch.plan.makespan_s
+    ways = (("scratch", scratch, scratch_heard), ("start", again, again_heard))
+    return {
+        name: {
+            "first_s": heard[0][1],
+            "first_cpu_s": heard[0][0],
+            "near_cpu_s": next((cpu for cpu, step_s in heard if step_s <= aim), None),
+            "step_s": outcome.plan.makespan_s,
+        }
+        for name, outcome, heard in ways
+    }
+
+
+def _solved(at: Step, asked: Asked, start: Plan | None) -> tuple[Outcome, list[tuple[float, float]]]:
+    """A solve, and (CPU seconds, step) of each better plan on its way."""
+    heard: list[tuple[float, float]] = []
+    began = time.process_time()
+
+    def hear(found: Incumbent) -> None:
+        heard.append((time.process_time() - began, found.makespan_s))
+
+    settings = Settings(time_limit_s=asked.seconds, deterministic=True)
+    return solve(at.graph, at.cluster, at.costs, settings, hear, start), heard
+
+
+def starts(done: Mapping[Key, Done]) -> Iterator[str]:
+    """Two rows a change."""
+    yield from head(("from", "to", "how", "first plan, ms", "after CPU s", "within 1 % after", "step ms"), 3)
+    for (model, cluster, other, there), one in done.items():
+        for how, found in one.found.items():
+            near = f"{found['near_cpu_s']:.1f}" if found["near_cpu_s"] is not None else "never"
+            ends = (f"{model} on {cluster}", f"{other} on {there}") if how == "scratch" else ("", "")
+            yield row((*ends, how, ms(found["first_s"]), f"{found['first_cpu_s']:.1f}", near, ms(found["step_s"])))
+
+
+def swept(key: Key, asked: Asked) -> Found:
+    """The rows of a sweep; its picture stands beside the graphs."""
+    at = step(key[0], key[1], asked)
+    grid = Grid(base=Point(devices=len(accelerators(at.cluster))), values=AXES)
+    task = Task(
+        graph=at.graph, cluster=at.cluster, costs=lambda machine: load_costs(at.graph, machine, None),
+        settings=Settings(time_limit_s=asked.seconds, deterministic=True), grid=grid,
+    )  # fmt: skip
+    found = sweep(task, lambda _: None)
+    write_atomic(picture(asked), sweep_chart.draw(found, "png"))
+    return {axis: [_point(found, axis, k) for k in range(len(values))] for axis, values in AXES.items()}
+
+
+def picture(asked: Asked) -> Path:
+    """Where the sweep's picture is."""
+    return asked.graphs.parent / "sweep-nmt.png"
+
+
+def _point(found: Sweep, axis: str, at: int) -> Found:
+    point = found.on(axis)[at]
+    assert point.plan is not None and point.expert is not None
+    return {
+        "at": getattr(point.point, axis),
+        "step_s": point.plan.makespan_s,
+        "expert_s": point.expert.seconds,
+        "saved": point.saved,
+        "gap": point.plan.gap,
+    }
+
+
+def sweep_table(done: Mapping[Key, Done]) -> Iterator[str]:
+    """A row a point."""
+    yield from head(("axis", "value", "step ms", "Expert ms", "saved", "gap"))
+    for one in done.values():
+        for axis, points in one.found.items():
+            for p in points:
+                saved = "-" if p["saved"] is None else f"{p['saved']:.1%}"
+                yield row((axis, f"{p['at']:g}", ms(p["step_s"]), ms(p["expert_s"]), saved, f"{p['gap']:.1%}"))
+
+
+def doubted(key: Key, asked: Asked) -> Found:
+    """The shortest quick candidate and its rivals at each noise, and what the draws take."""
+    at = step(key[0], key[1], asked)
+    bench = bench_of(at.graph, at.cluster, at.costs, per_edge=False)
+    list(remade(bench, at.cluster))  # compiles, or reads what was compiled
+    began = time.process_time()
+    made = list(remade(bench, at.cluster))
+    rivals_cpu_s, rows = time.process_time() - began, []
+    best = min((c for c in made if c.fits), key=lambda c: c.makespan)
+    for noise in NOISES:
+        began = time.process_time()
+        found = trust(bench, at.cluster, best, made, Errors(noise=noise, draws=100))
+        took, plan = time.process_time() - began, found.plan
+        rival, spread = next(iter(found.rivals.items()))
+        most = max((found.kinds | found.links).items(), key=lambda each: each[1], default=("-", 0.0))
+        rows.append({
+            "noise": noise, "plan": best.name, "cpu_s": took, "rival": rival, "most": most,
+            **{name: [getattr(plan, name), getattr(spread, name)] for name in QUANTILES},
+            "best": [plan.best, spread.best],
+        })  # fmt: skip
+    return {"rivals_cpu_s": rivals_cpu_s, "rows": rows}
+
+
+def trust_table(done: Mapping[Key, Done]) -> Iterator[str]:
+    """A plan and its nearest rival at each noise."""
+    columns = (
+        "step",
+        "noise",
+        "candidate",
+        "step ms",
+        "p10",
+        "p50",
+        "p90",
+        "shortest in",
+        "varies most by",
+        "draws, CPU s",
+    )
+    yield from head(columns)
+    for (model, cluster), one in done.items():
+        for found in one.found["rows"]:
+            for k, candidate in enumerate((found["plan"], found["rival"])):
+                times = [ms(found[name][k]) for name in QUANTILES]
+                kind, share = found["most"]
+                ends = (f"{kind} {share:.0%}", f"{found['cpu_s']:.1f}") if k == 0 else ("", "")
+                first = f"{model} on {cluster}" if k == 0 else ""
+                yield row((first, found["noise"], candidate, *times, f"{found['best'][k]:.0%}", *ends))

@@ -1,0 +1,116 @@
+"""Every placement method on every step: step times by cluster, a summary, and the ratios that papers speak of."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from benchmarks.tables.cells import Asked, Cell, Done, Found, Key
+from benchmarks.tables.markdown import head, ms, ratio, row
+from benchmarks.tables.steps import CLUSTERS, PAPER, PARDNN, step
+from pesto.comparison.contest import compete
+from pesto.comparison.methods import METHODS
+from pesto.files.disk import write_atomic
+from pesto.settings import Settings
+from pesto.show import comparison_chart
+from pesto.show.comparison_table import as_object
+
+LARGE = "v100x16"
+"""Where ParDNN's models are placed."""
+NAMES = tuple(name for name in METHODS if name != "pesto")
+"""Pesto's own plans are those of the results."""
+PAIRS = (
+    ("pesto", "expert"), ("pesto", "m-sct"), ("pesto", "mcmc"), ("m-sct", "m-etf"), ("m-sct", "m-topo"),
+    ("pardnn", "round-robin"), ("pardnn", "pardnn-unrefined"), ("pardnn", "pardnn-glb"),
+    ("pardnn", "linear-clustering"), ("metis", "single"), ("metis", "expert"), ("mcmc", "expert"),
+)  # fmt: skip
+"""What publications compare."""
+Methods = Mapping[Key, dict[str, Any]]
+"""By model and cluster: method -> what `pesto compare --json` says of it."""
+
+
+def cells() -> list[Cell]:
+    """A comparison for each variant and cluster, and one of each of ParDNN's models."""
+    keys = [(model, cluster) for model in PAPER for cluster in CLUSTERS] + [(model, LARGE) for model in PARDNN]
+    return [*(Cell("comparison", key, compared) for key in keys), Cell("chart", (PAPER[8], CLUSTERS[0]), charted)]
+
+
+def compared(key: Key, asked: Asked) -> Found:
+    """What `pesto compare --json` says, without Pesto's own plan; nothing is cut off by the clock."""
+    graph, machine, costs = step(key[0], key[1], asked)
+    settings = Settings(time_limit_s=asked.seconds, deterministic=True)
+    return as_object(compete(graph, machine, costs, settings, lambda _: None, names=NAMES), {})
+
+
+def charted(key: Key, asked: Asked) -> Found:
+    """The picture of a comparison of all methods, Pesto's own plan among them."""
+    graph, machine, costs = step(key[0], key[1], asked)
+    settings = Settings(time_limit_s=asked.seconds, deterministic=True)
+    found = compete(graph, machine, costs, settings, lambda _: None, names=tuple(METHODS))
+    write_atomic(asked.graphs.parent / "compare-nasnet.png", comparison_chart.draw(found, "png"))
+    return {}
+
+
+def methods(done: Mapping[Key, Done], own: Mapping[Key, Done]) -> dict[Key, dict[str, Any]]:
+    """The methods of each cell; `own` are the cells of the results, which give the last one."""
+    found = {key: dict(one.found["methods"]) for key, one in done.items()}
+    for key, one in own.items():
+        if key in found:
+            found[key]["pesto"] = {"makespan_s": one.found["step_s"], "fits": True}
+    return found
+
+
+def tables(done: Mapping[Key, Done], every: Methods) -> Iterator[str]:
+    """A table for each cluster, a model a row."""
+    for cluster in dict.fromkeys(at for _, at in done):
+        here = {model: every[model, at] for model, at in done if at == cluster}
+        names = list(dict.fromkeys(name for found in here.values() for name in found))
+        yield f"\n### {cluster}\n"
+        yield from head(("model", "bound", *names))
+        for model, found in here.items():
+            best = min((m["makespan_s"] for m in found.values() if m["fits"]), default=None)
+            bound = ms(done[model, cluster].found["lower_bound_s"])
+            yield row((model, bound, *(_step(found.get(name), best) for name in names)))
+
+
+def _step(found: Found | None, best: float | None) -> str:
+    if found is None or found["makespan_s"] is None:
+        return "-" if found is None else "refused"
+    text = ms(found["makespan_s"])
+    if not found["fits"]:
+        return f"OOM ({text})"
+    return f"**{text}**" if found["makespan_s"] == best else text
+
+
+def summary(every: Methods) -> Iterator[str]:
+    """How many plans of each method fit, and how long they are beside Pesto's."""
+    yield from head(("method", "plans that fit", "OOM", "refused", "step to pesto's, geometric mean", "best"))
+    clusters = {at for _, at in every}
+    rivals = {key: {n: m for n, m in found.items() if n != "pesto"} for key, found in every.items()}
+    for name in NAMES:
+        rows = [found[name] for found in rivals.values() if name in found]
+        fit, refused = sum(r["fits"] for r in rows), sum(r["makespan_s"] is None for r in rows)
+        best = sum(_best(found) == name for found in rivals.values())
+        mean = ratio(_of(every, name, "pesto", clusters))
+        yield row((name, fit, len(rows) - fit - refused, refused, mean, best))
+
+
+def _best(found: Mapping[str, Found]) -> str:
+    return min(((m["makespan_s"], name) for name, m in found.items() if m["fits"]), default=(0.0, ""))[1]
+
+
+def pairs(every: Methods) -> Iterator[str]:
+    """The step of one method over that of another, where both fit: geometric means by cluster."""
+    clusters = list(dict.fromkeys(at for _, at in every))
+    papers = [at for at in clusters if at != LARGE]
+    titles = [f"{at}, ParDNN's models" if at == LARGE else at for at in clusters]
+    yield from head(("step of, to step of", *titles, "paper's variants", "least and most there"))
+    for name, other in PAIRS:
+        here = [_of(every, name, other, (at,)) for at in clusters]
+        all_four = _of(every, name, other, papers)
+        means = map(ratio, (*here, all_four))
+        yield row((f"{name}, {other}", *means, f"{min(all_four):.3f} to {max(all_four):.3f}" if all_four else "-"))
+
+
+def _of(every: Methods, name: str, other: str, clusters: object) -> list[float]:
+    """The ratio in each cell of these clusters where both fit."""
+    rows = [(found.get(name), found.get(other)) for (_, at), found in every.items() if at in clusters]
+    return [a["makespan_s"] / b["makespan_s"] for a, b in rows if a and b and a["fits"] and b["fits"]]

@@ -1,0 +1,35 @@
+"""Ops by duration, beside the paper's Table 1, which was measured on a V100; ours are modelled for one."""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from benchmarks.tables.cells import Asked, Cell, Done, Found, Key
+from benchmarks.tables.markdown import head, row
+from benchmarks.tables.steps import step
+
+TABLE_1 = {
+    "transformer/6x16x2048": (14511, 4119, 763),
+    "rnnlm/2x2048": (3401, 973, 240),
+    "nasnet/4x212": (14191, 1677, 1033),
+    "nmt/2x1024": (21243, 8114, 703),
+}
+"""Ops below 10 µs, up to 100 µs and above."""
+
+
+def cells() -> list[Cell]:
+    """One for each of the paper's models."""
+    return [Cell("durations", (model,), counted) for model in TABLE_1]
+
+
+def counted(key: Key, asked: Asked) -> Found:
+    """Ops of each class, by the device on which an op is fastest."""
+    seconds = np.nanmin(step(key[0], "v100x2-nvlink", asked).costs.compute_s, axis=1)
+    return {"ops": np.histogram(seconds, bins=[0, 10e-6, 100e-6, np.inf])[0].tolist()}
+
+
+def table(done: Mapping[Key, Done]) -> Iterator[str]:
+    """One row a model."""
+    yield from head(("model", "< 10 µs", "10-100 µs", "> 100 µs", "paper: < 10 µs", "10-100 µs", "> 100 µs"))
+    for (model,), one in done.items():
+        yield row((model, *one.found["ops"], *TABLE_1[model]))

@@ -1,0 +1,80 @@
+"""Plans of `pesto solve --deterministic`: each variant on each cluster, beside the best rival of the comparison."""
+
+from collections.abc import Iterator, Mapping
+from statistics import mean
+
+from benchmarks.tables.cells import Asked, Cell, Done, Found, Key
+from benchmarks.tables.markdown import head, ms, ratio, row
+from benchmarks.tables.steps import CLUSTERS, PAPER, step
+from pesto.settings import Settings
+from pesto.solving.flow import solve
+
+OURS = ("mcmc", "pesto")
+"""Methods that search as long as they are given: no rivals here."""
+SHOWN = ("single", "expert", "pardnn", "m-etf", "metis", "list", "levels", "coarse")
+"""Candidates of a solve that are compared with its plan."""
+Rivals = Mapping[Key, Found]
+"""By model and cluster: the methods of `pesto compare --json`."""
+
+
+def cells() -> list[Cell]:
+    """A solve for each variant and cluster."""
+    return [Cell("results", (model, cluster), solved) for model in PAPER for cluster in CLUSTERS]
+
+
+def solved(key: Key, asked: Asked) -> Found:
+    """The plan and its bound; seconds of a step."""
+    graph, machine, costs = step(key[0], key[1], asked)
+    settings = Settings(time_limit_s=asked.seconds, deterministic=True)
+    outcome = solve(graph, machine, costs, settings, lambda _: None)
+    plan, made = outcome.plan, outcome.plan.provenance
+    tick = plan.tick_s
+    return {
+        "step_s": plan.makespan_s,
+        "bound_s": made.lower_bound_ticks * tick,
+        "gap": plan.gap,
+        "chosen": made.chosen,
+        "order_saves": outcome.order.gain,
+        "clocked": outcome.exact is not None and "wall clock" in outcome.exact.result.detail,
+        "candidates_s": {name: c.makespan * tick for name, c in outcome.candidates.items() if c and c.fits},
+    }
+
+
+def tables(done: Mapping[Key, Done], rivals: Rivals) -> Iterator[str]:
+    """A table for each cluster."""
+    for cluster in dict.fromkeys(at for _, at in done):
+        yield f"\n### {cluster}\n"
+        yield from head(("model", "step ms", "bound ms", "gap", "best rival ms", "ratio", "order saves", "CPU s"))
+        ratios, bounds, here = [], [], {m: d for (m, at), d in done.items() if at == cluster}
+        for model, one in here.items():
+            step_s, name, rival = one.found["step_s"], *best_rival(rivals.get((model, cluster)))
+            ratios += [step_s / rival] if rival else []
+            bounds += [one.found["bound_s"] / rival] if rival else []
+            said = (f"{ms(rival)} ({name})", f"{step_s / rival:.3f}") if rival else ("-", "-")
+            found = one.found
+            yield row((
+                model, ms(step_s), ms(found["bound_s"]), f"{found['gap']:.1%}", *said,
+                f"{found['order_saves']:.1%}", f"{one.cpu_s:.0f}",
+            ))  # fmt: skip
+        gaps, saves = (mean(d.found[name] for d in here.values()) for name in ("gap", "order_saves"))
+        worst = f"{ratio(ratios)} (worst {max(ratios):.3f}; bound {ratio(bounds)})" if ratios else "-"
+        yield row(("mean", "", "", f"{gaps:.1%}", "", worst, f"{saves:.1%}", ""))
+
+
+def best_rival(methods: Found | None) -> tuple[str, float | None]:
+    """Name and seconds of the shortest plan that fits, of all methods but searches."""
+    fit = [(m["makespan_s"], name) for name, m in (methods or {}).items() if m["fits"] and name not in OURS]
+    return min(fit)[::-1] if fit else ("", None)
+
+
+def stages(done: Mapping[Key, Done]) -> Iterator[str]:
+    """How much longer than the plan the candidates are that fit: geometric means, and how often each is the plan."""
+    clusters = tuple(dict.fromkeys(at for _, at in done))
+    yield from head(("candidate", *clusters, "is the plan"))
+    for name in (*SHOWN, "search"):
+        means = []
+        for cluster in clusters:
+            here = [d.found for (_, at), d in done.items() if at == cluster and name in d.found["candidates_s"]]
+            means.append([found["candidates_s"][name] / found["step_s"] for found in here])
+        chosen = sum(d.found["chosen"] == name for d in done.values())
+        yield row((name, *map(ratio, means), f"{chosen} of {len(done)}"))
