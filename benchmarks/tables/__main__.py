@@ -2,20 +2,22 @@
 
     python -m benchmarks.tables --out FOLDER [--only results,comparison] [--jobs 2] [--seconds 5]
 
-A cell that FOLDER has of this commit is not measured again. Tables are written to their places in the pages,
-`<!-- table: NAME -->` to `<!-- end -->`; what has none is printed. With `--tiny` all models are the tiny ones and
-nothing is written: a rehearsal. Searches count stretches, `--seconds` of them, and no clock ends them.
+A cell that FOLDER has of this commit and of as many seconds is not measured again. Tables are written to their places,
+`<!-- table: NAME -->` to `<!-- end -->`; what has none is printed. With `--tiny` models are the tiny ones, cells few,
+and nothing is written: a rehearsal. Searches count stretches that stand for `--seconds`: no clock ends them.
 """
 
 import argparse
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from benchmarks.tables import bounds, changes, comparison, durations, parts, results, studies
-from benchmarks.tables.cells import ROOT, Asked, Cell, Done, Kept, Key, commit, run, under
+from benchmarks.tables.cells import IMPORTED, ROOT, Asked, Cell, Done, Kept, Key, commit, run, under
 from benchmarks.tables.markdown import written
 from benchmarks.tables.steps import graph_cells
 
+REHEARSED = 2
+"""Cells of each table in a rehearsal."""
 LARGE = ("pardnn-transformer/48x8192", "v100x16")
 
 
@@ -28,10 +30,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0, help="of each search, as --time-limit has it")
     parser.add_argument("--tiny", action="store_true", help="rehearse with tiny models; writes no page")
     given = parser.parse_args()
-    name = commit()
-    kept = Kept(given.out.resolve() / (f"{name}-tiny" if given.tiny else name))
-    asked = Asked(graphs=kept.folder / "graphs", seconds=given.seconds, tiny=given.tiny)
-    cells = chosen(given.only)
+    name, made = ("rehearsal", "graphs") if given.tiny else (commit(), f"graphs-{commit(IMPORTED)}")
+    out = given.out.resolve()
+    kept = Kept(out / f"{name}-{given.seconds:g}s")
+    asked = Asked(graphs=out / made, drawn=kept.folder, seconds=given.seconds, tiny=given.tiny)
+    cells = chosen(given.only, REHEARSED if given.tiny else None)
     models = [model for cell in cells for model in cell.key if "/" in model]
     failed = run(graph_cells(list(dict.fromkeys(models)), asked), kept, asked, given.jobs)
     failed += run(cells, kept, asked, given.jobs)
@@ -51,14 +54,14 @@ def every() -> dict[str, list[Cell]]:
     return found
 
 
-def chosen(only: str | None) -> list[Cell]:
-    """The cells of the tables that are asked for; SystemExit for an unknown one."""
+def chosen(only: str | None, most: int | None = None) -> list[Cell]:
+    """The cells of the tables that are asked for, of each the first `most`; SystemExit for an unknown one."""
     known = every()
     names = only.split(",") if only else list(known)
     for name in names:
         if name not in known:
             raise SystemExit(f"no table is called {name!r} - choose of {','.join(known)}")
-    return [cell for name in names for cell in known[name]]
+    return [cell for name in names for cell in known[name][:most]]
 
 
 def pages() -> list[Path]:
@@ -66,34 +69,40 @@ def pages() -> list[Path]:
     return [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
 
 
+Measured = Mapping[Key, Done]
+
+
 def blocks(kept: Kept, name: str) -> dict[str, list[str]]:
     """Each table that has measurements, by its place's name, with the line below it."""
-    done = {table: kept.of(table) for table in every()}
+    done: dict[str, Measured] = {}
+    for table, cells in every().items():
+        found = kept.of(table)
+        done[table] = {cell.key: found[cell.key] for cell in cells if cell.key in found}
+    return {
+        place: [*lines, *under(list(done[table].values()), name)] for place, table, lines in makers(done) if done[table]
+    }
+
+
+def makers(done: Mapping[str, Measured]) -> Iterator[tuple[str, str, Iterable[str]]]:
+    """Each table's place, whose cells it is of, and its lines."""
     rivals = {key: one.found["methods"] for key, one in done["comparison"].items()}
     methods = comparison.methods(done["comparison"], done["results"])
-    found: dict[str, tuple[str, Iterable[str]]] = {
-        "durations": ("durations", durations.table(done["durations"])),
-        "results": ("results", results.tables(done["results"], rivals)),
-        "stages": ("results", results.stages(done["results"])),
-        "large": ("large", results.tables(done["large"], {})),
-        "comparison": ("comparison", comparison.tables(done["comparison"], methods)),
-        "comparison-summary": ("comparison", comparison.summary(methods)),
-        "comparison-pairs": ("comparison", comparison.pairs(methods)),
-        "bounds": ("bounds", bounds.full(done["bounds"], done["results"])),
-        "bounds-coarse": ("bounds-coarse", bounds.coarse_table(done["bounds-coarse"])),
-        "starts": ("starts", changes.starts(done["starts"])),
-        "sweep": ("sweep", changes.sweep_table(done["sweep"])),
-        "trust": ("trust", changes.trust_table(done["trust"])),
-        "search": ("search", parts.table(done["search"], done["results"])),
-        "congestion": ("studies", studies.congestion(done["studies"])),
-        "coarsening": ("studies", studies.coarsening(done["studies"])),
-        "solvers-models": ("studies", studies.models(done["studies"])),
-    }
-    return {place: [*lines, *under(_list(done[table]), name)] for place, (table, lines) in found.items() if done[table]}
-
-
-def _list(done: Mapping[Key, Done]) -> list[Done]:
-    return list(done.values())
+    yield "durations", "durations", durations.table(done["durations"])
+    yield "results", "results", results.tables(done["results"], rivals)
+    yield "stages", "results", results.stages(done["results"])
+    yield "large", "large", results.tables(done["large"], {})
+    yield "comparison", "comparison", comparison.tables(done["comparison"], methods)
+    yield "comparison-summary", "comparison", comparison.summary(methods)
+    yield "comparison-pairs", "comparison", comparison.pairs(methods)
+    yield "bounds", "bounds", bounds.full(done["bounds"], done["results"])
+    yield "bounds-coarse", "bounds-coarse", bounds.coarse_table(done["bounds-coarse"])
+    yield "starts", "starts", changes.starts(done["starts"])
+    yield "sweep", "sweep", changes.sweep_table(done["sweep"])
+    yield "trust", "trust", changes.trust_table(done["trust"])
+    yield "search", "search", parts.table(done["search"], done["results"])
+    yield "congestion", "studies", studies.congestion(done["studies"])
+    yield "coarsening", "studies", studies.coarsening(done["studies"])
+    yield "solvers-models", "studies", studies.models(done["studies"])
 
 
 def publish(tables: Mapping[str, list[str]], places: Iterable[Path]) -> None:

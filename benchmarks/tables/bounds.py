@@ -36,7 +36,7 @@ def cells() -> list[Cell]:
 
 def bounded(key: Key, asked: Asked) -> Found:
     """The fast bound, the bound by anchors, and the check of its evidence, in CPU seconds."""
-    problem = step(*key, asked).problem()
+    problem = step(key[0], key[1], asked).problem()
     full_bound(problem, seconds=0.0)  # compiles, or reads what was compiled
     fast, began = quick_bounds.best(problem)[0], time.process_time()
     found = full_bound(problem, seconds=float("inf"))

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 MEASURED = ("pesto", "solvers", "configs")
 """What a cell's result follows from: the commit is the last one that changed these."""
+IMPORTED = ("pesto/tf", "pesto/files", "pesto/graph.py", "pesto/source.py")
+"""Likewise, what a graph file follows from."""
 
 Key = tuple[str, ...]
 """What a cell is of: a model and a cluster, say."""
@@ -26,7 +28,9 @@ class Asked:
     """How much work the cells do, and where graph files are."""
 
     graphs: Path
-    """`FAMILY-VARIANT.json` of each model."""
+    """Folder of graph files, `FAMILY-VARIANT.json` of each model."""
+    drawn: Path
+    """Folder of pictures, and of the studies' files."""
     seconds: float
     """Time limit of a solve; searches count stretches in place of it."""
     tiny: bool
@@ -53,14 +57,14 @@ class Done(NamedTuple):
     """The machine's mean over a minute, before and after."""
 
 
-def commit() -> str:
-    """The short name of the last commit that changed what is measured; SystemExit where changes are not committed."""
-    changed = _git("status", "--porcelain", "--", *MEASURED)
+def commit(paths: Sequence[str] = MEASURED) -> str:
+    """The short name of the last commit that changed one of these; SystemExit where changes are not committed."""
+    changed = _git("status", "--porcelain", "--", *paths)
     if changed:
         raise SystemExit(
             f"not committed: {changed.splitlines()[0].strip()} - commit it first: cells are kept by commit"
         )
-    return _git("log", "-1", "--format=%h", "--", *MEASURED)
+    return _git("log", "-1", "--format=%h", "--", *paths)
 
 
 def _git(*words: str) -> str:

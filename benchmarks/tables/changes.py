@@ -101,7 +101,7 @@ def swept(key: Key, asked: Asked) -> Found:
 
 def picture(asked: Asked) -> Path:
     """Where the sweep's picture is."""
-    return asked.graphs.parent / "sweep-nmt.png"
+    return asked.drawn / "sweep-nmt.png"
 
 
 def _point(found: Sweep, axis: str, at: int) -> Found:
@@ -165,10 +165,10 @@ def trust_table(done: Mapping[Key, Done]) -> Iterator[str]:
     )
     yield from head(columns)
     for (model, cluster), one in done.items():
-        for found in one.found["rows"]:
+        for at, found in enumerate(one.found["rows"]):
             for k, candidate in enumerate((found["plan"], found["rival"])):
                 times = [ms(found[name][k]) for name in QUANTILES]
                 kind, share = found["most"]
                 ends = (f"{kind} {share:.0%}", f"{found['cpu_s']:.1f}") if k == 0 else ("", "")
-                first = f"{model} on {cluster}" if k == 0 else ""
+                first = f"{model} on {cluster}" if at == k == 0 else ""
                 yield row((first, found["noise"], candidate, *times, f"{found['best'][k]:.0%}", *ends))

@@ -1,6 +1,6 @@
 """Every placement method on every step: step times by cluster, a summary, and the ratios that papers speak of."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from benchmarks.tables.cells import Asked, Cell, Done, Found, Key
@@ -17,6 +17,8 @@ LARGE = "v100x16"
 """Where ParDNN's models are placed."""
 NAMES = tuple(name for name in METHODS if name != "pesto")
 """Pesto's own plans are those of the results."""
+APART = ("framework-default", "random", "pardnn-unrefined", "pardnn-glb")
+"""In the summary alone: TensorFlow's placement is one GPU, and parts of ParDNN are among the pairs."""
 PAIRS = (
     ("pesto", "expert"), ("pesto", "m-sct"), ("pesto", "mcmc"), ("m-sct", "m-etf"), ("m-sct", "m-topo"),
     ("pardnn", "round-robin"), ("pardnn", "pardnn-unrefined"), ("pardnn", "pardnn-glb"),
@@ -45,7 +47,7 @@ def charted(key: Key, asked: Asked) -> Found:
     graph, machine, costs = step(key[0], key[1], asked)
     settings = Settings(time_limit_s=asked.seconds, deterministic=True)
     found = compete(graph, machine, costs, settings, lambda _: None, names=tuple(METHODS))
-    write_atomic(asked.graphs.parent / "compare-nasnet.png", comparison_chart.draw(found, "png"))
+    write_atomic(asked.drawn / "compare-nasnet.png", comparison_chart.draw(found, "png"))
     return {}
 
 
@@ -62,7 +64,7 @@ def tables(done: Mapping[Key, Done], every: Methods) -> Iterator[str]:
     """A table for each cluster, a model a row."""
     for cluster in dict.fromkeys(at for _, at in done):
         here = {model: every[model, at] for model, at in done if at == cluster}
-        names = list(dict.fromkeys(name for found in here.values() for name in found))
+        names = [name for name in METHODS if any(name in found for found in here.values()) and name not in APART]
         yield f"\n### {cluster}\n"
         yield from head(("model", "bound", *names))
         for model, found in here.items():
@@ -110,7 +112,7 @@ def pairs(every: Methods) -> Iterator[str]:
         yield row((f"{name}, {other}", *means, f"{min(all_four):.3f} to {max(all_four):.3f}" if all_four else "-"))
 
 
-def _of(every: Methods, name: str, other: str, clusters: object) -> list[float]:
+def _of(every: Methods, name: str, other: str, clusters: Collection[str]) -> list[float]:
     """The ratio in each cell of these clusters where both fit."""
     rows = [(found.get(name), found.get(other)) for (_, at), found in every.items() if at in clusters]
     return [a["makespan_s"] / b["makespan_s"] for a, b in rows if a and b and a["fits"] and b["fits"]]

@@ -26,7 +26,7 @@ def cells() -> list[Cell]:
 
 def file_of(name: str, asked: Asked) -> Path:
     """The study's file, from which `pesto study report` makes pages and pictures."""
-    return asked.graphs.parent / f"{name}.sqlite"
+    return asked.drawn / f"{name}.sqlite"
 
 
 def ran(key: Key, asked: Asked) -> Found:
