@@ -1,6 +1,6 @@
 """Makes the tables of the pages that rest on modelled costs: graph files, solves, comparisons, bounds, studies.
 
-    python -m benchmarks.tables --out FOLDER [--only results,comparison] [--jobs 2] [--seconds 5]
+    python -m benchmarks.tables --out FOLDER [--only results,comparison] [--jobs 2] [--seconds 3]
 
 A cell that FOLDER has of this commit and of as many seconds is not measured again. Tables are written to their places,
 `<!-- table: NAME -->` to `<!-- end -->`; what has none is printed. With `--tiny` models are the tiny ones, cells few,
@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="what is measured is kept here")
     parser.add_argument("--only", help=f"some of {','.join(every())}")
     parser.add_argument("--jobs", type=int, default=2, help="cells at a time")
-    parser.add_argument("--seconds", type=float, default=5.0, help="of each search, as --time-limit has it")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each search, as --time-limit has it")
     parser.add_argument("--tiny", action="store_true", help="rehearse with tiny models; writes no page")
     given = parser.parse_args()
     name, made = ("rehearsal", "graphs") if given.tiny else (commit(), f"graphs-{commit(IMPORTED)}")
