@@ -90,7 +90,7 @@ def makers(done: Mapping[str, Measured]) -> Iterator[tuple[str, str, Iterable[st
     yield "durations", "durations", durations.table(done["durations"])
     yield "results", "results", results.tables(done["results"], rivals)
     yield "stages", "results", results.stages(done["results"])
-    yield "large", "large", results.tables(done["large"], {})
+    yield "large", "large", results.alone(done["large"])
     yield "comparison", "comparison", comparison.tables(done["comparison"], methods)
     yield "comparison-summary", "comparison", comparison.summary(methods)
     yield "comparison-pairs", "comparison", comparison.pairs(methods)

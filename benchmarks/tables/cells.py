@@ -11,6 +11,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pesto.settings import Settings
+
 ROOT = Path(__file__).resolve().parents[2]
 MEASURED = ("pesto", "solvers", "configs")
 """What a cell's result follows from: the commit is the last one that changed these."""
@@ -35,6 +37,11 @@ class Asked:
     """Time limit of a solve; searches count stretches in place of it."""
     tiny: bool
     """Whether the models are the tiny ones: a rehearsal."""
+
+    @property
+    def settings(self) -> Settings:
+        """Of every solve: no clock ends any part of it, so CP-SAT, which one would, is left out."""
+        return Settings(time_limit_s=self.seconds, deterministic=True, solver="list")
 
 
 class Cell(NamedTuple):

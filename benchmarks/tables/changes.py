@@ -10,7 +10,6 @@ from benchmarks.tables.steps import Step, step
 from pesto.files.disk import write_atomic
 from pesto.inputs.load import load_costs
 from pesto.plans.plan import Plan
-from pesto.settings import Settings
 from pesto.show import sweep_chart
 from pesto.solving.flow import Outcome, solve
 from pesto.solving.tracker import Incumbent
@@ -72,8 +71,7 @@ def _solved(at: Step, asked: Asked, start: Plan | None) -> tuple[Outcome, list[t
     def hear(found: Incumbent) -> None:
         heard.append((time.process_time() - began, found.makespan_s))
 
-    settings = Settings(time_limit_s=asked.seconds, deterministic=True)
-    return solve(at.graph, at.cluster, at.costs, settings, hear, start), heard
+    return solve(at.graph, at.cluster, at.costs, asked.settings, hear, start), heard
 
 
 def starts(done: Mapping[Key, Done]) -> Iterator[str]:
@@ -92,7 +90,7 @@ def swept(key: Key, asked: Asked) -> Found:
     grid = Grid(base=Point(devices=len(accelerators(at.cluster))), values=AXES)
     task = Task(
         graph=at.graph, cluster=at.cluster, costs=lambda machine: load_costs(at.graph, machine, None),
-        settings=Settings(time_limit_s=asked.seconds, deterministic=True), grid=grid,
+        settings=asked.settings, grid=grid,
     )  # fmt: skip
     found = sweep(task, lambda _: None)
     write_atomic(picture(asked), sweep_chart.draw(found, "png"))

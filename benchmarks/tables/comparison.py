@@ -9,7 +9,6 @@ from benchmarks.tables.steps import CLUSTERS, PAPER, PARDNN, step
 from pesto.comparison.contest import compete
 from pesto.comparison.methods import METHODS
 from pesto.files.disk import write_atomic
-from pesto.settings import Settings
 from pesto.show import comparison_chart
 from pesto.show.comparison_table import as_object
 
@@ -38,15 +37,13 @@ def cells() -> list[Cell]:
 def compared(key: Key, asked: Asked) -> Found:
     """What `pesto compare --json` says, without Pesto's own plan; nothing is cut off by the clock."""
     graph, machine, costs = step(key[0], key[1], asked)
-    settings = Settings(time_limit_s=asked.seconds, deterministic=True)
-    return as_object(compete(graph, machine, costs, settings, lambda _: None, names=NAMES), {})
+    return as_object(compete(graph, machine, costs, asked.settings, lambda _: None, names=NAMES), {})
 
 
 def charted(key: Key, asked: Asked) -> Found:
     """The picture of a comparison of all methods, Pesto's own plan among them."""
     graph, machine, costs = step(key[0], key[1], asked)
-    settings = Settings(time_limit_s=asked.seconds, deterministic=True)
-    found = compete(graph, machine, costs, settings, lambda _: None, names=tuple(METHODS))
+    found = compete(graph, machine, costs, asked.settings, lambda _: None, names=tuple(METHODS))
     write_atomic(asked.drawn / "compare-nasnet.png", comparison_chart.draw(found, "png"))
     return {}
 

@@ -1,4 +1,4 @@
-"""Plans of `pesto solve --deterministic`: each variant on each cluster, beside the best rival of the comparison."""
+"""Plans of `pesto solve --deterministic --solver list`, beside the best rival of the comparison."""
 
 from collections.abc import Iterator, Mapping
 from statistics import mean
@@ -6,7 +6,6 @@ from statistics import mean
 from benchmarks.tables.cells import Asked, Cell, Done, Found, Key
 from benchmarks.tables.markdown import head, ms, ratio, row
 from benchmarks.tables.steps import CLUSTERS, PAPER, step
-from pesto.settings import Settings
 from pesto.solving.flow import solve
 
 OURS = ("mcmc", "pesto")
@@ -25,8 +24,7 @@ def cells() -> list[Cell]:
 def solved(key: Key, asked: Asked) -> Found:
     """The plan and its bound; seconds of a step."""
     graph, machine, costs = step(key[0], key[1], asked)
-    settings = Settings(time_limit_s=asked.seconds, deterministic=True)
-    outcome = solve(graph, machine, costs, settings, lambda _: None)
+    outcome = solve(graph, machine, costs, asked.settings, lambda _: None)
     plan, made = outcome.plan, outcome.plan.provenance
     tick = plan.tick_s
     return {
@@ -35,7 +33,6 @@ def solved(key: Key, asked: Asked) -> Found:
         "gap": plan.gap,
         "chosen": made.chosen,
         "order_saves": outcome.order.gain,
-        "clocked": outcome.exact is not None and "wall clock" in outcome.exact.result.detail,
         "candidates_s": {name: c.makespan * tick for name, c in outcome.candidates.items() if c and c.fits},
     }
 
@@ -59,9 +56,6 @@ def tables(done: Mapping[Key, Done], rivals: Rivals) -> Iterator[str]:
         gaps, saves = (mean(d.found[name] for d in here.values()) for name in ("gap", "order_saves"))
         worst = f"{ratio(ratios)} (worst {max(ratios):.3f}; bound {ratio(bounds)})" if ratios else "-"
         yield row(("mean", "", "", f"{gaps:.1%}", "", worst, f"{saves:.1%}", ""))
-    yield ""
-    clocked = sum(d.found["clocked"] for d in done.values())
-    yield f"The clock, and not its effort, ended CP-SAT in {clocked} of {len(done)} solves."
 
 
 def best_rival(methods: Found | None) -> tuple[str, float | None]:
@@ -81,3 +75,12 @@ def stages(done: Mapping[Key, Done]) -> Iterator[str]:
             means.append([found["candidates_s"][name] / found["step_s"] for found in here])
         chosen = sum(d.found["chosen"] == name for d in done.values())
         yield row((name, *map(ratio, means), f"{chosen} of {len(done)}"))
+
+
+def alone(done: Mapping[Key, Done]) -> Iterator[str]:
+    """Steps with no rivals: all candidates that fit, a row each, and the bound."""
+    yield from head(("model", "cluster", "candidate", "step ms"), 3)
+    for (model, cluster), one in done.items():
+        for name, step_s in sorted(one.found["candidates_s"].items(), key=lambda each: -each[1]):
+            yield row((model, cluster, name, ms(step_s)))
+        yield row((model, cluster, "lower bound", ms(one.found["bound_s"])))
