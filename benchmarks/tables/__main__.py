@@ -78,31 +78,29 @@ def blocks(kept: Kept, name: str) -> dict[str, list[str]]:
     for table, cells in every().items():
         found = kept.of(table)
         done[table] = {cell.key: found[cell.key] for cell in cells if cell.key in found}
-    return {
-        place: [*lines, *under(list(done[table].values()), name)] for place, table, lines in makers(done) if done[table]
-    }
+    return {place: [*lines, *under(list(cells.values()), name)] for place, cells, lines in makers(done) if cells}
 
 
-def makers(done: Mapping[str, Measured]) -> Iterator[tuple[str, str, Iterable[str]]]:
-    """Each table's place, whose cells it is of, and its lines."""
-    rivals = {key: one.found["methods"] for key, one in done["comparison"].items()}
-    methods = comparison.methods(done["comparison"], done["results"])
-    yield "durations", "durations", durations.table(done["durations"])
-    yield "results", "results", results.tables(done["results"], rivals)
-    yield "stages", "results", results.stages(done["results"])
-    yield "large", "large", results.alone(done["large"])
-    yield "comparison", "comparison", comparison.tables(done["comparison"], methods)
-    yield "comparison-summary", "comparison", comparison.summary(methods)
-    yield "comparison-pairs", "comparison", comparison.pairs(methods)
-    yield "bounds", "bounds", bounds.full(done["bounds"], done["results"])
-    yield "bounds-coarse", "bounds-coarse", bounds.coarse_table(done["bounds-coarse"])
-    yield "starts", "starts", changes.starts(done["starts"])
-    yield "sweep", "sweep", changes.sweep_table(done["sweep"])
-    yield "trust", "trust", changes.trust_table(done["trust"])
-    yield "search", "search", parts.table(done["search"], done["results"])
-    yield "congestion", "studies", studies.congestion(done["studies"])
-    yield "coarsening", "studies", studies.coarsening(done["studies"])
-    yield "solvers-models", "studies", studies.models(done["studies"])
+def makers(done: Mapping[str, Measured]) -> Iterator[tuple[str, Measured, Iterable[str]]]:
+    """Each table's place, the cells that it is of, and its lines."""
+    solved, compared = done["results"], done["comparison"]
+    methods = comparison.methods(compared, solved)
+    yield "durations", done["durations"], durations.table(done["durations"])
+    yield "results", solved, results.tables(solved, {key: one.found["methods"] for key, one in compared.items()})
+    yield "stages", solved, results.stages(solved)
+    yield "large", done["large"], results.alone(done["large"])
+    yield "comparison", compared, comparison.tables(compared, methods)
+    yield "comparison-summary", compared, comparison.summary(methods)
+    yield "comparison-pairs", compared, comparison.pairs(methods)
+    yield "bounds", done["bounds"], bounds.full(done["bounds"], solved)
+    yield "bounds-coarse", done["bounds-coarse"], bounds.coarse_table(done["bounds-coarse"])
+    yield "starts", done["starts"], changes.starts(done["starts"])
+    yield "sweep", done["sweep"], changes.sweep_table(done["sweep"])
+    yield "trust", done["trust"], changes.trust_table(done["trust"])
+    yield "search", done["search"], parts.table(done["search"], solved)
+    for name, table in studies.TABLES.items():
+        one: Measured = {key: each for key, each in done["studies"].items() if key == (name,)}
+        yield name, one, table(one)
 
 
 def publish(tables: Mapping[str, list[str]], places: Iterable[Path]) -> None:

@@ -37,11 +37,13 @@ class Asked:
     """Time limit of a solve; searches count stretches in place of it."""
     tiny: bool
     """Whether the models are the tiny ones: a rehearsal."""
+    solver: str = "list"
+    """On the coarse graph. No clock ends list scheduling, as it would CP-SAT in so few seconds."""
 
     @property
     def settings(self) -> Settings:
-        """Of every solve: no clock ends any part of it, so CP-SAT, which one would, is left out."""
-        return Settings(time_limit_s=self.seconds, deterministic=True, solver="list")
+        """Of a solve that no clock ends."""
+        return Settings(time_limit_s=self.seconds, deterministic=True, solver=self.solver)
 
 
 class Cell(NamedTuple):

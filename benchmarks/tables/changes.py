@@ -170,3 +170,5 @@ def trust_table(done: Mapping[Key, Done]) -> Iterator[str]:
                 ends = (f"{kind} {share:.0%}", f"{found['cpu_s']:.1f}") if k == 0 else ("", "")
                 first = f"{model} on {cluster}" if at == k == 0 else ""
                 yield row((first, found["noise"], candidate, *times, f"{found['best'][k]:.0%}", *ends))
+    made = ", ".join(f"{one.found['rivals_cpu_s']:.1f}" for one in done.values())
+    yield from ("", f"CPU seconds of making the rivals: {made}.")

@@ -12,7 +12,6 @@ from statistics import mean
 from benchmarks.tables.cells import Asked, Cell, Done, Found, Key
 from benchmarks.tables.markdown import head, row
 
-NAMES = ("congestion", "coarsening", "solvers-models")
 READ = (
     "SELECT instance, solver, formulation, status, makespan, lower_bound, seconds, parameters, measures FROM rows "
     "WHERE ordinal >= 0 ORDER BY ordinal"
@@ -21,7 +20,7 @@ READ = (
 
 def cells() -> list[Cell]:
     """One for each study."""
-    return [Cell("studies", (name,), ran) for name in NAMES]
+    return [Cell("studies", (name,), ran) for name in TABLES]
 
 
 def file_of(name: str, asked: Asked) -> Path:
@@ -92,3 +91,7 @@ def models(done: Mapping[Key, Done]) -> Iterator[str]:
 
 def _one(ms: float | None) -> str:
     return "-" if ms is None else f"{ms:.1f}"
+
+
+TABLES = {"congestion": congestion, "coarsening": coarsening, "solvers-models": models}
+"""By study."""
