@@ -51,8 +51,10 @@ def parts(value: Any, where: str, what: str) -> list[str]:
 
 def _real(value: Any) -> float | None:
     """The number that a value is or says, None for none."""
+    if isinstance(value, bool) or not isinstance(value, str | Real):
+        return None
     try:
-        return float(value) if isinstance(value, str | Real) and not isinstance(value, bool) else None
+        return float(value)
     except (ValueError, OverflowError):
         return None
 
