@@ -14,6 +14,7 @@ _WORDS = ("node", "edge", "graph")
 """What stands for defaults in place of a node's name."""
 _ID = re.compile(r'"(?:[^"\\]|\\.)*"|[^":]*', re.DOTALL)
 """A name; what follows it is a port."""
+_ESCAPED = re.compile(r'\\(["\\])')
 Said = dict[str, str]
 
 
@@ -76,11 +77,11 @@ def _ends(end: Any) -> list[str]:
 
 
 def _said(attributes: Mapping[str, Any]) -> Said:
-    return {str(key): _plain(str(value)) for key, value in attributes.items()}
+    return {_plain(str(key)): _plain(str(value)) for key, value in attributes.items()}
 
 
 def _plain(text: str) -> str:
     """An identifier without its port and its quotes."""
     found = _ID.match(text)
     own = found.group() if found else text
-    return own[1:-1].replace('\\"', '"') if own.startswith('"') and len(own) > 1 else own
+    return _ESCAPED.sub(r"\1", own[1:-1]) if own.startswith('"') and len(own) > 1 else own

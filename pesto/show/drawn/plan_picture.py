@@ -21,7 +21,7 @@ _MARGIN, _HEAD, _FOOT = 0.95, 1.0, 0.75
 _CROSSING, _STAYING = 100, 200
 """Edges of either kind that are drawn, those with the most bytes first."""
 _TEXT = 6.5
-_LETTERS = 32
+_LETTERS = 34
 
 
 def draw(plan: Plan, boxes: Boxes, form: str) -> bytes:
