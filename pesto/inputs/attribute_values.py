@@ -81,6 +81,6 @@ def picked(pick: Pick, at: tuple[Any, ...], data: Mapping[Any, Any], where: str)
 def has(pick: Pick, data: Mapping[Any, Any]) -> str:
     """What a missing value is called, and what there is in its stead, for messages."""
     if not isinstance(pick, str):
-        return "nothing in what was given for it"
+        return "what was given for it has none"
     there = ", ".join(sorted(str(key) for key in data)[:8])
-    return f"no attribute {shown(repr(pick), 60)} (it has {shown(there) or 'none'})"
+    return f"it has no attribute {shown(repr(pick), 60)}, {f'but {shown(there)}' if there else 'and no other'}"

@@ -60,7 +60,7 @@ def from_networkx(graph: Any, reading: Reading, source: str = "") -> Graph:
     wiring = wired(graph, names, lambda at, data, edge: _size(reading.sizes, at, data, edge))
     if wiring.added:
         logging.getLogger("pesto").warning(
-            "%d edges lead where another does: their bytes are added to its, as of %s",
+            "several edges between two nodes are one, their bytes added: %d were added to others, as %s",
             len(wiring.added), wiring.added[0],
         )  # fmt: skip
     ops = []
@@ -79,7 +79,7 @@ def from_networkx(graph: Any, reading: Reading, source: str = "") -> Graph:
 
 
 def _made(said: dict[str, Any], ops: list[Op], kinds: list[str], source: str) -> Graph:
-    batch = None if said.get("batch") is None else count(said["batch"], "the graph", "batch")
+    batch = None if said.get("batch") is None else count(said["batch"], "the graph", "its batch")
     way = said.get("way", NOT_SAID)
     if way not in MEANT:
         raise InputError(f"the graph's way is {shown(repr(way), 60)} - give one of {', '.join(MEANT[1:])}, or none")
@@ -87,7 +87,8 @@ def _made(said: dict[str, Any], ops: list[Op], kinds: list[str], source: str) ->
         check_labels([source], lambda _: "the graph's source")
         return to_graph(ops, kinds, source, batch=batch, way=way)
     except InputError as error:
-        raise InputError(_PLACE.sub(lambda at: f"node {shown(ops[int(at[1])].name)!r}", str(error))) from error
+        text = _PLACE.sub(lambda at: f"node {shown(ops[int(at[1])].name)!r}", str(error))
+        raise InputError(text.replace("$.ops", "the nodes").replace("$.kinds", "the graph's kinds")) from error
 
 
 def _called(graph: Any) -> str:
@@ -158,10 +159,10 @@ def _size(pick: Pick, at: tuple[Any, ...], data: dict[str, Any], edge: str) -> i
     value = picked(pick, at, data, edge)
     if value is None:
         raise InputError(
-            f"{edge}: its bytes are missing, there is {has(pick, data)} - set them (0 for what carries nothing; "
+            f"{edge}: its bytes are missing: {has(pick, data)} - set them (0 for what carries nothing; "
             "control for what only waits), or name the attribute that has them as bytes"
         )
-    return count(value, edge, "bytes")
+    return count(value, edge, "its number of bytes")
 
 
 def _seconds(reading: Reading, node: Any, data: dict[str, Any], kinds: list[str], where: str) -> dict[str, float]:
@@ -201,8 +202,7 @@ def _times(
     left = [] if "" in seconds or _modelled(data) else [kind for kind in on if kind not in kinds]
     if left and not seconds:
         raise InputError(
-            f"{where}: its time is missing, there is {has(pick, data)} - set it, or name the attribute that has it as "
-            "durations"
+            f"{where}: its time is missing: {has(pick, data)} - set it, or name the attribute that has it as durations"
         )
     if left:
         key = f"{pick}_{left[0]}" if isinstance(pick, str) else left[0]
@@ -218,7 +218,7 @@ def _others(reading: Reading, node: Any, data: dict[str, Any], where: str) -> di
     return {
         "type": str(data.get("type", "")),
         "group": None if group is None else str(group),
-        "param_bytes": 0 if memory is None else count(memory, where, "its memory"),
+        "param_bytes": 0 if memory is None else count(memory, where, "its number of bytes that stay"),
         "flops": number(data.get("flops", 0.0), where, "flops", _MOST_FLOPS),
         "moved_bytes": None if "moved_bytes" not in data else count(data["moved_bytes"], where, "moved_bytes"),
         "launches": truth(data.get("launches", True), where, "launches"),

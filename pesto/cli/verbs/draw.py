@@ -48,9 +48,9 @@ def draw_command(*, plan: Path, source: Source, by: str | None, nodes: int | Non
     pesto draw plan.json --graph dag.json --by op -o plan.graphml
 
     A band is a device, time goes from left to right and down each column, the height of a box is its time, and arrows
-    in colour are tensors that go to another device. Nodes are the plan's own coarse graph: ops that follow each other on
-    one device, merged without a cycle. In .graphml and .dot placement, start and finish are attributes. The graph is
-    named as for pesto check.
+    in colour are tensors that go to another device. Nodes are the plan's own coarse graph: ops that follow each other
+    on one device, merged without a cycle. In .graphml and .dot placement, start and finish are attributes. The graph
+    is named as for pesto check.
     """
     form = _form(out)
     if nodes is not None and by != NODE:
@@ -63,7 +63,7 @@ def draw_command(*, plan: Path, source: Source, by: str | None, nodes: int | Non
         write_atomic(out, exported(found, graph, shown, form))
     elif len(shown.labels) > MOST_BOXES:
         raise UsageError(
-            f"{len(shown.labels)} boxes are too many for a picture, of {MOST_BOXES} at most - give --by scope or --by node"
+            f"{len(shown.labels)} boxes, a picture has {MOST_BOXES} at most - draw it --by scope, or --by node"
         )
     else:
         write_atomic(out, draw(found, shown, form))
