@@ -14,8 +14,7 @@ from pesto.costs.measured import Profile
 from pesto.errors import UsageError
 from pesto.graph import Graph
 from pesto.inputs import load as inputs
-from pesto.inputs.attribute_values import Pick
-from pesto.inputs.from_networkx import Reading, from_networkx
+from pesto.inputs.from_networkx import graph_from_networkx
 from pesto.inputs.given import GRAPH, given_cluster, given_costs, given_plan, on_cluster
 from pesto.plans import plan_file
 from pesto.plans.plan import PER_EDGE, Plan, verify
@@ -33,8 +32,6 @@ from pesto.whatif.rerun import Simulation, rerun, trusted
 from pesto.whatif.scaled import accelerators
 
 if TYPE_CHECKING:
-    import networkx as nx
-
     from pesto.tf.enforce.context import Applied
     from pesto.tf.enforce.recorder import Recorded
 
@@ -74,35 +71,6 @@ def load_graph(
         signature=signature, function=function, fetch=expect_names("fetch", fetch), batch=batch,
     )  # fmt: skip
     return inputs.load_graph(source)
-
-
-def graph_from_networkx(
-    graph: "nx.DiGraph",
-    *,
-    durations: Pick = "seconds",
-    bytes: Pick = "bytes",  # noqa: A002
-    memory: Pick = "param_bytes",
-    kinds: Pick = "runs_on",
-    groups: Pick = "group",
-    source: str = "",
-) -> Graph:
-    """A directed acyclic graph of networkx as a graph to plan (docs/networkx.md): a node is an op, by `str` of it.
-
-    Each of the others is the name of an attribute, a mapping, or a function. durations: of a node, in seconds, or a
-    mapping of seconds by kind of device (gpu) or preset (V100); beside the attribute X, X_gpu and X_V100 count.
-    bytes: of an edge, by (u, v) or (u, v, key), from a function of u, v and the attributes. memory: bytes that stay on
-    the node's device, else none. kinds: of device that it may run on, a list or "cpu,gpu", else every kind. groups: a
-    label; nodes with an equal one share a device. source: where the graph comes from, for people.
-
-    Edges of a node with an equal `output` carry one tensor, those with `control` none. The other attributes that
-    `Graph.to_networkx` writes are read, so that it gives this graph back.
-
-    InputError, with the node or edge, for what is missing, negative, NaN or no number, and for cycles; UsageError for
-    what is no graph of networkx.
-    """
-    expect("source", source, str, "a text")
-    reading = Reading(durations=durations, sizes=bytes, memory=memory, kinds=kinds, groups=groups)
-    return from_networkx(graph, reading, source)
 
 
 def load_cluster(cluster: str | Path) -> Cluster:

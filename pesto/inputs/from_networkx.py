@@ -4,7 +4,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pesto.arguments import expect
 from pesto.costs.presets import PRESETS
@@ -16,6 +16,9 @@ from pesto.files.toml import closest
 from pesto.graph import BOUND, BRANCHED, MEANT, NOT_SAID, Graph
 from pesto.inputs.attribute_values import Pick, count, has, number, parts, picked, truth
 from pesto.inputs.networkx_edges import wired
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 MOST_SECONDS = 1e6
 _MOST_FLOPS = 1e24
@@ -45,6 +48,35 @@ class Reading:
         for name in ("durations", "memory", "kinds", "groups"):
             expect(name, getattr(self, name), str | Mapping | Callable, give)
         expect("bytes", self.sizes, str | Mapping | Callable, give)
+
+
+def graph_from_networkx(  # noqa: PLR0913  # each is what a user names
+    graph: "nx.DiGraph",
+    *,
+    durations: Pick = "seconds",
+    bytes: Pick = "bytes",  # noqa: A002
+    memory: Pick = "param_bytes",
+    kinds: Pick = "runs_on",
+    groups: Pick = "group",
+    source: str = "",
+) -> Graph:
+    """A directed acyclic graph of networkx as a graph to plan (docs/networkx.md): a node is an op, by `str` of it.
+
+    Each of the others is the name of an attribute, a mapping, or a function. durations: of a node, in seconds, or a
+    mapping of seconds by kind of device (gpu) or preset (V100); beside the attribute X, X_gpu and X_V100 count.
+    bytes: of an edge, by (u, v) or (u, v, key), from a function of u, v and the attributes. memory: bytes that stay on
+    the node's device, else none. kinds: of device that it may run on, a list or "cpu,gpu", else every kind. groups: a
+    label; nodes with an equal one share a device. source: where the graph comes from, for people.
+
+    Edges of a node with an equal `output` carry one tensor, those with `control` none. The other attributes that
+    `Graph.to_networkx` writes are read, so that it gives this graph back.
+
+    InputError, with the node or edge, for what is missing, negative, NaN or no number, and for cycles; UsageError for
+    what is no graph of networkx.
+    """
+    expect("source", source, str, "a text")
+    reading = Reading(durations=durations, sizes=bytes, memory=memory, kinds=kinds, groups=groups)
+    return from_networkx(graph, reading, source)
 
 
 def from_networkx(graph: Any, reading: Reading, source: str = "") -> Graph:
