@@ -78,7 +78,7 @@ def to_graph(ops: list[Op], kinds: list[str], source: str, *, batch: int | None 
             kernels=kernel_rows([(op.kernel, op.sizes) for op in ops]),
         )  # fmt: skip
     except InputError as error:
-        if "cycle" not in str(error):
+        if "a cycle of" not in str(error):
             raise
         raise InputError(f"{shown(error, 1500)} - remove one of these edges; a loop must be one op") from error
 

@@ -78,7 +78,7 @@ def _columns(boxes: Boxes, shown: Ints, height: Floats) -> Ints:
     src, dst = index[boxes.src], index[boxes.dst]
     there = (src >= 0) & (dst >= 0)
     level = _levels(len(shown), ints(src[there]), ints(dst[there]))
-    wide = max(1, min(_DEPTH, round(math.sqrt(0.5 * len(shown)))))
+    wide = max(1, min(_DEPTH, 1 + round(math.sqrt(0.5 * len(shown)))))
     if level is not None and int(level.max(initial=0)) < max(wide, min(_DEPTH, len(shown))):
         return level
     order = np.lexsort((boxes.start_s[shown], boxes.centre_s[shown]))

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pesto.files.json import shown
 from pesto.plans.plan import Plan
 from pesto.quantities import brief, duration, percent, time_unit
 from pesto.show.drawing import COLOURS, GREY, INK, saved
@@ -18,8 +19,11 @@ MOST_BOXES = 1500
 """More make no picture that anyone can read."""
 _MARGIN, _HEAD, _FOOT = 0.95, 1.0, 0.75
 """Inches left of the boxes, above and below them."""
+_NARROWEST = 9.0
+"""Inches that the lines below the boxes need."""
 _CROSSING, _STAYING = 100, 200
 """Edges of either kind that are drawn, those with the most bytes first."""
+_MORE = ("#6a3d9a", "#8c564b")
 _TEXT = 6.5
 _LETTERS = 34
 
@@ -31,7 +35,7 @@ def draw(plan: Plan, boxes: Boxes, form: str) -> bytes:
 
     page = laid_out(boxes)
     wide, high = page.size
-    wide, high = max(wide, 6.0) + _MARGIN + 0.5, high + _HEAD + _FOOT
+    wide, high = max(wide, _NARROWEST) + _MARGIN + 0.5, high + _HEAD + _FOOT
     look: dict[Any, Any] = {"svg.hashsalt": "pesto draw", "svg.fonttype": "path", "text.parse_math": False}
     with mpl.rc_context({**look, "font.size": _TEXT}):
         figure = Figure(figsize=(wide, high))
@@ -47,8 +51,8 @@ def draw(plan: Plan, boxes: Boxes, form: str) -> bytes:
 
 
 def colours(devices: tuple[str, ...]) -> list[str]:
-    """A colour a device: grey for CPUs, and the others in turn."""
-    bright = [each for each in COLOURS if each != GREY]
+    """A colour a device: grey for CPUs, and the others in turn, eight of them."""
+    bright = [*(each for each in COLOURS if each != GREY), *_MORE]
     turn = iter(range(len(devices)))
     return [GREY if name.startswith("cpu") else bright[next(turn) % len(bright)] for name in devices]
 
@@ -155,7 +159,8 @@ def _words(axis: "Axes", plan: Plan, boxes: Boxes, page: Layout, said: str) -> N
     made = plan.provenance
     what = {OP: "ops", NODE: "runs of ops on one device"}.get(boxes.by, "scopes, on each device apart")
     left = len(boxes.labels) - len(page.shown)
-    head = f"{made.graph_source} on {made.cluster}: {duration(plan.makespan_s)} a step, by {made.chosen}"
+    where, step = f"{shown(made.graph_source, 60)} on {shown(made.cluster, 30)}", duration(plan.makespan_s)
+    head = f"{where}: {step} a step, by {shown(made.chosen, 30)}"
     axis.text(-_MARGIN + 0.15, -_HEAD + 0.2, head, fontsize=11, va="top", color=INK, weight="bold")
     lines = [
         f"{len(page.shown)} boxes: {what}" + (f" ({left} more take no time)" if left else "")
