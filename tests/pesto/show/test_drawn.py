@@ -20,7 +20,7 @@ from pesto.show.drawn.boxes import BY, NODE, OP, SCOPE, Boxes, boxes
 from pesto.show.drawn.grouped import MOST_SCOPES
 
 QUICK = {"cluster": "v100x2-nvlink", "solver": "list", "search": False, "time_limit_s": 0}
-NAME = '" \\é"'
+NAME = '" \\"é\\'
 """Hard to quote."""
 
 
@@ -68,11 +68,31 @@ def test_every_op_is_in_one_box_of_its_device(step: Any, by: str) -> None:
     took = (plan.schedule.finish - plan.schedule.start) * plan.tick_s
     assert found.busy_s.sum() == pytest.approx(took.sum())
     assert found.finish_s.max() == pytest.approx(plan.makespan_s)
+    for b in np.flatnonzero(found.busy_s > 0).tolist():
+        begin = plan.schedule.start[(found.box_of == b) & (took > 0)].min()
+        assert found.start_s[b] == pytest.approx(begin * plan.tick_s)
     pairs = {(a, b) for a, b in zip(found.box_of[graph.edge_src], found.box_of[graph.edge_dst], strict=True) if a != b}
     assert set(zip(found.src.tolist(), found.dst.tolist(), strict=True)) == pairs
     sent = {(t, where[b]): graph.tensor_bytes[t] for t, a, b in zip(graph.tensor, graph.src, graph.dst, strict=True)
             if where[a] != where[b]}  # fmt: skip
     assert found.bytes[found.crosses].sum() == sum(sent.values())  # every tensor here has one reader
+
+
+def test_an_arrow_leads_to_the_first_reader_on_each_device() -> None:
+    """Of one tensor that many read, whoever reads it first on a device; waits by op."""
+    network = nx.DiGraph()
+    for name in ["made", *(f"read{k}" for k in range(8))]:
+        network.add_node(name, seconds=1e-3, runs_on="gpu")
+    network.add_edges_from(("made", f"read{k}", {"output": 0, "bytes": 8}) for k in range(6))
+    network.add_edges_from(("made", f"read{k}", {"control": True}) for k in (6, 7))
+    graph = pesto.graph_from_networkx(network)
+    plan = pesto.solve(graph, **QUICK)
+    found = boxes(plan, graph, OP)
+    where, start = plan.device_names(), plan.schedule.start.tolist()
+    earliest = {d: min(start[k] for k in range(1, 7) if where[k] == d) for d in set(where[1:7])}
+    assert len(earliest) == 2
+    led = {int(b) for b, first in zip(found.dst, found.first, strict=True) if first}
+    assert led == {7, 8} | {k for k in range(1, 7) if start[k] == earliest[where[k]]}
 
 
 def test_runs_follow_each_other_on_their_device(step: Any) -> None:
