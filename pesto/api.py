@@ -14,6 +14,7 @@ from pesto.costs.measured import Profile
 from pesto.errors import UsageError
 from pesto.graph import Graph
 from pesto.inputs import load as inputs
+from pesto.inputs.from_networkx import graph_from_networkx
 from pesto.inputs.given import GRAPH, given_cluster, given_costs, given_plan, on_cluster
 from pesto.plans import plan_file
 from pesto.plans.plan import PER_EDGE, Plan, verify
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Cluster", "Comparison", "Graph", "Incumbent", "Plan", "Profile", "Settings", "Simulation", "Sweep", "apply",
-    "check", "compare", "load_cluster", "load_graph", "load_plan", "logical_cpus", "place", "profile", "record",
-    "rewrite", "save_plan", "save_profile", "simulate", "solve", "sweep",
+    "check", "compare", "graph_from_networkx", "load_cluster", "load_graph", "load_plan", "logical_cpus", "place",
+    "profile", "record", "rewrite", "save_plan", "save_profile", "simulate", "solve", "sweep",
 ]  # fmt: skip
 
 

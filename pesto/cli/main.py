@@ -25,6 +25,7 @@ VERBS = {
     "costs": ("costs", "List what each op of a step costs, and why, to put other numbers in."),
     "optimize": ("optimize", "Run TensorFlow's graph optimizer once, before planning."),
     "simulate": ("simulate", "Predict the step time of a plan, also on another cluster."),
+    "draw": ("draw", "Draw a plan, or write it as GraphML or DOT for other programs."),
     "check": ("check", "Verify a plan against its graph with the independent checker."),
     "apply": ("apply", "Write a plan's devices and order into a GraphDef, for another program."),
     "run": ("run", "Run a step by its plan on TensorFlow and verify it against a run without one."),
