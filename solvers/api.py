@@ -17,7 +17,7 @@ from solvers.process.registry import Entry
 from solvers.result import Options, Result, Status
 
 
-def _milp(name: str, package: str, *, optional: bool = False) -> Entry:
+def _milp(name: str, package: str, *, optional: bool = False, versions: str | None = None) -> Entry:
     """The row of a vendor of MILP solvers, which takes every formulation."""
     return Entry(
         module=f"solvers.milp.vendors.{name}",
@@ -25,6 +25,7 @@ def _milp(name: str, package: str, *, optional: bool = False) -> Entry:
         isolated=True,
         package=package,
         optional=optional,
+        versions=versions,
         formulations=tuple(FORMULATIONS),
     )
 
@@ -42,7 +43,7 @@ def _placer(name: str, row: Placer) -> Entry:
 
 SOLVERS: dict[str, Entry] = {
     "auto": Entry(module="solvers.auto.portfolio", attribute="Auto", isolated=False, confirms=True),
-    "cbc": _milp("cbc", "pulp"),
+    "cbc": _milp("cbc", "pulp", versions="solvers.milp.vendors.cbc_program"),
     "cplex": _milp("cplex", "cplex", optional=True),
     "cpsat": Entry(module="solvers.cpsat.solver", attribute="CpSat", isolated=True, package="ortools"),
     "cpsat-windows": Entry(module="solvers.cpsat.solver", attribute="CpSatWindows", isolated=True, package="ortools"),

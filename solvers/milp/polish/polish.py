@@ -28,6 +28,9 @@ from solvers.timing.rebuild import rebuild
 
 _SLICE = 1.5
 """Seconds, or effort, of one small program at most."""
+_SETTLE = 0.2
+"""Part of the slice in which windows are looked for, beyond longest paths, before and in a program: on 200 tasks all of
+them take 3 to 6 seconds of a core and rule out little more."""
 _EMPTY = 0.02
 """Effort that a neighbourhood counts for that windows prove to be empty, and"""
 _DONE = 0.25
@@ -89,10 +92,10 @@ def _attempt(
 ) -> tuple[Schedule | None, Outcome | None]:
     """A schedule of the neighbourhood that is shorter, if one was found; no outcome where windows say that none is."""
     most = best.makespan - max(1, best.makespan // _STEP)
-    windows = windows_of(restricted(problem, best, around), most, spent.ends)
+    windows = windows_of(restricted(problem, best, around), most, spent.settle_by)
     if windows is None:
         return None, None
-    limits = Limits(least=min(search.least, most), most=most, settle_by=spent.ends, build_by=spent.ends)
+    limits = Limits(least=min(search.least, most), most=most, settle_by=spent.settle_by, build_by=spent.ends)
     try:
         program = formulate(windows.problem, search.formulation, limits)
     except (NoScheduleError, TimeoutError):
@@ -120,6 +123,11 @@ class _Spent:
         """Whether to end: nothing is left, or nothing was found for too long."""
         limit, now = (self._ask.effort, self._effort) if self._counts else (self._ask.seconds, self._seconds)
         return self._seconds >= self._ask.seconds or now >= limit or now - self._better > _PATIENCE * limit
+
+    @property
+    def settle_by(self) -> float:
+        """When to stop looking for windows, from now; where effort is counted, no clock but the limit says so."""
+        return self.ends if self._counts else min(self.ends, time.monotonic() + _SETTLE * _SLICE)
 
     @property
     def _counts(self) -> bool:
