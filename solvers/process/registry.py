@@ -27,6 +27,8 @@ class Entry:
     """Whether its word that no schedule exists is that of two solvers, and believed without a proof."""
     versions: str | None = None
     """A module whose `version()` is the solver's own, None where it is not here; None: the package's is."""
+    polishes: bool = False
+    """Whether it looks for better schedules than `Options.start`, so that a quick start helps it."""
     formulations: tuple[str, ...] = ()
     """The integer programs that it can be given by name; none where it has a model of its own."""
     arguments: tuple[str, ...] = ()
@@ -37,7 +39,7 @@ class Entry:
         return solver
 
     def version(self) -> str | None:
-        """Version of the solver or its package, None when it is not here; the project's own, or "", without a package."""
+        """Version of the solver or its package, None where it is not here; without a package the project's, or ""."""
         if self.versions is not None:
             told: str | None = importlib.import_module(self.versions).version()
             return told
