@@ -61,34 +61,48 @@ def solver() -> Milp:
 
 def run(linear: Linear, ask: Ask, hear: Hear) -> Outcome:
     """Run CBC in a temporary folder; UnavailableError where there is none, RuntimeError when it fails."""
-    relay, best = Relay(ask, hear), None
+    relay = Relay(ask, hear)
+    best: Floats | None = None
     with mps_file(linear) as file:
         while True:
             done = _slice(linear, ask, relay, file)
-            outcome = _at_least(best, _outcome(linear, ask, file.parent, done), linear)
-            if relay.stop or not (done.early and done.log.untold) or outcome.values is None:
+            outcome = _outcome(linear, ask, file.parent, done)
+            better = _better(linear, outcome, ask.start)
+            if relay.stop or not done.early or better is None:
+                outcome = _at_least(best, outcome, linear)
                 return replace(outcome, bound=max(outcome.bound, relay.best_bound))
-            best = outcome.values
-            relay.incumbent(best)
-            ask = replace(ask, start=best)
+            relay.incumbent(better)
+            best, ask = better, replace(ask, start=better)
+
+
+def _better(linear: Linear, outcome: Outcome, start: Floats | None) -> Floats | None:
+    """The point of an outcome from which it is worth to go on; None where it is optimal, or no better than the start."""
+    worth = outcome.status is Status.FEASIBLE and _cost(linear, outcome.values) < _cost(linear, start)
+    return outcome.values if worth else None
 
 
 def _at_least(best: Floats | None, outcome: Outcome, linear: Linear) -> Outcome:
     """An outcome with the point of an earlier run, where it has none that is better."""
-    if best is None or (outcome.values is not None and linear.cost @ outcome.values <= linear.cost @ best):
+    if best is None or _cost(linear, outcome.values) <= _cost(linear, best):
         return outcome
     return replace(ended(Status.FEASIBLE, outcome.limit, best, outcome.bound), detail=outcome.detail)
 
 
+def _cost(linear: Linear, values: Floats | None) -> float:
+    """The objective of a point, inf of none."""
+    return math.inf if values is None else float(linear.cost @ values)
+
+
 def _slice(linear: Linear, ask: Ask, relay: Relay, file: Path) -> "_Run":
     """One run of the program, from the start of `ask`."""
-    start = math.inf if ask.start is None else float(linear.cost @ ask.start)
     if ask.start is not None:
         _write_start(linear, ask.start, file.with_name("start.txt"))
     for result in ("solution.txt", "solution.bin"):
         file.with_name(result).unlink(missing_ok=True)
     command = _command(linear, ask, relay, file.name)
-    done = _follow(command, file.parent, _Patience(relay, Log(start), by_clock=math.isinf(ask.effort)))
+    done = _follow(
+        command, file.parent, _Patience(relay, Log(_cost(linear, ask.start)), by_clock=math.isinf(ask.effort))
+    )
     relay.check()
     return done
 
