@@ -57,7 +57,7 @@ SOLVERS: dict[str, Entry] = {
     "highs": _milp("highs", "highspy"),
     "list": Entry(module="solvers.heuristics.list_solver", attribute="ListScheduler", isolated=False),
     "scip": _milp("scip", "PySCIPOpt"),
-    "search": _engine("solvers.search.solver", "Search"),
+    "search": Entry(module="solvers.search.solver", attribute="Search", isolated=True, package="ortools"),
     "single": Entry(module="solvers.heuristics.single", attribute="SingleDevice", isolated=False),
     **{name: _placer(name, row) for name, row in PLACERS.items()},
 }

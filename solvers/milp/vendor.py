@@ -91,13 +91,14 @@ def ended(status: Status, limit: Limit, values: Floats | None, bound: float) -> 
     return Outcome(status=status, limit=limit, values=values, bound=bound)
 
 
-LOST = "did not end at its limit: what it had not told by then is lost"
-"""The detail of an outcome without what the vendor may have found."""
+LOST = "did not end at its limit: what it had found by then, and not told, is lost"
+"""The detail of an outcome without what the vendor has found."""
 
 
 def left_behind(bound: float) -> Outcome:
-    """The outcome of a vendor that did not end at its limit and was no longer waited for."""
-    return Outcome(status=Status.UNKNOWN, limit=Limit.TIME, values=None, bound=bound, detail=LOST, left=True)
+    """The outcome of a vendor that tells what it finds, did not end at its limit and was no longer waited for."""
+    detail = "did not end at its limit, and was left behind with all that it had told"
+    return Outcome(status=Status.UNKNOWN, limit=Limit.TIME, values=None, bound=bound, detail=detail, left=True)
 
 
 def no_optimum(linear: Linear) -> Outcome:

@@ -28,7 +28,7 @@ class Entry:
     versions: str | None = None
     """A module whose `version()` is the solver's own, None where it is not here; None: the package's is."""
     polishes: bool = False
-    """Whether it looks for better schedules than `Options.start`, so that a quick start helps it."""
+    """Whether a quick start helps it: it improves on `Options.start`, and makes none by itself."""
     formulations: tuple[str, ...] = ()
     """The integer programs that it can be given by name; none where it has a model of its own."""
     arguments: tuple[str, ...] = ()

@@ -100,10 +100,10 @@ def _attempt(
         program = formulate(windows.problem, search.formulation, limits)
     except (NoScheduleError, TimeoutError):
         return None, None
-    outcome = run_program(search.run, program, spent.slice(), _Nobody())
-    if outcome.values is None:
-        return None, outcome
-    return rebuild(problem, program.schedule(outcome.values)), outcome
+    heard = _Latest()
+    outcome = run_program(search.run, program, spent.slice(), heard)
+    values = heard.values if outcome.values is None else outcome.values
+    return None if values is None else rebuild(problem, program.schedule(values)), outcome
 
 
 class _Spent:
@@ -153,8 +153,11 @@ class _Spent:
         self._better = self._effort if self._counts else self._seconds
 
 
-class _Nobody:
-    """Hears what the vendor finds in a small program; only the outcome counts."""
+class _Latest:
+    """Hears what the vendor finds in a small program, and keeps the latest, in case the outcome is without it."""
+
+    def __init__(self) -> None:
+        self.values: Floats | None = None
 
     @property
     def enough(self) -> bool:
@@ -162,7 +165,8 @@ class _Nobody:
         return False
 
     def incumbent(self, values: Floats) -> None:
-        """Nothing."""
+        """Keep it."""
+        self.values = values
 
     def bound(self, objective: float) -> None:
         """Nothing."""

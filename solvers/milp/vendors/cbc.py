@@ -76,7 +76,7 @@ def run(linear: Linear, ask: Ask, hear: Hear) -> Outcome:
 
 
 def _better(linear: Linear, outcome: Outcome, start: Floats | None) -> Floats | None:
-    """The point of an outcome from which it is worth to go on; None where it is optimal, or no better than the start."""
+    """The point of an outcome to go on from; None where it is optimal, or no better than the start."""
     worth = outcome.status is Status.FEASIBLE and _cost(linear, outcome.values) < _cost(linear, start)
     return outcome.values if worth else None
 
