@@ -37,11 +37,11 @@ _PER_NODE = 100.0
 _LARGE = 50_000
 """Entries of a program beyond which CBC neither preprocesses nor cuts: both take longer than most limits and look at
 neither clock nor signal, and gain nothing on `tight` (docs/solvers.md)."""
-_INTERRUPT_S = 1.0
+_INTERRUPT_S = 0.25
 """Seconds past its limit after which CBC is asked to end and to write what it has."""
 _AGAIN_S = 2.0
 """Seconds after which it is asked again, since some of its stages forget a signal."""
-_KILL_S, _KEEP_S = 3.0, 4.5
+_KILL_S, _KEEP_S = 1.5, 4.5
 """Seconds past its limit after which it is ended: where it has nothing to tell, and where it has."""
 _CLOSING, _CLOSING_MOST = 3.0, 0.25
 """What it does after a signal takes so many times as long as what it does up to its first linear program's end
