@@ -36,7 +36,9 @@ _EMPTY = 0.02
 _DONE = 0.25
 """part of the slice that a program solved to the end counts for, where effort is counted and not time."""
 _PATIENCE = 0.4
-"""Part of the whole search that may pass without a better schedule."""
+"""Part of the whole search that may pass without a better schedule, and"""
+_TRIES = 8
+"""programs that must have been tried since the last, where it is the clock that passes."""
 _FIRST, _LEAST = 8, 4
 """Tasks of the first neighbourhoods, and of the smallest."""
 _GROWTH = 1.1
@@ -112,7 +114,7 @@ class _Spent:
     def __init__(self, ask: Ask) -> None:
         self._ask, self._began = ask, time.monotonic()
         self.ends = self._began + ask.seconds
-        self._effort, self._better = 0.0, 0.0
+        self._effort, self._better, self._tries = 0.0, 0.0, 0
 
     @property
     def _seconds(self) -> float:
@@ -122,7 +124,8 @@ class _Spent:
     def over(self) -> bool:
         """Whether to end: nothing is left, or nothing was found for too long."""
         limit, now = (self._ask.effort, self._effort) if self._counts else (self._ask.seconds, self._seconds)
-        return self._seconds >= self._ask.seconds or now >= limit or now - self._better > _PATIENCE * limit
+        idle = now - self._better > _PATIENCE * limit and (self._counts or self._tries >= _TRIES)
+        return self._seconds >= self._ask.seconds or now >= limit or idle
 
     @property
     def settle_by(self) -> float:
@@ -142,6 +145,7 @@ class _Spent:
 
     def count(self, outcome: Outcome | None) -> None:
         """Count a run, or none."""
+        self._tries += 1
         if outcome is None:
             self._effort += _EMPTY
         else:
@@ -150,7 +154,7 @@ class _Spent:
 
     def refresh(self) -> None:
         """Note that something better was found."""
-        self._better = self._effort if self._counts else self._seconds
+        self._better, self._tries = (self._effort if self._counts else self._seconds), 0
 
 
 class _Latest:

@@ -195,6 +195,24 @@ def test_windows_of_a_small_program_have_their_share_of_the_clock(monkeypatch):
         asked.clear()
 
 
+@pytest.mark.parametrize("effort", [math.inf, 30.0])
+def test_patience_by_the_clock_leaves_some_tries(effort, monkeypatch):
+    """Programs that each take a seventh of the limit: all of it is used, where two of five would have been the end."""
+    now = [1000.0]
+    monkeypatch.setattr(polishing, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def slow(linear, ask, hear):
+        now[0] += 0.0 if math.isfinite(effort) else 30.0 / 7
+        return Outcome(status=Status.UNKNOWN, limit=Limit.TIME, values=None, bound=-np.inf)
+
+    spent = polishing._Spent(Ask(seconds=30.0, gap=0.0, seed=0, threads=1, start=None, effort=effort))
+    runs = 0
+    while not spent.over:
+        spent.count(slow(None, None, None))
+        runs += 1
+    assert runs == (7 if math.isinf(effort) else 9)
+
+
 def test_an_answer_that_is_no_better_is_dropped():
     """A vendor that puts everything on one GPU in any order: rebuilt, it is a schedule, but a longer one."""
     problem = lstm_grid(2, 3)
