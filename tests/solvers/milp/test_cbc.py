@@ -9,8 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from exhaustive import exhaustive
 
 import solvers
+from solvers import Options
+from solvers.instances.random import generate
 from solvers.milp.linear import Rows
 from solvers.milp.vendor import LOST, Ask
 from solvers.milp.vendors import cbc, cbc_program
@@ -176,6 +179,25 @@ def test_a_large_program_is_neither_preprocessed_nor_cut():
         ask = Ask(**ASK)
         words = cbc._command(rows.linear(), ask, Relay(ask, Ear()), "p.mps")
         assert ("-cuts" in words and "-preprocess" in words) is said
+
+
+@pytest.mark.skipif(cbc_program.version() is None, reason="no CBC for this machine")
+def test_the_same_optima_where_all_programs_are_large_and_all_finds_are_fetched(monkeypatch):
+    """Rows of links that wait, no cuts, and a new run from each find: 24 random problems, half with a start."""
+    runs = []
+    real = cbc._follow
+    monkeypatch.setattr(cbc, "_follow", lambda *given: runs.append(real(*given)) or runs[-1])
+    monkeypatch.setattr(cbc, "_LARGE", 0)
+    monkeypatch.setattr(cbc, "_SLICE", 0.0)
+    monkeypatch.setattr("solvers.milp.solver._LARGE", 0)
+    monkeypatch.setattr("solvers.milp.solver._POLISHED", ())
+    for seed in range(24):
+        problem = generate(np.random.default_rng(seed), tasks=5)
+        start = solvers.solve(problem, "list").schedule if seed % 2 else None
+        found = cbc.solver().solve(problem, Options(seconds=600.0, start=start), lambda _: None)
+        assert (seed, found.schedule.makespan) == (seed, exhaustive(problem).makespan)
+        assert found.status == "optimal" and solvers.check(problem, found.schedule) == ()
+    assert any(run.early for run in runs)
 
 
 def program(tmp_path, text):
