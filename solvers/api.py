@@ -17,7 +17,7 @@ from solvers.process.registry import Entry
 from solvers.result import Options, Result, Status
 
 
-def _milp(name: str, package: str, *, optional: bool = False) -> Entry:
+def _milp(name: str, package: str, *, optional: bool = False, versions: str | None = None) -> Entry:
     """The row of a vendor of MILP solvers, which takes every formulation."""
     return Entry(
         module=f"solvers.milp.vendors.{name}",
@@ -25,8 +25,15 @@ def _milp(name: str, package: str, *, optional: bool = False) -> Entry:
         isolated=True,
         package=package,
         optional=optional,
+        versions=versions,
+        polishes=True,
         formulations=tuple(FORMULATIONS),
     )
+
+
+def _engine(module: str, attribute: str) -> Entry:
+    """The row of an engine on OR-Tools, which improves on what it starts from."""
+    return Entry(module=module, attribute=attribute, isolated=True, package="ortools", polishes=True)
 
 
 def _placer(name: str, row: Placer) -> Entry:
@@ -42,10 +49,10 @@ def _placer(name: str, row: Placer) -> Entry:
 
 SOLVERS: dict[str, Entry] = {
     "auto": Entry(module="solvers.auto.portfolio", attribute="Auto", isolated=False, confirms=True),
-    "cbc": _milp("cbc", "pulp"),
+    "cbc": _milp("cbc", "pulp", versions="solvers.milp.vendors.cbc_program"),
     "cplex": _milp("cplex", "cplex", optional=True),
-    "cpsat": Entry(module="solvers.cpsat.solver", attribute="CpSat", isolated=True, package="ortools"),
-    "cpsat-windows": Entry(module="solvers.cpsat.solver", attribute="CpSatWindows", isolated=True, package="ortools"),
+    "cpsat": _engine("solvers.cpsat.solver", "CpSat"),
+    "cpsat-windows": _engine("solvers.cpsat.solver", "CpSatWindows"),
     "gurobi": _milp("gurobi", "gurobipy", optional=True),
     "highs": _milp("highs", "highspy"),
     "list": Entry(module="solvers.heuristics.list_solver", attribute="ListScheduler", isolated=False),
@@ -83,7 +90,8 @@ def solve(
 ) -> Result:
     """Run the solver called `name`; whatever goes wrong with it is a status of the result, not an exception.
 
-    Every schedule is checked, so the result's is valid, and it is at least as good as `options.start`. `report` hears
+    Every schedule is checked, so the result's is valid, and it is at least as good as `options.start`. Without a start
+    it begins from nothing: give `solve(problem, "list").schedule` for a quick one. `report` hears
     of better schedules and bounds; of several that arrive at once, of the best. `stop`, once set by another thread,
     interrupts a solver that has a process of its own, or several. ValueError for an unknown name, a formulation that
     the solver does not take, or an invalid `options.start`; TypeError for an argument of another type.

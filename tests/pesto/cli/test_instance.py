@@ -195,6 +195,40 @@ def test_a_start_is_never_lost(example: Path) -> None:
     assert json.loads(done.stdout)["makespan"] == 14
 
 
+@pytest.mark.parametrize("solver", ["cbc", "highs", "scip", "cpsat", "cpsat-windows"])
+def test_engines_start_from_a_list_schedule(solver: str, here: Callable[..., Ended], example: Path) -> None:
+    """With no time at all there is an answer, and the start is named; asked for none, there is no answer."""
+    listed = json.loads(here("schedule", "problem.json", "--solver", "list", "--json", "-q").out)
+    options = ("--solver", solver, "--time-limit", "0", "--json", "-q", "-o", "made.json")
+    done = here("schedule", "problem.json", *options)
+    said = json.loads(done.out)
+    assert done.code == 0, done.err
+    assert (said["start"], said["start_by"]) == (listed["makespan"], "list")
+    assert said["makespan"] == said["start"]
+    bare = here("schedule", "problem.json", *options, "--no-start")
+    said = json.loads(bare.out)
+    assert bare.code == 5
+    assert (said["start"], said["start_by"], said["makespan"]) == (None, "", None)
+
+
+@pytest.mark.parametrize("solver", ["auto", "heft", "list", "search", "single"])
+def test_what_makes_its_own_schedule_is_given_none(solver: str, here: Callable[..., Ended], example: Path) -> None:
+    """A method of placement that began with a better schedule would pass that off as its own."""
+    said = json.loads(here("schedule", "problem.json", "--solver", solver, "--time-limit", "1", "--json", "-q").out)
+    assert (said["start"], said["start_by"]) == (None, "")
+
+
+def test_the_page_says_what_became_of_the_start(here: Callable[..., Ended], example: Path) -> None:
+    """How much shorter the answer is, or that it is as long; a start from a file is called by that."""
+    same = here("schedule", "problem.json", "--start", "theirs.json", "--time-limit", "0", "-q")
+    assert "makespan      14 ticks, that of the start, 14 ticks (theirs.json)" in same.out
+    fast = json.loads(example.with_name("theirs.json").read_text())
+    late = {key: [*fast[key][:3], fast[key][3] + 12] for key in ("start", "finish")}
+    edited(example.with_name("theirs.json"), "slow.json", **late, makespan=26)
+    better = here("schedule", "problem.json", "--start", "slow.json", "--time-limit", "60", "-q")
+    assert "makespan      14 ticks, 46.2% below the start, 26 ticks (slow.json)" in better.out
+
+
 def test_a_foreign_schedule_is_checked(here: Callable[..., Ended], example: Path) -> None:
     """Valid: 0. With task 2 a tick early: 6, and the reasons, as text and in the one object of --json."""
     good = here("schedule", "problem.json", "--check", "theirs.json")
@@ -307,6 +341,8 @@ BAD = {
     "unknown solver": (("schedule", "problem.json", "--solver", "cplexx"), 2, "cpsat"),
     "gap above one": (("schedule", "problem.json", "--gap", "7"), 2, "fraction"),
     "formulation without a MILP": (("schedule", "problem.json", "--formulation", "paper"), 2, "MILP"),
+    "formulation of nobody": (("schedule", "problem.json", "--solver", "cbc", "--formulation", "p"), 2, "paper"),
+    "a start and none": (("schedule", "problem.json", "--start", "theirs.json", "--no-start"), 2, "give one of them"),
     "no problem": (("schedule", "nowhere.json"), 8, "nowhere.json"),
     "a schedule as the problem": (("schedule", "theirs.json"), 3, "format is 'pesto-schedule'"),
     "a problem as the schedule": (
