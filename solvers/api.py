@@ -10,11 +10,13 @@ from solvers.arguments import expect
 from solvers.base import Progress, Report, Stoppable
 from solvers.heuristics.methods import PLACERS, Placer
 from solvers.milp.formulations import FORMULATIONS
+from solvers.milp.written import written
 from solvers.problem import Problem
 from solvers.process import parent
 from solvers.process.judge import Judge
 from solvers.process.registry import Entry
 from solvers.result import Options, Result, Status
+from solvers.structure.horizon import serial
 
 
 def _milp(name: str, package: str, *, optional: bool = False, versions: str | None = None) -> Entry:
@@ -114,6 +116,18 @@ def solve(
     if entry.isolated:
         return parent.run(problem, entry, options, judge, stop=stop)
     return _run_here(problem, entry, options, judge, stop)
+
+
+def program_text(problem: Problem, formulation: str = "tight", form: str = "lp") -> str:
+    """The integer program that a formulation makes of a problem, in LP format or, with "mps", in free MPS format.
+
+    Its least objective is the least makespan, in the unit that the first lines say; its columns have names that can be
+    read. ValueError for an unknown formulation or form, for a problem that the formulation cannot say, with the
+    payload or the pairs that it cannot, for one of no tasks, and for one that has no schedule.
+    """
+    expect("problem", problem, Problem, "a solvers.Problem")
+    quick = solve(problem, "list").schedule
+    return written(problem, formulation, form, serial(problem) if quick is None else quick.makespan)
 
 
 def _run_here(problem: Problem, entry: Entry, options: Options, judge: Judge, stop: threading.Event | None) -> Result:

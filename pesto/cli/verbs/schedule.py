@@ -35,7 +35,7 @@ from solvers.files.problem_json import Answer, Instance, fingerprint
 @click.command("schedule")
 @click.argument("problem", type=Existing())
 @solver_option()
-@click.option("--formulation", default="tight", show_default=True, help="Of a MILP solver: tight or paper.")
+@click.option("--formulation", default="tight", show_default=True, help="Of a MILP solver: tight, paper or pulp.")
 @click.option("--time-limit", type=Duration(), default="60", show_default=True, help="60, 90s, 10m.")
 @click.option("--gap", type=float, default=0.0, show_default=True, help="Stop at this relative gap.")
 @click.option("--workers", type=int, default=8, show_default=True, help="Threads of the solver.")

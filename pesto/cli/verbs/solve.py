@@ -49,7 +49,7 @@ from solvers import FAILED
 @click.option("--search/--no-search", default=True, show_default=True, help="Search op by op after the exact solver.")
 @click.option("--coarsen-to", type=int, default=200, show_default=True, help="Nodes of the coarse graph.")
 @solver_option()
-@click.option("--formulation", default="tight", show_default=True, help="Of a MILP solver: tight or paper.")
+@click.option("--formulation", default="tight", show_default=True, help="Of a MILP solver: tight, paper or pulp.")
 @click.option(
     "--workers",
     type=int,
