@@ -5,19 +5,22 @@ Run from the project's root, each at most 15 minutes for a solver:
     python -m benchmarks.milp formulations --solver highs --out formulations.jsonl
     python -m benchmarks.milp starts --solver cbc --out starts.jsonl
     python -m benchmarks.milp kept --solver cbc --out kept.jsonl
+    python -m benchmarks.milp build
 
 `kept` takes the problems of the shipped studies, and coarse training steps of which a program has 50 000 rows and more:
 what a vendor has found when its limit strikes, and the CPU seconds that it had, since others may load the machine.
 
 Every finished cell is a line of the file. A run that is started again does the cells that are missing, and prints the
 table of all. The start is the list schedule; instances where that is proven to be optimal before any program is
-solved say nothing and are left out.
+solved say nothing and are left out. `build` is what PuLP, as the modeller of the paper's program, costs beside arrays:
+CPU seconds until the sparse arrays are there, on LSTM grids with a payload an edge; nothing is solved.
 """
 
 import argparse
 import json
 import os
 import resource
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,9 +29,13 @@ from pesto.study import cells
 from pesto.study.instance_cache import Shelf
 from pesto.study.spec import load_study
 from solvers.api import solve
+from solvers.instances.grids import lstm_grid
+from solvers.instances.machines import per_edge as per_edge_of
 from solvers.instances.table import make
+from solvers.milp.formulations import Limits, formulate
 from solvers.problem import Problem
 from solvers.result import Options, Result
+from solvers.structure.horizon import serial
 
 SECONDS = {"formulations": 10.0, "starts": 60.0, "kept": 20.0}
 FORMULATIONS = {"formulations": ("tight", "paper"), "starts": ("tight",), "kept": ("tight",)}
@@ -206,6 +213,28 @@ def kept(rows: list[dict[str, Any]]) -> None:
     print(f"{better} of {len(rows)} are better than the list schedule; of {lost} something was lost")
 
 
+def build_times(rounds: int) -> None:
+    """The least CPU seconds of some rounds to build `paper` and `pulp`, a line a grid; and how busy the machine is."""
+    print("| grid | tasks | columns | rows | paper, CPU s | pulp, CPU s | pulp / paper | us a row |")
+    print("|---" * 8 + "|")
+    for layers, steps in ((2, 2), (2, 4), (3, 4), (4, 5), (5, 6), (6, 8), (8, 11)):
+        problem = per_edge_of(lstm_grid(layers, steps))
+        limits, took = Limits(least=0, most=serial(problem)), {}
+        for name in ("paper", "pulp"):
+            cpu = []
+            for _ in range(rounds):
+                began = time.process_time()
+                linear = formulate(problem, name, limits).linear
+                cpu.append(time.process_time() - began)
+            took[name] = min(cpu)
+        paper, pulp = took["paper"], took["pulp"]
+        print(
+            f"| {layers}x{steps} | {problem.tasks} | {linear.columns} | {linear.rows} | {paper:.4f} | {pulp:.3f} "
+            f"| {pulp / paper:.0f} | {pulp / linear.rows * 1e6:.0f} |", flush=True,
+        )  # fmt: skip
+    print("load of the last minute, of so many cores:", round(os.getloadavg()[0], 1), os.cpu_count())
+
+
 def _ends(row: dict[str, Any]) -> str:
     mark = "" if row["status"] in ("optimal", "feasible") else f" ({row['status']})"
     return f"{row['makespan']}, {row['bound']}, {row['seconds']:.0f} s{mark}"
@@ -214,11 +243,17 @@ def _ends(row: dict[str, Any]) -> str:
 def main() -> None:
     """Parse the arguments, do the missing cells and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("table", choices=sorted(INSTANCES))
+    parser.add_argument("table", choices=[*sorted(INSTANCES), "build"])
     parser.add_argument("--solver", default="cbc")
     parser.add_argument("--seconds", type=float)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, help="of solves: the file of cells")
+    parser.add_argument("--rounds", type=int, default=3, help="of build")
     given = parser.parse_args()
+    if given.table == "build":
+        build_times(given.rounds)
+        return
+    if given.out is None:
+        parser.error("--out FILE is where the cells are kept")
     seconds = given.seconds or SECONDS[given.table]
     fill(given.table, given.solver, seconds, given.out)
     rows = [row for row in rows_of(given.out) if row["solver"] == given.solver and row["limit"] == seconds]

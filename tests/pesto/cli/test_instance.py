@@ -22,7 +22,7 @@ from pesto.settings import Settings
 from pesto.show.live_line import LiveLine, amount
 from pesto.solving import exact, flow
 from pesto.source import Source
-from solvers import api
+from solvers import api, program_text
 from solvers.base import Progress
 from solvers.checker import check
 from solvers.files.npz import pack_problem
@@ -123,6 +123,20 @@ def test_an_instance_is_written_solved_and_checked(here: Callable[..., Ended], t
     checked = here("schedule", "p.json", "--check", "schedule.json")
     assert (checked.code, checked.err) == (0, "")
     assert "valid; makespan 5 ticks" in checked.out
+
+
+def test_the_program_is_written_beside_the_problem(here: Callable[..., Ended], tmp_path: Path) -> None:
+    """In both forms, as the library writes it, and named in what is said."""
+    made = here(
+        "instance", "fork", "--per-edge", "--lp", "f.lp", "--mps", "f.mps", "--formulation", "pulp", "--json"
+    )  # fmt: skip
+    assert made.code == 0, made.err
+    assert json.loads(made.out)["programs"] == {"lp": "f.lp", "mps": "f.mps"}
+    problem = load_problem(tmp_path / "problem.json").problem
+    for form in ("lp", "mps"):
+        assert (tmp_path / f"f.{form}").read_text() == program_text(problem, "pulp", form)
+    text = here("instance", "chain", "--lp", "c.lp").out
+    assert "the integer program, to c.lp" in text and "mps" not in text
 
 
 def test_the_list_names_every_family_and_parameter(here: Callable[..., Ended], tmp_path: Path) -> None:
@@ -336,6 +350,19 @@ BAD = {
     "nothing named": (("instance",), 2, "give a FAMILY"),
     "two things named": (("instance", "chain", "--model", "nmt"), 2, "give one of them"),
     "seed of a step": (("instance", "--model", "nmt", "--seed", "3"), 2, "leave out --seed"),
+    "a program that cannot be said": (
+        ("instance", "fork", "--lp", "f.lp", "--formulation", "pulp"),
+        3,
+        "sends payload 0 to each of the tasks",
+    ),
+    "an unknown formulation of a program": (
+        ("instance", "fork", "--lp", "f.lp", "--formulation", "printed"),
+        2,
+        "choose one of tight, paper, pulp",
+    ),
+    "a formulation of no program": (("instance", "fork", "--formulation", "paper"), 2, "name one of them"),
+    "program and problem in one file": (("instance", "fork", "--mps", "p", "-o", "p"), 2, "named twice"),
+    "a program into a folder": (("instance", "fork", "--lp", "."), 8, "folder"),
     "cluster of a family": (("instance", "chain", "--cluster", "v100x4"), 2, "leave out --cluster"),
     "instance into a folder": (("instance", "chain", "-o", "."), 8, "folder"),
     "unknown solver": (("schedule", "problem.json", "--solver", "cplexx"), 2, "cpsat"),
@@ -343,6 +370,7 @@ BAD = {
     "formulation without a MILP": (("schedule", "problem.json", "--formulation", "paper"), 2, "MILP"),
     "formulation of nobody": (("schedule", "problem.json", "--solver", "cbc", "--formulation", "p"), 2, "paper"),
     "a start and none": (("schedule", "problem.json", "--start", "theirs.json", "--no-start"), 2, "give one of them"),
+    "pulp without a MILP": (("schedule", "problem.json", "--formulation", "pulp"), 2, "such as cbc or highs"),
     "no problem": (("schedule", "nowhere.json"), 8, "nowhere.json"),
     "a schedule as the problem": (("schedule", "theirs.json"), 3, "format is 'pesto-schedule'"),
     "a problem as the schedule": (
