@@ -2,20 +2,22 @@
 
 import difflib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 from solvers.arguments import expect
 from solvers.base import Progress, Report, Stoppable
+from solvers.checker import check
 from solvers.heuristics.methods import PLACERS, Placer
 from solvers.milp.formulations import FORMULATIONS
-from solvers.milp.written import written
+from solvers.milp.written import read_back, written
 from solvers.problem import Problem
 from solvers.process import parent
 from solvers.process.judge import Judge
 from solvers.process.registry import Entry
 from solvers.result import Options, Result, Status
+from solvers.schedule import Schedule
 from solvers.structure.horizon import serial
 
 
@@ -126,8 +128,27 @@ def program_text(problem: Problem, formulation: str = "tight", form: str = "lp")
     payload or the pairs that it cannot, for one of no tasks, and for one that has no schedule.
     """
     expect("problem", problem, Problem, "a solvers.Problem")
+    return written(problem, formulation, form, _horizon(problem))
+
+
+def program_schedule(problem: Problem, values: Mapping[str, float], formulation: str = "tight") -> Schedule:
+    """The schedule that values of the columns of `program_text` describe, by name, wherever they come from.
+
+    Placement and order are taken from the values, times are computed anew, and the schedule is valid. ValueError as for
+    `program_text`, for values of another program, and for values that are no feasible point.
+    """
+    expect("problem", problem, Problem, "a solvers.Problem")
+    found = read_back(problem, formulation, _horizon(problem), values)
+    wrong = check(problem, found)
+    if wrong:
+        raise ValueError(f"the values describe no valid schedule: {wrong[0].text}")
+    return found
+
+
+def _horizon(problem: Problem) -> int:
+    """Ticks that some schedule takes."""
     quick = solve(problem, "list").schedule
-    return written(problem, formulation, form, serial(problem) if quick is None else quick.makespan)
+    return serial(problem) if quick is None else quick.makespan
 
 
 def _run_here(problem: Problem, entry: Entry, options: Options, judge: Judge, stop: threading.Event | None) -> Result:

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from solvers import program_text
+from solvers import program_schedule, program_text, solve
+from solvers.checker import check
 from solvers.instances.machines import on_equal_gpus
 from solvers.instances.machines import per_edge as each_edge
 from solvers.instances.plain import fork
@@ -141,6 +142,26 @@ def test_what_cannot_be_said_is_named():
             program_text(fork(4), *arguments)
 
 
+def test_values_become_a_schedule_or_are_refused(cases):
+    """Those of a valid schedule are read back as good; of another program, or no feasible point, they are not."""
+    problem = each_edge(fork(5))
+    schedule = solve(problem, "list").schedule
+    for formulation in FORMULATIONS:
+        program = formulate(problem, formulation, Limits(least=0, most=schedule.makespan))
+        values = dict(zip(program.names, program.values(schedule).tolist(), strict=True))
+        made = program_schedule(problem, values, formulation)
+        assert not check(problem, made) and made.makespan <= schedule.makespan
+        with pytest.raises(ValueError, match="miss a row, a bound or a whole number by"):
+            program_schedule(problem, values | {"S_op0": 1.0 + schedule.makespan}, formulation)
+        with pytest.raises(ValueError, match="miss a row"):
+            program_schedule(problem, values | {"S_op0": float("nan")}, formulation)
+        with pytest.raises(ValueError, match="'mine' is in one alone"):
+            program_schedule(problem, values | {"mine": 0.0}, formulation)
+        del values["S_op0"]
+        with pytest.raises(ValueError, match="another program than"):
+            program_schedule(problem, values, formulation)
+
+
 def test_more_pairs_than_the_program_orders_are_named(monkeypatch):
     """`tight` leaves out pairs beyond a number, so that its optimum may be too small: no file for others then."""
     monkeypatch.setattr("solvers.milp.tight.pairs.MOST", 2)
@@ -180,7 +201,7 @@ def test_files_read_back_to_the_optimum(seeds):
     count = len(seeds(15))
     found = run("files", 0, count, 5)
     assert found["wrong"] == []
-    assert {f"{f} {way}" for f in FORMULATIONS for way in ("lp", "mps", "PuLP")} | {"PULP_CBC_CMD"} <= set(
+    assert {f"{f} {way}" for f in FORMULATIONS for way in ("lp", "mps", "PuLP", "rebuilt")} | {"PULP_CBC_CMD"} <= set(
         found["seen"]
     )
     assert set(found["seen"].values()) == {count}

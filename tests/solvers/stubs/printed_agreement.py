@@ -19,7 +19,7 @@ import pulp
 from exhaustive import exhaustive
 from paper_agreement import highs
 
-from solvers import program_text
+from solvers import program_schedule, program_text
 from solvers.checker import check
 from solvers.instances.random import EVERYTHING, generate
 from solvers.milp.formulations import FORMULATIONS, Limits, formulate
@@ -80,7 +80,11 @@ def files(first, count, tasks):
                     path.write_text(program_text(problem, formulation, form))
                     found[f"{formulation} {form}"] = read_by_highs(path)
                     if form == "mps":
-                        found[f"{formulation} PuLP"] = by_pulp(pulp.LpProblem.fromMPS(str(path))[1], "PULP_CBC_CMD")
+                        read = pulp.LpProblem.fromMPS(str(path))[1]
+                        found[f"{formulation} PuLP"] = by_pulp(read, "PULP_CBC_CMD")
+                        point = {v.name: v.value() for v in read.variables()}
+                        made = program_schedule(problem, point, formulation)
+                        found[f"{formulation} rebuilt"] = "Optimal", made.makespan
         modelled = formulate(problem, "pulp", Limits(least=0, most=serial(problem))).modelled
         found |= {name: by_pulp(modelled, name) for name in pulp.listSolvers(onlyAvailable=True)}
         seen.update(found.keys())
