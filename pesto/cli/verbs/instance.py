@@ -9,7 +9,7 @@ from click.core import ParameterSource
 from pesto.cli.options import cluster_option, costs_option, json_option, source_options
 from pesto.cli.outputs import check_outputs
 from pesto.cli.printed import to_json
-from pesto.errors import InputError, UsageError
+from pesto.errors import InfeasibleError, InputError, UsageError
 from pesto.files.disk import write_atomic
 from pesto.files.problem_file import save_problem
 from pesto.inputs.instances import coarsened
@@ -18,10 +18,10 @@ from pesto.show.lines import command, fact, paragraph
 from pesto.show.live_line import amount
 from pesto.source import Source
 from solvers import program_text
-from solvers.api import FORMULATIONS
 from solvers.bounds import quick_bounds
 from solvers.files.problem_json import Instance, fingerprint
 from solvers.instances import table
+from solvers.milp.formulations import FORMULATIONS, NoScheduleError
 
 _OF_FAMILIES = ("seed", "given")
 _OF_STEPS = ("cluster", "coarsen_to", "costs")
@@ -132,12 +132,14 @@ def _check_formulation(formulation: str, programs: dict[str, Path]) -> None:
 
 
 def _program(instance: Instance, formulation: str, form: str) -> str:
-    """InputError for what the formulation cannot say of the problem."""
+    """InputError for what the formulation cannot say of the problem, InfeasibleError where it has no schedule."""
     try:
         return program_text(instance.problem, formulation, form)
+    except NoScheduleError as proof:
+        raise InfeasibleError(f"{proof} - give more memory or devices") from proof
     except ValueError as error:
-        remedy = "" if formulation == "tight" else " - give --per-edge, or --formulation tight"
-        raise InputError(f"{error}{remedy}") from error
+        smaller = "take a smaller problem" if formulation == "tight" else "give --formulation tight"
+        raise InputError(f"{error} - {smaller}, or --per-edge with --formulation paper") from error
 
 
 def _object(instance: Instance, out: Path, programs: dict[str, Path]) -> dict[str, Any]:
