@@ -115,7 +115,7 @@ def _search(tiny: Tiny) -> None:
 
 
 def _bound(tiny: Tiny) -> None:
-    full_bound(tiny.problem, seconds=0)
+    full_bound(tiny.problem, seconds=float("inf"))
 
 
 def _repair(tiny: Tiny) -> None:
