@@ -41,7 +41,7 @@ _PATIENCE = 4
 """Passes in a row that may find nothing better: enough for the share to spare to come down to none."""
 _WORK = 20_000
 """Tasks and edges of the schedules that judge one or two moves, in all."""
-_HEADROOM = 0.1
+HEADROOM = 0.1
 """The share of each capacity that planning spares at first (section 5.1)."""
 _SPARED = 0.03
 """A share to spare that is less than this counts as none."""
@@ -86,12 +86,14 @@ def relieve(
     rank: Ints | None = None,
     schedule_of: Timing | None = None,
     seconds: float = math.inf,
+    headroom: float = HEADROOM,
 ) -> Relief:
     """Move units of a placement, [n] devices, until all peaks fit; the best found, which says what it lacks.
 
     The order is that of `rank`, [n], strictly; or what `schedule_of` makes of a placement (a framework's); or a list by
     bottom level. Unless `schedule_of` has the say, another order may be found to need less, and is then returned.
     A task holds at least `problem.memory`.
+    `headroom` is the share of each capacity, 0 to below 1, that is spared at first.
     Judged by `footprint.usage` of the schedule that is returned; of those that fit, the one of least makespan. What
     fits as it is comes back as it is. A pass takes O(log) for each trial of a unit at a location and for each of its
     buffers, and O(n + e) for each instant that it relieves; there are a few dozen passes at most. After about `seconds`
@@ -109,7 +111,7 @@ def relieve(
             if search.best.fits:
                 search.judge(start, order)
             else:
-                search.repair(start, order)
+                search.repair(start, order, headroom)
         if search.best.fits:
             return search.best
     for order in orders:
@@ -169,10 +171,10 @@ class _Search:
             self.best = found
         return found
 
-    def repair(self, device: Ints, order: _Order) -> None:
+    def repair(self, device: Ints, order: _Order, headroom: float) -> None:
         """Pass after pass until all fits, or nothing moves although nothing is spared."""
         found, capacity = self.judge(device, order), self.problem.capacity
-        least, stale, headroom = _merit(found), 0, _HEADROOM
+        least, stale = _merit(found), 0
         for _ in range(_PASSES):
             if found.fits or stale == _PATIENCE or self.late():
                 return

@@ -155,6 +155,15 @@ def test_what_fits_is_left_alone() -> None:
     assert (found.device.tolist(), found.moved, found.shortfall, found.rank.tolist()) == ([0] * 4, 0, "", [0, 1, 2, 3])
 
 
+@pytest.mark.parametrize(("asked", "goes", "stays"), [({}, 20, 85), ({"headroom": 0.0}, 6, 99)])
+def test_what_is_spared_decides_what_goes(asked, goes, stays) -> None:
+    """105 of 100 bytes: moving 6 would do, but section 5.1 spares 10 %, so 15 are too many, and the unit of 20 goes."""
+    p = machine([], ticks=[3, 2, 9], capacity=(100, 100))
+    f = outputs(p, [0] * 3, static=[20, 6, 79])
+    found = relieve(p, f, np.zeros(3, dtype=np.int64), rank=np.arange(3), **asked)
+    assert (found.fits, found.peak.tolist(), found.moved) == (True, [stays, goes], 1)
+
+
 def test_a_frameworks_order_is_not_replaced() -> None:
     """`schedule_of` alone makes schedules, and is asked for the placement that is returned."""
     p, f = pair((60, 60))
