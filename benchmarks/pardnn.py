@@ -54,7 +54,7 @@ def _row(name: str, graph: Graph, cluster: Cluster, again: int) -> None:
     held = footprint(graph)
     first, placed = _least(lambda: place(problem, Options()), again)
     second, relief = _least(
-        lambda: relieve(problem, held, placed.device, schedule_of=lambda device: emulate(problem, device)), again
+        lambda: relieve(problem, held, placed.device, order=lambda device: emulate(problem, device)), again
     )
     peak = usage(problem, held, relief.schedule).peak
     fits = bool((peak <= problem.capacity).all())

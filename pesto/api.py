@@ -93,12 +93,15 @@ def solve(
     search: bool = True,
     seed: int = 0,
     coarsen_to: int = 200,
+    merge_time: float = 2.0,
+    merge_members: float = 4.0,
     solver: str = "cpsat",
     formulation: str = "tight",
     workers: int = 8,
     deterministic: bool = False,
     per_edge: bool = False,
     congestion: bool = True,
+    headroom: float = 0.1,
     robust: bool = False,
 ) -> Plan:
     """The best plan that is found, verified: where and in which order each op runs, and a bound of what is possible.
@@ -115,9 +118,9 @@ def solve(
     MismatchError for the profile of another graph.
     """
     settings = Settings(
-        time_limit_s=time_limit_s, gap=gap, search=search, seed=seed, coarsen_to=coarsen_to, solver=solver,
-        formulation=formulation, workers=workers, deterministic=deterministic, per_edge=per_edge, congestion=congestion,
-        robust=robust,
+        time_limit_s=time_limit_s, gap=gap, search=search, seed=seed, coarsen_to=coarsen_to, merge_time=merge_time,
+        merge_members=merge_members, solver=solver, formulation=formulation, workers=workers,
+        deterministic=deterministic, per_edge=per_edge, congestion=congestion, headroom=headroom, robust=robust,
     )  # fmt: skip
     before, hear = None if start is None else given_plan(start, "start"), hearing("on_incumbent", on_incumbent)
     machine, op_costs = on_cluster(graph, cluster, costs)

@@ -28,6 +28,10 @@ class Settings:
     """Of all random choices, 0 to 2**31 - 1."""
     coarsen_to: int = 200
     """Nodes of the coarse graph that the exact solver gets (Pesto, 3.3: about 200)."""
+    merge_time: float = 2.0
+    """Cap on a merged node's time, in mean times of a node at the target (3.3); it grows where merging is stuck."""
+    merge_members: float = 4.0
+    """Cap on a merged node's ops, in mean counts of a node at the target (3.3); it grows where merging is stuck."""
     solver: str = "cpsat"
     """The exact solver: a name of `pesto solvers`."""
     formulation: str = "tight"
@@ -40,6 +44,8 @@ class Settings:
     """One transfer an edge, as the paper counts them, in place of one a tensor and target device."""
     congestion: bool = True
     """Whether the exact solver knows that transfers share links; the paper's Fig 5 shows what it costs not to."""
+    headroom: float = 0.1
+    """Share of each memory that a repair spares at first (ParDNN, 5.1: 10 %), 0 to below 1."""
     robust: bool = False
     """Of the candidates within 5 % of the shortest, take the one of least p90 where times are wrong."""
 
@@ -53,6 +59,11 @@ class Settings:
             raise UsageError(f"the time limit is {self.time_limit_s} s - give 0 or more seconds")
         if not 0 <= self.gap < 1:
             raise UsageError(f"the gap is {self.gap} - give a fraction from 0 to below 1, such as 0.05")
+        if not 0 <= self.headroom < 1:
+            raise UsageError(f"the headroom is {self.headroom} - give a fraction from 0 to below 1, such as 0.1")
+        for name in ("merge_time", "merge_members"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise UsageError(f"{name} is {getattr(self, name)} - give a number above 0, in mean nodes")
         if self.solver not in SOLVERS:
             raise UsageError(f"no solver is called {self.solver!r} - choose one of {', '.join(SOLVERS)}")
         _check_formulation(self.solver, self.formulation)

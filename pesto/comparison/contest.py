@@ -199,7 +199,7 @@ def _entry(name: str, case: Case, record: SolveRecord, proof: str) -> tuple[Entr
         seconds, mended = proposal.seconds, False
         if method.memory and not candidate.fits and not proposal.interrupted:
             began = time.perf_counter()
-            candidate = repaired(case.bench, candidate, name=name)
+            candidate = repaired(case.bench, candidate, name=name, headroom=case.settings.headroom)
             seconds, mended = seconds + time.perf_counter() - began, True
         plan = None
         if candidate.fits:

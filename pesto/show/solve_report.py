@@ -52,7 +52,7 @@ def as_object(outcome: Outcome, stages_s: dict[str, float], out: Path) -> dict[s
         "ties": [_tie(tie) for tie in outcome.ties],
         "ops": len(plan.names),
         "coarse_ops": made.coarse.nodes if made.coarse else None,
-        "coarse": _coarse(plan),
+        "coarse": _coarse(outcome),
         "devices": list(dict.fromkeys(plan.lane_device)),
         "peak_bytes": plan.peak_bytes,
         "costs": made.costs_basis,
@@ -99,15 +99,20 @@ def _orders(order: OrderWorth) -> dict[str, float]:
     }
 
 
-def _coarse(plan: Plan) -> dict[str, Any] | None:
+def _coarse(outcome: Outcome) -> dict[str, Any] | None:
     """The exact solver's own result: its bound holds for the coarse graph only."""
+    plan, removed = outcome.plan, outcome.removed
     c = plan.provenance.coarse
-    if c is None:
+    if c is None or removed is None:
         return None
     made = None if c.makespan_ticks is None else c.makespan_ticks * plan.tick_s
     return {
         "nodes": c.nodes,
         "reason": c.reason,
+        "edges": removed.left,
+        "edges_removed": removed.share,
+        "batches": removed.batches,
+        "most_edges_removed_in_a_batch": removed.most,
         "solver": f"{c.solver} {c.version}",
         "status": c.status,
         "limit": c.limit,
@@ -136,7 +141,7 @@ def page(outcome: Outcome, stages_s: dict[str, float], out: Path, check: Iterabl
         *([trust_line(outcome.trust)] if outcome.trust else []),
         *(fact("tie", str(tie)) for tie in outcome.ties),
         *([enforced_line(outcome.enforced, outcome.remedy)] if outcome.enforced and outcome.remedy else []),
-        *_coarse_lines(plan),
+        *_coarse_lines(outcome),
         fact("peak memory", ", ".join(f"{name} {size(peak)}" for name, peak in plan.peak_bytes.items())),
         fact("seconds", ", ".join(f"{name} {seconds:.2f}" for name, seconds in stages_s.items())),
         fact("verified", f"by the independent checker; written to {out}"),
@@ -192,15 +197,17 @@ def _turns(outcome: Outcome) -> list[str]:
     return [fact("turns", f"no order says whom a link serves first of devices that ask at once: {text}")]
 
 
-def _coarse_lines(plan: Plan) -> list[str]:
+def _coarse_lines(outcome: Outcome) -> list[str]:
+    plan, removed = outcome.plan, outcome.removed
     c = plan.provenance.coarse
-    if c is None:
+    if c is None or removed is None:
         return []
     made = "none" if c.makespan_ticks is None else duration(c.makespan_ticks * plan.tick_s)
     bound = duration(c.lower_bound_ticks * plan.tick_s)
     detail = f"; {c.detail}" if c.detail else ""
     text = (
-        f"{c.nodes} nodes ({c.reason}); {c.solver} {c.version}: {c.status}, {made}, bound {bound} "
+        f"{c.nodes} nodes ({c.reason}); {percent(removed.share)} of {removed.edges} edges removed in "
+        f"{removed.batches} batches, {percent(removed.most)} at most in one; {c.solver} {c.version}: {c.status}, {made}, bound {bound} "
         f"of the coarse graph ({c.bound_by or 'trivial'}){detail}"
     )
     return [fact("coarse graph", text)]

@@ -4,6 +4,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from pesto.cluster import Cluster
+from pesto.coarsen import Removed
 from pesto.costs import Costs
 from pesto.errors import InfeasibleError, InputError, NothingFoundError, SolverError
 from pesto.graph import Graph
@@ -71,6 +72,11 @@ class Outcome:
     """What the plan rests on."""
 
     @property
+    def removed(self) -> Removed | None:
+        """The edges that coarsening removed for the exact solver; None where that did not run."""
+        return None if self.exact is None else self.exact.coarsening.removed(self.problem.src, self.problem.dst)
+
+    @property
     def remarks(self) -> tuple[str, ...]:
         """What its reader should know and a plan has no place for."""
         costs = [f"costs: {self.costs.note}"] if self.costs.note else []
@@ -99,7 +105,7 @@ def solve(
     with tracker.interruptible():
         planning = tracker.run("baselines", baselines(bench, cluster))
         if not tracker.proven:
-            level, ladder = tracker.run("coarsen", levels(bench, planning, settings.coarsen_to))
+            level, ladder = tracker.run("coarsen", levels(bench, planning, settings))
             tracker.run("repair", repairs(bench, tracker, settings))
             _start_the_clock(tracker, settings)
             with strengthened(problem, tracker, settings):

@@ -27,24 +27,29 @@ def repairs(bench: Bench, so_far: SoFar, settings: Settings) -> Stage[None]:
     try:
         if over:
             beside().need("repair")
+        seconds = math.inf if settings.deterministic else SECONDS
         for candidate in sorted(over, key=lambda c: c.makespan)[:_TRIES]:
-            yield repaired(bench, candidate, name="repaired", seconds=math.inf if settings.deterministic else SECONDS)
+            yield repaired(bench, candidate, name="repaired", seconds=seconds, headroom=settings.headroom)
     except KeyboardInterrupt:
         if so_far.best is None:
             raise
 
 
-def repaired(bench: Bench, candidate: Candidate, *, name: str, seconds: float = SECONDS) -> Candidate:
+def repaired(
+    bench: Bench, candidate: Candidate, *, name: str, seconds: float = SECONDS, headroom: float
+) -> Candidate:
     """The candidate with units moved off full devices (ParDNN, step 2), whether or not it then fits.
 
-    Named `name`; its rule says what was done. It gives up after about so many seconds.
+    Named `name`; its rule says what was done. It gives up after about so many seconds. `headroom`: the share of each memory
+    that is spared at first.
     """
     relief = relieve(
         bench.problem,
         footprint(bench.graph, per_edge=bench.per_edge),
         candidate.timeline.schedule.device,
-        rank=candidate.rank,
+        order=candidate.rank,
         seconds=seconds,
+        headroom=headroom,
     )
     rank = relief.rank if relief.rank is not None else bench.order_of(relief.schedule)
     if not relief.fits:

@@ -48,6 +48,8 @@ from solvers import FAILED
 @click.option("--gap", type=float, default=0.0, show_default=True, help="Stop at this relative gap of the full graph.")
 @click.option("--search/--no-search", default=True, show_default=True, help="Search op by op after the exact solver.")
 @click.option("--coarsen-to", type=int, default=200, show_default=True, help="Nodes of the coarse graph.")
+@click.option("--merge-time", type=float, default=2.0, show_default=True, help="Most time of a merged node, in means.")
+@click.option("--merge-members", type=float, default=4.0, show_default=True, help="Most ops of it, in means.")
 @solver_option()
 @click.option("--formulation", default="tight", show_default=True, help="Of a MILP solver: tight, paper or pulp.")
 @click.option(
@@ -60,6 +62,13 @@ from solvers import FAILED
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--deterministic", is_flag=True, help="Same input, seed and version: same plan.")
 @click.option("--per-edge", is_flag=True, help="One transfer an edge, as the paper counts them.")
+@click.option(
+    "--congestion/--no-congestion",
+    default=True,
+    show_default=True,
+    help="Whether the exact solver knows that transfers share links.",
+)
+@click.option("--headroom", type=float, default=0.1, show_default=True, help="Memory that repairs spare at first.")
 @click.option("--robust", is_flag=True, help="Of nearly equal candidates, that of least p90 where times are wrong.")
 @click.option(
     "--start", type=Existing(), metavar="PLAN", help="Begin from this plan: another cluster, a changed graph."

@@ -83,15 +83,14 @@ def relieve(
     footprint: Footprint,
     device: Ints,
     *,
-    rank: Ints | None = None,
-    schedule_of: Timing | None = None,
+    order: Ints | Timing | None = None,
     seconds: float = math.inf,
     headroom: float = HEADROOM,
 ) -> Relief:
     """Move units of a placement, [n] devices, until all peaks fit; the best found, which says what it lacks.
 
-    The order is that of `rank`, [n], strictly; or what `schedule_of` makes of a placement (a framework's); or a list by
-    bottom level. Unless `schedule_of` has the say, another order may be found to need less, and is then returned.
+    The order is a rank, [n], which is followed strictly; what a function makes of a placement (a framework's); or, if
+    None, a list by bottom level. Unless a function has the say, another may be found to need less, and is returned.
     A task holds at least `problem.memory`.
     `headroom` is the share of each capacity, 0 to below 1, that is spared at first.
     Judged by `footprint.usage` of the schedule that is returned; of those that fit, the one of least makespan. What
@@ -101,21 +100,21 @@ def relieve(
     """
     held = replace(footprint, static=np.maximum(footprint.static, problem.memory))
     search = _Search(problem, held, ints(device), time.perf_counter() + seconds)
-    orders = _orders(problem, held, rank, schedule_of)
+    orders = _orders(problem, held, order)
     if search.judge(search.device, orders[0]).fits:
         return search.best
     for start in _starts(problem, held, search):
-        for order in orders:
+        for each in orders:
             if search.late():
                 return search.best
             if search.best.fits:
-                search.judge(start, order)
+                search.judge(start, each)
             else:
-                search.repair(start, order, headroom)
+                search.repair(start, each, headroom)
         if search.best.fits:
             return search.best
-    for order in orders:
-        search.nudge(order)
+    for each in orders:
+        search.nudge(each)
     return search.best
 
 
@@ -123,15 +122,15 @@ _Order = Callable[[Ints], tuple[Schedule, Ints | None]]
 """The schedule of a placement, and the rank that makes it, if one does."""
 
 
-def _orders(problem: Problem, footprint: Footprint, rank: Ints | None, schedule_of: Timing | None) -> list[_Order]:
+def _orders(problem: Problem, footprint: Footprint, order: Ints | Timing | None) -> list[_Order]:
     """The order asked for, and the frugal one unless the order is not ours to choose."""
     prepared = prepare(problem)
 
     def given(device: Ints) -> tuple[Schedule, Ints | None]:
-        if schedule_of is not None:
-            return schedule_of(device), None
-        if rank is not None:
-            return replay(problem, device, rank, prepared=prepared), rank
+        if callable(order):
+            return order(device), None
+        if order is not None:
+            return replay(problem, device, order, prepared=prepared), order
         by_level = rank_of(np.argsort(-bottom_levels(problem, device=device), kind="stable"))
         return replay(problem, device, by_level, strict=False, prepared=prepared), None
 
@@ -139,7 +138,7 @@ def _orders(problem: Problem, footprint: Footprint, rank: Ints | None, schedule_
         early = rank_of(frugal_order(problem, footprint, device))
         return replay(problem, device, early, prepared=prepared), early
 
-    return [given] if schedule_of is not None else [given, frugal]
+    return [given] if callable(order) else [given, frugal]
 
 
 class _Search:
