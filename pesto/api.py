@@ -102,6 +102,7 @@ def solve(
     per_edge: bool = False,
     congestion: bool = True,
     headroom: float = 0.1,
+    placement_only: bool = False,
     robust: bool = False,
 ) -> Plan:
     """The best plan that is found, verified: where and in which order each op runs, and a bound of what is possible.
@@ -120,7 +121,8 @@ def solve(
     settings = Settings(
         time_limit_s=time_limit_s, gap=gap, search=search, seed=seed, coarsen_to=coarsen_to, merge_time=merge_time,
         merge_members=merge_members, solver=solver, formulation=formulation, workers=workers,
-        deterministic=deterministic, per_edge=per_edge, congestion=congestion, headroom=headroom, robust=robust,
+        deterministic=deterministic, per_edge=per_edge, congestion=congestion, headroom=headroom,
+        placement_only=placement_only, robust=robust,
     )  # fmt: skip
     before, hear = None if start is None else given_plan(start, "start"), hearing("on_incumbent", on_incumbent)
     machine, op_costs = on_cluster(graph, cluster, costs)

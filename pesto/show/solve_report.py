@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from pesto.plans.order_worth import OrderWorth
-from pesto.plans.plan import Plan
 from pesto.problem import TICK_S
 from pesto.quantities import duration, durations, percent, size
 from pesto.show.costs_note import costs_text, note_key
@@ -136,7 +135,7 @@ def page(outcome: Outcome, stages_s: dict[str, float], out: Path, check: Iterabl
         fact("words", _legend(outcome)),
         fact("step time", f"{duration(plan.makespan_s)} predicted ({made.chosen}: {made.rule})"),
         fact("lower bound", f"{bound} on the full graph ({made.lower_bound_name}), gap {percent(plan.gap)}"),
-        fact("order", _order(outcome.order)),
+        fact("order", _left(outcome.order) if plan.placement_only else _order(outcome.order)),
         *_turns(outcome),
         *([trust_line(outcome.trust)] if outcome.trust else []),
         *(fact("tie", str(tie)) for tie in outcome.ties),
@@ -187,6 +186,15 @@ def _order(order: OrderWorth) -> str:
     )
 
 
+def _left(order: OrderWorth) -> str:
+    """What is predicted where no order is enforced."""
+    listed = duration(order.listed * TICK_S)
+    return (
+        f"left to the framework: first in, first out is predicted, and nothing enforces it; enforced by bottom level, "
+        f"the same placement would take {listed}"
+    )
+
+
 def _turns(outcome: Outcome) -> list[str]:
     """Whether it matters whom links serve first where no order says so."""
     turns, step = outcome.turns, outcome.plan.schedule.makespan
@@ -205,9 +213,10 @@ def _coarse_lines(outcome: Outcome) -> list[str]:
     made = "none" if c.makespan_ticks is None else duration(c.makespan_ticks * plan.tick_s)
     bound = duration(c.lower_bound_ticks * plan.tick_s)
     detail = f"; {c.detail}" if c.detail else ""
+    batches = f"in {removed.batches} batches, at most {percent(removed.most)} in one"
     text = (
-        f"{c.nodes} nodes ({c.reason}); {percent(removed.share)} of {removed.edges} edges removed in "
-        f"{removed.batches} batches, {percent(removed.most)} at most in one; {c.solver} {c.version}: {c.status}, {made}, bound {bound} "
+        f"{c.nodes} nodes ({c.reason}), {percent(removed.share)} of {removed.edges} edges removed {batches}; "
+        f"{c.solver} {c.version}: {c.status}, {made}, bound {bound} "
         f"of the coarse graph ({c.bound_by or 'trivial'}){detail}"
     )
     return [fact("coarse graph", text)]

@@ -126,7 +126,13 @@ def solve(
 
 
 def _chosen(bench: Bench, cluster: Cluster, tracker: Tracker, settings: Settings) -> Candidate | None:
-    """The shortest candidate; where it is to be robust, that of least p90 among those that are hardly longer."""
+    """The shortest candidate; where it is to be robust, that of least p90 among those that are hardly longer.
+
+    Without an order, the one of the shortest placement, first in, first out, in which all then are.
+    """
+    if settings.placement_only:
+        tracker.candidates.update({name: bench.unordered(c) for name, c in tracker.candidates.items()})
+        return tracker.best
     best = tracker.settle(bench.priced_well)
     if best is None or not settings.robust:
         return best
@@ -153,7 +159,7 @@ def _outcome(plan: Plan, bench: Bench, tracker: Tracker, given: SolveRecord) -> 
         errors = in_a_solve(bench, given.settings)
         trusted = trust(bench, given.cluster, chosen, tracker.candidates.values(), errors)
     planned = Timeline(problem=problem, schedule=plan.schedule)
-    meant = as_meant(bench.graph, planned, plan.rank)
+    meant = as_meant(bench.graph, planned, plan.rank, order=not plan.placement_only)
     return Outcome(
         plan=plan,
         problem=problem,

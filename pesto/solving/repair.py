@@ -35,13 +35,11 @@ def repairs(bench: Bench, so_far: SoFar, settings: Settings) -> Stage[None]:
             raise
 
 
-def repaired(
-    bench: Bench, candidate: Candidate, *, name: str, seconds: float = SECONDS, headroom: float
-) -> Candidate:
+def repaired(bench: Bench, candidate: Candidate, *, name: str, seconds: float = SECONDS, headroom: float) -> Candidate:
     """The candidate with units moved off full devices (ParDNN, step 2), whether or not it then fits.
 
-    Named `name`; its rule says what was done. It gives up after about so many seconds. `headroom`: the share of each memory
-    that is spared at first.
+    Named `name`; its rule says what was done. It gives up after about so many seconds. `headroom`: the share of each
+    memory that is spared at first.
     """
     relief = relieve(
         bench.problem,

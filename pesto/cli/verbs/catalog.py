@@ -1,4 +1,4 @@
-"""pesto models, clusters and solvers: what there is to choose from."""
+"""pesto models, clusters, solvers and studies: what there is to choose from."""
 
 from collections import Counter
 
@@ -11,6 +11,7 @@ from pesto.cluster import Cluster
 from pesto.errors import UsageError
 from pesto.inputs.cluster_file import cluster_names, described, load_cluster
 from pesto.show.cluster_page import cluster_object, cluster_page
+from pesto.show.lines import paragraph
 from pesto.show.table import aligned
 
 _OF_A_DEVICE = ("name", "kind", "preset", "memory_bytes", "cores")
@@ -100,3 +101,29 @@ def solvers_command(*, as_json: bool) -> None:
     programs = {row.name: f"  ({', '.join(formulations)})" if formulations else "" for row, formulations in found}
     listed = [(row.name, row.why_not or f"{row.version}{programs[row.name]}") for row, _ in found]
     click.echo("\n".join(aligned(listed, "<", (17,))))
+
+
+@click.command("studies")
+@json_option()
+def studies_command(*, as_json: bool) -> None:
+    """List the studies that ship: cells, the seconds that solvers get at most, one after another, and what is asked."""
+    from pesto.study.cells import cells_of
+    from pesto.study.spec import load_study, study_names
+
+    studies = [load_study(name) for name in study_names()]
+    rows = [
+        {
+            "name": study.spec.name,
+            "title": study.spec.title,
+            "about": study.about,
+            "cells": len(cells := cells_of(study)),
+            "limits_s": sum(cell.limit_s for cell in cells),
+        }
+        for study in studies
+    ]
+    if as_json:
+        click.echo(to_json({"studies": rows}))
+        return
+    for row in rows:
+        most = f"{row['cells']} cells, {row['limits_s'] / 60:.0f} min of limits"
+        click.echo(paragraph(f"{row['name']}: {row['title']} ({most}). {row['about']}", 2))

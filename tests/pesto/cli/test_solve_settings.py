@@ -92,7 +92,7 @@ def test_caps_reach_the_coarsening(make_graph, make_cluster, make_costs) -> None
 
 
 def test_edges_that_are_counted_once() -> None:
-    """0 -> 1 twice, 0 -> 2 and 1 -> 3: three edges. The first batch merges 0 and 1, the second 2 and 3: two, then one."""
+    """0 -> 1 twice, 0 -> 2 and 1 -> 3: three edges. One batch merges 0 and 1, one 2 and 3: two are left, then one."""
     rounds = tuple(Round(step="edges", nodes=4 - k, edges=3 - k, merged=1, cap=-1) for k in range(2))
     found = Coarsening(
         node_of=np.array([0, 0, 1, 1]), nodes=2, rank=np.arange(4), target=2, reason="by hand", rounds=rounds,
@@ -106,5 +106,5 @@ def test_edges_that_are_counted_once() -> None:
 @pytest.mark.parametrize("wrong", [{"merge_time": 0.0}, {"merge_members": float("inf")}, {"headroom": 1.0}])
 def test_settings_out_of_range(wrong) -> None:
     """Named, with what would be right."""
-    with pytest.raises(UsageError, match="give a (number above 0|fraction)"):
+    with pytest.raises(UsageError, match=r"give a (number above 0|fraction)"):
         Settings(**wrong)
