@@ -203,17 +203,19 @@ def compare(
     on_entry: Callable[[Entry], None] | None = None,
     time_limit_s: float = 30.0,
     solver: str = "cpsat",
+    headroom: float = 0.1,
     seed: int = 0,
 ) -> Comparison:
     """Every method on one step (docs/comparison.md): placed, repaired where it knows memory, simulated, verified.
 
     methods: names, also with commas between; "all" is every method that there is. on_entry: hears of each when it is
-    done. time_limit_s: of each method that searches. solver: the exact solver of the method "pesto".
+    done. time_limit_s: of each method that searches. solver: the exact solver of the method "pesto". headroom: share of
+    each memory that repairs spare at first (ParDNN, 5.1).
 
     A method without a plan is an entry that says why. UsageError for an unknown method, and what `load_cluster` raises.
     """
     names, hear = chosen_methods(methods), hearing("on_entry", on_entry)
-    settings = Settings(time_limit_s=time_limit_s, solver=solver, seed=seed)
+    settings = Settings(time_limit_s=time_limit_s, solver=solver, headroom=headroom, seed=seed)
     machine, op_costs = on_cluster(graph, cluster, costs)
     return compete(graph, machine, op_costs, settings, hear, names=names)
 

@@ -1,12 +1,16 @@
 """Candidates that would run out of memory, with ops moved until they fit: memory is a hard limit."""
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 from pesto.memory.peaks import footprint
 from pesto.settings import Settings
 from pesto.solving.ahead import beside
 from pesto.solving.candidates import Bench, Candidate
 from pesto.solving.tracker import SoFar, Stage
+from solvers import Problem, Schedule
+from solvers.arrays import Ints
 from solvers.heuristics.overflow.relief import relieve
 
 SECONDS = 30.0
@@ -35,17 +39,25 @@ def repairs(bench: Bench, so_far: SoFar, settings: Settings) -> Stage[None]:
             raise
 
 
-def repaired(bench: Bench, candidate: Candidate, *, name: str, seconds: float = SECONDS, headroom: float) -> Candidate:
+def repaired(
+    bench: Bench,
+    candidate: Candidate,
+    *,
+    name: str,
+    seconds: float = SECONDS,
+    headroom: float,
+    timing: Callable[[Problem, Ints], Schedule] | None = None,
+) -> Candidate:
     """The candidate with units moved off full devices (ParDNN, step 2), whether or not it then fits.
 
     Named `name`; its rule says what was done. It gives up after about so many seconds. `headroom`: the share of each
-    memory that is spared at first.
+    memory that is spared at first. `timing`: what makes the schedules, in place of the candidate's order.
     """
     relief = relieve(
         bench.problem,
         footprint(bench.graph, per_edge=bench.per_edge),
         candidate.timeline.schedule.device,
-        order=candidate.rank,
+        order=candidate.rank if timing is None else partial(timing, bench.problem),
         seconds=seconds,
         headroom=headroom,
     )
