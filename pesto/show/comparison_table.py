@@ -18,7 +18,10 @@ _WORDS = (
 
 
 def as_object(contest: Comparison, plans: dict[str, Path]) -> dict[str, Any]:
-    """The keys of `pesto compare --json`: seconds, bytes, shares; None where there is no value."""
+    """The keys of `pesto compare --json`: seconds, bytes, shares; None where there is no value.
+
+    Where no batch size is known, methods have no examples a second.
+    """
     return {
         "graph": contest.graph.source,
         "ops": contest.graph.ops,
@@ -44,7 +47,7 @@ def _row(contest: Comparison, entry: Entry, plans: dict[str, Path]) -> dict[str,
     return {
         "status": entry.status,
         "makespan_s": entry.makespan_s,
-        "examples_per_s": _throughput(contest, entry),
+        **({} if contest.shape.batch is None else {"examples_per_s": _throughput(contest, entry)}),
         "peak_bytes": None if found is None else dict(zip(names, found.peak.tolist(), strict=True)),
         "seconds": entry.seconds,
         "fits": found is not None and found.fits,
