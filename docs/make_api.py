@@ -18,6 +18,7 @@ WIDTH = 100
 PARTS = (
     "pesto.cluster:Device", "pesto.cluster:Rates", "pesto.cluster:PRECISIONS",
     "pesto.cluster:Path", "pesto.plans.plan:Provenance", "pesto.comparison.contest:Entry",
+    "pesto.comparison.step_shape:StepShape",
     "pesto.plans.plan:Coarse", "pesto.plans.ways:Enforced",
     "pesto.costs:Costs", "pesto.costs.measured:Noise", "pesto.solving.candidates:Candidate", "pesto.simulator:Timeline",
     "pesto.inputs.attribute_values:Pick", "pesto.solving.trust:Trust", "pesto.solving.trust:Spread",

@@ -34,6 +34,7 @@ VERBS = {
     "instance": ("instance", "Write a scheduling problem: of a seeded family, or a training step's coarse graph."),
     "schedule": ("schedule", "Solve a problem file with any solver, or check somebody's schedule of it."),
     "study": ("study", "Compare solvers and settings over a grid of instances, and report it."),
+    "studies": ("catalog", "List the studies that ship, and what each asks."),
     "models": ("catalog", "List the built-in models and their variants."),
     "clusters": ("catalog", "List the cluster presets, or show one wholly."),
     "solvers": ("catalog", "List the solvers and whether they are installed."),

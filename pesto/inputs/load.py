@@ -95,12 +95,14 @@ def profile_source(source: Source, iterations: int, *, keep_disturbed: bool = Fa
     return named.profile(source, iterations, Watch(keep=keep_disturbed))
 
 
-def run_plan(plan: Plan, source: Source, *, steps: int, devices: str | None, reference: str = "unplaced") -> "Ran":
+def run_plan(
+    plan: Plan, source: Source, *, steps: int, devices: str | None, order: bool = True, reference: str = "unplaced"
+) -> "Ran":
     """Run the step that `source` names by `plan` (`pesto.tf.run.planned_run`). UsageError when it cannot be run."""
     _executable(source)
     from pesto.tf import named
 
-    return named.run(source, plan, steps=steps, devices=devices, reference=reference)
+    return named.run(source, plan, steps=steps, devices=devices, order=order, reference=reference)
 
 
 def planned_step(source: Source) -> "tuple[Graph, Step]":
