@@ -61,7 +61,7 @@ def instance_command(
     pesto instance lstm-grid --set layers=4 --set gpus=4 -o grid.json
     pesto instance layered --seed 7 --per-edge
     pesto instance --model nmt --variant 2x1024 --coarsen-to 100 -o nmt.json
-    pesto instance layered --per-edge --lp layered.lp --mps layered.mps --formulation pulp
+    pesto instance layered --per-edge --lp layered.lp --formulation pulp
     """
     if listed:
         click.echo(to_json({"families": _rows()}) if as_json else _page())
