@@ -17,7 +17,6 @@ from typing import TypeVar
 
 import numpy as np
 
-from benchmarks.pardnn_emulator import emulate
 from pesto.cluster import Cluster
 from pesto.files.graph_file import load
 from pesto.graph import Graph
@@ -25,6 +24,7 @@ from pesto.inputs.load import load_cluster, load_costs
 from pesto.memory.peaks import footprint
 from pesto.problem import build
 from solvers.heuristics.overflow.relief import relieve
+from solvers.heuristics.pardnn.emulator import emulate
 from solvers.heuristics.pardnn.place import place
 from solvers.memory.usage import usage
 from solvers.result import Options
@@ -54,7 +54,7 @@ def _row(name: str, graph: Graph, cluster: Cluster, again: int) -> None:
     held = footprint(graph)
     first, placed = _least(lambda: place(problem, Options()), again)
     second, relief = _least(
-        lambda: relieve(problem, held, placed.device, schedule_of=lambda device: emulate(problem, device)), again
+        lambda: relieve(problem, held, placed.device, order=lambda device: emulate(problem, device)), again
     )
     peak = usage(problem, held, relief.schedule).peak
     fits = bool((peak <= problem.capacity).all())

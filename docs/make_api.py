@@ -18,9 +18,10 @@ WIDTH = 100
 PARTS = (
     "pesto.cluster:Device", "pesto.cluster:Rates", "pesto.cluster:PRECISIONS",
     "pesto.cluster:Path", "pesto.plans.plan:Provenance", "pesto.comparison.contest:Entry",
+    "pesto.comparison.step_shape:StepShape",
     "pesto.plans.plan:Coarse", "pesto.plans.ways:Enforced",
     "pesto.costs:Costs", "pesto.costs.measured:Noise", "pesto.solving.candidates:Candidate", "pesto.simulator:Timeline",
-    "pesto.solving.trust:Trust", "pesto.solving.trust:Spread",
+    "pesto.inputs.attribute_values:Pick", "pesto.solving.trust:Trust", "pesto.solving.trust:Spread",
     "pesto.whatif.points:Row", "pesto.whatif.points:Step", "pesto.whatif.grid:Grid", "pesto.whatif.grid:Point",
     "pesto.tf.enforce.context:Applied", "pesto.tf.enforce.partitions:Findings", "pesto.tf.enforce.recorder:Recorded",
     "solvers.bounds.evidence:Evidence", "solvers.checker:KINDS",

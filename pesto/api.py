@@ -14,6 +14,7 @@ from pesto.costs.measured import Profile
 from pesto.errors import UsageError
 from pesto.graph import Graph
 from pesto.inputs import load as inputs
+from pesto.inputs.from_networkx import graph_from_networkx
 from pesto.inputs.given import GRAPH, given_cluster, given_costs, given_plan, on_cluster
 from pesto.plans import plan_file
 from pesto.plans.plan import PER_EDGE, Plan, verify
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Cluster", "Comparison", "Graph", "Incumbent", "Plan", "Profile", "Settings", "Simulation", "Sweep", "apply",
-    "check", "compare", "load_cluster", "load_graph", "load_plan", "logical_cpus", "place", "profile", "record",
-    "rewrite", "save_plan", "save_profile", "simulate", "solve", "sweep",
+    "check", "compare", "graph_from_networkx", "load_cluster", "load_graph", "load_plan", "logical_cpus", "place",
+    "profile", "record", "rewrite", "save_plan", "save_profile", "simulate", "solve", "sweep",
 ]  # fmt: skip
 
 
@@ -92,12 +93,16 @@ def solve(
     search: bool = True,
     seed: int = 0,
     coarsen_to: int = 200,
+    merge_time: float = 2.0,
+    merge_members: float = 4.0,
     solver: str = "cpsat",
     formulation: str = "tight",
     workers: int = 8,
     deterministic: bool = False,
     per_edge: bool = False,
     congestion: bool = True,
+    headroom: float = 0.1,
+    placement_only: bool = False,
     robust: bool = False,
 ) -> Plan:
     """The best plan that is found, verified: where and in which order each op runs, and a bound of what is possible.
@@ -114,9 +119,10 @@ def solve(
     MismatchError for the profile of another graph.
     """
     settings = Settings(
-        time_limit_s=time_limit_s, gap=gap, search=search, seed=seed, coarsen_to=coarsen_to, solver=solver,
-        formulation=formulation, workers=workers, deterministic=deterministic, per_edge=per_edge, congestion=congestion,
-        robust=robust,
+        time_limit_s=time_limit_s, gap=gap, search=search, seed=seed, coarsen_to=coarsen_to, merge_time=merge_time,
+        merge_members=merge_members, solver=solver, formulation=formulation, workers=workers,
+        deterministic=deterministic, per_edge=per_edge, congestion=congestion, headroom=headroom,
+        placement_only=placement_only, robust=robust,
     )  # fmt: skip
     before, hear = None if start is None else given_plan(start, "start"), hearing("on_incumbent", on_incumbent)
     machine, op_costs = on_cluster(graph, cluster, costs)
@@ -197,17 +203,19 @@ def compare(
     on_entry: Callable[[Entry], None] | None = None,
     time_limit_s: float = 30.0,
     solver: str = "cpsat",
+    headroom: float = 0.1,
     seed: int = 0,
 ) -> Comparison:
     """Every method on one step (docs/comparison.md): placed, repaired where it knows memory, simulated, verified.
 
     methods: names, also with commas between; "all" is every method that there is. on_entry: hears of each when it is
-    done. time_limit_s: of each method that searches. solver: the exact solver of the method "pesto".
+    done. time_limit_s: of each method that searches. solver: the exact solver of the method "pesto". headroom: share of
+    each memory that repairs spare at first (ParDNN, 5.1).
 
     A method without a plan is an entry that says why. UsageError for an unknown method, and what `load_cluster` raises.
     """
     names, hear = chosen_methods(methods), hearing("on_entry", on_entry)
-    settings = Settings(time_limit_s=time_limit_s, solver=solver, seed=seed)
+    settings = Settings(time_limit_s=time_limit_s, solver=solver, headroom=headroom, seed=seed)
     machine, op_costs = on_cluster(graph, cluster, costs)
     return compete(graph, machine, op_costs, settings, hear, names=names)
 

@@ -4,12 +4,17 @@ import hashlib
 import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pesto.errors import InputError
 from solvers.arrays import Bools, Floats, Ints, bools, floats, ints, rank_of
 from solvers.compiled.dag import find_cycle, topological_order
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 BOUND, SHARED, FREE, BRANCHED = range(4)
 """`Graph.loose`: an op has a place in every plan's order; none where other programs share the graph, as of v1 sessions
@@ -183,10 +188,73 @@ class Graph:
             _digest_rows(digest, columns)
         return digest.hexdigest()
 
+    def to_networkx(self) -> "nx.MultiDiGraph":
+        """The graph for networkx: a node an op, by name, an edge a tensor's reader or a wait (docs/networkx.md).
+
+        Attributes are numbers, truths and strings, which files of any format have, and those that would say nothing are
+        left out; `pesto.graph_from_networkx` makes the same graph of them. InputError where a kind of device or a data
+        type has a comma in its name, which keeps them apart.
+        """
+        import networkx as nx
+
+        _without_commas(self)
+        said = {"source": self.source, "batch": self.batch, "way": self.way, "kinds": ",".join(self.kinds)}
+        found = nx.MultiDiGraph(**_known(said))
+        columns = _node_columns(self)
+        for name, *values in zip(self.names, *columns.values(), strict=True):
+            found.add_node(name, **_known(dict(zip(columns, values, strict=True))))
+        carried = [column[self.tensor].tolist() for column in (_outputs(self), self.tensor_bytes, self.tensor_dtype)]
+        dtypes = [*self.dtypes, ""]
+        for a, b, output, size, dtype in zip(self.src.tolist(), self.dst.tolist(), *carried, strict=True):
+            said = {"output": output, "bytes": size, "dtype": dtypes[dtype]}
+            found.add_edge(self.names[a], self.names[b], **_known(said))
+        for a, b in zip(self.control_src.tolist(), self.control_dst.tolist(), strict=True):
+            found.add_edge(self.names[a], self.names[b], control=True)
+        return found
+
 
 def launched(kernels: Ints, launches: Bools) -> Ints:
     """[n] how many kernels each op starts: none, one, or as many as its form says."""
     return np.where(launches, np.where(kernels[:, 0] >= PASSES, kernels[:, 1], 1), 0)
+
+
+def _known(said: dict[str, Any]) -> dict[str, Any]:
+    """What says something."""
+    return {key: value for key, value in said.items() if value is not None and value != ""}
+
+
+def _without_commas(g: Graph) -> None:
+    for label in (*g.kinds, *g.dtypes):
+        if "," in label:
+            raise InputError(f"graph: {label!r} has a comma, which separates kinds and data types - rename it")
+
+
+def _node_columns(g: Graph) -> dict[str, list[Any]]:
+    """[n] values of each attribute of a node, None or "" where it would say nothing."""
+    kinds, dtypes = np.array(g.kinds, dtype=np.object_), np.array([*g.dtypes, ""], dtype=np.object_)
+    forms = zip(g.kernels[:, 0].tolist(), g.kernels[:, 1:].tolist(), strict=True)
+    first = np.searchsorted(g.tensor_op, np.arange(g.ops + 1)).tolist()
+    read = np.bincount(g.tensor, minlength=len(g.tensor_op)) > 0
+    spans = [None if read[a:b].all() else slice(a, b) for a, b in pairwise(first)]
+    made = dtypes[g.tensor_dtype].tolist()
+    given = {f"seconds_{kind}": g.given_s[:, k].tolist() for k, kind in enumerate(g.given_kinds)}
+    return {
+        "type": [g.types[k] for k in g.type_of.tolist()],
+        "scope": [name.rpartition("/")[0] for name in g.names],
+        "runs_on": [",".join(kinds[row]) for row in g.runs_on],
+        "flops": g.flops.tolist(),
+        "moved_bytes": g.moved_bytes.tolist(),
+        "param_bytes": g.param_bytes.tolist(),
+        "launches": g.launches.tolist(),
+        "group": [None if k < 0 else k for k in g.group.tolist()],
+        "dtype": dtypes[g.dtype_of].tolist(),
+        "loose": [k or None for k in g.loose.tolist()],
+        "kernel": [KERNEL_FORMS[form] for form in g.kernels[:, 0].tolist()],
+        "sizes": [",".join(map(str, sizes[: KERNEL_SIZES[form]])) for form, sizes in forms],
+        "outputs": [span and ",".join(map(str, g.tensor_bytes[span].tolist())) for span in spans],
+        "dtypes": ["" if span is None or not any(made[span]) else ",".join(made[span]) for span in spans],
+        **{key: [None if s != s else s for s in seconds] for key, seconds in given.items()},  # noqa: PLR0124
+    }
 
 
 def _arranged(g: Graph, order: Ints | None) -> tuple[Ints, Ints]:

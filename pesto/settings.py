@@ -28,6 +28,10 @@ class Settings:
     """Of all random choices, 0 to 2**31 - 1."""
     coarsen_to: int = 200
     """Nodes of the coarse graph that the exact solver gets (Pesto, 3.3: about 200)."""
+    merge_time: float = 2.0
+    """Cap on a merged node's time, in mean times of a node at the target (3.3); it grows where merging is stuck."""
+    merge_members: float = 4.0
+    """Cap on a merged node's ops, in mean counts of a node at the target (3.3); it grows where merging is stuck."""
     solver: str = "cpsat"
     """The exact solver: a name of `pesto solvers`."""
     formulation: str = "tight"
@@ -40,6 +44,10 @@ class Settings:
     """One transfer an edge, as the paper counts them, in place of one a tensor and target device."""
     congestion: bool = True
     """Whether the exact solver knows that transfers share links; the paper's Fig 5 shows what it costs not to."""
+    headroom: float = 0.1
+    """Share of each memory that a repair spares at first (ParDNN, 5.1: 10 %), 0 to below 1."""
+    placement_only: bool = False
+    """Leave the order to the framework: the candidate whose placement is the shortest first in, first out."""
     robust: bool = False
     """Of the candidates within 5 % of the shortest, take the one of least p90 where times are wrong."""
 
@@ -51,14 +59,26 @@ class Settings:
                 raise UsageError(f"{f.name} is {value!r} - give {_KINDS[kind]}")
         if not 0 <= self.time_limit_s < float("inf"):
             raise UsageError(f"the time limit is {self.time_limit_s} s - give 0 or more seconds")
-        if not 0 <= self.gap < 1:
-            raise UsageError(f"the gap is {self.gap} - give a fraction from 0 to below 1, such as 0.05")
+        _check_numbers(self)
+        if self.placement_only and self.robust:
+            raise UsageError("robust chooses among orders, and placement_only has none - give one of them")
         if self.solver not in SOLVERS:
             raise UsageError(f"no solver is called {self.solver!r} - choose one of {', '.join(SOLVERS)}")
         _check_formulation(self.solver, self.formulation)
-        for name, least, most in (("coarsen_to", 1, 10**6), ("workers", 1, 1024), ("seed", 0, 2**31 - 1)):
-            if not least <= getattr(self, name) <= most:
-                raise UsageError(f"{name} is {getattr(self, name)} - give {least} to {most}")
+
+
+def _check_numbers(settings: Settings) -> None:
+    """UsageError for a number out of range."""
+    for name, such_as in (("gap", 0.05), ("headroom", 0.1)):
+        if not 0 <= getattr(settings, name) < 1:
+            found = getattr(settings, name)
+            raise UsageError(f"the {name} is {found} - give a fraction from 0 to below 1, such as {such_as}")
+    for name in ("merge_time", "merge_members"):
+        if not 0 < getattr(settings, name) < float("inf"):
+            raise UsageError(f"{name} is {getattr(settings, name)} - give a number above 0, in mean nodes")
+    for name, least, most in (("coarsen_to", 1, 10**6), ("workers", 1, 1024), ("seed", 0, 2**31 - 1)):
+        if not least <= getattr(settings, name) <= most:
+            raise UsageError(f"{name} is {getattr(settings, name)} - give {least} to {most}")
 
 
 def _check_formulation(solver: str, formulation: str) -> None:

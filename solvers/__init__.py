@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from solvers.api import Available as Available
     from solvers.api import available as available
+    from solvers.api import program_schedule as program_schedule
+    from solvers.api import program_text as program_text
     from solvers.api import solve as solve
     from solvers.base import Progress as Progress
     from solvers.base import Report as Report
@@ -54,6 +56,8 @@ _MODULE = {
     "Violation": "checker",
     "available": "api",
     "check": "checker",
+    "program_schedule": "api",
+    "program_text": "api",
     "relative_gap": "result",
     "solve": "api",
 }

@@ -2,22 +2,26 @@
 
 import difflib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 from solvers.arguments import expect
 from solvers.base import Progress, Report, Stoppable
+from solvers.checker import check
 from solvers.heuristics.methods import PLACERS, Placer
 from solvers.milp.formulations import FORMULATIONS
+from solvers.milp.written import read_back, written
 from solvers.problem import Problem
 from solvers.process import parent
 from solvers.process.judge import Judge
 from solvers.process.registry import Entry
 from solvers.result import Options, Result, Status
+from solvers.schedule import Schedule
+from solvers.structure.horizon import serial
 
 
-def _milp(name: str, package: str, *, optional: bool = False) -> Entry:
+def _milp(name: str, package: str, *, optional: bool = False, versions: str | None = None) -> Entry:
     """The row of a vendor of MILP solvers, which takes every formulation."""
     return Entry(
         module=f"solvers.milp.vendors.{name}",
@@ -25,8 +29,15 @@ def _milp(name: str, package: str, *, optional: bool = False) -> Entry:
         isolated=True,
         package=package,
         optional=optional,
+        versions=versions,
+        polishes=True,
         formulations=tuple(FORMULATIONS),
     )
+
+
+def _engine(module: str, attribute: str) -> Entry:
+    """The row of an engine on OR-Tools, which improves on what it starts from."""
+    return Entry(module=module, attribute=attribute, isolated=True, package="ortools", polishes=True)
 
 
 def _placer(name: str, row: Placer) -> Entry:
@@ -42,10 +53,10 @@ def _placer(name: str, row: Placer) -> Entry:
 
 SOLVERS: dict[str, Entry] = {
     "auto": Entry(module="solvers.auto.portfolio", attribute="Auto", isolated=False, confirms=True),
-    "cbc": _milp("cbc", "pulp"),
+    "cbc": _milp("cbc", "pulp", versions="solvers.milp.vendors.cbc_program"),
     "cplex": _milp("cplex", "cplex", optional=True),
-    "cpsat": Entry(module="solvers.cpsat.solver", attribute="CpSat", isolated=True, package="ortools"),
-    "cpsat-windows": Entry(module="solvers.cpsat.solver", attribute="CpSatWindows", isolated=True, package="ortools"),
+    "cpsat": _engine("solvers.cpsat.solver", "CpSat"),
+    "cpsat-windows": _engine("solvers.cpsat.solver", "CpSatWindows"),
     "gurobi": _milp("gurobi", "gurobipy", optional=True),
     "highs": _milp("highs", "highspy"),
     "list": Entry(module="solvers.heuristics.list_solver", attribute="ListScheduler", isolated=False),
@@ -83,7 +94,8 @@ def solve(
 ) -> Result:
     """Run the solver called `name`; whatever goes wrong with it is a status of the result, not an exception.
 
-    Every schedule is checked, so the result's is valid, and it is at least as good as `options.start`. `report` hears
+    Every schedule is checked, so the result's is valid, and it is at least as good as `options.start`. Without a start
+    it begins from nothing: give `solve(problem, "list").schedule` for a quick one. `report` hears
     of better schedules and bounds; of several that arrive at once, of the best. `stop`, once set by another thread,
     interrupts a solver that has a process of its own, or several. ValueError for an unknown name, a formulation that
     the solver does not take, or an invalid `options.start`; TypeError for an argument of another type.
@@ -106,6 +118,37 @@ def solve(
     if entry.isolated:
         return parent.run(problem, entry, options, judge, stop=stop)
     return _run_here(problem, entry, options, judge, stop)
+
+
+def program_text(problem: Problem, formulation: str = "tight", form: str = "lp") -> str:
+    """The integer program that a formulation makes of a problem, in LP format or, with "mps", in free MPS format.
+
+    Its least objective is the least makespan, in the unit that the first lines say; its columns have names that can be
+    read. ValueError for an unknown formulation or form, for a problem that the formulation cannot say, with the
+    payload or the pairs that it cannot, for one of no tasks, and for one that has no schedule.
+    """
+    expect("problem", problem, Problem, "a solvers.Problem")
+    return written(problem, formulation, form, _horizon(problem))
+
+
+def program_schedule(problem: Problem, values: Mapping[str, float], formulation: str = "tight") -> Schedule:
+    """The schedule that values of the columns of `program_text` describe, by name, wherever they come from.
+
+    Placement and order are taken from the values, times are computed anew, and the schedule is valid. ValueError as for
+    `program_text`, for values of another program, and for values that are no feasible point.
+    """
+    expect("problem", problem, Problem, "a solvers.Problem")
+    found = read_back(problem, formulation, _horizon(problem), values)
+    wrong = check(problem, found)
+    if wrong:
+        raise ValueError(f"the values describe no valid schedule: {wrong[0].text}")
+    return found
+
+
+def _horizon(problem: Problem) -> int:
+    """Ticks that some schedule takes."""
+    quick = solve(problem, "list").schedule
+    return serial(problem) if quick is None else quick.makespan
 
 
 def _run_here(problem: Problem, entry: Entry, options: Options, judge: Judge, stop: threading.Event | None) -> Result:

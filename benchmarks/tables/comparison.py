@@ -86,6 +86,8 @@ def summary(every: Methods) -> Iterator[str]:
     rivals = {key: {n: m for n, m in found.items() if n != "pesto"} for key, found in every.items()}
     for name in NAMES:
         rows = [found[name] for found in rivals.values() if name in found]
+        if not rows:
+            continue
         fit, refused = sum(r["fits"] for r in rows), sum(r["makespan_s"] is None for r in rows)
         best = sum(_best(found) == name for found in rivals.values())
         mean = ratio(_of(every, name, "pesto", clusters))

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, fields
+from itertools import pairwise
 
 import numpy as np
 
@@ -56,6 +57,25 @@ class Round:
     """Cap on a merged node's time, ticks; -1 for none."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removed:
+    """Edges that coarsening removed: those inside nodes, and all but one between two nodes (Pesto, 3.3)."""
+
+    edges: int
+    """Pairs of tasks that an edge joined."""
+    left: int
+    """Pairs of nodes that an edge joins."""
+    batches: int
+    """Rounds of merges."""
+    most: float
+    """Largest share of the edges there were that one batch removed; 0 without batches."""
+
+    @property
+    def share(self) -> float:
+        """Share of the edges that are gone; 0 where there were none."""
+        return 1.0 - self.left / self.edges if self.edges else 0.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Coarsening:
     """A partition of n tasks into nodes whose quotient graph is acyclic. Arrays are copied and made read-only.
@@ -93,6 +113,13 @@ class Coarsening:
         if len(np.unique(self.node_of)) != self.nodes or runs != self.nodes:
             raise ValueError("every node needs members, and they must be contiguous in rank")
 
+    def removed(self, src: Ints, dst: Ints) -> Removed:
+        """What became of the edges src -> dst, [e] tasks each, of the problem that was coarsened."""
+        before, left = (_pairs(a, b) for a, b in ((src, dst), (self.node_of[src], self.node_of[dst])))
+        counts = [*(each.edges for each in self.rounds), left]
+        shares = [1.0 - after / max(1, now) for now, after in pairwise(counts)]
+        return Removed(edges=before, left=left, batches=len(self.rounds), most=max(shares, default=0.0))
+
     def then(self, other: "Coarsening") -> "Coarsening":
         """This coarsening followed by `other`, which coarsens this one's nodes; ValueError when sizes do not fit."""
         if len(other.node_of) != self.nodes:
@@ -106,6 +133,12 @@ class Coarsening:
             rounds=self.rounds + other.rounds,
             largest_group_share=other.largest_group_share,
         )
+
+
+def _pairs(src: Ints, dst: Ints) -> int:
+    """Distinct pairs of different ends."""
+    apart = src != dst
+    return len(np.unique(np.stack([src[apart], dst[apart]]), axis=1).T)
 
 
 def ranks(major: Ints, minor: Ints) -> Ints:

@@ -10,6 +10,7 @@ from pesto.arguments import expect
 from pesto.baselines.places import accelerators
 from pesto.cluster import Cluster
 from pesto.comparison.methods import METHODS, Case, NoProposalError, Proposal
+from pesto.comparison.step_shape import StepShape, shape_of
 from pesto.costs import Costs
 from pesto.errors import InfeasibleError, NothingFoundError, PestoError, SolverError, UsageError
 from pesto.files.html_table import html_table
@@ -72,6 +73,8 @@ class Comparison:
     """Where they placed it."""
     costs: Costs
     """Seconds of each op on each device."""
+    shape: StepShape
+    """What the step offers to several devices."""
     lower_bound_s: float
     """Seconds that no plan of the full graph can beat."""
     lower_bound_name: str
@@ -165,6 +168,7 @@ def compete(
         graph=graph,
         cluster=cluster,
         costs=costs,
+        shape=shape_of(graph, case.bench.problem, cluster),
         lower_bound_s=bound * TICK_S,
         lower_bound_name=bound_name,
         proof=proof,
@@ -199,7 +203,8 @@ def _entry(name: str, case: Case, record: SolveRecord, proof: str) -> tuple[Entr
         seconds, mended = proposal.seconds, False
         if method.memory and not candidate.fits and not proposal.interrupted:
             began = time.perf_counter()
-            candidate = repaired(case.bench, candidate, name=name)
+            headroom, timing = case.settings.headroom, method.timing()
+            candidate = repaired(case.bench, candidate, name=name, headroom=headroom, timing=timing)
             seconds, mended = seconds + time.perf_counter() - began, True
         plan = None
         if candidate.fits:

@@ -18,7 +18,7 @@ from pesto.settings import Settings
 from pesto.solving.baselines import estimates
 from pesto.solving.candidates import Bench
 from pesto.solving.flow import solve
-from solvers import Limit, Options, Problem, Status, api
+from solvers import Limit, Options, Problem, Schedule, Status, api
 from solvers.arrays import Ints
 from solvers.heuristics.devices_of_location import devices_at
 from solvers.heuristics.methods import PLACERS, NoRoomError, Placer
@@ -72,6 +72,8 @@ class Method:
     propose: Propose
     memory: bool = False
     """Whether its source respects a device's memory: then its plans are repaired where they do not fit."""
+    timing: Callable[[], Callable[[Problem, Ints], Schedule] | None] = lambda: None
+    """Loads what makes the schedules of a repair; None where it keeps the plan's order."""
 
 
 def _by_scope(rule: Callable[..., RulePlacement]) -> Propose:
@@ -193,7 +195,7 @@ METHODS: dict[str, Method] = {
     "layer-balanced": Method(source="contiguous layers of balanced times", propose=_by_scope(layer_balanced)),
     "expert": Method(source="Pesto (Middleware 2021), section 5.2", propose=_by_scope(expert)),
     **{
-        name: Method(source=row.source, propose=_placer(name, row), memory=row.memory or row.repair)
+        name: Method(source=row.source, propose=_placer(name, row), memory=row.memory or row.repair, timing=row.timing)
         for name, row in PLACERS.items()
     },
     "list": Method(source="this project's list scheduler", propose=_solver("list", memory=True), memory=True),

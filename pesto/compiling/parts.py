@@ -98,7 +98,7 @@ def _method(name: str, tiny: Tiny) -> None:
 
 
 def _coarse(tiny: Tiny) -> None:
-    for _ in levels(tiny.bench, tiny.problem, _OPS // 4):
+    for _ in levels(tiny.bench, tiny.problem, Settings(coarsen_to=_OPS // 4)):
         pass
 
 
@@ -115,7 +115,7 @@ def _search(tiny: Tiny) -> None:
 
 
 def _bound(tiny: Tiny) -> None:
-    full_bound(tiny.problem, seconds=0)
+    full_bound(tiny.problem, seconds=float("inf"))
 
 
 def _repair(tiny: Tiny) -> None:
@@ -123,7 +123,7 @@ def _repair(tiny: Tiny) -> None:
     held = footprint(tiny.graph)
     peak = usage(tiny.problem, held, replay(tiny.problem, tiny.device, tiny.rank)).peak
     short = tiny.problem.holding(capacity=np.full_like(peak, int(peak.max()) * 6 // 10))
-    relieve(short, held, tiny.device, rank=tiny.rank, seconds=float("inf"))
+    relieve(short, held, tiny.device, order=tiny.rank, seconds=float("inf"))
 
 
 def _rest(tiny: Tiny) -> None:

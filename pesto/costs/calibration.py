@@ -88,6 +88,8 @@ class Calibration:
     """The one line through all fitted sizes, as Pesto fits it (section 3.1)."""
     fitted: tuple[int, ...]
     """Sizes in bytes that the lines were fitted to."""
+    fitted_s: tuple[float, ...]
+    """Measured seconds of these."""
     held_out: tuple[tuple[int, float, float], ...]
     """Of sizes that they were not fitted to: (bytes, measured seconds, predicted seconds)."""
     apart: float
@@ -159,9 +161,23 @@ def calibrate(samples: Samples, back: Samples | None = None) -> Calibration:
     rows = zip(sizes[~fitted].tolist(), took[~fitted].tolist(), transfer_s(found, sizes[~fitted]).tolist(), strict=True)
     return Calibration(
         source=samples.source, target=samples.target, lines=lines, line=fit(sizes[fitted], took[fitted], robust=True),
-        fitted=tuple(sizes[fitted].tolist()), held_out=tuple(rows), apart=apart, shares=_shares(samples, back),
+        fitted=tuple(sizes[fitted].tolist()), fitted_s=tuple(took[fitted].tolist()),
+        held_out=tuple(rows), apart=apart, shares=_shares(samples, back),
         samples=samples.alone.shape[1],
     )  # fmt: skip
+
+
+def fits_by_type(found: Sequence[Calibration]) -> dict[str, Fit]:
+    """One line with its R² for each type of transfer, as the paper has them (Pesto, 3.1, Fig 4b), such as cpu to gpu.
+
+    Through all measured sizes of all pairs of the type, held out or not; robustly.
+    """
+    points: dict[str, list[tuple[int, float]]] = {}
+    for one in found:
+        ends = (name.partition(":")[0] for name in (one.source, one.target))
+        sizes = [*zip(one.fitted, one.fitted_s, strict=True), *((size, took) for size, took, _ in one.held_out)]
+        points.setdefault(" to ".join(ends), []).extend(sizes)
+    return {name: fit(*zip(*rows, strict=True), robust=True) for name, rows in points.items()}
 
 
 def joined(one: Samples, other: Samples) -> Samples:

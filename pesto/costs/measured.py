@@ -24,7 +24,7 @@ from solvers.arrays import Floats, Ints, floats
 from solvers.compiled.dag import topological_order
 
 KIND = Kind(format="pesto-profile", version=2, help="make one with pesto profile", oldest=1)
-_COLUMNS = ("seconds", "low", "spread", "raw_spread")
+_COLUMNS = ("seconds", "low", "median", "mean", "spread", "raw_spread")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +86,10 @@ class Profile:
     """[n] trimmed mean; NaN where the op was never traced."""
     low: Floats | None = None
     """[n] lower decile, which plans rest on; None in a profile of version 1, of which they take the means."""
+    median: Floats | None = None
+    """[n] median of all iterations, as Pesto's released code takes; None in older profiles."""
+    mean: Floats | None = None
+    """[n] mean of all iterations, as the paper takes (3.1); None in older profiles."""
     spread: Floats
     """[n] standard deviation over mean, after trimming."""
     raw_spread: Floats
@@ -103,7 +107,7 @@ class Profile:
     def __post_init__(self) -> None:
         """Copy, freeze and validate."""
         for name in _COLUMNS:
-            if name == "low" and self.low is None:
+            if name in ("low", "median", "mean") and getattr(self, name) is None:
                 continue
             values = floats(getattr(self, name))
             if values.ndim != 1 or len(values) != len(self.seconds):
@@ -131,6 +135,8 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     seconds: list[Amount | None]
     low: list[Amount | None] | None = None
+    median: list[Amount | None] | None = None
+    mean: list[Amount | None] | None = None
     spread: list[Amount | None]
     raw_spread: list[Amount | None]
     noise: Noise | None = None

@@ -35,7 +35,7 @@ def coarsened(source: Source, cluster: str, settings: Settings, costs: Path | No
     problem = formulate(graph, load_costs(graph, machine, costs), machine, settings)
     bench, tracker = Bench.of(graph, problem, per_edge=settings.per_edge), Tracker(_unheard)
     planning = tracker.run("baselines", baselines(bench, machine))
-    coarse = tracker.run("coarsen", levels(bench, planning, settings.coarsen_to))[0].problem
+    coarse = tracker.run("coarsen", levels(bench, planning, settings))[0].problem
     edges = ", a payload an edge" if settings.per_edge else ""
     name = f"{graph.source} on {machine.name}, {coarse.tasks} nodes{edges}"
     return Instance(problem=coarse, name=name, ticks_per_second=round(1 / TICK_S))

@@ -1,5 +1,6 @@
 """From what a user names to values: graphs, clusters, costs, profiles. TensorFlow is loaded only if needed."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from pesto.files import graph_file
 from pesto.graph import Graph
 from pesto.inputs import cluster_file
 from pesto.inputs.first_look import first_look
+from pesto.inputs.foreign_graph import FORMATS
 from pesto.plans.plan import Plan
 from pesto.source import GRAPH_DEF, Source
 from pesto.tf.step_facts import StepFacts, Tie
@@ -34,13 +36,20 @@ def load_graph(source: Source, *, quiet: bool = False) -> Graph:
     """
     source.checked()
     if source.file is not None and source.file.suffix not in GRAPH_DEF:
-        return graph_file.load(source.file)
+        return _own(source.file)
     first_look(source)
     from pesto.tf import named
     from pesto.tf.start import hushed
 
     with hushed(quiet=quiet):
         return named.load(source)
+
+
+def _own(file: Path) -> Graph:
+    """The graph in the project's own file; UsageError for one that other programs write."""
+    if Path(file.name.removesuffix(".gz")).suffix.lower() in FORMATS and ".json" not in file.suffixes:
+        raise UsageError(f"{file}: a graph of another program - first run pesto import {shlex.quote(str(file))}")
+    return graph_file.load(file)
 
 
 def inspect_source(source: Source) -> StepFacts:
@@ -50,7 +59,7 @@ def inspect_source(source: Source) -> StepFacts:
         from pesto.tf import named
 
         return named.inspect(source)
-    graph = graph_file.load(source.file)
+    graph = _own(source.file)
     tied = np.flatnonzero(graph.group >= 0)
     tied = tied[np.argsort(graph.group[tied], kind="stable")]
     groups = np.split(tied, np.flatnonzero(np.diff(graph.group[tied])) + 1) if len(tied) else []
@@ -86,12 +95,14 @@ def profile_source(source: Source, iterations: int, *, keep_disturbed: bool = Fa
     return named.profile(source, iterations, Watch(keep=keep_disturbed))
 
 
-def run_plan(plan: Plan, source: Source, *, steps: int, devices: str | None, reference: str = "unplaced") -> "Ran":
+def run_plan(
+    plan: Plan, source: Source, *, steps: int, devices: str | None, order: bool = True, reference: str = "unplaced"
+) -> "Ran":
     """Run the step that `source` names by `plan` (`pesto.tf.run.planned_run`). UsageError when it cannot be run."""
     _executable(source)
     from pesto.tf import named
 
-    return named.run(source, plan, steps=steps, devices=devices, reference=reference)
+    return named.run(source, plan, steps=steps, devices=devices, order=order, reference=reference)
 
 
 def planned_step(source: Source) -> "tuple[Graph, Step]":

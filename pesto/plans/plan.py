@@ -149,6 +149,11 @@ class Plan:
         return self.schedule.makespan * self.tick_s
 
     @property
+    def placement_only(self) -> bool:
+        """Whether the order is left to the framework: `rank` is then what first in, first out is predicted to make."""
+        return self.provenance.settings.get("placement_only") is True
+
+    @property
     def gap(self) -> float:
         """(makespan - lower bound of the full graph) / makespan."""
         return relative_gap(self.schedule.makespan, self.provenance.lower_bound_ticks)

@@ -103,7 +103,7 @@ def _replayed(graph: Graph, planned: Timeline, rank: Ints, way: str) -> Timeline
 
 def remedy(found: Enforced, graph: Graph, planned: Timeline, rank: Ints) -> str:
     """What to do about a loss of more than LOSS, as in `as_meant`; nothing where it is less."""
-    if found.loss <= LOSS:
+    if found.loss <= LOSS or found.way == PLACEMENT:
         return ""
     if found.way == SESSION:
         other = enforced(graph, planned, rank, way=FUNCTION)
@@ -112,6 +112,11 @@ def remedy(found: Enforced, graph: Graph, planned: Timeline, rank: Ints) -> str:
     return "another plan may lose less: take another seed, and compare by pesto check"
 
 
-def as_meant(graph: Graph, planned: Timeline, rank: Ints) -> Enforced | None:
-    """`enforced` in the way in which the step is meant to be run; None where its source does not tell."""
+def as_meant(graph: Graph, planned: Timeline, rank: Ints, *, order: bool) -> Enforced | None:
+    """`enforced` in the way in which the step is meant to be run; None where its source does not tell.
+
+    order: whether any is enforced; where none is, the way is PLACEMENT whatever the source tells.
+    """
+    if not order:
+        return enforced(graph, planned, rank, way=PLACEMENT)
     return enforced(graph, planned, rank, way=graph.way) if graph.way else None

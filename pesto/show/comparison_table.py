@@ -18,7 +18,10 @@ _WORDS = (
 
 
 def as_object(contest: Comparison, plans: dict[str, Path]) -> dict[str, Any]:
-    """The keys of `pesto compare --json`: seconds, bytes, shares; None where there is no value."""
+    """The keys of `pesto compare --json`: seconds, bytes, shares; None where there is no value.
+
+    Where no batch size is known, methods have no examples a second.
+    """
     return {
         "graph": contest.graph.source,
         "ops": contest.graph.ops,
@@ -26,21 +29,25 @@ def as_object(contest: Comparison, plans: dict[str, Path]) -> dict[str, Any]:
         "costs": contest.costs.basis,
         "costs_source": contest.costs.source,
         **note_key(contest.costs.said),
+        "parallelism": contest.shape.parallelism,
+        "ccr": contest.shape.ccr,
+        "batch": contest.shape.batch,
         "lower_bound_s": contest.lower_bound_s,
         "lower_bound": contest.lower_bound_name,
         "infeasible": contest.proof or None,
         "interrupted": contest.interrupted,
-        "methods": {entry.method: _row(contest.cluster, entry, plans) for entry in contest.entries},
+        "methods": {entry.method: _row(contest, entry, plans) for entry in contest.entries},
     }
 
 
-def _row(cluster: Cluster, entry: Entry, plans: dict[str, Path]) -> dict[str, Any]:
+def _row(contest: Comparison, entry: Entry, plans: dict[str, Path]) -> dict[str, Any]:
     found = entry.candidate
-    names = [d.name for d in cluster.devices]
+    names = [d.name for d in contest.cluster.devices]
     none = found is None
     return {
         "status": entry.status,
         "makespan_s": entry.makespan_s,
+        **({} if contest.shape.batch is None else {"examples_per_s": _throughput(contest, entry)}),
         "peak_bytes": None if found is None else dict(zip(names, found.peak.tolist(), strict=True)),
         "seconds": entry.seconds,
         "fits": found is not None and found.fits,
@@ -55,6 +62,21 @@ def _row(cluster: Cluster, entry: Entry, plans: dict[str, Path]) -> dict[str, An
     }
 
 
+def _throughput(contest: Comparison, entry: Entry) -> float | None:
+    """Examples a second, predicted; None where no batch size is known, or nothing runs."""
+    batch, step = contest.shape.batch, entry.makespan_s
+    return batch / step if batch is not None and step and entry.plan is not None else None
+
+
+def _offered(contest: Comparison) -> str:
+    """Parallelism and CCR, and the throughput of the best where the batch is known."""
+    shape = contest.shape
+    ccr = "no transfers between accelerators" if shape.ccr is None else f"communication / computation {shape.ccr:.3g}"
+    found = f"parallelism {shape.parallelism:.3g} (all ops / the longest path), {ccr}"
+    rates = [rate for rate in (_throughput(contest, entry) for entry in contest.entries) if rate is not None]
+    return f"{found}; batch {shape.batch}, at best {max(rates):.4g} examples/s" if rates else found
+
+
 def page(contest: Comparison, plans: Path | None) -> str:
     """A table for people, best first, with every shortfall below it."""
     entries = contest.ranked()
@@ -63,6 +85,7 @@ def page(contest: Comparison, plans: Path | None) -> str:
         paragraph(f"{contest.graph.source}: {contest.graph.ops} ops on {contest.cluster.name}", 2),
         fact("costs", costs_text(contest.costs.basis, contest.costs.source, contest.costs.said)),
         fact("lower bound", f"{duration(contest.lower_bound_s)} on the full graph ({contest.lower_bound_name})"),
+        fact("step", _offered(contest)),
         *([fact("infeasible", contest.proof)] if contest.proof else []),
         "",
         *_table(contest.cluster, entries),

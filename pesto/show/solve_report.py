@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from pesto.plans.order_worth import OrderWorth
-from pesto.plans.plan import Plan
 from pesto.problem import TICK_S
 from pesto.quantities import duration, durations, percent, size
 from pesto.show.costs_note import costs_text, note_key
@@ -52,7 +51,7 @@ def as_object(outcome: Outcome, stages_s: dict[str, float], out: Path) -> dict[s
         "ties": [_tie(tie) for tie in outcome.ties],
         "ops": len(plan.names),
         "coarse_ops": made.coarse.nodes if made.coarse else None,
-        "coarse": _coarse(plan),
+        "coarse": _coarse(outcome),
         "devices": list(dict.fromkeys(plan.lane_device)),
         "peak_bytes": plan.peak_bytes,
         "costs": made.costs_basis,
@@ -99,15 +98,20 @@ def _orders(order: OrderWorth) -> dict[str, float]:
     }
 
 
-def _coarse(plan: Plan) -> dict[str, Any] | None:
+def _coarse(outcome: Outcome) -> dict[str, Any] | None:
     """The exact solver's own result: its bound holds for the coarse graph only."""
+    plan, removed = outcome.plan, outcome.removed
     c = plan.provenance.coarse
-    if c is None:
+    if c is None or removed is None:
         return None
     made = None if c.makespan_ticks is None else c.makespan_ticks * plan.tick_s
     return {
         "nodes": c.nodes,
         "reason": c.reason,
+        "edges": removed.left,
+        "edges_removed": removed.share,
+        "batches": removed.batches,
+        "most_edges_removed_in_a_batch": removed.most,
         "solver": f"{c.solver} {c.version}",
         "status": c.status,
         "limit": c.limit,
@@ -131,12 +135,12 @@ def page(outcome: Outcome, stages_s: dict[str, float], out: Path, check: Iterabl
         fact("words", _legend(outcome)),
         fact("step time", f"{duration(plan.makespan_s)} predicted ({made.chosen}: {made.rule})"),
         fact("lower bound", f"{bound} on the full graph ({made.lower_bound_name}), gap {percent(plan.gap)}"),
-        fact("order", _order(outcome.order)),
+        fact("order", _left(outcome.order) if plan.placement_only else _order(outcome.order)),
         *_turns(outcome),
         *([trust_line(outcome.trust)] if outcome.trust else []),
         *(fact("tie", str(tie)) for tie in outcome.ties),
         *([enforced_line(outcome.enforced, outcome.remedy)] if outcome.enforced and outcome.remedy else []),
-        *_coarse_lines(plan),
+        *_coarse_lines(outcome),
         fact("peak memory", ", ".join(f"{name} {size(peak)}" for name, peak in plan.peak_bytes.items())),
         fact("seconds", ", ".join(f"{name} {seconds:.2f}" for name, seconds in stages_s.items())),
         fact("verified", f"by the independent checker; written to {out}"),
@@ -182,6 +186,15 @@ def _order(order: OrderWorth) -> str:
     )
 
 
+def _left(order: OrderWorth) -> str:
+    """What is predicted where no order is enforced."""
+    listed = duration(order.listed * TICK_S)
+    return (
+        f"left to the framework: first in, first out is predicted, and nothing enforces it; enforced by bottom level, "
+        f"the same placement would take {listed}"
+    )
+
+
 def _turns(outcome: Outcome) -> list[str]:
     """Whether it matters whom links serve first where no order says so."""
     turns, step = outcome.turns, outcome.plan.schedule.makespan
@@ -192,15 +205,18 @@ def _turns(outcome: Outcome) -> list[str]:
     return [fact("turns", f"no order says whom a link serves first of devices that ask at once: {text}")]
 
 
-def _coarse_lines(plan: Plan) -> list[str]:
+def _coarse_lines(outcome: Outcome) -> list[str]:
+    plan, removed = outcome.plan, outcome.removed
     c = plan.provenance.coarse
-    if c is None:
+    if c is None or removed is None:
         return []
     made = "none" if c.makespan_ticks is None else duration(c.makespan_ticks * plan.tick_s)
     bound = duration(c.lower_bound_ticks * plan.tick_s)
     detail = f"; {c.detail}" if c.detail else ""
+    batches = f"in {removed.batches} batches, at most {percent(removed.most)} in one"
     text = (
-        f"{c.nodes} nodes ({c.reason}); {c.solver} {c.version}: {c.status}, {made}, bound {bound} "
+        f"{c.nodes} nodes ({c.reason}), {percent(removed.share)} of {removed.edges} edges removed {batches}; "
+        f"{c.solver} {c.version}: {c.status}, {made}, bound {bound} "
         f"of the coarse graph ({c.bound_by or 'trivial'}){detail}"
     )
     return [fact("coarse graph", text)]

@@ -18,7 +18,7 @@ from solvers.compiled.dag import topological_order
 from solvers.memory.peaks import Gauge, gauge, peaks
 from solvers.search.steadying import Effort, steadied
 from solvers.timing.loop import Prepared
-from solvers.timing.replay import bottom_levels, prepare, replay
+from solvers.timing.replay import bottom_levels, fifo, prepare, replay
 from solvers.timing.turns import contenders, drawn
 
 _TASKS_RUN, _LEAST, _MOST, _EFFORT = 200_000, 4, 128, 8
@@ -105,6 +105,11 @@ class Bench:
     def scheduled(self, name: str, rule: str, schedule: Schedule) -> Candidate:
         """A candidate from a schedule of the full graph."""
         return self.ordered(name, rule, schedule.device, self.order_of(schedule))
+
+    def unordered(self, candidate: Candidate) -> Candidate:
+        """The same placement, in the order of a runtime that nobody gives one: devices first in, first out."""
+        schedule = fifo(self.problem, candidate.timeline.schedule.device, prepared=self.prepared)
+        return self.scheduled(candidate.name, f"{candidate.rule}; its order left to the framework", schedule)
 
     def ordered(self, name: str, rule: str, device: Ints, rank: Ints) -> Candidate:
         """A candidate from a placement and an order, run in that order; InputError where that is impossible."""

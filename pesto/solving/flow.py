@@ -4,6 +4,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from pesto.cluster import Cluster
+from pesto.coarsen import Removed
 from pesto.costs import Costs
 from pesto.errors import InfeasibleError, InputError, NothingFoundError, SolverError
 from pesto.graph import Graph
@@ -71,6 +72,11 @@ class Outcome:
     """What the plan rests on."""
 
     @property
+    def removed(self) -> Removed | None:
+        """The edges that coarsening removed for the exact solver; None where that did not run."""
+        return None if self.exact is None else self.exact.coarsening.removed(self.problem.src, self.problem.dst)
+
+    @property
     def remarks(self) -> tuple[str, ...]:
         """What its reader should know and a plan has no place for."""
         costs = [f"costs: {self.costs.note}"] if self.costs.note else []
@@ -99,7 +105,7 @@ def solve(
     with tracker.interruptible():
         planning = tracker.run("baselines", baselines(bench, cluster))
         if not tracker.proven:
-            level, ladder = tracker.run("coarsen", levels(bench, planning, settings.coarsen_to))
+            level, ladder = tracker.run("coarsen", levels(bench, planning, settings))
             tracker.run("repair", repairs(bench, tracker, settings))
             _start_the_clock(tracker, settings)
             with strengthened(problem, tracker, settings):
@@ -120,7 +126,13 @@ def solve(
 
 
 def _chosen(bench: Bench, cluster: Cluster, tracker: Tracker, settings: Settings) -> Candidate | None:
-    """The shortest candidate; where it is to be robust, that of least p90 among those that are hardly longer."""
+    """The shortest candidate; where it is to be robust, that of least p90 among those that are hardly longer.
+
+    Without an order, the one of the shortest placement, first in, first out, in which all then are.
+    """
+    if settings.placement_only:
+        tracker.candidates.update({name: bench.unordered(c) for name, c in tracker.candidates.items()})
+        return tracker.best
     best = tracker.settle(bench.priced_well)
     if best is None or not settings.robust:
         return best
@@ -147,7 +159,7 @@ def _outcome(plan: Plan, bench: Bench, tracker: Tracker, given: SolveRecord) -> 
         errors = in_a_solve(bench, given.settings)
         trusted = trust(bench, given.cluster, chosen, tracker.candidates.values(), errors)
     planned = Timeline(problem=problem, schedule=plan.schedule)
-    meant = as_meant(bench.graph, planned, plan.rank)
+    meant = as_meant(bench.graph, planned, plan.rank, order=not plan.placement_only)
     return Outcome(
         plan=plan,
         problem=problem,

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pesto.coarsen import Coarsening, coarsen, contract
+from pesto.coarsen import Caps, Coarsening, coarsen, contract
+from pesto.settings import Settings
 from pesto.solving.ahead import beside
 from pesto.solving.candidates import Bench
 from pesto.solving.tracker import Stage
@@ -28,8 +29,8 @@ class Level:
     """What made the schedule."""
 
 
-def levels(bench: Bench, planning: Problem, target: int) -> Stage[tuple[Level, list[Coarsening]]]:
-    """`levels`: quick schedules of coarse graphs of any size, expanded.
+def levels(bench: Bench, planning: Problem, settings: Settings) -> Stage[tuple[Level, list[Coarsening]]]:
+    """`levels`: quick schedules of coarse graphs of any size down to the target of `settings`, expanded.
 
     Returns the best coarse graph of the target size, and the coarsenings that were reached by steps, fine to coarse.
 
@@ -41,7 +42,7 @@ def levels(bench: Bench, planning: Problem, target: int) -> Stage[tuple[Level, l
     beside().need("coarse")
     found: list[tuple[bool, int, Level]] = []
     steps: list[Coarsening] = []
-    for stepwise, coarsening in _ladder(planning, target):
+    for stepwise, coarsening in _ladder(planning, settings):
         steps += [coarsening] if stepwise else []
         level, fits, makespan = _level(planning, coarsening), False, MOST
         if level.schedule is not None:
@@ -50,7 +51,7 @@ def levels(bench: Bench, planning: Problem, target: int) -> Stage[tuple[Level, l
             candidate = bench.ordered("levels", rule, device, rank)
             fits, makespan = candidate.fits, candidate.makespan
             yield candidate
-        if coarsening.target == target:
+        if coarsening.target == settings.coarsen_to:
             found.append((not fits, makespan, level))
     return min(found, key=lambda each: each[:2])[2], steps
 
@@ -63,17 +64,18 @@ def quick(problem: Problem, name: str) -> Result:
     return result
 
 
-def _ladder(planning: Problem, target: int) -> Iterator[tuple[bool, Coarsening]]:
+def _ladder(planning: Problem, settings: Settings) -> Iterator[tuple[bool, Coarsening]]:
     """(whether by steps, coarsening): every size, from large to small, by steps and (the first apart) at once."""
-    few = planning.tasks > MOST_TASKS
+    target, few = settings.coarsen_to, planning.tasks > MOST_TASKS
+    caps = Caps(time=settings.merge_time, members=settings.merge_members)
     sizes = [size for size in (SIZES[:1] if few else SIZES) if target < size < planning.tasks] + [target]
-    stepwise = coarsen(planning, sizes[0])
+    stepwise = coarsen(planning, sizes[0], caps=caps)
     yield True, stepwise
     for size in sizes[1:]:
-        stepwise = stepwise.then(coarsen(contract(planning, stepwise.node_of), size))
+        stepwise = stepwise.then(coarsen(contract(planning, stepwise.node_of), size, caps=caps))
         yield True, stepwise
         if not few:
-            yield False, coarsen(planning, size)
+            yield False, coarsen(planning, size, caps=caps)
 
 
 def _level(planning: Problem, coarsening: Coarsening) -> Level:

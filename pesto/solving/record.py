@@ -14,6 +14,9 @@ from pesto.solving.exact import Exact
 from solvers import ANSWERED
 from solvers.bounds.evidence import FullBound
 
+_LATER = ("robust", "merge_time", "merge_members", "headroom", "placement_only")
+"""Settings that plans of older versions do not have."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SolveRecord:
@@ -72,8 +75,9 @@ def _provenance(record: SolveRecord, chosen: Candidate, candidates: dict[str, Ca
 
 
 def _asked(settings: Settings) -> dict[str, float | int | str | bool]:
-    """The options by their names; `robust` only where it is asked for, so that all other plans stay as they were."""
-    return {name: value for name, value in asdict(settings).items() if name != "robust" or value}
+    """The options by their names; of the later ones what is asked for, so that all other plans stay as they were."""
+    usual = {name: value for name, value in asdict(Settings()).items() if name in _LATER}
+    return {name: value for name, value in asdict(settings).items() if name not in usual or value != usual[name]}
 
 
 def _coarse(exact: Exact) -> Coarse:

@@ -1,12 +1,16 @@
 """Candidates that would run out of memory, with ops moved until they fit: memory is a hard limit."""
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 from pesto.memory.peaks import footprint
 from pesto.settings import Settings
 from pesto.solving.ahead import beside
 from pesto.solving.candidates import Bench, Candidate
 from pesto.solving.tracker import SoFar, Stage
+from solvers import Problem, Schedule
+from solvers.arrays import Ints
 from solvers.heuristics.overflow.relief import relieve
 
 SECONDS = 30.0
@@ -27,24 +31,35 @@ def repairs(bench: Bench, so_far: SoFar, settings: Settings) -> Stage[None]:
     try:
         if over:
             beside().need("repair")
+        seconds = math.inf if settings.deterministic else SECONDS
         for candidate in sorted(over, key=lambda c: c.makespan)[:_TRIES]:
-            yield repaired(bench, candidate, name="repaired", seconds=math.inf if settings.deterministic else SECONDS)
+            yield repaired(bench, candidate, name="repaired", seconds=seconds, headroom=settings.headroom)
     except KeyboardInterrupt:
         if so_far.best is None:
             raise
 
 
-def repaired(bench: Bench, candidate: Candidate, *, name: str, seconds: float = SECONDS) -> Candidate:
+def repaired(
+    bench: Bench,
+    candidate: Candidate,
+    *,
+    name: str,
+    seconds: float = SECONDS,
+    headroom: float,
+    timing: Callable[[Problem, Ints], Schedule] | None = None,
+) -> Candidate:
     """The candidate with units moved off full devices (ParDNN, step 2), whether or not it then fits.
 
-    Named `name`; its rule says what was done. It gives up after about so many seconds.
+    Named `name`; its rule says what was done. It gives up after about so many seconds. `headroom`: the share of each
+    memory that is spared at first. `timing`: what makes the schedules, in place of the candidate's order.
     """
     relief = relieve(
         bench.problem,
         footprint(bench.graph, per_edge=bench.per_edge),
         candidate.timeline.schedule.device,
-        rank=candidate.rank,
+        order=candidate.rank if timing is None else partial(timing, bench.problem),
         seconds=seconds,
+        headroom=headroom,
     )
     rank = relief.rank if relief.rank is not None else bench.order_of(relief.schedule)
     if not relief.fits:

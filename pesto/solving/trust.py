@@ -143,7 +143,7 @@ def in_a_solve(bench: Bench, settings: Settings) -> Errors:
 def remade(bench: Bench, cluster: Cluster) -> Iterator[Candidate]:
     """What a solve makes before its exact solver and its search: baselines, and quick schedules of coarser graphs."""
     planning = yield from baselines(bench, cluster)
-    yield from levels(bench, planning, Settings().coarsen_to)
+    yield from levels(bench, planning, Settings())
 
 
 def _others(bench: Bench, plan: Candidate, rivals: Iterable[Candidate]) -> dict[str, Candidate]:

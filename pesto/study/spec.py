@@ -1,6 +1,7 @@
 """What a study is, from TOML: grids of instances x solvers x formulations x limits x seeds (docs/studies.md)."""
 
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -125,6 +126,8 @@ class Study:
 
     spec: Spec
     folder: Path
+    about: str
+    """The comment that the file begins with, on one line; empty where it has none."""
 
 
 def study_names() -> tuple[str, ...]:
@@ -145,10 +148,13 @@ def load_study(name_or_path: str) -> Study:
     else:
         remedy = toml.closest(name_or_path, study_names())
         raise UsageError(f"no study is named {shown(name_or_path)!r} - {remedy}; or give a file ending in .toml")
-    spec = toml.parse(read_bytes(path, toml.MOST_BYTES), Spec, shown(path))
+    content = read_bytes(path, toml.MOST_BYTES)
+    spec = toml.parse(content, Spec, shown(path))
     if spec.format_version != VERSION:
         raise UsageError(f"{shown(path)}: format_version {spec.format_version} is not known - this reads {VERSION}")
-    return Study(spec=spec, folder=path.parent.absolute())
+    lines = takewhile(lambda line: line.startswith("#"), content.decode().splitlines())
+    about = " ".join(line.lstrip("#").strip() for line in lines)
+    return Study(spec=spec, folder=path.parent.absolute(), about=about)
 
 
 def _folder() -> Path:

@@ -107,14 +107,15 @@ def profile(source: Source, iterations: int, watch: Watch) -> tuple[Graph, Profi
     return graph, profiler.profile(graph, step, iterations=iterations, watch=watch)
 
 
-def run(source: Source, plan: Plan, *, steps: int, devices: str | None, reference: str) -> "Ran":
+def run(source: Source, plan: Plan, *, steps: int, devices: str | None, order: bool, reference: str) -> "Ran":
     """Run the step that `source` names by `plan`; see `pesto.tf.run.planned_run.run`."""
     if reference == "stock":  # what TensorFlow does by itself; before it loads, and unless the user has set it
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     graph, step = runs(source)
     from pesto.tf.run import planned_run
 
-    return planned_run.run(plan, graph, step, planned_run.How(steps=steps, devices=devices, reference=reference))
+    how = planned_run.How(steps=steps, devices=devices, order=order, reference=reference)
+    return planned_run.run(plan, graph, step, how)
 
 
 def _model(source: Source) -> tuple["Step", str]:

@@ -37,6 +37,8 @@ class Simulation:
     """Placement, order and timeline; `run.timeline.schedule` has the ticks of each op and transfer."""
     costs_note: str = ""
     """What the op times leave out, as `Costs.said` has it."""
+    order: bool = True
+    """Whether the order is to be enforced; otherwise the framework's first in, first out is predicted."""
     trust: Trust | None = None
     """The step and its best rivals where times are wrong; None where that was not asked for."""
 
@@ -94,7 +96,7 @@ class Simulation:
 
     def as_meant(self) -> Enforced | None:
         """`enforced` in the way in which the step is meant to be run; None where the graph does not say which."""
-        return as_meant(self.bench.graph, self.run.timeline, self.run.rank)
+        return as_meant(self.bench.graph, self.run.timeline, self.run.rank, order=self.order)
 
     def _by_device(self, values: list[T]) -> dict[str, T]:
         return {device.name: value for device, value in zip(self.cluster.devices, values, strict=True)}
@@ -132,7 +134,8 @@ def rerun(plan: Plan, graph: Graph, cluster: Cluster, costs: Costs) -> Simulatio
     if wrong:
         raise VerificationError(f"the plan is invalid: {wrong[0]} - solve again")
     run = bench.ordered("plan", "as planned", device, plan.rank)
-    return Simulation(cluster=cluster, bench=bench, run=run, costs_note=costs.said)
+    run = bench.unordered(run) if plan.placement_only else run
+    return Simulation(cluster=cluster, bench=bench, run=run, order=not plan.placement_only, costs_note=costs.said)
 
 
 def _unsound(plan: Plan, bench: Bench, device: Ints) -> list[str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from solvers.arrays import Ints, ints
 from solvers.problem import Problem
 from solvers.result import Options
+from solvers.schedule import Schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -47,6 +48,8 @@ class Placer:
     """Whether the source respects a device's memory, and so this does."""
     repair: bool = False
     """Whether its source places without looking at memory and then moves what does not fit, as the caller must do."""
+    emulator: str | None = None
+    """Module whose `emulate` gives the order that the source leaves to a framework's scheduler, also in its repair."""
     package: str | None = None
     """The distribution it needs, where that is one with native code, so that it runs in a process of its own."""
 
@@ -54,6 +57,13 @@ class Placer:
         """The method."""
         place: Place = getattr(importlib.import_module(self.module), self.attribute)
         return place
+
+    def timing(self) -> Callable[[Problem, Ints], Schedule] | None:
+        """The schedule that the framework's scheduler makes of [n] devices; None where the caller has the order."""
+        if self.emulator is None:
+            return None
+        emulate: Callable[[Problem, Ints], Schedule] = importlib.import_module(self.emulator).emulate
+        return emulate
 
 
 PLACERS: dict[str, Placer] = {
@@ -74,6 +84,13 @@ PLACERS: dict[str, Placer] = {
         attribute="balanced",
         source="ParDNN (Qararyah et al. 2020), figure 4.2 (e), GLB instead of LALB",
         repair=True,
+    ),
+    "pardnn-emulated": Placer(
+        module="solvers.heuristics.pardnn.place",
+        attribute="emulated",
+        source="ParDNN (Qararyah et al. 2020), section 4.1, ordered and repaired by its emulator (4.1.2)",
+        repair=True,
+        emulator="solvers.heuristics.pardnn.emulator",
     ),
     "random": Placer(module="solvers.heuristics.random_places", source="uniform, as in Mirhoseini et al. 2017"),
     "linear-clustering": Placer(

@@ -11,7 +11,11 @@ from solvers.milp.linear import Linear
 from solvers.problem import Problem
 from solvers.schedule import Schedule
 
-FORMULATIONS: dict[str, str] = {"tight": "solvers.milp.tight.program", "paper": "solvers.milp.paper.program"}
+FORMULATIONS: dict[str, str] = {
+    "tight": "solvers.milp.tight.program",
+    "paper": "solvers.milp.paper.program",
+    "pulp": "solvers.milp.printed.program",
+}
 """Name -> module whose `build(problem, limits)` gives the `Program`. A new formulation is one module and one row."""
 HORIZON = 10_000.0
 """Units of time that a schedule takes at most. A vendor lets a binary be off by 1e-6, so that a disjunction with a
@@ -60,6 +64,16 @@ class Program(Protocol):
     @property
     def binding(self) -> bool:
         """Whether no schedule of the problem is shorter than the program's optimum."""
+        ...
+
+    @property
+    def unsaid(self) -> str:
+        """What of the problem the program says otherwise, in one line; "" where both have the same optimum."""
+        ...
+
+    @property
+    def names(self) -> list[str]:
+        """[c] a name of its own for each column, of letters, digits and underscores."""
         ...
 
     def values(self, schedule: Schedule) -> Floats:

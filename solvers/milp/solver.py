@@ -18,6 +18,7 @@ from solvers.bounds.solver import compile_ahead
 from solvers.checker import check
 from solvers.milp.formulations import HORIZON, TOLERANCE, Limits, NoScheduleError, Program, formulate
 from solvers.milp.polish.polish import Search, polish
+from solvers.milp.separate import run_program
 from solvers.milp.vendor import Ask, Outcome, Vendor
 from solvers.problem import Problem
 from solvers.progress import Watch
@@ -32,6 +33,8 @@ _SHARE = 0.5
 """Of the limit, what polishing gets at most."""
 _SETTLING = 0.3
 """Of what is then left, what windows get at most before a program is built on them."""
+_LARGE = 50_000
+"""Entries of a program beyond which its disjunctions of links wait until an optimum breaks them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +45,8 @@ class Milp:
     package: str
     """The distribution whose version is the solver's."""
     run: Vendor
+    version: str = ""
+    """The solver's own version, where the distribution only brings it."""
 
     def compile_ahead(self) -> None:
         """Compile what finds bounds and windows."""
@@ -53,7 +58,8 @@ class Milp:
         "optimal" is claimed only where the vendor's bound, less what its tolerances allow, is the rebuilt makespan.
         ValueError for an unknown formulation, RuntimeError when the vendor refuses the program.
         """
-        watch = Watch(problem, options, report, solver=self.name, version=metadata.version(self.package))
+        version = self.version or metadata.version(self.package)
+        watch = Watch(problem, options, report, solver=self.name, version=version)
         proof = quick_bounds.memory_proof(problem)
         if proof is not None:
             return watch.infeasible(proof)
@@ -75,7 +81,13 @@ class Milp:
         listener = _Listener(watch, program, limits, f"{self.name} {options.formulation}")
         start = None if watch.best is None else program.values(watch.best)
         ask = replace(_ask(options, watch.remaining, 1.0), start=start)
-        return _claim(self.run(program.linear, ask, listener), watch, listener)
+        return _claim(self._run(program, ask, listener), watch, listener)
+
+    def _run(self, program: Program, ask: Ask, listener: "_Listener") -> Outcome:
+        """The vendor's outcome on the program; on a large one, rows that can wait do."""
+        if len(program.linear.column) > _LARGE:
+            return run_program(self.run, program, ask, listener)
+        return self.run(program.linear, ask, listener)
 
     def _polish(self, watch: Watch, start: Schedule) -> None:
         """Improve the start in small programs, which find what branch and bound on the whole does not in a minute."""

@@ -91,9 +91,13 @@ def ended(status: Status, limit: Limit, values: Floats | None, bound: float) -> 
     return Outcome(status=status, limit=limit, values=values, bound=bound)
 
 
+LOST = "did not end at its limit: what it had found by then, and not told, is lost"
+"""The detail of an outcome without what the vendor has found."""
+
+
 def left_behind(bound: float) -> Outcome:
-    """The outcome of a vendor that did not end at its limit and was no longer waited for."""
-    detail = "did not end at its limit: what it had not told by then is lost"
+    """The outcome of a vendor that tells what it finds, did not end at its limit and was no longer waited for."""
+    detail = "did not end at its limit, and was left behind with all that it had told"
     return Outcome(status=Status.UNKNOWN, limit=Limit.TIME, values=None, bound=bound, detail=detail, left=True)
 
 

@@ -25,6 +25,10 @@ class Entry:
     """Whether the package comes with an extra of this project, so that nothing is wrong where it is not installed."""
     confirms: bool = False
     """Whether its word that no schedule exists is that of two solvers, and believed without a proof."""
+    versions: str | None = None
+    """A module whose `version()` is the solver's own, None where it is not here; None: the package's is."""
+    polishes: bool = False
+    """Whether a quick start helps it: it improves on `Options.start`, and makes none by itself."""
     formulations: tuple[str, ...] = ()
     """The integer programs that it can be given by name; none where it has a model of its own."""
     arguments: tuple[str, ...] = ()
@@ -35,7 +39,10 @@ class Entry:
         return solver
 
     def version(self) -> str | None:
-        """Version of the package, None when it is not installed; the project's own, or "", without a package."""
+        """Version of the solver or its package, None where it is not here; without a package the project's, or ""."""
+        if self.versions is not None:
+            told: str | None = importlib.import_module(self.versions).version()
+            return told
         try:
             return metadata.version(self.package or OWN)
         except metadata.PackageNotFoundError:

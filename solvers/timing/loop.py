@@ -119,7 +119,7 @@ def order_of(rank: Ints) -> Ints:
     return ints(np.argsort(rank, kind="stable"))
 
 
-@spliced
+@inlined
 def begin_task(s: State, entry: tuple[int, int], now: int) -> None:
     """Start a task, `entry` = (task, its place in the order), and queue its finish."""
     task, place = entry

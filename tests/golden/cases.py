@@ -197,12 +197,17 @@ def coarse(model: str, *rest: Any) -> Any:
 
 
 def scheduled(instance: tuple[str, ...], *rest: Any) -> Any:
-    """A schedule of a family's problem, and what is proven of it, without the version of the solver."""
+    """A schedule of a family's problem, and what is proven of it, without the version of the solver.
+
+    From nothing, unless it is given a start: a list schedule is often all that there is to find.
+    """
     *words, shop = rest
     family, *values = instance
     written(family, *(word for value in values for word in ("--set", value)), shop)
     path = shop.fresh("schedule.json")
     limits = ("--time-limit", LONG, "--deterministic", "--json", "-q")
+    if "--start" not in words:
+        limits = ("--no-start", *limits)
     done = shop.pesto("schedule", "problem.json", *limits, *words, "-o", path.name)
     made, said = read_json(path), done.said
     if said is None:

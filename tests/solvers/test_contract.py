@@ -1,6 +1,7 @@
 """What every solver of the table keeps when it is cut short, killed, stopped, or not there."""
 
 import importlib.metadata
+import importlib.util
 import os
 import signal
 import subprocess
@@ -217,7 +218,10 @@ def test_a_package_that_is_not_installed_is_named(name, monkeypatch):
             raise importlib.metadata.PackageNotFoundError(distribution)
         return version(distribution)
 
+    found = importlib.util.find_spec
     monkeypatch.setattr("importlib.metadata.version", missing)
+    monkeypatch.setattr("importlib.util.find_spec", lambda module: None if module == package else found(module))
+    monkeypatch.setenv("PATH", "/nowhere")  # CBC may lie there without a package
     start = start_of(SMALL, SingleDevice())
     result = api.solve(SMALL, name, Options(seconds=1.0, start=start))
     assert (result.status, result.schedule) == (Status.MISSING, start)

@@ -9,7 +9,7 @@ import click
 from pesto.cli.options import Existing, cluster_option, disturbed_told, json_option, keep_option, quiet_option
 from pesto.cli.outputs import check_outputs
 from pesto.cli.printed import answer, aside
-from pesto.costs.calibration import Calibration
+from pesto.costs.calibration import Calibration, fits_by_type
 from pesto.costs.disturbance import Watch
 from pesto.errors import UsageError
 from pesto.files.disk import write_atomic
@@ -66,6 +66,9 @@ def calibrate_command(
     off = f"sizes that were held out are {percent(errors[0])} to {percent(errors[-1])} off"
     count = f"{len(made.found)} link{'s' if len(made.found) > 1 else ''}"
     click.echo(paragraph(f"{made.cluster.name}: {count}, {off} -> {out}", 2))
+    for name, line in fits_by_type(made.found).items():
+        rate = f"{line.s_per_byte * 1e6:.4g} µs a byte"
+        click.echo(paragraph(f"{name}: {line.latency_s * 1e6:.4g} µs and {rate}, R² {line.r2:.3f}", 2))
     click.echo(command("all of it", ["pesto", "clusters", "--show", out if "/" in str(out) else f"./{out}"]))
 
 
@@ -76,6 +79,7 @@ def _object(made: Calibrated, out: Path, kept: bool) -> dict[str, Any]:
         "kept_disturbed": kept,
         "others_cores": None if others is None else others.cores,
         "busy": [] if others is None else [list(row) for row in others.who[:3]],
+        "types": {name: asdict(line) for name, line in fits_by_type(made.found).items()},
         "links": [_link(one) for one in made.found],
     }
 

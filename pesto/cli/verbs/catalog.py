@@ -1,6 +1,7 @@
-"""pesto models, clusters and solvers: what there is to choose from."""
+"""pesto models, clusters, solvers and studies: what there is to choose from."""
 
 from collections import Counter
+from collections.abc import Mapping
 
 import click
 
@@ -11,7 +12,9 @@ from pesto.cluster import Cluster
 from pesto.errors import UsageError
 from pesto.inputs.cluster_file import cluster_names, described, load_cluster
 from pesto.show.cluster_page import cluster_object, cluster_page
+from pesto.show.lines import paragraph
 from pesto.show.table import aligned
+from pesto.tf.models.published_batches import GPUS, PUBLISHED
 
 _OF_A_DEVICE = ("name", "kind", "preset", "memory_bytes", "cores")
 
@@ -26,11 +29,24 @@ def models_command(*, build: bool, as_json: bool) -> None:
     found = counts.measure_all() if build else counts.recorded()
     rows = [(f.name, v, v == f.default, found[f.name][v]) for f in FAMILIES for v in f.variants]
     if as_json:
-        models = [{"model": m, "variant": v, "default": d, "ops": n} for m, v, d, n in rows]
+        models = [
+            {"model": m, "variant": v, "default": d, "ops": n, "batch_by_gpus": PUBLISHED.get((m, v))}
+            for m, v, d, n in rows
+        ]
         click.echo(to_json({"models": models}))
         return
-    listed = [(name, variant, str(ops), "(default)" if default else "") for name, variant, default, ops in rows]
-    click.echo("\n".join(aligned([("model", "variant", "ops", ""), *listed], "<<><", (18, 12, 5))))
+    listed = [
+        (name, variant, str(ops), "(default)" if default else "", _batches(PUBLISHED.get((name, variant), {})))
+        for name, variant, default, ops in rows
+    ]
+    click.echo(
+        "\n".join(aligned([("model", "variant", "ops", "", "batch on 1 to 16 GPUs"), *listed], "<<><<", (18, 12, 5)))
+    )
+
+
+def _batches(by_gpus: Mapping[int, int]) -> str:
+    """Published batches on 1, 2, 4, 8 and 16 GPUs (ParDNN, Table 6.1)."""
+    return ", ".join(str(by_gpus.get(gpus, "-")) for gpus in GPUS) if by_gpus else ""
 
 
 @click.command("clusters")
@@ -100,3 +116,24 @@ def solvers_command(*, as_json: bool) -> None:
     programs = {row.name: f"  ({', '.join(formulations)})" if formulations else "" for row, formulations in found}
     listed = [(row.name, row.why_not or f"{row.version}{programs[row.name]}") for row, _ in found]
     click.echo("\n".join(aligned(listed, "<", (17,))))
+
+
+@click.command("studies")
+@json_option()
+def studies_command(*, as_json: bool) -> None:
+    """List the studies that ship: cells, the seconds that solvers get at most, one after another, and what is asked."""
+    from pesto.study.cells import cells_of
+    from pesto.study.spec import load_study, study_names
+
+    studies = [load_study(name) for name in study_names()]
+    sizes = [(len(cells), sum(cell.limit_s for cell in cells)) for cells in map(cells_of, studies)]
+    if as_json:
+        rows = [
+            {"name": s.spec.name, "title": s.spec.title, "about": s.about, "cells": cells, "limits_s": limits_s}
+            for s, (cells, limits_s) in zip(studies, sizes, strict=True)
+        ]
+        click.echo(to_json({"studies": rows}))
+        return
+    for s, (cells, limits_s) in zip(studies, sizes, strict=True):
+        most = f"{cells} cells, {limits_s / 60:.0f} min of limits"
+        click.echo(paragraph(f"{s.spec.name}: {s.spec.title} ({most}). {s.about}", 2))

@@ -60,12 +60,12 @@ def check_command(
 
 def _as_meant(plan: Plan, graph: Graph, cluster: str | None, costs: Path | None) -> Enforced | None:
     """What the step takes in the way in which it is meant to be run."""
-    if not graph.way:
+    if not graph.way and not plan.placement_only:
         return None
     machine = load_cluster(cluster or plan_cluster(plan))
     settings = Settings(per_edge=plan.provenance.transfers == PER_EDGE)
     problem = formulate(graph, load_costs(graph, machine, costs), machine, settings)
-    return as_meant(graph, Timeline(problem=problem, schedule=plan.schedule), plan.rank)
+    return as_meant(graph, Timeline(problem=problem, schedule=plan.schedule), plan.rank, order=not plan.placement_only)
 
 
 def _certificate(plan: Plan) -> dict[str, object]:

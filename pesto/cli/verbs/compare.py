@@ -43,6 +43,7 @@ from pesto.source import Source
     help="Of each method that searches (mcmc: at most 10 s).",
 )
 @solver_option("Of the method pesto: see pesto solvers.")
+@click.option("--headroom", type=float, default=0.1, show_default=True, help="Memory that repairs spare at first.")
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option(
     "-o", "--out", type=click.Path(path_type=Path), default="plans", show_default=True, help="Folder of the plans."
@@ -58,6 +59,7 @@ def compare_command(
     methods: str,
     time_limit: float,
     solver: str,
+    headroom: float,
     seed: int,
     out: Path,
     picture: Path | None,
@@ -75,7 +77,7 @@ def compare_command(
     """
     source.checked()
     names = chosen_methods(methods)
-    settings = Settings(time_limit_s=time_limit, solver=solver, seed=seed)
+    settings = Settings(time_limit_s=time_limit, solver=solver, headroom=headroom, seed=seed)
     machine = load_cluster(cluster)
     form = picture_format(picture)
     if not str(out).strip() or out == Path():

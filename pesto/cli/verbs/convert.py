@@ -4,34 +4,69 @@ from pathlib import Path
 
 import click
 
-from pesto.cli.options import source_options
+from pesto.cli.options import Existing, source_options
+from pesto.cli.outputs import check_outputs
+from pesto.errors import UsageError
 from pesto.files import graph_file
-from pesto.files.disk import check_writable
+from pesto.graph import Graph
+from pesto.inputs.foreign_graph import load_foreign
+from pesto.inputs.from_networkx import Reading
 from pesto.inputs.load import load_graph
 from pesto.show.lines import paragraph
-from pesto.source import Source
+from pesto.source import GRAPH_DEF, Source
+
+_UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 
 @click.command("import")
+@click.argument("file_", metavar="[FILE]", type=Existing(), required=False)
 @source_options
+@click.option("--durations", metavar="ATTR", help="Of a node of FILE: its time; also ATTR_gpu, ….  [default: seconds]")
+@click.option("--bytes", "sizes", metavar="ATTR", help="Of an edge of FILE: what it carries.  [default: bytes]")
+@click.option("--memory", metavar="ATTR", help="Of a node: bytes that stay on its device.  [default: param_bytes]")
+@click.option("--kinds", metavar="ATTR", help="Of a node: where it may run, such as cpu,gpu.  [default: runs_on]")
+@click.option("--groups", metavar="ATTR", help="Of a node: equal ones share a device.  [default: group]")
+@click.option("--unit", type=click.Choice(list(_UNITS)), help="Of the times in FILE.  [default: s]")
 @click.option(
-    "-o", "--out", type=click.Path(path_type=Path), required=True, help="Graph file to write (.json, .json.gz)."
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path),
+    default="graph.json",
+    show_default=True,
+    help="Graph file to write (.json, .json.gz).",
 )
-def import_command(*, source: Source, out: Path) -> None:
+def import_command(
+    *, file_: Path | None, source: Source, unit: str | None, out: Path, **attributes: str | None
+) -> None:
     """Write a graph as the project's own graph file, so that it can be solved without TensorFlow.
 
     \b
+    pesto import dag.graphml --durations weight --bytes size -o dag.json
     pesto import --model nmt --variant tiny -o nmt.json
     pesto import --graph step.pb --fetch train --batch 32 -o step.json.gz
+
+    FILE is a graph of another program: GraphML, GML, DOT (.dot, .gv) or node-link JSON, each also packed with gzip.
+    docs/networkx.md says which attributes of its nodes and edges are read, and how.
     """
-    source.checked()
-    check_writable(out)
-    graph = load_graph(source)
+    said = {key: value for key, value in attributes.items() if value is not None}
+    if file_ is not None:
+        if source != Source():
+            raise UsageError(f"{file_} and the options name two graphs - give one of them")
+        if file_.suffix in GRAPH_DEF:
+            raise UsageError(f"{file_}: a GraphDef is named by an option - give --graph {file_}")
+        check_outputs([out], [file_], as_json=False)
+        graph = load_foreign(file_, Reading(**said, unit_s=_UNITS[unit or "s"]))
+    else:
+        source.checked()
+        if said or unit:
+            what = [*(f"--{key.replace('sizes', 'bytes')}" for key in said), "--unit"][0]
+            raise UsageError(f"{what} goes with the FILE of another program - name it, or leave the option out")
+        check_outputs([out], [source.file] if source.file else [], as_json=False)
+        graph = load_graph(source)
     graph_file.save(graph, out)
-    click.echo(
-        paragraph(
-            f"{graph.source}: {graph.ops} ops, {len(graph.src)} data edges, {len(graph.control_src)} control edges -> "
-            f"{out}",
-            2,
-        )
-    )
+    click.echo(_line(graph, out))
+
+
+def _line(graph: Graph, out: Path) -> str:
+    edges = f"{len(graph.src)} data edges, {len(graph.control_src)} control edges"
+    return paragraph(f"{graph.source}: {graph.ops} ops, {edges} -> {out}", 2)

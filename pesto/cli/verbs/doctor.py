@@ -49,6 +49,7 @@ def doctor_command(*, ahead: bool, as_json: bool) -> None:
     checks = {f"solver {name}": text for name, text in _solvers().items()}
     checks["tensorflow runs"] = _tensorflow()
     versions = {name: _version(name) for name in PACKAGES}
+    versions["CBC"] = SOLVERS["cbc"].version() or "missing"
     well = all(text == "ok" or text.startswith(_ABSENT) for text in checks.values())
     compiled = {"parts": len(parts_there()), "of": len(PARTS), "folder": str(cache_folder())}
     if as_json:

@@ -9,16 +9,19 @@ from click.core import ParameterSource
 from pesto.cli.options import cluster_option, costs_option, json_option, source_options
 from pesto.cli.outputs import check_outputs
 from pesto.cli.printed import to_json
-from pesto.errors import UsageError
+from pesto.errors import InfeasibleError, InputError, UsageError
+from pesto.files.disk import write_atomic
 from pesto.files.problem_file import save_problem
 from pesto.inputs.instances import coarsened
 from pesto.settings import Settings
 from pesto.show.lines import command, fact, paragraph
 from pesto.show.live_line import amount
 from pesto.source import Source
+from solvers import program_text
 from solvers.bounds import quick_bounds
 from solvers.files.problem_json import Instance, fingerprint
 from solvers.instances import table
+from solvers.milp.formulations import FORMULATIONS, NoScheduleError
 
 _OF_FAMILIES = ("seed", "given")
 _OF_STEPS = ("cluster", "coarsen_to", "costs")
@@ -35,17 +38,30 @@ _OF_STEPS = ("cluster", "coarsen_to", "costs")
 @click.option("--coarsen-to", type=int, default=200, show_default=True, help="Nodes of a training step's coarse graph.")
 @click.option("--per-edge", is_flag=True, help="A payload for each edge, as the paper counts transfers.")
 @click.option("-o", "--out", type=click.Path(path_type=Path), default="problem.json", show_default=True)
+@click.option("--lp", type=click.Path(path_type=Path), metavar="FILE", help="Also its integer program, in LP format.")
+@click.option("--mps", type=click.Path(path_type=Path), metavar="FILE", help="The same in free MPS format.")
+@click.option("--formulation", default="tight", show_default=True, help="Of --lp and --mps: tight, paper or pulp.")
 @json_option()
 def instance_command(
-    *, family: str | None, listed: bool, source: Source, out: Path, as_json: bool, **options: Any
+    *,
+    family: str | None,
+    listed: bool,
+    source: Source,
+    out: Path,
+    lp: Path | None,
+    mps: Path | None,
+    formulation: str,
+    as_json: bool,
+    **options: Any,
 ) -> None:
-    """Write the scheduling problem of a FAMILY, or of a training step's coarse graph.
+    """Write the scheduling problem of a FAMILY, or of a training step's coarse graph, and its integer program.
 
     \b
     pesto instance --list
     pesto instance lstm-grid --set layers=4 --set gpus=4 -o grid.json
     pesto instance layered --seed 7 --per-edge
     pesto instance --model nmt --variant 2x1024 --coarsen-to 100 -o nmt.json
+    pesto instance layered --per-edge --lp layered.lp --formulation pulp
     """
     if listed:
         click.echo(to_json({"families": _rows()}) if as_json else _page())
@@ -54,10 +70,15 @@ def instance_command(
         raise UsageError("nothing is named - give a FAMILY (see pesto instance --list), or --model or --graph")
     if family is not None and source != Source():
         raise UsageError("a FAMILY and a training step are named - give one of them")
-    check_outputs([out], [source.file] if source.file else [], as_json=as_json)
+    programs = {form: path for form, path in (("lp", lp), ("mps", mps)) if path is not None}
+    _check_formulation(formulation, programs)
+    check_outputs([out, *programs.values()], [source.file] if source.file else [], as_json=as_json)
     instance = _generated(family, **options) if family is not None else _coarse(source, **options)
+    texts = {path: _program(instance, formulation, form) for form, path in programs.items()}
     save_problem(instance, out)
-    said = _object(instance, out)
+    for path, text in texts.items():
+        write_atomic(path, text.encode("ascii"))
+    said = _object(instance, out, programs)
     click.echo(to_json(said) if as_json else _summary(said))
 
 
@@ -101,13 +122,34 @@ def _refuse(names: tuple[str, ...], why: str) -> None:
             raise UsageError(f"{why} - leave out --{flag}")
 
 
-def _object(instance: Instance, out: Path) -> dict[str, Any]:
+def _check_formulation(formulation: str, programs: dict[str, Path]) -> None:
+    """UsageError where a formulation is named that there is none of, or that nothing is written of."""
+    if formulation not in FORMULATIONS:
+        raise UsageError(f"no formulation is called {formulation!r} - choose one of {', '.join(FORMULATIONS)}")
+    named = click.get_current_context().get_parameter_source("formulation") is ParameterSource.COMMANDLINE
+    if named and not programs:
+        raise UsageError("--formulation is of the files of --lp and --mps - name one of them, or leave it out")
+
+
+def _program(instance: Instance, formulation: str, form: str) -> str:
+    """InputError for what the formulation cannot say of the problem, InfeasibleError where it has no schedule."""
+    try:
+        return program_text(instance.problem, formulation, form)
+    except NoScheduleError as proof:
+        raise InfeasibleError(f"{proof} - give more memory or devices") from proof
+    except ValueError as error:
+        smaller = "take a smaller problem" if formulation == "tight" else "give --formulation tight"
+        raise InputError(f"{error} - {smaller}, or --per-edge with --formulation paper") from error
+
+
+def _object(instance: Instance, out: Path, programs: dict[str, Path]) -> dict[str, Any]:
     p = instance.problem
     bound, by = quick_bounds.best(p)
     return {
         "name": instance.name, "tasks": p.tasks, "edges": p.edges, "payloads": p.payloads, "devices": p.devices,
         "locations": p.locations, "links": p.links, "lower_bound": bound, "bound_by": by, "optimum": instance.optimum,
         "ticks_per_second": instance.ticks_per_second, "fingerprint": fingerprint(p), "problem": str(out),
+        "programs": {form: str(path) for form, path in programs.items()},
     }  # fmt: skip
 
 
@@ -121,6 +163,7 @@ def _summary(said: dict[str, Any]) -> str:
         fact("holds", f"{counts}; {machine}"),
         fact("lower bound", f"{bound} ({said['bound_by']}){known}"),
         fact("written", f"to {said['problem']} (fingerprint {said['fingerprint'][:12]})"),
+        *(fact(form, f"the integer program, to {path}") for form, path in said["programs"].items()),
         command("next", ["pesto", "schedule", said["problem"]]),
     ])  # fmt: skip
 

@@ -7,26 +7,33 @@ import click
 import numpy as np
 
 from pesto.cli.options import disturbed_told, json_option, keep_option, source_options
+from pesto.cli.outputs import check_outputs, picture_format
 from pesto.cli.printed import to_json
-from pesto.costs.measured import save_profile, spread_quantiles
-from pesto.files.disk import check_writable
+from pesto.costs.measured import Profile, save_profile, spread_quantiles
+from pesto.files.disk import write_atomic
 from pesto.files.json import shown
 from pesto.inputs.load import profile_source
 from pesto.quantities import duration
+from pesto.show import spread_chart
 from pesto.show.lines import paragraph
 from pesto.source import Source
 
 LEVELS = (0.5, 0.9, 0.99)
 """Shares of the ops whose normalised spread is reported (Pesto, Fig 4a)."""
 
+_NAMES = ("medians", "means of all samples")
+
 
 @click.command("profile")
 @source_options
 @click.option("--iterations", type=click.IntRange(2), default=100, show_default=True, help="Traced steps (Pesto, 3.1).")
 @click.option("-o", "--out", type=click.Path(path_type=Path), default="profile.json", show_default=True)
+@click.option("--chart", "picture", type=click.Path(path_type=Path), help="Also draw the spread here (.png or .svg).")
 @keep_option()
 @json_option()
-def profile_command(*, source: Source, iterations: int, keep_disturbed: bool, out: Path, as_json: bool) -> None:
+def profile_command(
+    *, source: Source, iterations: int, picture: Path | None, keep_disturbed: bool, out: Path, as_json: bool
+) -> None:
     """Trace a training step on this machine's devices and write the time of each op, and how noisy it was.
 
     \b
@@ -37,23 +44,35 @@ def profile_command(*, source: Source, iterations: int, keep_disturbed: bool, ou
     too few.
     """
     source.checked()
-    check_writable(out)
+    form = picture_format(picture)
+    check_outputs([out, *([picture] if picture else [])], [source.file] if source.file else [], as_json=as_json)
     with disturbed_told():
         graph, profile = profile_source(source, iterations, keep_disturbed=keep_disturbed)
     save_profile(out, profile, graph)
+    if picture is not None:
+        write_atomic(picture, spread_chart.draw(profile, form))
     spread = spread_quantiles(profile, LEVELS)
     quantiles = {} if spread is None else {f"{level:.0%}": float(s) for level, s in zip(LEVELS, spread, strict=True)}
     seen = int((profile.seconds >= 0).sum())
     if as_json:
         result = {"profile": str(out), "device": profile.device, "ops": len(profile.seconds), "measured": seen}
         noise = asdict(profile.noise) if profile.noise else None
-        sums = {"low_s": float(np.nansum(profile.times)), "mean_s": float(np.nansum(profile.seconds))}
+        sums = {"low_s": float(np.nansum(profile.times)), "mean_s": float(np.nansum(profile.seconds)), **_sums(profile)}
         click.echo(to_json({**result, "iterations": iterations, "spread": quantiles, **sums, "noise": noise}))
         return
     text = f"{seen} of {len(profile.seconds)} ops measured over {iterations} steps -> {out}"
     click.echo(paragraph(text, 2))
     low = duration(float(np.nansum(profile.times)))
     click.echo(paragraph(f"{shown(profile.device, 80)}: all ops take {low} by their lower deciles; {profile.noise}", 2))
+    others = [f"{duration(seconds)} by {name}" for name, seconds in zip(_NAMES, _sums(profile).values(), strict=False)]
+    if others:
+        click.echo(paragraph(f"and {', '.join(others)}, and {duration(float(np.nansum(profile.seconds)))} trimmed", 2))
     if quantiles:
         shares = ", ".join(f"{share} of ops {value:.3f}" for share, value in quantiles.items())
         click.echo(paragraph(f"normalised spread, at most: {shares}", 2))
+
+
+def _sums(profile: Profile) -> dict[str, float]:
+    """Seconds of all ops by their medians and by the means of all samples; nothing of a profile that has none."""
+    columns = {"median_s": profile.median, "untrimmed_mean_s": profile.mean}
+    return {name: float(np.nansum(column)) for name, column in columns.items() if column is not None}

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from pesto.tf.run.planned_run import Ran
 
 
-_OF_RUNS = {"steps": "--steps", "devices": "--devices", "reference": "--reference"}
+_OF_RUNS = {
+    "steps": "--steps", "devices": "--devices", "reference": "--reference", "placement_only": "--placement-only",
+}  # fmt: skip
 _OF_EMULATIONS = {
     "clock": "--clock", "scale": "--scale", "ties": "--ties", "way": "--as", "against": "--against",
     "cluster": "--cluster", "costs": "--costs",
@@ -50,6 +52,7 @@ _OF_EMULATIONS = {
     help="What is compared with. unplaced: no plan, no rewrites of the graph, bit for bit; stock: as fit or a session "
     "runs by itself, Grappler and oneDNN on, by the largest relative difference.",
 )
+@click.option("--placement-only", is_flag=True, help="Place ops by the plan, and leave their order to TensorFlow.")
 @click.option("--emulate", is_flag=True, help="Run functions that take the predicted times in place of the ops.")
 @click.option(
     "--clock",
@@ -83,6 +86,7 @@ def run_command(
     steps: int,
     devices: str | None,
     reference: str,
+    placement_only: bool,
     emulate: bool,
     clock: str,
     scale: float | None,
@@ -115,11 +119,17 @@ def run_command(
         asked = Asked(clock=clock, scale=scale, ties=ties, way=way, against=against, cluster=cluster, costs=costs)
         emulated(found, plan_source(found, source), asked, as_json=as_json)
         return
-    ran = run_plan(found, plan_source(found, source), steps=steps, devices=devices, reference=reference)
+    named = plan_source(found, source)
+    ran = run_plan(found, named, steps=steps, devices=devices, order=not placement_only, reference=reference)
     if as_json:
         answer(as_object(ran))
     else:
         click.echo(page(ran, shown(found.provenance.graph_source)))
+    _end(ran)
+
+
+def _end(ran: "Ran") -> None:
+    """VerificationError unless it ran as planned."""
     if not ran.as_planned:
         wrong = [*ran.moves, *ran.inversions, *(f"{name} differs" for name in ran.different)]
         more = f" (and {len(wrong) - 3} more)" if len(wrong) > 3 else ""
@@ -182,12 +192,19 @@ def page(ran: "Ran", source: str) -> str:
         "step time": f"{_ms(ran.step_s)} by the plan; {_ms(ran.unplaced_step_s)} without a plan, "
         f"{_ms(ran.single_step_s)} on a single device, {_ms(ran.unordered_step_s)} without the order "
         f"(medians of {ran.steps})",
-        "predicted": f"{_ms(ran.predicted_step_s)} (costs {shown(ran.costs)}; {NOT_CHECKED})",
+        "predicted": _predicted(ran),
         "overhead": f"{ran.inject_s:.2f} s once to place and order the graph, {ran.verify_s:.2f} s to verify",
         "note": ran.note,
     }
     head = paragraph(f"{source}: {ran.ops} ops on {where}", 2)
     return "\n".join([head, *(fact(label, text) for label, text in facts.items())])
+
+
+def _predicted(ran: "Ran") -> str:
+    """The plan's own step; where its order was left out, who predicts that."""
+    if ran.predicted_step_s is None:
+        return "the plan predicts its order; without it, pesto simulate --as placement does"
+    return f"{duration(ran.predicted_step_s)} (costs {shown(ran.costs)}; {NOT_CHECKED})"
 
 
 def _results(ran: "Ran") -> str:

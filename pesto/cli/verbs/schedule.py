@@ -1,8 +1,9 @@
 """pesto schedule: solve a problem file, or check a schedule of it that somebody else made."""
 
+import time
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -17,6 +18,7 @@ from pesto.errors import (
     NothingFoundError,
     PestoError,
     SolverError,
+    UsageError,
     VerificationError,
 )
 from pesto.files.problem_file import load_problem, load_schedule, save_schedule
@@ -33,13 +35,14 @@ from solvers.files.problem_json import Answer, Instance, fingerprint
 @click.command("schedule")
 @click.argument("problem", type=Existing())
 @solver_option()
-@click.option("--formulation", default="tight", show_default=True, help="Of a MILP solver: tight or paper.")
+@click.option("--formulation", default="tight", show_default=True, help="Of a MILP solver: tight, paper or pulp.")
 @click.option("--time-limit", type=Duration(), default="60", show_default=True, help="60, 90s, 10m.")
 @click.option("--gap", type=float, default=0.0, show_default=True, help="Stop at this relative gap.")
 @click.option("--workers", type=int, default=8, show_default=True, help="Threads of the solver.")
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--deterministic", is_flag=True, help="Same input, seed and version: same schedule.")
-@click.option("--start", type=Existing(), metavar="FILE", help="A schedule to start from; never ends worse.")
+@click.option("--start", type=Existing(), metavar="FILE", help="Start from this schedule; never ends worse.")
+@click.option("--no-start", is_flag=True, help="Start from nothing, not from a list schedule.")
 @click.option("--check", "checked", type=Existing(), metavar="FILE", help="Only check this schedule of PROBLEM.")
 @click.option("-o", "--out", type=click.Path(path_type=Path), default="schedule.json", show_default=True)
 @json_option()
@@ -49,6 +52,7 @@ def schedule_command(
     *,
     problem: Path,
     start: Path | None,
+    no_start: bool,
     checked: Path | None,
     out: Path,
     as_json: bool,
@@ -63,6 +67,9 @@ def schedule_command(
     pesto schedule problem.json --solver highs --formulation paper -o paper.json
     pesto schedule problem.json --check theirs.json
 
+    An engine starts from a list schedule, which takes a tenth of the time limit at most; methods of placement from
+    nothing.
+
     Ends with 4 when PROBLEM is proven infeasible, 5 when nothing was found, 6 when the solver's answer or FILE is
     invalid, 7 when the solver is missing or failed; a valid schedule that it found before is written all the same.
     """
@@ -71,16 +78,18 @@ def schedule_command(
         _check(instance, problem, checked, as_json=as_json)
         return
     chosen = Settings(time_limit_s=settings.pop("time_limit"), **settings)
-    first = _start(instance, problem, start) if start is not None else None
+    if no_start and start is not None:
+        raise UsageError("--start and --no-start - give one of them")
+    given = _given(instance, problem, start) if start is not None else None
     check_outputs([out], [path for path in (problem, start) if path is not None], as_json=as_json)
+    first = given or (_Start() if no_start else _quick(instance, chosen))
     told = partial(amount, ticks_per_second=instance.ticks_per_second)
-    begun = None if first is None else first.makespan
-    with LiveLine(told, begun, quiet=quiet, verbose=verbose) as line:
+    with LiveLine(told, first.makespan, quiet=quiet, verbose=verbose) as line:
         result = api.solve(instance.problem, chosen.solver, _options(chosen, first), report=line.hear)
     hold()
     if result.schedule is not None:
         save_schedule(_answer(instance, result, result.schedule), out)
-    said = _object(instance, result, out)
+    said = _object(instance, result, first, out)
     if as_json:
         answer(said)
     elif result.schedule is not None:
@@ -89,15 +98,47 @@ def schedule_command(
     _end(result, out)
 
 
-def _options(chosen: Settings, start: Schedule | None) -> Options:
+class _Start(NamedTuple):
+    """What a solver begins with."""
+
+    schedule: Schedule | None = None
+    by: str = ""
+    """"list", or the name of the file that it is from; "" where there is none."""
+    spent_s: float = 0.0
+    """Seconds of the time limit that it took."""
+
+    @property
+    def makespan(self) -> int | None:
+        return None if self.schedule is None else self.schedule.makespan
+
+
+_QUICK = 0.1
+"""Share of the time limit that a quick start takes at most."""
+
+
+def _quick(instance: Instance, chosen: Settings) -> _Start:
+    """A list schedule for an engine that improves on one; none where memory defeats the list scheduler."""
+    if not api.SOLVERS[chosen.solver].polishes:
+        return _Start()
+    began = time.monotonic()
+    # Where the clock must not count, it is bounded by its own count of work: some seconds.
+    seconds = chosen.time_limit_s if chosen.deterministic else _QUICK * chosen.time_limit_s
+    found = api.solve(instance.problem, "list", Options(seconds=seconds))
+    if found.schedule is None:
+        return _Start()
+    spent = 0.0 if chosen.deterministic else time.monotonic() - began
+    return _Start(found.schedule, "list", min(spent, chosen.time_limit_s))
+
+
+def _options(chosen: Settings, start: _Start) -> Options:
     return Options(
-        seconds=chosen.time_limit_s,
+        seconds=chosen.time_limit_s - start.spent_s,
         gap=chosen.gap,
         seed=chosen.seed,
         workers=chosen.workers,
         deterministic=chosen.deterministic,
         formulation=chosen.formulation,
-        start=start,
+        start=start.schedule,
     )
 
 
@@ -112,7 +153,7 @@ def _answer(instance: Instance, result: Result, schedule: Schedule) -> Answer:
     )
 
 
-def _object(instance: Instance, result: Result, out: Path) -> dict[str, Any]:
+def _object(instance: Instance, result: Result, first: _Start, out: Path) -> dict[str, Any]:
     """The keys of --json: ticks of ticks, None where there is no value."""
     made = result.schedule
     return {
@@ -121,6 +162,7 @@ def _object(instance: Instance, result: Result, out: Path) -> dict[str, Any]:
         "optimum": instance.optimum, "ticks_per_second": instance.ticks_per_second, "seconds": round(result.seconds, 4),
         "solver": result.solver, "version": result.version, "detail": result.detail, "verified": made is not None,
         "name": instance.name, "fingerprint": fingerprint(instance.problem), "schedule": str(out) if made else None,
+        "start": first.makespan, "start_by": first.by,
     }  # fmt: skip
 
 
@@ -132,11 +174,20 @@ def _page(instance: Instance, said: dict[str, Any], problem: Path) -> str:
     return "\n".join([
         paragraph(f"{instance.name or 'problem'}: {p.tasks} tasks on {p.devices} devices", 2),
         fact("status", f"{said['status']} ({said['solver']} {said['version']}, {said['seconds']:.1f} s{limit})"),
-        fact("makespan", amount(said["makespan"], unit)),
+        fact("makespan", amount(said["makespan"], unit) + _since(said, unit)),
         fact("lower bound", f"{bound}, gap {percent(said['gap'])}{known}"),
         fact("verified", f"by the independent checker; written to {said['schedule']}"),
         command("next", ["pesto", "schedule", problem, "--check", said["schedule"]]),
     ])  # fmt: skip
+
+
+def _since(said: dict[str, Any], unit: int | None) -> str:
+    """What became of the start."""
+    if said["start"] is None:
+        return ""
+    gained = 1 - said["makespan"] / said["start"] if said["start"] else 0.0
+    start = f"the start, {amount(said['start'], unit)} ({said['start_by']})"
+    return f", {percent(gained)} below {start}" if gained > 0 else f", that of {start}"
 
 
 def _end(result: Result, out: Path) -> None:
@@ -177,13 +228,13 @@ def _belongs(instance: Instance, problem: Path, answer: Answer, path: Path) -> N
         raise MismatchError(f"{path}: a schedule of another problem than {problem} - give the one it was made for")
 
 
-def _start(instance: Instance, problem: Path, path: Path) -> Schedule:
+def _given(instance: Instance, problem: Path, path: Path) -> _Start:
     answer = load_schedule(path)
     _belongs(instance, problem, answer, path)
     wrong = check(instance.problem, answer.schedule)
     if wrong:
         raise InputError(f"{path}: not a valid schedule of {problem}: {wrong[0].text} - start from another or none")
-    return answer.schedule
+    return _Start(answer.schedule, path.name)
 
 
 def _check(instance: Instance, problem: Path, path: Path, *, as_json: bool) -> None:

@@ -12,9 +12,10 @@ from pesto.cli.verbs.check import plan_source
 from pesto.errors import UsageError
 from pesto.files.disk import write_atomic
 from pesto.inputs.load import load_cluster, load_costs, load_graph
+from pesto.plans.plan import Plan
 from pesto.plans.plan_file import load
 from pesto.plans.tf_pesto_files import read_placement
-from pesto.plans.ways import WAYS, Enforced
+from pesto.plans.ways import PLACEMENT, WAYS, Enforced
 from pesto.quantities import duration, size
 from pesto.show.costs_note import note_key
 from pesto.show.enforced_step import enforced_keys, enforced_line
@@ -98,8 +99,19 @@ def simulate_command(
     run = trusted(run, errors)
     if memory is not None:
         write_atomic(memory, _curves(run))
-    enforced = run.enforced(way) if way else None
+    enforced = _enforced(found, run, way)
     click.echo(to_json({**_as_object(run), **enforced_keys(enforced)}) if as_json else _page(run, enforced))
+
+
+def _enforced(plan: Plan | None, run: Simulation, way: str | None) -> Enforced | None:
+    """The step in the way asked for; of a plan that leaves the order to the framework, without one."""
+    if plan is not None and plan.placement_only:
+        if way not in (None, PLACEMENT):
+            raise UsageError(
+                f"the plan leaves the order to the framework - leave --as {way} out, or solve for an order"
+            )
+        way = PLACEMENT
+    return run.enforced(way) if way else None
 
 
 def _curves(run: Simulation) -> bytes:

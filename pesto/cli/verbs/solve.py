@@ -20,7 +20,7 @@ from pesto.cli.options import (
 from pesto.cli.outputs import check_outputs
 from pesto.cli.printed import aside, to_json
 from pesto.cli.read_step import read_step
-from pesto.errors import Exit
+from pesto.errors import Exit, UsageError
 from pesto.files.disk import write_atomic
 from pesto.inputs.cluster_file import cluster_names
 from pesto.inputs.load import load_cluster, load_costs
@@ -48,8 +48,10 @@ from solvers import FAILED
 @click.option("--gap", type=float, default=0.0, show_default=True, help="Stop at this relative gap of the full graph.")
 @click.option("--search/--no-search", default=True, show_default=True, help="Search op by op after the exact solver.")
 @click.option("--coarsen-to", type=int, default=200, show_default=True, help="Nodes of the coarse graph.")
+@click.option("--merge-time", type=float, default=2.0, show_default=True, help="Most time of a merged node, in means.")
+@click.option("--merge-members", type=float, default=4.0, show_default=True, help="Most ops of it, in means.")
 @solver_option()
-@click.option("--formulation", default="tight", show_default=True, help="Of a MILP solver: tight or paper.")
+@click.option("--formulation", default="tight", show_default=True, help="Of a MILP solver: tight, paper or pulp.")
 @click.option(
     "--workers",
     type=int,
@@ -60,6 +62,14 @@ from solvers import FAILED
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--deterministic", is_flag=True, help="Same input, seed and version: same plan.")
 @click.option("--per-edge", is_flag=True, help="One transfer an edge, as the paper counts them.")
+@click.option(
+    "--congestion/--no-congestion",
+    default=True,
+    show_default=True,
+    help="Whether the exact solver knows that transfers share links.",
+)
+@click.option("--headroom", type=float, default=0.1, show_default=True, help="Memory that repairs spare at first.")
+@click.option("--placement-only", is_flag=True, help="Leave the order to the framework: first in, first out.")
 @click.option("--robust", is_flag=True, help="Of nearly equal candidates, that of least p90 where times are wrong.")
 @click.option(
     "--start", type=Existing(), metavar="PLAN", help="Begin from this plan: another cluster, a changed graph."
@@ -92,7 +102,7 @@ def solve_command(
     pesto solve --model nmt --cluster v100x4 --start plan.json -o plan4.json
     """
     source.checked()
-    chosen = Settings(time_limit_s=settings.pop("time_limit"), **settings)
+    chosen = _chosen(cdep, **settings)
     machine = load_cluster(cluster)
     outputs = [path for path in (out, part, cdep) if path is not None]
     before = load(start) if start is not None else None
@@ -117,6 +127,14 @@ def solve_command(
     else:
         click.echo(page(outcome, stages_s, out, _check_command(source, cluster, costs, out)))
     _end(outcome)
+
+
+def _chosen(cdep: Path | None, *, time_limit: float, **settings: Any) -> Settings:
+    """The settings; UsageError where an order is to be written that is left open."""
+    chosen = Settings(time_limit_s=time_limit, **settings)
+    if chosen.placement_only and cdep is not None:
+        raise UsageError("--cdep is for the order, which --placement-only leaves open - leave one of them out")
+    return chosen
 
 
 def _check_command(source: Source, cluster: str, costs: Path | None, out: Path) -> list[object]:

@@ -37,9 +37,11 @@ def laid(
     """`lay`, with a relay for each tensor that must wait for its turn, and copies of small constants.
 
     None for references, whose value is that of the time at which it is read, for handles, which do not travel, and in
-    branches: a chain through an op of a branch that is not taken would end there. Without an order copies alone.
+    branches: a chain through an op of a branch that is not taken would end there. Without an order, or where the plan
+    leaves it to the framework, copies alone.
     Constants named in `keep` are not copied but sent, through a relay; they stay out of the chains, as feeds do.
     """
+    order = order and not plan.placement_only
     if keep:
         names = np.isin(trace.graph.names, list(keep))
         out = bools(names if out is None else out | names)

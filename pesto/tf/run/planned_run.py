@@ -47,6 +47,8 @@ class How:
     """Timed steps, after a few traced ones to warm up."""
     devices: str | None = None
     """CPU for logical CPUs, GPU for the devices that the plan names; None takes GPU when the process has them."""
+    order: bool = True
+    """Whether the plan's order is enforced, too."""
     reference: str = UNPLACED
     """What has no plan and is compared with: UNPLACED, without rewrites, bit for bit, or STOCK, with all of them."""
 
@@ -104,7 +106,8 @@ class Ran:
     ops: int
     chain_edges: int
     """Control edges that were added for the order."""
-    predicted_step_s: float
+    predicted_step_s: float | None
+    """The plan's own; None where its order was left out."""
     costs: str
     """What the prediction rests on: measured, modelled, or how much of each."""
     inject_s: float
@@ -138,7 +141,7 @@ def run(plan: Plan, graph: Graph, step: Runs, how: How) -> Ran:
     wanted = targets(plan, devices)
     drive = Drive.of(step, steps=how.steps, threads=len(wanted), gpu=devices == GPU, keep=how.reference == STOCK)
     try:
-        return _compared(plan, graph, drive, wanted)
+        return _compared(plan, graph, drive, Options(devices=wanted, order=how.order))
     except tf.errors.OpError as error:
         raise InputError(f"run: {graph.source} does not run: {shown(error)} - run it on its own first") from error
 
@@ -149,18 +152,20 @@ def _at_hand(plan: Plan) -> str:
     return GPU if names and len(tf.config.list_physical_devices("GPU")) >= len(names) else CPU
 
 
-def _compared(plan: Plan, graph: Graph, drive: Drive, wanted: dict[str, str]) -> Ran:
+def _compared(plan: Plan, graph: Graph, drive: Drive, options: Options) -> Ran:
+    wanted = targets(plan, options.devices)
     with v1.Session(graph=tf.Graph(), config=configured(drive.config, wanted)) as first:  # starts the devices, too
         check_exist(wanted, [d.name for d in first.list_devices()])
     if drive.gpu:
         tf.config.experimental.enable_op_determinism()
     reference = _unless_too_large(lambda: _reference(drive))
-    planned, expected, findings = _planned(plan, drive, Options(devices=wanted))
+    planned, expected, findings = _planned(plan, drive, options)
     seen = _seen(planned, expected, findings)
-    single = _unless_too_large(lambda: _planned(_alone(plan, wanted), drive, Options(devices=wanted))[0])
+    single = _unless_too_large(lambda: _planned(_alone(plan, wanted), drive, options)[0])
     unordered = _unless_too_large(lambda: _planned(plan, drive, Options(devices=wanted, order=False))[0])
     held = _held(graph, drive, planned, reference)
     bits = None if drive.keep else reference
+    predicted = plan.makespan_s if options.order or plan.placement_only else None
     return Ran(
         moves=seen.moves, inversions=seen.inversions, chain_edges=seen.chain_edges, verify_s=seen.verify_s,
         reference=STOCK if drive.keep else UNPLACED, reference_is=_said(drive),
@@ -170,7 +175,7 @@ def _compared(plan: Plan, graph: Graph, drive: Drive, wanted: dict[str, str]) ->
         step_s=statistics.median(planned.seconds),
         unplaced_step_s=_median(reference), single_step_s=_median(single), unordered_step_s=_median(unordered),
         steps=drive.steps, traced_steps=len(planned.traced), devices=wanted, ops=graph.ops,
-        predicted_step_s=plan.makespan_s, costs=plan.provenance.costs_basis,
+        predicted_step_s=predicted, costs=plan.provenance.costs_basis,
         inject_s=max(0.0, planned.opened_s - drive.stock_open_s()),
         note=GPU_NOTE if drive.gpu else CPU_NOTE,
     )  # fmt: skip

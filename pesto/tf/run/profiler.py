@@ -68,7 +68,8 @@ def profile(
     noise = _noise(found, seconds, low, watch, clocks)
     return Profile(
         fingerprint=graph.fingerprint(), kind=kind, device=device, iterations=iterations, seconds=seconds, low=low,
-        spread=spread, raw_spread=_spread(samples), source=graph.source, noise=noise,
+        median=medians(samples), mean=_mean(samples), spread=spread, raw_spread=_spread(samples),
+        source=graph.source, noise=noise,
     )  # fmt: skip
 
 
@@ -155,6 +156,15 @@ def trimmed(samples: Samples) -> tuple[Floats, Floats]:
     kept = count - np.where(count > 1, np.maximum(1, np.ceil(DROPPED * count)), 0)
     order[np.arange(len(samples))[:, None] >= kept] = np.nan
     return _mean(order), _spread(order)
+
+
+def medians(samples: Samples) -> Floats:
+    """The median of each column of [iterations, n], of an even number the mean of the middle two; NaN without any."""
+    order = np.sort(samples, axis=0)  # NaN goes last
+    count = (~np.isnan(samples)).sum(axis=0)
+    places = np.minimum(np.maximum(np.stack([(count - 1) // 2, count // 2]), 0), len(samples) - 1)
+    found: Floats = np.take_along_axis(order, places, axis=0).mean(axis=0)
+    return found
 
 
 def _mean(samples: Samples) -> Floats:

@@ -41,7 +41,7 @@ _PATIENCE = 4
 """Passes in a row that may find nothing better: enough for the share to spare to come down to none."""
 _WORK = 20_000
 """Tasks and edges of the schedules that judge one or two moves, in all."""
-_HEADROOM = 0.1
+HEADROOM = 0.1
 """The share of each capacity that planning spares at first (section 5.1)."""
 _SPARED = 0.03
 """A share to spare that is less than this counts as none."""
@@ -83,15 +83,16 @@ def relieve(
     footprint: Footprint,
     device: Ints,
     *,
-    rank: Ints | None = None,
-    schedule_of: Timing | None = None,
+    order: Ints | Timing | None = None,
     seconds: float = math.inf,
+    headroom: float = HEADROOM,
 ) -> Relief:
     """Move units of a placement, [n] devices, until all peaks fit; the best found, which says what it lacks.
 
-    The order is that of `rank`, [n], strictly; or what `schedule_of` makes of a placement (a framework's); or a list by
-    bottom level. Unless `schedule_of` has the say, another order may be found to need less, and is then returned.
+    The order is a rank, [n], which is followed strictly; what a function makes of a placement (a framework's); or, if
+    None, a list by bottom level. Unless a function has the say, another may be found to need less, and is returned.
     A task holds at least `problem.memory`.
+    `headroom` is the share of each capacity, 0 to below 1, that is spared at first.
     Judged by `footprint.usage` of the schedule that is returned; of those that fit, the one of least makespan. What
     fits as it is comes back as it is. A pass takes O(log) for each trial of a unit at a location and for each of its
     buffers, and O(n + e) for each instant that it relieves; there are a few dozen passes at most. After about `seconds`
@@ -99,21 +100,21 @@ def relieve(
     """
     held = replace(footprint, static=np.maximum(footprint.static, problem.memory))
     search = _Search(problem, held, ints(device), time.perf_counter() + seconds)
-    orders = _orders(problem, held, rank, schedule_of)
+    orders = _orders(problem, held, order)
     if search.judge(search.device, orders[0]).fits:
         return search.best
     for start in _starts(problem, held, search):
-        for order in orders:
+        for each in orders:
             if search.late():
                 return search.best
             if search.best.fits:
-                search.judge(start, order)
+                search.judge(start, each)
             else:
-                search.repair(start, order)
+                search.repair(start, each, headroom)
         if search.best.fits:
             return search.best
-    for order in orders:
-        search.nudge(order)
+    for each in orders:
+        search.nudge(each)
     return search.best
 
 
@@ -121,15 +122,15 @@ _Order = Callable[[Ints], tuple[Schedule, Ints | None]]
 """The schedule of a placement, and the rank that makes it, if one does."""
 
 
-def _orders(problem: Problem, footprint: Footprint, rank: Ints | None, schedule_of: Timing | None) -> list[_Order]:
+def _orders(problem: Problem, footprint: Footprint, order: Ints | Timing | None) -> list[_Order]:
     """The order asked for, and the frugal one unless the order is not ours to choose."""
     prepared = prepare(problem)
 
     def given(device: Ints) -> tuple[Schedule, Ints | None]:
-        if schedule_of is not None:
-            return schedule_of(device), None
-        if rank is not None:
-            return replay(problem, device, rank, prepared=prepared), rank
+        if callable(order):
+            return order(device), None
+        if order is not None:
+            return replay(problem, device, order, prepared=prepared), order
         by_level = rank_of(np.argsort(-bottom_levels(problem, device=device), kind="stable"))
         return replay(problem, device, by_level, strict=False, prepared=prepared), None
 
@@ -137,7 +138,7 @@ def _orders(problem: Problem, footprint: Footprint, rank: Ints | None, schedule_
         early = rank_of(frugal_order(problem, footprint, device))
         return replay(problem, device, early, prepared=prepared), early
 
-    return [given] if schedule_of is not None else [given, frugal]
+    return [given] if callable(order) else [given, frugal]
 
 
 class _Search:
@@ -169,10 +170,10 @@ class _Search:
             self.best = found
         return found
 
-    def repair(self, device: Ints, order: _Order) -> None:
+    def repair(self, device: Ints, order: _Order, headroom: float) -> None:
         """Pass after pass until all fits, or nothing moves although nothing is spared."""
         found, capacity = self.judge(device, order), self.problem.capacity
-        least, stale, headroom = _merit(found), 0, _HEADROOM
+        least, stale = _merit(found), 0
         for _ in range(_PASSES):
             if found.fits or stale == _PATIENCE or self.late():
                 return

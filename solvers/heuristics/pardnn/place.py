@@ -7,9 +7,11 @@ is step 2 there, is not looked at.
 
 import numpy as np
 
-from solvers.arrays import Ints
+from solvers.arrays import Ints, rank_of
+from solvers.compiled.dag import topological_order
 from solvers.heuristics.devices_of_location import devices_at
 from solvers.heuristics.methods import Placement
+from solvers.heuristics.pardnn.emulator import emulate
 from solvers.heuristics.pardnn.levels import levels
 from solvers.heuristics.pardnn.mapping import Mapped, mapped
 from solvers.heuristics.pardnn.refinement import refined
@@ -33,6 +35,14 @@ def unrefined(problem: Problem, options: Options) -> Placement:  # noqa: ARG001
 def balanced(problem: Problem, options: Options) -> Placement:  # noqa: ARG001
     """The whole, with Guided Load Balancing in the place of LALB (figure 4.2 (e))."""
     return _placed(problem, refine=True, level_aware=False)
+
+
+def emulated(problem: Problem, options: Options) -> Placement:  # noqa: ARG001
+    """The whole of step 1, in the order that the framework's scheduler is emulated to give (section 4.1.2)."""
+    device = _placed(problem, refine=True, level_aware=True).device
+    made = emulate(problem, device)
+    position = rank_of(topological_order(problem.tasks, problem.src, problem.dst))
+    return Placement(device=device, rank=rank_of(np.lexsort((position, made.finish, made.start))))
 
 
 def _placed(problem: Problem, *, refine: bool, level_aware: bool) -> Placement:

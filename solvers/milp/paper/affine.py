@@ -1,6 +1,6 @@
 """Vectors of affine expressions, so that a family of constraints reads as it is printed."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -120,6 +120,11 @@ class Assembly:
     def binaries(self, count: int) -> Affine:
         """`count` new variables that are 0 or 1."""
         return self.variables(count, 0.0, 1.0, integer=True)
+
+    def kinds(self) -> Iterator[tuple[float, float, bool]]:
+        """Of each variable, the least and greatest value, and whether it must be whole."""
+        for _, lower, upper, integer in self._columns:
+            yield from zip(lower.tolist(), upper.tolist(), integer.tolist(), strict=True)
 
     def not_negative(self, left: Affine) -> None:
         """left >= 0."""

@@ -1,5 +1,6 @@
 """Where tasks are, as binary codes: x, y, ... for the location of a unit, and more for the device of a task there."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
@@ -79,11 +80,7 @@ class Codes:
 
 
 def encoded(problem: Problem, assembly: Assembly) -> Codes:
-    """New binaries for where everything is; codes that mean nothing are excluded.
-
-    For every code that a unit's variables can spell but that is no location of it, `the bits that differ >= 1`; for a
-    task's device likewise, at each location.
-    """
+    """New binaries for where everything is."""
     units = units_of(problem)
     choices = units.allowed[np.count_nonzero(units.allowed, axis=1) > 1]
     code = rank_of(np.argsort(-choices.sum(axis=0), kind="stable"))
@@ -93,7 +90,7 @@ def encoded(problem: Problem, assembly: Assembly) -> Codes:
     able = problem.allowed & units.allowed[units.unit][:, problem.location]
     rank = _ranks(able, problem.location)
     widest = rank.max(axis=1, initial=0)
-    codes = Codes(
+    return Codes(
         problem=problem,
         units=units,
         code=code,
@@ -102,8 +99,6 @@ def encoded(problem: Problem, assembly: Assembly) -> Codes:
         rank=rank,
         core=_columns((1 << _bits(widest)) - 1, assembly),
     )
-    _exclude(codes, assembly)
-    return codes
 
 
 def _bits(most: Ints) -> Ints:
@@ -129,20 +124,34 @@ def _columns(mask: Ints, assembly: Assembly) -> Ints:
     return column
 
 
-def _exclude(codes: Codes, assembly: Assembly) -> None:
+def meaningless(codes: Codes) -> Iterator[tuple[Ints, int]]:
+    """For each number, the units [r] whose variables can spell it though it is the code of no location of theirs."""
     units = codes.units
     free = np.where(codes.bit != _FIXED, 1 << np.arange(codes.bit.shape[1]), 0).sum(axis=1)
     for number in range(1 << int(codes.code.max()).bit_length()):
         spelt = (codes.fixed ^ number) & ~free == 0
         known = (units.allowed & (codes.code == number)).any(axis=1) | ~units.allowed.any(axis=1)
-        unit = np.flatnonzero(spelt & ~known)
-        assembly.not_negative(_differ(codes.bit[unit], np.full(len(unit), number)) - 1.0)
+        yield np.flatnonzero(spelt & ~known), number
+
+
+def idle_cores(codes: Codes) -> Iterator[tuple[Ints, int, int]]:
+    """For each location and number, the tasks [r] that can be there and spell it though it is no device of theirs."""
     for place, number in product(range(codes.problem.locations), range(1 << codes.core.shape[1])):
         known = codes.able[:, codes.problem.location == place].sum(axis=1)
         spelt = number >> (codes.core != _FIXED).sum(axis=1) == 0
-        task = np.flatnonzero(spelt & (known > 0) & (number >= known))
+        yield np.flatnonzero(spelt & (known > 0) & (number >= known)), place, number
+
+
+def exclude(codes: Codes, assembly: Assembly) -> None:
+    """Codes that mean nothing are excluded: for each, the bits that differ from it are 1 or more.
+
+    For a task's device, at each location: those and the bits by which it is away are.
+    """
+    for unit, number in meaningless(codes):
+        assembly.not_negative(_differ(codes.bit[unit], np.full(len(unit), number)) - 1.0)
+    for task, place, number in idle_cores(codes):
         wrong = _differ(codes.core[task], np.full(len(task), number))
-        assembly.not_negative(wrong + codes.away(units.unit[task], place) - 1.0)
+        assembly.not_negative(wrong + codes.away(codes.units.unit[task], place) - 1.0)
 
 
 def _differ(column: Ints, code: Ints) -> Affine:

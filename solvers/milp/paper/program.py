@@ -29,6 +29,7 @@ the optimum is the problem's where no payload has two readers that may sit toget
 elsewhere.
 """  # fmt: skip
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,8 +37,9 @@ import numpy as np
 from solvers.arrays import Floats, Ints
 from solvers.milp.formulations import Limits
 from solvers.milp.linear import Linear
+from solvers.milp.paper import letters
 from solvers.milp.paper.affine import Affine, Assembly
-from solvers.milp.paper.codes import encoded
+from solvers.milp.paper.codes import encoded, exclude
 from solvers.milp.paper.edges import PerEdge, before, descendants, horizon, open_pairs, transfers_of, unshared
 from solvers.milp.paper.rows import (
     Model,
@@ -54,6 +56,10 @@ from solvers.problem import Problem
 from solvers.schedule import Schedule
 from solvers.timing.rebuild import rebuild
 
+Pairs = tuple[Ints, Ints]
+"""Numbers of the first and of the second of each pair."""
+_SHOWN = 5
+"""Readers of a payload that are named at most."""
 _GRID = 1e-4
 """Units of time below which two times of a vendor's point are one: its tolerances are a hundredth of that."""
 
@@ -77,17 +83,14 @@ def styled(problem: Problem, limits: Limits, style: Style) -> "Paper":
     """The program of a problem of one or more tasks. O((n^2 + t^2) (m + q)) for t transfers and q links."""
     edges = unshared(problem)
     most = horizon(edges, limits.most)
-    m = _variables(edges.problem, (min(limits.least, most), most), limits)
+    m = variables(edges.problem, (min(limits.least, most), most), limits)
+    exclude(m.codes, m.assembly)
     for family in (precedence, completion, crossings, transfer_times, memory):
         family(m)
         limits.check()
     m_, m_s, m_l = (factor * most / limits.unit for factor in style.big)
-    after = descendants(edges.problem)
-    keep = not style.every_pair
-    tasks = open_pairs(after & keep, m.codes.able)
+    tasks, pairs = ordered(m, every=style.every_pair)
     links = shared_links(edges.problem)
-    holds = np.array([m.transfers.crosses[:, *held].any(axis=1) for held in links], dtype=bool)
-    pairs = open_pairs(before(after, m.transfers) & keep, holds.reshape(len(links), len(m.transfers.payload)).T)
     order = m.assembly.binaries(len(tasks[0])), m.assembly.binaries(len(pairs[0]))
     limits.check()
     no_overlap(m, tasks, order[0], (m_, m_s, m_l))
@@ -96,11 +99,25 @@ def styled(problem: Problem, limits: Limits, style: Style) -> "Paper":
         m.assembly.not_negative(m.makespan - 2.0 * (1.0 + most / limits.unit))
     n = problem.tasks
     first, second = (np.concatenate([tasks[side], n + pairs[side]]) for side in (0, 1))
-    ordered = Affine.stack(order).column[:, 0]
-    return Paper(origin=problem, edges=edges, model=m, pairs=(first, second, ordered), linear=m.assembly.linear())
+    delta = Affine.stack(order).column[:, 0]
+    return Paper(origin=problem, edges=edges, model=m, pairs=(first, second, delta), linear=m.assembly.linear())
 
 
-def _variables(problem: Problem, span: tuple[int, int], limits: Limits) -> Model:
+def ordered(m: Model, *, every: bool = False) -> tuple[Pairs, Pairs]:
+    """The pairs of tasks and of transfers that have an order variable: those that are open, or every."""
+    after = descendants(m.problem)
+    links = shared_links(m.problem)
+    holds = np.array([m.transfers.crosses[:, *held].any(axis=1) for held in links], dtype=bool)
+    tasks = open_pairs(after & (not every), m.codes.able)
+    shares = holds.reshape(len(links), len(m.transfers.payload)).T
+    return tasks, open_pairs(before(after, m.transfers) & (not every), shares)
+
+
+def variables(problem: Problem, span: tuple[int, int], limits: Limits) -> Model:
+    """All variables but those of orders, and those that a family of constraints adds for itself.
+
+    `problem` has a payload an edge; `span`: the makespan's least and most ticks.
+    """
     assembly, unit = Assembly(limits.check), limits.unit
     least, most = (ticks / unit for ticks in span)
     makespan = assembly.variables(1, least, most, cost=1.0)
@@ -143,6 +160,23 @@ class Paper:
     def binding(self) -> bool:
         """Whether every transfer of the program is one of the problem."""
         return self.edges.exact
+
+    @property
+    def unsaid(self) -> str:
+        """That a payload crosses once for each of its readers."""
+        if self.binding:
+            return ""
+        readers, t = Counter(self.edges.origin[self.model.transfers.payload].tolist()), self.model.transfers
+        payload = max(readers, key=lambda k: (readers[k], -k))
+        to = t.head[self.edges.origin[t.payload] == payload].tolist()
+        shown = ", ".join(map(str, to[:_SHOWN])) + (", ..." if len(to) > _SHOWN else "")
+        return f"it sends payload {payload} to each of the tasks {shown} by itself, where the problem sends it once"
+
+    @property
+    def names(self) -> list[str]:
+        """[c] of the columns; those that (7) and (8) add for themselves are called by their numbers."""
+        named = letters.columns(self.model) | letters.orders(self.model, self.pairs)
+        return [named.get(column, f"v{column}") for column in range(self.linear.columns)]
 
     def values(self, schedule: Schedule) -> Floats:
         """[c] a feasible point that describes a valid schedule of at most `limits.most` ticks.

@@ -249,11 +249,11 @@ def memory(m: Model) -> None:
         present = m.assembly.variables(len(coded), 0.0, 1.0)
         m.assembly.force(present, 1.0 - codes.away(coded, place))
         parts = Affine.stack([1.0 - codes.away(one_bit, place), present])
-        used, room = _scaled(units.memory[np.concatenate([one_bit, coded])], capacity)
+        used, room = scaled(units.memory[np.concatenate([one_bit, coded])], capacity)
         m.assembly.not_negative(room - parts.total(used))
 
 
-def _scaled(size: Ints, capacity: int) -> tuple[Floats, float]:
+def scaled(size: Ints, capacity: int) -> tuple[Floats, float]:
     """Bytes in multiples of their greatest common divisor, and of a power of two that makes them small enough."""
     divisor = math.gcd(*size.tolist())
     power = 2.0 ** max(0, math.ceil(math.log2(max(int(size.max()), capacity) / divisor / _LARGEST)))

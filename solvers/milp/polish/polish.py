@@ -28,12 +28,17 @@ from solvers.timing.rebuild import rebuild
 
 _SLICE = 1.5
 """Seconds, or effort, of one small program at most."""
+_SETTLE = 0.2
+"""Part of the slice in which windows are looked for, beyond longest paths, before and in a program: on 200 tasks all of
+them take 3 to 6 seconds of a core and rule out little more."""
 _EMPTY = 0.02
 """Effort that a neighbourhood counts for that windows prove to be empty, and"""
 _DONE = 0.25
 """part of the slice that a program solved to the end counts for, where effort is counted and not time."""
 _PATIENCE = 0.4
-"""Part of the whole search that may pass without a better schedule."""
+"""Part of the whole search that may pass without a better schedule, and"""
+_TRIES = 8
+"""programs that must have been tried since the last, where it is the clock that passes."""
 _FIRST, _LEAST = 8, 4
 """Tasks of the first neighbourhoods, and of the smallest."""
 _GROWTH = 1.1
@@ -89,18 +94,18 @@ def _attempt(
 ) -> tuple[Schedule | None, Outcome | None]:
     """A schedule of the neighbourhood that is shorter, if one was found; no outcome where windows say that none is."""
     most = best.makespan - max(1, best.makespan // _STEP)
-    windows = windows_of(restricted(problem, best, around), most, spent.ends)
+    windows = windows_of(restricted(problem, best, around), most, spent.settle_by)
     if windows is None:
         return None, None
-    limits = Limits(least=min(search.least, most), most=most, settle_by=spent.ends, build_by=spent.ends)
+    limits = Limits(least=min(search.least, most), most=most, settle_by=spent.settle_by, build_by=spent.ends)
     try:
         program = formulate(windows.problem, search.formulation, limits)
     except (NoScheduleError, TimeoutError):
         return None, None
-    outcome = run_program(search.run, program, spent.slice(), _Nobody())
-    if outcome.values is None:
-        return None, outcome
-    return rebuild(problem, program.schedule(outcome.values)), outcome
+    heard = _Latest()
+    outcome = run_program(search.run, program, spent.slice(), heard)
+    values = heard.values if outcome.values is None else outcome.values
+    return None if values is None else rebuild(problem, program.schedule(values)), outcome
 
 
 class _Spent:
@@ -109,7 +114,7 @@ class _Spent:
     def __init__(self, ask: Ask) -> None:
         self._ask, self._began = ask, time.monotonic()
         self.ends = self._began + ask.seconds
-        self._effort, self._better = 0.0, 0.0
+        self._effort, self._better, self._tries = 0.0, 0.0, 0
 
     @property
     def _seconds(self) -> float:
@@ -119,7 +124,13 @@ class _Spent:
     def over(self) -> bool:
         """Whether to end: nothing is left, or nothing was found for too long."""
         limit, now = (self._ask.effort, self._effort) if self._counts else (self._ask.seconds, self._seconds)
-        return self._seconds >= self._ask.seconds or now >= limit or now - self._better > _PATIENCE * limit
+        idle = now - self._better > _PATIENCE * limit and (self._counts or self._tries >= _TRIES)
+        return self._seconds >= self._ask.seconds or now >= limit or idle
+
+    @property
+    def settle_by(self) -> float:
+        """When to stop looking for windows, from now; where effort is counted, no clock but the limit says so."""
+        return self.ends if self._counts else min(self.ends, time.monotonic() + _SETTLE * _SLICE)
 
     @property
     def _counts(self) -> bool:
@@ -134,6 +145,7 @@ class _Spent:
 
     def count(self, outcome: Outcome | None) -> None:
         """Count a run, or none."""
+        self._tries += 1
         if outcome is None:
             self._effort += _EMPTY
         else:
@@ -142,11 +154,14 @@ class _Spent:
 
     def refresh(self) -> None:
         """Note that something better was found."""
-        self._better = self._effort if self._counts else self._seconds
+        self._better, self._tries = (self._effort if self._counts else self._seconds), 0
 
 
-class _Nobody:
-    """Hears what the vendor finds in a small program; only the outcome counts."""
+class _Latest:
+    """Hears what the vendor finds in a small program, and keeps the latest, in case the outcome is without it."""
+
+    def __init__(self) -> None:
+        self.values: Floats | None = None
 
     @property
     def enough(self) -> bool:
@@ -154,7 +169,8 @@ class _Nobody:
         return False
 
     def incumbent(self, values: Floats) -> None:
-        """Nothing."""
+        """Keep it."""
+        self.values = values
 
     def bound(self, objective: float) -> None:
         """Nothing."""

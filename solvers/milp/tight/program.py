@@ -31,10 +31,11 @@ from solvers.arrays import Floats, Ints
 from solvers.milp.formulations import Limits, NoScheduleError
 from solvers.milp.linear import Linear, Rows
 from solvers.milp.separate import with_rows
+from solvers.milp.tight.labels import names_of
 from solvers.milp.tight.lanes import Lanes, lanes_of
 from solvers.milp.tight.load_cuts import add_loads
 from solvers.milp.tight.orders import Order, add_order, order_of, overlapping
-from solvers.milp.tight.pairs import pairs_of
+from solvers.milp.tight.pairs import MOST, pairs_of
 from solvers.milp.tight.places import places_of
 from solvers.milp.tight.time_windows import windows_of
 from solvers.milp.tight.times import Draft, draft_of
@@ -69,6 +70,17 @@ class Tight:
     def linear(self) -> Linear:
         """The program with all of its rows."""
         return self._with(self.waiting)
+
+    @property
+    def names(self) -> list[str]:
+        """[c] of the columns; see `names_of`."""
+        return names_of(self.draft, self.crossings, self.orders)
+
+    @property
+    def unsaid(self) -> str:
+        """That there were more pairs than a program is given."""
+        lists = (len(self.orders) - len(self.waiting), len(self.waiting))
+        return f"it orders {MOST} pairs of activities on devices or links, and no others" if MOST in lists else ""
 
     @property
     def activities(self) -> int:

@@ -1,134 +1,113 @@
-"""CBC: the program that PuLP brings, driven by its command line, its files and its log.
+"""CBC: a program (PuLP brings one), driven by its command line, its files, its log and SIGINT.
 
-It tells the objective of what it finds while it runs, but the point itself only at its end. Its word is not enough: a
-limit that strikes while it preprocesses makes it say "infeasible", one that strikes before its root node makes it
-crash, and large models overrun the limit.
+It tells the objective of what it finds while it runs, but the point itself only at its end. So it is made to end while
+it still can (`_Patience`): in time before its limit where it has found something, and earlier where its root node takes
+long; then it is run again from what it found. Its word is not enough: a limit that strikes while it preprocesses makes
+it say "infeasible", one that strikes before its root node makes it crash, and large models overrun the limit.
 """
 
 import contextlib
-import importlib.util
 import math
 import os
-import platform
 import pty
-import re
 import select
-import shutil
 import signal
 import subprocess
-import sys
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, NamedTuple
 
 import numpy as np
 
 from solvers.arrays import Floats
-from solvers.base import UnavailableError
 from solvers.milp.formulations import TOLERANCE
 from solvers.milp.linear import Linear
 from solvers.milp.solver import Milp
-from solvers.milp.vendor import Ask, Hear, Outcome, ended, iterations, left_behind, no_optimum
+from solvers.milp.vendor import LOST, Ask, Hear, Outcome, ended, iterations, no_optimum
+from solvers.milp.vendors.cbc_log import Log
+from solvers.milp.vendors.cbc_program import cbc_binary, version
 from solvers.milp.vendors.mps import mps_file
 from solvers.milp.vendors.relay import Relay
 from solvers.result import Limit, Status
 
-_NUMBER = r"(-?\d\S*?)"
-_BOUNDS = (
-    (re.compile(rf"{_NUMBER} best solution, best possible {_NUMBER} "), 1e-7, 0.0),
-    (re.compile(rf"best objective {_NUMBER} \(best possible {_NUMBER}\)"), 1e-7, 0.0),
-    (re.compile(rf"^Continuous objective value is {_NUMBER} - "), 1e-5, 0.0),
-    (re.compile(rf"^Lower bound: +{_NUMBER}$"), 0.0, 1e-3),
-)
-"""Where a bound is written, and what rounding may have added to it there: relatively, and in itself. A bound that uses
-the best objective, written beside it, holds only up to that. (For that reason "Cbc0013I At root node" is no use.)"""
-_STARTED = re.compile(rf"MIPStart provided solution with cost {_NUMBER}$")
-_NO_BOUND = 1e49
-
-
-class Log:
-    """The state of a run of CBC, as far as its log tells."""
-
-    def __init__(self) -> None:
-        self.bound = -math.inf
-        """The best lower bound written so far, without what rounding may have added."""
-        self.started: float | None = None
-        """Objective of the start that was accepted."""
-        self.proven = False
-        """Whether the search is said to have been completed."""
-        self.stopped = False
-        """Whether a limit or a signal is said to have ended the search."""
-        self.last = ""
-        """The last line that is not empty."""
-
-    def read(self, line: str) -> None:
-        """Take in a line."""
-        for pattern, relative, absolute in _BOUNDS:
-            found = pattern.search(line)
-            if found:
-                written = min(map(float, found.groups()))
-                if abs(written) < _NO_BOUND:
-                    self.bound = max(self.bound, written - relative * abs(written) - absolute)
-        started = _STARTED.search(line)
-        if started:
-            self.started = float(started[1])
-        self.proven |= line.startswith("Result - Optimal solution found")
-        self.stopped |= line.startswith(("Cbc0020I", "Cbc0027I", "Result - Stopped", "Result - User"))
-        self.last = line.strip() or self.last
-
-
-_SYSTEMS = {"linux": "linux", "darwin": "osx", "win32": "win"}
-_MACHINES = {"x86_64": "i64", "amd64": "i64", "aarch64": "arm64", "arm64": "arm64", "i386": "i32", "i686": "i32"}
-
-
-def cbc_binary() -> Path:
-    """PuLP's CBC for this machine, or else one on the PATH; UnavailableError where there is neither."""
-    found = _bundled() or shutil.which("cbc")
-    if found is None:
-        raise UnavailableError(
-            "no CBC for this machine - pip install 'pulp>=2.9,<4', or put a program called cbc on the PATH"
-        )
-    return Path(found)
-
-
-def _bundled() -> Path | None:
-    package = importlib.util.find_spec("pulp")
-    if package is None or package.origin is None:
-        return None
-    # PuLP brings one program for all of a Mac's processors.
-    machine = "i64" if sys.platform == "darwin" else _MACHINES.get(platform.machine().lower(), "")
-    file = Path(package.origin).parent / "solverdir" / "cbc" / _SYSTEMS.get(sys.platform, "") / machine / "cbc"
-    return file if os.access(file, os.X_OK) else None
-
-
 _PER_NODE = 100.0
 """Simplex iterations that a node stands for, of the work that CBC may do: it counts no other."""
-_INTERRUPT_S = 1.0
+_LARGE = 50_000
+"""Entries of a program beyond which CBC neither preprocesses nor cuts: both take longer than most limits and look at
+neither clock nor signal, and gain nothing on `tight` (docs/solvers.md)."""
+_INTERRUPT_S = 0.25
 """Seconds past its limit after which CBC is asked to end and to write what it has."""
-_KILL_S = 3.0
-"""Seconds past its limit after which it is ended."""
+_AGAIN_S = 2.0
+"""Seconds after which it is asked again, since some of its stages forget a signal."""
+_KILL_S, _KEEP_S = 1.5, 4.5
+"""Seconds past its limit after which it is ended: where it has nothing to tell, and where it has."""
+_CLOSING, _CLOSING_MOST = 3.0, 0.25
+"""What it does after a signal takes so many times as long as what it does up to its first linear program's end
+(measured: up to 2.9 times); part of the limit that is kept for it at most."""
+_SLICE, _WORTH = 0.1, 2.0
+"""Part of the limit after which a run that has found something and is still at its root node ends and is run again, if
+so many times as much time is left as it took."""
 _HASTE, _HASTE_S = 0.2, 0.05
 """Share of the limit, and seconds, at its end in which "infeasible" may only mean that the time is up."""
 
 
 def solver() -> Milp:
-    """CBC as a `Solver`."""
-    return Milp(name="cbc", package="pulp", run=run)
+    """CBC as a `Solver`; UnavailableError where there is none."""
+    cbc_binary()
+    return Milp(name="cbc", package="pulp", version=version() or "", run=run)
 
 
 def run(linear: Linear, ask: Ask, hear: Hear) -> Outcome:
     """Run CBC in a temporary folder; UnavailableError where there is none, RuntimeError when it fails."""
     relay = Relay(ask, hear)
+    best: Floats | None = None
     with mps_file(linear) as file:
-        if ask.start is not None:
-            _write_start(linear, ask.start, file.with_name("start.txt"))
-        command = _command(ask, relay, file.name, iterations(linear, ask.effort))
-        done = _follow(command, file.parent, relay)
-        relay.check()
-        return _outcome(linear, ask, file.parent, done)
+        while True:
+            done = _slice(linear, ask, relay, file)
+            outcome = _outcome(linear, ask, file.parent, done)
+            better = _better(linear, outcome, ask.start)
+            if relay.stop or not done.early or better is None:
+                outcome = _at_least(best, outcome, linear)
+                return replace(outcome, bound=max(outcome.bound, relay.best_bound))
+            relay.incumbent(better)
+            best, ask = better, replace(ask, start=better)
 
 
-def _command(ask: Ask, relay: Relay, file: str, work: float) -> list[str]:
+def _better(linear: Linear, outcome: Outcome, start: Floats | None) -> Floats | None:
+    """The point of an outcome to go on from; None where it is optimal, or no better than the start."""
+    worth = outcome.status is Status.FEASIBLE and _cost(linear, outcome.values) < _cost(linear, start)
+    return outcome.values if worth else None
+
+
+def _at_least(best: Floats | None, outcome: Outcome, linear: Linear) -> Outcome:
+    """An outcome with the point of an earlier run, where it has none that is better."""
+    if best is None or _cost(linear, outcome.values) <= _cost(linear, best):
+        return outcome
+    return replace(ended(Status.FEASIBLE, outcome.limit, best, outcome.bound), detail=outcome.detail)
+
+
+def _cost(linear: Linear, values: Floats | None) -> float:
+    """The objective of a point, inf of none."""
+    return math.inf if values is None else float(linear.cost @ values)
+
+
+def _slice(linear: Linear, ask: Ask, relay: Relay, file: Path) -> "_Run":
+    """One run of the program, from the start of `ask`."""
+    if ask.start is not None:
+        _write_start(linear, ask.start, file.with_name("start.txt"))
+    for result in ("solution.txt", "solution.bin"):
+        file.with_name(result).unlink(missing_ok=True)
+    command = _command(linear, ask, relay, file.name)
+    done = _follow(
+        command, file.parent, _Patience(relay, Log(_cost(linear, ask.start)), by_clock=math.isinf(ask.effort))
+    )
+    relay.check()
+    return done
+
+
+def _command(linear: Linear, ask: Ask, relay: Relay, file: str) -> list[str]:
     settings = {
         "timeMode": "elapsed",
         "sec": f"{relay.remaining:.3f}",
@@ -137,8 +116,11 @@ def _command(ask: Ask, relay: Relay, file: str, work: float) -> list[str]:
         "randomSeed": ask.seed % 2**30 + 1,
         "randomCbcSeed": ask.seed % 2**30 + 1,  # 0 would be the time of day
     }
+    work = iterations(linear, ask.effort)
     if math.isfinite(work):
         settings["maxNodes"] = max(1, round(work / _PER_NODE))
+    if len(linear.column) > _LARGE:
+        settings |= {"preprocess": "off", "cuts": "off"}
     start = [] if ask.start is None else ["-mips", "start.txt"]
     given = [word for key, value in settings.items() for word in (f"-{key}", str(value))]
     results = ["-solution", "solution.txt", "-saveSolution", "solution.bin"]
@@ -153,6 +135,51 @@ def _write_start(linear: Linear, start: Floats, file: Path) -> None:
     file.write_text("\n".join(["start", *lines, ""]), encoding="ascii")
 
 
+class _Patience:
+    """When a run of CBC is asked to end, and when it is ended."""
+
+    def __init__(self, relay: Relay, log: Log, *, by_clock: bool) -> None:
+        """Without `by_clock` nothing but the end of the limit ends the run."""
+        self.relay, self.log = relay, log
+        self.early = False
+        """Whether it was asked to end so that it can be run again."""
+        self.asked = False
+        """Whether it was asked to end."""
+        self._by_clock = by_clock
+        self._began, self._seconds = time.monotonic(), relay.remaining
+        self._relaxed, self._next = 0.0, -math.inf
+
+    @property
+    def over(self) -> bool:
+        """Whether it is ended, come what may."""
+        return self.relay.done or self.relay.overdue > (_KEEP_S if self.log.untold else _KILL_S)
+
+    def read(self, line: str) -> None:
+        """Take in a line of the log."""
+        before = self.log.relaxed
+        self.log.read(line)
+        if self.log.relaxed and not before:
+            self._relaxed = time.monotonic() - self._began
+
+    def asks(self) -> bool:
+        """Whether it is to be asked to end now."""
+        if self.log.stopped or time.monotonic() < self._next or not self._due():
+            return False
+        self._next, self.asked = time.monotonic() + _AGAIN_S, True
+        return True
+
+    def _due(self) -> bool:
+        if self.asked or self.relay.overdue > _INTERRUPT_S:
+            return True
+        if not self._by_clock or not self.log.untold:
+            return False
+        if self.relay.remaining < min(_CLOSING * self._relaxed, _CLOSING_MOST * self._seconds):
+            return True
+        age = time.monotonic() - self._began
+        self.early = not self.log.searching and _SLICE * self._seconds < age < self.relay.remaining / _WORTH
+        return self.early
+
+
 class _Run(NamedTuple):
     """A run of CBC that has ended."""
 
@@ -160,11 +187,15 @@ class _Run(NamedTuple):
     log: Log
     code: int
     """Its exit code, negative for a signal."""
+    asked: bool = False
+    """Whether it was asked to end."""
+    early: bool = False
+    """Whether that was so that it can be run again."""
 
 
-def _follow(command: list[str], folder: Path, relay: Relay) -> _Run:
+def _follow(command: list[str], folder: Path, patience: _Patience) -> _Run:
     """Run the command to its end, or to a little after the limit."""
-    log = Log()
+    relay, log = patience.relay, patience.log
     # A terminal, since CBC holds back what it writes to a pipe until it ends.
     master, slave = pty.openpty()
     with os.fdopen(master, "rb", buffering=0) as terminal:
@@ -173,23 +204,21 @@ def _follow(command: list[str], folder: Path, relay: Relay) -> _Run:
         finally:
             os.close(slave)
         try:
-            for text in _written(terminal, relay, child):
+            for text in _written(terminal, patience, child):
                 for line in relay.write(text):
-                    log.read(line)
+                    patience.read(line)
                 relay.bound(log.bound)
         finally:
             child.kill()
             code = child.wait()
-    return _Run(relay, log, code)
+    return _Run(relay, log, code, patience.asked, patience.early)
 
 
-def _written(terminal: IO[bytes], relay: Relay, child: "subprocess.Popen[bytes]") -> Iterator[str]:
-    """What the child writes, until it ends, or is to be ended; past the limit it is first asked to end."""
-    asked = False
-    while relay.overdue < _KILL_S and not relay.done:
-        if relay.overdue > _INTERRUPT_S and not asked:
+def _written(terminal: IO[bytes], patience: _Patience, child: "subprocess.Popen[bytes]") -> Iterator[str]:
+    """What the child writes, until it ends, or is to be ended; it is first asked to end."""
+    while not patience.over:
+        if patience.asks():
             child.send_signal(signal.SIGINT)
-            asked = True
         if not select.select([terminal], [], [], 0.1)[0]:
             continue
         try:
@@ -209,14 +238,15 @@ def _outcome(linear: Linear, ask: Ask, folder: Path, run: _Run) -> Outcome:
     relay, log = run.relay, run.log
     file = folder / "solution.txt"
     if run.code or not file.exists():
-        if not (relay.stop or log.stopped):
+        if not (relay.stop or log.stopped or run.asked):
             raise RuntimeError(f"CBC ends with code {run.code} and no answer: {log.last}")
         # Killed at the end of our patience, or crashed at its limit.
-        return left_behind(log.bound)
+        found = ended(Status.UNKNOWN, Limit.TIME, None, log.bound)
+        return replace(found, detail=LOST) if log.untold else found
     with file.open(encoding="ascii") as lines:
         said = lines.readline()
     if "nfeasible" in said or said.startswith("Unbounded"):
-        if ask.start is not None or relay.overdue > -max(_HASTE_S, _HASTE * ask.seconds):
+        if ask.start is not None or run.asked or relay.overdue > -max(_HASTE_S, _HASTE * ask.seconds):
             return ended(Status.UNKNOWN, Limit.TIME, None, log.bound)
         # "Integer infeasible" is said of what its preprocessing finds infeasible or unbounded, too.
         relaxed = said.startswith("Infeasible")

@@ -79,7 +79,7 @@ def test_import_writes_a_graph_that_solves_the_same(graph: Path, tmp_path: Path)
     assert first["makespan_s"] == second["makespan_s"]
 
 
-@pytest.mark.parametrize("verb", ["models", "clusters", "solvers"])
+@pytest.mark.parametrize("verb", ["models", "clusters", "solvers", "studies"])
 def test_the_lists_have_a_json_form(verb: str, tmp_path: Path) -> None:
     """Each list is one object with one key, and not empty."""
     done = pesto(verb, "--json", cwd=tmp_path)

@@ -22,7 +22,7 @@ from pesto.settings import Settings
 from pesto.show.live_line import LiveLine, amount
 from pesto.solving import exact, flow
 from pesto.source import Source
-from solvers import api
+from solvers import api, program_text
 from solvers.base import Progress
 from solvers.checker import check
 from solvers.files.npz import pack_problem
@@ -125,6 +125,20 @@ def test_an_instance_is_written_solved_and_checked(here: Callable[..., Ended], t
     assert "valid; makespan 5 ticks" in checked.out
 
 
+def test_the_program_is_written_beside_the_problem(here: Callable[..., Ended], tmp_path: Path) -> None:
+    """In both forms, as the library writes it, and named in what is said."""
+    made = here(
+        "instance", "fork", "--per-edge", "--lp", "f.lp", "--mps", "f.mps", "--formulation", "pulp", "--json"
+    )  # fmt: skip
+    assert made.code == 0, made.err
+    assert json.loads(made.out)["programs"] == {"lp": "f.lp", "mps": "f.mps"}
+    problem = load_problem(tmp_path / "problem.json").problem
+    for form in ("lp", "mps"):
+        assert (tmp_path / f"f.{form}").read_text() == program_text(problem, "pulp", form)
+    text = here("instance", "chain", "--lp", "c.lp").out
+    assert "the integer program, to c.lp" in text and "mps" not in text
+
+
 def test_the_list_names_every_family_and_parameter(here: Callable[..., Ended], tmp_path: Path) -> None:
     """As text and as one object; per_edge is everywhere."""
     text = here("instance", "--list").out
@@ -193,6 +207,40 @@ def test_a_start_is_never_lost(example: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["makespan"] == 14
+
+
+@pytest.mark.parametrize("solver", ["cbc", "highs", "scip", "cpsat", "cpsat-windows"])
+def test_engines_start_from_a_list_schedule(solver: str, here: Callable[..., Ended], example: Path) -> None:
+    """With no time at all there is an answer, and the start is named; asked for none, there is no answer."""
+    listed = json.loads(here("schedule", "problem.json", "--solver", "list", "--json", "-q").out)
+    options = ("--solver", solver, "--time-limit", "0", "--json", "-q", "-o", "made.json")
+    done = here("schedule", "problem.json", *options)
+    said = json.loads(done.out)
+    assert done.code == 0, done.err
+    assert (said["start"], said["start_by"]) == (listed["makespan"], "list")
+    assert said["makespan"] == said["start"]
+    bare = here("schedule", "problem.json", *options, "--no-start")
+    said = json.loads(bare.out)
+    assert bare.code == 5
+    assert (said["start"], said["start_by"], said["makespan"]) == (None, "", None)
+
+
+@pytest.mark.parametrize("solver", ["auto", "heft", "list", "search", "single"])
+def test_what_makes_its_own_schedule_is_given_none(solver: str, here: Callable[..., Ended], example: Path) -> None:
+    """A method of placement that began with a better schedule would pass that off as its own."""
+    said = json.loads(here("schedule", "problem.json", "--solver", solver, "--time-limit", "1", "--json", "-q").out)
+    assert (said["start"], said["start_by"]) == (None, "")
+
+
+def test_the_page_says_what_became_of_the_start(here: Callable[..., Ended], example: Path) -> None:
+    """How much shorter the answer is, or that it is as long; a start from a file is called by that."""
+    same = here("schedule", "problem.json", "--start", "theirs.json", "--time-limit", "0", "-q")
+    assert "makespan      14 ticks, that of the start, 14 ticks (theirs.json)" in same.out
+    fast = json.loads(example.with_name("theirs.json").read_text())
+    late = {key: [*fast[key][:3], fast[key][3] + 12] for key in ("start", "finish")}
+    edited(example.with_name("theirs.json"), "slow.json", **late, makespan=26)
+    better = here("schedule", "problem.json", "--start", "slow.json", "--time-limit", "60", "-q")
+    assert "makespan      14 ticks, 46.2% below the start, 26 ticks (slow.json)" in better.out
 
 
 def test_a_foreign_schedule_is_checked(here: Callable[..., Ended], example: Path) -> None:
@@ -302,11 +350,27 @@ BAD = {
     "nothing named": (("instance",), 2, "give a FAMILY"),
     "two things named": (("instance", "chain", "--model", "nmt"), 2, "give one of them"),
     "seed of a step": (("instance", "--model", "nmt", "--seed", "3"), 2, "leave out --seed"),
+    "a program that cannot be said": (
+        ("instance", "fork", "--lp", "f.lp", "--formulation", "pulp"),
+        3,
+        "sends payload 0 to each of the tasks",
+    ),
+    "an unknown formulation of a program": (
+        ("instance", "fork", "--lp", "f.lp", "--formulation", "printed"),
+        2,
+        "choose one of tight, paper, pulp",
+    ),
+    "a formulation of no program": (("instance", "fork", "--formulation", "paper"), 2, "name one of them"),
+    "program and problem in one file": (("instance", "fork", "--mps", "p", "-o", "p"), 2, "named twice"),
+    "a program into a folder": (("instance", "fork", "--lp", "."), 8, "folder"),
     "cluster of a family": (("instance", "chain", "--cluster", "v100x4"), 2, "leave out --cluster"),
     "instance into a folder": (("instance", "chain", "-o", "."), 8, "folder"),
     "unknown solver": (("schedule", "problem.json", "--solver", "cplexx"), 2, "cpsat"),
     "gap above one": (("schedule", "problem.json", "--gap", "7"), 2, "fraction"),
     "formulation without a MILP": (("schedule", "problem.json", "--formulation", "paper"), 2, "MILP"),
+    "formulation of nobody": (("schedule", "problem.json", "--solver", "cbc", "--formulation", "p"), 2, "paper"),
+    "a start and none": (("schedule", "problem.json", "--start", "theirs.json", "--no-start"), 2, "give one of them"),
+    "pulp without a MILP": (("schedule", "problem.json", "--formulation", "pulp"), 2, "such as cbc or highs"),
     "no problem": (("schedule", "nowhere.json"), 8, "nowhere.json"),
     "a schedule as the problem": (("schedule", "theirs.json"), 3, "format is 'pesto-schedule'"),
     "a problem as the schedule": (

@@ -10,10 +10,10 @@ from pesto.cli.main import pesto
 from pesto.cli.verbs import profile as verb
 from pesto.costs.disturbance import KEEP
 from pesto.costs.measured import Noise, Profile, load_profile
-from pesto.errors import Exit, NothingFoundError
+from pesto.errors import Exit, NothingFoundError, UsageError
 from pesto.files import graph_file
 
-KNOWN = {"seconds": 3e-3, "low": 2e-3, "spread": 0.1, "raw_spread": 0.3}
+KNOWN = {"seconds": 3e-3, "low": 2e-3, "median": 4e-3, "mean": 5e-3, "spread": 0.1, "raw_spread": 0.3}
 """Of each of three ops."""
 
 
@@ -60,6 +60,7 @@ def test_the_page_says_how_noisy_it_was(machine, tmp_path, graph):
         "all ops take 6.00 ms by their lower deciles; profile: lower deciles of 20 runs, 10 more were disturbed" in page
     )
     assert "other programs used 0.03 cores meanwhile; means are 50.0% longer" in page
+    assert "and 12.00 ms by medians, 15.00 ms by means of all samples, and 9.00 ms trimmed" in page
     assert load_profile(tmp_path / "p.json", graph).times.tolist() == [2e-3] * 3
 
 
@@ -69,8 +70,20 @@ def test_the_object_has_the_noise(machine, tmp_path):
     said = json.loads(typed("profile", "--model", "nmt", "--keep-disturbed", "--json", "-o", tmp_path / "p.json"))
     assert asked == [("nmt", 100, True)]
     assert (said["low_s"], said["mean_s"]) == pytest.approx((6e-3, 9e-3))
+    assert (said["median_s"], said["untrimmed_mean_s"]) == pytest.approx((12e-3, 15e-3))
     assert said["noise"] == {"runs": 30, "refused": 0, "others_cores": 1.5, "busy": [["make", 1.5]], "kept": True,
                              "excess": 0.5, "clocks": ""}  # fmt: skip
+
+
+def test_the_spread_is_drawn(machine, tmp_path):
+    """Pesto, Fig 4a: two curves, of 0.1 and 0.3 for all ops; the same bytes again; nothing else than a picture."""
+    machine()
+    for name in ("one.svg", "two.svg"):
+        typed("profile", "--model", "nmt", "-o", tmp_path / "p.json", "--chart", tmp_path / name)
+    one, two = ((tmp_path / name).read_bytes() for name in ("one.svg", "two.svg"))
+    assert one == two and one.startswith(b"<?xml")
+    with pytest.raises(UsageError, match="no picture format"):
+        typed("profile", "--model", "nmt", "-o", tmp_path / "p.json", "--chart", tmp_path / "spread.txt")
 
 
 def test_a_busy_machine_names_the_option_and_leaves_no_file(monkeypatch, tmp_path):

@@ -1,6 +1,7 @@
 """Compiling ahead, and how functions are compiled."""
 
 import ast
+import json
 import subprocess
 import sys
 from collections import Counter
@@ -100,6 +101,15 @@ print(sorted(str(k) for k in known() - before))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[]"
+
+
+def test_doctor_names_the_version_of_cbc_beside_pulps(monkeypatch) -> None:
+    """PuLP brings a program of another version than its own."""
+    monkeypatch.setattr(doctor, "_solvers", dict)
+    monkeypatch.setattr(doctor, "_tensorflow", lambda: "ok")
+    monkeypatch.setattr("solvers.milp.vendors.cbc_program.version", lambda: "2.10.77")
+    said = json.loads(CliRunner().invoke(doctor.doctor_command, ["--json"]).output)
+    assert said["versions"]["CBC"] == "2.10.77" != said["versions"]["PuLP"]
 
 
 def test_doctor_compiles_when_it_is_told_to(monkeypatch) -> None:

@@ -1,11 +1,13 @@
 """Calibrations: known links are found again, sizes that were held out are predicted, and what cannot be is refused."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pesto.costs.calibration import SIZES, Samples, calibrate, convex_lines, halves_apart, lower
+from pesto.costs.calibration import SIZES, Samples, calibrate, convex_lines, fits_by_type, halves_apart, lower
 from pesto.costs.network import transfer_s
 from pesto.errors import Exit, InputError, NothingFoundError, PestoError
 
@@ -148,6 +150,22 @@ def test_the_quickest_twentieth_by_hand():
     """Of twenty the smallest, of forty the second smallest."""
     assert lower(np.arange(20.0, 0, -1)[None]).tolist() == [1.0]
     assert lower(np.arange(40.0, 0, -1)[None]).tolist() == [2.0]
+
+
+def test_one_line_for_each_type_of_transfer():
+    """Two pairs of GPUs of one line give that line and R² 1; of two lines something between, and less."""
+    there = calibrate(made(line(20e-6, 10)))
+    back = replace(there, source="gpu:1", target="gpu:0")
+    host = replace(there, source="cpu:0", target="gpu:0")
+    found = fits_by_type([there, back, host])
+    assert list(found) == ["gpu to gpu", "cpu to gpu"]
+    assert (found["gpu to gpu"].samples, found["cpu to gpu"].samples) == (2 * len(K), len(K))
+    for each in found.values():
+        assert (each.latency_s, each.s_per_byte) == (pytest.approx(20e-6), pytest.approx(1e-10))
+        assert each.r2 == pytest.approx(1.0)
+    slow = replace(calibrate(made(line(20e-6, 5))), source="gpu:1", target="gpu:0")
+    mixed = fits_by_type([there, slow])["gpu to gpu"]
+    assert 1e-10 <= mixed.s_per_byte <= 2e-10 and 0.5 < mixed.r2 < 0.95
 
 
 @given(st.lists(st.floats(1e-9, 1e3), min_size=4, max_size=9))

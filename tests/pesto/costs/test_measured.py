@@ -47,9 +47,10 @@ FILE = {
     "iterations": 100, "source": "chain", "seconds": [1e-3, None, 3e-3], "spread": [0.01, None, 0.02],
     "raw_spread": [0.1, None, 0.2],
 }  # fmt: skip
-QUIET = replace(BASE, low=[0.9e-3, NAN, 2.3e-3], noise=NOISE)
+QUIET = replace(BASE, low=[0.9e-3, NAN, 2.3e-3], median=[0.95e-3, NAN, 2.9e-3], mean=[1.1e-3, NAN, 3.1e-3], noise=NOISE)
 FULL = FILE | {
-    "format_version": 2, "low": [0.9e-3, None, 2.3e-3],
+    "format_version": 2, "low": [0.9e-3, None, 2.3e-3], "median": [0.95e-3, None, 2.9e-3],
+    "mean": [1.1e-3, None, 3.1e-3],
     "noise": {"runs": 120, "refused": 20, "others_cores": 0.03, "busy": [["sshd", 0.02]], "kept": False,
               "excess": 0.25, "clocks": "SM clock 1380 of 1530 MHz"},
 }  # fmt: skip
@@ -136,7 +137,11 @@ def test_round_trip(tmp_path, profile):
     assert (found.noise, found.low is None) == (profile.noise, profile.low is None)
     save_profile(two, found, GRAPH)
     assert one.read_bytes() == two.read_bytes()
-    want = FULL if profile is QUIET else FILE | {"format_version": 2, "low": None, "noise": None}
+    want = (
+        FULL
+        if profile is QUIET
+        else FILE | {"format_version": 2, "low": None, "median": None, "mean": None, "noise": None}
+    )
     assert json.loads(one.read_text()) == want
 
 

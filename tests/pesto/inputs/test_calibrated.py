@@ -61,6 +61,16 @@ def machine(monkeypatch):
     return make
 
 
+def test_types_of_transfers_have_their_line(machine, tmp_path):
+    """Pesto, Fig 4b: both ways between CPUs are one type, of 20 us and 10 GB/s with R² 1, on the page and in JSON."""
+    machine()
+    page = " ".join(typed("-q", "-o", tmp_path / "mine.toml").stdout.split())
+    assert "cpu to cpu: 20 µs and 0.0001 µs a byte, R² 1.000" in page
+    types = json.loads(typed("-q", "--json", "-o", tmp_path / "mine.toml").stdout)["types"]
+    assert list(types) == ["cpu to cpu"]
+    assert types["cpu to cpu"]["r2"] == pytest.approx(1.0)
+
+
 def test_measured_links_are_in_the_file(machine, tmp_path):
     """20 us and 10 GB/s of two logical CPUs that share each way; the file is a cluster with such paths."""
     asked = machine(together=2.0)

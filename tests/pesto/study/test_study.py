@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from pesto.cli.main import pesto
 from pesto.errors import FileError, InputError, UsageError
@@ -130,11 +131,26 @@ def test_models_and_clusters_are_checked_before_anything_runs(tmp_path):
         cells(tmp_path, text.replace('"plan"', '"schedule"'))
 
 
+def test_shipped_studies_are_listed():
+    """`pesto studies`: the cells and limits of each, and its file's own words."""
+    done = CliRunner().invoke(pesto, ["studies", "--json"], standalone_mode=False)
+    found = {row["name"]: row for row in json.loads(done.stdout)["studies"]}
+    assert tuple(found) == study_names()
+    for name, row in found.items():
+        cells = cells_of(load_study(name))
+        assert (row["cells"], row["limits_s"]) == (len(cells), sum(cell.limit_s for cell in cells))
+    page = " ".join(CliRunner().invoke(pesto, ["studies"], standalone_mode=False).stdout.split())
+    assert "Pesto (Middleware '21) settles on about 200 nodes" in page
+    assert found["congestion"]["title"] in page
+
+
 def test_shipped_studies_are_read_by_name():
     assert study_names() == ("coarsening", "congestion", "pardnn", "solvers", "solvers-models")
     for name in study_names():
         loaded = load_study(name)
         assert loaded.spec.name == name
+        assert loaded.spec.title
+        assert loaded.about.endswith(".")
         assert cells_of(loaded)
     with pytest.raises(UsageError, match="did you mean solvers"):
         load_study("solver")

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from benchmarks.pardnn_emulator import emulate
 from solvers.heuristics.pardnn import place as pardnn
+from solvers.heuristics.pardnn.emulator import emulate
 from solvers.heuristics.pardnn.levels import levels
 from solvers.heuristics.pardnn.mapping import mapped
 from solvers.heuristics.pardnn.refinement import limits, placed_levels, swap, switched

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from benchmarks.pardnn_emulator import emulate
 from solvers.checker import check
+from solvers.heuristics.pardnn.emulator import emulate
 from solvers.instances.random import Features, generate
 from solvers.problem import Problem
 

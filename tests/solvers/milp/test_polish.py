@@ -1,10 +1,13 @@
 """Fix and optimise: neighbourhoods hold what they should, and a start gets better, never worse, in a repeatable way."""
 
 import json
+import math
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +15,7 @@ import pytest
 from solvers.checker import check
 from solvers.heuristics.list_solver import ListScheduler
 from solvers.instances.grids import lstm_grid
+from solvers.milp.polish import polish as polishing
 from solvers.milp.polish.neighbourhoods import connected, in_a_row, in_order, restricted
 from solvers.milp.polish.polish import Search, polish
 from solvers.milp.vendor import Ask, Outcome, left_behind
@@ -147,6 +151,66 @@ def test_a_vendor_that_is_left_behind_is_the_last():
     ask = Ask(seconds=600.0, gap=0.0, seed=0, threads=1, start=None, effort=20.0)
     assert polish(problem, start, Search(run=stuck, formulation="tight", ask=ask, least=0), lambda _: None) is start
     assert len(asked) == 1
+
+
+def test_what_a_vendor_told_before_it_was_left_behind_counts(monkeypatch):
+    """Its outcome has no point: the last that it told of is rebuilt, and makes the answer."""
+    problem = lstm_grid(2, 3)
+    start = listed(problem)
+    shorter = replace(start, finish=start.finish - 1)
+    rebuilt = []
+    monkeypatch.setattr(polishing, "rebuild", lambda _problem, rough: rebuilt.append(rough) or shorter)
+
+    def talks(linear, ask, hear):
+        hear.incumbent(np.zeros(linear.columns))
+        return left_behind(0.0)
+
+    ask = Ask(seconds=600.0, gap=0.0, seed=0, threads=1, start=None, effort=20.0)
+    told = []
+    best = polish(problem, start, Search(run=talks, formulation="tight", ask=ask, least=0), told.append)
+    assert len(rebuilt) == 1 and told == [shorter] and best is shorter
+
+
+def test_windows_of_a_small_program_have_their_share_of_the_clock(monkeypatch):
+    """On 200 tasks they took all of the limit: now a part of a slice, unless effort is counted."""
+    asked = []
+
+    def never(problem, most, ends):
+        asked.append(ends)
+
+    monkeypatch.setattr(polishing, "windows_of", never)
+    monkeypatch.setattr(polishing, "time", SimpleNamespace(monotonic=lambda: 1000.0 + len(asked)))
+    problem = lstm_grid(2, 3)
+    ask = Ask(seconds=30.0, gap=0.0, seed=0, threads=1, start=None)
+    for effort in (math.inf, 5.0):
+        search = Search(run=never, formulation="tight", ask=replace(ask, effort=effort), least=0)
+        assert polish(problem, listed(problem), search, lambda _: None)
+        assert asked
+        begun = [1000.0 + k for k in range(len(asked))]
+        waits = [ends - now for ends, now in zip(asked, begun, strict=True)]
+        if effort == math.inf:
+            assert all(0 < wait < 1.0 for wait in waits)
+        else:
+            assert waits[0] == 30.0
+        asked.clear()
+
+
+@pytest.mark.parametrize("effort", [math.inf, 30.0])
+def test_patience_by_the_clock_leaves_some_tries(effort, monkeypatch):
+    """Programs that each take a seventh of the limit: all of it is used, where two of five would have been the end."""
+    now = [1000.0]
+    monkeypatch.setattr(polishing, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def slow(linear, ask, hear):
+        now[0] += 0.0 if math.isfinite(effort) else 30.0 / 7
+        return Outcome(status=Status.UNKNOWN, limit=Limit.TIME, values=None, bound=-np.inf)
+
+    spent = polishing._Spent(Ask(seconds=30.0, gap=0.0, seed=0, threads=1, start=None, effort=effort))
+    runs = 0
+    while not spent.over:
+        spent.count(slow(None, None, None))
+        runs += 1
+    assert runs == (7 if math.isinf(effort) else 9)
 
 
 def test_an_answer_that_is_no_better_is_dropped():

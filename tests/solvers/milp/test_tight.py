@@ -25,6 +25,7 @@ from solvers.milp.solver import Milp
 from solvers.milp.tight import pairs
 from solvers.milp.tight.program import build
 from solvers.milp.tight.time_windows import windows_of
+from solvers.milp.vendor import ended
 from solvers.result import Limit, Options, Status
 from solvers.schedule import Schedule
 from solvers.structure.symmetry import symmetry_of
@@ -115,6 +116,27 @@ def test_a_large_problem_does_not_overrun_a_short_limit():
     result = milp.solve(problem, Options(seconds=0.2, start=start), lambda _: None)
     assert (result.status, result.limit, result.schedule) == (Status.FEASIBLE, Limit.TIME, start)
     assert "before the program was built" in result.detail
+
+
+@pytest.mark.parametrize("most", [0, 10**9])
+def test_the_links_of_a_large_program_wait(most, monkeypatch):
+    """Beyond so many entries the vendor gets the program without the rows of its links, else with all of them."""
+    monkeypatch.setattr("solvers.milp.solver._LARGE", most)
+    asked = []
+
+    def nothing(linear, ask, hear):
+        asked.append((linear.rows, linear.violation(ask.start)))
+        return ended(Status.UNKNOWN, Limit.TIME, None, -math.inf)
+
+    monkeypatch.setattr("solvers.milp.solver.polish", lambda *_: None)
+    problem = lstm_grid(2, 4)
+    start = ListScheduler().solve(problem, Options(), lambda _: None).schedule
+    milp = Milp(name="highs", package="highspy", run=nothing)
+    result = milp.solve(problem, Options(seconds=600.0, start=start), lambda _: None)
+    program = build(problem, Limits(least=result.lower_bound, most=start.makespan))
+    assert program.lean.rows < program.linear.rows
+    assert [rows for rows, _ in asked] == [program.linear.rows if most else program.lean.rows]
+    assert asked[0][1] < 1e-6 and result.schedule is start
 
 
 def test_noise_does_not_turn_an_order(cases):

@@ -17,7 +17,7 @@ import pytest
 from solvers.milp.linear import INFINITY, Rows
 from solvers.milp.vendor import Ask
 from solvers.milp.vendors import cbc
-from solvers.milp.vendors.cbc import Log
+from solvers.milp.vendors.cbc_log import Log
 from solvers.milp.vendors.mps import mps_file, write_mps
 from solvers.milp.vendors.relay import Relay
 
@@ -206,7 +206,7 @@ def test_cbcs_bounds_beyond_its_best_point_are_not_believed():
 def test_cbcs_end_is_read():
     """The start that was taken, the limit that ended the run, the proof, the last words."""
     log = log_of("Cbc0045I MIPStart provided solution with cost 6281", "Cbc0020I Exiting on maximum time", "")
-    assert (log.started, log.stopped, log.proven, log.last) == (6281.0, True, False, "Cbc0020I Exiting on maximum time")
+    assert (log.start, log.stopped, log.proven, log.last) == (6281.0, True, False, "Cbc0020I Exiting on maximum time")
     assert log_of("Result - Optimal solution found").proven
     assert not log_of("Result - Optimal solution found (within gap tolerance)").stopped
 
@@ -248,7 +248,8 @@ def test_cbc_that_closes_its_output_and_stays_is_ended(tmp_path, monkeypatch):
     """What has nothing more to say but does not end is waited for a while, then killed, and no exception escapes."""
     monkeypatch.setattr("solvers.milp.vendors.cbc._KILL_S", 0.2)
     relay = Relay(Ask(seconds=600.0, gap=0.0, seed=0, threads=1, start=None), Ear())
-    assert cbc._follow(["sh", "-c", "exec >/dev/null 2>&1; exec sleep 60"], tmp_path, relay).code == -signal.SIGKILL
+    patience = cbc._Patience(relay, Log(), by_clock=True)
+    assert cbc._follow(["sh", "-c", "exec >/dev/null 2>&1; exec sleep 60"], tmp_path, patience).code == -signal.SIGKILL
     assert relay.remaining > 100
 
 
@@ -257,7 +258,7 @@ def test_cbc_that_does_not_start_leaves_no_terminal_open(tmp_path):
     relay = Relay(Ask(seconds=600.0, gap=0.0, seed=0, threads=1, start=None), Ear())
     before = sum(1 for _ in Path("/proc/self/fd").iterdir())
     with pytest.raises(FileNotFoundError):
-        cbc._follow(["/nowhere/cbc"], tmp_path, relay)
+        cbc._follow(["/nowhere/cbc"], tmp_path, cbc._Patience(relay, Log(), by_clock=True))
     assert sum(1 for _ in Path("/proc/self/fd").iterdir()) == before
 
 

@@ -1,11 +1,13 @@
 """From TensorFlow graphs to the array Graph: structure, groups, kinds, shapes, loops."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from pesto.errors import InputError
+from pesto.costs.measured import Profile, load_profile, save_profile
+from pesto.errors import InputError, MismatchError
 from pesto.graph import Graph
 from pesto.tf.start import tensorflow
 
@@ -242,3 +244,30 @@ def test_a_deep_graph_does_not_recurse() -> None:
             y = tf.raw_ops.Neg(x=y)
     found = importer.build(sources.capture_v1(graph, [y]))
     assert found.ops == 3001 and found.flops.sum() == 6000
+
+
+@pytest.mark.parametrize("optimizer", ["GradientDescent", "Adam", "Momentum"])
+def test_a_fingerprint_survives_another_learning_rate_and_no_other_batch(optimizer: str, tmp_path: Path) -> None:
+    """Pesto, 3.1: a profile holds for other learning rates, not for other batches; it is refused for these."""
+
+    def step(rate: float, batch: int) -> Graph:
+        graph = tf.Graph()
+        with graph.as_default():
+            x = v1.placeholder(tf.float32, [batch, 8], name="x")
+            w = v1.get_variable("w", [8, 3], use_resource=True)
+            loss = tf.reduce_mean(tf.square(tf.matmul(x, w)), name="loss")
+            rates = {"momentum": 0.9} if optimizer == "Momentum" else {}
+            train = getattr(v1.train, f"{optimizer}Optimizer")(rate, **rates).minimize(loss, name="train")
+        return sources.from_v1(graph, [train, loss])
+
+    known, slower, larger = step(0.1, 4), step(0.001, 4), step(0.1, 8)
+    assert known.fingerprint() == slower.fingerprint() != larger.fingerprint()
+    nothing = np.zeros(known.ops)
+    profile = Profile(
+        fingerprint=known.fingerprint(), kind="cpu", device="a core", iterations=2, seconds=nothing + 1e-3,
+        spread=nothing, raw_spread=nothing, source="test",
+    )  # fmt: skip
+    save_profile(tmp_path / "p.json", profile, known)
+    assert load_profile(tmp_path / "p.json", slower).seconds.tolist() == profile.seconds.tolist()
+    with pytest.raises(MismatchError, match="the profile is of graph"):
+        load_profile(tmp_path / "p.json", larger)

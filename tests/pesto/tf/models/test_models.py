@@ -1,6 +1,7 @@
 """The model families as training steps: what they compute, and what their graphs promise to a planner."""
 
 import importlib
+import json
 import re
 import subprocess
 import sys
@@ -9,8 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from pesto.cli.main import pesto
 from pesto.tf.models import FAMILIES, Step, build, find
+from pesto.tf.models.published_batches import PUBLISHED
 
 NAMES = [family.name for family in FAMILIES]
 REPRESENTATIVES = ("rnnlm", "transformer")
@@ -271,3 +275,22 @@ def test_listing_models_does_not_import_tensorflow():
     """`pesto --help` lists the models and must stay fast."""
     code = "import sys, pesto.tf.models; sys.exit('tensorflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(("model", "variant"), list(PUBLISHED))
+def test_own_batches_are_those_published_for_four_gpus(model: str, variant: str) -> None:
+    """ParDNN, Table 6.1: what a variant has without --batch; no smaller batch on more GPUs."""
+    family, _ = find(model, variant)
+    batches = PUBLISHED[model, variant]
+    assert importlib.import_module(family.module).CONFIGS[variant].batch == batches[4]
+    assert set(batches) in ({1, 2, 4, 8, 16}, {4, 8, 16})
+    assert list(batches.values()) == sorted(batches.values())
+
+
+def test_published_batches_are_listed() -> None:
+    """`pesto models --json` has them by GPUs, and nothing for what ParDNN did not run."""
+    done = CliRunner().invoke(pesto, ["models", "--json"], standalone_mode=False)
+    rows = {(row["model"], row["variant"]): row["batch_by_gpus"] for row in json.loads(done.stdout)["models"]}
+    assert rows["wrn", "304x28"] == {"4": 4, "8": 16, "16": 32}
+    assert rows["nmt", "2x1024"] is None
+    assert "-, -, 4, 16, 32" in CliRunner().invoke(pesto, ["models"], standalone_mode=False).stdout

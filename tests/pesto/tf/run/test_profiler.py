@@ -49,6 +49,7 @@ def test_every_op_that_runs_has_a_time_and_larger_products_take_longer() -> None
     seconds = dict(zip(graph.names, found.seconds.tolist(), strict=True))
     assert seconds["large"] > seconds["small"] > 0
     assert seconds["x"] == 0 and seconds["update"] > 0
+    assert (found.median >= found.low).all() and (found.mean >= found.seconds).all()
     assert not np.isnan(found.spread).any() and not np.isnan(found.raw_spread).any()
     assert found.fingerprint == graph.fingerprint() and found.iterations == 12 and found.device
     assert (found.low >= 0).all() and (found.times == found.low).all()
@@ -76,6 +77,14 @@ def test_a_busy_machine_is_not_profiled_unless_that_is_asked_for() -> None:
     assert found.noise.busy == (("make", pytest.approx(1.5)),)
     _, found = profiled(products(), iterations=4, warmup=0, watch=busy(0.05))
     assert not found.noise.kept and found.noise.refused == 0
+
+
+def test_medians_by_hand() -> None:
+    """Of an odd number the middle one, of an even number the mean of two; samples that are missing do not count."""
+    nan = np.nan
+    samples = np.array([[5.0, 4.0, nan, nan], [1.0, 1.0, 7.0, nan], [3.0, 2.0, nan, nan], [9.0, nan, nan, nan]])
+    assert np.array_equal(profiler.medians(samples), [4.0, 2.0, 7.0, nan], equal_nan=True)
+    assert np.array_equal(profiler.medians(samples[:1]), [5.0, 4.0, nan, nan], equal_nan=True)
 
 
 def test_lower_deciles_by_hand() -> None:

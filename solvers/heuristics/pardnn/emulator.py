@@ -102,7 +102,7 @@ def _number(s: State, q: _Lines, numbered: int) -> int:
     for at in range(s.length[FREED]):
         task = s.freed[at]
         q.task[numbered] = task
-        entry = (s.ready[task], np.int64(numbered))
+        entry = (s.ready[task], int(np.int64(numbered)))
         s.length[ARRIVALS] = push(q.arrival_time, q.arrival_number, s.length[ARRIVALS], entry)
         numbered += 1
     s.length[FREED] = 0

@@ -1,0 +1,81 @@
+"""pesto draw: a plan as a picture, or as a graph for other programs."""
+
+from pathlib import Path
+
+import click
+
+from pesto.cli.options import Existing, source_options
+from pesto.cli.outputs import check_outputs
+from pesto.cli.verbs.check import plan_source
+from pesto.errors import UsageError
+from pesto.files.disk import write_atomic
+from pesto.inputs.load import load_graph
+from pesto.plans.plan_file import load
+from pesto.show import drawing
+from pesto.show.drawn.boxes import BY, NODE, boxes
+from pesto.show.drawn.plan_export import FORMATS, exported
+from pesto.show.drawn.plan_picture import MOST_BOXES, draw
+from pesto.show.lines import paragraph
+from pesto.source import Source
+
+_NODES = 200
+
+
+@click.command("draw")
+@click.argument("plan", type=Existing())
+@source_options
+@click.option(
+    "--by",
+    type=click.Choice(BY),
+    help="A box is an op, a scope on one device, or a node: a run of ops on one device.  [default: op for few, else "
+    "scope where names have them, else node]",
+)
+@click.option("--nodes", type=click.IntRange(1), help=f"With --by node: how many at most.  [default: {_NODES}]")
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path),
+    default="plan.svg",
+    show_default=True,
+    help="Picture (.svg, .png), or graph (.graphml, .dot).",
+)
+def draw_command(*, plan: Path, source: Source, by: str | None, nodes: int | None, out: Path) -> None:
+    """Draw PLAN: what runs where and when, and what is sent between devices.
+
+    \b
+    pesto draw plan.json -o plan.svg
+    pesto draw plan.json --by node --nodes 100 -o coarse.png
+    pesto draw plan.json --graph dag.json --by op -o plan.graphml
+
+    A band is a device, time goes from left to right and down each column, the height of a box is its time, and arrows
+    in colour are tensors that go to another device. Nodes are the plan's own coarse graph: ops that follow each other
+    on one device, merged without a cycle. In .graphml and .dot placement, start and finish are attributes. The graph
+    is named as for pesto check.
+    """
+    form = _form(out)
+    if nodes is not None and by != NODE:
+        raise UsageError(f"--nodes {nodes} goes with --by node - add it, or leave it out")
+    check_outputs([out], [file for file in (plan, source.file) if file], as_json=False)
+    found = load(plan)
+    graph = load_graph(plan_source(found, source))
+    shown = boxes(found, graph, by, nodes or _NODES)
+    if form in FORMATS:
+        write_atomic(out, exported(found, graph, shown, form))
+    elif len(shown.labels) > MOST_BOXES:
+        raise UsageError(
+            f"{len(shown.labels)} boxes, a picture has {MOST_BOXES} at most - draw it --by scope, or --by node"
+        )
+    else:
+        write_atomic(out, draw(found, shown, form))
+    edges = f"{len(shown.src)} edges, {int(shown.crosses.sum())} of them to another device"
+    click.echo(paragraph(f"{out}: {len(shown.labels)} boxes by {shown.by}, {edges}", 2))
+
+
+def _form(out: Path) -> str:
+    """The format that the name ends in; UsageError where there is none, or it cannot be drawn."""
+    form = out.suffix.lower().lstrip(".")
+    if form not in (*drawing.FORMATS, *FORMATS):
+        raise UsageError(f"{out}: no format to draw in - end the name in .svg, .png, .graphml or .dot")
+    if form in drawing.FORMATS and not drawing.available():
+        raise UsageError(f"{out}: pictures need matplotlib - pip install 'pesto[study]', or write .graphml or .dot")
+    return form

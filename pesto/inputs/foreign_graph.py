@@ -1,0 +1,134 @@
+"""Graphs in other programs' files: GraphML, GML, DOT and node-link JSON, read by networkx and pydot."""
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pesto.errors import InputError, UsageError
+from pesto.files.disk import read_bytes
+from pesto.files.graph_file import FORMAT
+from pesto.files.json import decode_json, shown
+from pesto.graph import Graph
+from pesto.inputs.dot_graph import parse_dot
+from pesto.inputs.from_networkx import Reading, from_networkx
+
+MOST_BYTES = 256 << 20
+"""Of such a file: its readers take many times as much memory."""
+
+
+class _NodeLink(msgspec.Struct, kw_only=True):
+    """What `networkx.node_link_data` writes; D3 and older versions call edges links, and leave out the rest."""
+
+    nodes: list[dict[str, Any]] | None = None
+    edges: list[dict[str, Any]] | None = None
+    links: list[dict[str, Any]] | None = None
+    directed: bool = True
+    graph: dict[str, Any] = {}
+    format: Any = None
+
+
+def load_foreign(path: Path, reading: Reading) -> Graph:
+    """The graph in a file whose name ends in one of FORMATS, also packed with gzip.
+
+    UsageError for another ending, and for DOT without pydot; FileError for what cannot be read, InputError, with the
+    file and the node or edge, for what is refused.
+    """
+    form = format_of(path)
+    graph = _read(path, form)
+    if not graph.is_directed():
+        raise InputError(
+            f"{shown(path)}: the graph is undirected: nothing says which end comes first - {_DIRECTED[form]}"
+        )
+    try:
+        return from_networkx(graph, reading, shown(graph.graph.get("source") or path.name))
+    except InputError as error:
+        raise InputError(f"{shown(path)}: {error}") from error
+
+
+def format_of(path: Path) -> str:
+    """The ending of a file's name, without .gz, in lower case; UsageError unless it is one of FORMATS."""
+    form = Path(path.name.removesuffix(".gz")).suffix.lower()
+    if form not in FORMATS:
+        raise UsageError(f"{shown(path)}: no format of graphs ends in {form!r} - known: {', '.join(FORMATS)}")
+    return form
+
+
+def _read(path: Path, form: str) -> Any:
+    data = read_bytes(path, MOST_BYTES)
+    try:
+        return FORMATS[form](data, shown(path))
+    except (InputError, UsageError, MemoryError):
+        raise
+    except Exception as error:  # networkx lets through whatever its parsers meet
+        said = shown(error, 200) or type(error).__name__
+        raise InputError(f"{shown(path)}: no graph in the format {form}: {said} - write the file again") from error
+
+
+def _graphml(data: bytes, what: str) -> Any:
+    import networkx as nx
+
+    del what
+    return nx.read_graphml(io.BytesIO(data))
+
+
+def _gml(data: bytes, what: str) -> Any:
+    """Nodes are called by their labels where each has its own, else by their ids."""
+    import networkx as nx
+
+    del what
+    graph = nx.parse_gml(data.decode("utf-8").splitlines(), label=None)
+    labels = {node: said["label"] for node, said in graph.nodes(data=True) if "label" in said}
+    own = len(set(map(str, labels.values()))) == len(graph)
+    return nx.relabel_nodes(graph, labels) if own else graph
+
+
+def _node_link(data: bytes, what: str) -> Any:
+    """Edges between the same nodes are kept apart, whatever the file says of several."""
+    import networkx as nx
+
+    found = decode_json(data, _NodeLink, what)
+    if found.format == FORMAT:
+        raise InputError(f"{what}: it is a graph file of the project's already - plan it as it is")
+    edges = found.edges if found.edges is not None else found.links
+    if found.nodes is None or edges is None:
+        raise InputError(f"{what}: no node-link graph, which has nodes and edges - write networkx.node_link_data")
+    graph = (nx.MultiDiGraph if found.directed else nx.MultiGraph)()
+    graph.graph.update(found.graph)
+    for k, said in enumerate(found.nodes):
+        graph.add_node(_label(said.pop("id", None), f"{what}: $.nodes[{k}].id"), **said)
+    for k, said in enumerate(edges):
+        said.pop("key", None)
+        ends = [_label(said.pop(end, None), f"{what}: $.edges[{k}].{end}") for end in ("source", "target")]
+        if unknown := [end for end in ends if end not in graph]:
+            raise InputError(
+                f"{what}: $.edges[{k}]: no node has the id {shown(repr(unknown[0]), 60)} - add it to nodes"
+            )
+        graph.add_edge(*ends, **said)
+    return graph
+
+
+def _label(value: Any, where: str) -> Any:
+    """What a node is known by."""
+    if not isinstance(value, str | int | float | list) or isinstance(value, bool):
+        raise InputError(f"{where}: {shown(repr(value), 60)} names no node - give a text or a number")
+    return tuple(map(str, value)) if isinstance(value, list) else value
+
+
+FORMATS: dict[str, Callable[[bytes, str], Any]] = {
+    ".graphml": _graphml,
+    ".gml": _gml,
+    ".dot": parse_dot,
+    ".gv": parse_dot,
+    ".json": _node_link,
+}
+"""The endings of files of other programs, and what reads each."""
+_DIRECTED = {
+    ".graphml": 'write edgedefault="directed"',
+    ".gml": "write directed 1",
+    ".dot": "write digraph, and -> for each edge",
+    ".gv": "write digraph, and -> for each edge",
+    ".json": 'write "directed": true',
+}

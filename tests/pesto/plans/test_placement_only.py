@@ -1,0 +1,94 @@
+"""Plans that leave the order to the framework: chosen, predicted and said so, and nothing of an order is enforced."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import pesto as face
+from pesto.cli.main import pesto
+from pesto.cli.verbs.check import plan_source
+from pesto.errors import UsageError
+from pesto.inputs import load as inputs
+from pesto.source import Source
+from solvers.timing.replay import fifo
+
+# On one GPU, first in, first out runs the loose b (10 ms), which is listed first, before x, whose chain goes on at the
+# other GPU. The order of a plan has x first.
+OPS = [
+    {"name": "b", "time_s": {"gpu": 10e-3}, "group": "left"},
+    {"name": "x", "time_s": {"gpu": 1e-3}, "outputs": [4096], "group": "left"},
+    {"name": "y", "inputs": ["x"], "time_s": {"gpu": 10e-3}},
+]
+
+
+def said(*words: object):
+    """One object of JSON."""
+    done = CliRunner().invoke(pesto, [*map(str, words), "--json"], standalone_mode=False)
+    assert done.exit_code == 0, (done.output, done.exception)
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def step(tmp_path, monkeypatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    file = {"format": "pesto-graph", "format_version": 1, "source": "b and x", "ops": OPS}
+    Path("step.json").write_text(json.dumps(file))
+    return "step.json"
+
+
+def test_the_order_is_first_in_first_out(step) -> None:
+    """With the order 11 ms, without 21 ms on two GPUs: solve, check and simulate agree, and say which it is."""
+    asked = ("--graph", step, "--time-limit", 0, "--solver", "list")
+    with_order = said("solve", *asked, "-q", "-o", "ordered.json")
+    without = said("solve", *asked, "-q", "--placement-only", "-o", "placed.json")
+    assert with_order["makespan_s"] == pytest.approx(11e-3, rel=0.01)
+    assert without["makespan_s"] == pytest.approx(21e-3, rel=0.01)
+    assert (without["as"], without["enforced_s"]) == ("placement", without["makespan_s"])
+    assert without["order"]["fifo_s"] == without["makespan_s"]
+    assert "left to the framework" in without["rule"]
+    checked = said("check", "placed.json", "--graph", step)
+    assert (checked["as"], checked["enforced_s"]) == ("placement", without["makespan_s"])
+    simulated = said("simulate", "placed.json", "--graph", step)
+    assert (simulated["as"], simulated["makespan_s"]) == ("placement", without["makespan_s"])
+    page = CliRunner().invoke(pesto, ["solve", *map(str, asked), "-q", "--placement-only"], standalone_mode=False)
+    assert "left to the framework: first in, first out is predicted" in " ".join(page.stdout.split())
+
+
+def test_what_has_no_order_is_not_asked_for_one(step) -> None:
+    """The authors' control edges, a way that keeps an order, and a choice among orders."""
+    asked = ["solve", "--graph", step, "--time-limit", "0", "--solver", "list", "-q", "--placement-only"]
+    for words, why in (([*asked, "--cdep", "c.json"], "--cdep is for the order"), ([*asked, "--robust"], "robust")):
+        done = CliRunner().invoke(pesto, words, standalone_mode=False)
+        assert isinstance(done.exception, UsageError)
+        assert why in str(done.exception)
+    said(*asked)
+    words = ["simulate", "plan.json", "--graph", step, "--as", "session"]
+    done = CliRunner().invoke(pesto, words, standalone_mode=False)
+    assert isinstance(done.exception, UsageError)
+    assert "leave --as session out" in str(done.exception)
+
+
+def test_the_best_placement_without_an_order_is_chosen() -> None:
+    """Of all candidates the one whose placement is the shortest, first in, first out."""
+    graph = face.load_graph(model="rnnlm", variant="tiny")
+    plan = face.solve(graph, cluster="cpux2", time_limit_s=0, solver="list", placement_only=True)
+    made = plan.provenance
+    assert plan.placement_only
+    assert plan.schedule.makespan == min(made.candidates_ticks.values())
+    simulation = face.simulate(plan, graph)
+    assert simulation.run.timeline.schedule.makespan == plan.schedule.makespan
+    assert fifo(simulation.bench.problem, plan.schedule.device).makespan == plan.schedule.makespan
+    assert simulation.as_meant().way == "placement"
+    assert not face.solve(graph, cluster="cpux2", time_limit_s=0, solver="list").placement_only
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_run_adds_no_control_edges(asked) -> None:
+    """Whether the plan leaves the order to TensorFlow, or the run does; only the plan then predicts the step."""
+    graph = face.load_graph(model="rnnlm", variant="tiny")
+    plan = face.solve(graph, cluster="cpux2", time_limit_s=0, solver="list", placement_only=asked)
+    ran = inputs.run_plan(plan, plan_source(plan, Source()), steps=1, devices="cpu", order=asked)
+    assert (ran.chain_edges, ran.inversions, ran.moves, ran.as_planned) == (0, (), (), True)
+    assert ran.predicted_step_s == (plan.makespan_s if asked else None)
