@@ -126,6 +126,8 @@ BROKEN: dict[str, Any] = {
         '{"nodes": [{"id": 1}], "links": [{"source": 1, "target": 2}]}', r"\$.edges\[0\]: no node has the id 2",
     ),
     "id.json": ('{"nodes": [{"name": 1}], "links": []}', r"\$.nodes\[0\].id: None names no node"),
+    "twice.json": ('{"nodes": [{"id": 1, "w": 1}, {"id": 1, "w": 2}], "edges": []}', r"\$.nodes\[1\].id: 1 is another"),
+    "null.json": ('{"nodes": [{"id": 1, "w": null}], "edges": []}', "no value of the attribute 'w', and no other"),
     "cycle.json": (
         '{"nodes": [{"id": 1, "w": 1}, {"id": 2, "w": 1}], "edges": [{"source": 1, "target": 2, "n": 1}, '
         '{"source": 2, "target": 1, "n": 1}]}', "cycle.json: graph: a cycle of 2 ops: 1 -> 2 -> 1|2 -> 1 -> 2",
