@@ -160,6 +160,15 @@ def test_parallel_edges_of_a_file_are_added(tmp_path: Path) -> None:
     assert load_foreign(path, FEW).tensor_bytes.tolist() == [8]
 
 
+@pytest.mark.parametrize(("word", "size"), [("", 12), ("strict ", 7)])
+def test_a_strict_graph_in_dot_has_one_edge_between_two_nodes(word: str, size: int, tmp_path: Path) -> None:
+    """What says it again sets its attributes, as Graphviz has it; elsewhere there are two edges."""
+    pytest.importorskip("pydot")
+    path = tmp_path / "twice.dot"
+    path.write_text(word + "digraph { node [w=1]; a -> b [n=5]; a -> b [n=7]; }")
+    assert load_foreign(path, FEW).tensor_bytes.tolist() == [size]
+
+
 def test_dot_needs_pydot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its absence is said with how to install it."""
     monkeypatch.setitem(sys.modules, "pydot", None)
