@@ -74,8 +74,8 @@ def _check_numbers(settings: Settings) -> None:
             found = getattr(settings, name)
             raise UsageError(f"the {name} is {found} - give a fraction from 0 to below 1, such as {such_as}")
     for name in ("merge_time", "merge_members"):
-        if not 0 < getattr(settings, name) < float("inf"):
-            raise UsageError(f"{name} is {getattr(settings, name)} - give a number above 0, in mean nodes")
+        if not 1e-3 <= getattr(settings, name) <= 1e6:
+            raise UsageError(f"{name} is {getattr(settings, name)} - give a number from 0.001 to 10^6, in mean nodes")
     for name, least, most in (("coarsen_to", 1, 10**6), ("workers", 1, 1024), ("seed", 0, 2**31 - 1)):
         if not least <= getattr(settings, name) <= most:
             raise UsageError(f"{name} is {getattr(settings, name)} - give {least} to {most}")

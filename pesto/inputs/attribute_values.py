@@ -82,5 +82,6 @@ def has(pick: Pick, data: Mapping[Any, Any]) -> str:
     """What a missing value is called, and what there is in its stead, for messages."""
     if not isinstance(pick, str):
         return "what was given for it has none"
-    there = ", ".join(sorted(str(key) for key in data)[:8])
-    return f"it has no attribute {shown(repr(pick), 60)}, {f'but {shown(there)}' if there else 'and no other'}"
+    there = shown(", ".join(sorted(str(key) for key in data if key != pick)[:8]))
+    lacks = f"it has no {'value of the ' if pick in data else ''}attribute {shown(repr(pick), 60)}"
+    return f"{lacks}, {f'but {there}' if there else 'and no other'}"

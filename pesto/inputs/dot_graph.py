@@ -41,7 +41,8 @@ def parse_dot(data: bytes, what: str) -> Any:
 def _graph(top: Any) -> Any:
     import networkx as nx
 
-    graph = nx.MultiDiGraph() if top.get_type() == "digraph" else nx.MultiGraph()
+    kinds = (nx.DiGraph, nx.Graph) if top.obj_dict.get("strict") else (nx.MultiDiGraph, nx.MultiGraph)
+    graph = kinds[top.get_type() != "digraph"]()
     graph.graph.update(_said(top.get_attributes()))
     for part, of_nodes, of_edges in _parts(top, {}, {}):
         for node in part.get_node_list():

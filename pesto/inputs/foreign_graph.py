@@ -98,7 +98,10 @@ def _node_link(data: bytes, what: str) -> Any:
     graph = (nx.MultiDiGraph if found.directed else nx.MultiGraph)()
     graph.graph.update(found.graph)
     for k, said in enumerate(found.nodes):
-        graph.add_node(_label(said.pop("id", None), f"{what}: $.nodes[{k}].id"), **said)
+        label = _label(said.pop("id", None), f"{what}: $.nodes[{k}].id")
+        if label in graph:
+            raise InputError(f"{what}: $.nodes[{k}].id: {shown(repr(label), 60)} is another node's, too - rename one")
+        graph.add_node(label, **said)
     for k, said in enumerate(edges):
         said.pop("key", None)
         ends = [_label(said.pop(end, None), f"{what}: $.edges[{k}].{end}") for end in ("source", "target")]

@@ -108,11 +108,15 @@ def bench_of(graph: Graph, cluster: Cluster, costs: Costs, *, per_edge: bool) ->
 
 
 def trusted(simulation: Simulation, errors: Errors | None) -> Simulation:
-    """The same with `trust`, against the quick candidates of a solve, which are made anew; as it is without errors."""
+    """The same with `trust`, against the quick candidates of a solve, which are made anew; as it is without errors.
+
+    Where the plan leaves the order to the framework, so do they.
+    """
     if errors is None:
         return simulation
     bench, cluster = simulation.bench, simulation.cluster
-    return replace(simulation, trust=trust(bench, cluster, simulation.run, remade(bench, cluster), errors))
+    rivals = (each if simulation.order else bench.unordered(each) for each in remade(bench, cluster))
+    return replace(simulation, trust=trust(bench, cluster, simulation.run, rivals, errors))
 
 
 def rerun(plan: Plan, graph: Graph, cluster: Cluster, costs: Costs) -> Simulation:

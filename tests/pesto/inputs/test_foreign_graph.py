@@ -126,6 +126,8 @@ BROKEN: dict[str, Any] = {
         '{"nodes": [{"id": 1}], "links": [{"source": 1, "target": 2}]}', r"\$.edges\[0\]: no node has the id 2",
     ),
     "id.json": ('{"nodes": [{"name": 1}], "links": []}', r"\$.nodes\[0\].id: None names no node"),
+    "twice.json": ('{"nodes": [{"id": 1, "w": 1}, {"id": 1, "w": 2}], "edges": []}', r"\$.nodes\[1\].id: 1 is another"),
+    "null.json": ('{"nodes": [{"id": 1, "w": null}], "edges": []}', "no value of the attribute 'w', and no other"),
     "cycle.json": (
         '{"nodes": [{"id": 1, "w": 1}, {"id": 2, "w": 1}], "edges": [{"source": 1, "target": 2, "n": 1}, '
         '{"source": 2, "target": 1, "n": 1}]}', "cycle.json: graph: a cycle of 2 ops: 1 -> 2 -> 1|2 -> 1 -> 2",
@@ -156,6 +158,15 @@ def test_parallel_edges_of_a_file_are_added(tmp_path: Path) -> None:
         json.dumps({"multigraph": False, "nodes": [{"id": "a", "w": 1}, {"id": "b", "w": 1}], "links": [edge] * 2})
     )
     assert load_foreign(path, FEW).tensor_bytes.tolist() == [8]
+
+
+@pytest.mark.parametrize(("word", "size"), [("", 12), ("strict ", 7)])
+def test_a_strict_graph_in_dot_has_one_edge_between_two_nodes(word: str, size: int, tmp_path: Path) -> None:
+    """What says it again sets its attributes, as Graphviz has it; elsewhere there are two edges."""
+    pytest.importorskip("pydot")
+    path = tmp_path / "twice.dot"
+    path.write_text(word + "digraph { node [w=1]; a -> b [n=5]; a -> b [n=7]; }")
+    assert load_foreign(path, FEW).tensor_bytes.tolist() == [size]
 
 
 def test_dot_needs_pydot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

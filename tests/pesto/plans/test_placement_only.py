@@ -84,6 +84,19 @@ def test_the_best_placement_without_an_order_is_chosen() -> None:
     assert not face.solve(graph, cluster="cpux2", time_limit_s=0, solver="list").placement_only
 
 
+def test_its_rivals_have_no_order_either(step) -> None:
+    """Where times are wrong: what an order would gain is nothing that another placement has over the plan's."""
+    asked = ("--graph", step, "--time-limit", 0, "--solver", "list", "-q")
+    said("solve", *asked, "--placement-only", "-o", "placed.json")
+    said("solve", *asked, "-o", "ordered.json")
+    placed, ordered = (
+        said("simulate", name, "--graph", step, "--noise", 0, "--draws", 1)["trust"]["rivals"]
+        for name in ("placed.json", "ordered.json")
+    )
+    assert min(each["step_s"] for each in placed.values()) >= 21e-3
+    assert min(each["step_s"] for each in ordered.values()) >= 11e-3
+
+
 @pytest.mark.parametrize("asked", [True, False])
 def test_a_run_adds_no_control_edges(asked) -> None:
     """Whether the plan leaves the order to TensorFlow, or the run does; only the plan then predicts the step."""
