@@ -1,7 +1,9 @@
 """The whole program on one screen: graph -> costs -> problem -> coarsening -> schedule -> plan."""
 
+import math
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from pesto.cluster import Cluster
 from pesto.coarsen import Removed
@@ -25,7 +27,7 @@ from pesto.solving.exact import Exact, exact
 from pesto.solving.interrupt import hold, release
 from pesto.solving.levels import levels
 from pesto.solving.record import SolveRecord, make_plan
-from pesto.solving.repair import repairs
+from pesto.solving.repair import SECONDS, repaired, repairs
 from pesto.solving.search import search
 from pesto.solving.search_graphs import MOST
 from pesto.solving.ties import Tie, ties
@@ -34,6 +36,7 @@ from pesto.solving.trust import Trust, in_a_solve, least_p90, trust
 from solvers import FAILED, Limit, Problem
 from solvers.bounds import quick_bounds
 from solvers.bounds.evidence import FullBound
+from solvers.timing.replay import fifo
 
 _LARGER = "use more or larger devices"
 CANDIDATES = ("start", "single", "expert", "layer-balanced", *RIVALS, "list", "levels", "repaired", "coarse", "search")
@@ -131,8 +134,7 @@ def _chosen(bench: Bench, cluster: Cluster, tracker: Tracker, settings: Settings
     Without an order, the one of the shortest placement, first in, first out, in which all then are.
     """
     if settings.placement_only:
-        tracker.candidates.update({name: bench.unordered(c) for name, c in tracker.candidates.items()})
-        return tracker.best
+        return _without_order(bench, tracker, settings)
     best = tracker.settle(bench.priced_well)
     if best is None or not settings.robust:
         return best
@@ -140,6 +142,24 @@ def _chosen(bench: Bench, cluster: Cluster, tracker: Tracker, settings: Settings
     chosen = least_p90(bench, cluster, near, in_a_solve(bench, settings))
     tracker.candidates[chosen.name] = chosen
     return chosen
+
+
+def _without_order(bench: Bench, tracker: Tracker, settings: Settings) -> Candidate | None:
+    """The shortest candidate when all are first in, first out; where none fits so, the nearest with ops moved."""
+    found = tracker.candidates
+    found.update({name: bench.unordered(c) for name, c in found.items()})
+    if found and tracker.best is None:
+        tracker.nearest = min(found.values(), key=lambda c: c.short)
+        found["repaired"] = repaired(
+            bench,
+            tracker.nearest,
+            name="repaired",
+            seconds=math.inf if settings.deterministic else SECONDS,
+            headroom=settings.headroom,
+            timing=partial(fifo, prepared=bench.prepared),
+        )
+        tracker.nearest = min(tracker.nearest, found["repaired"], key=lambda c: c.short)
+    return tracker.best
 
 
 def _start_the_clock(tracker: Tracker, settings: Settings) -> None:

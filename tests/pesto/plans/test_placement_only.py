@@ -1,15 +1,18 @@
 """Plans that leave the order to the framework: chosen, predicted and said so, and nothing of an order is enforced."""
 
 import json
+import random
+from dataclasses import replace
 from pathlib import Path
 
+import networkx
 import pytest
 from click.testing import CliRunner
 
 import pesto as face
 from pesto.cli.main import pesto
 from pesto.cli.verbs.check import plan_source
-from pesto.errors import UsageError
+from pesto.errors import NothingFoundError, UsageError
 from pesto.inputs import load as inputs
 from pesto.source import Source
 from solvers.timing.replay import fifo
@@ -82,6 +85,37 @@ def test_the_best_placement_without_an_order_is_chosen() -> None:
     assert fifo(simulation.bench.problem, plan.schedule.device).makespan == plan.schedule.makespan
     assert simulation.as_meant().way == "placement"
     assert not face.solve(graph, cluster="cpux2", time_limit_s=0, solver="list").placement_only
+
+
+def tight(gib: float) -> tuple[face.Graph, face.Cluster]:
+    """30 ops on two GPUs of so much memory."""
+    chance, dag = random.Random(3), networkx.DiGraph()  # noqa: S311
+    for i in range(30):
+        seconds, group = chance.randint(1, 20) * 1e-3, f"g{chance.randint(0, 30)}"
+        dag.add_node(f"n{i}", seconds=seconds, group=group, param_bytes=chance.randint(0, 1 << 30))
+    for j in range(30):
+        for i in range(j):
+            if chance.random() < 0.1:
+                dag.add_edge(f"n{i}", f"n{j}", bytes=chance.randint(0, 1 << 26))
+    machine = face.load_cluster("v100x2-nvlink")
+    devices = [replace(d, memory_bytes=int(gib * 2**30)) if d.kind == "gpu" else d for d in machine.devices]
+    return face.graph_from_networkx(dag), replace(machine, devices=tuple(devices))
+
+
+def test_what_fits_in_order_alone_is_repaired() -> None:
+    """Every candidate that fits is too large first in, first out: ops are moved until one is not, or it is said."""
+    asked = {"time_limit_s": 0, "solver": "list"}
+    graph, machine = tight(7.9)
+    assert face.solve(graph, cluster=machine, **asked).provenance.chosen == "list"
+    plan = face.solve(graph, cluster=machine, placement_only=True, **asked)
+    assert plan.provenance.chosen == "repaired" and "moved to fit the memory" in plan.provenance.rule
+    simulation = face.simulate(plan, graph, cluster=machine)
+    assert simulation.fits
+    assert fifo(simulation.bench.problem, plan.schedule.device).makespan == plan.schedule.makespan
+    graph, machine = tight(7.8)
+    assert face.solve(graph, cluster=machine, **asked).placement_only is False
+    with pytest.raises(NothingFoundError, match=r"peaks at 7.80 GiB on gpu:1, \d+\S* KiB more than its 7.80 GiB"):
+        face.solve(graph, cluster=machine, placement_only=True, **asked)
 
 
 def test_its_rivals_have_no_order_either(step) -> None:
