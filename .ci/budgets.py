@@ -45,7 +45,9 @@ def of_rooms(package: str, files: list[Path]) -> list[str]:
     for path in files:
         if path.relative_to(ROOT).parts[0] == package:
             rooms[path.parent].append(path)
-    found = of_names([p for room, paths in rooms.items() for p in paths if room != ROOT / "pesto/cli/verbs"])
+    found = of_names(
+        [p for room, paths in rooms.items() for p in paths if ROOT / "pesto/cli/verbs" not in (room, *room.parents)]
+    )
     for room, paths in rooms.items():
         where, most = room.relative_to(ROOT), LOOSE if room == ROOT / package else FOLDER
         if len([p for p in paths if p.stem != "__init__" or most == LOOSE]) > most:

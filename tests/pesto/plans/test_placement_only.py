@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import pesto as face
 from pesto.cli.main import pesto
-from pesto.cli.verbs.check import plan_source
+from pesto.cli.verbs.plans.check import plan_source
 from pesto.errors import NothingFoundError, UsageError
 from pesto.inputs import load as inputs
 from pesto.source import Source

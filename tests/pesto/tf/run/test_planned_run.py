@@ -12,7 +12,7 @@ import pytest
 
 from pesto import api
 from pesto.cli.main import main
-from pesto.cli.verbs.check import plan_source
+from pesto.cli.verbs.plans.check import plan_source
 from pesto.errors import Exit, InputError, MismatchError, UsageError, VerificationError
 from pesto.inputs import load as inputs
 from pesto.plans.plan import Plan
@@ -376,7 +376,7 @@ def test_a_run_that_is_not_as_planned_is_shown_and_ends_with_6(
     source, plan = pieces(tmp_path)
     api.save_plan(plan, tmp_path / "plan.json")
     wrong = replace(run(plan, source, 1), moves=("op a is on b",), losses_equal=False, different=("loss:0",))
-    monkeypatch.setattr("pesto.cli.verbs.run.run_plan", lambda *_, **__: wrong)
+    monkeypatch.setattr("pesto.cli.verbs.plans.run.run_plan", lambda *_, **__: wrong)
     flags = ["--json"] if as_json else []
     options = ["--graph", str(source.file), "--fetch", "train", "--fetch", "loss", "--batch", "4"]
     monkeypatch.setattr(sys, "argv", ["pesto", "run", str(tmp_path / "plan.json"), *options, *flags])

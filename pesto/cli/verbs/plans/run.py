@@ -10,7 +10,7 @@ from click.core import ParameterSource
 from pesto.cli.emulating import Asked, emulated
 from pesto.cli.options import Existing, cluster_option, costs_option, json_option, source_options
 from pesto.cli.printed import answer
-from pesto.cli.verbs.check import plan_source
+from pesto.cli.verbs.plans.check import plan_source
 from pesto.errors import UsageError, VerificationError
 from pesto.files.json import shown
 from pesto.graph import FUNCTION, SESSION

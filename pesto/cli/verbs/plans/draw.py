@@ -6,7 +6,7 @@ import click
 
 from pesto.cli.options import Existing, source_options
 from pesto.cli.outputs import check_outputs
-from pesto.cli.verbs.check import plan_source
+from pesto.cli.verbs.plans.check import plan_source
 from pesto.errors import UsageError
 from pesto.files.disk import write_atomic
 from pesto.inputs.load import load_graph

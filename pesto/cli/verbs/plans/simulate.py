@@ -8,7 +8,7 @@ from pesto import api
 from pesto.cli.options import Existing, cluster_option, costs_option, json_option, source_options
 from pesto.cli.outputs import check_outputs
 from pesto.cli.printed import to_json
-from pesto.cli.verbs.check import plan_source
+from pesto.cli.verbs.plans.check import plan_source
 from pesto.errors import UsageError
 from pesto.files.disk import write_atomic
 from pesto.inputs.load import load_cluster, load_costs, load_graph

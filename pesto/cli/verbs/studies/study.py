@@ -38,7 +38,7 @@ class _Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in LATE:
             module, name, _ = LATE[cmd_name]
-            command: click.Command = getattr(importlib.import_module(f"pesto.cli.verbs.{module}"), name)
+            command: click.Command = getattr(importlib.import_module(f"pesto.cli.verbs.studies.{module}"), name)
             return command
         return super().get_command(ctx, cmd_name)
 

@@ -1,0 +1,1 @@
+"""The verbs that take a plan: told, drawn, verified, run."""

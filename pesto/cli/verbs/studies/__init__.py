@@ -1,0 +1,1 @@
+"""The verbs for problems, solvers, and studies of both."""
