@@ -1,0 +1,64 @@
+"""pesto trace: a planned step for the trace viewers of other projects."""
+
+from pathlib import Path
+
+import click
+
+from pesto import api
+from pesto.cli.options import Existing, cluster_option, costs_option, source_options
+from pesto.cli.outputs import check_outputs
+from pesto.cli.verbs.plans.check import plan_source
+from pesto.files.disk import check_folder, write_atomic
+from pesto.inputs.load import load_graph
+from pesto.plans.plan_file import load
+from pesto.quantities import size
+from pesto.show.lines import paragraph
+from pesto.show.trace import packed, trace
+from pesto.source import Source
+
+
+@click.command("trace")
+@click.argument("plan", type=Existing())
+@source_options
+@cluster_option(default=None)
+@costs_option()
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path),
+    default="plan.trace.json.gz",
+    show_default=True,
+    help="Trace for Perfetto; gzipped where the name ends in .gz.",
+)
+@click.option(
+    "--events",
+    type=click.Path(path_type=Path),
+    help="Also write the graph with devices and times into this folder, for TensorBoard.",
+)
+def trace_command(
+    *, plan: Path, source: Source, cluster: str | None, costs: Path | None, out: Path, events: Path | None
+) -> None:
+    """Write the step of PLAN, as predicted, for Perfetto.
+
+    \b
+    pesto trace plan.json -o plan.trace.json.gz
+    pesto trace plan.json --events logs
+
+    A track is a processor or a link, an arrow a tensor that is sent, a counter the bytes alive on a device. The graph
+    is named as for pesto check; on another cluster the step is predicted anew.
+    """
+    check_outputs([out], [file for file in (plan, source.file) if file], as_json=False)
+    if events is not None:
+        check_folder(events)
+    found = load(plan)
+    graph = load_graph(plan_source(found, source))
+    run = api.simulate(found, graph, cluster=cluster or None, costs=costs)
+    text = trace(found, run)
+    text = packed(text) if out.suffix == ".gz" else text
+    write_atomic(out, text)
+    click.echo(paragraph(f"{out}: {graph.ops} ops, {run.transfers} transfers, {size(len(text))}", 2))
+    if events is not None:
+        from pesto.tf.events import write_events
+
+        write_events(events, found, graph, run.run.timeline)
+        click.echo(paragraph(f"{events}: the graph with devices and times, for TensorBoard", 2))
