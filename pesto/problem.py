@@ -1,9 +1,12 @@
 """The bridge in: graph, costs and cluster become a `solvers.Problem` in ticks. Rounding happens here alone."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from pesto.cluster import Cluster, Path
 from pesto.costs import Costs
+from pesto.costs.launches import Launches
 from pesto.costs.network import transfer_s
 from pesto.errors import InputError
 from pesto.graph import FREE, SESSION, SHARED, Graph
@@ -68,6 +71,51 @@ def build(graph: Graph, costs: Costs, cluster: Cluster, *, memory: Ints, per_edg
         )
     except ValueError as error:  # the graph's own invariants hold, so only sums can be at fault
         raise InputError(f"{graph.source}: {error} - check the units of its times and bytes") from error
+
+
+def with_launches(problem: Problem, graph: Graph, cluster: Cluster, apart: Launches) -> tuple[Problem, Ints]:
+    """(the full-graph `problem` with a task for each launch behind its ops, [k] the op of each of these tasks).
+
+    Each accelerator gets a device at its own location, behind all others, that runs the launches of its ops: Pesto's
+    kernel device (3.2.1). A launch shares its op's location, comes before it, after the launches of what the op reads
+    or waits for, and after what reaches it from a host.
+    """
+    fast = np.flatnonzero([device.kind != "cpu" for device in cluster.devices])
+    on_fast = bools(np.isin(problem.location, fast))
+    op = np.flatnonzero((problem.allowed & on_fast).any(axis=1) & graph.launches & ~_beside(graph))
+    launch = np.full(problem.tasks, -1)
+    launch[op] = problem.tasks + np.arange(len(op))
+    kernel = np.where(problem.allowed, _up(apart.kernel_s)[:, problem.location], FORBIDDEN)
+    able = np.stack([problem.allowed[op][:, problem.location == at].any(axis=1) for at in fast], axis=1)
+    own = np.full((problem.tasks + len(op), problem.devices + len(fast)), FORBIDDEN)
+    own[: problem.tasks, : problem.devices] = problem.duration
+    own[op, : problem.devices] = kernel[op]
+    own[problem.tasks :, problem.devices :] = np.where(able, _up(apart.launch_s[op][:, fast]), FORBIDDEN)
+    src, dst, payload = _launched_after(problem, launch, on_fast)
+    group = problem.group.copy()
+    alone = op[group[op] < 0]
+    group[alone] = group.max(initial=-1) + 1 + np.arange(len(alone))
+    found = replace(
+        problem, duration=own, location=np.concatenate([problem.location, fast]), src=src, dst=dst, payload=payload,
+        memory=np.concatenate([problem.memory, np.zeros(len(op), dtype=np.int64)]),
+        group=np.concatenate([group, group[op]]),
+    )  # fmt: skip
+    return found, ints(op)
+
+
+def _launched_after(problem: Problem, launch: Ints, on_fast: Bools) -> tuple[Ints, Ints, Ints]:
+    """(src, dst, payload) of a problem's own edges, and of those into its launches; `launch` [n] is -1 for none."""
+    src, dst = problem.src, problem.dst
+    hosted = bools(~(problem.allowed & on_fast).any(axis=1))
+    chained = (launch[src] >= 0) & (launch[dst] >= 0)
+    reached = hosted[src] & (launch[dst] >= 0)
+    op = np.flatnonzero(launch >= 0)
+    alone = np.full(len(op) + int(chained.sum()), -1)
+    return (
+        np.concatenate([src, launch[op], launch[src[chained]], src[reached]]),
+        np.concatenate([dst, op, launch[dst[chained]], launch[dst[reached]]]),
+        np.concatenate([problem.payload, alone, problem.payload[reached]]),
+    )
 
 
 def _up(seconds: Floats) -> Ints:

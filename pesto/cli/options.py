@@ -14,11 +14,14 @@ import click
 from pesto.cli import completion
 from pesto.cli.printed import PROGRESS
 from pesto.costs.disturbance import KEEP
+from pesto.costs.launches import Launch
 from pesto.errors import NothingFoundError, UsageError
 from pesto.files.disk import check_there
 from pesto.source import Source
 
 _SECONDS = re.compile(r"^(\d+(?:\.\d+)?)(s|m|h)?$")
+_LAUNCH = re.compile(r"^(\d+(?:\.\d+)?)(ns|us|µs|ms)$")
+_SMALL = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3}
 _FACTOR = {None: 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -35,6 +38,28 @@ class Duration(click.ParamType[float]):
         if not found:
             self.fail(f"{value!r} is no duration - write 60, 90s, 10m or 2h", param, ctx)
         return float(found.group(1)) * _FACTOR[found.group(2)]
+
+
+class LaunchTime(click.ParamType[Launch]):
+    """A time, as 5us, or `costs`."""
+
+    name = "launch"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Launch:
+        """The time; a click usage error for anything else."""
+        if isinstance(value, Launch):
+            return value
+        if value == "costs":
+            return Launch(each_s=None)
+        found = _LAUNCH.match(value)
+        if not found:
+            self.fail(f"{value!r} is no time of a launch - write 5us, 0.01ms, or costs", param, ctx)
+        return Launch(each_s=float(found.group(1)) * _SMALL[found.group(2)])
+
+
+def launch_option(text: str) -> Callable[..., Any]:
+    """--launch TIME|costs."""
+    return click.option("--launch", type=LaunchTime(), metavar="TIME|costs", help=text)
 
 
 class Existing(click.Path):

@@ -35,6 +35,9 @@ class Costs:
     noise: str = ""
     """One line on how far measured times can be trusted; empty where nothing is measured."""
 
+    launch_s: Floats | None = None
+    """[n, d] seconds in which the host was seen to launch an op, NaN where it was not; None without such a profile."""
+
     @property
     def said(self) -> str:
         """Note and noise on one line, for pages and their JSON; empty where there is neither."""
@@ -44,6 +47,8 @@ class Costs:
         """Copy, freeze and validate."""
         object.__setattr__(self, "compute_s", floats(self.compute_s))
         object.__setattr__(self, "origin", ints(self.origin))
+        if self.launch_s is not None:
+            object.__setattr__(self, "launch_s", floats(self.launch_s))
         if self.compute_s.ndim != 2 or self.origin.shape != self.compute_s.shape[:1]:
             raise InputError(f"costs: compute_s {self.compute_s.shape} and origin {self.origin.shape} do not fit")
         if ((self.origin < MODELLED) | (self.origin > MEASURED)).any():

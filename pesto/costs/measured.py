@@ -24,7 +24,9 @@ from solvers.arrays import Floats, Ints, floats
 from solvers.compiled.dag import topological_order
 
 KIND = Kind(format="pesto-profile", version=2, help="make one with pesto profile", oldest=1)
-_COLUMNS = ("seconds", "low", "median", "mean", "spread", "raw_spread")
+_COLUMNS = ("seconds", "low", "median", "mean", "launch", "spread", "raw_spread")
+_LATER = ("low", "median", "mean", "launch")
+"""Columns that older profiles do not have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +92,8 @@ class Profile:
     """[n] median of all iterations, as Pesto's released code takes; None in older profiles."""
     mean: Floats | None = None
     """[n] mean of all iterations, as the paper takes (3.1); None in older profiles."""
+    launch: Floats | None = None
+    """[n] lower decile of what the host takes to launch the op's kernels, NaN where none was seen; None of a CPU."""
     spread: Floats
     """[n] standard deviation over mean, after trimming."""
     raw_spread: Floats
@@ -107,7 +111,7 @@ class Profile:
     def __post_init__(self) -> None:
         """Copy, freeze and validate."""
         for name in _COLUMNS:
-            if name in ("low", "median", "mean") and getattr(self, name) is None:
+            if name in _LATER and getattr(self, name) is None:
                 continue
             values = floats(getattr(self, name))
             if values.ndim != 1 or len(values) != len(self.seconds):
@@ -137,6 +141,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
     low: list[Amount | None] | None = None
     median: list[Amount | None] | None = None
     mean: list[Amount | None] | None = None
+    launch: list[Amount | None] | None = None
     spread: list[Amount | None]
     raw_spread: list[Amount | None]
     noise: Noise | None = None
@@ -215,7 +220,18 @@ def measured(graph: Graph, cluster: Cluster, profile: Profile, fallback: Costs) 
     )
     origin = np.where(everywhere(known, graph, cluster), MEASURED, fallback.origin)
     noise = str(profile.noise) if profile.noise else "profile: how much was going on meanwhile, it does not say"
-    return Costs(compute_s=compute_s, origin=origin, source=source, noise=noise if count else "")
+    return Costs(
+        compute_s=compute_s, origin=origin, source=source, noise=noise if count else "",
+        launch_s=_launches(profile, cluster),
+    )  # fmt: skip
+
+
+def _launches(profile: Profile, cluster: Cluster) -> Floats | None:
+    """[n, d] seconds of launching each op for the devices that a profile speaks for, NaN for others."""
+    if profile.launch is None:
+        return None
+    here = np.array([_speaks_for(profile, device) for device in cluster.devices])
+    return floats(np.where(here, profile.launch[:, None], np.nan))
 
 
 def _noise(profile: Profile) -> str:

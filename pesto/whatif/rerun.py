@@ -7,7 +7,8 @@ import numpy as np
 
 from pesto.cluster import Cluster
 from pesto.costs import Costs
-from pesto.errors import InputError, MismatchError, VerificationError
+from pesto.costs.launches import Launch, launches
+from pesto.errors import InputError, MismatchError, UsageError, VerificationError
 from pesto.files.json import shown
 from pesto.graph import Graph
 from pesto.memory.peaks import footprint
@@ -19,6 +20,7 @@ from pesto.settings import Settings
 from pesto.solving.candidates import Bench, Candidate
 from pesto.solving.flow import formulate
 from pesto.solving.trust import Errors, Trust, remade, trust
+from pesto.whatif.launching import Launched, launched
 from solvers.arrays import Floats, Ints, floats
 from solvers.memory.usage import over_time
 
@@ -39,6 +41,8 @@ class Simulation:
     """What the op times leave out, as `Costs.said` has it."""
     order: bool = True
     """Whether the order is to be enforced; otherwise the framework's first in, first out is predicted."""
+    costs: Costs | None = None
+    """Inside: what the problem in ticks was made of; None where launches cannot be told from it."""
     trust: Trust | None = None
     """The step and its best rivals where times are wrong; None where that was not asked for."""
 
@@ -98,6 +102,17 @@ class Simulation:
         """`enforced` in the way in which the step is meant to be run; None where the graph does not say which."""
         return as_meant(self.bench.graph, self.run.timeline, self.run.rank, order=self.order)
 
+    def launched(self, each_s: float | None = None) -> Launched:
+        """The step with each op's launch as an op of its own, which a host runs ahead of the kernels (Pesto, 3.2.1).
+
+        each_s: seconds of one launch; where left out what a profile measured, else the devices' own time of a launch.
+        UsageError for seconds out of range.
+        """
+        if self.costs is None:
+            raise UsageError("the simulation has no costs to part launches from - give it some")
+        apart = launches(self.bench.graph, self.cluster, self.costs, Launch(each_s=each_s))
+        return launched(self.bench, self.cluster, self.run, apart)
+
     def _by_device(self, values: list[T]) -> dict[str, T]:
         return {device.name: value for device, value in zip(self.cluster.devices, values, strict=True)}
 
@@ -139,7 +154,9 @@ def rerun(plan: Plan, graph: Graph, cluster: Cluster, costs: Costs) -> Simulatio
         raise VerificationError(f"the plan is invalid: {wrong[0]} - solve again")
     run = bench.ordered("plan", "as planned", device, plan.rank)
     run = bench.unordered(run) if plan.placement_only else run
-    return Simulation(cluster=cluster, bench=bench, run=run, order=not plan.placement_only, costs_note=costs.said)
+    return Simulation(
+        cluster=cluster, bench=bench, run=run, order=not plan.placement_only, costs_note=costs.said, costs=costs
+    )
 
 
 def _unsound(plan: Plan, bench: Bench, device: Ints) -> list[str]:

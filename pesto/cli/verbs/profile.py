@@ -21,7 +21,7 @@ from pesto.source import Source
 LEVELS = (0.5, 0.9, 0.99)
 """Shares of the ops whose normalised spread is reported (Pesto, Fig 4a)."""
 
-_NAMES = ("medians", "means of all samples")
+_NAMES = ("medians", "means of all samples", "their launches on the host")
 
 
 @click.command("profile")
@@ -73,6 +73,6 @@ def profile_command(
 
 
 def _sums(profile: Profile) -> dict[str, float]:
-    """Seconds of all ops by their medians and by the means of all samples; nothing of a profile that has none."""
-    columns = {"median_s": profile.median, "untrimmed_mean_s": profile.mean}
+    """Seconds of all ops by their medians and by the means of all samples, and of launching them; what there is."""
+    columns = {"median_s": profile.median, "untrimmed_mean_s": profile.mean, "launch_s": profile.launch}
     return {name: float(np.nansum(column)) for name, column in columns.items() if column is not None}

@@ -62,14 +62,15 @@ def profile(
             clocks = gpu_clocks() if kind == "gpu" else ""
     except (tf.errors.OpError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"profile: {graph.source} does not run: {shown(error)} - run it on its own first") from error
-    samples = op_seconds(np.array(found.samples))
+    rows = np.array(found.samples)
+    samples = op_seconds(rows)
     seconds, spread = trimmed(samples)
     low = lower_decile(samples)
     noise = _noise(found, seconds, low, watch, clocks)
     return Profile(
         fingerprint=graph.fingerprint(), kind=kind, device=device, iterations=iterations, seconds=seconds, low=low,
-        median=medians(samples), mean=_mean(samples), spread=spread, raw_spread=_spread(samples),
-        source=graph.source, noise=noise,
+        median=medians(samples), mean=_mean(samples), launch=launch_seconds(rows), spread=spread,
+        raw_spread=_spread(samples), source=graph.source, noise=noise,
     )  # fmt: skip
 
 
@@ -135,6 +136,15 @@ def op_seconds(samples: Samples) -> Samples:
     """
     executed, streamed = samples[:, 0], samples[:, 1]
     return np.where((~np.isnan(streamed)).any(axis=0), streamed, executed)
+
+
+def launch_seconds(samples: Samples) -> Floats | None:
+    """[n] lower decile of the executor's seconds of ops that a GPU's streams have, which are those of launching.
+
+    samples [iterations, 2, n]; NaN for other ops, None where no stream was seen, as on a CPU.
+    """
+    streamed = (~np.isnan(samples[:, 1])).any(axis=0)
+    return lower_decile(np.where(streamed, samples[:, 0], np.nan)) if streamed.any() else None
 
 
 def lower_decile(samples: Samples) -> Floats:

@@ -50,10 +50,24 @@ FILE = {
 QUIET = replace(BASE, low=[0.9e-3, NAN, 2.3e-3], median=[0.95e-3, NAN, 2.9e-3], mean=[1.1e-3, NAN, 3.1e-3], noise=NOISE)
 FULL = FILE | {
     "format_version": 2, "low": [0.9e-3, None, 2.3e-3], "median": [0.95e-3, None, 2.9e-3],
-    "mean": [1.1e-3, None, 3.1e-3],
+    "mean": [1.1e-3, None, 3.1e-3], "launch": None,
     "noise": {"runs": 120, "refused": 20, "others_cores": 0.03, "busy": [["sshd", 0.02]], "kept": False,
               "excess": 0.25, "clocks": "SM clock 1380 of 1530 MHz"},
 }  # fmt: skip
+
+
+def test_launches_are_kept_in_the_file_and_hold_where_the_profile_does(tmp_path):
+    """Seconds by op in whatever order the graph lists them; on GPUs alone; none of a profile without."""
+    profile = replace(QUIET, launch=[4e-6, NAN, 6e-6])
+    save_profile(tmp_path / "p.json", profile, GRAPH)
+    other = chain([2, 0, 1])
+    found = load_profile(tmp_path / "p.json", other)
+    assert np.array_equal(found.launch, [6e-6, 4e-6, NAN], equal_nan=True)
+    costs = measured(GRAPH, CLUSTER, profile, modelled(GRAPH, CLUSTER))
+    gpu = np.array([device.kind == "gpu" for device in CLUSTER.devices])
+    assert np.array_equal(costs.launch_s[:, gpu], np.array([[4e-6] * 2, [NAN] * 2, [6e-6] * 2]), equal_nan=True)
+    assert np.isnan(costs.launch_s[:, ~gpu]).all()
+    assert measured(GRAPH, CLUSTER, QUIET, modelled(GRAPH, CLUSTER)).launch_s is None
 
 
 def test_measured_times_replace_modelled_ones():
@@ -140,7 +154,7 @@ def test_round_trip(tmp_path, profile):
     want = (
         FULL
         if profile is QUIET
-        else FILE | {"format_version": 2, "low": None, "median": None, "mean": None, "noise": None}
+        else FILE | {"format_version": 2, "low": None, "median": None, "mean": None, "launch": None, "noise": None}
     )
     assert json.loads(one.read_text()) == want
 

@@ -5,12 +5,14 @@ from pathlib import Path
 import click
 
 from pesto import api
-from pesto.cli.options import Existing, cluster_option, costs_option, json_option, source_options
+from pesto.cli.options import Existing, cluster_option, costs_option, json_option, launch_option, source_options
 from pesto.cli.outputs import check_outputs
 from pesto.cli.printed import to_json
 from pesto.cli.verbs.plans.check import plan_source
+from pesto.costs.launches import Launch
 from pesto.errors import UsageError
 from pesto.files.disk import write_atomic
+from pesto.graph import Graph
 from pesto.inputs.load import load_cluster, load_costs, load_graph
 from pesto.plans.plan import Plan
 from pesto.plans.plan_file import load
@@ -23,6 +25,7 @@ from pesto.show.lines import fact
 from pesto.show.trust_lines import trust_keys, trust_table
 from pesto.solving.trust import DRAWS, Errors
 from pesto.source import Source
+from pesto.whatif.launching import Launched
 from pesto.whatif.rerun import Simulation, bench_of, trusted
 
 
@@ -40,6 +43,7 @@ from pesto.whatif.rerun import Simulation, bench_of, trusted
     type=click.Choice(WAYS),
     help="Also as TensorFlow runs PLAN this way, where not every op has a place in the order.",
 )
+@launch_option("Also with launches as ops of their own, each of TIME, or as the costs have them.")
 @click.option(
     "--noise",
     type=float,
@@ -61,6 +65,7 @@ def simulate_command(
     cdep: Path | None,
     per_edge: bool,
     way: str | None,
+    launch: Launch | None,
     noise: float | None,
     draws: int | None,
     seed: int,
@@ -73,6 +78,7 @@ def simulate_command(
     pesto simulate plan.json --cluster v100x2-pcie
     pesto simulate plan.json --memory bytes.csv
     pesto simulate plan.json --as session
+    pesto simulate plan.json --launch 5us
     pesto simulate plan.json --noise 0.25 --draws 100
     pesto simulate --part part.json --cdep cdep.json --model nmt
     """
@@ -90,17 +96,26 @@ def simulate_command(
     if found is not None:
         run = api.simulate(found, graph, cluster=cluster or None, costs=costs)
     else:
-        machine = load_cluster(cluster or "v100x2-nvlink")
-        op_costs = load_costs(graph, machine, costs)
-        bench = bench_of(graph, machine, op_costs, per_edge=per_edge)
-        device, order = read_placement(Path(str(part)), cdep, graph, bench.problem, machine)
-        placed = bench.placed("part", "", device) if order is None else bench.ordered("part", "", device, order)
-        run = Simulation(cluster=machine, bench=bench, run=placed, costs_note=op_costs.said)
+        run = _theirs((Path(str(part)), cdep), graph, cluster or "v100x2-nvlink", costs, per_edge=per_edge)
     run = trusted(run, errors)
     if memory is not None:
         write_atomic(memory, _curves(run))
     enforced = _enforced(found, run, way)
-    click.echo(to_json({**_as_object(run), **enforced_keys(enforced)}) if as_json else _page(run, enforced))
+    apart = run.launched(launch.each_s) if launch else None
+    keys = {**_as_object(run), **enforced_keys(enforced), **_launch_keys(apart)}
+    click.echo(to_json(keys) if as_json else _page(run, enforced, apart))
+
+
+def _theirs(
+    files: tuple[Path, Path | None], graph: Graph, cluster: str, costs: Path | None, *, per_edge: bool
+) -> Simulation:
+    """The step that the authors' part.json, and their cdep.json if there is one, give."""
+    machine = load_cluster(cluster)
+    op_costs = load_costs(graph, machine, costs)
+    bench = bench_of(graph, machine, op_costs, per_edge=per_edge)
+    device, order = read_placement(*files, graph, bench.problem, machine)
+    placed = bench.placed("part", "", device) if order is None else bench.ordered("part", "", device, order)
+    return Simulation(cluster=machine, bench=bench, run=placed, costs_note=op_costs.said, costs=op_costs)
 
 
 def _enforced(plan: Plan | None, run: Simulation, way: str | None) -> Enforced | None:
@@ -135,13 +150,23 @@ def _as_object(run: Simulation) -> dict[str, object]:
     }
 
 
-def _page(run: Simulation, enforced: Enforced | None) -> str:
+def _launch_keys(apart: Launched | None) -> dict[str, object]:
+    """Keys of the step with launches apart; none where that was not asked for."""
+    if apart is None:
+        return {}
+    return {"launches": {
+        "makespan_s": apart.makespan_s, "ops": apart.count, "busiest_s": apart.busiest_s, "times": apart.source,
+    }}  # fmt: skip
+
+
+def _page(run: Simulation, enforced: Enforced | None, apart: Launched | None) -> str:
     busy_s, peak_bytes = run.busy_s, run.peak_bytes
     head = [
         fact("step time", f"{duration(run.makespan_s)} predicted{'' if run.fits else ' (does not fit the memory)'}"),
         fact("transfers", f"{run.transfers} ({duration(run.sent_s)} in all)"),
     ]
     head += [enforced_line(enforced)] if enforced else []
+    head += [fact("launches", f"{apart}")] if apart else []
     head += [fact("costs", run.costs_note)] if run.costs_note else []
     rows = [fact(d, f"busy {duration(busy_s[d])}, peak {size(peak_bytes[d])}") for d in busy_s]
     return "\n".join(head + rows + (trust_table(run.trust) if run.trust else []))

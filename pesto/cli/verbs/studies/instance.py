@@ -6,9 +6,10 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from pesto.cli.options import cluster_option, costs_option, json_option, source_options
+from pesto.cli.options import cluster_option, costs_option, json_option, launch_option, source_options
 from pesto.cli.outputs import check_outputs
 from pesto.cli.printed import to_json
+from pesto.costs.launches import Launch
 from pesto.errors import InfeasibleError, InputError, UsageError
 from pesto.files.disk import write_atomic
 from pesto.files.problem_file import save_problem
@@ -24,7 +25,7 @@ from solvers.instances import table
 from solvers.milp.formulations import FORMULATIONS, NoScheduleError
 
 _OF_FAMILIES = ("seed", "given")
-_OF_STEPS = ("cluster", "coarsen_to", "costs")
+_OF_STEPS = ("cluster", "coarsen_to", "costs", "launch")
 
 
 @click.command("instance")
@@ -37,6 +38,7 @@ _OF_STEPS = ("cluster", "coarsen_to", "costs")
 @costs_option()
 @click.option("--coarsen-to", type=int, default=200, show_default=True, help="Nodes of a training step's coarse graph.")
 @click.option("--per-edge", is_flag=True, help="A payload for each edge, as the paper counts transfers.")
+@launch_option("Of a training step: launches as tasks of their own, each of TIME, or as the costs have them.")
 @click.option("-o", "--out", type=click.Path(path_type=Path), default="problem.json", show_default=True)
 @click.option("--lp", type=click.Path(path_type=Path), metavar="FILE", help="Also its integer program, in LP format.")
 @click.option("--mps", type=click.Path(path_type=Path), metavar="FILE", help="The same in free MPS format.")
@@ -61,6 +63,7 @@ def instance_command(
     pesto instance lstm-grid --set layers=4 --set gpus=4 -o grid.json
     pesto instance layered --seed 7 --per-edge
     pesto instance --model nmt --variant 2x1024 --coarsen-to 100 -o nmt.json
+    pesto instance --model nmt --variant tiny --launch 5us -o launches.json
     pesto instance layered --per-edge --lp layered.lp --formulation pulp
     """
     if listed:
@@ -107,10 +110,11 @@ def _parameter(text: str) -> tuple[str, int]:
 
 
 def _coarse(
-    source: Source, *, cluster: str, costs: Path | None, coarsen_to: int, per_edge: bool, **_: object
-) -> Instance:
+    source: Source, *, cluster: str, costs: Path | None, coarsen_to: int, per_edge: bool, launch: Launch | None,
+    **_: object,
+) -> Instance:  # fmt: skip
     _refuse(_OF_FAMILIES, "a training step is no family")
-    return coarsened(source, cluster, Settings(coarsen_to=coarsen_to, per_edge=per_edge), costs)
+    return coarsened(source, cluster, Settings(coarsen_to=coarsen_to, per_edge=per_edge), costs, launch)
 
 
 def _refuse(names: tuple[str, ...], why: str) -> None:

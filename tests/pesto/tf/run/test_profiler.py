@@ -170,6 +170,19 @@ def test_kernels_and_copies_of_a_gpu_trace_count_instead_of_their_launch() -> No
     assert row[:2].tolist() == pytest.approx([171.5e-6, 7e-6]) and np.isnan(row[2])
 
 
+def test_the_executors_time_of_what_a_stream_has_is_that_of_its_launch() -> None:
+    """Of ten runs the lower decile; an op that no stream has was not launched, and a CPU's trace has no launches."""
+    runs = [traced((GPU, "a", 5_000 + k), (GPU, "b", 7_000), ("/device:GPU:0/stream:all", "a:MatMul", 90_000))
+            for k in range(10)]  # fmt: skip
+    rows = np.full((10, 2, 3), np.nan)
+    for row, stats in zip(rows, runs, strict=True):
+        profiler._record(row, {"a": 0, "b": 1, "c": 2}, stats, "gpu")
+    found = profiler.launch_seconds(rows)
+    assert found is not None and found[0] == pytest.approx(5e-6) and np.isnan(found[1:]).all()
+    rows[:, 1] = np.nan
+    assert profiler.launch_seconds(rows) is None
+
+
 def test_runs_of_which_a_trace_lost_kernels_are_no_samples_of_their_ops() -> None:
     """The launch of an op whose kernel is missing would be its lower decile."""
     whole = traced((GPU, "a", 9_000), ("/device:GPU:0/stream:all", "a:MatMul", 800_000))
