@@ -19,7 +19,7 @@ PARTS = (
     "pesto.cluster:Device", "pesto.cluster:Rates", "pesto.cluster:PRECISIONS",
     "pesto.cluster:Path", "pesto.plans.plan:Provenance", "pesto.comparison.contest:Entry",
     "pesto.comparison.step_shape:StepShape",
-    "pesto.plans.plan:Coarse", "pesto.plans.ways:Enforced",
+    "pesto.plans.plan:Coarse", "pesto.plans.ways:Enforced", "pesto.whatif.launching:Launched",
     "pesto.costs:Costs", "pesto.costs.measured:Noise", "pesto.solving.candidates:Candidate", "pesto.simulator:Timeline",
     "pesto.inputs.attribute_values:Pick", "pesto.solving.trust:Trust", "pesto.solving.trust:Spread",
     "pesto.whatif.points:Row", "pesto.whatif.points:Step", "pesto.whatif.grid:Grid", "pesto.whatif.grid:Point",

@@ -20,6 +20,7 @@ from solvers.arrays import Ints
 from solvers.bounds import quick_bounds
 from solvers.bounds.certificate import EvidenceError, follows
 from solvers.bounds.evidence import ANCHORED, Evidence
+from solvers.timing.replay import fifo
 
 FCFS = "first come, first served"
 PER_DEVICE = "once per device, small constants never"
@@ -219,13 +220,20 @@ def _processors(plan: Plan, cluster: Cluster) -> list[str]:
 
 
 def _order(plan: Plan, problem: Problem) -> list[str]:
-    """The ranks must be as `ranks_against` says, and must lead to the schedule that the plan promises."""
+    """The ranks must be as `ranks_against` says, and must lead to the schedule that the plan promises.
+
+    Where the order is left to the framework, that schedule is the one of first in, first out.
+    """
     wrong = ranks_against(plan, problem)
     if wrong:
         return wrong
     again = simulate(problem, plan.schedule.device, plan.rank).schedule
     if any(not np.array_equal(a, b) for a, b in zip(_times(again), _times(plan.schedule), strict=True)):
         return ["order: run in its ranks, links first come first served, the plan does not give its own times"]
+    if plan.placement_only:
+        again = fifo(problem, plan.schedule.device)
+        if any(not np.array_equal(a, b) for a, b in zip(_times(again), _times(plan.schedule), strict=True)):
+            return ["order: left to the framework, first in first out, the plan does not give its own times"]
     return []
 
 

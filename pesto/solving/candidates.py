@@ -18,7 +18,7 @@ from solvers.compiled.dag import topological_order
 from solvers.memory.peaks import Gauge, gauge, peaks
 from solvers.search.steadying import Effort, steadied
 from solvers.timing.loop import Prepared
-from solvers.timing.replay import bottom_levels, fifo, prepare, replay
+from solvers.timing.replay import bottom_levels, first_come, prepare, replay
 from solvers.timing.turns import contenders, drawn
 
 _TASKS_RUN, _LEAST, _MOST, _EFFORT = 200_000, 4, 128, 8
@@ -108,8 +108,13 @@ class Bench:
 
     def unordered(self, candidate: Candidate) -> Candidate:
         """The same placement, in the order of a runtime that nobody gives one: devices first in, first out."""
-        schedule = fifo(self.problem, candidate.timeline.schedule.device, prepared=self.prepared)
-        return self.scheduled(candidate.name, f"{candidate.rule}; its order left to the framework", schedule)
+        rule = f"{candidate.rule}; its order left to the framework"
+        return self.first_come(candidate.name, rule, candidate.timeline.schedule.device)
+
+    def first_come(self, name: str, rule: str, device: Ints) -> Candidate:
+        """A candidate from a placement alone, first in, first out: that run itself, in the order that it served."""
+        schedule, rank = first_come(self.problem, device, prepared=self.prepared)
+        return self._measured(name, rule, schedule, rank)
 
     def ordered(self, name: str, rule: str, device: Ints, rank: Ints) -> Candidate:
         """A candidate from a placement and an order, run in that order; InputError where that is impossible."""
@@ -118,6 +123,9 @@ class Bench:
             schedule = replay(self.problem, device, rank, prepared=self.prepared)
         except ValueError as wrong:
             raise InputError(str(wrong)) from wrong
+        return self._measured(name, rule, schedule, rank)
+
+    def _measured(self, name: str, rule: str, schedule: Schedule, rank: Ints) -> Candidate:
         timeline = Timeline(problem=self.problem, schedule=schedule)
         peak = peaks(self.gauge, timeline.schedule)
         fits = bool((peak <= self.problem.capacity).all())

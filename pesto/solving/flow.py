@@ -150,7 +150,7 @@ def _without_order(bench: Bench, tracker: Tracker, settings: Settings) -> Candid
     found.update({name: bench.unordered(c) for name, c in found.items()})
     if found and tracker.best is None:
         tracker.nearest = min(found.values(), key=lambda c: c.short)
-        found["repaired"] = repaired(
+        moved = repaired(
             bench,
             tracker.nearest,
             name="repaired",
@@ -158,6 +158,7 @@ def _without_order(bench: Bench, tracker: Tracker, settings: Settings) -> Candid
             headroom=settings.headroom,
             timing=partial(fifo, prepared=bench.prepared),
         )
+        found["repaired"] = bench.first_come(moved.name, moved.rule, moved.timeline.schedule.device)
         tracker.nearest = min(tracker.nearest, found["repaired"], key=lambda c: c.short)
     return tracker.best
 
@@ -177,7 +178,9 @@ def _outcome(plan: Plan, bench: Bench, tracker: Tracker, given: SolveRecord) -> 
     trusted = None
     with tracker.timed("trust"), suppress(InputError):  # of a step of a hundred years: no reason to lose the plan
         errors = in_a_solve(bench, given.settings)
-        trusted = trust(bench, given.cluster, chosen, tracker.candidates.values(), errors)
+        trusted = trust(
+            bench, given.cluster, chosen, tracker.candidates.values(), errors, order=not plan.placement_only
+        )
     planned = Timeline(problem=problem, schedule=plan.schedule)
     meant = as_meant(bench.graph, planned, plan.rank, order=not plan.placement_only)
     return Outcome(

@@ -97,12 +97,17 @@ class Trust:
     """Likewise of transfers, by kind of link, which is called by the first pair of devices that it joins."""
 
 
-def trust(bench: Bench, cluster: Cluster, plan: Candidate, rivals: Iterable[Candidate], errors: Errors) -> Trust:
-    """The plan against the shortest of the rivals that fit the memory; placements and orders stay as they are."""
-    others = _others(bench, plan, rivals)
+def trust(
+    bench: Bench, cluster: Cluster, plan: Candidate, rivals: Iterable[Candidate], errors: Errors, *, order: bool = True
+) -> Trust:
+    """The plan against the shortest of the rivals that fit the memory; placements and orders stay as they are.
+
+    Without an order, which the framework then makes, each draw is run first in, first out.
+    """
+    others = _others(bench, plan, rivals, order=order)
     runs = [plan, *others.values()]
     sources = _sources(bench, cluster)
-    common, steps = _drawn(bench, sources, runs, errors, _REPORTED)
+    common, steps = _drawn(bench, sources, runs, errors, _REPORTED, order=order)
     first = np.bincount(steps.argmin(axis=1), minlength=len(runs)) / errors.draws
     low, middle, high = np.quantile(steps, (0.1, 0.5, 0.9), axis=0) * TICK_S
     spread = [
@@ -146,7 +151,7 @@ def remade(bench: Bench, cluster: Cluster) -> Iterator[Candidate]:
     yield from levels(bench, planning, Settings())
 
 
-def _others(bench: Bench, plan: Candidate, rivals: Iterable[Candidate]) -> dict[str, Candidate]:
+def _others(bench: Bench, plan: Candidate, rivals: Iterable[Candidate], *, order: bool) -> dict[str, Candidate]:
     """By name the shortest that fit and are not the plan once more, each as long as a plan of it may promise."""
     found: dict[str, Candidate] = {}
     for c in sorted((c for c in rivals if c.fits), key=lambda c: c.makespan):
@@ -154,7 +159,7 @@ def _others(bench: Bench, plan: Candidate, rivals: Iterable[Candidate]) -> dict[
         name = next((name for name in names if name not in found), None)
         if name is not None and len(found) < MOST_RIVALS and not any(_alike(c, d) for d in (plan, *found.values())):
             found[name] = c
-    priced = [(name, c if c.turns is not None else bench.priced(c)) for name, c in found.items()]
+    priced = [(name, bench.priced(c) if order and c.turns is None else c) for name, c in found.items()]
     return dict(sorted(priced, key=lambda each: each[1].makespan))
 
 
@@ -169,12 +174,15 @@ def _sources(bench: Bench, cluster: Cluster) -> Sources:
 
 
 def _drawn(
-    bench: Bench, sources: Sources, candidates: Sequence[Candidate], errors: Errors, stream: int
+    bench: Bench, sources: Sources, candidates: Sequence[Candidate], errors: Errors, stream: int, *, order: bool = True
 ) -> tuple[Floats, Ints]:
-    """([k, s] the standard normal error of each source in each draw, [k, c] ticks of each candidate's step)."""
+    """([k, s] the standard normal error of each source in each draw, [k, c] ticks of each candidate's step).
+
+    order: whether each candidate's is kept; otherwise each is run first in, first out.
+    """
     chance = np.random.default_rng((errors.seed, stream))
     common = standardised(chance.standard_normal((errors.draws, sources.count)))
-    runs = [(c.timeline.schedule.device, c.rank) for c in candidates]
+    runs = [(c.timeline.schedule.device, c.rank if order else None) for c in candidates]
     try:
         return common, stretched(bench.prepared, runs, factors(chance, sources, common, bench.problem.payloads, errors))
     except ValueError as wrong:

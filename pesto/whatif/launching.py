@@ -19,9 +19,9 @@ class Launched:
     """A step whose launches run on the host, one at a time for each accelerator, ahead of the kernels; modelled."""
 
     problem: Problem
-    """The step with a task for each launch, behind its ops."""
+    """Inside: the step with a task for each launch, behind its ops."""
     schedule: Schedule
-    """When each op and launch runs, in ticks."""
+    """Inside: when each op and launch runs, in ticks."""
     busiest_s: float
     """Seconds of all launches for the accelerator that takes the most."""
     inside_s: float

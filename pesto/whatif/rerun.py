@@ -131,7 +131,7 @@ def trusted(simulation: Simulation, errors: Errors | None) -> Simulation:
         return simulation
     bench, cluster = simulation.bench, simulation.cluster
     rivals = (each if simulation.order else bench.unordered(each) for each in remade(bench, cluster))
-    return replace(simulation, trust=trust(bench, cluster, simulation.run, rivals, errors))
+    return replace(simulation, trust=trust(bench, cluster, simulation.run, rivals, errors, order=simulation.order))
 
 
 def rerun(plan: Plan, graph: Graph, cluster: Cluster, costs: Costs) -> Simulation:

@@ -51,7 +51,7 @@ class State(NamedTuple):
     freed: Ints
     """[n + 1] tasks that wait for nothing more since the last event."""
     ended: Ints
-    """[n] tasks in the order in which they ended, after a strict run with links first come, first served."""
+    """[n] tasks in the order in which their ends were served, but of a strict run with links that serve by priority."""
     place: Ints
     """[n] place of each task in the order."""
     follower: Ints

@@ -239,6 +239,7 @@ def run_queued(g: Prepared, s: State, o: Outbox, q: Queues, device: Ints, order:
         while s.length[EVENTS] > 0 and s.event_time[0] == now:
             task = order[s.event_place[0]]
             s.length[EVENTS] = drop(s.event_time, s.event_place, s.length[EVENTS])
+            s.ended[done] = task
             done += 1
             q.busy[device[task]] = False
             if len(o.turn) > 0:

@@ -21,7 +21,7 @@ tasks of zero ticks finish within the tick, all this is repeated.
 
 import numpy as np
 
-from solvers.arrays import Ints, ints, offsets
+from solvers.arrays import Ints, ints, offsets, rank_of
 from solvers.compiled.dag import adjacency, topological_order
 from solvers.compiled.kernels import routine
 from solvers.problem import FORBIDDEN, Problem
@@ -117,12 +117,24 @@ def fifo(
     the one that became ready first (when its last predecessor finished or its last payload arrived; of least index
     among equals). Arguments and errors as there; always complete.
     """
+    return first_come(problem, device, send_rank=send_rank, prepared=prepared)[0]
+
+
+def first_come(
+    problem: Problem, device: Ints, *, send_rank: Ints | None = None, prepared: Prepared | None = None
+) -> tuple[Schedule, Ints]:
+    """(the schedule of `fifo`, [n] rank of each task in the order in which their ends were served).
+
+    A strict `replay` by that rank, links first come, first served, gives the same schedule: each task has its
+    predecessors and the task before it on its device before it in that order, so it is queued when its turn comes, and
+    is the first of those that end in its tick.
+    """
     device, _ = validated(problem, device, device)
     g = prepare(problem) if prepared is None else prepared
     state = state_for(g, device)
     order, outbox = ints(np.arange(problem.tasks)), _outbox(problem, g, state, send_rank)
     run_queued(g, state, outbox, queues_for(g, order, fifo=True), device, order)
-    return schedule_of(device, state)
+    return schedule_of(device, state), rank_of(state.ended)
 
 
 def makespan(prepared: Prepared, device: Ints, order: Ints, *, state: State | None = None) -> int:

@@ -6,15 +6,28 @@ import numpy as np
 
 from solvers.arrays import Floats, Ints, ints
 from solvers.problem import MOST
-from solvers.timing.loop import Prepared, order_of, reset, state_for, turned_makespan
+from solvers.timing.loop import (
+    Prepared,
+    State,
+    order_of,
+    outbox_for,
+    queues_for,
+    reset,
+    run_queued,
+    state_for,
+    turned_makespan,
+)
 
 
-def stretched(prepared: Prepared, runs: Sequence[tuple[Ints, Ints]], factors: Iterable[tuple[Floats, Floats]]) -> Ints:
+def stretched(
+    prepared: Prepared, runs: Sequence[tuple[Ints, Ints | None]], factors: Iterable[tuple[Floats, Floats]]
+) -> Ints:
     """[k, r] makespans of r runs under k pairs of factors; links first come, first served.
 
-    runs: (device, rank) of each as a strict `replay` takes them, without a deadlock; nothing is validated. factors:
-    ([n] of each task's ticks, on whichever device, and [p, c] of each payload's on a path of each class); products are
-    rounded to the nearest tick. ValueError when the ticks add up to more than 64 bits hold. O(k r (n + e) log m).
+    runs: (device, rank) of each as a strict `replay` takes them, without a deadlock, or with None for the rank as
+    `fifo` does, so that each stretched run has an order of its own; nothing is validated. factors: ([n] of each task's
+    ticks, on whichever device, and [p, c] of each payload's on a path of each class); products are rounded to the
+    nearest tick. ValueError when the ticks add up to more than 64 bits hold. O(k r (n + e) log m).
     """
     made = [_run(prepared, device, rank) for device, rank in runs]
     if not made:
@@ -30,14 +43,23 @@ def stretched(prepared: Prepared, runs: Sequence[tuple[Ints, Ints]], factors: It
             reset(g, state, device)
             ticks = np.rint(took * of_task)
             state.took[:] = _within(ticks, sending + float(ticks.sum()))
-            rows[-1].append(int(turned_makespan(g, state, device, order, order)))
+            rows[-1].append(_makespan(g, state, device, order))
     return ints(np.array(rows, dtype=np.int64).reshape(-1, len(made)))
 
 
-def _run(g: Prepared, device: Ints, rank: Ints) -> tuple[Ints, Ints, Ints]:
+def _makespan(g: Prepared, state: State, device: Ints, order: Ints | None) -> int:
+    """Of a run from `state` as it was reset, in that order or first in, first out."""
+    if order is not None:
+        return int(turned_makespan(g, state, device, order, order))
+    order = ints(np.arange(len(device)))
+    run_queued(g, state, outbox_for(g, state, None), queues_for(g, order, fifo=True), device, order)
+    return int(state.finish.max(initial=0))
+
+
+def _run(g: Prepared, device: Ints, rank: Ints | None) -> tuple[Ints, Ints | None, Ints]:
     """(device, order, ticks) of each task."""
     device = ints(device)
-    return device, order_of(ints(rank)), g.duration[np.arange(len(device)), device]
+    return device, None if rank is None else order_of(ints(rank)), g.duration[np.arange(len(device)), device]
 
 
 def _within(ticks: Floats, total: float) -> Ints:

@@ -4,16 +4,23 @@ import json
 import random
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import networkx
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 import pesto as face
 from pesto.cli.main import pesto
 from pesto.cli.verbs.plans.check import plan_source
+from pesto.cluster import Path as Link
 from pesto.errors import NothingFoundError, UsageError
 from pesto.inputs import load as inputs
+from pesto.plans.plan import _order
+from pesto.problem import build
+from pesto.simulator import simulate
+from pesto.solving.candidates import Bench
 from pesto.source import Source
 from solvers.timing.replay import fifo
 
@@ -139,3 +146,36 @@ def test_a_run_adds_no_control_edges(asked) -> None:
     ran = inputs.run_plan(plan, plan_source(plan, Source()), steps=1, devices="cpu", order=asked)
     assert (ran.chain_edges, ran.inversions, ran.moves, ran.as_planned) == (0, (), (), True)
     assert ran.predicted_step_s == (plan.makespan_s if asked else None)
+
+
+def test_plans_of_steps_with_many_ties_are_the_run_itself(make_graph, make_cluster, make_costs, seeds) -> None:
+    """Random steps with times of 0 to 2 µs on two GPUs: first in, first out to the tick, and so they are checked."""
+    cluster, differ = make_cluster(path=Link(latency_s=1e-6, s_per_byte=0)), 0
+    for seed in seeds(40):
+        rng = np.random.default_rng(seed)
+        ops = [
+            {
+                "name": f"{k}", "inputs": [f"{j}" for j in range(k) if rng.random() < 2 / (k + 1)],
+                "bytes": int(rng.integers(2)), "s": int(rng.integers(3)) * 1e-6, "kinds": ["gpu"],
+            }
+            for k in range(30)
+        ]  # fmt: skip
+        graph = make_graph(ops)
+        problem = build(graph, make_costs(graph, cluster), cluster, memory=graph.param_bytes)
+        bench = Bench.of(graph, problem)
+        device = rng.integers(1, 3, len(ops))
+        listed = bench.placed("any", "", device)
+        run = bench.unordered(listed)
+        assert run.makespan == fifo(problem, device).makespan == simulate(problem, device, run.rank).schedule.makespan
+        plan = plan_of(run, graph, cluster)
+        assert _order(plan, problem) == []
+        if listed.makespan != run.makespan:
+            differ += 1
+            assert "first in first out" in _order(plan_of(listed, graph, cluster), problem)[0]
+    assert differ
+
+
+def plan_of(run, graph, cluster) -> SimpleNamespace:
+    """What of a plan its order is checked by."""
+    schedule = run.timeline.schedule
+    return SimpleNamespace(schedule=schedule, rank=run.rank, names=graph.names, placement_only=True)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from solvers.compiled.dag import topological_order
 from solvers.instances.random import generate
 from solvers.problem import FORBIDDEN
-from solvers.timing.replay import prepare, replay
+from solvers.timing.replay import fifo, prepare, replay
 from solvers.timing.stretched import stretched
 
 
@@ -32,11 +32,16 @@ def scaled(p, of_task, of_payload):
 
 @given(st.integers(0, 2**32 - 1))
 def test_each_is_the_replay_of_the_problem_with_these_times(seed) -> None:
-    """Two placements, three sets of factors from nothing to tenfold; ones give the replay of the problem itself."""
+    """Two placements, three sets of factors from nothing to tenfold; ones give the replay of the problem itself.
+
+    Without a rank they are runs first in, first out.
+    """
     rng, p, runs = case(seed)
     drawn = [(rng.uniform(0, 10, p.tasks), rng.uniform(0, 10, p.transfer.shape)) for _ in range(3)]
     factors = [*drawn, (np.ones(p.tasks), np.ones(p.transfer.shape))]
     found = stretched(prepare(p), runs, iter(factors))
+    freely = stretched(prepare(p), [(device, None) for device, _ in runs], iter(factors))
+    assert freely.tolist() == [[fifo(scaled(p, *each), device).makespan for device, _ in runs] for each in factors]
     wanted = [[replay(scaled(p, *each), *run).makespan for run in runs] for each in factors]
     assert found.tolist() == wanted
     assert found[-1].tolist() == [replay(p, *run).makespan for run in runs]
