@@ -1,9 +1,9 @@
 """The comparison as a picture: step time and the fullest device's memory, a bar a method (needs matplotlib)."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pesto.comparison.contest import Comparison, Entry
-from pesto.show.drawing import BLUE, INK, RED, saved
+from pesto.show.drawing import BLUE, INK, RED, drawn_by, saved
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -13,12 +13,10 @@ _FITS, _OOM, _BOUND = BLUE, RED, INK
 
 def draw(contest: Comparison, form: str) -> bytes:
     """The picture in one of the formats; the same contest gives the same bytes."""
-    import matplotlib as mpl
     from matplotlib.figure import Figure as Canvas
 
     entries = [entry for entry in contest.ranked() if entry.candidate is not None]
-    look: dict[Any, Any] = {"svg.hashsalt": "pesto compare", "svg.fonttype": "path", "text.parse_math": False}
-    with mpl.rc_context(look):
+    with drawn_by("pesto compare"):
         canvas = Canvas(figsize=(15.0, 1.6 + 0.28 * max(4, len(entries))), layout="constrained")
         panels = canvas.subplots(1, 5, sharey=True, width_ratios=(2.2, 1.3, 1, 1, 1))
         canvas.suptitle(f"{contest.graph.source} on {contest.cluster.name} (hatched: out of memory)", x=0.01, ha="left")

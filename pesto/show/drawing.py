@@ -1,7 +1,8 @@
 """What all pictures share: formats, colours, how a figure becomes bytes, and whether matplotlib is there to draw it."""
 
 import io
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,6 +22,18 @@ def available() -> bool:
     except ImportError:
         return False
     return True
+
+
+def drawn_by(made_by: str, **more: float) -> AbstractContextManager[None]:
+    """Inside, text is taken as it is and drawn as paths, and an SVG's names follow from what makes the picture.
+
+    more: sizes, `font_size` for matplotlib's font.size.
+    """
+    import matplotlib as mpl
+
+    sizes = {name.replace("_", ".", 1): value for name, value in more.items()}
+    look: dict[Any, Any] = {"svg.hashsalt": made_by, "svg.fonttype": "path", "text.parse_math": False}
+    return mpl.rc_context({**look, **sizes})
 
 
 def saved(figure: "Figure", form: str, made_by: str) -> bytes:

@@ -1,11 +1,9 @@
 """How much the times of ops vary, as the paper's curve (Pesto, Middleware '21, Fig 4a); needs matplotlib."""
 
-from typing import Any
-
 import numpy as np
 
 from pesto.costs.measured import Profile, spread_quantiles
-from pesto.show.drawing import BLUE, GREY, saved
+from pesto.show.drawing import BLUE, GREY, drawn_by, saved
 
 LEVELS = tuple(np.linspace(0.0, 1.0, 201).tolist())
 """Shares of the ops at which the curves are drawn."""
@@ -16,11 +14,9 @@ def draw(profile: Profile, form: str) -> bytes:
 
     Of all samples, and without the slowest tenth. Without such an op the axes are empty.
     """
-    import matplotlib as mpl
     from matplotlib.figure import Figure as Canvas
 
-    look: dict[Any, Any] = {"svg.hashsalt": "pesto profile", "svg.fonttype": "path", "text.parse_math": False}
-    with mpl.rc_context(look):
+    with drawn_by("pesto profile"):
         canvas = Canvas(figsize=(6.0, 4.0), layout="constrained")
         axis = canvas.subplots()
         for raw, colour, label in ((False, BLUE, "without the slowest tenth"), (True, GREY, "all samples")):

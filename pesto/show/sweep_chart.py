@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from pesto.show.drawing import BLUE, COLOURS, GREY, INK, RED, saved
+from pesto.show.drawing import BLUE, COLOURS, GREY, INK, RED, drawn_by, saved
 from pesto.whatif.grid import AXES
 from pesto.whatif.points import Row, Step, Sweep
 
@@ -20,12 +20,10 @@ _TITLES = {
 
 def draw(sweep: Sweep, form: str) -> bytes:
     """The picture in one of the formats; the same sweep gives the same bytes."""
-    import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    look: dict[Any, Any] = {"svg.hashsalt": "pesto sweep", "svg.fonttype": "path", "text.parse_math": False}
     axes = list(sweep.grid.values)
-    with mpl.rc_context({**look, "font.size": 9.0, "axes.titlesize": 9.0}):
+    with drawn_by("pesto sweep", font_size=9.0, axes_titlesize=9.0):
         figure = Figure(figsize=(1.6 + 3.9 * max(len(axes), 2), 6.6), layout="constrained")
         panels = figure.subplots(2, len(axes), squeeze=False, sharey="row", sharex="col", height_ratios=(3, 2))
         figure.suptitle(f"{sweep.graph.source}: what if {sweep.cluster.name} were different", x=0.01, ha="left")

@@ -7,7 +7,7 @@ import numpy as np
 from pesto.files.json import shown
 from pesto.plans.plan import Plan
 from pesto.quantities import brief, duration, percent, time_unit
-from pesto.show.drawing import COLOURS, GREY, INK, saved
+from pesto.show.drawing import COLOURS, GREY, INK, drawn_by, saved
 from pesto.show.drawn.box_layout import APART, WIDTH, Layout, laid_out
 from pesto.show.drawn.boxes import NODE, OP, SCOPE, Boxes
 from solvers.arrays import Ints
@@ -30,14 +30,12 @@ _LETTERS = 34
 
 def draw(plan: Plan, boxes: Boxes, form: str) -> bytes:
     """The picture in one of `drawing.FORMATS`; the same plan gives the same bytes."""
-    import matplotlib as mpl
     from matplotlib.figure import Figure
 
     page = laid_out(boxes)
     wide, high = page.size
     wide, high = max(wide, _NARROWEST) + _MARGIN + 0.5, high + _HEAD + _FOOT
-    look: dict[Any, Any] = {"svg.hashsalt": "pesto draw", "svg.fonttype": "path", "text.parse_math": False}
-    with mpl.rc_context({**look, "font.size": _TEXT}):
+    with drawn_by("pesto draw", font_size=_TEXT):
         figure = Figure(figsize=(wide, high))
         axis = figure.add_axes((0, 0, 1, 1))
         axis.set_xlim(-_MARGIN, wide - _MARGIN)
