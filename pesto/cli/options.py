@@ -3,13 +3,14 @@
 import functools
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from pesto.cli import completion
 from pesto.cli.printed import PROGRESS
@@ -176,6 +177,28 @@ def keep_option() -> Callable[..., Any]:
     return click.option(
         "--keep-disturbed", is_flag=True, help="Runs count also while other programs are busy; the file says so."
     )
+
+
+def first_given(*names: str, but: Iterable[str] = ()) -> str | None:
+    """The first of the verb's options that the command line gives, as it is spelt; of all of them without names.
+
+    but: options that are not meant, by the name of the verb's parameter, as `names` are.
+    """
+    context = click.get_current_context()
+    for option in context.command.params:
+        name = option.name or ""
+        if not isinstance(option, click.Option) or name in but or (names and name not in names):
+            continue
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            off = option.secondary_opts and context.params.get(name) is False
+            return max(option.secondary_opts if off else option.opts, key=len)
+    return None
+
+
+def refuse(why: str, *names: str, but: Iterable[str] = ()) -> None:
+    """UsageError where an option is given that says nothing here."""
+    if flag := first_given(*names, but=but):
+        raise UsageError(f"{why} - leave out {flag}")
 
 
 @contextmanager

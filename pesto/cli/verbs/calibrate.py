@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from pesto.cli.options import Existing, cluster_option, disturbed_told, json_option, keep_option, quiet_option
+from pesto.cli.options import Existing, cluster_option, disturbed_told, json_option, keep_option, quiet_option, refuse
 from pesto.cli.outputs import check_outputs
 from pesto.cli.printed import answer, aside
 from pesto.costs.calibration import Calibration, fits_by_type
@@ -50,6 +50,8 @@ def calibrate_command(
     """
     if samples is not None and cluster is None:
         raise UsageError("--samples says nothing of devices - give the --cluster that they were measured on")
+    if samples is not None:
+        refuse("--samples are fitted, and nothing is measured", "passes", "keep_disturbed")
     inputs = [path for path in (samples, Path(cluster) if cluster and cluster.endswith(".toml") else None) if path]
     check_outputs([out], inputs, as_json=as_json)
     if samples is not None and cluster is not None:

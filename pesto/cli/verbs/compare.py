@@ -10,6 +10,7 @@ from pesto.cli.options import (
     costs_option,
     json_option,
     quiet_option,
+    refuse,
     solver_option,
     source_options,
 )
@@ -76,7 +77,7 @@ def compare_command(
     with 4 when it is proven that nothing fits, with 5 when no method's plan does.
     """
     source.checked()
-    names = chosen_methods(methods)
+    names = _named(methods)
     settings = Settings(time_limit_s=time_limit, solver=solver, headroom=headroom, seed=seed)
     machine = load_cluster(cluster)
     form = picture_format(picture)
@@ -100,6 +101,14 @@ def compare_command(
     else:
         click.echo(page(contest, out if saved else None))
     _end(contest)
+
+
+def _named(methods: str) -> tuple[str, ...]:
+    """The methods; UsageError for an unknown one, and for a solver that none of them has."""
+    names = chosen_methods(methods)
+    if "pesto" not in names:
+        refuse("only the method pesto has an exact solver, and it is not among the methods", "solver")
+    return names
 
 
 def _hearing(files: dict[str, Path], saved: dict[str, Path], *, quiet: bool) -> Hear:

@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from pesto.cli.emulating import Asked, emulated
-from pesto.cli.options import Existing, cluster_option, costs_option, json_option, source_options
+from pesto.cli.options import Existing, cluster_option, costs_option, first_given, json_option, source_options
 from pesto.cli.printed import answer
 from pesto.cli.verbs.plans.check import plan_source
 from pesto.errors import UsageError, VerificationError
@@ -26,13 +25,8 @@ if TYPE_CHECKING:
     from pesto.tf.run.planned_run import Ran
 
 
-_OF_RUNS = {
-    "steps": "--steps", "devices": "--devices", "reference": "--reference", "placement_only": "--placement-only",
-}  # fmt: skip
-_OF_EMULATIONS = {
-    "clock": "--clock", "scale": "--scale", "ties": "--ties", "way": "--as", "against": "--against",
-    "cluster": "--cluster", "costs": "--costs",
-}  # fmt: skip
+_OF_RUNS = ("steps", "devices", "reference", "placement_only")
+_OF_EMULATIONS = ("clock", "scale", "ties", "way", "against", "cluster", "costs")
 
 
 @click.command("run")
@@ -140,13 +134,10 @@ def _end(ran: "Ran") -> None:
 
 def _check_given(*, emulate: bool) -> None:
     """UsageError for an option of emulations without --emulate, and of runs with it."""
-    context = click.get_current_context()
-    names = _OF_RUNS if emulate else _OF_EMULATIONS
-    for key, name in names.items():
-        if context.get_parameter_source(key) is ParameterSource.COMMANDLINE:
-            remedy = "leave it out, or run without --emulate" if emulate else "add --emulate, or leave it out"
-            what = "a run on this machine" if emulate else "an emulation"
-            raise UsageError(f"{name} is for {what} - {remedy}")
+    if flag := first_given(*(_OF_RUNS if emulate else _OF_EMULATIONS)):
+        remedy = "leave it out, or run without --emulate" if emulate else "add --emulate, or leave it out"
+        what = "a run on this machine" if emulate else "an emulation"
+        raise UsageError(f"{flag} is for {what} - {remedy}")
 
 
 def as_object(ran: "Ran") -> dict[str, Any]:

@@ -5,7 +5,16 @@ from pathlib import Path
 import click
 
 from pesto import api
-from pesto.cli.options import Existing, cluster_option, costs_option, json_option, launch_option, source_options
+from pesto.cli.options import (
+    Existing,
+    cluster_option,
+    costs_option,
+    first_given,
+    json_option,
+    launch_option,
+    refuse,
+    source_options,
+)
 from pesto.cli.outputs import check_outputs
 from pesto.cli.printed import to_json
 from pesto.cli.verbs.plans.check import plan_source
@@ -82,12 +91,7 @@ def simulate_command(
     pesto simulate plan.json --noise 0.25 --draws 100
     pesto simulate --part part.json --cdep cdep.json --model nmt
     """
-    if (plan is None) == (part is None):
-        raise UsageError("give either a PLAN or --part FILE [--cdep FILE]")
-    if way is not None and plan is None:
-        raise UsageError("--as is for a PLAN, whose order can be enforced - leave it out")
-    if noise is None and draws is not None:
-        raise UsageError("--draws says how often errors are drawn - give --noise as well, such as --noise 0.25")
+    _check_given(plan, part, way, noise)
     errors = None if noise is None else Errors(noise=noise, draws=DRAWS if draws is None else draws, seed=seed)
     if memory is not None:
         check_outputs([memory], [file for file in (plan, part, cdep, source.file) if file], as_json=as_json)
@@ -104,6 +108,18 @@ def simulate_command(
     apart = run.launched(launch.each_s) if launch else None
     keys = {**_as_object(run), **enforced_keys(enforced), **_launch_keys(apart)}
     click.echo(to_json(keys) if as_json else _page(run, enforced, apart))
+
+
+def _check_given(plan: Path | None, part: Path | None, way: str | None, noise: float | None) -> None:
+    """UsageError for options that lack one that they go with, or go with another."""
+    if (plan is None) == (part is None):
+        raise UsageError("give either a PLAN or --part FILE [--cdep FILE]")
+    if way is not None and plan is None:
+        raise UsageError("--as is for a PLAN, whose order can be enforced - leave it out")
+    if plan is not None:
+        refuse("a PLAN says its own order and how transfers count", "cdep", "per_edge")
+    if noise is None and (flag := first_given("draws", "seed")):
+        raise UsageError(f"{flag} says how errors are drawn - give --noise as well, such as --noise 0.25")
 
 
 def _theirs(

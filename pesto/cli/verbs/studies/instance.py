@@ -4,14 +4,22 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
-from pesto.cli.options import cluster_option, costs_option, json_option, launch_option, source_options
+from pesto.cli.options import (
+    cluster_option,
+    costs_option,
+    first_given,
+    json_option,
+    launch_option,
+    refuse,
+    source_options,
+)
 from pesto.cli.outputs import check_outputs
 from pesto.cli.printed import to_json
 from pesto.costs.launches import Launch
 from pesto.errors import InfeasibleError, InputError, UsageError
 from pesto.files.disk import write_atomic
+from pesto.files.json import shown
 from pesto.files.problem_file import save_problem
 from pesto.inputs.instances import coarsened
 from pesto.settings import Settings
@@ -67,6 +75,9 @@ def instance_command(
     pesto instance layered --per-edge --lp layered.lp --formulation pulp
     """
     if listed:
+        refuse("--list writes no problem", but=("listed", "as_json"))
+        if family is not None:
+            raise UsageError(f"--list has all families - leave out {shown(family)}")
         click.echo(to_json({"families": _rows()}) if as_json else _page())
         return
     if family is None and source == Source():
@@ -86,7 +97,7 @@ def instance_command(
 
 
 def _generated(family: str, *, seed: int, given: tuple[str, ...], per_edge: bool, **_: object) -> Instance:
-    _refuse(_OF_STEPS, "a family has no training step")
+    refuse("a family has no training step", *_OF_STEPS)
     parameters = dict(map(_parameter, given))
     if len(parameters) < len(given):
         raise UsageError("--set gives a parameter twice - keep one")
@@ -113,25 +124,15 @@ def _coarse(
     source: Source, *, cluster: str, costs: Path | None, coarsen_to: int, per_edge: bool, launch: Launch | None,
     **_: object,
 ) -> Instance:  # fmt: skip
-    _refuse(_OF_FAMILIES, "a training step is no family")
+    refuse("a training step is no family", *_OF_FAMILIES)
     return coarsened(source, cluster, Settings(coarsen_to=coarsen_to, per_edge=per_edge), costs, launch)
-
-
-def _refuse(names: tuple[str, ...], why: str) -> None:
-    """UsageError when one of the options was given though it says nothing here."""
-    context = click.get_current_context()
-    for name in names:
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            flag = {"given": "set"}.get(name, name).replace("_", "-")
-            raise UsageError(f"{why} - leave out --{flag}")
 
 
 def _check_formulation(formulation: str, programs: dict[str, Path]) -> None:
     """UsageError where a formulation is named that there is none of, or that nothing is written of."""
     if formulation not in FORMULATIONS:
         raise UsageError(f"no formulation is called {formulation!r} - choose one of {', '.join(FORMULATIONS)}")
-    named = click.get_current_context().get_parameter_source("formulation") is ParameterSource.COMMANDLINE
-    if named and not programs:
+    if first_given("formulation") and not programs:
         raise UsageError("--formulation is of the files of --lp and --mps - name one of them, or leave it out")
 
 

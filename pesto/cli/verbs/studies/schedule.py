@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from pesto.cli.options import Duration, Existing, json_option, quiet_option, solver_option
+from pesto.cli.options import Duration, Existing, json_option, quiet_option, refuse, solver_option
 from pesto.cli.outputs import check_outputs
 from pesto.cli.printed import answer, aside
 from pesto.errors import (
@@ -73,6 +73,8 @@ def schedule_command(
     Ends with 4 when PROBLEM is proven infeasible, 5 when nothing was found, 6 when the solver's answer or FILE is
     invalid, 7 when the solver is missing or failed; a valid schedule that it found before is written all the same.
     """
+    if checked is not None:
+        refuse("--check solves nothing and writes nothing", but=("checked", "as_json", "quiet", "verbose"))
     instance = load_problem(problem)
     if checked is not None:
         _check(instance, problem, checked, as_json=as_json)
