@@ -5,6 +5,7 @@ from collections import Counter
 from dataclasses import dataclass, field, fields
 
 from pesto.errors import InputError
+from pesto.quantities import counted
 
 PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "int8")
 """What a device has peaks in."""
@@ -122,7 +123,7 @@ class Cluster:
     def __repr__(self) -> str:
         """One line: how many devices of which kind, and how many links."""
         kinds = " + ".join(f"{count} {kind}" for kind, count in Counter(d.kind for d in self.devices).items())
-        return f"Cluster({reprlib.repr(self.name)}, {reprlib.repr(kinds)[1:-1]}, {len(self.links)} links)"
+        return f"Cluster({reprlib.repr(self.name)}, {reprlib.repr(kinds)[1:-1]}, {counted(len(self.links), 'link')})"
 
     def _check_path(self, a: int, b: int, path: Path | None) -> None:
         where = f"cluster {self.name}: {self.devices[a].name} to {self.devices[b].name}"

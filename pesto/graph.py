@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pesto.errors import InputError
+from pesto.quantities import counted
 from solvers.arrays import Bools, Floats, Ints, bools, floats, ints, rank_of
 from solvers.compiled.dag import find_cycle, topological_order
 
@@ -126,7 +127,7 @@ class Graph:
         """One line, without arrays."""
         edges = f"{len(self.src)} data + {len(self.control_src)} control edges"
         batch = "" if self.batch is None else f", batch {self.batch}"
-        return f"Graph({reprlib.repr(self.source)}, {self.ops} ops, {edges}{batch})"
+        return f"Graph({reprlib.repr(self.source)}, {counted(self.ops, 'op')}, {edges}{batch})"
 
     @property
     def ops(self) -> int:

@@ -40,6 +40,11 @@ def size(count: float) -> str:
     return f"{count / one:.2f} {name}" if one > 1 else f"{count:.0f} {name}"
 
 
+def counted(count: int, one: str, many: str = "") -> str:
+    """How many of something: 1 op, 2 ops; `many` where that is not `one` with an s, as boxes."""
+    return f"{count} {one if count == 1 else many or f'{one}s'}"
+
+
 def percent(share: float, blank: str = "") -> str:
     """A share, such as 2.8%: only what is nothing is 0%, and only all is 100%."""
     value = 100 * share

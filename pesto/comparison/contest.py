@@ -20,7 +20,7 @@ from pesto.graph import Graph
 from pesto.memory.peaks import measure
 from pesto.plans.plan import Plan, verify
 from pesto.problem import TICK_S, build, payloads
-from pesto.quantities import duration, size
+from pesto.quantities import counted, duration, size
 from pesto.settings import Settings
 from pesto.solving.candidates import Bench, Candidate
 from pesto.solving.flow import formulate
@@ -90,8 +90,8 @@ class Comparison:
         """One line, without arrays."""
         best = self.ranked()[:1]
         shortest = f", best {duration(best[0].plan.makespan_s)} by {best[0].method}" if best and best[0].plan else ""
-        where = f"{self.graph.ops} ops on {shown(self.cluster.name, 24)}"
-        return f"Comparison({len(self.entries)} methods, {where}{shortest})"
+        where = f"{counted(self.graph.ops, 'op')} on {shown(self.cluster.name, 24)}"
+        return f"Comparison({counted(len(self.entries), 'method')}, {where}{shortest})"
 
     def _repr_html_(self) -> str:
         """Every method's step, best first, as a table for notebooks."""

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from pesto.cluster import Path
 from pesto.costs.network import Fit, fit, transfer_s, weighted_line
 from pesto.errors import InputError, NothingFoundError
-from pesto.quantities import duration, percent
+from pesto.quantities import counted, duration, percent
 from solvers.arrays import Floats, Ints, floats, ints
 
 SIZES = tuple(4**k for k in range(1, 14))
@@ -128,8 +128,8 @@ class Calibration:
     def __str__(self) -> str:
         """One line."""
         rate = f"{1e-9 / self.s_per_byte:.3g} GB/s" if self.s_per_byte else "bytes free"
-        lines = f"{len(self.lines)} line{'s' if len(self.lines) > 1 else ''} of {self.samples} samples a size"
-        off = f"{percent(self.error)} off on {len(self.held_out)} sizes held out"
+        lines = f"{counted(len(self.lines), 'line')} of {counted(self.samples, 'sample')} a size"
+        off = f"{percent(self.error)} off on {counted(len(self.held_out), 'size')} held out"
         return f"{duration(self.latency_s)}, {rate}; {lines}, {off}, halves {percent(self.apart)} apart"
 
 

@@ -10,7 +10,7 @@ from pesto.costs.kernels.engines import lacking
 from pesto.costs.presets import speeds
 from pesto.files.json import shown
 from pesto.graph import Graph
-from pesto.quantities import percent
+from pesto.quantities import counted, percent
 from solvers.arrays import Bools
 
 _AS = "float32"
@@ -30,7 +30,7 @@ def noted(graph: Graph, cluster: Cluster, costs: Costs) -> Costs:
         return costs
     count = np.bincount(graph.dtype_of[taken], minlength=len(graph.dtypes))
     most_first = np.argsort(-count, kind="stable")[: np.count_nonzero(count)].tolist()
-    ops = ", ".join(f"{count[k]} op{'s' if count[k] > 1 else ''} in {shown(graph.dtypes[k], 24)}" for k in most_first)
+    ops = ", ".join(f"{counted(count[k], 'op')} in {shown(graph.dtypes[k], 24)}" for k in most_first)
     least = seconds.min(axis=1)
     share = percent(float(least[taken].sum() / least[np.isfinite(least)].sum()))
     note = f"{ops} ({share} of the time) costed as {_AS}"

@@ -13,7 +13,7 @@ from pesto.memory.peaks import measure
 from pesto.plans.control_edges import chain
 from pesto.plans.unlike import unlike
 from pesto.problem import TICK_S, lanes
-from pesto.quantities import duration, percent, size
+from pesto.quantities import counted, duration, percent, size
 from pesto.simulator import Timeline, simulate
 from solvers import Problem, Schedule, check, relative_gap
 from solvers.arrays import Ints
@@ -130,7 +130,7 @@ class Plan:
         basis = made.costs_basis.partition(":")[0]
         where, how, by = shown(made.cluster, 24), shown(basis, 9), shown(made.chosen, 20)
         step, gap = duration(self.makespan_s), percent(self.gap)
-        return f"Plan({len(self.names)} ops on {where}, {step} {how}, gap {gap}, by {by})"
+        return f"Plan({counted(len(self.names), 'op')} on {where}, {step} {how}, gap {gap}, by {by})"
 
     def _repr_html_(self) -> str:
         """What each device of the cluster does in the step, as a table for notebooks."""

@@ -6,7 +6,7 @@ from typing import Any
 from pesto.cluster import Cluster
 from pesto.comparison.contest import Comparison, Entry
 from pesto.comparison.methods import METHODS
-from pesto.quantities import change, duration, size_unit, time_unit
+from pesto.quantities import change, counted, duration, size_unit, time_unit
 from pesto.show.costs_note import costs_text, note_key
 from pesto.show.lines import fact, paragraph
 from pesto.show.table import aligned
@@ -82,7 +82,7 @@ def page(contest: Comparison, plans: Path | None) -> str:
     entries = contest.ranked()
     words = _WORDS + ("; *: ops moved, or run in another order, to fit" if any(e.mended for e in entries) else "")
     lines = [
-        paragraph(f"{contest.graph.source}: {contest.graph.ops} ops on {contest.cluster.name}", 2),
+        paragraph(f"{contest.graph.source}: {counted(contest.graph.ops, 'op')} on {contest.cluster.name}", 2),
         fact("costs", costs_text(contest.costs.basis, contest.costs.source, contest.costs.said)),
         fact("lower bound", f"{duration(contest.lower_bound_s)} on the full graph ({contest.lower_bound_name})"),
         fact("step", _offered(contest)),

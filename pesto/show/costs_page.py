@@ -9,7 +9,7 @@ from pesto.costs import ORIGINS, Costs
 from pesto.costs.listed import Listed, Sum, form_name, summed
 from pesto.files.json import shown
 from pesto.graph import Graph
-from pesto.quantities import duration, percent, size
+from pesto.quantities import counted, duration, percent, size
 from pesto.show.costs_note import costs_text, note_key
 from pesto.show.lines import fact, paragraph
 from pesto.show.table import Column, Table, aligned, to_csv
@@ -75,10 +75,10 @@ def page(times: OpTimes, rest: str = "") -> str:
     """A total, the longest ops or sums, and how many more there are; `rest` goes on with where these are found."""
     graph, costs, found = times.graph, times.costs, times.found
     lines = [
-        fact("graph", f"{shown(graph.source)}, {graph.ops} ops"),
+        fact("graph", f"{shown(graph.source)}, {counted(graph.ops, 'op')}"),
         fact("costs", costs_text(costs.basis, costs.source, costs.said)),
         fact("devices", _devices(times)),
-        fact("total", f"{duration(times.total_s)} for {len(found.op)} ops, one after the other"),
+        fact("total", f"{duration(times.total_s)} for {counted(len(found.op), 'op')}, one after the other"),
         "",
         *(_op_lines(times, rest) if times.by is None else _sum_lines(times, rest)),
     ]
@@ -90,7 +90,7 @@ def _devices(times: OpTimes) -> str:
     for d in times.found.device.tolist():
         count[d] = count.get(d, 0) + 1
     said = [(times.cluster.devices[d], n) for d, n in sorted(count.items(), key=lambda pair: -pair[1])]
-    text = ", ".join(f"{n} op{'s' if n > 1 else ''} on {shown(d.name)} ({_speed(d)})" for d, n in said)
+    text = ", ".join(f"{counted(n, 'op')} on {shown(d.name)} ({_speed(d)})" for d, n in said)
     left = times.graph.ops - len(times.found.op)
     return f"{text or 'none'}{f'; {left} cannot run there' if left else ''}"
 

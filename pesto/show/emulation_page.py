@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pesto.graph import FUNCTION, SESSION
 from pesto.plans.ways import GRAPHDEF
-from pesto.quantities import duration, percent
+from pesto.quantities import counted, duration, percent
 from pesto.show.lines import fact, paragraph
 
 if TYPE_CHECKING:
@@ -84,8 +84,8 @@ def page(run: "Emulated", rivals: Sequence[Rival], source: str, what: str) -> st
         "of": _WAYS[run.how.way],
         "clock": _clock(run),
         "step": f"{duration(run.step_s)} emulated, {duration(run.predicted_s)} predicted ({signed(run.error)})",
-        "order": f"{len(run.op_inversions)} ops and {len(run.link_inversions)} transfers of one link out of the plan's "
-        f"order{''.join(f'; {line}' for line in first)}",
+        "order": f"{counted(len(run.op_inversions), 'op')} and {counted(len(run.link_inversions), 'transfer')} "
+        f"of one link out of the plan's order{''.join(f'; {line}' for line in first)}",
         "starts": f"ops begin {percent(run.drift_max)} of the step from the planned start at most, "
         f"{percent(run.drift_mean)} on average; {run.unchained} of {run.ops} ops are in no chain",
         "transfers": f"{run.transfers} made, {run.unsent} planned that TensorFlow does not make",
@@ -93,8 +93,12 @@ def page(run: "Emulated", rivals: Sequence[Rival], source: str, what: str) -> st
         f"({duration(run.unordered_step_s)} emulated)",
     }
     if run.starved:
-        facts["careful"] = f"{run.threads} threads were too few {run.starved} times: some functions began late"
-    lines = [paragraph(f"{source}: an emulation of {run.ops} ops", 2), *(fact(k, text) for k, text in facts.items())]
+        threads, often = counted(run.threads, "thread"), counted(run.starved, "time")
+        facts["careful"] = (
+            f"{threads} {'was' if run.threads == 1 else 'were'} too few {often}: some functions began late"
+        )
+    head = paragraph(f"{source}: an emulation of {counted(run.ops, 'op')}", 2)
+    lines = [head, *(fact(k, text) for k, text in facts.items())]
     return "\n".join([*lines, *(_ranking(rivals) if rivals else [])])
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pesto.plans.order_worth import OrderWorth
 from pesto.problem import TICK_S
-from pesto.quantities import duration, durations, percent, size
+from pesto.quantities import counted, duration, durations, percent, size
 from pesto.show.costs_note import costs_text, note_key
 from pesto.show.enforced_step import enforced_keys, enforced_line
 from pesto.show.lines import command, fact, paragraph
@@ -127,7 +127,7 @@ def page(outcome: Outcome, stages_s: dict[str, float], out: Path, check: Iterabl
     plan, made = outcome.plan, outcome.plan.provenance
     bound = duration(made.lower_bound_ticks * plan.tick_s)
     lines = [
-        paragraph(f"{made.graph_source}: {len(plan.names)} ops on {made.cluster}", 2),
+        paragraph(f"{made.graph_source}: {counted(len(plan.names), 'op')} on {made.cluster}", 2),
         fact("costs", costs_text(made.costs_basis, made.costs, outcome.costs.said)),
         "",
         *aligned(_rows(outcome), "<><", (16, 12)),
@@ -201,7 +201,7 @@ def _turns(outcome: Outcome) -> list[str]:
     if turns.least > (1 - _HARDLY) * step:
         return []
     less, least = percent(1 - turns.least / step), duration(turns.least * TICK_S)
-    text = f"the step time is the longest of {turns.tried} orders, the shortest is {least} ({less} less)"
+    text = f"the step time is the longest of {counted(turns.tried, 'order')}, the shortest is {least} ({less} less)"
     return [fact("turns", f"no order says whom a link serves first of devices that ask at once: {text}")]
 
 
@@ -213,9 +213,10 @@ def _coarse_lines(outcome: Outcome) -> list[str]:
     made = "none" if c.makespan_ticks is None else duration(c.makespan_ticks * plan.tick_s)
     bound = duration(c.lower_bound_ticks * plan.tick_s)
     detail = f"; {c.detail}" if c.detail else ""
-    batches = f"in {removed.batches} batches, at most {percent(removed.most)} in one"
+    batches = f"in {counted(removed.batches, 'batch', 'batches')}, at most {percent(removed.most)} in one"
     text = (
-        f"{c.nodes} nodes ({c.reason}), {percent(removed.share)} of {removed.edges} edges removed {batches}; "
+        f"{counted(c.nodes, 'node')} ({c.reason}), {percent(removed.share)} of "
+        f"{counted(removed.edges, 'edge')} removed {batches}; "
         f"{c.solver} {c.version}: {c.status}, {made}, bound {bound} "
         f"of the coarse graph ({c.bound_by or 'trivial'}){detail}"
     )

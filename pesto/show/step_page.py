@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pesto.quantities import brief, size
+from pesto.quantities import brief, counted, size
 from pesto.show.lines import fact, paragraph
 from pesto.tf.step_facts import Feed, StepFacts, Tie
 
@@ -49,7 +49,7 @@ def _refusal(text: str, code: int) -> dict[str, Any]:
 def page(facts: StepFacts) -> str:
     """A page for people."""
     rows = [
-        paragraph(f"{facts.source}: {facts.ops} ops", 2),
+        paragraph(f"{facts.source}: {counted(facts.ops, 'op')}", 2),
         *(fact("input", _shaped(feed)) for feed in (facts.feeds or ())[:MOST]),
         *_more("input", len(facts.feeds or ())),
         fact("batch", _batch(facts)),
@@ -93,7 +93,7 @@ def _updates(facts: StepFacts) -> str:
 
 def _ties(label: str, ties: Sequence[Tie]) -> Iterable[str]:
     for tie in ties[:MOST]:
-        held = f"{tie.variables} variables, {size(tie.variable_bytes)}" if tie.variables else "no variable"
+        held = f"{counted(tie.variables, 'variable')}, {size(tie.variable_bytes)}" if tie.variables else "no variable"
         yield fact(label, f"{f'{tie.ops} ops, ' if tie.ops > 1 else ''}{held}: {tie.why}")
     yield from _more(label, len(ties))
 
@@ -102,7 +102,7 @@ def _around_one(ties: Sequence[Tie]) -> Iterable[str]:
     """Groups that hold no two variables together."""
     if ties:
         many = f"{len(ties)} groups, each around a variable of its own, the largest " if len(ties) > 1 else ""
-        yield fact("tied", f"{many}{ties[0].ops} ops, {size(ties[0].variable_bytes)}: {ties[0].why}")
+        yield fact("tied", f"{many}{counted(ties[0].ops, 'op')}, {size(ties[0].variable_bytes)}: {ties[0].why}")
 
 
 def _more(label: str, count: int) -> list[str]:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pesto.quantities import duration, percent, time_unit
+from pesto.quantities import counted, duration, percent, time_unit
 from pesto.show.costs_note import note_key
 from pesto.show.lines import fact, paragraph
 from pesto.show.table import aligned
@@ -60,7 +60,7 @@ def page(sweep: Sweep) -> str:
     base = sweep.grid.base.text(axis for axis in AXES if axis not in axes or not sweep.grid.cross)
     rows = _ordered(sweep, axes)
     lines = [
-        paragraph(f"{sweep.graph.source}: {sweep.graph.ops} ops on {sweep.cluster.name}", 2),
+        paragraph(f"{sweep.graph.source}: {counted(sweep.graph.ops, 'op')} on {sweep.cluster.name}", 2),
         *([fact("costs", sweep.costs_note)] if sweep.costs_note else []),
         fact("around", base) if base else "",
         "",

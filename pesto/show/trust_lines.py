@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
-from pesto.quantities import duration, durations, percent
+from pesto.quantities import counted, duration, durations, percent
 from pesto.show.lines import fact
 from pesto.show.table import aligned
 from pesto.solving.trust import Trust
@@ -38,7 +38,7 @@ def trust_table(trust: Trust) -> list[str]:
 
 
 def _noise(trust: Trust) -> str:
-    return f"noise {trust.noise:g} ({trust.draws} draw{'s' if trust.draws > 1 else ''})"
+    return f"noise {trust.noise:g} ({counted(trust.draws, 'draw')})"
 
 
 def _stays(trust: Trust) -> list[str]:

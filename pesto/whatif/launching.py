@@ -7,7 +7,7 @@ import numpy as np
 from pesto.cluster import Cluster
 from pesto.costs.launches import Launches
 from pesto.problem import TICK_S, with_launches
-from pesto.quantities import duration, percent
+from pesto.quantities import counted, duration, percent
 from pesto.solving.candidates import Bench, Candidate
 from solvers import Problem, Schedule
 from solvers.arrays import Ints
@@ -41,8 +41,8 @@ class Launched:
         change = self.makespan_s / self.inside_s - 1.0 if self.inside_s else 0.0
         busy = percent(self.busiest_s / self.makespan_s) if self.makespan_s else "0%"
         return (
-            f"{duration(self.makespan_s)} ({change:+.2%}), modelled: {self.count} ops launched ({self.source}), "
-            f"which takes the host up to {duration(self.busiest_s)} for one device, {busy} of the step"
+            f"{duration(self.makespan_s)} ({change:+.2%}), modelled: {counted(self.count, 'op')} launched "
+            f"({self.source}), which takes the host up to {duration(self.busiest_s)} for one device, {busy} of the step"
         )
 
 

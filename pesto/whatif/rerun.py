@@ -15,7 +15,7 @@ from pesto.memory.peaks import footprint
 from pesto.plans.plan import PER_EDGE, Plan, ranks_against
 from pesto.plans.ways import Enforced, as_meant, enforced
 from pesto.problem import TICK_S, lanes
-from pesto.quantities import duration
+from pesto.quantities import counted, duration
 from pesto.settings import Settings
 from pesto.solving.candidates import Bench, Candidate
 from pesto.solving.flow import formulate
@@ -48,7 +48,7 @@ class Simulation:
 
     def __repr__(self) -> str:
         """One line, without arrays."""
-        where = f"{self.bench.graph.ops} ops on {shown(self.cluster.name, 24)}"
+        where = f"{counted(self.bench.graph.ops, 'op')} on {shown(self.cluster.name, 24)}"
         fits = "fits" if self.fits else "does not fit"
         return f"Simulation({where}, {duration(self.makespan_s)} predicted, {fits} the memory)"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pesto.quantities import brief, change, duration, durations, percent, size
+from pesto.quantities import brief, change, counted, duration, durations, percent, size
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,13 @@ def test_a_long_name_keeps_its_ends() -> None:
     name = "gradients/" + "x" * 100 + "/MatMul_1"
     assert brief("short") == "short"
     assert len(brief(name, 40)) == 40 and brief(name, 40).startswith("gradients/") and brief(name).endswith("MatMul_1")
+
+
+@pytest.mark.parametrize(
+    ("count", "words", "text"),
+    [(0, ("op",), "0 ops"), (1, ("op",), "1 op"), (2, ("op",), "2 ops"), (1, ("box", "boxes"), "1 box"),
+     (3, ("box", "boxes"), "3 boxes")],
+)  # fmt: skip
+def test_one_of_something_is_not_called_many(count: int, words: tuple[str, ...], text: str) -> None:
+    """Only one is without the ending."""
+    assert counted(count, *words) == text

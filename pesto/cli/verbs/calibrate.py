@@ -14,7 +14,7 @@ from pesto.costs.disturbance import Watch
 from pesto.errors import UsageError
 from pesto.files.disk import write_atomic
 from pesto.inputs.calibrated import Calibrated, measured_cluster, sampled_cluster
-from pesto.quantities import percent
+from pesto.quantities import counted, percent
 from pesto.show.lines import command, paragraph
 
 
@@ -66,7 +66,7 @@ def calibrate_command(
         return
     errors = sorted(one.error for one in made.found)
     off = f"sizes that were held out are {percent(errors[0])} to {percent(errors[-1])} off"
-    count = f"{len(made.found)} link{'s' if len(made.found) > 1 else ''}"
+    count = counted(len(made.found), "link")
     click.echo(paragraph(f"{made.cluster.name}: {count}, {off} -> {out}", 2))
     for name, line in fits_by_type(made.found).items():
         rate = f"{line.s_per_byte * 1e6:.4g} µs a byte"

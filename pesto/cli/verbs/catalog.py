@@ -11,6 +11,7 @@ from pesto.cli.printed import to_json
 from pesto.cluster import Cluster
 from pesto.errors import UsageError
 from pesto.inputs.cluster_file import cluster_names, described, load_cluster
+from pesto.quantities import counted
 from pesto.show.cluster_page import cluster_object, cluster_page
 from pesto.show.lines import paragraph
 from pesto.show.table import aligned
@@ -86,7 +87,8 @@ def clusters_command(*, show: str | None, as_toml: bool, as_json: bool) -> None:
         ]
         click.echo(to_json({"clusters": rows}))
         return
-    click.echo("\n".join(aligned([(c.name, f"{_devices(c)}; {len(c.links)} links") for c in found], "<", (19,))))
+    listed = [(c.name, f"{_devices(c)}; {counted(len(c.links), 'link')}") for c in found]
+    click.echo("\n".join(aligned(listed, "<", (19,))))
 
 
 def _devices(cluster: Cluster) -> str:
@@ -135,5 +137,5 @@ def studies_command(*, as_json: bool) -> None:
         click.echo(to_json({"studies": rows}))
         return
     for s, (cells, limits_s) in zip(studies, sizes, strict=True):
-        most = f"{cells} cells, {limits_s / 60:.0f} min of limits"
+        most = f"{counted(cells, 'cell')}, {limits_s / 60:.0f} min of limits"
         click.echo(paragraph(f"{s.spec.name}: {s.spec.title} ({most}). {s.about}", 2))

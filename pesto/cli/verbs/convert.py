@@ -12,6 +12,7 @@ from pesto.graph import Graph
 from pesto.inputs.foreign_graph import load_foreign
 from pesto.inputs.from_networkx import Reading
 from pesto.inputs.load import load_graph
+from pesto.quantities import counted
 from pesto.show.lines import paragraph
 from pesto.source import GRAPH_DEF, Source
 
@@ -68,5 +69,5 @@ def import_command(
 
 
 def _line(graph: Graph, out: Path) -> str:
-    edges = f"{len(graph.src)} data edges, {len(graph.control_src)} control edges"
-    return paragraph(f"{graph.source}: {graph.ops} ops, {edges} -> {out}", 2)
+    edges = f"{counted(len(graph.src), 'data edge')}, {counted(len(graph.control_src), 'control edge')}"
+    return paragraph(f"{graph.source}: {counted(graph.ops, 'op')}, {edges} -> {out}", 2)

@@ -6,7 +6,7 @@ import numpy as np
 
 from pesto.files.json import shown
 from pesto.plans.plan import Plan
-from pesto.quantities import brief, duration, percent, time_unit
+from pesto.quantities import brief, counted, duration, percent, time_unit
 from pesto.show.drawing import COLOURS, GREY, INK, drawn_by, saved
 from pesto.show.drawn.box_layout import APART, WIDTH, Layout, laid_out
 from pesto.show.drawn.boxes import NODE, OP, SCOPE, Boxes
@@ -161,7 +161,7 @@ def _words(axis: "Axes", plan: Plan, boxes: Boxes, page: Layout, said: str) -> N
     head = f"{where}: {step} a step, by {shown(made.chosen, 30)}"
     axis.text(-_MARGIN + 0.15, -_HEAD + 0.2, head, fontsize=11, va="top", color=INK, weight="bold")
     lines = [
-        f"{len(page.shown)} boxes: {what}" + (f" ({left} more take no time)" if left else "")
+        f"{counted(len(page.shown), 'box', 'boxes')}: {what}" + (f" ({left} more take no time)" if left else "")
         + f"; height: time, the highest {duration(page.longest_s)}; from left to right, and down each column, in order "
         "of time",
         f"arrows: tensors to another device, in the colour of the one that sends, wider for more bytes ({said}); "

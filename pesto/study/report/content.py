@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pesto.files.json import shown
+from pesto.quantities import counted
 from pesto.show.table import Column, Table, texts
 from pesto.study.answers import FAILED
 from pesto.study.report import tables
@@ -129,8 +130,8 @@ def _facts(rows: Rows, solves: Runs, whole: Runs) -> Iterator[str]:
         wait = f", {len(runs.cells) - done} pending" if done < len(runs.cells) else ""
         yield f"{what}: {done} of {len(runs.cells)} cells done{wait}{told}"
         seeds = len({c.seed for c in runs.cells})
-        sizes = (_many(len(runs.instances), "instance"), _many(len(runs.configurations), "configuration"))
-        yield f"{what}: {', '.join(sizes)}, {_many(seeds, 'seed')}{_same(runs)}"
+        sizes = (counted(len(runs.instances), "instance"), counted(len(runs.configurations), "configuration"))
+        yield f"{what}: {', '.join(sizes)}, {counted(seeds, 'seed')}{_same(runs)}"
     if len(solves.cells):
         yield from _solved(solves)
     versions = {(c.solver, c.outcome.version) for c in rows.cells if c.outcome and c.outcome.version}
@@ -140,7 +141,7 @@ def _facts(rows: Rows, solves: Runs, whole: Runs) -> Iterator[str]:
         yield from _several_versions(runs)
     yield f"made by pesto {shown(rows.created_by, 40)}"
     if rows.former:
-        yield f"left out: {_many(rows.former, 'result')} of cells that an earlier form of the study had"
+        yield f"left out: {counted(rows.former, 'result')} of cells that an earlier form of the study had"
 
 
 def _several_versions(runs: Runs) -> Iterator[str]:
@@ -175,16 +176,12 @@ def _solved(runs: Runs) -> Iterator[str]:
     closed = np.unique(runs.instance[(runs.verdict == OPTIMAL) | runs.none_exists])
     still = [runs.instances[k] for k in np.setdiff1d(tried, closed)]
     rest = f"; open: {_listed(still)}" if still else ""
-    yield f"solved by at least one configuration: {len(closed)} of {_many(len(tried), 'instance')}{rest}"
+    yield f"solved by at least one configuration: {len(closed)} of {counted(len(tried), 'instance')}{rest}"
 
 
 def _listed(names: list[str]) -> str:
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return ", ".join(names[:MOST_NAMED]) + more
-
-
-def _many(n: int, what: str) -> str:
-    return f"{n} {what}{'' if n == 1 else 's'}"
 
 
 def _points(figures: Iterable[Figure]) -> Table:

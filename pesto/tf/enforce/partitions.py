@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from pesto.errors import VerificationError
 from pesto.plans.control_edges import neighbours
+from pesto.quantities import counted
 from pesto.tf.laying.branches import MERGES
 from pesto.tf.laying.chain_places import places_of
 from pesto.tf.laying.placement import CARRIED, FED, Placement
@@ -148,8 +149,9 @@ class Findings:
         if wrong:
             more = f" (and {len(wrong) - 3} more)" if len(wrong) > 3 else ""
             raise VerificationError(
-                f"TensorFlow does not run the step as planned: {len(self.moves)} ops moved, {len(self.inversions)} "
-                f"pairs out of order, {len(self.absent)} missing: {'; '.join(wrong[:3])}{more} - {self.remedy}"
+                f"TensorFlow does not run the step as planned: {counted(len(self.moves), 'op')} moved, "
+                f"{counted(len(self.inversions), 'pair')} out of order, {len(self.absent)} missing: "
+                f"{'; '.join(wrong[:3])}{more} - {self.remedy}"
             )
         return self
 

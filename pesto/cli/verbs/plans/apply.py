@@ -12,7 +12,7 @@ from pesto.errors import UsageError
 from pesto.files.disk import check_writable, write_atomic
 from pesto.inputs.first_look import first_look
 from pesto.plans.plan_file import load
-from pesto.quantities import brief
+from pesto.quantities import brief, counted
 from pesto.show.lines import fact, paragraph
 from pesto.source import Source
 
@@ -141,21 +141,24 @@ def _said(done: Any, out: Path) -> dict[str, Any]:
 
 
 def _page(said: dict[str, Any], file: Path, out: Path) -> str:
-    rows = [paragraph(f"{file}: {said['ops']} ops of the step placed, {said['nodes']} nodes written -> {out}", 2)]
-    rows += [fact("on", f"{name}: {ops} ops") for name, ops in said["ops_per_device"].items()]
+    ops, nodes = counted(said["ops"], "op"), counted(said["nodes"], "node")
+    rows = [paragraph(f"{file}: {ops} of the step placed, {nodes} written -> {out}", 2)]
+    rows += [fact("on", f"{name}: {counted(n, 'op')}") for name, n in said["ops_per_device"].items()]
     how = "TensorFlow places and orders them as planned (on stand-in CPUs, none run)"
     rows += [
-        fact("order", f"{said['control_edges']} control edges added"),
-        fact("_class", f"removed from {said['class_removed']} ops"),
-        fact("verified", f"{said['ops']} ops: {how}"),
+        fact("order", f"{counted(said['control_edges'], 'control edge')} added"),
+        fact("_class", f"removed from {counted(said['class_removed'], 'op')}"),
+        fact("verified", f"{ops}: {how}"),
     ]
     if said["gone"]:
         first, count = said["gone"][0], len(said["gone"])
         some = f"such as {brief(first)}: feeding or fetching one is an error; --keep NAME keeps a constant's"
-        rows.append(fact("gone", f"{count} names of what has copies or was led around, {some}"))
+        rows.append(fact("gone", f"{counted(count, 'name')} of what has copies or was led around, {some}"))
     if said["kept"]:
         names = ", ".join(map(brief, said["kept"]))
-        rows.append(fact("kept", f"{names}: sent {said['kept_sent']} times a step, which the plan does not count"))
+        rows.append(
+            fact("kept", f"{names}: sent {counted(said['kept_sent'], 'time')} a step, which the plan does not count")
+        )
     if said["behind_the_order"]:
         first, count = said["behind_the_order"][0], len(said["behind_the_order"])
         text = f"{brief(first)} and {count - 1} more need ops of the step: fetch them with the whole step"

@@ -15,7 +15,7 @@ from pesto.plans.plan import PER_EDGE, Plan
 from pesto.plans.plan_file import load
 from pesto.plans.statements import NOT_CHECKED
 from pesto.plans.ways import Enforced, as_meant
-from pesto.quantities import duration, percent
+from pesto.quantities import counted, duration, percent
 from pesto.settings import Settings
 from pesto.show.enforced_step import enforced_keys, enforced_line
 from pesto.show.lines import paragraph
@@ -50,7 +50,7 @@ def check_command(
         said |= enforced_keys(meant)
         click.echo(to_json({**said, **_certificate(found), "not_checked": left} if certificate else said))
         return
-    click.echo(paragraph(f"{plan}: valid; {graph.ops} ops, {duration(found.makespan_s)} predicted", 2))
+    click.echo(paragraph(f"{plan}: valid; {counted(graph.ops, 'op')}, {duration(found.makespan_s)} predicted", 2))
     if meant is not None:
         click.echo(enforced_line(meant))
     if certificate:

@@ -11,6 +11,7 @@ from pesto.errors import UsageError
 from pesto.files.disk import write_atomic
 from pesto.inputs.load import load_graph
 from pesto.plans.plan_file import load
+from pesto.quantities import counted
 from pesto.show import drawing
 from pesto.show.drawn.boxes import BY, NODE, boxes
 from pesto.show.drawn.plan_export import FORMATS, exported
@@ -67,8 +68,8 @@ def draw_command(*, plan: Path, source: Source, by: str | None, nodes: int | Non
         )
     else:
         write_atomic(out, draw(found, shown, form))
-    edges = f"{len(shown.src)} edges, {int(shown.crosses.sum())} of them to another device"
-    click.echo(paragraph(f"{out}: {len(shown.labels)} boxes by {shown.by}, {edges}", 2))
+    edges = f"{counted(len(shown.src), 'edge')}, {int(shown.crosses.sum())} of them to another device"
+    click.echo(paragraph(f"{out}: {counted(len(shown.labels), 'box', 'boxes')} by {shown.by}, {edges}", 2))
 
 
 def _form(out: Path) -> str:

@@ -17,7 +17,7 @@ from pesto.inputs.load import run_plan
 from pesto.plans.plan_file import load
 from pesto.plans.statements import NOT_CHECKED
 from pesto.plans.ways import GRAPHDEF
-from pesto.quantities import duration
+from pesto.quantities import counted, duration
 from pesto.show.lines import fact, paragraph
 from pesto.source import Source
 
@@ -176,8 +176,9 @@ def page(ran: "Ran", source: str) -> str:
     """A page for people."""
     where = ", ".join(f"{name} = {target}" for name, target in ran.devices.items())
     facts = {
-        "order": f"{len(ran.moves)} ops moved, {len(ran.inversions)} pairs out of order, in the partition graphs "
-        f"and the traces of {ran.traced_steps} steps; {ran.chain_edges} control edges added",
+        "order": f"{counted(len(ran.moves), 'op')} moved, {counted(len(ran.inversions), 'pair')} out of order, in the "
+        f"partition graphs and the traces of {counted(ran.traced_steps, 'step')}; "
+        f"{counted(ran.chain_edges, 'control edge')} added",
         "results": _results(ran),
         "reference": ran.reference_is,
         "step time": f"{_ms(ran.step_s)} by the plan; {_ms(ran.unplaced_step_s)} without a plan, "
@@ -187,7 +188,7 @@ def page(ran: "Ran", source: str) -> str:
         "overhead": f"{ran.inject_s:.2f} s once to place and order the graph, {ran.verify_s:.2f} s to verify",
         "note": ran.note,
     }
-    head = paragraph(f"{source}: {ran.ops} ops on {where}", 2)
+    head = paragraph(f"{source}: {counted(ran.ops, 'op')} on {where}", 2)
     return "\n".join([head, *(fact(label, text) for label, text in facts.items())])
 
 
@@ -200,7 +201,7 @@ def _predicted(ran: "Ran") -> str:
 
 def _results(ran: "Ran") -> str:
     """How what was computed compares with the reference."""
-    after = f"{'' if ran.finite else ' (but not finite)'} after {ran.traced_steps + ran.steps} steps"
+    after = f"{'' if ran.finite else ' (but not finite)'} after {counted(ran.traced_steps + ran.steps, 'step')}"
     if ran.losses_distance is not None and ran.variables_distance is not None:
         least = f"; {shown(ran.furthest)} is furthest" if ran.furthest else ""
         return (

@@ -22,6 +22,7 @@ from pesto.files.disk import write_atomic
 from pesto.files.json import shown
 from pesto.files.problem_file import save_problem
 from pesto.inputs.instances import coarsened
+from pesto.quantities import counted
 from pesto.settings import Settings
 from pesto.show.lines import command, fact, paragraph
 from pesto.show.live_line import amount
@@ -159,8 +160,8 @@ def _object(instance: Instance, out: Path, programs: dict[str, Path]) -> dict[st
 
 
 def _summary(said: dict[str, Any]) -> str:
-    counts = ", ".join(f"{said[name]} {name}" for name in ("tasks", "edges", "payloads"))
-    machine = ", ".join(f"{said[name]} {name}" for name in ("devices", "locations", "links"))
+    counts = ", ".join(counted(said[f"{name}s"], name) for name in ("task", "edge", "payload"))
+    machine = ", ".join(counted(said[f"{name}s"], name) for name in ("device", "location", "link"))
     known = "" if said["optimum"] is None else f", optimum {said['optimum']}"
     bound = amount(said["lower_bound"], said["ticks_per_second"])
     return "\n".join([

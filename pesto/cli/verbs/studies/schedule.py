@@ -22,7 +22,7 @@ from pesto.errors import (
     VerificationError,
 )
 from pesto.files.problem_file import load_problem, load_schedule, save_schedule
-from pesto.quantities import percent
+from pesto.quantities import counted, percent
 from pesto.settings import Settings
 from pesto.show.lines import command, fact, paragraph
 from pesto.show.live_line import LiveLine, amount
@@ -174,7 +174,7 @@ def _page(instance: Instance, said: dict[str, Any], problem: Path) -> str:
     bound = f"{amount(said['lower_bound'], unit)} ({said['bound_by'] or 'none'})"
     limit = "" if said["limit"] == Limit.NONE else f", stopped by: {said['limit']}"
     return "\n".join([
-        paragraph(f"{instance.name or 'problem'}: {p.tasks} tasks on {p.devices} devices", 2),
+        paragraph(f"{instance.name or 'problem'}: {counted(p.tasks, 'task')} on {counted(p.devices, 'device')}", 2),
         fact("status", f"{said['status']} ({said['solver']} {said['version']}, {said['seconds']:.1f} s{limit})"),
         fact("makespan", amount(said["makespan"], unit) + _since(said, unit)),
         fact("lower bound", f"{bound}, gap {percent(said['gap'])}{known}"),

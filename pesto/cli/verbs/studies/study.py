@@ -15,7 +15,7 @@ from pesto.cli.options import Existing, json_option, quiet_option
 from pesto.cli.printed import aside, to_json
 from pesto.errors import Exit
 from pesto.files.json import shown
-from pesto.quantities import percent
+from pesto.quantities import counted, percent
 from pesto.show.screen import one_line
 from pesto.show.table import aligned
 from pesto.solving.interrupt import received
@@ -192,12 +192,13 @@ def _ended(path: Path, cells: Sequence[Cell], tally: store.Tally, *, as_json: bo
 
 def _line(name: str, tally: store.Tally) -> str:
     counts = Counter(done=tally.done, running=tally.running, pending=tally.pending)
-    return f"{name}: {sum(counts.values())} cells: " + ", ".join(f"{n} {state}" for state, n in counts.items())
+    states = ", ".join(f"{n} {state}" for state, n in counts.items())
+    return f"{name}: {counted(sum(counts.values()), 'cell')}: {states}"
 
 
 def _former(tally: store.Tally) -> str:
     return (
-        f"beside them {tally.former_done + tally.former_pending} cells of a former version of the study: "
+        f"beside them {counted(tally.former_done + tally.former_pending, 'cell')} of a former version of the study: "
         f"{tally.former_done} done, {tally.former_pending} that will not be run"
     )
 
