@@ -2,7 +2,7 @@
 
 import io
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import redirect_stdout
 from itertools import product
 from typing import Any
@@ -44,37 +44,56 @@ def _graph(top: Any) -> Any:
     kinds = (nx.DiGraph, nx.Graph) if top.obj_dict.get("strict") else (nx.MultiDiGraph, nx.MultiGraph)
     graph = kinds[top.get_type() != "digraph"]()
     graph.graph.update(_said(top.get_attributes()))
-    for part, of_nodes, of_edges in _parts(top, {}, {}):
-        for node in part.get_node_list():
-            if node.get_name() not in _WORDS:
-                name = _plain(node.get_name())
-                own = _said(node.get_attributes())
-                graph.add_node(name, **({**own} if name in graph else {**of_nodes, **own}))
-        for edge in part.get_edge_list():
-            ends = list(map(_ends, (edge.get_source(), edge.get_destination())))
-            graph.add_nodes_from((name for end in ends for name in end if name not in graph), **of_nodes)
-            graph.add_edges_from(product(*ends), **{**of_edges, **_said(edge.get_attributes())})
+    _read(graph, top.obj_dict, {}, {})
     return graph
 
 
-def _parts(part: Any, of_nodes: Said, of_edges: Said) -> Iterator[tuple[Any, Said, Said]]:
-    """The subgraphs, inner ones first, then the graph itself, each with the defaults that hold for all in it."""
-    for node in part.get_node_list():
-        if node.get_name() == "node":
-            of_nodes = {**of_nodes, **_said(node.get_attributes())}
-        elif node.get_name() == "edge":
-            of_edges = {**of_edges, **_said(node.get_attributes())}
-    for inner in part.get_subgraph_list():
-        yield from _parts(inner, of_nodes, of_edges)
-    yield part, of_nodes, of_edges
+def _read(graph: Any, part: Mapping[str, Any], of_nodes: Said, of_edges: Said) -> list[str]:
+    """Add a graph's or a subgraph's statements one after the other; the names of all nodes that it speaks of.
+
+    Defaults hold for what is made after them, in their part and those within it; a node is made where it stands first.
+    """
+    named: list[str] = []
+    between: Any = None
+    for what, said in _statements(part):
+        own = _said(said["attributes"])
+        if what == "node":
+            of_nodes = {**of_nodes, **own}
+        elif what == "edge":
+            of_edges = {**of_edges, **own}
+        elif what == "subgraph":
+            named += _read(graph, said, of_nodes, of_edges)
+        elif what == "one":
+            named.append(_made(graph, said["name"], of_nodes, own))
+        else:
+            # In a -> {b c} -> d what is between is an end of two edges, and read once.
+            into = [type(graph)() if end is between else graph for end in said["points"]]
+            ends = [_end(each, end, of_nodes, of_edges) for each, end in zip(into, said["points"], strict=True)]
+            graph.add_edges_from(product(*ends), **{**of_edges, **own})
+            between, named = said["points"][1], [*named, *ends[0], *ends[1]]
+    return named
 
 
-def _ends(end: Any) -> list[str]:
+def _statements(part: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """What a part says, in the order in which it stands: one node, two (an edge), a subgraph, or a default."""
+    found = [(name if name in _WORDS else "one", said) for name, each in part["nodes"].items() for said in each]
+    found += [("two", said) for each in part["edges"].values() for said in each]
+    found += [("subgraph", said) for each in part["subgraphs"].values() for said in each]
+    return sorted((one for one in found if one[0] != "graph"), key=lambda one: int(one[1]["sequence"]))
+
+
+def _end(graph: Any, end: Any, of_nodes: Said, of_edges: Said) -> list[str]:
     """The nodes that an edge names at one end: one, or all of a subgraph."""
     if isinstance(end, str):
-        return [_plain(end)]
-    inner = [name for part in end["subgraphs"].values() for each in part for name in _ends(each)]
-    return [*map(_plain, end["nodes"]), *inner]
+        return [_made(graph, end, of_nodes, {})]
+    return list(dict.fromkeys(_read(graph, end, of_nodes, of_edges)))
+
+
+def _made(graph: Any, name: str, defaults: Said, own: Said) -> str:
+    """The name of a node, which has the defaults of where it was made."""
+    plain = _plain(name)
+    graph.add_node(plain, **(own if plain in graph else {**defaults, **own}))
+    return plain
 
 
 def _said(attributes: Mapping[str, Any]) -> Said:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import networkx as nx
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
@@ -167,6 +168,26 @@ def test_a_strict_graph_in_dot_has_one_edge_between_two_nodes(word: str, size: i
     path = tmp_path / "twice.dot"
     path.write_text(word + "digraph { node [w=1]; a -> b [n=5]; a -> b [n=7]; }")
     assert load_foreign(path, FEW).tensor_bytes.tolist() == [size]
+
+
+def test_defaults_in_dot_hold_for_what_is_made_after_them(tmp_path: Path) -> None:
+    """A node is made where it stands first: no default behind it reaches it, whether of a subgraph or of the graph."""
+    pytest.importorskip("pydot")
+    path = tmp_path / "defaults.dot"
+    path.write_text("""digraph {
+      node [w=1]; a; x -> y [n=1]; edge [n=3];
+      subgraph s { node [w=2]; edge [n=5]; a; b; y -> b; { node [w=3]; c } }
+      node [w=4]; b; c; d; c -> d;
+      a -> { node [w=5]; e f -> g } -> h;
+    }""")
+    graph = load_foreign(path, Reading(durations="w", sizes="n"))
+    took = dict(zip(graph.names, graph.given_s[:, 0].tolist(), strict=True))
+    assert took == {"a": 1, "x": 1, "y": 1, "b": 2, "c": 3, "d": 4, "e": 5, "f": 5, "g": 5, "h": 4}
+    names = np.array(graph.names)
+    edges = [(names[s], names[t], int(graph.tensor_bytes[k]))
+             for s, t, k in zip(graph.src, graph.dst, graph.tensor, strict=True)]  # fmt: skip
+    inner = [("a", end, 3) for end in "efg"] + [(end, "h", 3) for end in "efg"] + [("f", "g", 3)]
+    assert sorted(edges) == sorted([("x", "y", 1), ("y", "b", 5), ("c", "d", 3), *inner])
 
 
 def test_dot_needs_pydot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
