@@ -3,8 +3,7 @@
 from dataclasses import dataclass, fields
 
 from pesto.errors import UsageError
-from solvers import Options
-from solvers.api import SOLVERS
+from solvers.api import SOLVERS, check_formulation
 
 NEAR = 0.05
 """How much longer than the shortest candidate, as a share of it, one that `robust` chooses may be."""
@@ -64,7 +63,10 @@ class Settings:
             raise UsageError("robust chooses among orders, and placement_only has none - give one of them")
         if self.solver not in SOLVERS:
             raise UsageError(f"no solver is called {self.solver!r} - choose one of {', '.join(SOLVERS)}")
-        _check_formulation(self.solver, self.formulation)
+        try:
+            check_formulation(self.solver, self.formulation)
+        except ValueError as wrong:
+            raise UsageError(str(wrong)) from wrong
 
 
 def _check_numbers(settings: Settings) -> None:
@@ -79,12 +81,3 @@ def _check_numbers(settings: Settings) -> None:
     for name, least, most in (("coarsen_to", 1, 10**6), ("workers", 1, 1024), ("seed", 0, 2**31 - 1)):
         if not least <= getattr(settings, name) <= most:
             raise UsageError(f"{name} is {getattr(settings, name)} - give {least} to {most}")
-
-
-def _check_formulation(solver: str, formulation: str) -> None:
-    """UsageError when a solver is asked for an integer program that it cannot be given."""
-    known = SOLVERS[solver].formulations
-    if not known and formulation != Options().formulation:
-        raise UsageError(f"{solver} has a model of its own - give a formulation to a MILP solver such as cbc or highs")
-    if known and formulation not in known:
-        raise UsageError(f"no formulation is called {formulation!r} - choose one of {', '.join(known)}")

@@ -107,10 +107,7 @@ def solve(
     expect("report", report, Callable | None, "a function of one Progress")
     expect("stop", stop, threading.Event | None, "a threading.Event")
     entry = _entry(name)
-    if entry.formulations and options.formulation not in entry.formulations:
-        raise ValueError(
-            f"{name} takes no formulation {options.formulation!r}; choose of {', '.join(entry.formulations)}"
-        )
+    check_formulation(name, options.formulation)
     here = _availability(name, entry)
     judge = Judge(problem, options, report or _nobody, solver=name, version=here.version or "")
     if here.why_not:
@@ -118,6 +115,15 @@ def solve(
     if entry.isolated:
         return parent.run(problem, entry, options, judge, stop=stop)
     return _run_here(problem, entry, options, judge, stop)
+
+
+def check_formulation(name: str, formulation: str) -> None:
+    """ValueError when the solver called `name` is asked for an integer program that it cannot be given."""
+    known = _entry(name).formulations
+    if not known and formulation != Options().formulation:
+        raise ValueError(f"{name} has a model of its own - give a formulation to a MILP solver such as cbc or highs")
+    if known and formulation not in known:
+        raise ValueError(f"no formulation is called {formulation!r} - choose one of {', '.join(known)}")
 
 
 def program_text(problem: Problem, formulation: str = "tight", form: str = "lp") -> str:

@@ -82,7 +82,7 @@ class Options:
     lower_bound: int = 0
     """Ticks: a lower bound on the makespan that was proven elsewhere, and is believed."""
     formulation: str = "tight"
-    """Which integer program a MILP solver is given, "tight", "paper" or "pulp"; others have but one model."""
+    """Which integer program a MILP solver is given, "tight", "paper" or "pulp"; others take "tight" alone."""
 
     def __post_init__(self) -> None:
         """TypeError for a value of another type; ValueError on a negative limit or gap, or no worker."""

@@ -81,6 +81,16 @@ REFUSED = {
     "most": (lambda *_: solvers.Options(seed=2**31), ValueError, "seed is 2147483648 - give 0 to 2147483647"),
     "least": (lambda *_: solvers.Options(seed=-1), ValueError, "seed is -1 - give 0 to 2147483647"),
     "formulation": (lambda *_: solvers.Options(formulation=3), TypeError, "formulation is 3 - give a name"),
+    "its own": (
+        lambda p, _: solvers.solve(p, "cpsat", solvers.Options(formulation="paper")),
+        ValueError,
+        "cpsat has a model of its own - give a formulation to a MILP solver such as cbc or highs",
+    ),
+    "unknown": (
+        lambda p, _: solvers.solve(p, "highs", solvers.Options(formulation="papr")),
+        ValueError,
+        "no formulation is called 'papr' - choose one of tight, paper",
+    ),
     "seconds": (lambda *_: solvers.Options(seconds="3"), TypeError, "seconds is '3' - give a number"),
     "gap": (lambda *_: solvers.Options(gap="a"), TypeError, "gap is 'a' - give a number"),
     "nan": (lambda *_: solvers.Options(gap=float("nan")), ValueError, "gap and lower_bound must be >= 0"),
