@@ -24,7 +24,7 @@ from pesto.tf.laying.placement import Placement
 from pesto.tf.laying.relays import laid
 from pesto.tf.laying.step_graph import Trace, trace
 from pesto.tf.laying.targets import check_exist, targets
-from pesto.tf.sources.sources import capture_func_graph
+from pesto.tf.sources.sources import SAVED_MODEL, capture_func_graph
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,11 +115,8 @@ class Functions:
                 return call()
             check_settings()
             return _within(call)
-        if function not in self.known and training.trains_unseen(function):
-            raise UsageError(
-                f"function {shown(function.graph.name)} was traced before pesto.apply, or loaded, and would run "
-                "unplaced - call the tf.function itself inside the context, so that it is traced there"
-            )
+        if function not in self.known:
+            self._refuse_unseen(function)
         inside = training.reached(function, self.names)
         if not inside:
             self.verified.add(function)
@@ -131,6 +128,22 @@ class Functions:
         self.verified.add(function)
         self.planned.add(function)
         return result
+
+    def _refuse_unseen(self, function: Any) -> None:
+        """UsageError for a function traced before or loaded that trains, or whose signature a plan is for."""
+        name = shown(function.graph.name)
+        if training.trains_unseen(function):
+            raise UsageError(
+                f"function {name} was traced before pesto.apply, or loaded, and would run unplaced - call the "
+                "tf.function itself inside the context, so that it is traced there"
+            )
+        for plan in self.plans:
+            if _exported(function.graph, plan):
+                raise UsageError(
+                    f"function {name} is the signature that the plan of {shown(plan.provenance.graph_source)} is for, "
+                    "was traced when it was exported, and would run unplaced - run that plan by pesto run, or plan the "
+                    "program's own tf.function and call that"
+                )
 
     def _recognised(self, graph: Any, label: str) -> tuple[Trace, Plan]:
         """The trace of a training function and the plan that is for it; MismatchError when there is none."""
@@ -159,6 +172,18 @@ class Functions:
                 )
             for parts, prefix in found:
                 self.findings.append(examine(parts, expected, prefix).checked())
+
+
+def _exported(graph: Any, plan: Plan) -> bool:
+    """Whether a plan is for the signature of a SavedModel, and this is its graph."""
+    made = plan.provenance
+    if not made.graph_source.startswith(SAVED_MODEL):
+        return False
+    try:
+        traced = trace(capture_func_graph(graph, made.graph_source), made.graph_batch)
+    except PestoError:  # what no step can be made of is no planned one
+        return False
+    return traced.graph.fingerprint() == made.graph_fingerprint
 
 
 def _within(call: Callable[[], Any]) -> Any:

@@ -25,6 +25,8 @@ from pesto.tf.sources.graphdefs import read_graph_def
 from pesto.tf.sources.keras_step import keras_step
 from pesto.tf.unplaceable import check_graph, check_model, check_process, compiled
 
+SAVED_MODEL = "SavedModel"
+"""How the source of a graph begins that is one of these."""
 _RANKED = 64
 """Ops that nothing reads whose needs are counted, to name the greatest."""
 _LISTED = 5
@@ -138,7 +140,7 @@ def capture_saved_model(folder: Path, signature: str | None = None) -> Captured:
     except Exception as error:  # a damaged SavedModel raises anything
         raise InputError(f"{where}: not a SavedModel that loads: {told(error)} - export it again") from error
     chosen = _signature(sorted(signatures), signature, where)
-    return capture_func_graph(signatures[chosen].graph, f"SavedModel {where} {chosen}")
+    return capture_func_graph(signatures[chosen].graph, f"{SAVED_MODEL} {where} {chosen}")
 
 
 def _signature(names: Sequence[str], wanted: str | None, where: str) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -388,3 +389,24 @@ def test_edits_that_fail_midway_are_undone(plan: Plan, monkeypatch: pytest.Monke
 
     monkeypatch.setattr("pesto.tf.private.clear_attr", fail)
     refused(InputError, "cannot clear", graph, plan)
+
+
+def test_the_signature_that_a_plan_is_for_is_refused_when_it_is_called(tmp_path: Path) -> None:
+    """It was traced when it was exported. Another one is left alone, and that nothing ran is said at the end."""
+    module = tf.Module()
+    module.w = tf.Variable(tf.ones([3, 3]))
+    asked = {"input_signature": [tf.TensorSpec([4, 3])]}
+    signatures = {
+        "serving_default": tf.function(lambda x: {"y": tf.nn.relu(x @ module.w)}, **asked),
+        "other": tf.function(lambda x: {"y": x + 1.0}, **asked),
+    }
+    tf.saved_model.save(module, str(tmp_path), signatures=signatures)
+    plan = api.solve(api.load_graph(saved_model=tmp_path), cluster="cpux2", solver="list", time_limit_s=0)
+    loaded = tf.saved_model.load(str(tmp_path))
+    after: list[str] = []
+    with pytest.raises(UsageError, match=r"is the signature that the plan .* is for"), api.apply(plan):
+        loaded.signatures["serving_default"](tf.ones([4, 3]))
+        after.append("ran")
+    assert not after
+    with pytest.raises(MismatchError, match="nothing ran by the plan"), api.apply(plan):
+        assert loaded.signatures["other"](tf.ones([4, 3]))["y"].shape == [4, 3]
