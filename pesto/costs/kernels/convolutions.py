@@ -60,8 +60,13 @@ class _Shapes:
         return {CONV: forward, CONV_INPUT: to_input, CONV_FILTER: to_filter}[self.form]
 
 
-def conv_seconds(rows: Ints, machine: Machine, fitted: Constants, conv: ConvConstants) -> tuple[Floats, Ints]:
-    """[n] seconds, and which algorithm takes them, of rows of `Graph.kernels` of one pass of convolutions."""
+def conv_seconds(
+    rows: Ints, machine: Machine, fitted: Constants, conv: ConvConstants, *, winograd: bool = True
+) -> tuple[Floats, Ints]:
+    """[n] seconds, and which algorithm takes them, of rows of `Graph.kernels` of one pass of convolutions.
+
+    winograd: whether Winograd's algorithm may; otherwise all are implicit matmuls.
+    """
     shapes = _shapes(rows)
     plain = _without_tensor_cores(shapes, machine)
     speed = _speed(shapes, conv) * np.where(plain, conv.plain, 1.0)
@@ -71,7 +76,7 @@ def conv_seconds(rows: Ints, machine: Machine, fitted: Constants, conv: ConvCons
         _not_fused(shapes, machine, fitted, conv),
         _implicit(shapes, conv.gathered * conv.fused / rounded, machine, fitted, conv),
     ])  # fmt: skip
-    found[1:, ~((shapes.taps == 9) & (shapes.stride == 1) & ~plain)] = np.inf
+    found[1:, ~((shapes.taps == 9) & (shapes.stride == 1) & ~plain & winograd)] = np.inf
     best = found.argmin(axis=0)
     return found.min(axis=0) + conv.extra_s, best
 

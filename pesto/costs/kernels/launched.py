@@ -15,6 +15,8 @@ from solvers.arrays import Floats, Ints
 
 FORMS = ("nothing launched", "bytes and operations", "matmul", *ALGORITHMS, "depthwise", "passes", "loop")
 """What `Times.form` counts."""
+_VOLUME = "Conv3D"
+"""Part of the names of ops that convolve volumes."""
 _NOTHING, _ROOFLINE, _MATMUL, _FIRST_CONV = range(4)
 _DEPTHWISE, _PASSES, _LOOP = range(_FIRST_CONV + len(ALGORITHMS), len(FORMS))
 _WHOLE_STEPS = 1024
@@ -40,22 +42,26 @@ def times(graph: Graph, device: Preset) -> Times:
     of = graph.dtype_of
     found, form = _roofline(graph, device, of, engines)
     known = graph.launches & (graph.kernels[:, 0] > 0) & (graph.kernels[:, 0] <= CONV_FILTER)
+    volume = np.isin(graph.type_of, [k for k, name in enumerate(graph.types) if _VOLUME in name])
     for d in np.unique(of[known]).tolist():
         own = known & (of == d)
-        for kind in np.unique(graph.kernels[own, 0]).tolist():
-            at = np.flatnonzero(own & (graph.kernels[:, 0] == kind))
+        for kind, deep in np.unique(np.column_stack([graph.kernels[own, 0], volume[own]]), axis=0).tolist():
+            at = np.flatnonzero(own & (graph.kernels[:, 0] == kind) & (volume == deep))
             rows, which = np.unique(graph.kernels[at], axis=0, return_inverse=True)
-            timed, label = kernels(rows, engines[d])
+            timed, label = kernels(rows, engines[d], volumes=bool(deep))
             found[at], form[at] = timed[which.ravel()], label[which.ravel()]
     return Times(seconds=found, form=form)
 
 
-def kernels(rows: Ints, machine: Machine) -> tuple[Floats, Ints]:
-    """[n] seconds and forms of rows of `Graph.kernels`, all matmuls or all convolutions of one pass."""
+def kernels(rows: Ints, machine: Machine, *, volumes: bool = False) -> tuple[Floats, Ints]:
+    """[n] seconds and forms of rows of `Graph.kernels`, all matmuls or all convolutions of one pass.
+
+    volumes: whether the convolutions are of three dimensions, for which no library has Winograd's algorithm.
+    """
     form = int(rows[0, 0])
     if form == MATMUL:
         return matmul_seconds(rows, machine, MATMULS[machine.tensor]), np.full(len(rows), _MATMUL)
-    timed, algorithm = conv_seconds(rows, machine, *CONVOLUTIONS[machine.tensor][form - CONV])
+    timed, algorithm = conv_seconds(rows, machine, *CONVOLUTIONS[machine.tensor][form - CONV], winograd=not volumes)
     return timed, _FIRST_CONV + algorithm
 
 

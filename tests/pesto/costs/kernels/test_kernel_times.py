@@ -148,3 +148,12 @@ def test_rates_scale_what_they_should() -> None:
         return took[0] / took[1]
 
     assert both(product(16, 1024, 500_000)) > 1.05 and both(product(8192, 8192, 8192)) < 1.1
+
+
+@pytest.mark.parametrize("form", [CONV, CONV_INPUT, CONV_FILTER])
+def test_winograds_algorithm_is_for_images_alone(form: int) -> None:
+    """A 3x3 convolution takes it; the same sizes of a volume are an implicit matmul, and take longer."""
+    row = conv(form, 32, 256, 56, 256)
+    flat, deep = (times(replace(graph([row]), types=(name,)), preset("V100")) for name in ("Conv2D", "Conv3D"))
+    assert FORMS[flat.form[0]].startswith("Winograd") and FORMS[deep.form[0]] == "implicit matmul"
+    assert deep.seconds[0] > flat.seconds[0]
