@@ -172,6 +172,16 @@ def json_option() -> Callable[..., Any]:
     return click.option("--json", "as_json", is_flag=True, help="Print exactly one JSON object on stdout.")
 
 
+def out_option(default: str, text: str | None = None) -> Callable[..., Any]:
+    """-o FILE, which goes to a file of that name where it is left out."""
+    return click.option("-o", "--out", type=click.Path(path_type=Path), default=default, show_default=True, help=text)
+
+
+def chart_option(text: str) -> Callable[..., Any]:
+    """--chart FILE, which a verb has as `picture`."""
+    return click.option("--chart", "picture", type=click.Path(path_type=Path), help=f"{text} (.png or .svg).")
+
+
 def keep_option() -> Callable[..., Any]:
     """--keep-disturbed."""
     return click.option(

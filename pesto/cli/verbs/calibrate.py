@@ -6,7 +6,16 @@ from typing import Any
 
 import click
 
-from pesto.cli.options import Existing, cluster_option, disturbed_told, json_option, keep_option, quiet_option, refuse
+from pesto.cli.options import (
+    Existing,
+    cluster_option,
+    disturbed_told,
+    json_option,
+    keep_option,
+    out_option,
+    quiet_option,
+    refuse,
+)
 from pesto.cli.outputs import check_outputs
 from pesto.cli.printed import answer, aside
 from pesto.costs.calibration import Calibration, fits_by_type
@@ -23,7 +32,7 @@ from pesto.show.lines import command, paragraph
 @click.option("--samples", type=Existing(), metavar="FILE", help="Fit these: CSV of from,to,bytes,seconds.")
 @click.option("--passes", type=click.IntRange(2, 1000), default=8, show_default=True, help="At least.")
 @keep_option()
-@click.option("-o", "--out", type=click.Path(path_type=Path), default="calibrated.toml", show_default=True)
+@out_option("calibrated.toml")
 @json_option()
 @quiet_option()
 def calibrate_command(

@@ -6,9 +6,11 @@ import click
 
 from pesto.cli.options import (
     Duration,
+    chart_option,
     cluster_option,
     costs_option,
     json_option,
+    out_option,
     quiet_option,
     refuse,
     solver_option,
@@ -46,10 +48,8 @@ from pesto.source import Source
 @solver_option("Of the method pesto: see pesto solvers.")
 @click.option("--headroom", type=float, default=0.1, show_default=True, help="Memory that repairs spare at first.")
 @click.option("--seed", type=int, default=0, show_default=True)
-@click.option(
-    "-o", "--out", type=click.Path(path_type=Path), default="plans", show_default=True, help="Folder of the plans."
-)
-@click.option("--chart", "picture", type=click.Path(path_type=Path), help="Also draw it here (.png or .svg).")
+@out_option("plans", "Folder of the plans.")
+@chart_option("Also draw it here")
 @json_option()
 @quiet_option()
 def compare_command(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from pesto.cli.options import Existing, source_options
+from pesto.cli.options import Existing, out_option, source_options
 from pesto.cli.outputs import check_outputs
 from pesto.errors import UsageError
 from pesto.files import graph_file
@@ -28,14 +28,7 @@ _UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 @click.option("--kinds", metavar="ATTR", help="Of a node: where it may run, such as cpu,gpu.  [default: runs_on]")
 @click.option("--groups", metavar="ATTR", help="Of a node: equal ones share a device.  [default: group]")
 @click.option("--unit", type=click.Choice(list(_UNITS)), help="Of the times in FILE.  [default: s]")
-@click.option(
-    "-o",
-    "--out",
-    type=click.Path(path_type=Path),
-    default="graph.json",
-    show_default=True,
-    help="Graph file to write (.json, .json.gz).",
-)
+@out_option("graph.json", "Graph file to write (.json, .json.gz).")
 def import_command(
     *, file_: Path | None, source: Source, unit: str | None, out: Path, **attributes: str | None
 ) -> None:

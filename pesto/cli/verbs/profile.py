@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import numpy as np
 
-from pesto.cli.options import disturbed_told, json_option, keep_option, source_options
+from pesto.cli.options import chart_option, disturbed_told, json_option, keep_option, out_option, source_options
 from pesto.cli.outputs import check_outputs, picture_format
 from pesto.cli.printed import to_json
 from pesto.costs.measured import Profile, save_profile, spread_quantiles
@@ -27,8 +27,8 @@ _NAMES = ("medians", "means of all samples", "their launches on the host")
 @click.command("profile")
 @source_options
 @click.option("--iterations", type=click.IntRange(2), default=100, show_default=True, help="Traced steps (Pesto, 3.1).")
-@click.option("-o", "--out", type=click.Path(path_type=Path), default="profile.json", show_default=True)
-@click.option("--chart", "picture", type=click.Path(path_type=Path), help="Also draw the spread here (.png or .svg).")
+@out_option("profile.json")
+@chart_option("Also draw the spread here")
 @keep_option()
 @json_option()
 def profile_command(

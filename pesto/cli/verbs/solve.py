@@ -13,6 +13,7 @@ from pesto.cli.options import (
     cluster_option,
     costs_option,
     json_option,
+    out_option,
     quiet_option,
     solver_option,
     source_options,
@@ -74,7 +75,7 @@ from solvers import FAILED
 @click.option(
     "--start", type=Existing(), metavar="PLAN", help="Begin from this plan: another cluster, a changed graph."
 )
-@click.option("-o", "--out", type=click.Path(path_type=Path), default="plan.json", show_default=True, help="Plan file.")
+@out_option("plan.json", "Plan file.")
 @click.option("--part", type=click.Path(path_type=Path), help="Also write the authors' part.json here.")
 @click.option("--cdep", type=click.Path(path_type=Path), help="Also write the authors' cdep.json here.")
 @json_option()

@@ -5,7 +5,15 @@ from pathlib import Path
 
 import click
 
-from pesto.cli.options import Duration, cluster_option, costs_option, json_option, quiet_option, source_options
+from pesto.cli.options import (
+    Duration,
+    chart_option,
+    cluster_option,
+    costs_option,
+    json_option,
+    quiet_option,
+    source_options,
+)
 from pesto.cli.outputs import check_outputs, picture_format
 from pesto.cli.printed import answer, aside, to_json
 from pesto.cli.read_step import read_step
@@ -36,7 +44,7 @@ _ENDS = {"infeasible": InfeasibleError, "no plan": NothingFoundError, "refused":
 @click.option("--time-limit", type=Duration(), default="20", show_default=True, help="Of each point's search.")
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Keep the results here (JSON), after each point.")
-@click.option("--chart", "picture", type=click.Path(path_type=Path), help="Also draw them here (.png or .svg).")
+@chart_option("Also draw them here")
 @json_option()
 @quiet_option()
 def sweep_command(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from pesto.cli.options import Existing, source_options
+from pesto.cli.options import Existing, out_option, source_options
 from pesto.cli.outputs import check_outputs
 from pesto.cli.verbs.plans.check import plan_source
 from pesto.errors import UsageError
@@ -32,14 +32,7 @@ _NODES = 200
     "scope where names have them, else node]",
 )
 @click.option("--nodes", type=click.IntRange(1), help=f"With --by node: how many at most.  [default: {_NODES}]")
-@click.option(
-    "-o",
-    "--out",
-    type=click.Path(path_type=Path),
-    default="plan.svg",
-    show_default=True,
-    help="Picture (.svg, .png), or graph (.graphml, .dot).",
-)
+@out_option("plan.svg", "Picture (.svg, .png), or graph (.graphml, .dot).")
 def draw_command(*, plan: Path, source: Source, by: str | None, nodes: int | None, out: Path) -> None:
     """Draw PLAN: what runs where and when, and what is sent between devices.
 

@@ -11,6 +11,7 @@ from pesto.cli.options import (
     first_given,
     json_option,
     launch_option,
+    out_option,
     refuse,
     source_options,
 )
@@ -48,7 +49,7 @@ _OF_STEPS = ("cluster", "coarsen_to", "costs", "launch")
 @click.option("--coarsen-to", type=int, default=200, show_default=True, help="Nodes of a training step's coarse graph.")
 @click.option("--per-edge", is_flag=True, help="A payload for each edge, as the paper counts transfers.")
 @launch_option("Of a training step: launches as tasks of their own, each of TIME, or as the costs have them.")
-@click.option("-o", "--out", type=click.Path(path_type=Path), default="problem.json", show_default=True)
+@out_option("problem.json")
 @click.option("--lp", type=click.Path(path_type=Path), metavar="FILE", help="Also its integer program, in LP format.")
 @click.option("--mps", type=click.Path(path_type=Path), metavar="FILE", help="The same in free MPS format.")
 @click.option("--formulation", default="tight", show_default=True, help="Of --lp and --mps: tight, paper or pulp.")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from pesto.cli.options import Duration, Existing, json_option, quiet_option, refuse, solver_option
+from pesto.cli.options import Duration, Existing, json_option, out_option, quiet_option, refuse, solver_option
 from pesto.cli.outputs import check_outputs
 from pesto.cli.printed import answer, aside
 from pesto.errors import (
@@ -44,7 +44,7 @@ from solvers.files.problem_json import Answer, Instance, fingerprint
 @click.option("--start", type=Existing(), metavar="FILE", help="Start from this schedule; never ends worse.")
 @click.option("--no-start", is_flag=True, help="Start from nothing, not from a list schedule.")
 @click.option("--check", "checked", type=Existing(), metavar="FILE", help="Only check this schedule of PROBLEM.")
-@click.option("-o", "--out", type=click.Path(path_type=Path), default="schedule.json", show_default=True)
+@out_option("schedule.json")
 @json_option()
 @quiet_option()
 @click.option("-v", "--verbose", is_flag=True, help="Also the lines of the solver's own log.")
