@@ -1,29 +1,32 @@
 """Mutation testing by sample: small wrong edits of a room's modules, and how many of them its tests notice.
 
-    python -m benchmarks.mutants [--rooms checker,tight] [--count 25] [--seed 0] [--jobs 1] [--out FILE] [--again FILE]
+    python -m benchmarks.mutants [--rooms checker,tight] [--count 25] [--seed 0] [--out FILE] [--again FILE]
 
 Of each room `--count` mutants are drawn. Each is tried in a copy of the tree, in which caches of compiled functions are
 kept for all other modules; a test that fails, hangs or cannot be collected kills it. `--out` keeps what became of each,
-a line of JSON each; with `--again` exactly those mutants are tried again that survived there. Prints survivors, and the
-score by room: killed, of those that are not marked in `equivalent.py`.
+a line of JSON each, and what it has is not tried again; with `--again` exactly those mutants are tried that survived
+there. Prints survivors, and the score by room: killed, of those that are not marked in `equivalent.py`.
 """
 
 import argparse
 import json
+import multiprocessing
 import os
 import resource
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+import hypothesis  # noqa: F401  # loaded once for all mutants, as networkx and numba are
+import networkx as nx  # noqa: F401
+import numba  # noqa: F401
 import numpy as np
+import pytest
 
 from benchmarks.mutants.edits import Mutant
 from benchmarks.mutants.equivalent import EQUIVALENT
@@ -52,8 +55,7 @@ def main() -> None:
     parser.add_argument("--rooms", default=",".join(ROOMS), help="some of them, with commas")
     parser.add_argument("--count", type=int, default=25, help="mutants of a room")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--jobs", type=int, default=1, help="mutants at a time")
-    parser.add_argument("--out", type=Path, help="a file of what became of each; lines are added")
+    parser.add_argument("--out", type=Path, help="a file of what became of each: gone on with")
     parser.add_argument("--again", type=Path, help="such a file: its survivors are tried again")
     given = parser.parse_args()
     found: list[Verdict] = []
@@ -62,7 +64,9 @@ def main() -> None:
         shutil.copytree(ROOT, base, symlinks=True, ignore=shutil.ignore_patterns(*_LEFT_OUT))
         for name in given.rooms.split(","):
             drawn = survivors(name, given.again) if given.again else sample(ROOMS[name], given.count, given.seed)
-            for verdict in judged(name, drawn, base, given.jobs):
+            known = {each.key: each for each in read(given.out) if each.room == name}
+            found += [known[mutant.key] for mutant in drawn if mutant.key in known]
+            for verdict in judged(name, [mutant for mutant in drawn if mutant.key not in known], base):
                 found.append(verdict)
                 told(verdict, given.out)
     print("\n".join(table(found)))
@@ -78,12 +82,17 @@ def sample(room: Room, count: int, seed: int) -> list[Mutant]:
 
 def survivors(name: str, known: Path) -> list[Mutant]:
     """The mutants of a room that survived by a file of `--out`."""
-    lines = [json.loads(line) for line in known.read_text().splitlines()]
-    keys = {each["key"] for each in lines if (each["room"], each["outcome"]) == (name, "survived")}
+    keys = {each.key for each in read(known) if (each.room, each.outcome) == (name, "survived")}
     return [mutant for mutant in ROOMS[name].mutants() if mutant.key in keys]
 
 
-def judged(name: str, drawn: list[Mutant], base: Path, jobs: int) -> Iterator[Verdict]:
+def read(known: Path | None) -> list[Verdict]:
+    """The verdicts of a file; none where there is no file."""
+    lines = known.read_text().splitlines() if known and known.exists() else []
+    return [Verdict(**json.loads(line)) for line in lines]
+
+
+def judged(name: str, drawn: list[Mutant], base: Path) -> Iterator[Verdict]:
     """What becomes of each mutant; SystemExit where the tests fail on the original, or pass whatever is there."""
     if not drawn:
         return
@@ -96,13 +105,10 @@ def judged(name: str, drawn: list[Mutant], base: Path, jobs: int) -> Iterator[Ve
         raise SystemExit(f"{name}: its tests never import {broken.path}")
     limit = max(_LEAST_S, _SLOWER * seconds)
 
-    def verdict(mutant: Mutant) -> Verdict:
+    for mutant in drawn:
         marked = mutant.key in EQUIVALENT
         outcome, seconds = ("equivalent", 0.0) if marked else tried(mutant, base, tests, limit)
-        return Verdict(room=name, key=mutant.key, line=mutant.line, outcome=outcome, seconds=round(seconds, 1))
-
-    with ThreadPoolExecutor(jobs) as pool:
-        yield from pool.map(verdict, drawn)
+        yield Verdict(room=name, key=mutant.key, line=mutant.line, outcome=outcome, seconds=round(seconds, 1))
 
 
 def tried(mutant: Mutant, base: Path, tests: tuple[str, ...], limit: float | None) -> tuple[str, float]:
@@ -123,19 +129,28 @@ def linked(source: str, target: str) -> None:
 
 def passed(tree: Path, tests: tuple[str, ...], limit: float | None) -> tuple[str, float]:
     """Whether a tree's tests pass, and the seconds until that is known."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", *tests]
     began = time.monotonic()
-    running = subprocess.Popen(
-        command, cwd=tree, env=os.environ | {"PYTHONPATH": str(tree)}, start_new_session=True,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        outcome = "killed" if running.wait(limit) else "survived"
-    except subprocess.TimeoutExpired:
-        outcome = "hung"
-        os.killpg(running.pid, signal.SIGKILL)
-        running.wait()
-    return outcome, time.monotonic() - began
+    running = multiprocessing.get_context("fork").Process(target=run, args=(tree, tests))
+    running.start()
+    running.join(limit)
+    if running.exitcode is None:
+        os.killpg(running.pid or 0, signal.SIGKILL)
+        running.join()
+        return "hung", time.monotonic() - began
+    return "killed" if running.exitcode else "survived", time.monotonic() - began
+
+
+def run(tree: Path, tests: tuple[str, ...]) -> None:
+    """Run a tree's tests in this process, whose libraries are loaded but none of the project's own modules."""
+    os.setsid()
+    os.chdir(tree)
+    silence = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silence, 1)
+    os.dup2(silence, 2)
+    os.environ["PYTHONPATH"] = str(tree)
+    sys.path[:] = [str(tree), *(entry for entry in sys.path if Path(entry or ".").resolve() != ROOT)]
+    code = pytest.main(["-x", "-q", "-n", "0", "-p", "no:cacheprovider", *tests])
+    os._exit(int(code))
 
 
 def told(verdict: Verdict, out: Path | None) -> None:
@@ -143,7 +158,7 @@ def told(verdict: Verdict, out: Path | None) -> None:
     if verdict.outcome == "survived":
         print(f"{verdict.room}, line {verdict.line}: {verdict.key}", flush=True)
     if out is not None:
-        line = {name: getattr(verdict, name) for name in Verdict.__slots__}
+        line = asdict(verdict)
         with out.open("a") as file:
             file.write(json.dumps(line) + "\n")
 

@@ -31,7 +31,7 @@ class Mutant:
 
     path: str
     function: str
-    """Qualified name of what the edit is in, "" for the module itself."""
+    """Qualified name of what the edit is in."""
     line: int
     before: str
     """The statement's or expression's line as it is."""
@@ -90,8 +90,8 @@ def mutants(root: Path, where: str) -> list[Mutant]:
     tree = ast.parse(module.text)
     found: list[Mutant] = []
     for function, node in _walk(tree, ""):
-        if only and function.split(".")[0] != only:
-            continue
+        if not function or (only and function.split(".")[0] != only):
+            continue  # numbers of the module itself are chosen: others serve as well
         found += [_mutant(module, path, function, edit) for edit in _edits(module, node)]
     return [m for m in found if _compiles(m.source)]
 
