@@ -36,6 +36,7 @@ ROOMS = {
         tests=(
             "tests/pesto/solving/test_expansion.py",
             "tests/pesto/solving/test_nearest.py",
+            "tests/pesto/solving/test_levels.py",
             "tests/pesto/solving/test_turns.py",
         ),
     ),
@@ -50,7 +51,11 @@ ROOMS = {
     "printed": Room(modules=("solvers/milp/printed",), tests=("tests/solvers/milp/test_printed.py",)),
     "tight": Room(
         modules=("solvers/milp/tight",),
-        tests=("tests/solvers/milp/test_tight.py", "tests/solvers/milp/test_separate.py"),
+        tests=(
+            "tests/solvers/milp/test_tight_times.py",
+            "tests/solvers/milp/test_tight.py",
+            "tests/solvers/milp/test_separate.py",
+        ),
     ),
     "cpsat": Room(
         modules=("solvers/cpsat/model.py",),
