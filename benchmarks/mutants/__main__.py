@@ -5,7 +5,7 @@
 Of each room `--count` mutants are drawn. Each is tried in a copy of the tree, in which caches of compiled functions are
 kept for all other modules; a test that fails, hangs or cannot be collected kills it. `--out` keeps what became of each,
 a line of JSON each, and what it has is not tried again; with `--again` exactly those mutants are tried that survived
-there. Prints survivors, and the score by room: killed, of those that are not marked in `equivalent.py`.
+there. Prints survivors, and the score by room: killed, of those that are not marked in `equivalent.toml`.
 """
 
 import argparse
@@ -18,6 +18,7 @@ import signal
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -29,7 +30,6 @@ import numpy as np
 import pytest
 
 from benchmarks.mutants.edits import Mutant
-from benchmarks.mutants.equivalent import EQUIVALENT
 from benchmarks.mutants.rooms import ROOMS, ROOT, Room
 
 _SLOWER, _LEAST_S = 6.0, 60.0
@@ -92,6 +92,12 @@ def read(known: Path | None) -> list[Verdict]:
     return [Verdict(**json.loads(line)) for line in lines]
 
 
+def marked_by_hand() -> set[str]:
+    """The keys of equivalent mutants."""
+    rows = tomllib.loads(Path(__file__).with_name("equivalent.toml").read_text())["mutant"]
+    return {f"{row['where']}: {row['before']}  =>  {row['after']}" for row in rows}
+
+
 def judged(name: str, drawn: list[Mutant], base: Path) -> Iterator[Verdict]:
     """What becomes of each mutant; SystemExit where the tests fail on the original, or pass whatever is there."""
     if not drawn:
@@ -103,10 +109,9 @@ def judged(name: str, drawn: list[Mutant], base: Path) -> Iterator[Verdict]:
     broken = replace(drawn[0], source=b"raise AssertionError\n")
     if tried(broken, base, tests, None)[0] == "survived":
         raise SystemExit(f"{name}: its tests never import {broken.path}")
-    limit = max(_LEAST_S, _SLOWER * seconds)
-
+    limit, equivalent = max(_LEAST_S, _SLOWER * seconds), marked_by_hand()
     for mutant in drawn:
-        marked = mutant.key in EQUIVALENT
+        marked = mutant.key in equivalent
         outcome, seconds = ("equivalent", 0.0) if marked else tried(mutant, base, tests, limit)
         yield Verdict(room=name, key=mutant.key, line=mutant.line, outcome=outcome, seconds=round(seconds, 1))
 
