@@ -52,7 +52,7 @@ def test_sizes_are_reached_by_steps_and_at_once(bench, monkeypatch, few, ways):
     if few:
         monkeypatch.setattr(module, "SIZES", (40, 20, 10, 5))
         monkeypatch.setattr(module, "MOST_TASKS", 59)
-    found, (level, steps) = taken(bench, Settings(coarsen_to=10))
+    found, (_, steps) = taken(bench, Settings(coarsen_to=10))
     sizes = [40, 10] if few else [40, 20, 10]
     assert [step.target for step in steps] == sizes
     assert len(found) == 1 + ways * (len(sizes) - 1)
@@ -61,11 +61,26 @@ def test_sizes_are_reached_by_steps_and_at_once(bench, monkeypatch, few, ways):
         # By steps, ops of one node stay in one node.
         pairs = np.unique(np.stack([fine.node_of, coarse.node_of]), axis=1)
         assert pairs.shape[1] == fine.nodes > coarse.nodes
-    # The level that is handed on is of the target, and the better of those.
-    made = [c for c in found if f" of {level.coarsening.nodes} nodes, " in c.rule]
-    device, rank, _ = bench.expand(level.coarsening, level.schedule)
-    assert level.coarsening.target == 10
-    assert bench.ordered("levels", "", device, rank).makespan == min(c.makespan for c in made)
+
+
+def test_the_level_with_the_better_plan_is_handed_on(measured, monkeypatch):
+    """Of the target's two, by steps and then at once, on random graphs on which now one is better and now the other."""
+    monkeypatch.setattr(module, "SIZES", (20,))
+    better = set()
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        ops = [
+            {"name": f"{k}", "s": rng.integers(1, 9) * 1e-3, "bytes": 10**6,
+             "inputs": [f"{j}" for j in sorted({*rng.integers(max(0, k - 9), k, 2).tolist()})] if k else []}
+            for k in range(50)
+        ]  # fmt: skip
+        bench = measured(ops)
+        found, (level, _) = taken(bench, Settings(coarsen_to=8))
+        device, rank, _ = bench.expand(level.coarsening, level.schedule)
+        steps, at_once = (candidate.makespan for candidate in found[1:])
+        assert bench.ordered("levels", "", device, rank).makespan == min(steps, at_once)
+        better |= {steps < at_once, steps > at_once}
+    assert better == {True, False}
 
 
 def test_the_quicker_of_two_schedules_is_a_levels(bench, monkeypatch):

@@ -1,14 +1,19 @@
-"""The tight program's times: nothing is left open that a limit on the makespan settles, and nothing is cut off."""
+"""The tight program's times and loads: nothing is left open that a limit settles, and nothing is cut off."""
 
+import itertools
 from dataclasses import replace
 
+import networkx as nx
 import numpy as np
 import pytest
 
 from solvers.checker import check
 from solvers.instances.machines import on_equal_gpus
 from solvers.milp.formulations import Limits
+from solvers.milp.tight.lanes import Job
+from solvers.milp.tight.load_cuts import CUTS, _ends
 from solvers.milp.tight.program import build
+from solvers.milp.tight.times import _reduced
 from solvers.problem import FORBIDDEN
 
 
@@ -82,3 +87,43 @@ def test_a_chain_over_two_devices_leaves_open_what_is_spare(spare):
         assert (job.head, job.head + job.ticks, job.sure) == (begins[job.activity], ends[job.activity], True)
         assert job.head + job.ticks + job.tail == least
     assert not program.orders
+
+
+def test_rows_are_those_of_the_transitive_reduction():
+    """Tasks that follow another have a row where nothing is between the two: as networkx reduces random orders."""
+    rng = np.random.default_rng(5)
+    for _ in range(30):
+        n = int(rng.integers(2, 9))
+        closure = nx.transitive_closure_dag(nx.DiGraph(np.argwhere(np.triu(rng.random((n, n)) < 0.4, 1)).tolist()))
+        after = np.zeros((n, n), dtype=bool)
+        for one, two in closure.edges:
+            after[one, two] = True
+        reduced = nx.transitive_reduction(closure)
+        assert {(a, b) for a, b in np.argwhere(_reduced(after)).tolist()} == set(reduced.edges)
+
+
+def test_load_cuts_are_of_the_sets_with_most_work():
+    """All jobs of a lane, and at most eight other sets between a head and a tail: h + t + half the work is most there.
+
+    None may say more than is known where nothing of it is on the lane: h + t <= least.
+    """
+    rng, left_out = np.random.default_rng(9), 0
+    for _ in range(50):
+        head, tail, ticks = rng.integers(0, 30, (3, int(rng.integers(1, 7))))
+        jobs = [
+            Job(activity=k, head=int(h), ticks=int(p), tail=int(t), columns=((k, int(p)),), sure=False)
+            for k, (h, t, p) in enumerate(zip(head, tail, ticks, strict=True))
+        ]
+        least = int(rng.integers(20, 60))
+        scored = []
+        for h, t in itertools.product(sorted({*head.tolist()}), sorted({*tail.tolist()})):
+            inside = (head >= h) & (tail >= t)
+            scored += [(h + t + ticks[inside].sum() / 2, frozenset(np.flatnonzero(inside).tolist()))] * (h + t <= least)
+        best = [chosen for _, chosen in sorted(scored, key=lambda each: -each[0])]
+        every = frozenset(range(len(jobs)))
+        wanted = list(dict.fromkeys([*([every] if every in best else []), *best]))[: 1 + CUTS]
+        found = [frozenset(np.flatnonzero((head >= h) & (tail >= t)).tolist()) for h, t in _ends(jobs, least)]
+        assert found == wanted
+        left_out += len(set(best)) > 1 + CUTS
+    assert left_out > 5
+    assert _ends([], 9) == []
