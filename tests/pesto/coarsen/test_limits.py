@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pesto.coarsen.coarsening import Caps
+from pesto.coarsen.coarsening import Caps, Coarsening
 from pesto.coarsen.limits import WHOLE, scale
 from pesto.coarsen.quotient import quotient
 from solvers.instances.machines import on_equal_gpus
@@ -53,3 +53,12 @@ def test_what_has_one_location_has_no_caps_on_groups():
     problem = on_equal_gpus([1] * 4, [0], [1], gpus=1, transfer=np.zeros(4, dtype=np.int64))
     found = scale(problem, quotient(problem)[0], Caps(time=0.1), 2).limits(0)
     assert (found.unit_time.tolist(), found.unit_memory.tolist()) == ([WHOLE], [WHOLE])
+
+
+@pytest.mark.parametrize("rank", [[0, 0, 1], [0, 1], [1, 2, 3]])
+def test_a_rank_is_a_permutation(rank):
+    """Two tasks at one place, one task without a place, and a place beyond the last are refused."""
+    with pytest.raises(ValueError, match="rank must be a permutation"):
+        Coarsening(
+            node_of=np.arange(3), nodes=3, rank=np.array(rank), target=3, reason="", rounds=(), largest_group_share=0.0
+        )
