@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from solvers.checker import KINDS, LATEST, check
+from solvers.instances.machines import on_equal_gpus
 from solvers.instances.plain import chain
 from solvers.problem import Problem
 from solvers.schedule import Schedule
@@ -94,6 +95,11 @@ def equal_devices_exchanged(rng, p, s):
 @neutral
 def a_path_names_its_links_twice(rng, p, s):
     return replace(p, path_links=np.concatenate([p.path_links, p.path_links], axis=2)), s
+
+
+@neutral
+def a_path_names_each_of_its_links_twice_in_a_row(rng, p, s):
+    return replace(p, path_links=np.repeat(p.path_links, 2, axis=2)), s
 
 
 @neutral
@@ -217,6 +223,18 @@ def test_nothing_to_do_is_valid():
     """A problem without tasks has a valid schedule of nothing."""
     empty = np.zeros(0, dtype=np.int64)
     assert check(chain(0), Schedule(**{f.name: empty for f in fields(Schedule)})) == ()
+
+
+def test_text_names_payloads_and_locations():
+    """Task 0 on GPU 1 sends payload 0 to task 1 on GPU 2; nothing crosses, or what crosses goes to GPU 0."""
+    p = on_equal_gpus([1, 1], [0], [1], gpus=3, transfer=np.ones(2, dtype=np.int64))
+    times = {"device": [1, 2], "start": [0, 9], "finish": [1, 10]}
+    nothing = Schedule(**times, sent_payload=[], sent_to=[], sent_start=[], sent_finish=[])
+    assert [v.text for v in check(p, nothing)] == [
+        "payload 0 to location 2 does not cross, though a task there reads it"
+    ]
+    astray = Schedule(**times, sent_payload=[0], sent_to=[0], sent_start=[1], sent_finish=[2])
+    assert "transfer 0 of payload 0 to location 0 has no reader there" in [v.text for v in check(p, astray)]
 
 
 def test_text_names_tasks_and_ticks():

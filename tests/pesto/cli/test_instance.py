@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,11 +18,9 @@ from pesto.files.problem_file import load_problem, load_schedule, save_problem, 
 from pesto.inputs import instances
 from pesto.inputs import load as inputs
 from pesto.settings import Settings
-from pesto.show.live_line import LiveLine, amount
 from pesto.solving import exact, flow
 from pesto.source import Source
 from solvers import api, program_text
-from solvers.base import Progress
 from solvers.checker import check
 from solvers.files.npz import pack_problem
 from solvers.files.problem_json import Answer, Instance
@@ -317,28 +314,6 @@ def test_ctrl_c_keeps_the_best(sent: int, code: int, tmp_path: Path) -> None:
     kept = load_schedule(tmp_path / "schedule.json").schedule
     assert check(problem, kept) == ()
     assert kept.makespan <= listed.makespan
-
-
-def test_the_line_of_a_solve(capfd: pytest.CaptureFixture[str]) -> None:
-    """Off a terminal: the start, the first schedule, bound and gap, and, where asked for, the solver's own lines."""
-    schedule = api.solve(make("chain", tasks=8), "list", Options()).schedule
-    found = Progress(schedule=schedule, lower_bound=6, seconds=0.5, bound_by="lp", log=("root\x1b[1m 6.0",))
-    bound = Progress(schedule=None, lower_bound=7, seconds=0.6, log=("node 1",))
-    texts = ((False, None, "8 ticks  bound 6 ticks"), (True, 1000, "8.00 ms  bound 6.00 ms"))
-    for verbose, ticks_per_second, shown in texts:
-        with LiveLine(partial(amount, ticks_per_second=ticks_per_second), verbose=verbose) as line:
-            line.hear(found)
-            line.hear(bound)
-        lines = capfd.readouterr().err.splitlines()
-        assert f"first schedule after 0.5 s: best {shown} (lp)  gap 25.0%" in lines
-        assert ("root [1m 6.0" in lines) == ("node 1" in lines) == verbose
-        assert len(lines) == 1 + 2 * verbose
-    ticks = partial(amount, ticks_per_second=None)
-    with LiveLine(ticks, schedule.makespan):
-        assert capfd.readouterr().err == "starting from 8 ticks\n"
-    with LiveLine(ticks, schedule.makespan, quiet=True) as line:
-        line.hear(found)
-    assert capfd.readouterr().err == ""
 
 
 BAD = {

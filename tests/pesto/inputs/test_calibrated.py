@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from cluster_files import HOST, parse
 
 from pesto import api
 from pesto.cli.main import pesto
@@ -15,7 +16,7 @@ from pesto.costs.network import transfer_s
 from pesto.errors import Exit, FileError, InputError, NothingFoundError, UsageError
 from pesto.inputs import calibrated
 from pesto.inputs.calibrated import check_at_hand, measured_cluster, sampled_cluster
-from pesto.inputs.cluster_file import load_cluster, parse
+from pesto.inputs.cluster_file import load_cluster
 from pesto.tf.start import tensorflow
 
 tensorflow()
@@ -180,9 +181,8 @@ def test_a_device_that_is_not_there_is_refused(cluster, gpus, message):
 def test_a_device_that_a_file_describes_alone_may_be_any():
     """Nothing says that "mine" is no V100."""
     rates = 'name = "mine"\npeak_tflops = {fp32 = 14}\nmemory_gb_s = 900\nsms = 80\nclock_ghz = 1.4\nmemory_gib = 16\n'
-    host = '[[hosts]]\ncpu = "xeon-core"\ncores = 4\nmemory_gib = 8\n'
     link = '[[links]]\npairs = [["cpu", "gpu"]]\nmodel = "pcie3"\n'
-    described = parse(f"format_version = 1\n{host}[[devices]]\n{rates}{link}".encode(), "my.toml", "my.toml")
+    described = parse(f"{HOST}[[devices]]\n{rates}{link}")
     check_at_hand(described, ["Tesla V100-PCIE-16GB"])
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cluster_files import HOST, parse
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,13 +17,8 @@ from pesto.inputs import cluster_file
 from pesto.inputs.cluster_file import cluster_names, load_cluster
 
 ROOT = Path(__file__).resolve().parents[3]
-VALID = """\
-format_version = 1
-[[hosts]]
-cpu = "xeon-core"
-cores = 4
-memory_gib = 8
-[[devices]]
+VALID = f"""\
+{HOST}[[devices]]
 preset = "V100"
 memory_gib = 0.5
 count = 2
@@ -38,10 +34,6 @@ PRESETS = {  # devices with the CPUs, GiB per GPU, preset
     "v100x4x2-25gbe": (10, 16, "V100"),
 }  # fmt: skip
 LOGICAL = {"cpux2": 2, "cpux3": 3, "cpux4": 4}
-
-
-def parse(text):
-    return cluster_file.parse(text.encode(), "my.toml", "my.toml")
 
 
 def path(cluster, a, b):

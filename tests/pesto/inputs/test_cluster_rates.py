@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from cluster_files import HOST, parse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,15 +17,9 @@ from pesto.costs.presets import preset, speeds
 from pesto.errors import InputError
 from pesto.files import graph_file
 from pesto.graph import Graph
-from pesto.inputs import cluster_file
 
-BEGIN = """\
-format_version = 1
-[[hosts]]
-cpu = "xeon-core"
-cores = 4
-memory_gib = 8
-[[links]]
+BEGIN = f"""\
+{HOST}[[links]]
 pairs = [["cpu", "gpu"], ["gpu", "gpu"]]
 latency_us = 10
 bandwidth_gb_s = 2
@@ -40,8 +35,9 @@ clock_ghz = 1.5
 """
 
 
-def parse(text: str) -> Cluster:
-    return cluster_file.parse((BEGIN + text).encode(), "my.toml", "my.toml")
+def machine(text: str) -> Cluster:
+    """The host, its links, and what the text says of a device."""
+    return parse(BEGIN + text)
 
 
 def graph(dtype: str, flops: float = 1e12) -> Graph:
@@ -51,12 +47,12 @@ def graph(dtype: str, flops: float = 1e12) -> Graph:
 
 
 def seconds(text: str, dtype: str = "float32") -> float:
-    return float(modelled(graph(dtype), parse(text)).compute_s[0, 1])
+    return float(modelled(graph(dtype), machine(text)).compute_s[0, 1])
 
 
 def test_rates_beside_a_preset_replace_its_own() -> None:
     """One peak, the bandwidth and the launch are given; all else, the memory too, is the V100's."""
-    device = parse('preset = "V100"\npeak_tflops = {fp32 = 30}\nmemory_gb_s = 450\nlaunch_us = 9').devices[1]
+    device = machine('preset = "V100"\npeak_tflops = {fp32 = 30}\nmemory_gb_s = 450\nlaunch_us = 9').devices[1]
     assert device.rates == Rates(peaks=(("fp32", 30e12),), bandwidth=450e9, launch_s=9e-6)
     found, plain = speeds(device), preset("V100")
     assert dict(found.peaks) == dict(plain.peaks) | {"fp32": 30e12}
@@ -77,12 +73,12 @@ def test_the_numbers_of_a_preset_make_the_preset() -> None:
 
 def test_a_device_that_no_preset_knows() -> None:
     """It has a name of its own, is a GPU, and has times by what is said of it."""
-    device = parse(WHOLE + "count = 2\n").devices[2]
+    device = machine(WHOLE + "count = 2\n").devices[2]
     assert (device.name, device.kind, device.preset) == ("gpu:1", "gpu", "mine")
     assert speeds(device).tensor == ("fp16",)
     assert seconds(WHOLE) > 1e12 / 10e12 and seconds(WHOLE) > 3 * seconds(WHOLE, "float16")
     assert (
-        modelled(graph("float32"), parse(WHOLE)).source
+        modelled(graph("float32"), machine(WHOLE)).source
         == "kernels and roofline of xeon-core, mine with rates of its own"
     )
 
@@ -123,7 +119,7 @@ def test_speed_and_rates_go_together() -> None:
 def test_bad_rates_are_refused_in_one_line(text: str, fault: str) -> None:
     """With the file, the key and what to do."""
     with pytest.raises(InputError) as caught:
-        parse(text)
+        machine(text)
     said = str(caught.value)
     assert fault in said and said.startswith("my.toml: ") and "\n" not in said
 
@@ -155,7 +151,7 @@ def test_a_type_without_a_peak_is_refused(dtype: str, missing: str, tmp_path: Pa
         return
     fault = f"device gpu:0: no peak for {dtype}, in which the graph computes - add {missing} to its peak_tflops"
     with pytest.raises(InputError, match=fault):
-        modelled(graph(dtype), parse(WHOLE))
+        modelled(graph(dtype), machine(WHOLE))
     assert isinstance(done.exception, InputError) or done.exit_code == InputError.exit
     # Beside a preset it is costed as float32, and the result says so.
     assert seconds('preset = "V100"\nmemory_gb_s = 450', "bfloat16") == seconds('preset = "V100"\nmemory_gb_s = 450')
@@ -170,7 +166,7 @@ def test_any_plausible_device_gives_times(peaks: dict[str, float], gb_s: float, 
     """What the file says comes back, and every time is finite and no quicker than the peak."""
     table = ", ".join(f"{name} = {value!r}" for name, value in peaks.items())
     text = f"memory_gib = 8\npeak_tflops = {{{table}}}\nmemory_gb_s = {gb_s!r}\nsms = {sms}\nclock_ghz = {ghz!r}\n"
-    rates = parse(text).devices[1].rates
+    rates = machine(text).devices[1].rates
     assert rates is not None and dict(rates.peaks) == pytest.approx({p: x * 1e12 for p, x in peaks.items()})
     assert (rates.bandwidth, rates.sms, rates.clock_hz) == (pytest.approx(gb_s * 1e9), sms, pytest.approx(ghz * 1e9))
     if "fp32" in peaks or "tf32" in peaks:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from cluster_files import HOST
 
 from pesto.cli.main import pesto
 from pesto.cluster import Path
@@ -17,15 +18,10 @@ from pesto.inputs.cluster_file import cluster_names, described, load_cluster
 from pesto.whatif.grid import Point
 from pesto.whatif.scaled import scaled
 
-FILE = """\
+FILE = f"""\
 # Two GPUs of a friend.
 # Measured on a Sunday.
-format_version = 1
-[[hosts]]
-cpu = "xeon-core"
-cores = 4
-memory_gib = 8
-[[devices]]
+{HOST}[[devices]]
 preset = "V100"
 memory_gib = 16
 count = 2

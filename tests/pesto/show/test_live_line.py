@@ -1,9 +1,16 @@
-"""The live line of a training step; that of a problem in ticks is tested with pesto schedule."""
+"""The live line of a training step, and that of a problem in ticks."""
 
 import io
+from functools import partial
 
-from pesto.show.live_line import LiveLine
+import pytest
+
+from pesto.show.live_line import LiveLine, amount
 from pesto.solving.tracker import Incumbent
+from solvers import api
+from solvers.base import Progress
+from solvers.instances.table import make
+from solvers.result import Options
 
 
 def incumbent(ms: float, seconds: float) -> Incumbent:
@@ -33,3 +40,25 @@ def test_quiet_is_quiet_and_a_terminal_is_left_on_a_fresh_line() -> None:
     assert quiet.getvalue() == ""
     assert terminal.getvalue().count("plan after") == 1
     assert terminal.getvalue().endswith("\r\x1b[K")
+
+
+def test_the_line_of_a_problem(capfd: pytest.CaptureFixture[str]) -> None:
+    """Off a terminal: the start, the first schedule, bound and gap, and, where asked for, the solver's own lines."""
+    schedule = api.solve(make("chain", tasks=8), "list", Options()).schedule
+    found = Progress(schedule=schedule, lower_bound=6, seconds=0.5, bound_by="lp", log=("root\x1b[1m 6.0",))
+    bound = Progress(schedule=None, lower_bound=7, seconds=0.6, log=("node 1",))
+    texts = ((False, None, "8 ticks  bound 6 ticks"), (True, 1000, "8.00 ms  bound 6.00 ms"))
+    for verbose, ticks_per_second, shown in texts:
+        with LiveLine(partial(amount, ticks_per_second=ticks_per_second), verbose=verbose) as line:
+            line.hear(found)
+            line.hear(bound)
+        lines = capfd.readouterr().err.splitlines()
+        assert f"first schedule after 0.5 s: best {shown} (lp)  gap 25.0%" in lines
+        assert ("root [1m 6.0" in lines) == ("node 1" in lines) == verbose
+        assert len(lines) == 1 + 2 * verbose
+    ticks = partial(amount, ticks_per_second=None)
+    with LiveLine(ticks, schedule.makespan):
+        assert capfd.readouterr().err == "starting from 8 ticks\n"
+    with LiveLine(ticks, schedule.makespan, quiet=True) as line:
+        line.hear(found)
+    assert capfd.readouterr().err == ""

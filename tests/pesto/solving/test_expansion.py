@@ -7,6 +7,7 @@ from pesto.coarsen import Coarsening, contract
 from pesto.settings import Settings
 from pesto.solving.candidates import Bench
 from pesto.solving.flow import formulate
+from solvers.arrays import rank_of
 from solvers.timing.replay import replay
 
 
@@ -42,3 +43,24 @@ def test_the_best_of_three_orders(make_graph, make_cluster, make_costs, rule, op
     where, rank, said = Bench.of(graph, problem).expand(coarsening, coarse)
     assert (said, where.tolist()) == (rule, np.array(device)[node_of].tolist())
     assert replay(problem, where, rank).makespan * 1e-6 == pytest.approx(took, abs=0.003)  # transfers take 1 us each
+
+
+def test_nodes_of_no_time_keep_their_order(make_graph, make_cluster, make_costs) -> None:
+    """Nodes that start and end in one tick, numbered at random: what follows another does so in the full graph, too."""
+    rng = np.random.default_rng(3)
+    before = [[f"{j}" for j in (k - 1, k - 3) if j >= 0] for k in range(12)]
+    graph, cluster = make_graph(rows(*((f"{k}", k % 4 == 0, *before[k]) for k in range(12)))), make_cluster()
+    problem = formulate(graph, make_costs(graph, cluster), cluster, Settings())
+    bench = Bench.of(graph, problem)
+    for _ in range(5):
+        node_of = rng.permutation(12)
+        coarsening = Coarsening(
+            node_of=node_of, nodes=12, rank=np.arange(12), target=12, reason="by hand", rounds=(),
+            largest_group_share=0.0,
+        )  # fmt: skip
+        device = np.empty(12, np.int64)
+        device[node_of] = 1
+        coarse = replay(contract(problem, node_of), device, rank_of(node_of))
+        where, rank, _ = bench.expand(coarsening, coarse)
+        assert (rank[problem.src] < rank[problem.dst]).all()
+        assert bench.ordered("by hand", "", where, rank).makespan == coarse.makespan

@@ -13,6 +13,7 @@ from pesto.solving import candidates
 from pesto.solving.candidates import Bench, Turns
 from pesto.solving.flow import formulate, solve
 from pesto.solving.tracker import Tracker
+from solvers.timing.replay import fifo
 from solvers.timing.turns import drawn
 
 MS = 10**6
@@ -93,6 +94,7 @@ def test_pricing_keeps_what_is_enforced(bench):
     candidate = leaning(bench)
     priced = bench.priced(candidate)
     assert (candidate.makespan, priced.makespan) == (32 * MS, 42 * MS)
+    assert (candidate.unsteady, priced.unsteady) == (32 * MS, 52 * MS)  # what an order may be below it counts as above
     assert np.array_equal(priced.timeline.schedule.device, candidate.timeline.schedule.device)
     assert priced.rank[2] < priced.rank[3] and priced.rank[1] < priced.rank[0]
     again = bench.priced_well(priced)
@@ -123,6 +125,50 @@ def roomy(bench):
 def safe(roomy, name="search"):
     """The plan that counts on nothing."""
     return roomy.ordered(name, "", np.array([1, 1, 3, 3]), np.arange(4))
+
+
+def test_every_order_that_is_tried_is_counted(bench, monkeypatch):
+    """The plan says how many orders between devices it was the longest of: one for each run, and no other is run."""
+    runs = []
+
+    def counted(*given, **more):
+        for each in drawn(*given, **more):
+            runs.append(each)
+            yield each
+
+    monkeypatch.setattr(candidates, "drawn", counted)
+    priced = bench.priced(leaning(bench))
+    assert priced.turns.tried == len(runs) > 30
+    # Of orders that are as long, the given one stays.
+    assert bench.priced(priced).timeline is priced.timeline
+
+
+def test_an_order_that_promises_what_it_has_is_not_replaced(roomy, monkeypatch):
+    """No other order is sought for a plan that is as long whatever links do."""
+    monkeypatch.setattr(candidates, "steadied", lambda *_: pytest.fail("sought"))
+    plan = safe(roomy)
+    assert roomy.priced_well(plan).timeline is plan.timeline
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_a_steadier_order_is_taken_only_where_it_fits(bench, monkeypatch, fits):
+    """It is the shorter of the two; without memory for it, the longer one stays."""
+    longer = bench.priced(leaning(bench))
+    shorter = replace(leaning(bench), fits=fits)
+    priced = iter([longer, shorter])
+    monkeypatch.setattr(Bench, "priced", lambda *_, **__: next(priced))
+    monkeypatch.setattr(candidates, "steadied", lambda *_: shorter.rank)
+    assert bench.priced_well(leaning(bench)) is (shorter if fits else longer)
+
+
+def test_an_order_left_open_is_first_in_first_out(bench):
+    """The same placement, in the order of what is ready first, said in the rule."""
+    plan = leaning(bench)
+    found = bench.unordered(plan)
+    device = plan.timeline.schedule.device
+    assert found.makespan == fifo(bench.problem, device).makespan
+    assert found.timeline.schedule.device.tolist() == device.tolist()
+    assert (found.name, found.rule) == (plan.name, "; its order left to the framework")
 
 
 @pytest.mark.parametrize("first", [0, 1])

@@ -189,3 +189,10 @@ def test_optimum_of_a_fork():
     """Four tasks between a first and a last on two GPUs take 5 ticks, as derived in test_parent."""
     result = solve(fork(6), "cpsat", Options(seconds=600))
     assert result.status is Status.OPTIMAL and result.schedule is not None and result.schedule.makespan == 5
+
+
+def test_cores_of_a_host_work_side_by_side():
+    """Five tasks of 2 ticks on a host with three cores: three at once, then two, 4 ticks; two of 3 ticks go first."""
+    for ticks, optimum in (([2] * 5, 4), ([2, 2, 3, 3, 2], 5)):
+        result = solve(machine(np.tile(np.array(ticks)[:, None], 3), [0, 0, 0]), "cpsat", Options(seconds=600))
+        assert (result.status, result.schedule.makespan) == (Status.OPTIMAL, optimum)

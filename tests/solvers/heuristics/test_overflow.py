@@ -13,7 +13,6 @@ from solvers.compiled.dag import topological_order
 from solvers.heuristics.devices_of_location import devices_at
 from solvers.heuristics.overflow import buffers, sweep
 from solvers.heuristics.overflow.buffers import bytes_at, lives_of
-from solvers.heuristics.overflow.bytes_over_time import add, highest, levels_of, peak_at
 from solvers.heuristics.overflow.first_readers import fronts_of, shift, take_back
 from solvers.heuristics.overflow.frugal import frugal_order
 from solvers.heuristics.overflow.potential import held_for, hold, scratch_for
@@ -345,22 +344,6 @@ def test_the_frugal_order_is_its_definition() -> None:
     for _ in range(30):
         p, f, device, _ = instance(rng, int(rng.integers(2, 25)), 2)
         assert frugal_order(p, f, device).tolist() == literal_frugal(p, f, device)
-
-
-def test_trees_equal_arrays() -> None:
-    """Random additions to intervals of two arrays of every length: the same maxima, everywhere, and the same place."""
-    rng = np.random.default_rng(2)
-    for length in (1, 2, 3, 5, 8, 13):
-        plain = rng.integers(0, 50, (2, length))
-        trees = levels_of(plain)
-        for _ in range(60):
-            row, low = int(rng.integers(2)), int(rng.integers(length))
-            high, change = int(rng.integers(low, length + 1)), int(rng.integers(0, 9))
-            add(trees, row, (low, high), change)
-            plain[row, low:high] += change
-            low, high = sorted(rng.integers(0, length + 1, 2).tolist())
-            assert highest(trees, row, (low, high)) == plain[row, low:high].max(initial=-1)
-            assert peak_at(trees, row) == plain[row].argmax()
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -25,9 +25,7 @@ from pesto.tf.start import tensorflow
 tf = tensorflow()
 v1 = tf.compat.v1
 
-from pesto.tf.enforce.partitions import unordered  # noqa: E402
-from pesto.tf.laying.placement import Placement, lay  # noqa: E402
-from pesto.tf.laying.step_graph import Loop  # noqa: E402
+from pesto.tf.laying.placement import lay  # noqa: E402
 from pesto.tf.nodes.needed_nodes import added  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
@@ -384,25 +382,3 @@ def test_names_that_went_to_a_twin_of_another_size_do_not_count(plans: Callable[
         placement = lay(plan, new, {f"cpu:{k}": f"/device:CPU:{k}" for k in range(3)})
         wanted = [name.replace("cpu", "/device:CPU") for name in plan.device_names()]
         assert [placement.device_of(i) for i in range(new.ops)] == wanted
-
-
-def test_a_loop_is_waited_for_at_all_of_its_exits(plans: Callable[..., list[Plan]]) -> None:
-    """What runs behind a loop of three exits waits for each of them, or is found."""
-    graph = sources.from_v1(pair(), ONE)
-    first, second = (graph.names.index(name) for name in ("a/loss", "a/train"))
-    lane, rank = np.zeros(graph.ops, np.int64), np.arange(graph.ops)
-    none = np.array([], np.int64)
-    placement = Placement(
-        graph=graph, devices=("/device:CPU:0",), device=lane, lane=lane, rank=rank, chained=np.ones(graph.ops, bool),
-        before=none, after=none, planned=rank,
-    )  # fmt: skip
-    loops = {"a/loss": Loop(nodes=("in", "e0", "e1", "e2"), entries=("in",), exits=("e0", "e1", "e2"))}
-    present = {graph.names[first], graph.names[second]}
-    for waited in (("e0", "e1", "e2"), ("e0", "e1"), ("e2",), ("e1", "e2"), ()):
-        part = v1.GraphDef()
-        part.node.add(name="in", op="Enter")
-        for name in ("e0", "e1", "e2"):
-            part.node.add(name=name, op="Exit", input=["in"])
-        part.node.add(name="a/train", op="NoOp", input=[f"^{name}" for name in waited])
-        wrong = unordered([part], placement, loops, present, "")
-        assert wrong == ([] if len(waited) == 3 else ["op a/train does not wait for a/loss"])

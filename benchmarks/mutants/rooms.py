@@ -1,0 +1,64 @@
+"""What is mutated, by which tests it is judged, and which mutants no test could tell from the original."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.mutants.edits import Mutant, mutants
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """Modules, and the tests that are there for them."""
+
+    modules: tuple[str, ...]
+    """Files and folders; after `::` one function or class of a file."""
+    tests: tuple[str, ...]
+    """Test files, the cheapest first: the first failure ends a run."""
+
+    def mutants(self) -> list[Mutant]:
+        """All of its mutants, in the order of the text."""
+        files = []
+        for name in self.modules:
+            folder = ROOT / name
+            files += sorted(p.relative_to(ROOT).as_posix() for p in folder.glob("*.py")) if folder.is_dir() else [name]
+        return [mutant for file in files for mutant in mutants(ROOT, file)]
+
+
+ROOMS = {
+    "coarsening": Room(modules=("pesto/coarsen",), tests=("tests/pesto/coarsen",)),
+    "checker": Room(
+        modules=("solvers/checker.py",), tests=("tests/solvers/test_check.py", "tests/solvers/test_check_neutral.py")
+    ),
+    "expansion": Room(
+        modules=("pesto/solving/candidates.py", "pesto/solving/levels.py"),
+        tests=(
+            "tests/pesto/solving/test_expansion.py",
+            "tests/pesto/solving/test_nearest.py",
+            "tests/pesto/solving/test_levels.py",
+            "tests/pesto/solving/test_turns.py",
+        ),
+    ),
+    "paper": Room(
+        modules=("solvers/milp/paper",),
+        tests=(
+            "tests/solvers/milp/test_paper.py",
+            "tests/solvers/milp/test_paper_optimum.py",
+            "tests/solvers/milp/test_printed.py",
+        ),
+    ),
+    "printed": Room(modules=("solvers/milp/printed",), tests=("tests/solvers/milp/test_printed.py",)),
+    "tight": Room(
+        modules=("solvers/milp/tight",),
+        tests=(
+            "tests/solvers/milp/test_tight_times.py",
+            "tests/solvers/milp/test_tight.py",
+            "tests/solvers/milp/test_separate.py",
+        ),
+    ),
+    "cpsat": Room(
+        modules=("solvers/cpsat/model.py",),
+        tests=("tests/solvers/cpsat/test_cpsat.py", "tests/solvers/cpsat/test_windows.py"),
+    ),
+}

@@ -1,0 +1,35 @@
+"""What runs behind a loop is found to wait for the whole of it, or not to."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from pesto.graph import Graph
+from pesto.tf.start import tensorflow
+
+v1 = tensorflow().compat.v1
+
+from pesto.tf.enforce.partitions import unordered  # noqa: E402
+from pesto.tf.laying.placement import Placement  # noqa: E402
+from pesto.tf.laying.step_graph import Loop  # noqa: E402  # after the quiet load
+
+
+def test_a_loop_is_waited_for_at_all_of_its_exits(make_graph: Callable[..., Graph]) -> None:
+    """What runs behind a loop of three exits waits for each of them, or is found."""
+    graph = make_graph([{"name": "a/loss"}, {"name": "a/train", "inputs": ["a/loss"]}])
+    lane, rank = np.zeros(graph.ops, np.int64), np.arange(graph.ops)
+    none = np.array([], np.int64)
+    placement = Placement(
+        graph=graph, devices=("/device:CPU:0",), device=lane, lane=lane, rank=rank, chained=np.ones(graph.ops, bool),
+        before=none, after=none, planned=rank,
+    )  # fmt: skip
+    loops = {"a/loss": Loop(nodes=("in", "e0", "e1", "e2"), entries=("in",), exits=("e0", "e1", "e2"))}
+    present = set(graph.names)
+    for waited in (("e0", "e1", "e2"), ("e0", "e1"), ("e2",), ("e1", "e2"), ()):
+        part = v1.GraphDef()
+        part.node.add(name="in", op="Enter")
+        for name in ("e0", "e1", "e2"):
+            part.node.add(name=name, op="Exit", input=["in"])
+        part.node.add(name="a/train", op="NoOp", input=[f"^{name}" for name in waited])
+        wrong = unordered([part], placement, loops, present, "")
+        assert wrong == ([] if len(waited) == 3 else ["op a/train does not wait for a/loss"])
