@@ -19,6 +19,10 @@ WITH, WITHOUT = "with", "without"
 _SECONDS = 8.0
 """Of a solve, for each second that is asked for: windows come after the exact solver and annealing."""
 
+_COLUMNS = (
+    "step ms", "without, ms", "less", "by windows: ms, CPU s", "by annealing: ms, CPU s", "without windows: ms, CPU s"
+)  # fmt: skip
+
 
 def cells() -> list[Cell]:
     """Two solves for each variant, one after the other, so that they meet the same load."""
@@ -42,15 +46,7 @@ def solved(key: Key, asked: Asked) -> Found:
 def table(done: Mapping[Key, Done]) -> Iterator[str]:
     """A row a variant that both solves of are there, and means."""
     pairs = {model: _pair(done, model) for model in PAPER if len(_pair(done, model)) > 1}
-    columns = (
-        "step ms",
-        "without, ms",
-        "less",
-        "by windows ms, CPU s",
-        "by annealing ms, CPU s",
-        "without windows ms, CPU s",
-    )
-    yield from head(("model", *columns))
+    yield from head(("model", *_COLUMNS))
     for model, (one, other) in pairs.items():
         less = 1 - one["step_s"] / other["step_s"]
         paid = (_paid(one, "windows"), _paid(one, "annealing"), _paid(other, "annealing"))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from pesto.coarsen import Coarsening
 from pesto.settings import Settings
 from pesto.solving.candidates import Bench, Candidate, Turns
-from pesto.solving.search_graphs import Ground, Grounds
+from pesto.solving.search_graphs import Grounds
 from pesto.solving.tracker import SoFar, Stage
 from pesto.solving.windows import LEAST_S, WORTH_S, Windows
 from solvers import Problem, Schedule
@@ -82,7 +82,7 @@ def _rounds(grounds: Grounds, bench: Bench, so_far: SoFar, settings: Settings, w
         turns = len(phases) - 1 - max(at, 1)
         shares = [*(each.share for each in phases[at:]), turns * windows.weight]
         starts = _known(so_far)[: _lanes(settings) if at == 0 else 1]
-        lanes = [walk for _, walk in _begun(grounds, starts, settings, at, phase)]
+        lanes = _begun(grounds, starts, settings, at, phase)
         began, before = time.monotonic(), starts[0].makespan
         for found in walk_all(lanes, _budget(bench, settings, shares, so_far.left_s), over):
             again = bench.ordered("search", f"annealed on {found.rule}", found.device, found.rank)
@@ -96,16 +96,14 @@ def _rounds(grounds: Grounds, bench: Bench, so_far: SoFar, settings: Settings, w
                     yield from windows.turn(best.timeline.schedule, seconds, rate)
 
 
-def _begun(
-    grounds: Grounds, starts: Sequence[Schedule], settings: Settings, at: int, phase: Phase
-) -> list[tuple[Ground, Walk]]:
+def _begun(grounds: Grounds, starts: Sequence[Schedule], settings: Settings, at: int, phase: Phase) -> list[Walk]:
     """A walk a core, one from each start in turn."""
     found = []
     for lane in range(_lanes(settings)):
         start, heat = starts[lane % len(starts)], phase.heat.times(_SPREAD**lane)
         ground = grounds.at(phase.nodes, start)
         seed = settings.seed + 1000 * at + lane
-        found.append((ground, Walk(ground.arena, ground.project(start), heat, ground.weigh, seed)))
+        found.append(Walk(ground.arena, ground.project(start), heat, ground.weigh, seed))
     return found
 
 
