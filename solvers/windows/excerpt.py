@@ -46,8 +46,8 @@ class Excerpt:
     problem: Problem
     start: Schedule
     """The plan's own part."""
-    movable: int
-    """Tasks that may change their location."""
+    whole: bool
+    """Whether all tasks are free."""
 
     def back(self, schedule: Schedule, standing: Standing) -> tuple[Ints, Ints]:
         """(device, order) of all tasks: a plan's, this one or a later, with a schedule of the window in its place.
@@ -110,7 +110,7 @@ class _Writer:
             devices=ints(used),
             problem=problem,
             start=self._start(problem, used),
-            movable=sum(len(there) > 1 for there in self._options),
+            whole=len(self._span.free) == self._p.tasks and self._span.places is None,
         )
 
     def _places(self, task: int) -> dict[int, int]:

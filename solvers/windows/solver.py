@@ -75,13 +75,13 @@ class _Descent:
 
     def __init__(self, watch: Watch, chosen: Engine, start: Schedule, size: int) -> None:
         self._watch, self._engine, self._tables = watch, chosen, tables_of(watch.problem)
-        self._choices, self._seed, self._left = Choices(watch.options.seed, size), watch.options.seed, False
+        self._choices, self._seed, self._over = Choices(watch.options.seed, size), watch.options.seed, False
         order = np.lexsort((self._tables.topological, start.finish, start.start))
         self._best = standing_of(self._tables, start.device, order)
         watch.better_schedule(self._best.schedule)
 
     def run(self, most: int | None) -> None:
-        """Search windows until the time is up, the gap is closed, or so many were searched."""
+        """Search windows until the time or the gap is closed, so many were searched, or one of all holds nothing."""
         pending, opened = deque[Opened](), 0
         with ThreadPoolExecutor(self._engine.lanes) as lanes:
             while True:
@@ -94,7 +94,7 @@ class _Descent:
 
     @property
     def _goes_on(self) -> bool:
-        return self._watch.remaining > _LEAST_S and not self._watch.within_gap and not self._left
+        return self._watch.remaining > _LEAST_S and not self._watch.within_gap and not self._over
 
     def _open(self, lanes: ThreadPoolExecutor) -> Opened:
         kind, span = self._choices.draw(self._best)
@@ -107,7 +107,8 @@ class _Descent:
     def _close(self, window: Opened) -> None:
         """Put what was found in its place, and keep what takes no longer."""
         searched, better = window.found.result(), False
-        self._left = searched.left
+        nothing = searched.closed and searched.schedule is None
+        self._over = searched.left or (nothing and window.excerpt.whole)
         if searched.schedule is not None:
             better = self._keep(*window.excerpt.back(searched.schedule, self._best))
         seconds = time.monotonic() - window.began
