@@ -4,7 +4,7 @@
 
 GRAPH is a file of `pesto import`. The plan is that of a solve without windows (`--first`, seconds of the clock), on two
 V100 with NVLink. Then annealing on the full graph, and windows by each engine, one at a time and in one thread, go on
-from it for so many CPU seconds, which a busy machine takes longer for; a slice of an integer program is one of the clock.
+from it for so many CPU seconds, however long they take; a slice of an integer program is one of the clock.
 """
 
 import argparse
