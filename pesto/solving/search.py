@@ -50,7 +50,9 @@ ALTERNATING = (
     Phase(None, 0.15, Heat(2e-4, 2e-5)),
     Phase(None, 0.15, Heat(1e-4, 1e-5)),
 )
-"""Where windows have a turn after all rounds but the first, when there is more to be gained elsewhere, and the last."""
+"""By the clock, where windows have turns between the last rounds."""
+_BEFORE = 2
+"""Rounds before the first that a turn of windows follows: while walks find much, they find more a second."""
 
 
 def search(
@@ -74,12 +76,12 @@ def _rounds(grounds: Grounds, bench: Bench, so_far: SoFar, settings: Settings, w
         # When deterministic the gap is looked at between phases alone.
         return not settings.deterministic and so_far.gap <= settings.gap
 
-    phases = ALTERNATING if windows.weight else PHASES
+    phases = PHASES if settings.deterministic else ALTERNATING
     for at, phase in enumerate(phases):
         late = so_far.left_s <= 0 and not settings.deterministic
         if late or so_far.gap <= settings.gap:
             return
-        turns = len(phases) - 1 - max(at, 1)
+        turns = len(phases) - 1 - max(at, _BEFORE)
         shares = [*(each.share for each in phases[at:]), turns * windows.weight]
         starts = _known(so_far)[: _lanes(settings) if at == 0 else 1]
         lanes = _begun(grounds, starts, settings, at, phase)
@@ -88,7 +90,7 @@ def _rounds(grounds: Grounds, bench: Bench, so_far: SoFar, settings: Settings, w
             again = bench.ordered("search", f"annealed on {found.rule}", found.device, found.rank)
             yield replace(again, turns=Turns(tried=0, least=again.makespan))  # it was priced to be weighed
         best = so_far.best
-        if 1 <= at < len(phases) - 1 and windows.weight and best is not None and not over():
+        if _BEFORE <= at < len(phases) - 1 and windows.weight and best is not None and not over():
             rate = (before - best.makespan) / max(time.monotonic() - began, 1e-3)
             seconds = so_far.left_s * windows.weight / (sum(shares[1:-1]) + turns * windows.weight)
             if seconds >= WORTH_S or (turns == 1 and seconds >= LEAST_S):
