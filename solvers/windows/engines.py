@@ -67,7 +67,8 @@ def _attempted(
 ) -> Searched:
     now = time.monotonic()
     ask = Ask(seconds=min(seconds, _SLICE_S), gap=0.0, seed=seed, threads=1, start=None)
-    part = Slice(settle_by=now + _SETTLING * ask.seconds, ends=now + ask.seconds, ask=ask)
+    settle_by = now + _SETTLING * ask.seconds
+    part = Slice(settle_by=lambda: settle_by, ends=now + ask.seconds, ask=lambda: ask)
     most = start.makespan - max(1, start.makespan // STEP)
     if most < 0:
         return Searched(None, closed=True)

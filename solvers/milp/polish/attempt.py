@@ -1,5 +1,6 @@
 """One small program: a shorter schedule than is known, if the vendor finds one in its slice of the time."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from solvers.arrays import Floats
@@ -19,11 +20,12 @@ STEP = 5_000
 class Slice:
     """What one small program may take, on `time.monotonic`."""
 
-    settle_by: float
-    """When to stop looking for tighter windows."""
+    settle_by: Callable[[], float]
+    """When to stop looking for tighter windows, from now."""
     ends: float
     """When a program that is not built yet is of no use any more."""
-    ask: Ask
+    ask: Callable[[], Ask]
+    """What the run may take, from now."""
 
 
 def attempt(
@@ -34,16 +36,16 @@ def attempt(
     No outcome where windows say that there is none, or the time was up first. Whatever the vendor raises is raised.
     """
     run, formulation = program_of
-    windows = windows_of(problem, most, part.settle_by)
+    windows = windows_of(problem, most, part.settle_by())
     if windows is None:
         return None, None
-    limits = Limits(least=min(least, most), most=most, settle_by=part.settle_by, build_by=part.ends)
+    limits = Limits(least=min(least, most), most=most, settle_by=part.settle_by(), build_by=part.ends)
     try:
         program = formulate(windows.problem, formulation, limits)
     except (NoScheduleError, TimeoutError):
         return None, None
     heard = _Latest()
-    outcome = run_program(run, program, part.ask, heard)
+    outcome = run_program(run, program, part.ask(), heard)
     values = heard.values if outcome.values is None else outcome.values
     return None if values is None else rebuild(problem, program.schedule(values)), outcome
 

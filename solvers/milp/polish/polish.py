@@ -88,8 +88,7 @@ def _attempt(
 ) -> tuple[Schedule | None, Outcome | None]:
     """A schedule of the neighbourhood that is shorter, if one was found; no outcome where windows say that none is."""
     most = best.makespan - max(1, best.makespan // STEP)
-    settle_by, ends, ask = spent.settle_by, spent.ends, spent.slice()
-    part = Slice(settle_by=settle_by, ends=ends, ask=ask)
+    part = Slice(settle_by=lambda: spent.settle_by, ends=spent.ends, ask=spent.slice)
     around_it = restricted(problem, best, around)
     return attempt(around_it, most, search.least, (search.run, search.formulation), part)
 
