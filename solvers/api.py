@@ -68,6 +68,14 @@ SOLVERS: dict[str, Entry] = {
 """A new solver is one new module and one row here; a placement method has its row in `PLACERS`."""
 
 
+WINDOWS: dict[str, Entry] = {
+    name: replace(entry, module="solvers.windows.solver", attribute="Windows", arguments=(name, entry.package or ""))
+    for name, entry in SOLVERS.items()
+    if name == "cpsat" or entry.formulations
+}
+"""What searches windows of a plan, by the engine's name."""
+
+
 class Available(NamedTuple):
     """Whether a solver can run here."""
 
@@ -124,6 +132,29 @@ def check_formulation(name: str, formulation: str) -> None:
         raise ValueError(f"{name} has a model of its own - give a formulation to a MILP solver such as cbc or highs")
     if known and formulation not in known:
         raise ValueError(f"no formulation is called {formulation!r} - choose one of {', '.join(known)}")
+
+
+def improve(
+    problem: Problem,
+    name: str,
+    options: Options,
+    *,
+    report: Report | None = None,
+    stop: threading.Event | None = None,
+) -> Result:
+    """Improve `options.start`, as it runs with links first come, first served, by windows that an engine searches.
+
+    As `solve`, but that the schedules are such runs too. ValueError without a start, or for an engine that is not among
+    `WINDOWS`. The clock ends it: nothing of it is deterministic.
+    """
+    if name not in WINDOWS or options.start is None:
+        raise ValueError(f"windows need a start and one of {', '.join(WINDOWS)}, not {name!r}")
+    entry = WINDOWS[name]
+    here = _availability(name, entry)
+    judge = Judge(problem, options, report or _nobody, solver=name, version=here.version or "")
+    if here.why_not:
+        return judge.failed(Status.MISSING, here.why_not)
+    return parent.run(problem, entry, options, judge, stop=stop)
 
 
 def program_text(problem: Problem, formulation: str = "tight", form: str = "lp") -> str:

@@ -11,7 +11,7 @@ import argparse
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from benchmarks.tables import bounds, changes, comparison, durations, parts, results, studies
+from benchmarks.tables import bounds, changes, comparison, durations, parts, results, studies, windows
 from benchmarks.tables.cells import IMPORTED, ROOT, Asked, Cell, Done, Kept, Key, commit, run, under
 from benchmarks.tables.markdown import written
 from benchmarks.tables.steps import graph_cells
@@ -48,7 +48,7 @@ def every() -> dict[str, list[Cell]]:
     found: dict[str, list[Cell]] = {}
     for cell in (
         *durations.cells(), *results.cells(), *comparison.cells(), *bounds.cells(), *changes.cells(), *parts.cells(),
-        *studies.cells(), Cell("large", LARGE, results.solved),
+        *studies.cells(), *windows.cells(), Cell("large", LARGE, results.solved),
     ):  # fmt: skip
         found.setdefault(cell.table, []).append(cell)
     return found
@@ -98,6 +98,7 @@ def makers(done: Mapping[str, Measured]) -> Iterator[tuple[str, Measured, Iterab
     yield "sweep", done["sweep"], changes.sweep_table(done["sweep"])
     yield "trust", done["trust"], changes.trust_table(done["trust"])
     yield "search", done["search"], parts.table(done["search"], solved)
+    yield "windows", done["windows"], windows.table(done["windows"])
     for name, table in studies.TABLES.items():
         one: Measured = {key: each for key, each in done["studies"].items() if key == (name,)}
         yield name, one, table(one)

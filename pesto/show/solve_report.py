@@ -7,6 +7,7 @@ from typing import Any
 from pesto.plans.order_worth import OrderWorth
 from pesto.problem import TICK_S
 from pesto.quantities import counted, duration, durations, percent, size
+from pesto.show.contribution_lines import contribution_keys, contribution_lines
 from pesto.show.costs_note import costs_text, note_key
 from pesto.show.enforced_step import enforced_keys, enforced_line
 from pesto.show.lines import command, fact, paragraph
@@ -26,6 +27,7 @@ WORDS = (
     (("repaired",), "moved until it fits the memory"),
     (("coarse",), "of the exact solver"),
     (("search",), "annealed op by op"),
+    (("windows",), "the best, window by window, by the exact solver"),
 )
 """What the names in the table of a solve mean; together those of `pesto.solving.flow.CANDIDATES`."""
 _HARDLY = 0.0005
@@ -59,7 +61,7 @@ def as_object(outcome: Outcome, stages_s: dict[str, float], out: Path) -> dict[s
         **note_key(outcome.costs.said),
         "links": made.links,
         "transfers": made.transfers,
-        "stages_s": {name: round(seconds, 4) for name, seconds in stages_s.items()},
+        **_spent(outcome, stages_s),
         "interrupted": outcome.interrupted,
         "verified": True,
         "plan": str(out),
@@ -70,6 +72,14 @@ def _promised(outcome: Outcome) -> dict[str, Any]:
     """What the step is where links take other turns, and in the way in which it is meant to be run."""
     turns = {"tried": outcome.turns.tried, "least_s": outcome.turns.least * TICK_S}
     return {"turns": turns, **enforced_keys(outcome.enforced), "remedy": outcome.remedy or None}
+
+
+def _spent(outcome: Outcome, stages_s: dict[str, float]) -> dict[str, Any]:
+    """What engines made of the time, and the seconds of the stages."""
+    return {
+        "contributions": contribution_keys(outcome.first, outcome.contributions),
+        "stages_s": {name: round(seconds, 4) for name, seconds in stages_s.items()},
+    }
 
 
 def _tie(tie: Tie) -> dict[str, Any]:
@@ -142,6 +152,7 @@ def page(outcome: Outcome, stages_s: dict[str, float], out: Path, check: Iterabl
         *([enforced_line(outcome.enforced, outcome.remedy)] if outcome.enforced and outcome.remedy else []),
         *_coarse_lines(outcome),
         fact("peak memory", ", ".join(f"{name} {size(peak)}" for name, peak in plan.peak_bytes.items())),
+        *contribution_lines(outcome.first, outcome.contributions),
         fact("seconds", ", ".join(f"{name} {seconds:.2f}" for name, seconds in stages_s.items())),
         fact("verified", f"by the independent checker; written to {out}"),
         command("next", check),

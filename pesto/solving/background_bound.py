@@ -30,7 +30,9 @@ def strengthened(problem: Problem, tracker: Tracker, settings: Settings) -> Iter
 
     def look() -> None:
         try:
-            tracker.strengthen(full_bound(problem, upper=best.makespan if best is not None else None, seconds=seconds))
+            with tracker.ledger.bounding():
+                found = full_bound(problem, upper=best.makespan if best is not None else None, seconds=seconds)
+            tracker.strengthen(found)
         except Exception as error:
             _LOG.warning("the stronger lower bound failed: %r", error)
 

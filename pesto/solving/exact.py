@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import wait
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
@@ -90,10 +90,10 @@ class Running:
     A context manager. Ctrl-C inside ends the solver, which keeps what it has; leaving it waits for that.
     """
 
-    def __init__(self, problem: Problem, solver: str, options: Options) -> None:
+    def __init__(self, problem: Problem, solver: str, options: Options, by: Callable[..., Result] = api.solve) -> None:
         self._news: SimpleQueue[Progress | None] = SimpleQueue()
         self._all, self._stop = options.deterministic, threading.Event()
-        self._ended = in_thread(lambda: api.solve(problem, solver, options, report=self._news.put, stop=self._stop))
+        self._ended = in_thread(lambda: by(problem, solver, options, report=self._news.put, stop=self._stop))
         self._ended.add_done_callback(lambda _: self._news.put(None))
 
     def __enter__(self) -> "Running":

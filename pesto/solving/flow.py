@@ -23,6 +23,7 @@ from pesto.solving.ahead import beside
 from pesto.solving.background_bound import strengthened
 from pesto.solving.baselines import MOST_TASKS, RIVALS, baselines
 from pesto.solving.candidates import Bench, Candidate, Turns
+from pesto.solving.contributions import Contribution
 from pesto.solving.exact import Exact, exact
 from pesto.solving.interrupt import hold, release
 from pesto.solving.levels import levels
@@ -33,17 +34,21 @@ from pesto.solving.search_graphs import MOST
 from pesto.solving.ties import Tie, ties
 from pesto.solving.tracker import Stage, Tracker, Watch
 from pesto.solving.trust import Trust, in_a_solve, least_p90, trust
+from pesto.solving.windows import engine_of
 from solvers import FAILED, Limit, Problem
 from solvers.bounds import quick_bounds
 from solvers.bounds.evidence import FullBound
 from solvers.timing.replay import fifo
 
 _LARGER = "use more or larger devices"
-CANDIDATES = ("start", "single", "expert", "layer-balanced", *RIVALS, "list", "levels", "repaired", "coarse", "search")
+CANDIDATES = (
+    "start", "single", "expert", "layer-balanced", *RIVALS, "list", "levels", "repaired", "coarse", "search", "windows",
+)  # fmt: skip
 """`start` is an older plan, carried over (`pesto.plans.warm_start`); `single` is all on one GPU; RIVALS are the quick
 ones among the literature's methods; `list` is list scheduling of the full graph, `levels` quick schedules of coarser
 graphs; `repaired` is one of these that does not fit the memory, with ops moved until it does; `coarse` is the exact
-solver on the coarse graph, expanded; `search` anneals from the best of these."""
+solver on the coarse graph, expanded; `search` anneals from the best of these, and
+`windows` searches windows of the best exactly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -70,6 +75,10 @@ class Outcome:
     """What the plan and its best rivals come to where times are wrong; None where these could not be added up."""
     stages_s: dict[str, float]
     """Seconds of each stage that was run, by its name."""
+    first: int
+    """Ticks of the first plan that fitted, from which gains are counted."""
+    contributions: tuple[Contribution, ...]
+    """What each engine did for the plan, as far as it did something."""
     interrupted: bool
     costs: Costs
     """What the plan rests on."""
@@ -195,6 +204,10 @@ def _outcome(plan: Plan, bench: Bench, tracker: Tracker, given: SolveRecord) -> 
         turns=chosen.turns or Turns(tried=0, least=chosen.makespan),
         trust=trusted,
         stages_s=tracker.stages_s,
+        first=tracker.ledger.first or 0,
+        contributions=tracker.ledger.of(
+            chosen.makespan, {"exact": given.settings.solver, "windows": engine_of(given.settings)}
+        ),
         interrupted=tracker.interrupted,
         costs=given.costs,
     )

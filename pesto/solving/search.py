@@ -1,28 +1,25 @@
-"""Op-level search: annealing on a coarse graph, then on the full one, from the best that is known."""
+"""Op-level search: annealing on a coarse graph, then on the full one, in turn with exact windows of the best plan."""
 
 import logging
 import os
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-import numpy as np
-
 from pesto.coarsen import Coarsening
 from pesto.settings import Settings
-from pesto.solving.candidates import Bench, Turns
-from pesto.solving.search_graphs import Ground, Grounds
+from pesto.solving.candidates import Bench, Candidate, Turns
+from pesto.solving.search_graphs import Grounds
 from pesto.solving.tracker import SoFar, Stage
-from solvers import Limit, Options, Problem, Schedule, api
-from solvers.search.annealing import Heat, Walk, Weighed
+from pesto.solving.windows import LEAST_S, WORTH_S, Windows
+from solvers import Problem, Schedule
+from solvers.search.annealing import Heat, Walk
 from solvers.search.parallel import Budget, walk_all
-from solvers.timing.replay import replay
 
 _LOG = logging.getLogger("pesto")
 _OPS_A_PAUSE = 50_000
 """Ops of the full graph for which points are weighed at every pause; with more it takes as long, and is as rare."""
-_WINDOWS, _WINDOWS_LEAST_S = 0.1, 2.0
-"""Share of the time limit that exact neighbourhoods get after the first round, if it is at least so many seconds."""
 _SPREAD = 2.0
 """Each walk is hotter than the one before it by this."""
 _LANES = 2
@@ -46,6 +43,16 @@ PHASES = (
     Phase(3200, 0.35, Heat(2e-3, 2e-4)),
     Phase(None, 0.3, Heat(5e-4, 5e-5)),
 )
+ALTERNATING = (
+    Phase(800, 0.25, Heat(8e-3, 4e-4)),
+    Phase(3200, 0.25, Heat(2e-3, 2e-4)),
+    Phase(None, 0.2, Heat(5e-4, 5e-5)),
+    Phase(None, 0.15, Heat(2e-4, 2e-5)),
+    Phase(None, 0.15, Heat(1e-4, 1e-5)),
+)
+"""By the clock, where windows have turns between the last rounds."""
+_BEFORE = 2
+"""Rounds before the first that a turn of windows follows: while walks find much, they find more a second."""
 
 
 def search(
@@ -59,69 +66,46 @@ def search(
     """
     try:
         grounds = Grounds(bench, planning, ladder, _known(so_far)[0])
-        for found in _rounds(grounds, bench, so_far, settings):
-            again = bench.ordered("search", f"annealed on {found.rule}", found.device, found.rank)
-            yield replace(again, turns=Turns(tried=0, least=again.makespan))  # it was priced to be weighed
+        yield from _rounds(grounds, bench, so_far, settings, Windows(bench, planning, settings))
     except Exception as error:
         _LOG.warning("search failed: %r", error)
 
 
-def _rounds(grounds: Grounds, bench: Bench, so_far: SoFar, settings: Settings) -> Iterator[Weighed]:
+def _rounds(grounds: Grounds, bench: Bench, so_far: SoFar, settings: Settings, windows: Windows) -> Iterator[Candidate]:
     def over() -> bool:
         # When deterministic the gap is looked at between phases alone.
         return not settings.deterministic and so_far.gap <= settings.gap
 
-    besides: list[Schedule] = []
-    for at in range(len(PHASES)):
+    phases = PHASES if settings.deterministic else ALTERNATING
+    for at, phase in enumerate(phases):
         late = so_far.left_s <= 0 and not settings.deterministic
         if late or so_far.gap <= settings.gap:
             return
-        lanes = _begun(grounds, _starts(so_far, settings, at, besides), settings, at)
-        budget = _budget(bench, settings, [each.share for each in PHASES[at:]], so_far.left_s)
-        yield from walk_all([walk for _, walk in lanes], budget, over)
-        found = None if at or over() else _windows(lanes, settings)
-        besides = []
-        if found is not None:
-            yield found
-            besides = [replay(bench.problem, found.device, found.rank, prepared=bench.prepared)]
+        turns = len(phases) - 1 - max(at, _BEFORE)
+        shares = [*(each.share for each in phases[at:]), turns * windows.weight]
+        starts = _known(so_far)[: _lanes(settings) if at == 0 else 1]
+        lanes = _begun(grounds, starts, settings, at, phase)
+        began, before = time.monotonic(), starts[0].makespan
+        for found in walk_all(lanes, _budget(bench, settings, shares, so_far.left_s), over):
+            again = bench.ordered("search", f"annealed on {found.rule}", found.device, found.rank)
+            yield replace(again, turns=Turns(tried=0, least=again.makespan))  # it was priced to be weighed
+        best = so_far.best
+        if _BEFORE <= at < len(phases) - 1 and windows.weight and best is not None and not over():
+            rate = (before - best.makespan) / max(time.monotonic() - began, 1e-3)
+            seconds = so_far.left_s * windows.weight / (sum(shares[1:-1]) + turns * windows.weight)
+            if seconds >= WORTH_S or (turns == 1 and seconds >= LEAST_S):
+                with so_far.ledger.at("windows"):
+                    yield from windows.turn(best.timeline.schedule, seconds, rate)
 
 
-def _windows(lanes: Sequence[tuple[Ground, Walk]], settings: Settings) -> Weighed | None:
-    """Neighbourhoods of the best point so far, each searched exactly by CP-SAT; what that found, if it is better.
-
-    It orders transfers freely, so first come, first served may make more of it, or less: another point to begin with.
-    None when deterministic, as a loaded machine's clock would end it, or when there is little time.
-    """
-    seconds = _WINDOWS * settings.time_limit_s
-    known = [
-        (w.kept.makespan, k, w.home) for k, (_, w) in enumerate(lanes) if w.kept is not None and w.home is not None
-    ]
-    if settings.deterministic or seconds < _WINDOWS_LEAST_S or not known:
-        return None
-    _, lane, best = min(known, key=lambda each: each[:2])
-    ground, _ = lanes[lane]
-    arena = ground.arena
-    held = np.zeros_like(arena.problem.capacity)
-    np.add.at(held, best.at, arena.problem.memory)
-    roomy = arena.problem.holding(capacity=np.maximum(arena.problem.capacity, held))
-    options = Options(seconds=seconds, seed=settings.seed, workers=settings.workers, start=arena.schedule(best))
-    result = api.solve(roomy, "cpsat-windows", options)
-    if result.limit is Limit.INTERRUPT:
-        raise KeyboardInterrupt
-    if result.schedule is None or result.schedule.makespan >= best.makespan:
-        return None
-    found = ground.weigh(arena.spot_of(result.schedule))
-    return None if (found.over > 0).any() else found
-
-
-def _begun(grounds: Grounds, starts: Sequence[Schedule], settings: Settings, at: int) -> list[tuple[Ground, Walk]]:
+def _begun(grounds: Grounds, starts: Sequence[Schedule], settings: Settings, at: int, phase: Phase) -> list[Walk]:
     """A walk a core, one from each start in turn."""
     found = []
     for lane in range(_lanes(settings)):
-        start, heat = starts[lane % len(starts)], PHASES[at].heat.times(_SPREAD**lane)
-        ground = grounds.at(PHASES[at].nodes, start)
+        start, heat = starts[lane % len(starts)], phase.heat.times(_SPREAD**lane)
+        ground = grounds.at(phase.nodes, start)
         seed = settings.seed + 1000 * at + lane
-        found.append((ground, Walk(ground.arena, ground.project(start), heat, ground.weigh, seed)))
+        found.append(Walk(ground.arena, ground.project(start), heat, ground.weigh, seed))
     return found
 
 
@@ -135,11 +119,6 @@ def _budget(bench: Bench, settings: Settings, shares: list[float], left: float) 
 
 def _lanes(settings: Settings) -> int:
     return _LANES if settings.deterministic else max(1, min(os.cpu_count() or 1, settings.workers))
-
-
-def _starts(so_far: SoFar, settings: Settings, at: int, besides: Sequence[Schedule]) -> list[Schedule]:
-    """The best candidates, a core one; later rounds begin with the best alone, and with what is given `besides`."""
-    return [*_known(so_far)[: _lanes(settings) if at == 0 else 1], *besides]
 
 
 def _known(so_far: SoFar) -> list[Schedule]:

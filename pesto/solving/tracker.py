@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 
 from pesto.problem import TICK_S
 from pesto.solving.candidates import Candidate, best
+from pesto.solving.contributions import Ledger
 from solvers import relative_gap
 from solvers.bounds.evidence import FullBound
 
@@ -58,6 +59,11 @@ class SoFar(Protocol):
         """Seconds until the time limit."""
         ...
 
+    @property
+    def ledger(self) -> Ledger:
+        """Whose turn it is, for what engines contribute."""
+        ...
+
 
 class Tracker:
     """Keeps the best candidate of each name, and tells `watch` of every better plan, or bound."""
@@ -71,6 +77,7 @@ class Tracker:
         self.stages_s: dict[str, float] = {}
         self.bound = FullBound(0, "none")
         self.interrupted = False
+        self.ledger = Ledger()
         self._watch = watch
         self._began = self._ends = time.perf_counter()
 
@@ -101,6 +108,7 @@ class Tracker:
     def strengthen(self, bound: FullBound) -> None:
         """Take in a lower bound of the full graph, and tell of it beside the best plan."""
         if bound.ticks > self.bound.ticks:
+            self.ledger.raised(bound.ticks - self.bound.ticks)
             self.bound = bound
             best = self.best
             if best is not None:
@@ -140,7 +148,8 @@ class Tracker:
         """Add the seconds inside to the stage's."""
         began = time.perf_counter()
         try:
-            yield
+            with self.ledger.at(name):
+                yield
         finally:
             self.stages_s[name] = self.stages_s.get(name, 0.0) + time.perf_counter() - began
 
@@ -158,6 +167,7 @@ class Tracker:
         if known is None or (not candidate.fits, candidate.makespan) < (not known.fits, known.makespan):
             self.candidates[candidate.name] = candidate
         if candidate.fits and candidate.makespan < least:
+            self.ledger.found(candidate.name, candidate.makespan)
             self._tell(candidate)
 
     def settle(self, price: Callable[[Candidate], Candidate]) -> Candidate | None:

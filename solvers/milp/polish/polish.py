@@ -15,16 +15,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from solvers.arrays import Floats
-from solvers.milp.formulations import Limits, NoScheduleError, formulate
+from solvers.milp.polish.attempt import STEP, Slice, attempt
 from solvers.milp.polish.neighbourhoods import Neighbourhood, connected, in_a_row, in_order, restricted
-from solvers.milp.separate import run_program
-from solvers.milp.tight.time_windows import windows_of
 from solvers.milp.vendor import Ask, Outcome, Vendor
 from solvers.problem import Problem
 from solvers.result import Status
 from solvers.schedule import Schedule
-from solvers.timing.rebuild import rebuild
 
 _SLICE = 1.5
 """Seconds, or effort, of one small program at most."""
@@ -42,8 +38,6 @@ _TRIES = 8
 _FIRST, _LEAST = 8, 4
 """Tasks of the first neighbourhoods, and of the smallest."""
 _GROWTH = 1.1
-_STEP = 5_000
-"""A better schedule is asked for that is shorter by a tick, or by this part of the makespan."""
 _MOVES = (in_a_row, in_order, connected)
 
 
@@ -93,19 +87,10 @@ def _attempt(
     problem: Problem, best: Schedule, search: Search, around: Neighbourhood, spent: "_Spent"
 ) -> tuple[Schedule | None, Outcome | None]:
     """A schedule of the neighbourhood that is shorter, if one was found; no outcome where windows say that none is."""
-    most = best.makespan - max(1, best.makespan // _STEP)
-    windows = windows_of(restricted(problem, best, around), most, spent.settle_by)
-    if windows is None:
-        return None, None
-    limits = Limits(least=min(search.least, most), most=most, settle_by=spent.settle_by, build_by=spent.ends)
-    try:
-        program = formulate(windows.problem, search.formulation, limits)
-    except (NoScheduleError, TimeoutError):
-        return None, None
-    heard = _Latest()
-    outcome = run_program(search.run, program, spent.slice(), heard)
-    values = heard.values if outcome.values is None else outcome.values
-    return None if values is None else rebuild(problem, program.schedule(values)), outcome
+    most = best.makespan - max(1, best.makespan // STEP)
+    part = Slice(settle_by=lambda: spent.settle_by, ends=spent.ends, ask=spent.slice)
+    around_it = restricted(problem, best, around)
+    return attempt(around_it, most, search.least, (search.run, search.formulation), part)
 
 
 class _Spent:
@@ -155,25 +140,3 @@ class _Spent:
     def refresh(self) -> None:
         """Note that something better was found."""
         self._better, self._tries = (self._effort if self._counts else self._seconds), 0
-
-
-class _Latest:
-    """Hears what the vendor finds in a small program, and keeps the latest, in case the outcome is without it."""
-
-    def __init__(self) -> None:
-        self.values: Floats | None = None
-
-    @property
-    def enough(self) -> bool:
-        """Never."""
-        return False
-
-    def incumbent(self, values: Floats) -> None:
-        """Keep it."""
-        self.values = values
-
-    def bound(self, objective: float) -> None:
-        """Nothing."""
-
-    def line(self, text: str) -> None:
-        """Nothing."""

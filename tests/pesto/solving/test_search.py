@@ -1,7 +1,6 @@
 """Search in a solve: it improves, ends when it should, repeats when asked, and what goes wrong in it loses no plan."""
 
 import logging
-import threading
 import time
 from dataclasses import replace
 
@@ -17,8 +16,6 @@ from pesto.solving.flow import formulate, solve
 from pesto.solving.search_graphs import Grounds, along, ground_of
 from solvers.bounds import quick_bounds
 from solvers.problem import FORBIDDEN
-from solvers.result import Limit, Result, Status
-from solvers.search.annealing import Heat, Walk
 from solvers.search.parallel import Budget, walk_all
 
 QUICK = Settings(time_limit_s=1, coarsen_to=20, solver="list")
@@ -192,54 +189,6 @@ def test_quick_methods_also_try_half_of_many_accelerators(case, monkeypatch):
     }
     for candidate in found.values():
         assert candidate.timeline.schedule.device.tolist() == [2] + [1] * (OPS - 1)
-
-
-@pytest.fixture
-def lanes(case):
-    """A walk on 40 nodes that begins with everything on one GPU."""
-    graph, cluster, costs = case
-    problem = formulate(graph, costs, cluster, QUICK)
-    bench = Bench.of(graph, problem)
-    there = ground_of(bench, problem, [coarsen(problem, 40)], 40)
-    start = bench.placed("any", "", np.ones(OPS, dtype=np.int64)).timeline.schedule
-    return [(there, Walk(there.arena, there.project(start), Heat(1e-3, 1e-3), there.weigh, 0))]
-
-
-def test_exact_neighbourhoods_improve_the_walks_best(lanes, monkeypatch):
-    """They use both GPUs soon, from all on one."""
-    kept, solve_as_it_is = lanes[0][1].kept.makespan, search.api.solve
-
-    def until_shorter(problem, name, options):
-        stop = threading.Event()
-
-        def report(progress):
-            if progress.schedule is not None and progress.schedule.makespan < 0.75 * kept:
-                stop.set()
-
-        found = solve_as_it_is(problem, name, replace(options, seconds=60.0), report=report, stop=stop)
-        return replace(found, limit=Limit.TIME)
-
-    monkeypatch.setattr(search.api, "solve", until_shorter)
-    found = search._windows(lanes, replace(QUICK, time_limit_s=20))
-    assert found.makespan < 0.8 * kept
-    assert search._windows(lanes, replace(QUICK, time_limit_s=20, deterministic=True)) is None
-    assert search._windows(lanes, QUICK) is None
-
-
-@pytest.mark.parametrize(
-    ("status", "limit"),
-    [(Status.MISSING, Limit.NONE), (Status.CRASHED, Limit.OTHER), (Status.UNKNOWN, Limit.INTERRUPT)],
-)
-def test_neighbourhoods_that_cannot_be_searched_add_nothing(lanes, monkeypatch, status, limit):
-    """No package, a crash: the next round begins with what is known. Ctrl-C ends the whole search."""
-    nothing = Result(status=status, limit=limit, schedule=None, lower_bound=0, seconds=0.0, solver="x", version="")
-    monkeypatch.setattr(search.api, "solve", lambda *_: nothing)
-    longer = replace(QUICK, time_limit_s=20)
-    if limit is Limit.INTERRUPT:
-        with pytest.raises(KeyboardInterrupt):
-            search._windows(lanes, longer)
-    else:
-        assert search._windows(lanes, longer) is None
 
 
 class Endless:

@@ -1,0 +1,65 @@
+"""What windows of the plan are worth: solves with and without them in the same time, and what each engine contributed.
+
+The clock ends these solves, not counted stretches: what either side gets of a busy machine, the line below the table
+says.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import mean
+from unittest import mock
+
+from benchmarks.tables.cells import Asked, Cell, Done, Found, Key
+from benchmarks.tables.markdown import head, ms, row
+from benchmarks.tables.steps import CLUSTERS, PAPER, step
+from pesto.settings import Settings
+from pesto.solving.flow import solve
+from pesto.solving.windows import SHARE
+
+WITH, WITHOUT = "with", "without"
+_SECONDS = 8.0
+"""Of a solve, for each second that is asked for: windows come after the exact solver and annealing."""
+
+_COLUMNS = (
+    "step ms", "without, ms", "less", "by windows: ms, CPU s", "by annealing: ms, CPU s", "without windows: ms, CPU s"
+)  # fmt: skip
+
+
+def cells() -> list[Cell]:
+    """Two solves for each variant, one after the other, so that they meet the same load."""
+    return [Cell("windows", (model, CLUSTERS[0], how), solved) for model in PAPER for how in (WITH, WITHOUT)]
+
+
+def solved(key: Key, asked: Asked) -> Found:
+    """The step, and what engines contributed to it; seconds."""
+    graph, machine, costs = step(key[0], key[1], asked)
+    settings = Settings(time_limit_s=_SECONDS * asked.seconds, solver="cpsat")
+    with mock.patch("pesto.solving.windows.SHARE", SHARE if key[2] == WITH else 0.0):
+        outcome = solve(graph, machine, costs, settings, lambda _: None)
+    tick = outcome.plan.tick_s
+    return {
+        "step_s": outcome.plan.makespan_s,
+        "gained_s": {one.engine: one.gained * tick for one in outcome.contributions},
+        "cpu_s": {one.engine: one.cpu_s for one in outcome.contributions},
+    }
+
+
+def table(done: Mapping[Key, Done]) -> Iterator[str]:
+    """A row a variant that both solves of are there, and means."""
+    pairs = {model: _pair(done, model) for model in PAPER if len(_pair(done, model)) > 1}
+    yield from head(("model", *_COLUMNS))
+    for model, (one, other) in pairs.items():
+        less = 1 - one["step_s"] / other["step_s"]
+        paid = (_paid(one, "windows"), _paid(one, "annealing"), _paid(other, "annealing"))
+        yield row((model, ms(one["step_s"]), ms(other["step_s"]), f"{less:.2%}", *paid))
+    if pairs:
+        yield row(("mean", "", "", f"{mean(1 - a['step_s'] / b['step_s'] for a, b in pairs.values()):.2%}", "", "", ""))
+
+
+def _pair(done: Mapping[Key, Done], model: str) -> Sequence[Found]:
+    """What was found with windows and without."""
+    both = [done.get((model, CLUSTERS[0], how)) for how in (WITH, WITHOUT)]
+    return [one.found for one in both if one is not None]
+
+
+def _paid(found: Found, engine: str) -> str:
+    return f"{ms(found['gained_s'].get(engine, 0.0))}, {found['cpu_s'].get(engine, 0.0):.1f}"
