@@ -153,11 +153,12 @@ def _pool(jobs: int) -> Iterator[Results]:
     try:
         yield results
     except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
         for process in active_children():
             with suppress(ProcessLookupError):
-                os.killpg(int(process.pid or 0), signal.SIGKILL)
+                if process.pid:
+                    os.killpg(process.pid, signal.SIGKILL)
             process.kill()
+        pool.shutdown(cancel_futures=True)
         raise
     pool.shutdown()
 

@@ -39,6 +39,11 @@ def plain(axis: "Axes", title: str) -> None:
     axis.set_title(title, loc="left")
 
 
+def below(axis: "Axes") -> None:
+    """What the lines are, where none of them is."""
+    axis.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
+
+
 def fig2(results: Results) -> bytes:
     """The three schedules of the toy."""
     found = results.found("toys", "ordered")
@@ -81,6 +86,9 @@ def fig4(results: Results) -> bytes:
         for colour, (name, fit) in zip(COLOURS, PUBLISHED.items(), strict=False):
             times = [max(fit.floor_s, fit.latency_s + size * fit.s_per_byte) * 1e6 for size in sizes]
             right.loglog(sizes, times, color=colour, label=name.removeprefix("paper-"))
+        for axis in (right.xaxis, right.yaxis):
+            axis.set_major_formatter(lambda value, _: f"{value:g}")
+        right.set_xticks([10.0**k for k in range(1, 9, 2)])
         right.set_xlabel("bytes")
         right.set_ylabel("µs")
         right.legend(frameon=False)
@@ -104,11 +112,14 @@ def fig5(results: Results) -> bytes:
 
 
 def _timeline(axis: "Axes", rows: dict[str, list[list[float]]]) -> None:
-    for at, (name, stripes) in enumerate(rows.items()):
-        device = ":" in name and "-" not in name
-        for start, finish in stripes:
-            axis.barh(at, (finish - start) * 1e3, left=start * 1e3, height=0.7, color=BLUE if device else RED)
-    axis.set_yticks(range(len(rows)), labels=list(rows))
+    """Devices, a host's cores as one, above links, which are named FROM>TO."""
+    merged: dict[str, list[list[float]]] = {}
+    for name, stripes in rows.items():
+        merged.setdefault(name.partition("/")[0], []).extend(stripes)
+    for at, (name, stripes) in enumerate(merged.items()):
+        spans = [(start * 1e3, (finish - start) * 1e3) for start, finish in stripes]
+        axis.broken_barh(spans, (at - 0.35, 0.7), color=RED if ">" in name else BLUE, linewidth=0)
+    axis.set_yticks(range(len(merged)), labels=list(merged))
     axis.invert_yaxis()
     axis.set_xlabel("ms")
 
@@ -150,7 +161,7 @@ def fig8(results: Results) -> bytes:
             axis.set_xscale("log", base=2)
             axis.set_xticks(SPEEDS[name], labels=[f"{speed:g}" for speed in SPEEDS[name]])
             axis.set_xlabel(f"speed of {name}, times the cluster's")
-            axis.legend(frameon=False)
+            below(axis)
             plain(axis, "saved of Expert's step, % (dotted: without search)")
 
     return drawn((9.0, 3.4), (1, 2), fill)
@@ -173,7 +184,7 @@ def fig6_1(results: Results) -> bytes:
             axis.set_xticks(ideal, labels=[str(gpus) for gpus in ideal])
             axis.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
             axis.set_xlabel("GPUs, each with its batch of Table 6.1")
-            axis.legend(frameon=False)
+            below(axis)
             plain(axis, f"examples a second over those of {least} GPU{'s' * (least > 1)}, modelled")
 
     return drawn((9.0, 3.6), (1, 2), fill)
