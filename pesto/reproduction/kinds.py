@@ -22,8 +22,8 @@ LARGE = ("word-rnn/8x4096", "char-crn/32x2048", "wrn/304x28", "pardnn-transforme
 """ParDNN's models, of its first use case and of its second."""
 RATIOS = ("word-rnn/8x2048@256", "word-rnn/8x2048@2048")
 """Of which the thesis states the CCR."""
-ALONE = ("spread",)
-"""Tables whose cells measure the machine, so that nothing else of this run is beside them."""
+ALONE = ("spread", "congestion")
+"""Tables of which nothing else of this run is beside a cell: they measure the machine, or a clock could end them."""
 
 
 def batches(model: str) -> dict[int, int]:

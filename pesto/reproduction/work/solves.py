@@ -27,6 +27,8 @@ CLASSES_S = (0.0, 10e-6, 100e-6, np.inf)
 """Table 1's classes of durations."""
 STRIPES = 600
 """What is nearer to each other than this share of a step is one stripe of a timeline."""
+CLOCKED = "not repeatable"
+"""What a solver says where the clock ended what should have counted effort."""
 EXACT_S, NODES = 10.0, 200
 """Of Fig 5: effort of the exact solver as seconds, and nodes of the coarse graph."""
 
@@ -109,6 +111,8 @@ def _exact(at: Step, asked: Asked, *, congestion: bool) -> Found:
     planning = tracker.run("baselines", baselines(bench, at.cluster))
     level = tracker.run("coarsen", levels(bench, planning, settings))[0]
     done: Exact = tracker.run("solve", exact(bench, level, settings))
+    if CLOCKED in done.result.detail:
+        raise RuntimeError(f"the exact solver was {done.result.detail}")
     last = done.last or (done.start.expanded if done.start else None)
     if last is None or done.result.schedule is None:
         raise RuntimeError("the exact solver found no schedule")
