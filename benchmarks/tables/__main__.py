@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from benchmarks.tables import bounds, changes, comparison, durations, parts, results, studies, windows
-from benchmarks.tables.cells import IMPORTED, ROOT, Asked, Cell, Done, Kept, Key, commit, run, under
+from benchmarks.tables.cells import IMPORTED, ROOT, commit, under
 from benchmarks.tables.markdown import written
-from benchmarks.tables.steps import graph_cells
+from pesto.reproduction.graph_steps import graph_cells
+from pesto.reproduction.kept_cells import Asked, Cell, Done, Kept, Key, run
 
 REHEARSED = 2
 """Cells of each table in a rehearsal."""

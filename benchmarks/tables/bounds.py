@@ -8,12 +8,13 @@ from dataclasses import replace
 import msgspec
 
 from benchmarks import bounds as ideas
-from benchmarks.tables.cells import Asked, Cell, Done, Found, Key
-from benchmarks.tables.markdown import head, ms, row
-from benchmarks.tables.steps import CLUSTERS, PAPER, file_of, step
+from benchmarks.tables.steps import CLUSTERS
 from pesto.inputs.instances import coarsened
 from pesto.problem import TICK_S
+from pesto.reproduction.graph_steps import PAPER, file_of, step
+from pesto.reproduction.kept_cells import Asked, Cell, Done, Found, Key
 from pesto.settings import Settings
+from pesto.show.markdown import head, ms, row
 from pesto.source import Source
 from solvers import Options, api
 from solvers.bounds import quick_bounds

@@ -4,13 +4,13 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from benchmarks.tables.cells import Asked, Cell, Done, Found, Key
-from benchmarks.tables.markdown import head, ms, row
-from benchmarks.tables.steps import Step, step
 from pesto.files.disk import write_atomic
 from pesto.inputs.load import load_costs
 from pesto.plans.plan import Plan
+from pesto.reproduction.graph_steps import Step, step
+from pesto.reproduction.kept_cells import Asked, Cell, Done, Found, Key
 from pesto.show import sweep_chart
+from pesto.show.markdown import head, ms, row
 from pesto.solving.flow import Outcome, solve
 from pesto.solving.tracker import Incumbent
 from pesto.solving.trust import Errors, remade, trust

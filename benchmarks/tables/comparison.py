@@ -3,14 +3,15 @@
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from benchmarks.tables.cells import Asked, Cell, Done, Found, Key
-from benchmarks.tables.markdown import head, ms, ratio, row
-from benchmarks.tables.steps import CLUSTERS, PAPER, PARDNN, step
+from benchmarks.tables.steps import CLUSTERS, PARDNN
 from pesto.comparison.contest import compete
 from pesto.comparison.methods import METHODS
 from pesto.files.disk import write_atomic
+from pesto.reproduction.graph_steps import PAPER, step
+from pesto.reproduction.kept_cells import Asked, Cell, Done, Found, Key
 from pesto.show import comparison_chart
 from pesto.show.comparison_table import as_object
+from pesto.show.markdown import head, ms, ratio, row
 
 LARGE = "v100x16"
 """Where ParDNN's models are placed."""

@@ -2,11 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 
-import numpy as np
-
-from benchmarks.tables.cells import Asked, Cell, Done, Found, Key
-from benchmarks.tables.markdown import head, row
-from benchmarks.tables.steps import step
+from pesto.reproduction.kept_cells import Cell, Done, Key
+from pesto.reproduction.work.solves import counted
+from pesto.show.markdown import head, row
 
 TABLE_1 = {
     "transformer/6x16x2048": (14511, 4119, 763),
@@ -20,12 +18,6 @@ TABLE_1 = {
 def cells() -> list[Cell]:
     """One for each of the paper's models."""
     return [Cell("durations", (model,), counted) for model in TABLE_1]
-
-
-def counted(key: Key, asked: Asked) -> Found:
-    """Ops of each class, by the device on which an op is fastest."""
-    seconds = np.nanmin(step(key[0], "v100x2-nvlink", asked).costs.compute_s, axis=1)
-    return {"ops": np.histogram(seconds, bins=[0, 10e-6, 100e-6, np.inf])[0].tolist()}
 
 
 def table(done: Mapping[Key, Done]) -> Iterator[str]:

@@ -4,10 +4,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from unittest import mock
 
-from benchmarks.tables.cells import Asked, Cell, Done, Found, Key
-from benchmarks.tables.markdown import head, ms, row
 from benchmarks.tables.results import solved
-from benchmarks.tables.steps import CLUSTERS, PAPER
+from benchmarks.tables.steps import CLUSTERS
+from pesto.reproduction.graph_steps import PAPER
+from pesto.reproduction.kept_cells import Asked, Cell, Done, Found, Key
+from pesto.show.markdown import head, ms, row
 
 ALONG, HALF, EXACT = "no graphs along plans", "no methods on half of the GPUs", "CP-SAT on 200 nodes, by the clock"
 SWITCHES = {

@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Mapping
 from statistics import mean
 
-from benchmarks.tables.cells import Asked, Cell, Done, Found, Key
-from benchmarks.tables.markdown import head, ms, ratio, row
-from benchmarks.tables.steps import CLUSTERS, PAPER, step
-from pesto.solving.flow import solve
+from benchmarks.tables.steps import CLUSTERS
+from pesto.reproduction.graph_steps import PAPER
+from pesto.reproduction.kept_cells import Cell, Done, Found, Key
+from pesto.reproduction.work.solves import solved
+from pesto.show.markdown import head, ms, ratio, row
 
 OURS = ("mcmc", "pesto")
 """Methods that search as long as they are given: no rivals here."""
@@ -19,22 +20,6 @@ Rivals = Mapping[Key, Found]
 def cells() -> list[Cell]:
     """A solve for each variant and cluster."""
     return [Cell("results", (model, cluster), solved) for model in PAPER for cluster in CLUSTERS]
-
-
-def solved(key: Key, asked: Asked) -> Found:
-    """The plan and its bound; seconds of a step."""
-    graph, machine, costs = step(key[0], key[1], asked)
-    outcome = solve(graph, machine, costs, asked.settings, lambda _: None)
-    plan, made = outcome.plan, outcome.plan.provenance
-    tick = plan.tick_s
-    return {
-        "step_s": plan.makespan_s,
-        "bound_s": made.lower_bound_ticks * tick,
-        "gap": plan.gap,
-        "chosen": made.chosen,
-        "order_saves": outcome.order.gain,
-        "candidates_s": {name: c.makespan * tick for name, c in outcome.candidates.items() if c and c.fits},
-    }
 
 
 def tables(done: Mapping[Key, Done], rivals: Rivals) -> Iterator[str]:

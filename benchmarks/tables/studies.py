@@ -9,8 +9,8 @@ from contextlib import closing
 from pathlib import Path
 from statistics import mean
 
-from benchmarks.tables.cells import Asked, Cell, Done, Found, Key
-from benchmarks.tables.markdown import head, row
+from pesto.reproduction.kept_cells import Asked, Cell, Done, Found, Key
+from pesto.show.markdown import head, row
 
 READ = (
     "SELECT instance, solver, formulation, status, makespan, lower_bound, seconds, parameters, measures FROM rows "

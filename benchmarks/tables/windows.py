@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import mean
 from unittest import mock
 
-from benchmarks.tables.cells import Asked, Cell, Done, Found, Key
-from benchmarks.tables.markdown import head, ms, row
-from benchmarks.tables.steps import CLUSTERS, PAPER, step
+from benchmarks.tables.steps import CLUSTERS, step
+from pesto.reproduction.graph_steps import PAPER
+from pesto.reproduction.kept_cells import Asked, Cell, Done, Found, Key
 from pesto.settings import Settings
+from pesto.show.markdown import head, ms, row
 from pesto.solving.flow import solve
 from pesto.solving.windows import SHARE
 

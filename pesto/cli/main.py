@@ -39,6 +39,7 @@ VERBS = {
     "schedule": ("studies.schedule", "Solve a problem file with any solver, or check somebody's schedule of it."),
     "study": ("studies.study", "Compare solvers and settings over a grid of instances, and report it."),
     "studies": ("catalog", "List the studies that ship, and what each asks."),
+    "reproduce": ("reproduce", "Make the tables and figures of the papers again, beside the printed numbers."),
     "models": ("catalog", "List the built-in models and their variants."),
     "clusters": ("catalog", "List the cluster presets, or show one wholly."),
     "solvers": ("catalog", "List the solvers and whether they are installed."),

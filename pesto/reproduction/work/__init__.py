@@ -1,0 +1,1 @@
+"""What cells of a reproduction compute: solves, methods, sweeps, ParDNN's steps, toys and profiles."""
