@@ -1,4 +1,4 @@
-// The rows of a timeline: processors, links, and the bytes alive on each device.
+// The rows of a timeline: processors, the bytes alive on each device, and links, the busiest first.
 
 const LANE = "lane", LINK = "link", MEMORY = "memory";
 const HEIGHTS = {[LANE]: 36, [LINK]: 18, [MEMORY]: 54};
@@ -16,9 +16,11 @@ function laneRows(step) {
 }
 
 function linkRows(step) {
-  return step.said.links.map((name, k) => ({
+  const found = step.said.links.map((name, k) => ({
     kind: LINK, name: visible(name), items: step.onLink(k), start: step.sentStart, finish: step.sentFinish,
-  })).filter((row) => row.items.length);
+  }));
+  for (const row of found) row.busy = row.items.reduce((sum, k) => sum + row.finish[k] - row.start[k], 0);
+  return found.filter((row) => row.items.length).sort((a, b) => b.busy - a.busy);
 }
 
 function memoryRows(step) {
@@ -31,7 +33,7 @@ function memoryRows(step) {
 function laidOut(step, top) {
   const rows = [], titles = [];
   let y = top;
-  for (const [title, found] of [["", laneRows(step)], ["links", linkRows(step)], ["bytes alive", memoryRows(step)]]) {
+  for (const [title, found] of [["", laneRows(step)], ["bytes alive", memoryRows(step)], ["links", linkRows(step)]]) {
     if (title && found.length) {
       titles.push({title, y: y + 15});
       y += 20;

@@ -187,7 +187,7 @@ class Timeline {
   drawPathLines() {
     const {step, pen} = this, rowOf = new Map(this.rows.filter((row) => row.kind === LANE).map((row) => [row.lane, row]));
     pen.strokeStyle = this.theme.path;
-    pen.lineWidth = 1.25;
+    pen.globalAlpha = 0.7;
     pen.beginPath();
     for (const op of step.pathOps) {
       const before = step.after[op];
@@ -198,7 +198,7 @@ class Timeline {
       pen.lineTo(this.x(step.start[op]), b.y + b.height - 2);
     }
     pen.stroke();
-    pen.lineWidth = 1;
+    pen.globalAlpha = 1;
   }
 
   drawEnd() {

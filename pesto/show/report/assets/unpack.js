@@ -3,8 +3,10 @@
 async function inflated(text) {
   const raw = atob(text.trim()), bytes = new Uint8Array(raw.length);
   for (let k = 0; k < raw.length; k++) bytes[k] = raw.charCodeAt(k);
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
-  return new Uint8Array(await new Response(stream).arrayBuffer());
+  const stream = new DecompressionStream("deflate-raw"), writer = stream.writable.getWriter();
+  writer.write(bytes).catch(() => {}); // what is damaged is said by the reader
+  writer.close().catch(() => {});
+  return new Uint8Array(await new Response(stream.readable).arrayBuffer());
 }
 
 // The columns by name; the first byte of a number has its sign in bit 0 and 6 bits of its size, each other 7 bits more.
