@@ -55,6 +55,7 @@ def facts(shown: Reported, found: Waits) -> dict[str, Any]:
     return {
         "label": shown.label,
         "cluster": made.cluster,
+        "basis": made.costs_basis.partition(":")[0],
         "tick_s": plan.tick_s,
         "step": plan.schedule.makespan,
         "status": plan.status,

@@ -6,15 +6,15 @@ class Ops {
   constructor(graph, step, view, choose) {
     Object.assign(this, {graph, step, view, choose});
     this.page = 0;
-    this.by = 3;
+    this.by = 1;
     this.falling = true;
     this.columns = [
       ["Op", "text wide", null, (op) => this.name(op)],
-      ["Type", "text", (op) => graph.typeName(op), (op) => brief(graph.typeName(op), 40)],
-      ["On", "text", (op) => step.lane[op], (op) => visible(step.said.lanes[step.lane[op]].name)],
       ["Duration", "", (op) => step.finish[op] - step.start[op], (op) => step.seconds(step.finish[op] - step.start[op])],
       ["Start", "", (op) => step.start[op], (op) => step.seconds(step.start[op])],
       ["Slack", "", (op) => step.slack[op], (op) => step.seconds(step.slack[op])],
+      ["On", "text", (op) => step.lane[op], (op) => visible(step.said.lanes[step.lane[op]].name)],
+      ["Type", "text", (op) => graph.typeName(op), (op) => brief(graph.typeName(op), 40)],
       ["Waited for", "text", (op) => step.cause[op], (op) => CAUSES[step.cause[op]][0]],
     ];
     at("before").onclick = () => this.turn(-1);
@@ -51,7 +51,7 @@ class Ops {
   }
 
   sortBy(column) {
-    this.falling = column === this.by ? !this.falling : column === 3 || column === 5;
+    this.falling = column === this.by ? !this.falling : column === 1 || column === 3;
     this.by = column;
     this.sort();
     at("ops").tHead.rows[0].cells[column].firstChild.focus();

@@ -1,6 +1,7 @@
 // What the page says of one op: times, what it waited for, who waits for it, its slack, and why it is not elsewhere.
 
 const MOST_NAMED = 12; // ops of a list that are named
+const MOST_LONGEST = 6;
 
 class Panel {
   constructor(graph, steps, choose) {
@@ -15,18 +16,29 @@ class Panel {
   }
 
   show(op) {
-    if (op < 0) return filled("panel", made("p", {className: "note"}, "Click an op, or press Enter in the timeline: what it waited for, who waits for it, its slack, and why it is not elsewhere."));
+    if (op < 0) return this.longest();
     const step = this.steps[0], name = visible(this.graph.names.of(op));
     const edge = step.onPath[op] ? "; on the critical path" : "";
     return filled("panel",
       made("h3", null, made("span", {className: "name"}, brief(name, 400))),
       made("p", null, `${this.graph.typeName(op)} on ${visible(step.said.lanes[step.lane[op]].name)}`),
-      made("p", null, `${step.seconds(step.start[op])} to ${step.seconds(step.finish[op])}, takes ${step.seconds(step.finish[op] - step.start[op])}`),
+      made("p", null, step.finish[op] > step.start[op]
+        ? `${step.seconds(step.start[op])} to ${step.seconds(step.finish[op])}, takes ${step.seconds(step.finish[op] - step.start[op])}`
+        : `at ${step.seconds(step.start[op])}, takes no time`),
       made("h4", null, "Slack"),
       made("p", null, step.slack[op] > 0 ? `It may end ${step.seconds(step.slack[op])} later without a longer step${edge}.` : `None: were it later, so would be the step${edge}.`),
       made("h4", null, "It waited for"), this.cause(step, op),
       ...this.waiting(step, op), ...this.inputs(op),
       made("h4", null, "Why not elsewhere"), ...this.elsewhere(step, op), ...this.others(op));
+  }
+
+  // Where nothing is chosen: the ops of the critical path that take longest.
+  longest() {
+    const step = this.steps[0], took = (op) => step.finish[op] - step.start[op];
+    const ops = step.pathOps.slice().sort((a, b) => took(b) - took(a)).slice(0, MOST_LONGEST).filter((op) => took(op) > 0);
+    const rows = ops.map((op) => made("li", null, this.link(op), ` ${step.seconds(took(op))}, ${percent(share(took(op), step.said.step))} of the step`));
+    filled("panel", made("p", {className: "note"}, "Choose an op, by a click or with Enter, to see what it waited for, who waits for it, its slack, and why it is not elsewhere."),
+      made("h4", null, "Longest on the critical path"), made("ul", null, ...rows));
   }
 
   cause(step, op) {

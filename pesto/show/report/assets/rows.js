@@ -2,6 +2,8 @@
 
 const LANE = "lane", LINK = "link", MEMORY = "memory";
 const HEIGHTS = {[LANE]: 36, [LINK]: 18, [MEMORY]: 54};
+const TALL = 54; // of a processor where there are few
+const FEW = 4;
 const LOW = 18; // of a processor that has next to nothing to do
 const HARDLY = 1e-3; // share of the step, or of a memory, below which there is next to nothing
 
@@ -11,13 +13,14 @@ function laneRows(step) {
     kind: LANE, name: visible(lane.name), items: step.order.subarray(step.firstOn[k], step.firstOn[k + 1]),
     start: step.start, finish: step.finish, fast: kind(lane) !== "cpu", lane: k, low: lane.busy < HARDLY * step.said.step,
   }));
-  const used = found.filter((row) => row.items.length);
+  const used = found.filter((row) => row.items.length), few = used.filter((row) => !row.low).length <= FEW;
+  for (const row of used) row.height = row.low ? LOW : few ? TALL : HEIGHTS[LANE];
   return used.sort((a, b) => b.fast - a.fast || a.lane - b.lane);
 }
 
 function linkRows(step) {
   const found = step.said.links.map((name, k) => ({
-    kind: LINK, name: visible(name), items: step.onLink(k), start: step.sentStart, finish: step.sentFinish,
+    kind: LINK, name: visible(name), items: step.onLink[k], start: step.sentStart, finish: step.sentFinish,
   }));
   for (const row of found) row.busy = row.items.reduce((sum, k) => sum + row.finish[k] - row.start[k], 0);
   return found.filter((row) => row.items.length).sort((a, b) => b.busy - a.busy);
@@ -39,7 +42,7 @@ function laidOut(step, top) {
       y += 20;
     }
     for (const row of found) {
-      const height = row.low ? LOW : HEIGHTS[row.kind];
+      const height = row.height || HEIGHTS[row.kind];
       rows.push({...row, y, height});
       y += height + (row.kind === LINK ? 3 : 6);
     }

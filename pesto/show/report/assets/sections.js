@@ -84,7 +84,7 @@ function deviceTable(step) {
   });
   const links = said.links.map((name, k) => {
     let busy = 0, bytes = 0;
-    const items = step.onLink(k);
+    const items = step.onLink[k];
     for (const item of items) { busy += step.sentFinish[item] - step.sentStart[item]; bytes += step.sentBytes[item]; }
     return [visible(name), count(items.length), size(bytes), made("span", null, `${step.seconds(busy)} (${percent(share(busy, said.step))})`, meter(share(busy, said.step)))];
   });

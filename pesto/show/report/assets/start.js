@@ -25,7 +25,7 @@ class Page {
     filled("colour", ...this.colours.ways.map(([title], k) => made("option", {value: k}, title)));
     const said = this.steps[0].said, source = visible(this.graph.said.source);
     at("title").textContent = brief(source, 200);
-    at("where").textContent = `${counted(this.graph.ops, "op")} on ${visible(said.cluster)}: ${visible(said.label)}`;
+    at("where").textContent = `${counted(this.graph.ops, "op")} on ${visible(said.cluster)}, op times ${visible(said.basis)}: ${visible(said.label)}`;
     at("foot").textContent = "Step times are predictions of Pesto's simulator on the costs named above, not measurements. The plan was verified when this page was written.";
   }
 

@@ -43,6 +43,7 @@ class Step {
     this.sentStart = summed(columns.sent_start);
     this.sentFinish = this.sentStart.map((start, k) => start + columns.sent_took[k]);
     this.sentBytes = columns.sent_bytes;
+    this.onLink = this.links();
     this.bytesSent = this.sentBytes.reduce((sum, bytes) => sum + bytes, 0);
   }
 
@@ -90,12 +91,12 @@ class Step {
 
   seconds(ticks) { return duration(ticks * this.tick); }
 
-  // The transfers that hold each link, by the path from their sender's device.
-  onLink(link) {
-    const found = [];
+  // The transfers that hold each link, by the path from their sender's device, in the order in which they start.
+  links() {
+    const found = this.said.links.map(() => []);
     for (let k = 0; k < this.sentOp.length; k++) {
-      if (this.said.routes[this.device(this.sentOp[k])][this.sentTo[k]].includes(link)) found.push(k);
+      for (const link of this.said.routes[this.device(this.sentOp[k])][this.sentTo[k]]) found[link].push(k);
     }
-    return Int32Array.from(found).sort((a, b) => this.sentStart[a] - this.sentStart[b]);
+    return found.map((sent) => Int32Array.from(sent.sort((a, b) => this.sentStart[a] - this.sentStart[b])));
   }
 }

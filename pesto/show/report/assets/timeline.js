@@ -26,7 +26,7 @@ class Timeline {
     const width = this.canvas.clientWidth, dense = Math.min(3, window.devicePixelRatio || 1);
     if (this.width === width && this.dense === dense) return;
     [this.width, this.dense] = [width, dense];
-    this.gutter = width < 520 ? 76 : 90;
+    this.gutter = width < 520 ? 84 : 92;
     this.canvas.width = Math.round(width * dense);
     this.canvas.height = Math.round(this.height * dense);
     const pixels = Math.max(1, Math.ceil(width));
@@ -273,7 +273,7 @@ class Timeline {
     for (const row of this.rows) {
       pen.font = row.kind === LANE && !row.low ? "600 12px system-ui, sans-serif" : "11px system-ui, sans-serif";
       pen.fillStyle = row.kind === LANE && !row.low ? this.theme.ink : this.theme.faint;
-      pen.fillText(brief(row.name, Math.floor((this.gutter - 8) / 6.1)), 8, row.y + row.height / 2);
+      pen.fillText(brief(row.name, Math.floor((this.gutter - 10) / 6.4)), 8, row.y + row.height / 2);
     }
     pen.font = "600 10.5px system-ui, sans-serif";
     pen.fillStyle = this.theme.faint;

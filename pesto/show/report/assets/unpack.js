@@ -17,7 +17,7 @@ function columnsOf(lengths, bytes) {
     const column = new Float64Array(length);
     for (let i = 0; i < length; i++) {
       let byte = bytes[k++], value = (byte & 127) >> 1;
-      const below = byte & 1;
+      const below = byte & 1; // most numbers have one byte
       for (let unit = 64; byte > 127; unit *= 128) {
         byte = bytes[k++];
         value += (byte & 127) * unit;
