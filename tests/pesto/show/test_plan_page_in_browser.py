@@ -241,6 +241,25 @@ def test_dark_and_narrow(opened: browser.Tab) -> None:
     assert opened.value("document.querySelector('canvas').clientWidth") > 300
 
 
+@pytest.mark.parametrize(("ops", "seconds"), [(1, 1e-3), (9, 0.0), (9, 9e5)])
+def test_steps_of_no_time_of_one_op_and_of_months(tab: browser.Tab, tmp_path: Path, ops: int, seconds: float) -> None:
+    """They are drawn in every colour and at every zoom, and no number of the page is none."""
+    dag = nx.DiGraph()
+    nx.add_path(dag, [f"op_{i}" for i in range(ops)], bytes=8)
+    nx.set_node_attributes(dag, seconds, "seconds")
+    graph = pesto.graph_from_networkx(dag)
+    path = tmp_path / "page.html"
+    path.write_bytes(html_report(graph, [reported("plan", graph, pesto.solve(graph, time_limit_s=0, search=False))]))
+    tab.open(path, READY)
+    for way in range(4):
+        tab.value(f"window.pestoReport.page.colour({way})")
+        tab.value("window.pestoReport.page.view.zoom(0.1)")
+        drawn(tab)
+    tab.value("window.pestoReport.page.choose(0)")
+    text = tab.value("document.querySelector('main').innerText")
+    assert tab.complaints == [] and not any(word in text for word in ("NaN", "undefined", "Infinity"))
+
+
 def test_a_damaged_page_says_so(tab: browser.Tab, page: Path, tmp_path: Path) -> None:
     """In place of a timeline stands a line that says what to do."""
     text = page.read_text()

@@ -13,7 +13,9 @@ function cards(step) {
   const found = [
     card("Step, predicted", step.seconds(said.step), `${said.status}, by ${visible(said.chosen)}`),
     card("Lower bound", step.seconds(said.bound), gap ? `gap ${percent(gap)}` : "no gap: optimal"),
-    card("Its order", fifo ? percent(share(fifo - said.step, fifo)) : "0 %", said.order_enforced ? `saved against first in, first out (${step.seconds(fifo)})` : "left to the framework"),
+    said.order_enforced
+      ? card("Its order", percent(share(Math.abs(fifo - said.step), fifo)), `${fifo < said.step ? "lost" : "saved"} against first in, first out (${step.seconds(fifo)})`)
+      : card("Its order", "open", "left to the framework: first in, first out is predicted"),
   ];
   if (single && single.fits && single.ticks > said.step) found.push(card("One device alone", step.seconds(single.ticks), `${percent(1 - said.step / single.ticks)} shorter on all`));
   found.push(card("Fullest memory", size(full[0].peak), `${percent(full[1])} of ${visible(full[0].name)}`));

@@ -8,7 +8,7 @@ class Timeline {
   constructor(step, view) {
     this.step = step;
     this.view = view;
-    this.canvas = made("canvas", {tabIndex: 0, role: "img"});
+    this.canvas = made("canvas", {tabIndex: 0, role: "application"});
     this.canvas.setAttribute("aria-label", `Timeline of ${visible(step.said.label)}; the tables below say the same`);
     this.canvas.setAttribute("aria-describedby", "keys");
     Object.assign(this, laidOut(step, AXIS + 4));
