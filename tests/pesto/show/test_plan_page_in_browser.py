@@ -241,6 +241,29 @@ def test_dark_and_narrow(opened: browser.Tab) -> None:
     assert opened.value("document.querySelector('canvas').clientWidth") > 300
 
 
+def test_the_panel_says_why_an_op_is_not_elsewhere(tab: browser.Tab, tmp_path: Path) -> None:
+    """A kind without a kernel, one for which another op of the group has none, and devices where it may be."""
+    dag = nx.DiGraph()
+    for name, kinds in (("host", "cpu"), ("bound", "cpu,gpu"), ("only", "gpu"), ("either", "cpu,gpu")):
+        dag.add_node(name, seconds=1e-3, runs_on=kinds)
+    nx.add_path(dag, list(dag), bytes=8)
+    for name in ("host", "bound"):
+        dag.nodes[name]["group"] = 1
+    graph = pesto.graph_from_networkx(dag)
+    path = tmp_path / "page.html"
+    path.write_bytes(html_report(graph, [reported("plan", graph, pesto.solve(graph, time_limit_s=0, search=False))]))
+    tab.open(path, READY)
+    said = {}
+    for op, name in enumerate(dag):
+        tab.value(f"window.pestoReport.page.choose({op})")
+        said[name] = tab.value("document.getElementById('panel').textContent").partition("Why not elsewhere")[2]
+    assert "gpu: it has no kernel for such a device" in said["host"]
+    assert "gpu: an op of its group has no kernel" in said["bound"] and "1 op of its group:host" in said["bound"]
+    assert "cpu: it has no kernel" in said["only"] and "it may be; the search found nothing shorter" in said["only"]
+    assert "cpu: what can run on an accelerator, with its whole group, does" in said["either"]
+    assert tab.complaints == []
+
+
 @pytest.mark.parametrize(("ops", "seconds"), [(1, 1e-3), (9, 0.0), (9, 9e5)])
 def test_steps_of_no_time_of_one_op_and_of_months(tab: browser.Tab, tmp_path: Path, ops: int, seconds: float) -> None:
     """They are drawn in every colour and at every zoom, and no number of the page is none."""

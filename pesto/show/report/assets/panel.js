@@ -71,9 +71,11 @@ class Panel {
   elsewhere(step, op) {
     const group = this.group(op), others = step.said.devices.filter((_, d) => d !== step.device(op));
     if (!others.length) return [made("p", null, "The cluster has no other device.")];
-    const free = others.filter((device) => this.hasKernel(op, device.kind));
+    const free = others.filter((device) => [op, ...group].every((member) => this.hasKernel(member, device.kind)));
     const kinds = [...new Set(others.filter((device) => !free.includes(device)).map((device) => device.kind))];
-    const said = kinds.map((kind) => made("p", null, `${visible(kind)}: it has no kernel for such a device.`));
+    const said = kinds.map((kind) => made("p", null, this.hasKernel(op, kind)
+      ? `${visible(kind)}: an op of its group has no kernel for such a device.`
+      : `${visible(kind)}: it has no kernel for such a device.`));
     const here = step.said.devices[step.device(op)].kind;
     const slow = free.filter((device) => device.kind === "cpu" && here !== "cpu");
     if (slow.length) said.push(made("p", null, "cpu: what can run on an accelerator, with its whole group, does."));

@@ -47,7 +47,9 @@ function boundText(step) {
   ];
   const bar = made("div", {className: "split", role: "img", "aria-label": `bound ${percent(1 - gap)} of the step`});
   bar.append(...strips([[1 - gap, "var(--memory)"], [gap, "var(--path)"]]));
-  filled("bound", bar, ...lines.map((text) => made("p", null, text)));
+  const words = made("p", {className: "note"}, made("span", {className: "dot"}, swatch("var(--memory)"), `bound, ${percent(1 - gap)} of the step`),
+    "\u2003", made("span", {className: "dot"}, swatch("var(--path)"), `gap, ${percent(gap)}`));
+  filled("bound", bar, words, ...lines.map((text) => made("p", null, text)));
 }
 
 function strips(parts) {
@@ -73,7 +75,7 @@ function waitTable(step) {
   filled("waits", bar,
     table([["The critical path", "text"], ["Time"], ["Of the step"]], path.map(([kind, ticks]) => [
       made("span", {className: "dot"}, swatch(PATH_WORDS[kind][1]), PATH_WORDS[kind][0]), step.seconds(ticks), percent(share(ticks, step.said.step))])),
-    made("p", {className: "note"}, "What its ops waited for, with the time that they take:"),
+    made("p", {className: "note before"}, "What its ops waited for, with the time that they take:"),
     table([["Cause", "text"], ["Ops"], ["Time"]], kinds));
 }
 
@@ -81,19 +83,29 @@ function deviceTable(step) {
   const said = step.said, lanes = said.lanes.filter((lane, k) => step.firstOn[k + 1] > step.firstOn[k]);
   const rows = lanes.map((lane) => {
     const device = said.devices[lane.device], busy = share(lane.busy, said.step);
-    return [visible(lane.name), visible(device.preset), made("span", null, `${step.seconds(lane.busy)} (${percent(busy)})`, meter(busy)),
+    return [`${visible(lane.name)} (${visible(device.preset)})`, made("span", null, `${step.seconds(lane.busy)} (${percent(busy)})`, meter(busy)),
       made("span", null, `${size(device.peak)} of ${size(device.capacity)}`, meter(share(device.peak, device.capacity)))];
   });
-  const links = said.links.map((name, k) => {
-    let busy = 0, bytes = 0;
-    const items = step.onLink[k];
-    for (const item of items) { busy += step.sentFinish[item] - step.sentStart[item]; bytes += step.sentBytes[item]; }
-    return [visible(name), count(items.length), size(bytes), made("span", null, `${step.seconds(busy)} (${percent(share(busy, said.step))})`, meter(share(busy, said.step)))];
-  });
   const idle = said.lanes.length - lanes.length;
-  filled("devices", table([["Processor", "text"], ["Type", "text"], ["Busy"], ["Peak of its memory"]], rows),
+  filled("devices", table([["Processor", "text"], ["Busy"], ["Peak memory"]], rows),
     ...(idle ? [made("p", {className: "note"}, `${counted(idle, "processor")} without any op ${idle === 1 ? "is" : "are"} not shown.`)] : []),
-    made("p", {className: "note"}, ""), table([["Link", "text"], ["Transfers"], ["Bytes"], ["Busy"]], links));
+    ...linkTable(step));
+}
+
+// The links that carry something, the busiest first.
+function linkTable(step) {
+  const sums = step.onLink.map((items, k) => {
+    let busy = 0, bytes = 0;
+    for (const item of items) { busy += step.sentFinish[item] - step.sentStart[item]; bytes += step.sentBytes[item]; }
+    return {name: visible(step.said.links[k]), sent: items.length, busy, bytes};
+  });
+  const used = sums.filter((link) => link.sent).sort((a, b) => b.busy - a.busy), idle = sums.length - used.length;
+  const rows = used.map(({name, sent, busy, bytes}) => {
+    const part = share(busy, step.said.step);
+    return [name, count(sent), size(bytes), made("span", null, `${step.seconds(busy)} (${percent(part)})`, meter(part))];
+  });
+  return [made("div", {className: "gap"}), table([["Link", "text"], ["Transfers"], ["Bytes"], ["Busy"]], rows),
+    ...(idle ? [made("p", {className: "note"}, `${counted(idle, "link")} without any transfer ${idle === 1 ? "is" : "are"} not shown.`)] : [])];
 }
 
 // The time of each scope on each device.
