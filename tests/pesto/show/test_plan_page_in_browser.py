@@ -241,6 +241,21 @@ def test_dark_and_narrow(opened: browser.Tab) -> None:
     assert opened.value("document.querySelector('canvas').clientWidth") > 300
 
 
+def test_what_others_miss_under_an_op(opened: browser.Tab) -> None:
+    """The idle time of the other GPU while an op runs, tick by tick of a millisecond from the page's own boxes."""
+    found = json.loads(
+        opened.value(
+            "(({lane, start, finish}, s) => JSON.stringify([[lane, start, finish].map((c) => Array.from(c)), "
+            "Array.from(lane, (_, op) => s.idleUnder(op))]))(pestoReport.page.steps[0], pestoReport.page.steps[0])"
+        )
+    )
+    (lane, start, finish), idle = (np.array(each) for each in found)
+    for op in range(OPS):
+        busy = np.minimum(finish, finish[op]) - np.maximum(start, start[op])
+        assert idle[op] == finish[op] - start[op] - np.maximum(busy, 0)[lane != lane[op]].sum()
+    assert (idle > 0).any() and (idle == 0).any()
+
+
 def test_the_panel_says_why_an_op_is_not_elsewhere(tab: browser.Tab, tmp_path: Path) -> None:
     """A kind without a kernel, one for which another op of the group has none, and devices where it may be."""
     dag = nx.DiGraph()

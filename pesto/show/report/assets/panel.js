@@ -2,6 +2,7 @@
 
 const MOST_NAMED = 12; // ops of a list that are named
 const MOST_LONGEST = 6;
+const WORTH = 0.002; // share of the step
 
 class Panel {
   constructor(graph, steps, choose) {
@@ -23,7 +24,7 @@ class Panel {
       made("h3", null, made("span", {className: "name"}, brief(name, 400))),
       made("p", null, `${this.graph.typeName(op)} on ${visible(step.said.lanes[step.lane[op]].name)}`),
       made("p", null, step.finish[op] > step.start[op]
-        ? `${step.seconds(step.start[op])} to ${step.seconds(step.finish[op])}, takes ${step.seconds(step.finish[op] - step.start[op])}`
+        ? `${step.seconds(step.start[op])} to ${step.seconds(step.finish[op])}, takes ${step.seconds(step.finish[op] - step.start[op])}${this.idle(step, op)}`
         : `at ${step.seconds(step.start[op])}, takes no time`),
       made("h4", null, "Slack"),
       made("p", null, step.slack[op] > 0 ? `It may end ${step.seconds(step.slack[op])} later without a longer step${edge}.` : `None: were it later, so would be the step${edge}.`),
@@ -36,9 +37,15 @@ class Panel {
   longest() {
     const step = this.steps[0], took = (op) => step.finish[op] - step.start[op];
     const ops = step.pathOps.slice().sort((a, b) => took(b) - took(a)).slice(0, MOST_LONGEST).filter((op) => took(op) > 0);
-    const rows = ops.map((op) => made("li", null, this.link(op), ` ${step.seconds(took(op))}, ${percent(share(took(op), step.said.step))} of the step`));
+    const rows = ops.map((op) => made("li", null, this.link(op), ` ${step.seconds(took(op))}, ${percent(share(took(op), step.said.step))} of the step${this.idle(step, op)}`));
     filled("panel", made("p", {className: "note"}, "Choose an op, by a click or with Enter, to see what it waited for, who waits for it, its slack, and why it is not elsewhere."),
       made("h4", null, "Longest on the critical path"), made("ul", null, ...rows));
+  }
+
+  // What the other accelerators miss meanwhile, where that is worth a word.
+  idle(step, op) {
+    const idle = step.idleUnder(op);
+    return idle > WORTH * step.said.step ? `; others idle ${step.seconds(idle)} meanwhile` : "";
   }
 
   cause(step, op) {

@@ -8,10 +8,9 @@ const LOW = 18; // of a processor that has next to nothing to do
 const HARDLY = 1e-3; // share of the step, or of a memory, below which there is next to nothing
 
 function laneRows(step) {
-  const kind = (lane) => step.said.devices[lane.device].kind;
   const found = step.said.lanes.map((lane, k) => ({
     kind: LANE, name: visible(lane.name), items: step.order.subarray(step.firstOn[k], step.firstOn[k + 1]),
-    start: step.start, finish: step.finish, fast: kind(lane) !== "cpu", lane: k, low: lane.busy < HARDLY * step.said.step,
+    start: step.start, finish: step.finish, fast: step.isFast(k), lane: k, low: lane.busy < HARDLY * step.said.step,
   }));
   const used = found.filter((row) => row.items.length), few = used.filter((row) => !row.low).length <= FEW;
   for (const row of used) row.height = row.low ? LOW : few ? TALL : HEIGHTS[LANE];

@@ -89,6 +89,23 @@ class Step {
 
   deviceName(op) { return this.said.devices[this.device(op)].name; }
 
+  isFast(lane) { return this.said.devices[this.said.lanes[lane].device].kind !== "cpu"; }
+
+  // Ticks that the other accelerators, all together, do nothing while an op runs.
+  idleUnder(op) {
+    const begin = this.start[op], end = this.finish[op];
+    let idle = 0;
+    for (let lane = 0; lane < this.said.lanes.length; lane++) {
+      if (lane === this.lane[op] || !this.isFast(lane)) continue;
+      const row = {items: this.order.subarray(this.firstOn[lane], this.firstOn[lane + 1]), finish: this.finish};
+      idle += end - begin;
+      for (let k = firstAfter(row, begin); k < row.items.length && this.start[row.items[k]] < end; k++) {
+        idle -= Math.min(end, this.finish[row.items[k]]) - Math.max(begin, this.start[row.items[k]]);
+      }
+    }
+    return idle;
+  }
+
   seconds(ticks) { return duration(ticks * this.tick); }
 
   // The transfers that hold each link, by the path from their sender's device, in the order in which they start.
