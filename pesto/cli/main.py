@@ -26,6 +26,7 @@ VERBS = {
     "optimize": ("optimize", "Run TensorFlow's graph optimizer once, before planning."),
     "simulate": ("plans.simulate", "Predict the step time of a plan, also on another cluster."),
     "draw": ("plans.draw", "Draw a plan, or write it as GraphML or DOT for other programs."),
+    "report": ("plans.report", "Write a plan as one page: a timeline, what waits for what, bound and gap."),
     "trace": ("plans.trace", "Write a planned step for Perfetto or TensorBoard."),
     "check": ("plans.check", "Verify a plan against its graph with the independent checker."),
     "apply": ("plans.apply", "Write a plan's devices and order into a GraphDef, for another program."),

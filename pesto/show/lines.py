@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Iterable
 
 COLUMNS = 80
-_LABEL = 14
+LABEL = 14
 """Columns before the text of a fact."""
 
 
@@ -23,9 +23,9 @@ def paragraph(text: str, indent: int = 0) -> str:
 
 def fact(label: str, text: str) -> str:
     """What a page says of one thing: a label, and a text whose further lines stand below each other."""
-    head = f"{label:{_LABEL}s}" if len(label) < _LABEL else f"{label} "
+    head = f"{label:{LABEL}s}" if len(label) < LABEL else f"{label} "
     # The label is put in place of as many characters that cannot be broken, so that its blanks stay.
-    return head + paragraph("." * len(head) + text, _LABEL)[len(head) :]
+    return head + paragraph("." * len(head) + text, LABEL)[len(head) :]
 
 
 def command(label: str, words: Iterable[object]) -> str:
@@ -38,8 +38,8 @@ def command(label: str, words: Iterable[object]) -> str:
             parts[-1] += f" {shlex.quote(word)}"
     lines = parts[:1]
     for part in parts[1:]:
-        if len(lines[-1]) + 1 + len(part) > COLUMNS - _LABEL - 2:
+        if len(lines[-1]) + 1 + len(part) > COLUMNS - LABEL - 2:
             lines.append(part)
         else:
             lines[-1] += f" {part}"
-    return f"{label:{_LABEL}s}" + f" \\\n{'':{_LABEL}s}".join(lines)
+    return f"{label:{LABEL}s}" + f" \\\n{'':{LABEL}s}".join(lines)

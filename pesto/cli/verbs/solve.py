@@ -28,6 +28,8 @@ from pesto.inputs.load import load_cluster, load_costs
 from pesto.plans.plan_file import cdep_json, load, part_json, save
 from pesto.settings import Settings
 from pesto.show.live_line import LiveLine
+from pesto.show.report.html_report import html_report
+from pesto.show.report.reported import of_solve
 from pesto.show.solve_report import as_object, page
 from pesto.solving.flow import Outcome, solve
 from pesto.solving.interrupt import received
@@ -76,6 +78,7 @@ from solvers import FAILED
     "--start", type=Existing(), metavar="PLAN", help="Begin from this plan: another cluster, a changed graph."
 )
 @out_option("plan.json", "Plan file.")
+@click.option("--report", type=click.Path(path_type=Path), help="Also write the plan as a page (pesto report) here.")
 @click.option("--part", type=click.Path(path_type=Path), help="Also write the authors' part.json here.")
 @click.option("--cdep", type=click.Path(path_type=Path), help="Also write the authors' cdep.json here.")
 @json_option()
@@ -88,6 +91,7 @@ def solve_command(
     costs: Path | None,
     start: Path | None,
     out: Path,
+    report: Path | None,
     part: Path | None,
     cdep: Path | None,
     as_json: bool,
@@ -105,7 +109,7 @@ def solve_command(
     source.checked()
     chosen = _chosen(cdep, **settings)
     machine = load_cluster(cluster)
-    outputs = [path for path in (out, part, cdep) if path is not None]
+    outputs = [path for path in (out, report, part, cdep) if path is not None]
     before = load(start) if start is not None else None
     check_outputs(outputs, [path for path in (source.file, start) if path is not None], as_json=as_json)
     if verbose:
@@ -123,10 +127,12 @@ def solve_command(
     if cdep is not None:
         write_atomic(cdep, cdep_json(outcome.plan, graph))
     stages_s = {"graph": loaded - began, "costs": costed - loaded, **outcome.stages_s}
+    if report is not None:
+        write_atomic(report, html_report(graph, [of_solve(outcome, machine, out.name, stages_s)]))
     if as_json:
         click.echo(to_json(as_object(outcome, stages_s, out)))
     else:
-        click.echo(page(outcome, stages_s, out, _check_command(source, cluster, costs, out)))
+        click.echo(page(outcome, stages_s, out, _next_command(report, source, cluster, costs, out)))
     _end(outcome)
 
 
@@ -138,9 +144,12 @@ def _chosen(cdep: Path | None, *, time_limit: float, **settings: Any) -> Setting
     return chosen
 
 
-def _check_command(source: Source, cluster: str, costs: Path | None, out: Path) -> list[object]:
-    """The command that verifies the plan: a plan names a built-in model and a cluster preset itself."""
-    words: list[object] = ["pesto", "check", out]
+def _next_command(report: Path | None, source: Source, cluster: str, costs: Path | None, out: Path) -> list[object]:
+    """The command that shows the plan, or with its page written verifies it anew.
+
+    A plan names a built-in model and a cluster preset itself.
+    """
+    words: list[object] = ["pesto", "report" if report is None else "check", out]
     if source.model is None:
         for option in ("file", "saved_model", "signature", "function", "batch"):
             value = getattr(source, option)

@@ -1,0 +1,80 @@
+"""pesto report: a plan, and others against it, as one page for a browser."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from pesto import api
+from pesto.cli.options import Existing, cluster_option, costs_option, source_options
+from pesto.cli.outputs import check_outputs
+from pesto.cli.verbs.plans.check import plan_source
+from pesto.files.disk import write_atomic
+from pesto.graph import Graph
+from pesto.inputs.given import on_cluster
+from pesto.inputs.load import load_graph, plan_cluster
+from pesto.plans.order_worth import order_worth
+from pesto.plans.plan import PER_EDGE, Plan
+from pesto.plans.plan_file import load
+from pesto.quantities import size
+from pesto.settings import Settings
+from pesto.show.lines import paragraph
+from pesto.show.report.html_report import html_report
+from pesto.show.report.reported import Reported
+from pesto.solving.flow import formulate
+from pesto.source import Source
+
+
+@click.command("report")
+@click.argument("plan", type=Existing())
+@source_options
+@cluster_option(default=None)
+@costs_option()
+@click.option(
+    "--against", type=Existing(), multiple=True, metavar="PLAN", help="Another plan of the same graph; repeatable."
+)
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path),
+    default="report.html",
+    show_default=True,
+    help="Page to write.",
+)
+def report_command(
+    *,
+    plan: Path,
+    source: Source,
+    cluster: str | None,
+    costs: Path | None,
+    against: Sequence[Path],
+    out: Path,
+) -> None:
+    """Write PLAN as one page: what runs where and when, what waits for what, and how far from optimal it is.
+
+    \b
+    pesto report plan.json
+    pesto report plan.json --against older.json -o both.html
+
+    The page is one file, and needs no network: open it in any browser of 2023 or later. The graph, the cluster and the
+    costs are named as for pesto check, which verifies every plan first; they hold for all plans.
+    """
+    files = [plan, *against]
+    check_outputs([out], [*files, *([source.file] if source.file else [])], as_json=False)
+    plans = [load(file) for file in files]
+    graph = load_graph(plan_source(plans[0], source))
+    shown = [
+        _reported(file.name, found, graph, cluster or None, costs) for file, found in zip(files, plans, strict=True)
+    ]
+    page = html_report(graph, shown)
+    write_atomic(out, page)
+    click.echo(paragraph(f"{out}: {graph.ops} ops, {size(len(page))}; open it in a browser", 2))
+
+
+def _reported(label: str, plan: Plan, graph: Graph, cluster: str | None, costs: Path | None) -> Reported:
+    """A plan of a file, verified, with its step in ticks."""
+    api.check(plan, graph, cluster=cluster, costs=costs)
+    machine, op_costs = on_cluster(graph, cluster or plan_cluster(plan), costs)
+    problem = formulate(graph, op_costs, machine, Settings(per_edge=plan.provenance.transfers == PER_EDGE))
+    worth = order_worth(problem, plan.schedule.device, plan.rank)
+    return Reported(label=label, plan=plan, cluster=machine, problem=problem, order=worth)
