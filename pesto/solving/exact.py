@@ -54,8 +54,10 @@ class Exact:
     """None where memory defeats the list scheduler."""
 
 
-def exact(bench: Bench, level: Level, settings: Settings) -> Stage[Exact]:
+def exact(bench: Bench, level: Level, settings: Settings, seconds: float | None = None) -> Stage[Exact]:
     """`coarse`: the start, and every schedule that the solver finds on the way, expanded.
+
+    seconds: of the solver; None for `exact_seconds`.
 
     Without congestion the solver gets the problem without links, so that transfers never wait for each other (Pesto,
     3.2.2, Fig 5). Its placement and orders are then timed on the real links, and the start, which knows of them, is no
@@ -73,7 +75,7 @@ def exact(bench: Bench, level: Level, settings: Settings) -> Stage[Exact]:
         began = Start(makespan=start.makespan, expanded=expanded(start, f"{level.by}, the start,"))
         if settings.congestion:
             yield began.expanded
-    with Running(problem, settings.solver, _options(settings, start)) as running:
+    with Running(problem, settings.solver, _options(settings, start, seconds)) as running:
         for schedule in running.schedules():
             yield expanded(schedule, settings.solver)
     result = running.result()
@@ -134,9 +136,9 @@ def _posed(level: Level, settings: Settings) -> tuple[Problem, Schedule | None]:
     return free, rebuild(free, level.schedule) if level.schedule is not None else None
 
 
-def _options(settings: Settings, start: Schedule | None) -> Options:
+def _options(settings: Settings, start: Schedule | None, seconds: float | None) -> Options:
     return Options(
-        seconds=exact_seconds(settings),
+        seconds=exact_seconds(settings) if seconds is None else seconds,
         gap=settings.gap,
         seed=settings.seed,
         workers=settings.workers,

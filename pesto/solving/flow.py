@@ -25,7 +25,7 @@ from pesto.solving.baselines import MOST_TASKS, RIVALS, baselines
 from pesto.solving.candidates import Bench, Candidate, Turns
 from pesto.solving.exact import Exact, exact
 from pesto.solving.interrupt import hold, release
-from pesto.solving.levels import levels
+from pesto.solving.levels import Level, levels
 from pesto.solving.record import SolveRecord, make_plan
 from pesto.solving.repair import SECONDS, repaired, repairs
 from pesto.solving.search import search
@@ -33,6 +33,7 @@ from pesto.solving.search_graphs import MOST
 from pesto.solving.ties import Tie, ties
 from pesto.solving.tracker import Stage, Tracker, Watch
 from pesto.solving.trust import Trust, in_a_solve, least_p90, trust
+from pesto.solving.whole import is_small, proven, whole, whole_seconds
 from solvers import FAILED, Limit, Problem
 from solvers.bounds import quick_bounds
 from solvers.bounds.evidence import FullBound
@@ -43,7 +44,7 @@ CANDIDATES = ("start", "single", "expert", "layer-balanced", *RIVALS, "list", "l
 """`start` is an older plan, carried over (`pesto.plans.warm_start`); `single` is all on one GPU; RIVALS are the quick
 ones among the literature's methods; `list` is list scheduling of the full graph, `levels` quick schedules of coarser
 graphs; `repaired` is one of these that does not fit the memory, with ops moved until it does; `coarse` is the exact
-solver on the coarse graph, expanded; `search` anneals from the best of these."""
+solver on the coarse graph, or a small one itself, expanded; `search` anneals from the best of these."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -113,7 +114,7 @@ def solve(
             _start_the_clock(tracker, settings)
             with strengthened(problem, tracker, settings):
                 if not _at_once(problem, tracker, settings):
-                    done = tracker.run("solve", exact(bench, level, settings))
+                    done = _exactly(bench, level, tracker, settings)
                     _go_on(done)
                 if settings.search and problem.tasks <= MOST_TASKS:
                     tracker.run("search", search(bench, planning, ladder, tracker, settings))
@@ -207,6 +208,20 @@ def _at_once(problem: Problem, tracker: Tracker, settings: Settings) -> bool:
     """Whether search begins without a coarse optimum: a plan was given, or so few nodes say nothing of so many ops."""
     start = tracker.candidates.get("start")
     return settings.search and (problem.tasks > MOST or (start is not None and start.fits))
+
+
+def _exactly(bench: Bench, level: Level, tracker: Tracker, settings: Settings) -> Exact:
+    """What the exact solver did: on the graph itself where that is small, with a bound of it, else on the coarse one.
+
+    Where none of its plans of the graph itself fits the memory, the coarse one, which estimates peaks, comes after it.
+    """
+    if not is_small(bench.problem, settings):
+        return tracker.run("solve", exact(bench, level, settings))
+    done = tracker.run("solve", exact(bench, whole(bench, tracker.best), settings, whole_seconds(settings)))
+    tracker.strengthen(proven(done, tracker.bound))
+    if tracker.best is None and done.result.limit is not Limit.INTERRUPT:
+        _go_on(tracker.run("solve", exact(bench, level, settings)))
+    return done
 
 
 def _go_on(done: Exact) -> None:
