@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import wait
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
@@ -38,6 +38,17 @@ class Start:
     """A candidate only with congestion."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """How an exact solver is run where it is not run as on coarse graphs."""
+
+    engine: Callable[..., Result]
+    """Takes what `solvers.api.solve` takes."""
+    seconds: float
+    lower_bound: int
+    """Ticks that are known to be needed."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Exact:
     """What the exact solver did on the coarse graph."""
@@ -54,10 +65,10 @@ class Exact:
     """None where memory defeats the list scheduler."""
 
 
-def exact(bench: Bench, level: Level, settings: Settings, seconds: float | None = None) -> Stage[Exact]:
+def exact(bench: Bench, level: Level, settings: Settings, run: Run | None = None) -> Stage[Exact]:
     """`coarse`: the start, and every schedule that the solver finds on the way, expanded.
 
-    seconds: of the solver; None for `exact_seconds`.
+    run: how the solver is run, and for how long; None for `solvers.solve` and `exact_seconds`.
 
     Without congestion the solver gets the problem without links, so that transfers never wait for each other (Pesto,
     3.2.2, Fig 5). Its placement and orders are then timed on the real links, and the start, which knows of them, is no
@@ -75,7 +86,7 @@ def exact(bench: Bench, level: Level, settings: Settings, seconds: float | None 
         began = Start(makespan=start.makespan, expanded=expanded(start, f"{level.by}, the start,"))
         if settings.congestion:
             yield began.expanded
-    with Running(problem, settings.solver, _options(settings, start, seconds)) as running:
+    with Running(problem, settings.solver, _options(settings, start, run), run) as running:
         for schedule in running.schedules():
             yield expanded(schedule, settings.solver)
     result = running.result()
@@ -92,10 +103,11 @@ class Running:
     A context manager. Ctrl-C inside ends the solver, which keeps what it has; leaving it waits for that.
     """
 
-    def __init__(self, problem: Problem, solver: str, options: Options) -> None:
+    def __init__(self, problem: Problem, solver: str, options: Options, run: Run | None = None) -> None:
         self._news: SimpleQueue[Progress | None] = SimpleQueue()
         self._all, self._stop = options.deterministic, threading.Event()
-        self._ended = in_thread(lambda: api.solve(problem, solver, options, report=self._news.put, stop=self._stop))
+        engine = api.solve if run is None else run.engine
+        self._ended = in_thread(lambda: engine(problem, solver, options, report=self._news.put, stop=self._stop))
         self._ended.add_done_callback(lambda _: self._news.put(None))
 
     def __enter__(self) -> "Running":
@@ -136,9 +148,10 @@ def _posed(level: Level, settings: Settings) -> tuple[Problem, Schedule | None]:
     return free, rebuild(free, level.schedule) if level.schedule is not None else None
 
 
-def _options(settings: Settings, start: Schedule | None, seconds: float | None) -> Options:
+def _options(settings: Settings, start: Schedule | None, run: Run | None) -> Options:
     return Options(
-        seconds=exact_seconds(settings) if seconds is None else seconds,
+        seconds=exact_seconds(settings) if run is None else run.seconds,
+        lower_bound=0 if run is None else run.lower_bound,
         gap=settings.gap,
         seed=settings.seed,
         workers=settings.workers,

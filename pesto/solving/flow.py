@@ -33,7 +33,7 @@ from pesto.solving.search_graphs import MOST
 from pesto.solving.ties import Tie, ties
 from pesto.solving.tracker import Stage, Tracker, Watch
 from pesto.solving.trust import Trust, in_a_solve, least_p90, trust
-from pesto.solving.whole import is_small, proven, whole, whole_seconds
+from pesto.solving.whole import is_small, proven, whole, whole_run
 from solvers import FAILED, Limit, Problem
 from solvers.bounds import quick_bounds
 from solvers.bounds.evidence import FullBound
@@ -217,7 +217,8 @@ def _exactly(bench: Bench, level: Level, tracker: Tracker, settings: Settings) -
     """
     if not is_small(bench.problem, settings):
         return tracker.run("solve", exact(bench, level, settings))
-    done = tracker.run("solve", exact(bench, whole(bench, tracker.best), settings, whole_seconds(settings)))
+    run = whole_run(settings, tracker.lower_bound if tracker.best is not None else 0)
+    done = tracker.run("solve", exact(bench, whole(bench, tracker.best), settings, run))
     tracker.strengthen(proven(done, tracker.bound))
     if tracker.best is None and done.result.limit is not Limit.INTERRUPT:
         _go_on(tracker.run("solve", exact(bench, level, settings)))

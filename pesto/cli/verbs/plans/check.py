@@ -77,15 +77,16 @@ def _as_meant(plan: Plan, graph: Graph, problem: Problem) -> Enforced | None:
 
 def _certificate(plan: Plan, problem: Problem) -> dict[str, object]:
     """The bound, what of it `verify` has recomputed from the plan and the problem alone, and whose word the rest is."""
-    made, (sure, by) = plan.provenance, recomputed(plan, problem)
+    made, claim = plan.provenance, {}
+    if solver := claimant(made.lower_bound_name):
+        sure, by = recomputed(plan, problem)
+        claim = {"claimed_by": solver, "recomputed_bound_s": sure * plan.tick_s, "recomputed_bound": by}
     return {
         "lower_bound_s": made.lower_bound_ticks * plan.tick_s,
         "lower_bound": made.lower_bound_name,
         "lower_bound_of": "full graph",
         "claims": 0 if made.lower_bound_evidence is None else len(made.lower_bound_evidence.claims),
-        "claimed_by": claimant(made.lower_bound_name) or None,
-        "recomputed_bound_s": sure * plan.tick_s,
-        "recomputed_bound": by,
+        **claim,
         "gap": plan.gap,
     }
 
