@@ -68,6 +68,10 @@ SOLVERS: dict[str, Entry] = {
 """A new solver is one new module and one row here; a placement method has its row in `PLACERS`."""
 
 
+_WHOLE = {"cpsat": _engine("solvers.cpsat.solver", "whole_model")}
+"""Solvers without the windows that they search beside their model."""
+
+
 class Available(NamedTuple):
     """Whether a solver can run here."""
 
@@ -118,6 +122,18 @@ def solve(
     if entry.isolated:
         return parent.run(problem, entry, options, judge, stop=stop)
     return _run_here(problem, entry, options, judge, stop)
+
+
+def solve_whole(
+    problem: Problem, name: str, options: Options, *, report: Report, stop: threading.Event | None = None
+) -> Result:
+    """As `solve`; but a solver that also searches windows, CP-SAT, searches its whole model alone."""
+    entry = _WHOLE.get(name)
+    here = _availability(name, entry) if entry else None
+    if entry is None or here is None or here.why_not:
+        return solve(problem, name, options, report=report, stop=stop)
+    judge = Judge(problem, options, report, solver=name, version=here.version or "")
+    return parent.run(problem, entry, options, judge, stop=stop)
 
 
 def program_text(problem: Problem, formulation: str = "tight", form: str = "lp") -> str:

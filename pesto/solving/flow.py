@@ -217,7 +217,7 @@ def _exactly(bench: Bench, level: Level, tracker: Tracker, settings: Settings) -
     """
     if not is_small(bench.problem, settings):
         return tracker.run("solve", exact(bench, level, settings))
-    run = whole_run(settings, tracker.lower_bound if tracker.best is not None else 0)
+    run = whole_run(bench.problem, settings, tracker.lower_bound if tracker.best is not None else 0)
     done = tracker.run("solve", exact(bench, whole(bench, tracker.best), settings, run))
     tracker.strengthen(proven(done, tracker.bound))
     if tracker.best is None and done.result.limit is not Limit.INTERRUPT:

@@ -1,6 +1,5 @@
 """Small graphs exactly: the graph itself is the exact solver's problem, and its bound that of the graph."""
 
-import threading
 from dataclasses import replace
 
 import numpy as np
@@ -11,12 +10,8 @@ from pesto.settings import Settings
 from pesto.solving.candidates import Bench, Candidate
 from pesto.solving.exact import Exact, Run
 from pesto.solving.levels import Level
-from solvers import ANSWERED, Options, Problem, Result, api
-from solvers.base import Report
+from solvers import ANSWERED, Problem, api
 from solvers.bounds.evidence import FullBound
-from solvers.process import parent
-from solvers.process.judge import Judge
-from solvers.process.registry import Entry
 
 _TARGETS = 2
 """Times the target of coarsening up to which a graph is not coarsened for the exact solver: 400 ops by default."""
@@ -25,7 +20,6 @@ _SHARE = 0.8
 _ALONE = 120
 """Ops up to which CP-SAT proves more without windows: in a minute (1 to 3 CPU seconds on a busy machine) a grid of
 32 ops keeps a gap of 0 %, with windows 0.97 %, a series-parallel graph of 100 ops 0.10 %, with windows 0.54 %."""
-_WHOLE = Entry(module="solvers.cpsat.solver", attribute="whole_model", isolated=True, package="ortools")
 
 
 def is_small(problem: Problem, settings: Settings) -> bool:
@@ -33,21 +27,11 @@ def is_small(problem: Problem, settings: Settings) -> bool:
     return 0 < problem.tasks <= _TARGETS * settings.coarsen_to
 
 
-def whole_run(settings: Settings, lower_bound: int) -> Run:
+def whole_run(problem: Problem, settings: Settings, lower_bound: int) -> Run:
     """How the exact solver is run on a graph itself: for most of the time, from the bound that is known."""
     seconds = _SHARE * settings.time_limit_s if settings.search else settings.time_limit_s
-    return Run(engine=solve_whole, seconds=seconds, lower_bound=lower_bound)
-
-
-def solve_whole(
-    problem: Problem, solver: str, options: Options, *, report: Report, stop: threading.Event | None = None
-) -> Result:
-    """As `solvers.api.solve`; but CP-SAT searches the whole model of few ops alone, and no windows."""
-    version = _WHOLE.version()
-    if solver != "cpsat" or problem.tasks > _ALONE or version is None:
-        return api.solve(problem, solver, options, report=report, stop=stop)
-    judge = Judge(problem, options, report, solver=solver, version=version)
-    return parent.run(problem, _WHOLE, options, judge, stop=stop)
+    engine = api.solve_whole if problem.tasks <= _ALONE else api.solve
+    return Run(engine=engine, seconds=seconds, lower_bound=lower_bound)
 
 
 def whole(bench: Bench, best: Candidate | None) -> Level:
