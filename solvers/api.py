@@ -74,6 +74,8 @@ WINDOWS: dict[str, Entry] = {
     if name == "cpsat" or entry.formulations
 }
 """What searches windows of a plan, by the engine's name."""
+_WHOLE = {"cpsat": _engine("solvers.cpsat.solver", "whole_model")}
+"""Solvers without the windows that they search beside their model."""
 
 
 class Available(NamedTuple):
@@ -154,6 +156,18 @@ def improve(
     judge = Judge(problem, options, report or _nobody, solver=name, version=here.version or "")
     if here.why_not:
         return judge.failed(Status.MISSING, here.why_not)
+    return parent.run(problem, entry, options, judge, stop=stop)
+
+
+def solve_whole(
+    problem: Problem, name: str, options: Options, *, report: Report, stop: threading.Event | None = None
+) -> Result:
+    """As `solve`; but a solver that also searches windows, CP-SAT, searches its whole model alone."""
+    entry = _WHOLE.get(name)
+    here = _availability(name, entry) if entry else None
+    if entry is None or here is None or here.why_not:
+        return solve(problem, name, options, report=report, stop=stop)
+    judge = Judge(problem, options, report, solver=name, version=here.version or "")
     return parent.run(problem, entry, options, judge, stop=stop)
 
 

@@ -11,6 +11,7 @@ from pesto.files.json import shown
 from pesto.graph import Graph
 from pesto.memory.peaks import measure
 from pesto.plans.control_edges import chain
+from pesto.plans.solver_claim import claimant
 from pesto.plans.unlike import unlike
 from pesto.problem import TICK_S, lanes
 from pesto.quantities import counted, duration, percent, size
@@ -90,7 +91,7 @@ class Provenance:
     lower_bound_name: str
     """The argument that gives the bound."""
     lower_bound_evidence: Evidence | None = None
-    """What the bound rests on; None where it is `solvers.bounds.quick_bounds.best`."""
+    """What the bound rests on, or of one that a solver claims what is sure; None for `quick_bounds.best`."""
     links: str
     """Policy of the links that the prediction assumes: "first come, first served"."""
     transfers: str
@@ -275,13 +276,38 @@ def _claims(plan: Plan, problem: Problem) -> list[str]:
         bound, name = _bound(made.lower_bound_evidence, problem)
     except EvidenceError as error:
         return [f"claims: nothing follows from the evidence of the lower bound: {error}"]
-    if (made.lower_bound_ticks, made.lower_bound_name) != (bound, name):
+    if claimant(made.lower_bound_name):
+        wrong += _claimed(plan, bound)
+    elif (made.lower_bound_ticks, made.lower_bound_name) != (bound, name):
         wrong.append(f"claims: the lower bound is {bound} ({name}), the plan says {made.lower_bound_ticks}")
     if made.candidates_ticks.get(made.chosen) != plan.schedule.makespan or not made.candidates_fit.get(made.chosen):
         wrong.append(f"claims: the chosen candidate {made.chosen!r} is not this schedule")
     if made.links != FCFS or made.transfers not in (PER_EDGE, PER_DEVICE):
         wrong.append(f"claims: links {made.links!r} and transfers {made.transfers!r} are not known policies")
     return wrong
+
+
+def recomputed(plan: Plan, problem: Problem) -> tuple[int, str]:
+    """Ticks and name of the bound that follows by arithmetic, which of a solver's claim is the part that is sure.
+
+    EvidenceError when nothing follows from the plan's evidence.
+    """
+    return _bound(plan.provenance.lower_bound_evidence, problem)
+
+
+def _claimed(plan: Plan, sure: int) -> list[str]:
+    """What speaks against the bound that a solver claims, beside the one that can be recomputed.
+
+    Nothing here proves it; that solver must be said to have proven it of the whole graph.
+    """
+    made, coarse = plan.provenance, plan.provenance.coarse
+    said, solver = made.lower_bound_ticks, claimant(made.lower_bound_name)
+    ran = coarse is not None and coarse.nodes == len(plan.names)
+    if coarse is None or not ran or (coarse.solver, coarse.lower_bound_ticks) != (solver, said):
+        return [f"claims: the lower bound {said} is not what {solver} is said to have proven of the graph itself"]
+    if sure < said <= plan.schedule.makespan:
+        return []
+    return [f"claims: the lower bound {said} of {solver} is not between {sure}, which is sure, and the makespan"]
 
 
 def _bound(evidence: Evidence | None, problem: Problem) -> tuple[int, str]:

@@ -225,6 +225,10 @@ def _coarse_lines(outcome: Outcome) -> list[str]:
     bound = duration(c.lower_bound_ticks * plan.tick_s)
     detail = f"; {c.detail}" if c.detail else ""
     batches = f"in {counted(removed.batches, 'batch', 'batches')}, at most {percent(removed.most)} in one"
+    if c.nodes == len(plan.names):
+        by = f"{c.solver} {c.version}"
+        text = f"{by} on the graph itself: {c.status}, {made}, bound {bound} ({c.bound_by or 'trivial'}){detail}"
+        return [fact("exact solver", text)]
     text = (
         f"{counted(c.nodes, 'node')} ({c.reason}), {percent(removed.share)} of "
         f"{counted(removed.edges, 'edge')} removed {batches}; "

@@ -47,7 +47,7 @@ class Ledger:
     def __init__(self) -> None:
         self.first: int | None = None
         """Ticks of the first plan that fits."""
-        self._gained, self._cpu_s, self._raised = dict[str, int](), dict[str, float](), 0
+        self._gained, self._cpu_s, self._raised = dict[str, int](), dict[str, float](), dict[str, int]()
         self._bounds_s = 0.0
         self._bounds_clock: tuple[int, float] | None = None
         self._engine, self._since, self._found = "", self._now(), 0
@@ -60,9 +60,9 @@ class Ledger:
         self._gained[engine] = self._gained.get(engine, 0) + self._found - ticks
         self._found = ticks
 
-    def raised(self, ticks: int) -> None:
-        """Note that the bound is higher by so many ticks."""
-        self._raised += ticks
+    def raised(self, engine: str, ticks: int) -> None:
+        """Note that an engine has made the bound higher by so many ticks."""
+        self._raised[engine] = self._raised.get(engine, 0) + ticks
 
     @contextmanager
     def at(self, engine: str) -> Iterator[None]:
@@ -87,14 +87,13 @@ class Ledger:
         """What each did for a plan of so many ticks, as far as it had a turn; solvers: those that engines asked."""
         self._turn(self._engine)
         gained = self._gained | {"choice": self._found - plan}
-        raised = {"bounds": self._raised}
         cpu_s = self._cpu_s | {"bounds": self._bounds()}
         return tuple(
             Contribution(
                 engine=e,
                 solver=solvers.get(e, ""),
                 gained=gained.get(e, 0),
-                raised=raised.get(e, 0),
+                raised=self._raised.get(e, 0),
                 cpu_s=cpu_s.get(e, 0.0),
             )
             for e in ENGINES

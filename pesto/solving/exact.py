@@ -38,6 +38,17 @@ class Start:
     """A candidate only with congestion."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """How an exact solver is run where it is not run as on coarse graphs."""
+
+    engine: Callable[..., Result]
+    """Takes what `solvers.api.solve` takes."""
+    seconds: float
+    lower_bound: int
+    """Ticks that are known to be needed."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Exact:
     """What the exact solver did on the coarse graph."""
@@ -54,8 +65,10 @@ class Exact:
     """None where memory defeats the list scheduler."""
 
 
-def exact(bench: Bench, level: Level, settings: Settings) -> Stage[Exact]:
+def exact(bench: Bench, level: Level, settings: Settings, run: Run | None = None) -> Stage[Exact]:
     """`coarse`: the start, and every schedule that the solver finds on the way, expanded.
+
+    run: how the solver is run, and for how long; None for `solvers.solve` and `exact_seconds`.
 
     Without congestion the solver gets the problem without links, so that transfers never wait for each other (Pesto,
     3.2.2, Fig 5). Its placement and orders are then timed on the real links, and the start, which knows of them, is no
@@ -73,7 +86,8 @@ def exact(bench: Bench, level: Level, settings: Settings) -> Stage[Exact]:
         began = Start(makespan=start.makespan, expanded=expanded(start, f"{level.by}, the start,"))
         if settings.congestion:
             yield began.expanded
-    with Running(problem, settings.solver, _options(settings, start)) as running:
+    engine = api.solve if run is None else run.engine
+    with Running(problem, settings.solver, _options(settings, start, run), by=engine) as running:
         for schedule in running.schedules():
             yield expanded(schedule, settings.solver)
     result = running.result()
@@ -134,9 +148,10 @@ def _posed(level: Level, settings: Settings) -> tuple[Problem, Schedule | None]:
     return free, rebuild(free, level.schedule) if level.schedule is not None else None
 
 
-def _options(settings: Settings, start: Schedule | None) -> Options:
+def _options(settings: Settings, start: Schedule | None, run: Run | None) -> Options:
     return Options(
-        seconds=exact_seconds(settings),
+        seconds=exact_seconds(settings) if run is None else run.seconds,
+        lower_bound=0 if run is None else run.lower_bound,
         gap=settings.gap,
         seed=settings.seed,
         workers=settings.workers,

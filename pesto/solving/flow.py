@@ -26,7 +26,7 @@ from pesto.solving.candidates import Bench, Candidate, Turns
 from pesto.solving.contributions import Contribution
 from pesto.solving.exact import Exact, exact
 from pesto.solving.interrupt import hold, release
-from pesto.solving.levels import levels
+from pesto.solving.levels import Level, levels
 from pesto.solving.record import SolveRecord, make_plan
 from pesto.solving.repair import SECONDS, repaired, repairs
 from pesto.solving.search import search
@@ -34,6 +34,7 @@ from pesto.solving.search_graphs import MOST
 from pesto.solving.ties import Tie, ties
 from pesto.solving.tracker import Stage, Tracker, Watch
 from pesto.solving.trust import Trust, in_a_solve, least_p90, trust
+from pesto.solving.whole import is_small, proven, whole, whole_run
 from pesto.solving.windows import engine_of
 from solvers import FAILED, Limit, Problem
 from solvers.bounds import quick_bounds
@@ -47,7 +48,7 @@ CANDIDATES = (
 """`start` is an older plan, carried over (`pesto.plans.warm_start`); `single` is all on one GPU; RIVALS are the quick
 ones among the literature's methods; `list` is list scheduling of the full graph, `levels` quick schedules of coarser
 graphs; `repaired` is one of these that does not fit the memory, with ops moved until it does; `coarse` is the exact
-solver on the coarse graph, expanded; `search` anneals from the best of these, and
+solver on the coarse graph, or a small one itself, expanded; `search` anneals from the best of these, and
 `windows` searches windows of the best exactly."""
 
 
@@ -122,7 +123,7 @@ def solve(
             _start_the_clock(tracker, settings)
             with strengthened(problem, tracker, settings):
                 if not _at_once(problem, tracker, settings):
-                    done = tracker.run("solve", exact(bench, level, settings))
+                    done = _exactly(bench, level, tracker, settings)
                     _go_on(done)
                 if settings.search and problem.tasks <= MOST_TASKS:
                     tracker.run("search", search(bench, planning, ladder, tracker, settings))
@@ -184,14 +185,13 @@ def _outcome(plan: Plan, bench: Bench, tracker: Tracker, given: SolveRecord) -> 
     problem, chosen = bench.problem, tracker.candidates[plan.provenance.chosen]
     with tracker.timed("ties"):
         tied = ties(bench.graph, problem, plan.schedule.makespan, timed=not tracker.interrupted)
-    trusted = None
+    trusted, ordered = None, not plan.placement_only
     with tracker.timed("trust"), suppress(InputError):  # of a step of a hundred years: no reason to lose the plan
         errors = in_a_solve(bench, given.settings)
-        trusted = trust(
-            bench, given.cluster, chosen, tracker.candidates.values(), errors, order=not plan.placement_only
-        )
+        trusted = trust(bench, given.cluster, chosen, tracker.candidates.values(), errors, order=ordered)
     planned = Timeline(problem=problem, schedule=plan.schedule)
-    meant = as_meant(bench.graph, planned, plan.rank, order=not plan.placement_only)
+    meant = as_meant(bench.graph, planned, plan.rank, order=ordered)
+    asked = {"exact": given.settings.solver, "windows": engine_of(given.settings)}
     return Outcome(
         plan=plan,
         problem=problem,
@@ -205,9 +205,7 @@ def _outcome(plan: Plan, bench: Bench, tracker: Tracker, given: SolveRecord) -> 
         trust=trusted,
         stages_s=tracker.stages_s,
         first=tracker.ledger.first or 0,
-        contributions=tracker.ledger.of(
-            chosen.makespan, {"exact": given.settings.solver, "windows": engine_of(given.settings)}
-        ),
+        contributions=tracker.ledger.of(chosen.makespan, asked),
         interrupted=tracker.interrupted,
         costs=given.costs,
     )
@@ -223,6 +221,21 @@ def _at_once(problem: Problem, tracker: Tracker, settings: Settings) -> bool:
     """Whether search begins without a coarse optimum: a plan was given, or so few nodes say nothing of so many ops."""
     start = tracker.candidates.get("start")
     return settings.search and (problem.tasks > MOST or (start is not None and start.fits))
+
+
+def _exactly(bench: Bench, level: Level, tracker: Tracker, settings: Settings) -> Exact:
+    """What the exact solver did: on the graph itself where that is small, with a bound of it, else on the coarse one.
+
+    Where none of its plans of the graph itself fits the memory, the coarse one, which estimates peaks, comes after it.
+    """
+    if not is_small(bench.problem, settings):
+        return tracker.run("solve", exact(bench, level, settings))
+    run = whole_run(bench.problem, settings, tracker.lower_bound if tracker.best is not None else 0)
+    done = tracker.run("solve", exact(bench, whole(bench, tracker.best), settings, run))
+    tracker.strengthen(proven(done, tracker.bound), by="exact")
+    if tracker.best is None and done.result.limit is not Limit.INTERRUPT:
+        _go_on(tracker.run("solve", exact(bench, level, settings)))
+    return done
 
 
 def _go_on(done: Exact) -> None:

@@ -105,10 +105,10 @@ class Tracker:
         """Whether the best plan reaches the lower bound of the full graph: nothing can be better."""
         return self.best is not None and self.best.makespan == self.lower_bound
 
-    def strengthen(self, bound: FullBound) -> None:
+    def strengthen(self, bound: FullBound, by: str = "bounds") -> None:
         """Take in a lower bound of the full graph, and tell of it beside the best plan."""
         if bound.ticks > self.bound.ticks:
-            self.ledger.raised(bound.ticks - self.bound.ticks)
+            self.ledger.raised(by, bound.ticks - self.bound.ticks)
             self.bound = bound
             best = self.best
             if best is not None:

@@ -68,6 +68,11 @@ class CpSat:
         return _outcome(watch, ended, clocked=clocked or ended.clocked)
 
 
+def whole_model() -> CpSat:
+    """CP-SAT on the whole model alone."""
+    return CpSat(windows=0.0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpSatWindows:
     """Windows alone: better schedules as quickly as may be, bounds without a solver."""
