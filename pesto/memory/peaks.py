@@ -8,9 +8,9 @@ from pesto.memory.forwarding import KEPT, of_type, taken_over
 from pesto.problem import payloads
 from pesto.quantities import brief, size
 from pesto.simulator import Timeline
-from solvers import Problem
+from solvers import Footprint, Problem
 from solvers.arrays import Ints
-from solvers.memory.usage import Footprint, Usage, usage
+from solvers.memory.usage import Usage, usage
 
 
 def footprint(graph: Graph, *, per_edge: bool = False, scratch: Ints | None = None) -> Footprint:

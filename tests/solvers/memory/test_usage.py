@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from solvers.footprint import Footprint
 from solvers.instances.random import generate
 from solvers.memory.peaks import gauge, peaks
-from solvers.memory.usage import Footprint, over_time, usage
+from solvers.memory.usage import over_time, usage
 from solvers.problem import Problem
 from solvers.schedule import Schedule
 from solvers.timing.replay import replay
