@@ -50,6 +50,11 @@ def footprint(graph: Graph, *, per_edge: bool = False, scratch: Ints | None = No
     )
 
 
+def with_lives(problem: Problem, graph: Graph, *, per_edge: bool = False) -> Problem:
+    """The full-graph problem with what its ops hold over time, for a solver that is to prove that a schedule fits."""
+    return problem.living(footprint(graph, per_edge=per_edge))
+
+
 def measure(graph: Graph, timeline: Timeline, *, per_edge: bool = False, scratch: Ints | None = None) -> Usage:
     """Bytes alive over a simulated step; `per_edge` as the problem was built, `scratch` as in `footprint`."""
     return usage(timeline.problem, footprint(graph, per_edge=per_edge, scratch=scratch), timeline.schedule)

@@ -26,6 +26,7 @@ from pesto.solving.candidates import Bench, Candidate, Turns
 from pesto.solving.exact import Exact, exact
 from pesto.solving.interrupt import hold, release
 from pesto.solving.levels import levels
+from pesto.solving.living import living
 from pesto.solving.record import SolveRecord, make_plan
 from pesto.solving.repair import SECONDS, repaired, repairs
 from pesto.solving.search import search
@@ -113,7 +114,7 @@ def solve(
             _start_the_clock(tracker, settings)
             with strengthened(problem, tracker, settings):
                 if not _at_once(problem, tracker, settings):
-                    done = tracker.run("solve", exact(bench, level, settings))
+                    done = tracker.run("solve", exact(bench, living(bench, level, tracker), settings))
                     _go_on(done)
                 if settings.search and problem.tasks <= MOST_TASKS:
                     tracker.run("search", search(bench, planning, ladder, tracker, settings))

@@ -7,7 +7,7 @@
     cumulative  on every location:  [S[maker], O) unless b is a name or k,  [T, C),  scratch,  within capacity - memory
 
 The rules are those of `solvers.memory.usage`, in-place writes included, so that solutions are the schedules that fit.
-Bytes are counted in units of which a location has at most UNITS; where that is no common divisor, sizes are rounded
+Bytes are counted in units, few enough to be multiplied by ticks; where that is no common divisor, sizes are rounded
 down: then bounds hold, and a schedule that exceeds a capacity by less than that is refused.
 """
 
@@ -20,8 +20,8 @@ import numpy as np
 from solvers.cpsat.model import Crossing, Expression, Literal, Model
 from solvers.footprint import Footprint
 
-UNITS = 1 << 20
-"""Units of memory of a location at most: a cumulative constraint multiplies them by ticks."""
+_UNITS, _AREA = 1 << 20, 1 << 50
+"""Units of memory of a location, at most; more where these times the ticks of a schedule are no more than an area."""
 
 
 class _Row(NamedTuple):
@@ -60,7 +60,7 @@ def _unit(model: Model, f: Footprint) -> int:
     """Bytes of a unit."""
     common = max(1, int(np.gcd.reduce(np.concatenate([f.size, f.scratch, f.static]), initial=0)))
     largest = min(int(model.problem.capacity.max(initial=0)), _most(f))
-    return common * max(1, -(-largest // (common * UNITS)))
+    return common * max(1, -(-largest // (common * max(_UNITS, _AREA // max(1, model.most)))))
 
 
 class _Location:

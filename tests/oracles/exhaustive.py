@@ -14,11 +14,10 @@ s: all that is still to come starts at s or later, so u could move there and the
 
 With lives, an operation may also wait for bytes to go. In an S of least sum each starts at 0 or when one that takes
 time finishes, which comes before it, as it could start sooner otherwise. So the search tries all these starts, not the
-earliest alone, and the rule holds no more. What is surely alive at a start that lies behind prunes; the checker has the
-last word.
+earliest alone, and the rule holds no more. What is surely alive prunes; the checker has the last word.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -49,6 +48,8 @@ def exhaustive(problem: Problem, *, below: int | None = None) -> Schedule | None
     if horizon >= 2**62:
         raise ValueError("the ticks of all tasks and transfers exceed 62 bits; use a coarser tick")
     placements = _placements(problem)
+    if below is None and problem.lives is not None and not _somehow(problem, placements):
+        return None
     bounds = _bounds(problem, placements)
     best: _Search | None = None
     for index in np.argsort(bounds, kind="stable"):
@@ -263,9 +264,10 @@ class _Living(_Search):
                 self.start, self.makespan = before
             return
         ready = self._ready()
-        if any(s + self._tail[v] >= self.makespan for s, _, _, v in ready):
+        # All that is still to come starts when the last did, or later.
+        if not self._fits(last[0]) or any(max(s, last[0]) + self._tail[v] >= self.makespan for s, _, _, v in ready):
             return
-        if any(self._free[unit] + load >= self.makespan for unit, load in self._load.items() if load):
+        if any(max(self._free[unit], last[0]) + load >= self.makespan for unit, load in self._load.items() if load):
             return
         finishes = {s + t for s, t in zip(self._placed, self.operations.ticks, strict=True) if s >= 0 and t}
         for earliest, _, rank, u in ready:
@@ -273,15 +275,17 @@ class _Living(_Search):
                 key = start, start + self.operations.ticks[u], rank
                 if start + self._tail[u] >= self.makespan:
                     break
-                # All that is still to come starts at `start` or later: what is alive before is known.
-                if key >= last and (start == last[0] or self._fits(last[0])):
+                if key >= last:
                     self._append(u, key, done)
 
     def _fits(self, tick: int) -> bool:
-        """Whether what is surely alive at a tick fits; bytes that may be taken over at that tick do not count."""
+        """Whether what is surely alive at a tick fits, where no more starts before it.
+
+        What takes no time may still be at that tick, and so counts for nothing.
+        """
         o, level = self.operations, self.room.copy()
-        finish = [s + t if s >= 0 else HORIZON for s, t in zip(self._placed, o.ticks, strict=True)]
-        names = dict(self.cells.names)
+        finish = [s + t if s >= 0 else HORIZON * (t > 0) for s, t in zip(self._placed, o.ticks, strict=True)]
+        names = self.names = dict(self.cells.names)
         for cell, (target, others) in self.cells.takes.items():
             start = self._placed[self.cells.maker[cell]]
             if start >= 0 and all(finish[u] <= start or not o.ticks[u] for u in others):
@@ -300,6 +304,35 @@ class _Living(_Search):
             if 0 <= start <= tick < finish[u]:
                 level[self.problem.location[o.device[u]]] -= self.problem.lives.scratch[u]
         return bool((level >= 0).all())
+
+
+def _somehow(p: Problem, placements: Ints) -> bool:
+    """Whether anything fits; what fits at all also does one operation at a time. True where some may take no time."""
+    timeless = (p.duration == 0).any() or (p.transfer == 0).any()
+    return bool(timeless) or any(_OneByOne(p, _operations(p, device)).leads(0) for device in placements)
+
+
+class _OneByOne(_Living):
+    """Every order of a placement, one operation a tick; what was seen is known by what is done and taken over."""
+
+    def __init__(self, problem: Problem, operations: _Operations) -> None:
+        super().__init__(problem, replace(operations, ticks=[1] * len(operations.ticks)), HORIZON)
+        self.seen: set[tuple[frozenset[int], frozenset[int]]] = set()
+
+    def leads(self, tick: int) -> bool:
+        """Whether all that is not placed yet can be, from a tick on."""
+        left = [u for u, start in enumerate(self._placed) if start < 0]
+        for u in left:
+            if any(self._placed[v] < 0 for v in self.operations.waits[u]):
+                continue
+            self._placed[u] = tick
+            if self._fits(tick):
+                key = frozenset(left) - {u}, frozenset(self.names)
+                new, _ = key not in self.seen, self.seen.add(key)
+                if new and self.leads(tick + 1):
+                    return True
+            self._placed[u] = -1
+        return not left
 
 
 HORIZON = 2**62

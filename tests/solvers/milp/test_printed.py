@@ -19,6 +19,7 @@ from solvers.instances.machines import on_equal_gpus
 from solvers.instances.machines import per_edge as each_edge
 from solvers.instances.plain import fork
 from solvers.instances.random import generate
+from solvers.memory.balance import balanced
 from solvers.milp.formulations import FORMULATIONS, Limits, formulate
 from solvers.milp.printed import program as printed
 from solvers.structure.horizon import serial
@@ -51,10 +52,14 @@ def canonical(linear, column):
     return sorted(rows)
 
 
-@given(st.integers(0, 2**32), st.integers(1, 14), st.integers(1, 5))
-def test_row_by_row_it_is_the_program_of_arrays(seed, tasks, gpus):
-    """The same columns with the same bounds and kinds, and the same rows but for order and scale, on every feature."""
+@given(st.integers(0, 2**32), st.integers(1, 14), st.integers(1, 5), st.sampled_from([None, None, 0.0, 0.3]))
+def test_row_by_row_it_is_the_program_of_arrays(seed, tasks, gpus, balance):
+    """The same columns with the same bounds and kinds, and the same rows but for order and scale, on every feature.
+
+    With the balance of (8) as without.
+    """
     problem = generate(np.random.default_rng(seed), tasks=tasks, gpus=gpus)
+    problem = problem if balance is None else balanced(problem, balance)
     paper, modelled = (formulate(problem, name, limits(problem)) for name in ("paper", "pulp"))
     column = renamed(paper, modelled)
     for field in ("cost", "lower", "upper", "integer"):
