@@ -4,7 +4,8 @@
 
 For each of so many random problems of 8 to 12 tasks on two equal GPUs, and each share of what one GPU needs to run all:
 what CP-SAT proves with lives, and what becomes of the best schedule without them and of the list schedule when they are
-repaired (`solvers.heuristics.overflow.relief`). --oracle also enumerates all schedules of up to 9 tasks, which takes CPU minutes.
+repaired (`solvers.heuristics.overflow.relief`). --oracle also enumerates the schedules of up to
+9 tasks, which takes CPU minutes.
 """
 
 import argparse
