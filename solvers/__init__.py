@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from solvers.base import UnavailableError as UnavailableError
     from solvers.checker import Violation as Violation
     from solvers.checker import check as check
+    from solvers.footprint import Footprint as Footprint
     from solvers.problem import FORBIDDEN as FORBIDDEN
     from solvers.problem import MOST as MOST
     from solvers.problem import Problem as Problem
@@ -42,6 +43,7 @@ _MODULE = {
     "Available": "api",
     "FAILED": "result",
     "FORBIDDEN": "problem",
+    "Footprint": "footprint",
     "Limit": "result",
     "MOST": "problem",
     "Options": "result",

@@ -10,6 +10,8 @@ from solvers.arguments import expect
 from solvers.base import Progress, Report, Stoppable
 from solvers.checker import check
 from solvers.heuristics.methods import PLACERS, Placer
+from solvers.heuristics.overflow.answer import fitted
+from solvers.memory.usage import fits
 from solvers.milp.formulations import FORMULATIONS
 from solvers.milp.written import read_back, written
 from solvers.problem import Problem
@@ -35,9 +37,9 @@ def _milp(name: str, package: str, *, optional: bool = False, versions: str | No
     )
 
 
-def _engine(module: str, attribute: str) -> Entry:
+def _engine(module: str, attribute: str, *, lives: bool = False) -> Entry:
     """The row of an engine on OR-Tools, which improves on what it starts from."""
-    return Entry(module=module, attribute=attribute, isolated=True, package="ortools", polishes=True)
+    return Entry(module=module, attribute=attribute, isolated=True, package="ortools", polishes=True, lives=lives)
 
 
 def _placer(name: str, row: Placer) -> Entry:
@@ -52,10 +54,10 @@ def _placer(name: str, row: Placer) -> Entry:
 
 
 SOLVERS: dict[str, Entry] = {
-    "auto": Entry(module="solvers.auto.portfolio", attribute="Auto", isolated=False, confirms=True),
+    "auto": Entry(module="solvers.auto.portfolio", attribute="Auto", isolated=False, confirms=True, lives=True),
     "cbc": _milp("cbc", "pulp", versions="solvers.milp.vendors.cbc_program"),
     "cplex": _milp("cplex", "cplex", optional=True),
-    "cpsat": _engine("solvers.cpsat.solver", "CpSat"),
+    "cpsat": _engine("solvers.cpsat.solver", "CpSat", lives=True),
     "cpsat-windows": _engine("solvers.cpsat.solver", "CpSatWindows"),
     "gurobi": _milp("gurobi", "gurobipy", optional=True),
     "highs": _milp("highs", "highspy"),
@@ -74,7 +76,7 @@ WINDOWS: dict[str, Entry] = {
     if name == "cpsat" or entry.formulations
 }
 """What searches windows of a plan, by the engine's name."""
-_WHOLE = {"cpsat": _engine("solvers.cpsat.solver", "whole_model")}
+_WHOLE = {"cpsat": _engine("solvers.cpsat.solver", "whole_model", lives=True)}
 """Solvers without the windows that they search beside their model."""
 
 
@@ -119,6 +121,8 @@ def solve(
     entry = _entry(name)
     check_formulation(name, options.formulation)
     here = _availability(name, entry)
+    if problem.lives is not None and not entry.lives:
+        return _without_lives(problem, name, options, report or _nobody, stop)
     judge = Judge(problem, options, report or _nobody, solver=name, version=here.version or "")
     if here.why_not:
         return judge.failed(Status.MISSING, here.why_not)
@@ -171,6 +175,22 @@ def solve_whole(
     return parent.run(problem, entry, options, judge, stop=stop)
 
 
+def _without_lives(
+    problem: Problem, name: str, options: Options, report: Report, stop: threading.Event | None
+) -> Result:
+    """A solver that knows static bytes alone: what it finds is told where it fits, and in the end made to fit."""
+    wrong = check(problem, options.start) if options.start is not None else ()
+    if wrong:
+        raise ValueError(f"options.start is not a valid schedule: {wrong[0].text}")
+
+    def fitting(progress: Progress) -> None:
+        kept = progress.schedule if progress.schedule is None or fits(problem, progress.schedule) else None
+        report(replace(progress, schedule=kept))
+
+    found = solve(problem.living(None), name, replace(options, lower_bound=0), report=fitting, stop=stop)
+    return fitted(problem, found, options)
+
+
 def program_text(problem: Problem, formulation: str = "tight", form: str = "lp") -> str:
     """The integer program that a formulation makes of a problem, in LP format or, with "mps", in free MPS format.
 
@@ -179,6 +199,7 @@ def program_text(problem: Problem, formulation: str = "tight", form: str = "lp")
     payload or the pairs that it cannot, for one of no tasks, and for one that has no schedule.
     """
     expect("problem", problem, Problem, "a solvers.Problem")
+    _said(problem)
     return written(problem, formulation, form, _horizon(problem))
 
 
@@ -189,11 +210,17 @@ def program_schedule(problem: Problem, values: Mapping[str, float], formulation:
     `program_text`, for values of another program, and for values that are no feasible point.
     """
     expect("problem", problem, Problem, "a solvers.Problem")
+    _said(problem)
     found = read_back(problem, formulation, _horizon(problem), values)
     wrong = check(problem, found)
     if wrong:
         raise ValueError(f"the values describe no valid schedule: {wrong[0].text}")
     return found
+
+
+def _said(problem: Problem) -> None:
+    if problem.lives is not None:
+        raise ValueError("lives: no integer program says which bytes come and go - leave them out, or ask cpsat")
 
 
 def _horizon(problem: Problem) -> int:

@@ -7,6 +7,7 @@ import numpy as np
 
 from solvers.arguments import expect
 from solvers.arrays import Bools, Ints
+from solvers.footprint import Footprint
 from solvers.problem import Problem
 from solvers.schedule import Schedule
 
@@ -25,6 +26,7 @@ KINDS = {
     "duration": "a task's finish is not its start and its duration",
     "group": "the tasks of a group are at different locations",
     "memory": "the tasks at a location occupy more than its capacity",
+    "peak": "more bytes are alive at a location at once than its capacity",
     "duplicate": "a payload crosses more than once to a location",
     "spurious": "a payload crosses to where it is produced, or where nothing reads it",
     "missing": "a payload does not cross to where it is read",
@@ -62,7 +64,7 @@ def check(problem: Problem, schedule: Schedule) -> tuple[Violation, ...]:
     malformed = tuple(_shapes(problem, schedule)) or tuple(_ranges(problem, schedule))
     if malformed:
         return malformed
-    return (
+    wrong = (
         *_placement(problem, schedule),
         *_groups(problem, schedule),
         *_memory(problem, schedule),
@@ -71,6 +73,8 @@ def check(problem: Problem, schedule: Schedule) -> tuple[Violation, ...]:
         *_overlaps(schedule),
         *_contention(problem, schedule),
     )
+    # Who reads what where is known of a schedule that is valid otherwise.
+    return wrong or tuple(_alive(problem, schedule))
 
 
 def _report(kind: str, bad: Bools, text: Callable[[int], str]) -> Iterator[Violation]:
@@ -261,3 +265,100 @@ def _contention(p: Problem, s: Schedule) -> Iterator[Violation]:
             f"before transfer {transfer[one[i]]} finishes at {s.sent_finish[transfer[one[i]]]}"
         ),
     )
+
+
+def _alive(p: Problem, s: Schedule) -> Iterator[Violation]:
+    """Where there are lives: the first tick at which a location has more alive than it can hold."""
+    if p.lives is None:
+        return
+    cells = _Cells(p.lives, s, p.location[s.device].tolist())
+    for place, capacity in enumerate(p.capacity.tolist()):
+        events = sorted(cells.events(place))
+        level = sum(p.memory[p.location[s.device] == place].tolist())
+        for tick, change in events:
+            level += change
+            if level > capacity:
+                over = f"{level - capacity} more than its {capacity}"
+                text = f"{level} bytes are alive at location {place} at {tick}, {over}"
+                yield Violation(kind="peak", text=text)
+                break
+
+
+Cell = tuple[int, int, int]
+"""A buffer, a location, and the payload that brought it there; -1 where it was made."""
+
+
+class _Cells:
+    """Runs of bytes: buffers where they were made, and copies that were received.
+
+    A cell may be another name of a cell, for good or in this schedule: then it has no bytes of its own.
+    """
+
+    def __init__(self, f: Footprint, s: Schedule, at: list[int]) -> None:
+        self.lives, self.schedule, self.at = f, s, at
+        self.begin: dict[Cell, int] = {}
+        self.uses: dict[Cell, list[tuple[int, int]]] = {}
+        """Of each cell: (when it ends, read) for each use; -1 for a send, -2 for what made the cell."""
+        self.name_of: dict[Cell, Cell] = {}
+        for buffer, maker in enumerate(f.maker.tolist()):
+            self._made((buffer, self.at[maker], -1), int(s.start[maker]), int(s.finish[maker]))
+        brings = dict(zip(f.read_payload.tolist(), f.read_buffer.tolist(), strict=True))
+        sent = zip(
+            s.sent_payload.tolist(), s.sent_to.tolist(), s.sent_start.tolist(), s.sent_finish.tolist(), strict=True
+        )
+        for payload, to, start, finish in sent:
+            buffer = brings.get(payload, -1)
+            if buffer >= 0:
+                self._made((buffer, to, payload), start, finish)
+                self.uses[buffer, self.at[f.maker[buffer]], -1].append((finish, -1))
+        for read, by in enumerate(f.read_by.tolist()):
+            self.uses[self._found(read)].append((int(s.finish[by]), read))
+        self._name()
+
+    def _made(self, cell: Cell, start: int, finish: int) -> None:
+        self.begin[cell] = start
+        self.uses[cell] = [(finish, -2)]
+
+    def _found(self, read: int) -> Cell:
+        buffer, to = int(self.lives.read_buffer[read]), self.at[self.lives.read_by[read]]
+        here = self.at[self.lives.maker[buffer]] == to
+        return buffer, to, -1 if here else int(self.lives.read_payload[read])
+
+    def _root(self, cell: Cell) -> Cell:
+        while cell in self.name_of:
+            cell = self.name_of[cell]
+        return cell
+
+    def _name(self) -> None:
+        """Names for good, then what is taken over in place: of bytes that nothing else uses when the maker starts."""
+        f = self.lives
+        home = [(buffer, self.at[maker], -1) for buffer, maker in enumerate(f.maker.tolist())]
+        for buffer in np.flatnonzero(f.passes >= 0).tolist():
+            self.name_of[home[buffer]] = self._found(int(f.passes[buffer]))
+        used: dict[Cell, list[tuple[int, int]]] = {}
+        for cell, uses in self.uses.items():
+            used.setdefault(self._root(cell), []).extend(use for use in uses if use[1] != -2)
+        taker: dict[Cell, int] = {}
+        for buffer in np.flatnonzero((f.reuses >= 0) & (f.passes < 0)).tolist():
+            read, start = int(f.reuses[buffer]), int(self.schedule.start[f.maker[buffer]])
+            cell = self._root(self._found(read))
+            busy = any(end > start for end, by in used[cell] if by != read)
+            if f.size[cell[0]] == f.size[buffer] and not busy:
+                taker[cell] = buffer
+        for buffer in taker.values():
+            self.name_of[home[buffer]] = self._found(int(f.reuses[buffer]))
+
+    def events(self, place: int) -> Iterator[tuple[int, int]]:
+        """(tick, change of the bytes alive) at a location; sorted, what goes at a tick is before what comes."""
+        end: dict[Cell, int] = {}
+        for cell, uses in self.uses.items():
+            root = self._root(cell)
+            end[root] = max(end.get(root, 0), *(until for until, _ in uses))
+        f, s = self.lives, self.schedule
+        spans = [(self.begin[cell], end[cell], int(f.size[cell[0]])) for cell in end if cell[1] == place]
+        busy = [task for task in np.flatnonzero(f.scratch).tolist() if self.at[task] == place]
+        spans += [(int(s.start[task]), int(s.finish[task]), int(f.scratch[task])) for task in busy]
+        for begin, last, size in spans:
+            if begin < last and size:
+                yield begin, size
+                yield last, -size

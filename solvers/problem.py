@@ -1,12 +1,13 @@
 """The scheduling problem: tasks with payloads to send, on devices joined by links. Integers only."""
 
 from copy import copy
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
 from solvers.arrays import Bools, Ints, ints
 from solvers.compiled.dag import topological_order
+from solvers.footprint import Footprint, misfit
 
 FORBIDDEN = -1
 """The duration of a task on a device that cannot run it."""
@@ -55,6 +56,9 @@ class Problem:
     """[l, l, k] links that a transfer between two locations holds, in any numbering, padded with -1."""
     group: Ints
     """[n] tasks of one group (>= 0) share a location; -1 for none."""
+    lives: Footprint | None = None
+    """What comes and goes beside `memory`, which its `static` repeats: the bytes alive at a location at any tick must
+    fit its capacity. None: `memory` alone counts."""
     allowed: Bools = field(init=False)
     """[n, m] whether a task can run on a device (derived)."""
     holds: Ints = field(init=False)
@@ -63,12 +67,13 @@ class Problem:
     def __post_init__(self) -> None:
         """Copy, freeze and validate every array."""
         for f in fields(self):
-            if f.init:
+            if f.init and f.name != "lives":
                 object.__setattr__(self, f.name, ints(getattr(self, f.name)))
         _shapes(self)
         _ranges(self)
         _bytes(self)
         _edges(self)
+        _lives(self)
         allowed = self.duration != FORBIDDEN
         allowed.setflags(write=False)
         object.__setattr__(self, "allowed", allowed)
@@ -95,7 +100,14 @@ class Problem:
                 object.__setattr__(found, name, ints(values))
         _shapes(found)
         _bytes(found)
+        _lives(found)
         return found
+
+    def living(self, lives: Footprint | None) -> "Problem":
+        """The same problem with these bytes that come and go, `memory` being their static ones; None: without any."""
+        if lives is None:
+            return replace(self, lives=None)
+        return replace(self, memory=lives.static, lives=lives)
 
     @property
     def tasks(self) -> int:
@@ -196,3 +208,16 @@ def _edges(p: Problem) -> None:
         raise ValueError(f"edge {edge} from task {p.src[edge]} carries payload {p.payload[edge]} of another task")
     if len(topological_order(p.tasks, p.src, p.dst)) != p.tasks:
         raise ValueError("the precedence edges form a cycle")
+
+
+def _lives(p: Problem) -> None:
+    if p.lives is None:
+        return
+    if not isinstance(p.lives, Footprint):
+        raise ValueError("lives must be a solvers.Footprint")
+    sent = p.payload >= 0
+    wrong = misfit(p.lives, p.memory, p.producer, ints(np.column_stack([p.payload[sent], p.dst[sent]])))
+    if wrong:
+        raise ValueError(f"lives: {wrong}")
+    if p.locations * _total(p.lives.size) + _total(p.lives.scratch) > MOST - _total(p.memory):
+        raise ValueError(f"bytes {_TOO_MANY}")

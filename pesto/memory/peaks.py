@@ -8,9 +8,9 @@ from pesto.memory.forwarding import KEPT, of_type, taken_over
 from pesto.problem import payloads
 from pesto.quantities import brief, size
 from pesto.simulator import Timeline
-from solvers import Problem
+from solvers import Footprint, Problem
 from solvers.arrays import Ints
-from solvers.memory.usage import Footprint, Usage, usage
+from solvers.memory.usage import Usage, usage
 
 
 def footprint(graph: Graph, *, per_edge: bool = False, scratch: Ints | None = None) -> Footprint:
@@ -48,6 +48,11 @@ def footprint(graph: Graph, *, per_edge: bool = False, scratch: Ints | None = No
         reuses=np.concatenate([taken_over(graph, _sources(graph, made, edge)), none - 1]),
         scratch=np.zeros(graph.ops, dtype=np.int64) if scratch is None else scratch,
     )
+
+
+def with_lives(problem: Problem, graph: Graph, *, per_edge: bool = False) -> Problem:
+    """The full-graph problem with what its ops hold over time, for a solver that is to prove that a schedule fits."""
+    return problem.living(footprint(graph, per_edge=per_edge))
 
 
 def measure(graph: Graph, timeline: Timeline, *, per_edge: bool = False, scratch: Ints | None = None) -> Usage:

@@ -27,6 +27,7 @@ from pesto.solving.contributions import Contribution
 from pesto.solving.exact import Exact, exact
 from pesto.solving.interrupt import hold, release
 from pesto.solving.levels import Level, levels
+from pesto.solving.living import living
 from pesto.solving.record import SolveRecord, make_plan
 from pesto.solving.repair import SECONDS, repaired, repairs
 from pesto.solving.search import search
@@ -229,9 +230,9 @@ def _exactly(bench: Bench, level: Level, tracker: Tracker, settings: Settings) -
     Where none of its plans of the graph itself fits the memory, the coarse one, which estimates peaks, comes after it.
     """
     if not is_small(bench.problem, settings):
-        return tracker.run("solve", exact(bench, level, settings))
+        return tracker.run("solve", exact(bench, living(bench, level, tracker), settings))
     run = whole_run(bench.problem, settings, tracker.lower_bound if tracker.best is not None else 0)
-    done = tracker.run("solve", exact(bench, whole(bench, tracker.best), settings, run))
+    done = tracker.run("solve", exact(bench, living(bench, whole(bench, tracker.best), tracker), settings, run))
     tracker.strengthen(proven(done, tracker.bound), by="exact")
     if tracker.best is None and done.result.limit is not Limit.INTERRUPT:
         _go_on(tracker.run("solve", exact(bench, level, settings)))

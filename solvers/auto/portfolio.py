@@ -16,6 +16,7 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from importlib import metadata
 
+from solvers import api
 from solvers.auto.race import Race
 from solvers.base import Progress, Report
 from solvers.bounds import quick_bounds
@@ -54,6 +55,8 @@ class Auto:
     def solve(self, problem: Problem, options: Options, report: Report) -> Result:
         """The best schedule and bound of all that take part, within `options`."""
         watch = Watch(problem, options, report, solver="auto", version=_version())
+        if problem.lives is not None:
+            return self._living(problem, options, report)
         proof = quick_bounds.memory_proof(problem)
         if proof is not None:
             return watch.infeasible(proof)
@@ -68,6 +71,13 @@ class Auto:
             threading.Thread(target=_halt_once, args=(race, self.stop), daemon=True).start()
         _run(race, lanes, watch)
         return race.result()
+
+    def _living(self, problem: Problem, options: Options, report: Report) -> Result:
+        """With bytes that come and go: a list schedule, repaired, and the one engine that knows of them."""
+        quick = replace(options, seconds=_HEURISTICS * options.seconds)
+        start = api.solve(problem, "list", quick, stop=self.stop).schedule
+        rest = replace(options, seconds=(1 - _HEURISTICS) * options.seconds, start=start)
+        return api.solve(problem, "cpsat", rest, report=report, stop=self.stop)
 
 
 def _version() -> str:

@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 from ortools.sat.python import cp_model
 
 from solvers.bounds.windows import informed
+from solvers.cpsat.lives import add_lives
 from solvers.cpsat.model import Model, build
 from solvers.cpsat.scale import Scaled
 from solvers.cpsat.translate import add_hint, rough_schedule
+from solvers.memory.usage import fits
 from solvers.progress import Watch
 from solvers.result import Options
 from solvers.schedule import Schedule
@@ -85,11 +87,12 @@ def exact(watch: Watch, scaled: Scaled, leg: Leg) -> Ended:
     solver.best_bound_callback = lambda bound: watch.better_bound(scaled.bound(_whole(bound, scaled.horizon)))
     solver.log_callback = throttled(watch.log, _LINES_A_SECOND)
     # Which of several threads' solutions a callback hears first is up to the scheduler of the machine.
-    found = solver.solve(model.cp, None if watch.options.deterministic else _Incumbents(model, watch))
+    hears = None if watch.options.deterministic else _Incumbents(model, watch, scaled)
+    found = solver.solve(model.cp, hears)
     if found == cp_model.MODEL_INVALID:
         raise RuntimeError(f"CP-SAT refuses the model: {model.cp.validate()}")
     if found in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        watch.better_schedule(rebuild(watch.problem, rough_schedule(model, solver.value)))
+        _tell(watch, scaled, rough_schedule(model, solver.value))
         watch.better_bound(scaled.bound(_whole(solver.best_objective_bound, scaled.horizon)))
     effort = float(solver.deterministic_time)
     clocked = found not in _ENDED and not leg.first and effort < leg.effort
@@ -101,13 +104,24 @@ def _check(built_by: float) -> None:
         raise TimeoutError("the model is too large to be built within the limit")
 
 
+def _tell(watch: Watch, scaled: Scaled, rough: Schedule) -> None:
+    """Tell of a solution at full resolution, as early as may be; one that has to wait for memory, at its own times."""
+    early = rebuild(watch.problem, rough)
+    if not fits(watch.problem, early):
+        early = scaled.full(watch.problem, rough)
+    if fits(watch.problem, early):
+        watch.better_schedule(early)
+
+
 def _model(scaled: Scaled, found: tuple[Schedule | None, int], knowing: float, check: Callable[[], None]) -> Model:
     best, bound = found
-    first = None if best is None else rebuild(scaled.problem, best)
+    first = None if best is None else scaled.coarse(best)
     most = scaled.horizon if first is None else first.makespan
     # Always known for a schedule of that length: there is one.
     known = None if first is None else informed(scaled.problem, most, knowing)
     model = build(scaled.problem, least=min(most, scaled.at_least(bound)), most=most, known=known, check=check)
+    if scaled.problem.lives is not None:
+        add_lives(model, scaled.problem.lives)
     if first is not None:
         add_hint(model, first)
     return model
@@ -137,10 +151,10 @@ def _whole(bound: float, horizon: int) -> int:
 class _Incumbents(cp_model.CpSolverSolutionCallback):
     """Rebuilds each of CP-SAT's solutions at full resolution."""
 
-    def __init__(self, model: Model, watch: Watch) -> None:
+    def __init__(self, model: Model, watch: Watch, scaled: Scaled) -> None:
         super().__init__()
-        self._model, self._watch = model, watch
+        self._model, self._watch, self._scaled = model, watch, scaled
 
     def on_solution_callback(self) -> None:
         """Called by CP-SAT for each better solution."""
-        self._watch.better_schedule(rebuild(self._watch.problem, rough_schedule(self._model, self.value)))
+        _tell(self._watch, self._scaled, rough_schedule(self._model, self.value))

@@ -81,6 +81,8 @@ class Model:
     problem: Problem
     pools: list[Pool]
     cp: Any
+    most: int
+    """Ticks within which everything ends."""
     makespan: Expression
     at: list[dict[int, Literal]]
     """By task: location to literal; tasks of one group share theirs."""
@@ -116,6 +118,7 @@ def build(
         problem=problem,
         pools=found,
         cp=cp,
+        most=most,
         makespan=cp.new_int_var(least, most, "M"),
         at=at,
         on=on,

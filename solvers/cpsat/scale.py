@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from solvers.memory.usage import fits
 from solvers.problem import FORBIDDEN, Problem
 from solvers.schedule import Schedule
 from solvers.structure.horizon import longest, serial
+from solvers.timing.rebuild import rebuild
 
 HORIZON = 1_000_000_000
 """Scaled ticks that a schedule may take: a second of nanoseconds is exact, so that optimality can be proven. Coarser
@@ -34,6 +36,34 @@ class Scaled:
     def bound(self, scaled: int) -> int:
         """The lower bound on the original makespan, in its ticks, that `scaled` proves."""
         return max(0, scaled * self.factor - self.rounding)
+
+    def full(self, problem: Problem, scaled: Schedule) -> Schedule:
+        """A valid scaled schedule at its own times, in the original ticks: no activity starts earlier or ends later."""
+        origin = problem.location[scaled.device[problem.producer[scaled.sent_payload]]]
+        ticks = problem.transfer[scaled.sent_payload, problem.path_class[origin, scaled.sent_to]]
+        start, sent = scaled.start * self.factor, scaled.sent_start * self.factor
+        finish = start + problem.duration[np.arange(problem.tasks), scaled.device]
+        return replace(scaled, start=start, finish=finish, sent_start=sent, sent_finish=sent + ticks)
+
+    def coarse(self, schedule: Schedule) -> Schedule | None:
+        """A valid scaled schedule with the devices and orders of a valid original one; None where it may not fit.
+
+        As early as may be; one that has to wait for memory keeps its times where the factor divides every activity.
+        """
+        early = rebuild(self.problem, schedule)
+        if fits(self.problem, early):
+            return early
+        if self.rounding:
+            return None
+        return Schedule(
+            device=schedule.device,
+            sent_payload=schedule.sent_payload,
+            sent_to=schedule.sent_to,
+            **{
+                name: getattr(schedule, name) // self.factor
+                for name in ("start", "finish", "sent_start", "sent_finish")
+            },
+        )
 
     def at_least(self, bound: int) -> int:
         """The scaled makespan below which no schedule can be, given a `bound` on the original."""

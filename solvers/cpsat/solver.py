@@ -54,7 +54,8 @@ class CpSat:
         if _met(watch) or options.seconds == 0:
             return watch.result(_limit(watch), "")
         scaled, rest, clocked = scale(problem, options.start, self.horizon), 1.0, False
-        if self.windows:
+        # Windows know of static bytes alone.
+        if self.windows and problem.lives is None:
             rest = 1 - _FIRST - self.windows
             ended = exact(watch, scaled, _leg(watch, _FIRST))
             if ended.complete:
@@ -161,6 +162,8 @@ def _outcome(watch: Watch, ended: Ended, *, clocked: bool) -> Result:
         # CP-SAT says "optimal" for a run that its gap limit ended, too.
         if watch.options.gap > 0:
             return watch.result(Limit.GAP, "")
+        if watch.best is None:
+            return watch.result(Limit.OTHER, "no schedule found but for rounded bytes")
         return watch.result(Limit.OTHER, f"optimal up to rounding of {watch.open_ticks} ticks")
     return watch.result(Limit.TIME, _repeatable(watch, clocked=clocked) or ended.detail)
 

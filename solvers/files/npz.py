@@ -8,11 +8,13 @@ import io
 import math
 import re
 import zipfile
+from collections.abc import Sequence
 from dataclasses import fields
 
 import numpy as np
 
 from solvers.arrays import Ints
+from solvers.footprint import Footprint
 from solvers.problem import Problem
 from solvers.schedule import Schedule
 
@@ -30,13 +32,16 @@ _DIRECTORY = 4096
 
 def pack_problem(problem: Problem) -> bytes:
     """The problem as bytes; equal problems give equal bytes."""
-    return _pack("problem", {name: getattr(problem, name) for name in _names(Problem)})
+    lives = {} if problem.lives is None else {_LIVES + name: getattr(problem.lives, name) for name in _LIVING}
+    return _pack("problem", {name: getattr(problem, name) for name in _PROBLEM} | lives)
 
 
 def unpack_problem(data: bytes) -> Problem:
     """The problem that `pack_problem` wrote; ValueError, one line, for any other bytes."""
     try:
-        return Problem(**_unpack("problem", _names(Problem), data))
+        found = _unpack("problem", _PROBLEM, data, [_LIVES + name for name in _LIVING])
+        held = {name.removeprefix(_LIVES): found.pop(name) for name in list(found) if name.startswith(_LIVES)}
+        return Problem(**found, lives=Footprint(static=found["memory"], **held) if held else None)
     except Exception as error:  # whatever hostile bytes set off, the caller sees one kind of error
         raise ValueError(_line("problem", error)) from error
 
@@ -54,8 +59,14 @@ def unpack_schedule(data: bytes) -> Schedule:
         raise ValueError(_line("schedule", error)) from error
 
 
-def _names(kind: type[Problem] | type[Schedule]) -> list[str]:
+def _names(kind: type[Problem] | type[Schedule] | type[Footprint]) -> list[str]:
     return [f.name for f in fields(kind) if f.init]
+
+
+_PROBLEM = [name for name in _names(Problem) if name != "lives"]
+_LIVES = "lives_"
+"""What the members of a problem's lives begin with; the static bytes are its memory."""
+_LIVING = [name for name in _names(Footprint) if name != "static"]
 
 
 def _line(kind: str, error: Exception) -> str:
@@ -70,7 +81,8 @@ def _pack(kind: str, arrays: dict[str, Ints]) -> bytes:
     return out.getvalue()
 
 
-def _unpack(kind: str, names: list[str], data: bytes) -> dict[str, Ints]:
+def _unpack(kind: str, names: list[str], data: bytes, more: Sequence[str] = ()) -> dict[str, Ints]:
+    """The members of these names, and of all of `more` or none."""
     if len(data) > LARGEST:
         raise ValueError(f"{len(data)} bytes are more than {LARGEST}")
     if data[-22:-18] != b"PK\x05\x06" or data[-42:-38] == b"PK\x06\x07":
@@ -86,6 +98,7 @@ def _unpack(kind: str, names: list[str], data: bytes) -> dict[str, Ints]:
         version = _read(archive, members.pop(kind))
         if version.shape != (1,) or version[0] != VERSION:
             raise ValueError(f"version {version.tolist()} of the format, expected [{VERSION}]")
+        names = [*names, *more] if any(name in members for name in more) else names
         if sorted(members) != sorted(names) or len(archive.infolist()) != len(names) + 1:
             raise ValueError(f"its members are {sorted(members)}, expected {sorted(names)}")
         return {name: _read(archive, members[name]) for name in names}

@@ -11,6 +11,7 @@ import numpy as np
 
 from solvers.arrays import Ints
 from solvers.files.json_text import Kind, bounded, check_label, decode_document
+from solvers.footprint import Footprint
 from solvers.problem import MOST, Problem
 from solvers.schedule import Schedule
 
@@ -80,6 +81,17 @@ class _Sizes(msgspec.Struct, kw_only=True):
     path_links: _Size
 
 
+class _Lives(msgspec.Struct, kw_only=True):
+    size: list[_Number]
+    maker: list[_Index]
+    passes: list[_Index]
+    reuses: list[_Index]
+    read_buffer: list[_Index]
+    read_by: list[_Index]
+    read_payload: list[_Index]
+    scratch: list[_Number]
+
+
 class _Problem(msgspec.Struct, kw_only=True):
     format: str
     format_version: int
@@ -100,6 +112,7 @@ class _Problem(msgspec.Struct, kw_only=True):
     path_class: list[list[_Index]]
     path_links: list[list[list[_Index]]]
     group: list[_Index]
+    lives: _Lives | None = None
 
 
 class _Schedule(msgspec.Struct, kw_only=True):
@@ -121,9 +134,13 @@ class _Schedule(msgspec.Struct, kw_only=True):
 
 
 def fingerprint(problem: Problem) -> str:
-    """SHA-256 of every column: its name and sizes as ASCII text, "duration:3,2;", then its int64, little-endian."""
+    """SHA-256 of every column: its name and sizes as ASCII text, "duration:3,2;", then its int64, little-endian.
+
+    Where there are lives, their columns follow: "lives.size:3;".
+    """
     digest = hashlib.sha256()
-    for name, column in _columns(problem).items():
+    lives = {f"lives.{name}": column for name, column in _lives_of(problem).items()}
+    for name, column in (_columns(problem) | lives).items():
         digest.update(f"{name}:{','.join(map(str, column.shape))};".encode())
         digest.update(column.astype("<i8", copy=False).tobytes())
     return digest.hexdigest()
@@ -140,6 +157,7 @@ def dumps_problem(instance: Instance) -> bytes:
         "name": instance.name, "fingerprint": fingerprint(p),
         **{key: value for key, value in known.items() if value is not None}, "sizes": _sizes_of(p),
         **{name: column.tolist() for name, column in _columns(p).items()},
+        **({} if p.lives is None else {"lives": {name: column.tolist() for name, column in _lives_of(p).items()}}),
     })  # fmt: skip
 
 
@@ -151,7 +169,8 @@ def loads_problem(data: bytes) -> Instance:
     """
     found = _decoded(data, _Problem, _PROBLEM)
     try:
-        problem = Problem(**{name: _column(found, name, shape) for name, shape in _shapes(found.sizes).items()})
+        columns = {name: _column(found, name, shape) for name, shape in _shapes(found.sizes).items()}
+        problem = Problem(**columns, lives=_read_lives(found, columns["memory"]))
     except ValueError as error:
         raise ValueError(error if str(error).startswith("$") else f"$: {error} - correct the problem") from error
     if found.fingerprint not in ("", fingerprint(problem)):
@@ -214,7 +233,24 @@ def _check_size(data: bytes) -> None:
 
 
 def _columns(problem: Problem) -> dict[str, Ints]:
-    return {f.name: getattr(problem, f.name) for f in fields(Problem) if f.init}
+    return {f.name: getattr(problem, f.name) for f in fields(Problem) if f.init and f.name != "lives"}
+
+
+def _lives_of(problem: Problem) -> dict[str, Ints]:
+    """The columns of the lives but for the static bytes, which are the problem's memory; none without lives."""
+    if problem.lives is None:
+        return {}
+    return {f.name: getattr(problem.lives, f.name) for f in msgspec.structs.fields(_Lives)}
+
+
+def _read_lives(found: _Problem, memory: Ints) -> Footprint | None:
+    if found.lives is None:
+        return None
+    columns = {f.name: np.array(getattr(found.lives, f.name), dtype=np.int64) for f in msgspec.structs.fields(_Lives)}
+    try:
+        return Footprint(static=memory, **columns)
+    except ValueError as error:
+        raise ValueError(f"$.lives: {error} - correct it") from error
 
 
 def _sizes_of(p: Problem) -> dict[str, int]:

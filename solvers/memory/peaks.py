@@ -6,7 +6,7 @@ import numpy as np
 
 from solvers.arrays import Ints, ints
 from solvers.compiled.kernels import routine, spliced, subkernel, subroutine
-from solvers.memory.usage import Footprint
+from solvers.footprint import Footprint
 from solvers.problem import Problem
 from solvers.schedule import Schedule
 

@@ -1,85 +1,14 @@
 """Memory over time: which bytes are alive at which location while a schedule runs."""
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from solvers.arrays import Ints, ints
+from solvers.footprint import Footprint
 from solvers.problem import Problem
 from solvers.schedule import Schedule
-
-
-def _none() -> Ints:
-    return ints([])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Footprint:
-    """What the n tasks of a problem hold, in bytes; it says nothing of where and when.
-
-    A *buffer* is what a task makes: it is alive at its maker's location from the maker's start until the last read
-    or send there has finished, and at every other location with a reader from the start of its transfer until the
-    last read there has finished. A payload brings one buffer. ValueError when shapes differ, an index is out of range,
-    or a buffer names the read of a task that did not make it.
-    """
-
-    static: Ints
-    """[n] bytes that a task holds at its location for the whole schedule (variables)."""
-    size: Ints
-    """[b] bytes of each buffer."""
-    maker: Ints
-    """[b] task that makes each buffer."""
-    passes: Ints
-    """[b] the read (0..r-1, one of the maker's) whose bytes this buffer is another name of; -1: bytes of its own."""
-    read_buffer: Ints
-    """[r] buffer of each read."""
-    read_by: Ints
-    """[r] task that reads it."""
-    read_payload: Ints
-    """[r] payload of the problem that brings it there, where maker and reader are apart; -1: they never are."""
-    scratch: Ints = field(default_factory=_none)
-    """[n] bytes that are alive at a task's location only while it runs; empty: none."""
-    reuses: Ints = field(default_factory=_none)
-    """[b] the read (one of the maker's) whose bytes this buffer takes over in place, where both are equally large and
-    every other use of them at that location (reads, sends, also under another name) has finished when the maker
-    starts, as TensorFlow forwards an input's buffer to an output; -1, or empty: none."""
-
-    def __post_init__(self) -> None:
-        """Copy, freeze and validate."""
-        for f in fields(self):
-            object.__setattr__(self, f.name, ints(getattr(self, f.name)))
-        n, b, r = len(self.static), len(self.size), len(self.read_buffer)
-        if not len(self.scratch):
-            object.__setattr__(self, "scratch", ints(np.zeros(n, dtype=np.int64)))
-        if not len(self.reuses):
-            object.__setattr__(self, "reuses", ints(np.full(b, -1)))
-        for length, names in (
-            (n, ("scratch",)), (b, ("maker", "passes", "reuses")), (r, ("read_by", "read_payload")),
-        ):  # fmt: skip
-            for name in names:
-                if len(getattr(self, name)) != length:
-                    raise ValueError(f"{name} has {len(getattr(self, name))} entries, expected {length}")
-        _ranges(self)
-
-
-def _ranges(f: Footprint) -> None:
-    limits = {
-        "maker": (0, len(f.static)), "read_by": (0, len(f.static)), "read_buffer": (0, len(f.size)),
-        "passes": (-1, len(f.read_buffer)), "reuses": (-1, len(f.read_buffer)),
-    }  # fmt: skip
-    for name, (least, beyond) in limits.items():
-        values = getattr(f, name)
-        if len(values) and not least <= values.min() <= values.max() < beyond:
-            raise ValueError(f"{name} points at nothing (0..{beyond - 1} exist)")
-    for name in ("passes", "reuses"):
-        buffer = np.flatnonzero(getattr(f, name) >= 0)
-        foreign = buffer[f.read_by[getattr(f, name)[buffer]] != f.maker[buffer]]
-        if len(foreign):
-            raise ValueError(f"{name}: buffer {foreign[0]} names a read of another task than its maker")
-    for name in ("static", "size", "scratch"):
-        if getattr(f, name).min(initial=0) < 0:
-            raise ValueError(f"{name} must be at least 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -132,6 +61,11 @@ def usage(problem: Problem, footprint: Footprint, schedule: Schedule) -> Usage:
         held = mine[(rows.begin[mine] <= ticks[top]) & (ticks[top] < rows.end[mine])]
         np.add.at(alive, rows.owner[held], rows.size[held])
     return Usage(static=ints(static), peak=ints(peak), when=ints(when), alive=ints(alive))
+
+
+def fits(problem: Problem, schedule: Schedule) -> bool:
+    """Whether what is alive fits every location, in a schedule that is valid otherwise; True without lives."""
+    return problem.lives is None or bool((usage(problem, problem.lives, schedule).peak <= problem.capacity).all())
 
 
 def over_time(problem: Problem, footprint: Footprint, schedule: Schedule) -> list[tuple[Ints, Ints]]:

@@ -5,7 +5,8 @@ valid answer                                      as claimed    the best valid s
 invalid schedule, bound above a valid makespan,   invalid       the best valid schedule, bounds of
   `solvers.bounds.quick_bounds` optimal without proof, infeasible although
   a valid schedule is known, malformed frames
-infeasible, confirmed by a memory proof           infeasible    the proof
+infeasible, confirmed by a memory proof, or with   infeasible    the proof
+  lives by all orders, one activity at a time
 infeasible, confirmed by nothing                  unknown       bounds of `solvers.bounds.quick_bounds`
 crash, hang, missing package                      as it is      the best valid schedule, the best bound
 """
@@ -15,6 +16,7 @@ import time
 from solvers.base import Progress, Report
 from solvers.bounds import quick_bounds
 from solvers.checker import check
+from solvers.memory.one_by_one import nothing_fits
 from solvers.problem import Problem
 from solvers.result import ANSWERED, Limit, Options, Result, Status
 from solvers.schedule import Schedule
@@ -134,7 +136,7 @@ class Judge:
         return ""
 
     def _infeasible(self) -> Result:
-        proof = quick_bounds.memory_proof(self.problem)
+        proof = quick_bounds.memory_proof(self.problem) or nothing_fits(self.problem)
         if proof:
             return self._result(Status.INFEASIBLE, Limit.NONE, proof)
         return self._result(Status.UNKNOWN, Limit.UNCONFIRMED, "said to be infeasible, which no proof confirms")

@@ -29,6 +29,8 @@ class Entry:
     """A module whose `version()` is the solver's own, None where it is not here; None: the package's is."""
     polishes: bool = False
     """Whether a quick start helps it: it improves on `Options.start`, and makes none by itself."""
+    lives: bool = False
+    """Whether it weighs `Problem.lives`, what comes and goes; what does not is given the problem without them."""
     formulations: tuple[str, ...] = ()
     """The integer programs that it can be given by name; none where it has a model of its own."""
     arguments: tuple[str, ...] = ()

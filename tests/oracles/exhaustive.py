@@ -11,43 +11,55 @@ overlap, and where one takes no time and both start together, the shorter comes 
 starts each operation no later than S does (by induction), hence when S does, S being least: the search visits S. Nor
 is S lost to the rule that an operation v is not appended at s while another, u, could start before s and finish by
 s: all that is still to come starts at s or later, so u could move there and the sum would be smaller.
+
+With lives, an operation may also wait for bytes to go. In an S of least sum each starts at 0 or when one that takes
+time finishes, which comes before it, as it could start sooner otherwise. So the search tries all these starts, not the
+earliest alone, and the rule holds no more. What is surely alive prunes; the checker has the last word.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from solvers.arrays import Ints
+from solvers.checker import check
 from solvers.compiled.dag import topological_order
 from solvers.problem import Problem
 from solvers.schedule import Schedule
 
 TASKS = 8
 """Tasks of a problem at most."""
+LIVING = 12
+"""The same with lives, which leave fewer choices where they are tight."""
 PLACEMENTS = 1_000_000
 """Placements that are looked at together at most."""
 
 
-def exhaustive(problem: Problem) -> Schedule | None:
-    """An optimal schedule, or None when no placement satisfies memory and groups.
+def exhaustive(problem: Problem, *, below: int | None = None) -> Schedule | None:
+    """An optimal schedule, or None when no placement satisfies memory and groups, or none is shorter than `below`.
 
     ValueError for more than TASKS tasks or PLACEMENTS placements, or when the ticks of all tasks and transfers
     together exceed 62 bits.
     """
-    if problem.tasks > TASKS:
+    if problem.tasks > (TASKS if problem.lives is None else LIVING):
         raise ValueError(f"{problem.tasks} tasks are more than {TASKS}; use a solver")
     longest = sum(problem.duration.max(axis=1, initial=0).tolist())
     horizon = longest + problem.locations * sum(problem.transfer.max(axis=1, initial=0).tolist())
     if horizon >= 2**62:
         raise ValueError("the ticks of all tasks and transfers exceed 62 bits; use a coarser tick")
     placements = _placements(problem)
+    if below is None and problem.lives is not None and not _somehow(problem, placements):
+        return None
     bounds = _bounds(problem, placements)
     best: _Search | None = None
     for index in np.argsort(bounds, kind="stable"):
         if best is not None and bounds[index] >= best.makespan:
             break
-        limit = best.makespan if best is not None else horizon + 1
-        search = _Search(_operations(problem, placements[index]), limit)
+        limit = best.makespan if best is not None else horizon + 1 if below is None else below
+        if bounds[index] >= limit:
+            break
+        operations = _operations(problem, placements[index])
+        search = _Search(operations, limit) if problem.lives is None else _Living(problem, operations, limit)
         if search.run():
             best = search
     return None if best is None else best.schedule()
@@ -231,3 +243,145 @@ class _Search:
         for unit, free in zip(held, before, strict=True):
             self._free[unit] = free
             self._load[unit] += self.operations.ticks[u]
+
+
+class _Living(_Search):
+    """The same with lives: operations also wait for bytes to go."""
+
+    def __init__(self, problem: Problem, operations: _Operations, makespan: int) -> None:
+        super().__init__(operations, makespan)
+        self.problem = problem
+        self.cells = _cells(problem, operations)
+        self.room = problem.capacity.copy()
+        np.subtract.at(self.room, problem.location[operations.device], problem.memory)
+
+    def _descend(self, last: tuple[int, int, int], done: int) -> None:
+        if done == len(self._placed):
+            before = self.start, self.makespan
+            self.start = self._placed.copy()
+            self.makespan = max((s + t for s, t in zip(self._placed, self.operations.ticks, strict=True)), default=0)
+            if check(self.problem, self.schedule()):
+                self.start, self.makespan = before
+            return
+        ready = self._ready()
+        # All that is still to come starts when the last did, or later.
+        if not self._fits(last[0]) or any(max(s, last[0]) + self._tail[v] >= self.makespan for s, _, _, v in ready):
+            return
+        if any(max(self._free[unit], last[0]) + load >= self.makespan for unit, load in self._load.items() if load):
+            return
+        finishes = {s + t for s, t in zip(self._placed, self.operations.ticks, strict=True) if s >= 0 and t}
+        for earliest, _, rank, u in ready:
+            for start in sorted({earliest, *(f for f in finishes if f > earliest)}):
+                key = start, start + self.operations.ticks[u], rank
+                if start + self._tail[u] >= self.makespan:
+                    break
+                if key >= last:
+                    self._append(u, key, done)
+
+    def _fits(self, tick: int) -> bool:
+        """Whether what is surely alive at a tick fits, where no more starts before it.
+
+        What takes no time may still be at that tick, and so counts for nothing.
+        """
+        o, level = self.operations, self.room.copy()
+        finish = [s + t if s >= 0 else HORIZON * (t > 0) for s, t in zip(self._placed, o.ticks, strict=True)]
+        names = self.names = dict(self.cells.names)
+        for cell, (target, others) in self.cells.takes.items():
+            start = self._placed[self.cells.maker[cell]]
+            if start >= 0 and all(finish[u] <= start or not o.ticks[u] for u in others):
+                names[cell] = target
+        end: dict[int, int] = {}
+        for cell, uses in enumerate(self.cells.uses):
+            root = cell
+            while root in names:
+                root = names[root]
+            if self._placed[self.cells.maker[cell]] >= 0:
+                end[root] = max(end.get(root, 0), *(finish[u] for u in (*uses, self.cells.maker[cell])))
+        for cell, last in end.items():
+            if self._placed[self.cells.maker[cell]] <= tick < last:
+                level[self.cells.place[cell]] -= self.cells.size[cell]
+        for u, start in enumerate(self._placed[: len(o.device)]):
+            if 0 <= start <= tick < finish[u]:
+                level[self.problem.location[o.device[u]]] -= self.problem.lives.scratch[u]
+        return bool((level >= 0).all())
+
+
+def _somehow(p: Problem, placements: Ints) -> bool:
+    """Whether anything fits; what fits at all also does one operation at a time. True where some may take no time."""
+    timeless = (p.duration == 0).any() or (p.transfer == 0).any()
+    return bool(timeless) or any(_OneByOne(p, _operations(p, device)).leads(0) for device in placements)
+
+
+class _OneByOne(_Living):
+    """Every order of a placement, one operation a tick; what was seen is known by what is done and taken over."""
+
+    def __init__(self, problem: Problem, operations: _Operations) -> None:
+        super().__init__(problem, replace(operations, ticks=[1] * len(operations.ticks)), HORIZON)
+        self.seen: set[tuple[frozenset[int], frozenset[int]]] = set()
+
+    def leads(self, tick: int) -> bool:
+        """Whether all that is not placed yet can be, from a tick on."""
+        left = [u for u, start in enumerate(self._placed) if start < 0]
+        for u in left:
+            if any(self._placed[v] < 0 for v in self.operations.waits[u]):
+                continue
+            self._placed[u] = tick
+            if self._fits(tick):
+                key = frozenset(left) - {u}, frozenset(self.names)
+                new, _ = key not in self.seen, self.seen.add(key)
+                if new and self.leads(tick + 1):
+                    return True
+            self._placed[u] = -1
+        return not left
+
+
+HORIZON = 2**62
+"""When what is not placed yet has finished."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cells:
+    """Buffers where they are made, then received copies, in one placement."""
+
+    maker: list[int]
+    """Operation that makes each cell."""
+    place: list[int]
+    size: list[int]
+    uses: list[list[int]]
+    """Operations that read or send each cell."""
+    names: dict[int, int]
+    """Cells that are other names of cells."""
+    takes: dict[int, tuple[int, list[int]]]
+    """Cells that may take over a cell in place, with what else uses its bytes."""
+
+
+def _cells(p: Problem, o: _Operations) -> _Cells:
+    f, at = p.lives, p.location[o.device].tolist()
+    maker, place, size = f.maker.tolist(), [at[m] for m in f.maker], f.size.tolist()
+    brings = dict(zip(f.read_payload.tolist(), f.read_buffer.tolist(), strict=True))
+    number = {(b, at[m], -1): b for b, m in enumerate(maker)}
+    uses: list[list[int]] = [[] for _ in maker]
+    for k, (payload, to) in enumerate(o.crossing):
+        if payload in brings:
+            number[brings[payload], to, payload] = len(size)
+            uses[brings[payload]].append(p.tasks + k)
+            maker, place = [*maker, p.tasks + k], [*place, to]
+            size, uses = [*size, size[brings[payload]]], [*uses, []]
+    found = []
+    for read, by in enumerate(f.read_by.tolist()):
+        b = int(f.read_buffer[read])
+        apart = at[f.maker[b]] != at[by]
+        found.append(number[b, at[by], int(f.read_payload[read]) if apart else -1])
+        uses[found[-1]].append(by)
+    names = {b: found[r] for b, r in enumerate(f.passes.tolist()) if r >= 0}
+
+    def root(cell: int) -> int:
+        return root(names[cell]) if cell in names else cell
+
+    takes = {}
+    for b, r in enumerate(f.reuses.tolist()):
+        if r >= 0 > f.passes[b] and size[root(found[r])] == size[b]:
+            every = [u for cell, used in enumerate(uses) if root(cell) == root(found[r]) for u in used]
+            every.remove(int(f.read_by[r]))
+            takes[b] = found[r], every
+    return _Cells(maker=maker, place=place, size=size, uses=uses, names=names, takes=takes)

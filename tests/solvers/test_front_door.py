@@ -16,8 +16,8 @@ from solvers.instances.plain import fork
 def test_the_face_has_these_names() -> None:
     """Written out, so that none comes or goes unnoticed; `dir`, `__all__` and what checkers see are the same."""
     assert dir(solvers) == sorted(solvers.__all__) == [
-        "ANSWERED", "Available", "FAILED", "FORBIDDEN", "Limit", "MOST", "Options", "Problem", "Progress", "Report",
-        "Result", "Schedule", "Solver", "Status", "UnavailableError", "Violation", "available", "check",
+        "ANSWERED", "Available", "FAILED", "FORBIDDEN", "Footprint", "Limit", "MOST", "Options", "Problem", "Progress",
+        "Report", "Result", "Schedule", "Solver", "Status", "UnavailableError", "Violation", "available", "check",
         "program_schedule", "program_text", "relative_gap", "solve",
     ]  # fmt: skip
     imports = [node for node in ast.walk(ast.parse(Path(solvers.__file__).read_text())) if type(node) is ast.ImportFrom]

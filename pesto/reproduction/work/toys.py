@@ -7,6 +7,7 @@ import numpy as np
 from pesto.reproduction.kept_cells import Asked, Found, Key
 from solvers import Options, Problem, Schedule, Status, api
 from solvers.arrays import Ints
+from solvers.footprint import Footprint
 from solvers.heuristics.pardnn import mapping
 from solvers.heuristics.pardnn import place as pardnn
 from solvers.heuristics.pardnn.emulator import emulate
@@ -14,7 +15,7 @@ from solvers.heuristics.pardnn.levels import levels
 from solvers.heuristics.pardnn.slicing import sliced
 from solvers.heuristics.pardnn.spans import spans_of
 from solvers.heuristics.pardnn.weights import weights_of
-from solvers.memory.usage import Footprint, usage
+from solvers.memory.usage import usage
 from solvers.timing.replay import replay
 
 OPS = {"A": 3, "B": 1, "C": 2, "D": 2, "E": 3, "F": 5, "G": 6, "H": 2}

@@ -10,7 +10,8 @@ import numpy as np
 
 from solvers.arrays import Bools, Ints, bools, rank_of
 from solvers.compiled.dag import adjacency, topological_order
-from solvers.memory.usage import Footprint, roots, shared, spans
+from solvers.footprint import Footprint
+from solvers.memory.usage import roots, shared, spans
 from solvers.problem import Problem
 from solvers.schedule import Schedule
 

@@ -8,7 +8,8 @@ from solvers.arrays import Bools, Ints, rank_of
 from solvers.compiled.dag import adjacency
 from solvers.compiled.heap import drop, push
 from solvers.compiled.kernels import inlined, routine, subkernel, subroutine
-from solvers.memory.usage import Footprint, roots
+from solvers.footprint import Footprint
+from solvers.memory.usage import roots
 from solvers.problem import Problem
 from solvers.timing.replay import bottom_levels
 

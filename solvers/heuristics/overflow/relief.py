@@ -24,12 +24,13 @@ from itertools import islice
 import numpy as np
 
 from solvers.arrays import Bools, Ints, ints, rank_of
+from solvers.footprint import Footprint
 from solvers.heuristics.clusters.load_balance import glb
 from solvers.heuristics.devices_of_location import devices_at
 from solvers.heuristics.overflow.frugal import frugal_order
 from solvers.heuristics.overflow.sweep import location_of, relieved
 from solvers.heuristics.packing import packings
-from solvers.memory.usage import Footprint, usage
+from solvers.memory.usage import usage
 from solvers.problem import Problem
 from solvers.schedule import Schedule
 from solvers.structure.units import units_of

@@ -7,12 +7,12 @@ import numpy as np
 
 from solvers.arrays import Ints, ints
 from solvers.compiled.dag import adjacency
+from solvers.footprint import Footprint
 from solvers.heuristics.overflow.buffers import Lives, axis, bytes_at, lives_of, mean_transfer
 from solvers.heuristics.overflow.bytes_over_time import levels_of
 from solvers.heuristics.overflow.move_out import Pass, potentials, relieve_location
 from solvers.heuristics.overflow.potential import Potentials, scratch_for
 from solvers.heuristics.overflow.try_move import Ties, trial_for
-from solvers.memory.usage import Footprint
 from solvers.problem import Problem
 from solvers.schedule import Schedule
 from solvers.structure.units import Units, fastest_at

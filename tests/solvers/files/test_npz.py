@@ -18,7 +18,8 @@ from solvers.schedule import Schedule
 
 
 def arrays(value: Problem | Schedule) -> dict[str, tuple[tuple[int, ...], bytes]]:
-    return {f.name: (getattr(value, f.name).shape, getattr(value, f.name).tobytes()) for f in fields(value)}
+    given = {f.name: getattr(value, f.name) for f in fields(value) if f.name != "lives"}
+    return {name: (array.shape, array.tobytes()) for name, array in given.items()}
 
 
 def small() -> Schedule:

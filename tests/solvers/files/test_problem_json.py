@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from solvers.checker import check
 from solvers.files import problem_json
-from solvers.files.npz import pack_problem, pack_schedule
+from solvers.files.npz import pack_problem, pack_schedule, unpack_problem
 from solvers.files.problem_json import (
     Answer,
     Instance,
@@ -146,6 +146,29 @@ def test_the_schemas_know_the_keys_that_the_readers_know(name: str, reader: type
     assert all(f"`{key}`" in DOCS.read_text() for key in known)
 
 
+LIVES = {
+    "size": [4, 4], "maker": [0, 1], "passes": [-1, -1], "reuses": [-1, 0], "read_buffer": [0, 0, 1],
+    "read_by": [1, 2, 3], "read_payload": [0, 0, 1], "scratch": [0, 1, 1, 0],
+}  # fmt: skip
+
+
+def test_bytes_that_come_and_go_come_back() -> None:
+    """The problem has another fingerprint then; what is written is read, in either form, and fits its schema."""
+    document = examples()[0] | {"lives": LIVES}
+    jsonschema.Draft202012Validator(SCHEMAS["problem"]).validate(document)
+    bare, problem = (loads_problem(encode(each)).problem for each in (examples()[0], document))
+    assert fingerprint(problem) != fingerprint(bare) == fingerprint(problem.living(None))
+    text = dumps_problem(Instance(problem=problem))
+    for found in (loads_problem(text).problem, unpack_problem(pack_problem(problem))):
+        assert found.lives.static.tolist() == [0, 6, 6, 6]
+        assert all(getattr(found.lives, key).tolist() == column for key, column in LIVES.items())
+    # Payload 0 lies at the host until its last transfer has ended, and at each GPU from the start of one.
+    schedule = loads_schedule(encode(examples()[1])).schedule
+    assert check(problem.holding(capacity=[4, 17, 11]), schedule) == ()
+    for capacity in ([3, 17, 11], [4, 16, 11], [4, 17, 10]):
+        assert [v.kind for v in check(problem.holding(capacity=capacity), schedule)] == ["peak"]
+
+
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "another format": ({"format": "pesto-graph"}, "format is 'pesto-graph', expected 'pesto-problem'"),
     "a future version": ({"format_version": 2}, "format_version 2 is not known, only 1 - update pesto"),
@@ -165,6 +188,13 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a name of two lines": ({"name": "a\nb"}, "$.name: text must be printable"),
     "no clock": ({"ticks_per_second": 0}, "$.ticks_per_second: Expected `int` >= 1"),
     "a digest of letters": ({"fingerprint": "xyz"}, "$.fingerprint"),
+    "lives of nobody": ({"lives": LIVES | {"read_by": [1, 2, 9]}}, "$.lives: read_by points at nothing"),
+    "lives that nothing brings": ({"lives": LIVES | {"read_payload": [0, 0, 2]}}, "payload of another task than"),
+    "lives read without an edge": ({"lives": LIVES | {"read_by": [1, 2, 2]}}, "no edge brings payload 1 to task 2"),
+    "lives of two in one": ({"lives": LIVES | {"maker": [0, 0], "reuses": [-1, -1], "read_payload": [0, 0, 0]}}, "two"),
+    "lives in a ring": ({"lives": LIVES | {"maker": [1, 1], "read_buffer": [0, 1, 1], "read_by": [1, 1, 3],
+                                           "read_payload": [-1, -1, 1], "passes": [1, 0]}}, "in a cycle"),
+    "lives too short": ({"lives": LIVES | {"scratch": [0]}}, "$.lives: scratch has 1 entries, expected 4"),
     "sizes without one": ({"sizes": {"tasks": 4}}, "$.sizes: Object missing required field"),
 }  # fmt: skip
 BYTES = {

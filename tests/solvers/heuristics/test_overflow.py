@@ -10,6 +10,7 @@ import pytest
 from solvers.arrays import rank_of
 from solvers.checker import check
 from solvers.compiled.dag import topological_order
+from solvers.footprint import Footprint
 from solvers.heuristics.devices_of_location import devices_at
 from solvers.heuristics.overflow import buffers, sweep
 from solvers.heuristics.overflow.buffers import bytes_at, lives_of
@@ -19,7 +20,7 @@ from solvers.heuristics.overflow.potential import held_for, hold, scratch_for
 from solvers.heuristics.overflow.relief import relieve
 from solvers.heuristics.overflow.sweep import location_of, move_cost, potential, relieved
 from solvers.instances.random import Features, generate
-from solvers.memory.usage import Footprint, over_time, usage
+from solvers.memory.usage import over_time, usage
 from solvers.problem import Problem
 from solvers.structure.units import units_of
 from solvers.timing.replay import bottom_levels, replay

@@ -19,6 +19,7 @@ from solvers.instances.machines import on_equal_gpus
 from solvers.instances.machines import per_edge as each_edge
 from solvers.instances.plain import fork
 from solvers.instances.random import generate
+from solvers.memory.balance import balanced
 from solvers.milp.formulations import FORMULATIONS, Limits, formulate
 from solvers.milp.printed import program as printed
 from solvers.structure.horizon import serial
@@ -45,16 +46,21 @@ def canonical(linear, column):
         mine = slice(linear.offset[r], linear.offset[r + 1])
         at, factor = column[linear.column[mine]], linear.coefficient[mine]
         at, factor = at[np.argsort(at)], factor[np.argsort(at)]
-        bounds = sorted(float(b / factor[0]) for b in (linear.row_lower[r], linear.row_upper[r]))
-        numbers = [float(a / factor[0]) for a in factor] + bounds
+        scale = factor[0] if len(factor) else 1.0  # a balance that nothing can keep has no column in its row
+        bounds = sorted(float(b / scale) for b in (linear.row_lower[r], linear.row_upper[r]))
+        numbers = [float(a / scale) for a in factor] + bounds
         rows.append((tuple(at.tolist()), tuple(float(f"{n:.9g}") + 0.0 for n in numbers)))
     return sorted(rows)
 
 
-@given(st.integers(0, 2**32), st.integers(1, 14), st.integers(1, 5))
-def test_row_by_row_it_is_the_program_of_arrays(seed, tasks, gpus):
-    """The same columns with the same bounds and kinds, and the same rows but for order and scale, on every feature."""
+@given(st.integers(0, 2**32), st.integers(1, 14), st.integers(1, 5), st.sampled_from([None, None, 0.0, 0.3]))
+def test_row_by_row_it_is_the_program_of_arrays(seed, tasks, gpus, balance):
+    """The same columns with the same bounds and kinds, and the same rows but for order and scale, on every feature.
+
+    With the balance of (8) as without.
+    """
     problem = generate(np.random.default_rng(seed), tasks=tasks, gpus=gpus)
+    problem = problem if balance is None else balanced(problem, balance)
     paper, modelled = (formulate(problem, name, limits(problem)) for name in ("paper", "pulp"))
     column = renamed(paper, modelled)
     for field in ("cost", "lower", "upper", "integer"):

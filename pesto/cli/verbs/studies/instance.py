@@ -1,5 +1,6 @@
 """pesto instance: write a scheduling problem to a file, of a seeded family or of a training step."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from solvers import program_text
 from solvers.bounds import quick_bounds
 from solvers.files.problem_json import Instance, fingerprint
 from solvers.instances import table
+from solvers.memory.balance import balanced
 from solvers.milp.formulations import FORMULATIONS, NoScheduleError
 
 _OF_FAMILIES = ("seed", "given")
@@ -49,6 +51,7 @@ _OF_STEPS = ("cluster", "coarsen_to", "costs", "launch")
 @click.option("--coarsen-to", type=int, default=200, show_default=True, help="Nodes of a training step's coarse graph.")
 @click.option("--per-edge", is_flag=True, help="A payload for each edge, as the paper counts transfers.")
 @launch_option("Of a training step: launches as tasks of their own, each of TIME, or as the costs have them.")
+@click.option("--balance", type=float, metavar="SHARE", help="No GPU holds more than 1 + SHARE times the mean bytes.")
 @out_option("problem.json")
 @click.option("--lp", type=click.Path(path_type=Path), metavar="FILE", help="Also its integer program, in LP format.")
 @click.option("--mps", type=click.Path(path_type=Path), metavar="FILE", help="The same in free MPS format.")
@@ -63,6 +66,7 @@ def instance_command(
     lp: Path | None,
     mps: Path | None,
     formulation: str,
+    balance: float | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -75,6 +79,7 @@ def instance_command(
     pesto instance --model nmt --variant 2x1024 --coarsen-to 100 -o nmt.json
     pesto instance --model nmt --variant tiny --launch 5us -o launches.json
     pesto instance layered --per-edge --lp layered.lp --formulation pulp
+    pesto instance --model nmt --balance 0.1 --lp nmt.lp --formulation paper
     """
     if listed:
         refuse("--list writes no problem", but=("listed", "as_json"))
@@ -90,6 +95,7 @@ def instance_command(
     _check_formulation(formulation, programs)
     check_outputs([out, *programs.values()], [source.file] if source.file else [], as_json=as_json)
     instance = _generated(family, **options) if family is not None else _coarse(source, **options)
+    instance = instance if balance is None else _balanced(instance, balance)
     texts = {path: _program(instance, formulation, form) for form, path in programs.items()}
     save_problem(instance, out)
     for path, text in texts.items():
@@ -113,6 +119,14 @@ def _generated(family: str, *, seed: int, given: tuple[str, ...], per_edge: bool
         )
     except ValueError as error:
         raise UsageError(str(error)) from error
+
+
+def _balanced(instance: Instance, share: float) -> Instance:
+    """The instance with the paper's balance row, which makes an optimum that was known by construction doubtful."""
+    try:
+        return replace(instance, problem=balanced(instance.problem, share), optimum=None)
+    except ValueError as error:
+        raise UsageError(f"--balance: {error}") from error
 
 
 def _parameter(text: str) -> tuple[str, int]:
