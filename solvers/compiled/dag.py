@@ -86,6 +86,23 @@ def _heights(order: Ints, offset: Ints, head: Ints) -> Ints:
     return height
 
 
+@routine
+def tails(order: Ints, took: Ints, edges: tuple[Ints, Ints, Ints]) -> Ints:
+    """[nodes] the longest path from the start of each node to the end, of the times of nodes and edges.
+
+    order: [nodes] a topological order. edges: as compressed rows, (offset[nodes + 1], head[e], ticks[e]).
+    """
+    offset, head, ticks = edges
+    level = took.copy()
+    for at in range(len(order) - 1, -1, -1):
+        node = order[at]
+        longest = 0
+        for k in range(offset[node], offset[node + 1]):
+            longest = max(longest, ticks[k] + level[head[k]])
+        level[node] += longest
+    return level
+
+
 @subkernel
 def root(parent: Ints, at: int) -> int:
     """The root of a node's tree in a forest of parents, paths halved on the way."""

@@ -22,8 +22,7 @@ tasks of zero ticks finish within the tick, all this is repeated.
 import numpy as np
 
 from solvers.arrays import Ints, ints, offsets, rank_of
-from solvers.compiled.dag import adjacency, topological_order
-from solvers.compiled.kernels import routine
+from solvers.compiled.dag import adjacency, tails, topological_order
 from solvers.problem import FORBIDDEN, Problem
 from solvers.schedule import Schedule
 from solvers.timing.loop import (
@@ -178,7 +177,7 @@ def bottom_levels(
     offset, edge = adjacency(problem.tasks, problem.src)
     weight = np.rint(ticks * communication).astype(np.int64)[edge]
     order = topological_order(problem.tasks, problem.src, problem.dst)
-    return ints(_levels(order, took, (offset, problem.dst[edge], weight)))
+    return ints(tails(order, took, (offset, problem.dst[edge], weight)))
 
 
 def _transfer_ticks(p: Problem, device: Ints | None) -> Ints:
@@ -234,16 +233,3 @@ def schedule_of(device: Ints, state: State) -> Schedule:
         sent_start=sent[:, 2],
         sent_finish=sent[:, 3],
     )
-
-
-@routine
-def _levels(order: Ints, took: Ints, edges: tuple[Ints, Ints, Ints]) -> Ints:
-    offset, head, weight = edges
-    level = took.copy()
-    for at in range(len(order) - 1, -1, -1):
-        task = order[at]
-        longest = 0
-        for k in range(offset[task], offset[task + 1]):
-            longest = max(longest, weight[k] + level[head[k]])
-        level[task] += longest
-    return level
