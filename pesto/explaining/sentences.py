@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from pesto.explaining.blockers import LONG, Blocker
 from pesto.explaining.explanation import Explanation
-from pesto.explaining.helps import Help
+from pesto.explaining.helps import MEMORY, Help
 from pesto.explaining.one_op import Move, OpFacts
 from pesto.explaining.tied_groups import TiedGroup
 from pesto.files.json import shown
@@ -20,10 +20,10 @@ _SCOPES, _LISTED = 6, 3
 def sentences(e: Explanation) -> Iterator[tuple[str, str]]:
     """(word, sentence) of everything, in the order in which a page has it."""
     order = " in the order that the framework is predicted to take" if e.step.plan.placement_only else ""
-    yield (
-        "step",
-        f"{_time(e.step_ticks)} predicted{order}; no plan takes less than {_time(e.bound_ticks)} (quick bound)",
-    )
+    quick = ""
+    if e.quick_bound_ticks < e.bound_ticks:
+        quick = f"; by the quick bounds, which those below are, {_time(e.quick_bound_ticks)}"
+    yield "step", f"{_time(e.step_ticks)} predicted{order}; no plan takes less than {_time(e.bound_ticks)}{quick}"
     yield from _path(e)
     yield from _blockers(e)
     for row in e.helps:
@@ -96,7 +96,8 @@ def _blocker(e: Explanation, each: Blocker) -> str:
 def _help(e: Explanation, row: Help) -> str:
     if row.step_ticks is None and row.bound_ticks is None:
         return f"{_named(row.change)}: {row.detail}"
-    same = "" if row.step_ticks is None else f"the same plan takes {_against(e, row.step_ticks)}, and "
+    who = "the shortest candidate" if row.what == MEMORY else "the same plan"
+    same = "" if row.step_ticks is None else f"{who} takes {_against(e, row.step_ticks)}, and "
     bound = "" if row.bound_ticks is None else f"no plan less than {_time(row.bound_ticks)}"
     return f"{_named(row.change)}: {same}{bound} ({row.detail})"
 
@@ -124,15 +125,13 @@ def _op(e: Explanation, op: OpFacts) -> Iterator[tuple[str, str]]:
         f"{_named(op.op)} runs on {op.lane} from {_time(op.start)} to {_time(op.finish)}, slack {_time(op.slack)}",
     )
     yield "waited for", _waited(op)
-    others = f", among them {', '.join(map(_named, op.followers[:_LISTED]))}" if op.followers else ""
-    yield (
-        "waits for it",
-        f"{_count(op.readers, 'op')} follow it; {_count(len(op.followers), 'op')} began with it{others}",
-    )
+    more = len(op.followers) - _LISTED
+    listed = [*map(_named, op.followers[:_LISTED]), *([f"{more} more"] if more > 0 else [])]
+    yield "waits for it", f"{', '.join(listed) or 'no op'}; {_count(op.readers, 'op')} must come after it"
     if op.group:
         held = f" and {size(op.group_bytes)} of variables" if op.group_bytes else ""
-        listed = ", ".join(map(_named, op.group[:_LISTED]))
-        yield "group", f"{_count(len(op.group), 'op')}{held} share its device, such as {listed}"
+        members = ", ".join(map(_named, op.group[:_LISTED]))
+        yield "group", f"{_count(len(op.group), 'op')}{held} share its device, such as {members}"
     yield "elsewhere", f"it has kernels for {', '.join(op.kinds)}" + ("" if op.moves else "; there is no other device")
     for move in op.moves:
         yield "", _move(e, move)
