@@ -149,7 +149,7 @@ def test_a_ledger_counts_whose_turn_it_was():
             ledger.found("list", 100)
             ledger.found("windows", 90)
         ledger.found("search", 70)
-    ledger.raised(5)
+    ledger.raised("bounds", 5)
     found = {one.engine: one for one in ledger.of(71, {"windows": "cbc"})}
     assert ledger.first == 100
     gained = {name: one.gained for name, one in found.items()}
