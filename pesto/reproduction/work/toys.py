@@ -5,9 +5,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from pesto.reproduction.kept_cells import Asked, Found, Key
-from solvers import Options, Problem, Schedule, Status, api
+from solvers import Footprint, Options, Problem, Schedule, Status, api
 from solvers.arrays import Ints
-from solvers.footprint import Footprint
 from solvers.heuristics.pardnn import mapping
 from solvers.heuristics.pardnn import place as pardnn
 from solvers.heuristics.pardnn.emulator import emulate

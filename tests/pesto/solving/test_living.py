@@ -4,23 +4,53 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
-from pesto.coarsen import coarsen
+from pesto.problem import build
+from pesto.solving.candidates import Bench
 from pesto.solving.living import living
-from solvers import Status, api, check
+from pesto.solving.whole import whole
+from solvers import Options, Status, api, check
+
+OPS = [
+    {"name": f"{half}{k}", "inputs": [f"{half}{k - 1}"] if k else [], "bytes": 1000, "kinds": ["gpu"], "s": 2e-6}
+    for half in "ab"
+    for k in range(3)
+] + [{"name": "end", "inputs": ["a0", "a2", "b0", "b2"], "kinds": ["gpu"]}]
 
 
-def test_the_graph_itself_where_memory_is_tight_and_not_elsewhere(step_of_six) -> None:
-    """A shorter candidate that does not fit makes it so; the schedule that CP-SAT finds then fits, and expands."""
-    bench, level = step_of_six
+@pytest.fixture
+def bench(make_graph, make_cluster, make_costs) -> Bench:
+    """Two chains that an op joins, on two GPUs that hold four tensors each: one alone needs five."""
+    graph, cluster = make_graph(OPS), make_cluster(memory=4000)
+    return Bench.of(graph, build(graph, make_costs(graph, cluster), cluster, memory=graph.param_bytes))
+
+
+def test_the_graph_has_lives_where_a_shorter_candidate_does_not_fit_and_nowhere_else(bench: Bench) -> None:
+    """Lives are asked for by a candidate that is too large, and of graphs alone, not of coarse ones."""
     alone = bench.placed("single", "", np.full(bench.problem.tasks, 1))
+    assert not alone.fits
     fits = SimpleNamespace(candidates={"single": replace(alone, fits=True)}, best=replace(alone, fits=True))
+    level = whole(bench, None)
     assert living(bench, level, fits) is level
-    over = SimpleNamespace(candidates={"single": replace(alone, fits=False)}, best=None)
+    over = SimpleNamespace(candidates={"single": alone}, best=None)
     found = living(bench, level, over)
-    assert found.problem.lives is not None and found.schedule is None
-    result = api.solve(found.problem, "list")
-    assert result.status in (Status.OPTIMAL, Status.FEASIBLE)
-    assert check(found.problem, result.schedule) == ()
-    assert bench.ordered("x", "", *bench.expand(found.coarsening, result.schedule)[:2]).makespan > 0
-    assert living(bench, replace(level, coarsening=coarsen(bench.problem, 2)), over).problem is level.problem
+    assert found.problem.lives is not None
+    assert found.schedule is None
+    coarse = replace(
+        level, coarsening=replace(level.coarsening, node_of=np.zeros(7, dtype=np.int64), nodes=1, rank=np.arange(7))
+    )
+    assert living(bench, coarse, over) is coarse
+
+
+def test_what_cpsat_finds_with_lives_fits(bench: Bench) -> None:
+    """The optimum with lives is longer than without, passes the checker, and runs as a plan that fits."""
+    alone = bench.placed("single", "", np.full(bench.problem.tasks, 1))
+    found = living(bench, whole(bench, None), SimpleNamespace(candidates={"single": alone}, best=None))
+    ask = Options(seconds=20, workers=2)
+    free, tight = api.solve(bench.problem, "cpsat", ask), api.solve(found.problem, "cpsat", ask)
+    assert (free.status, tight.status) == (Status.OPTIMAL, Status.OPTIMAL)
+    assert tight.lower_bound >= free.lower_bound
+    assert check(found.problem, tight.schedule) == ()
+    device, rank, _ = bench.expand(found.coarsening, tight.schedule)
+    assert bench.ordered("coarse", "", device, rank).fits
