@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pesto.api import apply as apply
     from pesto.api import check as check
     from pesto.api import compare as compare
+    from pesto.api import explain as explain
     from pesto.api import graph_from_networkx as graph_from_networkx
     from pesto.api import load_cluster as load_cluster
     from pesto.api import load_graph as load_graph
@@ -54,7 +55,7 @@ else:
 __all__ = [
     "Cluster", "Comparison", "FileError", "Graph", "Incumbent", "InfeasibleError", "InputError", "MismatchError",
     "NothingFoundError", "PestoError", "Plan", "Profile", "Settings", "Simulation", "SolverError", "Sweep",
-    "UsageError", "VerificationError", "apply", "check", "compare", "graph_from_networkx", "load_cluster",
+    "UsageError", "VerificationError", "apply", "check", "compare", "explain", "graph_from_networkx", "load_cluster",
     "load_graph", "load_plan", "logical_cpus", "place", "profile", "record", "rewrite", "save_plan", "save_profile",
     "simulate", "solve", "sweep",
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from pesto.comparison.contest import Comparison, Entry, chosen_methods, compete
 from pesto.costs import measured as measured_costs
 from pesto.costs.measured import Profile
 from pesto.errors import UsageError
+from pesto.explaining.from_python import AtHand, explain
 from pesto.graph import Graph
 from pesto.inputs import load as inputs
 from pesto.inputs.from_networkx import graph_from_networkx
@@ -37,8 +39,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Cluster", "Comparison", "Graph", "Incumbent", "Plan", "Profile", "Settings", "Simulation", "Sweep", "apply",
-    "check", "compare", "graph_from_networkx", "load_cluster", "load_graph", "load_plan", "logical_cpus", "place",
-    "profile", "record", "rewrite", "save_plan", "save_profile", "simulate", "solve", "sweep",
+    "check", "compare", "explain", "graph_from_networkx", "load_cluster", "load_graph", "load_plan", "logical_cpus",
+    "place", "profile", "record", "rewrite", "save_plan", "save_profile", "simulate", "solve", "sweep",
 ]  # fmt: skip
 
 
@@ -129,7 +131,7 @@ def solve(
     outcome = flow.solve(graph, machine, op_costs, settings, hear, before)
     for remark in outcome.remarks:
         logging.getLogger("pesto").warning("%s", remark)
-    return outcome.plan
+    return replace(outcome.plan, reader=AtHand(graph=graph, cluster=machine, costs=costs))
 
 
 def check(
@@ -261,7 +263,7 @@ def save_plan(plan: Plan, path: str | Path) -> None:
 
 def load_plan(path: str | Path) -> Plan:
     """Read a plan, which `check` verifies; InputError when the file holds none, FileError when it is unreadable."""
-    return plan_file.load(expect_path("path", path))
+    return replace(plan_file.load(expect_path("path", path)), reader=AtHand())
 
 
 def profile(

@@ -25,6 +25,7 @@ VERBS = {
     "costs": ("costs", "List what each op of a step costs, and why, to put other numbers in."),
     "optimize": ("optimize", "Run TensorFlow's graph optimizer once, before planning."),
     "simulate": ("plans.simulate", "Predict the step time of a plan, also on another cluster."),
+    "explain": ("plans.explain", "Say why a step takes as long as it does, and what would help."),
     "draw": ("plans.draw", "Draw a plan, or write it as GraphML or DOT for other programs."),
     "report": ("plans.report", "Write a plan as one page: a timeline, what waits for what, bound and gap."),
     "trace": ("plans.trace", "Write a planned step for Perfetto or TensorBoard."),

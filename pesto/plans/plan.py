@@ -1,16 +1,19 @@
 """The bridge out: a checked placement and order of every op, with where it comes from."""
 
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
 from pesto.cluster import Cluster
-from pesto.errors import MismatchError, VerificationError
+from pesto.errors import MismatchError, UsageError, VerificationError
 from pesto.files.html_table import html_table
 from pesto.files.json import shown
 from pesto.graph import Graph
 from pesto.memory.peaks import measure
 from pesto.plans.control_edges import chain
+from pesto.plans.lanes_drawn import LanesDrawn, drawn_lanes
+from pesto.plans.op_frame import frame
 from pesto.plans.solver_claim import claimant
 from pesto.plans.unlike import unlike
 from pesto.problem import TICK_S, lanes
@@ -104,6 +107,16 @@ class Provenance:
     """Version of this package that made the plan."""
 
 
+class Reader(Protocol):
+    """What knows a plan's step: its graph, cluster and costs."""
+
+    def explain(self, plan: "Plan", op: str | None) -> Any:
+        """Why the step takes as long as it does."""
+
+    def columns(self, plan: "Plan") -> dict[str, list[Any]]:
+        """[n] further columns of the ops' table, by name."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Plan:
     """Where and in which order every op of one graph runs, and the step that the simulator predicts (modelled)."""
@@ -124,6 +137,8 @@ class Plan:
     """Most bytes alive on each device of the cluster."""
     provenance: Provenance
     """Where the plan comes from, and what it claims."""
+    reader: Reader | None = None
+    """Inside: what knows the plan's step, as of a plan of `pesto.solve` and `pesto.load_plan`."""
 
     def __repr__(self) -> str:
         """One line, without arrays."""
@@ -144,6 +159,39 @@ class Plan:
             for d, name in enumerate(devices)
         ]
         return html_table(f"{self!r} of {self.provenance.graph_source}", ("device", "ops", "busy", "peak"), rows)
+
+    def timeline(self) -> LanesDrawn:
+        """What each processor does over the step, which a notebook draws."""
+        s, made = self.schedule, self.provenance
+        caption = f"{shown(made.graph_source, 80)} on {shown(made.cluster, 24)}"
+        return drawn_lanes(caption, self.names, self.lanes, (s.device, s.start, s.finish), self.tick_s)
+
+    def explain(self, op: str | None = None) -> Any:
+        """What `pesto.explain` says of the plan: why its step takes as long as it does, and of `op` why it is there.
+
+        UsageError where the plan does not know its graph: that of `pesto.solve` does, and one of a built-in model.
+        """
+        if self.reader is None:
+            raise UsageError("the plan does not hold its graph - call pesto.explain(plan, graph)")
+        return self.reader.explain(self, op)
+
+    def to_frame(self) -> Any:
+        """A DataFrame of pandas, or else of polars, with one row an op: name, scope, device, lane, start_s, finish_s.
+
+        Where the plan holds its graph, as that of `pesto.solve` does, further type, slack_s and waited_for. UsageError
+        where neither library is installed.
+        """
+        s = self.schedule
+        columns: dict[str, list[Any]] = {
+            "name": list(self.names),
+            "scope": [name.rpartition("/")[0] for name in self.names],
+            "device": self.device_names(),
+            "lane": [self.lanes[d] for d in s.device.tolist()],
+            "rank": self.rank.tolist(),
+            "start_s": (s.start * self.tick_s).tolist(),
+            "finish_s": (s.finish * self.tick_s).tolist(),
+        }
+        return frame(columns | (self.reader.columns(self) if self.reader is not None else {}))
 
     @property
     def makespan_s(self) -> float:

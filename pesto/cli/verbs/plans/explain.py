@@ -1,0 +1,45 @@
+"""pesto explain: why the step of a plan takes as long as it does."""
+
+from pathlib import Path
+
+import click
+
+from pesto.api import explain
+from pesto.cli.options import Existing, cluster_option, costs_option, json_option, source_options
+from pesto.cli.printed import to_json
+from pesto.cli.verbs.plans.check import plan_source
+from pesto.explaining.explanation_object import explanation_object
+from pesto.explaining.sentences import sentences
+from pesto.inputs.load import load_graph
+from pesto.plans.plan_file import load
+from pesto.show.lines import fact
+from pesto.source import Source
+
+
+@click.command("explain")
+@click.argument("plan", type=Existing())
+@source_options
+@cluster_option(default=None)
+@costs_option()
+@click.option("--op", metavar="NAME", help="Also why this op is where it is, and what moving it would cost.")
+@json_option()
+def explain_command(
+    *, plan: Path, source: Source, cluster: str | None, costs: Path | None, op: str | None, as_json: bool
+) -> None:
+    """Say why the step of PLAN takes as long as it does, in sentences with numbers (docs/explaining.md).
+
+    \b
+    pesto explain plan.json
+    pesto explain plan.json --op softmax/MatMul
+    pesto explain plan.json --graph dag.json --json
+
+    The critical path by kind and by what its ops waited for, the ops that hold everybody up, what would help, and what
+    ties ops together. The plan is verified first; graph, cluster and costs are named as for pesto check.
+    """
+    found = load(plan)
+    graph = load_graph(plan_source(found, source))
+    said = explain(found, graph, cluster=cluster or None, costs=costs, op=op)
+    if as_json:
+        click.echo(to_json(explanation_object(said)))
+        return
+    click.echo("\n".join(fact(word, sentence) for word, sentence in sentences(said)))

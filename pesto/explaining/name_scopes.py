@@ -1,0 +1,52 @@
+"""Ops by the scopes in their names, gradients with what they are gradients of: few enough to be told one by one."""
+
+import re
+from collections import defaultdict
+
+import numpy as np
+
+from solvers.arrays import Ints, ints
+
+MOST = 24
+"""Scopes at most."""
+NO_SCOPE = "(no scope)"
+_LARGE = 0.25
+"""Share of all time from which on a scope is taken apart into the scopes within it."""
+_GRADIENT = re.compile(r"^(?:gradients(?:_\d+)?|gradient_tape)/(?=.*/)")
+"""What the names of gradients begin with, in v1 graphs and under a tape, where a scope follows."""
+_Prefix = tuple[str, ...]
+
+
+def name_scopes(names: tuple[str, ...], ticks: Ints) -> tuple[Ints, tuple[str, ...]]:
+    """([n] scope of each op, the scopes' names by falling ticks): the outermost, the large ones taken apart.
+
+    ticks: [n] of each op. The scope that takes the most is taken apart into those within it as long as it takes more
+    than a quarter of all, and there are at most MOST.
+    """
+    parts = [tuple(_GRADIENT.sub("", name).split("/")[:-1]) for name in names]
+    groups: dict[_Prefix, list[int]] = {(): list(range(len(names)))}
+    whole: set[_Prefix] = set()
+    while True:
+        took = {prefix: int(ticks[ops].sum()) for prefix, ops in groups.items()}
+        large = [p for p in groups if p not in whole and (not p or took[p] > _LARGE * int(ticks.sum()))]
+        if not large:
+            break
+        largest = max(large, key=lambda p: (took[p], p))
+        inner = defaultdict(list)
+        for op in groups[largest]:
+            inner[parts[op][: len(largest) + 1]].append(op)
+        whole.add(largest)
+        if len(groups) - 1 + len(inner) <= MOST or not largest:
+            del groups[largest]
+            groups |= inner
+    return _by_time(groups, took, len(names))
+
+
+def _by_time(groups: dict[_Prefix, list[int]], took: dict[_Prefix, int], ops: int) -> tuple[Ints, tuple[str, ...]]:
+    """Numbers of the scopes, the first that which takes the most; those beyond MOST are one."""
+    order = sorted(groups, key=lambda prefix: (-took[prefix], prefix))
+    found = np.zeros(ops, dtype=np.int64)
+    for number, prefix in enumerate(order):
+        found[groups[prefix]] = min(number, MOST)
+    labels = ["/".join(prefix) or NO_SCOPE for prefix in order[:MOST]]
+    return ints(found), (*labels, *["(others)"] * (len(order) > MOST))
