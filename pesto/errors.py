@@ -16,6 +16,7 @@ class Exit(IntEnum):
     SOLVER = 7
     IO = 8
     MISMATCH = 9
+    DIFFERENT = 10
     INTERRUPTED = 130
     TERMINATED = 143
 

@@ -26,6 +26,7 @@ VERBS = {
     "optimize": ("optimize", "Run TensorFlow's graph optimizer once, before planning."),
     "simulate": ("plans.simulate", "Predict the step time of a plan, also on another cluster."),
     "explain": ("plans.explain", "Say why a step takes as long as it does, and what would help."),
+    "diff": ("plans.diff", "Say wherein two plans differ."),
     "draw": ("plans.draw", "Draw a plan, or write it as GraphML or DOT for other programs."),
     "report": ("plans.report", "Write a plan as one page: a timeline, what waits for what, bound and gap."),
     "trace": ("plans.trace", "Write a planned step for Perfetto or TensorBoard."),
@@ -98,8 +99,8 @@ def pesto() -> None:
     Exit codes: 0 done and verified; 1 bug; 2 usage or configuration; 3 input
     refused; 4 proven infeasible; 5 nothing found within the limits; 6 an answer
     failed verification; 7 solver missing or crashed; 8 file not read or written;
-    9 plan or profile of another graph; 130, 143 interrupted (the best plan is
-    saved).
+    9 plan or profile of another graph; 10 two plans differ (diff --exit-code);
+    130, 143 interrupted (the best plan is saved).
     """
 
 

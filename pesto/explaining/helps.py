@@ -29,7 +29,8 @@ class Help:
     change: str
     """For people, such as "links twice as fast"."""
     step_ticks: int | None
-    """The step of the same placement and order; None where a new device has no ops yet."""
+    """The step of the same placement and order, or without a limit of memory of the solve's shortest candidate; None
+    where a new device has no ops yet."""
     bound_ticks: int | None
     """What no plan can beat then; None where there is no such cluster."""
     detail: str

@@ -43,11 +43,15 @@ class OpFacts:
     """One op of a plan; all ticks are of 1 ns."""
 
     op: str
+    """Its name."""
     device: str
+    """The device of the cluster that it is on."""
     lane: str
     """The processor."""
     start: int
+    """When it starts."""
     finish: int
+    """When it ends."""
     slack: int
     """How much later it may end, with all placed and in order as it is, without a longer step."""
     cause: str
@@ -55,7 +59,7 @@ class OpFacts:
     after: str
     """The op that it waited for; empty at the begin of the step."""
     waited_ticks: int
-    """Of a tensor that it waited for: how long that waited for a link."""
+    """Of a tensor that it waited for: how long it waited for a link."""
     held_by: str
     """Who sent what held that link; empty where nothing did."""
     followers: tuple[str, ...]

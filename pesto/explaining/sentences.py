@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 from pesto.explaining.blockers import LONG, Blocker
 from pesto.explaining.explanation import Explanation
-from pesto.explaining.helps import Help
+from pesto.explaining.helps import MEMORY, Help
 from pesto.explaining.one_op import Move, OpFacts
 from pesto.explaining.tied_groups import TiedGroup
 from pesto.files.json import shown
 from pesto.problem import TICK_S
-from pesto.quantities import brief, change, duration, percent, size
+from pesto.quantities import brief, change, counted, duration, percent, size
 
 _WIDE = 60
 """Characters of a name."""
@@ -20,10 +20,10 @@ _SCOPES, _LISTED = 6, 3
 def sentences(e: Explanation) -> Iterator[tuple[str, str]]:
     """(word, sentence) of everything, in the order in which a page has it."""
     order = " in the order that the framework is predicted to take" if e.step.plan.placement_only else ""
-    yield (
-        "step",
-        f"{_time(e.step_ticks)} predicted{order}; no plan takes less than {_time(e.bound_ticks)} (quick bound)",
-    )
+    quick = ""
+    if e.quick_bound_ticks < e.bound_ticks:
+        quick = f"; by the quick bounds, which those below are, {_time(e.quick_bound_ticks)}"
+    yield "step", f"{_time(e.step_ticks)} predicted{order}; no plan takes less than {_time(e.bound_ticks)}{quick}"
     yield from _path(e)
     yield from _blockers(e)
     for row in e.helps:
@@ -44,14 +44,10 @@ def _named(name: str) -> str:
     return shown(brief(name, _WIDE), _WIDE)
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
 def _path(e: Explanation) -> Iterator[tuple[str, str]]:
     ticks, legs, most = e.path.ticks, e.path.legs, max(1, e.step_ticks)
     parts = {
-        "compute": f"compute in {_count(legs['compute'], 'op')}",
+        "compute": f"compute in {counted(legs['compute'], 'op')}",
         "transfer": f"transfers ({legs['transfer']})",
         "link wait": f"waits for a link that others held ({legs['link wait']})",
         "begin": "before it begins",
@@ -96,7 +92,8 @@ def _blocker(e: Explanation, each: Blocker) -> str:
 def _help(e: Explanation, row: Help) -> str:
     if row.step_ticks is None and row.bound_ticks is None:
         return f"{_named(row.change)}: {row.detail}"
-    same = "" if row.step_ticks is None else f"the same plan takes {_against(e, row.step_ticks)}, and "
+    who = "the shortest candidate" if row.what == MEMORY else "the same plan"
+    same = "" if row.step_ticks is None else f"{who} takes {_against(e, row.step_ticks)}, and "
     bound = "" if row.bound_ticks is None else f"no plan less than {_time(row.bound_ticks)}"
     return f"{_named(row.change)}: {same}{bound} ({row.detail})"
 
@@ -109,11 +106,11 @@ def _against(e: Explanation, ticks: int) -> str:
 
 
 def _tie(e: Explanation, tie: TiedGroup) -> str:
-    held = f" with {_count(tie.variables, 'variable')} ({size(tie.bytes)})" if tie.variables else ""
+    held = f" with {counted(tie.variables, 'variable')} ({size(tie.bytes)})" if tie.variables else ""
     gain = f"{_time(tie.gain_ticks)} ({percent(tie.gain_ticks / max(1, e.step_ticks))})"
     text = (
-        f"{_named(tie.op)} and {_count(tie.ops - 1, 'more op')}{held} share {tie.device}, {percent(tie.work_share)} of "
-        f"all work; free, they would save {gain} at most (bound {_time(tie.free_bound_ticks)})"
+        f"{_named(tie.op)} and {counted(tie.ops - 1, 'more op')}{held} share {tie.device}, {percent(tie.work_share)} "
+        f"of all work; free, they would save {gain} at most (bound {_time(tie.free_bound_ticks)})"
     )
     return f"{text} - {tie.remedy}" if tie.remedy else text
 
@@ -124,15 +121,13 @@ def _op(e: Explanation, op: OpFacts) -> Iterator[tuple[str, str]]:
         f"{_named(op.op)} runs on {op.lane} from {_time(op.start)} to {_time(op.finish)}, slack {_time(op.slack)}",
     )
     yield "waited for", _waited(op)
-    others = f", among them {', '.join(map(_named, op.followers[:_LISTED]))}" if op.followers else ""
-    yield (
-        "waits for it",
-        f"{_count(op.readers, 'op')} follow it; {_count(len(op.followers), 'op')} began with it{others}",
-    )
+    more = len(op.followers) - _LISTED
+    listed = [*map(_named, op.followers[:_LISTED]), *([f"{more} more"] if more > 0 else [])]
+    yield "waits for it", f"{', '.join(listed) or 'no op'}; {counted(op.readers, 'op')} must come after it"
     if op.group:
         held = f" and {size(op.group_bytes)} of variables" if op.group_bytes else ""
-        listed = ", ".join(map(_named, op.group[:_LISTED]))
-        yield "group", f"{_count(len(op.group), 'op')}{held} share its device, such as {listed}"
+        members = ", ".join(map(_named, op.group[:_LISTED]))
+        yield "group", f"{counted(len(op.group), 'op')}{held} share its device, such as {members}"
     yield "elsewhere", f"it has kernels for {', '.join(op.kinds)}" + ("" if op.moves else "; there is no other device")
     for move in op.moves:
         yield "", _move(e, move)

@@ -46,11 +46,11 @@ class TiedGroup:
 def tied_groups(step: ExplainedStep) -> tuple[TiedGroup, ...]:
     """The groups that hold several variables and much of their bytes, or much work; most work first, MOST at most."""
     graph, problem = step.bench.graph, step.timeline.problem
-    whole = {int(graph.group[graph.names.index(t.op)]): t for t in ties(graph, problem, step.makespan, timed=False)}
+    whole = {graph.names.index(tie.op): tie for tie in ties(graph, problem, step.makespan, timed=False)}
     found = []
     for member in _large(step):
-        tie = whole.get(int(graph.group[member[0]]))
-        op = graph.names.index(tie.op) if tie else int(member[np.argmax(step.took[member])])
+        op = next((k for k in whole if k in member), int(member[np.argmax(step.took[member])]))
+        tie = whole.get(op)
         freed = cut(graph, problem, op) if tie and tie.type not in LOOPS else _freed(problem, member)
         found.append(_told(step, member, op, (freed, tie.remedy if tie else "")))
     return tuple(found)

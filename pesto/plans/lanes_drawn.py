@@ -25,7 +25,7 @@ class LanesDrawn:
     step_s: float
     """Seconds of the step."""
     lanes: tuple[str, ...]
-    """[k] the processors that compute at all, MOST_LANES at most."""
+    """[k] the processors that compute at all; of many, the 32 that compute most."""
     busy: Floats
     """[k, c] share of each column of time, each as long, in which a processor computes."""
     busy_s: Floats

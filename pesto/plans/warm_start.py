@@ -1,6 +1,6 @@
 """An old plan carried over to a changed cluster or a changed graph: a placement and an order to start a solve from."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ from solvers.timing.replay import bottom_levels, prepare, replay
 
 _SLACK = 1.1
 """Times the mean load: what a location may get before nothing more is drawn to it."""
-_LOST = -2
+LOST = -2
 """Where a device went whose kind the cluster has no more of; -1 is a device that is gone while others remain."""
 
 
@@ -74,20 +74,29 @@ def carried(old: Plan, graph: Graph, problem: Problem, cluster: Cluster) -> Carr
 
 
 def _homes(old: Plan, cluster: Cluster, known: Ints) -> tuple[Ints, Ints]:
-    """([n] the old location of each op, -1 for a new op; [old locations] what each is now, -1 or _LOST)."""
+    """([n] the old location of each op, -1 for a new op; [old locations] what each is now, -1 or LOST)."""
     before = list(dict.fromkeys(old.lane_device))
-    now = {device.name: at for at, device in enumerate(cluster.devices)}
+    home = successors(before, [(device.name, device.kind) for device in cluster.devices])
+    lane = np.array([before.index(name) for name in old.lane_device], dtype=np.int64)
+    return np.where(known >= 0, lane[old.schedule.device[known]], -1), np.array(home, dtype=np.int64)
+
+
+def successors(before: Sequence[str], after: Sequence[tuple[str, str]]) -> list[int]:
+    """Which device each of older ones, by names, goes on as: an index into `after`, (name, kind) of each that there is.
+
+    The one of its name, else the next of its kind that has no predecessor; -1 where there is none, LOST where there is
+    no device of its kind at all.
+    """
+    now = {name: at for at, (name, _) in enumerate(after)}
     home = [now.get(name, -1) for name in before]
-    kinds = {device.kind for device in cluster.devices}
-    free = [at for at in range(len(cluster.devices)) if at not in home]
+    kinds = {kind for _, kind in after}
+    free = [at for at in range(len(after)) if at not in home]
     for k, name in enumerate(before):
-        same = [at for at in free if cluster.devices[at].kind == name.partition(":")[0]]
+        same = [at for at in free if after[at][1] == name.partition(":")[0]]
         if home[k] < 0 and same:
             home[k] = same[0]
             free.remove(same[0])
-    home = [_LOST if name.partition(":")[0] not in kinds else at for name, at in zip(before, home, strict=True)]
-    lane = np.array([before.index(name) for name in old.lane_device], dtype=np.int64)
-    return np.where(known >= 0, lane[old.schedule.device[known]], -1), np.array(home, dtype=np.int64)
+    return [LOST if name.partition(":")[0] not in kinds else at for name, at in zip(before, home, strict=True)]
 
 
 def _ways(problem: Problem, order: Ints, at: Ints, home: Ints) -> Iterator[tuple[str, Ints]]:
@@ -98,7 +107,7 @@ def _ways(problem: Problem, order: Ints, at: Ints, home: Ints) -> Iterator[tuple
     fixed = np.where((wish >= 0) & units.allowed[np.arange(len(wish)), np.maximum(wish, 0)], wish, -1)
     first = np.full(len(wish), problem.tasks)
     np.minimum.at(first, units.unit, order)
-    narrow = _narrowed(units, fixed, wish == _LOST)
+    narrow = _narrowed(units, fixed, wish == LOST)
     yield "", _streamed(problem, narrow, fixed, np.argsort(first, kind="stable"))[units.unit]
     gone = (voted >= 0) & (wish == -1)
     if not gone.any():
@@ -108,7 +117,7 @@ def _ways(problem: Problem, order: Ints, at: Ints, home: Ints) -> Iterator[tuple
     if whole.allowed.any(axis=1).all():
         start = np.where(names < len(wish), fixed[example], -1)
         pieces_first = np.lexsort((first[example], names < len(wish)))
-        narrow = _narrowed(whole, start, wish[example] == _LOST)
+        narrow = _narrowed(whole, start, wish[example] == LOST)
         yield ", devices that are gone moved whole", _streamed(problem, narrow, start, pieces_first)[whole.unit]
 
 

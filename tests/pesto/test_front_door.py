@@ -44,8 +44,8 @@ def test_the_face_has_these_names() -> None:
     assert dir(pesto) == sorted(pesto.__all__) == [
         "Cluster", "Comparison", "FileError", "Graph", "Incumbent", "InfeasibleError", "InputError", "MismatchError",
         "NothingFoundError", "PestoError", "Plan", "Profile", "Settings", "Simulation", "SolverError", "Sweep",
-        "UsageError", "VerificationError", "apply", "check", "compare", "graph_from_networkx", "load_cluster",
-        "load_graph", "load_plan", "logical_cpus", "place", "profile", "record", "rewrite", "save_plan",
+        "UsageError", "VerificationError", "apply", "check", "compare", "explain", "graph_from_networkx",
+        "load_cluster", "load_graph", "load_plan", "logical_cpus", "place", "profile", "record", "rewrite", "save_plan",
         "save_profile", "simulate", "solve", "sweep",
     ]  # fmt: skip
     imports = [node for node in ast.walk(ast.parse(Path(pesto.__file__).read_text())) if type(node) is ast.ImportFrom]

@@ -8,58 +8,14 @@ import pytest
 from pesto.errors import UsageError
 from pesto.explaining.blockers import split_saves
 from pesto.explaining.explained_step import ExplainedStep
-from pesto.explaining.explanation import Explanation, explain
 from pesto.explaining.explanation_object import explanation_object
 from pesto.explaining.name_scopes import MOST, NO_SCOPE, name_scopes
 from pesto.explaining.sentences import sentences
-from pesto.graph import Graph
-from pesto.plans.plan import Plan
-from pesto.settings import Settings
 from pesto.show.screen import visible
 from pesto.simulator import simulate
-from pesto.solving.candidates import Bench
-from pesto.solving.flow import formulate
-from pesto.solving.record import SolveRecord, make_plan
-from solvers.arrays import ints
-from solvers.bounds import quick_bounds
 
 HOSTILE = ("<script>alert(1)</script>", "a\u202eb", "nul\x00", "two\nlines", "x" * 4097, "</svg><img src=x onerror=y>")
 MS = 10**6
-
-
-class Made:
-    """A plan of a small step with each op where it is said to be, verified on its way into an explanation."""
-
-    def __init__(self, graph: Graph, cluster, price, places: dict[str, str]) -> None:
-        self.graph, self.cluster, self.price = graph, cluster, price
-        self.problem = formulate(graph, price(cluster), cluster, Settings())
-        self.bench = Bench.of(graph, self.problem)
-        names = [d.name for d in cluster.devices]
-        device = ints([names.index(places.get(name, "gpu:0")) for name in graph.names])
-        run = self.bench.placed("list", "by hand", device)
-        record = SolveRecord(
-            graph=graph, cluster=cluster, costs=price(cluster), settings=Settings(),
-            bound=quick_bounds.best(self.problem), exact=None,
-        )  # fmt: skip
-        self.plan: Plan = make_plan(record, run, {"list": run})
-
-    def explain(self, op: str | None = None) -> Explanation:
-        return explain(self.plan, self.graph, self.cluster, self.price, op=op)
-
-
-@pytest.fixture
-def made(make_graph, make_cluster, make_costs):
-    """Ops, and places of those that are not on gpu:0, to a plan."""
-
-    def of(ops, *, places=None, small=None, **cluster) -> Made:
-        graph, machine = make_graph(ops), make_cluster(**cluster)
-        ends = [link.split(">") for link in machine.links]
-        named = tuple(f"{machine.devices[int(a)].name}>{machine.devices[int(b)].name}" for a, b in ends)
-        devices = [replace(d, memory_bytes=500) if d.name == small else d for d in machine.devices]
-        machine = replace(machine, links=named, devices=tuple(devices))
-        return Made(graph, machine, lambda at: make_costs(graph, at), places or {})
-
-    return of
 
 
 TOWERS = [
@@ -155,6 +111,26 @@ def test_a_group_with_much_work_or_most_variables_is_told_with_its_bound(made) -
     assert tie.free_bound_ticks <= 4 * MS + 1000
     assert tie.gain_ticks == found.step_ticks - tie.free_bound_ticks
     assert not made(TOWERS).explain().ties
+
+
+def test_a_branch_that_holds_the_optimizer_is_told_with_its_remedy(made) -> None:
+    """Cut into a piece a variable, its 4 ms are 2 and 2, so that the bound is less; what to do stands behind."""
+    own, mb = {"group": "tie", "kinds": ("gpu",)}, 10**6
+    ops = [
+        {"name": "v", "param": mb, **own},
+        {"name": "w", "param": mb, **own},
+        {"name": "v/read", "inputs": ("v",), "bytes": mb, **own},
+        {"name": "w/read", "inputs": ("w",), "bytes": mb, **own},
+        {"name": "v/gradient", "inputs": ("v/read",), "bytes": mb, "s": 1e-3, "kinds": ("gpu",)},
+        {"name": "w/gradient", "inputs": ("w/read",), "bytes": mb, "s": 1e-3, "kinds": ("gpu",)},
+        {"name": "cond", "inputs": ("v", "w", "v/gradient", "w/gradient"), "s": 4e-3, **own},
+    ]
+    found = made(ops, branch="cond").explain()
+    (tie,) = found.ties
+    assert (tie.op, tie.variables, tie.ops) == ("cond", 2, 5)
+    assert "optimizer" in tie.remedy
+    assert tie.free_bound_ticks <= found.quick_bound_ticks - MS
+    assert any(tie.remedy[:20] in sentence for _, sentence in sentences(found))
 
 
 def test_moving_an_op_with_its_group_is_priced_as_the_reference_simulator_would(made) -> None:
