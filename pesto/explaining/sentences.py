@@ -9,7 +9,7 @@ from pesto.explaining.one_op import Move, OpFacts
 from pesto.explaining.tied_groups import TiedGroup
 from pesto.files.json import shown
 from pesto.problem import TICK_S
-from pesto.quantities import brief, change, duration, percent, size
+from pesto.quantities import brief, change, counted, duration, percent, size
 
 _WIDE = 60
 """Characters of a name."""
@@ -44,14 +44,10 @@ def _named(name: str) -> str:
     return shown(brief(name, _WIDE), _WIDE)
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
 def _path(e: Explanation) -> Iterator[tuple[str, str]]:
     ticks, legs, most = e.path.ticks, e.path.legs, max(1, e.step_ticks)
     parts = {
-        "compute": f"compute in {_count(legs['compute'], 'op')}",
+        "compute": f"compute in {counted(legs['compute'], 'op')}",
         "transfer": f"transfers ({legs['transfer']})",
         "link wait": f"waits for a link that others held ({legs['link wait']})",
         "begin": "before it begins",
@@ -110,11 +106,11 @@ def _against(e: Explanation, ticks: int) -> str:
 
 
 def _tie(e: Explanation, tie: TiedGroup) -> str:
-    held = f" with {_count(tie.variables, 'variable')} ({size(tie.bytes)})" if tie.variables else ""
+    held = f" with {counted(tie.variables, 'variable')} ({size(tie.bytes)})" if tie.variables else ""
     gain = f"{_time(tie.gain_ticks)} ({percent(tie.gain_ticks / max(1, e.step_ticks))})"
     text = (
-        f"{_named(tie.op)} and {_count(tie.ops - 1, 'more op')}{held} share {tie.device}, {percent(tie.work_share)} of "
-        f"all work; free, they would save {gain} at most (bound {_time(tie.free_bound_ticks)})"
+        f"{_named(tie.op)} and {counted(tie.ops - 1, 'more op')}{held} share {tie.device}, {percent(tie.work_share)} "
+        f"of all work; free, they would save {gain} at most (bound {_time(tie.free_bound_ticks)})"
     )
     return f"{text} - {tie.remedy}" if tie.remedy else text
 
@@ -127,11 +123,11 @@ def _op(e: Explanation, op: OpFacts) -> Iterator[tuple[str, str]]:
     yield "waited for", _waited(op)
     more = len(op.followers) - _LISTED
     listed = [*map(_named, op.followers[:_LISTED]), *([f"{more} more"] if more > 0 else [])]
-    yield "waits for it", f"{', '.join(listed) or 'no op'}; {_count(op.readers, 'op')} must come after it"
+    yield "waits for it", f"{', '.join(listed) or 'no op'}; {counted(op.readers, 'op')} must come after it"
     if op.group:
         held = f" and {size(op.group_bytes)} of variables" if op.group_bytes else ""
         members = ", ".join(map(_named, op.group[:_LISTED]))
-        yield "group", f"{_count(len(op.group), 'op')}{held} share its device, such as {members}"
+        yield "group", f"{counted(len(op.group), 'op')}{held} share its device, such as {members}"
     yield "elsewhere", f"it has kernels for {', '.join(op.kinds)}" + ("" if op.moves else "; there is no other device")
     for move in op.moves:
         yield "", _move(e, move)
