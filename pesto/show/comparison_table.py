@@ -7,7 +7,7 @@ from pesto.cluster import Cluster
 from pesto.comparison.contest import Comparison, Entry
 from pesto.comparison.methods import METHODS
 from pesto.quantities import change, counted, duration, size_unit, time_unit
-from pesto.show.costs_note import costs_text, note_key
+from pesto.show.facts.costs_note import costs_text, note_key
 from pesto.show.lines import fact, paragraph
 from pesto.show.table import aligned
 

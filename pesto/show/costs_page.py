@@ -10,7 +10,7 @@ from pesto.costs.listed import Listed, Sum, form_name, summed
 from pesto.files.json import shown
 from pesto.graph import Graph
 from pesto.quantities import counted, duration, percent, size
-from pesto.show.costs_note import costs_text, note_key
+from pesto.show.facts.costs_note import costs_text, note_key
 from pesto.show.lines import fact, paragraph
 from pesto.show.table import Column, Table, aligned, to_csv
 

@@ -7,12 +7,12 @@ from typing import Any
 from pesto.plans.order_worth import OrderWorth
 from pesto.problem import TICK_S
 from pesto.quantities import counted, duration, durations, percent, size
-from pesto.show.contribution_lines import contribution_keys, contribution_lines
-from pesto.show.costs_note import costs_text, note_key
-from pesto.show.enforced_step import enforced_keys, enforced_line
+from pesto.show.facts.contribution_lines import contribution_keys, contribution_lines
+from pesto.show.facts.costs_note import costs_text, note_key
+from pesto.show.facts.enforced_step import enforced_keys, enforced_line
+from pesto.show.facts.trust_lines import trust_keys, trust_line
 from pesto.show.lines import command, fact, paragraph
 from pesto.show.table import aligned
-from pesto.show.trust_lines import trust_keys, trust_line
 from pesto.solving.baselines import RIVALS
 from pesto.solving.candidates import Candidate
 from pesto.solving.flow import Outcome

@@ -3,7 +3,7 @@
 from typing import Any
 
 from pesto.quantities import counted, duration, percent, time_unit
-from pesto.show.costs_note import note_key
+from pesto.show.facts.costs_note import note_key
 from pesto.show.lines import fact, paragraph
 from pesto.show.table import aligned
 from pesto.whatif.grid import AXES, Point

@@ -12,10 +12,10 @@ from pesto.explaining.waits import KINDS, Waits, critical_path
 from pesto.plans.order_worth import OrderWorth
 from pesto.plans.plan import Plan
 from pesto.quantities import duration
-from pesto.show.enforced_step import enforced_line
+from pesto.show.facts.enforced_step import enforced_line
+from pesto.show.facts.trust_lines import trust_line
 from pesto.show.lines import LABEL
 from pesto.show.solve_report import WORDS
-from pesto.show.trust_lines import trust_line
 from pesto.simulator import Timeline
 from pesto.solving.flow import Outcome
 from solvers import Problem

@@ -16,8 +16,8 @@ from pesto.inputs.load import load_cluster, load_costs
 from pesto.plans import plan_file
 from pesto.plans.statements import unconfirmed
 from pesto.settings import Settings
+from pesto.show.facts.trust_lines import trust_line
 from pesto.show.solve_report import as_object, page
-from pesto.show.trust_lines import trust_line
 from pesto.simulator import simulate
 from pesto.solving.candidates import Bench
 from pesto.solving.flow import formulate, solve

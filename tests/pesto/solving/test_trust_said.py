@@ -9,7 +9,7 @@ from click.testing import CliRunner
 import pesto
 from pesto.cli.main import pesto as command
 from pesto.errors import UsageError
-from pesto.show.trust_lines import trust_table
+from pesto.show.facts.trust_lines import trust_table
 from pesto.solving.trust import DRAWS
 
 TYPES = ("MatMul", "Mul", "Conv2D", "Sum")

@@ -8,7 +8,7 @@ import pytest
 
 from pesto.problem import TICK_S
 from pesto.settings import Settings
-from pesto.show.contribution_lines import contribution_keys, contribution_lines
+from pesto.show.facts.contribution_lines import contribution_keys, contribution_lines
 from pesto.solving import search, windows
 from pesto.solving.candidates import Bench
 from pesto.solving.contributions import ENGINES, Ledger

@@ -18,7 +18,7 @@ from pesto.plans.statements import NOT_CHECKED
 from pesto.plans.ways import Enforced, as_meant
 from pesto.quantities import counted, duration, percent
 from pesto.settings import Settings
-from pesto.show.enforced_step import enforced_keys, enforced_line
+from pesto.show.facts.enforced_step import enforced_keys, enforced_line
 from pesto.show.lines import paragraph
 from pesto.simulator import Timeline
 from pesto.solving.flow import formulate

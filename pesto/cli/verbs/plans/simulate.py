@@ -28,10 +28,10 @@ from pesto.plans.plan_file import load
 from pesto.plans.tf_pesto_files import read_placement
 from pesto.plans.ways import PLACEMENT, WAYS, Enforced
 from pesto.quantities import duration, size
-from pesto.show.costs_note import note_key
-from pesto.show.enforced_step import enforced_keys, enforced_line
+from pesto.show.facts.costs_note import note_key
+from pesto.show.facts.enforced_step import enforced_keys, enforced_line
+from pesto.show.facts.trust_lines import trust_keys, trust_table
 from pesto.show.lines import fact
-from pesto.show.trust_lines import trust_keys, trust_table
 from pesto.solving.trust import DRAWS, Errors
 from pesto.source import Source
 from pesto.whatif.launching import Launched

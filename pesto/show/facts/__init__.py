@@ -1,0 +1,1 @@
+"""What pages say of one thing, as lines and as keys of JSON: costs, contributions, enforced steps, trust."""
