@@ -76,8 +76,9 @@ WINDOWS: dict[str, Entry] = {
     if name == "cpsat" or entry.formulations
 }
 """What searches windows of a plan, by the engine's name."""
-_WHOLE = {"cpsat": _engine("solvers.cpsat.solver", "whole_model", lives=True)}
-"""Solvers without the windows that they search beside their model."""
+
+_WHOLE = {"cpsat": "whole_model"}
+"""What in its module gives a solver without the windows that it searches beside its model."""
 
 
 class Available(NamedTuple):
@@ -167,10 +168,10 @@ def solve_whole(
     problem: Problem, name: str, options: Options, *, report: Report, stop: threading.Event | None = None
 ) -> Result:
     """As `solve`; but a solver that also searches windows, CP-SAT, searches its whole model alone."""
-    entry = _WHOLE.get(name)
-    here = _availability(name, entry) if entry else None
-    if entry is None or here is None or here.why_not:
+    here = _availability(name, _entry(name))
+    if name not in _WHOLE or here.why_not:
         return solve(problem, name, options, report=report, stop=stop)
+    entry = replace(_entry(name), attribute=_WHOLE[name])
     judge = Judge(problem, options, report, solver=name, version=here.version or "")
     return parent.run(problem, entry, options, judge, stop=stop)
 

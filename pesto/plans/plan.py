@@ -325,7 +325,7 @@ def _claims(plan: Plan, problem: Problem) -> list[str]:
     except EvidenceError as error:
         return [f"claims: nothing follows from the evidence of the lower bound: {error}"]
     if claimant(made.lower_bound_name):
-        wrong += _claimed(plan, bound)
+        wrong += _claimed(plan, problem, bound)
     elif (made.lower_bound_ticks, made.lower_bound_name) != (bound, name):
         wrong.append(f"claims: the lower bound is {bound} ({name}), the plan says {made.lower_bound_ticks}")
     if made.candidates_ticks.get(made.chosen) != plan.schedule.makespan or not made.candidates_fit.get(made.chosen):
@@ -343,7 +343,7 @@ def recomputed(plan: Plan, problem: Problem) -> tuple[int, str]:
     return _bound(plan.provenance.lower_bound_evidence, problem)
 
 
-def _claimed(plan: Plan, sure: int) -> list[str]:
+def _claimed(plan: Plan, problem: Problem, sure: int) -> list[str]:
     """What speaks against the bound that a solver claims, beside the one that can be recomputed.
 
     Nothing here proves it; that solver must be said to have proven it of the whole graph.
@@ -353,6 +353,8 @@ def _claimed(plan: Plan, sure: int) -> list[str]:
     ran = coarse is not None and coarse.nodes == len(plan.names)
     if coarse is None or not ran or (coarse.solver, coarse.lower_bound_ticks) != (solver, said):
         return [f"claims: the lower bound {said} is not what {solver} is said to have proven of the graph itself"]
+    if made.lower_bound_evidence is not None and sure <= quick_bounds.best(problem)[0]:
+        return [f"claims: the evidence of the lower bound is worth {sure}, no more than is known without it"]
     if sure < said <= plan.schedule.makespan:
         return []
     return [f"claims: the lower bound {said} of {solver} is not between {sure}, which is sure, and the makespan"]

@@ -10,6 +10,7 @@ from pesto.errors import VerificationError
 from pesto.files.json import shown
 from pesto.graph import Graph
 from pesto.plans.plan import PER_EDGE, Plan
+from pesto.plans.solver_claim import claimant
 from pesto.quantities import percent
 from pesto.settings import NEAR
 
@@ -36,6 +37,8 @@ def unconfirmed(plan: Plan, graph: Graph, cluster: Cluster, costs: Costs) -> dic
     if others:
         left["candidates_ticks"] = {name: made.candidates_ticks[name] for name in others}
         left["candidates_fit"] = {name: made.candidates_fit[name] for name in others}
+    if claimant(made.lower_bound_name):
+        left["lower_bound_ticks"] = made.lower_bound_ticks
     if made.coarse is not None:
         left["coarse"] = asdict(made.coarse)
     return {**left, "rule": made.rule, "settings": made.settings, "pesto_version": made.pesto_version}

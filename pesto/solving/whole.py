@@ -14,7 +14,7 @@ from solvers import ANSWERED, Problem, api
 from solvers.bounds.evidence import FullBound
 
 _TARGETS = 2
-"""Times the target of coarsening up to which a graph is not coarsened for the exact solver: 400 ops by default."""
+"""Times the target of coarsening below which a graph is not coarsened for the exact solver: 400 ops by default."""
 _SHARE = 0.8
 """Of the time limit, for the exact solver where search follows."""
 _ALONE = 120
@@ -24,7 +24,7 @@ _ALONE = 120
 
 def is_small(problem: Problem, settings: Settings) -> bool:
     """Whether the exact solver gets the graph itself."""
-    return 0 < problem.tasks <= _TARGETS * settings.coarsen_to
+    return 0 < problem.tasks < _TARGETS * settings.coarsen_to
 
 
 def whole_run(problem: Problem, settings: Settings, lower_bound: int) -> Run:

@@ -126,7 +126,7 @@ def later(s):
         (lambda p: replace(p, peak_bytes={**p.peak_bytes, "gpu:0": 1}), VerificationError, "memory"),
         (lambda p: replace(p, schedule=replace(p.schedule, start=p.schedule.start + 1)), VerificationError, "invalid"),
         (lambda p: claim(p, lower_bound_ticks=10**12), VerificationError, "lower bound"),
-        (lambda p: claim(p, lower_bound_ticks=p.schedule.makespan), VerificationError, "lower bound"),
+        (lambda p: claim(p, lower_bound_ticks=p.schedule.makespan - 1), VerificationError, "lower bound"),
         (lambda p: claim(p, lower_bound_ticks=-9), VerificationError, "lower bound"),
         (lambda p: claim(p, lower_bound_name="magic"), VerificationError, "lower bound"),
         (lambda p: claim(p, chosen="bogus"), VerificationError, "bogus"),

@@ -38,7 +38,7 @@ def files(make_graph, solved, tmp_path):
         ops = [{"name": name, "inputs": inputs, "s": s, **on} for name, inputs, s in rows]
         graph = make_graph([op | ({"group": "x"} if op["name"] in "ad" else {}) for op in ops])
         cluster = load_cluster(CLUSTER)
-        settings = Settings(time_limit_s=2, coarsen_to=8)
+        settings = Settings(time_limit_s=2, coarsen_to=1)
         solved[:] = solve(graph, cluster, load_costs(graph, cluster, None), settings, lambda _: None).plan, graph
     plan_file.save(solved[0], tmp_path / "plan.json")
     save(solved[1], tmp_path / "graph.json")

@@ -17,7 +17,7 @@ from pesto.plans.solver_claim import claimant, claimed
 from pesto.settings import Settings
 from pesto.solving.flow import formulate, solve
 from pesto.solving.whole import is_small
-from solvers.bounds.evidence import FullBound
+from solvers.bounds.evidence import Evidence, FullBound
 from solvers.bounds.full import full_bound
 from tests.oracles.exhaustive import exhaustive
 
@@ -80,9 +80,9 @@ def test_no_bound_is_above_the_optimum(make_graph, change) -> None:
 
 
 def test_it_obeys_the_threshold(case) -> None:
-    """Up to twice the nodes that a graph is coarsened to; a larger graph has the bounds that it always had."""
+    """Below twice the nodes that a graph is coarsened to; a larger graph has the bounds that it always had."""
     _, graph, problem, _ = case
-    assert is_small(problem, replace(SETTINGS, coarsen_to=3)) and not is_small(problem, replace(SETTINGS, coarsen_to=2))
+    assert is_small(problem, replace(SETTINGS, coarsen_to=4)) and not is_small(problem, replace(SETTINGS, coarsen_to=3))
     coarse = solved(graph, replace(SETTINGS, coarsen_to=2))
     assert coarse.exact is not None and coarse.exact.coarsening.nodes == 2
     assert not claimant(coarse.plan.provenance.lower_bound_name)
@@ -101,6 +101,7 @@ def test_a_claim_is_kept_in_the_file_and_told_as_one(case, tmp_path) -> None:
     assert "by cpsat's search of the graph itself, which is the word of cpsat: it has no certificate" in told
     assert "recomputed: 633.84 µs by device_load, gap 5.4%" in told
     said = json.loads(CliRunner().invoke(pesto, [*map(str, words), "--json"]).output)
+    assert said["not_checked"]["lower_bound_ticks"] == outcome.plan.schedule.makespan
     assert said["claimed_by"] == "cpsat" and said["gap"] == 0
     assert said["recomputed_bound_s"] == pytest.approx(633_839e-9) and said["recomputed_bound"] == "device_load"
 
@@ -113,6 +114,7 @@ def test_a_claim_is_kept_in_the_file_and_told_as_one(case, tmp_path) -> None:
         {"lower_bound_name": "highs's search of the graph itself"},
         {"lower_bound_name": "magic's search of the graph itself"},
         {"coarse": None},
+        {"lower_bound_evidence": Evidence(anchors=(), weights=(), claims=())},
     ],
 )
 def test_a_claim_that_the_record_of_the_solver_does_not_bear_out_is_refused(case, change) -> None:
