@@ -28,10 +28,13 @@ def is_small(problem: Problem, settings: Settings) -> bool:
 
 
 def whole_run(problem: Problem, settings: Settings, lower_bound: int) -> Run:
-    """How the exact solver is run on a graph itself: for most of the time, from the bound that is known."""
+    """How the exact solver is run on a graph itself: for most of the time, from the bound that is known.
+
+    Without congestion it gets a problem without links, of which a bound of the graph need not hold.
+    """
     seconds = _SHARE * settings.time_limit_s if settings.search else settings.time_limit_s
     engine = api.solve_whole if problem.tasks <= _ALONE else api.solve
-    return Run(engine=engine, seconds=seconds, lower_bound=lower_bound)
+    return Run(engine=engine, seconds=seconds, lower_bound=lower_bound if settings.congestion else 0)
 
 
 def whole(bench: Bench, best: Candidate | None) -> Level:

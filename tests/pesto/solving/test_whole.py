@@ -16,7 +16,7 @@ from pesto.plans.plan import verify
 from pesto.plans.solver_claim import claimant, claimed
 from pesto.settings import Settings
 from pesto.solving.flow import formulate, solve
-from pesto.solving.whole import is_small
+from pesto.solving.whole import is_small, whole_run
 from solvers.bounds.evidence import Evidence, FullBound
 from solvers.bounds.full import full_bound
 from tests.oracles.exhaustive import exhaustive
@@ -77,6 +77,13 @@ def test_no_bound_is_above_the_optimum(make_graph, change) -> None:
         assert found.plan.provenance.lower_bound_ticks <= exhaustive(found.problem).makespan
         if found.exact is not None:
             assert found.exact.coarsening.nodes == 6 and found.exact.coarsening.reason == "the graph itself"
+
+
+def test_a_bound_of_the_links_is_not_told_to_a_solver_without_them(case) -> None:
+    """It may be above what that solver rightly finds."""
+    _, _, problem, _ = case
+    assert whole_run(problem, SETTINGS, 7).lower_bound == 7
+    assert whole_run(problem, replace(SETTINGS, congestion=False), 7).lower_bound == 0
 
 
 def test_it_obeys_the_threshold(case) -> None:

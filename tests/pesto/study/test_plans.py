@@ -90,6 +90,7 @@ def end_with(monkeypatch):
             )  # fmt: skip
 
         monkeypatch.setattr(exact.api, "solve", solve)
+        monkeypatch.setattr(exact.api, "solve_whole", solve)
 
     return apply
 
