@@ -54,8 +54,8 @@ def test_without_congestion_the_solver_promises_what_links_do_not_keep(step) -> 
 
 
 def test_caps_of_merged_nodes_and_the_edges_that_are_removed(step) -> None:
-    """In the plan file only where they are asked for; all ten edges lie inside of ten nodes."""
-    asked = ("--graph", step, "--time-limit", 0, "--no-search", "--solver", "list", "--coarsen-to", 10)
+    """In the plan file only where they are asked for; all ten edges lie inside of nine nodes."""
+    asked = ("--graph", step, "--time-limit", 0, "--no-search", "--solver", "list", "--coarsen-to", 9)
     found, said = solved(*asked, "--merge-time", 0.5, "--merge-members", 3, "--headroom", 0.2)
     assert (said["merge_time"], said["merge_members"], said["headroom"]) == (0.5, 3.0, 0.2)
     assert found["coarse"]["batches"] > 0

@@ -8,7 +8,6 @@ from exhaustive import exhaustive
 from footprints import footprint_for
 
 from solvers import Footprint, Limit, Options, Problem, Status, check, program_text, solve
-from solvers.cpsat.solver import CpSat
 from solvers.heuristics.list_solver import ListScheduler
 from solvers.instances.machines import on_equal_gpus
 from solvers.instances.random import generate
@@ -19,7 +18,7 @@ from solvers.process.judge import Judge
 
 def proven(problem: Problem, **options):
     """What CP-SAT says, in this process."""
-    return CpSat().solve(problem, Options(**{"seconds": 30, "workers": 4, **options}), lambda _: None)
+    return solve(problem, "cpsat", Options(**{"seconds": 30, "workers": 4, **options}))
 
 
 def tight(seed: int, *, most: int = 6) -> Problem:

@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from solvers import Options, Status, check
-from solvers.cpsat.solver import CpSat
+from solvers import Options, Status, check, solve
 from solvers.instances.machines import on_equal_gpus
 from solvers.memory.balance import balanced
 
@@ -23,8 +22,8 @@ def test_no_gpu_holds_more_than_the_share_above_the_mean() -> None:
     assert balanced(p, 0).capacity.tolist() == [6, 6]
     assert balanced(p, 0.5).capacity.tolist() == [9, 9]
     assert balanced(replace(p, capacity=[5, 100]), 0.5).capacity.tolist() == [5, 9]
-    free = CpSat().solve(p, Options(seconds=10, workers=4), lambda _: None)
-    even = CpSat().solve(balanced(p, 0), Options(seconds=10, workers=4), lambda _: None)
+    free = solve(p, "cpsat", Options(seconds=10, workers=4))
+    even = solve(balanced(p, 0), "cpsat", Options(seconds=10, workers=4))
     assert (free.status, even.status) == (Status.OPTIMAL, Status.OPTIMAL)
     held = np.bincount(even.schedule.device, weights=p.memory, minlength=2)
     assert held.tolist() == [6, 6]
