@@ -1,19 +1,34 @@
-"""Lines of a page for a terminal: none is wider than 80 columns that can be broken."""
+"""Lines of a page: none that can be broken is wider than the terminal, 80 columns where there is none.
+
+No colour is used, so that there is none to switch off.
+"""
 
 import shlex
+import shutil
+import sys
 import textwrap
 from collections.abc import Iterable
 
 COLUMNS = 80
+"""Where nobody looks: in a pipe or a file."""
+_NARROWEST, _WIDEST = 40, 100
+"""Narrower lines have no room beside a label, wider ones are hard to read."""
 LABEL = 14
 """Columns before the text of a fact."""
+
+
+def columns() -> int:
+    """Columns of the terminal that stdout is, within what can be read; COLUMNS where it is none."""
+    if sys.stdout is None or not sys.stdout.isatty():
+        return COLUMNS
+    return min(max(shutil.get_terminal_size((COLUMNS, 24)).columns, _NARROWEST), _WIDEST)
 
 
 def paragraph(text: str, indent: int = 0) -> str:
     """A text broken between words; its further lines are indented."""
     return textwrap.fill(
         text,
-        COLUMNS,
+        columns(),
         subsequent_indent=" " * indent,
         break_long_words=False,
         break_on_hyphens=False,
@@ -38,7 +53,7 @@ def command(label: str, words: Iterable[object]) -> str:
             parts[-1] += f" {shlex.quote(word)}"
     lines = parts[:1]
     for part in parts[1:]:
-        if len(lines[-1]) + 1 + len(part) > COLUMNS - LABEL - 2:
+        if len(lines[-1]) + 1 + len(part) > columns() - LABEL - 2:
             lines.append(part)
         else:
             lines[-1] += f" {part}"

@@ -10,26 +10,14 @@ from pesto.quantities import counted, duration, durations, percent, size
 from pesto.show.facts.contribution_lines import contribution_keys, contribution_lines
 from pesto.show.facts.costs_note import costs_text, note_key
 from pesto.show.facts.enforced_step import enforced_keys, enforced_line
+from pesto.show.facts.layers_line import layers_lines
 from pesto.show.facts.trust_lines import trust_keys, trust_line
 from pesto.show.lines import command, fact, paragraph
 from pesto.show.table import aligned
-from pesto.solving.baselines import RIVALS
 from pesto.solving.candidates import Candidate
 from pesto.solving.flow import Outcome
 from pesto.solving.ties import LOOPS, Tie
 
-WORDS = (
-    (("start",), "the plan that it began from"),
-    (("single",), "all on one GPU"),
-    (("expert", "layer-balanced"), "layer after layer, as by hand"),
-    (RIVALS, "methods of the literature"),
-    (("list", "levels"), "list schedules of the graph and of coarser ones"),
-    (("repaired",), "moved until it fits the memory"),
-    (("coarse",), "of the exact solver"),
-    (("search",), "annealed op by op"),
-    (("windows",), "the best, window by window, by the exact solver"),
-)
-"""What the names in the table of a solve mean; together those of `pesto.solving.flow.CANDIDATES`."""
 _HARDLY = 0.0005
 """Share of the step that is not worth a line."""
 
@@ -142,7 +130,7 @@ def page(outcome: Outcome, stages_s: dict[str, float], out: Path, check: Iterabl
         "",
         *aligned(_rows(outcome), "<><", (16, 12)),
         "",
-        fact("words", _legend(outcome)),
+        fact("words", "pesto solve --explain-output says what these names and lines mean"),
         fact("step time", f"{duration(plan.makespan_s)} predicted ({made.chosen}: {made.rule})"),
         fact("lower bound", f"{bound} on the full graph ({made.lower_bound_name}), gap {percent(plan.gap)}"),
         fact("order", _left(outcome.order) if plan.placement_only else _order(outcome.order)),
@@ -151,6 +139,7 @@ def page(outcome: Outcome, stages_s: dict[str, float], out: Path, check: Iterabl
         *(fact("tie", str(tie)) for tie in outcome.ties),
         *([enforced_line(outcome.enforced, outcome.remedy)] if outcome.enforced and outcome.remedy else []),
         *_coarse_lines(outcome),
+        *layers_lines(plan),
         fact("peak memory", ", ".join(f"{name} {size(peak)}" for name, peak in plan.peak_bytes.items())),
         *contribution_lines(outcome.first, outcome.contributions),
         fact("seconds", ", ".join(f"{name} {seconds:.2f}" for name, seconds in stages_s.items())),
@@ -165,13 +154,6 @@ def _rows(outcome: Outcome) -> list[tuple[str, str, str]]:
     found = {name: c for name, c in outcome.candidates.items() if c is not None}
     took = dict(zip(found, durations([c.makespan * TICK_S for c in found.values()]), strict=True))
     return [(f"  {name}", took.get(name, "-   "), _mark(name, found.get(name), outcome)) for name in outcome.candidates]
-
-
-def _legend(outcome: Outcome) -> str:
-    """The words of the table that has these candidates."""
-    names = outcome.candidates
-    told = [f"{', '.join(group)}: {words}" for group, words in WORDS if any(name in names for name in group)]
-    return "; ".join([*told, "beaten by: what the plan saves; -: none was made"])
 
 
 def _mark(name: str, candidate: Candidate | None, outcome: Outcome) -> str:

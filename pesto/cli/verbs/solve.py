@@ -31,10 +31,18 @@ from pesto.show.live_line import LiveLine
 from pesto.show.report.html_report import html_report
 from pesto.show.report.reported import of_solve
 from pesto.show.solve_report import as_object, page
+from pesto.show.solve_words import words
 from pesto.solving.flow import Outcome, solve
 from pesto.solving.interrupt import received
 from pesto.source import Source
 from solvers import FAILED
+
+
+def _explained(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
+    del param
+    if asked:
+        click.echo(words())
+        ctx.exit()
 
 
 @click.command("solve")
@@ -83,6 +91,14 @@ from solvers import FAILED
 @click.option("--cdep", type=click.Path(path_type=Path), help="Also write the authors' cdep.json here.")
 @json_option()
 @quiet_option()
+@click.option(
+    "--explain-output",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_explained,
+    help="Say what the names and lines of its output mean.",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Show the exact solver's own log.")
 def solve_command(
     *,

@@ -15,7 +15,7 @@ from pesto.quantities import duration
 from pesto.show.facts.enforced_step import enforced_line
 from pesto.show.facts.trust_lines import trust_line
 from pesto.show.lines import LABEL
-from pesto.show.solve_report import WORDS
+from pesto.show.solve_words import WORDS
 from pesto.simulator import Timeline
 from pesto.solving.flow import Outcome
 from solvers import Problem

@@ -4,14 +4,19 @@ import json
 import shlex
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from pesto import api
 from pesto.cli.main import VERBS, pesto
 from pesto.plans.order_worth import OrderWorth
+from pesto.show.facts.layers_line import layers_lines
 from pesto.show.lines import COLUMNS, command, fact, paragraph
-from pesto.show.solve_report import WORDS, _order
+from pesto.show.solve_report import _order
+from pesto.show.solve_words import LINES, WORDS
 from pesto.solving.flow import CANDIDATES
 
 LONG = "layer_with_a_long_name/" * 12
@@ -82,6 +87,40 @@ def test_memory_that_lacks_is_said_with_the_ends_of_a_long_name(step) -> None:
 
 def test_every_candidate_of_a_solve_is_explained() -> None:
     assert sorted(name for names, _ in WORDS for name in names) == sorted(CANDIDATES)
+
+
+def test_every_line_of_a_solve_is_explained(step, tmp_path) -> None:
+    """What begins a line of its page is a word of `--explain-output`, which needs nothing else on the command line."""
+    said = invoked(tmp_path, "solve", "--graph", step, "--time-limit", "0.2", "--workers", 1).stdout
+    labels = [line[:14].strip() for line in said.splitlines()[1:] if line[:1].strip()]
+    assert set(labels) - {"words"} <= {label for name, _ in LINES for label in name.split(", ")}
+    told = invoked(tmp_path, "solve", "--explain-output").stdout
+    assert too_wide(told) == []
+    assert all(name in told for names, _ in WORDS for name in names)
+
+
+@pytest.mark.parametrize(("terminal", "widest"), [(30, 40), (60, 60), (80, 80), (300, 100)])
+def test_lines_follow_the_terminal(monkeypatch, terminal, widest) -> None:
+    """As wide as it is, within what can be read; a pipe has 80 columns."""
+    assert 75 < max(map(len, fact("label", "word " * 99).splitlines())) <= 80
+    monkeypatch.setattr("sys.stdout", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setenv("COLUMNS", str(terminal))
+    assert widest - 5 < max(map(len, fact("label", "word " * 99).splitlines())) <= widest
+
+
+def test_layers_are_told_by_the_device_that_has_most_of_them(make_graph) -> None:
+    """Of a scope on two devices its share there; gradients count with their scope; without scopes nothing is said."""
+    ops = [{"name": name, "s": s, "kinds": ["gpu"]} for name, s in (
+        ("a/x", 3e-6), ("a/y", 1e-6), ("b/x", 2e-6), ("gradients/b/x", 2e-6), ("end", 1e-6))]  # fmt: skip
+    plan = api.solve(make_graph(ops), time_limit_s=0)
+    on = {name: k for k, name in enumerate(plan.lanes)}
+    device = np.array([on["gpu:0"], on["gpu:1"], on["gpu:1"], on["gpu:1"], on["gpu:1"]])
+    placed = replace(plan, schedule=replace(plan.schedule, device=device))
+    assert layers_lines(placed) == [
+        fact("layers", "gpu:0: a (75.0% of it)"),
+        fact("", "gpu:1: b, (no scope)"),
+    ]
+    assert layers_lines(replace(placed, names=tuple("abcde"))) == []
 
 
 def test_an_order_that_costs_says_so() -> None:
