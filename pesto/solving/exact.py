@@ -17,6 +17,7 @@ from pesto.solving.candidates import Bench, Candidate
 from pesto.solving.levels import Level
 from pesto.solving.tracker import Stage
 from solvers import ANSWERED, Options, Problem, Progress, Result, Schedule, api
+from solvers.memory.usage import fits
 from solvers.timing.rebuild import rebuild
 
 _LOG = logging.getLogger("pesto.solver")
@@ -145,7 +146,10 @@ def _posed(level: Level, settings: Settings) -> tuple[Problem, Schedule | None]:
     if settings.congestion:
         return level.problem, level.schedule
     free = replace(level.problem, path_links=np.full_like(level.problem.path_links, -1))
-    return free, rebuild(free, level.schedule) if level.schedule is not None else None
+    if level.schedule is None:
+        return free, None
+    early = rebuild(free, level.schedule)
+    return free, early if fits(free, early) else level.schedule
 
 
 def _options(settings: Settings, start: Schedule | None, run: Run | None) -> Options:

@@ -27,6 +27,7 @@ from pesto.solving.contributions import Contribution
 from pesto.solving.exact import Exact, exact
 from pesto.solving.interrupt import hold, release
 from pesto.solving.levels import Level, levels
+from pesto.solving.living import REASON as LIVES
 from pesto.solving.living import living
 from pesto.solving.record import SolveRecord, make_plan
 from pesto.solving.repair import SECONDS, repaired, repairs
@@ -37,7 +38,7 @@ from pesto.solving.tracker import Stage, Tracker, Watch
 from pesto.solving.trust import Trust, in_a_solve, least_p90, trust
 from pesto.solving.whole import is_small, proven, whole, whole_run
 from pesto.solving.windows import engine_of
-from solvers import FAILED, Limit, Problem
+from solvers import FAILED, Limit, Problem, Status
 from solvers.bounds import quick_bounds
 from solvers.bounds.evidence import FullBound
 from solvers.timing.replay import fifo
@@ -104,8 +105,9 @@ def solve(
     """The best verified plan of all candidates (see CANDIDATES); `watch` hears of every better one, and better bound.
 
     A stage yields candidates; the tracker keeps the best, the bound and the clock. InfeasibleError with the proof when
-    the variables cannot fit the memory; NothingFoundError when no candidate fits, with the bytes short; UsageError when
-    `start` knows none of the ops. Ctrl-C ends the search with the best plan; before there is one, KeyboardInterrupt.
+    the variables, or all that is alive, cannot fit the memory; NothingFoundError when no candidate fits, with the bytes
+    short; UsageError when `start` knows none of the ops. Ctrl-C ends the search with the best plan; before there is
+    one, KeyboardInterrupt.
     """
     release()
     tracker, done = Tracker(watch), None
@@ -257,13 +259,15 @@ def formulate(graph: Graph, costs: Costs, cluster: Cluster, settings: Settings) 
 
 
 def _nothing_fits(tracker: Tracker, cluster: Cluster, done: Exact | None) -> Candidate:
-    """Say that the exact solver failed, or how far the nearest candidate is from fitting."""
+    """Say that the exact solver failed, that no plan can fit, or how far the nearest candidate is from fitting."""
     if done is not None and done.result.status in FAILED:
         result = done.result
         raise SolverError(
             f"no plan fits, and {result.solver} failed: {result.status}: {result.detail} - see pesto doctor"
         )
 
+    if done is not None and done.result.status is Status.INFEASIBLE and done.coarsening.reason == LIVES:
+        raise InfeasibleError(f"no plan fits the memory: {done.result.detail} - {_LARGER}, or a smaller batch")
     nearest = tracker.nearest
     if nearest is None:
         raise NothingFoundError(f"no plan was found - {_LARGER}, or a smaller batch")

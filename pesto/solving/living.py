@@ -9,6 +9,8 @@ from pesto.solving.levels import Level
 from pesto.solving.tracker import SoFar
 from solvers.arrays import ints
 
+REASON = "memory is tight: the graph itself, with its tensors' lives"
+
 
 def living(bench: Bench, level: Level, so_far: SoFar) -> Level:
     """The graph with its tensors' lives where `level` has all ops and a candidate that does not fit is the shortest.
@@ -24,7 +26,7 @@ def living(bench: Bench, level: Level, so_far: SoFar) -> Level:
         nodes=tasks,
         rank=bench.topological,
         target=level.coarsening.target,
-        reason="memory is tight: the graph itself, with its tensors' lives",
+        reason=REASON,
         rounds=(),
         largest_group_share=level.coarsening.largest_group_share,
     )

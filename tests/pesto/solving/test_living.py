@@ -6,11 +6,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from pesto.errors import InfeasibleError
 from pesto.problem import build
+from pesto.settings import Settings
 from pesto.solving.candidates import Bench
+from pesto.solving.exact import _posed
+from pesto.solving.flow import solve
 from pesto.solving.living import living
 from pesto.solving.whole import whole
-from solvers import Options, Status, api, check
+from solvers import Footprint, Options, Schedule, Status, api, check
+from solvers.instances.machines import on_equal_gpus
 
 OPS = [
     {"name": f"{half}{k}", "inputs": [f"{half}{k - 1}"] if k else [], "bytes": 1000, "kinds": ["gpu"], "s": 2e-6}
@@ -54,3 +59,29 @@ def test_what_cpsat_finds_with_lives_fits(bench: Bench) -> None:
     assert check(found.problem, tight.schedule) == ()
     device, rank, _ = bench.expand(found.coarsening, tight.schedule)
     assert bench.ordered("coarse", "", device, rank).fits
+
+
+def test_what_can_fit_nowhere_is_proven(make_graph, make_cluster, make_costs) -> None:
+    """The last op reads four tensors of 1000 bytes: no order fits 3999, though no byte of it is static."""
+    graph, cluster = make_graph(OPS), make_cluster(memory=3999)
+    settings = Settings(time_limit_s=20, workers=2, search=False)
+    with pytest.raises(InfeasibleError, match="no plan fits the memory: what is alive fits in no order"):
+        solve(graph, cluster, make_costs(graph, cluster), settings, lambda _: None)
+
+
+def test_without_congestion_the_start_still_fits(bench: Bench) -> None:
+    """A task that waits for memory is not moved to before it fits: 3 bytes until a transfer ends, then 3 others."""
+    p = on_equal_gpus([2, 9, 2], [0], [1], gpus=2, transfer=np.array([4, 1, 1]))
+    p = replace(p, duration=[[2, -1], [-1, 9], [2, -1]], capacity=[5, 5])
+    p = p.living(Footprint(
+        static=[0, 0, 0], size=[3], maker=[0], passes=[-1], read_buffer=[0], read_by=[1], read_payload=[0],
+        scratch=[0, 0, 3],
+    ))  # fmt: skip
+    waits = Schedule(
+        device=[0, 1, 0], start=[0, 6, 6], finish=[2, 15, 8], sent_payload=[0], sent_to=[1], sent_start=[2],
+        sent_finish=[6],
+    )  # fmt: skip
+    assert check(p, waits) == ()
+    free, start = _posed(replace(whole(bench, None), problem=p, schedule=waits), Settings(congestion=False))
+    assert free.links == 0
+    assert check(free, start) == ()

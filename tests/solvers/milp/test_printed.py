@@ -46,7 +46,8 @@ def canonical(linear, column):
         mine = slice(linear.offset[r], linear.offset[r + 1])
         at, factor = column[linear.column[mine]], linear.coefficient[mine]
         at, factor = at[np.argsort(at)], factor[np.argsort(at)]
-        scale = factor[0] if len(factor) else 1.0  # a balance that nothing can keep has no column in its row
+        # A balance that nothing can keep has no column in its row, which may be written either way round.
+        scale = factor[0] if len(factor) else (1.0 if np.isfinite(linear.row_lower[r]) else -1.0)
         bounds = sorted(float(b / scale) for b in (linear.row_lower[r], linear.row_upper[r]))
         numbers = [float(a / scale) for a in factor] + bounds
         rows.append((tuple(at.tolist()), tuple(float(f"{n:.9g}") + 0.0 for n in numbers)))
