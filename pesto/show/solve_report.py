@@ -191,7 +191,7 @@ def _left(order: OrderWorth) -> str:
 def _turns(outcome: Outcome) -> list[str]:
     """Whether it matters whom links serve first where no order says so."""
     turns, step = outcome.turns, outcome.plan.schedule.makespan
-    if turns.least > (1 - _HARDLY) * step:
+    if turns.least >= step or turns.least > (1 - _HARDLY) * step:
         return []
     less, least = percent(1 - turns.least / step), duration(turns.least * TICK_S)
     text = f"the step time is the longest of {counted(turns.tried, 'order')}, the shortest is {least} ({less} less)"

@@ -89,6 +89,15 @@ def test_every_candidate_of_a_solve_is_explained() -> None:
     assert sorted(name for names, _ in WORDS for name in names) == sorted(CANDIDATES)
 
 
+def test_a_step_of_no_time_has_a_page(tmp_path, monkeypatch) -> None:
+    """Shares of nothing are not asked for."""
+    monkeypatch.chdir(tmp_path)
+    op = {"name": "only", "time_s": {"cpu": 0, "gpu": 0}}
+    Path("zero.json").write_text(json.dumps({"format": "pesto-graph", "format_version": 1, "ops": [op]}))
+    said = invoked(tmp_path, "solve", "--graph", "zero.json", "--time-limit", "0.2", "--solver", "list").stdout
+    assert "1 op on v100x2-nvlink" in said
+
+
 def test_every_line_of_a_solve_is_explained(step, tmp_path) -> None:
     """What begins a line of its page is a word of `--explain-output`, which needs nothing else on the command line."""
     said = invoked(tmp_path, "solve", "--graph", step, "--time-limit", "0.2", "--workers", 1).stdout

@@ -16,7 +16,7 @@ from pesto.inputs.load import load_graph, plan_cluster
 from pesto.plans.order_worth import order_worth
 from pesto.plans.plan import PER_EDGE, Plan
 from pesto.plans.plan_file import load
-from pesto.quantities import size
+from pesto.quantities import counted, size
 from pesto.settings import Settings
 from pesto.show.lines import paragraph
 from pesto.show.report.html_report import html_report
@@ -68,7 +68,7 @@ def report_command(
     ]
     page = html_report(graph, shown)
     write_atomic(out, page)
-    click.echo(paragraph(f"{out}: {graph.ops} ops, {size(len(page))}; open it in a browser", 2))
+    click.echo(paragraph(f"{out}: {counted(graph.ops, 'op')}, {size(len(page))}; open it in a browser", 2))
 
 
 def _reported(label: str, plan: Plan, graph: Graph, cluster: str | None, costs: Path | None) -> Reported:

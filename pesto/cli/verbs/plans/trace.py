@@ -11,7 +11,7 @@ from pesto.cli.verbs.plans.check import plan_source
 from pesto.files.disk import check_folder, write_atomic
 from pesto.inputs.load import load_graph
 from pesto.plans.plan_file import load
-from pesto.quantities import size
+from pesto.quantities import counted, size
 from pesto.show.lines import paragraph
 from pesto.show.trace import packed, trace
 from pesto.source import Source
@@ -56,7 +56,9 @@ def trace_command(
     text = trace(found, run)
     text = packed(text) if out.suffix == ".gz" else text
     write_atomic(out, text)
-    click.echo(paragraph(f"{out}: {graph.ops} ops, {run.transfers} transfers, {size(len(text))}", 2))
+    click.echo(
+        paragraph(f"{out}: {counted(graph.ops, 'op')}, {counted(run.transfers, 'transfer')}, {size(len(text))}", 2)
+    )
     if events is not None:
         from pesto.tf.events import write_events
 
