@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import mean
 from unittest import mock
 
-from benchmarks.tables.steps import CLUSTERS, step
-from pesto.reproduction.graph_steps import PAPER
+from benchmarks.tables.steps import CLUSTERS
+from pesto.reproduction.graph_steps import PAPER, step
 from pesto.reproduction.kept_cells import Asked, Cell, Done, Found, Key
 from pesto.settings import Settings
 from pesto.show.markdown import head, ms, row

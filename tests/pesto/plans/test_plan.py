@@ -165,11 +165,16 @@ def test_variables_that_cannot_fit_are_proven_infeasible(make_graph, make_cluste
         solve(graph, cluster, make_costs(graph, cluster), QUICK, lambda _: None)
 
 
-def test_activations_that_do_not_fit_say_how_much_is_missing(make_graph, make_cluster, make_costs) -> None:
-    """Every op's output has 1000 bytes and its input another 1000: nothing fits GPUs of 1500."""
+def test_activations_that_do_not_fit_say_how_much_is_missing_or_that_they_never_can(
+    make_graph, make_cluster, make_costs
+) -> None:
+    """Every op's output has 1000 bytes and its input another 1000: nothing fits GPUs of 1500, which CP-SAT proves."""
     graph, cluster = fork(make_graph), make_cluster(memory=1500)
+    costs = make_costs(graph, cluster)
     with pytest.raises(NothingFoundError, match="more than its"):
-        solve(graph, cluster, make_costs(graph, cluster), QUICK, lambda _: None)
+        solve(graph, cluster, costs, replace(QUICK, solver="list"), lambda _: None)
+    with pytest.raises(InfeasibleError, match="fits in no order and no placement"):
+        solve(graph, cluster, costs, QUICK, lambda _: None)
 
 
 def test_control_edges_chain_each_device(case, plan) -> None:

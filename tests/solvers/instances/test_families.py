@@ -197,7 +197,7 @@ def test_a_payload_an_edge() -> None:
         assert (split.transfer[split.payload[carries]] == problem.transfer[problem.payload[carries]]).all()
         assert pack_problem(per_edge(split)) == pack_problem(split)
         same = [f for f in Problem.__dataclass_fields__ if f not in ("payload", "producer", "transfer")]
-        assert all((getattr(split, f) == getattr(problem, f)).all() for f in same)
+        assert all(np.array_equal(getattr(split, f), getattr(problem, f)) for f in same)
     assert make("fork", tasks=5).payloads == 4
     assert make("fork", tasks=5, per_edge=1).payloads == 6
 

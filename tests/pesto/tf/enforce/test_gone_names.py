@@ -180,7 +180,7 @@ def test_the_verb_says_what_is_gone_and_kept(
     (line,) = (line for line in page.splitlines() if line.startswith("gone"))
     assert line.split()[1] == str(len(written().gone)) and "--keep" in page and "\nkept" not in page
     code, page, _ = call("--out", "kept.pb", "--keep", "rate")
-    assert code == 0 and "rate: sent 1 times a step, which the plan does not" in page
+    assert code == 0 and "rate: sent 1 time a step, which the plan does not" in page
     assert ran(sources.read_graph_def(Path("kept.pb")), RATE) == ran(program().graph_def, RATE)
     found = json.loads(call("--out", "out.pb", "--json", "--keep", "rate")[1])
     assert (found["gone"], found["kept"], found["kept_sent"]) == (list(written("rate").gone), ["rate"], 1)
