@@ -126,7 +126,7 @@ def _text(book: Book, pictures: dict[str, str]) -> str:
 
 
 def _head(book: Book, done: Iterable[Done]) -> Iterator[str]:
-    words = f"all --time-limit {book.asked.seconds:g}{' --tiny' * book.asked.tiny}"
+    words = f"NAME... --time-limit {book.asked.seconds:g}{' --tiny' * book.asked.tiny}"
     where = f"commit {versions.commit()}" if versions.commit() else "sources that are no commit's"
     yield from ("# The papers' tables and figures, made again", "")
     yield f"`pesto reproduce {words} --out FOLDER` made this page: {INTRODUCTION[0]}"
