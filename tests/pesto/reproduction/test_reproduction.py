@@ -233,6 +233,7 @@ def test_a_rehearsal_has_the_layout_of_the_page(tmp_path: Path) -> None:
     """Tables of tiny models with a row for each of the papers', and the page says that it is a rehearsal."""
     names = ["table1", "table2", "table3", "fig5", "pardnn-table5.1", "pardnn-fig6.2"]
     words = [sys.executable, "-m", "pesto", "reproduce", *names, "--tiny", "--time-limit", "0.1"]
+    (tmp_path / "docs").mkdir()
     made = subprocess.run(
         [*words, "--out", str(tmp_path), "--jobs", "1", "--page", str(tmp_path / "docs" / "reproduction.md")],
         capture_output=True, text=True, check=False, cwd=ROOT,
