@@ -12,9 +12,9 @@ from pesto.solving.exact import Running
 from solvers import FAILED, Limit, Options, Problem, Schedule, api
 
 _LOG = logging.getLogger("pesto")
-SHARE = 0.25
+SHARE = 0.1
 """What the first turn of windows weighs beside the rounds of annealing, whose weights are about 1 together; 0: none."""
-_MORE, _LESS, _LEAST = 1.6, 0.5, 0.05
+_MORE, _LESS, _LEAST = 2.0, 0.5, 0.05
 """How the weight follows a turn that gained more a second than annealing before it, and one that gained less."""
 WORTH_S, LEAST_S = 4.0, 1.5
 """Seconds of the least turn, and of the least that is the last: an engine takes one to load."""
