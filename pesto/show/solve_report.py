@@ -22,7 +22,7 @@ _HARDLY = 0.0005
 """Share of the step that is not worth a line."""
 
 
-def as_object(outcome: Outcome, stages_s: dict[str, float], out: Path) -> dict[str, Any]:
+def as_object(outcome: Outcome, stages_s: dict[str, float], out: Path, report: Path | None = None) -> dict[str, Any]:
     """The keys of `pesto solve --json`; seconds of seconds, bytes of bytes, None where there is no value."""
     plan, made = outcome.plan, outcome.plan.provenance
     return {
@@ -53,6 +53,7 @@ def as_object(outcome: Outcome, stages_s: dict[str, float], out: Path) -> dict[s
         "interrupted": outcome.interrupted,
         "verified": True,
         "plan": str(out),
+        "report": None if report is None else str(report),
     }
 
 
@@ -120,8 +121,10 @@ def _coarse(outcome: Outcome) -> dict[str, Any] | None:
     }
 
 
-def page(outcome: Outcome, stages_s: dict[str, float], out: Path, check: Iterable[object]) -> str:
-    """A page for people: who was beaten by how much, the bound, what was written, and `check`, what to do next."""
+def page(
+    outcome: Outcome, stages_s: dict[str, float], out: Path, following: Iterable[object], report: Path | None = None
+) -> str:
+    """A page for people: who was beaten by how much, the bound, what was written, and the command to follow."""
     plan, made = outcome.plan, outcome.plan.provenance
     bound = duration(made.lower_bound_ticks * plan.tick_s)
     lines = [
@@ -144,7 +147,8 @@ def page(outcome: Outcome, stages_s: dict[str, float], out: Path, check: Iterabl
         *contribution_lines(outcome.first, outcome.contributions),
         fact("seconds", ", ".join(f"{name} {seconds:.2f}" for name, seconds in stages_s.items())),
         fact("verified", f"by the independent checker; written to {out}"),
-        command("next", check),
+        command("next", following),
+        *([fact("page", f"{report}; open it in a browser")] if report is not None else []),
     ]
     return "\n".join(lines)
 

@@ -146,9 +146,9 @@ def solve_command(
     if report is not None:
         write_atomic(report, html_report(graph, [of_solve(outcome, machine, out.name, stages_s)]))
     if as_json:
-        click.echo(to_json(as_object(outcome, stages_s, out)))
+        click.echo(to_json(as_object(outcome, stages_s, out, report)))
     else:
-        click.echo(page(outcome, stages_s, out, _next_command(report, source, cluster, costs, out)))
+        click.echo(page(outcome, stages_s, out, _next_command(report, source, cluster, costs, out), report))
     _end(outcome)
 
 

@@ -277,6 +277,9 @@ def test_a_solve_writes_the_page_at_once(graph: pesto.Graph, tmp_path: Path) -> 
     words = ("solve", "--graph", tmp_path / "g.json", "--time-limit", "0", "-q", "-o", tmp_path / "plan.json")
     done = run(*words, "--report", tmp_path / "page.html")
     assert done.exit_code == 0, done.output
+    assert re.search(r"\npage +\S*page.html; +open it in a browser$", " ".join(done.output.split("\n ")).rstrip())
+    told = json.loads(run(*words, "--report", tmp_path / "page.html", "--json").stdout)
+    assert told["report"] == str(tmp_path / "page.html") and json.loads(run(*words, "--json").stdout)["report"] is None
     facts, columns = opened((tmp_path / "page.html").read_bytes())
     assert {"graph", "costs", "verify"} <= {name for name, _ in facts["plans"][0]["stages_s"]}
     assert facts["plans"][0]["cpu_s"] > 0
