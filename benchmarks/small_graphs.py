@@ -22,6 +22,8 @@ from pesto.graph import Graph
 from solvers.instances.table import make
 
 FAMILIES = ("layered", "lstm-grid", "series-parallel", "towers")
+TOLERANCE = 1e-4
+"""The relative gap at which integer programming solvers call a solution optimal unless told otherwise."""
 BYTES_A_TICK = 1000
 """Of the cluster below, which sends a byte in a nanosecond; a tick of the families is a microsecond here."""
 
@@ -126,14 +128,14 @@ def _line(row: Row) -> str:
 
 
 def _table(rows: list[tuple[int, Row]]) -> None:
-    print("| ops | graphs | proven | mean gap | largest gap | wall s | CPU s |")
-    print("|---:|---:|---:|---:|---:|---:|---:|")
+    print("| ops | graphs | proven | to 0.01 % | mean gap | largest gap | wall s | CPU s |")
+    print("|---:|---:|---:|---:|---:|---:|---:|---:|")
     for size in sorted({size for size, _ in rows}):
         of = [row for at, row in rows if at == size]
         gaps = np.array([row.gap for row in of])
         wall, cpu = np.mean([row.wall_s for row in of]), np.mean([row.cpu_s for row in of])
         print(
-            f"| {size} | {len(of)} | {np.mean(gaps == 0):.0%} | {gaps.mean():.2%} | {gaps.max():.2%} "
+            f"| {size} | {len(of)} | {np.mean(gaps == 0):.0%} | {np.mean(gaps <= TOLERANCE):.0%} | {gaps.mean():.2%} | {gaps.max():.2%} "
             f"| {wall:.1f} | {cpu:.1f} |"
         )
 

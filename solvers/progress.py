@@ -49,8 +49,12 @@ class Watch:
     @property
     def within_gap(self) -> bool:
         """Whether the gap is closed as far as was asked for."""
+        return self.within(self.options.gap)
+
+    def within(self, gap: float) -> bool:
+        """Whether the best schedule is proven to be so near the optimum."""
         with self._lock:
-            return self.best is not None and self.open_ticks <= self.options.gap * self.best.makespan
+            return self.best is not None and self.open_ticks <= gap * self.best.makespan
 
     @property
     def known(self) -> tuple[Schedule | None, int]:

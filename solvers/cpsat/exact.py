@@ -54,6 +54,8 @@ class Leg(NamedTuple):
     """Whether the first schedule ends the leg."""
     thorough: bool = True
     """Whether there is time to find out all that must hold in any schedule as short as the best."""
+    hint: bool = True
+    """Whether CP-SAT is shown the best schedule, and not its makespan alone."""
 
 
 class Ended(NamedTuple):
@@ -80,7 +82,7 @@ def exact(watch: Watch, scaled: Scaled, leg: Leg) -> Ended:
     knowing = math.inf if watch.options.deterministic else began + _KNOWING * leg.seconds
     built_by = began + _BUILDING * max(leg.seconds, watch.remaining)
     try:
-        model = _model(scaled, watch.known, knowing if leg.thorough else -math.inf, partial(_check, built_by))
+        model = _model(scaled, watch.known, leg.hint, knowing if leg.thorough else -math.inf, partial(_check, built_by))
     except TimeoutError as late:
         return Ended(complete=False, infeasible=False, effort=0.0, clocked=True, detail=str(late))
     solver = _solver(watch.options, leg, ends - time.monotonic())
@@ -113,7 +115,9 @@ def _tell(watch: Watch, scaled: Scaled, rough: Schedule) -> None:
         watch.better_schedule(early)
 
 
-def _model(scaled: Scaled, found: tuple[Schedule | None, int], knowing: float, check: Callable[[], None]) -> Model:
+def _model(
+    scaled: Scaled, found: tuple[Schedule | None, int], hint: bool, knowing: float, check: Callable[[], None]
+) -> Model:
     best, bound = found
     first = None if best is None else scaled.coarse(best)
     most = scaled.horizon if first is None else first.makespan
@@ -122,7 +126,7 @@ def _model(scaled: Scaled, found: tuple[Schedule | None, int], knowing: float, c
     model = build(scaled.problem, least=min(most, scaled.at_least(bound)), most=most, known=known, check=check)
     if scaled.problem.lives is not None:
         add_lives(model, scaled.problem.lives)
-    if first is not None:
+    if first is not None and hint:
         add_hint(model, first)
     return model
 
