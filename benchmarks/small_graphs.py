@@ -71,7 +71,7 @@ def graph_of(family: str, ops: int, seed: int) -> Graph:
     if family == "towers":
         return _towers(ops, rng, transfer)
     width = int(rng.integers(3, 8))
-    steps = (ops - width) // (2 * width + 1)
+    steps = max(1, (ops - width) // (2 * width + 1))
     p = {
         "layered": lambda: make("layered", seed, layers=ops // width, width=width, longest=9, transfer=transfer),
         "lstm-grid": lambda: make("lstm-grid", layers=width, steps=steps, transfer=transfer, op=5),
