@@ -39,8 +39,8 @@ class CpSat:
     """Ticks of a schedule beyond which times are rounded to coarser ticks."""
     windows: float = 0.5
     """Share of the limit that windows may take; 0 for CP-SAT on the whole model alone."""
-    workers: int = 1
-    """The fewest threads, also on fewer cores; deterministic runs have those that are asked for."""
+    workers: int | None = None
+    """The most threads, whatever is asked for; None for those that are. Deterministic runs have those that are."""
     near: float = 1.0
     """The gap beyond which CP-SAT is not shown the best schedule: a hint keeps it near what may be far off."""
 
@@ -54,8 +54,8 @@ class CpSat:
         "optimal" is claimed only where the bound at full resolution equals the makespan. RuntimeError when CP-SAT
         refuses the model.
         """
-        if not options.deterministic:
-            options = replace(options, workers=max(options.workers, self.workers))
+        if self.workers is not None and not options.deterministic:
+            options = replace(options, workers=min(options.workers, self.workers))
         watch = watching(problem, options, report, "cpsat")
         if _met(watch) or options.seconds == 0:
             return watch.result(_limit(watch), "")

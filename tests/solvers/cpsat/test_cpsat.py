@@ -48,6 +48,31 @@ def test_agrees_with_enumeration(first, count, tasks, horizon, seeds):
     assert sum(found["seen"].values()) == count and min(found["seen"][k] for k in ("start", "cold")) > count / 5
 
 
+ALONE = """
+import numpy as np
+from solvers import api
+from solvers.cpsat import exact, solver
+from solvers.instances.plain import layered
+from solvers.result import Options
+
+told = []
+ended = exact.Ended(complete=False, infeasible=False, effort=0.0, clocked=True)
+solver.exact = lambda watch, scaled, leg: told.append((watch.options.workers, leg.hint)) or ended
+problem = layered(np.random.default_rng(0), 5, 5, transfer=9, longest=9)
+start = api.solve(problem, "list", Options(seconds=1)).schedule
+for asked, bound in ((8, 0), (2, start.makespan - 1)):
+    options = Options(seconds=1, workers=asked, start=start, lower_bound=bound)
+    solver.CpSat(windows=0.0, workers=4, near=0.05).solve(problem, options, lambda _: None)
+print(told)
+"""
+
+
+def test_alone_it_has_few_threads_and_a_hint_only_near_the_bound():
+    """Eight threads are asked for and four are had, two are two; a start far above the bound is no hint."""
+    done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[(4, False), (2, True)]"
+
+
 def test_scaled_times_are_exact_where_they_have_a_common_divisor():
     """Times that are all multiples of 7 are divided by 7 without rounding, however far the horizon."""
     problem = fork(6, transfer=2)

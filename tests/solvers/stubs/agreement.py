@@ -25,10 +25,10 @@ ALIKE = Features(heterogeneous=False, holes=False, classes=False, shared_links=F
 """GPUs that are interchangeable, so that breaking their symmetry is tried."""
 
 
-def disagreements(problem, optimum, start, horizon):
+def disagreements(engine, problem, optimum, start, horizon):
     """What is wrong with the result and with everything streamed before it."""
     streamed = []
-    result = CpSat(horizon=horizon).solve(problem, Options(seconds=600, start=start), streamed.append)
+    result = engine.solve(problem, Options(seconds=600, start=start), streamed.append)
     if optimum is None:
         return [] if result.status == "infeasible" else [f"{result.status} where nothing is feasible"]
     best = optimum.makespan
@@ -82,7 +82,10 @@ def main():
             )  # fmt: skip
             assert not check(problem, start)
         seen["infeasible" if optimum is None else "start" if start else "cold"] += 1
-        found = disagreements(problem, optimum, start, horizon)
+        # Without windows and without a hint a start is a limit alone.
+        alone = CpSat(horizon=horizon, windows=0.0, workers=2, near=0.0)
+        engine = CpSat(horizon=horizon) if seed % 2 else alone
+        found = disagreements(engine, problem, optimum, start, horizon)
         found += unfit(problem, start, horizon) if start is not None and problem.tasks else []
         wrong += [f"seed {seed}: {line}" for line in found]
     print(json.dumps({"seen": seen, "wrong": wrong}))
