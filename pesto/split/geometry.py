@@ -1,0 +1,127 @@
+"""Which part of a tensor each worker holds after several cuts, and how many elements workers send each other.
+
+K workers are the products of the factors (k1, .., kL), outermost cut first; worker w has the digits (w1, .., wL). A
+composite layout has a `Layout` for each cut. Cuts of one dimension are nested: first into k1 parts, each into k2.
+"""
+
+from functools import lru_cache
+from math import prod
+
+import numpy as np
+
+from pesto.split.layouts import ONE, PARTIAL, WHOLE, Layout
+from solvers.arrays import Ints
+
+Layouts = tuple[Layout, ...]
+"""A layout for each cut, outermost first."""
+Shape = tuple[int, ...]
+
+
+def divides(shape: Shape, layouts: Layouts, factors: Shape) -> bool:
+    """Whether the cuts leave every worker an equal part: each extent is a multiple of the factors that cut it."""
+    left = list(shape)
+    for layout, k in zip(layouts, factors, strict=True):
+        if layout >= 0:
+            if layout >= len(left) or left[layout] % k:
+                return False
+            left[layout] //= k
+    return True
+
+
+def part_shape(shape: Shape, layouts: Layouts, factors: Shape) -> Shape:
+    """The shape of each worker's part; all of the tensor along dimensions that no cut is along."""
+    left = list(shape)
+    for layout, k in zip(layouts, factors, strict=True):
+        if layout >= 0:
+            left[layout] //= k
+    return tuple(left)
+
+
+def starts(shape: Shape, layouts: Layouts, factors: Shape) -> Ints:
+    """[K, rank] the first element of each worker's part along each dimension."""
+    first, left = np.zeros((prod(factors), len(shape)), dtype=np.int64), list(shape)
+    for layout, k, digit in zip(layouts, factors, digits(factors), strict=True):
+        if layout >= 0:
+            left[layout] //= k
+            first[:, layout] += digit * left[layout]
+    return first
+
+
+def digits(factors: Shape) -> Ints:
+    """[L, K] the digits of each worker."""
+    return np.indices(factors).reshape(len(factors), -1)
+
+
+@lru_cache(maxsize=1 << 16)
+def fetched(shape: Shape, stored: Layouts, needed: Layouts, factors: Shape) -> int:
+    """Elements that all workers receive where a tensor is stored in one layout and needed in another.
+
+    A worker that needs more than it holds gets the rest from others, once. A tensor stored on ONE worker comes from
+    there; what is needed on ONE goes there alone.
+    """
+    need = prod(part_shape(shape, needed, factors))
+    own = _common(shape, stored, needed, factors)
+    if ONE in stored:
+        own[1:] = 0
+    return int((need - own)[: 1 if ONE in needed else None].sum())
+
+
+@lru_cache(maxsize=1 << 16)
+def stored(shape: Shape, computed: Layouts, kept: Layouts, factors: Shape) -> int:
+    """Elements that all workers receive to keep in one layout what they computed in another.
+
+    Each worker sums (or takes the greatest, ..) the piece that it keeps, from the parts of all workers that hold a
+    PARTIAL result of it. A PARTIAL result that all are to keep is first spread, then gathered, where a dimension
+    divides and this sends less.
+    """
+    if PARTIAL not in computed:
+        return fetched(shape, computed, kept, factors)
+    straight = _reduced(shape, computed, kept, factors)
+    between = spread(shape, computed, kept, factors)
+    if between == kept:
+        return straight
+    return min(straight, _reduced(shape, computed, between, factors) + fetched(shape, between, kept, factors))
+
+
+def spread(shape: Shape, computed: Layouts, kept: Layouts, factors: Shape) -> Layouts:
+    """Where a PARTIAL result is summed on its way to `kept`: cut along the longest dimension that is left.
+
+    Equal to `kept` where that has no cut to add.
+    """
+    between, found = list(kept), True
+    while found:
+        found = False
+        for at, (was, now, k) in enumerate(zip(computed, between, factors, strict=True)):
+            left = part_shape(shape, tuple(between), factors)
+            fitting = [d for d in range(len(shape)) if left[d] % k == 0]
+            if was == PARTIAL and now == WHOLE and fitting:
+                between[at] = max(fitting, key=lambda d: left[d])
+                found = True
+    return tuple(between)
+
+
+def summed_in_two_steps(shape: Shape, computed: Layouts, kept: Layouts, factors: Shape) -> bool:
+    """Whether `stored` counts a PARTIAL result as spread first and gathered then."""
+    between = spread(shape, computed, kept, factors)
+    return (
+        PARTIAL in computed
+        and between != kept
+        and stored(shape, computed, kept, factors) < _reduced(shape, computed, kept, factors)
+    )
+
+
+def _reduced(shape: Shape, computed: Layouts, kept: Layouts, factors: Shape) -> int:
+    parts = prod(k for layout, k in zip(computed, factors, strict=True) if layout == PARTIAL)
+    piece = prod(part_shape(shape, kept, factors))
+    return int((parts * piece - _common(shape, computed, kept, factors)).sum())
+
+
+def _common(shape: Shape, one: Layouts, other: Layouts, factors: Shape) -> Ints:
+    """[K] elements of each worker's part of one layout that are in its part of the other too."""
+    common = np.ones(prod(factors), dtype=np.int64)
+    first, second = starts(shape, one, factors), starts(shape, other, factors)
+    sizes = zip(part_shape(shape, one, factors), part_shape(shape, other, factors), strict=True)
+    for d, (a, b) in enumerate(sizes):
+        low = np.maximum(first[:, d], second[:, d])
+        common *= np.maximum(np.minimum(first[:, d] + a, second[:, d] + b) - low, 0)
+    return common

@@ -1,0 +1,44 @@
+"""How a tensor lies on k workers, and how an op is divided among them (Tofu, arXiv:1807.08887v1, sections 2.1 and 3)."""
+
+from dataclasses import dataclass
+
+Layout = int
+"""Of one cut: a dimension d >= 0 along which a tensor is cut in k equal parts, worker p holding part p; or one of these."""
+WHOLE = -1
+"""Every worker holds all of it."""
+PARTIAL = -2
+"""Each worker holds a partial result (a summand, a maximum) of all of it; only as what an op computes."""
+ONE = -3
+"""The first worker alone holds it: an op that must run once computes it there, as random numbers and loops."""
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """One way to divide an op among k workers: partition-n-reduce with the op's own kernel (Tofu, section 2.1)."""
+
+    name: str
+    """The index variable that is cut, such as b, co or ci; "whole" where none is."""
+    needs: tuple[Layout, ...]
+    """The layout that each data input must have."""
+    gives: tuple[Layout, ...]
+    """The layout in which each output comes."""
+    reducer: str = ""
+    """What makes one of PARTIAL results: sum, max, min or prod; empty without them."""
+    scaled: bool = False
+    """Whether the parts are means, which add up to k times the mean of all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An index variable that cannot be cut, and why."""
+
+    variable: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Strategies:
+    """Every way to divide an op, and why there are no others."""
+
+    found: tuple[Strategy, ...]
+    refused: tuple[Refusal, ...]
