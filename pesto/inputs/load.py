@@ -25,6 +25,7 @@ from pesto.tf.step_facts import StepFacts, Tie
 from solvers.arrays import Ints
 
 if TYPE_CHECKING:
+    from pesto.split.shaped import Shaped
     from pesto.tf.emulate.enforced import Step
     from pesto.tf.run.planned_run import Ran
 
@@ -43,6 +44,22 @@ def load_graph(source: Source, *, quiet: bool = False) -> Graph:
 
     with hushed(quiet=quiet):
         return named.load(source)
+
+
+def load_shaped(source: Source, *, quiet: bool = False) -> "tuple[Graph, Shaped]":
+    """The graph that `source` names, and what its ops are to one who divides it; errors as of `load_graph`.
+
+    UsageError for a graph file, which has bytes and no shapes.
+    """
+    source.checked()
+    if source.file is not None and source.file.suffix not in GRAPH_DEF:
+        raise UsageError(f"{source.file}: a graph file has no shapes - name the step itself: a model, a GraphDef")
+    first_look(source)
+    from pesto.tf import named
+    from pesto.tf.start import hushed
+
+    with hushed(quiet=quiet):
+        return named.shaped(source)
 
 
 def _own(file: Path) -> Graph:

@@ -1,1 +1,1 @@
-"""Tensors cut instead of ops placed: how each op of a step can be divided among workers, and which cuts move least (Tofu)."""
+"""Tensors cut instead of ops placed: how each op can be divided among workers, and which cuts send least (Tofu)."""

@@ -1,9 +1,9 @@
-"""How a tensor lies on k workers, and how an op is divided among them (Tofu, arXiv:1807.08887v1, sections 2.1 and 3)."""
+"""How a tensor lies on k workers, and how an op is divided among them (Tofu, arXiv:1807.08887v1, sections 2.1, 3)."""
 
 from dataclasses import dataclass
 
 Layout = int
-"""Of one cut: a dimension d >= 0 along which a tensor is cut in k equal parts, worker p holding part p; or one of these."""
+"""Of one cut: the dimension >= 0 along which a tensor is cut in k equal parts, worker p having part p; or as below."""
 WHOLE = -1
 """Every worker holds all of it."""
 PARTIAL = -2

@@ -17,6 +17,7 @@ from pesto.tf.start import tensorflow
 from pesto.tf.step_facts import StepFacts
 
 if TYPE_CHECKING:
+    from pesto.split.shaped import Shaped
     from pesto.tf.emulate.enforced import Step as PlannedStep
     from pesto.tf.models import Step
     from pesto.tf.nodes.captured import Captured
@@ -36,6 +37,19 @@ def load(source: Source) -> Graph:
             step, label = _model(source)
             return sources.from_v1(step.graph, step.fetches, source=label)
         return build(_captured(source), batch=source.batch)
+
+
+def shaped(source: Source) -> "tuple[Graph, Shaped]":
+    """The graph that `source` names, and what its ops are to one who divides it; errors as of `load`."""
+    tensorflow()
+    from pesto.tf.shaping.shaping import shape
+    from pesto.tf.sources import sources
+
+    with redirect_stdout(sys.stderr):
+        if source.model is not None:
+            step, label = _model(source)
+            return shape(sources.capture_v1(step.graph, step.fetches, source=label))
+        return shape(_captured(source), batch=source.batch)
 
 
 def runs(source: Source) -> "tuple[Graph, Runs]":

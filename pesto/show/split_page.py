@@ -1,0 +1,70 @@
+"""What a split says of itself: one JSON object, or a page for people; and the table of op types."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from pesto.quantities import counted, percent, size
+from pesto.show.lines import fact, paragraph
+from pesto.show.table import aligned
+from pesto.split.dividing import METHODS, Split, ways_by_type
+from pesto.split.ops.op_types import Row
+from pesto.split.shaped import Shaped
+
+
+def split_object(shaped: Shaped, split: Split, uncovered: list[str]) -> dict[str, Any]:
+    """The keys of `pesto split --json`; bytes of bytes, None for what is not known."""
+    return {
+        "source": shaped.source,
+        "method": split.method,
+        "workers": split.division.workers,
+        "factors": list(split.division.factors),
+        "status": split.status,
+        "bytes": split.moved_bytes,
+        "bound_bytes": split.bound_bytes,
+        "cuts": [
+            {"status": str(cut.status), "bytes": cut.value, "bound_bytes": cut.bound, "seconds": dict(cut.seconds)}
+            for cut in split.cuts
+        ],
+        "params_per_worker_bytes": split.parameter_bytes,
+        "step_s": None,
+        "peak_bytes": None,
+        "seconds": split.seconds,
+        "uncovered": uncovered,
+        "split": None,
+    }
+
+
+def split_page(shaped: Shaped, split: Split, uncovered: list[str]) -> str:
+    """A page for people: how op types are cut, and what is sent."""
+    factors = "x".join(map(str, split.division.factors))
+    gap = 0.0 if not split.moved_bytes else 1 - split.bound_bytes / split.moved_bytes
+    rows = [("op type", "ops", "cut along"), *((t, str(n), how) for t, n, how in ways_by_type(shaped, split))]
+    lines = [
+        paragraph(f"{shaped.source}: {counted(shaped.ops, 'op')} in {factors} parts", 2),
+        *aligned(rows, "<><", (24, 6)),
+        "",
+        fact("method", f"{split.method}: {METHODS[split.method]}"),
+        fact("sent", f"{size(split.moved_bytes)} a step, by all workers; {_proven(split, gap)}"),
+        fact("parameters", f"{size(split.parameter_bytes)} a worker, with slots"),
+        *([fact("uncovered", f"{', '.join(uncovered)}: done whole by every worker")] if uncovered else []),
+        fact("seconds", f"{split.seconds:.2f}"),
+    ]
+    return "\n".join(lines)
+
+
+def _proven(split: Split, gap: float) -> str:
+    after = " after the cuts before it" if len(split.cuts) > 1 else ""
+    if split.status == "optimal":
+        return f"no other cut{after} sends less"
+    return f"a cut{after} sends {size(split.bound_bytes)} at least, gap {percent(gap)}"
+
+
+def coverage_object(rows: Iterable[Row]) -> dict[str, Any]:
+    """The keys of `pesto split ops --json`."""
+    return {"ops": [{"type": row.type, "class": row.kind or None, "why": row.why or None} for row in rows]}
+
+
+def coverage_page(rows: Iterable[Row]) -> str:
+    """Op types with their classes."""
+    shown = [("op type", "class", "why"), *((row.type, row.kind or "none", row.why) for row in rows)]
+    return "\n".join(aligned(shown, "<<<", (36, 16)))

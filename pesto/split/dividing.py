@@ -1,0 +1,106 @@
+"""A step divided among workers, cut by cut; each cut is one labelling problem over the whole graph."""
+
+import re
+import time
+from collections import Counter
+from dataclasses import dataclass
+from math import prod
+
+from pesto.errors import InputError, UsageError
+from pesto.quantities import counted
+from pesto.split.division import Division, moved_bytes, parameter_bytes
+from pesto.split.geometry import Shape
+from pesto.split.ops.op_types import coverage
+from pesto.split.program import Rules, program
+from pesto.split.shaped import Shaped
+from pesto.split.way import ONCE_WAY, WHOLE_WAY
+from solvers.labels.label_methods import solve
+from solvers.labels.labelled import Answer
+
+METHODS = {"exact": "each cut proven to send least", "greedy": "op by op in the order of the step"}
+"""How cuts are chosen."""
+MOST_WORKERS = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """A division, and what is known of it."""
+
+    method: str
+    division: Division
+    cuts: tuple[Answer, ...]
+    """The answer of each cut's problem, outermost first; values and bounds in bytes of all cuts so far."""
+    moved_bytes: int
+    """Bytes that all workers receive in a step."""
+    parameter_bytes: int
+    """Bytes of all variables with their slots that one worker holds."""
+    seconds: float
+
+    @property
+    def status(self) -> str:
+        """Of the worst cut: optimal where each is proven, else feasible."""
+        return "optimal" if all(cut.status == "optimal" for cut in self.cuts) else "feasible"
+
+    @property
+    def bound_bytes(self) -> int:
+        """No way to make the last cut, after the cuts before it, sends less; of one cut, no way at all."""
+        return self.cuts[-1].bound
+
+
+def factors_of(workers: str) -> Shape:
+    """The cuts that `8` or `2x2x2` asks for, outermost first; UsageError for anything else."""
+    if not re.fullmatch(r"[0-9]{1,4}(x[0-9]{1,4})*", workers):
+        raise UsageError(f"workers {workers!r} - give a number, or numbers joined by x: 8, 2x2x2")
+    found = tuple(map(int, workers.split("x")))
+    if min(found) < 2 or prod(found) > MOST_WORKERS:
+        raise UsageError(f"workers {workers} - give parts of 2 or more that come to at most {MOST_WORKERS} workers")
+    return found
+
+
+def divide(shaped: Shaped, factors: Shape, method: str, rules: Rules, *, seconds: float) -> Split:
+    """Divide a step by one cut for each factor, outermost first.
+
+    seconds: what all cuts may take. UsageError where a factor divides nothing, InputError where nothing is found.
+    """
+    began, made, cuts = time.monotonic(), None, list[Answer]()
+    for number, k in enumerate(factors):
+        problem = program(shaped, made, k, rules)
+        left = (seconds - (time.monotonic() - began)) / (len(factors) - number)
+        answer = solve(problem.problem, method, seconds=max(0.1, left))
+        if answer.labels is None:
+            why = f"no way to cut it in {k} was found: {answer.status}"
+            raise InputError(f"{shaped.source}: {why} - give more time, or other workers")
+        made = problem.division(answer.labels.tolist())
+        if all(way.names[-1] in (WHOLE_WAY, ONCE_WAY) for way in made.ways):
+            raise UsageError(f"{shaped.source}: nothing in it can be cut in {k} - give workers that divide its shapes")
+        cuts.append(answer)
+    if made is None:
+        raise UsageError("no workers - give at least 2")
+    return Split(
+        method=method,
+        division=made,
+        cuts=tuple(cuts),
+        moved_bytes=moved_bytes(shaped, made),
+        parameter_bytes=int(parameter_bytes(shaped, made).sum()),
+        seconds=time.monotonic() - began,
+    )
+
+
+def uncovered(shaped: Shaped) -> list[str]:
+    """Op types of a step without a description: every worker does them whole."""
+    types = {signature.type for signature in shaped.signatures}
+    return [row.type for row in coverage(types) if not row.kind]
+
+
+def ways_by_type(shaped: Shaped, split: Split) -> list[tuple[str, int, str]]:
+    """Op type, how many there are, and how they are cut: the commonest first."""
+    found: dict[str, Counter[str]] = {}
+    for op, way in enumerate(split.division.ways):
+        found.setdefault(shaped.signature(op).type, Counter())[" ".join(way.names)] += 1
+    rows = [(op_type, sum(ways.values()), _listed(ways)) for op_type, ways in found.items()]
+    return sorted(rows, key=lambda row: (-row[1], row[0]))
+
+
+def _listed(ways: Counter[str], most: int = 3) -> str:
+    told = [f"{name} {many}" for name, many in ways.most_common(most)]
+    return ", ".join([*told, *([counted(len(ways) - most, "other way")] if len(ways) > most else [])])

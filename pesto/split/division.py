@@ -1,0 +1,121 @@
+"""A step divided among K workers: the way of every op, where tensors and variables are kept, what workers send."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+
+import numpy as np
+
+from pesto.split import geometry
+from pesto.split.geometry import Layouts, Shape
+from pesto.split.layouts import ONE, PARTIAL
+from pesto.split.shaped import Shaped
+from pesto.split.way import Way
+
+ITEM_BYTES = {
+    "bool": 1, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "float16": 2, "bfloat16": 2, "half": 2,
+    "int32": 4, "uint32": 4, "float32": 4, "int64": 8, "uint64": 8, "float64": 8, "complex64": 8, "complex128": 16,
+}  # fmt: skip
+"""Bytes of an element; what is not here, such as strings and handles, is not cut and counts none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Division:
+    """One step, divided."""
+
+    factors: Shape
+    """Parts of each cut, outermost first; their product is K."""
+    ways: tuple[Way, ...]
+    """[n] how each op is divided."""
+    kept: tuple[tuple[Layouts, ...], ...]
+    """[n] the layout in which each output is kept."""
+    variables: tuple[Layouts, ...]
+    """[v] the layout of each variable."""
+
+    @property
+    def workers(self) -> int:
+        """K."""
+        return prod(self.factors)
+
+
+def item_bytes(dtype: str) -> int:
+    """Bytes of an element; 0 for handles and strings."""
+    return ITEM_BYTES.get(dtype.removeprefix("resource:"), 0)
+
+
+def moved_bytes(shaped: Shaped, division: Division) -> int:
+    """Bytes that all workers receive in a step: each part of a tensor once, however many ops of a worker need it."""
+    readers: dict[tuple[int, int], set[Layouts]] = defaultdict(set)
+    edges = zip(shaped.src.tolist(), shaped.output.tolist(), shaped.dst.tolist(), shaped.input.tolist(), strict=True)
+    for p, k, i, at in edges:
+        if shaped.signature(i).inputs[at].value is None:  # what is a constant, every worker has
+            readers[p, k].add(division.ways[i].needs[at])
+    return sum(
+        tensor_bytes(
+            *_tensor(shaped, p, k), division.ways[p].gives[k], division.kept[p][k], frozenset(needs), division.factors
+        )
+        for (p, k), needs in readers.items()
+    )
+
+
+def _tensor(shaped: Shaped, op: int, output: int) -> tuple[Shape | None, int]:
+    shape, dtype = shaped.signature(op).outputs[output]
+    return shape, item_bytes(dtype)
+
+
+@lru_cache(maxsize=1 << 16)
+def tensor_bytes(
+    shape: Shape | None, item: int, gives: Layouts, kept: Layouts, needs: frozenset[Layouts], factors: Shape
+) -> int:
+    """Bytes that workers receive to keep a tensor, and to have the parts of it that their ops need.
+
+    Two layouts that are one part to a worker are received once by it.
+    """
+    if shape is None or not item:
+        return 0
+    have = _parts(shape, kept, factors)
+    received = [0] * prod(factors)
+    parts = [_parts(shape, layouts, factors) for layouts in needs]
+    for w in range(prod(factors)):
+        for box in {part[w] for part in parts} - {None}:
+            received[w] += _missing(have[w], box)
+    return item * (geometry.stored(shape, gives, kept, factors) + sum(received))
+
+
+Box = tuple[Shape, Shape]
+"""The first element of a part, and its extents."""
+
+
+def _parts(shape: Shape, layouts: Layouts, factors: Shape) -> list[Box | None]:
+    """[K] each worker's part; None for those that have none."""
+    first, size = geometry.starts(shape, layouts, factors), geometry.part_shape(shape, layouts, factors)
+    found: list[Box | None] = [(tuple(map(int, row)), size) for row in first]
+    return [found[0], *([None] * (len(found) - 1))] if ONE in layouts else found
+
+
+def _missing(have: Box | None, need: Box | None) -> int:
+    """Elements of a part that a worker does not hold."""
+    if need is None:
+        return 0
+    if have is None:
+        return prod(need[1])
+    sides = zip(*have, *need, strict=True)
+    return prod(need[1]) - prod(max(0, min(a + n, b + m) - max(a, b)) for a, n, b, m in sides)
+
+
+def parameter_bytes(shaped: Shaped, division: Division) -> np.ndarray:
+    """[v] bytes of each variable that one worker holds."""
+    found = np.zeros(len(shaped.handle), dtype=np.int64)
+    for u in range(len(shaped.use_op)):
+        variable = shaped.use_variable[u]
+        operand = shaped.signature(int(shaped.use_op[u])).inputs[shaped.use_input[u]]
+        if operand.shape is not None:
+            part = geometry.part_shape(operand.shape, division.variables[variable], division.factors)
+            found[variable] = prod(part) * item_bytes(operand.dtype)
+    return found
+
+
+def is_partial(layouts: Layouts) -> bool:
+    """Whether workers hold parts of a sum."""
+    return PARTIAL in layouts

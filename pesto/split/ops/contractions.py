@@ -1,0 +1,44 @@
+"""Products of matrices, one or a batch of them, and a bias added to channels."""
+
+from collections.abc import Mapping
+
+from pesto.split.ops.elementwise import at
+from pesto.split.ops.formats import channel
+from pesto.split.tdl import Body, Description, Index, Lambda, Op, Sum, Value
+
+
+def matmul(op: Op) -> list[Body]:
+    """MatMul, either operand transposed or not."""
+    a, b = op[0], op[1]
+    ta, tb = op.attribute("transpose_a"), op.attribute("transpose_b")
+    return [lambda m, n: Sum(lambda k: (a[k, m] if ta else a[m, k]) * (b[n, k] if tb else b[k, n]))]
+
+
+def batches(op: Op) -> list[Lambda]:
+    """BatchMatMulV2: leading dimensions broadcast."""
+    a, b = op[0], op[1]
+    ta, tb = op.attribute("adj_x"), op.attribute("adj_y")
+    names = tuple(f"batch{d}" for d in range(len(op.out()) - 2))
+
+    def element(*i: Index) -> Value:
+        *batch, m, n = i
+        return Sum(
+            lambda k: at(a, (*batch, k, m) if ta else (*batch, m, k)) * at(b, (*batch, n, k) if tb else (*batch, k, n))
+        )
+
+    return [Lambda((*names, "m", "n"), element)]
+
+
+def bias(op: Op) -> list[Body]:
+    """BiasAdd: a vector along the channels."""
+    tensor, vector = op[0], op[1]
+    return [lambda *i: tensor[i] + vector[i[channel(op, tensor.rank)]]]
+
+
+ROWS: Mapping[str, Description] = {
+    "MatMul": matmul,
+    "BatchMatMul": batches,
+    "BatchMatMulV2": batches,
+    "BatchMatMulV3": batches,
+    "BiasAdd": bias,
+}

@@ -1,0 +1,144 @@
+"""Convolutions in two and three dimensions, full and depthwise, with both gradients.
+
+Batch b, filters co and channels ci can be cut; the picture where windows do not overlap. In gradients the picture is
+read whole: which part of it a window touched is a comparison.
+"""
+
+from collections.abc import Callable, Mapping
+
+from pesto.split.ops.formats import before, channel, listed, spatial
+from pesto.split.tdl import Description, Index, Lambda, NotDescribedError, Op, Sum, Tensor, Value, opaque
+
+ALL = slice(None)
+
+
+def _names(op: Op, rank: int, picture: tuple[str, ...], filters: str) -> tuple[str, ...]:
+    """Index variables of a picture: b, the channels' name, and one a spatial dimension."""
+    found = dict(zip(spatial(op, rank), picture, strict=True)) | {0: "b", channel(op, rank): filters}
+    return tuple(found[d] for d in range(rank))
+
+
+def _picture(rank: int) -> tuple[str, ...]:
+    return tuple(f"x{d}" for d in range(rank - 2))
+
+
+def windows(op: Op, tensor: Tensor, out: tuple[int, ...], size: dict[int, int]) -> Callable[..., dict[int, Index]]:
+    """Where in the input a window's elements lie: stride times the output's place, and the place in the window."""
+    strides, dilations = listed(op, "strides", tensor.rank), listed(op, "dilations", tensor.rank)
+
+    def place(i: dict[int, Index], inside: dict[int, Index]) -> dict[int, Index]:
+        found = {}
+        for d in spatial(op, tensor.rank):
+            reach = (size[d] - 1) * dilations[d] + 1
+            first = before(op, d, tensor.shape[d], out[d], reach, strides[d])
+            found[d] = i[d] * strides[d] + inside[d] * dilations[d] - first
+        return found
+
+    return place
+
+
+def forward(*, depthwise: bool) -> Callable[[Op], list[Lambda]]:
+    """Conv2D, Conv3D and DepthwiseConv2dNative; filters are [picture.., ci, co or, depthwise, multiplier]."""
+
+    def describe(op: Op) -> list[Lambda]:
+        data, filters, out = op[0], op[1], op.out()
+        rank, c = data.rank, channel(op, data.rank)
+        if not depthwise and filters.shape[-2] != data.shape[c]:
+            raise NotDescribedError("a grouped convolution")
+        size = dict(zip(spatial(op, rank), filters.shape, strict=False))
+        place = windows(op, data, out, size)
+        taps = [f"tap{d}" for d in range(rank - 2)]
+
+        def element(*i: Index) -> Value:
+            mine = dict(enumerate(i))
+
+            def inner(*r: Index) -> Value:
+                inside = dict(zip(spatial(op, rank), r[: rank - 2], strict=True))
+                ci = mine[c] / filters.shape[-1] if depthwise else r[-1]
+                read = {0: mine[0], c: ci} | place(mine, inside)
+                weight = filters[(*r[: rank - 2], ci, ALL if depthwise else mine[c])]
+                return data[tuple(read[d] for d in range(rank))] * weight
+
+            return Sum(inner, [*taps, *([] if depthwise else ["ci"])])
+
+        return [Lambda(_names(op, rank, _picture(rank), "co"), element)]
+
+    return describe
+
+
+def _read(op: Op, tensor: Tensor, b: Index, c: Index) -> Value:
+    """A picture, whole."""
+    at = {0: b, channel(op, tensor.rank): c}
+    return tensor[tuple(at.get(d, ALL) for d in range(tensor.rank))]
+
+
+def input_gradient(*, depthwise: bool) -> Callable[[Op], list[Lambda]]:
+    """Of sizes, filters and the output's gradient: Conv2DBackpropInput and its kin."""
+
+    def describe(op: Op) -> list[Lambda]:
+        filters, gradient = op[1], op[2]
+        rank, c = gradient.rank, channel(op, gradient.rank)
+        if not depthwise and filters.shape[-2] != op.out()[c]:
+            raise NotDescribedError("a grouped convolution")
+        window = (ALL,) * (rank - 2)
+
+        def element(*i: Index) -> Value:
+            ci, picture = i[c], tuple(i[d] for d in spatial(op, rank))
+            if depthwise:
+                per = filters.shape[-1]
+                read = _read(op, gradient, i[0], ci * per) if per == 1 else _spread(op, gradient, i[0], ci, per)
+                return opaque(read * filters[(*window, ci, ALL)])[picture]
+            return Sum(lambda co: opaque(_read(op, gradient, i[0], co) * filters[(*window, ci, co)])[picture])
+
+        return [Lambda(_names(op, rank, _picture(rank), "ci"), element)]
+
+    return describe
+
+
+def _spread(op: Op, gradient: Tensor, b: Index, ci: Index, per: int) -> Value:
+    """All the channels that one channel of the input has become."""
+    return Sum(lambda m: _read(op, gradient, b, ci * per + m), ["multiplier"]) if per else Value()
+
+
+def filter_gradient(*, depthwise: bool) -> Callable[[Op], list[Lambda]]:
+    """Of the input, sizes and the output's gradient: Conv2DBackpropFilter and its kin; summed over the batch."""
+
+    def describe(op: Op) -> list[Lambda]:
+        data, gradient = op[0], op[2]
+        rank, c = data.rank, channel(op, data.rank)
+        if not depthwise and op.out()[-2] != data.shape[c]:
+            raise NotDescribedError("a grouped convolution")
+
+        def element(*i: Index) -> Value:
+            *window, ci, last = i
+            per = op.out()[-1]
+            if depthwise and per != 1:
+                raise NotDescribedError("several filters a channel")
+            return Sum(
+                lambda b: _window(
+                    window,
+                    last if depthwise else None,
+                    _read(op, data, b, ci) * _read(op, gradient, b, ci if depthwise else last),
+                )
+            )
+
+        return [Lambda((*(f"tap{d}" for d in range(rank - 2)), "ci", "multiplier" if depthwise else "co"), element)]
+
+    return describe
+
+
+def _window(window: list[Index], multiplier: Index | None, read: Value) -> Value:
+    return opaque(read)[(*window, *([] if multiplier is None else [multiplier]))]
+
+
+ROWS: Mapping[str, Description] = {
+    "Conv2D": forward(depthwise=False),
+    "Conv3D": forward(depthwise=False),
+    "DepthwiseConv2dNative": forward(depthwise=True),
+    "Conv2DBackpropInput": input_gradient(depthwise=False),
+    "Conv3DBackpropInputV2": input_gradient(depthwise=False),
+    "DepthwiseConv2dNativeBackpropInput": input_gradient(depthwise=True),
+    "Conv2DBackpropFilter": filter_gradient(depthwise=False),
+    "Conv3DBackpropFilterV2": filter_gradient(depthwise=False),
+    "DepthwiseConv2dNativeBackpropFilter": filter_gradient(depthwise=True),
+}

@@ -1,0 +1,45 @@
+"""Element by element, with broadcasting: what each element of the output reads is at its own place."""
+
+from collections.abc import Mapping
+
+from pesto.split.tdl import Body, Description, Index, Op, Tensor, Value
+
+NAMES = (
+    "Abs", "AddN", "AddV2", "Add", "BiasAddV1", "Cast", "Ceil", "CheckNumerics", "Cos", "Div", "DivNoNan", "Elu",
+    "EluGrad", "Equal", "Erf", "Exp", "Expm1", "Floor", "FloorDiv", "FloorMod", "Greater", "GreaterEqual",
+    "Identity", "IsFinite", "IsInf", "IsNan", "LeakyRelu", "LeakyReluGrad", "Less", "LessEqual", "Log", "Log1p",
+    "LogicalAnd", "LogicalNot", "LogicalOr", "Maximum", "Minimum", "Mod", "Mul", "MulNoNan", "Neg", "NotEqual",
+    "OnesLike", "Pow", "PreventGradient", "ReadVariableOp", "RealDiv", "Reciprocal", "Relu", "Relu6", "Relu6Grad",
+    "ReluGrad", "Rint", "Round", "Rsqrt", "RsqrtGrad", "SelectV2", "Selu", "SeluGrad", "Sigmoid", "SigmoidGrad",
+    "Sign", "Sin", "Softplus", "SoftplusGrad", "Softsign", "Sqrt", "SqrtGrad", "Square", "SquaredDifference",
+    "StopGradient", "Sub", "Tan", "Tanh", "TanhGrad", "TruncateDiv", "Xdivy", "Xlogy", "ZerosLike",
+)  # fmt: skip
+"""Op types, each with one output of the shape that its inputs broadcast to."""
+
+
+def at(tensor: Tensor, place: tuple[Index, ...]) -> Value:
+    """The element of an input that broadcasting puts at a place of the output."""
+    own = place[len(place) - tensor.rank :]
+    return tensor[tuple(i if extent != 1 else Index() for i, extent in zip(own, tensor.shape, strict=True))]
+
+
+def describe(op: Op) -> list[Body]:
+    """Any of them."""
+    inputs = [op[number] for number in range(op.inputs)]
+
+    def element(*i: Index) -> Value:
+        found = Value()
+        for tensor in inputs:
+            found = found + at(tensor, i)
+        return found
+
+    return [element]
+
+
+def select(op: Op) -> list[Body]:
+    """Select of TensorFlow 1: a vector as condition follows the first dimension, not the last."""
+    condition, then, other = op[0], op[1], op[2]
+    return [lambda *i: condition[i[: condition.rank]] + then[i] + other[i]]
+
+
+ROWS: Mapping[str, Description] = dict.fromkeys(NAMES, describe) | {"Select": select}

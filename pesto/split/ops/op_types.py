@@ -1,0 +1,98 @@
+"""The table of op types, and the ways in which an op can be divided."""
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+from pesto.errors import InputError
+from pesto.split.layouts import Refusal, Strategies
+from pesto.split.ops import (
+    contractions,
+    convolving,
+    elementwise,
+    gathers,
+    moves,
+    normalisation,
+    pooling,
+    reductions,
+    reshapes,
+    softmaxes,
+    updates,
+    wholes,
+)
+from pesto.split.regions import analyse
+from pesto.split.signature import Signature
+from pesto.split.tdl import Description, NotDescribedError
+
+CLASSES: dict[str, Mapping[str, Description]] = {
+    "elementwise": elementwise.ROWS, "update": updates.ROWS, "reduction": reductions.ROWS,
+    "contraction": contractions.ROWS, "convolution": convolving.ROWS, "pool": pooling.ROWS, "row": softmaxes.ROWS,
+    "normalisation": normalisation.ROWS, "reshape": reshapes.ROWS, "move": moves.ROWS, "gather": gathers.ROWS,
+}  # fmt: skip
+"""Class -> op type -> description."""
+_OWN: dict[str, Description] = {}
+
+
+class Row(NamedTuple):
+    """What is known of one op type."""
+
+    type: str
+    kind: str
+    """Its class; "whole" for types that are never divided, "own" for registered ones, empty without a description."""
+    why: str
+    """Why it is never divided."""
+
+
+def register(op_type: str, description: Description) -> None:
+    """Describe an op type, or describe it anew: a function of an `Op` that returns a lambda an output."""
+    _OWN[op_type] = description
+    strategies.cache_clear()
+
+
+def unregister(op_type: str) -> None:
+    """Forget a description of one's own."""
+    _OWN.pop(op_type, None)
+    strategies.cache_clear()
+
+
+def description(op_type: str) -> Description | None:
+    """The description of an op type; None without one."""
+    if op_type in _OWN:
+        return _OWN[op_type]
+    return next((found[op_type] for found in CLASSES.values() if op_type in found), None)
+
+
+def described() -> list[str]:
+    """Every op type that is known, in order."""
+    return sorted({*_OWN, *wholes.ROWS, *(op_type for found in CLASSES.values() for op_type in found)})
+
+
+def coverage(types: Iterable[str]) -> list[Row]:
+    """Which types have a description, of which class, in order of their names."""
+    return [_row(op_type) for op_type in sorted(set(types))]
+
+
+def _row(op_type: str) -> Row:
+    if op_type in _OWN:
+        return Row(op_type, "own", "")
+    if op_type in wholes.ROWS:
+        return Row(op_type, "whole", wholes.ROWS[op_type])
+    return Row(op_type, next((kind for kind, found in CLASSES.items() if op_type in found), ""), "")
+
+
+@lru_cache(maxsize=1 << 16)
+def strategies(signature: Signature, k: int) -> Strategies:
+    """Every way to divide an op in k parts, and why there are no others.
+
+    InputError, one line that names the op type, where its description raises, or reads what is not there.
+    """
+    found = description(signature.type)
+    if found is None:
+        why = wholes.ROWS.get(signature.type, "its type has no description")
+        return Strategies((), (Refusal("*", why),))
+    try:
+        return analyse(found, signature, k)
+    except NotDescribedError as refused:
+        return Strategies((), (Refusal("*", str(refused)),))
+    except Exception as error:
+        raise InputError(f"the description of {signature.type} fails: {error!r} - mend it") from error

@@ -1,0 +1,216 @@
+"""One more cut of a step as a labelling problem (Tofu, section 4.1, but of all ops at once).
+
+The problem has a variable for every op, whose labels are the ways to divide it, one for every tensor that is read,
+whose labels are the layouts to keep it in, and one for a network's variable with its slots. An op and its tensor cost
+the bytes that bring what workers compute to where it is kept; a tensor and its readers the bytes that bring it where it
+is needed, each layout once.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+
+from pesto.split import geometry
+from pesto.split.division import Division, item_bytes
+from pesto.split.geometry import Layouts, Shape
+from pesto.split.layouts import WHOLE
+from pesto.split.shaped import Shaped
+from pesto.split.signature import Signature
+from pesto.split.way import Way, uncut, ways, whole_way
+from solvers.labels.builder import Builder
+from solvers.labels.labelling import FORBIDDEN, Labelling
+
+TINY_BYTES, TINY_SHARE = 1 << 16, 1 << 10
+"""Tensors of fewer bytes lie whole on every worker, and ops of nothing else are done by all; in small steps, of less
+than such a part of the largest tensor."""
+_NOT_DIVIDED = ("VarHandleOp", "NoOp")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What a division may do."""
+
+    replicate: bool = False
+    """Whether variables, and what is made of them, may lie whole on every worker."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Program:
+    """The labelling problem of one more cut, and what its labels mean."""
+
+    problem: Labelling
+    ways: Sequence[tuple[Way, ...]]
+    """[n] of each op."""
+    op: Sequence[int]
+    """[n] its variable of the problem; -1 where there is no choice to make."""
+    layouts: Sequence[tuple[tuple[Layouts, ...], ...]]
+    """[n] of each output the layouts that it can be kept in."""
+    tensor: Sequence[tuple[int, ...]]
+    """[n] of each output its variable of the problem; -1 where nothing reads it."""
+    tied: Sequence[tuple[Layouts, ...]]
+    """[v] the layouts of each variable of the network."""
+    tie: Sequence[int]
+    """[v] its variable of the problem."""
+    factors: Shape
+
+    def division(self, labels: Sequence[int]) -> Division:
+        """What the labels mean."""
+        return Division(
+            factors=self.factors,
+            ways=tuple(
+                found[labels[at]] if at >= 0 else found[0] for found, at in zip(self.ways, self.op, strict=True)
+            ),
+            kept=tuple(
+                tuple(found[labels[v]] if v >= 0 else found[0] for found, v in zip(options, at, strict=True))
+                for options, at in zip(self.layouts, self.tensor, strict=True)
+            ),
+            variables=tuple(found[labels[at]] for found, at in zip(self.tied, self.tie, strict=True)),
+        )
+
+
+def program(shaped: Shaped, made: Division | None, k: int, rules: Rules) -> Program:
+    """The problem of cutting each group of workers in k more."""
+    return _Maker(shaped, made, k, rules).make()
+
+
+class _Maker:
+    """One problem in the making: variables first, then the costs of pairs."""
+
+    def __init__(self, shaped: Shaped, made: Division | None, k: int, rules: Rules) -> None:
+        self.shaped, self.made, self.rules, self.builder = shaped, made, rules, Builder()
+        self.tiny = min(TINY_BYTES, max(map(_largest, shaped.signatures), default=0) // TINY_SHARE)
+        self.factors: Shape = (*(made.factors if made else ()), k)
+        self.readers = _readers(shaped)
+        self.taken = {
+            (op, at): int(shaped.tie[v])
+            for op, at, v in zip(
+                shaped.use_op.tolist(), shaped.use_input.tolist(), shaped.use_variable.tolist(), strict=True
+            )
+        }
+        """(op, input) -> the tie of the variable whose handle it takes."""
+        self.ways = [self._ways(op) for op in range(shaped.ops)]
+        self.tied = self._tied()
+        self.tie = {v: self.builder.variable([0] * len(found)) for v, found in self.tied.items()}
+        self.layouts = [self._layouts(op) for op in range(shaped.ops)]
+        self.tensor = [self._tensors(op) for op in range(shaped.ops)]
+        self.op = [self._variable(op) for op in range(shaped.ops)]
+
+    def make(self) -> Program:
+        """The problem, with all costs."""
+        for op in range(self.shaped.ops):
+            if self._hands_on(op) < 0:
+                self._keep(op)
+        for (op, output), readers in self.readers.items():
+            if self.tensor[op][output] >= 0:
+                self._fetch(op, output, readers)
+        for (op, at), v in self.taken.items():
+            table = [[0 if way.needs[at] == found else FORBIDDEN for found in self.tied[v]] for way in self.ways[op]]
+            self.builder.edge(self.op[op], self.tie[v], table)
+        ties = self.shaped.tie.tolist()
+        return Program(
+            problem=self.builder.build(), ways=self.ways, op=self.op, layouts=self.layouts, tensor=self.tensor,
+            tied=[self.tied[v] for v in ties], tie=[self.tie[v] for v in ties], factors=self.factors,
+        )  # fmt: skip
+
+    def _ways(self, op: int) -> tuple[Way, ...]:
+        signature, once = self.shaped.signature(op), bool(self.shaped.once[op])
+        before = self.made.ways[op] if self.made else uncut(signature)
+        update = not signature.outputs and bool(signature.inputs)
+        if _largest(signature) < self.tiny and not once:
+            return (whole_way(signature, before),)
+        return ways(signature, before, self.factors, whole=update and self.rules.replicate, once=once)
+
+    def _hands_on(self, op: int) -> int:
+        """The tie of the variable whose value an op hands on; -1 for any other op."""
+        return self.taken.get((op, 0), -1) if self.shaped.signature(op).type == "ReadVariableOp" else -1
+
+    def _tied(self) -> dict[int, tuple[Layouts, ...]]:
+        """Layouts that all ops on a variable and its slots can do with."""
+        possible: dict[int, list[set[Layouts]]] = defaultdict(list)
+        for (op, at), v in self.taken.items():
+            possible[v].append({way.needs[at] for way in self.ways[op]})
+        tied = {}
+        for v in sorted(set(self.shaped.tie.tolist())):
+            whole = (*(self.made.variables[v] if self.made else ()), WHOLE)
+            common = set.intersection(*possible[v]) if possible[v] else {whole}
+            cut = sorted(layouts for layouts in common if layouts[-1] >= 0)
+            tied[v] = (*cut, *([whole] if not cut or (self.rules.replicate and whole in common) else []))
+        return tied
+
+    def _layouts(self, op: int) -> tuple[tuple[Layouts, ...], ...]:
+        outputs, v = self.shaped.signature(op).outputs, self._hands_on(op)
+        return tuple(self.tied[v] if v >= 0 else self._options(op, output) for output in range(len(outputs)))
+
+    def _options(self, op: int, output: int) -> tuple[Layouts, ...]:
+        """Where a tensor can be kept: cut where that is even; whole where it is tiny, cannot be cut, or all have it."""
+        shape, dtype = self.shaped.signature(op).outputs[output]
+        before = self.made.kept[op][output] if self.made else ()
+        whole = (*before, WHOLE)
+        if shape is None or prod(shape) * item_bytes(dtype) < self.tiny:
+            return (whole,)
+        cut = [(*before, d) for d in range(len(shape)) if geometry.divides(shape, (*before, d), self.factors)]
+        free = all(set(way.gives[output]) == {WHOLE} for way in self.ways[op])
+        return (*cut, *([whole] if not cut or free or self.rules.replicate else []))
+
+    def _tensors(self, op: int) -> tuple[int, ...]:
+        """A variable for each output that is read and can be sent."""
+        v, found = self._hands_on(op), []
+        for output, (shape, dtype) in enumerate(self.shaped.signature(op).outputs):
+            read = (op, output) in self.readers and shape is not None and item_bytes(dtype) > 0
+            options = [0] * len(self.layouts[op][output])
+            found.append(self.tie[v] if v >= 0 else self.builder.variable(options) if read else -1)
+        return tuple(found)
+
+    def _variable(self, op: int) -> int:
+        """A choice among ways; none for what is not divided."""
+        divided = self.shaped.signature(op).type not in _NOT_DIVIDED
+        return self.builder.variable([0] * len(self.ways[op])) if divided else -1
+
+    def _keep(self, op: int) -> None:
+        for output, (shape, dtype) in enumerate(self.shaped.signature(op).outputs):
+            if self.tensor[op][output] >= 0 and shape is not None:
+                gives = tuple(way.gives[output] for way in self.ways[op])
+                table = _keeping(shape, item_bytes(dtype), gives, self.layouts[op][output], self.factors)
+                self.builder.edge(self.op[op], self.tensor[op][output], table)
+
+    def _fetch(self, op: int, output: int, readers: Sequence[tuple[int, int]]) -> None:
+        shape, dtype = self.shaped.signature(op).outputs[output]
+        needs = sorted({way.needs[at] for i, at in readers for way in self.ways[i]})
+        classes = {need: c for c, need in enumerate(needs)}
+        cost = _fetching(shape or (), item_bytes(dtype), self.layouts[op][output], tuple(needs), self.factors)
+        needed = [[classes[way.needs[at]] for way in self.ways[i]] for i, at in readers]
+        self.builder.shared(self.tensor[op][output], [self.op[i] for i, _ in readers], needed, cost)
+
+
+def _readers(shaped: Shaped) -> dict[tuple[int, int], list[tuple[int, int]]]:
+    """(op, output) -> the (op, input) that read it; not of handles, nor where the input is a constant."""
+    found: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    edges = zip(shaped.src.tolist(), shaped.output.tolist(), shaped.dst.tolist(), shaped.input.tolist(), strict=True)
+    for p, output, i, at in edges:
+        operand = shaped.signature(i).inputs[at]
+        if operand.value is None and not operand.dtype.startswith("resource"):
+            found[p, output].append((i, at))
+    return found
+
+
+@lru_cache(maxsize=1 << 14)
+def _largest(signature: Signature) -> int:
+    """Bytes of the largest tensor that an op reads or makes."""
+    tensors = [*((operand.shape, operand.dtype) for operand in signature.inputs), *signature.outputs]
+    return max((prod(shape) * item_bytes(dtype) for shape, dtype in tensors if shape is not None), default=0)
+
+
+@lru_cache(maxsize=1 << 16)
+def _keeping(
+    shape: Shape, item: int, gives: tuple[Layouts, ...], kept: tuple[Layouts, ...], factors: Shape
+) -> list[list[int]]:
+    return [[item * geometry.stored(shape, g, at, factors) for at in kept] for g in gives]
+
+
+@lru_cache(maxsize=1 << 16)
+def _fetching(
+    shape: Shape, item: int, kept: tuple[Layouts, ...], needs: tuple[Layouts, ...], factors: Shape
+) -> list[list[int]]:
+    return [[item * geometry.fetched(shape, at, need, factors) for need in needs] for at in kept]

@@ -1,0 +1,111 @@
+"""A training step as one who divides it sees it: kinds of ops, which output goes to which input, variables."""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from pesto.errors import InputError
+from pesto.split.signature import Signature
+from solvers.arrays import Bools, Ints, bools, ints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Shaped:
+    """n ops in topological order, e data edges, v variables, u uses of variables. Arrays are copied and made read-only.
+
+    The ops are those of the `Graph` of the same step, in the same order. InputError, naming the first offender, when
+    lengths differ, an index is out of range, or an edge goes back.
+    """
+
+    names: tuple[str, ...]
+    """[n] as in the graph."""
+    signatures: tuple[Signature, ...]
+    """[s] the kinds of op."""
+    signature_of: Ints
+    """[n] index into `signatures`."""
+    src: Ints
+    """[e] tail of each data edge."""
+    output: Ints
+    """[e] which output of the tail."""
+    dst: Ints
+    """[e] head of each data edge."""
+    input: Ints
+    """[e] which input of the head."""
+    control_src: Ints
+    """[c] tail of each control edge."""
+    control_dst: Ints
+    """[c] head of each control edge."""
+    handle: Ints
+    """[v] the op that makes each variable's handle."""
+    tie: Ints
+    """[v] variables of one number lie alike: a variable and its slots."""
+    use_op: Ints
+    """[u] an op that takes a variable's handle."""
+    use_input: Ints
+    """[u] the input that takes it."""
+    use_variable: Ints
+    """[u] the variable."""
+    once: Bools
+    """[n] whether an op must run once: it draws random numbers, or has effects beyond variables."""
+    source: str
+    """Where the step comes from, for people."""
+    fingerprint: str
+    """That of the step's `Graph`."""
+
+    def __post_init__(self) -> None:
+        """Copy, freeze and validate every array."""
+        for f in fields(self):
+            if f.name not in ("names", "signatures", "source", "fingerprint"):
+                value = getattr(self, f.name)
+                object.__setattr__(self, f.name, bools(value) if f.name == "once" else ints(value))
+        n, v = len(self.names), len(self.handle)
+        self._within("signature_of", n, len(self.signatures))
+        self._within("once", n, 2)
+        for names, count in (
+            (("src", "output", "dst", "input"), len(self.src)),
+            (("control_src", "control_dst"), len(self.control_src)),
+            (("handle", "tie"), v),
+            (("use_op", "use_input", "use_variable"), len(self.use_op)),
+        ):
+            for name in names:
+                many = v if name in ("tie", "use_variable") else n
+                self._within(name, count, None if name in ("output", "input", "use_input") else many)
+        back = np.flatnonzero(self.src >= self.dst)
+        if len(back):
+            raise InputError(f"edge {back[0]} goes back from op {self.src[back[0]]} to {self.dst[back[0]]}")
+        self._ports()
+
+    def _within(self, name: str, count: int, many: int | None) -> None:
+        array = getattr(self, name)
+        if array.shape != (count,):
+            raise InputError(f"{name} has {len(array)} entries in place of {count}")
+        wrong = np.flatnonzero((array < 0) | (array >= many)) if many is not None else np.flatnonzero(array < 0)
+        if len(wrong):
+            raise InputError(f"{name}: {array[wrong[0]]} at {wrong[0]} is out of range")
+
+    def _ports(self) -> None:
+        """Every edge is of an output and an input that its ops have."""
+        outputs = np.array([len(s.outputs) for s in self.signatures], dtype=np.int64)
+        inputs = np.array([len(s.inputs) for s in self.signatures], dtype=np.int64)
+        for name, port, many in (
+            ("output", self.output, outputs[self.signature_of[self.src]]),
+            ("input", self.input, inputs[self.signature_of[self.dst]]),
+            ("use_input", self.use_input, inputs[self.signature_of[self.use_op]]),
+        ):
+            wrong = np.flatnonzero(port >= many)
+            if len(wrong):
+                raise InputError(f"{name}: {port[wrong[0]]} at {wrong[0]} is out of range")
+
+    def __repr__(self) -> str:
+        """One line, without arrays."""
+        kinds, variables = len(self.signatures), len(self.handle)
+        return f"Shaped({self.source!r}, {self.ops} ops of {kinds} kinds, {variables} variables)"
+
+    @property
+    def ops(self) -> int:
+        """Number of ops, n."""
+        return len(self.names)
+
+    def signature(self, op: int) -> Signature:
+        """The kind of an op."""
+        return self.signatures[self.signature_of[op]]

@@ -1,0 +1,221 @@
+"""TDL: an op described as a lambda from index variables to elements of its inputs (Tofu, section 3.1).
+
+    conv1d:  lambda b, co, x: Sum(lambda ci, dx: data[b, ci, x + dx] * filters[ci, co, dx])
+
+A description is a Python function of an `Op`; it returns a lambda an output. It is traced once with symbols in place of
+numbers: what it reads of which input, by which affine index, and what it reduces last. Nothing is computed.
+"""
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from pesto.split.signature import Attribute, Number, Operand, Signature
+
+
+class NotDescribedError(Exception):
+    """What the language does not say: a product or a comparison of indices, an index into a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """An affine index: a sum of variables times constants, and a constant; where it is not whole, rounded down."""
+
+    terms: tuple[tuple[str, Fraction], ...] = ()
+    """Variables with their coefficients, by name; none is 0."""
+    offset: Fraction = Fraction(0)
+
+    def __add__(self, other: "Index | int") -> "Index":
+        """The sum."""
+        added, terms = _index(other), dict(self.terms)
+        for name, times in added.terms:
+            terms[name] = terms.get(name, Fraction(0)) + times
+        kept = tuple(sorted((name, times) for name, times in terms.items() if times))
+        return Index(kept, self.offset + added.offset)
+
+    def __sub__(self, other: "Index | int") -> "Index":
+        """The difference."""
+        return self + _index(other) * -1
+
+    def __mul__(self, times: "int | Fraction | Index") -> "Index":
+        """So many times it; NotDescribedError for a product of indices."""
+        if isinstance(times, Index):
+            raise NotDescribedError("a product of two indices")
+        return Index(tuple((name, c * times) for name, c in self.terms if times), self.offset * times)
+
+    def __truediv__(self, parts: "int | Index") -> "Index":
+        """Divided by a constant, and rounded down; NotDescribedError for a quotient of indices."""
+        if isinstance(parts, Index):
+            raise NotDescribedError("a quotient of two indices")
+        return self * Fraction(1, parts)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __lt__(self, other: object) -> bool:
+        """A comparison of indices is an error."""
+        raise NotDescribedError("a comparison of indices")
+
+    __gt__ = __le__ = __ge__ = __lt__
+
+
+def _index(value: "Index | int") -> Index:
+    return value if isinstance(value, Index) else Index(offset=Fraction(value))
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Elements of one input."""
+
+    tensor: int
+    """Which input."""
+    at: tuple[Index | None, ...]
+    """The index of each dimension; None for all of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What an expression reads."""
+
+    reads: tuple[Read, ...] = ()
+    opaque: frozenset[str] = frozenset()
+    """Variables that pick elements of what an opaque function returns: cutting them cuts no work."""
+    reducer: str = ""
+    """Where the outermost operation reduces: sum, mean, max, min or prod."""
+    reduced: tuple[str, ...] = ()
+    """The variables that it reduces over."""
+
+    def _with(self, other: object) -> "Value":
+        more = other if isinstance(other, Value) else Value()
+        return Value(self.reads + more.reads, self.opaque | more.opaque)
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _with
+
+    def __getitem__(self, at: "Index | tuple[Index, ...]") -> "Value":
+        """An element of what an opaque function returned."""
+        names = [name for index in (at if isinstance(at, tuple) else (at,)) for name, _ in _index(index).terms]
+        return replace(self._with(None), opaque=self.opaque | frozenset(names))
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """An input of an op, to be indexed; `:` reads all of a dimension."""
+
+    number: int
+    shape: tuple[int, ...]
+
+    @property
+    def rank(self) -> int:
+        """How many dimensions it has."""
+        return len(self.shape)
+
+    def __getitem__(self, at: object) -> Value:
+        """The elements at an index for each dimension; NotDescribedError where there are more or fewer."""
+        given = at if isinstance(at, tuple) else (at,)
+        if len(given) != self.rank:
+            raise NotDescribedError(f"{len(given)} indices into input {self.number} of rank {self.rank}")
+        return Value((Read(self.number, tuple(None if isinstance(i, slice) else _index(i) for i in given)),))
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """What a description is given: the op's inputs as tensors, its attributes and constants."""
+
+    signature: Signature
+
+    def __getitem__(self, number: int) -> Tensor:
+        """An input; NotDescribedError where its shape is not known."""
+        shape = self.operand(number).shape
+        if shape is None:
+            raise NotDescribedError(f"input {number} has no known shape")
+        return Tensor(number, shape)
+
+    def operand(self, number: int) -> Operand:
+        """An input's shape, data type and value."""
+        return self.signature.inputs[number]
+
+    @property
+    def inputs(self) -> int:
+        """How many inputs there are."""
+        return len(self.signature.inputs)
+
+    def value(self, number: int) -> Number:
+        """The constant that an input is; NotDescribedError where it is none."""
+        value = self.operand(number).value
+        if value is None:
+            raise NotDescribedError(f"input {number} is not a constant")
+        return value
+
+    def attribute(self, name: str, missing: Attribute | None = None) -> Attribute | None:
+        """An attribute's value, or `missing`."""
+        return self.signature.attribute(name, missing)
+
+    def number(self, name: str, missing: int = 0) -> int:
+        """An attribute that is a whole number."""
+        found = self.attribute(name, missing)
+        return found if isinstance(found, int) else missing
+
+    def out(self, number: int = 0) -> tuple[int, ...]:
+        """The shape of an output; NotDescribedError where it is not known."""
+        shape = self.signature.outputs[number][0]
+        if shape is None:
+            raise NotDescribedError(f"output {number} has no known shape")
+        return shape
+
+
+Body = Callable[..., Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Lambda:
+    """An output: names of its index variables, one a dimension, and its element there."""
+
+    variables: tuple[str, ...]
+    body: Body
+
+
+Description = Callable[[Op], Sequence[Lambda | Body]]
+"""From an op to a lambda an output."""
+
+
+def _reduced(reducer: str) -> Callable[..., Value]:
+    def reduce(body: Body, variables: Sequence[str] = ()) -> Value:
+        names = tuple(variables) or tuple(inspect.signature(body).parameters)
+        inner = body(*(Index(((name, Fraction(1)),)) for name in names))
+        return Value(inner.reads, inner.opaque, reducer, names)
+
+    return reduce
+
+
+Sum, Mean, Max, Min, Prod = map(_reduced, ("sum", "mean", "max", "min", "prod"))
+
+
+def opaque(*read: Value) -> Value:
+    """What a function that the language cannot say makes of what it reads, to be indexed."""
+    found = Value()
+    for each in read:
+        found = found + each
+    return found
+
+
+def trace(description: Description, signature: Signature) -> tuple[tuple[tuple[str, ...], Value], ...]:
+    """Index variables and element of each output; NotDescribedError where a lambda has not the output's rank.
+
+    Beyond the outputs come the variables that an op updates, as it leaves them.
+    """
+    op, found = Op(signature), []
+    for number, output in enumerate(description(op)):
+        rank = len(op.out(number)) if number < len(signature.outputs) else None
+        made = output if isinstance(output, Lambda) else Lambda(_names(output, rank or 0), output)
+        if rank is not None and len(made.variables) != rank:
+            raise NotDescribedError(f"{len(made.variables)} index variables for output {number} of rank {rank}")
+        found.append((made.variables, made.body(*(Index(((name, Fraction(1)),)) for name in made.variables))))
+    return tuple(found)
+
+
+def _names(body: Body, rank: int) -> tuple[str, ...]:
+    """A lambda's own names; i0, i1, .. where it takes any number."""
+    given = inspect.signature(body).parameters.values()
+    if any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in given):
+        return tuple(f"i{d}" for d in range(rank))
+    return tuple(each.name for each in given)

@@ -1,0 +1,98 @@
+"""From a captured training step to `Shaped`."""
+
+import numpy as np
+
+from pesto.errors import InputError
+from pesto.graph import Graph
+from pesto.split.ops.wholes import ONCE, ROWS
+from pesto.split.shaped import Shaped
+from pesto.tf.importer.importer import build
+from pesto.tf.importer.shapes import known_nodes
+from pesto.tf.nodes import frames
+from pesto.tf.nodes.captured import Captured
+from pesto.tf.nodes.needed_nodes import Nodes
+from pesto.tf.private import op_def
+from pesto.tf.shaping.op_signatures import op_signatures
+from pesto.tf.variables.variables import roots
+from solvers.arrays import bools, ints
+
+_LIKE_PURE = frozenset(("VarHandleOp", "Placeholder", "NoOp", "ReadVariableOp"))
+
+
+def shape(captured: Captured, *, batch: int | None = None) -> tuple[Graph, Shaped]:
+    """A step's graph, and what its ops are; InputError where a shape is open, and for loops of TensorFlow 1."""
+    graph, nodes = build(captured, batch=batch), known_nodes(captured, batch)
+    if (frames.outermost(nodes) >= 0).any():
+        raise InputError(
+            f"{captured.source}: loops of TensorFlow 1 cannot be divided - build the step with tf.while_loop v2"
+        )
+    return graph, shaped(nodes, graph)
+
+
+def shaped(nodes: Nodes, graph: Graph) -> Shaped:
+    """What the ops of `graph` are, which was built of `nodes`."""
+    found = op_signatures(nodes)
+    number = {signature: k for k, signature in enumerate(dict.fromkeys(found))}
+    edges = [(p, k, i, at) for i, given in enumerate(nodes.inputs) for at, (p, k) in enumerate(given)]
+    src, output, dst, place = np.array(edges, dtype=np.int64).reshape(-1, 4).T
+    handle, uses = _uses(nodes)
+    use_op, use_input, use_variable = np.array(uses, dtype=np.int64).reshape(-1, 3).T
+    return Shaped(
+        names=tuple(node.name for node in nodes.defs),
+        signatures=tuple(number),
+        signature_of=ints([number[signature] for signature in found]),
+        src=src,
+        output=output,
+        dst=dst,
+        input=place,
+        control_src=ints([p for i, given in enumerate(nodes.controls) for p in given]),
+        control_dst=ints([i for i, given in enumerate(nodes.controls) for _ in given]),
+        handle=ints(handle),
+        tie=ints(_ties(len(handle), uses)),
+        use_op=use_op,
+        use_input=use_input,
+        use_variable=use_variable,
+        once=bools([_once(node.op) for node in nodes.defs]),
+        source=graph.source,
+        fingerprint=graph.fingerprint(),
+    )
+
+
+def _uses(nodes: Nodes) -> tuple[list[int], list[tuple[int, int, int]]]:
+    """The ops that make handles, and (op, input, variable) of those that take them."""
+    root = roots(nodes)
+    handle = [i for i, of in enumerate(root) if i in of]
+    variable = {i: v for v, i in enumerate(handle)}
+    uses = []
+    for i, given in enumerate(nodes.inputs):
+        for at, (p, k) in enumerate(given):
+            if root[p][k] >= 0:
+                uses.append((i, at, variable[root[p][k]]))
+    return handle, uses
+
+
+def _ties(variables: int, uses: list[tuple[int, int, int]]) -> list[int]:
+    """Variables that one op takes lie alike: the least of them names them all."""
+    tie = list(range(variables))
+
+    def least(v: int) -> int:
+        while tie[v] != v:
+            tie[v] = tie[tie[v]]
+            v = tie[v]
+        return v
+
+    taken: dict[int, int] = {}
+    for op, _, variable in uses:
+        one, other = sorted((least(taken.setdefault(op, variable)), least(variable)))
+        tie[other] = one
+    return [least(v) for v in range(variables)]
+
+
+def _once(op_type: str) -> bool:
+    if ROWS.get(op_type) == ONCE:
+        return True
+    definition = op_def(op_type)
+    if definition is None:
+        return True
+    takes = any(argument.type == 20 for argument in definition.input_arg)  # DT_RESOURCE
+    return bool(definition.is_stateful) and op_type not in _LIKE_PURE and not takes

@@ -1,0 +1,179 @@
+"""The methods by name, and what they share: every answer is judged."""
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from solvers.arrays import Ints
+from solvers.labels.elimination import eliminate
+from solvers.labels.labelled import Answer
+from solvers.labels.labelling import MOST, Labelling
+from solvers.labels.net import NEVER, Net, incidence, net_of, tidy
+from solvers.labels.relaxation import relaxed
+from solvers.labels.verdict import judge
+from solvers.result import Limit, Status
+
+MOST_COMBINATIONS = 10**6
+"""Of labels, that `exhaustive` looks at."""
+
+
+class Asked(NamedTuple):
+    """The limits of a run."""
+
+    seconds: float = 60.0
+    threads: int = 1
+
+
+def solve(problem: Labelling, method: str = "exact", *, seconds: float = 60.0, threads: int = 1) -> Answer:
+    """What a method makes of a problem; ValueError for an unknown one, or for a problem that it cannot be asked."""
+    if method not in METHODS:
+        raise ValueError(f"no method {method!r} - there are {', '.join(METHODS)}")
+    return METHODS[method](problem, Asked(seconds, threads))
+
+
+def exact(problem: Labelling, asked: Asked) -> Answer:
+    """Elimination of variables of degree 2 or less, then the rest as a linear program, whole where it must be."""
+    return _by_elimination(problem, asked, "exact")
+
+
+def chain(problem: Labelling, asked: Asked) -> Answer:
+    """The dynamic program of the paper (Tofu, section 4.1); ValueError for what is no forest of chains.
+
+    Variables of two labels that stand for what is fetched count as any others.
+    """
+    degree = np.bincount(np.concatenate([problem.a, problem.b]), minlength=problem.variables)
+    if (degree > 2).any():
+        raise ValueError(
+            f"variable {int(degree.argmax())} has {int(degree.max())} neighbours, so this is no chain - ask exact"
+        )
+    return _by_elimination(problem, asked, "chain")
+
+
+def greedy(problem: Labelling, asked: Asked) -> Answer:  # noqa: ARG001
+    """Variable by variable in their order, each the label that costs least with those before; then one by one anew."""
+    began, found = time.perf_counter(), tidy(net_of(problem))
+    if found is None:
+        return _infeasible("greedy", began)
+    net, was = found
+    labels = _descended(net)
+    took = (("descent", time.perf_counter() - began),)
+    if labels is None:
+        return Answer(
+            status=Status.UNKNOWN, method="greedy", labels=None, value=None, bound=0, limit=Limit.OTHER, seconds=took,
+            detail="what it chose first forbids all labels of a later variable",
+        )  # fmt: skip
+    return _answer(problem, "greedy", was[net.first[:-1] + labels] - problem.first[:-1], 0, _Work(took))
+
+
+def exhaustive(problem: Labelling, asked: Asked) -> Answer:  # noqa: ARG001
+    """Every combination of labels; ValueError where there are more than MOST_COMBINATIONS."""
+    began, labels = time.perf_counter(), problem.labels
+    many = int(np.prod(labels.astype(object), initial=1))
+    if many > MOST_COMBINATIONS:
+        raise ValueError(f"{many} combinations of labels are more than {MOST_COMBINATIONS} - ask exact")
+    all_ = (
+        np.stack(np.unravel_index(np.arange(many), tuple(labels)), axis=1)
+        if len(labels)
+        else np.zeros((1, 0), np.int64)
+    )
+    net = net_of(problem)
+    value = net.cost[net.first[:-1] + all_].sum(axis=1, dtype=object)
+    columns = np.diff(net.first)[net.b]
+    pairs = net.begin[:-1] + all_[:, net.a] * columns + all_[:, net.b]
+    value = value + net.table[pairs].sum(axis=1, dtype=object)
+    best = int(np.argmin(value))
+    if value[best] >= NEVER:
+        return _infeasible("exhaustive", began)
+    took = (("enumeration", time.perf_counter() - began),)
+    return _answer(problem, "exhaustive", all_[best], int(value[best]), _Work(took))
+
+
+METHODS: dict[str, Callable[[Labelling, Asked], Answer]] = {
+    "exact": exact, "chain": chain, "greedy": greedy, "exhaustive": exhaustive,
+}  # fmt: skip
+"""Name -> method."""
+
+
+def _by_elimination(problem: Labelling, asked: Asked, method: str) -> Answer:
+    began, found = time.perf_counter(), tidy(net_of(problem))
+    if found is None:
+        return _infeasible(method, began)
+    net, was = found
+    gone = eliminate(net, MOST)
+    if gone.constant >= NEVER:
+        return _infeasible(method, began)
+    eliminated = time.perf_counter()
+    rest, bound, left = _rest(gone.rest, asked, asked.seconds - (eliminated - began))
+    if bound >= NEVER:
+        return _infeasible(method, began)
+    labels = None
+    if rest is not None:
+        labels = was[net.first[:-1] + gone.complete(rest)] - problem.first[:-1]
+    took = (("elimination", eliminated - began), ("relaxation", time.perf_counter() - eliminated))
+    work = _Work(took, problem.variables - len(gone.kept), left)
+    return _answer(problem, method, labels, gone.constant + bound, work)
+
+
+def _rest(net: Net, asked: Asked, seconds: float) -> tuple[Ints | None, int, int]:
+    """Labels of what is left, a bound of what they cost, and how many variables there are."""
+    variables = len(net.first) - 1
+    if not variables:
+        return np.zeros(0, dtype=np.int64), 0, 0
+    found = relaxed(net, seconds, asked.threads)
+    if found.infeasible:
+        return None, NEVER, variables
+    return (_descended(net) if found.labels is None else found.labels), found.bound, variables
+
+
+def _descended(net: Net) -> Ints | None:
+    """Labels that no other label of one variable betters; None where the first pass finds none that is allowed."""
+    offset, edge = incidence(net)
+    labels = np.full(len(net.first) - 1, -1, dtype=np.int64)
+    for turn in range(10):
+        before = labels.copy()
+        for v in range(len(labels)):
+            cost = _costs(net, labels, v, edge[offset[v] : offset[v + 1]])
+            labels[v] = int(cost.argmin())
+            if turn == 0 and cost[labels[v]] >= NEVER:
+                return None
+        if (labels == before).all():
+            break
+    return labels
+
+
+def _costs(net: Net, labels: Ints, v: int, edges: Ints) -> Ints:
+    """What each label of a variable costs beside those of its neighbours that have one."""
+    cost = net.cost[net.first[v] : net.first[v + 1]].copy()
+    for e in edges.tolist():
+        a, b = int(net.a[e]), int(net.b[e])
+        table = net.table[net.begin[e] : net.begin[e + 1]].reshape(-1, net.first[b + 1] - net.first[b])
+        other = int(labels[a + b - v])
+        if other >= 0:
+            cost = np.minimum(NEVER, cost + (table[:, other] if v == a else table[other]))
+    return cost
+
+
+def _infeasible(method: str, began: float) -> Answer:
+    took = (("elimination", time.perf_counter() - began),)
+    return Answer(status=Status.INFEASIBLE, method=method, labels=None, value=None, bound=0, seconds=took)
+
+
+class _Work(NamedTuple):
+    """What a run took."""
+
+    seconds: tuple[tuple[str, float], ...]
+    eliminated: int = 0
+    remained: int = 0
+
+
+def _answer(problem: Labelling, method: str, labels: Ints | None, bound: int, work: _Work) -> Answer:
+    """Judged labels; a proof only where the bound reaches their value."""
+    value = None if labels is None else judge(problem, labels)
+    status = Status.UNKNOWN if value is None else Status.OPTIMAL if bound >= value else Status.FEASIBLE
+    limit = Limit.NONE if status is Status.OPTIMAL else Limit.TIME if method == "exact" else Limit.OTHER
+    return Answer(
+        status=status, method=method, labels=labels, value=value, bound=bound if value is None else min(bound, value),
+        limit=limit, seconds=work.seconds, eliminated=work.eliminated, remained=work.remained,
+    )  # fmt: skip

@@ -1,0 +1,161 @@
+"""The form that methods work on: a table an edge, forbidden as a large number, without labels that nothing allows."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from solvers.arrays import Bools, Ints, offsets
+from solvers.compiled.dag import adjacency
+from solvers.compiled.kernels import routine, subroutine
+from solvers.labels.labelling import FORBIDDEN, Labelling
+
+NEVER = 2**60
+"""The cost of what is forbidden; what is not costs less than half of it."""
+
+
+class Net(NamedTuple):
+    """Variables with costs of labels, and edges with a table each; costs are whole numbers from 0 to NEVER."""
+
+    first: Ints
+    """[n + 1] where each variable's labels begin."""
+    cost: Ints
+    """[first[n]] cost of each label."""
+    a: Ints
+    """[m] variable of the rows."""
+    b: Ints
+    """[m] variable of the columns."""
+    begin: Ints
+    """[m + 1] where each edge's table begins."""
+    table: Ints
+    """[begin[m]] cost of each pair of labels, row after row."""
+
+
+def net_of(problem: Labelling) -> Net:
+    """The problem, with a table for each edge."""
+    lengths = np.diff(problem.begin)[problem.table]
+    begin = offsets(lengths)
+    pair = np.repeat(problem.begin[problem.table] - begin[:-1], lengths) + np.arange(begin[-1])
+    return Net(
+        first=np.array(problem.first),
+        cost=_large(problem.unary),
+        a=np.array(problem.a),
+        b=np.array(problem.b),
+        begin=begin,
+        table=_large(problem.costs[pair]),
+    )
+
+
+def _large(costs: Ints) -> Ints:
+    return np.where(costs == FORBIDDEN, NEVER, costs)
+
+
+def incidence(net: Net) -> tuple[Ints, Ints]:
+    """Edges of each variable, as compressed rows: (offset[n + 1], edge[2 m]), in order of edges."""
+    ends = np.stack([net.a, net.b], axis=1).reshape(-1)
+    offset, at = adjacency(len(net.first) - 1, ends)
+    return offset, at // 2
+
+
+def value_of(net: Net, labels: Ints) -> int:
+    """What labels cost; NEVER or more where one is forbidden."""
+    pairs = net.begin[:-1] + labels[net.a] * np.diff(net.first)[net.b] + labels[net.b]
+    own, both = net.cost[net.first[:-1] + labels], net.table[pairs]
+    if (own >= NEVER).any() or (both >= NEVER).any():
+        return NEVER
+    return int(own.sum()) + int(both.sum())
+
+
+def tidy(net: Net) -> tuple[Net, Ints] | None:
+    """Without labels that have no partner in some edge: the net, and [labels] which each was; None: nothing is allowed.
+
+    (Arc consistency: Mackworth 1977, AC-3.)
+    """
+    offset, edge = incidence(net)
+    keep = net.cost < NEVER
+    if not _consistent(net, offset, edge, keep):
+        return None
+    if keep.all():
+        return net, np.arange(len(keep))
+    return _keeping(net, keep), np.flatnonzero(keep)
+
+
+def part_of(net: Net, variables: Ints, edges: Ints) -> Net:
+    """These variables and edges alone, in the order given; the edges join such variables."""
+    number = np.full(len(net.first) - 1, -1)
+    number[variables] = np.arange(len(variables))
+    label, first = runs(net.first, variables)
+    pair, begin = runs(net.begin, edges)
+    return Net(first, net.cost[label], number[net.a[edges]], number[net.b[edges]], begin, net.table[pair])
+
+
+def runs(begin: Ints, which: Ints) -> tuple[Ints, Ints]:
+    """The places of some runs one after the other, and where each begins among them."""
+    lengths = np.diff(begin)[which]
+    first = offsets(lengths)
+    return np.repeat(begin[which] - first[:-1], lengths) + np.arange(first[-1]), first
+
+
+def _keeping(net: Net, keep: Bools) -> Net:
+    sizes = np.add.reduceat(keep, net.first[:-1], dtype=np.int64) if len(net.first) > 1 else np.zeros(0, np.int64)
+    begin = offsets(sizes[net.a] * sizes[net.b])
+    return Net(offsets(sizes), net.cost[keep], net.a, net.b, begin, _kept_pairs(net, keep, int(begin[-1])))
+
+
+@routine
+def _kept_pairs(net: Net, keep: Bools, total: int) -> Ints:
+    table = np.empty(total, dtype=np.int64)
+    at = 0
+    for e in range(len(net.a)):
+        pair = net.begin[e]
+        for i in range(net.first[net.a[e]], net.first[net.a[e] + 1]):
+            for j in range(net.first[net.b[e]], net.first[net.b[e] + 1]):
+                if keep[i] and keep[j]:
+                    table[at] = net.table[pair]
+                    at += 1
+                pair += 1
+    return table
+
+
+@routine
+def _consistent(net: Net, offset: Ints, edge: Ints, keep: Bools) -> bool:
+    variables = len(net.first) - 1
+    queue = np.empty(variables + 1, dtype=np.int64)
+    waits = np.ones(variables, dtype=np.bool_)
+    queue[:variables] = np.arange(variables)
+    head, tail = 0, variables
+    while head != tail:
+        v = queue[head]
+        head = (head + 1) % len(queue)
+        waits[v] = False
+        if not keep[net.first[v] : net.first[v + 1]].any():
+            return False
+        for k in range(offset[v], offset[v + 1]):
+            if _revise(net, edge[k], v, keep):
+                other = net.a[edge[k]] + net.b[edge[k]] - v
+                if not waits[other]:
+                    waits[other] = True
+                    queue[tail] = other
+                    tail = (tail + 1) % len(queue)
+    return True
+
+
+@subroutine
+def _revise(net: Net, e: int, v: int, keep: Bools) -> bool:
+    """Drop labels at the other end of the edge without a partner among those of v; whether there were any."""
+    rows = net.b[e] == v
+    other = net.a[e] if rows else net.b[e]
+    columns = net.first[net.b[e] + 1] - net.first[net.b[e]]
+    step, stride = (columns, 1) if rows else (1, columns)
+    dropped = False
+    for i in range(net.first[other + 1] - net.first[other]):
+        if not keep[net.first[other] + i]:
+            continue
+        partner = False
+        for j in range(net.first[v + 1] - net.first[v]):
+            if keep[net.first[v] + j] and net.table[net.begin[e] + i * step + j * stride] < NEVER:
+                partner = True
+                break
+        if not partner:
+            keep[net.first[other] + i] = False
+            dropped = True
+    return dropped

@@ -1,0 +1,112 @@
+"""One op on TensorFlow, whole and by parts: a strategy is right where both give the same."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from pesto.split.layouts import PARTIAL, WHOLE, Layout, Strategy
+from pesto.split.ops.shape_operands import SHAPE_OPERAND
+from pesto.split.signature import Signature
+from pesto.tf.private import op_def
+
+REDUCED = {"sum": np.sum, "max": np.max, "min": np.min, "prod": np.prod}
+
+
+def operands(signature: Signature, seed: int) -> list[np.ndarray]:
+    """Numbers for every input: constants as they are, indices within range, others at random."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for number, operand in enumerate(signature.inputs):
+        dtype = np.dtype(tf.as_dtype(operand.dtype.removeprefix("resource:")).as_numpy_dtype)
+        if operand.value is not None:
+            found.append(np.asarray(operand.value, dtype=dtype))
+        elif dtype == np.bool_:
+            found.append(rng.integers(0, 2, operand.shape).astype(bool))
+        elif dtype.kind in "iu":
+            found.append(rng.integers(0, _below(signature, number), operand.shape).astype(dtype))
+        else:
+            found.append(rng.uniform(0.1, 1.0, operand.shape).astype(dtype))
+    return found
+
+
+def _below(signature: Signature, number: int) -> int:
+    """Indices are less than this."""
+    first = signature.inputs[0].shape or (1,)
+    if signature.type in ("ResourceGather", "ResourceScatterAdd", "GatherV2"):
+        return first[0]
+    if signature.type == "SparseSoftmaxCrossEntropyWithLogits":
+        return first[-1]
+    if signature.type == "UnsortedSegmentSum":
+        return signature.inputs[-1].value
+    return min(first) + 1 if signature.type == "ReverseSequence" else 3
+
+
+RENAMED = {
+    "ExpandDims": {"dim": "axis"}, "Squeeze": {"squeeze_dims": "axis"}, "Split": {"split_dim": "axis"},
+    "Select": {"t": "x", "e": "y"}, "Concat": {"concat_dim": "axis"},
+}  # fmt: skip
+"""What `tf.raw_ops` calls arguments in place of the names that ops are defined with."""
+
+
+def run(signature: Signature, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """What the op returns, and after it the values of the variables that it was given."""
+    definition = op_def(signature.type)
+    handles = [
+        tf.Variable(value) if operand.dtype.startswith("resource:") else None
+        for operand, value in zip(signature.inputs, inputs, strict=True)
+    ]
+    given = [
+        tf.constant(value) if handle is None else handle.handle for handle, value in zip(handles, inputs, strict=True)
+    ]
+    words: dict[str, Any] = {}
+    attributes = dict(signature.attributes)
+    inferred = set()
+    for argument in definition.input_arg:
+        count = argument.number_attr and int(attributes[argument.number_attr])
+        inferred |= {argument.number_attr, argument.type_attr, argument.type_list_attr}
+        words[argument.name] = given[:count] if count else given[0]
+        given = given[count or 1 :]
+    for attribute in definition.attr:
+        if attribute.name not in inferred and attribute.name in attributes:
+            words[attribute.name] = _attribute(attribute.type, attributes[attribute.name])
+    renamed = {"reduction_indices": "axis"} | RENAMED.get(signature.type, {})
+    with tf.device("/CPU:0"):
+        made = getattr(tf.raw_ops, signature.type)(**{renamed.get(name, name): v for name, v in words.items()})
+    flat = [] if made is None or isinstance(made, tf.Operation) else tf.nest.flatten(made)
+    return [t.numpy() for t in flat] + [h.numpy() for h in handles if h is not None]
+
+
+def _attribute(kind: str, value: Any) -> Any:
+    if kind == "type":
+        return tf.as_dtype(value)
+    return list(value) if kind.startswith("list") else value
+
+
+def cut(value: np.ndarray, layout: Layout, k: int) -> list[np.ndarray]:
+    """The parts of the k workers."""
+    return [value] * k if layout == WHOLE else np.split(value, k, axis=layout)
+
+
+def by_parts(signature: Signature, strategy: Strategy, k: int, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The same, from k runs on parts of the inputs."""
+    parts = [cut(value, layout, k) for value, layout in zip(inputs, strategy.needs, strict=True)]
+    whole = signature.outputs[0][0] if signature.outputs else None
+    shaped = SHAPE_OPERAND.get(signature.type)
+    if shaped is not None and strategy.gives[0] >= 0:
+        shape = list(whole)
+        shape[strategy.gives[0]] //= k
+        parts[shaped] = [np.asarray(shape, dtype=inputs[shaped].dtype)] * k
+    made = [run(signature, each) for each in zip(*parts, strict=True)]
+    handles = [
+        layout for o, layout in zip(signature.inputs, strategy.needs, strict=True) if o.dtype.startswith("resource:")
+    ]
+    layouts = [*strategy.gives, *handles]
+    return [_together([m[j] for m in made], layout, strategy, k) for j, layout in enumerate(layouts)]
+
+
+def _together(parts: list[np.ndarray], layout: Layout, strategy: Strategy, k: int) -> np.ndarray:
+    if layout == PARTIAL:
+        return REDUCED[strategy.reducer](parts, axis=0) / (k if strategy.scaled else 1)
+    return parts[0] if layout == WHOLE else np.concatenate(parts, axis=layout)

@@ -1,0 +1,102 @@
+"""Every strategy of every op of the built-in models, on TensorFlow: by parts it gives what the whole op gives."""
+
+from dataclasses import replace
+
+import by_parts
+import numpy as np
+import pytest
+
+from pesto.source import Source
+from pesto.split.layouts import WHOLE
+from pesto.split.ops.op_types import coverage, strategies
+from pesto.split.signature import Operand, Signature
+from pesto.tf import models, named
+
+FAMILIES = [family.name for family in models.FAMILIES]
+
+
+def wrong(signature, k, seed):
+    """Names of the strategies whose parts do not come to the whole."""
+    found = strategies(signature, k).found
+    if not found:
+        return []
+    inputs = by_parts.operands(signature, seed)
+    whole = by_parts.run(signature, inputs)
+    return [
+        strategy.name
+        for strategy in found
+        if not all(
+            np.allclose(a, b, rtol=1e-4, atol=1e-5)
+            for a, b in zip(whole, by_parts.by_parts(signature, strategy, k, inputs), strict=True)
+        )
+    ]
+
+
+def _all_right(family):
+    _, shaped = named.shaped(Source(model=family, variant="tiny"))
+    checked = 0
+    for seed, signature in enumerate(shaped.signatures):
+        for k in (2, 3):
+            assert wrong(signature, k, seed) == [], (signature, k)
+            checked += len(strategies(signature, k).found)
+    assert checked > 100
+    assert [row for row in coverage(s.type for s in shaped.signatures) if not row.kind] == []
+
+
+def test_strategies_of_a_recurrent_network() -> None:
+    """Every kind of op of NMT, and every op type of it has a description."""
+    _all_right("nmt")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", [name for name in FAMILIES if name != "nmt"])
+def test_strategies_of_every_family(family: str) -> None:
+    """The same of all others."""
+    _all_right(family)
+
+
+def test_a_wrong_strategy_is_noticed() -> None:
+    """Means that are not divided, and a Select whose vector goes with the last dimension."""
+    mean = Signature(
+        "Mean",
+        (("keep_dims", False),),
+        (Operand((4, 6), "float32"), Operand((1,), "int32", (0,))),
+        (((6,), "float32"),),
+    )
+    (cut,) = [s for s in strategies(mean, 2).found if s.name == "r0"]
+    inputs = by_parts.operands(mean, 0)
+    assert cut.scaled and np.allclose(by_parts.by_parts(mean, cut, 2, inputs)[0], by_parts.run(mean, inputs)[0])
+    assert not np.allclose(
+        by_parts.by_parts(mean, replace(cut, scaled=False), 2, inputs)[0], by_parts.run(mean, inputs)[0]
+    )
+    select = Signature(
+        "Select", (), (Operand((4,), "bool"), Operand((4, 4), "float32"), Operand((4, 4), "float32")),
+        (((4, 4), "float32"),),
+    )  # fmt: skip
+    assert {s.name: s.needs for s in strategies(select, 2).found} == {"i0": (0, 0, 0), "i1": (WHOLE, 1, 1)}
+    inputs = by_parts.operands(select, 3)
+    last = replace(strategies(select, 2).found[1], needs=(0, 1, 1))
+    with pytest.raises(Exception, match="must match size"):
+        by_parts.by_parts(select, last, 2, inputs)
+
+
+ROW = [((1,), (2,)), ((1,), (3,)), ((1,), (1,))]
+"""The third row: begin, end and stride."""
+
+
+@pytest.mark.parametrize(
+    ("op_type", "attributes", "inputs", "output", "found"),
+    [
+        ("Reshape", {}, [((4, 6), None), ((1,), (24,))], (24,), {"i0": (0, WHOLE)}),
+        ("Reshape", {}, [((24,), None), ((2,), (4, 6))], (4, 6), {"i0": (0, WHOLE)}),
+        ("Reshape", {}, [((4, 6, 2), None), ((2,), (4, 12))], (4, 12), {"i0": (0, WHOLE), "i1": (1, WHOLE)}),
+        ("Transpose", {}, [((4, 6), None), ((2,), (1, 0))], (6, 4), {"i0": (1, WHOLE), "i1": (0, WHOLE)}),
+        ("StridedSlice", {"shrink_axis_mask": 1}, [((4, 6), None), *ROW], (6,), {"i0": (1, WHOLE, WHOLE, WHOLE)}),
+        ("Pad", {}, [((4, 6), None), ((2, 2), ((0, 0), (1, 1)))], (4, 8), {"i0": (0, WHOLE)}),
+    ],
+)  # fmt: skip
+def test_shapes_that_change(op_type, attributes, inputs, output, found) -> None:
+    """Which dimensions of an input go with which of the output."""
+    operands = tuple(Operand(shape, "float32" if value is None else "int32", value) for shape, value in inputs)
+    signature = Signature(op_type, tuple(sorted(attributes.items())), operands, ((output, "float32"),))
+    assert {s.name: s.needs for s in strategies(signature, 2).found} == found

@@ -1,0 +1,156 @@
+"""Steps divided: what is planned is what is counted, the least there is, and no worse by more freedom."""
+
+import json
+from itertools import product
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from pesto.cli.main import pesto
+from pesto.errors import InputError, UsageError
+from pesto.source import Source
+from pesto.split import geometry
+from pesto.split.dividing import divide, factors_of
+from pesto.split.division import Division, moved_bytes
+from pesto.split.layouts import WHOLE
+from pesto.split.program import Rules, program
+from pesto.split.shaped import Shaped
+from pesto.split.signature import Operand, Signature
+from pesto.tf import named
+
+
+@pytest.fixture(scope="module")
+def nmt():
+    return named.shaped(Source(model="nmt", variant="tiny"))
+
+
+def run(*words: object) -> Result:
+    """The command line, in this process."""
+    return CliRunner().invoke(pesto, [str(word) for word in words])
+
+
+def step(layers, batch=8, width=8):
+    """A chain of matmuls: x, weights that are read, and products; weights are no variables here, but fed."""
+    matrix = ((batch, width), "float32")
+    fed = Signature("Placeholder", (("dtype", "float32"),), (), (matrix,))
+    weight = Signature("Neg", (), (Operand((width, width), "float32"),), (((width, width), "float32"),))
+    source = Signature("Placeholder", (("dtype", "float32"), ("w", 1)), (), (((width, width), "float32"),))
+    times = Signature("MatMul", (), (Operand(*matrix), Operand((width, width), "float32")), (matrix,))
+    kinds, names, edges = [fed], ["x"], []
+    last = 0
+    for k in range(layers):
+        at = len(kinds)
+        kinds += [source, weight, times]
+        names += [f"w{k}", f"v{k}", f"y{k}"]
+        edges += [(at, 0, at + 1, 0), (last, 0, at + 2, 0), (at + 1, 0, at + 2, 1)]
+        last = at + 2
+    src, output, dst, place = np.array(edges).T
+    distinct = list(dict.fromkeys(kinds))
+    none = np.empty(0, dtype=np.int64)
+    return Shaped(
+        names=tuple(names), signatures=tuple(distinct), signature_of=np.array([distinct.index(k) for k in kinds]),
+        src=src, output=output, dst=dst, input=place, control_src=none, control_dst=none, handle=none, tie=none,
+        use_op=none, use_input=none, use_variable=none, once=np.zeros(len(kinds), dtype=bool), source="a chain",
+        fingerprint="",
+    )  # fmt: skip
+
+
+def least(shaped, k):
+    """By every choice of ways and layouts there is, counted by sets of parts."""
+    made = program(shaped, None, k, Rules())
+    best = None
+    ways = [range(len(found)) for found in made.ways]
+    kept = [range(len(found[0])) for found in made.layouts]
+    for chosen in product(*ways, *kept):
+        n = shaped.ops
+        division = Division(
+            factors=(k,),
+            ways=tuple(found[c] for found, c in zip(made.ways, chosen[:n], strict=True)),
+            kept=tuple((found[0][c],) for found, c in zip(made.layouts, chosen[n:], strict=True)),
+            variables=(),
+        )
+        moved = moved_bytes(shaped, division)
+        best = moved if best is None else min(best, moved)
+    return best
+
+
+@pytest.mark.parametrize(("layers", "batch", "width"), [(1, 8, 4), (2, 4, 8), (1, 6, 2)])
+def test_the_least_of_all_divisions(layers: int, batch: int, width: int) -> None:
+    """Exact sends as little as the best of every combination of ways and layouts."""
+    shaped = step(layers, batch, width)
+    found = divide(shaped, (2,), "exact", Rules(), seconds=30)
+    assert found.status == "optimal" and found.moved_bytes == least(shaped, 2)
+
+
+@pytest.mark.parametrize("factors", [(2,), (4,), (2, 2)])
+def test_planned_is_counted(nmt, factors) -> None:
+    """The value of the last cut is what workers receive by the parts that they hold and need."""
+    _, shaped = nmt
+    exact = divide(shaped, factors, "exact", Rules(), seconds=60)
+    greedy = divide(shaped, factors, "greedy", Rules(), seconds=60)
+    for found in (exact, greedy):
+        assert found.cuts[-1].value == found.moved_bytes == moved_bytes(shaped, found.division)
+    assert exact.status == "optimal" and exact.bound_bytes == exact.moved_bytes
+    assert exact.cuts[0].value <= greedy.cuts[0].value
+    for way, signature in zip(exact.division.ways, (shaped.signature(op) for op in range(shaped.ops)), strict=True):
+        for layouts, operand in zip(way.needs, signature.inputs, strict=True):
+            assert operand.shape is None or geometry.divides(operand.shape, layouts, factors)
+
+
+def test_a_cut_after_a_cut_sends_more(nmt) -> None:
+    """Costs of successive cuts rise; variables that may lie whole cost no more, and each worker holds more of them."""
+    _, shaped = nmt
+    two = divide(shaped, (2, 2), "exact", Rules(), seconds=60)
+    assert two.cuts[0].value <= two.cuts[1].value
+    replicated = divide(shaped, (4,), "exact", Rules(replicate=True), seconds=60)
+    cut = divide(shaped, (4,), "exact", Rules(), seconds=60)
+    assert replicated.moved_bytes <= cut.moved_bytes and replicated.parameter_bytes >= cut.parameter_bytes
+
+
+def test_ops_that_run_once_run_on_the_first_worker(nmt) -> None:
+    """Random numbers are drawn once; slots lie as their variable does."""
+    _, shaped = nmt
+    found = divide(shaped, (2,), "exact", Rules(), seconds=60).division
+    assert {found.ways[op].names for op in np.flatnonzero(shaped.once)} == {("once",)}
+    for v, tie in enumerate(shaped.tie.tolist()):
+        assert found.variables[v] == found.variables[tie]
+    assert any(layouts != (WHOLE,) for layouts in found.variables)
+
+
+def test_the_shaped_step_is_the_graph(nmt) -> None:
+    """The same ops in the same order, and tensors of as many bytes."""
+    graph, shaped = nmt
+    assert graph.names == shaped.names and graph.fingerprint() == shaped.fingerprint
+    with pytest.raises(InputError, match="goes back"):
+        Shaped(**{f: getattr(shaped, f) for f in Shaped.__slots__} | {"src": shaped.dst, "dst": shaped.src})
+
+
+@pytest.mark.parametrize("bad", ["0", "1", "3x", "x", "1000000000", "2x0", "64x64", "-2", "two"])
+def test_workers_that_are_none(bad: str) -> None:
+    """Numbers of 2 or more joined by x, 1024 workers at most."""
+    with pytest.raises(UsageError, match="workers"):
+        factors_of(bad)
+    assert factors_of("2x3") == (2, 3)
+
+
+def test_workers_that_divide_nothing(nmt) -> None:
+    """7 divides no shape of it."""
+    with pytest.raises(UsageError, match="nothing in it can be cut in 7"):
+        divide(nmt[1], (7,), "exact", Rules(), seconds=10)
+
+
+def test_the_verb() -> None:
+    """One object, a page, the table of op types; what does not go together."""
+    words = ("split", "--model", "nmt", "--variant", "tiny", "--workers", "2")
+    found = json.loads(run(*words, "--json").stdout)
+    assert found["workers"] == 2 and found["status"] == "optimal" and found["bytes"] == found["bound_bytes"] > 0
+    assert found["uncovered"] == [] and found["step_s"] is None and found["params_per_worker_bytes"] > 0
+    page = run(*words).output
+    assert "no other cut sends less" in page and "MatMul" in page
+    assert "contraction" in run("split", "ops").output
+    assert json.loads(run("split", "ops", "--uncovered", "--model", "nmt", "--variant", "tiny", "--json").stdout) == {
+        "ops": []
+    }
+    for wrong in (("--model", "nmt"), ("--model", "nmt", "--workers", "2", "--uncovered")):
+        assert isinstance(run("split", *wrong).exception, UsageError)

@@ -1,0 +1,207 @@
+"""Which index variables of a description can be cut: the paper's examples, and every element that is read."""
+
+from fractions import Fraction
+from itertools import product
+from math import floor
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pesto.errors import InputError
+from pesto.split.layouts import PARTIAL, WHOLE
+from pesto.split.ops import op_types
+from pesto.split.regions import analyse
+from pesto.split.signature import Operand, Signature
+from pesto.split.tdl import Index, Lambda, Max, NotDescribedError, Sum, Value, opaque
+
+
+def signature(inputs, outputs, type_="Mine"):
+    return Signature(
+        type_, (), tuple(Operand(shape, "float32") for shape in inputs), tuple((o, "float32") for o in outputs)
+    )
+
+
+def names(found):
+    return {s.name for s in found.found}
+
+
+def conv1d(op):
+    data, filters = op[0], op[1]
+    return [lambda b, co, x: Sum(lambda ci, dx: data[b, ci, x + dx] * filters[ci, co, dx])]
+
+
+def test_the_papers_convolution() -> None:
+    """Figures 2 and 3: b, co and ci can be cut; x and dx not, as windows overlap."""
+    found = analyse(conv1d, signature([(8, 4, 10), (4, 6, 3)], [(8, 6, 8)]), 2)
+    assert {s.name: (s.needs, s.gives) for s in found.found} == {
+        "b": ((0, WHOLE), (0,)), "co": ((WHOLE, 1), (1,)), "ci": ((1, 0), (PARTIAL,)),
+    }  # fmt: skip
+    assert {r.variable for r in found.refused} == {"x", "dx"}
+    assert all(s.reducer == ("sum" if s.name == "ci" else "") for s in found.found)
+
+
+def test_a_window_of_one_element_does_not_overlap() -> None:
+    """The same with dx of one value: then x can be cut."""
+    assert names(analyse(conv1d, signature([(8, 4, 10), (4, 6, 1)], [(8, 6, 10)]), 2)) == {"b", "co", "ci", "x"}
+
+
+def test_matmul_has_three() -> None:
+    """Rows, columns, and the dimension that is summed over."""
+    found = op_types.strategies(Signature("MatMul", (), *_two((6, 4), (4, 8), (6, 8))), 2)
+    assert {s.name: (s.needs, s.gives) for s in found.found} == {
+        "m": ((0, WHOLE), (0,)), "n": ((WHOLE, 1), (1,)), "k": ((1, 0), (PARTIAL,)),
+    }  # fmt: skip
+    assert names(op_types.strategies(Signature("MatMul", (), *_two((6, 4), (4, 8), (6, 8))), 3)) == {"m"}
+
+
+def _two(a, b, out):
+    return (Operand(a, "float32"), Operand(b, "float32")), ((out, "float32"),)
+
+
+def test_batch_cholesky_by_the_batch_only() -> None:
+    """Figure 4: an index into what an opaque function returns cuts no work."""
+    found = analyse(lambda op: [lambda b, i, j: opaque(op[0][b, :, :])[i, j]], signature([(4, 6, 6)], [(4, 6, 6)]), 2)
+    assert names(found) == {"b"} and "opaque" in found.refused[0].reason
+
+
+def test_shift_two_is_refused() -> None:
+    """The halves of what it returns are not of halves of what it reads."""
+    found = analyse(lambda op: [lambda i: op[0][i + 2]], signature([(10,)], [(8,)]), 2)
+    assert not found.found and "shifted" in found.refused[0].reason
+
+
+def test_only_the_outermost_reduction_is_cut() -> None:
+    """A sum below a square root, and a maximum of sums."""
+    root = analyse(lambda op: [lambda i: Sum(lambda r: op[0][i, r]) + op[1][i]], signature([(4, 6), (4,)], [(4,)]), 2)
+    assert names(root) == {"i"}
+    both = analyse(lambda op: [lambda: Max(lambda i: Sum(lambda r: op[0][i, r]))], signature([(4, 6)], [()]), 2)
+    assert {(s.name, s.reducer) for s in both.found} == {("i", "max")}
+
+
+def test_a_diagonal_and_two_views_are_refused() -> None:
+    """One tensor cut along two dimensions, or read in two ways."""
+    assert not analyse(lambda op: [lambda i: op[0][i, i]], signature([(4, 4)], [(4,)]), 2).found
+    views = analyse(lambda op: [lambda i, j: op[0][i, j] + op[0][j, i]], signature([(4, 4)], [(4, 4)]), 2)
+    assert not views.found and "two ways" in views.refused[0].reason
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        lambda op: [lambda i: op[0][i * i]],
+        lambda op: [lambda i: op[0][i / i]],
+        lambda op: [lambda i: op[0][i] if i < 2 else op[0][0]],
+        lambda op: [lambda i, j: op[0][i + j]],
+        lambda op: [lambda i: op[0][i, i]],
+    ],
+)
+def test_what_the_language_does_not_say(bad) -> None:
+    """Products, quotients and comparisons of indices, and lambdas or indices of another rank."""
+    with pytest.raises(NotDescribedError):
+        analyse(bad, signature([(4,)], [(4,)]), 2)
+
+
+def test_a_description_that_raises_is_named() -> None:
+    """One line with the op type; a description of one's own goes before the table's."""
+    op_types.register("Mine", lambda op: [lambda i: op[7][i]])
+    try:
+        with pytest.raises(InputError, match="the description of Mine fails"):
+            op_types.strategies(signature([(4,)], [(4,)]), 2)
+        op_types.register("Mine", lambda op: [lambda i: op[0][i]])
+        assert names(op_types.strategies(signature([(4,)], [(4,)]), 2)) == {"i"}
+        assert op_types.coverage(["Mine", "Relu", "Const", "Nobody"]) == [
+            ("Const", "whole", "a source: it has no input to divide"), ("Mine", "own", ""), ("Nobody", "", ""),
+            ("Relu", "elementwise", ""),
+        ]  # fmt: skip
+    finally:
+        op_types.unregister("Mine")
+
+
+FORM = st.tuples(
+    st.sampled_from(["i", "j", "i+j", "0"]),
+    st.sampled_from([1, 1, 2, 3]),
+    st.sampled_from([1, 1, 2]),
+    st.integers(-1, 2),
+)
+
+
+@st.composite
+def affine(draw):
+    """An output of two dimensions, of what is read at one or two affine indices."""
+    forms = [draw(FORM) for _ in range(draw(st.integers(1, 2)))]
+    out = (draw(st.sampled_from([1, 2, 4, 6])), draw(st.sampled_from([1, 2, 4])))
+    shape = tuple(draw(st.sampled_from([1, 2, 3, 4, 6, 8, 12])) for _ in forms)
+    return forms, out, shape, draw(st.sampled_from([2, 3]))
+
+
+def index(form, i, j):
+    """The index of one dimension, of numbers or of symbols."""
+    kind, times, parts, shift = form
+    terms = {"i": i * times, "j": j * times, "i+j": i * times + j, "0": i * 0}[kind]
+    return (terms + shift) / parts if isinstance(i, Index) else floor(Fraction(terms + shift, parts))
+
+
+def _right(forms, out, shape, k, cut) -> tuple[int, ...] | None:
+    """How the input is cut, by every element that is read: a part's index is its own, or that and the part's first."""
+    names_, local = ("i", "j"), list(out)
+    local[cut] //= k
+    layouts = []
+    for form, extent in zip(forms, shape, strict=True):
+        moves = set()
+        for p, *place in product(range(k), *map(range, local)):
+            there = list(place)
+            there[cut] += p * local[cut]
+            mine, all_of_it = index(form, *place), index(form, *there)
+            whole = mine == all_of_it
+            own = extent % k == 0 and all_of_it == mine + p * (extent // k) and 0 <= mine < extent // k
+            moves.add((whole, own, p > 0))
+        if all(whole for whole, _, _ in moves):
+            layouts.append(False)
+        elif all(own for _, own, _ in moves):
+            layouts.append(True)
+        else:
+            return None
+    assert names_
+    return tuple(d for d, was in enumerate(layouts) if was)
+
+
+def _holds(case) -> None:
+    forms, out, shape, k = case
+    made = analyse(
+        lambda op: [Lambda(("i", "j"), lambda i, j: op[0][tuple(index(f, i, j) for f in forms)])],
+        signature([shape], [out]), k,
+    )  # fmt: skip
+    found = {s.name: s.needs[0] for s in made.found}
+    for cut, name in enumerate("ij"):
+        if out[cut] % k:
+            assert name not in found
+            continue
+        dimensions = _right(forms, out, shape, k, cut)
+        if name in found:
+            assert dimensions == (() if found[name] == WHOLE else (found[name],))
+        elif dimensions is not None and len(dimensions) < 2:
+            # Refused though right: where an index moves by less than a place, or a part has one element alone.
+            assert out[cut] == k or any(f[2] > 1 for f in forms)
+
+
+@given(affine())
+@settings(max_examples=300)
+def test_regions_are_the_elements_read(case) -> None:
+    """A part of the work reads by the same index on parts of its inputs, against every element of small tensors."""
+    _holds(case)
+
+
+@pytest.mark.slow
+@pytest.mark.property
+@given(affine())
+@settings(max_examples=20_000)
+def test_regions_are_the_elements_read_of_many(case) -> None:
+    """The same of twenty thousand."""
+    _holds(case)
+
+
+def test_values_add_up_reads() -> None:
+    """Arithmetic reads what both sides read."""
+    a, b = Value(opaque=frozenset("a")), Value(opaque=frozenset("b"))
+    assert (a / b).opaque == (1 - a * b + 2).opaque == frozenset("ab")

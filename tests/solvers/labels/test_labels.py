@@ -1,0 +1,168 @@
+"""Labelling problems: exact is what enumeration finds, what is shared is paid once, and every answer is judged."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from solvers.labels.builder import Builder
+from solvers.labels.elimination import eliminate
+from solvers.labels.label_methods import METHODS, solve
+from solvers.labels.labelling import FORBIDDEN, MOST, Labelling
+from solvers.labels.net import net_of, tidy
+from solvers.labels.verdict import judge
+from solvers.result import Status
+
+
+def random_problem(seed, most=7, labels=(2, 3, 4)):
+    """Few variables, many edges, some of them twice; a third of the problems forbid a third of all."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, most + 1))
+    never = 0.33 if seed % 3 == 0 else 0.0
+    many = rng.choice(labels, size=n)
+
+    def costs(size):
+        found = rng.integers(0, 20, size=size)
+        return np.where(rng.random(size) < never, FORBIDDEN, found)
+
+    made = Builder()
+    for count in many:
+        made.variable(costs(count).tolist())
+    for _ in range(int(rng.integers(0, 2 * n))):
+        a, b = rng.integers(0, n, size=2)
+        if a != b:
+            made.edge(int(a), int(b), costs((many[a], many[b])).tolist())
+    return made.build()
+
+
+def agree(seeds):
+    seen = set()
+    for seed in seeds:
+        problem = random_problem(seed)
+        best, found = solve(problem, "exhaustive"), solve(problem, "exact")
+        assert (found.status, found.value) == (best.status, best.value), seed
+        seen.add(found.status)
+        quick = solve(problem, "greedy")
+        if best.value is not None:
+            assert found.bound == best.value and (quick.value is None or quick.value >= best.value)
+            assert judge(problem, found.labels) == found.value
+    assert seen == {Status.OPTIMAL, Status.INFEASIBLE}
+
+
+def test_exact_is_exhaustive() -> None:
+    """On random problems of up to 7 variables, with labels and pairs that are forbidden."""
+    agree(range(150))
+
+
+@pytest.mark.slow
+@pytest.mark.property
+def test_exact_is_exhaustive_on_many() -> None:
+    """The same of two thousand."""
+    agree(range(1000, 3000))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_several_need_is_paid_once(seed: int) -> None:
+    """The least over all labels of what kinds cost that anyone needs, against its definition."""
+    rng = np.random.default_rng(seed)
+    stored, kinds, readers = 3, 3, int(rng.integers(1, 5))
+    cost = rng.integers(0, 9, size=(stored, kinds)).tolist()
+    needed = [rng.integers(0, kinds, size=int(rng.integers(1, 4))).tolist() for _ in range(readers)]
+    own = [rng.integers(0, 9, size=len(kinds_of)).tolist() for kinds_of in needed]
+    keeping = rng.integers(0, 9, size=stored).tolist()
+    made = Builder()
+    producer = made.variable(keeping)
+    consumers = [made.variable(costs) for costs in own]
+    made.shared(producer, consumers, needed, cost)
+    least = min(
+        keeping[p]
+        + sum(own[c][at] for c, at in enumerate(labels))
+        + sum(cost[p][kind] for kind in {needed[c][at] for c, at in enumerate(labels)})
+        for p in range(stored)
+        for labels in product(*(range(len(kinds_of)) for kinds_of in needed))
+    )
+    assert solve(made.build(), "exact").value == least
+
+
+def test_a_consumer_that_reads_twice_pays_once() -> None:
+    """One op with one tensor as both of its inputs, in the same layout."""
+    made = Builder()
+    producer, consumer = made.variable([0]), made.variable([0, 5])
+    made.shared(producer, [consumer, consumer], [[0, 1], [0, 1]], [[7, 1]])
+    assert solve(made.build(), "exact").value == 6
+
+
+def line(seed, n):
+    rng = np.random.default_rng(seed)
+    made = Builder()
+    for _ in range(n):
+        made.variable(rng.integers(0, 50, size=3).tolist())
+    for v in range(1, n):
+        made.edge(v - 1, v, rng.integers(0, 50, size=(3, 3)).tolist())
+    return made
+
+
+def test_a_chain_is_the_dynamic_program() -> None:
+    """Chain is exact on chains, of 2 000 variables too, and refuses what is none; nothing is left to relax."""
+    for seed in range(20):
+        problem = line(seed, 6).build()
+        assert solve(problem, "chain").value == solve(problem, "exhaustive").value
+    long = solve(line(1, 2000).build(), "chain")
+    assert long.status is Status.OPTIMAL and long.remained == 0
+    made = line(0, 4)
+    made.edge(0, 2, [[1, 2, 3]] * 3)
+    with pytest.raises(ValueError, match="no chain"):
+        solve(made.build(), "chain")
+
+
+def test_trees_and_ladders_are_eliminated() -> None:
+    """Degree 2 or less again and again: trees, and triangles in a row, leave nothing."""
+    rng = np.random.default_rng(5)
+    tree, ladder = Builder(), Builder()
+    for v in range(200):
+        for made in (tree, ladder):
+            made.variable(rng.integers(0, 9, size=3).tolist())
+        if v:
+            tree.edge(int(rng.integers(0, v)), v, rng.integers(0, 9, size=(3, 3)).tolist())
+        for back in (1, 2):
+            if v >= back:
+                ladder.edge(v - back, v, rng.integers(0, 9, size=(3, 3)).tolist())
+    for made in (tree, ladder):
+        net = tidy(net_of(made.build()))
+        assert net is not None and len(eliminate(net[0], MOST).kept) == 0
+
+
+def test_the_judge_refuses() -> None:
+    """Labels out of range, forbidden alone or together, or too few."""
+    made = Builder()
+    a, b = made.variable([1, FORBIDDEN]), made.variable([0, 2])
+    made.edge(a, b, [[3, FORBIDDEN], [0, 0]])
+    problem = made.build()
+    assert judge(problem, [0, 0]) == 4
+    for labels, said in (([0, 2], "out of range"), ([1, 0], "is forbidden"), ([0, 1], "together"), ([0], "shape")):
+        with pytest.raises(ValueError, match=said):
+            judge(problem, labels)
+
+
+def test_wrong_problems_are_refused() -> None:
+    """Tables of another size, loops, costs below 0, sums that are no exact floats, unknown methods."""
+    with pytest.raises(ValueError, match="2 x 2"):
+        Labelling(first=[0, 2, 4], unary=[0] * 4, a=[0], b=[1], table=[0], begin=[0, 3], costs=[0] * 3)
+    with pytest.raises(ValueError, match="with itself"):
+        Labelling(first=[0, 2], unary=[0] * 2, a=[0], b=[0], table=[0], begin=[0, 4], costs=[0] * 4)
+    with pytest.raises(ValueError, match="negative"):
+        Labelling(first=[0, 1], unary=[-5], a=[], b=[], table=[], begin=[0], costs=[])
+    with pytest.raises(ValueError, match="divide"):
+        Labelling(first=[0, 1, 2], unary=[MOST, MOST], a=[], b=[], table=[], begin=[0], costs=[])
+    problem = line(0, 30).build()
+    with pytest.raises(ValueError, match="no method"):
+        solve(problem, "magic")
+    with pytest.raises(ValueError, match="combinations"):
+        solve(problem, "exhaustive")
+    assert set(METHODS) == {"exact", "chain", "greedy", "exhaustive"}
+
+
+def test_nothing_to_label() -> None:
+    """A problem without variables has a value of 0."""
+    empty = Builder().build()
+    assert solve(empty, "exact").value == solve(empty, "exhaustive").value == 0
