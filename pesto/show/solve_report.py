@@ -52,9 +52,12 @@ def as_object(outcome: Outcome, stages_s: dict[str, float], out: Path, report: P
         **_spent(outcome, stages_s),
         "interrupted": outcome.interrupted,
         "verified": True,
-        "plan": str(out),
-        "report": None if report is None else str(report),
+        **_written(out, report),
     }
+
+
+def _written(out: Path, report: Path | None) -> dict[str, str | None]:
+    return {"plan": str(out), "report": None if report is None else str(report)}
 
 
 def _promised(outcome: Outcome) -> dict[str, Any]:
