@@ -1,10 +1,10 @@
-"""Products of matrices, one or a batch of them, and a bias added to channels."""
+"""Products of matrices, one or a batch of them, or by an equation, and a bias added to channels."""
 
 from collections.abc import Mapping
 
 from pesto.split.ops.elementwise import at
 from pesto.split.ops.formats import channel
-from pesto.split.tdl import Body, Description, Index, Lambda, Op, Sum, Value
+from pesto.split.tdl import Body, Description, Index, Lambda, NotDescribedError, Op, Sum, Value, opaque
 
 
 def matmul(op: Op) -> list[Body]:
@@ -29,6 +29,26 @@ def batches(op: Op) -> list[Lambda]:
     return [Lambda((*names, "m", "n"), element)]
 
 
+def einsum(op: Op) -> list[Lambda]:
+    """Einsum by its equation: letters of the output are its variables, all others are summed over."""
+    given, _, made = str(op.attribute("equation", "")).replace(" ", "").partition("->")
+    letters = given.split(",")
+    if "." in given or len(letters) != op.inputs:
+        raise NotDescribedError("an equation with an ellipsis")
+    summed = sorted(set(given) - set(made) - {","})
+
+    def element(*i: Index) -> Value:
+        place = dict(zip(made, i, strict=True))
+
+        def inner(*r: Index) -> Value:
+            at_ = place | dict(zip(summed, r, strict=True))
+            return opaque(*(op[n][tuple(at_[letter] for letter in own)] for n, own in enumerate(letters)))
+
+        return Sum(inner, summed) if summed else inner()
+
+    return [Lambda(tuple(made), element)]
+
+
 def bias(op: Op) -> list[Body]:
     """BiasAdd: a vector along the channels."""
     tensor, vector = op[0], op[1]
@@ -41,4 +61,5 @@ ROWS: Mapping[str, Description] = {
     "BatchMatMulV2": batches,
     "BatchMatMulV3": batches,
     "BiasAdd": bias,
+    "Einsum": einsum,
 }

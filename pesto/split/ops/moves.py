@@ -1,4 +1,4 @@
-"""Elements moved along some dimensions: put together, taken apart, padded, repeated; others can be cut."""
+"""Elements moved along some dimensions: put together, taken apart, padded, summed up to; others can be cut."""
 
 from collections.abc import Mapping, Sequence
 
@@ -87,6 +87,11 @@ def pad(op: Op) -> list[Lambda]:
     """Pad, PadV2, MirrorPad."""
     moved = [d for d, sides in enumerate(_pairs(op, 1)) if any(sides)]
     return [_but(moved, [op[0]], op[0].rank)]
+
+
+def along_axis(op: Op) -> list[Lambda]:
+    """Cumsum and Cumprod: the axis comes last."""
+    return [_but([_constant(op, 1)[0] % op[0].rank], [op[0]], op[0].rank)]
 
 
 def tile(op: Op) -> list[Lambda]:
@@ -201,6 +206,7 @@ def strided_gradient(op: Op) -> list[Lambda]:
 ROWS: Mapping[str, Description] = {
     "ConcatV2": concat, "Split": split, "SplitV": split_sizes, "Pack": pack, "Unpack": unpack, "Slice": cut_out,
     "Pad": pad, "PadV2": pad, "MirrorPad": pad, "Tile": tile, "ReverseSequence": reverse_sequence, "ReverseV2": reverse,
+    "Cumsum": along_axis, "Cumprod": along_axis,
     "Transpose": transpose, "OneHot": one_hot, "Fill": fill, "BroadcastTo": broadcast,
     "StridedSlice": strided, "StridedSliceGrad": strided_gradient,
 }  # fmt: skip

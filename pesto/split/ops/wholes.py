@@ -2,6 +2,7 @@
 
 SOURCE = "a source: it has no input to divide"
 SHAPES = "a few whole numbers, made of shapes"
+ALIKE = "all workers draw the same numbers, from one key"
 ONCE = "it must run once: its parts would draw other numbers, or have effects twice"
 
 ROWS = (
@@ -13,6 +14,8 @@ ROWS = (
         ),
         SHAPES,
     )
+    | dict.fromkeys(("StatelessRandomGetKeyCounter", "StatelessRandomUniformV2", "StatelessRandomNormalV2"), ALIKE)
+    | {"DynamicStitch": "rows go where numbers say"}
     | dict.fromkeys(
         (
             "Assert", "Case", "If", "Multinomial", "ParameterizedTruncatedNormal", "Print", "PrintV2", "RandomGamma",

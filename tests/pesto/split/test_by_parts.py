@@ -80,6 +80,30 @@ def test_a_wrong_strategy_is_noticed() -> None:
         by_parts.by_parts(select, last, 2, inputs)
 
 
+@pytest.mark.parametrize(
+    ("op_type", "attributes", "inputs", "output", "found"),
+    [
+        ("Einsum", {"N": 2, "equation": "bi,ij->bj"}, [((4, 6), None), ((6, 8), None)], (4, 8), {"b", "j", "i"}),
+        (
+            "Einsum",
+            {"N": 2, "equation": "bqd,bkd->bqk"},
+            [((2, 4, 6), None), ((2, 8, 6), None)],
+            (2, 4, 8),
+            set("bqkd"),
+        ),
+        ("Einsum", {"N": 1, "equation": "bij->bi"}, [((4, 6, 2), None)], (4, 6), {"b", "i", "j"}),
+        ("Einsum", {"N": 1, "equation": "ii->i"}, [((4, 4), None)], (4,), set()),
+        ("Einsum", {"N": 1, "equation": "...i->..."}, [((4, 4), None)], (4,), set()),
+        ("Cumsum", {}, [((4, 6), None), ((), 1)], (4, 6), {"i0"}),
+    ],
+)
+def test_ops_that_no_built_in_model_has(op_type, attributes, inputs, output, found) -> None:
+    """Equations and sums up to an element, found and right."""
+    operands = tuple(Operand(shape, "float32" if value is None else "int32", value) for shape, value in inputs)
+    signature = Signature(op_type, tuple(sorted(attributes.items())), operands, ((output, "float32"),))
+    assert {s.name for s in strategies(signature, 2).found} == found and wrong(signature, 2, 1) == []
+
+
 ROW = [((1,), (2,)), ((1,), (3,)), ((1,), (1,))]
 """The third row: begin, end and stride."""
 
