@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from math import prod
 
-from pesto.errors import InputError, UsageError
+from pesto.errors import NothingFoundError, SolverError, UsageError
 from pesto.quantities import counted
 from pesto.split.division import Division, moved_bytes, parameter_bytes
 from pesto.split.geometry import Shape
@@ -16,6 +16,7 @@ from pesto.split.shaped import Shaped
 from pesto.split.way import ONCE_WAY, WHOLE_WAY
 from solvers.labels.label_methods import solve
 from solvers.labels.labelled import Answer
+from solvers.labels.labelling import Labelling
 
 METHODS = {"exact": "each cut proven to send least", "greedy": "op by op in the order of the step"}
 """How cuts are chosen."""
@@ -60,16 +61,16 @@ def factors_of(workers: str) -> Shape:
 def divide(shaped: Shaped, factors: Shape, method: str, rules: Rules, *, seconds: float) -> Split:
     """Divide a step by one cut for each factor, outermost first.
 
-    seconds: what all cuts may take. UsageError where a factor divides nothing, InputError where nothing is found.
+    seconds: what all cuts may take. UsageError where a factor divides nothing, NothingFoundError where the
+    time is too short, SolverError where HiGHS fails.
     """
     began, made, cuts = time.monotonic(), None, list[Answer]()
     for number, k in enumerate(factors):
         problem = program(shaped, made, k, rules)
         left = (seconds - (time.monotonic() - began)) / (len(factors) - number)
-        answer = solve(problem.problem, method, seconds=max(0.1, left))
+        answer = _solved(problem.problem, method, max(0.1, left))
         if answer.labels is None:
-            why = f"no way to cut it in {k} was found: {answer.status}"
-            raise InputError(f"{shaped.source}: {why} - give more time, or other workers")
+            raise NothingFoundError(f"{shaped.source}: no way to cut it in {k} within the time - give more")
         made = problem.division(answer.labels.tolist())
         if all(way.names[-1] in (WHOLE_WAY, ONCE_WAY) for way in made.ways):
             raise UsageError(f"{shaped.source}: nothing in it can be cut in {k} - give workers that divide its shapes")
@@ -84,6 +85,13 @@ def divide(shaped: Shaped, factors: Shape, method: str, rules: Rules, *, seconds
         parameter_bytes=int(parameter_bytes(shaped, made).sum()),
         seconds=time.monotonic() - began,
     )
+
+
+def _solved(problem: Labelling, method: str, seconds: float) -> Answer:
+    try:
+        return solve(problem, method, seconds=seconds)
+    except RuntimeError as error:
+        raise SolverError(f"{error} - use the greedy method, and see pesto doctor") from error
 
 
 def uncovered(shaped: Shaped) -> list[str]:

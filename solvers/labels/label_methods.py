@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Ints
+from solvers.labels.apart import relaxed_apart
 from solvers.labels.elimination import eliminate
 from solvers.labels.labelled import Answer
 from solvers.labels.labelling import MOST, Labelling
 from solvers.labels.net import NEVER, Net, incidence, net_of, tidy
-from solvers.labels.relaxation import relaxed
 from solvers.labels.verdict import judge
 from solvers.result import Limit, Status
 
@@ -121,7 +121,7 @@ def _rest(net: Net, asked: Asked, seconds: float) -> tuple[Ints | None, int, int
     variables = len(net.first) - 1
     if not variables:
         return np.zeros(0, dtype=np.int64), 0, 0
-    found = relaxed(net, seconds, asked.threads)
+    found = relaxed_apart(net, seconds, asked.threads)
     if found.infeasible:
         return None, NEVER, variables
     return (_descended(net) if found.labels is None else found.labels), found.bound, variables

@@ -5,13 +5,14 @@ from itertools import product
 import numpy as np
 import pytest
 
+from solvers.labels import apart
 from solvers.labels.builder import Builder
 from solvers.labels.elimination import eliminate
 from solvers.labels.label_methods import METHODS, solve
 from solvers.labels.labelling import FORBIDDEN, MOST, Labelling
 from solvers.labels.net import net_of, tidy
 from solvers.labels.verdict import judge
-from solvers.result import Status
+from solvers.result import Limit, Status
 
 
 def random_problem(seed, most=7, labels=(2, 3, 4)):
@@ -90,6 +91,21 @@ def test_a_consumer_that_reads_twice_pays_once() -> None:
     producer, consumer = made.variable([0]), made.variable([0, 5])
     made.shared(producer, [consumer, consumer], [[0, 1], [0, 1]], [[7, 1]])
     assert solve(made.build(), "exact").value == 6
+
+
+def test_a_process_of_its_own_says_the_same(monkeypatch) -> None:
+    """Apart the linear program has the same answers; one that does not end in time, or fails, is its own outcome."""
+    problem = random_problem(5, most=40)
+    here = solve(problem, "exact")
+    monkeypatch.setattr(apart, "SMALL", -1)
+    assert solve(problem, "exact").value == here.value and here.remained
+    monkeypatch.setattr(apart, "_GRACE_S", -1000.0)
+    late = solve(problem, "exact")
+    assert late.bound <= here.value and late.limit is Limit.TIME
+    monkeypatch.setattr(apart, "_GRACE_S", 30.0)
+    monkeypatch.setattr(apart.sys, "executable", "/bin/false")
+    with pytest.raises(RuntimeError, match="HiGHS failed"):
+        solve(problem, "exact")
 
 
 def line(seed, n):
