@@ -1,40 +1,51 @@
-"""A linear program in a process of its own, `python -m solvers.labels.apart`: a limit or Ctrl-C ends it at once.
+"""The linear program of `solvers.labels.relaxation` in a process of its own, which a limit or Ctrl-C ends at once.
 
-HiGHS looks at its clock too seldom in a linear program, and an interpreter that ends while HiGHS works is aborted.
-Arrays go in and out as npz files over pipes.
+HiGHS looks at its clock too seldom in a linear program, an interpreter that ends while HiGHS works is aborted, and
+other packages bring a HiGHS of their own, beside which it cannot be loaded. Arrays go in and out as npz over pipes.
 """
 
 import io
 import os
-import signal
 import subprocess
 import sys
+from dataclasses import dataclass
 
 import numpy as np
 
+from solvers.arrays import Ints
 from solvers.labels.net import Net
-from solvers.labels.relaxation import Relaxed, relaxed
 
-SMALL = 2_000
-"""Pairs of labels up to which a program takes milliseconds, less than a process."""
-_GRACE_S = 3.0
+GRACE_S = 3.0
 """Seconds beyond the limit for the process to begin and to tell."""
 
 
+@dataclass(frozen=True, slots=True)
+class Relaxed:
+    """What the program says of the variables that were left."""
+
+    labels: Ints | None
+    """[r] a label for each; None where none was found."""
+    bound: int
+    """No labels cost less; by HiGHS's word."""
+    ended: bool
+    """Whether HiGHS ended within the limit."""
+    fractional: int
+    """Labels that were neither taken nor left in the optimum of the linear program."""
+    infeasible: bool = False
+
+
 def relaxed_apart(net: Net, seconds: float, threads: int) -> Relaxed:
-    """As `relaxed`; without labels where the limit struck. RuntimeError where the process failed."""
-    if len(net.table) <= SMALL:
-        return relaxed(net, seconds, threads)
+    """What HiGHS makes of it; without labels where the limit struck. RuntimeError where the process failed."""
     given = io.BytesIO()
     np.savez(given, seconds=seconds, threads=threads, **net._asdict())
     where = os.pathsep.join(path for path in sys.path if path)
     with subprocess.Popen(
-        [sys.executable, "-P", "-m", "solvers.labels.apart"],
+        [sys.executable, "-P", "-m", "solvers.labels.relaxation"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         start_new_session=True, env=os.environ | {"PYTHONPATH": where},
     ) as running:  # fmt: skip
         try:
-            told, wrong = running.communicate(given.getvalue(), timeout=seconds + _GRACE_S)
+            told, wrong = running.communicate(given.getvalue(), timeout=seconds + GRACE_S)
         except subprocess.TimeoutExpired:
             running.kill()
             return Relaxed(None, 0, ended=False, fractional=0)
@@ -49,24 +60,3 @@ def relaxed_apart(net: Net, seconds: float, threads: int) -> Relaxed:
         labels, int(found["bound"]), ended=bool(found["ended"]), fractional=int(found["fractional"]),
         infeasible=bool(found["infeasible"]),
     )  # fmt: skip
-
-
-def main() -> None:
-    """Solve the program on stdin."""
-    given = np.load(io.BytesIO(sys.stdin.buffer.read()), allow_pickle=False)
-    seconds = float(given["seconds"])
-    signal.alarm(int(seconds + 2 * _GRACE_S) + 1)  # the process that asked may have been killed
-    found = relaxed(Net(*(given[name] for name in Net._fields)), seconds, int(given["threads"]))
-    told = io.BytesIO()
-    labels = np.zeros(0, dtype=np.int64) if found.labels is None else found.labels
-    np.savez(
-        told, labels=labels, answered=found.labels is not None, bound=found.bound, ended=found.ended,
-        fractional=found.fractional, infeasible=found.infeasible,
-    )  # fmt: skip
-    sys.stdout.buffer.write(told.getvalue())
-    sys.stdout.buffer.flush()
-    os._exit(0)  # HiGHS may still be at work
-
-
-if __name__ == "__main__":
-    main()

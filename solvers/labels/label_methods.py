@@ -1,5 +1,6 @@
 """The methods by name, and what they share: every answer is judged."""
 
+import math
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -15,8 +16,8 @@ from solvers.labels.net import NEVER, Net, incidence, net_of, tidy
 from solvers.labels.verdict import judge
 from solvers.result import Limit, Status
 
-MOST_COMBINATIONS = 10**6
-"""Of labels, that `exhaustive` looks at."""
+MOST_COMBINATIONS, FEW_COMBINATIONS = 10**6, 10**5
+"""Of labels, that `exhaustive` looks at, and up to which what elimination leaves is enumerated too."""
 
 
 class Asked(NamedTuple):
@@ -69,25 +70,14 @@ def greedy(problem: Labelling, asked: Asked) -> Answer:  # noqa: ARG001
 
 def exhaustive(problem: Labelling, asked: Asked) -> Answer:  # noqa: ARG001
     """Every combination of labels; ValueError where there are more than MOST_COMBINATIONS."""
-    began, labels = time.perf_counter(), problem.labels
-    many = int(np.prod(labels.astype(object), initial=1))
+    began, net = time.perf_counter(), net_of(problem)
+    many = _combinations(net)
     if many > MOST_COMBINATIONS:
         raise ValueError(f"{many} combinations of labels are more than {MOST_COMBINATIONS} - ask exact")
-    all_ = (
-        np.stack(np.unravel_index(np.arange(many), tuple(labels)), axis=1)
-        if len(labels)
-        else np.zeros((1, 0), np.int64)
-    )
-    net = net_of(problem)
-    value = net.cost[net.first[:-1] + all_].sum(axis=1, dtype=object)
-    columns = np.diff(net.first)[net.b]
-    pairs = net.begin[:-1] + all_[:, net.a] * columns + all_[:, net.b]
-    value = value + net.table[pairs].sum(axis=1, dtype=object)
-    best = int(np.argmin(value))
-    if value[best] >= NEVER:
+    labels, value = _enumerated(net)
+    if value >= NEVER:
         return _infeasible("exhaustive", began)
-    took = (("enumeration", time.perf_counter() - began),)
-    return _answer(problem, "exhaustive", all_[best], int(value[best]), _Work(took))
+    return _answer(problem, "exhaustive", labels, value, _Work((("enumeration", time.perf_counter() - began),)))
 
 
 METHODS: dict[str, Callable[[Labelling, Asked], Answer]] = {
@@ -119,12 +109,30 @@ def _by_elimination(problem: Labelling, asked: Asked, method: str) -> Answer:
 def _rest(net: Net, asked: Asked, seconds: float) -> tuple[Ints | None, int, int]:
     """Labels of what is left, a bound of what they cost, and how many variables there are."""
     variables = len(net.first) - 1
-    if not variables:
-        return np.zeros(0, dtype=np.int64), 0, 0
+    if _combinations(net) <= FEW_COMBINATIONS:
+        labels, value = _enumerated(net)
+        return labels, value, variables
     found = relaxed_apart(net, seconds, asked.threads)
     if found.infeasible:
         return None, NEVER, variables
     return (_descended(net) if found.labels is None else found.labels), found.bound, variables
+
+
+def _combinations(net: Net) -> int:
+    return math.prod(np.diff(net.first).tolist())
+
+
+def _enumerated(net: Net) -> tuple[Ints, int]:
+    """The best of all combinations of labels, and its value; NEVER or more where all are forbidden."""
+    many = np.diff(net.first)
+    which = np.arange(_combinations(net))
+    chosen = np.stack(np.unravel_index(which, tuple(many)), axis=1) if len(many) else np.zeros((1, 0), np.int64)
+    pairs = net.begin[:-1] + chosen[:, net.a] * many[net.b] + chosen[:, net.b]
+    own, both = net.cost[net.first[:-1] + chosen], net.table[pairs]
+    never = (own >= NEVER).any(axis=1) | (both >= NEVER).any(axis=1)
+    value = np.where(never, NEVER, own.sum(axis=1) + both.sum(axis=1))
+    best = int(value.argmin())
+    return chosen[best], int(value[best])
 
 
 def _descended(net: Net) -> Ints | None:

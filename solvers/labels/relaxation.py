@@ -1,16 +1,22 @@
 """What elimination leaves, as a linear program over the local polytope (Schlesinger 1976), whole where it must be.
 
 A column for each label and for each pair of labels of an edge; the labels of a variable sum to 1, and the pairs of an
-edge with one label at one end to that label. Its optimum is whole on trees, and mostly on training steps too.
+edge with one label at one end to that label. Its optimum is whole on trees, and mostly on training steps too. It is run
+as `python -m solvers.labels.relaxation` (`solvers.labels.apart`).
 """
 
+import io
 import math
+import os
+import signal
+import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from solvers.arrays import Floats, Ints, offsets
+from solvers.labels.apart import GRACE_S, Relaxed
 from solvers.labels.net import NEVER, Net
 from solvers.milp.linear import Linear
 from solvers.milp.vendor import Ask, Outcome
@@ -20,21 +26,6 @@ from solvers.result import Status
 _WHOLE = 1e-6
 _TRUSTED = 1e-9
 """Of its value, by which an optimum of HiGHS may be off; at least a quarter of the least difference of two values."""
-
-
-@dataclass(frozen=True, slots=True)
-class Relaxed:
-    """What the program says of the variables that were left."""
-
-    labels: Ints | None
-    """[r] a label for each; None where none was found."""
-    bound: int
-    """No labels cost less; by HiGHS's word."""
-    ended: bool
-    """Whether HiGHS ended within the limit."""
-    fractional: int
-    """Labels that were neither taken nor left in the optimum of the linear program."""
-    infeasible: bool = False
 
 
 class _Silent:
@@ -130,3 +121,24 @@ def _entries(net: Net) -> tuple[Ints, Ints, Floats]:
         entry += [np.ones(len(pair)), -np.ones(first[-1])]
         below += int(first[-1])
     return np.concatenate(row), np.concatenate(column), np.concatenate(entry)
+
+
+def main() -> None:
+    """Solve the program on stdin."""
+    given = np.load(io.BytesIO(sys.stdin.buffer.read()), allow_pickle=False)
+    seconds = float(given["seconds"])
+    signal.alarm(int(seconds + 2 * GRACE_S) + 1)  # the process that asked may have been killed
+    found = relaxed(Net(*(given[name] for name in Net._fields)), seconds, int(given["threads"]))
+    told = io.BytesIO()
+    labels = np.zeros(0, dtype=np.int64) if found.labels is None else found.labels
+    np.savez(
+        told, labels=labels, answered=found.labels is not None, bound=found.bound, ended=found.ended,
+        fractional=found.fractional, infeasible=found.infeasible,
+    )  # fmt: skip
+    sys.stdout.buffer.write(told.getvalue())
+    sys.stdout.buffer.flush()
+    os._exit(0)  # HiGHS may still be at work
+
+
+if __name__ == "__main__":
+    main()

@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from solvers.labels import apart
+from solvers.labels import apart, label_methods
 from solvers.labels.builder import Builder
 from solvers.labels.elimination import eliminate
 from solvers.labels.label_methods import METHODS, solve
@@ -94,15 +94,15 @@ def test_a_consumer_that_reads_twice_pays_once() -> None:
 
 
 def test_a_process_of_its_own_says_the_same(monkeypatch) -> None:
-    """Apart the linear program has the same answers; one that does not end in time, or fails, is its own outcome."""
-    problem = random_problem(5, most=40)
+    """A linear program has the answers of enumeration; one that does not end in time, or fails, says so."""
+    problem = random_problem(26, most=8)
     here = solve(problem, "exact")
-    monkeypatch.setattr(apart, "SMALL", -1)
+    monkeypatch.setattr(label_methods, "FEW_COMBINATIONS", 0)
     assert solve(problem, "exact").value == here.value and here.remained
-    monkeypatch.setattr(apart, "_GRACE_S", -1000.0)
+    monkeypatch.setattr(apart, "GRACE_S", -1000.0)
     late = solve(problem, "exact")
     assert late.bound <= here.value and late.limit is Limit.TIME
-    monkeypatch.setattr(apart, "_GRACE_S", 30.0)
+    monkeypatch.setattr(apart, "GRACE_S", 30.0)
     monkeypatch.setattr(apart.sys, "executable", "/bin/false")
     with pytest.raises(RuntimeError, match="HiGHS failed"):
         solve(problem, "exact")
