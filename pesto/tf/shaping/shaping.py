@@ -20,13 +20,33 @@ _LIKE_PURE = frozenset(("VarHandleOp", "Placeholder", "NoOp", "ReadVariableOp"))
 
 
 def shape(captured: Captured, *, batch: int | None = None) -> tuple[Graph, Shaped]:
-    """A step's graph, and what its ops are; InputError where a shape is open, and for loops of TensorFlow 1."""
+    """A step's graph, and what its ops are; InputError where a shape is open, and for what cannot be divided yet.
+
+    That is loops of TensorFlow 1, reference variables, and loops and branches that take a variable's handle.
+    """
     graph, nodes = build(captured, batch=batch), known_nodes(captured, batch)
     if (frames.outermost(nodes) >= 0).any():
         raise InputError(
             f"{captured.source}: loops of TensorFlow 1 cannot be divided - build the step with tf.while_loop v2"
         )
-    return graph, shaped(nodes, graph)
+    found = shaped(nodes, graph)
+    _refuse(nodes, found)
+    return graph, found
+
+
+def _refuse(nodes: Nodes, found: Shaped) -> None:
+    """InputError for variables that are not seen through handles alone, of ops that can be on any worker."""
+    for node in nodes.defs:
+        if nodes.signatures.has_ref(node):
+            raise InputError(
+                f"op {node.name}: a reference variable cannot be divided - build it with use_resource=True"
+            )
+    for op in found.use_op.tolist():
+        if found.once[op]:
+            raise InputError(
+                f"op {found.names[op]}: it runs once and reads a variable itself, which cannot be divided - "
+                "read the variable before it, and hand the value on"
+            )
 
 
 def shaped(nodes: Nodes, graph: Graph) -> Shaped:

@@ -5,6 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from click.testing import CliRunner, Result
 
 from pesto.cli.main import pesto
@@ -18,6 +19,8 @@ from pesto.split.program import Rules, program
 from pesto.split.shaped import Shaped
 from pesto.split.signature import Operand, Signature
 from pesto.tf import named
+from pesto.tf.shaping.shaping import shape
+from pesto.tf.sources import sources
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +127,31 @@ def test_the_shaped_step_is_the_graph(nmt) -> None:
     assert graph.names == shaped.names and graph.fingerprint() == shaped.fingerprint
     with pytest.raises(InputError, match="goes back"):
         Shaped(**{f: getattr(shaped, f) for f in Shaped.__slots__} | {"src": shaped.dst, "dst": shaped.src})
+
+
+def test_variables_that_are_not_seen_through_handles_are_refused() -> None:
+    """A reference variable, and a loop that reads one itself; read before the loop it can be divided."""
+    graph = tf.Graph()
+    with graph.as_default():
+        v = tf.compat.v1.get_variable("v", [64, 64], use_resource=False)
+        x = tf.compat.v1.placeholder(tf.float32, [64, 64])
+        loss = tf.reduce_sum(x @ v)
+        train = tf.compat.v1.train.GradientDescentOptimizer(0.1).minimize(loss)
+    with pytest.raises(InputError, match="use_resource=True"):
+        shape(sources.capture_v1(graph, [train, loss]))
+    w = tf.Variable(tf.ones([64, 64]))
+
+    def step(x, early):
+        value = w.read_value() if early else w
+        y = tf.while_loop(lambda i, _: i < 3, lambda i, y: (i + 1, y @ value), [tf.constant(0), x])[1]
+        w.assign_sub(w * 0.1)
+        return tf.reduce_sum(y)
+
+    spec = tf.TensorSpec([64, 64])
+    with pytest.raises(InputError, match="hand the value on"):
+        shape(sources.capture_function(tf.function(lambda x: step(x, early=False)), spec))
+    _, shaped = shape(sources.capture_function(tf.function(lambda x: step(x, early=True)), spec))
+    assert divide(shaped, (2,), "exact", Rules(), seconds=20).status == "optimal"
 
 
 @pytest.mark.parametrize("bad", ["0", "1", "3x", "x", "1000000000", "2x0", "64x64", "-2", "two"])
