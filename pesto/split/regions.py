@@ -14,6 +14,11 @@ from pesto.split.layouts import PARTIAL, WHOLE, Layout, Refusal, Strategies, Str
 from pesto.split.signature import Signature
 from pesto.split.tdl import Description, Index, Read, Value, trace
 
+
+class ReadsBeyondError(Exception):
+    """A description that reads elements that its input does not have."""
+
+
 Traced = Sequence[tuple[tuple[str, ...], Value]]
 
 
@@ -21,6 +26,7 @@ def analyse(description: Description, signature: Signature, k: int) -> Strategie
     """Every way to divide an op among k workers by its description; NotDescribedError where it says nothing of it."""
     traced = trace(description, signature)
     extents = _extents(traced, signature)
+    _within(traced, extents, signature)
     made = [_cut(name, k, traced, extents, signature) for name in _variables(traced)]
     return Strategies(
         tuple(each for each in made if isinstance(each, Strategy)),
@@ -46,6 +52,25 @@ def _extents(traced: Traced, signature: Signature) -> dict[str, int]:
                 if index is not None and len(index.terms) == 1 and index.terms[0][1] == 1 and not index.offset:
                     found.setdefault(index.terms[0][0], extent)
     return found
+
+
+def _within(traced: Traced, extents: Mapping[str, int], signature: Signature) -> None:
+    """ReadsBeyondError where an index leaves its dimension, of variables whose extents are known."""
+    for read in (read for _, value in traced for read in value.reads if not read.padded):
+        for d, (index, extent) in enumerate(zip(read.at, signature.inputs[read.tensor].shape or (), strict=True)):
+            if index is None or any(name not in extents for name, _ in index.terms):
+                continue
+            low, high = _range(index, extents)
+            if low < 0 or math.floor(high) >= extent:
+                span = f"{math.floor(low)} to {math.floor(high)}"
+                raise ReadsBeyondError(f"input {read.tensor}, dimension {d} of {extent}: it reads {span}")
+
+
+def _range(index: Index, extents: Mapping[str, int]) -> tuple[Fraction, Fraction]:
+    """The least and the greatest value of an index."""
+    last = [c * (extents[variable] - 1) for variable, c in index.terms]
+    low = sum((min(each, Fraction(0)) for each in last), index.offset)
+    return low, sum((max(each, Fraction(0)) for each in last), index.offset)
 
 
 def _cut(name: str, k: int, traced: Traced, extents: Mapping[str, int], signature: Signature) -> Strategy | Refusal:
@@ -114,12 +139,10 @@ def _why_not(index: Index, extent: int, name: str, k: int, extents: Mapping[str,
         return f"{k} does not divide {extent}"
     if times * extents[name] != extent:
         return "parts are not of one size with those of the variable, or shifted"
-    low, high = index.offset, index.offset
-    for variable, c in index.terms:
-        if variable not in extents:
-            return f"nothing says how many values {variable} takes"
-        last = c * (extents[variable] // (k if variable == name else 1) - 1)
-        low, high = low + min(last, Fraction(0)), high + max(last, Fraction(0))
+    unknown = [variable for variable, _ in index.terms if variable not in extents]
+    if unknown:
+        return f"nothing says how many values {unknown[0]} takes"
+    low, high = _range(index, {**extents, name: extents[name] // k})
     if low < 0 or math.floor(high) >= extent // k:
         return "parts overlap: each reads beyond its own (a window)"
     return ""

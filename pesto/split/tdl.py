@@ -18,7 +18,7 @@ class NotDescribedError(Exception):
     """What the language does not say: a product or a comparison of indices, an index into a number."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Index:
     """An affine index: a sum of variables times constants, and a constant; where it is not whole, rounded down."""
 
@@ -52,18 +52,26 @@ class Index:
 
     __radd__, __rmul__ = __add__, __mul__
 
+    def __rsub__(self, other: int) -> "Index":
+        """A constant less it."""
+        return self * -1 + other
+
     def __lt__(self, other: object) -> bool:
         """A comparison of indices is an error."""
         raise NotDescribedError("a comparison of indices")
 
-    __gt__ = __le__ = __ge__ = __lt__
+    __gt__ = __le__ = __ge__ = __eq__ = __ne__ = __lt__
+
+    def __bool__(self) -> bool:
+        """So is a condition on one."""
+        raise NotDescribedError("a condition on an index")
 
 
 def _index(value: "Index | int") -> Index:
     return value if isinstance(value, Index) else Index(offset=Fraction(value))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Read:
     """Elements of one input."""
 
@@ -71,9 +79,11 @@ class Read:
     """Which input."""
     at: tuple[Index | None, ...]
     """The index of each dimension; None for all of it."""
+    padded: bool = False
+    """Whether it may lie beyond the input, where there are zeros."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Value:
     """What an expression reads."""
 
@@ -84,10 +94,12 @@ class Value:
     """Where the outermost operation reduces: sum, mean, max, min or prod."""
     reduced: tuple[str, ...] = ()
     """The variables that it reduces over."""
+    bound: frozenset[str] = frozenset()
+    """Variables of all reductions within."""
 
     def _with(self, other: object) -> "Value":
         more = other if isinstance(other, Value) else Value()
-        return Value(self.reads + more.reads, self.opaque | more.opaque)
+        return Value(self.reads + more.reads, self.opaque | more.opaque, bound=self.bound | more.bound)
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _with
 
@@ -96,6 +108,18 @@ class Value:
         names = [name for index in (at if isinstance(at, tuple) else (at,)) for name, _ in _index(index).terms]
         return replace(self._with(None), opaque=self.opaque | frozenset(names))
 
+    __iter__ = None
+
+    def __lt__(self, other: object) -> bool:
+        """Elements are not known: NotDescribedError for comparisons, and for conditions."""
+        raise NotDescribedError("a comparison of elements: an opaque function can make one")
+
+    __gt__ = __le__ = __ge__ = __eq__ = __ne__ = __lt__
+
+    def __bool__(self) -> bool:
+        """The same."""
+        raise NotDescribedError("a condition on an element: an opaque function can make one")
+
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
@@ -103,6 +127,13 @@ class Tensor:
 
     number: int
     shape: tuple[int, ...]
+    pads: bool = False
+    __iter__ = None
+
+    @property
+    def padded(self) -> "Tensor":
+        """The same with zeros around it, which indices may reach."""
+        return replace(self, pads=True)
 
     @property
     def rank(self) -> int:
@@ -114,7 +145,7 @@ class Tensor:
         given = at if isinstance(at, tuple) else (at,)
         if len(given) != self.rank:
             raise NotDescribedError(f"{len(given)} indices into input {self.number} of rank {self.rank}")
-        return Value((Read(self.number, tuple(None if isinstance(i, slice) else _index(i) for i in given)),))
+        return Value((Read(self.number, tuple(None if isinstance(i, slice) else _index(i) for i in given), self.pads),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,11 +209,21 @@ Description = Callable[[Op], Sequence[Lambda | Body]]
 """From an op to a lambda an output."""
 
 
+def _element(body: Body, variables: Sequence[str]) -> Value:
+    """What a lambda returns for symbols; NotDescribedError where one is bound twice."""
+    made = body(*(Index(((name, Fraction(1)),)) for name in variables))
+    found = made if isinstance(made, Value) else Value()._with(made)
+    twice = found.bound.intersection(variables) or {name for name in variables if list(variables).count(name) > 1}
+    if twice:
+        raise NotDescribedError(f"two variables are named {min(twice)}: rename one")
+    return found
+
+
 def _reduced(reducer: str) -> Callable[..., Value]:
     def reduce(body: Body, variables: Sequence[str] = ()) -> Value:
         names = tuple(variables) or tuple(inspect.signature(body).parameters)
-        inner = body(*(Index(((name, Fraction(1)),)) for name in names))
-        return Value(inner.reads, inner.opaque, reducer, names)
+        inner = _element(body, names)
+        return Value(inner.reads, inner.opaque, reducer, names, inner.bound | frozenset(names))
 
     return reduce
 
@@ -209,7 +250,9 @@ def trace(description: Description, signature: Signature) -> tuple[tuple[tuple[s
         made = output if isinstance(output, Lambda) else Lambda(_names(output, rank or 0), output)
         if rank is not None and len(made.variables) != rank:
             raise NotDescribedError(f"{len(made.variables)} index variables for output {number} of rank {rank}")
-        found.append((made.variables, made.body(*(Index(((name, Fraction(1)),)) for name in made.variables))))
+        found.append((made.variables, _element(made.body, made.variables)))
+    if len(found) < len(signature.outputs):
+        raise NotDescribedError(f"{len(found)} lambdas for {len(signature.outputs)} outputs")
     return tuple(found)
 
 

@@ -45,6 +45,7 @@ def _below(signature: Signature, number: int) -> int:
 
 RENAMED = {
     "ExpandDims": {"dim": "axis"}, "Squeeze": {"squeeze_dims": "axis"}, "Split": {"split_dim": "axis"},
+    "SplitV": {"split_dim": "axis"},
     "Select": {"t": "x", "e": "y"}, "Concat": {"concat_dim": "axis"},
 }  # fmt: skip
 """What `tf.raw_ops` calls arguments in place of the names that ops are defined with."""

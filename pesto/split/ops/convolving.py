@@ -41,7 +41,7 @@ def forward(*, depthwise: bool) -> Callable[[Op], list[Lambda]]:
     """Conv2D, Conv3D and DepthwiseConv2dNative; filters are [picture.., ci, co or, depthwise, multiplier]."""
 
     def describe(op: Op) -> list[Lambda]:
-        data, filters, out = op[0], op[1], op.out()
+        data, filters, out = op[0].padded, op[1], op.out()
         rank, c = data.rank, channel(op, data.rank)
         if not depthwise and filters.shape[-2] != data.shape[c]:
             raise NotDescribedError("a grouped convolution")

@@ -104,6 +104,36 @@ def test_ops_that_no_built_in_model_has(op_type, attributes, inputs, output, fou
     assert {s.name for s in strategies(signature, 2).found} == found and wrong(signature, 2, 1) == []
 
 
+STRIDES = {"data_format": "NHWC", "dilations": (1, 1, 1, 1), "padding": "VALID", "strides": (1, 2, 2, 1)}
+PICTURE, FILTERS, MADE = (4, 9, 9, 4), (3, 3, 4, 8), (4, 4, 4, 8)
+
+
+@pytest.mark.parametrize("k", [2, 4])
+@pytest.mark.parametrize(
+    ("op_type", "attributes", "inputs", "outputs", "found"),
+    [
+        ("Conv2D", STRIDES, [(PICTURE, None), (FILTERS, None)], [MADE], {"b", "co", "ci"}),
+        (
+            "Conv2DBackpropFilter", STRIDES, [(PICTURE, None), ((4,), FILTERS), (MADE, None)], [FILTERS],
+            {"b", "co", "ci"},
+        ),
+        (
+            "Conv2DBackpropInput", STRIDES, [((4,), PICTURE), (FILTERS, None), (MADE, None)], [PICTURE],
+            {"b", "co", "ci"},
+        ),
+        ("Fill", {}, [((5,), (4, 4, 8, 4, 4)), ((), None)], [(4, 4, 8, 4, 4)], {"i0", "i1", "i2", "i3", "i4"}),
+        ("SplitV", {"num_split": 2}, [((8, 6), None), ((2,), (2, 4)), ((), 1)], [(8, 2), (8, 4)], {"i0"}),
+        ("SplitV", {"num_split": 2}, [((6, 8), None), ((2,), (2, 4)), ((), 0)], [(2, 8), (4, 8)], {"i1"}),
+    ],
+)  # fmt: skip
+def test_ops_that_only_large_models_have(op_type, attributes, inputs, outputs, found, k) -> None:
+    """Strategies of full variants that the tiny ones do not have: strides without padding, fills, uneven parts."""
+    operands = tuple(Operand(shape, "float32" if value is None else "int32", value) for shape, value in inputs)
+    made = tuple((shape, "float32") for shape in outputs)
+    signature = Signature(op_type, tuple(sorted(attributes.items())), operands, made)
+    assert {s.name for s in strategies(signature, k).found} == found and wrong(signature, k, 1) == []
+
+
 ROW = [((1,), (2,)), ((1,), (3,)), ((1,), (1,))]
 """The third row: begin, end and stride."""
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pesto.errors import InputError
 from pesto.split.layouts import PARTIAL, WHOLE
 from pesto.split.ops import op_types
-from pesto.split.regions import analyse
+from pesto.split.regions import ReadsBeyondError, analyse
 from pesto.split.signature import Operand, Signature
 from pesto.split.tdl import Index, Lambda, Max, NotDescribedError, Sum, Value, opaque
 
@@ -92,14 +92,48 @@ def test_a_diagonal_and_two_views_are_refused() -> None:
         lambda op: [lambda i: op[0][i * i]],
         lambda op: [lambda i: op[0][i / i]],
         lambda op: [lambda i: op[0][i] if i < 2 else op[0][0]],
+        lambda op: [lambda i: op[0][i] if i == 2 else op[0][0]],
+        lambda op: [lambda i: op[0][i] if i else op[0][0]],
+        lambda op: [lambda i: op[0][i] if op[0][0] == 1 else op[0][0]],
+        lambda op: [lambda i: op[0][i] if op[0][i] else op[0][0]],
+        lambda op: [Lambda(("i",), lambda _: Sum(lambda i: op[0][i]))],
+        lambda op: [lambda i: op[0][i] + Sum(lambda i: op[0][i])],
+        lambda op: [Lambda(("i", "i"), lambda *i: op[0][i[0]])],
+        lambda _: [],
         lambda op: [lambda i, j: op[0][i + j]],
         lambda op: [lambda i: op[0][i, i]],
     ],
 )
 def test_what_the_language_does_not_say(bad) -> None:
-    """Products, quotients and comparisons of indices, and lambdas or indices of another rank."""
+    """Products, quotients, comparisons and conditions; names bound twice; lambdas or indices of another rank."""
     with pytest.raises(NotDescribedError):
         analyse(bad, signature([(4,)], [(4,)]), 2)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        lambda op: [lambda i: op[0][i + 1]],
+        lambda op: [lambda i: op[0][2 - i]],
+        lambda op: [lambda i: op[0][i] + op[0][100]],
+        lambda op: [lambda i: Max(lambda r: op[0][r] + op[0][r + i])],
+    ],
+)
+def test_elements_that_an_input_does_not_have(bad) -> None:
+    """They are an error, unless the description says that there is padding."""
+    with pytest.raises(ReadsBeyondError, match="input 0, dimension 0 of 4: it reads"):
+        analyse(bad, signature([(4,)], [(4,)]), 2)
+    assert not analyse(lambda op: [lambda i: op[0].padded[i + 1]], signature([(4,)], [(4,)]), 2).found
+
+
+def test_an_input_cannot_be_iterated() -> None:
+    """A sum by Python over an input has no end, so it is an error."""
+    op_types.register("Mine", lambda op: [lambda _: sum(op[0])])
+    try:
+        with pytest.raises(InputError, match=r"the description of Mine fails: .*not iterable"):
+            op_types.strategies(signature([(4,)], [(4,)]), 2)
+    finally:
+        op_types.unregister("Mine")
 
 
 def test_a_description_that_raises_is_named() -> None:
@@ -166,10 +200,30 @@ def _right(forms, out, shape, k, cut) -> tuple[int, ...] | None:
     return tuple(d for d, was in enumerate(layouts) if was)
 
 
+def _beyond(forms, out, shape) -> bool:
+    """Whether an element is read that the input does not have."""
+    places = list(product(*map(range, out)))
+    return any(not 0 <= index(f, *place) < n for f, n in zip(forms, shape, strict=True) for place in places)
+
+
+def _plainly_read(case) -> bool:
+    """Whether the analysis lets elements be read without padding."""
+    forms, out, shape, k = case
+    try:
+        analyse(
+            lambda op: [Lambda(("i", "j"), lambda i, j: op[0][tuple(index(f, i, j) for f in forms)])],
+            signature([shape], [out]), k,
+        )  # fmt: skip
+    except ReadsBeyondError:
+        return False
+    return True
+
+
 def _holds(case) -> None:
     forms, out, shape, k = case
+    assert _plainly_read(case) != _beyond(forms, out, shape)
     made = analyse(
-        lambda op: [Lambda(("i", "j"), lambda i, j: op[0][tuple(index(f, i, j) for f in forms)])],
+        lambda op: [Lambda(("i", "j"), lambda i, j: op[0].padded[tuple(index(f, i, j) for f in forms)])],
         signature([shape], [out]), k,
     )  # fmt: skip
     found = {s.name: s.needs[0] for s in made.found}
