@@ -10,6 +10,7 @@ import numpy as np
 from pesto.split import geometry
 from pesto.split.geometry import Layouts, Shape
 from pesto.split.layouts import ONE, PARTIAL
+from pesto.split.ops.wholes import READ_SHAPES
 from pesto.split.shaped import Shaped
 from pesto.split.way import Way
 
@@ -44,19 +45,28 @@ def item_bytes(dtype: str) -> int:
     return ITEM_BYTES.get(dtype.removeprefix("resource:"), 0)
 
 
+def readers(shaped: Shaped) -> dict[tuple[int, int], list[tuple[int, int]]]:
+    """(op, output) -> the (op, input) that read its elements; not of handles, nor where the input is a constant."""
+    found: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    edges = zip(shaped.src.tolist(), shaped.output.tolist(), shaped.dst.tolist(), shaped.input.tolist(), strict=True)
+    for p, output, i, at in edges:
+        signature = shaped.signature(i)
+        operand = signature.inputs[at]
+        constant = operand.value is not None or operand.dtype.startswith("resource")
+        if not constant and signature.type not in READ_SHAPES:
+            found[p, output].append((i, at))
+    return found
+
+
 def moved_bytes(shaped: Shaped, division: Division) -> int:
     """Bytes that all workers receive in a step: each part of a tensor once, however many ops of a worker need it."""
-    readers: dict[tuple[int, int], set[Layouts]] = defaultdict(set)
-    edges = zip(shaped.src.tolist(), shaped.output.tolist(), shaped.dst.tolist(), shaped.input.tolist(), strict=True)
-    for p, k, i, at in edges:
-        if shaped.signature(i).inputs[at].value is None:  # what is a constant, every worker has
-            readers[p, k].add(division.ways[i].needs[at])
     return sum(
         tensor_bytes(
-            *_tensor(shaped, p, k), division.ways[p].gives[k], division.kept[p][k], frozenset(needs), division.factors
+            *_tensor(shaped, p, k), division.ways[p].gives[k], division.kept[p][k],
+            frozenset(division.ways[i].needs[at] for i, at in found), division.factors,
         )
-        for (p, k), needs in readers.items()
-    )
+        for (p, k), found in readers(shaped).items()
+    )  # fmt: skip
 
 
 def _tensor(shaped: Shaped, op: int, output: int) -> tuple[Shape | None, int]:

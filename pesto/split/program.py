@@ -13,7 +13,7 @@ from functools import lru_cache
 from math import prod
 
 from pesto.split import geometry
-from pesto.split.division import Division, item_bytes
+from pesto.split.division import Division, item_bytes, readers
 from pesto.split.geometry import Layouts, Shape
 from pesto.split.layouts import WHOLE
 from pesto.split.shaped import Shaped
@@ -82,7 +82,7 @@ class _Maker:
         self.shaped, self.made, self.rules, self.builder = shaped, made, rules, Builder()
         self.tiny = min(TINY_BYTES, max(map(_largest, shaped.signatures), default=0) // TINY_SHARE)
         self.factors: Shape = (*(made.factors if made else ()), k)
-        self.readers = _readers(shaped)
+        self.readers = readers(shaped)
         self.taken = {
             (op, at): int(shaped.tie[v])
             for op, at, v in zip(
@@ -102,9 +102,9 @@ class _Maker:
         for op in range(self.shaped.ops):
             if self._hands_on(op) < 0:
                 self._keep(op)
-        for (op, output), readers in self.readers.items():
+        for (op, output), found in self.readers.items():
             if self.tensor[op][output] >= 0:
-                self._fetch(op, output, readers)
+                self._fetch(op, output, found)
         for (op, at), v in self.taken.items():
             table = [[0 if way.needs[at] == found else FORBIDDEN for found in self.tied[v]] for way in self.ways[op]]
             self.builder.edge(self.op[op], self.tie[v], table)
@@ -175,24 +175,13 @@ class _Maker:
                 table = _keeping(shape, item_bytes(dtype), gives, self.layouts[op][output], self.factors)
                 self.builder.edge(self.op[op], self.tensor[op][output], table)
 
-    def _fetch(self, op: int, output: int, readers: Sequence[tuple[int, int]]) -> None:
+    def _fetch(self, op: int, output: int, found: Sequence[tuple[int, int]]) -> None:
         shape, dtype = self.shaped.signature(op).outputs[output]
-        needs = sorted({way.needs[at] for i, at in readers for way in self.ways[i]})
+        needs = sorted({way.needs[at] for i, at in found for way in self.ways[i]})
         classes = {need: c for c, need in enumerate(needs)}
         cost = _fetching(shape or (), item_bytes(dtype), self.layouts[op][output], tuple(needs), self.factors)
-        needed = [[classes[way.needs[at]] for way in self.ways[i]] for i, at in readers]
-        self.builder.shared(self.tensor[op][output], [self.op[i] for i, _ in readers], needed, cost)
-
-
-def _readers(shaped: Shaped) -> dict[tuple[int, int], list[tuple[int, int]]]:
-    """(op, output) -> the (op, input) that read it; not of handles, nor where the input is a constant."""
-    found: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
-    edges = zip(shaped.src.tolist(), shaped.output.tolist(), shaped.dst.tolist(), shaped.input.tolist(), strict=True)
-    for p, output, i, at in edges:
-        operand = shaped.signature(i).inputs[at]
-        if operand.value is None and not operand.dtype.startswith("resource"):
-            found[p, output].append((i, at))
-    return found
+        needed = [[classes[way.needs[at]] for way in self.ways[i]] for i, at in found]
+        self.builder.shared(self.tensor[op][output], [self.op[i] for i, _ in found], needed, cost)
 
 
 @lru_cache(maxsize=1 << 14)

@@ -1,6 +1,7 @@
 """Steps divided: what is planned is what is counted, the least there is, and no worse by more freedom."""
 
 import json
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -182,3 +183,19 @@ def test_the_verb() -> None:
     }
     for wrong in (("--model", "nmt"), ("--model", "nmt", "--workers", "2", "--uncovered")):
         assert isinstance(run("split", *wrong).exception, UsageError)
+
+
+def test_shapes_are_read_without_elements():
+    """An op that asks for a tensor's shape alone is sent nothing."""
+    asked = Signature("Shape", (), (Operand((8, 8), "float32"),), (((2,), "int32"),))
+    chain = step(2)
+    kinds = (*chain.signatures, asked)
+    more = replace(
+        chain, names=(*chain.names, "shape"), signatures=kinds,
+        signature_of=np.append(chain.signature_of, len(kinds) - 1), src=np.append(chain.src, chain.ops - 1),
+        output=np.append(chain.output, 0), dst=np.append(chain.dst, chain.ops), input=np.append(chain.input, 0),
+        once=np.append(chain.once, [False]),
+    )  # fmt: skip
+    one, other = (divide(each, (2,), "exact", Rules(), seconds=10) for each in (chain, more))
+    assert one.moved_bytes == other.moved_bytes
+    assert one.cuts[0].value == other.cuts[0].value
