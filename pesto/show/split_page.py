@@ -20,6 +20,7 @@ def split_object(shaped: Shaped, split: Split, uncovered: list[str]) -> dict[str
         "factors": list(split.division.factors),
         "status": split.status,
         "bytes": split.moved_bytes,
+        "counted_bytes": split.counted_bytes,
         "bound_bytes": split.bound_bytes,
         "cuts": [
             {"status": str(cut.status), "bytes": cut.value, "bound_bytes": cut.bound, "seconds": dict(cut.seconds)}
@@ -37,7 +38,7 @@ def split_object(shaped: Shaped, split: Split, uncovered: list[str]) -> dict[str
 def split_page(shaped: Shaped, split: Split, uncovered: list[str]) -> str:
     """A page for people: how op types are cut, and what is sent."""
     factors = "x".join(map(str, split.division.factors))
-    gap = 0.0 if not split.moved_bytes else 1 - split.bound_bytes / split.moved_bytes
+    gap = 0.0 if not split.counted_bytes else 1 - split.bound_bytes / split.counted_bytes
     rows = [("op type", "ops", "cut along"), *((t, str(n), how) for t, n, how in ways_by_type(shaped, split))]
     lines = [
         paragraph(f"{shaped.source}: {counted(shaped.ops, 'op')} in {factors} parts", 2),

@@ -43,8 +43,16 @@ class Split:
         return "optimal" if all(cut.status == "optimal" for cut in self.cuts) else "feasible"
 
     @property
+    def counted_bytes(self) -> int:
+        """As the program counts: each layout of a tensor received on its own, though two may be one part to a worker.
+
+        What is moved is no more.
+        """
+        return self.cuts[-1].value or 0
+
+    @property
     def bound_bytes(self) -> int:
-        """No way to make the last cut, after the cuts before it, sends less; of one cut, no way at all."""
+        """No way to make the last cut, after the cuts before it, counts less; of one cut, no way at all."""
         return self.cuts[-1].bound
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from pesto.split import geometry
 from pesto.split.geometry import Layouts, Shape
-from pesto.split.layouts import ONE, PARTIAL
 from pesto.split.ops.wholes import READ_SHAPES
+from pesto.split.pieces import Box, boxes
 from pesto.split.shaped import Shaped
 from pesto.split.way import Way
 
@@ -84,24 +84,13 @@ def tensor_bytes(
     """
     if shape is None or not item:
         return 0
-    have = _parts(shape, kept, factors)
+    have = boxes(shape, kept, factors)
     received = [0] * prod(factors)
-    parts = [_parts(shape, layouts, factors) for layouts in needs]
+    parts = [boxes(shape, layouts, factors) for layouts in needs]
     for w in range(prod(factors)):
         for box in {part[w] for part in parts} - {None}:
             received[w] += _missing(have[w], box)
     return item * (geometry.stored(shape, gives, kept, factors) + sum(received))
-
-
-Box = tuple[Shape, Shape]
-"""The first element of a part, and its extents."""
-
-
-def _parts(shape: Shape, layouts: Layouts, factors: Shape) -> list[Box | None]:
-    """[K] each worker's part; None for those that have none."""
-    first, size = geometry.starts(shape, layouts, factors), geometry.part_shape(shape, layouts, factors)
-    found: list[Box | None] = [(tuple(map(int, row)), size) for row in first]
-    return [found[0], *([None] * (len(found) - 1))] if ONE in layouts else found
 
 
 def _missing(have: Box | None, need: Box | None) -> int:
@@ -124,8 +113,3 @@ def parameter_bytes(shaped: Shaped, division: Division) -> np.ndarray:
             part = geometry.part_shape(operand.shape, division.variables[variable], division.factors)
             found[variable] = prod(part) * item_bytes(operand.dtype)
     return found
-
-
-def is_partial(layouts: Layouts) -> bool:
-    """Whether workers hold parts of a sum."""
-    return PARTIAL in layouts

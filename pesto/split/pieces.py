@@ -1,0 +1,96 @@
+"""Where the parts that workers need come from: which piece of whose part, and how pieces are joined."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from math import prod
+
+from pesto.split import geometry
+from pesto.split.geometry import Layouts, Shape
+from pesto.split.layouts import ONE, PARTIAL
+
+Box = tuple[Shape, Shape]
+"""The first element of a part, and its extents."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A block of one worker's part."""
+
+    holder: int
+    """The worker."""
+    begin: Shape
+    """Its first element in that part."""
+    shape: Shape
+    whole: bool
+    """Whether it is all of that part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """A grid of pieces that makes one part: the last dimension's pieces are neighbours in the list."""
+
+    grid: Shape
+    """How many pieces along each dimension."""
+    pieces: tuple[Piece, ...]
+
+
+@lru_cache(maxsize=1 << 16)
+def boxes(shape: Shape, layouts: Layouts, factors: Shape) -> tuple[Box | None, ...]:
+    """[K] each worker's part; None for those that have none."""
+    first, size = geometry.starts(shape, layouts, factors), geometry.part_shape(shape, layouts, factors)
+    found: list[Box | None] = [(tuple(map(int, row)), size) for row in first]
+    return (found[0], *([None] * (len(found) - 1))) if ONE in layouts else tuple(found)
+
+
+@lru_cache(maxsize=1 << 16)
+def assembly(shape: Shape, stored: Layouts, need: Box, worker: int, factors: Shape, summand: Shape = ()) -> Assembly:
+    """How a worker comes by a part of a tensor: its own part first, for the rest that of the nearest who has it.
+
+    Nearest are those who share most of the outermost cuts with it. summand: with PARTIAL results, the digits of those
+    cuts, one result of the sum being the parts of the workers that have them.
+    """
+    have = _holders(shape, stored, factors, summand)
+    size = geometry.part_shape(shape, stored, factors)
+    along = [
+        [begin for begin in sorted({first[d] for first in have}) if begin < low + n and begin + size[d] > low]
+        for d, (low, n) in enumerate(zip(*need, strict=True))
+    ]
+    return Assembly(
+        tuple(map(len, along)),
+        tuple(_piece(cell, size, need, _nearest(have[cell], worker, factors)) for cell in product(*along)),
+    )
+
+
+def summands(stored: Layouts, factors: Shape) -> tuple[Shape, ...]:
+    """The digits of PARTIAL cuts, one tuple for each result that a sum is of."""
+    return tuple(product(*(range(k) for layout, k in zip(stored, factors, strict=True) if layout == PARTIAL)))
+
+
+@lru_cache(maxsize=1 << 16)
+def _holders(shape: Shape, stored: Layouts, factors: Shape, summand: Shape) -> dict[Shape, list[int]]:
+    """First element of a part -> the workers that have it."""
+    found: dict[Shape, list[int]] = {}
+    digits = geometry.digits(factors).T.tolist()
+    for worker, box in enumerate(boxes(shape, stored, factors)):
+        mine = tuple(d for d, layout in zip(digits[worker], stored, strict=True) if layout == PARTIAL)
+        if box is not None and (not summand or mine == summand):
+            found.setdefault(box[0], []).append(worker)
+    return found
+
+
+def _nearest(holders: list[int], worker: int, factors: Shape) -> int:
+    """The holder with whom a worker shares most outer cuts; of several the next one, so that all are asked alike."""
+    size, groups = prod(factors), []
+    for k in factors:
+        size //= k
+        groups.append(size)
+    count = prod(factors)
+    return min(holders, key=lambda h: (-sum(h // g == worker // g for g in groups), (h - worker) % count))
+
+
+def _piece(cell: Shape, size: Shape, need: Box, holder: int) -> Piece:
+    low = tuple(max(a, b) for a, b in zip(cell, need[0], strict=True))
+    high = (min(a + n, b + m) for a, n, b, m in zip(cell, size, *need, strict=True))
+    extents = tuple(h - a for h, a in zip(high, low, strict=True))
+    return Piece(holder, tuple(a - b for a, b in zip(low, cell, strict=True)), extents, extents == size)

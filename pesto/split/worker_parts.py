@@ -1,0 +1,298 @@
+"""The step of a division, part by part: what each worker runs, and what it takes from whom."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from pesto.split import geometry
+from pesto.split.division import Division, item_bytes
+from pesto.split.geometry import Layouts, Shape
+from pesto.split.layouts import PARTIAL, WHOLE
+from pesto.split.ops.wholes import READ_SHAPES
+from pesto.split.pieces import Assembly, Box, Piece, assembly, boxes, summands
+from pesto.split.shaped import Shaped
+from solvers.arrays import Ints, ints
+
+CLONE, SLICE, JOIN, REDUCE = range(4)
+"""What a part is: an op on its worker's parts; a block cut out of a part, by its owner; blocks put together, and
+partial results made one, both by the worker that wants them."""
+Port = tuple[int, int]
+"""A part and which of its outputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one worker does."""
+
+    kind: int
+    worker: int
+    op: int
+    """Of a CLONE the op itself; of all others the op whose output they bring."""
+    output: int
+    """Which output of that op they bring; 0 of a CLONE."""
+    shape: Shape | None
+    """Of what it gives; None of a CLONE, whose shapes are those of its op's outputs as its way gives them."""
+    begin: Shape = ()
+    """Of a SLICE: its first element in the part that it is cut from."""
+    axis: int = -1
+    """Of a JOIN: the dimension along which blocks are put together; -1 where it is one block, kept as it is."""
+    reducer: str = ""
+    """Of a REDUCE: sum, max, min or prod."""
+    scale: int = 1
+    """Of a REDUCE: how many means were added up; their sum is divided by it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Parts:
+    """p parts in topological order, e data edges, c control edges, r results."""
+
+    shaped: Shaped
+    division: Division
+    parts: tuple[Part, ...]
+    clone: Ints
+    """[n, K] the part of each op on each worker; -1 where none is: of ops that run once, and of known constants."""
+    src: Ints
+    """[e] tail of each data edge; inputs that are constants have none, nor has what is read for its shape alone."""
+    output: Ints
+    """[e] which of its outputs."""
+    dst: Ints
+    """[e] head of each data edge."""
+    input: Ints
+    """[e] which of its inputs: of a clone as in the op, of others in the order of blocks or summands."""
+    control_src: Ints
+    """[c] tail of each control edge; across workers only from or to what runs once."""
+    control_dst: Ints
+    """[c] its head."""
+    results: tuple[Port, ...]
+    """[r] where the first worker has each result, whole."""
+    for_results: int
+    """The first of the edges that are for results alone."""
+
+    def output_shape(self, part: int, output: int) -> Shape | None:
+        """The shape of one output of a part; None where it has none."""
+        found = self.parts[part]
+        if found.kind != CLONE:
+            return found.shape
+        shape, _ = self.shaped.signature(found.op).outputs[output]
+        gives = self.division.ways[found.op].gives[output]
+        return None if shape is None else geometry.part_shape(shape, gives, self.division.factors)
+
+    def output_bytes(self, part: int, output: int) -> int:
+        """Bytes of one output of a part; 0 for handles and strings."""
+        found, shape = self.parts[part], self.output_shape(part, output)
+        port = output if found.kind == CLONE else found.output
+        return 0 if shape is None else prod(shape) * item_bytes(self.shaped.signature(found.op).outputs[port][1])
+
+    def moved_bytes(self) -> int:
+        """Bytes that workers receive in a step, results aside: what a part gives is sent to each worker once."""
+        worker = np.array([part.worker for part in self.parts])
+        src, dst = self.src[: self.for_results], self.dst[: self.for_results]
+        across = worker[src] != worker[dst]
+        sent = np.unique(
+            np.stack([src[across], self.output[: self.for_results][across], worker[dst[across]]]), axis=1
+        ).T.tolist()
+        return sum(self.output_bytes(part, output) for part, output, _ in sent)
+
+
+def parts_of(shaped: Shaped, division: Division, results: Sequence[tuple[int, int]] = ()) -> Parts:
+    """The parts of a division's step; `results`, as (op, output), are brought to the first worker whole."""
+    maker = _Maker(shaped, division, {op for op, _ in results})
+    for op in range(shaped.ops):
+        maker.run(op)
+    for_results = len(maker.edges)
+    whole = (WHOLE,) * len(division.factors)
+    ports = tuple(maker.need(op, output, whole)[0] for op, output in results)
+    src, output, dst, place = np.array(maker.edges, dtype=np.int64).reshape(-1, 4).T
+    control_src, control_dst = np.array(maker.controls(), dtype=np.int64).reshape(-1, 2).T
+    return Parts(
+        shaped=shaped, division=division, parts=tuple(maker.parts), clone=ints(maker.clone), src=ints(src),
+        output=ints(output), dst=ints(dst), input=ints(place), control_src=ints(control_src),
+        control_dst=ints(control_dst), results=ports, for_results=for_results,
+    )  # fmt: skip
+
+
+class _Maker:
+    """Parts in the making: an op's inputs are brought before it runs."""
+
+    def __init__(self, shaped: Shaped, division: Division, results: set[int]) -> None:
+        self.shaped, self.division, self.factors = shaped, division, division.factors
+        self.workers = division.workers
+        self.parts: list[Part] = []
+        self.edges: list[tuple[int, int, int, int]] = []
+        self.clone = np.full((shaped.ops, self.workers), -1)
+        self.given: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+        """op -> (producer, output, input) of the data edges whose elements it reads."""
+        self.known: dict[int, list[int]] = defaultdict(list)
+        """op -> the ops whose outputs it needs no more, as it knows their values."""
+        self._edges()
+        self.needed = self._needed(results)
+        self.rows: dict[tuple[int, int, Layouts], list[Port]] = {}
+        self.stored: dict[tuple[int, int], list[Port]] = {}
+        self.at: dict[tuple[int, int, int, Box], Port] = {}
+        self.slices: dict[tuple[Port, Shape, Shape, Layouts], int] = {}
+        self.sent: dict[tuple[Port, int], Layouts] = {}
+        """(what is sent as it is, to whom) -> the first layout that it is sent for: each is sent on its own."""
+
+    def _edges(self) -> None:
+        s = self.shaped
+        for p, output, i, at in zip(s.src.tolist(), s.output.tolist(), s.dst.tolist(), s.input.tolist(), strict=True):
+            signature = s.signature(i)
+            if signature.inputs[at].value is not None or signature.type in READ_SHAPES:
+                self.known[i].append(p)
+            else:
+                self.given[i].append((p, output, at))
+
+    def _needed(self, results: set[int]) -> list[bool]:
+        """[n] ops that run: whose output somebody reads, who comes before another, or on whom nothing depends."""
+        read = np.zeros(self.shaped.ops, dtype=bool)
+        read[self.shaped.src] = True
+        needed = (~read).tolist()
+        for op in [*results, *self.shaped.control_src.tolist()]:
+            needed[op] = True
+        for op in range(self.shaped.ops - 1, -1, -1):
+            if needed[op]:
+                for p, _, _ in self.given[op]:
+                    needed[p] = True
+        return needed
+
+    def run(self, op: int) -> None:
+        """The clones of an op, after all that brings their inputs."""
+        if not self.needed[op]:
+            return
+        way = self.division.ways[op]
+        once = bool(self.shaped.once[op])
+        given = [(at, self.need(p, output, way.needs[at])) for p, output, at in self.given[op]]
+        for worker in range(1 if once else self.workers):
+            self.clone[op, worker] = part = self._part(Part(CLONE, worker, op, 0, None))
+            for at, ports in given:
+                self.edges.append((*ports[worker], part, at))
+
+    def _part(self, part: Part) -> int:
+        self.parts.append(part)
+        return len(self.parts) - 1
+
+    def need(self, op: int, output: int, layouts: Layouts) -> list[Port]:
+        """[K] where each worker has its part of an output in a layout; only the first where that is on ONE."""
+        key = (op, output, layouts)
+        if key not in self.rows:
+            kept = self._kept(op, output)
+            self.rows[key] = self._brought(op, output, kept, self.division.kept[op][output], layouts)
+        return self.rows[key]
+
+    def _kept(self, op: int, output: int) -> list[Port]:
+        """[K] where each worker keeps its part of an output."""
+        if (op, output) not in self.stored:
+            gives, kept = self.division.ways[op].gives[output], self.division.kept[op][output]
+            made = [(part, output) for part in self.clone[op].tolist()]
+            if PARTIAL in gives:
+                found = self._reduced(op, output, made, kept)
+            else:
+                found = self._brought(op, output, made, gives, kept)
+            self.stored[op, output] = [self._at(worker, port, op, output) for worker, port in enumerate(found)]
+        return self.stored[op, output]
+
+    def _at(self, worker: int, port: Port, op: int, output: int) -> Port:
+        """The same on the worker that keeps it, where it is another's block as it is."""
+        if port[0] < 0 or self.parts[port[0]].worker == worker:
+            return port
+        shape, _ = self.shaped.signature(op).outputs[output]
+        kept = self.division.kept[op][output]
+        held = None if shape is None else geometry.part_shape(shape, kept, self.factors)
+        part = self._part(Part(JOIN, worker, op, output, held))
+        self.edges.append((*port, part, 0))
+        return part, 0
+
+    def _brought(self, op: int, output: int, have: list[Port], stored: Layouts, needed: Layouts) -> list[Port]:
+        """[K] the parts of one layout, out of those of another."""
+        shape, dtype = self.shaped.signature(op).outputs[output]
+        if stored == needed:
+            return have
+        if shape is None or not item_bytes(dtype):
+            return [have[worker if have[worker][0] >= 0 else 0] for worker in range(self.workers)]
+        own = boxes(shape, stored, self.factors)
+        found = []
+        for worker, box in enumerate(boxes(shape, needed, self.factors)):
+            if box is None or box == own[worker]:
+                found.append(have[worker])
+                continue
+            key = (op, output, worker, box)
+            if stored != self.division.kept[op][output] or key not in self.at:
+                grid = assembly(shape, stored, box, worker, self.factors)
+                self.at[key] = self._joined(have, grid, needed, Part(JOIN, worker, op, output, None))
+            found.append(self.at[key])
+        return found
+
+    def _reduced(self, op: int, output: int, have: list[Port], kept: Layouts) -> list[Port]:
+        """[K] the parts of `kept`, summed from partial results: where that sends less, summed in parts and gathered."""
+        shape, _ = self.shaped.signature(op).outputs[output]
+        way = self.division.ways[op]
+        gives, reducer = way.gives[output], way.reducer
+        if shape is None:
+            raise ValueError(f"op {self.shaped.names[op]}: partial results without a shape")
+        two = geometry.summed_in_two_steps(shape, gives, kept, self.factors)
+        target = geometry.spread(shape, gives, kept, self.factors) if two else kept
+        results = summands(gives, self.factors)
+        scale = len(results) if way.scaled else 1
+        found = []
+        for worker, box in enumerate(boxes(shape, target, self.factors)):
+            if box is None:
+                found.append((-1, output))
+                continue
+            made = Part(JOIN, worker, op, output, None)
+            ports = [
+                self._joined(have, assembly(shape, gives, box, worker, self.factors, s), target, made) for s in results
+            ]
+            part = self._part(replace(made, kind=REDUCE, shape=box[1], reducer=reducer, scale=scale))
+            self.edges += [(*port, part, at) for at, port in enumerate(ports)]
+            found.append((part, 0))
+        return self._brought(op, output, found, target, kept)
+
+    def _joined(self, have: list[Port], grid: Assembly, needed: Layouts, made: Part) -> Port:
+        """One part of its pieces, put together along the last dimension first; `made` says whose it is, of what."""
+        ports = [(self._piece(have[piece.holder], piece, needed, made), piece.shape) for piece in grid.pieces]
+        for axis in range(len(grid.grid) - 1, -1, -1):
+            many = grid.grid[axis]
+            if many > 1:
+                ports = [self._join(ports[at : at + many], axis, made) for at in range(0, len(ports), many)]
+        return ports[0][0]
+
+    def _join(self, ports: list[tuple[Port, Shape]], axis: int, made: Part) -> tuple[Port, Shape]:
+        extents = list(ports[0][1])
+        extents[axis] = sum(shape[axis] for _, shape in ports)
+        part = self._part(replace(made, axis=axis, shape=tuple(extents)))
+        self.edges += [(*port, part, at) for at, (port, _) in enumerate(ports)]
+        return (part, 0), tuple(extents)
+
+    def _piece(self, port: Port, piece: Piece, needed: Layouts, made: Part) -> Port:
+        """A block, cut out by who has it; as it is where that is all of the part, and not sent for another layout."""
+        remote = piece.holder != made.worker
+        if piece.whole and (not remote or self.sent.setdefault((port, made.worker), needed) == needed):
+            return port
+        key = (port, piece.begin, piece.shape, needed)
+        if key not in self.slices:
+            own = replace(made, kind=SLICE, worker=piece.holder, shape=piece.shape, begin=piece.begin)
+            self.slices[key] = self._part(own)
+            self.edges.append((*port, self.slices[key], 0))
+        return self.slices[key], 0
+
+    def controls(self) -> list[tuple[int, int]]:
+        """Control edges of clones: on each worker, and from and to what runs once.
+
+        A constant that is known without its op hands on what that op waits for.
+        """
+        waits: dict[int, set[int]] = defaultdict(set)
+        for p, i in zip(self.shaped.control_src.tolist(), self.shaped.control_dst.tolist(), strict=True):
+            waits[i].add(p)
+        found = []
+        for op in range(self.shaped.ops):
+            for p in self.known[op]:
+                waits[op] |= waits[p]
+            for p in sorted(waits[op]) if self.needed[op] else ():
+                before, after = self.clone[p].tolist(), self.clone[op].tolist()
+                together = -1 not in before and -1 not in after
+                pairs = zip(before, after, strict=True) if together else ((a, b) for a in before for b in after)
+                found += [(a, b) for a, b in pairs if a >= 0 and b >= 0]
+        return found

@@ -1,0 +1,134 @@
+"""Parts of a step: every op has the part that it needs, out of blocks whose bytes are the planned ones."""
+
+from itertools import product
+from math import prod
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pesto.source import Source
+from pesto.split import geometry
+from pesto.split.dividing import divide
+from pesto.split.division import Division, moved_bytes
+from pesto.split.layouts import ONE, PARTIAL, WHOLE
+from pesto.split.pieces import boxes, summands
+from pesto.split.program import Rules
+from pesto.split.shaped import Shaped
+from pesto.split.signature import Operand, Signature
+from pesto.split.way import Way
+from pesto.split.worker_parts import CLONE, JOIN, SLICE, parts_of
+from pesto.tf import named
+
+REDUCE = {"sum": np.add.reduce, "max": np.maximum.reduce}
+
+
+def two_readers(shape, *, once=False):
+    """An op that makes a tensor, and ops that read it."""
+    tensor = (shape, "float32")
+    made = Signature("Make", (), (), (tensor,))
+    read = Signature("Read", (), (Operand(*tensor),), ())
+    none, zeros = np.empty(0, dtype=np.int64), np.zeros(2, dtype=np.int64)
+    return Shaped(
+        names=("made", "read", "read again"), signatures=(made, read), signature_of=[0, 1, 1],
+        src=zeros, output=zeros, dst=[1, 2], input=zeros, control_src=none, control_dst=none,
+        handle=none, tie=none, use_op=none, use_input=none, use_variable=none, once=[once, False, False],
+        source="one tensor", fingerprint="",
+    )  # fmt: skip
+
+
+@st.composite
+def cases(draw):
+    """Factors, a shape, and layouts of it: computed, kept, needed twice."""
+    factors = draw(st.sampled_from([(2,), (3,), (2, 2), (2, 3), (2, 2, 2)]))
+    shape = draw(st.sampled_from([(8, 12), (24,), (6, 4, 8), (12, 12)]))
+    fitting = [
+        layouts
+        for layouts in product((WHOLE, *range(len(shape))), repeat=len(factors))
+        if geometry.divides(shape, layouts, factors)
+    ]
+    some = st.sampled_from(fitting)
+    partial = draw(st.lists(st.booleans(), min_size=len(factors), max_size=len(factors)))
+    computed = tuple(PARTIAL if p else d for p, d in zip(partial, draw(some), strict=True))
+    if draw(st.booleans()) and draw(st.booleans()):
+        computed = (ONE,) * len(factors)
+    return factors, shape, computed, draw(some), (draw(some), draw(some)), draw(st.sampled_from(sorted(REDUCE)))
+
+
+def run(parts, whole, computed, factors, reducer):
+    """What each part gives, by numpy; the op that makes the tensor gives parts of it, or of random results."""
+    shape, results = whole.shape, summands(computed, factors)
+    rng = np.random.default_rng(0)
+    each = {s: rng.integers(-9, 9, shape) for s in results}
+    total = REDUCE[reducer](list(each.values())) if PARTIAL in computed else whole
+    found, digits = {}, geometry.digits(factors).T.tolist()
+    inputs = {part: [] for part in range(len(parts.parts))}
+    for src, _, dst, place in sorted(
+        zip(parts.src, parts.output, parts.dst, parts.input, strict=True), key=lambda e: e[2:]
+    ):
+        inputs[int(dst)].append(int(src))
+        assert len(inputs[int(dst)]) == place + 1
+    for number, part in enumerate(parts.parts):
+        given = [found[src] for src in inputs[number]]
+        if part.kind == CLONE:
+            box = boxes(shape, computed, factors)[part.worker]
+            mine = tuple(d for d, layout in zip(digits[part.worker], computed, strict=True) if layout == PARTIAL)
+            source = each[mine] if PARTIAL in computed else whole
+            found[number] = cut(source, box) if part.op == 0 else given[0]
+        elif part.kind == SLICE:
+            found[number] = cut(given[0], (part.begin, part.shape))
+        elif part.kind == JOIN:
+            found[number] = given[0] if part.axis < 0 else np.concatenate(given, axis=part.axis)
+        else:
+            found[number] = REDUCE[reducer](given)
+        assert part.kind == CLONE or found[number].shape == part.shape
+    return found, total
+
+
+def cut(array, box):
+    """A block of an array."""
+    return array[tuple(slice(a, a + n) for a, n in zip(*box, strict=True))]
+
+
+@given(cases())
+def test_all_have_the_part_that_they_need(case):
+    """Of what anybody computed, and for the bytes that are planned."""
+    factors, shape, computed, kept, needs, reducer = case
+    shaped = two_readers(shape, once=ONE in computed)
+    names = ("x",) * len(factors)
+    ways = [Way(names, (), (computed,), reducer if PARTIAL in computed else "")]
+    ways += [Way(names, (need,), ()) for need in needs]
+    division = Division(factors=factors, ways=tuple(ways), kept=((kept,), (), ()), variables=())
+    parts = parts_of(shaped, division)
+    found, total = run(parts, np.arange(prod(shape)).reshape(shape), computed, factors, reducer)
+    for reader, need in enumerate(needs, 1):
+        for worker, box in enumerate(boxes(shape, need, factors)):
+            assert (found[parts.clone[reader, worker]] == cut(total, box)).all()
+    assert parts.moved_bytes() == moved_bytes(shaped, division)
+    assert all(parts.parts[part].worker == worker for worker, part in enumerate(parts.clone[1]))
+
+
+@pytest.mark.parametrize("factors", [(2,), (2, 2)])
+def test_steps_are_built_as_planned(factors):
+    """Of a whole step what is planned is what its parts send; what is known as a constant has no part."""
+    _, shaped = named.shaped(Source(model="nmt", variant="tiny"))
+    found = divide(shaped, factors, "exact", Rules(), seconds=60)
+    parts = parts_of(shaped, found.division)
+    assert parts.moved_bytes() == found.moved_bytes
+    assert (parts.src < parts.dst).all()
+    runs = (parts.clone >= 0).sum(axis=1)
+    assert set(runs[~shaped.once].tolist()) == {0, prod(factors)}
+    assert set(runs[shaped.once].tolist()) <= {0, 1}
+
+
+def test_results_come_together():
+    """The first worker has a result whole; what that sends is not the step's."""
+    shaped = two_readers((8, 12))
+    way = Way(("x",), (), ((0,),))
+    division = Division(factors=(2,), ways=(way, *[Way(("x",), ((0,),), ())] * 2), kept=(((0,),), (), ()), variables=())
+    parts = parts_of(shaped, division, [(0, 0)])
+    found, total = run(parts, np.arange(96).reshape(8, 12), (0,), (2,), "sum")
+    assert (found[parts.results[0][0]] == total).all()
+    assert parts.parts[parts.results[0][0]].worker == 0
+    assert parts.moved_bytes() == 0
