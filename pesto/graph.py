@@ -103,6 +103,10 @@ class Graph:
     where the op has none of these forms, as everywhere when left out. Not part of the fingerprint."""
     way: str = NOT_SAID
     """How the step is meant to be run: SESSION or FUNCTION, of which `loose` tells; else NOT_SAID."""
+    devices: tuple[str, ...] = ()
+    """Distinct names of devices that ops are pinned to, such as gpu:0."""
+    device_of: Ints = field(default_factory=_none)
+    """[n] index into `devices` of the one device that each op must run on; -1 for none, as everywhere when left out."""
 
     def __post_init__(self) -> None:
         """Copy, freeze and validate every array."""
@@ -110,13 +114,15 @@ class Graph:
             said = np.asarray(getattr(self, name))
             if not len(said) or (not self.dtypes and (said < 0).all()):
                 object.__setattr__(self, name, np.full(count, -1))
+        if not np.any(np.asarray(self.device_of) >= 0):
+            object.__setattr__(self, "device_of", np.full(self.ops, -1))
         if not np.any(self.kernels):
             object.__setattr__(self, "kernels", np.zeros((self.ops, 1 + max(KERNEL_SIZES)), dtype=np.int64))
         if not np.any(self.loose):
             object.__setattr__(self, "loose", np.full(self.ops, BOUND))
         as_array = {"runs_on": bools, "launches": bools, "flops": floats, "given_s": floats}
         for f in fields(self):
-            if f.name not in ("names", "types", "kinds", "given_kinds", "source", "batch", "dtypes", "way"):
+            if f.name not in ("names", "types", "kinds", "given_kinds", "source", "batch", "dtypes", "way", "devices"):
                 object.__setattr__(self, f.name, as_array.get(f.name, ints)(getattr(self, f.name)))
         _shapes(self)
         _indices(self)
@@ -292,12 +298,19 @@ def _hashed(g: Graph, rank: Ints, order: Ints) -> list[list[Ints]]:
     kinds = sorted(range(len(g.kinds)), key=lambda k: g.kinds[k])
     output = _outputs(g)
     own = [place, _leaders(g, order), g.param_bytes, g.moved_bytes, g.launches, g.flops.view(np.int64)]
+    pinned = [_pins(g)] if (g.device_of >= 0).any() else []
     return [
-        [*own[:2], *(column[order] for column in own[2:]), *(g.runs_on[order, k] for k in kinds)],
+        [*own[:2], *(column[order] for column in (*own[2:], *pinned)), *(g.runs_on[order, k] for k in kinds)],
         [rank[g.tensor_op], output, g.tensor_bytes],
         [rank[g.src], rank[g.dst], output[g.tensor]],
         [rank[g.control_src], rank[g.control_dst]],
     ]
+
+
+def _pins(g: Graph) -> Ints:
+    """[n] a number of the name of the device that each op is pinned to; -1 for none."""
+    numbers = [int.from_bytes(hashlib.sha256(name.encode()).digest()[:7]) for name in g.devices]
+    return np.array([*numbers, -1], dtype=np.int64)[g.device_of]
 
 
 def _sorted(values: Ints) -> bool:
@@ -311,6 +324,7 @@ def _shapes(g: Graph) -> None:
         "control_dst": (len(g.control_src),), "group": (n,), "runs_on": (n, k), "param_bytes": (n,), "flops": (n,),
         "moved_bytes": (n,), "launches": (n,), "given_s": (n, len(g.given_kinds)), "dtype_of": (n,),
         "tensor_dtype": (len(g.tensor_op),), "loose": (n,), "kernels": (n, 1 + max(KERNEL_SIZES)),
+        "device_of": (n,),
     }  # fmt: skip
     for name, shape in want.items():
         if getattr(g, name).shape != shape:
@@ -321,11 +335,13 @@ def _indices(g: Graph) -> None:
     beyond = {
         "type_of": len(g.types), "tensor_op": g.ops, "src": g.ops, "dst": g.ops, "tensor": len(g.tensor_op),
         "control_src": g.ops, "control_dst": g.ops, "dtype_of": len(g.dtypes), "tensor_dtype": len(g.dtypes),
-        "loose": BRANCHED + 1,
+        "loose": BRANCHED + 1, "device_of": len(g.devices),
     }  # fmt: skip
     for name, limit in beyond.items():
         values = getattr(g, name)
-        bad = np.flatnonzero((values < (-1 if "dtype" in name else 0)) | (values >= limit))
+        bad = np.flatnonzero(
+            (values < (-1 if name in ("dtype_of", "tensor_dtype", "device_of") else 0)) | (values >= limit)
+        )
         if len(bad):
             raise InputError(f"graph: {name}[{bad[0]}] = {values[bad[0]]} points at nothing (0..{limit - 1} exist)")
     if not _sorted(g.tensor_op):

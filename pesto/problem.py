@@ -138,6 +138,7 @@ def _allowed(graph: Graph, cluster: Cluster) -> Bools:
     for d, device in enumerate(cluster.devices):
         if device.kind in column:
             allowed[:, d] = can[:, column[device.kind]] & (on_fast if device.kind != "cpu" else ~on_fast)
+    allowed &= _pinned(graph, cluster)
     nowhere = np.flatnonzero(~allowed.any(axis=1))
     if len(nowhere):
         op = nowhere[0]
@@ -147,6 +148,19 @@ def _allowed(graph: Graph, cluster: Cluster) -> Bools:
             f"{sorted(present)} - add such a device to the cluster"
         )
     return allowed
+
+
+def _pinned(graph: Graph, cluster: Cluster) -> Bools:
+    """[n, d] where pins let each op be: on the one device that it, or an op of its group, is pinned to."""
+    names = [device.name for device in cluster.devices]
+    missing = [name for name in graph.devices if name not in names]
+    if missing:
+        raise InputError(f"graph: ops are pinned to {missing[0]}, the cluster has {', '.join(names)} - rename one")
+    pin = np.append(np.array([names.index(name) for name in graph.devices], dtype=np.int64), -1)[graph.device_of]
+    group = np.full(int(graph.group.max(initial=-1)) + 2, -1)
+    np.maximum.at(group, graph.group, np.where(graph.group >= 0, pin, -1))
+    pin = np.where(pin >= 0, pin, group[graph.group])
+    return bools((pin[:, None] < 0) | (pin[:, None] == np.arange(len(names))))
 
 
 def _beside(graph: Graph) -> Bools:

@@ -1,0 +1,238 @@
+"""The step of a division as a `Graph`: each part an op that is pinned to its worker's device."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from pesto.errors import UsageError
+from pesto.graph import BOUND, CONV, DEPTHWISE, KERNEL_SIZES, MATMUL, PASSES, Graph
+from pesto.split import geometry
+from pesto.split.division import item_bytes, parameter_bytes
+from pesto.split.geometry import Layouts, Shape
+from pesto.split.signature import Signature
+from pesto.split.way import ONCE_WAY, WHOLE_WAY, Way
+from pesto.split.worker_parts import CLONE, JOIN, REDUCE, SLICE, Parts
+from solvers.arrays import Bools, Floats, Ints, bools, ints
+
+_MATMUL = {"m": (1,), "n": (2,), "k": (3,)}
+_CONV = {"b": (1,), "ci": (2,), "co": (5,), "x0": (3, 10), "x1": (4, 11)}
+_DEPTHWISE = {**_CONV, "ci": (2, 5), "co": (2, 5)}
+"""Index variable -> the columns of `Graph.kernels` that its cut divides."""
+
+
+def split_step(graph: Graph, parts: Parts, devices: Sequence[str]) -> Graph:
+    """The divided step of `graph`, worker w on `devices[w]`; what no accelerator runs stays on the host.
+
+    A clone has its share of the op's work and bytes; blocks are copied, and summed, at the speed of the device's
+    memory. UsageError when there are fewer devices than workers.
+    """
+    if len(devices) < parts.division.workers:
+        raise UsageError(
+            f"{parts.division.workers} workers for {len(devices)} accelerators - give fewer, or a cluster with more"
+        )
+    return _Step(graph, parts, tuple(devices)).made()
+
+
+@dataclass(frozen=True, eq=False)
+class _Step:
+    """Columns of the graph, from those of the whole step and the parts."""
+
+    graph: Graph
+    parts: Parts
+    devices: tuple[str, ...]
+
+    @cached_property
+    def op(self) -> Ints:
+        """[p] the op of each part."""
+        return ints([part.op for part in self.parts.parts])
+
+    @cached_property
+    def kind(self) -> Ints:
+        """[p]."""
+        return ints([part.kind for part in self.parts.parts])
+
+    @cached_property
+    def worker(self) -> Ints:
+        """[p]."""
+        return ints([part.worker for part in self.parts.parts])
+
+    @cached_property
+    def clones(self) -> Bools:
+        """[p] which parts are clones."""
+        return self.kind == CLONE
+
+    @cached_property
+    def tensors(self) -> tuple[Ints, Ints, Ints]:
+        """([t] part, [t] its output, [e] the tensor of each edge)."""
+        both = np.stack([self.parts.src, self.parts.output])
+        (part, output), tensor = np.unique(both, axis=1, return_inverse=True)
+        return ints(part), ints(output), ints(tensor.reshape(-1))
+
+    @cached_property
+    def sizes(self) -> Ints:
+        """[t] bytes."""
+        part, output, _ = self.tensors
+        return ints([self.parts.output_bytes(p, k) for p, k in zip(part.tolist(), output.tolist(), strict=True)])
+
+    def made(self) -> Graph:
+        """The graph."""
+        of, clones, g = self.op, self.clones, self.graph
+        part, _, tensor = self.tensors
+        types, type_of = self._types()
+        fast = self._fast()[of]
+        flops, moved, kernels = self._work()
+        share = flops / np.where(g.flops[of] > 0, g.flops[of], 1.0)
+        return Graph(
+            names=self._names(), types=types, type_of=type_of, tensor_op=part, tensor_bytes=self.sizes,
+            src=self.parts.src, dst=self.parts.dst, tensor=tensor,
+            control_src=self.parts.control_src, control_dst=self.parts.control_dst,
+            group=np.where(clones & (g.group[of] >= 0), g.group[of] * len(self.devices) + self.worker, -1),
+            kinds=g.kinds, runs_on=np.where(clones[:, None], g.runs_on[of], self._where(fast)),
+            param_bytes=self._held(), flops=flops, moved_bytes=moved,
+            launches=np.where(clones, g.launches[of], moved > 0),
+            given_kinds=g.given_kinds, given_s=np.where(clones[:, None], g.given_s[of] * share[:, None], np.nan),
+            source=f"{g.source}, in {'x'.join(map(str, self.parts.division.factors))} parts", batch=g.batch,
+            dtypes=g.dtypes, dtype_of=g.dtype_of[of], tensor_dtype=self._dtypes(),
+            loose=np.where(clones, g.loose[of], BOUND), kernels=kernels, way=g.way,
+            devices=self.devices, device_of=np.where(fast, self.worker, -1),
+        )  # fmt: skip
+
+    def _dtypes(self) -> Ints:
+        """[t] what each tensor's elements are."""
+        shaped, number = self.parts.shaped, {name: at for at, name in enumerate(self.graph.dtypes)}
+        found = []
+        for part, output in zip(*(column.tolist() for column in self.tensors[:2]), strict=True):
+            made = self.parts.parts[part]
+            port = output if made.kind == CLONE else made.output
+            found.append(number.get(shaped.signature(made.op).outputs[port][1], -1))
+        return ints(found)
+
+    def _names(self) -> tuple[str, ...]:
+        what = {SLICE: "block", JOIN: "joined", REDUCE: "reduced"}
+        names = self.graph.names
+        return tuple(
+            f"w{part.worker}/{names[part.op]}"
+            if part.kind == CLONE
+            else f"w{part.worker}/{names[part.op]}/{what[part.kind]}{number}"
+            for number, part in enumerate(self.parts.parts)
+        )
+
+    def _types(self) -> tuple[tuple[str, ...], Ints]:
+        known = (*self.graph.types, "Slice", "ConcatV2", "AddN")
+        distinct = tuple(dict.fromkeys(known))
+        column = ints([distinct.index(name) for name in known])
+        many = len(self.graph.types)
+        found = np.where(self.clones, self.graph.type_of[self.op], many - 1 + self.kind)
+        return distinct, column[found]
+
+    def _fast(self) -> Bools:
+        """[n] ops that an accelerator runs, with all of their group."""
+        g = self.graph
+        fast = bools(g.runs_on[:, [k for k, kind in enumerate(g.kinds) if kind != "cpu"]].any(axis=1))
+        grouped = np.flatnonzero(g.group >= 0)
+        slow = np.unique(g.group[grouped[~fast[grouped]]])
+        return bools(fast & ~np.isin(g.group, slow))
+
+    def _where(self, fast: Bools) -> Bools:
+        """[p, k] blocks are cut and put together where the op ran."""
+        host = np.array([[kind == "cpu" for kind in self.graph.kinds]])
+        return bools(fast[:, None] != host)
+
+    def _held(self) -> Ints:
+        """[p] bytes of variables."""
+        shaped, held = self.parts.shaped, np.zeros(self.graph.ops, dtype=np.int64)
+        np.add.at(held, shaped.handle, parameter_bytes(shaped, self.parts.division))
+        held = np.where(held > 0, held, self.graph.param_bytes)
+        return np.where(self.clones, held[self.op], 0)
+
+    def _work(self) -> tuple[Floats, Ints, Ints]:
+        """[p] operations and bytes moved, and [p, 12] kernels."""
+        g, of = self.graph, self.op
+        cuts, share, divisors = self._shares()
+        clones = self.clones
+        flops = np.where(clones, g.flops[of] / cuts[of], 0.0)
+        moved = np.where(clones, np.ceil(g.moved_bytes[of] * share[of]).astype(np.int64), self._copied())
+        kernels = np.where(clones[:, None], -(-g.kernels[of] // divisors[of]), 0)
+        passes = clones & (g.kernels[of, 0] == PASSES)
+        kernels[passes, 2] = (g.kernels[of[passes], 2] * share[of[passes]]).astype(np.int64)
+        return flops, ints(moved), ints(kernels)
+
+    def _shares(self) -> tuple[Floats, Floats, Ints]:
+        """[n] parts that an op's work is cut into, [n] share of its bytes, [n, 12] divisors of its kernel's sizes."""
+        division, shaped, forms = self.parts.division, self.parts.shaped, self.graph.kernels[:, 0].tolist()
+        known: dict[tuple[int, Way, int], tuple[float, float, list[int]]] = {}
+        rows = []
+        for op, kind in enumerate(shaped.signature_of.tolist()):
+            key = (kind, division.ways[op], forms[op])
+            if key not in known:
+                known[key] = _share(shaped.signatures[kind], division.ways[op], forms[op], division.factors)
+            rows.append(known[key])
+        cuts, share, divisors = zip(*rows, strict=True)
+        return np.array(cuts, dtype=np.float64), np.array(share, dtype=np.float64), np.array(divisors)
+
+    def _copied(self) -> Ints:
+        """[p] bytes read and written by what is no clone: each input once, and what it gives; blocks in a row none."""
+        part, _, tensor = self.tensors
+        found = np.zeros(len(self.op), dtype=np.int64)
+        np.add.at(found, self.parts.dst, self.sizes[tensor])
+        given = np.zeros(len(self.op), dtype=np.int64)
+        given[part] = self.sizes
+        slices = self.kind == SLICE
+        found[slices] = given[slices]
+        found += given
+        for number in np.flatnonzero(~self.clones).tolist():
+            if self._free(number):
+                found[number] = 0
+        return found
+
+    def _free(self, number: int) -> bool:
+        """Whether TensorFlow hands on its input without a copy: one block as it is, and rows of a tensor."""
+        part = self.parts.parts[number]
+        if part.kind == JOIN:
+            return part.axis < 0
+        if part.kind != SLICE or part.shape is None:
+            return False
+        source = self.parts.output_shape(*self._from[number])
+        return source is not None and part.shape[1:] == source[1:]
+
+    @cached_property
+    def _from(self) -> dict[int, tuple[int, int]]:
+        """SLICE -> what it is cut from."""
+        at = np.flatnonzero(self.kind[self.parts.dst] == SLICE)
+        rows = zip(
+            self.parts.dst[at].tolist(), self.parts.src[at].tolist(), self.parts.output[at].tolist(), strict=True
+        )
+        return {dst: (src, output) for dst, src, output in rows}
+
+
+def _share(signature: Signature, way: Way, form: int, factors: Shape) -> tuple[float, float, list[int]]:
+    """(parts of an op's work, share of its bytes, what its kernel's sizes are divided by)."""
+    cut = [(name, k) for name, k in zip(way.names, factors, strict=True) if name not in (WHOLE_WAY, ONCE_WAY)]
+    whole = part = 0
+    tensors = [(o.shape, o.dtype, needs) for o, needs in zip(signature.inputs, way.needs, strict=True)]
+    tensors += [(shape, dtype, gives) for (shape, dtype), gives in zip(signature.outputs, way.gives, strict=True)]
+    for shape, dtype, layouts in tensors:
+        if shape is not None:
+            whole += prod(shape) * item_bytes(dtype)
+            part += prod(_part(shape, layouts, factors)) * item_bytes(dtype)
+    divisors = [1] * (1 + max(KERNEL_SIZES))
+    for name, k in cut:
+        for column in _columns(form, name):
+            divisors[column] *= k
+    return float(prod(k for _, k in cut)), part / whole if whole else 1.0, divisors
+
+
+def _part(shape: Shape, layouts: Layouts, factors: Shape) -> Shape:
+    return geometry.part_shape(shape, layouts, factors)
+
+
+def _columns(form: int, name: str) -> tuple[int, ...]:
+    """Columns of `Graph.kernels` that a cut along an index variable divides; a batch of matmuls for any other name."""
+    if form == MATMUL:
+        return _MATMUL.get(name, (4,))
+    if CONV <= form < DEPTHWISE:
+        return _CONV.get(name, ())
+    return _DEPTHWISE.get(name, ()) if DEPTHWISE <= form < PASSES else ()
