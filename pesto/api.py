@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pesto.arguments import expect, expect_count, expect_names, expect_path, hearing, maybe_path
 from pesto.cluster import Cluster
-from pesto.comparison.contest import Comparison, Entry, chosen_methods, compete
+from pesto.comparison.contest import Comparison, Entrants, Entry, chosen_methods, compete
 from pesto.costs import measured as measured_costs
 from pesto.costs.measured import Profile
 from pesto.errors import UsageError
@@ -219,7 +219,7 @@ def compare(
     names, hear = chosen_methods(methods), hearing("on_entry", on_entry)
     settings = Settings(time_limit_s=time_limit_s, solver=solver, headroom=headroom, seed=seed)
     machine, op_costs = on_cluster(graph, cluster, costs)
-    return compete(graph, machine, op_costs, settings, hear, names=names)
+    return compete(graph, machine, op_costs, settings, hear, entrants=Entrants(names))
 
 
 def sweep(

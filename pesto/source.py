@@ -27,6 +27,11 @@ class Source:
     function: str | None = None
     batch: int | None = None
 
+    @property
+    def has_shapes(self) -> bool:
+        """Whether it is a graph of TensorFlow's; the project's own file has bytes and no shapes."""
+        return self.file is None or self.file.suffix in GRAPH_DEF
+
     def checked(self) -> "Source":
         """Itself; UsageError unless it names exactly one graph and nothing that does not go with it."""
         for name in ("model", "variant", "signature", "function"):

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from benchmarks.tables.steps import CLUSTERS, PARDNN
-from pesto.comparison.contest import compete
+from pesto.comparison.contest import Entrants, chosen_methods, compete
 from pesto.comparison.methods import METHODS
 from pesto.files.disk import write_atomic
 from pesto.reproduction.graph_steps import PAPER, step
@@ -15,7 +15,7 @@ from pesto.show.markdown import head, ms, ratio, row
 
 LARGE = "v100x16"
 """Where ParDNN's models are placed."""
-NAMES = tuple(name for name in METHODS if name != "pesto")
+NAMES = tuple(name for name in chosen_methods("all") if name != "pesto")
 """Pesto's own plans are those of the results."""
 APART = ("framework-default", "random", "pardnn-unrefined", "pardnn-glb")
 """In the summary alone: TensorFlow's placement is one GPU, and parts of ParDNN are among the pairs."""
@@ -38,13 +38,13 @@ def cells() -> list[Cell]:
 def compared(key: Key, asked: Asked) -> Found:
     """What `pesto compare --json` says, without Pesto's own plan; nothing is cut off by the clock."""
     graph, machine, costs = step(key[0], key[1], asked)
-    return as_object(compete(graph, machine, costs, asked.settings, lambda _: None, names=NAMES), {})
+    return as_object(compete(graph, machine, costs, asked.settings, lambda _: None, entrants=Entrants(NAMES)), {})
 
 
 def charted(key: Key, asked: Asked) -> Found:
     """The picture of a comparison of all methods, Pesto's own plan among them."""
     graph, machine, costs = step(key[0], key[1], asked)
-    found = compete(graph, machine, costs, asked.settings, lambda _: None, names=tuple(METHODS))
+    found = compete(graph, machine, costs, asked.settings, lambda _: None, entrants=Entrants(chosen_methods("all")))
     write_atomic(asked.drawn / "compare-nasnet.png", comparison_chart.draw(found, "png"))
     return {}
 

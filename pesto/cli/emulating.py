@@ -10,7 +10,7 @@ import click
 from pesto import api
 from pesto.cli.printed import answer, aside
 from pesto.cluster import Cluster
-from pesto.comparison.contest import Entry, chosen_methods, compete
+from pesto.comparison.contest import Entrants, Entry, chosen_methods, compete
 from pesto.files.json import shown
 from pesto.graph import Graph
 from pesto.inputs.load import load_cluster, load_costs, plan_cluster, planned_step
@@ -90,7 +90,9 @@ def _rivals(stage: _Stage, asked: Asked, mine: "Emulated", names: tuple[str, ...
     costs = load_costs(stage.graph, stage.cluster, asked.costs)
     for name in names:
         aside(f"{name}: placing and emulating")
-        contest = compete(stage.graph, stage.cluster, costs, Settings(time_limit_s=_METHOD_S), _unheard, names=(name,))
+        contest = compete(
+            stage.graph, stage.cluster, costs, Settings(time_limit_s=_METHOD_S), _unheard, entrants=Entrants((name,))
+        )
         if contest.interrupted:
             raise KeyboardInterrupt
         (entry,) = contest.entries

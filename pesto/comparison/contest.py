@@ -26,6 +26,9 @@ from pesto.solving.candidates import Bench, Candidate
 from pesto.solving.flow import formulate
 from pesto.solving.record import SolveRecord, make_plan
 from pesto.solving.repair import repaired
+from pesto.split.dividing import Split
+from pesto.split.shaped import Shaped
+from pesto.weighing.timed_split import TimedSplit
 from solvers import check
 from solvers.bounds import quick_bounds
 
@@ -56,6 +59,8 @@ class Entry:
     """Share of the step that the busiest link carries something."""
     mended: bool = False
     """Whether ops were moved, after the method's own answer, to fit the memory."""
+    split: Split | None = field(default=None, repr=False)
+    """Inside: where tensors are cut, how; the plan is then of the graph of parts."""
 
     @property
     def makespan_s(self) -> float | None:
@@ -125,11 +130,24 @@ class Comparison:
         raise NothingFoundError("no method's plan fits the memory - use more or larger devices, or a smaller batch")
 
 
+@dataclass(frozen=True, slots=True)
+class Entrants:
+    """The methods that compete, and what those that cut tensors need."""
+
+    names: tuple[str, ...]
+    shaped: Shaped | None = field(default=None, repr=False)
+    shapeless: str = ""
+    """Why there is no `shaped`, where something is known of that."""
+
+
 Hear = Callable[[Entry], None]
 
 
-def chosen_methods(names: str | Iterable[str]) -> tuple[str, ...]:
-    """The methods that are asked for, in the table's order; UsageError, with a suggestion, for one that is unknown."""
+def chosen_methods(names: str | Iterable[str], *, shapes: bool = False) -> tuple[str, ...]:
+    """The methods that are asked for, in the table's order; UsageError, with a suggestion, for one that is unknown.
+
+    "all" is all that can do with a graph, and with `shapes` those that cut tensors too.
+    """
     expect("methods", names, Iterable, f"names of {', '.join((ALL, *METHODS))}")
     words = names.split(",") if isinstance(names, str) else map(str, names)
     asked = {word.strip() for word in words} - {""}
@@ -138,17 +156,18 @@ def chosen_methods(names: str | Iterable[str]) -> tuple[str, ...]:
     for name in sorted(asked - {ALL}):
         if name not in METHODS:
             raise UsageError(f"no method is called {name!r} - {closest(name, (ALL, *METHODS))}")
-    return tuple(name for name in METHODS if ALL in asked or name in asked)
+    return tuple(name for name, row in METHODS.items() if name in asked or (ALL in asked and (shapes or not row.cuts)))
 
 
 def compete(
-    graph: Graph, cluster: Cluster, costs: Costs, settings: Settings, hear: Hear, *, names: tuple[str, ...]
+    graph: Graph, cluster: Cluster, costs: Costs, settings: Settings, hear: Hear, *, entrants: Entrants
 ) -> Comparison:
-    """Run the methods `names`, one after the other; `hear` is told of each. Ctrl-C ends it with what there is.
+    """Run methods, one after the other; `hear` is told of each. Ctrl-C ends it with what there is.
 
     `settings.time_limit_s` is for each method that would otherwise not end, and for the exact solver.
     """
     case, proof = _case(graph, cluster, costs, settings)
+    case = replace(case, shaped=entrants.shaped, shapeless=entrants.shapeless or case.shapeless)
     bound, bound_name = quick_bounds.best(case.bench.problem)
     record = SolveRecord(
         graph=graph, cluster=cluster, costs=costs, settings=settings, bound=(bound, bound_name), exact=None
@@ -156,7 +175,7 @@ def compete(
     entries: list[Entry] = []
     interrupted = False
     try:
-        for name in names:
+        for name in entrants.names:
             entry, interrupted = _entry(name, case, record, proof)
             entries.append(entry)
             hear(entry)
@@ -194,18 +213,13 @@ def _case(graph: Graph, cluster: Cluster, costs: Costs, settings: Settings) -> t
 
 def _entry(name: str, case: Case, record: SolveRecord, proof: str) -> tuple[Entry, bool]:
     """What a method comes to, and whether it was interrupted."""
-    method = METHODS[name]
-    if method.memory and proof:
+    if METHODS[name].memory and proof:
         return _nothing(name, "refused", proof), False
     try:
-        proposal = method.propose(case)
-        candidate = _simulated(name, proposal, case)
-        seconds, mended = proposal.seconds, False
-        if method.memory and not candidate.fits and not proposal.interrupted:
-            began = time.perf_counter()
-            headroom, timing = case.settings.headroom, method.timing()
-            candidate = repaired(case.bench, candidate, name=name, headroom=headroom, timing=timing)
-            seconds, mended = seconds + time.perf_counter() - began, True
+        proposal = METHODS[name].propose(case)
+        if proposal.cut is not None:
+            case, record = _of_parts(case, record, proposal.cut)
+        candidate, seconds, mended = _fitted(name, proposal, case)
         plan = None
         if candidate.fits:
             plan = make_plan(record, candidate, {name: candidate})
@@ -216,7 +230,28 @@ def _entry(name: str, case: Case, record: SolveRecord, proof: str) -> tuple[Entr
         refused = isinstance(error, (InfeasibleError, NothingFoundError))
         return _nothing(name, "refused" if refused else "failed", str(error)), False
     entry = _weighed(case, candidate, plan, seconds)
-    return replace(entry, mended=mended and plan is not None), proposal.interrupted
+    split = proposal.cut.split if proposal.cut is not None else None
+    return replace(entry, mended=mended and plan is not None, split=split), proposal.interrupted
+
+
+def _fitted(name: str, proposal: Proposal, case: Case) -> tuple[Candidate, float, bool]:
+    """(a proposal run, and repaired where its method knows memory; seconds in all; whether it was repaired)."""
+    method, candidate = METHODS[name], _simulated(name, proposal, case)
+    if not method.memory or candidate.fits or proposal.interrupted:
+        return candidate, proposal.seconds, False
+    began = time.perf_counter()
+    headroom, timing = case.settings.headroom, method.timing()
+    found = repaired(case.bench, candidate, name=name, headroom=headroom, timing=timing)
+    return found, proposal.seconds + time.perf_counter() - began, True
+
+
+def _of_parts(case: Case, record: SolveRecord, cut: TimedSplit) -> tuple[Case, SolveRecord]:
+    """The same step as parts."""
+    bound = quick_bounds.best(cut.bench.problem)
+    return (
+        replace(case, bench=cut.bench, costs=cut.costs),
+        replace(record, graph=cut.graph, costs=cut.costs, bound=bound),
+    )
 
 
 def _simulated(name: str, proposal: Proposal, case: Case) -> Candidate:

@@ -13,11 +13,15 @@ from pesto.baselines.places import accelerators
 from pesto.baselines.scopes import RulePlacement
 from pesto.cluster import Cluster
 from pesto.costs import Costs
-from pesto.errors import PestoError
+from pesto.errors import NothingFoundError, PestoError, UsageError
 from pesto.settings import Settings
 from pesto.solving.baselines import estimates
 from pesto.solving.candidates import Bench
 from pesto.solving.flow import solve
+from pesto.split.dividing import divide
+from pesto.split.program import Rules
+from pesto.split.shaped import Shaped
+from pesto.weighing.timed_split import TimedSplit, accelerators_of, factorings, quickest, timed
 from solvers import Limit, Options, Problem, Schedule, Status, api
 from solvers.arrays import Ints
 from solvers.heuristics.devices_of_location import devices_at
@@ -35,6 +39,10 @@ class Case:
     alive: Ints
     """[n] bytes of each op at one device's peak, for planning (`pesto.solving.baselines.estimates`)."""
     settings: Settings
+    shaped: Shaped | None = None
+    """What the ops are to one who cuts tensors; None where nothing says."""
+    shapeless: str = "a graph file has no shapes - name the step itself"
+    """Why there is no `shaped`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -50,6 +58,8 @@ class Proposal:
     """Measured seconds to place, without what all methods share (simulation, checks)."""
     interrupted: bool = False
     """Whether Ctrl-C ended the method early."""
+    cut: TimedSplit | None = None
+    """Where tensors are cut: the answer is of this split's step, and of no placement of the graph."""
 
 
 class NoProposalError(Exception):
@@ -74,6 +84,8 @@ class Method:
     """Whether its source respects a device's memory: then its plans are repaired where they do not fit."""
     timing: Callable[[], Callable[[Problem, Ints], Schedule] | None] = lambda: None
     """Loads what makes the schedules of a repair; None where it keeps the plan's order."""
+    cuts: bool = False
+    """Whether it cuts tensors, and needs to know shapes."""
 
 
 def _by_scope(rule: Callable[..., RulePlacement]) -> Propose:
@@ -175,6 +187,35 @@ def _single(case: Case) -> Proposal:
     return Proposal(device=device, rank=None, rule=rule, seconds=time.perf_counter() - began)
 
 
+def _cutting(method: str) -> Propose:
+    """Cuts for all accelerators, by one cut and by one after the other, whichever step is shorter."""
+
+    def propose(case: Case) -> Proposal:
+        if case.shaped is None:
+            raise NoProposalError("refused", case.shapeless)
+        began, found, why = time.perf_counter(), list[TimedSplit](), list[str]()
+        ways = factorings(len(accelerators_of(case.cluster)))
+        for factors in ways:
+            seconds = case.settings.time_limit_s / len(ways)
+            try:
+                split = divide(case.shaped, factors, method, Rules(), seconds=seconds)
+                found.append(timed(case.bench.graph, case.shaped, split, case.cluster, case.settings))
+            except (UsageError, NothingFoundError) as none:
+                why.append(str(none))
+        if not found:
+            raise NoProposalError("refused", why[0])
+        cut = quickest(found)
+        if cut.proof:
+            raise NoProposalError("refused", cut.proof)
+        took, best = time.perf_counter() - began, cut.candidate
+        return Proposal(
+            device=best.timeline.schedule.device, rank=best.rank, rule=f"{best.name}: {best.rule}; modelled op times",
+            seconds=took, cut=cut,
+        )  # fmt: skip
+
+    return propose
+
+
 def _pesto(case: Case) -> Proposal:
     """Everything that this project does for a plan."""
     began = time.perf_counter()
@@ -200,5 +241,6 @@ METHODS: dict[str, Method] = {
     },
     "list": Method(source="this project's list scheduler", propose=_solver("list", memory=True), memory=True),
     "pesto": Method(source="pesto solve: the best of all its candidates", propose=_pesto, memory=True),
+    "split": Method(source="tensors cut: Tofu (EuroSys 2019), each cut proven", propose=_cutting("exact"), cuts=True),
 }
 """A method of the literature has its row in `solvers.heuristics.methods`; one that reads the graph has it here."""

@@ -52,7 +52,7 @@ def load_shaped(source: Source, *, quiet: bool = False) -> "tuple[Graph, Shaped]
     UsageError for a graph file, which has bytes and no shapes.
     """
     source.checked()
-    if source.file is not None and source.file.suffix not in GRAPH_DEF:
+    if not source.has_shapes:
         raise UsageError(f"{source.file}: a graph file has no shapes - name the step itself: a model, a GraphDef")
     first_look(source)
     from pesto.tf import named

@@ -18,10 +18,12 @@ from pesto.cli.options import (
 )
 from pesto.cli.outputs import check_outputs, picture_format
 from pesto.cli.printed import answer, aside
-from pesto.cli.read_step import read_step
-from pesto.comparison.contest import Comparison, Entry, Hear, chosen_methods, compete
+from pesto.cli.read_step import read_shapes, read_step
+from pesto.comparison.contest import Comparison, Entrants, Entry, Hear, chosen_methods, compete
+from pesto.comparison.methods import METHODS
 from pesto.errors import Exit, UsageError
 from pesto.files.disk import check_folder, make_folder, write_atomic
+from pesto.graph import Graph
 from pesto.inputs.load import load_cluster, load_costs
 from pesto.plans.plan_file import save
 from pesto.quantities import duration
@@ -31,6 +33,7 @@ from pesto.show.comparison_table import as_object, page
 from pesto.show.lines import paragraph
 from pesto.solving.interrupt import hold, received
 from pesto.source import Source
+from pesto.split.shaped import Shaped
 
 
 @click.command("compare")
@@ -77,7 +80,7 @@ def compare_command(
     with 4 when it is proven that nothing fits, with 5 when no method's plan does.
     """
     source.checked()
-    names = _named(methods)
+    names = _named(methods, shapes=source.has_shapes)
     settings = Settings(time_limit_s=time_limit, solver=solver, headroom=headroom, seed=seed)
     machine = load_cluster(cluster)
     form = picture_format(picture)
@@ -86,13 +89,14 @@ def compare_command(
     inputs = [source.file] if source.file else []
     check_folder(out)
     check_outputs([picture] if picture else [], inputs, as_json=as_json)
-    graph = read_step(source, quiet=quiet)
+    graph, entrants = _read(source, names, quiet=quiet)
     op_costs = load_costs(graph, machine, costs)
     files = {name: out / f"{name}.plan.json" for name in names}
     make_folder(out)
     check_outputs([*files.values(), *([picture] if picture else [])], inputs, as_json=as_json)
     saved: dict[str, Path] = {}
-    contest = compete(graph, machine, op_costs, settings, _hearing(files, saved, quiet=quiet), names=names)
+    hear = _hearing(files, saved, quiet=quiet)
+    contest = compete(graph, machine, op_costs, settings, hear, entrants=entrants)
     hold()
     if picture is not None:
         write_atomic(picture, comparison_chart.draw(contest, form))
@@ -103,9 +107,17 @@ def compare_command(
     _end(contest)
 
 
-def _named(methods: str) -> tuple[str, ...]:
+def _read(source: Source, names: tuple[str, ...], *, quiet: bool) -> tuple[Graph, Entrants]:
+    """The graph, with shapes where a method needs them."""
+    if any(METHODS[name].cuts for name in names):
+        graph, shapes = read_shapes(source, quiet=quiet)
+        return graph, Entrants(names, shapes) if isinstance(shapes, Shaped) else Entrants(names, shapeless=shapes)
+    return read_step(source, quiet=quiet), Entrants(names)
+
+
+def _named(methods: str, *, shapes: bool) -> tuple[str, ...]:
     """The methods; UsageError for an unknown one, and for a solver that none of them has."""
-    names = chosen_methods(methods)
+    names = chosen_methods(methods, shapes=shapes)
     if "pesto" not in names:
         refuse("only the method pesto has an exact solver, and it is not among the methods", "solver")
     return names
@@ -115,7 +127,7 @@ def _hearing(files: dict[str, Path], saved: dict[str, Path], *, quiet: bool) -> 
     """Save each plan as it comes, note that in `saved`, and say so."""
 
     def hear(entry: Entry) -> None:
-        if entry.plan is not None:
+        if entry.plan is not None and entry.split is None:
             save(entry.plan, files[entry.method])
             saved[entry.method] = files[entry.method]
         if not quiet:

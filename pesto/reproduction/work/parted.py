@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 
-from pesto.comparison.contest import compete
+from pesto.comparison.contest import Entrants, compete
 from pesto.comparison.step_shape import shape_of
 from pesto.memory.peaks import footprint
 from pesto.problem import TICK_S, build
@@ -38,7 +38,7 @@ def shaped(key: Key, asked: Asked) -> Found:
 def single(key: Key, asked: Asked) -> Found:
     """The step on one GPU, and whether it fits."""
     graph, cluster, costs = step(key[0], key[1], asked)
-    one = compete(graph, cluster, costs, asked.settings, lambda _: None, names=("single",)).entries[0]
+    one = compete(graph, cluster, costs, asked.settings, lambda _: None, entrants=Entrants(("single",))).entries[0]
     return {"step_s": one.makespan_s, "fits": one.plan is not None, "detail": one.detail}
 
 
@@ -81,7 +81,7 @@ def _fullest(problem: Problem, relief: Relief) -> float:
 def rivalled(key: Key, asked: Asked) -> Found:
     """Steps by each of RIVALS where memory does not matter, in the order that list scheduling gives."""
     graph, cluster, costs = on(key[0], machine(key[1], memory=ROOMY), asked)
-    found = compete(graph, cluster, costs, asked.settings, lambda _: None, names=RIVALS)
+    found = compete(graph, cluster, costs, asked.settings, lambda _: None, entrants=Entrants(RIVALS))
     return {
         "steps_s": {e.method: e.makespan_s for e in found.entries},
         "details": {e.method: e.detail for e in found.entries},

@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 
-from pesto.comparison.contest import compete
+from pesto.comparison.contest import Entrants, compete
 from pesto.problem import TICK_S, lanes
 from pesto.reproduction.graph_steps import Step, machine, on, step
 from pesto.reproduction.kept_cells import Asked, Found, Key
@@ -72,7 +72,7 @@ def _candidates(outcome: Outcome, tick: float) -> dict[str, float]:
 def rivalled(key: Key, asked: Asked) -> Found:
     """The steps of RIVALS, and whether each fits the memory."""
     graph, cluster, costs = step(key[0], key[1], asked)
-    found = compete(graph, cluster, costs, asked.settings, lambda _: None, names=RIVALS)
+    found = compete(graph, cluster, costs, asked.settings, lambda _: None, entrants=Entrants(RIVALS))
     entries = {
         e.method: {"step_s": e.makespan_s, "fits": e.plan is not None, "detail": e.detail} for e in found.entries
     }

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from pesto.cli.main import pesto
-from pesto.comparison.contest import chosen_methods, compete
+from pesto.comparison.contest import Entrants, chosen_methods, compete
 from pesto.comparison.methods import METHODS
 from pesto.errors import InfeasibleError, NothingFoundError, PestoError, UsageError
 from pesto.files.graph_file import save
@@ -49,7 +49,7 @@ def test_every_method_is_simulated_checked_and_saved(step, tmp_path) -> None:
     done = run("--graph", step, "--time-limit", 1, "--json", "-q", "-o", tmp_path / "plans")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
-    assert list(found["methods"]) == list(METHODS) and set(PLACERS) <= set(found["methods"])
+    assert list(found["methods"]) == list(chosen_methods("all")) and set(PLACERS) <= set(found["methods"])
     bound = found["lower_bound_s"]
     for name, row in found["methods"].items():
         if row["plan"] is None:
@@ -70,7 +70,7 @@ def test_the_page_ranks_what_fits_before_what_does_not(make_graph, make_cluster,
     graph = network(make_graph)
     cluster = make_cluster(memory=4000)
     heard = []
-    contest = compete(graph, cluster, make_costs(graph, cluster), QUICK, heard.append, names=SMALL)
+    contest = compete(graph, cluster, make_costs(graph, cluster), QUICK, heard.append, entrants=Entrants(SMALL))
     assert [e.method for e in heard] == list(SMALL)
     named = {e.method: e for e in contest.entries}
     assert named["single"].plan is None and not named["single"].candidate.fits
@@ -86,7 +86,7 @@ def test_memory_aware_methods_are_repaired_or_say_what_lacks(make_graph, make_cl
     graph = network(make_graph)
     cluster = make_cluster(memory=3300)
     names = tuple(n for n, m in METHODS.items() if m.memory)
-    contest = compete(graph, cluster, make_costs(graph, cluster), QUICK, lambda _: None, names=names)
+    contest = compete(graph, cluster, make_costs(graph, cluster), QUICK, lambda _: None, entrants=Entrants(names))
     for entry in contest.entries:
         assert entry.plan is not None or entry.detail, entry.method
         if entry.candidate is not None and entry.plan is not None:
@@ -98,7 +98,7 @@ def test_variables_that_cannot_fit_are_a_proof(make_graph, make_cluster, make_co
     """400 bytes of variables on two GPUs of 150: who knows memory is refused with the proof, the others run out."""
     graph = network(make_graph)
     cluster = make_cluster(memory=150)
-    contest = compete(graph, cluster, make_costs(graph, cluster), QUICK, lambda _: None, names=SMALL)
+    contest = compete(graph, cluster, make_costs(graph, cluster), QUICK, lambda _: None, entrants=Entrants(SMALL))
     named = {e.method: e for e in contest.entries}
     assert "do not fit" in contest.proof and named["list"].candidate is None
     assert named["round-robin"].candidate is not None and named["round-robin"].plan is None
@@ -111,17 +111,37 @@ def test_utilisation_and_cut_bytes(make_graph, make_cluster, make_costs) -> None
         {"name": "layer_1/b", "inputs": ["layer_0/a"], "s": 2e-6},
     ]
     graph, cluster = make_graph(ops), make_cluster()
-    contest = compete(graph, cluster, make_costs(graph, cluster), QUICK, lambda _: None, names=("expert",))
+    contest = compete(graph, cluster, make_costs(graph, cluster), QUICK, lambda _: None, entrants=Entrants(("expert",)))
     (entry,) = contest.entries
     assert (entry.cut_bytes, entry.makespan_s) == (1000, pytest.approx(6e-6))
     assert entry.device_use == pytest.approx(1 / 3) and entry.link_use == pytest.approx(1 / 3)
+
+
+def test_splits_stand_beside_placements(tmp_path) -> None:
+    """A built-in step has shapes: cut in two and placed by hand, timed alike; a graph file has none, and is refused."""
+    words = ["--model", "nmt", "--variant", "tiny", "--methods", "split,expert", "--cluster", "v100x2-nvlink"]
+    done = run(*words, "--json", "-q", "-o", tmp_path / "plans")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)["methods"]
+    split = found["split"]
+    assert split["status"] == "fits" and split["plan"] is None and found["expert"]["plan"]
+    assert split["peak_bytes"]["gpu:0"] < found["expert"]["peak_bytes"]["gpu:0"]
+    assert "split 2: exact cuts" in split["detail"]
+
+
+def test_a_graph_file_cannot_be_split(step, tmp_path) -> None:
+    """It has bytes and no shapes: said in the row, which "all" leaves out."""
+    done = run("--graph", step, "--methods", "split,single", "-o", tmp_path / "plans", "--json", "-q")
+    row = json.loads(done.stdout)["methods"]["split"]
+    assert row["status"] == "refused" and "a graph file has no shapes" in row["detail"]
 
 
 def test_wrong_words_are_usage_errors(step, tmp_path) -> None:
     """An unknown method, a picture of an unknown format: said before anything runs, with the remedy."""
     with pytest.raises(UsageError, match=r"no method is called 'hft' .*heft"):
         chosen_methods(["hft"])
-    assert chosen_methods(["all"]) == tuple(METHODS)
+    assert chosen_methods(["all"], shapes=True) == tuple(METHODS)
+    assert set(METHODS) - set(chosen_methods(["all"])) == {name for name, row in METHODS.items() if row.cuts}
     done = run("--graph", step, "--methods", "single", "--chart", tmp_path / "x.pdf")
     assert isinstance(done.exception, UsageError) and ".png or .svg" in str(done.exception)
     for path in (tmp_path / "x.pdf", tmp_path / "plans"):
@@ -173,7 +193,7 @@ def test_no_plan_exceeds_a_memory_on_random_graphs(make_graph, make_cluster, mak
         graph = make_graph(ops)
         need = sum(op["bytes"] + op.get("param", 0) for op in ops)
         cluster = make_cluster(gpus=int(rng.integers(1, 4)), memory=max(1, int(need * rng.uniform(0.3, 1.0))))
-        contest = compete(graph, cluster, make_costs(graph, cluster), QUICK, lambda _: None, names=AWARE)
+        contest = compete(graph, cluster, make_costs(graph, cluster), QUICK, lambda _: None, entrants=Entrants(AWARE))
         for entry in contest.entries:
             assert entry.status in ("fits", "oom", "refused"), (seed, entry.method, entry.detail)
             plans += entry.plan is not None
@@ -196,6 +216,6 @@ def test_one_method_that_crashes_leaves_the_others(make_graph, make_cluster, mak
     monkeypatch.setattr(etf, "place", broken)
     graph, cluster = network(make_graph), make_cluster()
     names = ("round-robin", "heft", "etf")
-    contest = compete(graph, cluster, make_costs(graph, cluster), QUICK, lambda _: None, names=names)
+    contest = compete(graph, cluster, make_costs(graph, cluster), QUICK, lambda _: None, entrants=Entrants(names))
     found = {e.method: (e.status, e.detail) for e in contest.entries}
     assert found["etf"] == ("failed", "RuntimeError: boom") and found["heft"][0] == "fits"

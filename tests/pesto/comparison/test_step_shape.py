@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from pesto.cli.main import pesto
-from pesto.comparison.contest import compete
+from pesto.comparison.contest import Entrants, compete
 from pesto.comparison.step_shape import shape_of
 from pesto.files.graph_file import save
 from pesto.settings import Settings
@@ -58,7 +58,9 @@ def test_throughput_where_the_batch_is_known(make_graph, tmp_path) -> None:
 def test_the_page_says_both(make_graph, make_cluster, make_costs) -> None:
     """Ratios with three digits."""
     graph, cluster = make_graph(ROWS), make_cluster()
-    contest = compete(graph, cluster, make_costs(graph, cluster), Settings(), lambda _: None, names=("single",))
+    contest = compete(
+        graph, cluster, make_costs(graph, cluster), Settings(), lambda _: None, entrants=Entrants(("single",))
+    )
     text = " ".join(page(contest, None).split())
     assert "parallelism 1.33 (all ops / the longest path), communication / computation 0.5" in text
 
@@ -78,7 +80,7 @@ def test_pardnn_runs_and_is_repaired_in_its_emulators_order(make_graph, make_clu
     for memory in (10**9, short):
         cluster = make_cluster(memory=memory)
         costs = make_costs(graph, cluster)
-        contest = compete(graph, cluster, costs, Settings(), lambda _: None, names=("pardnn-emulated",))
+        contest = compete(graph, cluster, costs, Settings(), lambda _: None, entrants=Entrants(("pardnn-emulated",)))
         (entry,) = contest.entries
         assert entry.plan is not None
         problem = formulate(graph, costs, cluster, Settings())

@@ -1,0 +1,90 @@
+"""A split on a cluster: what its step takes, and what each device holds, by the simulator that times all plans."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pesto.cluster import Cluster
+from pesto.costs import Costs
+from pesto.costs.analytical import modelled
+from pesto.errors import InfeasibleError, UsageError
+from pesto.graph import Graph
+from pesto.problem import build
+from pesto.settings import Settings
+from pesto.solving.candidates import Bench, Candidate
+from pesto.solving.flow import formulate
+from pesto.split.dividing import Split
+from pesto.split.geometry import Shape
+from pesto.split.shaped import Shaped
+from pesto.split.split_step import split_step
+from pesto.split.worker_parts import parts_of
+from solvers.heuristics.devices_of_location import devices_at
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TimedSplit:
+    """A split, with its step as a graph of its own and that graph's run in list order."""
+
+    split: Split
+    graph: Graph
+    """A part each op, pinned to its worker's device (`pesto.split.split_step`)."""
+    costs: Costs
+    """Modelled, whatever the whole step's costs are: nobody has measured the parts."""
+    bench: Bench
+    candidate: Candidate
+    """In list order; where that needs more memory than there is and first in, first out does not, the latter."""
+    proof: str
+    """Why no order of it can fit the memory; empty where one may."""
+
+
+def accelerators_of(cluster: Cluster) -> tuple[str, ...]:
+    """The devices that workers are put on: those that are no hosts, or hosts where there are no others."""
+    fast = tuple(device.name for device in cluster.devices if device.kind != "cpu")
+    return fast or tuple(device.name for device in cluster.devices)
+
+
+def factorings(workers: int) -> tuple[Shape, ...]:
+    """The cuts that are tried for so many workers: one for all, and one for each prime factor, least first.
+
+    UsageError for fewer than two.
+    """
+    if workers < 2:
+        raise UsageError("a split needs two accelerators - give a cluster with more")
+    primes, left, k = list[int](), workers, 2
+    while left > 1:
+        while left % k == 0:
+            primes.append(k)
+            left //= k
+        k += 1
+    return tuple(dict.fromkeys([(workers,), tuple(primes)]))
+
+
+def timed(graph: Graph, shaped: Shaped, split: Split, cluster: Cluster, settings: Settings) -> TimedSplit:
+    """A split's step on a cluster, worker w on its w-th accelerator.
+
+    Accelerators are taken as the cluster lists them, so the outermost cut goes between boards where boards are listed
+    one after the other. UsageError where there are fewer than workers.
+    """
+    step = split_step(graph, parts_of(shaped, split.division), accelerators_of(cluster))
+    costs, proof = modelled(step, cluster), ""
+    try:
+        problem = formulate(step, costs, cluster, settings)
+    except InfeasibleError as infeasible:
+        problem, proof = build(step, costs, cluster, memory=step.param_bytes), str(infeasible)
+    bench = Bench.of(step, problem)
+    name = f"split {'x'.join(map(str, split.division.factors))}"
+    device = devices_at(problem, np.zeros(problem.tasks, dtype=np.int64))
+    found = bench.placed(name, f"{split.method} cuts, in list order", device)
+    if not found.fits and not proof:
+        other = replace(bench.unordered(found), rule=f"{split.method} cuts, first in, first out")
+        found = other if other.fits else found
+    return TimedSplit(split=split, graph=step, costs=costs, bench=bench, candidate=found, proof=proof)
+
+
+def quickest(found: Sequence[TimedSplit]) -> TimedSplit:
+    """The shortest step among those that fit; among those that lack least memory where none does."""
+    fitting = [each for each in found if each.candidate.fits]
+    if fitting:
+        return min(fitting, key=lambda each: each.candidate.makespan)
+    return min(found, key=lambda each: (each.candidate.short, each.candidate.makespan))
