@@ -13,7 +13,7 @@ from solvers.files.json_text import Kind, Outline, shown, without_collection
 
 __all__ = [
     "Amount", "Count", "Kind", "Outline",
-    "decode_document", "decode_json", "encode_json", "shown", "without_collection",
+    "decode_document", "decode_json", "encode_json", "format_of", "shown", "without_collection",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -53,6 +53,16 @@ def decode_document(
     """Like `decode_json`, for a document that names its format. InputError as `json_text.decode_document` says."""
     with _named(what):
         return json_text.decode_document(data, as_type, kind, limit, what)
+
+
+class _Head(msgspec.Struct):
+    format: Any = None
+
+
+def format_of(data: bytes, what: str) -> str:
+    """The format that a document names, empty for none; InputError as `decode_json`."""
+    named = decode_json(data, _Head, what).format
+    return named if isinstance(named, str) else ""
 
 
 @contextmanager

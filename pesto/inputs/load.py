@@ -62,6 +62,16 @@ def load_shaped(source: Source, *, quiet: bool = False) -> "tuple[Graph, Shaped]
         return named.shaped(source)
 
 
+def load_shapes(source: Source) -> "Shaped":
+    """What the ops of a step are, from a file of shapes (.json) without TensorFlow; otherwise as of `load_shaped`."""
+    source.checked()
+    if source.file is not None and source.file.suffix not in GRAPH_DEF:
+        from pesto.split.files import shaped_file
+
+        return shaped_file.load_shaped(source.file)
+    return load_shaped(source, quiet=True)[1]
+
+
 def _own(file: Path) -> Graph:
     """The graph in the project's own file; UsageError for one that other programs write."""
     if Path(file.name.removesuffix(".gz")).suffix.lower() in FORMATS and ".json" not in file.suffixes:

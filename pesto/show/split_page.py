@@ -1,6 +1,7 @@
 """What a split says of itself: one JSON object, or a page for people; and the table of op types."""
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from pesto.quantities import counted, percent, size
@@ -8,10 +9,11 @@ from pesto.show.lines import fact, paragraph
 from pesto.show.table import aligned
 from pesto.split.dividing import METHODS, Split, ways_by_type
 from pesto.split.ops.op_types import Row
+from pesto.split.remarks import remarks
 from pesto.split.shaped import Shaped
 
 
-def split_object(shaped: Shaped, split: Split, uncovered: list[str]) -> dict[str, Any]:
+def split_object(shaped: Shaped, split: Split, uncovered: list[str], out: Path | None = None) -> dict[str, Any]:
     """The keys of `pesto split --json`; bytes of bytes, None for what is not known."""
     return {
         "source": shaped.source,
@@ -31,11 +33,12 @@ def split_object(shaped: Shaped, split: Split, uncovered: list[str]) -> dict[str
         "peak_bytes": None,
         "seconds": split.seconds,
         "uncovered": uncovered,
-        "split": None,
+        "notes": remarks(shaped, split.division),
+        "split": str(out) if out else None,
     }
 
 
-def split_page(shaped: Shaped, split: Split, uncovered: list[str]) -> str:
+def split_page(shaped: Shaped, split: Split, uncovered: list[str], out: Path | None = None) -> str:
     """A page for people: how op types are cut, and what is sent."""
     factors = "x".join(map(str, split.division.factors))
     gap = 0.0 if not split.counted_bytes else 1 - split.bound_bytes / split.counted_bytes
@@ -48,7 +51,9 @@ def split_page(shaped: Shaped, split: Split, uncovered: list[str]) -> str:
         fact("sent", f"{size(split.moved_bytes)} a step, by all workers; {_proven(split, gap)}"),
         fact("parameters", f"{size(split.parameter_bytes)} a worker, with slots"),
         *([fact("uncovered", f"{', '.join(uncovered)}: done whole by every worker")] if uncovered else []),
+        *(fact("note", note) for note in remarks(shaped, split.division)),
         fact("seconds", f"{split.seconds:.2f}"),
+        *([fact("split", str(out))] if out else []),
     ]
     return "\n".join(lines)
 

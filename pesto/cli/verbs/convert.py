@@ -4,17 +4,18 @@ from pathlib import Path
 
 import click
 
-from pesto.cli.options import Existing, out_option, source_options
+from pesto.cli.options import Existing, out_option, refuse, source_options
 from pesto.cli.outputs import check_outputs
 from pesto.errors import UsageError
 from pesto.files import graph_file
 from pesto.graph import Graph
 from pesto.inputs.foreign_graph import load_foreign
 from pesto.inputs.from_networkx import Reading
-from pesto.inputs.load import load_graph
+from pesto.inputs.load import load_graph, load_shapes
 from pesto.quantities import counted
 from pesto.show.lines import paragraph
 from pesto.source import GRAPH_DEF, Source
+from pesto.split.files.shaped_file import save_shaped
 
 _UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
@@ -28,9 +29,10 @@ _UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 @click.option("--kinds", metavar="ATTR", help="Of a node: where it may run, such as cpu,gpu.  [default: runs_on]")
 @click.option("--groups", metavar="ATTR", help="Of a node: equal ones share a device.  [default: group]")
 @click.option("--unit", type=click.Choice(list(_UNITS)), help="Of the times in FILE.  [default: s]")
+@click.option("--shapes", is_flag=True, help="Write what pesto split reads: shapes, attributes, small constants.")
 @out_option("graph.json", "Graph file to write (.json, .json.gz).")
 def import_command(
-    *, file_: Path | None, source: Source, unit: str | None, out: Path, **attributes: str | None
+    *, file_: Path | None, source: Source, unit: str | None, shapes: bool, out: Path, **attributes: str | None
 ) -> None:
     """Write a graph as the project's own graph file, so that it can be solved without TensorFlow.
 
@@ -38,10 +40,14 @@ def import_command(
     pesto import dag.graphml --durations weight --bytes size -o dag.json
     pesto import --model nmt --variant tiny -o nmt.json
     pesto import --graph step.pb --fetch train --batch 32 -o step.json.gz
+    pesto import --model nmt --shapes -o nmt.shaped.json.gz
 
     FILE is a graph of another program: GraphML, GML, DOT (.dot, .gv) or node-link JSON, each also packed with gzip.
     docs/networkx.md says which attributes of its nodes and edges are read, and how.
     """
+    if shapes:
+        _shapes(file_, source, out)
+        return
     said = {key: value for key, value in attributes.items() if value is not None}
     if file_ is not None:
         if source != Source():
@@ -59,6 +65,18 @@ def import_command(
         graph = load_graph(source)
     graph_file.save(graph, out)
     click.echo(_line(graph, out))
+
+
+def _shapes(file: Path | None, source: Source, out: Path) -> None:
+    """The step's shapes in place of its graph."""
+    refuse("shapes have no times and no bytes of their own", "durations", "sizes", "memory", "kinds", "groups", "unit")
+    if file is not None:
+        raise UsageError(f"{file}: a graph of another program has no shapes - name the step by an option")
+    check_outputs([out], [source.file] if source.file else [], as_json=False)
+    shaped = load_shapes(source)
+    save_shaped(shaped, out)
+    kinds = counted(len(shaped.signatures), "kind")
+    click.echo(paragraph(f"{shaped.source}: {counted(shaped.ops, 'op')} of {kinds} -> {out}", 2))
 
 
 def _line(graph: Graph, out: Path) -> str:

@@ -5,14 +5,16 @@ from pathlib import Path
 import click
 
 from pesto.api import check
-from pesto.cli.options import Existing, cluster_option, costs_option, json_option, source_options
+from pesto.cli.options import Existing, cluster_option, costs_option, json_option, refuse, source_options
 from pesto.cli.printed import to_json
+from pesto.cli.verbs.plans.check_split import check_split
 from pesto.errors import UsageError
-from pesto.files.json import shown
+from pesto.files.disk import read_bytes
+from pesto.files.json import format_of, shown
 from pesto.graph import Graph
-from pesto.inputs.load import load_cluster, load_costs, load_graph, plan_cluster
+from pesto.inputs.load import load_cluster, load_costs, load_graph, load_shapes, plan_cluster
 from pesto.plans.plan import PER_EDGE, Plan, recomputed
-from pesto.plans.plan_file import load
+from pesto.plans.plan_file import loads
 from pesto.plans.solver_claim import claimant
 from pesto.plans.statements import NOT_CHECKED
 from pesto.plans.ways import Enforced, as_meant
@@ -23,11 +25,13 @@ from pesto.show.lines import paragraph
 from pesto.simulator import Timeline
 from pesto.solving.flow import formulate
 from pesto.source import Source, named_by
+from pesto.split.files.split_file import KIND as SPLIT
+from pesto.split.files.split_file import loads_split
 from solvers import Problem, relative_gap
 
 
 @click.command("check")
-@click.argument("plan", type=Existing())
+@click.argument("plan", metavar="PLAN|SPLIT", type=Existing())
 @source_options
 @cluster_option(default=None)
 @costs_option()
@@ -38,12 +42,21 @@ def check_command(
 ) -> None:
     """Verify PLAN on its original graph: placement, order, times, transfers, memory, and its lower bound.
 
+    Or a split, as pesto split -o writes it: ways, layouts, bytes; with --certificate its bound, by solving it again.
+
     A plan of a built-in model names its graph itself; for others give --graph, --saved-model or --function as for
     the solve. The cluster is the plan's unless it was a file: then give --cluster. A plan on measured costs
     or on times of your own needs its --costs. What the step takes with the part of the order that TensorFlow is made to
     keep is predicted as well.
     """
-    found = load(plan)
+    data = read_bytes(plan)
+    if format_of(data, str(plan)) == SPLIT.format:
+        refuse("a split is of no cluster and of no costs", "cluster", "costs")
+        split = loads_split(data, str(plan))
+        named = source_of(split.source, source, "the split's step", "when it was split")
+        check_split(split, load_shapes(named), certificate=certificate, as_json=as_json)
+        return
+    found = loads(data, str(plan))
     graph = load_graph(plan_source(found, source))
     left = check(found, graph, cluster=cluster or None, costs=costs)
     problem = _problem(found, graph, cluster, costs)
@@ -106,12 +119,16 @@ def _bound_line(plan: Plan, problem: Problem) -> str:
 
 def plan_source(plan: Plan, source: Source) -> Source:
     """The graph that the options name, or else the built-in model that the plan names."""
+    return source_of(plan.provenance.graph_source, source, "the plan's graph", "when it was planned")
+
+
+def source_of(made: str, source: Source, what: str, when: str) -> Source:
+    """What the options name, or else the built-in model that a file says it was made of."""
     if source == Source():
-        named = named_by(plan.provenance.graph_source)
+        named = named_by(made)
         if named is None:
-            made = plan.provenance.graph_source
             called = made.startswith("function ") and ":" in made
             option = f"--{shown(made)}" if called else "--graph, --saved-model or --function"
-            raise UsageError(f"the plan's graph was {shown(made)!r} - give it with {option}, as when it was planned")
+            raise UsageError(f"{what} was {shown(made)!r} - give it with {option}, as {when}")
         return named
     return source.checked()

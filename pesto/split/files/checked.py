@@ -1,0 +1,172 @@
+"""A split verified from scratch, on the step itself: ways, layouts, bytes; and its bound, by solving once more."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from pesto.errors import SolverError, VerificationError
+from pesto.files.json import shown
+from pesto.split.division import Division
+from pesto.split.files.recount import fits, recounted_bytes, recounted_parameters
+from pesto.split.files.split_file import Cut, SplitFile, division_of
+from pesto.split.files.way_faults import way_fault
+from pesto.split.layouts import ONE, WHOLE
+from pesto.split.program import program
+from pesto.split.shaped import Shaped
+from pesto.split.way import Way
+from solvers.labels.label_methods import solve
+
+RESTS_ON = (
+    "the descriptions of op types",
+    "the labelling problem of each cut, made as the search makes it, where each layout is received on its own",
+    "HiGHS's word for linear programs, within a billionth",
+)
+"""What a bound that is confirmed rests on still."""
+_TOLD = 3
+
+
+def verified(found: SplitFile, shaped: Shaped) -> Division:
+    """The division that a file says of its step, all but the bound of which is confirmed.
+
+    MismatchError when the file is of another step; VerificationError, one line, when an op has no such way or what it
+    reads of a worker's parts is not in them, a layout does not divide its shape, variables and slots do not lie alike,
+    or bytes are others.
+    """
+    division = division_of(found, shaped)
+    faults = list(islice(_faults(found, shaped, division), _TOLD + 1)) or list(_miscounts(found, shaped, division))
+    if faults:
+        more = " (and more)" if len(faults) > _TOLD else ""
+        raise VerificationError(
+            f"{found.what}: the split is invalid: {'; '.join(faults[:_TOLD])}{more} - split the step again"
+        )
+    return division
+
+
+def _faults(found: SplitFile, shaped: Shaped, division: Division) -> Iterator[str]:
+    yield from _ways(shaped, division)
+    yield from _kept(shaped, division)
+    yield from _variables(shaped, division)
+    if any(cut.bound_bytes > cut.bytes for cut in found.cuts) or found.bound_bytes > found.cuts[-1].bytes:
+        yield "a bound is above the bytes"
+    if any(cut.status == "optimal" and cut.bound_bytes < cut.bytes for cut in found.cuts):
+        yield "a cut is said to be optimal, and its bound is below its bytes"
+    if found.status == "optimal" and any(cut.status != "optimal" for cut in found.cuts):
+        yield "it is said to be optimal, and not all of its cuts"
+
+
+def _ways(shaped: Shaped, division: Division) -> Iterator[str]:
+    """Ops of one kind with one way are looked at once."""
+    seen: set[tuple[int, Way, bool]] = set()
+    for op, way in enumerate(division.ways):
+        key = int(shaped.signature_of[op]), way, bool(shaped.once[op])
+        if key not in seen:
+            seen.add(key)
+            wrong = way_fault(shaped.signature(op), way, division.factors, once=key[2])
+            if wrong:
+                yield f"{_op(shaped, op)}, divided along {' '.join(map(shown, way.names))}: {wrong}"
+
+
+def _kept(shaped: Shaped, division: Division) -> Iterator[str]:
+    for op, layouts in enumerate(division.kept):
+        signature = shaped.signature(op)
+        for output, at in enumerate(layouts):
+            shape, _ = signature.outputs[output]
+            alone = ONE in at and ONE in division.ways[op].gives[output]
+            if not alone and (min(at) < WHOLE or not fits(shape or (), at, division.factors)):
+                yield f"output {output} of {_op(shaped, op)} cannot lie as {list(at)}"
+
+
+def _variables(shaped: Shaped, division: Division) -> Iterator[str]:
+    """Those of one tie lie alike, and as every op that takes a handle needs."""
+    lies: dict[int, int] = {}
+    for variable, tie in enumerate(shaped.tie.tolist()):
+        first = lies.setdefault(tie, variable)
+        if division.variables[first] != division.variables[variable]:
+            one, other = (_op(shaped, int(shaped.handle[v])) for v in (first, variable))
+            yield f"the variables of {one} and {other} lie otherwise, and an op takes both"
+    for op, at, variable in zip(
+        shaped.use_op.tolist(), shaped.use_input.tolist(), shaped.use_variable.tolist(), strict=True
+    ):
+        layouts = division.variables[variable]
+        handed = division.kept[op] if shaped.signature(op).type == "ReadVariableOp" else ()
+        if division.ways[op].needs[at] != layouts or any(kept != layouts for kept in handed):
+            yield f"{_op(shaped, op)} takes a variable that lies as {list(layouts)}, and needs it otherwise"
+
+
+def _miscounts(found: SplitFile, shaped: Shaped, division: Division) -> Iterator[str]:
+    for what, said, counted in (
+        ("bytes", found.bytes, recounted_bytes(shaped, division)),
+        ("parameter bytes a worker", found.params_per_worker_bytes, recounted_parameters(shaped, division)),
+    ):
+        if said != counted:
+            yield f"it says {said} {what}, and there are {counted}"
+
+
+def _op(shaped: Shaped, op: int) -> str:
+    return f"op {shown(shaped.names[op])}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    """The bounds of a split's cuts, found once more."""
+
+    claimed: tuple[Cut, ...]
+    """What the file says of each."""
+    found: tuple[int, ...]
+    """[cuts] no way to make that cut, after those before it, sends less; 0 where nothing was found."""
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether no bound that is claimed is above the one that was found."""
+        return all(cut.bound_bytes <= bound for cut, bound in zip(self.claimed, self.found, strict=True))
+
+
+def certified(found: SplitFile, shaped: Shaped, *, seconds: float) -> Certificate | None:
+    """The bound of each cut, whose labelling problem is solved again; None where cuts were not made one by one.
+
+    seconds: for all cuts; where it is too short, a bound is 0 or lower. VerificationError where a division is found
+    that sends less than a claimed bound.
+    """
+    if len(found.cuts) != len(found.factors):
+        return None
+    bounds = []
+    for at, (k, cut) in enumerate(zip(found.factors, _claimed(found), strict=True)):
+        problem = program(shaped, _before(found, shaped, at), k, found.rules).problem
+        try:
+            again = solve(problem, "exact", seconds=seconds / len(found.cuts))
+        except RuntimeError as error:
+            raise SolverError(f"{error} - see pesto doctor, or check without the bound") from error
+        wrong = again.value is not None and again.value < cut.bound_bytes
+        if wrong or (cut.status == again.status == "optimal" and cut.bytes != again.value):
+            raise VerificationError(
+                f"{found.what}: the split is invalid: cut {at + 1} can be made to send {again.value} bytes, it says "
+                f"{cut.bytes}, and at least {cut.bound_bytes} - split the step again"
+            )
+        bounds.append(again.bound)
+    return Certificate(claimed=_claimed(found), found=tuple(bounds))
+
+
+def _claimed(found: SplitFile) -> tuple[Cut, ...]:
+    """What is said of each cut; of the last one by the split itself, too."""
+    *before, last = found.cuts
+    return (*before, msgspec.structs.replace(last, bound_bytes=max(last.bound_bytes, found.bound_bytes)))
+
+
+def _before(found: SplitFile, shaped: Shaped, cuts: int) -> Division | None:
+    """What the first cuts alone make."""
+    if not cuts:
+        return None
+    first = replace(
+        found, factors=found.factors[:cuts], ways=tuple(names[:cuts] for names in found.ways),
+        layouts=tuple(at[:cuts] for at in found.layouts),
+    )  # fmt: skip
+    return division_of(first, shaped)
+
+
+def unconfirmed(found: SplitFile, bounds: Certificate | None) -> dict[str, Any]:
+    """What a file says and nothing at hand confirms, by key."""
+    said = {"method": found.method, "notes": list(found.notes), "made": msgspec.to_builtins(found.made)}
+    return said if bounds is not None and bounds.confirmed else {"bound_bytes": found.bound_bytes, **said}

@@ -1,0 +1,272 @@
+"""Splits on disk (docs/split.md): how each op is divided and where tensors lie, of a step that is only named."""
+
+import os
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from math import prod
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+
+import msgspec
+import numpy as np
+
+from pesto.errors import InputError, MismatchError, VerificationError
+from pesto.files.disk import gzipped, read_bytes, write_atomic
+from pesto.files.json import Amount, Count, Kind, Outline, decode_document, encode_json, shown
+from pesto.files.labels import check_labels
+from pesto.split.dividing import MOST_WORKERS, Split
+from pesto.split.division import Division
+from pesto.split.geometry import Layouts, Shape
+from pesto.split.layouts import ONE
+from pesto.split.program import Rules
+from pesto.split.remarks import remarks
+from pesto.split.shaped import Shaped
+from pesto.split.way import WHOLE_WAY, Way, uncut, ways, whole_way
+from solvers.arrays import Ints, ints, offsets
+
+KIND = Kind(format="pesto-split", version=1, help="give a file that pesto split wrote")
+MOST_ENTRIES = 20_000_000
+"""Elements of all arrays of one key."""
+
+T = TypeVar("T", bound=Hashable)
+_Status = Literal["optimal", "feasible"]
+_Way = Annotated[list[str], msgspec.Meta(max_length=10)]
+_Layouts = Annotated[list[Annotated[int, msgspec.Meta(ge=ONE, le=253)]], msgspec.Meta(max_length=10)]
+
+
+class Cut(msgspec.Struct, kw_only=True, frozen=True):
+    """What is known of one cut, after those before it; bytes of all cuts so far."""
+
+    status: _Status
+    bytes: Count
+    bound_bytes: Count
+
+
+class Made(msgspec.Struct, kw_only=True, frozen=True):
+    """How a split was made."""
+
+    time_limit_s: Amount
+    pesto_version: str
+
+
+class _Ops(msgspec.Struct, kw_only=True):
+    way: list[Count]
+    kept: list[Count]
+
+
+class _File(msgspec.Struct, kw_only=True):
+    format: str
+    format_version: int
+    source: str
+    fingerprint: str
+    method: str
+    rules: Rules
+    factors: Annotated[
+        list[Annotated[int, msgspec.Meta(ge=2, le=MOST_WORKERS)]], msgspec.Meta(min_length=1, max_length=10)
+    ]
+    status: _Status
+    bytes: Count
+    bound_bytes: Count
+    params_per_worker_bytes: Count
+    cuts: Annotated[list[Cut], msgspec.Meta(min_length=1, max_length=10)]
+    notes: list[str] = []
+    ways: list[_Way]
+    layouts: list[_Layouts]
+    ops: _Ops
+    variables: list[Count]
+    made: Made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SplitFile:
+    """What a file of a split says of a step of n ops and v variables; nothing of it is verified."""
+
+    what: str
+    """The file, for people."""
+    source: str
+    fingerprint: str
+    method: str
+    rules: Rules
+    factors: Shape
+    status: str
+    bytes: int
+    bound_bytes: int
+    params_per_worker_bytes: int
+    cuts: tuple[Cut, ...]
+    notes: tuple[str, ...]
+    ways: tuple[tuple[str, ...], ...]
+    """The distinct ways: a name for each cut."""
+    layouts: tuple[Layouts, ...]
+    """The distinct layouts."""
+    way_of: Ints
+    """[n] index into `ways`."""
+    kept: Ints
+    """Index into `layouts` of each output, op after op."""
+    variables: Ints
+    """[v] index into `layouts`."""
+    made: Made
+
+    def __repr__(self) -> str:
+        """One line, without arrays."""
+        factors = "x".join(map(str, self.factors))
+        return f"SplitFile({self.what!r}, {self.source!r} in {factors} by {self.method}, {self.bytes} bytes)"
+
+
+def save_split(
+    shaped: Shaped, split: Split, rules: Rules, path: str | os.PathLike[str], *, time_limit_s: float
+) -> None:
+    """Write a split whole or not at all, as gzip when its name ends in .gz; FileError when that fails."""
+    data = dumps_split(shaped, split, rules, time_limit_s=time_limit_s)
+    write_atomic(path, gzipped(data) if Path(path).suffix == ".gz" else data)
+
+
+def load_split(path: str | os.PathLike[str]) -> SplitFile:
+    """Read a split, gzip or not; FileError when it cannot be read, InputError when its content is refused."""
+    return loads_split(read_bytes(path), str(path))
+
+
+def dumps_split(shaped: Shaped, split: Split, rules: Rules, *, time_limit_s: float) -> bytes:
+    """As canonical JSON, with nothing of the wall clock: equal splits give equal bytes."""
+    division = split.division
+    named, way_of = _coded(way.names for way in division.ways)
+    layouts, laid = _coded([*(at for row in division.kept for at in row), *division.variables])
+    outputs = len(laid) - len(division.variables)
+    return encode_json(
+        _File(
+            format=KIND.format, format_version=KIND.version, source=shaped.source, fingerprint=shaped.fingerprint,
+            method=split.method, rules=rules, factors=list(division.factors), status=_status(split.status),
+            bytes=split.moved_bytes, bound_bytes=split.bound_bytes, params_per_worker_bytes=split.parameter_bytes,
+            cuts=[
+                Cut(status=_status(cut.status), bytes=cut.value or 0, bound_bytes=cut.bound) for cut in split.cuts
+            ],
+            notes=remarks(shaped, division), ways=[list(names) for names in named],
+            layouts=[list(at) for at in layouts], ops=_Ops(way=way_of, kept=laid[:outputs]),
+            variables=laid[outputs:], made=Made(time_limit_s=time_limit_s, pesto_version=version("pesto")),
+        )
+    )  # fmt: skip
+
+
+def _status(status: str) -> _Status:
+    return "optimal" if status == "optimal" else "feasible"
+
+
+def _coded(values: Iterable[T]) -> tuple[list[T], list[int]]:
+    """The distinct values in order of appearance, and the index of each."""
+    code: dict[T, int] = {}
+    index = [code.setdefault(value, len(code)) for value in values]
+    return list(code), index
+
+
+def loads_split(data: bytes, what: str) -> SplitFile:
+    """From JSON bytes; InputError naming `what`, the place and a remedy when they are refused."""
+    file = decode_document(data, _File, what, KIND, _limit)
+    try:
+        check_labels([file.source, file.fingerprint, file.made.pesto_version], _head, empty=True)
+        check_labels([file.method, *(name for names in file.ways for name in names)], lambda _: "method or ways")
+        check_labels(file.notes, lambda k: f"$.notes[{k}]", empty=True)
+        _check_tables(file)
+    except InputError as error:
+        raise InputError(f"{shown(what)}: {shown(error, 2000)}") from error
+    return SplitFile(
+        what=shown(what), source=file.source, fingerprint=file.fingerprint, method=file.method, rules=file.rules,
+        factors=tuple(file.factors), status=file.status, bytes=file.bytes, bound_bytes=file.bound_bytes,
+        params_per_worker_bytes=file.params_per_worker_bytes, cuts=tuple(file.cuts), notes=tuple(file.notes),
+        ways=tuple(map(tuple, file.ways)), layouts=tuple(map(tuple, file.layouts)), way_of=ints(file.ops.way),
+        kept=ints(file.ops.kept), variables=ints(file.variables), made=file.made,
+    )  # fmt: skip
+
+
+def _head(k: int) -> str:
+    return ("$.source", "$.fingerprint", "$.made.pesto_version")[k]
+
+
+def _limit(found: Outline) -> None:
+    """Refuse what is too large before the decoder makes objects of it."""
+    for key, many in found.items.items():
+        if many > MOST_ENTRIES:
+            raise ValueError(
+                f"{many} entries of {shown(key, 40)}, at most {MOST_ENTRIES} are read - take a smaller step"
+            )
+
+
+def _check_tables(file: _File) -> None:
+    damaged = "the file is damaged; split the step anew"
+    if prod(file.factors) > MOST_WORKERS:
+        raise InputError(f"$.factors: they come to more than {MOST_WORKERS} workers - {damaged}")
+    tables: Sequence[tuple[str, Sequence[Sequence[object]]]] = (("ways", file.ways), ("layouts", file.layouts))
+    for name, rows in tables:
+        wrong = next((k for k, row in enumerate(rows) if len(row) != len(file.factors)), None)
+        if wrong is not None:
+            raise InputError(f"$.{name}[{wrong}]: not one for each of {len(file.factors)} cuts - {damaged}")
+    for name, column, many in (
+        ("ops.way", file.ops.way, len(file.ways)),
+        ("ops.kept", file.ops.kept, len(file.layouts)),
+        ("variables", file.variables, len(file.layouts)),
+    ):
+        wrong = next((k for k, index in enumerate(column) if index >= many), None)
+        if wrong is not None:
+            raise InputError(f"$.{name}[{wrong}]: {column[wrong]} is out of range - {damaged}")
+
+
+def division_of(found: SplitFile, shaped: Shaped) -> Division:
+    """The division that a file says of its step; `checked.verified` says whether it is one.
+
+    MismatchError when the file is of another step, VerificationError where an op has no way of the name it is given.
+    """
+    outputs = [len(signature.outputs) for signature in shaped.signatures]
+    first = offsets(np.array([outputs[kind] for kind in shaped.signature_of.tolist()], dtype=np.int64))
+    _same_step(found, shaped, int(first[-1]))
+    known: dict[tuple[int, int, bool], Way] = {}
+    made = []
+    for op, (kind, way, once) in enumerate(
+        zip(shaped.signature_of.tolist(), found.way_of.tolist(), shaped.once.tolist(), strict=True)
+    ):
+        if (kind, way, once) not in known:
+            known[kind, way, once] = _way(found, shaped, op)
+        made.append(known[kind, way, once])
+    layouts = [found.layouts[k] for k in found.kept.tolist()]
+    return Division(
+        factors=found.factors,
+        ways=tuple(made),
+        kept=tuple(tuple(layouts[first[op] : first[op + 1]]) for op in range(shaped.ops)),
+        variables=tuple(found.layouts[k] for k in found.variables.tolist()),
+    )
+
+
+def _same_step(found: SplitFile, shaped: Shaped, outputs: int) -> None:
+    if found.fingerprint != shaped.fingerprint:
+        here = f"this is {shaped.fingerprint[:12]} ({shown(shaped.source)})"
+        raise MismatchError(
+            f"{found.what}: the split is of graph {found.fingerprint[:12]} ({shown(found.source)}), {here} - "
+            "split this step, or give the split's own"
+        )
+    lengths: Sequence[tuple[str, Ints, int]] = (
+        ("ops", found.way_of, shaped.ops), ("outputs", found.kept, outputs),
+        ("variables", found.variables, len(shaped.handle)),
+    )  # fmt: skip
+    for name, column, many in lengths:
+        if len(column) != many:
+            raise VerificationError(
+                f"{found.what}: the split is invalid: it has {len(column)} {name}, its step {many} - split again"
+            )
+
+
+def _way(found: SplitFile, shaped: Shaped, op: int) -> Way:
+    """The way of an op, cut by cut."""
+    signature, names, once = shaped.signature(op), found.ways[found.way_of[op]], bool(shaped.once[op])
+    made = uncut(signature)
+    for at, name in enumerate(names):
+        factors = found.factors[: at + 1]
+        if name == WHOLE_WAY and not once:
+            made = whole_way(signature, made)
+            continue
+        options = {way.names[-1]: way for way in ways(signature, made, factors, whole=True, once=once)}
+        if name not in options:
+            raise VerificationError(
+                f"{found.what}: the split is invalid: op {shown(shaped.names[op])}: {signature.type} cannot be cut "
+                f"in {factors[-1]} along {shown(name, 40)!r}, only {', '.join(options)} - split again, or register "
+                "the description that it was made with"
+            )
+        made = options[name]
+    return made
