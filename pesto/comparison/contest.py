@@ -20,7 +20,7 @@ from pesto.graph import Graph
 from pesto.memory.peaks import measure
 from pesto.plans.plan import Plan, verify
 from pesto.problem import TICK_S, build, payloads
-from pesto.quantities import counted, duration, size
+from pesto.quantities import counted, duration
 from pesto.settings import Settings
 from pesto.solving.candidates import Bench, Candidate
 from pesto.solving.flow import formulate
@@ -28,7 +28,7 @@ from pesto.solving.record import SolveRecord, make_plan
 from pesto.solving.repair import repaired
 from pesto.split.dividing import Split
 from pesto.split.shaped import Shaped
-from pesto.weighing.timed_split import TimedSplit
+from pesto.weighing.timed_split import TimedSplit, shortfall
 from solvers import check
 from solvers.bounds import quick_bounds
 
@@ -282,13 +282,6 @@ def _weighed(case: Case, candidate: Candidate, plan: Plan | None, seconds: float
         device_use=float(timeline.busy_s[computing].mean() / step),
         link_use=float(timeline.link_busy_s.max(initial=0.0) / step),
     )
-
-
-def shortfall(candidate: Candidate, cluster: Cluster) -> str:
-    """Which device lacks how much."""
-    over = [(int(peak) - d.memory_bytes, d.name) for peak, d in zip(candidate.peak, cluster.devices, strict=True)]
-    most, name = max(over)
-    return f"{name} lacks {size(most)}"
 
 
 def _nothing(name: str, status: str, why: str) -> Entry:

@@ -4,16 +4,20 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from pesto.quantities import counted, percent, size
+from pesto.problem import TICK_S
+from pesto.quantities import counted, duration, percent, size
 from pesto.show.lines import fact, paragraph
 from pesto.show.table import aligned
 from pesto.split.dividing import METHODS, Split, ways_by_type
 from pesto.split.ops.op_types import Row
 from pesto.split.remarks import remarks
 from pesto.split.shaped import Shaped
+from pesto.weighing.timed_split import TimedSplit
 
 
-def split_object(shaped: Shaped, split: Split, uncovered: list[str], out: Path | None = None) -> dict[str, Any]:
+def split_object(
+    shaped: Shaped, split: Split, uncovered: list[str], out: Path | None = None, timed: TimedSplit | None = None
+) -> dict[str, Any]:
     """The keys of `pesto split --json`; bytes of bytes, None for what is not known."""
     return {
         "source": shaped.source,
@@ -29,8 +33,9 @@ def split_object(shaped: Shaped, split: Split, uncovered: list[str], out: Path |
             for cut in split.cuts
         ],
         "params_per_worker_bytes": split.parameter_bytes,
-        "step_s": None,
-        "peak_bytes": None,
+        "step_s": None if timed is None else timed.candidate.makespan * TICK_S,
+        "peak_bytes": None if timed is None else int(timed.candidate.peak.max()),
+        "fits": None if timed is None else timed.candidate.fits,
         "seconds": split.seconds,
         "uncovered": uncovered,
         "notes": remarks(shaped, split.division),
@@ -38,7 +43,9 @@ def split_object(shaped: Shaped, split: Split, uncovered: list[str], out: Path |
     }
 
 
-def split_page(shaped: Shaped, split: Split, uncovered: list[str], out: Path | None = None) -> str:
+def split_page(
+    shaped: Shaped, split: Split, uncovered: list[str], out: Path | None = None, timed: TimedSplit | None = None
+) -> str:
     """A page for people: how op types are cut, and what is sent."""
     factors = "x".join(map(str, split.division.factors))
     gap = 0.0 if not split.counted_bytes else 1 - split.bound_bytes / split.counted_bytes
@@ -50,12 +57,23 @@ def split_page(shaped: Shaped, split: Split, uncovered: list[str], out: Path | N
         fact("method", f"{split.method}: {METHODS[split.method]}"),
         fact("sent", f"{size(split.moved_bytes)} a step, by all workers; {_proven(split, gap)}"),
         fact("parameters", f"{size(split.parameter_bytes)} a worker, with slots"),
+        *([] if timed is None else _step(timed)),
         *([fact("uncovered", f"{', '.join(uncovered)}: done whole by every worker")] if uncovered else []),
         *(fact("note", note) for note in remarks(shaped, split.division)),
         fact("seconds", f"{split.seconds:.2f}"),
         *([fact("split", str(out))] if out else []),
     ]
     return "\n".join(lines)
+
+
+def _step(timed: TimedSplit) -> list[str]:
+    """What the split takes on a cluster."""
+    found = timed.candidate
+    peak = f"{size(int(found.peak.max()))} on the fullest device"
+    return [
+        fact("step", f"{duration(found.makespan * TICK_S)} ({found.rule}; {timed.costs.source})"),
+        fact("peak", peak if found.fits else f"{peak}, which has not that much"),
+    ]
 
 
 def _proven(split: Split, gap: float) -> str:

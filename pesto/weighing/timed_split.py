@@ -11,6 +11,7 @@ from pesto.costs.analytical import modelled
 from pesto.errors import InfeasibleError, UsageError
 from pesto.graph import Graph
 from pesto.problem import build
+from pesto.quantities import size
 from pesto.settings import Settings
 from pesto.solving.candidates import Bench, Candidate
 from pesto.solving.flow import formulate
@@ -88,3 +89,10 @@ def quickest(found: Sequence[TimedSplit]) -> TimedSplit:
     if fitting:
         return min(fitting, key=lambda each: each.candidate.makespan)
     return min(found, key=lambda each: (each.candidate.short, each.candidate.makespan))
+
+
+def shortfall(candidate: Candidate, cluster: Cluster) -> str:
+    """Which device lacks how much."""
+    over = [(int(peak) - d.memory_bytes, d.name) for peak, d in zip(candidate.peak, cluster.devices, strict=True)]
+    most, name = max(over)
+    return f"{name} lacks {size(most)}"

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from pesto.cli.cutting import Asked, cut
 from pesto.cli.options import (
     Duration,
     Existing,
@@ -23,6 +24,7 @@ from pesto.cli.printed import aside, to_json
 from pesto.cli.read_step import read_step
 from pesto.errors import Exit, UsageError
 from pesto.files.disk import write_atomic
+from pesto.graph import Graph
 from pesto.inputs.cluster_file import cluster_names
 from pesto.inputs.load import load_cluster, load_costs
 from pesto.plans.plan_file import cdep_json, load, part_json, save
@@ -82,6 +84,7 @@ def _explained(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
 @click.option("--headroom", type=float, default=0.1, show_default=True, help="Memory that repairs spare at first.")
 @click.option("--placement-only", is_flag=True, help="Leave the order to the framework: first in, first out.")
 @click.option("--robust", is_flag=True, help="Of nearly equal candidates, that of least p90 where times are wrong.")
+@click.option("--split", metavar="auto|2x2,4", help="Also cut tensors so; the shortest step is chosen.")
 @click.option(
     "--start", type=Existing(), metavar="PLAN", help="Begin from this plan: another cluster, a changed graph."
 )
@@ -101,26 +104,17 @@ def _explained(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
 )
 @click.option("-v", "--verbose", is_flag=True, help="Show the exact solver's own log.")
 def solve_command(
-    *,
-    source: Source,
-    cluster: str,
-    costs: Path | None,
-    start: Path | None,
-    out: Path,
-    report: Path | None,
-    part: Path | None,
-    cdep: Path | None,
-    as_json: bool,
-    quiet: bool,
-    verbose: bool,
+    *, source: Source, cluster: str, costs: Path | None, split: str | None, start: Path | None, out: Path,
+    report: Path | None, part: Path | None, cdep: Path | None, as_json: bool, quiet: bool, verbose: bool,
     **settings: Any,
-) -> None:
+) -> None:  # fmt: skip
     """Find a placement and schedule, verify it, write it.
 
     \b
     pesto solve --model nmt
     pesto solve --graph step.json --cluster v100x4 --time-limit 10m -o step.plan
     pesto solve --model nmt --cluster v100x4 --start plan.json -o plan4.json
+    pesto solve --model transformer --cluster v100x4 --split auto -o split.json
     """
     source.checked()
     chosen = _chosen(cdep, **settings)
@@ -130,6 +124,9 @@ def solve_command(
     check_outputs(outputs, [path for path in (source.file, start) if path is not None], as_json=as_json)
     if verbose:
         logging.getLogger("pesto").setLevel(logging.INFO)
+    if split is not None:
+        apart = {"costs": costs, "start": start, "report": report, "part": part, "cdep": cdep}
+        return cut(Asked(split, source, machine, chosen, out), apart, as_json=as_json, quiet=quiet)
     began = time.perf_counter()
     graph = read_step(source, quiet=quiet)
     loaded = time.perf_counter()
@@ -138,10 +135,7 @@ def solve_command(
     with LiveLine(quiet=quiet) as live:
         outcome = solve(graph, machine, op_costs, chosen, live, before)
     save(outcome.plan, out)
-    if part is not None:
-        write_atomic(part, part_json(outcome.plan))
-    if cdep is not None:
-        write_atomic(cdep, cdep_json(outcome.plan, graph))
+    _write_as_authors(outcome, graph, part, cdep)
     stages_s = {"graph": loaded - began, "costs": costed - loaded, **outcome.stages_s}
     if report is not None:
         write_atomic(report, html_report(graph, [of_solve(outcome, machine, out.name, stages_s)]))
@@ -149,7 +143,14 @@ def solve_command(
         click.echo(to_json(as_object(outcome, stages_s, out, report)))
     else:
         click.echo(page(outcome, stages_s, out, _next_command(report, source, cluster, costs, out), report))
-    _end(outcome)
+    return _end(outcome)
+
+
+def _write_as_authors(outcome: Outcome, graph: Graph, part: Path | None, cdep: Path | None) -> None:
+    if part is not None:
+        write_atomic(part, part_json(outcome.plan))
+    if cdep is not None:
+        write_atomic(cdep, cdep_json(outcome.plan, graph))
 
 
 def _chosen(cdep: Path | None, *, time_limit: float, **settings: Any) -> Settings:

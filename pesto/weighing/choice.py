@@ -1,0 +1,153 @@
+"""Place, split, or as people do today: every kind of plan for one step on one cluster, and the shortest that fits."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from pesto.cluster import Cluster
+from pesto.costs import Costs
+from pesto.errors import InfeasibleError, NothingFoundError, UsageError
+from pesto.graph import Graph
+from pesto.problem import TICK_S
+from pesto.quantities import duration, percent
+from pesto.settings import Settings
+from pesto.solving.flow import Outcome, formulate, solve
+from pesto.solving.tracker import Watch
+from pesto.split.dividing import divide
+from pesto.split.geometry import Shape
+from pesto.split.program import Rules
+from pesto.split.shaped import Shaped
+from pesto.weighing.timed_split import TimedSplit, shortfall, timed
+from solvers.bounds import quick_bounds
+
+PLACE, SPLIT = "place", "split"
+CUTTING_SHARE = 0.5
+"""Share of the time limit that cuts may take; they seldom do, and placing has what is left."""
+LEAST_S = 1.0
+"""Seconds that placing has at least."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Kind:
+    """One kind of plan, and what its step comes to; all times are modelled, but for `seconds`."""
+
+    name: str
+    """place, or split with its cuts: split 2x2."""
+    kind: str
+    """PLACE or SPLIT."""
+    seconds: float
+    """Measured: to find it."""
+    why: str = ""
+    """Why there is none, or why it does not fit."""
+    proven: bool = False
+    """Whether that is a proof."""
+    outcome: Outcome | None = field(default=None, repr=False)
+    """Of a placement."""
+    cut: TimedSplit | None = field(default=None, repr=False)
+    """Of a split."""
+
+    @property
+    def makespan_s(self) -> float | None:
+        """Predicted seconds of a step; None where there is no plan of the kind."""
+        if self.outcome is not None:
+            return self.outcome.plan.makespan_s
+        return self.cut.candidate.makespan * TICK_S if self.cut is not None else None
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """Most bytes that are alive on one accelerator, or host; None where there is no plan of the kind."""
+        if self.outcome is not None:
+            return max(self.outcome.plan.peak_bytes.values())
+        return int(self.cut.candidate.peak.max()) if self.cut is not None else None
+
+    @property
+    def fits(self) -> bool:
+        """Whether there is a plan, and its peaks are within every device's memory."""
+        return self.outcome is not None or (self.cut is not None and self.cut.candidate.fits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Choice:
+    """All kinds that were tried, and the one that was chosen."""
+
+    kinds: tuple[Kind, ...]
+    chosen: Kind
+    """The shortest step that fits."""
+    reason: str
+    """What is known of the others."""
+
+
+def choose(
+    step: tuple[Graph, Shaped],
+    cluster: Cluster,
+    costs: Costs,
+    settings: Settings,
+    watch: Watch,
+    *,
+    cuts: Sequence[Shape],
+) -> Choice:
+    """Time the step cut in each of `cuts`, then placed in what is left of the time limit, and choose.
+
+    Where a cut's step takes less than any placement can, placing is quick: list scheduling and the literature's
+    methods, without search. Where no kind fits InfeasibleError, if that is proven of all, else NothingFoundError, with
+    what lacks; InputError, SolverError of those who solve.
+    """
+    began = time.monotonic()
+    graph, shaped = step
+    kinds = [_cut(graph, shaped, cluster, settings, factors, len(cuts)) for factors in cuts]
+    best = min((kind.makespan_s or 0.0 for kind in kinds if kind.fits), default=None)
+    bound, known = _bound(graph, costs, cluster, settings)
+    left = max(LEAST_S, settings.time_limit_s - (time.monotonic() - began))
+    beaten = best is not None and bound is not None and best < bound
+    kinds.append(_placed(graph, cluster, costs, replace(settings, time_limit_s=0.0 if beaten else left), watch))
+    fitting = [kind for kind in kinds if kind.fits]
+    if not fitting:
+        error = InfeasibleError if all(kind.proven for kind in kinds) else NothingFoundError
+        raise error("; ".join(f"{kind.name}: {kind.why}" for kind in kinds))
+    chosen = min(reversed(fitting), key=lambda kind: kind.makespan_s or 0.0)
+    return Choice(kinds=tuple(kinds), chosen=chosen, reason=_reason(chosen, kinds, bound, known))
+
+
+def _cut(graph: Graph, shaped: Shaped, cluster: Cluster, settings: Settings, factors: Shape, many: int) -> Kind:
+    began, name = time.monotonic(), f"{SPLIT} {'x'.join(map(str, factors))}"
+    seconds = max(LEAST_S, CUTTING_SHARE * settings.time_limit_s / many)
+    try:
+        split = divide(shaped, factors, "exact", Rules(), seconds=seconds)
+        found = timed(graph, shaped, split, cluster, settings)
+    except (UsageError, NothingFoundError) as none:
+        return Kind(name=name, kind=SPLIT, seconds=time.monotonic() - began, why=str(none))
+    short = "" if found.candidate.fits else found.proof or shortfall(found.candidate, cluster)
+    took = time.monotonic() - began
+    return Kind(name=name, kind=SPLIT, seconds=took, cut=found, why=short, proven=bool(found.proof))
+
+
+def _bound(graph: Graph, costs: Costs, cluster: Cluster, settings: Settings) -> tuple[float | None, str]:
+    """Seconds that no placement of whole ops can beat, and the argument; None where no placement is possible."""
+    try:
+        ticks, name = quick_bounds.best(formulate(graph, costs, cluster, settings))
+    except InfeasibleError as infeasible:
+        return None, str(infeasible)
+    return ticks * TICK_S, name
+
+
+def _placed(graph: Graph, cluster: Cluster, costs: Costs, settings: Settings, watch: Watch) -> Kind:
+    began = time.monotonic()
+    try:
+        outcome = solve(graph, cluster, costs, settings, watch)
+    except (InfeasibleError, NothingFoundError) as none:
+        proven = isinstance(none, InfeasibleError)
+        return Kind(name=PLACE, kind=PLACE, seconds=time.monotonic() - began, why=str(none), proven=proven)
+    return Kind(name=PLACE, kind=PLACE, seconds=time.monotonic() - began, outcome=outcome)
+
+
+def _reason(chosen: Kind, kinds: Sequence[Kind], bound: float | None, known: str) -> str:
+    """One line on why the others were not chosen."""
+    took, others = chosen.makespan_s or 0.0, [k for k in kinds if k.fits and k.kind != chosen.kind]
+    if not others:
+        return "nothing else fits the memory"
+    other = min(others, key=lambda kind: kind.makespan_s or 0.0)
+    against = other.makespan_s or 0.0
+    if chosen.kind == SPLIT and bound is not None and took < bound:
+        return f"no placement of whole ops can take less than {duration(bound)} ({known})"
+    less = percent(1.0 - took / against) if against else percent(0.0)
+    return f"{less} less than {duration(against)}, the best that was found of {other.name}"

@@ -1,0 +1,120 @@
+"""Kinds of plans on one cluster: what is chosen is the shortest that fits, and what was proven is said."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from click.testing import CliRunner
+
+from pesto.cli.main import pesto
+from pesto.costs.analytical import modelled
+from pesto.errors import InfeasibleError, NothingFoundError, UsageError
+from pesto.inputs.cluster_file import load_cluster
+from pesto.settings import Settings
+from pesto.source import Source
+from pesto.split.dividing import divide
+from pesto.split.program import Rules
+from pesto.tf import named
+from pesto.weighing.choice import choose
+from pesto.weighing.timed_split import factorings, timed
+
+
+@pytest.fixture(scope="module")
+def step():
+    """The graph and its shapes."""
+    return named.shaped(Source(model="rnnlm", variant="tiny"))
+
+
+def run(*words):
+    """The command line, in this process."""
+    return CliRunner().invoke(pesto, [str(word) for word in words])
+
+
+def small(memory=1 << 30, slower=1.0):
+    """Two GPUs of so much memory, with links that take so many times as long."""
+    cluster = load_cluster("v100x2-nvlink")
+    devices = [d if d.kind == "cpu" else replace(d, memory_bytes=memory) for d in cluster.devices]
+    paths = [
+        tuple(path and replace(path, s_per_byte=path.s_per_byte * slower, source="") for path in row)
+        for row in cluster.paths
+    ]
+    return replace(cluster, devices=tuple(devices), paths=tuple(paths))
+
+
+def quick(step, cluster, cuts):
+    """All kinds, without search."""
+    graph, _ = step
+    settings = Settings(time_limit_s=0.0)
+    return choose(step, cluster, modelled(graph, cluster), settings, lambda _: None, cuts=cuts)
+
+
+@pytest.mark.parametrize("slower", [1.0, 1e5])
+def test_the_shortest_that_fits_is_chosen(step, slower):
+    """Whatever the links; every kind is timed, and says what it holds."""
+    choice = quick(step, small(slower=slower), [(2,)])
+    assert [kind.name for kind in choice.kinds] == ["split 2", "place"]
+    fitting = [kind for kind in choice.kinds if kind.fits]
+    assert choice.chosen.makespan_s == min(kind.makespan_s for kind in fitting)
+    assert all(kind.peak_bytes > 0 for kind in fitting)
+    assert choice.reason
+    if slower > 1:
+        assert choice.chosen.kind == "place"
+
+
+def test_memory_that_holds_a_half_alone(step):
+    """Where a split alone fits it is chosen; where nothing fits, the proof or what lacks is said."""
+    graph, shaped = step
+    split = divide(shaped, (2,), "exact", Rules(), seconds=60)
+    roomy = timed(graph, shaped, split, small(), Settings())
+    peak = int(roomy.candidate.peak[1:].max())
+    assert roomy.candidate.fits
+    tight = timed(graph, shaped, split, small(memory=peak - 1), Settings())
+    assert not tight.candidate.fits or tight.candidate.rule.endswith("first in, first out")
+    with pytest.raises(InfeasibleError, match="variables"):
+        quick(step, small(memory=1 << 10), [(2,)])
+    with pytest.raises((InfeasibleError, NothingFoundError), match=r"lacks|do not fit|more than"):
+        quick(step, small(memory=peak // 2), [(2,)])
+
+
+def test_cuts_for_so_many_workers():
+    """One for all, and one for each prime factor; none for one worker."""
+    assert factorings(2) == ((2,),)
+    assert factorings(6) == ((6,), (2, 3))
+    assert factorings(8) == ((8,), (2, 2, 2))
+    with pytest.raises(UsageError, match="two accelerators"):
+        factorings(1)
+
+
+def test_solve_writes_what_it_chose(tmp_path):
+    """A split as a file that pesto check confirms; kinds are told with their step, peak and whether they fit."""
+    out = tmp_path / "best.json"
+    words = ["--model", "rnnlm", "--variant", "tiny", "--cluster", "v100x2-nvlink", "--split", "auto", "-q"]
+    done = run("solve", *words, "--time-limit", "1", "-o", out, "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["kind"] in ("split", "place")
+    assert set(found["kinds"]) == {"place", "split 2"}
+    assert set(found["kinds"]["place"]) >= {"makespan_s", "peak_bytes", "fits"}
+    assert run("check", out, "--json").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--split", "3x"], "workers '3x'"),
+        (["--split", "4"], "for 4 workers, v100x2-nvlink has 2"),
+        (["--split", "2", "--cdep", "x.json"], "--cdep is for placements alone"),
+    ],
+)
+def test_words_that_do_not_go_with_splits(words, said):
+    """Refused before anything is read."""
+    done = run("solve", "--model", "rnnlm", "--cluster", "v100x2-nvlink", *words)
+    assert isinstance(done.exception, UsageError) and said in str(done.exception)
+
+
+def test_a_split_is_timed_on_a_cluster():
+    """pesto split says its step and peak there, and by how much it does not fit."""
+    words = ["split", "--model", "rnnlm", "--variant", "tiny", "--workers", "2"]
+    found = json.loads(run(*words, "--cluster", "v100x2-nvlink", "--json").stdout)
+    assert found["step_s"] > 0 and found["peak_bytes"] > found["params_per_worker_bytes"] and found["fits"]
+    assert json.loads(run(*words, "--json").stdout)["step_s"] is None
