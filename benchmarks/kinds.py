@@ -1,0 +1,108 @@
+"""Split or place: the step of the best split, of the best placement, and what no placement can beat, for each variant.
+
+    python -m benchmarks.kinds [--clusters v100x2-nvlink,v100x4,v100x8] [--time-limit 20] [--models nmt,rnnlm]
+
+The 11 variants of the Pesto paper. A split is each of the cuts of `pesto solve --split auto`, proven one by one; a
+placement is `pesto solve` with the time limit for search. A line a case as it ends, then the means; all is modelled.
+"""
+
+import argparse
+import os
+import time
+from dataclasses import dataclass
+from math import prod
+
+from pesto.cluster import Cluster
+from pesto.costs.analytical import modelled
+from pesto.errors import InfeasibleError, NothingFoundError
+from pesto.graph import Graph
+from pesto.inputs.cluster_file import load_cluster
+from pesto.inputs.load import load_shaped
+from pesto.problem import TICK_S
+from pesto.settings import Settings
+from pesto.solving.flow import formulate, solve
+from pesto.source import Source
+from pesto.split.dividing import divide
+from pesto.split.program import Rules
+from pesto.split.shaped import Shaped
+from pesto.weighing.timed_split import TimedSplit, accelerators_of, factorings, quickest, timed
+from solvers.bounds import quick_bounds
+
+VARIANTS = {
+    "rnnlm": ("2x2048", "4x2048", "16x1024"),
+    "nmt": ("2x1024", "4x1024"),
+    "transformer": ("10x8x1024", "12x8x1024", "6x16x2048"),
+    "nasnet": ("4x212", "6x148", "6x168"),
+}
+"""Of the Pesto paper's section 5."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One variant on one cluster, in seconds; None where nothing fits the memory."""
+
+    workers: int
+    split_s: float | None
+    place_s: float | None
+    bound_s: float | None
+
+    @property
+    def ratio(self) -> float | None:
+        """The best of both by the best placement."""
+        if self.place_s is None:
+            return None
+        return min(self.split_s or self.place_s, self.place_s) / self.place_s
+
+
+def main() -> None:
+    """A line a case, then a line a cluster."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--clusters", default="v100x2-nvlink,v100x4,v100x8")
+    parser.add_argument("--models", default=",".join(VARIANTS))
+    parser.add_argument("--time-limit", type=float, default=20.0)
+    asked = parser.parse_args()
+    clusters = {name: load_cluster(name) for name in asked.clusters.split(",")}
+    rows: dict[str, list[Row]] = {name: [] for name in clusters}
+    print("| variant | cluster | cuts | split ms | peak GiB | place ms | no placement below | CPU s | load |")
+    print("|---|---|---|---:|---:|---:|---:|---:|---:|")
+    for model in asked.models.split(","):
+        for variant in VARIANTS[model]:
+            step = load_shaped(Source(model=model, variant=variant), quiet=True)
+            for name, cluster in clusters.items():
+                rows[name].append(_case(f"{model} {variant}", step, cluster, asked.time_limit))
+    for name, found in rows.items():
+        ratios = [row.ratio for row in found if row.ratio is not None]
+        shares = [row.split_s / row.bound_s for row in found if row.split_s and row.bound_s]
+        print(f"{name}: best of both / placement, mean of {len(ratios)}: {sum(ratios) / max(1, len(ratios)):.3f}")
+        print(f"{name}: split / what no placement can beat, mean: {sum(shares) / max(1, len(shares)):.3f}")
+
+
+def _case(name: str, step: tuple[Graph, Shaped], cluster: Cluster, limit: float) -> Row:
+    graph, shaped = step
+    began, settings, costs = time.process_time(), Settings(time_limit_s=limit), modelled(graph, cluster)
+    cut = quickest([_cut(graph, shaped, factors, cluster) for factors in factorings(len(accelerators_of(cluster)))])
+    place, bound = None, None
+    try:
+        bound = quick_bounds.best(formulate(graph, costs, cluster, settings))[0] * TICK_S
+        place = solve(graph, cluster, costs, settings, lambda _: None).plan.makespan_s
+    except (InfeasibleError, NothingFoundError):
+        pass
+    found, factors = cut.candidate, cut.split.division.factors
+    split = found.makespan * TICK_S if found.fits else None
+    took, load = time.process_time() - began, os.getloadavg()[0]
+    cells = [name, cluster.name, "x".join(map(str, factors)), _ms(split), f"{found.peak.max() / 2**30:.1f}"]
+    print(f"| {' | '.join([*cells, _ms(place), _ms(bound), f'{took:.0f}', f'{load:.1f}'])} |", flush=True)
+    return Row(workers=prod(factors), split_s=split, place_s=place, bound_s=bound)
+
+
+def _cut(graph: Graph, shaped: Shaped, factors: tuple[int, ...], cluster: Cluster) -> TimedSplit:
+    split = divide(shaped, factors, "exact", Rules(), seconds=120)
+    return timed(graph, shaped, split, cluster, Settings())
+
+
+def _ms(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1e3:.1f}"
+
+
+if __name__ == "__main__":
+    main()
