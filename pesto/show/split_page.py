@@ -6,6 +6,7 @@ from typing import Any
 
 from pesto.problem import TICK_S
 from pesto.quantities import counted, duration, percent, size
+from pesto.show.divided.split_tables import tables, tables_object
 from pesto.show.lines import fact, paragraph
 from pesto.show.table import aligned
 from pesto.split.dividing import METHODS, Split, ways_by_type
@@ -38,6 +39,7 @@ def split_object(
         "fits": None if timed is None else timed.candidate.fits,
         "seconds": split.seconds,
         "uncovered": uncovered,
+        **tables_object(shaped, split),
         "notes": remarks(shaped, split.division),
         "split": str(out) if out else None,
     }
@@ -54,6 +56,7 @@ def split_page(
         paragraph(f"{shaped.source}: {counted(shaped.ops, 'op')} in {factors} parts", 2),
         *aligned(rows, "<><", (24, 6)),
         "",
+        *tables(shaped, split),
         fact("method", f"{split.method}: {METHODS[split.method]}"),
         fact("sent", f"{size(split.moved_bytes)} a step, by all workers; {_proven(split, gap)}"),
         fact("parameters", f"{size(split.parameter_bytes)} a worker, with slots"),

@@ -117,6 +117,17 @@ def ways_by_type(shaped: Shaped, split: Split) -> list[tuple[str, int, str]]:
     return sorted(rows, key=lambda row: (-row[1], row[0]))
 
 
+def ways_by_class(shaped: Shaped, split: Split) -> list[tuple[str, int, int]]:
+    """Class of op types, how many ops there are, and how many of them some cut divides: the commonest first."""
+    kinds = {row.type: row.kind or "none" for row in coverage({s.type for s in shaped.signatures})}
+    ops, cut = Counter[str](), Counter[str]()
+    for op, way in enumerate(split.division.ways):
+        kind = kinds[shaped.signature(op).type]
+        ops[kind] += 1
+        cut[kind] += not {*way.names} <= {WHOLE_WAY, ONCE_WAY}
+    return [(kind, many, cut[kind]) for kind, many in sorted(ops.items(), key=lambda row: (-row[1], row[0]))]
+
+
 def _listed(ways: Counter[str], most: int = 3) -> str:
     told = [f"{name} {many}" for name, many in ways.most_common(most)]
     return ", ".join([*told, *([counted(len(ways) - most, "other way")] if len(ways) > most else [])])

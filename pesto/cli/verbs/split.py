@@ -6,19 +6,25 @@ from pathlib import Path
 import click
 
 from pesto.cli.options import json_option, source_options
-from pesto.cli.outputs import check_outputs
+from pesto.cli.outputs import check_outputs, picture_format
 from pesto.cli.printed import answer
 from pesto.cluster import Cluster
 from pesto.errors import InfeasibleError, NothingFoundError, UsageError
-from pesto.files.disk import check_there
+from pesto.files.disk import check_there, write_atomic
 from pesto.inputs.load import load_cluster, load_shaped, load_shapes
 from pesto.settings import Settings
+from pesto.show.divided import split_picture
+from pesto.show.divided.split_op_page import op_object, op_page
 from pesto.show.split_page import coverage_object, coverage_page, split_object, split_page
 from pesto.source import Source
-from pesto.split.dividing import METHODS, divide, factors_of, uncovered
+from pesto.split.dividing import METHODS, Split, divide, factors_of, uncovered
+from pesto.split.explained_op import explained_op, found_op
+from pesto.split.exports import EXPORTS
 from pesto.split.files.split_file import save_split
 from pesto.split.ops.op_types import coverage, described
 from pesto.split.program import Rules
+from pesto.split.shaped import Shaped
+from pesto.split.undescribed import refuse_undescribed
 from pesto.weighing.timed_split import TimedSplit, shortfall, timed
 
 
@@ -30,12 +36,17 @@ from pesto.weighing.timed_split import TimedSplit, shortfall, timed
 @click.option("--replicate", is_flag=True, help="Variables may lie whole on every worker.")
 @click.option("--time-limit", type=click.FloatRange(0.1), default=60.0, show_default=True, help="Seconds for all cuts.")
 @click.option("--cluster", metavar="NAME|FILE", help="Also time its step there: a preset (pesto clusters) or a file.")
+@click.option("--explain", metavar="OP", help="Of one op: strategies, refusals, its tensors, who has which part.")
+@click.option("--draw", "picture", type=click.Path(path_type=Path), help="Draw the largest variables (.png or .svg).")
+@click.option("--export", type=click.Choice(list(EXPORTS)), help="Print where variables lie, as a program for these.")
+@click.option("--whole", is_flag=True, help="Accept op types without a description: every worker does them whole.")
 @click.option("--uncovered", "missing", is_flag=True, help="With ops: those without a description alone.")
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Write the split here (.json, .json.gz).")
 @json_option()
 def split_command(
     *, what: str | None, source: Source, workers: str | None, method: str, replicate: bool, time_limit: float,
-    cluster: str | None, missing: bool, out: Path | None, as_json: bool,
+    cluster: str | None, explain: str | None, picture: Path | None, export: str | None, whole: bool, missing: bool,
+    out: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Cut every tensor of a step into parts for several workers, so that they send each other least (Tofu).
 
@@ -54,26 +65,50 @@ def split_command(
     if what == "ops":
         _ops(source, named=source != Source(), missing=missing, as_json=as_json)
         return
+    if export and (as_json or explain is not None):
+        raise UsageError("--export prints a program alone - leave out --explain and --json")
     if missing:
         raise UsageError("--uncovered goes with ops: pesto split ops --uncovered")
     if workers is None:
         raise UsageError("how many workers? - give --workers, such as 8 or 2x2x2")
     source = _named(what, source).checked()
-    factors, rules = factors_of(workers), Rules(replicate=replicate)
-    check_outputs([out] if out else [], [source.file] if source.file else [], as_json=as_json)
+    factors, rules, form = factors_of(workers), Rules(replicate=replicate), picture_format(picture)
+    outputs = [path for path in (out, picture) if path is not None]
+    check_outputs(outputs, [source.file] if source.file else [], as_json=as_json)
     machine = load_cluster(cluster) if cluster is not None else None
     graph, shaped = (None, load_shapes(source)) if machine is None else load_shaped(source, quiet=True)
+    _check(shaped, explain, whole=whole)
     found = divide(shaped, factors, method, rules, seconds=time_limit)
     clocked = timed(graph, shaped, found, machine, Settings()) if graph is not None and machine is not None else None
     if out is not None:
         save_split(shaped, found, rules, out, time_limit_s=time_limit)
-    left = uncovered(shaped)
-    if as_json:
-        answer(split_object(shaped, found, left, out, clocked))
+    if picture is not None:
+        write_atomic(picture, split_picture.draw(shaped, found.division, form))
+    if export:
+        click.echo(EXPORTS[export](shaped, found.division), nl=False)
     else:
-        click.echo(split_page(shaped, found, left, out, clocked))
+        _say(shaped, found, out, clocked, explain, as_json=as_json)
     if clocked is not None and machine is not None and not clocked.candidate.fits:
         _short(clocked, machine)
+
+
+def _check(shaped: Shaped, explain: str | None, *, whole: bool) -> None:
+    """UsageError, before the cuts, for ops that nobody described and for an op that is not there."""
+    if not whole:
+        refuse_undescribed(shaped, "accept that with --whole")
+    if explain is not None:
+        found_op(shaped.names, explain)
+
+
+def _say(
+    shaped: Shaped, found: Split, out: Path | None, clocked: TimedSplit | None, explain: str | None, *, as_json: bool
+) -> None:
+    """The split, or one op of it."""
+    op, left = explained_op(shaped, found.division, explain) if explain is not None else None, uncovered(shaped)
+    if as_json:
+        answer(split_object(shaped, found, left, out, clocked) | ({"op": op_object(op)} if op else {}))
+    else:
+        click.echo(op_page(op, found.division.factors) if op else split_page(shaped, found, left, out, clocked))
 
 
 def _short(clocked: TimedSplit, machine: Cluster) -> None:
