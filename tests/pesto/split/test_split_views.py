@@ -3,8 +3,8 @@
 import ast
 import json
 import math
-import subprocess
-import sys
+import runpy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,8 +17,8 @@ from pesto.source import Source
 from pesto.split.dividing import divide, ways_by_class
 from pesto.split.explained_op import explained_op, found_op
 from pesto.split.exports import _axes, _joined, jax_text
+from pesto.split.files.shaped_file import save_shaped
 from pesto.split.layouts import PARTIAL, WHOLE
-from pesto.split.ops import elementwise
 from pesto.split.program import Rules
 from pesto.split.undescribed import MATTERS, refuse_undescribed, undescribed_shares
 from pesto.split.variable_rows import layout_words, variable_rows
@@ -115,23 +115,28 @@ def test_the_text_for_jax_says_each_variable(shaped, found):
 def test_the_text_for_keras_runs(tmp_path):
     """Keras makes the LayoutMap, and finds the layout of a variable below any folder."""
     program = tmp_path / "layouts.py"
-    text = run("--export", "keras").output
-    asked = "assert layout_map['model/layer_0/kernel'].axes == layout_map['layer_0/kernel'].axes != (None, None)\n"
-    program.write_text(text + asked)
-    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    program.write_text(run("--export", "keras").output)
+    layouts = runpy.run_path(str(program))["layout_map"]
+    axes = layouts["layer_0/kernel"].axes
+    assert layouts["model/layer_0/kernel"].axes == axes
+    assert any(axes)
+    assert layouts["layer_0/kernels"] is None
 
 
-def test_undescribed_types_that_matter_are_refused(shaped, monkeypatch):
-    """Without its description a type with large tensors is named with the remedy; a whole one is not meant."""
+def test_undescribed_types_that_matter_are_refused(shaped, tmp_path):
+    """A type with large tensors and no description is named with the remedy; --whole accepts it."""
     assert undescribed_shares(shaped) == {}
-    monkeypatch.delitem(elementwise.ROWS, "Mul")
-    assert undescribed_shares(shaped)["Mul"] > MATTERS
-    with pytest.raises(UsageError, match=r"no description of Mul, .* register, or say so"):
-        refuse_undescribed(shaped, "say so")
-    refused, accepted = run(), run("--whole", "--json")
-    assert isinstance(refused.exception, UsageError) and "--whole" in str(refused.exception)
-    assert json.loads(accepted.output)["uncovered"] == ["Mul"]
+    kinds = tuple(replace(s, type="MyMul") if s.type == "Mul" else s for s in shaped.signatures)
+    mine = replace(shaped, signatures=kinds)
+    assert undescribed_shares(mine)["MyMul"] > MATTERS
+    with pytest.raises(UsageError, match=r"no description of MyMul, .*register, or say so"):
+        refuse_undescribed(mine, "say so")
+    save_shaped(mine, tmp_path / "step.json")
+    words = ("split", str(tmp_path / "step.json"), "--workers", "2", "--method", "greedy", "--json")
+    refused, accepted = CliRunner().invoke(pesto, words), CliRunner().invoke(pesto, [*words, "--whole"])
+    assert isinstance(refused.exception, UsageError)
+    assert "--whole" in str(refused.exception)
+    assert json.loads(accepted.output)["uncovered"] == ["MyMul"]
 
 
 def test_the_command_explains_draws_and_exports(tmp_path: Path):
