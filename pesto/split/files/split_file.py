@@ -31,7 +31,7 @@ MOST_ENTRIES = 20_000_000
 
 T = TypeVar("T", bound=Hashable)
 _Status = Literal["optimal", "feasible"]
-_Way = Annotated[list[str], msgspec.Meta(max_length=10)]
+_Way = Annotated[list[str], msgspec.Meta(min_length=1, max_length=10)]
 _Layouts = Annotated[list[Annotated[int, msgspec.Meta(ge=ONE, le=253)]], msgspec.Meta(max_length=10)]
 
 
