@@ -25,7 +25,7 @@ from pesto.source import Source
 from pesto.split.dividing import divide
 from pesto.split.program import Rules
 from pesto.split.shaped import Shaped
-from pesto.weighing.timed_split import TimedSplit, accelerators_of, factorings, quickest, timed
+from pesto.weighing.timed_split import accelerators_of, all_timed, factorings, quickest
 from solvers.bounds import quick_bounds
 
 VARIANTS = {
@@ -80,7 +80,10 @@ def main() -> None:
 def _case(name: str, step: tuple[Graph, Shaped], cluster: Cluster, limit: float) -> Row:
     graph, shaped = step
     began, settings, costs = time.process_time(), Settings(time_limit_s=limit), modelled(graph, cluster)
-    cut = quickest([_cut(graph, shaped, factors, cluster) for factors in factorings(len(accelerators_of(cluster)))])
+    splits = [
+        divide(shaped, factors, "exact", Rules(), seconds=120) for factors in factorings(len(accelerators_of(cluster)))
+    ]
+    cut = quickest([each for split in splits for each in all_timed(step, split, cluster, Settings())])
     place, bound = None, None
     try:
         bound = quick_bounds.best(formulate(graph, costs, cluster, settings))[0] * TICK_S
@@ -93,11 +96,6 @@ def _case(name: str, step: tuple[Graph, Shaped], cluster: Cluster, limit: float)
     cells = [name, cluster.name, "x".join(map(str, factors)), _ms(split), f"{found.peak.max() / 2**30:.1f}"]
     print(f"| {' | '.join([*cells, _ms(place), _ms(bound), f'{took:.0f}', f'{load:.1f}'])} |", flush=True)
     return Row(workers=prod(factors), split_s=split, place_s=place, bound_s=bound)
-
-
-def _cut(graph: Graph, shaped: Shaped, factors: tuple[int, ...], cluster: Cluster) -> TimedSplit:
-    split = divide(shaped, factors, "exact", Rules(), seconds=120)
-    return timed(graph, shaped, split, cluster, Settings())
 
 
 def _ms(seconds: float | None) -> str:

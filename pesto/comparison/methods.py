@@ -21,7 +21,7 @@ from pesto.solving.flow import solve
 from pesto.split.dividing import divide
 from pesto.split.program import Rules
 from pesto.split.shaped import Shaped
-from pesto.weighing.timed_split import TimedSplit, accelerators_of, factorings, quickest, timed
+from pesto.weighing.timed_split import TimedSplit, accelerators_of, all_timed, factorings, quickest
 from solvers import Limit, Options, Problem, Schedule, Status, api
 from solvers.arrays import Ints
 from solvers.heuristics.devices_of_location import devices_at
@@ -199,7 +199,7 @@ def _cutting(method: str) -> Propose:
             seconds = case.settings.time_limit_s / len(ways)
             try:
                 split = divide(case.shaped, factors, method, Rules(), seconds=seconds)
-                found.append(timed(case.bench.graph, case.shaped, split, case.cluster, case.settings))
+                found += all_timed((case.bench.graph, case.shaped), split, case.cluster, case.settings)
             except (UsageError, NothingFoundError) as none:
                 why.append(str(none))
         if not found:

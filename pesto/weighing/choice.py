@@ -1,7 +1,7 @@
 """Place, split, or as people do today: every kind of plan for one step on one cluster, and the shortest that fits."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from pesto.cluster import Cluster
@@ -17,7 +17,7 @@ from pesto.split.dividing import divide
 from pesto.split.geometry import Shape
 from pesto.split.program import Rules
 from pesto.split.shaped import Shaped
-from pesto.weighing.timed_split import TimedSplit, shortfall, timed
+from pesto.weighing.timed_split import TimedSplit, all_timed, shortfall
 from solvers.bounds import quick_bounds
 
 PLACE, SPLIT = "place", "split"
@@ -93,8 +93,8 @@ def choose(
     what lacks; InputError, SolverError of those who solve.
     """
     began = time.monotonic()
-    graph, shaped = step
-    kinds = [_cut(graph, shaped, cluster, settings, factors, len(cuts)) for factors in cuts]
+    graph, _ = step
+    kinds = [kind for factors in cuts for kind in _cut(step, cluster, settings, factors, len(cuts))]
     best = min((kind.makespan_s or 0.0 for kind in kinds if kind.fits), default=None)
     bound, known = _bound(graph, costs, cluster, settings)
     left = max(LEAST_S, settings.time_limit_s - (time.monotonic() - began))
@@ -108,17 +108,25 @@ def choose(
     return Choice(kinds=tuple(kinds), chosen=chosen, reason=_reason(chosen, kinds, bound, known))
 
 
-def _cut(graph: Graph, shaped: Shaped, cluster: Cluster, settings: Settings, factors: Shape, many: int) -> Kind:
-    began, name = time.monotonic(), f"{SPLIT} {'x'.join(map(str, factors))}"
+def _cut(step: tuple[Graph, Shaped], cluster: Cluster, settings: Settings, factors: Shape, many: int) -> Iterator[Kind]:
+    """A split, and its first cuts alone."""
+    began = time.monotonic()
     seconds = max(LEAST_S, CUTTING_SHARE * settings.time_limit_s / many)
     try:
-        split = divide(shaped, factors, "exact", Rules(), seconds=seconds)
-        found = timed(graph, shaped, split, cluster, settings)
+        split = divide(step[1], factors, "exact", Rules(), seconds=seconds)
+        found = all_timed(step, split, cluster, settings)
     except (UsageError, NothingFoundError) as none:
-        return Kind(name=name, kind=SPLIT, seconds=time.monotonic() - began, why=str(none))
-    short = "" if found.candidate.fits else found.proof or shortfall(found.candidate, cluster)
+        yield Kind(name=_called(factors), kind=SPLIT, seconds=time.monotonic() - began, why=str(none))
+        return
     took = time.monotonic() - began
-    return Kind(name=name, kind=SPLIT, seconds=took, cut=found, why=short, proven=bool(found.proof))
+    for each in found:
+        name = _called(each.split.division.factors)
+        short = "" if each.candidate.fits else each.proof or shortfall(each.candidate, cluster)
+        yield Kind(name=name, kind=SPLIT, seconds=took, cut=each, why=short, proven=bool(each.proof))
+
+
+def _called(factors: Shape) -> str:
+    return f"{SPLIT} {'x'.join(map(str, factors))}"
 
 
 def _bound(graph: Graph, costs: Costs, cluster: Cluster, settings: Settings) -> tuple[float | None, str]:

@@ -16,6 +16,7 @@ from pesto.settings import Settings
 from pesto.solving.candidates import Bench, Candidate
 from pesto.solving.flow import formulate
 from pesto.split.dividing import Split
+from pesto.split.first_cuts import first_cuts
 from pesto.split.geometry import Shape
 from pesto.split.shaped import Shaped
 from pesto.split.split_step import split_step
@@ -46,7 +47,7 @@ def accelerators_of(cluster: Cluster) -> tuple[str, ...]:
 
 
 def factorings(workers: int) -> tuple[Shape, ...]:
-    """The cuts that are tried for so many workers: one for all, and one for each prime factor, least first.
+    """The cuts that are tried for so many accelerators: one for all, one for each prime factor, one for some of them.
 
     UsageError for fewer than two.
     """
@@ -58,7 +59,16 @@ def factorings(workers: int) -> tuple[Shape, ...]:
             primes.append(k)
             left //= k
         k += 1
-    return tuple(dict.fromkeys([(workers,), tuple(primes)]))
+    fewer = [(k,) for k in range(workers - 1, 1, -1) if workers % k == 0 and (k,) != tuple(primes[:1])]
+    return tuple(dict.fromkeys([(workers,), tuple(primes), *fewer]))
+
+
+def all_timed(step: tuple[Graph, Shaped], split: Split, cluster: Cluster, settings: Settings) -> tuple[TimedSplit, ...]:
+    """A split's step, and those of its first cuts alone, on as few accelerators as these are for."""
+    graph, shaped = step
+    many = len(split.division.factors)
+    fewer = [first_cuts(shaped, split, cuts) for cuts in range(1, many)] if len(split.cuts) == many else []
+    return tuple(timed(graph, shaped, each, cluster, settings) for each in (split, *fewer))
 
 
 def timed(graph: Graph, shaped: Shaped, split: Split, cluster: Cluster, settings: Settings) -> TimedSplit:

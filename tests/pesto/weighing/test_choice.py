@@ -13,10 +13,11 @@ from pesto.inputs.cluster_file import load_cluster
 from pesto.settings import Settings
 from pesto.source import Source
 from pesto.split.dividing import divide
+from pesto.split.first_cuts import first_cuts
 from pesto.split.program import Rules
 from pesto.tf import named
 from pesto.weighing.choice import choose
-from pesto.weighing.timed_split import factorings, timed
+from pesto.weighing.timed_split import all_timed, factorings, timed
 
 
 @pytest.fixture(scope="module")
@@ -76,11 +77,21 @@ def test_memory_that_holds_a_half_alone(step):
         quick(step, small(memory=peak // 2), [(2,)])
 
 
+def test_first_cuts_are_splits_themselves(step):
+    """The same as if no more cuts had been made, with the bytes of their parts."""
+    graph, shaped = step
+    both = divide(shaped, (2, 2), "exact", Rules(), seconds=60)
+    one, again = divide(shaped, (2,), "exact", Rules(), seconds=60), first_cuts(shaped, both, 1)
+    assert (again.division, again.moved_bytes, again.bound_bytes) == (one.division, one.moved_bytes, one.bound_bytes)
+    found = all_timed((graph, shaped), both, load_cluster("v100x4"), Settings())
+    assert [each.candidate.name for each in found] == ["split 2x2", "split 2"]
+
+
 def test_cuts_for_so_many_workers():
-    """One for all, and one for each prime factor; none for one worker."""
+    """One for all, one for each prime factor, whose first cuts come with it, and for fewer; none for one worker."""
     assert factorings(2) == ((2,),)
-    assert factorings(6) == ((6,), (2, 3))
-    assert factorings(8) == ((8,), (2, 2, 2))
+    assert factorings(6) == ((6,), (2, 3), (3,))
+    assert factorings(8) == ((8,), (2, 2, 2), (4,))
     with pytest.raises(UsageError, match="two accelerators"):
         factorings(1)
 

@@ -1,0 +1,39 @@
+"""The first cuts of a split alone: a split for fewer workers, which is known with it."""
+
+from dataclasses import replace
+
+from pesto.split.dividing import Split
+from pesto.split.division import Division, moved_bytes, parameter_bytes
+from pesto.split.layouts import PARTIAL
+from pesto.split.shaped import Shaped
+from pesto.split.way import Way
+
+
+def first_cuts(shaped: Shaped, split: Split, cuts: int) -> Split:
+    """What the outermost `cuts` of a split make, where each cut was made after those before it."""
+    whole = split.division
+    division = Division(
+        factors=whole.factors[:cuts],
+        ways=tuple(_shorter(way, cuts) for way in whole.ways),
+        kept=tuple(tuple(layouts[:cuts] for layouts in row) for row in whole.kept),
+        variables=tuple(layouts[:cuts] for layouts in whole.variables),
+    )
+    return replace(
+        split,
+        division=division,
+        cuts=split.cuts[:cuts],
+        moved_bytes=moved_bytes(shaped, division),
+        parameter_bytes=int(parameter_bytes(shaped, division).sum()),
+    )
+
+
+def _shorter(way: Way, cuts: int) -> Way:
+    gives = tuple(layouts[:cuts] for layouts in way.gives)
+    partial = any(PARTIAL in layouts for layouts in gives)
+    return Way(
+        names=way.names[:cuts],
+        needs=tuple(layouts[:cuts] for layouts in way.needs),
+        gives=gives,
+        reducer=way.reducer if partial else "",
+        scaled=way.scaled and partial,
+    )
