@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from pesto.split.geometry import Layouts, Shape
-from pesto.split.layouts import ONE
 from pesto.split.pieces import Box, boxes
 
 Array = Any
@@ -63,8 +62,3 @@ def whole(variables: Sequence[PartVariable], values: Mapping[str, Array]) -> dic
 
 def _index(box: Box) -> tuple[slice, ...]:
     return tuple(slice(a, a + n) for a, n in zip(*box, strict=True))
-
-
-def one_holder(layouts: Layouts) -> bool:
-    """Whether a single worker holds it."""
-    return ONE in layouts

@@ -3,13 +3,11 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
-
-import numpy as np
 
 from pesto.errors import InputError, UsageError
 from pesto.files.json import shown
-from pesto.split import geometry
 from pesto.split.division import Division
 from pesto.split.shaped import Shaped
 from pesto.split.worker_parts import Parts, parts_of
@@ -33,6 +31,12 @@ class Partition:
     parts: Parts
     late: int
     """Tensors that are sent late."""
+
+    @property
+    def share(self) -> float:
+        """Elements of all variables that each worker holds over those of the whole; 1 without any."""
+        total = sum(prod(v.shape) for v in self.variables)
+        return sum(v.part_elements for v in self.variables) / total if total else 1.0
 
 
 def partition(
@@ -95,14 +99,3 @@ def _variables(parts: Parts, writer: Writer) -> tuple[PartVariable, ...]:
                 layouts=division.variables[v], factors=division.factors,
             )  # fmt: skip
     return tuple(found[v] for v in sorted(found))
-
-
-def held_share(variables: Sequence[PartVariable]) -> float:
-    """Elements of all variables that each worker holds over those of the whole; 1 without any."""
-    total = sum(int(np.prod(v.shape)) for v in variables)
-    return sum(v.part_elements for v in variables) / total if total else 1.0
-
-
-def part_shape(variable: PartVariable) -> tuple[int, ...]:
-    """The shape of each part."""
-    return geometry.part_shape(variable.shape, variable.layouts, variable.factors)

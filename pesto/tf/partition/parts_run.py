@@ -16,7 +16,7 @@ from pesto.split.shaped import Shaped
 from pesto.tf.laying.targets import covers
 from pesto.tf.nodes.captured import Captured
 from pesto.tf.partition.part_variables import PartVariable, in_parts, whole
-from pesto.tf.partition.partitioned import Partition, held_share, partition
+from pesto.tf.partition.partitioned import Partition, partition
 from pesto.tf.run.runnable import Runs
 from pesto.tf.run.stepping import SEED, distance
 from pesto.tf.unoptimized import unoptimized
@@ -83,16 +83,23 @@ class _Run:
 
 
 def run_parts(
-    captured: Captured, shaped: Shaped, division: Division, step: Runs, *, steps: int, devices: str = CPU
+    captured: Captured, shaped: Shaped, division: Division, step: Runs, *, steps: int, devices: str | None = CPU
 ) -> PartsRan:
     """Run `step`, whose ops are those that `division` divides, whole and in parts.
 
-    Variables start from those of the program that `captured` was traced in, where it has them. UsageError for less
-    than one step and other devices than CPU and GPU, InputError when the step does not run.
+    Variables start from those of the program that `captured` was traced in, where it has them. devices: CPU for logical
+    CPUs, GPU, or None for GPUs where there are as many as workers. UsageError for less than one step and other
+    devices, InputError when the step does not run.
     """
-    if steps < 1 or devices not in (CPU, GPU):
+    if steps < 1 or devices not in (None, CPU, GPU):
         raise UsageError(f"run: {steps} steps on {shown(devices)!r} - give at least 1, on cpu or gpu")
-    made = partition(_program(captured, step), shaped, division, captured.fetches, devices=_workers(division, devices))
+    many = len(tf.config.list_physical_devices("GPU"))
+    devices = devices or (GPU if many >= division.workers else CPU)
+    if devices == GPU and many < division.workers:
+        raise InputError(f"run: {division.workers} workers, and this machine has {many} GPUs - run it on cpu")
+    made = partition(
+        _program(captured, shaped, step), shaped, division, captured.fetches, devices=_workers(division, devices)
+    )
     soft, names = devices == GPU, frozenset(v.name for v in made.variables)
     live = _live(captured, names)
 
@@ -110,11 +117,11 @@ def _workers(division: Division, devices: str) -> tuple[str, ...]:
     return tuple(f"/device:{devices.upper()}:{first + k}" for k in range(division.workers))
 
 
-def _program(captured: Captured, step: Runs) -> Any:
+def _program(captured: Captured, shaped: Shaped, step: Runs) -> Any:
     """The step's ops as they run, with the seeds that they have there; as captured where calls were inlined."""
     program = step.graph.as_graph_def()
     names = {node.name for node in program.node}
-    return program if all(node.name in names for node in captured.graph_def.node) else captured.graph_def
+    return program if names.issuperset(shaped.names) else captured.graph_def
 
 
 def _config(workers: int, *, soft: bool) -> Any:
@@ -227,7 +234,7 @@ def _compared(made: Partition, first: _Run, second: _Run, steps: int) -> PartsRa
         finite=all(np.isfinite(value).all() for value in numbers if value.dtype.kind in "fc"),
         moves=_moves(made, second.traced), steps=steps,
         step_s=statistics.median(second.seconds), whole_step_s=statistics.median(first.seconds),
-        held=held_share(made.variables), moved_bytes=made.parts.moved_bytes(), nodes=len(made.graph_def.node),
+        held=made.share, moved_bytes=made.parts.moved_bytes(), nodes=len(made.graph_def.node),
         late=made.late, devices=made.devices,
     )  # fmt: skip
 
@@ -246,6 +253,8 @@ def _moves(made: Partition, metadata: Any) -> tuple[str, ...]:
     for graph in metadata.partition_graphs:
         for node in graph.node:
             target = wanted.get(node.name)
-            if target and not covers(target, tf.DeviceSpec.from_string(node.device)):
+            here = tf.DeviceSpec.from_string(node.device)
+            host = here.device_type == "CPU" and not any("CPU" in device for device in made.devices)
+            if target and not covers(target, here) and not host:  # what no GPU has a kernel for runs on the host
                 found.append(f"op {node.name} was put on {node.device}, its worker is {target}")
     return tuple(found)
