@@ -1,6 +1,7 @@
 """pesto apply: a plan's devices and order written into a GraphDef."""
 
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from pesto.errors import UsageError
 from pesto.files.disk import check_writable, read_bytes, write_atomic
 from pesto.files.json import format_of
 from pesto.inputs.first_look import first_look
+from pesto.plans.plan import Plan
 from pesto.plans.plan_file import loads
 from pesto.quantities import brief, counted
 from pesto.show.lines import fact, paragraph
@@ -92,9 +94,23 @@ def apply_command(
     refuse("a plan is written into a GraphDef", but=("file", "out", "devices", "no_order", "keep", "as_json"))
     file = _checked_file(source.file, out)
     check_writable(out)
-    found = loads(data, str(plan))
-    if isinstance(wanted, dict):
-        _check_known(wanted, found.lane_device)
+    said = _apply_plan(loads(data, str(plan)), file, out, Wanted(devices=wanted, order=not no_order, keep=keep))
+    click.echo(to_json(said) if as_json else _page(said, file, out))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """How a plan is to be written."""
+
+    devices: dict[str, str] | str | None
+    order: bool
+    keep: tuple[str, ...]
+
+
+def _apply_plan(found: Plan, file: Path, out: Path, wanted: Wanted) -> dict[str, Any]:
+    """Write a plan into its GraphDef; the keys of `pesto apply --json`."""
+    if isinstance(wanted.devices, dict):
+        _check_known(wanted.devices, found.lane_device)
     first_look(Source(file=file))
     from pesto.tf.start import tensorflow
 
@@ -103,11 +119,10 @@ def apply_command(
     from pesto.tf.enforce.rewrite import rewritten, serialized
     from pesto.tf.sources.graphdefs import read_graph_def
 
-    options = Options(devices=wanted, order=not no_order)
-    done = rewritten(read_graph_def(file), found, options, source=f"file {file.name}", keep=keep)
+    options = Options(devices=wanted.devices, order=wanted.order)
+    done = rewritten(read_graph_def(file), found, options, source=f"file {file.name}", keep=wanted.keep)
     write_atomic(out, serialized(done.graph_def, text=out.suffix == ".pbtxt"))
-    said = _said(done, out)
-    click.echo(to_json(said) if as_json else _page(said, file, out))
+    return _said(done, out)
 
 
 def _checked_file(file: Path | None, out: Path) -> Path:

@@ -87,23 +87,10 @@ _OF_EMULATIONS = ("clock", "scale", "ties", "way", "against", "cluster", "costs"
 @costs_option()
 @json_option()
 def run_command(
-    *,
-    plan: Path,
-    source: Source,
-    steps: int,
-    devices: str | None,
-    reference: str,
-    placement_only: bool,
-    emulate: bool,
-    clock: str,
-    scale: float | None,
-    ties: str,
-    way: str | None,
-    against: str | None,
-    cluster: str | None,
-    costs: Path | None,
-    as_json: bool,
-) -> None:
+    *, plan: Path, source: Source, steps: int, devices: str | None, reference: str, placement_only: bool, emulate: bool,
+    clock: str, scale: float | None, ties: str, way: str | None, against: str | None, cluster: str | None,
+    costs: Path | None, as_json: bool,
+) -> None:  # fmt: skip
     """Run a training step by PLAN or SPLIT on stock TensorFlow; exit 6 unless it runs as planned and computes the same.
 
     The step runs four times from the same variables on the same batches: without a plan (the reference), by the plan,

@@ -56,7 +56,8 @@ def _object(ran: "PartsRan", found: SplitFile) -> dict[str, Any]:
 
 def _page(ran: "PartsRan", found: SplitFile) -> str:
     where = ", ".join(ran.devices)
-    names = ", ".join(map(shown, ran.losses)) or "nothing"
+    more = f" and {counted(len(ran.losses) - 3, 'other')}" if len(ran.losses) > 3 else ""
+    names = f"{', '.join(map(shown, ran.losses[:3])) or 'nothing'}{more}"
     finite = "" if ran.finite else " (but not finite)"
     least = f"; {shown(ran.furthest)} is furthest" if ran.furthest else ""
     facts = {
