@@ -1,10 +1,9 @@
-"""The partitioned graph: what crosses workers is what was planned, and what TensorFlow makes of it is the whole step."""
+"""The partitioned graph: what crosses workers is what was planned, and what it computes is the whole step's."""
 
 import numpy as np
 import pytest
 
 from pesto.errors import InputError, UsageError
-from pesto.source import Source
 from pesto.split.dividing import divide
 from pesto.split.program import Rules
 from pesto.split.worker_parts import CLONE, REDUCE
@@ -75,12 +74,11 @@ def check(captured, shaped, step, factors):
     return ran
 
 
-@pytest.mark.parametrize(("name", "factors"), [("rnnlm", (2,)), ("wrn", (2, 2))])
-def test_models_run_in_parts(name, factors):
+def test_a_model_runs_in_parts():
     """Built bytes are the planned ones, losses and variables those of the whole step, and each holds its share."""
-    ran = check(*model(name), factors)
+    ran = check(*model("rnnlm"), (2,))
     assert ran.variables_distance <= TOLERANCE
-    assert ran.held <= 1 / np.prod(factors) + 0.02
+    assert ran.held <= 0.52
 
 
 @pytest.mark.slow
@@ -128,7 +126,7 @@ def types_cut(shaped, division):
     return {shaped.signature(op).type for op, way in enumerate(division.ways) if set(way.names) - {"whole", "once"}}
 
 
-@pytest.fixture(scope="module", params=[((2,), False), ((2,), True), ((3,), True), ((2, 2), False)], ids=str)
+@pytest.fixture(scope="module", params=[((2, 2), False), ((3,), True)], ids=str)
 def traps(trap, request):
     factors, replicate = request.param
     captured, shaped, step = trap
@@ -137,7 +135,7 @@ def traps(trap, request):
 
 
 def test_traps_compute_the_same(traps):
-    """Operands that hold shapes, means of parts, Select by rows, lengths, random numbers, slots: all as in the whole."""
+    """Operands that hold shapes, means of parts, Select by rows, lengths, random numbers, slots: as in the whole."""
     _, shaped, division, ran, replicate = traps
     assert ran.as_whole and ran.variables_distance <= TOLERANCE, ran
     cut = types_cut(shaped, division)
@@ -179,13 +177,17 @@ def test_variables_and_slots_lie_alike(traps):
         assert made[name].boxes == made[f"{name}/Momentum"].boxes
 
 
-def test_means_of_parts_are_divided(trap):
+def test_means_of_parts_are_divided(traps):
     """The mean of a batch in parts is the sum of their means over their number."""
-    captured, shaped, _ = trap
-    division = divided(shaped, (3,), replicate=True).division
+    captured, shaped, division, _, _ = traps
     made = built(captured, shaped, division)
-    scaled = [part for part in made.parts.parts if part.kind == REDUCE and part.scale == 3]
-    assert scaled and any(node.op == "RealDiv" and "reduced" in node.name for node in made.graph_def.node)
+    scaled = [part for part in made.parts.parts if part.kind == REDUCE and part.scale > 1]
+    assert {part.scale for part in scaled} == {division.workers}
+    sums = [node.input for node in made.graph_def.node if node.op == "RealDiv" and "/reduced" in node.name]
+    constants = {
+        node.name: tf.make_ndarray(node.attr["value"].tensor) for node in made.graph_def.node if node.op == "Const"
+    }
+    assert sums and all(constants[number] == division.workers for _, number in sums)
 
 
 def test_loops_stay_one_op_with_their_functions():
