@@ -11,6 +11,7 @@ from pesto.files.json import shown
 from pesto.split.division import Division
 from pesto.split.shaped import Shaped
 from pesto.split.worker_parts import Parts, parts_of
+from pesto.tf.partition.checkpoint_nodes import Checkpoints, add_checkpoints
 from pesto.tf.partition.part_nodes import Writer
 from pesto.tf.partition.part_variables import PartVariable
 
@@ -31,6 +32,7 @@ class Partition:
     parts: Parts
     late: int
     """Tensors that are sent late."""
+    checkpoints: Checkpoints
 
     @property
     def share(self) -> float:
@@ -63,7 +65,7 @@ def partition(
     writer.graph_def.versions.CopyFrom(program.versions)
     return Partition(
         graph_def=writer.graph_def, fetches=tuple(fetches), variables=variables, devices=where, parts=parts,
-        late=len(writer.waits),
+        late=len(writer.waits), checkpoints=add_checkpoints(writer.graph_def, variables, where, host),
     )  # fmt: skip
 
 

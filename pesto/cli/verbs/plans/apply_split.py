@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from dataclasses import asdict
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,6 +71,7 @@ def _object(made: "Partition", out: Path) -> dict[str, Any]:
         "nodes_per_device": dict(sorted(count.items())),
         "bytes": made.parts.moved_bytes(),
         "late": made.late,
+        "checkpoints": asdict(made.checkpoints),
         "variables_share": made.share,
         "variables": [
             {"name": v.name, "dtype": v.dtype, "shape": list(v.shape),
@@ -87,6 +89,11 @@ def _page(said: dict[str, Any], found: SplitFile) -> str:
     rows += [
         fact("sent", f"{size(said['bytes'])} a step; {counted(said['late'], 'tensor')} late, shortly before their use"),
         fact("variables", f"{percent(said['variables_share'])} of all a worker; --json says which part is which"),
-        fact("to run it", f"feed and fetch as before ({', '.join(said['fetches'])}); variables have no value yet"),
+        fact("to run it", f"run {said['checkpoints']['restore']}, then feed and fetch as before"),
+        fact(
+            "checkpoints",
+            f"those of the whole step: feed {said['checkpoints']['prefix']} a checkpoint's prefix, and run "
+            f"{said['checkpoints']['restore']} or {said['checkpoints']['save']}",
+        ),
     ]
     return "\n".join(rows)
