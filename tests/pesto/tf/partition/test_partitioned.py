@@ -85,8 +85,13 @@ def test_a_model_runs_in_parts():
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("factors", FACTORS)
 def test_all_models_run_in_parts(name, factors):
-    """Ditto for every model and factor; what no factor of its shapes divides stays whole."""
-    check(*model(name), factors)
+    """Ditto for every model and factor; what no factor of its shapes divides stays whole.
+
+    A variable that is nearly zero is further from the whole step's, in terms of itself.
+    """
+    ran = check(*model(name), factors)
+    assert ran.variables_distance <= 5 * TOLERANCE
+    assert factors == (3,) or ran.held <= 1 / np.prod(factors) + (0.07 if name == "nasnet" else 0.02)
 
 
 def trapped():
