@@ -104,6 +104,10 @@ _SOURCE = (
 )
 
 
+SOURCE_NAMES = tuple(f.name for f in fields(Source))
+"""The parameters of the options that name a graph."""
+
+
 def source_options(verb: Callable[..., None]) -> Callable[..., None]:
     """Add the options that name a graph; the verb gets one `source: Source`."""
 

@@ -1,6 +1,7 @@
 """From what a user names to values: graphs, clusters, costs, profiles. TensorFlow is loaded only if needed."""
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,8 +26,11 @@ from pesto.tf.step_facts import StepFacts, Tie
 from solvers.arrays import Ints
 
 if TYPE_CHECKING:
+    from pesto.split.files.split_file import SplitFile
     from pesto.split.shaped import Shaped
     from pesto.tf.emulate.enforced import Step
+    from pesto.tf.partition.partitioned import Partition
+    from pesto.tf.partition.parts_run import PartsRan
     from pesto.tf.run.planned_run import Ran
 
 
@@ -130,6 +134,26 @@ def run_plan(
     from pesto.tf import named
 
     return named.run(source, plan, steps=steps, devices=devices, order=order, reference=reference)
+
+
+def run_split(found: "SplitFile", source: Source, *, steps: int, devices: str | None) -> "PartsRan":
+    """Run the step that `source` names whole and in parts (`pesto.tf.partition`). UsageError when it cannot be run."""
+    _executable(source)
+    from pesto.tf import named
+    from pesto.tf.start import hushed
+
+    with hushed(quiet=True):
+        return named.run_parts(source, found, steps=steps, devices=devices)
+
+
+def partitioned(found: "SplitFile", source: Source, devices: Sequence[str], host: str) -> "Partition":
+    """The graph of the step that `source` names as a split divides it. UsageError when it has none."""
+    _executable(source)
+    from pesto.tf import named
+    from pesto.tf.start import hushed
+
+    with hushed(quiet=True):
+        return named.partitioned(source, found, devices, host)
 
 
 def planned_step(source: Source) -> "tuple[Graph, Step]":

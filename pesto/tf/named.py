@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -17,10 +17,13 @@ from pesto.tf.start import tensorflow
 from pesto.tf.step_facts import StepFacts
 
 if TYPE_CHECKING:
+    from pesto.split.files.split_file import SplitFile
     from pesto.split.shaped import Shaped
     from pesto.tf.emulate.enforced import Step as PlannedStep
     from pesto.tf.models import Step
     from pesto.tf.nodes.captured import Captured
+    from pesto.tf.partition.partitioned import Partition
+    from pesto.tf.partition.parts_run import PartsRan
     from pesto.tf.run.planned_run import Ran
     from pesto.tf.run.runnable import Runs
 
@@ -130,6 +133,46 @@ def run(source: Source, plan: Plan, *, steps: int, devices: str | None, order: b
 
     how = planned_run.How(steps=steps, devices=devices, order=order, reference=reference)
     return planned_run.run(plan, graph, step, how)
+
+
+def partitioned(source: Source, found: "SplitFile", devices: Sequence[str], host: str) -> "Partition":
+    """The partitioned graph of the step that `source` names, as a split divides it; errors as of `shaped`.
+
+    MismatchError when the split is of another step, VerificationError when it is invalid.
+    """
+    captured, shaped, _ = _to_divide(source)
+    from pesto.split.files.checked import verified
+    from pesto.tf.partition.partitioned import partition
+
+    division = verified(found, shaped)
+    return partition(captured.graph_def, shaped, division, captured.fetches, devices=devices, host=host)
+
+
+def run_parts(source: Source, found: "SplitFile", *, steps: int, devices: str | None) -> "PartsRan":
+    """Run the step that `source` names whole and in parts (`pesto.tf.partition.parts_run`); errors as of both."""
+    captured, shaped, step = _to_divide(source)
+    from pesto.split.files.checked import verified
+    from pesto.tf.partition import parts_run
+
+    return parts_run.run_parts(captured, shaped, verified(found, shaped), step(), steps=steps, devices=devices)
+
+
+def _to_divide(source: Source) -> "tuple[Captured, Shaped, Callable[[], Runs]]":
+    """The step that `source` names, what its ops are, and the step made runnable when asked for."""
+    tensorflow()
+    from pesto.tf.importer.shapes import known_nodes
+    from pesto.tf.run.runnable import runnable
+    from pesto.tf.shaping.shaping import shape
+    from pesto.tf.sources import sources
+
+    with redirect_stdout(sys.stderr):
+        if source.model is not None:
+            step, label = _model(source)
+            captured = sources.capture_v1(step.graph, step.fetches, source=label)
+            return captured, shape(captured)[1], lambda: step
+        captured = _captured(source)
+        found = shape(captured, batch=source.batch)[1]
+        return captured, found, lambda: runnable(captured, known_nodes(captured, source.batch))
 
 
 def _model(source: Source) -> tuple["Step", str]:

@@ -1,20 +1,28 @@
 """pesto apply: a plan's devices and order written into a GraphDef."""
 
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
-from pesto.cli.options import Existing, json_option
+from pesto.cli.options import Existing, json_option, refuse, source_options
+from pesto.cli.outputs import check_outputs
 from pesto.cli.printed import to_json
+from pesto.cli.verbs.plans.apply_split import apply_split
+from pesto.cli.verbs.plans.check import source_of
 from pesto.errors import UsageError
-from pesto.files.disk import check_writable, write_atomic
+from pesto.files.disk import check_writable, read_bytes, write_atomic
+from pesto.files.json import format_of
 from pesto.inputs.first_look import first_look
-from pesto.plans.plan_file import load
+from pesto.plans.plan import Plan
+from pesto.plans.plan_file import loads
 from pesto.quantities import brief, counted
 from pesto.show.lines import fact, paragraph
 from pesto.source import Source
+from pesto.split.files.split_file import KIND as SPLIT
+from pesto.split.files.split_file import loads_split
 
 SUFFIXES = (".pb", ".pbtxt")
 SETTINGS = (
@@ -26,8 +34,8 @@ SETTINGS = (
 
 
 @click.command("apply")
-@click.argument("plan", type=Existing())
-@click.option("--graph", "file", type=Existing(), required=True, help="The GraphDef that was planned (.pb, .pbtxt).")
+@click.argument("plan", metavar="PLAN|SPLIT", type=Existing())
+@source_options
 @click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="GraphDef to write (.pb, .pbtxt).")
 @click.option(
     "--device",
@@ -45,9 +53,19 @@ SETTINGS = (
 )
 @json_option()
 def apply_command(
-    *, plan: Path, file: Path, out: Path, devices: tuple[str, ...], no_order: bool, keep: tuple[str, ...], as_json: bool
+    *,
+    plan: Path,
+    source: Source,
+    out: Path,
+    devices: tuple[str, ...],
+    no_order: bool,
+    keep: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Write PLAN into the GraphDef that it was made for: each op's device, and control edges for the order.
+
+    A SPLIT is written as the graph of its parts: op i of worker k is wk/i, on /device:GPU:k or as --device worker:k=...
+    says; what is fed comes from --device host=..., by default CPU 0. A split of a built-in model names its step itself.
 
     The whole program stays, initializers and savers too, with its names; function calls are inlined. The result is
     verified without running it. Without --device, gpu:1 is /device:GPU:1.
@@ -59,15 +77,40 @@ def apply_command(
     \b
     pesto solve --graph step.pb --fetch train --out plan.json
     pesto apply plan.json --graph step.pb --out placed.pb
+    pesto apply split.json --out parts.pb --device cpu
     pesto apply plan.json --graph step.pb --out placed.pb \\
         --device cpu:0=/job:worker/task:0/device:CPU:0 --device gpu:0=...
     """
-    _check_files(file, out)
-    wanted = _devices(devices)
+    if out.suffix not in SUFFIXES:
+        raise UsageError(f"{out}: the result is a GraphDef - give a name that ends in .pb or .pbtxt")
+    wanted, data = _devices(devices), read_bytes(plan)
+    if format_of(data, str(plan)) == SPLIT.format:
+        refuse("a split has no order, and constants of each worker's own", "no_order", "keep")
+        split = loads_split(data, str(plan))
+        named = source_of(split.source, source, "the split's step", "when it was split")
+        check_outputs([out], [source.file] if source.file else [], as_json=as_json)
+        apply_split(split, named, out, wanted, as_json=as_json)
+        return
+    refuse("a plan is written into a GraphDef", but=("file", "out", "devices", "no_order", "keep", "as_json"))
+    file = _checked_file(source.file, out)
     check_writable(out)
-    found = load(plan)
-    if isinstance(wanted, dict):
-        _check_known(wanted, found.lane_device)
+    said = _apply_plan(loads(data, str(plan)), file, out, Wanted(devices=wanted, order=not no_order, keep=keep))
+    click.echo(to_json(said) if as_json else _page(said, file, out))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """How a plan is to be written."""
+
+    devices: dict[str, str] | str | None
+    order: bool
+    keep: tuple[str, ...]
+
+
+def _apply_plan(found: Plan, file: Path, out: Path, wanted: Wanted) -> dict[str, Any]:
+    """Write a plan into its GraphDef; the keys of `pesto apply --json`."""
+    if isinstance(wanted.devices, dict):
+        _check_known(wanted.devices, found.lane_device)
     first_look(Source(file=file))
     from pesto.tf.start import tensorflow
 
@@ -76,20 +119,21 @@ def apply_command(
     from pesto.tf.enforce.rewrite import rewritten, serialized
     from pesto.tf.sources.graphdefs import read_graph_def
 
-    options = Options(devices=wanted, order=not no_order)
-    done = rewritten(read_graph_def(file), found, options, source=f"file {file.name}", keep=keep)
+    options = Options(devices=wanted.devices, order=wanted.order)
+    done = rewritten(read_graph_def(file), found, options, source=f"file {file.name}", keep=wanted.keep)
     write_atomic(out, serialized(done.graph_def, text=out.suffix == ".pbtxt"))
-    said = _said(done, out)
-    click.echo(to_json(said) if as_json else _page(said, file, out))
+    return _said(done, out)
 
 
-def _check_files(file: Path, out: Path) -> None:
+def _checked_file(file: Path | None, out: Path) -> Path:
+    """The GraphDef that was planned."""
+    if file is None:
+        raise UsageError("a plan is written into the graph that was planned - give it with --graph")
     if file.suffix not in SUFFIXES:
         raise UsageError(f"{file}: a plan is written into TensorFlow's graphs - give a GraphDef, .pb or .pbtxt")
-    if out.suffix not in SUFFIXES:
-        raise UsageError(f"{out}: the result is a GraphDef - give a name that ends in .pb or .pbtxt")
     if out.resolve() == file.resolve():
         raise UsageError(f"{out} is the graph itself - give the result a file of its own")
+    return file
 
 
 def _devices(given: tuple[str, ...]) -> dict[str, str] | str | None:

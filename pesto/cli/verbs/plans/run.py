@@ -7,19 +7,32 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pesto.cli.emulating import Asked, emulated
-from pesto.cli.options import Existing, cluster_option, costs_option, first_given, json_option, source_options
+from pesto.cli.options import (
+    SOURCE_NAMES,
+    Existing,
+    cluster_option,
+    costs_option,
+    first_given,
+    json_option,
+    refuse,
+    source_options,
+)
 from pesto.cli.printed import answer
-from pesto.cli.verbs.plans.check import plan_source
+from pesto.cli.verbs.plans.check import plan_source, source_of
+from pesto.cli.verbs.plans.run_split import run_divided
 from pesto.errors import UsageError, VerificationError
-from pesto.files.json import shown
+from pesto.files.disk import read_bytes
+from pesto.files.json import format_of, shown
 from pesto.graph import FUNCTION, SESSION
 from pesto.inputs.load import run_plan
-from pesto.plans.plan_file import load
+from pesto.plans.plan_file import loads
 from pesto.plans.statements import NOT_CHECKED
 from pesto.plans.ways import GRAPHDEF
 from pesto.quantities import counted, duration
 from pesto.show.lines import fact, paragraph
 from pesto.source import Source
+from pesto.split.files.split_file import KIND as SPLIT
+from pesto.split.files.split_file import loads_split
 
 if TYPE_CHECKING:
     from pesto.tf.run.planned_run import Ran
@@ -30,7 +43,7 @@ _OF_EMULATIONS = ("clock", "scale", "ties", "way", "against", "cluster", "costs"
 
 
 @click.command("run")
-@click.argument("plan", type=Existing())
+@click.argument("plan", metavar="PLAN|SPLIT", type=Existing())
 @source_options
 @click.option("--steps", type=click.IntRange(1), default=20, show_default=True, help="Timed steps of each run.")
 @click.option(
@@ -74,30 +87,20 @@ _OF_EMULATIONS = ("clock", "scale", "ties", "way", "against", "cluster", "costs"
 @costs_option()
 @json_option()
 def run_command(
-    *,
-    plan: Path,
-    source: Source,
-    steps: int,
-    devices: str | None,
-    reference: str,
-    placement_only: bool,
-    emulate: bool,
-    clock: str,
-    scale: float | None,
-    ties: str,
-    way: str | None,
-    against: str | None,
-    cluster: str | None,
-    costs: Path | None,
-    as_json: bool,
-) -> None:
-    """Run a training step by PLAN on stock TensorFlow; exit 6 unless it runs as planned and computes the same.
+    *, plan: Path, source: Source, steps: int, devices: str | None, reference: str, placement_only: bool, emulate: bool,
+    clock: str, scale: float | None, ties: str, way: str | None, against: str | None, cluster: str | None,
+    costs: Path | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Run a training step by PLAN or SPLIT on stock TensorFlow; exit 6 unless it runs as planned and computes the same.
 
     The step runs four times from the same variables on the same batches: without a plan (the reference), by the plan,
     on a single device, and by the plan's placement without its order. Where each op ran and in which order is read from
     TensorFlow's partition graphs and traces; losses and variables are compared with the reference's, bit for bit. A
     reference whose graph TensorFlow rewrites, stock, computes other last digits: then the differences are reported, and
     are no failure.
+
+    A SPLIT is run whole and in parts from the same variables on the same batches: the losses of each step may differ by
+    1e-5, since sums of parts have another order; how far variables are is reported.
 
     With --emulate functions that take the predicted times run in place of ops and transfers, on logical CPUs: evidence
     about order, overlap and links, none about hardware or costs. --cluster and --costs are those of the plan.
@@ -107,8 +110,15 @@ def run_command(
     pesto run plan.json
     pesto run plan.json --emulate --against expert,single
     """
+    data = read_bytes(plan)
+    if format_of(data, str(plan)) == SPLIT.format:
+        refuse("a split has no order, and is run on this machine", but=("steps", "devices", "as_json", *SOURCE_NAMES))
+        split = loads_split(data, str(plan))
+        named = source_of(split.source, source, "the split's step", "when it was split")
+        run_divided(split, named, steps=steps, devices=devices, as_json=as_json)
+        return
     _check_given(emulate=emulate)
-    found = load(plan)
+    found = loads(data, str(plan))
     if emulate:
         asked = Asked(clock=clock, scale=scale, ties=ties, way=way, against=against, cluster=cluster, costs=costs)
         emulated(found, plan_source(found, source), asked, as_json=as_json)

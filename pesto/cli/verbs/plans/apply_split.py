@@ -1,0 +1,99 @@
+"""pesto apply of a split: its partitioned GraphDef, for people and as JSON."""
+
+import re
+from collections import Counter
+from dataclasses import asdict
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pesto.cli.printed import to_json
+from pesto.errors import UsageError
+from pesto.files.disk import write_atomic
+from pesto.inputs.load import partitioned
+from pesto.quantities import counted, percent, size
+from pesto.show.lines import fact, paragraph
+from pesto.source import Source
+from pesto.split.files.split_file import SplitFile
+
+if TYPE_CHECKING:
+    from pesto.tf.partition.partitioned import Partition
+
+HOST, WORKER = "host", "worker:"
+
+
+def apply_split(
+    found: SplitFile, source: Source, out: Path, devices: dict[str, str] | str | None, *, as_json: bool
+) -> None:
+    """Write the partitioned graph of a split; UsageError for devices that are not its workers'."""
+    workers, host = _devices(devices, prod(found.factors))
+    made = partitioned(found, source, workers, host)
+    from pesto.tf.enforce.rewrite import serialized
+
+    write_atomic(out, serialized(made.graph_def, text=out.suffix == ".pbtxt"))
+    said = _object(made, out)
+    click.echo(to_json(said) if as_json else _page(said, found))
+
+
+def _devices(given: dict[str, str] | str | None, workers: int) -> tuple[tuple[str, ...], str]:
+    """TensorFlow's device of each worker, and the host's."""
+    if given is None or given in ("gpu", "cpu"):
+        kind, first = ("CPU", 1) if given == "cpu" else ("GPU", 0)
+        return tuple(f"/device:{kind}:{first + k}" for k in range(workers)), "/device:CPU:0"
+    if isinstance(given, str):
+        raise UsageError(f"--device {given}: it is no device of a split - write {WORKER}0=/device:GPU:0, cpu or gpu")
+    names = [f"{WORKER}{k}" for k in range(workers)]
+    strange = [name for name in given if name not in (HOST, *names)]
+    lacking = [name for name in names if name not in given]
+    if strange:
+        raise UsageError(f"--device {strange[0]}: the split has {names[0]} to {names[-1]}, and {HOST}")
+    if lacking:
+        raise UsageError(f"--device {lacking[0]}: it has no device - give one for each of {names[0]} to {names[-1]}")
+    return tuple(_target(name, given[name]) for name in names), _target(HOST, given.get(HOST, "/device:CPU:0"))
+
+
+def _target(name: str, device: str) -> str:
+    """A device as TensorFlow spells it."""
+    if not re.fullmatch(r"(/(job|replica|task|device):[A-Za-z0-9_:]+)+", device):
+        raise UsageError(f"--device {name}={device}: no device of TensorFlow - write {name}=/device:GPU:0")
+    return device
+
+
+def _object(made: "Partition", out: Path) -> dict[str, Any]:
+    count = Counter(node.device for node in made.graph_def.node)
+    return {
+        "out": str(out),
+        "nodes": len(made.graph_def.node),
+        "fetches": list(made.fetches),
+        "workers": list(made.devices),
+        "nodes_per_device": dict(sorted(count.items())),
+        "bytes": made.parts.moved_bytes(),
+        "late": made.late,
+        "checkpoints": asdict(made.checkpoints),
+        "variables_share": made.share,
+        "variables": [
+            {"name": v.name, "dtype": v.dtype, "shape": list(v.shape),
+             "parts": [{"name": name, "begin": list(begin), "shape": list(shape)}
+                       for name, (begin, shape) in zip(v.parts, v.boxes, strict=True)]}
+            for v in made.variables
+        ],
+    }  # fmt: skip
+
+
+def _page(said: dict[str, Any], found: SplitFile) -> str:
+    workers = counted(len(said["workers"]), "worker")
+    rows = [paragraph(f"{found.what}: {counted(said['nodes'], 'node')} for {workers} -> {said['out']}", 2)]
+    rows += [fact("on", f"{name}: {counted(n, 'node')}") for name, n in said["nodes_per_device"].items()]
+    rows += [
+        fact("sent", f"{size(said['bytes'])} a step; {counted(said['late'], 'tensor')} late, shortly before their use"),
+        fact("variables", f"{percent(said['variables_share'])} of all a worker; --json says which part is which"),
+        fact("to run it", f"run {said['checkpoints']['restore']}, then feed and fetch as before"),
+        fact(
+            "checkpoints",
+            f"those of the whole step: feed {said['checkpoints']['prefix']} a checkpoint's prefix, and run "
+            f"{said['checkpoints']['restore']} or {said['checkpoints']['save']}",
+        ),
+    ]
+    return "\n".join(rows)

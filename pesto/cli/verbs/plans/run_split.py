@@ -1,0 +1,74 @@
+"""pesto run of a split: the step whole and in parts, compared, for people and as JSON."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pesto.cli.printed import answer
+from pesto.errors import VerificationError
+from pesto.files.json import shown
+from pesto.inputs.load import run_split
+from pesto.quantities import counted, duration, percent, size
+from pesto.show.lines import fact, paragraph
+from pesto.source import Source
+from pesto.split.files.split_file import SplitFile
+
+if TYPE_CHECKING:
+    from pesto.tf.partition.parts_run import PartsRan
+
+
+def run_divided(found: SplitFile, source: Source, *, steps: int, devices: str | None, as_json: bool) -> None:
+    """Run a split's step whole and in parts; VerificationError unless both compute the same."""
+    ran = run_split(found, source, steps=steps, devices=devices)
+    if as_json:
+        answer(_object(ran, found))
+    else:
+        click.echo(_page(ran, found))
+    if not ran.as_whole:
+        wrong = ran.moves[0] if ran.moves else f"{ran.furthest} is {ran.losses_distance:.1e} from the whole step's"
+        raise VerificationError(
+            f"the divided step does not run as the whole one: {wrong} - report it with pesto doctor"
+        )
+
+
+def _object(ran: "PartsRan", found: SplitFile) -> dict[str, Any]:
+    return {
+        "split": found.what,
+        "workers": len(ran.devices),
+        "devices": list(ran.devices),
+        "as_whole": ran.as_whole,
+        "losses": list(ran.losses),
+        "losses_distance": ran.losses_distance,
+        "variables": ran.variables,
+        "variables_distance": ran.variables_distance,
+        "furthest": ran.furthest,
+        "finite": ran.finite,
+        "moves": len(ran.moves),
+        "steps": ran.steps,
+        "step_s": ran.step_s,
+        "whole_step_s": ran.whole_step_s,
+        "variables_share": ran.held,
+        "bytes": ran.moved_bytes,
+        "nodes": ran.nodes,
+        "late": ran.late,
+    }
+
+
+def _page(ran: "PartsRan", found: SplitFile) -> str:
+    where = ", ".join(ran.devices)
+    more = f" and {counted(len(ran.losses) - 3, 'other')}" if len(ran.losses) > 3 else ""
+    names = f"{', '.join(map(shown, ran.losses[:3])) or 'nothing'}{more}"
+    finite = "" if ran.finite else " (but not finite)"
+    least = f"; {shown(ran.furthest)} is furthest" if ran.furthest else ""
+    facts = {
+        "losses": f"{names} of {counted(ran.steps, 'step')}{finite}: at most {ran.losses_distance:.1e} from the whole "
+        "step's, relative to its largest number",
+        "variables": f"{counted(ran.variables, 'variable')} at the end: at most {ran.variables_distance:.1e}{least}",
+        "held": f"{percent(ran.held)} of all variables a worker",
+        "sent": f"{size(ran.moved_bytes)} a step; {counted(ran.late, 'tensor')} late, shortly before their use",
+        "devices": f"{counted(len(ran.moves), 'op')} moved, in the partition graphs of the first step",
+        "step time": f"{duration(ran.step_s)} in parts, {duration(ran.whole_step_s)} whole (medians); workers on "
+        "logical CPUs share this machine, and say nothing of speed",
+    }
+    head = paragraph(f"{found.what}: {counted(ran.nodes, 'node')} on {where}", 2)
+    return "\n".join([head, *(fact(label, text) for label, text in facts.items())])

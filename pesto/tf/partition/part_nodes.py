@@ -1,0 +1,316 @@
+"""Nodes of a partitioned GraphDef, written part by part."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.framework import graph_pb2, node_def_pb2
+
+from pesto.errors import InputError
+from pesto.split.ops.shape_operands import SHAPE_OPERAND
+from pesto.split.ops.wholes import READ_SHAPES
+from pesto.split.pieces import boxes
+from pesto.split.worker_parts import CLONE, JOIN, REDUCE, SLICE, Part, Parts
+from pesto.tf.nodes.needed_nodes import RECORDED
+from pesto.tf.partition.late_fetches import waits
+from pesto.tf.partition.part_variables import PartVariable
+
+_FED = ("Placeholder", "PlaceholderV2", "PlaceholderWithDefault")
+_GONE = ("_output_shapes", "_class", RECORDED)
+"""Attributes that are not true of a part, or name ops that are not there."""
+_WHAT = {SLICE: "block", JOIN: "joined", REDUCE: "reduced"}
+_CHAINS = {"max": "Maximum", "min": "Minimum", "prod": "Mul"}
+_OF_BOOLS = {"sum": "LogicalOr", "max": "LogicalOr", "min": "LogicalAnd", "prod": "LogicalAnd"}
+"""Ops of two arguments that make one of partial results."""
+
+
+@cache
+def _enum(dtype: str) -> int:
+    return int(tf.as_dtype(dtype.removeprefix("resource:")).as_datatype_enum)
+
+
+class Writer:
+    """A GraphDef in the making: the parts of a step, in their order."""
+
+    def __init__(self, defs: Sequence[Any], parts: Parts, devices: Sequence[str], host: str, prefix: str) -> None:
+        self.defs, self.parts, self.devices, self.host, self.prefix = defs, parts, devices, host, prefix
+        self.graph_def = graph_pb2.GraphDef()
+        self.names = [self._name(number, part) for number, part in enumerate(parts.parts)]
+        self.given: list[list[tuple[int, int, int]]] = [[] for _ in self.names]
+        """[p] (input, part, output) that each reads, by input."""
+        self.readers: dict[int, set[int]] = defaultdict(set)
+        """Part -> the workers that read it."""
+        edges = zip(parts.src.tolist(), parts.output.tolist(), parts.dst.tolist(), parts.input.tolist(), strict=True)
+        for src, output, dst, at in edges:
+            self.given[dst].append((at, src, output))
+            self.readers[src].add(parts.parts[dst].worker)
+        self.controls: dict[int, list[str]] = defaultdict(list)
+        """Part -> names of the nodes that it waits for."""
+        for before, after in zip(parts.control_src.tolist(), parts.control_dst.tolist(), strict=True):
+            self.controls[after].append(self.names[before])
+        self.waits = waits(parts)
+        self.relays: dict[tuple[int, int, int], str] = {}
+        """(part, output, reading worker) -> for whom what is sent as it is waits, then the node that sends it."""
+        for wait in self.waits:
+            if parts.parts[wait.part].kind == SLICE:
+                self.controls[wait.part].append(self.names[wait.after])
+            else:
+                self.relays[wait.part, wait.output, wait.reader] = f"^{self.names[wait.after]}"
+        self.constants: dict[tuple[str, str, tuple[int, ...], bytes], str] = {}
+        self.fed: set[str] = set()
+        self.templates: dict[int, Any] = {}
+
+    def _name(self, number: int, part: Part) -> str:
+        own = self.parts.shaped.names[part.op]
+        if part.kind == CLONE:
+            return f"{self.prefix}{part.worker}/{own}"
+        return f"{self.prefix}{part.worker}/pesto/{own}/{_WHAT[part.kind]}{number}"
+
+    def write(self, variables: Mapping[str, PartVariable]) -> None:
+        """All parts but those that would bring results to other workers than the first."""
+        left = self._unused()
+        for number, part in enumerate(self.parts.parts):
+            if number in left:
+                continue
+            if part.kind == CLONE:
+                self._clone(number, part, variables.get(self.names[number]))
+            elif part.kind == SLICE:
+                self._slice(number, part)
+            elif part.kind == JOIN:
+                self._join(number, part)
+            else:
+                self._reduce(number, part)
+
+    def _unused(self) -> set[int]:
+        """Parts for results that the first worker does not need."""
+        at = slice(self.parts.for_results, None)
+        src, dst = self.parts.src[at].tolist(), self.parts.dst[at].tolist()
+        kept = {part for part, _ in self.parts.results}
+        for p, i in zip(reversed(src), reversed(dst), strict=True):
+            if i in kept:
+                kept.add(p)
+        return set(dst) - kept
+
+    def _node(self, name: str, op: str, inputs: Sequence[str], device: str, controls: Sequence[str] = ()) -> Any:
+        node = self.graph_def.node.add(name=name, op=op, device=device)
+        node.input.extend(inputs)
+        node.input.extend(f"^{before}" for before in dict.fromkeys(controls))
+        return node
+
+    def _typed(self, number: int, op: str, inputs: Sequence[str], **ints: int) -> Any:
+        """The node of a part that is no clone, with its type T and whole numbers as attributes."""
+        part = self.parts.parts[number]
+        device = self.devices[part.worker]
+        node = self._node(self.names[number], op, inputs, device, self.controls.get(number, ()))
+        node.attr["T"].type = self._dtype(number, part.output)
+        for name, value in ints.items():
+            node.attr[name].i = value
+        return node
+
+    def _dtype(self, number: int, output: int) -> int:
+        part = self.parts.parts[number]
+        port = output if part.kind == CLONE else part.output
+        return _enum(self.parts.shaped.signature(part.op).outputs[port][1])
+
+    def _inputs(self, number: int) -> list[str]:
+        """What a part reads, in the order of its inputs."""
+        worker = self.parts.parts[number].worker
+        return [self._read(src, output, worker) for _, src, output in sorted(self.given[number])]
+
+    def _read(self, src: int, output: int, worker: int) -> str:
+        """The tensor that an output of a part is to the ops of a worker."""
+        key = (src, output, worker)
+        if key not in self.relays:
+            return self._port(src, output)
+        if self.relays[key][0] == "^":
+            part = self.parts.parts[src]
+            name = f"{self.prefix}{part.worker}/pesto/{self.parts.shaped.names[part.op]}/late{src}_{output}_{worker}"
+            after = self.relays[key][1:]
+            node = self._node(name, "Identity", [self._port(src, output)], self.devices[part.worker], [after])
+            node.attr["T"].type = self._dtype(src, output)
+            self.relays[key] = name
+        return self.relays[key]
+
+    def _port(self, src: int, output: int) -> str:
+        part = self.parts.parts[src]
+        if part.kind == CLONE and output and self._type(part.op) in READ_SHAPES:
+            return f"{self.names[src]}/{output}"
+        return f"{self.names[src]}:{output}" if output else self.names[src]
+
+    def _type(self, op: int) -> str:
+        return self.parts.shaped.signature(op).type
+
+    def _clone(self, number: int, part: Part, variable: PartVariable | None) -> None:
+        op_type = self._type(part.op)
+        if op_type in _FED:
+            self._from_host(number, part)
+        elif op_type in READ_SHAPES:
+            self._shapes(number, part)
+        else:
+            inputs = self._operands(number, part)
+            device = self.devices[part.worker]
+            node = self._node(self.names[number], op_type, inputs, device, self.controls.get(number, ()))
+            node.MergeFrom(self._template(part.op))
+            if op_type == "VarHandleOp":
+                _own_variable(node, variable)
+            elif "shape" in node.attr:
+                self._mend(node, number, part)
+
+    def _template(self, op: int) -> Any:
+        """The attributes of an op's clones."""
+        if op not in self.templates:
+            made = node_def_pb2.NodeDef()
+            for name, value in self.defs[op].attr.items():
+                if name not in _GONE:
+                    made.attr[name].CopyFrom(value)
+            self.templates = {op: made}  # clones of an op follow each other
+        return self.templates[op]
+
+    def _mend(self, node: Any, number: int, part: Part) -> None:
+        """An attribute that says the whole output's shape says the part's."""
+        outputs = self.parts.shaped.signature(part.op).outputs
+        held = self.parts.output_shape(number, 0) if outputs else None
+        said = tuple(d.size for d in node.attr["shape"].shape.dim)
+        if held is not None and said == outputs[0][0] and said != held:
+            _write_shape(node, held)
+
+    def _operands(self, number: int, part: Part) -> list[str]:
+        """The inputs of a clone: tensors, and constants of its own where values are known."""
+        signature, way = self.parts.shaped.signature(part.op), self.parts.division.ways[part.op]
+        read = {at: (src, output) for at, src, output in self.given[number]}
+        found = []
+        for at, operand in enumerate(signature.inputs):
+            if operand.value is None:
+                found.append(self._read(*read[at], part.worker))
+                continue
+            value = np.asarray(operand.value, dtype=tf.as_dtype(operand.dtype).as_numpy_dtype)
+            value = value.reshape(operand.shape if operand.shape is not None else value.shape)
+            if SHAPE_OPERAND.get(signature.type) == at and max(way.gives[0], default=-1) >= 0:
+                value = np.asarray(self.parts.output_shape(number, 0), dtype=value.dtype)
+            elif max(way.needs[at], default=-1) >= 0:
+                begin, extents = boxes(value.shape, way.needs[at], self.parts.division.factors)[part.worker] or ((), ())
+                value = value[tuple(slice(a, a + n) for a, n in zip(begin, extents, strict=True))]
+            found.append(self._constant(value, part.worker))
+        return found
+
+    def _constant(self, value: Any, worker: int) -> str:
+        """A constant on a worker, which all that need it there share."""
+        device = self.devices[worker]
+        key = (f"{self.prefix}{worker}", str(value.dtype), value.shape, value.tobytes())
+        if key not in self.constants:
+            name = f"{self.prefix}{worker}/pesto/constant{len(self.constants)}"
+            _fill(self._node(name, "Const", (), device), value)
+            self.constants[key] = name
+        return self.constants[key]
+
+    def _from_host(self, number: int, part: Part) -> None:
+        """What is fed is fed on the host, whole; a clone hands it on."""
+        name = self.parts.shaped.names[part.op]
+        if name not in self.fed:
+            self.fed.add(name)
+            inputs = self._operands(number, part)
+            node = self._node(name, self._type(part.op), inputs, self.host)
+            node.MergeFrom(self._template(part.op))
+        device = self.devices[part.worker]
+        node = self._node(self.names[number], "Identity", [name], device, self.controls.get(number, ()))
+        node.attr["T"].type = self._dtype(number, 0)
+
+    def _shapes(self, number: int, part: Part) -> None:
+        """What an op reads of shapes is a constant: of whole tensors, as in the whole step."""
+        signature = self.parts.shaped.signature(part.op)
+        for k, operand in enumerate(signature.inputs):
+            if operand.shape is None:
+                raise InputError(f"op {self.parts.shaped.names[part.op]}: the shape that it reads is unknown")
+            size, rank = int(np.prod(operand.shape, dtype=np.int64)), len(operand.shape)
+            value = {"Size": size, "Rank": rank}.get(signature.type, operand.shape)
+            dtype = tf.as_dtype(signature.outputs[k][1]).as_numpy_dtype
+            device = self.devices[part.worker]
+            node = self._node(self._port(number, k), "Const", (), device, self.controls.get(number, ()))
+            _fill(node, np.asarray(value, dtype=dtype))
+
+    def _slice(self, number: int, part: Part) -> None:
+        """A block, at its owner; of what is fed, on the host, where nobody else reads it."""
+        _, src, output = self.given[number][0]
+        begin, size = (self._constant(np.asarray(v, dtype=np.int32), part.worker) for v in (part.begin, part.shape))
+        source = self.parts.parts[src]
+        fed = source.kind == CLONE and self._type(source.op) in _FED and self.readers[number] == {part.worker}
+        text = self.parts.shaped.names[source.op] if fed else self._read(src, output, part.worker)
+        node = self._typed(number, "Slice", [text, begin, size])
+        node.attr["Index"].type = tf.int32.as_datatype_enum
+        if fed:
+            node.device = self.host
+
+    def _join(self, number: int, part: Part) -> None:
+        inputs = self._inputs(number)
+        if part.axis < 0:
+            self._typed(number, "Identity", inputs)
+            return
+        axis = self._constant(np.asarray(part.axis, dtype=np.int32), part.worker)
+        node = self._typed(number, "ConcatV2", [*inputs, axis], N=len(inputs))
+        node.attr["Tidx"].type = tf.int32.as_datatype_enum
+
+    def _reduce(self, number: int, part: Part) -> None:
+        """Partial results made one, and means of parts the mean of all."""
+        inputs, dtype = self._inputs(number), self._dtype(number, part.output)
+        name, device = self.names[number], self.devices[part.worker]
+        inner = name if part.scale == 1 else f"{name}/sum"
+        if part.reducer == "sum" and dtype != tf.bool.as_datatype_enum:
+            node = self._node(inner, "AddN", inputs, device, self.controls.get(number, ()))
+            node.attr["T"].type, node.attr["N"].i = dtype, len(inputs)
+        else:
+            self._chain(inner, part, inputs, dtype)
+        if part.scale > 1:
+            scale = np.asarray(part.scale, dtype=tf.as_dtype(dtype).as_numpy_dtype)
+            node = self._node(name, "RealDiv", [inner, self._constant(scale, part.worker)], device)
+            node.attr["T"].type = dtype
+
+    def _chain(self, name: str, part: Part, inputs: Sequence[str], dtype: int) -> None:
+        bools = dtype == tf.bool.as_datatype_enum
+        kind = (_OF_BOOLS if bools else _CHAINS)[part.reducer]
+        last = inputs[0]
+        for at, text in enumerate(inputs[1:], 2):
+            made = name if at == len(inputs) else f"{name}/{at}"
+            node = self._node(made, kind, [last, text], self.devices[part.worker])
+            if not bools:
+                node.attr["T"].type = dtype
+            last = made
+
+    def write_fetches(self, fetched: Sequence[int]) -> None:
+        """What the whole step fetches, by its name: the first worker's, once all clones have run."""
+        ports = iter(self.parts.results)
+        for op in fetched:
+            outputs, name = self.parts.shaped.signature(op).outputs, self.parts.shaped.names[op]
+            given = [self._port(*next(ports)) for _ in outputs]
+            clones = [self.names[part] for part in self.parts.clone[op].tolist() if part >= 0]
+            if name in self.fed:
+                continue
+            kind = "NoOp" if not outputs else "Identity" if len(outputs) == 1 else "IdentityN"
+            node = self._node(name, kind, given, self.devices[0] if outputs else self.host, clones)
+            types = [_enum(dtype) for _, dtype in outputs]
+            if len(outputs) == 1:
+                node.attr["T"].type = types[0]
+            elif outputs:
+                node.attr["T"].list.type.extend(types)
+
+
+def _own_variable(node: Any, variable: PartVariable | None) -> None:
+    """A handle of a part: its shape, and a name that no other handle has."""
+    node.attr["shared_name"].s = node.name.encode()
+    if variable is not None:
+        _write_shape(node, variable.boxes[0][1])
+
+
+def _write_shape(node: Any, shape: Sequence[int]) -> None:
+    node.attr["shape"].shape.Clear()
+    node.attr["shape"].shape.SetInParent()
+    for size in shape:
+        node.attr["shape"].shape.dim.add(size=size)
+
+
+def _fill(node: Any, value: Any) -> None:
+    """The value of a constant."""
+    node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value, shape=value.shape))
+    node.attr["dtype"].type = node.attr["value"].tensor.dtype

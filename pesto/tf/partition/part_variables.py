@@ -1,0 +1,64 @@
+"""Variables of a step, whole and in the parts that workers hold."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from pesto.split.geometry import Layouts, Shape
+from pesto.split.pieces import Box, boxes
+
+Array = Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartVariable:
+    """A variable, and the one on each worker that holds a part of it."""
+
+    name: str
+    """Of the op that makes its handle in the whole step."""
+    parts: tuple[str, ...]
+    """[K] of the ops that make the handles of its parts; one where a single worker holds it."""
+    dtype: str
+    shape: Shape
+    layouts: Layouts
+    factors: Shape
+
+    @property
+    def boxes(self) -> tuple[Box, ...]:
+        """Which part each holds."""
+        found = boxes(self.shape, self.layouts, self.factors)
+        return tuple(box for box in found[: len(self.parts)] if box is not None)
+
+    def cut(self, value: Array) -> dict[str, Array]:
+        """Each part of a value."""
+        return {name: value[_index(box)] for name, box in zip(self.parts, self.boxes, strict=True)}
+
+    def joined(self, parts: Mapping[str, Array]) -> Array:
+        """The value that parts are of; of what several workers hold, the last one's."""
+        first = np.asarray(parts[self.parts[0]])
+        value = np.empty(self.shape, dtype=first.dtype)
+        for name, box in zip(self.parts, self.boxes, strict=True):
+            value[_index(box)] = parts[name]
+        return value
+
+    @property
+    def part_elements(self) -> int:
+        """Elements that each worker holds."""
+        return prod(self.boxes[0][1])
+
+
+def in_parts(variables: Sequence[PartVariable], values: Mapping[str, Array]) -> dict[str, Array]:
+    """From the values of whole variables to those of their parts, by name: a checkpoint for the partitioned graph."""
+    return {name: part for v in variables if v.name in values for name, part in v.cut(values[v.name]).items()}
+
+
+def whole(variables: Sequence[PartVariable], values: Mapping[str, Array]) -> dict[str, Array]:
+    """From the values of parts to those of whole variables, by name: a checkpoint for the step as it was."""
+    return {v.name: v.joined(values) for v in variables if all(name in values for name in v.parts)}
+
+
+def _index(box: Box) -> tuple[slice, ...]:
+    return tuple(slice(a, a + n) for a, n in zip(*box, strict=True))

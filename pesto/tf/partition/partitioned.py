@@ -1,0 +1,103 @@
+"""The GraphDef of a divided step: each part a node on its worker's device (Tofu, arXiv:1807.08887v1, section 4.3)."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from pesto.errors import InputError, UsageError
+from pesto.files.json import shown
+from pesto.split.division import Division
+from pesto.split.shaped import Shaped
+from pesto.split.worker_parts import Parts, parts_of
+from pesto.tf.partition.checkpoint_nodes import Checkpoints, add_checkpoints
+from pesto.tf.partition.part_nodes import Writer
+from pesto.tf.partition.part_variables import PartVariable
+
+HOST = "/device:CPU:0"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Partition:
+    """A divided step as TensorFlow runs it."""
+
+    graph_def: Any
+    """Op i of worker k is `wk/<name of i>`; what is fed and fetched keeps its name."""
+    fetches: tuple[str, ...]
+    """Names of ops, those of the whole step."""
+    variables: tuple[PartVariable, ...]
+    devices: tuple[str, ...]
+    """[K] TensorFlow's device of each worker."""
+    parts: Parts
+    late: int
+    """Tensors that are sent late."""
+    checkpoints: Checkpoints
+
+    @property
+    def share(self) -> float:
+        """Elements of all variables that each worker holds over those of the whole; 1 without any."""
+        total = sum(prod(v.shape) for v in self.variables)
+        return sum(v.part_elements for v in self.variables) / total if total else 1.0
+
+
+def partition(
+    program: Any, shaped: Shaped, division: Division, fetches: Sequence[str], *,
+    devices: Sequence[str] = (), host: str = HOST,
+) -> Partition:  # fmt: skip
+    """The partitioned graph of a flat GraphDef whose ops `shaped` lists and `division` divides.
+
+    devices: TensorFlow's device of each worker; GPU k of worker k by default. host: where feeds come from.
+    InputError when the GraphDef lacks an op, UsageError for another number of devices.
+    """
+    where = tuple(devices) or tuple(f"/device:GPU:{k}" for k in range(division.workers))
+    if len(where) != division.workers:
+        raise UsageError(f"{len(where)} devices for {division.workers} workers - give one device for each")
+    index = {name: op for op, name in enumerate(shaped.names)}
+    fetched = [index[name] for name in fetches]
+    results = [(op, output) for op in fetched for output in range(len(shaped.signature(op).outputs))]
+    parts = parts_of(shaped, division, results)
+    writer = Writer(_defs(program, shaped), parts, where, host, _prefix(shaped.names))
+    variables = _variables(parts, writer)
+    writer.write({name: variable for variable in variables for name in variable.parts})
+    writer.write_fetches(fetched)
+    writer.graph_def.library.CopyFrom(program.library)
+    writer.graph_def.versions.CopyFrom(program.versions)
+    return Partition(
+        graph_def=writer.graph_def, fetches=tuple(fetches), variables=variables, devices=where, parts=parts,
+        late=len(writer.waits), checkpoints=add_checkpoints(writer.graph_def, variables, where, host),
+    )  # fmt: skip
+
+
+def _defs(program: Any, shaped: Shaped) -> list[Any]:
+    by_name = {node.name: node for node in program.node}
+    for name in shaped.names:
+        if name not in by_name:
+            raise InputError(f"{shaped.source}: op {shown(name)} is not in the graph - give the graph that was divided")
+    return [by_name[name] for name in shaped.names]
+
+
+def _prefix(names: Sequence[str]) -> str:
+    """What a worker's number stands behind: w, unless ops are called so already."""
+    prefix = "w"
+    while any(re.match(rf"{prefix}\d+/", name) for name in names):
+        prefix += "_"
+    return prefix
+
+
+def _variables(parts: Parts, writer: Writer) -> tuple[PartVariable, ...]:
+    """Those that the step uses, with shape and layout."""
+    shaped, division = parts.shaped, parts.division
+    found: dict[int, PartVariable] = {}
+    uses = zip(shaped.use_op.tolist(), shaped.use_input.tolist(), shaped.use_variable.tolist(), strict=True)
+    for op, at, v in uses:
+        handle = int(shaped.handle[v])
+        operand = shaped.signature(op).inputs[at]
+        held = [int(part) for part in parts.clone[handle] if part >= 0]
+        if v not in found and operand.shape is not None and held:
+            found[v] = PartVariable(
+                name=shaped.names[handle], parts=tuple(writer.names[part] for part in held),
+                dtype=operand.dtype.removeprefix("resource:"), shape=operand.shape,
+                layouts=division.variables[v], factors=division.factors,
+            )  # fmt: skip
+    return tuple(found[v] for v in sorted(found))

@@ -1,0 +1,260 @@
+"""A divided step run on stock TensorFlow beside the whole step, from the same variables and feeds, and compared."""
+
+import statistics
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from pesto.errors import InputError, UsageError
+from pesto.files.json import shown
+from pesto.split.division import Division
+from pesto.split.shaped import Shaped
+from pesto.tf.laying.targets import covers
+from pesto.tf.nodes.captured import Captured
+from pesto.tf.partition.part_variables import PartVariable, in_parts, whole
+from pesto.tf.partition.partitioned import Partition, partition
+from pesto.tf.run.runnable import Runs
+from pesto.tf.run.stepping import SEED, distance
+from pesto.tf.unoptimized import unoptimized
+
+v1 = tf.compat.v1
+
+CPU, GPU = "cpu", "gpu"
+TOLERANCE = 1e-5
+"""How far apart losses may be, relative to the largest number of each: sums of parts have another order."""
+Values = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartsRan:
+    """What came of running a divided step beside the whole one."""
+
+    losses_distance: float
+    """The largest relative difference of a fetched tensor over all steps (`stepping.distances`)."""
+    variables_distance: float
+    """Ditto of a variable at the end, each part against its part of the whole variable."""
+    furthest: str | None
+    """The tensor or variable that is furthest; None where all are equal, bit for bit."""
+    losses: tuple[str, ...]
+    """The fetched tensors that were compared."""
+    variables: int
+    """How many variables were compared."""
+    finite: bool
+    """Whether all that was compared was finite."""
+    moves: tuple[str, ...]
+    """One line for each op that was not on its worker's device."""
+    steps: int
+    step_s: float
+    """Median seconds of a divided step."""
+    whole_step_s: float
+    """Ditto of the whole step, on one device."""
+    held: float
+    """Share of the variables' elements that each worker holds."""
+    moved_bytes: int
+    """Bytes that workers send each other in a step."""
+    nodes: int
+    late: int
+    """Tensors that are sent late."""
+    devices: tuple[str, ...]
+    """TensorFlow's device of each worker."""
+
+    @property
+    def as_whole(self) -> bool:
+        """Whether losses are those of the whole step, but for the order of sums, and all ops ran where they should."""
+        return self.finite and not self.moves and self.losses_distance <= TOLERANCE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """What one graph computed."""
+
+    losses: tuple[Values, ...]
+    """For each step, the fetched tensors by name."""
+    before: Values
+    """Of each variable, before the first step."""
+    after: Values
+    seconds: tuple[float, ...]
+    traced: Any
+    """RunMetadata of the first step."""
+
+
+def run_parts(
+    captured: Captured, shaped: Shaped, division: Division, step: Runs, *, steps: int, devices: str | None = CPU
+) -> PartsRan:
+    """Run `step`, whose ops are those that `division` divides, whole and in parts.
+
+    Variables start from those of the program that `captured` was traced in, where it has them. devices: CPU for logical
+    CPUs, GPU, or None for GPUs where there are as many as workers. UsageError for less than one step and other
+    devices, InputError when the step does not run.
+    """
+    if steps < 1 or devices not in (None, CPU, GPU):
+        raise UsageError(f"run: {steps} steps on {shown(devices)!r} - give at least 1, on cpu or gpu")
+    many = len(tf.config.list_physical_devices("GPU"))
+    devices = devices or (GPU if many >= division.workers else CPU)
+    if devices == GPU and many < division.workers:
+        raise InputError(f"run: {division.workers} workers, and this machine has {many} GPUs - run it on cpu")
+    made = partition(
+        _program(captured, shaped, step), shaped, division, captured.fetches, devices=_workers(division, devices)
+    )
+    soft, names = devices == GPU, frozenset(v.name for v in made.variables)
+    live = _live(captured, names)
+
+    try:
+        first = _run(_Driven(step.graph, captured.fetches, names, step.init, live, _config(1, soft=soft)), step, steps)
+        second = _run(_divided(made, first.before, soft=soft), step, steps)
+    except tf.errors.OpError as error:
+        raise InputError(f"run: {captured.source} does not run: {shown(error)} - run it on its own first") from error
+    return _compared(made, first, second, steps)
+
+
+def _workers(division: Division, devices: str) -> tuple[str, ...]:
+    """Workers on logical CPUs stand beside the host, which is CPU 0."""
+    first = 1 if devices == CPU else 0
+    return tuple(f"/device:{devices.upper()}:{first + k}" for k in range(division.workers))
+
+
+def _program(captured: Captured, shaped: Shaped, step: Runs) -> Any:
+    """The step's ops as they run, with the seeds that they have there; as captured where calls were inlined."""
+    program = step.graph.as_graph_def()
+    names = {node.name for node in program.node}
+    return program if names.issuperset(shaped.names) else captured.graph_def
+
+
+def _config(workers: int, *, soft: bool) -> Any:
+    config = v1.ConfigProto(
+        intra_op_parallelism_threads=1, inter_op_parallelism_threads=max(2, workers), allow_soft_placement=soft
+    )
+    config.device_count["CPU"] = workers + 1
+    config.gpu_options.allow_growth = True
+    return unoptimized(config)
+
+
+def _live(captured: Captured, names: frozenset[str]) -> Values:
+    """What variables hold in the program that the step was traced in."""
+    found = {}
+    for node in captured.graph_def.node:
+        if node.op == "VarHandleOp" and node.name in names and node.name in captured.values:
+            handle = captured.values[node.name]
+            with tf.init_scope():
+                value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.as_dtype(node.attr["dtype"].type))
+            found[node.name] = value.numpy()
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Driven:
+    """A graph, and how its variables begin."""
+
+    graph: Any
+    fetches: tuple[str, ...]
+    names: frozenset[str]
+    """Of the ops that make handles."""
+    init: str | None
+    values: Values
+    """What variables are given after `init`."""
+    config: Any
+
+
+def _divided(made: Partition, before: Values, *, soft: bool) -> _Driven:
+    with tf.Graph().as_default() as graph:
+        tf.import_graph_def(made.graph_def, name="")
+    names = frozenset(name for v in made.variables for name in v.parts)
+    config = _config(len(made.devices), soft=soft)
+    return _Driven(graph, made.fetches, names, None, in_parts(made.variables, before), config)
+
+
+def _run(driven: _Driven, step: Runs, steps: int) -> _Run:
+    """Some steps of a graph; the same batches every time."""
+    graph = driven.graph
+    ops = [graph.get_operation_by_name(name) for name in driven.fetches]
+    tensors = {t.name: t for op in ops for t in op.outputs if _is_value(t.dtype)}
+    read, written = _accessors(graph, driven.names)
+    rng, losses, seconds, metadata = np.random.default_rng(SEED), [], [], v1.RunMetadata()
+    with v1.Session(graph=graph, config=driven.config) as session:
+        if driven.init is not None:
+            session.run(graph.get_operation_by_name(driven.init))
+        given = [(*written[name], value) for name, value in driven.values.items()]
+        session.run([assigned for _, assigned, _ in given], {place: value for place, _, value in given})
+        before = session.run(read)
+        for number in range(steps):
+            feed = _fed(graph, step.feed(rng))
+            traced = {} if number else {"options": _tracing(), "run_metadata": metadata}
+            began = time.perf_counter()
+            losses.append(session.run((tensors, ops), feed, **traced)[0])
+            seconds.append(time.perf_counter() - began)
+        after = session.run(read)
+    return _Run(
+        losses=tuple(losses), before=before, after=after, seconds=tuple(seconds[1:] or seconds), traced=metadata
+    )
+
+
+def _is_value(dtype: Any) -> bool:
+    return dtype == dtype.base_dtype and dtype.name not in ("resource", "variant")
+
+
+def _tracing() -> Any:
+    return v1.RunOptions(trace_level=v1.RunOptions.SOFTWARE_TRACE, output_partition_graphs=True)
+
+
+def _fed(graph: Any, feed: Mapping[str, Any]) -> Values:
+    """What a graph has placeholders for."""
+    names = {op.name for op in graph.get_operations() if op.type.startswith("Placeholder")}
+    return {name: value for name, value in feed.items() if name.partition(":")[0] in names}
+
+
+def _accessors(graph: Any, names: frozenset[str]) -> tuple[Values, dict[str, tuple[Any, Any]]]:
+    """For each variable the tensor of its value, and a placeholder with the op that assigns what it is fed."""
+    read, written = {}, {}
+    with graph.as_default(), tf.control_dependencies(None):
+        for op in graph.get_operations():
+            if op.type == "VarHandleOp" and op.name in names:
+                dtype = op.get_attr("dtype")
+                with tf.device(op.device):
+                    read[op.name] = tf.raw_ops.ReadVariableOp(resource=op.outputs[0], dtype=dtype)
+                    value = v1.placeholder(dtype)
+                    written[op.name] = value, tf.raw_ops.AssignVariableOp(resource=op.outputs[0], value=value)
+    return read, written
+
+
+def _compared(made: Partition, first: _Run, second: _Run, steps: int) -> PartsRan:
+    losses: dict[str, float] = {}
+    for one, other in zip(second.losses, first.losses, strict=True):
+        for name, value in one.items():
+            losses[name] = max(losses.get(name, 0.0), distance(np.asarray(value), np.asarray(other[name])))
+    variables = {v.name: _furthest(v, second.after, first.after[v.name]) for v in made.variables}
+    far, furthest = max([(0.0, ""), *((d, name) for name, d in (losses | variables).items())])
+    numbers = [np.asarray(value) for values in (*second.losses, second.after) for value in values.values()]
+    return PartsRan(
+        losses_distance=max(losses.values(), default=0.0), variables_distance=max(variables.values(), default=0.0),
+        furthest=furthest if far else None, losses=tuple(losses), variables=len(variables),
+        finite=all(np.isfinite(value).all() for value in numbers if value.dtype.kind in "fc"),
+        moves=_moves(made, second.traced), steps=steps,
+        step_s=statistics.median(second.seconds), whole_step_s=statistics.median(first.seconds),
+        held=made.share, moved_bytes=made.parts.moved_bytes(), nodes=len(made.graph_def.node),
+        late=made.late, devices=made.devices,
+    )  # fmt: skip
+
+
+def _furthest(variable: PartVariable, parts: Values, value: Any) -> float:
+    """How far a variable is from its whole: put together, and what several workers hold, each."""
+    joined = distance(whole((variable,), parts)[variable.name], value)
+    each = [distance(np.asarray(parts[name]), part) for name, part in variable.cut(value).items()]
+    return joined if len({tuple(box[0]) for box in variable.boxes}) == len(each) else max(joined, *each)
+
+
+def _moves(made: Partition, metadata: Any) -> tuple[str, ...]:
+    """One line for each op that TensorFlow put on another device than its worker's."""
+    wanted = {node.name: node.device for node in made.graph_def.node}
+    found = []
+    for graph in metadata.partition_graphs:
+        for node in graph.node:
+            target = wanted.get(node.name)
+            here = tf.DeviceSpec.from_string(node.device)
+            host = here.device_type == "CPU" and not any("CPU" in device for device in made.devices)
+            if target and not covers(target, here) and not host:  # what no GPU has a kernel for runs on the host
+                found.append(f"op {node.name} was put on {node.device}, its worker is {target}")
+    return tuple(found)
