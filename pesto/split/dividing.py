@@ -50,7 +50,7 @@ class Split:
 
     @property
     def bound_bytes(self) -> int:
-        """No way to make the last cut, after those before it, counts less; of one cut, or of all at once, no way at all.
+        """No way to make the last cut, after those before it, counts less; of one cut, or all at once, no way at all.
 
         0 where none is known.
         """
