@@ -9,7 +9,8 @@ from pesto.quantities import counted, duration, percent, size
 from pesto.show.divided.split_tables import tables, tables_object
 from pesto.show.lines import fact, paragraph
 from pesto.show.table import aligned
-from pesto.split.dividing import METHODS, Split, ways_by_type
+from pesto.split.dividing import Split, ways_by_type
+from pesto.split.methods.cut_methods import METHODS
 from pesto.split.ops.op_types import Row
 from pesto.split.remarks import remarks
 from pesto.split.shaped import Shaped
@@ -57,7 +58,7 @@ def split_page(
         *aligned(rows, "<><", (24, 6)),
         "",
         *tables(shaped, split),
-        fact("method", f"{split.method}: {METHODS[split.method]}"),
+        fact("method", f"{split.method}: {METHODS[split.method].what}"),
         fact("sent", f"{size(split.moved_bytes)} a step, by all workers; {_proven(split, gap)}"),
         fact("parameters", f"{size(split.parameter_bytes)} a worker, with slots"),
         *([] if timed is None else _step(timed)),
@@ -81,6 +82,8 @@ def _step(timed: TimedSplit) -> list[str]:
 
 def _proven(split: Split, gap: float) -> str:
     after = " after the cuts before it" if len(split.cuts) > 1 else ""
+    if not split.bound_bytes and split.counted_bytes:
+        return "no bound is known"
     if split.status == "optimal":
         return f"no other cut{after} sends less"
     return f"a cut{after} sends {size(split.bound_bytes)} at least, gap {percent(gap)}"

@@ -6,20 +6,18 @@ from collections import Counter
 from dataclasses import dataclass
 from math import prod
 
-from pesto.errors import NothingFoundError, SolverError, UsageError
+from pesto.errors import NothingFoundError, UsageError
 from pesto.quantities import counted
 from pesto.split.division import Division, moved_bytes, parameter_bytes
 from pesto.split.geometry import Shape
+from pesto.split.methods.cut import Cut
+from pesto.split.methods.cut_methods import METHODS
 from pesto.split.ops.op_types import coverage
-from pesto.split.program import Rules, program
+from pesto.split.program import Rules
 from pesto.split.shaped import Shaped
 from pesto.split.way import ONCE_WAY, WHOLE_WAY
-from solvers.labels.label_methods import solve
 from solvers.labels.labelled import Answer
-from solvers.labels.labelling import Labelling
 
-METHODS = {"exact": "each cut proven to send least", "greedy": "op by op in the order of the step"}
-"""How cuts are chosen."""
 MOST_WORKERS = 1024
 
 
@@ -52,7 +50,10 @@ class Split:
 
     @property
     def bound_bytes(self) -> int:
-        """No way to make the last cut, after the cuts before it, counts less; of one cut, no way at all."""
+        """No way to make the last cut, after those before it, counts less; of one cut, or all at once, no way at all.
+
+        0 where none is known.
+        """
         return self.cuts[-1].bound
 
 
@@ -73,16 +74,24 @@ def divide(shaped: Shaped, factors: Shape, method: str, rules: Rules, *, seconds
     time is too short, SolverError where HiGHS fails.
     """
     began, made, cuts = time.monotonic(), None, list[Answer]()
-    for number, k in enumerate(factors):
-        problem = program(shaped, made, k, rules)
-        left = (seconds - (time.monotonic() - began)) / (len(factors) - number)
-        answer = _solved(problem.problem, method, max(0.1, left))
-        if answer.labels is None:
-            raise NothingFoundError(f"{shaped.source}: no way to cut it in {k} within the time - give more")
-        made = problem.division(answer.labels.tolist())
+    row = METHODS[method]
+    for number, more in enumerate(row.cuts(factors)):
+        left = (seconds - (time.monotonic() - began)) / (len(row.cuts(factors)) - number)
+        cut = Cut(shaped=shaped, made=made, more=more, rules=row.ruled(rules), seconds=max(0.1, left))
+        found = row.choose(cut)
+        if found.answer.labels is None:
+            why = (
+                f" - {found.answer.detail}; use another method"
+                if found.answer.detail
+                else " within the time - give more"
+            )
+            raise NothingFoundError(f"{shaped.source}: no way to cut it in {'x'.join(map(str, more))}{why}")
+        made = found.program.division(found.answer.labels.tolist())
         if all(way.names[-1] in (WHOLE_WAY, ONCE_WAY) for way in made.ways):
-            raise UsageError(f"{shaped.source}: nothing in it can be cut in {k} - give workers that divide its shapes")
-        cuts.append(answer)
+            raise UsageError(
+                f"{shaped.source}: nothing in it can be cut in {more[-1]} - give workers that divide its shapes"
+            )
+        cuts.append(found.answer)
     if made is None:
         raise UsageError("no workers - give at least 2")
     return Split(
@@ -93,13 +102,6 @@ def divide(shaped: Shaped, factors: Shape, method: str, rules: Rules, *, seconds
         parameter_bytes=int(parameter_bytes(shaped, made).sum()),
         seconds=time.monotonic() - began,
     )
-
-
-def _solved(problem: Labelling, method: str, seconds: float) -> Answer:
-    try:
-        return solve(problem, method, seconds=seconds)
-    except RuntimeError as error:
-        raise SolverError(f"{error} - use the greedy method, and see pesto doctor") from error
 
 
 def uncovered(shaped: Shaped) -> list[str]:

@@ -1,4 +1,4 @@
-"""One more cut of a step as a labelling problem (Tofu, section 4.1, but of all ops at once).
+"""One more cut of a step, or several at once, as a labelling problem (Tofu, section 4.1, but of all ops at once).
 
 The problem has a variable for every op, whose labels are the ways to divide it, one for every tensor that is read,
 whose labels are the layouts to keep it in, and one for a network's variable with its slots. An op and its tensor cost
@@ -36,11 +36,16 @@ class Rules:
     """Whether variables, and what is made of them, may lie whole on every worker."""
     message_bytes: int = 0
     """What a block that is sent costs beside its bytes: those that its latency would let through."""
+    redundant: bool = False
+    """Whether every worker may do all of an op that could be cut."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Program:
-    """The labelling problem of one more cut, and what its labels mean."""
+    """The labelling problem of one more cut, or of several, and what its labels mean.
+
+    Its first variables are ties, tensors and ops; those that stand for what is fetched come last.
+    """
 
     problem: Labelling
     ways: Sequence[tuple[Way, ...]]
@@ -74,16 +79,26 @@ class Program:
 
 def program(shaped: Shaped, made: Division | None, k: int, rules: Rules) -> Program:
     """The problem of cutting each group of workers in k more."""
-    return _Maker(shaped, made, k, rules).make()
+    return program_of(shaped, made, (k,), rules)
+
+
+def program_of(shaped: Shaped, made: Division | None, more: Shape, rules: Rules, *, each: bool = False) -> Program:
+    """The problem of several more cuts at once, whose labels are products of the cuts' labels.
+
+    each: every reader is charged its own fetch, as in Tofu, so that nothing stands for what is fetched; the numbers of
+    all other variables are the same.
+    """
+    return _Maker(shaped, made, more, rules, each=each).make()
 
 
 class _Maker:
     """One problem in the making: variables first, then the costs of pairs."""
 
-    def __init__(self, shaped: Shaped, made: Division | None, k: int, rules: Rules) -> None:
-        self.shaped, self.made, self.rules, self.builder = shaped, made, rules, Builder()
+    def __init__(self, shaped: Shaped, made: Division | None, more: Shape, rules: Rules, *, each: bool) -> None:
+        self.shaped, self.made, self.rules, self.each, self.builder = shaped, made, rules, each, Builder()
         self.tiny = min(TINY_BYTES, max(map(_largest, shaped.signatures), default=0) // TINY_SHARE)
-        self.factors: Shape = (*(made.factors if made else ()), k)
+        self.factors: Shape = (*(made.factors if made else ()), *more)
+        self.cuts = range(len(self.factors) - len(more), len(self.factors))
         self.readers = readers(shaped)
         self.taken = {
             (op, at): int(shaped.tie[v])
@@ -117,12 +132,18 @@ class _Maker:
         )  # fmt: skip
 
     def _ways(self, op: int) -> tuple[Way, ...]:
-        signature, once = self.shaped.signature(op), bool(self.shaped.once[op])
-        before = self.made.ways[op] if self.made else uncut(signature)
-        update = not signature.outputs and bool(signature.inputs)
+        found = [self.made.ways[op] if self.made else uncut(self.shaped.signature(op))]
+        for at in self.cuts:
+            found = [way for before in found for way in self._once_more(op, before, self.factors[: at + 1])]
+        return tuple(found)
+
+    def _once_more(self, op: int, before: Way, factors: Shape) -> tuple[Way, ...]:
+        signature, once, rules = self.shaped.signature(op), bool(self.shaped.once[op]), self.rules
         if _largest(signature) < self.tiny and not once:
             return (whole_way(signature, before),)
-        return ways(signature, before, self.factors, whole=update and self.rules.replicate, once=once)
+        update = (not signature.outputs and bool(signature.inputs)) or (op, 0) in self.taken
+        whole = rules.redundant or (update and rules.replicate)
+        return ways(signature, before, factors, whole=whole, once=once)
 
     def _hands_on(self, op: int) -> int:
         """The tie of the variable whose value an op hands on; -1 for any other op."""
@@ -135,11 +156,21 @@ class _Maker:
             possible[v].append({way.needs[at] for way in self.ways[op]})
         tied = {}
         for v in sorted(set(self.shaped.tie.tolist())):
-            whole = (*(self.made.variables[v] if self.made else ()), WHOLE)
-            common = set.intersection(*possible[v]) if possible[v] else {whole}
-            cut = sorted(layouts for layouts in common if layouts[-1] >= 0)
-            tied[v] = (*cut, *([whole] if not cut or (self.rules.replicate and whole in common) else []))
+            before = self.made.variables[v] if self.made else ()
+            common = self._cut_if_possible(set.intersection(*possible[v]) if possible[v] else set())
+            tied[v] = tuple(sorted(common)) or ((*before, *([WHOLE] * len(self.cuts))),)
         return tied
+
+    def _cut_if_possible(self, found: set[Layouts]) -> set[Layouts]:
+        """Those that are whole in a cut only where none with the same cuts before is cut, or replication is asked."""
+        for at in self.cuts:
+            cut = {layouts[:at] for layouts in found if layouts[at] >= 0}
+            found = {
+                layouts
+                for layouts in found
+                if layouts[at] >= 0 or (layouts[at] == WHOLE and (self.rules.replicate or layouts[:at] not in cut))
+            }
+        return found
 
     def _layouts(self, op: int) -> tuple[tuple[Layouts, ...], ...]:
         outputs, v = self.shaped.signature(op).outputs, self._hands_on(op)
@@ -148,13 +179,25 @@ class _Maker:
     def _options(self, op: int, output: int) -> tuple[Layouts, ...]:
         """Where a tensor can be kept: cut where that is even; whole where it is tiny, cannot be cut, or all have it."""
         shape, dtype = self.shaped.signature(op).outputs[output]
-        before = self.made.kept[op][output] if self.made else ()
-        whole = (*before, WHOLE)
-        if shape is None or prod(shape) * item_bytes(dtype) < self.tiny:
-            return (whole,)
-        cut = [(*before, d) for d in range(len(shape)) if geometry.divides(shape, (*before, d), self.factors)]
-        free = all(set(way.gives[output]) == {WHOLE} for way in self.ways[op])
-        return (*cut, *([whole] if not cut or free or self.rules.replicate else []))
+        found: list[Layouts] = [self.made.kept[op][output] if self.made else ()]
+        for at in self.cuts:
+            whole = shape is None or prod(shape) * item_bytes(dtype) < self.tiny or self.rules.replicate
+            whole = whole or self._free(op, output, at)
+            found = [layouts for before in found for layouts in self._longer(shape, dtype, before, whole=whole)]
+        return tuple(found)
+
+    def _free(self, op: int, output: int, at: int) -> bool:
+        """Whether all workers have a tensor, however the op is divided after some cuts before this."""
+        given = defaultdict[tuple[str, ...], set[int]](set)
+        for way in self.ways[op]:
+            given[way.names[:at]].update(way.gives[output][: at + 1])
+        return {WHOLE} in given.values()
+
+    def _longer(self, shape: Shape | None, dtype: str, before: Layouts, *, whole: bool) -> list[Layouts]:
+        factors, cut = self.factors[: len(before) + 1], list[Layouts]()
+        if shape is not None and prod(shape) * item_bytes(dtype) >= self.tiny:
+            cut = [(*before, d) for d in range(len(shape)) if geometry.divides(shape, (*before, d), factors)]
+        return [*cut, *([(*before, WHOLE)] if whole or not cut else [])]
 
     def _tensors(self, op: int) -> tuple[int, ...]:
         """A variable for each output that is read and can be sent."""
@@ -182,10 +225,19 @@ class _Maker:
         shape, dtype = self.shaped.signature(op).outputs[output]
         needs = sorted({way.needs[at] for i, at in found for way in self.ways[i]})
         classes = {need: c for c, need in enumerate(needs)}
-        price = (item_bytes(dtype), self.rules.message_bytes)
-        cost = _fetching(shape or (), price, self.layouts[op][output], tuple(needs), self.factors)
-        needed = [[classes[way.needs[at]] for way in self.ways[i]] for i, at in found]
-        self.builder.shared(self.tensor[op][output], [self.op[i] for i, _ in found], needed, cost)
+        cost = _fetching(
+            shape or (),
+            (item_bytes(dtype), self.rules.message_bytes),
+            self.layouts[op][output],
+            tuple(needs),
+            self.factors,
+        )
+        together = defaultdict[int, list[tuple[int, int]]](list)
+        for i, at in found:
+            together[i if self.each else -1].append((i, at))
+        for some in together.values():
+            needed = [[classes[way.needs[at]] for way in self.ways[i]] for i, at in some]
+            self.builder.shared(self.tensor[op][output], [self.op[i] for i, _ in some], needed, cost)
 
 
 @lru_cache(maxsize=1 << 14)

@@ -9,10 +9,12 @@ import numpy as np
 
 from solvers.arrays import Ints
 from solvers.labels.apart import relaxed_apart
+from solvers.labels.critical import by_paths
 from solvers.labels.elimination import eliminate
 from solvers.labels.labelled import Answer
-from solvers.labels.labelling import MOST, Labelling
-from solvers.labels.net import NEVER, Net, incidence, net_of, tidy
+from solvers.labels.labelling import MOST, Labelling, most
+from solvers.labels.messages import pass_messages
+from solvers.labels.net import NEVER, Net, costs_beside, incidence, net_of, tidy
 from solvers.labels.verdict import judge
 from solvers.result import Limit, Status
 
@@ -80,8 +82,32 @@ def exhaustive(problem: Labelling, asked: Asked) -> Answer:  # noqa: ARG001
     return _answer(problem, "exhaustive", labels, value, _Work((("enumeration", time.perf_counter() - began),)))
 
 
+def trws(problem: Labelling, asked: Asked) -> Answer:
+    """A bound by messages, and the best labels met on the way (`solvers.labels.messages`)."""
+    began = time.perf_counter()
+    found = pass_messages(problem, asked.seconds)
+    if found.bound > most(problem):
+        return _infeasible("trws", began)
+    return _answer(problem, "trws", found.labels, found.bound, _Work((("messages", time.perf_counter() - began),)))
+
+
+def critical(problem: Labelling, asked: Asked) -> Answer:
+    """CriticalDP (Tofu, section 4.2.2), each variable a group, an edge as long as its dearest pair is dear."""
+    began = time.perf_counter()
+    dearest = np.array([problem.costs[b:e].max() for b, e in zip(problem.begin[:-1], problem.begin[1:], strict=True)])
+    length = dearest[problem.table] if problem.edges else np.zeros(0, np.int64)
+    labels = by_paths(problem, np.arange(problem.variables), length, lambda part: exact(part, asked).labels)
+    took = (("paths", time.perf_counter() - began),)
+    if labels is None:
+        return Answer(
+            status=Status.UNKNOWN, method="critical", labels=None, value=None, bound=0, limit=Limit.OTHER, seconds=took,
+            detail="what it chose first forbids all labels of a later variable",
+        )  # fmt: skip
+    return _answer(problem, "critical", labels, 0, _Work(took))
+
+
 METHODS: dict[str, Callable[[Labelling, Asked], Answer]] = {
-    "exact": exact, "chain": chain, "greedy": greedy, "exhaustive": exhaustive,
+    "exact": exact, "chain": chain, "greedy": greedy, "exhaustive": exhaustive, "trws": trws, "critical": critical,
 }  # fmt: skip
 """Name -> method."""
 
@@ -142,25 +168,13 @@ def _descended(net: Net) -> Ints | None:
     for turn in range(10):
         before = labels.copy()
         for v in range(len(labels)):
-            cost = _costs(net, labels, v, edge[offset[v] : offset[v + 1]])
+            cost = costs_beside(net, labels, v, edge[offset[v] : offset[v + 1]])
             labels[v] = int(cost.argmin())
             if turn == 0 and cost[labels[v]] >= NEVER:
                 return None
         if (labels == before).all():
             break
     return labels
-
-
-def _costs(net: Net, labels: Ints, v: int, edges: Ints) -> Ints:
-    """What each label of a variable costs beside those of its neighbours that have one."""
-    cost = net.cost[net.first[v] : net.first[v + 1]].copy()
-    for e in edges.tolist():
-        a, b = int(net.a[e]), int(net.b[e])
-        table = net.table[net.begin[e] : net.begin[e + 1]].reshape(-1, net.first[b + 1] - net.first[b])
-        other = int(labels[a + b - v])
-        if other >= 0:
-            cost = np.minimum(NEVER, cost + (table[:, other] if v == a else table[other]))
-    return cost
 
 
 def _infeasible(method: str, began: float) -> Answer:
@@ -180,7 +194,7 @@ def _answer(problem: Labelling, method: str, labels: Ints | None, bound: int, wo
     """Judged labels; a proof only where the bound reaches their value."""
     value = None if labels is None else judge(problem, labels)
     status = Status.UNKNOWN if value is None else Status.OPTIMAL if bound >= value else Status.FEASIBLE
-    limit = Limit.NONE if status is Status.OPTIMAL else Limit.TIME if method == "exact" else Limit.OTHER
+    limit = Limit.NONE if status is Status.OPTIMAL else Limit.TIME if method in ("exact", "trws") else Limit.OTHER
     return Answer(
         status=status, method=method, labels=labels, value=value, bound=bound if value is None else min(bound, value),
         limit=limit, seconds=work.seconds, eliminated=work.eliminated, remained=work.remained,

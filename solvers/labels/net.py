@@ -65,6 +65,18 @@ def value_of(net: Net, labels: Ints) -> int:
     return int(own.sum()) + int(both.sum())
 
 
+def costs_beside(net: Net, labels: Ints, v: int, edges: Ints) -> Ints:
+    """What each label of a variable costs beside those of its neighbours that have one."""
+    cost = net.cost[net.first[v] : net.first[v + 1]].copy()
+    for e in edges.tolist():
+        a, b = int(net.a[e]), int(net.b[e])
+        table = net.table[net.begin[e] : net.begin[e + 1]].reshape(-1, net.first[b + 1] - net.first[b])
+        other = int(labels[a + b - v])
+        if other >= 0:
+            cost = np.minimum(NEVER, cost + (table[:, other] if v == a else table[other]))
+    return cost
+
+
 def tidy(net: Net) -> tuple[Net, Ints] | None:
     """Without labels that have no partner in some edge: the net, and [labels] which each was; None: nothing is allowed.
 

@@ -17,10 +17,11 @@ from pesto.show.divided import split_picture
 from pesto.show.divided.split_op_page import op_object, op_page
 from pesto.show.split_page import coverage_object, coverage_page, split_object, split_page
 from pesto.source import Source
-from pesto.split.dividing import METHODS, Split, divide, factors_of, uncovered
+from pesto.split.dividing import Split, divide, factors_of, uncovered
 from pesto.split.explained_op import explained_op, found_op
 from pesto.split.exports import EXPORTS
 from pesto.split.files.split_file import save_split
+from pesto.split.methods.cut_methods import METHODS
 from pesto.split.ops.op_types import coverage, described
 from pesto.split.program import Rules
 from pesto.split.shaped import Shaped

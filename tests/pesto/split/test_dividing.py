@@ -199,3 +199,13 @@ def test_shapes_are_read_without_elements():
     one, other = (divide(each, (2,), "exact", Rules(), seconds=10) for each in (chain, more))
     assert one.moved_bytes == other.moved_bytes
     assert one.cuts[0].value == other.cuts[0].value
+
+
+def test_all_cuts_at_once() -> None:
+    """Joint sends no more than cut after cut, and no less than its bound, which is not above either."""
+    for layers, batch, width in ((2, 8, 8), (3, 4, 16), (1, 16, 4)):
+        shaped = step(layers, batch, width)
+        one, all_ = (divide(shaped, (2, 2), method, Rules(), seconds=20) for method in ("exact", "joint"))
+        assert all_.bound_bytes <= all_.counted_bytes <= one.counted_bytes
+        assert all_.moved_bytes == moved_bytes(shaped, all_.division)
+    assert divide(shaped, (4,), "joint", Rules(), seconds=20).status == "optimal"

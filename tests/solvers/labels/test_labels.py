@@ -55,6 +55,36 @@ def test_exact_is_exhaustive() -> None:
     agree(range(150))
 
 
+def test_bounds_are_below_and_values_above() -> None:
+    """Messages and critical paths: bound, optimum, value, in this order; infeasible only what is."""
+    proven = 0
+    for seed in range(150):
+        problem = random_problem(seed)
+        best = solve(problem, "exhaustive").value
+        for method in ("trws", "critical"):
+            found = solve(problem, method)
+            proven += found.status is Status.OPTIMAL
+            assert (found.status is not Status.INFEASIBLE) or best is None
+            assert best is None or found.bound <= best <= (best if found.value is None else found.value)
+    assert proven > 100
+
+
+def test_critical_paths_come_first() -> None:
+    """On a chain the path is all of it, so its program is exact; a branch follows what the longer path chose."""
+    for seed in range(10):
+        problem = line(seed, 6).build()
+        assert solve(problem, "critical").value == solve(problem, "exhaustive").value
+    made = Builder()
+    trunk = [made.variable([0, 0]) for _ in range(3)]
+    made.edge(trunk[0], trunk[1], [[0, 9], [9, 1]])
+    made.edge(trunk[1], trunk[2], [[0, 9], [9, 1]])
+    branch = made.variable([0, 0])
+    made.edge(trunk[1], branch, [[5, 5], [0, 5]])
+    problem = made.build()
+    assert solve(problem, "critical").labels[:3].tolist() == [0, 0, 0]
+    assert solve(problem, "critical").value == 5 > solve(problem, "exact").value == 2
+
+
 @pytest.mark.slow
 @pytest.mark.property
 def test_exact_is_exhaustive_on_many() -> None:
@@ -175,7 +205,7 @@ def test_wrong_problems_are_refused() -> None:
         solve(problem, "magic")
     with pytest.raises(ValueError, match="combinations"):
         solve(problem, "exhaustive")
-    assert set(METHODS) == {"exact", "chain", "greedy", "exhaustive"}
+    assert set(METHODS) == {"exact", "chain", "greedy", "exhaustive", "trws", "critical"}
 
 
 def test_nothing_to_label() -> None:

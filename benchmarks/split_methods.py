@@ -1,0 +1,62 @@
+"""What 8 workers send each other by each method of `pesto split`; bytes are counted, nothing is run.
+
+    python benchmarks/split_methods.py [--models rnnlm,nmt,transformer,wrn] [--variant tiny] [--workers 2x2x2,8]
+        [--methods exact,joint,tofu,chop,rows,spartan,data-parallel,megatron] [--time-limit 60]
+
+A markdown row for each step and way to cut it: GB sent a step by each method, "-" where it finds nothing or refuses,
+and the ratio of the better of exact and joint to Tofu. `bound`: no division by these cuts sends less, as joint says.
+"""
+
+import argparse
+
+from pesto.errors import PestoError
+from pesto.inputs.load import load_shaped
+from pesto.source import Source
+from pesto.split.dividing import Split, divide, factors_of
+from pesto.split.program import Rules
+from pesto.split.shaped import Shaped
+
+METHODS = "exact,joint,tofu,chop,rows,rows-random,spartan,data-parallel,megatron"
+
+
+def main() -> None:
+    """Print the table."""
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("--models", default="rnnlm,nmt,transformer,wrn", help="names, or name:variant")
+    asked.add_argument("--variant", default="tiny")
+    asked.add_argument("--workers", default="2x2x2,8")
+    asked.add_argument("--methods", default=METHODS)
+    asked.add_argument("--time-limit", type=float, default=60.0)
+    given = asked.parse_args()
+    methods = given.methods.split(",")
+    print("| step | workers | " + " | ".join(methods) + " | bound | best / tofu |")
+    print("|---|---|" + "---:|" * (len(methods) + 2))
+    for each in given.models.split(","):
+        model, _, variant = each.partition(":")
+        shaped = load_shaped(Source(model=model, variant=variant or given.variant), quiet=True)[1]
+        for workers in given.workers.split(","):
+            found = {name: tried(shaped, workers, name, given.time_limit) for name in methods}
+            print(f"| {model} {variant or given.variant} | {workers} | {cells(found)} |", flush=True)
+
+
+def tried(shaped: Shaped, workers: str, method: str, seconds: float) -> Split | None:
+    """What a method finds; None where it finds nothing."""
+    try:
+        return divide(shaped, factors_of(workers), method, Rules(), seconds=seconds)
+    except PestoError:
+        return None
+
+
+def cells(found: dict[str, Split | None]) -> str:
+    """The columns after the workers."""
+    sent = {name: split.moved_bytes for name, split in found.items() if split is not None}
+    best = min((sent[name] for name in ("exact", "joint") if name in sent), default=None)
+    joint = found.get("joint")
+    ratio = f"{best / sent['tofu']:.2f}" if best is not None and sent.get("tofu") else "-"
+    bound = f"{joint.bound_bytes / 1e9:.4g}" if joint is not None else "-"
+    shown = [f"{sent[name] / 1e9:.4g}" if name in sent else "-" for name in found]
+    return " | ".join([*shown, bound, ratio])
+
+
+if __name__ == "__main__":
+    main()

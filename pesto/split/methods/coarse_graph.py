@@ -1,0 +1,313 @@
+"""Tofu's coarse graph (section 4.2.1): what shares a label, and what is labelled together.
+
+Coalesced, and of one label: element-wise ops in a row with the tensors between, and ops of unrolled time steps.
+Grouped, and labelled together: a forward op with its backward ops, a tensor with its gradient and the sum of its
+gradients. Which op is whose backward op is read from TensorFlow's names, as the paper reads it from its framework; time
+steps are scopes of one name but for a number, which read one variable.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Hashable, Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from pesto.split.division import readers
+from pesto.split.methods.tensors import Tensors, tensors_of
+from pesto.split.ops.op_types import CLASSES
+from pesto.split.program import Program
+from pesto.split.shaped import Shaped
+from solvers.arrays import Ints
+from solvers.labels.builder import Builder
+from solvers.labels.labelling import FORBIDDEN, Labelling
+
+_NUMBERED = re.compile(r"(.*_)\d+$")
+_BACKWARD = re.compile(r"gradients(_\d+)?$|gradient_tape(_\d+)?$")
+_GRAD = re.compile(r"_grad(_\d+)?$")
+
+
+class Settings(NamedTuple):
+    """What the coarse graph is made by."""
+
+    grouping: bool = True
+    """Forward and backward ops."""
+    coalescing: bool = True
+    """Element-wise ops in a row."""
+    steps: bool = True
+    """Unrolled time steps."""
+
+
+class Coarse(NamedTuple):
+    """The coarse graph as a labelling problem."""
+
+    problem: Labelling
+    """A variable for each class of variables that share a label."""
+    of: Ints
+    """[count] class of each variable of the whole problem."""
+    labels: list[list[int]]
+    """[count] each variable's label for each label of its class."""
+    group: Ints
+    """[classes] the group of each, numbered in the order of the step."""
+    length: Ints
+    """[edges] bytes of each edge's tensor, once for each pair of classes."""
+
+    def widened(self, labels: Ints) -> Ints:
+        """[count] labels of the whole problem."""
+        return np.array([own[labels[c]] for own, c in zip(self.labels, self.of.tolist(), strict=True)], dtype=np.int64)
+
+
+def coarse(shaped: Shaped, made: Program, settings: Settings) -> Coarse:
+    """The coarse graph of a problem in which every reader is charged its own fetch."""
+    return _Coarsener(shaped, made).coarse(settings)
+
+
+class _Sets:
+    """Disjoint sets."""
+
+    def __init__(self, many: int) -> None:
+        self._up = list(range(many))
+
+    def of(self, v: int) -> int:
+        while self._up[v] != v:
+            self._up[v] = self._up[self._up[v]]
+            v = self._up[v]
+        return v
+
+    def join(self, members: Iterable[int]) -> None:
+        found = sorted({self.of(v) for v in members})
+        for v in found:
+            self._up[v] = found[0]
+
+    def numbers(self) -> Ints:
+        """[many] the set of each, numbered from 0 by their least members."""
+        return np.unique([self.of(v) for v in range(len(self._up))], return_inverse=True)[1].reshape(-1)
+
+
+class _Coarsener:
+    def __init__(self, shaped: Shaped, made: Program) -> None:
+        self.shaped, self.made = shaped, made
+        self.tensors: Tensors = tensors_of(shaped, made)
+        self.readers = readers(shaped)
+        self._read_by = defaultdict[int, list[tuple[tuple[int, int], int]]](list)
+        self.given: dict[tuple[int, int], int] = {}
+        """(op, input) -> variable of the tensor."""
+        for (p, k), found in self.readers.items():
+            self.given.update(dict.fromkeys(found, made.tensor[p][k]))
+            for i, at in found:
+                self._read_by[i].append(((p, k), at))
+        self.taken: dict[int, set[int]] = defaultdict(set)
+        """Op -> ties that it takes."""
+        for op, v in zip(shaped.use_op.tolist(), shaped.use_variable.tolist(), strict=True):
+            self.taken[op].add(made.tie[v])
+        self.keys: dict[int, tuple[Hashable, ...]] = dict(self.tensors.layouts)
+        for at, op in self.tensors.ops.items():
+            ways = made.ways[op]
+            self.keys[at] = tuple(way.gives[0] for way in ways) if self._elementwise(op) else ways
+        self.one = _Sets(self.tensors.count)
+
+    def _elementwise(self, op: int) -> bool:
+        """Whether an op's output lies as the op is cut; not of those that take variables."""
+        ways, signature = self.made.ways[op], self.shaped.signature(op)
+        if op in self.taken or self.shaped.once[op] or signature.type not in CLASSES["elementwise"]:
+            return False
+        return len(signature.outputs) == 1 and len({way.gives[0] for way in ways}) == len(ways)
+
+    def _same(self, one: int, other: int) -> None:
+        """One label for both, where they have the same ones."""
+        if one >= 0 and other >= 0 and set(self.keys[one]) == set(self.keys[other]):
+            self.one.join((one, other))
+
+    def coarse(self, settings: Settings) -> Coarse:
+        if settings.coalescing:
+            self._coalesce()
+        if settings.steps:
+            self._steps()
+        of = self.one.numbers()
+        labels = self._labels(of)
+        problem, edge = self._contracted(of, labels)
+        together = _Sets(int(of.max(initial=-1)) + 1)
+        for op, ties in self.taken.items():
+            together.join(int(of[v]) for v in (*ties, self.made.op[op]))
+        if settings.grouping:
+            self._group(of, together)
+        group = self._in_order(of, together.numbers())
+        return Coarse(problem, of, labels, group, self._lengths(of, edge))
+
+    def _coalesce(self) -> None:
+        for at, op in self.tensors.ops.items():
+            if not self._elementwise(op):
+                continue
+            self._same(at, self.made.tensor[op][0])
+            ways = self.made.ways[op]
+            for (p, _), found in self._inputs(op):
+                if self._elementwise(p) and all(way.needs[found] == way.gives[0] for way in ways):
+                    self._same(at, self.given[op, found])
+
+    def _inputs(self, op: int) -> list[tuple[tuple[int, int], int]]:
+        return self._read_by.get(op, [])
+
+    def _steps(self) -> None:
+        """Ops of one name but for the number of a time step, and what they make."""
+        alike: dict[tuple[str, int], list[int]] = defaultdict(list)
+        for scope, at in self._step_scopes():
+            for op in at:
+                name = scope + self.shaped.names[op][len(scope) :].lstrip("0123456789")
+                alike[name, int(self.shaped.signature_of[op])].append(op)
+        for ops in alike.values():
+            for op in ops[1:]:
+                self._same(self.made.op[ops[0]], self.made.op[op])
+                for one, other in zip(self.made.tensor[ops[0]], self.made.tensor[op], strict=True):
+                    self._same(one, other)
+
+    def _step_scopes(self) -> list[tuple[str, list[int]]]:
+        """Beginnings of names up to a time step's number, and the ops of all the steps."""
+        ties = self._roots()
+        scopes: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+        for op, name in enumerate(self.shaped.names):
+            parts = name.split("/")
+            for k, part in enumerate(parts[:-1]):
+                found = _NUMBERED.fullmatch(part)
+                if found:
+                    scopes["/".join([*parts[:k], found[1]])][part].append(op)
+        return [
+            (scope, [op for ops in steps.values() for op in ops])
+            for scope, steps in scopes.items()
+            if len(steps) > 1
+            and _share(({ties[t[0]] for op in ops for t, _ in self._inputs(op)} - {-1}) for ops in steps.values())
+        ]
+
+    def _roots(self) -> list[int]:
+        """[n] the tie of the variable whose value an op hands on; -1 for others."""
+        found = [-1] * self.shaped.ops
+        for op in range(self.shaped.ops):
+            signature = self.shaped.signature(op)
+            if op in self.taken and signature.outputs:
+                found[op] = min(self.taken[op])
+            elif signature.type in CLASSES["elementwise"] and len(self._inputs(op)) == 1:
+                found[op] = found[self._inputs(op)[0][0][0]]
+        return found
+
+    def _labels(self, of: Ints) -> list[list[int]]:
+        """[count] each variable's label for each label of its class: those of its first member."""
+        first: dict[int, tuple[Hashable, ...]] = {}
+        found = []
+        for v, c in enumerate(of.tolist()):
+            keys = first.setdefault(c, self.keys[v])
+            place = {key: k for k, key in enumerate(self.keys[v])}
+            found.append([place[key] for key in keys])
+        return found
+
+    def _contracted(self, of: Ints, labels: list[list[int]]) -> tuple[Labelling, list[int]]:
+        """The problem of the classes, and of each of its edges the edge that it was."""
+        p, made, edges = self.made.problem, Builder(), list[int]()
+        unary = [np.zeros(0, dtype=np.int64)] * (int(of.max(initial=-1)) + 1)
+        for v, c in enumerate(of.tolist()):
+            own = p.unary[p.first[v] : p.first[v + 1]][labels[v]]
+            unary[c] = own if not len(unary[c]) else _sum(unary[c], own)
+        kept = []
+        known: dict[tuple[int, tuple[int, ...], tuple[int, ...]], Ints] = {}
+        for e, (a, b, t) in enumerate(zip(p.a.tolist(), p.b.tolist(), p.table.tolist(), strict=True)):
+            key = (t, tuple(labels[a]), tuple(labels[b]))
+            if key not in known:
+                table = p.costs[p.begin[t] : p.begin[t + 1]].reshape(-1, p.labels[b])
+                known[key] = table[labels[a]][:, labels[b]]
+            if of[a] == of[b]:
+                unary[of[a]] = _sum(unary[of[a]], known[key].diagonal())
+            else:
+                kept.append((e, int(of[a]), int(of[b]), known[key]))
+        for costs in unary:
+            made.variable(costs.tolist())
+        for e, a, b, table in kept:
+            made.edge(a, b, table.tolist())
+            if table.any():
+                edges.append(e)
+        return made.build(), edges
+
+    def _group(self, of: Ints, together: _Sets) -> None:
+        """Forward ops with their backward ops, tensors with their gradients and what sums these."""
+        at, tensor = self.made.op, self.made.tensor
+        backward: dict[int, list[int]] = defaultdict(list)
+        for op, of_op in forward_ops(self.shaped.names).items():
+            backward[of_op].append(op)
+
+        def joined(*found: int) -> None:
+            together.join(int(of[v]) for v in found if v >= 0)
+
+        summed: dict[int, int] = {}
+        for op, ops in backward.items():
+            joined(at[op], *(at[b] for b in ops))
+            for one, other in self._gradients(op, ops):
+                joined(one, other)
+                summed[other] = one
+        for op in range(self.shaped.ops):
+            if self.shaped.signature(op).type == "AddN" and tensor[op][0] >= 0:
+                given = [self.given[op, k] for _, k in self._inputs(op) if self.given[op, k] in summed]
+                if given:
+                    joined(at[op], tensor[op][0], *given)
+
+    def _gradients(self, op: int, backward: list[int]) -> list[tuple[int, int]]:
+        """(tensor, its gradient): an input of an op, and the first output of its backward ops of that shape."""
+        open_, found = list(self._inputs(op)), []
+        for b in backward:
+            for output, (shape, dtype) in enumerate(self.shaped.signature(b).outputs):
+                if self.made.tensor[b][output] < 0:
+                    continue
+                fits = [t for t in open_ if self.shaped.signature(t[0][0]).outputs[t[0][1]] == (shape, dtype)]
+                if fits and self.given[op, fits[0][1]] >= 0:
+                    open_.remove(fits[0])
+                    found.append((self.given[op, fits[0][1]], self.made.tensor[b][output]))
+        return found
+
+    def _in_order(self, of: Ints, group: Ints) -> Ints:
+        """[classes] groups numbered by their first op, tensors after the op that makes them."""
+        first = np.full(int(group.max(initial=-1)) + 1, 2 * self.shaped.ops + 2)
+        for at, op in self.tensors.ops.items():
+            g = group[of[at]]
+            first[g] = min(first[g], 2 * op)
+        for op, ats in enumerate(self.made.tensor):
+            for v in ats:
+                if v >= 0:
+                    first[group[of[v]]] = min(first[group[of[v]]], 2 * op + 1)
+        rank = np.empty(len(first), dtype=np.int64)
+        rank[np.argsort(first, kind="stable")] = np.arange(len(first))
+        return rank[group]
+
+    def _lengths(self, of: Ints, edges: list[int]) -> Ints:
+        p, seen, found = self.made.problem, set(), []
+        for e in edges:
+            a, b = int(p.a[e]), int(p.b[e])
+            tensor = a if a in self.tensors.layouts else b
+            key = (tensor, int(of[a]), int(of[b]))
+            found.append(0 if key in seen else int(self.tensors.size[tensor]))
+            seen.add(key)
+        return np.array(found, dtype=np.int64)
+
+
+def _sum(one: Ints, other: Ints) -> Ints:
+    return np.where((one == FORBIDDEN) | (other == FORBIDDEN), FORBIDDEN, one + other)
+
+
+def _share(sets: Iterable[set[int]]) -> bool:
+    """Whether those that have any have one in common."""
+    found = [each for each in sets if each]
+    return len(found) > 1 and bool(set.intersection(*found))
+
+
+def forward_ops(names: tuple[str, ...]) -> dict[int, int]:
+    """Backward op -> the forward op whose gradient it is part of: gradients/X_grad/Y and gradient_tape/X/Y of X."""
+    number = {name: op for op, name in enumerate(names)}
+    found = {}
+    for op, name in enumerate(names):
+        parts = name.split("/")
+        begin = next((k for k, part in enumerate(parts) if _BACKWARD.match(part)), -1)
+        if begin < 0:
+            continue
+        outer, rest = parts[:begin], parts[begin + 1 :]
+        for many in range(len(rest), 0, -1):
+            tail = [*rest[: many - 1], _GRAD.sub("", rest[many - 1])]
+            of = number.get("/".join([*outer, *tail]), number.get("/".join(tail)))
+            if of is not None and of != op:
+                found[op] = of
+                break
+    return found

@@ -1,0 +1,81 @@
+"""What every method is asked and answers: the labels of one more cut, or of several at once."""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from pesto.errors import SolverError
+from pesto.split.division import Division
+from pesto.split.geometry import Shape
+from pesto.split.program import Program, Rules, program_of
+from pesto.split.shaped import Shaped
+from solvers import Limit, Status
+from solvers.arrays import Ints
+from solvers.labels.label_methods import solve
+from solvers.labels.labelled import Answer
+from solvers.labels.labelling import Labelling
+from solvers.labels.narrowing import pinned
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Cut:
+    """What is to be cut."""
+
+    shaped: Shaped
+    made: Division | None
+    """The cuts before it."""
+    more: Shape
+    """Its factors: one, but where a method makes all cuts at once."""
+    rules: Rules
+    seconds: float
+    """What it may take."""
+
+    def program(self, *, each: bool = False) -> Program:
+        """Its problem."""
+        return program_of(self.shaped, self.made, self.more, self.rules, each=each)
+
+
+class Chosen(NamedTuple):
+    """What a method makes of a cut."""
+
+    program: Program
+    answer: Answer
+
+
+def solved(problem: Labelling, method: str, seconds: float) -> Answer:
+    """By a method of `solvers.labels`; SolverError where its process fails."""
+    try:
+        return solve(problem, method, seconds=max(0.1, seconds))
+    except RuntimeError as error:
+        raise SolverError(f"{error} - use the greedy method, and see pesto doctor") from error
+
+
+def by_solver(cut: Cut, method: str) -> Chosen:
+    """A method of `solvers.labels`, asked for the whole problem."""
+    made = cut.program()
+    return Chosen(made, solved(made.problem, method, cut.seconds))
+
+
+def completed(cut: Cut, labels: Ints | None, method: str) -> Chosen:
+    """A rule's choice for ties, tensors and ops as an answer, which no bound goes with; what is fetched follows.
+
+    -1 where the rule leaves the choice open: the rest is chosen to send least.
+    """
+    made = cut.program()
+    if labels is None:
+        return Chosen(made, _nothing(method))
+    some = pinned(made.problem, labels)
+    found = solved(some.problem, "exact", cut.seconds)
+    if found.labels is None:
+        return Chosen(made, _nothing(method))
+    whole = np.asarray(some.widened(found.labels))
+    answer = replace(found, status=Status.FEASIBLE, method=method, labels=whole, bound=0, limit=Limit.OTHER)
+    return Chosen(made, answer)
+
+
+def _nothing(method: str) -> Answer:
+    return Answer(
+        status=Status.UNKNOWN, method=method, labels=None, value=None, bound=0, limit=Limit.OTHER,
+        detail="what it chose first forbids all that is left for another",
+    )  # fmt: skip

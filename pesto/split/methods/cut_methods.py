@@ -1,0 +1,65 @@
+"""The methods by name: a row each."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from math import prod
+
+from pesto.split.geometry import Shape
+from pesto.split.methods.coarse_graph import Settings
+from pesto.split.methods.cut import Chosen, Cut, by_solver
+from pesto.split.methods.joint import joint
+from pesto.split.methods.replicated import data_parallel, megatron
+from pesto.split.methods.row_rules import rows, rows_random, spartan
+from pesto.split.methods.tofu import tofu
+from pesto.split.program import Rules
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """How cuts are chosen."""
+
+    what: str
+    """For people, after its name."""
+    choose: Callable[[Cut], Chosen]
+    together: bool = False
+    """Whether it makes all cuts at once."""
+    flat: bool = False
+    """Whether it makes one cut for all workers, whatever factors are asked for."""
+    replicates: bool = False
+    """Whether variables, and ops, may be whole by its own rule."""
+
+    def cuts(self, factors: Shape) -> list[Shape]:
+        """The factors of each of its problems."""
+        if self.flat:
+            return [(prod(factors),)]
+        return [factors] if self.together else [(k,) for k in factors]
+
+    def ruled(self, rules: Rules) -> Rules:
+        """What its divisions may do."""
+        return replace(rules, replicate=True, redundant=True) if self.replicates else rules
+
+
+def _without(what: str, settings: Settings, name: str) -> Method:
+    return Method(f"Tofu, {what}", partial(tofu, settings=settings, name=name))
+
+
+METHODS = {
+    "exact": Method("each cut proven to send least", partial(by_solver, method="exact")),
+    "joint": Method("all cuts at once, after the exact ones", joint, together=True),
+    "greedy": Method("op by op in the order of the step", partial(by_solver, method="greedy")),
+    "tofu": Method("Tofu's own: critical paths of the coarse graph by dynamic programming", tofu),
+    "tofu-ungrouped": _without("backward ops apart from forward ones", Settings(grouping=False), "tofu-ungrouped"),
+    "tofu-uncoalesced": _without("element-wise ops apart", Settings(coalescing=False), "tofu-uncoalesced"),
+    "tofu-unmerged": _without("time steps apart", Settings(steps=False), "tofu-unmerged"),
+    "tofu-in-order": Method(
+        "Tofu, group by group in the order of the step", partial(tofu, paths=False, name="tofu-in-order")
+    ),
+    "chop": Method("Tofu with one cut for all workers (EqualChop)", partial(tofu, name="chop"), flat=True),
+    "rows": Method("tensors along their first dimension, ops as sends least beside that", rows),
+    "rows-random": Method("tensors along their first dimension, ops by lot", rows_random),
+    "spartan": Method("the largest tensor first, with its ops", spartan),
+    "data-parallel": Method("every op along its batch, variables whole", data_parallel, replicates=True),
+    "megatron": Method("weights of pairs of matmuls by columns, then by rows", megatron, replicates=True),
+}
+"""Name -> method."""

@@ -1,0 +1,140 @@
+"""All cuts in one problem: better than cut after cut, with a bound of all of them.
+
+The labels are products of the cuts' labels. The linear program of a thousand ops is too large, so the bound is that of
+messages (`solvers.labels.messages`), and so is one start. The other is the cuts made one after the other. From each,
+one cut after the other is chosen anew, exactly and over the whole graph, with all other cuts as they are, until none
+sends less. The value is never more than that of the cuts one after the other.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from pesto.errors import UsageError
+from pesto.split.methods.cut import Chosen, Cut, by_solver, solved
+from pesto.split.methods.tensors import tensors_of
+from pesto.split.program import Program
+from solvers import Limit, Status
+from solvers.arrays import Bools, Ints
+from solvers.labels.labelled import Answer
+from solvers.labels.labelling import Labelling
+from solvers.labels.messages import pass_messages
+from solvers.labels.narrowing import narrowed, pinned
+from solvers.labels.verdict import judge
+
+MOST_LABELS = 4096
+"""Of one op, in a problem of all cuts."""
+
+
+def joint(cut: Cut) -> Chosen:
+    """All cuts at once; UsageError where an op has too many products of choices."""
+    if len(cut.more) == 1:
+        return by_solver(cut, "exact")
+    began = time.monotonic()
+    first = _one_by_one(cut, cut.seconds / 3)
+    made = cut.program()
+    most = int(made.problem.labels.max(initial=0))
+    if most > MOST_LABELS:
+        raise UsageError(
+            f"an op has {most} ways for all cuts, more than {MOST_LABELS} - give fewer cuts, or the exact method"
+        )
+    cuts_s = time.monotonic() - began
+    passed = pass_messages(made.problem, (cut.seconds - cuts_s) / 2)
+    starts = [_labels(cut, made, first)] if first is not None else []
+    starts += [passed.labels] if passed.labels is not None else []
+    passed_s = time.monotonic() - began - cuts_s
+    tried = [_improved(cut, made, start, began + cut.seconds) for start in starts if start is not None]
+    best = min(tried, key=lambda labels: judge(made.problem, labels), default=None)
+    took = (("cuts", cuts_s), ("messages", passed_s), ("improvement", time.monotonic() - began - cuts_s - passed_s))
+    return Chosen(made, _answer(made.problem, best, passed.bound, took))
+
+
+def _one_by_one(cut: Cut, seconds: float) -> list[Chosen] | None:
+    """The cuts made one after the other; None where one finds nothing."""
+    made, found = cut.made, list[Chosen]()
+    for k in cut.more:
+        found.append(by_solver(replace(cut, made=made, more=(k,), seconds=seconds / len(cut.more)), "exact"))
+        labels = found[-1].answer.labels
+        if labels is None:
+            return None
+        made = found[-1].program.division(labels.tolist())
+    return found
+
+
+def _labels(cut: Cut, made: Program, first: list[Chosen]) -> Ints | None:
+    """The labels of cuts that were made one after the other; None where the products do not have them."""
+    program, answer = first[-1]
+    division = program.division([] if answer.labels is None else answer.labels.tolist())
+    labels = np.full(tensors_of(cut.shaped, made).count, -1, dtype=np.int64)
+    rows: list[tuple[int, Sequence[object], object]] = list(zip(made.op, made.ways, division.ways, strict=True))
+    rows += zip(made.tie, made.tied, division.variables, strict=True)
+    for ats, options, mine in zip(made.tensor, made.layouts, division.kept, strict=True):
+        rows += zip(ats, options, mine, strict=True)
+    for at, choices, own in rows:
+        if at >= 0 and own not in choices:
+            return None
+        if at >= 0:
+            labels[at] = choices.index(own)
+    some = pinned(made.problem, labels)
+    found = solved(some.problem, "exact", cut.seconds)
+    return None if found.labels is None else np.asarray(some.widened(found.labels))
+
+
+def _improved(cut: Cut, made: Program, labels: Ints, ends: float) -> Ints:
+    """One cut after the other anew, all others as they are, until a round of them brings nothing, or time is over."""
+    agree, value, still, at = _Agreeing(cut, made), judge(made.problem, labels), 0, 0
+    while still < len(cut.more) and time.monotonic() < ends:
+        some = narrowed(made.problem, agree.but(at, labels))
+        found = solved(some.problem, "exact", ends - time.monotonic())
+        at, still = (at + 1) % len(cut.more), still + 1
+        if found.labels is not None and found.value is not None and found.value < value:
+            labels, value, still = np.asarray(some.widened(found.labels)), found.value, 1
+    return labels
+
+
+class _Agreeing:
+    """Which labels are those of a division in all cuts but one."""
+
+    def __init__(self, cut: Cut, made: Program) -> None:
+        self._before = len(made.factors) - len(cut.more)
+        self._many = len(made.problem.unary)
+        self._first = made.problem.first
+        self._cuts: dict[int, list[tuple[object, ...]]] = {}
+        for at, ways in zip(made.op, made.ways, strict=True):
+            if at >= 0:
+                self._cuts[at] = [way.names for way in ways]
+        for at, tied in zip(made.tie, made.tied, strict=True):
+            self._cuts[at] = list(tied)
+        for ats, options in zip(made.tensor, made.layouts, strict=True):
+            for at, found in zip(ats, options, strict=True):
+                if at >= 0:
+                    self._cuts[at] = list(found)
+
+    def but(self, which: int, labels: Ints) -> Bools:
+        """[labels] those that agree in all cuts but that one; of what is fetched, all."""
+        keep = np.ones(self._many, dtype=np.bool_)
+        place = self._before + which
+        for v, found in self._cuts.items():
+            mine = _without(found[labels[v]], place)
+            for k, each in enumerate(found):
+                keep[self._first[v] + k] = _without(each, place) == mine
+        return keep
+
+
+def _without(choices: tuple[object, ...], place: int) -> tuple[object, ...]:
+    return choices[:place] + choices[place + 1 :]
+
+
+def _answer(problem: Labelling, labels: Ints | None, bound: int, took: tuple[tuple[str, float], ...]) -> Answer:
+    if labels is None:
+        return Answer(
+            status=Status.UNKNOWN, method="joint", labels=None, value=None, bound=0, limit=Limit.TIME, seconds=took
+        )
+    value = judge(problem, labels)
+    status = Status.OPTIMAL if bound >= value else Status.FEASIBLE
+    limit = Limit.NONE if status is Status.OPTIMAL else Limit.OTHER
+    return Answer(
+        status=status, method="joint", labels=labels, value=value, bound=min(bound, value), limit=limit, seconds=took
+    )

@@ -1,0 +1,28 @@
+"""Tofu's own search (section 4): CriticalDP on the coarse graph, cut after cut."""
+
+import time
+
+from pesto.split.methods.coarse_graph import Settings, coarse
+from pesto.split.methods.cut import Chosen, Cut, completed, solved
+from solvers.arrays import Ints
+from solvers.labels.critical import by_paths
+from solvers.labels.labelling import Labelling
+
+
+def tofu(cut: Cut, *, settings: Settings = Settings(), paths: bool = True, name: str = "tofu") -> Chosen:  # noqa: B008
+    """Groups path by path, the longest first; or in the order of the step.
+
+    As in the paper every reader is charged its own fetch, and variables are cut. What the time does not suffice for
+    is chosen greedily.
+    """
+    ends = time.monotonic() + 0.8 * cut.seconds
+    made = cut.program(each=True)
+    found = coarse(cut.shaped, made, settings)
+
+    def best(part: Labelling) -> Ints | None:
+        left = ends - time.monotonic()
+        labels = solved(part, "exact", left).labels if left > 0 else None
+        return solved(part, "greedy", 1.0).labels if labels is None else labels
+
+    labels = by_paths(found.problem, found.group, found.length, best, order=paths)
+    return completed(cut, None if labels is None else found.widened(labels), name)

@@ -1,0 +1,123 @@
+"""Methods of splits: every one gives a division that can be built, counted alike; all cuts at once send no more."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pesto.errors import NothingFoundError, PestoError
+from pesto.source import Source
+from pesto.split import geometry
+from pesto.split.dividing import divide
+from pesto.split.division import moved_bytes
+from pesto.split.layouts import WHOLE
+from pesto.split.methods.coarse_graph import Settings, coarse, forward_ops
+from pesto.split.methods.cut_methods import METHODS
+from pesto.split.program import Rules, program_of
+from pesto.split.worker_parts import parts_of
+from pesto.tf import named
+
+
+@pytest.fixture(scope="module")
+def rnnlm():
+    return named.shaped(Source(model="rnnlm", variant="tiny"))[1]
+
+
+@pytest.fixture(scope="module")
+def transformer():
+    return named.shaped(Source(model="transformer", variant="tiny"))[1]
+
+
+def valid(shaped, found):
+    """What a division must hold: cuts divide, ties agree, ops take variables as they lie, bytes are those of parts."""
+    division = found.division
+    for op, way in enumerate(division.ways):
+        signature = shaped.signature(op)
+        operands = [(operand.shape, layouts) for operand, layouts in zip(signature.inputs, way.needs, strict=True)]
+        operands += [(shape, layouts) for (shape, _), layouts in zip(signature.outputs, division.kept[op], strict=True)]
+        assert all(shape is None or geometry.divides(shape, lay, division.factors) for shape, lay in operands)
+    for v, tie in enumerate(shaped.tie.tolist()):
+        assert division.variables[v] == division.variables[tie]
+    for op, at, v in zip(shaped.use_op.tolist(), shaped.use_input.tolist(), shaped.use_variable.tolist(), strict=True):
+        assert division.ways[op].needs[at] == division.variables[v]
+    assert found.bound_bytes <= found.counted_bytes and found.moved_bytes <= found.counted_bytes
+    assert found.moved_bytes == moved_bytes(shaped, division) == parts_of(shaped, division).moved_bytes()
+
+
+@pytest.mark.parametrize("method", sorted(set(METHODS) - {"exact", "greedy", "joint", "megatron"}))
+def test_every_method_divides(rnnlm, method: str) -> None:
+    """No method but exact and joint has a bound; exact sends no more in the first cut, unless variables are whole."""
+    found = divide(rnnlm, (2,), method, Rules(), seconds=30)
+    valid(rnnlm, found)
+    assert found.bound_bytes == 0 and found.status == "feasible" and found.method == method
+    if not METHODS[method].replicates:
+        assert found.moved_bytes >= divide(rnnlm, (2,), "exact", Rules(), seconds=30).moved_bytes
+
+
+def test_two_cuts(rnnlm) -> None:
+    """Cut after cut by Tofu; chop makes one of them."""
+    valid(rnnlm, divide(rnnlm, (2, 2), "tofu", Rules(), seconds=30))
+    assert divide(rnnlm, (2, 2), "chop", Rules(), seconds=30).division.factors == (4,)
+
+
+@pytest.mark.slow
+def test_all_cuts_of_a_step_at_once(rnnlm) -> None:
+    """It sends less than cut after cut, and its bound is of all of them."""
+    one, all_ = (divide(rnnlm, (2, 2, 2), method, Rules(), seconds=60) for method in ("exact", "joint"))
+    valid(rnnlm, all_)
+    assert 0 < all_.bound_bytes <= all_.counted_bytes < one.counted_bytes
+
+
+def test_data_parallel_has_whole_variables(rnnlm) -> None:
+    """Every variable lies whole on every worker, and matmuls are cut along rows or summed; 3 divides no batch of 8."""
+    found = divide(rnnlm, (2,), "data-parallel", Rules(), seconds=30)
+    assert set(found.division.variables) == {(WHOLE,)}
+    large = [op for op in range(rnnlm.ops) if rnnlm.signature(op).type == "MatMul" and "/step_" in rnnlm.names[op]]
+    names = [found.division.ways[op].names[0] for op in large]
+    assert set(names) <= {"m", "k", "whole"} and names.count("whole") < len(names) / 10
+    with pytest.raises(NothingFoundError, match="no batch"):
+        divide(rnnlm, (3,), "data-parallel", Rules(), seconds=30)
+
+
+def test_pairs_of_matmuls(transformer, rnnlm) -> None:
+    """Transformers' weights are cut by columns and by rows, whole elsewhere; an LSTM has no such pair, and says so."""
+    found = divide(transformer, (2,), "megatron", Rules(), seconds=30)
+    valid(transformer, found)
+    cuts = {layouts[0] for layouts in found.division.variables}
+    assert cuts == {WHOLE, 0, 1}
+    renamed = replace(transformer, names=tuple(f"op_{op}" for op in range(transformer.ops)))
+    assert divide(renamed, (2,), "megatron", Rules(), seconds=30).moved_bytes == found.moved_bytes
+    with pytest.raises(NothingFoundError, match="no pair of matmuls"):
+        divide(rnnlm, (2,), "megatron", Rules(), seconds=30)
+
+
+def test_the_coarse_graph(rnnlm) -> None:
+    """Time steps and element-wise runs share labels, forward and backward ops groups; what is left out stays apart."""
+    made = program_of(rnnlm, None, (2,), Rules(), each=True)
+    sizes = {}
+    for name, settings in (
+        ("all", Settings()), ("no steps", Settings(steps=False)), ("nothing", Settings(False, False, False)),
+    ):  # fmt: skip
+        found = coarse(rnnlm, made, settings)
+        sizes[name] = (found.problem.variables, int(found.group.max()) + 1)
+        labels = np.zeros(found.problem.variables, dtype=np.int64)
+        assert len(found.widened(labels)) == len(found.of) == made.problem.variables
+    assert sizes["all"][0] < sizes["no steps"][0] < sizes["nothing"][0] == made.problem.variables
+    assert sizes["all"][1] < sizes["nothing"][1]
+
+
+def test_names_of_backward_ops() -> None:
+    """TensorFlow 1's and a tape's."""
+    names = ("a/MatMul", "gradients/a/MatMul_grad/MatMul_1", "gradient_tape/a/MatMul/MatMul", "gradients/AddN")
+    assert forward_ops(names) == {1: 0, 2: 0}
+
+
+def test_nothing_within_the_time(rnnlm) -> None:
+    """A method that is given no time has a valid division, or says that there is none."""
+    for method in ("tofu", "joint"):
+        try:
+            found = divide(rnnlm, (2, 2), method, Rules(), seconds=0.01)
+        except PestoError as error:
+            assert "give more" in str(error) or "use another" in str(error)
+        else:
+            valid(rnnlm, found)
