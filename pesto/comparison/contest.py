@@ -33,6 +33,8 @@ from solvers import check
 from solvers.bounds import quick_bounds
 
 ALL = "all"
+ALIASES = {"search": "pesto"}
+"""Other names of methods."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -150,7 +152,7 @@ def chosen_methods(names: str | Iterable[str], *, shapes: bool = False) -> tuple
     """
     expect("methods", names, Iterable, f"names of {', '.join((ALL, *METHODS))}")
     words = names.split(",") if isinstance(names, str) else map(str, names)
-    asked = {word.strip() for word in words} - {""}
+    asked = {ALIASES.get(word.strip(), word.strip()) for word in words} - {""}
     if not asked:
         raise UsageError(f"no method is named - {closest('', (ALL, *METHODS))}")
     for name in sorted(asked - {ALL}):

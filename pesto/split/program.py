@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
-from pesto.split import geometry, pieces
+from pesto.split import geometry
 from pesto.split.division import Division, item_bytes, readers
 from pesto.split.geometry import Layouts, Shape
 from pesto.split.layouts import WHOLE
@@ -34,8 +34,6 @@ class Rules:
 
     replicate: bool = False
     """Whether variables, and what is made of them, may lie whole on every worker."""
-    message_bytes: int = 0
-    """What a block that is sent costs beside its bytes: those that its latency would let through."""
     redundant: bool = False
     """Whether every worker may do all of an op that could be cut."""
 
@@ -217,8 +215,7 @@ class _Maker:
         for output, (shape, dtype) in enumerate(self.shaped.signature(op).outputs):
             if self.tensor[op][output] >= 0 and shape is not None:
                 gives = tuple(way.gives[output] for way in self.ways[op])
-                price = (item_bytes(dtype), self.rules.message_bytes)
-                table = _keeping(shape, price, gives, self.layouts[op][output], self.factors)
+                table = _keeping(shape, item_bytes(dtype), gives, self.layouts[op][output], self.factors)
                 self.builder.edge(self.op[op], self.tensor[op][output], table)
 
     def _fetch(self, op: int, output: int, found: Sequence[tuple[int, int]]) -> None:
@@ -227,7 +224,7 @@ class _Maker:
         classes = {need: c for c, need in enumerate(needs)}
         cost = _fetching(
             shape or (),
-            (item_bytes(dtype), self.rules.message_bytes),
+            item_bytes(dtype),
             self.layouts[op][output],
             tuple(needs),
             self.factors,
@@ -249,31 +246,13 @@ def _largest(signature: Signature) -> int:
 
 @lru_cache(maxsize=1 << 16)
 def _keeping(
-    shape: Shape, price: tuple[int, int], gives: tuple[Layouts, ...], kept: tuple[Layouts, ...], factors: Shape
+    shape: Shape, item: int, gives: tuple[Layouts, ...], kept: tuple[Layouts, ...], factors: Shape
 ) -> list[list[int]]:
-    """By way and layout; `price` is of an element, and of a block."""
-    item, block = price
-    return [
-        [
-            item * geometry.stored(shape, g, at, factors)
-            + (block * pieces.keeping_messages(shape, g, at, factors) if block else 0)
-            for at in kept
-        ]
-        for g in gives
-    ]
+    return [[item * geometry.stored(shape, g, at, factors) for at in kept] for g in gives]
 
 
 @lru_cache(maxsize=1 << 16)
 def _fetching(
-    shape: Shape, price: tuple[int, int], kept: tuple[Layouts, ...], needs: tuple[Layouts, ...], factors: Shape
+    shape: Shape, item: int, kept: tuple[Layouts, ...], needs: tuple[Layouts, ...], factors: Shape
 ) -> list[list[int]]:
-    """By layout that is kept and that is needed."""
-    item, block = price
-    return [
-        [
-            item * geometry.fetched(shape, at, need, factors)
-            + (block * pieces.messages(shape, at, need, factors) if block else 0)
-            for need in needs
-        ]
-        for at in kept
-    ]
+    return [[item * geometry.fetched(shape, at, need, factors) for need in needs] for at in kept]

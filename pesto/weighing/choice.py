@@ -17,10 +17,11 @@ from pesto.split.dividing import divide
 from pesto.split.geometry import Shape
 from pesto.split.program import Rules
 from pesto.split.shaped import Shaped
+from pesto.weighing.data_parallel import DataParallel, data_parallel
 from pesto.weighing.timed_split import TimedSplit, all_timed, shortfall
 from solvers.bounds import quick_bounds
 
-PLACE, SPLIT = "place", "split"
+PLACE, SPLIT, DATA_PARALLEL = "place", "split", "data-parallel"
 CUTTING_SHARE = 0.5
 """Share of the time limit that cuts may take; they seldom do, and placing has what is left."""
 LEAST_S = 1.0
@@ -32,9 +33,9 @@ class Kind:
     """One kind of plan, and what its step comes to; all times are modelled, but for `seconds`."""
 
     name: str
-    """place, or split with its cuts: split 2x2."""
+    """place, data-parallel, or split with its cuts: split 2x2."""
     kind: str
-    """PLACE or SPLIT."""
+    """PLACE, SPLIT or DATA_PARALLEL."""
     seconds: float
     """Measured: to find it."""
     why: str = ""
@@ -45,12 +46,16 @@ class Kind:
     """Of a placement."""
     cut: TimedSplit | None = field(default=None, repr=False)
     """Of a split."""
+    rival: DataParallel | None = field(default=None, repr=False)
+    """Of data parallelism: shown beside the others, and never chosen, since it is no plan."""
 
     @property
     def makespan_s(self) -> float | None:
         """Predicted seconds of a step; None where there is no plan of the kind."""
         if self.outcome is not None:
             return self.outcome.plan.makespan_s
+        if self.rival is not None:
+            return self.rival.makespan_s
         return self.cut.candidate.makespan * TICK_S if self.cut is not None else None
 
     @property
@@ -58,11 +63,15 @@ class Kind:
         """Most bytes that are alive on one accelerator, or host; None where there is no plan of the kind."""
         if self.outcome is not None:
             return max(self.outcome.plan.peak_bytes.values())
+        if self.rival is not None:
+            return self.rival.peak_bytes
         return int(self.cut.candidate.peak.max()) if self.cut is not None else None
 
     @property
     def fits(self) -> bool:
         """Whether there is a plan, and its peaks are within every device's memory."""
+        if self.rival is not None:
+            return self.rival.replica.fits
         return self.outcome is not None or (self.cut is not None and self.cut.candidate.fits)
 
 
@@ -105,7 +114,19 @@ def choose(
         error = InfeasibleError if all(kind.proven for kind in kinds) else NothingFoundError
         raise error("; ".join(f"{kind.name}: {kind.why}" for kind in kinds))
     chosen = min(reversed(fitting), key=lambda kind: kind.makespan_s or 0.0)
-    return Choice(kinds=tuple(kinds), chosen=chosen, reason=_reason(chosen, kinds, bound, known))
+    reason = _reason(chosen, kinds, bound, known)
+    return Choice(kinds=(*kinds, _rival(step, cluster, settings)), chosen=chosen, reason=reason)
+
+
+def _rival(step: tuple[Graph, Shaped], cluster: Cluster, settings: Settings) -> Kind:
+    began = time.monotonic()
+    try:
+        seconds = max(LEAST_S, CUTTING_SHARE * settings.time_limit_s)
+        found = data_parallel(step, cluster, settings, seconds=seconds)
+    except (UsageError, NothingFoundError) as none:
+        return Kind(name=DATA_PARALLEL, kind=DATA_PARALLEL, seconds=time.monotonic() - began, why=str(none))
+    why = "" if found.replica.fits else shortfall(found.replica, cluster)
+    return Kind(name=DATA_PARALLEL, kind=DATA_PARALLEL, seconds=time.monotonic() - began, rival=found, why=why)
 
 
 def _cut(step: tuple[Graph, Shaped], cluster: Cluster, settings: Settings, factors: Shape, many: int) -> Iterator[Kind]:

@@ -78,19 +78,38 @@ def timed(graph: Graph, shaped: Shaped, split: Split, cluster: Cluster, settings
     one after the other. UsageError where there are fewer than workers.
     """
     step = split_step(graph, parts_of(shaped, split.division), accelerators_of(cluster))
+    name = f"split {'x'.join(map(str, split.division.factors))}"
+    found = run(step, cluster, settings, (name, f"{split.method} cuts, in list order"))
+    other = found.candidate
+    if not other.fits and not found.proof:
+        other = replace(found.bench.unordered(other), rule=f"{split.method} cuts, first in, first out")
+    chosen = other if other.fits else found.candidate
+    return TimedSplit(
+        split=split, graph=step, costs=found.costs, bench=found.bench, candidate=chosen, proof=found.proof
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Run:
+    """A graph of pinned ops, run in list order."""
+
+    costs: Costs
+    bench: Bench
+    candidate: Candidate
+    proof: str
+    """Why nothing can fit the memory; empty where something may."""
+
+
+def run(step: Graph, cluster: Cluster, settings: Settings, called: tuple[str, str]) -> Run:
+    """The run of pinned ops on modelled costs; `called` is its name and rule."""
     costs, proof = modelled(step, cluster), ""
     try:
         problem = formulate(step, costs, cluster, settings)
     except InfeasibleError as infeasible:
         problem, proof = build(step, costs, cluster, memory=step.param_bytes), str(infeasible)
     bench = Bench.of(step, problem)
-    name = f"split {'x'.join(map(str, split.division.factors))}"
     device = devices_at(problem, np.zeros(problem.tasks, dtype=np.int64))
-    found = bench.placed(name, f"{split.method} cuts, in list order", device)
-    if not found.fits and not proof:
-        other = replace(bench.unordered(found), rule=f"{split.method} cuts, first in, first out")
-        found = other if other.fits else found
-    return TimedSplit(split=split, graph=step, costs=costs, bench=bench, candidate=found, proof=proof)
+    return Run(costs=costs, bench=bench, candidate=bench.placed(*called, device), proof=proof)
 
 
 def quickest(found: Sequence[TimedSplit]) -> TimedSplit:

@@ -141,6 +141,7 @@ def test_wrong_words_are_usage_errors(step, tmp_path) -> None:
     with pytest.raises(UsageError, match=r"no method is called 'hft' .*heft"):
         chosen_methods(["hft"])
     assert chosen_methods(["all"], shapes=True) == tuple(METHODS)
+    assert chosen_methods("search,expert") == ("expert", "pesto")
     assert set(METHODS) - set(chosen_methods(["all"])) == {name for name, row in METHODS.items() if row.cuts}
     done = run("--graph", step, "--methods", "single", "--chart", tmp_path / "x.pdf")
     assert isinstance(done.exception, UsageError) and ".png or .svg" in str(done.exception)

@@ -3,13 +3,16 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from pesto.cli.main import pesto
 from pesto.costs.analytical import modelled
+from pesto.costs.network import transfer_s
 from pesto.errors import InfeasibleError, NothingFoundError, UsageError
 from pesto.inputs.cluster_file import load_cluster
+from pesto.problem import TICK_S
 from pesto.settings import Settings
 from pesto.source import Source
 from pesto.split.dividing import divide
@@ -17,6 +20,7 @@ from pesto.split.first_cuts import first_cuts
 from pesto.split.program import Rules
 from pesto.tf import named
 from pesto.weighing.choice import choose
+from pesto.weighing.data_parallel import data_parallel, ring_s
 from pesto.weighing.timed_split import all_timed, factorings, timed
 
 
@@ -53,8 +57,8 @@ def quick(step, cluster, cuts):
 def test_the_shortest_that_fits_is_chosen(step, slower):
     """Whatever the links; every kind is timed, and says what it holds."""
     choice = quick(step, small(slower=slower), [(2,)])
-    assert [kind.name for kind in choice.kinds] == ["split 2", "place"]
-    fitting = [kind for kind in choice.kinds if kind.fits]
+    assert [kind.name for kind in choice.kinds] == ["split 2", "place", "data-parallel"]
+    fitting = [kind for kind in choice.kinds[:2] if kind.fits]
     assert choice.chosen.makespan_s == min(kind.makespan_s for kind in fitting)
     assert all(kind.peak_bytes > 0 for kind in fitting)
     assert choice.reason
@@ -87,6 +91,20 @@ def test_first_cuts_are_splits_themselves(step):
     assert [each.candidate.name for each in found] == ["split 2x2", "split 2"]
 
 
+def test_data_parallelism_is_a_replica_and_a_ring(step):
+    """Half the work a device and all of the variables; 2 (k - 1) rounds of a k-th of the gradients."""
+    graph, _ = step
+    cluster = load_cluster("v100x2-nvlink")
+    found = data_parallel(step, cluster, Settings(), seconds=60)
+    path = cluster.paths[1][2]
+    assert ring_s(cluster, ("gpu:0", "gpu:1"), 10**6) == pytest.approx(2 * float(transfer_s(path, 500_000)))
+    assert ring_s(cluster, ("gpu:0", "gpu:1"), 0) < found.ring_s < ring_s(cluster, ("gpu:0", "gpu:1"), 10**6)
+    alone = float(np.nansum(modelled(graph, cluster).compute_s[:, 1]))
+    assert 0.5 * alone < found.replica.makespan * TICK_S < 1.1 * alone  # kernels are launches here, of any batch
+    assert found.peak_bytes > graph.param_bytes.sum()
+    assert found.makespan_s >= found.ring_s
+
+
 def test_cuts_for_so_many_workers():
     """One for all, one for each prime factor, whose first cuts come with it, and for fewer; none for one worker."""
     assert factorings(2) == ((2,),)
@@ -104,7 +122,7 @@ def test_solve_writes_what_it_chose(tmp_path):
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert found["kind"] in ("split", "place")
-    assert set(found["kinds"]) == {"place", "split 2"}
+    assert set(found["kinds"]) == {"place", "split 2", "data-parallel"}
     assert set(found["kinds"]["place"]) >= {"makespan_s", "peak_bytes", "fits"}
     assert run("check", out, "--json").exit_code == 0
 
