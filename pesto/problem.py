@@ -159,6 +159,9 @@ def _pinned(graph: Graph, cluster: Cluster) -> Bools:
     pin = np.append(np.array([names.index(name) for name in graph.devices], dtype=np.int64), -1)[graph.device_of]
     group = np.full(int(graph.group.max(initial=-1)) + 2, -1)
     np.maximum.at(group, graph.group, np.where(graph.group >= 0, pin, -1))
+    torn = np.flatnonzero((graph.group >= 0) & (pin >= 0) & (pin != group[graph.group]))
+    if len(torn):
+        raise InputError(f"op {graph.names[torn[0]]}: its group is pinned to two devices - split it, or unpin one")
     pin = np.where(pin >= 0, pin, group[graph.group])
     return bools((pin[:, None] < 0) | (pin[:, None] == np.arange(len(names))))
 

@@ -20,10 +20,8 @@ from solvers.arrays import Bools, Floats, Ints, offsets
 
 MAX_KINDS = 32
 """Kinds of device in a file, and distinct keys of all its time_s."""
-
 _MOST_BYTES = 2.0**62  # sums over all ops must stay within int64
 _FEW_NAMES = 5000  # among more than these, looking for a similar one takes too long
-
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
 
@@ -40,6 +38,7 @@ class Op(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     dtypes: list[str] = []
     dtype: str | None = None
     group: str | None = None
+    device: str | None = None
     param_bytes: Count = 0
     flops: Annotated[float, msgspec.Meta(ge=0, le=1e24)] = 0.0
     moved_bytes: Count | None = None
@@ -60,7 +59,7 @@ def to_graph(ops: list[Op], kinds: list[str], source: str, *, batch: int | None 
     src, slot, dst = _data_edges(ops, index, produced)
     control_src, control_dst = _control_edges(ops, index)
     types, type_of = _coded([op.type for op in ops], "type")
-    _, group = _coded([op.group for op in ops], "group")
+    (_, group), (devices, device_of) = (_coded([getattr(op, key) for op in ops], key) for key in ("group", "device"))
     dtypes, dtype_of, tensor_dtype = _dtypes(ops)
     runs_on, (given_kinds, given_s) = _runs_on(ops, kinds), _times(ops)
     param_bytes = _bytes("param_bytes", (op.param_bytes for op in ops))
@@ -75,7 +74,7 @@ def to_graph(ops: list[Op], kinds: list[str], source: str, *, batch: int | None 
             launches=np.array([op.launches for op in ops]), given_kinds=given_kinds, given_s=given_s, source=source,
             batch=batch, dtypes=dtypes, dtype_of=dtype_of, tensor_dtype=tensor_dtype,
             loose=np.array([op.loose for op in ops], dtype=np.int64), way=way,
-            kernels=kernel_rows([(op.kernel, op.sizes) for op in ops]),
+            kernels=kernel_rows([(op.kernel, op.sizes) for op in ops]), devices=devices, device_of=device_of,
         )  # fmt: skip
     except InputError as error:
         if "a cycle of" not in str(error):
@@ -331,7 +330,7 @@ def dumps(graph: Graph) -> bytes:
     """
     check_labels(graph.names, lambda k: f"the name of op {k}")
     check_labels([*graph.types, graph.source], lambda k: f"type or source {k}", empty=True)
-    check_labels([*graph.kinds, *graph.given_kinds, *graph.dtypes], lambda k: f"kind or data type {k}")
+    check_labels([*graph.kinds, *graph.given_kinds, *graph.dtypes, *graph.devices], lambda k: f"label {k}")
     said = {"batch": graph.batch, "way": graph.way or None}
     known = {key: value for key, value in said.items() if value is not None}
     head = {"format": FORMAT, "format_version": VERSION, "source": graph.source, **known, "kinds": graph.kinds}
@@ -348,6 +347,7 @@ def _rows(graph: Graph) -> Iterator[Op]:
     usual = usually_moved(n, graph.tensor_bytes, graph.tensor, graph.dst, first)
     moved = np.where(graph.moved_bytes == usual, -1, graph.moved_bytes).tolist()
     labels = [None if g < 0 else str(g) for g in graph.group.tolist()]
+    pins = [None if d < 0 else graph.devices[d] for d in graph.device_of.tolist()]
     name_of = [*graph.dtypes, ""]
     dtypes = [name_of[k] for k in graph.tensor_dtype.tolist()]
     data = [_reference(names[op], k) for op, k in zip(graph.src.tolist(), slots, strict=True)]
@@ -357,14 +357,15 @@ def _rows(graph: Graph) -> Iterator[Op]:
         _by_head(n, graph.control_dst, control), _cut(graph.tensor_bytes.tolist(), first), labels,
         graph.param_bytes.tolist(), graph.flops.tolist(), moved, graph.launches.tolist(), _given(graph),
         _cut(dtypes, first), [name_of[k] for k in graph.dtype_of.tolist()], graph.loose.tolist(),
-        graph.kernels.tolist(), strict=True,
+        graph.kernels.tolist(), pins, strict=True,
     )  # fmt: skip
     for (
         name, kind, runs_on, inputs, waits, outputs, group, params, flops, move, launches, times, made, own, loose, row,
+        pin,
     ) in columns:  # fmt: skip
         yield Op(
             name=name, type=graph.types[kind], runs_on=runs_on, inputs=inputs, control=waits, outputs=outputs,
-            group=group, param_bytes=params, flops=flops, moved_bytes=None if move < 0 else move,
+            group=group, device=pin, param_bytes=params, flops=flops, moved_bytes=None if move < 0 else move,
             launches=launches, time_s=times, dtypes=made if any(made) else [],
             dtype=None if own == (made[0] if made else "") else own, loose=loose,
             kernel=KERNEL_FORMS[row[0]], sizes=row[1 : 1 + KERNEL_SIZES[row[0]]],
