@@ -84,7 +84,7 @@ def page(contest: Comparison, plans: Path | None) -> str:
     lines = [
         paragraph(f"{contest.graph.source}: {counted(contest.graph.ops, 'op')} on {contest.cluster.name}", 2),
         fact("costs", costs_text(contest.costs.basis, contest.costs.source, contest.costs.said)),
-        fact("lower bound", f"{duration(contest.lower_bound_s)} on the full graph ({contest.lower_bound_name})"),
+        fact("lower bound", f"{duration(contest.lower_bound_s)} {_bounded(entries)} ({contest.lower_bound_name})"),
         fact("step", _offered(contest)),
         *([fact("infeasible", contest.proof)] if contest.proof else []),
         "",
@@ -96,6 +96,11 @@ def page(contest: Comparison, plans: Path | None) -> str:
     if plans is not None:
         lines.append(fact("plans", f"in {plans}, each verified by the independent checker"))
     return "\n".join(lines)
+
+
+def _bounded(entries: list[Entry]) -> str:
+    """What the bound is of: tensors that are cut may take less."""
+    return "on the full graph" if all(entry.split is None for entry in entries) else "for whole ops on the full graph"
 
 
 def _table(cluster: Cluster, entries: list[Entry]) -> list[str]:

@@ -6,7 +6,7 @@ from math import prod
 
 from pesto.split.geometry import Layouts, Shape, divides
 from pesto.split.layouts import ONE, WHOLE, Strategy
-from pesto.split.ops.op_types import strategies
+from pesto.split.ops.op_types import edition, strategies
 from pesto.split.signature import Signature
 
 WHOLE_WAY, ONCE_WAY = "whole", "once"
@@ -29,12 +29,21 @@ class Way:
     """Whether PARTIAL results are means."""
 
 
-@lru_cache(maxsize=1 << 16)
 def ways(signature: Signature, made: Way, factors: Shape, *, whole: bool, once: bool) -> tuple[Way, ...]:
     """How one more cut, the last of `factors`, can be made; `whole` admits none where others exist.
 
     Without any the op is whole. An op that must run once runs on the first worker alone.
     """
+    return _ways(signature, made, factors, (whole, once), edition())
+
+
+@lru_cache(maxsize=1 << 16)
+def _ways(
+    signature: Signature, made: Way, factors: Shape, admitted: tuple[bool, bool], of_edition: int
+) -> tuple[Way, ...]:
+    """The same, kept for one edition of the descriptions."""
+    del of_edition
+    whole, once = admitted
     if once:
         return (_extended(made, ONCE_WAY, (ONE,) * len(signature.inputs), (ONE,) * len(signature.outputs)),)
     k, found = factors[-1], []

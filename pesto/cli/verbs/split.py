@@ -1,11 +1,12 @@
 """pesto split: a step cut into parts for several workers, and the op types that can be cut."""
 
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 
 import click
 
-from pesto.cli.options import json_option, source_options
+from pesto.cli.options import json_option, refuse, source_options
 from pesto.cli.outputs import check_outputs, picture_format
 from pesto.cli.printed import answer
 from pesto.cluster import Cluster
@@ -26,7 +27,9 @@ from pesto.split.ops.op_types import coverage, described
 from pesto.split.program import Rules
 from pesto.split.shaped import Shaped
 from pesto.split.undescribed import refuse_undescribed
-from pesto.weighing.timed_split import TimedSplit, shortfall, timed
+from pesto.weighing.timed_split import TimedSplit, accelerators_of, shortfall, timed
+
+_OF_SPLITS = ("workers", "method", "replicate", "time_limit", "cluster", "explain", "picture", "export", "whole", "out")
 
 
 @click.command("split")
@@ -64,6 +67,7 @@ def split_command(
     class; of a step, where one is named. docs/split.md says the rest.
     """
     if what == "ops":
+        refuse("op types are listed, nothing is split", *_OF_SPLITS)
         _ops(source, named=source != Source(), missing=missing, as_json=as_json)
         return
     if export and (as_json or explain is not None):
@@ -76,7 +80,7 @@ def split_command(
     factors, rules, form = factors_of(workers), Rules(replicate=replicate), picture_format(picture)
     outputs = [path for path in (out, picture) if path is not None]
     check_outputs(outputs, [source.file] if source.file else [], as_json=as_json)
-    machine = load_cluster(cluster) if cluster is not None else None
+    machine = _machine(cluster, source, prod(factors)) if cluster is not None else None
     graph, shaped = (None, load_shapes(source)) if machine is None else load_shaped(source, quiet=True)
     _check(shaped, explain, whole=whole)
     found = divide(shaped, factors, method, rules, seconds=time_limit)
@@ -91,6 +95,19 @@ def split_command(
         _say(shaped, found, out, clocked, explain, as_json=as_json)
     if clocked is not None and machine is not None and not clocked.candidate.fits:
         _short(clocked, machine)
+
+
+def _machine(cluster: str, source: Source, workers: int) -> Cluster:
+    """The cluster on which a split is timed; UsageError where it has too few accelerators, or there are only shapes."""
+    if not source.has_shapes:
+        raise UsageError(f"{source.file}: shapes alone cannot be timed - name the step itself, or leave out --cluster")
+    machine = load_cluster(cluster)
+    many = len(accelerators_of(machine))
+    if workers > many:
+        raise UsageError(
+            f"{workers} workers, {machine.name} has {many} accelerators - give fewer, or another --cluster"
+        )
+    return machine
 
 
 def _check(shaped: Shaped, explain: str | None, *, whole: bool) -> None:

@@ -31,6 +31,8 @@ CLASSES: dict[str, Mapping[str, Description]] = {
 }  # fmt: skip
 """Class -> op type -> description."""
 _OWN: dict[str, Description] = {}
+_EDITIONS: list[int] = []
+"""One entry for each change of these."""
 
 
 class Row(NamedTuple):
@@ -46,13 +48,23 @@ class Row(NamedTuple):
 def register(op_type: str, description: Description) -> None:
     """Describe an op type, or describe it anew: a function of an `Op` that returns a lambda an output."""
     _OWN[op_type] = description
-    strategies.cache_clear()
+    _changed()
 
 
 def unregister(op_type: str) -> None:
     """Forget a description of one's own."""
     _OWN.pop(op_type, None)
+    _changed()
+
+
+def _changed() -> None:
+    _EDITIONS.append(len(_EDITIONS))
     strategies.cache_clear()
+
+
+def edition() -> int:
+    """A number that is another after each change of descriptions; what is kept of them is kept for one of these."""
+    return len(_EDITIONS)
 
 
 def description(op_type: str) -> Description | None:

@@ -14,6 +14,7 @@ from pesto.split.ops import op_types
 from pesto.split.regions import ReadsBeyondError, analyse
 from pesto.split.signature import Operand, Signature
 from pesto.split.tdl import Index, Lambda, Max, NotDescribedError, Sum, Value, opaque
+from pesto.split.way import uncut, ways
 
 
 def signature(inputs, outputs, type_="Mine"):
@@ -150,6 +151,22 @@ def test_a_description_that_raises_is_named() -> None:
         ]  # fmt: skip
     finally:
         op_types.unregister("Mine")
+
+
+def test_ways_follow_descriptions() -> None:
+    """What an op type that was just described can do is known at once, and forgotten with its description."""
+    mine = signature([(4,)], [(4,)])
+
+    def found() -> set[str]:
+        return {way.names[-1] for way in ways(mine, uncut(mine), (2,), whole=False, once=False)}
+
+    assert found() == {"whole"}
+    op_types.register("Mine", lambda op: [lambda i: op[0][i]])
+    try:
+        assert found() == {"i"}
+    finally:
+        op_types.unregister("Mine")
+    assert found() == {"whole"}
 
 
 FORM = st.tuples(

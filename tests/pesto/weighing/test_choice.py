@@ -141,6 +141,22 @@ def test_words_that_do_not_go_with_splits(words, said):
     assert isinstance(done.exception, UsageError) and said in str(done.exception)
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--model", "rnnlm", "--workers", "4", "--cluster", "v100x2-nvlink"], "4 workers, v100x2-nvlink has 2"),
+        (["step.shaped.json", "--workers", "2", "--cluster", "v100x2-nvlink"], "shapes alone cannot be timed"),
+        (["ops", "--workers", "2"], "nothing is split - leave out --workers"),
+    ],
+)
+def test_what_cannot_be_timed(words, said, tmp_path, monkeypatch):
+    """Refused before anything is read."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "step.shaped.json").write_text("{}")
+    done = run("split", *words)
+    assert isinstance(done.exception, UsageError) and said in str(done.exception)
+
+
 def test_a_split_is_timed_on_a_cluster():
     """pesto split says its step and peak there, and by how much it does not fit."""
     words = ["split", "--model", "rnnlm", "--variant", "tiny", "--workers", "2"]
