@@ -254,7 +254,7 @@ def _node_columns(g: Graph) -> dict[str, list[Any]]:
         "param_bytes": g.param_bytes.tolist(),
         "launches": g.launches.tolist(),
         "group": [None if k < 0 else k for k in g.group.tolist()],
-        "device": [None if d < 0 else g.devices[d] for d in g.device_of.tolist()],
+        "pinned_to": [None if d < 0 else g.devices[d] for d in g.device_of.tolist()],
         "dtype": dtypes[g.dtype_of].tolist(),
         "loose": [k or None for k in g.loose.tolist()],
         "kernel": [KERNEL_FORMS[form] for form in g.kernels[:, 0].tolist()],

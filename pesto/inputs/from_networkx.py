@@ -250,7 +250,7 @@ def _others(reading: Reading, node: Any, data: dict[str, Any], where: str) -> di
     return {
         "type": str(data.get("type", "")),
         "group": None if group is None else str(group),
-        "device": None if "device" not in data else str(data["device"]),
+        "device": None if "pinned_to" not in data else str(data["pinned_to"]),
         "param_bytes": 0 if memory is None else count(memory, where, "its number of bytes that stay"),
         "flops": number(data.get("flops", 0.0), where, "flops", _MOST_FLOPS),
         "moved_bytes": None if "moved_bytes" not in data else count(data["moved_bytes"], where, "moved_bytes"),

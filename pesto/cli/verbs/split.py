@@ -36,7 +36,8 @@ _OF_SPLITS = ("workers", "method", "replicate", "time_limit", "cluster", "explai
 @click.argument("what", metavar="[ops|FILE]", required=False)
 @source_options
 @click.option("--workers", help="How many: 8 for one cut of all tensors, 2x2x2 for cuts in two, one after the other.")
-@click.option("--method", type=click.Choice(list(METHODS)), default="exact", show_default=True)
+@click.option("--method", type=click.Choice(list(METHODS)), metavar="NAME", default="exact", show_default=True,
+              help="exact, joint, tofu, rows, spartan, ...: docs/split.md has all.")  # fmt: skip
 @click.option("--replicate", is_flag=True, help="Variables may lie whole on every worker.")
 @click.option("--time-limit", type=click.FloatRange(0.1), default=60.0, show_default=True, help="Seconds for all cuts.")
 @click.option("--cluster", metavar="NAME|FILE", help="Also time its step there: a preset (pesto clusters) or a file.")
