@@ -14,17 +14,18 @@ from pesto.split.files.recount import fits, recounted_bytes, recounted_parameter
 from pesto.split.files.split_file import Cut, SplitFile, division_of
 from pesto.split.files.way_faults import way_fault
 from pesto.split.layouts import ONE, WHOLE
-from pesto.split.program import program
+from pesto.split.program import program_of
 from pesto.split.shaped import Shaped
 from pesto.split.way import Way
 from solvers.labels.label_methods import solve
 
-RESTS_ON = (
-    "the descriptions of op types",
-    "the labelling problem of each cut, made as the search makes it, where each layout is received on its own",
+_DESCRIBED = "the descriptions of op types"
+_PROBLEM = "made as the search makes it, where each layout is received on its own"
+_ONE_BY_ONE = (
+    _DESCRIBED, f"the labelling problem of each cut, {_PROBLEM}",
     "HiGHS's word for linear programs, within a billionth",
-)
-"""What a bound that is confirmed rests on still."""
+)  # fmt: skip
+_AT_ONCE = (_DESCRIBED, f"the labelling problem of all cuts, {_PROBLEM}")
 _TOLD = 3
 
 
@@ -118,6 +119,9 @@ class Certificate:
     found: tuple[int, ...]
     """[cuts] no way to make that cut, after those before it, sends less; 0 where nothing was found."""
 
+    rests_on: tuple[str, ...]
+    """What the bounds rest on still."""
+
     @property
     def confirmed(self) -> bool:
         """Whether no bound that is claimed is above the one that was found."""
@@ -125,18 +129,20 @@ class Certificate:
 
 
 def certified(found: SplitFile, shaped: Shaped, *, seconds: float) -> Certificate | None:
-    """The bound of each cut, whose labelling problem is solved again; None where cuts were not made one by one.
+    """The bound of each cut, whose labelling problem is solved again; of all cuts at once, by messages.
 
-    seconds: for all cuts; where it is too short, a bound is 0 or lower. VerificationError where a division is found
-    that sends less than a claimed bound.
+    None where cuts were made in groups. seconds: for all cuts; where it is too short, a bound is 0 or lower.
+    VerificationError where a division is found that sends less than a claimed bound.
     """
-    if len(found.cuts) != len(found.factors):
+    at_once = len(found.cuts) == 1 < len(found.factors)
+    if len(found.cuts) != len(found.factors) and not at_once:
         return None
+    groups = [found.factors] if at_once else [(k,) for k in found.factors]
     bounds = []
-    for at, (k, cut) in enumerate(zip(found.factors, _claimed(found), strict=True)):
-        problem = program(shaped, _before(found, shaped, at), k, found.rules).problem
+    for at, (more, cut) in enumerate(zip(groups, _claimed(found), strict=True)):
+        problem = program_of(shaped, _before(found, shaped, at), more, found.rules).problem
         try:
-            again = solve(problem, "exact", seconds=seconds / len(found.cuts))
+            again = solve(problem, "trws" if at_once else "exact", seconds=seconds / len(found.cuts))
         except RuntimeError as error:
             raise SolverError(f"{error} - see pesto doctor, or check without the bound") from error
         wrong = again.value is not None and again.value < cut.bound_bytes
@@ -146,7 +152,8 @@ def certified(found: SplitFile, shaped: Shaped, *, seconds: float) -> Certificat
                 f"{cut.bytes}, and at least {cut.bound_bytes} - split the step again"
             )
         bounds.append(again.bound)
-    return Certificate(claimed=_claimed(found), found=tuple(bounds))
+    rests_on = _AT_ONCE if at_once else _ONE_BY_ONE
+    return Certificate(claimed=_claimed(found), found=tuple(bounds), rests_on=rests_on)
 
 
 def _claimed(found: SplitFile) -> tuple[Cut, ...]:

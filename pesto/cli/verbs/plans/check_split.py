@@ -7,7 +7,7 @@ from pesto.cli.printed import answer
 from pesto.plans.statements import NOT_CHECKED
 from pesto.quantities import counted, size
 from pesto.show.lines import paragraph
-from pesto.split.files.checked import RESTS_ON, Certificate, certified, unconfirmed, verified
+from pesto.split.files.checked import Certificate, certified, unconfirmed, verified
 from pesto.split.files.split_file import SplitFile
 from pesto.split.shaped import Shaped
 
@@ -44,7 +44,7 @@ def _keys(found: SplitFile, bounds: Certificate | None) -> dict[str, object]:
             {**msgspec.to_builtins(cut), "recomputed_bound_bytes": bound}
             for cut, bound in zip(found.cuts, bounds.found if bounds else [None] * len(found.cuts), strict=True)
         ],
-        "rests_on": list(RESTS_ON) if bounds else [],
+        "rests_on": list(bounds.rests_on) if bounds else [],
         "not_checked": unconfirmed(found, bounds),
     }
 
@@ -56,4 +56,4 @@ def _bound(found: SplitFile, bounds: Certificate | None) -> str:
         return f"{claim}, which is the word of the method {found.method}: its cuts were not made one by one"
     after = " after the cuts before it, for each cut" if len(found.cuts) > 1 else ""
     known = "confirmed" if bounds.confirmed else f"not confirmed, only {size(bounds.found[-1])} of the last cut"
-    return f"{claim}{after}: {known}, by solving again; that rests on {', '.join(RESTS_ON)}"
+    return f"{claim}{after}: {known}, by solving again; that rests on {', '.join(bounds.rests_on)}"

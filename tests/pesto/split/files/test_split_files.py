@@ -2,9 +2,13 @@
 
 import gzip
 import json
+from dataclasses import replace
 from importlib import resources
+from itertools import product
 
 import jsonschema
+import msgspec
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
@@ -14,11 +18,18 @@ from pesto.cli.main import pesto
 from pesto.errors import Exit, InputError, MismatchError, PestoError, VerificationError
 from pesto.source import Source
 from pesto.split.dividing import divide
+from pesto.split.division import moved_bytes, parameter_bytes
 from pesto.split.files.checked import certified, verified
+from pesto.split.files.recount import recounted_bytes, recounted_parameters
 from pesto.split.files.shaped_file import dumps_shaped, load_shaped, loads_shaped, save_shaped
 from pesto.split.files.split_file import division_of, dumps_split, load_split, loads_split, save_split
-from pesto.split.program import Rules
+from pesto.split.files.way_faults import way_fault
+from pesto.split.layouts import WHOLE
+from pesto.split.program import Rules, program_of
+from pesto.split.shaped import Shaped
+from pesto.split.signature import Operand, Signature
 from pesto.tf import named
+from pesto.tf.models import FAMILIES
 
 SCHEMA = {
     name: json.loads(resources.files("pesto").joinpath(f"schema/{name}-1.json").read_text())
@@ -131,6 +142,89 @@ def test_broken_files_are_refused_in_one_line(shaped, text, place, byte, of_shap
         loads_shaped(bytes(data), "file") if of_shapes else verified(loads_split(bytes(data), "file"), shaped)
     except PestoError as error:
         assert "\n" not in str(error)
+
+
+def test_the_bound_of_all_cuts_at_once_is_found_once_more(shaped, split, text):
+    """By messages, in whole numbers; one that is above what they find a way to send is refused."""
+    cut = {"status": "feasible", "bytes": split.moved_bytes, "bound_bytes": 1}
+    said = {"status": "feasible", "cuts": [cut], "bound_bytes": 1}
+    again = certified(loads_split(changed(text, **said), "split"), shaped, seconds=60)
+    assert again.confirmed and 1 < again.found[-1] <= split.moved_bytes
+    assert not any("HiGHS" in word for word in again.rests_on)
+    higher = replace(again, claimed=(msgspec.structs.replace(again.claimed[0], bound_bytes=again.found[-1] + 1),))
+    assert not higher.confirmed
+    with pytest.raises(VerificationError, match="can be made to send"):
+        certified(loads_split(changed(text, **said | {"bound_bytes": split.moved_bytes}), "split"), shaped, seconds=60)
+
+
+def test_ways_that_are_none_are_found(shaped, split):
+    """A way as the search makes it is one; with any layout of an input or output that is another it is none."""
+    tried = 0
+    for signature, way in {(shaped.signature(op), way) for op, way in enumerate(split.division.ways)}:
+        once = "once" in way.names
+        assert way_fault(signature, way, (2, 2), once=once) == ""
+        assert way_fault(signature, way, (2, 2), once=not once)
+        for at, (name, layouts) in product(
+            range(2), [*(("needs", n) for n in way.needs), *(("gives", g) for g in way.gives)]
+        ):
+            rows = getattr(way, name)
+            place = rows.index(layouts)
+            other = (*layouts[:at], 0 if layouts[at] else WHOLE, *layouts[at + 1 :])
+            wrong = replace(way, **{name: (*rows[:place], other, *rows[place + 1 :])})
+            assert way_fault(signature, wrong, (2, 2), once=once), (signature, wrong)
+            tried += 1
+    assert tried > 500
+
+
+def test_bytes_are_counted_alike_by_two_counts(shaped):
+    """That of the search, by boxes in numpy, and that of the check, by ranges; for divisions that are far from good."""
+    rng = np.random.default_rng(5)
+    for factors in ((2, 3), (4,), (2, 2, 2)):
+        made = program_of(shaped, None, factors, Rules(replicate=True))
+        for _ in range(3):
+            labels = [int(rng.integers(many)) for many in made.problem.labels]
+            division = made.division(labels)
+            assert recounted_bytes(shaped, division) == moved_bytes(shaped, division) > 0
+            assert recounted_parameters(shaped, division) == parameter_bytes(shaped, division).sum()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "op_type", "told"),
+    [
+        ("float16", "Sum", "order of sums"),
+        ("int8", "Mean", "each rounded"),
+        ("int8", "Sum", ""),
+        ("float32", "Sum", ""),
+    ],
+)
+def test_sums_of_few_bits_are_told(dtype, op_type, told):
+    """Parts of halves are added up in another order, means of small whole numbers are rounded twice."""
+    given = Signature("Placeholder", (), (), (((64, 64), dtype),))
+    axes = Operand((2,), "int32", (0, 1))
+    reduced = Signature(op_type, (), (Operand((64, 64), dtype), axes), (((), dtype),))
+    const = Signature("Const", (), (), (((2,), "int32"),))
+    none = np.zeros(0, dtype=np.int64)
+    step = Shaped(
+        names=("x", "axes", "y"), signatures=(given, const, reduced), signature_of=np.arange(3), src=np.array([0, 1]),
+        output=np.zeros(2, dtype=int), dst=np.array([2, 2]), input=np.arange(2), control_src=none, control_dst=none,
+        handle=none, tie=none, use_op=none, use_input=none, use_variable=none, once=np.zeros(3, dtype=bool),
+        source="a sum", fingerprint="",
+    )  # fmt: skip
+    split = divide(step, (2,), "exact", Rules(), seconds=10)
+    notes = loads_split(dumps_split(step, split, Rules(), time_limit_s=10), "split").notes
+    assert len(notes) == bool(told) and all(told in note for note in notes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", [family.name for family in FAMILIES])
+def test_every_family_comes_back(family):
+    """Shapes of all built-in families, and their splits, are read as they were written, and confirmed."""
+    step = named.shaped(Source(model=family, variant="tiny"))[1]
+    again = loads_shaped(dumps_shaped(step), "step")
+    assert again.signatures == step.signatures and dumps_shaped(again) == dumps_shaped(step)
+    split = divide(again, (2, 2), "greedy", Rules(), seconds=60)
+    text = dumps_split(again, split, Rules(), time_limit_s=60.0)
+    assert verified(loads_split(text, "split"), step) == split.division
 
 
 def test_the_verbs(tmp_path):
