@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
+from pesto.errors import InputError
+from pesto.files.json import shown
 from pesto.split import geometry
 from pesto.split.division import Division, item_bytes, readers
 from pesto.split.geometry import Layouts, Shape
@@ -125,9 +127,19 @@ class _Maker:
             self.builder.edge(self.op[op], self.tie[v], table)
         ties = self.shaped.tie.tolist()
         return Program(
-            problem=self.builder.build(), ways=self.ways, op=self.op, layouts=self.layouts, tensor=self.tensor,
+            problem=self._built(), ways=self.ways, op=self.op, layouts=self.layouts, tensor=self.tensor,
             tied=[self.tied[v] for v in ties], tie=[self.tie[v] for v in ties], factors=self.factors,
         )  # fmt: skip
+
+    def _built(self) -> Labelling:
+        """InputError where there are more bytes than can be summed exactly."""
+        try:
+            return self.builder.build()
+        except ValueError as error:
+            raise InputError(
+                f"{shown(self.shaped.source)}: {self.factors[-1]} parts of so much data would send more bytes than can "
+                "be counted exactly (2**53) - give fewer workers"
+            ) from error
 
     def _ways(self, op: int) -> tuple[Way, ...]:
         found = [self.made.ways[op] if self.made else uncut(self.shaped.signature(op))]

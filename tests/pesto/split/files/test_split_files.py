@@ -215,6 +215,28 @@ def test_sums_of_few_bits_are_told(dtype, op_type, told):
     assert len(notes) == bool(told) and all(told in note for note in notes)
 
 
+def test_more_bytes_than_can_be_counted():
+    """A step whose tensors are too large for so many workers is refused; with fewer it is cut."""
+    extent, layers = 2**17, 400
+    tensor = {"shape": [extent, extent], "dtype": "float64"}
+    tails = [op for op in range(layers) for _ in range(2)]
+    doc = {
+        "format": "pesto-shaped", "format_version": 1, "fingerprint": "",
+        "kinds": [
+            {"type": "Placeholder", "outputs": [tensor]},
+            {"type": "MatMul", "inputs": [tensor, tensor], "outputs": [tensor]},
+        ],
+        "ops": {"name": [f"o{op}" for op in range(layers + 1)], "kind": [0, *[1] * layers]},
+        "edges": {
+            "src": tails, "output": [0] * len(tails), "dst": [op + 1 for op in tails], "input": [0, 1] * layers,
+        },
+    }  # fmt: skip
+    step = loads_shaped(json.dumps(doc).encode(), "step")
+    with pytest.raises(InputError, match="give fewer workers"):
+        divide(step, (1024,), "greedy", Rules(), seconds=10)
+    assert divide(step, (2,), "greedy", Rules(), seconds=10).moved_bytes > 2**40
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("family", [family.name for family in FAMILIES])
 def test_every_family_comes_back(family):
