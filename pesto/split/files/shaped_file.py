@@ -134,11 +134,14 @@ _COLUMNS = (
 
 
 def loads_shaped(data: bytes, what: str) -> Shaped:
-    """From JSON bytes; InputError naming `what`, the place and a remedy when it is refused."""
+    """From JSON bytes; InputError naming `what`, the place and a remedy when it is refused.
+
+    `what` is the step's source, too, where the file names none.
+    """
     file = decode_document(data, _File, what, KIND, _limit)
     try:
         _check_names(file)
-        found = _shaped(file)
+        found = _shaped(file, file.source or shown(Path(what).name))
         check_fed(found)
     except InputError as error:
         problem = shown(error, 2000)
@@ -166,7 +169,7 @@ def _check_names(file: _File) -> None:
             raise InputError(f"$.ops.name[{k}]: '{shown(name)}' is also op {seen[name]} - rename one")
 
 
-def _shaped(file: _File) -> Shaped:
+def _shaped(file: _File, source: str) -> Shaped:
     ops = len(file.ops.name)
     once = np.zeros(ops, dtype=np.bool_)
     for k, op in enumerate(file.ops.once):
@@ -180,7 +183,7 @@ def _shaped(file: _File) -> Shaped:
         control_src=ints(file.controls.src), control_dst=ints(file.controls.dst),
         handle=ints(file.variables.handle), tie=ints(file.variables.tie),
         use_op=ints(file.uses.op), use_input=ints(file.uses.input), use_variable=ints(file.uses.variable),
-        once=once, source=file.source, fingerprint=file.fingerprint,
+        once=once, source=source, fingerprint=file.fingerprint,
     )  # fmt: skip
 
 
