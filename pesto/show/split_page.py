@@ -84,6 +84,8 @@ def _proven(split: Split, gap: float) -> str:
     after = " after the cuts before it" if len(split.cuts) > 1 else ""
     if not split.bound_bytes and split.counted_bytes:
         return "no bound is known"
+    if split.status == "optimal" and split.counted_bytes > split.moved_bytes:
+        return f"no other cut{after} counts less than {size(split.counted_bytes)}, each layout received on its own"
     if split.status == "optimal":
         return f"no other cut{after} sends less"
     return f"a cut{after} sends {size(split.bound_bytes)} at least, gap {percent(gap)}"

@@ -5,14 +5,17 @@ from collections.abc import Mapping
 from pesto.split.tdl import Body, Description, Index, Op, Tensor, Value
 
 NAMES = (
-    "Abs", "AddN", "AddV2", "Add", "BiasAddV1", "Cast", "Ceil", "CheckNumerics", "Cos", "Div", "DivNoNan", "Elu",
-    "EluGrad", "Equal", "Erf", "Exp", "Expm1", "Floor", "FloorDiv", "FloorMod", "Greater", "GreaterEqual",
-    "Identity", "IsFinite", "IsInf", "IsNan", "LeakyRelu", "LeakyReluGrad", "Less", "LessEqual", "Log", "Log1p",
-    "LogicalAnd", "LogicalNot", "LogicalOr", "Maximum", "Minimum", "Mod", "Mul", "MulNoNan", "Neg", "NotEqual",
-    "OnesLike", "Pow", "PreventGradient", "ReadVariableOp", "RealDiv", "Reciprocal", "Relu", "Relu6", "Relu6Grad",
-    "ReluGrad", "Rint", "Round", "Rsqrt", "RsqrtGrad", "SelectV2", "Selu", "SeluGrad", "Sigmoid", "SigmoidGrad",
-    "Sign", "Sin", "Softplus", "SoftplusGrad", "Softsign", "Sqrt", "SqrtGrad", "Square", "SquaredDifference",
-    "StopGradient", "Sub", "Tan", "Tanh", "TanhGrad", "TruncateDiv", "Xdivy", "Xlogy", "ZerosLike",
+    "Abs", "Acos", "Add", "AddN", "AddV2", "Asin", "Asinh", "Atan", "Atan2", "Atanh", "BiasAddV1",
+    "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Cast", "Ceil", "CheckNumerics", "ClipByValue", "Cos", "Cosh", "Digamma",
+    "Div", "DivNoNan", "Elu", "EluGrad", "Equal", "Erf", "Erfc", "Erfinv", "Exp", "Expm1", "Floor", "FloorDiv",
+    "FloorMod", "Greater", "GreaterEqual", "Identity", "Igamma", "Igammac", "Inv", "InvGrad", "Invert", "IsFinite",
+    "IsInf", "IsNan", "LeakyRelu", "LeakyReluGrad", "LeftShift", "Less", "LessEqual", "Lgamma", "Log", "Log1p",
+    "LogicalAnd", "LogicalNot", "LogicalOr", "Maximum", "Minimum", "Mod", "Mul", "MulNoNan", "Ndtri", "Neg",
+    "NextAfter", "NotEqual", "OnesLike", "Pow", "PreventGradient", "ReadVariableOp", "RealDiv",
+    "Reciprocal", "ReciprocalGrad", "Relu", "Relu6", "Relu6Grad", "ReluGrad", "RightShift", "Rint", "Round", "Rsqrt",
+    "RsqrtGrad", "SelectV2", "Selu", "SeluGrad", "Sigmoid", "SigmoidGrad", "Sign", "Sin", "Sinh", "Softplus",
+    "SoftplusGrad", "Softsign", "SoftsignGrad", "Sqrt", "SqrtGrad", "Square", "SquaredDifference", "StopGradient",
+    "Sub", "Tan", "Tanh", "TanhGrad", "TruncateDiv", "TruncateMod", "Xdivy", "Xlogy", "ZerosLike",
 )  # fmt: skip
 """Op types, each with one output of the shape that its inputs broadcast to."""
 

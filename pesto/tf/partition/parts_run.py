@@ -26,6 +26,8 @@ v1 = tf.compat.v1
 CPU, GPU = "cpu", "gpu"
 TOLERANCE = 1e-5
 """How far apart losses may be, relative to the largest number of each: sums of parts have another order."""
+NOISE = 1e-2
+"""Share of the largest number of all variables: one whose own is less is compared as if that were its largest."""
 Values = dict[str, Any]
 
 
@@ -34,9 +36,11 @@ class PartsRan:
     """What came of running a divided step beside the whole one."""
 
     losses_distance: float
-    """The largest relative difference of a fetched tensor over all steps (`stepping.distances`)."""
+    """The largest relative difference of a fetched tensor over all steps; of a variable's value as below."""
     variables_distance: float
-    """Ditto of a variable at the end, each part against its part of the whole variable."""
+    """Ditto of a variable at the end, each part against its part of the whole variable; at least NOISE of the largest
+    number of all variables is what it is relative to. A gradient that is zero but for rounding, as of a bias before
+    batch normalisation, is nothing but the order of sums."""
     furthest: str | None
     """The tensor or variable that is furthest; None where all are equal, bit for bit."""
     losses: tuple[str, ...]
@@ -80,6 +84,8 @@ class _Run:
     seconds: tuple[float, ...]
     traced: Any
     """RunMetadata of the first step."""
+    reads: frozenset[str]
+    """The fetched tensors that are values of variables."""
 
 
 def run_parts(
@@ -188,8 +194,9 @@ def _run(driven: _Driven, step: Runs, steps: int) -> _Run:
             seconds.append(time.perf_counter() - began)
         after = session.run(read)
     return _Run(
-        losses=tuple(losses), before=before, after=after, seconds=tuple(seconds[1:] or seconds), traced=metadata
-    )
+        losses=tuple(losses), before=before, after=after, seconds=tuple(seconds[1:] or seconds), traced=metadata,
+        reads=frozenset(name for name, tensor in tensors.items() if tensor.op.type == "ReadVariableOp"),
+    )  # fmt: skip
 
 
 def _is_value(dtype: Any) -> bool:
@@ -222,10 +229,12 @@ def _accessors(graph: Any, names: frozenset[str]) -> tuple[Values, dict[str, tup
 
 def _compared(made: Partition, first: _Run, second: _Run, steps: int) -> PartsRan:
     losses: dict[str, float] = {}
+    floor = NOISE * max((_largest(np.asarray(value)) for value in first.after.values()), default=0.0)
     for one, other in zip(second.losses, first.losses, strict=True):
-        for name, value in one.items():
-            losses[name] = max(losses.get(name, 0.0), distance(np.asarray(value), np.asarray(other[name])))
-    variables = {v.name: _furthest(v, second.after, first.after[v.name]) for v in made.variables}
+        for name, value in other.items():
+            least = floor if name in first.reads else 0.0
+            losses[name] = max(losses.get(name, 0.0), _far(np.asarray(one[name]), np.asarray(value), least))
+    variables = {v.name: _furthest(v, second.after, first.after[v.name], floor) for v in made.variables}
     far, furthest = max([(0.0, ""), *((d, name) for name, d in (losses | variables).items())])
     numbers = [np.asarray(value) for values in (*second.losses, second.after) for value in values.values()]
     return PartsRan(
@@ -239,10 +248,22 @@ def _compared(made: Partition, first: _Run, second: _Run, steps: int) -> PartsRa
     )  # fmt: skip
 
 
-def _furthest(variable: PartVariable, parts: Values, value: Any) -> float:
+def _far(one: Any, other: Any, floor: float) -> float:
+    """The distance of two tensors, relative to no less than `floor`."""
+    largest = max(_largest(one), _largest(other))
+    return distance(one, other) * (largest / floor if 0 < largest < floor else 1.0)
+
+
+def _largest(value: Any) -> float:
+    """The largest magnitude of its finite numbers; 0 of what are no numbers."""
+    numbers = np.abs(value[np.isfinite(value)]) if value.dtype.kind in "fc" else np.zeros(0)
+    return float(numbers.max(initial=0.0))
+
+
+def _furthest(variable: PartVariable, parts: Values, value: Any, floor: float) -> float:
     """How far a variable is from its whole: put together, and what several workers hold, each."""
-    joined = distance(whole((variable,), parts)[variable.name], value)
-    each = [distance(np.asarray(parts[name]), part) for name, part in variable.cut(value).items()]
+    joined = _far(whole((variable,), parts)[variable.name], value, floor)
+    each = [_far(np.asarray(parts[name]), part, floor) for name, part in variable.cut(value).items()]
     return joined if len({tuple(box[0]) for box in variable.boxes}) == len(each) else max(joined, *each)
 
 

@@ -40,7 +40,9 @@ def _operand(nodes: Nodes, tensor: tuple[int, int], values: dict[tuple[int, int]
         if node.op in _HANDLES:
             return Operand(_closed(declared_shape(node)), f"resource:{_name(node.attr['dtype'].type)}")
     value = values.get(tensor)
-    return Operand(_closed(nodes.shapes[i][k]), _name(dtype), None if value is None else _nested(value.tolist()))
+    if value is None:
+        return Operand(_closed(nodes.shapes[i][k]), _name(dtype))
+    return Operand(value.shape, _name(dtype), _nested(value.tolist()))  # what shapes say may be a guess: of axes, say
 
 
 def _closed(shape: Shape) -> tuple[int, ...] | None:

@@ -8,10 +8,14 @@ import pytest
 
 from pesto.source import Source
 from pesto.split.layouts import WHOLE
+from pesto.split.ops import elementwise
 from pesto.split.ops.op_types import coverage, strategies
 from pesto.split.signature import Operand, Signature
 from pesto.tf import models, named
+from pesto.tf.private import op_def
 
+BOOL = 10
+"""DT_BOOL."""
 FAMILIES = [family.name for family in models.FAMILIES]
 
 
@@ -53,6 +57,24 @@ def test_strategies_of_a_recurrent_network() -> None:
 def test_strategies_of_every_family(family: str) -> None:
     """The same of all others."""
     _all_right(family)
+
+
+_INTS = ("BitwiseAnd", "BitwiseOr", "BitwiseXor", "Invert", "LeftShift", "RightShift")
+_UNLIKE = {"BiasAddV1": "its second input is a vector", "ReadVariableOp": "it reads a variable", "AddN": "any number"}
+"""Not of the inputs that are given here; the models have ops of these types, or of their kind."""
+
+
+@pytest.mark.parametrize("op_type", sorted(set(elementwise.NAMES) - set(_UNLIKE)))
+def test_strategies_of_elementwise_ops(op_type) -> None:
+    """Also of types that no built-in model has: cut along either dimension."""
+    definition = op_def(op_type)
+    dtype = "bool" if op_type.startswith("Logical") else "int32" if op_type in _INTS else "float32"
+    of = [Operand((6, 4), "bool" if argument.type == BOOL else dtype) for argument in definition.input_arg]
+    attributes = {"Cast": (("DstT", "int32"),), "CheckNumerics": (("message", ""),)}.get(op_type, ())
+    made = "bool" if definition.output_arg[0].type == BOOL else dict(attributes).get("DstT", dtype)
+    kind = Signature(op_type, attributes, tuple(of), (((6, 4), made),))
+    assert {strategy.name for strategy in strategies(kind, 2).found} == {"i0", "i1"}
+    assert wrong(kind, 2, 0) == []
 
 
 def test_a_wrong_strategy_is_noticed() -> None:

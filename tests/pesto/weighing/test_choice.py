@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from importlib import resources
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from click.testing import CliRunner
 from pesto.cli.main import pesto
 from pesto.costs.analytical import modelled
 from pesto.costs.network import transfer_s
-from pesto.errors import InfeasibleError, NothingFoundError, UsageError
+from pesto.errors import Exit, InfeasibleError, NothingFoundError, UsageError
 from pesto.inputs.cluster_file import load_cluster
 from pesto.problem import TICK_S
 from pesto.settings import Settings
@@ -155,6 +156,19 @@ def test_what_cannot_be_timed(words, said, tmp_path, monkeypatch):
     (tmp_path / "step.shaped.json").write_text("{}")
     done = run("split", *words)
     assert isinstance(done.exception, UsageError) and said in str(done.exception)
+
+
+@pytest.mark.parametrize(("gib", "code"), [(1e-6, Exit.INFEASIBLE), (1e-4, Exit.NOTHING)])
+def test_a_split_that_does_not_fit(tmp_path, gib, code):
+    """Variables that are too large are a proof; a peak that is too high is what lacks, and larger devices mend it."""
+    words = ["split", "--model", "rnnlm", "--variant", "tiny", "--workers", "2", "--cluster"]
+    preset = resources.files("pesto").joinpath("configs/clusters/v100x2-nvlink.toml").read_text()
+    file = tmp_path / "small.toml"
+    file.write_text(preset.replace("memory_gib = 16\n", f"memory_gib = {gib}\n"))
+    done = run(*words, file)
+    assert done.exception.exit_code == code and "larger devices" in str(done.exception)
+    file.write_text(preset)
+    assert run(*words, file).exit_code == 0
 
 
 def test_a_split_is_timed_on_a_cluster():

@@ -25,7 +25,8 @@ def run_divided(found: SplitFile, source: Source, *, steps: int, devices: str | 
     else:
         click.echo(_page(ran, found))
     if not ran.as_whole:
-        wrong = ran.moves[0] if ran.moves else f"{ran.furthest} is {ran.losses_distance:.1e} from the whole step's"
+        far = max(ran.losses_distance, ran.variables_distance)
+        wrong = ran.moves[0] if ran.moves else f"{ran.furthest} is {far:.1e} from the whole step's"
         raise VerificationError(
             f"the divided step does not run as the whole one: {wrong} - report it with pesto doctor"
         )

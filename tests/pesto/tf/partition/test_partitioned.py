@@ -1,5 +1,7 @@
 """The partitioned graph: what crosses workers is what was planned, and what it computes is the whole step's."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -243,6 +245,36 @@ def test_keras_step_from_its_live_variables():
     assert ran.as_whole and ran.held < 0.52
     kernel = captured.values[next(name for name in captured.values if "Cast/ReadVariableOp" in name)]
     assert kernel.dtype == tf.resource
+
+
+def test_keras_step_with_gradients_of_nothing_but_rounding():
+    """A bias before batch normalisation has no gradient: its noise is not taken for a wrong step."""
+    tf.keras.utils.set_random_seed(1)
+    layers = tf.keras.layers
+    net = tf.keras.Sequential(
+        [tf.keras.Input((8, 8, 4)), layers.Conv2D(8, 3), layers.BatchNormalization(), layers.Activation("gelu"),
+         layers.GlobalAveragePooling2D(), layers.Dense(4)]
+    )  # fmt: skip
+    net.compile(optimizer=tf.keras.optimizers.SGD(0.1, momentum=0.9), loss="mae")
+    captured = sources.capture_keras(net, BATCH)
+    shaped = shape(captured, batch=BATCH)[1]
+    step = runnable(captured, known_nodes(captured, BATCH))
+    ran = run_parts(captured, shaped, divided(shaped, (2,)).division, step, steps=3)
+    assert ran.as_whole and ran.variables_distance <= TOLERANCE, ran
+
+
+def test_a_wrong_division_is_found():
+    """Means of parts that are added up and not divided: the loss is twice the whole step's."""
+    graph = tf.Graph()
+    with graph.as_default():
+        x = v1.placeholder(tf.float32, [BATCH, WIDTH], name="x")
+        tf.reduce_mean(tf.tanh(x), name="loss")
+    captured, shaped, step = captured_step(graph, ["loss"])
+    whole = divided(shaped, (2,)).division
+    wrong = replace(whole, ways=tuple(replace(way, scaled=False) for way in whole.ways))
+    assert wrong != whole
+    ran = run_parts(captured, shaped, wrong, step, steps=1)
+    assert not ran.as_whole and ran.losses_distance == pytest.approx(0.5, rel=1e-3)
 
 
 def test_names_and_devices():
