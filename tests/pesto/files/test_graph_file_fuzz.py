@@ -1,14 +1,13 @@
 """Graph files that are valid, nearly valid or anything: the outcome is a graph or a PestoError, and nothing else."""
 
-import copy
 import json
-import logging
 import math
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nearly_valid import edited, torn, without_warnings
 
 from pesto.errors import InputError
 from pesto.files import graph_file
@@ -27,11 +26,8 @@ JUNK = st.one_of(
 @pytest.fixture(scope="module", autouse=True)
 def quiet():
     """Thousands of warnings about unknown keys are made but not kept."""
-    log = logging.getLogger("pesto")
-    before = log.level
-    log.setLevel(logging.CRITICAL)
-    yield
-    log.setLevel(before)
+    with without_warnings():
+        yield
 
 
 @st.composite
@@ -51,47 +47,6 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
         }  # fmt: skip
         ops.append(op | draw(st.fixed_dictionaries({}, optional=optional)))
     return {"format": "pesto-graph", "format_version": 1, "ops": draw(st.permutations(ops))}
-
-
-def places(value: Any) -> list[tuple[Any, Any]]:
-    """Every (container, key) inside a JSON value."""
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [found for key, inner in list(items) for found in [(value, key), *places(inner)]]
-
-
-@st.composite
-def mutants(draw: st.DrawFn) -> bytes:
-    """A valid file with one to three edits: a value replaced, removed, doubled, renamed or taken from elsewhere."""
-    doc = copy.deepcopy(draw(documents()))
-    for _ in range(draw(st.integers(1, 3))):
-        there = places(doc)
-        if not there:
-            break
-        container, key = draw(st.sampled_from(there))
-        edit = draw(st.integers(0, 4))
-        if edit == 0:
-            container[key] = copy.deepcopy(draw(JUNK))
-        elif edit == 1:
-            del container[key]
-        elif edit == 2 and isinstance(container, list):
-            container.append(copy.deepcopy(container[key]))
-        elif edit == 3 and isinstance(container, dict):
-            container[draw(st.sampled_from([*Op.__struct_fields__, "nonsense", "_x"]))] = container.pop(key)
-        else:
-            other, place = draw(st.sampled_from(there))
-            container[key] = copy.deepcopy(other[place]) if place in other or isinstance(other, list) else None
-    return json.dumps(doc, ensure_ascii=draw(st.booleans())).encode("utf-8", "surrogatepass")
-
-
-@st.composite
-def torn(draw: st.DrawFn) -> bytes:
-    """A valid file with a slice of its bytes cut, doubled, or replaced by others."""
-    data = json.dumps(draw(documents())).encode()
-    a, b = sorted(draw(st.tuples(st.integers(0, len(data)), st.integers(0, len(data)))))
-    middle = draw(
-        st.sampled_from([b"", data[a:b] * 2]) | st.binary(max_size=5) | st.sampled_from([b"[" * 99, b'"', b","])
-    )
-    return data[:a] + middle + data[b:]
 
 
 def outcome(data: bytes) -> bool:
@@ -119,13 +74,13 @@ def test_valid_files_load(doc):
     assert outcome(json.dumps(doc).encode())
 
 
-@given(mutants())
+@given(edited(documents(), JUNK, [*Op.__struct_fields__, "nonsense", "_x"]))
 def test_edited_files(data):
     """A valid file with a few edits is read or refused."""
     outcome(data)
 
 
-@given(torn())
+@given(torn(documents()))
 def test_torn_files(data):
     """A valid file with bytes lost, doubled or replaced is read or refused."""
     outcome(data)
@@ -137,7 +92,7 @@ def test_any_bytes(data):
     assert not outcome(data)
 
 
-@given(st.one_of(st.binary(max_size=100), torn()), st.integers(0, 200), st.binary(max_size=3))
+@given(st.one_of(st.binary(max_size=100), torn(documents())), st.integers(0, 200), st.binary(max_size=3))
 def test_damaged_gzip(tmp_path_factory, content, at, noise):
     """Packed data with a few bytes replaced gives the content back or is refused."""
     path = tmp_path_factory.getbasetemp() / "fuzz.gz"

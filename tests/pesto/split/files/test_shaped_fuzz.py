@@ -1,8 +1,6 @@
 """Files of shapes that are valid, nearly valid or torn: a step that can be cut or a PestoError, and nothing else."""
 
-import copy
 import json
-import logging
 import math
 from importlib import resources
 
@@ -11,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nearly_valid import edited, torn, without_warnings
 
 from pesto.errors import InputError, PestoError
 from pesto.split.dividing import divide
@@ -48,11 +47,8 @@ JUNK = st.one_of(
 @pytest.fixture(scope="module", autouse=True)
 def quiet():
     """Thousands of warnings about unknown keys are made but not kept."""
-    log = logging.getLogger("pesto")
-    before = log.level
-    log.setLevel(logging.CRITICAL)
-    yield
-    log.setLevel(before)
+    with without_warnings():
+        yield
 
 
 def nested(draw, shape):
@@ -94,44 +90,6 @@ def documents(draw):
     }  # fmt: skip
 
 
-def places(value):
-    """Every (container, key) inside a JSON value."""
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [found for key, inner in list(items) for found in [(value, key), *places(inner)]]
-
-
-@st.composite
-def mutants(draw):
-    """A valid file with one to three edits: a value replaced, removed, doubled, or taken from elsewhere."""
-    doc = copy.deepcopy(draw(documents()))
-    for _ in range(draw(st.integers(1, 3))):
-        there = places(doc)
-        container, key = draw(st.sampled_from(there))
-        edit = draw(st.integers(0, 3))
-        if edit == 0:
-            container[key] = copy.deepcopy(draw(JUNK))
-        elif edit == 1:
-            del container[key]
-        elif edit == 2 and isinstance(container, list):
-            container.append(copy.deepcopy(container[key]))
-        else:
-            other, place = draw(st.sampled_from(there))
-            if place in other or isinstance(other, list):
-                container[key] = copy.deepcopy(other[place])
-        if not places(doc):
-            break
-    return json.dumps(doc).encode()
-
-
-@st.composite
-def torn(draw):
-    """A valid file with a slice of its bytes cut, doubled, or replaced by others."""
-    data = json.dumps(draw(documents())).encode()
-    a, b = sorted(draw(st.tuples(st.integers(0, len(data)), st.integers(0, len(data)))))
-    middle = draw(st.sampled_from([b"", data[a:b] * 2, b"[" * 99, b'"', b","]) | st.binary(max_size=5))
-    return data[:a] + middle + data[b:]
-
-
 def outcome(data):
     """The step, which comes back as it was written; None where the file is refused, with a place and a remedy."""
     try:
@@ -168,7 +126,7 @@ def test_valid_files_load(doc):
     cut(found)
 
 
-@given(mutants())
+@given(edited(documents(), JUNK, ["name", "src", "kinds", "shape", "nonsense", "_x"]))
 def test_edited_files(data):
     """A valid file with a few edits is read or refused, and what is read can be cut, or it is said why not."""
     found = outcome(data)
@@ -176,7 +134,7 @@ def test_edited_files(data):
         cut(found)
 
 
-@given(torn())
+@given(torn(documents()))
 def test_torn_files(data):
     """A valid file with bytes lost, doubled or replaced is read or refused."""
     outcome(data)
