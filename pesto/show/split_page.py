@@ -9,12 +9,14 @@ from pesto.quantities import counted, duration, percent, size
 from pesto.show.divided.split_tables import tables, tables_object
 from pesto.show.lines import fact, paragraph
 from pesto.show.table import aligned
-from pesto.split.dividing import Split, ways_by_type
+from pesto.split.dividing import PARTIAL, Split, ways_by_type
 from pesto.split.methods.cut_methods import METHODS
 from pesto.split.ops.op_types import Row
 from pesto.split.remarks import remarks
 from pesto.split.shaped import Shaped
 from pesto.weighing.timed_split import TimedSplit
+
+_WHAT = {PARTIAL: "long ops of a placement, and what is cut beside them at no loss"}
 
 
 def split_object(
@@ -58,11 +60,11 @@ def split_page(
         *aligned(rows, "<><", (24, 6)),
         "",
         *tables(shaped, split),
-        fact("method", f"{split.method}: {METHODS[split.method].what}"),
+        fact("method", f"{split.method}: {_WHAT.get(split.method) or METHODS[split.method].what}"),
         fact("sent", f"{size(split.moved_bytes)} a step, by all workers; {_proven(split, gap)}"),
-        fact("parameters", f"{size(split.parameter_bytes)} a worker, with slots"),
+        fact("parameters", f"{size(split.parameter_bytes)} a worker{_at_most(split)}, with slots"),
         *([] if timed is None else _step(timed)),
-        *([fact("uncovered", f"{', '.join(uncovered)}: done whole by every worker")] if uncovered else []),
+        *([fact("uncovered", f"{', '.join(uncovered)}: done whole by {_whom(split)}")] if uncovered else []),
         *(fact("note", note) for note in remarks(shaped, split.division)),
         fact("seconds", f"{split.seconds:.2f}"),
         *([fact("split", str(out))] if out else []),
@@ -78,6 +80,14 @@ def _step(timed: TimedSplit) -> list[str]:
         fact("step", f"{duration(found.makespan * TICK_S)} ({found.rule}; {timed.costs.source})"),
         fact("peak", peak if found.fits else f"{peak}, which has not that much"),
     ]
+
+
+def _whom(split: Split) -> str:
+    return "one worker" if split.method == PARTIAL else "every worker"
+
+
+def _at_most(split: Split) -> str:
+    return " at most" if split.method == PARTIAL else ""
 
 
 def _proven(split: Split, gap: float) -> str:

@@ -3,22 +3,27 @@
 import re
 import time
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import prod
 
 from pesto.errors import NothingFoundError, UsageError
 from pesto.quantities import counted
 from pesto.split.division import Division, moved_bytes, parameter_bytes
 from pesto.split.geometry import Shape
-from pesto.split.methods.cut import Cut
+from pesto.split.methods.cut import Cut, solved
 from pesto.split.methods.cut_methods import METHODS
 from pesto.split.ops.op_types import coverage
-from pesto.split.program import Rules
+from pesto.split.program import Rules, program_of
 from pesto.split.shaped import Shaped
-from pesto.split.way import ONCE_WAY, WHOLE_WAY
+from pesto.split.way import ONCE_WAY, WHOLE_WAY, cut_ops
+from solvers import Limit, Status
 from solvers.labels.labelled import Answer
 
 MOST_WORKERS = 1024
+PARTIAL = "partial"
+"""The method of splits that cut some ops alone (`divide_partly`)."""
+PARTIAL_RULES = Rules(partial=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +107,29 @@ def divide(shaped: Shaped, factors: Shape, method: str, rules: Rules, *, seconds
         parameter_bytes=int(parameter_bytes(shaped, made).sum()),
         seconds=time.monotonic() - began,
     )
+
+
+def divide_partly(shaped: Shaped, workers: int, worth: Sequence[int], *, seconds: float) -> Split | None:
+    """The split of one cut that sends least, less what the ops that it cuts are worth; None where it cuts nothing.
+
+    worth: [n] bytes that may be sent for each op to be cut; what is cut beside them saves bytes, all else is whole.
+    Bytes are counted as if all that is whole were on the first worker. Nothing is known of better ones. None too where
+    the time is too short; SolverError where HiGHS fails.
+    """
+    began = time.monotonic()
+    made = program_of(shaped, None, (workers,), PARTIAL_RULES, worth=worth)
+    answer = solved(made.problem, "exact", seconds)
+    if answer.labels is None:
+        return None
+    division = made.division(answer.labels.tolist())
+    if not any(cut_ops(division.ways)):
+        return None
+    sent = moved_bytes(shaped, division)
+    known = replace(answer, status=Status.FEASIBLE, method=PARTIAL, value=sent, bound=0, limit=Limit.OTHER)
+    return Split(
+        method=PARTIAL, division=division, cuts=(known,), moved_bytes=sent,
+        parameter_bytes=int(parameter_bytes(shaped, division).sum()), seconds=time.monotonic() - began,
+    )  # fmt: skip
 
 
 def uncovered(shaped: Shaped) -> list[str]:

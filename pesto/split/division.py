@@ -33,11 +33,19 @@ class Division:
     """[n] the layout in which each output is kept."""
     variables: tuple[Layouts, ...]
     """[v] the layout of each variable."""
+    places: tuple[int, ...] = ()
+    """[p] the device of each of its parts (`pesto.split.worker_parts`), which a partial split has; else worker w is on
+    device w."""
 
     @property
     def workers(self) -> int:
         """K."""
         return prod(self.factors)
+
+    @property
+    def devices(self) -> int:
+        """How many devices it is for: K, or with `places` as many as these name."""
+        return max(self.workers, 1 + max(self.places, default=0))
 
 
 def item_bytes(dtype: str) -> int:

@@ -113,7 +113,8 @@ def summed_in_two_steps(shape: Shape, computed: Layouts, kept: Layouts, factors:
 def _reduced(shape: Shape, computed: Layouts, kept: Layouts, factors: Shape) -> int:
     parts = prod(k for layout, k in zip(computed, factors, strict=True) if layout == PARTIAL)
     piece = prod(part_shape(shape, kept, factors))
-    return int((parts * piece - _common(shape, computed, kept, factors)).sum())
+    received = parts * piece - _common(shape, computed, kept, factors)
+    return int(received[: 1 if ONE in kept else None].sum())
 
 
 def _common(shape: Shape, one: Layouts, other: Layouts, factors: Shape) -> Ints:

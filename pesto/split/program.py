@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
-from pesto.errors import InputError
+from pesto.errors import InputError, UsageError
 from pesto.files.json import shown
 from pesto.split import geometry
 from pesto.split.division import Division, item_bytes, readers
 from pesto.split.geometry import Layouts, Shape
-from pesto.split.layouts import WHOLE
+from pesto.split.layouts import ONE, WHOLE
 from pesto.split.shaped import Shaped
 from pesto.split.signature import Signature
-from pesto.split.way import Way, uncut, ways, whole_way
+from pesto.split.way import WHOLE_WAY, Way, once_way, uncut, ways, whole_way
 from solvers.labels.builder import Builder
 from solvers.labels.labelling import FORBIDDEN, Labelling
 
@@ -28,6 +28,8 @@ TINY_BYTES, TINY_SHARE = 1 << 16, 1 << 10
 """Tensors of fewer bytes lie whole on every worker, and ops of nothing else are done by all; in small steps, of less
 than such a part of the largest tensor."""
 _NOT_DIVIDED = ("VarHandleOp", "NoOp")
+CUT_PRICE = 4096
+"""Bytes that it must save to cut one more op, where ops need not be cut: each worker has one more kernel to start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,8 @@ class Rules:
     """Whether variables, and what is made of them, may lie whole on every worker."""
     redundant: bool = False
     """Whether every worker may do all of an op that could be cut."""
+    partial: bool = False
+    """Whether an op may be done whole by one worker alone; of one cut."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -82,20 +86,30 @@ def program(shaped: Shaped, made: Division | None, k: int, rules: Rules) -> Prog
     return program_of(shaped, made, (k,), rules)
 
 
-def program_of(shaped: Shaped, made: Division | None, more: Shape, rules: Rules, *, each: bool = False) -> Program:
+def program_of(
+    shaped: Shaped, made: Division | None, more: Shape, rules: Rules, *, each: bool = False,
+    worth: Sequence[int] = (),
+) -> Program:  # fmt: skip
     """The problem of several more cuts at once, whose labels are products of the cuts' labels.
 
     each: every reader is charged its own fetch, as in Tofu, so that nothing stands for what is fetched; the numbers of
-    all other variables are the same.
+    all other variables are the same. worth: [n] of partial rules, bytes that may be sent for an op to be cut; else
+    only what sends less is.
     """
-    return _Maker(shaped, made, more, rules, each=each).make()
+    if rules.partial and (made is not None or len(more) > 1):
+        raise UsageError("a partial split is of one cut - give one number of workers")
+    return _Maker(shaped, made, more, rules, each=each, worth=worth).make()
 
 
 class _Maker:
     """One problem in the making: variables first, then the costs of pairs."""
 
-    def __init__(self, shaped: Shaped, made: Division | None, more: Shape, rules: Rules, *, each: bool) -> None:
+    def __init__(
+        self, shaped: Shaped, made: Division | None, more: Shape, rules: Rules, *, each: bool, worth: Sequence[int]
+    ) -> None:
         self.shaped, self.made, self.rules, self.each, self.builder = shaped, made, rules, each, Builder()
+        self.worth = worth or [0] * shaped.ops
+        self.handles = dict(zip(shaped.handle.tolist(), shaped.tie.tolist(), strict=True))
         self.tiny = min(TINY_BYTES, max(map(_largest, shaped.signatures), default=0) // TINY_SHARE)
         self.factors: Shape = (*(made.factors if made else ()), *more)
         self.cuts = range(len(self.factors) - len(more), len(self.factors))
@@ -110,6 +124,8 @@ class _Maker:
         self.ways = [self._ways(op) for op in range(shaped.ops)]
         self.tied = self._tied()
         self.tie = {v: self.builder.variable([0] * len(found)) for v, found in self.tied.items()}
+        for op in self.handles if rules.partial else ():
+            self.ways[op] = self._of_handle(op)
         self.layouts = [self._layouts(op) for op in range(shaped.ops)]
         self.tensor = [self._tensors(op) for op in range(shaped.ops)]
         self.op = [self._variable(op) for op in range(shaped.ops)]
@@ -117,7 +133,7 @@ class _Maker:
     def make(self) -> Program:
         """The problem, with all costs."""
         for op in range(self.shaped.ops):
-            if self._hands_on(op) < 0:
+            if self._hands_on(op) < 0 and self._handle(op) < 0:
                 self._keep(op)
         for (op, output), found in self.readers.items():
             if self.tensor[op][output] >= 0:
@@ -149,11 +165,31 @@ class _Maker:
 
     def _once_more(self, op: int, before: Way, factors: Shape) -> tuple[Way, ...]:
         signature, once, rules = self.shaped.signature(op), bool(self.shaped.once[op]), self.rules
-        if _largest(signature) < self.tiny and not once:
+        if _largest(signature) < self.tiny and not once and not rules.partial:
             return (whole_way(signature, before),)
+        if rules.partial and not once:
+            return self._if_it_pays(op, before, factors)
         update = (not signature.outputs and bool(signature.inputs)) or (op, 0) in self.taken
         whole = rules.redundant or (update and rules.replicate)
         return ways(signature, before, factors, whole=whole, once=once)
+
+    def _if_it_pays(self, op: int, before: Way, factors: Shape) -> tuple[Way, ...]:
+        """Once, or cut."""
+        signature = self.shaped.signature(op)
+        alone, found = once_way(signature, before), list[Way]()
+        if _largest(signature) >= self.tiny:
+            options = ways(signature, before, factors, whole=False, once=False)
+            found = [way for way in options if way.names[-1] != WHOLE_WAY]
+        return (alone, *found)
+
+    def _handle(self, op: int) -> int:
+        """The tie of the variable whose handle an op makes, where that may be on one worker alone; else -1."""
+        return self.handles.get(op, -1) if self.rules.partial else -1
+
+    def _of_handle(self, op: int) -> tuple[Way, ...]:
+        """For each layout of its variable, where a handle is: on the worker that has it, or on all with their parts."""
+        signature, before = self.shaped.signature(op), uncut(self.shaped.signature(op))
+        return tuple((once_way if ONE in at else whole_way)(signature, before) for at in self.tied[self.handles[op]])
 
     def _hands_on(self, op: int) -> int:
         """The tie of the variable whose value an op hands on; -1 for any other op."""
@@ -168,7 +204,8 @@ class _Maker:
         for v in sorted(set(self.shaped.tie.tolist())):
             before = self.made.variables[v] if self.made else ()
             common = self._cut_if_possible(set.intersection(*possible[v]) if possible[v] else set())
-            tied[v] = tuple(sorted(common)) or ((*before, *([WHOLE] * len(self.cuts))),)
+            otherwise = ONE if self.rules.partial else WHOLE
+            tied[v] = tuple(sorted(common)) or ((*before, *([otherwise] * len(self.cuts))),)
         return tied
 
     def _cut_if_possible(self, found: set[Layouts]) -> set[Layouts]:
@@ -178,17 +215,23 @@ class _Maker:
             found = {
                 layouts
                 for layouts in found
-                if layouts[at] >= 0 or (layouts[at] == WHOLE and (self.rules.replicate or layouts[:at] not in cut))
+                if layouts[at] >= 0
+                or (layouts[at] == WHOLE and (self.rules.replicate or layouts[:at] not in cut))
+                or (layouts[at] == ONE and self.rules.partial)
             }
         return found
 
     def _layouts(self, op: int) -> tuple[tuple[Layouts, ...], ...]:
         outputs, v = self.shaped.signature(op).outputs, self._hands_on(op)
+        if self._handle(op) >= 0:
+            return tuple(tuple(way.gives[output] for way in self.ways[op]) for output in range(len(outputs)))
         return tuple(self.tied[v] if v >= 0 else self._options(op, output) for output in range(len(outputs)))
 
     def _options(self, op: int, output: int) -> tuple[Layouts, ...]:
         """Where a tensor can be kept: cut where that is even; whole where it is tiny, cannot be cut, or all have it."""
         shape, dtype = self.shaped.signature(op).outputs[output]
+        if self.rules.partial and shape is not None and item_bytes(dtype):
+            return ((ONE,), *(at for at in self._longer(shape, dtype, (), whole=False) if at != (WHOLE,)))
         found: list[Layouts] = [self.made.kept[op][output] if self.made else ()]
         for at in self.cuts:
             whole = shape is None or prod(shape) * item_bytes(dtype) < self.tiny or self.rules.replicate
@@ -211,7 +254,7 @@ class _Maker:
 
     def _tensors(self, op: int) -> tuple[int, ...]:
         """A variable for each output that is read and can be sent."""
-        v, found = self._hands_on(op), []
+        v, found = max(self._hands_on(op), self._handle(op)), []
         for output, (shape, dtype) in enumerate(self.shaped.signature(op).outputs):
             read = (op, output) in self.readers and shape is not None and item_bytes(dtype) > 0
             options = [0] * len(self.layouts[op][output])
@@ -220,8 +263,14 @@ class _Maker:
 
     def _variable(self, op: int) -> int:
         """A choice among ways; none for what is not divided."""
+        if self._handle(op) >= 0:
+            return self.tie[self._handle(op)]
         divided = self.shaped.signature(op).type not in _NOT_DIVIDED
-        return self.builder.variable([0] * len(self.ways[op])) if divided else -1
+        if not divided:
+            return -1
+        if not self.rules.partial or len(self.ways[op]) == 1:
+            return self.builder.variable([0] * len(self.ways[op]))
+        return self.builder.variable([int(self.worth[op]), *([CUT_PRICE] * (len(self.ways[op]) - 1))])
 
     def _keep(self, op: int) -> None:
         for output, (shape, dtype) in enumerate(self.shaped.signature(op).outputs):

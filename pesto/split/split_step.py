@@ -97,8 +97,15 @@ class _Step:
             source=f"{g.source}, in {'x'.join(map(str, self.parts.division.factors))} parts", batch=g.batch,
             dtypes=g.dtypes, dtype_of=g.dtype_of[of], tensor_dtype=self._dtypes(),
             loose=np.where(clones, g.loose[of], BOUND), kernels=kernels, way=g.way,
-            devices=self.devices, device_of=np.where(fast, self.worker, -1),
+            devices=self.devices, device_of=np.where(fast & ~self._free_parts(), self.worker, -1),
         )  # fmt: skip
+
+    def _free_parts(self) -> Bools:
+        """[p] of a partial split what may be on any device: whole ops, and what the first worker brings for them."""
+        once = np.array([ONCE_WAY in way.names for way in self.parts.division.ways])
+        if not (once & ~self.parts.shaped.once).any():
+            return bools(np.zeros(len(self.op), dtype=np.bool_))
+        return bools(np.where(self.clones, once[self.op], self.worker == 0))
 
     def _dtypes(self) -> Ints:
         """[t] what each tensor's elements are."""

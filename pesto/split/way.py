@@ -1,5 +1,6 @@
 """The ways in which each kind of op can be divided by one more cut, after those that are made."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -45,7 +46,7 @@ def _ways(
     del of_edition
     whole, once = admitted
     if once:
-        return (_extended(made, ONCE_WAY, (ONE,) * len(signature.inputs), (ONE,) * len(signature.outputs)),)
+        return (once_way(signature, made),)
     k, found = factors[-1], []
     for strategy in strategies(signature, k).found:
         parts = k * prod(f for name, f in zip(made.names, factors, strict=False) if name == strategy.name)
@@ -59,9 +60,20 @@ def _ways(
     return tuple(found)
 
 
+def cut_ops(found: Sequence[Way]) -> list[bool]:
+    """[n] whether several workers do an op, each its part, by all cuts."""
+    whole = {WHOLE_WAY, ONCE_WAY}
+    return [bool(way.gives or way.needs) and not whole.intersection(way.names) for way in found]
+
+
 def whole_way(signature: Signature, made: Way) -> Way:
     """Every worker of a group does all that the group does."""
     return _extended(made, WHOLE_WAY, (WHOLE,) * len(signature.inputs), (WHOLE,) * len(signature.outputs))
+
+
+def once_way(signature: Signature, made: Way) -> Way:
+    """The first worker alone does all of it."""
+    return _extended(made, ONCE_WAY, (ONE,) * len(signature.inputs), (ONE,) * len(signature.outputs))
 
 
 def uncut(signature: Signature) -> Way:

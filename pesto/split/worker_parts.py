@@ -14,6 +14,7 @@ from pesto.split.layouts import PARTIAL, WHOLE
 from pesto.split.ops.wholes import READ_SHAPES
 from pesto.split.pieces import Assembly, Box, Piece, assembly, boxes, summands
 from pesto.split.shaped import Shaped
+from pesto.split.way import ONCE_WAY
 from solvers.arrays import Ints, ints
 
 CLONE, SLICE, JOIN, REDUCE = range(4)
@@ -70,6 +71,8 @@ class Parts:
     """[r] where the first worker has each result, whole."""
     for_results: int
     """The first of the edges that are for results alone."""
+    place: Ints
+    """[p] the device of each part: its worker's number, or as the division's places say."""
 
     def output_shape(self, part: int, output: int) -> Shape | None:
         """The shape of one output of a part; None where it has none."""
@@ -87,18 +90,20 @@ class Parts:
         return 0 if shape is None else prod(shape) * item_bytes(self.shaped.signature(found.op).outputs[port][1])
 
     def moved_bytes(self) -> int:
-        """Bytes that workers receive in a step, results aside: what a part gives is sent to each worker once."""
-        worker = np.array([part.worker for part in self.parts])
+        """Bytes that devices receive in a step, results aside: what a part gives is sent to each device once."""
         src, dst = self.src[: self.for_results], self.dst[: self.for_results]
-        across = worker[src] != worker[dst]
+        across = self.place[src] != self.place[dst]
         sent = np.unique(
-            np.stack([src[across], self.output[: self.for_results][across], worker[dst[across]]]), axis=1
+            np.stack([src[across], self.output[: self.for_results][across], self.place[dst[across]]]), axis=1
         ).T.tolist()
         return sum(self.output_bytes(part, output) for part, output, _ in sent)
 
 
 def parts_of(shaped: Shaped, division: Division, results: Sequence[tuple[int, int]] = ()) -> Parts:
-    """The parts of a division's step; `results`, as (op, output), are brought to the first worker whole."""
+    """The parts of a division's step; `results`, as (op, output), are brought to the first worker whole.
+
+    ValueError where the division has places for another number of parts.
+    """
     maker = _Maker(shaped, division, {op for op, _ in results})
     for op in range(shaped.ops):
         maker.run(op)
@@ -111,7 +116,26 @@ def parts_of(shaped: Shaped, division: Division, results: Sequence[tuple[int, in
         shaped=shaped, division=division, parts=tuple(maker.parts), clone=ints(maker.clone), src=ints(src),
         output=ints(output), dst=ints(dst), input=ints(place), control_src=ints(control_src),
         control_dst=ints(control_dst), results=ports, for_results=for_results,
+        place=_places(shaped, division, maker.parts, results),
     )  # fmt: skip
+
+
+def _places(shaped: Shaped, division: Division, parts: list[Part], results: Sequence[tuple[int, int]]) -> Ints:
+    """[p] the device of each part; what is for results alone is where the first worker's clone is, or its own."""
+    if not division.places:
+        return ints([part.worker for part in parts])
+    alone = parts_of(shaped, replace(division, places=())).parts if results else parts
+    given: dict[Part, list[int]] = defaultdict(list)
+    for part, place in zip(alone, division.places, strict=True):
+        given[part].append(place)
+    found = {part: iter(places) for part, places in given.items()}
+    clones = {(part.op, part.worker): places[0] for part, places in given.items() if part.kind == CLONE}
+    return ints(
+        [
+            next(found.get(part, iter(())), clones.get((part.op, part.worker), clones.get((part.op, 0), 0)))
+            for part in parts
+        ]
+    )
 
 
 class _Maker:
@@ -163,7 +187,7 @@ class _Maker:
         if not self.needed[op]:
             return
         way = self.division.ways[op]
-        once = bool(self.shaped.once[op])
+        once = ONCE_WAY in way.names
         given = [(at, self.need(p, output, way.needs[at])) for p, output, at in self.given[op]]
         for worker in range(1 if once else self.workers):
             self.clone[op, worker] = part = self._part(Part(CLONE, worker, op, 0, None))

@@ -18,12 +18,15 @@ from pesto.split.geometry import Shape
 from pesto.split.program import Rules
 from pesto.split.shaped import Shaped
 from pesto.weighing.data_parallel import DataParallel, data_parallel
+from pesto.weighing.partly_cut import partly_cut
 from pesto.weighing.timed_split import TimedSplit, all_timed, shortfall
 from solvers.bounds import quick_bounds
 
-PLACE, SPLIT, DATA_PARALLEL = "place", "split", "data-parallel"
+PLACE, SPLIT, BOTH, DATA_PARALLEL = "place", "split", "both", "data-parallel"
 CUTTING_SHARE = 0.5
 """Share of the time limit that cuts may take; they seldom do, and placing has what is left."""
+BOTH_SHARE = 0.5
+"""Share of what is then left that placing does without, for cutting its long ops and placing the rest again."""
 LEAST_S = 1.0
 """Seconds that placing has at least."""
 
@@ -33,9 +36,9 @@ class Kind:
     """One kind of plan, and what its step comes to; all times are modelled, but for `seconds`."""
 
     name: str
-    """place, data-parallel, or split with its cuts: split 2x2."""
+    """place, data-parallel, split with its cuts: split 2x2, or both with how many parts long ops are in: both 4."""
     kind: str
-    """PLACE, SPLIT or DATA_PARALLEL."""
+    """PLACE, SPLIT, BOTH or DATA_PARALLEL."""
     seconds: float
     """Measured: to find it."""
     why: str = ""
@@ -45,7 +48,7 @@ class Kind:
     outcome: Outcome | None = field(default=None, repr=False)
     """Of a placement."""
     cut: TimedSplit | None = field(default=None, repr=False)
-    """Of a split."""
+    """Of a split, whole or partial."""
     rival: DataParallel | None = field(default=None, repr=False)
     """Of data parallelism: shown beside the others, and never chosen, since it is no plan."""
 
@@ -95,10 +98,11 @@ def choose(
     *,
     cuts: Sequence[Shape],
 ) -> Choice:
-    """Time the step cut in each of `cuts`, then placed in what is left of the time limit, and choose.
+    """Time the step cut in each of `cuts`, then placed in what is left of the time limit, then both, and choose.
 
     Where a cut's step takes less than any placement can, placing is quick: list scheduling and the literature's
-    methods, without search. Where no kind fits InfeasibleError, if that is proven of all, else NothingFoundError, with
+    methods, without search. Both is that placement with its long ops cut (`pesto.weighing.partly_cut`). Where no kind
+    fits InfeasibleError, if that is proven of all, else NothingFoundError, with
     what lacks; InputError, SolverError of those who solve.
     """
     began = time.monotonic()
@@ -108,7 +112,10 @@ def choose(
     bound, known = _bound(graph, costs, cluster, settings)
     left = max(LEAST_S, settings.time_limit_s - (time.monotonic() - began))
     beaten = best is not None and bound is not None and best < bound
-    kinds.append(_placed(graph, cluster, costs, replace(settings, time_limit_s=0.0 if beaten else left), watch))
+    share = left * (1 - BOTH_SHARE)
+    placed = _placed(graph, cluster, costs, replace(settings, time_limit_s=0.0 if beaten else share), watch)
+    left = settings.time_limit_s - (time.monotonic() - began)
+    kinds += [placed, *_both(step, cluster, replace(settings, time_limit_s=max(0.0, left)), placed, watch)]
     fitting = [kind for kind in kinds if kind.fits]
     if not fitting:
         error = InfeasibleError if all(kind.proven for kind in kinds) else NothingFoundError
@@ -146,6 +153,20 @@ def _cut(step: tuple[Graph, Shaped], cluster: Cluster, settings: Settings, facto
         yield Kind(name=name, kind=SPLIT, seconds=took, cut=each, why=short, proven=bool(each.proof))
 
 
+def _both(
+    step: tuple[Graph, Shaped], cluster: Cluster, settings: Settings, placed: Kind, watch: Watch
+) -> Iterator[Kind]:
+    """The placement with its long ops cut; none where it has no such ops, or Ctrl-C was pressed."""
+    if placed.outcome is None or placed.outcome.interrupted:
+        return
+    began = time.monotonic()
+    found = partly_cut(step, cluster, settings, placed.outcome, watch)
+    if found is not None:
+        name = f"{BOTH} {found.split.division.workers}"
+        why = "" if found.candidate.fits else shortfall(found.candidate, cluster)
+        yield Kind(name=name, kind=BOTH, seconds=time.monotonic() - began, cut=found, why=why)
+
+
 def _called(factors: Shape) -> str:
     return f"{SPLIT} {'x'.join(map(str, factors))}"
 
@@ -176,7 +197,7 @@ def _reason(chosen: Kind, kinds: Sequence[Kind], bound: float | None, known: str
         return "nothing else fits the memory"
     other = min(others, key=lambda kind: kind.makespan_s or 0.0)
     against = other.makespan_s or 0.0
-    if chosen.kind == SPLIT and bound is not None and took < bound:
+    if chosen.kind in (SPLIT, BOTH) and bound is not None and took < bound:
         return f"no placement of whole ops can take less than {duration(bound)} ({known})"
     less = percent(1.0 - took / against) if against else percent(0.0)
     return f"{less} less than {duration(against)}, the best that was found of {other.name}"

@@ -72,6 +72,7 @@ def replica_of(parts: Parts) -> Parts:
         clone=ints(np.where(parts.clone >= 0, number[parts.clone], -1)),
         results=(),
         for_results=int(data.sum()),
+        place=parts.place[mine],
     )
 
 

@@ -6,6 +6,7 @@ from itertools import islice
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from pesto.errors import SolverError, VerificationError
 from pesto.files.json import shown
@@ -16,7 +17,8 @@ from pesto.split.files.way_faults import way_fault
 from pesto.split.layouts import ONE, WHOLE
 from pesto.split.program import program_of
 from pesto.split.shaped import Shaped
-from pesto.split.way import Way
+from pesto.split.way import ONCE_WAY, Way
+from pesto.split.worker_parts import parts_of
 from solvers.labels.label_methods import solve
 
 _DESCRIBED = "the descriptions of op types"
@@ -50,6 +52,8 @@ def _faults(found: SplitFile, shaped: Shaped, division: Division) -> Iterator[st
     yield from _ways(shaped, division)
     yield from _kept(shaped, division)
     yield from _variables(shaped, division)
+    yield from _handles(shaped, division)
+    yield from _places(shaped, division)
     if any(cut.bound_bytes > cut.bytes for cut in found.cuts) or found.bound_bytes > found.cuts[-1].bytes:
         yield "a bound is above the bytes"
     if any(cut.status == "optimal" and cut.bound_bytes < cut.bytes for cut in found.cuts):
@@ -75,7 +79,7 @@ def _kept(shaped: Shaped, division: Division) -> Iterator[str]:
         signature = shaped.signature(op)
         for output, at in enumerate(layouts):
             shape, _ = signature.outputs[output]
-            alone = ONE in at and ONE in division.ways[op].gives[output]
+            alone = {*at} == {ONE}
             if not alone and (min(at) < WHOLE or not fits(shape or (), at, division.factors)):
                 yield f"output {output} of {_op(shaped, op)} cannot lie as {list(at)}"
 
@@ -95,6 +99,35 @@ def _variables(shaped: Shaped, division: Division) -> Iterator[str]:
         handed = division.kept[op] if shaped.signature(op).type == "ReadVariableOp" else ()
         if division.ways[op].needs[at] != layouts or any(kept != layouts for kept in handed):
             yield f"{_op(shaped, op)} takes a variable that lies as {list(layouts)}, and needs it otherwise"
+
+
+def _handles(shaped: Shaped, division: Division) -> Iterator[str]:
+    """A handle is on the one worker that has its variable, or on all with their parts."""
+    for variable, op in enumerate(shaped.handle.tolist()):
+        if (ONCE_WAY in division.ways[op].names) != (ONE in division.variables[variable]):
+            yield f"{_op(shaped, op)} makes a handle on other workers than those that hold its variable"
+
+
+def _places(shaped: Shaped, division: Division) -> Iterator[str]:
+    """Every part has a device; those of one op have different ones, and a variable is where its parts are used."""
+    if not division.places:
+        if any(ONCE_WAY in way.names for way, once in zip(division.ways, shaped.once, strict=True) if not once):
+            yield "it has no places, and ops that are whole"
+        return
+    parts = parts_of(shaped, replace(division, places=()))
+    if len(division.places) != len(parts.parts):
+        yield f"it has {len(division.places)} places, and {len(parts.parts)} parts"
+        return
+    place, clone = np.array(division.places), parts.clone
+    where = np.where(clone >= 0, place[clone], -1)
+    for op, row in enumerate(where):
+        mine = row[row >= 0]
+        if len(np.unique(mine)) < len(mine):
+            yield f"two parts of {_op(shaped, op)} are on one device"
+    handle = shaped.handle[shaped.use_variable]
+    apart = ((where[shaped.use_op] != where[handle]) & (where[shaped.use_op] >= 0)).any(axis=1)
+    for op in shaped.use_op[apart].tolist():
+        yield f"{_op(shaped, op)} is on another device than the variable that it takes"
 
 
 def _miscounts(found: SplitFile, shaped: Shaped, division: Division) -> Iterator[str]:

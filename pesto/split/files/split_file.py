@@ -22,7 +22,7 @@ from pesto.split.layouts import ONE
 from pesto.split.program import Rules
 from pesto.split.remarks import remarks
 from pesto.split.shaped import Shaped
-from pesto.split.way import WHOLE_WAY, Way, uncut, ways, whole_way
+from pesto.split.way import ONCE_WAY, WHOLE_WAY, Way, once_way, uncut, ways, whole_way
 from solvers.arrays import Ints, ints, offsets
 
 KIND = Kind(format="pesto-split", version=1, help="give a file that pesto split wrote")
@@ -75,6 +75,7 @@ class _File(msgspec.Struct, kw_only=True):
     layouts: list[_Layouts]
     ops: _Ops
     variables: list[Count]
+    places: list[Annotated[int, msgspec.Meta(ge=0, lt=MOST_WORKERS)]] | msgspec.UnsetType = msgspec.UNSET
     made: Made
 
 
@@ -105,7 +106,14 @@ class SplitFile:
     """Index into `layouts` of each output, op after op."""
     variables: Ints
     """[v] index into `layouts`."""
+    places: tuple[int, ...]
+    """[p] of a partial split the device of each of its parts; else none."""
     made: Made
+
+    @property
+    def devices(self) -> int:
+        """How many devices it is for."""
+        return max(prod(self.factors), 1 + max(self.places, default=0))
 
     def __repr__(self) -> str:
         """One line, without arrays."""
@@ -142,7 +150,8 @@ def dumps_split(shaped: Shaped, split: Split, rules: Rules, *, time_limit_s: flo
             ],
             notes=remarks(shaped, division), ways=[list(names) for names in named],
             layouts=[list(at) for at in layouts], ops=_Ops(way=way_of, kept=laid[:outputs]),
-            variables=laid[outputs:], made=Made(time_limit_s=time_limit_s, pesto_version=version("pesto")),
+            variables=laid[outputs:], places=list(division.places) or msgspec.UNSET,
+            made=Made(time_limit_s=time_limit_s, pesto_version=version("pesto")),
         )
     )  # fmt: skip
 
@@ -174,6 +183,7 @@ def loads_split(data: bytes, what: str) -> SplitFile:
         params_per_worker_bytes=file.params_per_worker_bytes, cuts=tuple(file.cuts), notes=tuple(file.notes),
         ways=tuple(map(tuple, file.ways)), layouts=tuple(map(tuple, file.layouts)), way_of=ints(file.ops.way),
         kept=ints(file.ops.kept), variables=ints(file.variables), made=file.made,
+        places=() if isinstance(file.places, msgspec.UnsetType) else tuple(file.places),
     )  # fmt: skip
 
 
@@ -231,6 +241,7 @@ def division_of(found: SplitFile, shaped: Shaped) -> Division:
         ways=tuple(made),
         kept=tuple(tuple(layouts[first[op] : first[op + 1]]) for op in range(shaped.ops)),
         variables=tuple(found.layouts[k] for k in found.variables.tolist()),
+        places=found.places,
     )
 
 
@@ -258,8 +269,8 @@ def _way(found: SplitFile, shaped: Shaped, op: int) -> Way:
     made = uncut(signature)
     for at, name in enumerate(names):
         factors = found.factors[: at + 1]
-        if name == WHOLE_WAY and not once:
-            made = whole_way(signature, made)
+        if name in (WHOLE_WAY, ONCE_WAY) and not once:
+            made = (whole_way if name == WHOLE_WAY else once_way)(signature, made)
             continue
         options = {way.names[-1]: way for way in ways(signature, made, factors, whole=True, once=once)}
         if name not in options:

@@ -26,8 +26,8 @@ def way_fault(signature: Signature, way: Way, factors: Shape, *, once: bool) -> 
         return "it is of another number of inputs or outputs"
     if once or ONCE_WAY in way.names:
         alone = {(ONE,) * len(factors)}
-        fine = once and set(way.names) == {ONCE_WAY} and {*way.needs, *way.gives} <= alone
-        return "" if fine else "it must run once" if once else "it need not run once"
+        fine = set(way.names) == {ONCE_WAY} and {*way.needs, *way.gives} <= alone
+        return "" if fine else "it must run once" if once else "it runs once, and not in all cuts"
     cut = {name for name in way.names if name != WHOLE_WAY}
     found = description(signature.type)
     if found is None and cut:

@@ -51,7 +51,12 @@ def add_checkpoints(
     node.attr["dtype"].type = tf.string.as_datatype_enum
     node.attr["shape"].shape.SetInParent()
     slices = [
-        [_Slice(v, v.parts[k], device, v.boxes[k]) for v in variables if k < len(v.parts)]
+        [
+            _Slice(v, name, device, box)
+            for v in variables
+            for name, box, place in zip(v.parts, v.boxes, v.places, strict=True)
+            if place == k
+        ]
         for k, device in enumerate(devices)
     ]
     restored = [name for own in slices if own for name in _restored(graph_def, named, own, host)]

@@ -61,7 +61,7 @@ class _Waits:
                 self.first[p] = i
 
     def found(self) -> tuple[Wait, ...]:
-        worker = np.array([part.worker for part in self.parts.parts])
+        worker = self.parts.place
         step = slice(0, self.parts.for_results)
         src, output, dst = self.parts.src[step], self.parts.output[step], self.parts.dst[step]
         first: dict[tuple[int, int, int], int] = {}
@@ -87,9 +87,9 @@ class _Waits:
 
     def _ancestor(self, use: int, limit: int) -> int:
         """The clone some ops before a clone on its worker, along the longest path; -1 where there is none."""
-        at, worker = use, self.parts.parts[use].worker
+        at, worker = use, int(self.parts.place[use])
         while True:
-            before = [p for p in self.before[at] if p < limit and self.parts.parts[p].worker == worker]
+            before = [p for p in self.before[at] if p < limit and self.parts.place[p] == worker]
             if not before:
                 return -1
             at = max(before, key=lambda p: self.level[p])

@@ -42,18 +42,18 @@ class Writer:
         self.given: list[list[tuple[int, int, int]]] = [[] for _ in self.names]
         """[p] (input, part, output) that each reads, by input."""
         self.readers: dict[int, set[int]] = defaultdict(set)
-        """Part -> the workers that read it."""
+        """Part -> the devices that read it."""
         edges = zip(parts.src.tolist(), parts.output.tolist(), parts.dst.tolist(), parts.input.tolist(), strict=True)
         for src, output, dst, at in edges:
             self.given[dst].append((at, src, output))
-            self.readers[src].add(parts.parts[dst].worker)
+            self.readers[src].add(int(parts.place[dst]))
         self.controls: dict[int, list[str]] = defaultdict(list)
         """Part -> names of the nodes that it waits for."""
         for before, after in zip(parts.control_src.tolist(), parts.control_dst.tolist(), strict=True):
             self.controls[after].append(self.names[before])
         self.waits = waits(parts)
         self.relays: dict[tuple[int, int, int], str] = {}
-        """(part, output, reading worker) -> for whom what is sent as it is waits, then the node that sends it."""
+        """(part, output, reading device) -> for whom what is sent as it is waits, then the node that sends it."""
         for wait in self.waits:
             if parts.parts[wait.part].kind == SLICE:
                 self.controls[wait.part].append(self.names[wait.after])
@@ -65,9 +65,10 @@ class Writer:
 
     def _name(self, number: int, part: Part) -> str:
         own = self.parts.shaped.names[part.op]
+        place = self.parts.place[number]
         if part.kind == CLONE:
-            return f"{self.prefix}{part.worker}/{own}"
-        return f"{self.prefix}{part.worker}/pesto/{own}/{_WHAT[part.kind]}{number}"
+            return f"{self.prefix}{place}/{own}"
+        return f"{self.prefix}{place}/pesto/{own}/{_WHAT[part.kind]}{number}"
 
     def write(self, variables: Mapping[str, PartVariable]) -> None:
         """All parts but those that would bring results to other workers than the first."""
@@ -103,7 +104,7 @@ class Writer:
     def _typed(self, number: int, op: str, inputs: Sequence[str], **ints: int) -> Any:
         """The node of a part that is no clone, with its type T and whole numbers as attributes."""
         part = self.parts.parts[number]
-        device = self.devices[part.worker]
+        device = self._device(number)
         node = self._node(self.names[number], op, inputs, device, self.controls.get(number, ()))
         node.attr["T"].type = self._dtype(number, part.output)
         for name, value in ints.items():
@@ -117,19 +118,20 @@ class Writer:
 
     def _inputs(self, number: int) -> list[str]:
         """What a part reads, in the order of its inputs."""
-        worker = self.parts.parts[number].worker
-        return [self._read(src, output, worker) for _, src, output in sorted(self.given[number])]
+        place = int(self.parts.place[number])
+        return [self._read(src, output, place) for _, src, output in sorted(self.given[number])]
 
-    def _read(self, src: int, output: int, worker: int) -> str:
-        """The tensor that an output of a part is to the ops of a worker."""
-        key = (src, output, worker)
+    def _read(self, src: int, output: int, place: int) -> str:
+        """The tensor that an output of a part is to the ops of a device."""
+        key = (src, output, place)
         if key not in self.relays:
             return self._port(src, output)
         if self.relays[key][0] == "^":
             part = self.parts.parts[src]
-            name = f"{self.prefix}{part.worker}/pesto/{self.parts.shaped.names[part.op]}/late{src}_{output}_{worker}"
+            base = f"{self.prefix}{self.parts.place[src]}/pesto/{self.parts.shaped.names[part.op]}"
+            name = f"{base}/late{src}_{output}_{place}"
             after = self.relays[key][1:]
-            node = self._node(name, "Identity", [self._port(src, output)], self.devices[part.worker], [after])
+            node = self._node(name, "Identity", [self._port(src, output)], self._device(src), [after])
             node.attr["T"].type = self._dtype(src, output)
             self.relays[key] = name
         return self.relays[key]
@@ -151,7 +153,7 @@ class Writer:
             self._shapes(number, part)
         else:
             inputs = self._operands(number, part)
-            device = self.devices[part.worker]
+            device = self._device(number)
             node = self._node(self.names[number], op_type, inputs, device, self.controls.get(number, ()))
             node.MergeFrom(self._template(part.op))
             if op_type == "VarHandleOp":
@@ -180,11 +182,12 @@ class Writer:
     def _operands(self, number: int, part: Part) -> list[str]:
         """The inputs of a clone: tensors, and constants of its own where values are known."""
         signature, way = self.parts.shaped.signature(part.op), self.parts.division.ways[part.op]
+        place = int(self.parts.place[number])
         read = {at: (src, output) for at, src, output in self.given[number]}
         found = []
         for at, operand in enumerate(signature.inputs):
             if operand.value is None:
-                found.append(self._read(*read[at], part.worker))
+                found.append(self._read(*read[at], place))
                 continue
             value = np.asarray(operand.value, dtype=tf.as_dtype(operand.dtype).as_numpy_dtype)
             value = value.reshape(operand.shape if operand.shape is not None else value.shape)
@@ -193,15 +196,19 @@ class Writer:
             elif max(way.needs[at], default=-1) >= 0:
                 begin, extents = boxes(value.shape, way.needs[at], self.parts.division.factors)[part.worker] or ((), ())
                 value = value[tuple(slice(a, a + n) for a, n in zip(begin, extents, strict=True))]
-            found.append(self._constant(value, part.worker))
+            found.append(self._constant(value, place))
         return found
 
-    def _constant(self, value: Any, worker: int) -> str:
-        """A constant on a worker, which all that need it there share."""
-        device = self.devices[worker]
-        key = (f"{self.prefix}{worker}", str(value.dtype), value.shape, value.tobytes())
+    def _device(self, number: int) -> str:
+        """TensorFlow's device of a part."""
+        return self.devices[int(self.parts.place[number])]
+
+    def _constant(self, value: Any, place: int) -> str:
+        """A constant on a device, which all that need it there share."""
+        device = self.devices[place]
+        key = (f"{self.prefix}{place}", str(value.dtype), value.shape, value.tobytes())
         if key not in self.constants:
-            name = f"{self.prefix}{worker}/pesto/constant{len(self.constants)}"
+            name = f"{self.prefix}{place}/pesto/constant{len(self.constants)}"
             _fill(self._node(name, "Const", (), device), value)
             self.constants[key] = name
         return self.constants[key]
@@ -214,7 +221,7 @@ class Writer:
             inputs = self._operands(number, part)
             node = self._node(name, self._type(part.op), inputs, self.host)
             node.MergeFrom(self._template(part.op))
-        device = self.devices[part.worker]
+        device = self._device(number)
         node = self._node(self.names[number], "Identity", [name], device, self.controls.get(number, ()))
         node.attr["T"].type = self._dtype(number, 0)
 
@@ -227,17 +234,18 @@ class Writer:
             size, rank = int(np.prod(operand.shape, dtype=np.int64)), len(operand.shape)
             value = {"Size": size, "Rank": rank}.get(signature.type, operand.shape)
             dtype = tf.as_dtype(signature.outputs[k][1]).as_numpy_dtype
-            device = self.devices[part.worker]
+            device = self._device(number)
             node = self._node(self._port(number, k), "Const", (), device, self.controls.get(number, ()))
             _fill(node, np.asarray(value, dtype=dtype))
 
     def _slice(self, number: int, part: Part) -> None:
         """A block, at its owner; of what is fed, on the host, where nobody else reads it."""
         _, src, output = self.given[number][0]
-        begin, size = (self._constant(np.asarray(v, dtype=np.int32), part.worker) for v in (part.begin, part.shape))
+        place = int(self.parts.place[number])
+        begin, size = (self._constant(np.asarray(v, dtype=np.int32), place) for v in (part.begin, part.shape))
         source = self.parts.parts[src]
-        fed = source.kind == CLONE and self._type(source.op) in _FED and self.readers[number] == {part.worker}
-        text = self.parts.shaped.names[source.op] if fed else self._read(src, output, part.worker)
+        fed = source.kind == CLONE and self._type(source.op) in _FED and self.readers[number] == {place}
+        text = self.parts.shaped.names[source.op] if fed else self._read(src, output, place)
         node = self._typed(number, "Slice", [text, begin, size])
         node.attr["Index"].type = tf.int32.as_datatype_enum
         if fed:
@@ -248,32 +256,32 @@ class Writer:
         if part.axis < 0:
             self._typed(number, "Identity", inputs)
             return
-        axis = self._constant(np.asarray(part.axis, dtype=np.int32), part.worker)
+        axis = self._constant(np.asarray(part.axis, dtype=np.int32), int(self.parts.place[number]))
         node = self._typed(number, "ConcatV2", [*inputs, axis], N=len(inputs))
         node.attr["Tidx"].type = tf.int32.as_datatype_enum
 
     def _reduce(self, number: int, part: Part) -> None:
         """Partial results made one, and means of parts the mean of all."""
         inputs, dtype = self._inputs(number), self._dtype(number, part.output)
-        name, device = self.names[number], self.devices[part.worker]
+        name, device = self.names[number], self._device(number)
         inner = name if part.scale == 1 else f"{name}/sum"
         if part.reducer == "sum" and dtype != tf.bool.as_datatype_enum:
             node = self._node(inner, "AddN", inputs, device, self.controls.get(number, ()))
             node.attr["T"].type, node.attr["N"].i = dtype, len(inputs)
         else:
-            self._chain(inner, part, inputs, dtype)
+            self._chain(inner, number, inputs, dtype)
         if part.scale > 1:
             scale = np.asarray(part.scale, dtype=tf.as_dtype(dtype).as_numpy_dtype)
-            node = self._node(name, "RealDiv", [inner, self._constant(scale, part.worker)], device)
+            node = self._node(name, "RealDiv", [inner, self._constant(scale, int(self.parts.place[number]))], device)
             node.attr["T"].type = dtype
 
-    def _chain(self, name: str, part: Part, inputs: Sequence[str], dtype: int) -> None:
+    def _chain(self, name: str, number: int, inputs: Sequence[str], dtype: int) -> None:
         bools = dtype == tf.bool.as_datatype_enum
-        kind = (_OF_BOOLS if bools else _CHAINS)[part.reducer]
+        kind = (_OF_BOOLS if bools else _CHAINS)[self.parts.parts[number].reducer]
         last = inputs[0]
         for at, text in enumerate(inputs[1:], 2):
             made = name if at == len(inputs) else f"{name}/{at}"
-            node = self._node(made, kind, [last, text], self.devices[part.worker])
+            node = self._node(made, kind, [last, text], self._device(number))
             if not bools:
                 node.attr["T"].type = dtype
             last = made

@@ -25,6 +25,8 @@ class PartVariable:
     shape: Shape
     layouts: Layouts
     factors: Shape
+    places: tuple[int, ...]
+    """The device of each part."""
 
     @property
     def boxes(self) -> tuple[Box, ...]:

@@ -50,9 +50,9 @@ def partition(
     devices: TensorFlow's device of each worker; GPU k of worker k by default. host: where feeds come from.
     InputError when the GraphDef lacks an op, UsageError for another number of devices.
     """
-    where = tuple(devices) or tuple(f"/device:GPU:{k}" for k in range(division.workers))
-    if len(where) != division.workers:
-        raise UsageError(f"{len(where)} devices for {division.workers} workers - give one device for each")
+    where = tuple(devices) or tuple(f"/device:GPU:{k}" for k in range(division.devices))
+    if len(where) != division.devices:
+        raise UsageError(f"{len(where)} devices for {division.devices} workers - give one device for each")
     index = {name: op for op, name in enumerate(shaped.names)}
     fetched = [index[name] for name in fetches]
     results = [(op, output) for op in fetched for output in range(len(shaped.signature(op).outputs))]
@@ -99,5 +99,6 @@ def _variables(parts: Parts, writer: Writer) -> tuple[PartVariable, ...]:
                 name=shaped.names[handle], parts=tuple(writer.names[part] for part in held),
                 dtype=operand.dtype.removeprefix("resource:"), shape=operand.shape,
                 layouts=division.variables[v], factors=division.factors,
+                places=tuple(parts.place[held].tolist()),
             )  # fmt: skip
     return tuple(found[v] for v in sorted(found))

@@ -100,9 +100,9 @@ def run_parts(
     if steps < 1 or devices not in (None, CPU, GPU):
         raise UsageError(f"run: {steps} steps on {shown(devices)!r} - give at least 1, on cpu or gpu")
     many = len(tf.config.list_physical_devices("GPU"))
-    devices = devices or (GPU if many >= division.workers else CPU)
-    if devices == GPU and many < division.workers:
-        raise InputError(f"run: {division.workers} workers, and this machine has {many} GPUs - run it on cpu")
+    devices = devices or (GPU if many >= division.devices else CPU)
+    if devices == GPU and many < division.devices:
+        raise InputError(f"run: {division.devices} workers, and this machine has {many} GPUs - run it on cpu")
     made = partition(
         _program(captured, shaped, step), shaped, division, captured.fetches, devices=_workers(division, devices)
     )
@@ -120,7 +120,7 @@ def run_parts(
 def _workers(division: Division, devices: str) -> tuple[str, ...]:
     """Workers on logical CPUs stand beside the host, which is CPU 0."""
     first = 1 if devices == CPU else 0
-    return tuple(f"/device:{devices.upper()}:{first + k}" for k in range(division.workers))
+    return tuple(f"/device:{devices.upper()}:{first + k}" for k in range(division.devices))
 
 
 def _program(captured: Captured, shaped: Shaped, step: Runs) -> Any:

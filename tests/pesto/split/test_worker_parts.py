@@ -24,7 +24,7 @@ from pesto.tf import named
 REDUCE = {"sum": np.add.reduce, "max": np.maximum.reduce}
 
 
-def two_readers(shape, *, once=False):
+def two_readers(shape):
     """An op that makes a tensor, and ops that read it."""
     tensor = (shape, "float32")
     made = Signature("Make", (), (), (tensor,))
@@ -33,7 +33,7 @@ def two_readers(shape, *, once=False):
     return Shaped(
         names=("made", "read", "read again"), signatures=(made, read), signature_of=[0, 1, 1],
         src=zeros, output=zeros, dst=[1, 2], input=zeros, control_src=none, control_dst=none,
-        handle=none, tie=none, use_op=none, use_input=none, use_variable=none, once=[once, False, False],
+        handle=none, tie=none, use_op=none, use_input=none, use_variable=none, once=[False] * 3,
         source="one tensor", fingerprint="",
     )  # fmt: skip
 
@@ -48,12 +48,13 @@ def cases(draw):
         for layouts in product((WHOLE, *range(len(shape))), repeat=len(factors))
         if geometry.divides(shape, layouts, factors)
     ]
-    some = st.sampled_from(fitting)
+    some, alone = st.sampled_from(fitting), (ONE,) * len(factors)
+    often = st.one_of(some, some, st.just(alone))
     partial = draw(st.lists(st.booleans(), min_size=len(factors), max_size=len(factors)))
     computed = tuple(PARTIAL if p else d for p, d in zip(partial, draw(some), strict=True))
     if draw(st.booleans()) and draw(st.booleans()):
-        computed = (ONE,) * len(factors)
-    return factors, shape, computed, draw(some), (draw(some), draw(some)), draw(st.sampled_from(sorted(REDUCE)))
+        computed = alone
+    return factors, shape, computed, draw(often), (draw(often), draw(often)), draw(st.sampled_from(sorted(REDUCE)))
 
 
 def run(parts, whole, computed, factors, reducer):
@@ -91,22 +92,27 @@ def cut(array, box):
     return array[tuple(slice(a, a + n) for a, n in zip(*box, strict=True))]
 
 
+def named_as(layouts):
+    """The names of an op's cuts: once where it is on one worker."""
+    return tuple("once" if layout == ONE else "x" for layout in layouts)
+
+
 @given(cases())
 def test_all_have_the_part_that_they_need(case):
     """Of what anybody computed, and for the bytes that are planned."""
     factors, shape, computed, kept, needs, reducer = case
-    shaped = two_readers(shape, once=ONE in computed)
-    names = ("x",) * len(factors)
-    ways = [Way(names, (), (computed,), reducer if PARTIAL in computed else "")]
-    ways += [Way(names, (need,), ()) for need in needs]
+    shaped = two_readers(shape)
+    ways = [Way(named_as(computed), (), (computed,), reducer if PARTIAL in computed else "")]
+    ways += [Way(named_as(need), (need,), ()) for need in needs]
     division = Division(factors=factors, ways=tuple(ways), kept=((kept,), (), ()), variables=())
     parts = parts_of(shaped, division)
     found, total = run(parts, np.arange(prod(shape)).reshape(shape), computed, factors, reducer)
     for reader, need in enumerate(needs, 1):
         for worker, box in enumerate(boxes(shape, need, factors)):
-            assert (found[parts.clone[reader, worker]] == cut(total, box)).all()
+            assert (box is None) == (parts.clone[reader, worker] < 0)
+            assert box is None or (found[parts.clone[reader, worker]] == cut(total, box)).all()
     assert parts.moved_bytes() == moved_bytes(shaped, division)
-    assert all(parts.parts[part].worker == worker for worker, part in enumerate(parts.clone[1]))
+    assert all(parts.parts[part].worker == worker for worker, part in enumerate(parts.clone[1]) if part >= 0)
 
 
 @pytest.mark.parametrize("factors", [(2,), (2, 2)])

@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from dataclasses import asdict
-from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +27,7 @@ def apply_split(
     found: SplitFile, source: Source, out: Path, devices: dict[str, str] | str | None, *, as_json: bool
 ) -> None:
     """Write the partitioned graph of a split; UsageError for devices that are not its workers'."""
-    workers, host = _devices(devices, prod(found.factors))
+    workers, host = _devices(devices, found.devices)
     made = partitioned(found, source, workers, host)
     from pesto.tf.enforce.rewrite import serialized
 

@@ -32,8 +32,9 @@ def variables(draw):
     ]
     parts = tuple(f"w{k}/v" for k in range(int(np.prod(factors))))
     return PartVariable(
-        name="v", parts=parts, dtype="float32", shape=shape, layouts=draw(st.sampled_from(fitting)), factors=factors
-    )
+        name="v", parts=parts, dtype="float32", shape=shape, layouts=draw(st.sampled_from(fitting)), factors=factors,
+        places=tuple(range(len(parts))),
+    )  # fmt: skip
 
 
 @given(variables())
@@ -49,7 +50,9 @@ def test_parts_are_the_whole(variable):
 
 def test_what_is_not_there_is_left_out():
     """A checkpoint without a part has no whole."""
-    variable = PartVariable(name="v", parts=("w0/v", "w1/v"), dtype="float32", shape=(2,), layouts=(0,), factors=(2,))
+    variable = PartVariable(
+        name="v", parts=("w0/v", "w1/v"), dtype="float32", shape=(2,), layouts=(0,), factors=(2,), places=(0, 1)
+    )
     assert whole([variable], {"w0/v": np.zeros(1)}) == {} == in_parts([variable], {})
 
 

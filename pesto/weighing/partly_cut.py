@@ -1,0 +1,181 @@
+"""Split and place at once: a placement whose longest ops, beside which others idle, are cut, and placed again.
+
+While an op holds everybody up, the other accelerators idle. Such an op is worth the bytes that could be sent in the
+time that cutting it saves. What is cut then, and what beside it, is a labelling problem (`divide_partly`); the parts of
+what is cut are pinned to different devices, and all else is searched again from where it was.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pesto.cluster import Cluster
+from pesto.costs import Costs
+from pesto.costs.analytical import modelled
+from pesto.errors import InfeasibleError, NothingFoundError
+from pesto.graph import Graph
+from pesto.plans.plan import Plan
+from pesto.plans.warm_start import carried
+from pesto.settings import Settings
+from pesto.simulator import Timeline
+from pesto.solving.candidates import Bench, Candidate
+from pesto.solving.flow import Outcome, formulate, solve
+from pesto.solving.tracker import Watch
+from pesto.split.dividing import Split, divide_partly
+from pesto.split.shaped import Shaped
+from pesto.split.split_step import split_step
+from pesto.split.way import cut_ops
+from pesto.split.worker_parts import parts_of
+from pesto.weighing.timed_split import TimedSplit, accelerators_of
+from solvers.arrays import Bools, Floats, Ints, ints
+
+SHARES = (0.01, 0.003, 0.001)
+"""Least shares of the step for which the others must idle beside an op: the first cuts few ops, the last many."""
+EAGER = 4.0
+"""Times the bytes that a link could send in the time saved: most transfers have other work to hide behind."""
+TRYING = 0.5
+"""Share of the time that finding what to cut may take."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Tried:
+    """A partial split, with its graph, and the old placement carried over to it."""
+
+    split: Split
+    graph: Graph
+    costs: Costs
+    start: Candidate
+
+
+def partly_cut(
+    step: tuple[Graph, Shaped], cluster: Cluster, settings: Settings, placed: Outcome, watch: Watch
+) -> TimedSplit | None:
+    """The best step of a placement whose long ops are cut, searched for the time limit; None where nothing is cut.
+
+    It may take longer than the placement: whoever asks compares. SolverError of those who solve.
+    """
+    began = time.monotonic()
+    tried = list(_tries(step, cluster, placed, seconds=TRYING * settings.time_limit_s))
+    if not tried:
+        return None
+    best = min(tried, key=lambda each: (not each.start.fits, each.start.makespan))
+    left = max(0.0, settings.time_limit_s - (time.monotonic() - began))
+    begin = _named_anew(placed.plan)
+    try:
+        found = solve(best.graph, cluster, best.costs, replace(settings, time_limit_s=left), watch, begin)
+    except (InfeasibleError, NothingFoundError):
+        return None
+    chosen = found.candidates[found.plan.provenance.chosen]
+    if chosen is None:
+        raise ValueError("a plan is of a candidate")
+    candidate = replace(chosen, rule=f"long ops cut, the rest placed: {chosen.rule}")
+    places = _places(cluster, found.plan)
+    division = replace(best.split.division, places=places)
+    return TimedSplit(
+        split=replace(best.split, division=division), graph=best.graph, costs=best.costs,
+        bench=Bench.of(best.graph, found.problem), candidate=candidate, proof="",
+    )  # fmt: skip
+
+
+def _tries(step: tuple[Graph, Shaped], cluster: Cluster, placed: Outcome, *, seconds: float) -> Iterator[_Tried]:
+    """Partial splits, from a few ops to many, until the time is over; the first has all that it needs of it."""
+    began, (graph, shaped) = time.monotonic(), step
+    idle, many, seen = idle_beside(placed, cluster), len(accelerators_of(cluster)), set[tuple[bool, ...]]()
+    for share in SHARES:
+        for workers in dict.fromkeys((many, 2)):
+            left = seconds - (time.monotonic() - began)
+            if seen and left <= 0:
+                return
+            worth = _worth(placed, cluster, np.where(idle >= share * placed.plan.schedule.makespan, idle, 0.0), workers)
+            split = divide_partly(shaped, workers, worth, seconds=max(1.0, left)) if any(worth) else None
+            if split is None:
+                continue
+            cut = (workers == 2, *cut_ops(split.division.ways))
+            if cut not in seen:
+                seen.add(cut)
+                yield _tried(graph, shaped, split, cluster, placed)
+
+
+def _tried(graph: Graph, shaped: Shaped, split: Split, cluster: Cluster, placed: Outcome) -> _Tried:
+    made = split_step(graph, parts_of(shaped, split.division), _order(placed, cluster, split))
+    costs = modelled(made, cluster)
+    problem = formulate(made, costs, cluster, Settings())
+    bench = Bench.of(made, problem)
+    known = carried(_named_anew(placed.plan), made, problem, cluster)
+    start = bench.ordered("start", known.rule, known.device, known.rank)
+    return _Tried(split=split, graph=made, costs=costs, start=start)
+
+
+def _named_anew(plan: Plan) -> Plan:
+    """A plan as if its ops were those that the first worker does."""
+    return replace(plan, names=tuple(f"w0/{name}" for name in plan.names))
+
+
+def idle_beside(placed: Outcome, cluster: Cluster) -> Floats:
+    """[n] ticks for which the other accelerators idle, on average, while each op runs; 0 of what a host runs."""
+    timeline = Timeline(problem=placed.problem, schedule=placed.plan.schedule)
+    fast, at = _fast(cluster), placed.problem.location[timeline.schedule.device]
+    idle = np.zeros(placed.problem.tasks)
+    for location in np.flatnonzero(fast).tolist():
+        others = at != location
+        idle[others] += _idle_of(timeline, at == location)[others]
+    return np.where(fast[at], idle, 0.0) / max(1, int(fast.sum()) - 1)
+
+
+def _idle_of(timeline: Timeline, mine: Bools) -> Floats:
+    """[n] ticks for which one device idles while each op runs, from the ops that are its."""
+    run = timeline.schedule
+    own = np.flatnonzero(mine & (run.finish > run.start))
+    own = own[np.argsort(run.start[own])]
+    before = np.concatenate([[0], np.cumsum(run.finish[own] - run.start[own])])
+
+    def busy(until: Ints) -> Ints:
+        k = np.searchsorted(run.start[own], until, side="right")
+        last = own[np.maximum(k - 1, 0)] if len(own) else np.zeros(len(until), dtype=np.int64)
+        return ints(before[k] - np.where(k > 0, np.maximum(run.finish[last] - until, 0), 0))
+
+    return (run.finish - run.start - busy(run.finish) + busy(run.start)).astype(np.float64)
+
+
+def _fast(cluster: Cluster) -> Bools:
+    """[l] which devices are accelerators."""
+    names = set(accelerators_of(cluster))
+    return np.array([device.name in names for device in cluster.devices])
+
+
+def _worth(placed: Outcome, cluster: Cluster, idle: Floats, workers: int) -> list[int]:
+    """[n] bytes that an op is worth to be cut: what links send in the time that is saved, but for starting kernels."""
+    run, tick_s = placed.plan.schedule, placed.plan.tick_s
+    took = run.finish - run.start
+    some = took[took > 0]
+    started = float(np.percentile(some, 25)) if len(some) else 0.0
+    shrinks = np.maximum(0.0, 1.0 - started / np.maximum(took, 1))
+    fast = np.flatnonzero(_fast(cluster)).tolist()
+    paths = [path for a in fast for b in fast if a != b and (path := cluster.paths[a][b]) is not None]
+    slowest = max((path.s_per_byte for path in paths), default=0.0)
+    if not slowest:
+        return [0] * len(took)
+    seconds = idle * shrinks * tick_s * (1 - 1 / workers)
+    return (EAGER * seconds / slowest).astype(np.int64).tolist()
+
+
+def _order(placed: Outcome, cluster: Cluster, split: Split) -> tuple[str, ...]:
+    """Accelerators for workers: first the one that had most of what is cut, then those that idled most meanwhile."""
+    run = placed.plan.schedule
+    at, cut = placed.problem.location[run.device], np.array(cut_ops(split.division.ways))
+    took = np.where(cut, run.finish - run.start, 0)
+    fast = np.flatnonzero(_fast(cluster)).tolist()
+    timeline = Timeline(problem=placed.problem, schedule=run)
+    had = {location: int(took[at == location].sum()) for location in fast}
+    free = {location: float(_idle_of(timeline, at == location)[cut].sum()) for location in fast}
+    first = max(fast, key=lambda location: had[location])
+    rest = sorted((location for location in fast if location != first), key=lambda location: -free[location])
+    return tuple(cluster.devices[location].name for location in (first, *rest))
+
+
+def _places(cluster: Cluster, plan: Plan) -> tuple[int, ...]:
+    """[p] the accelerator of each part, counted as workers are; the first for what a host runs."""
+    number = {name: at for at, name in enumerate(accelerators_of(cluster))}
+    return tuple(number.get(plan.lane_device[device], 0) for device in plan.schedule.device.tolist())

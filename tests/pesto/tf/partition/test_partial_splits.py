@@ -1,0 +1,129 @@
+"""Partial splits: some ops are cut, the rest is whole on any device; what is computed is the whole step's."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pesto.errors import VerificationError
+from pesto.split.dividing import PARTIAL_RULES, divide_partly
+from pesto.split.files.checked import verified
+from pesto.split.files.split_file import dumps_split, loads_split
+from pesto.split.way import ONCE_WAY, cut_ops
+from pesto.split.worker_parts import parts_of
+from pesto.tf.start import tensorflow
+
+tf = tensorflow()
+
+from pesto.tf import models  # noqa: E402
+from pesto.tf.partition.partitioned import partition  # noqa: E402
+from pesto.tf.partition.parts_run import run_parts  # noqa: E402
+from pesto.tf.shaping.shaping import shape  # noqa: E402
+from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
+
+
+def model(name):
+    """The captured step of a built-in model, what its ops are, and the step."""
+    step = models.build(name, "tiny", None)
+    captured = sources.capture_v1(step.graph, step.fetches, source=name)
+    return captured, shape(captured)[1], step
+
+
+def partly(shaped, workers, seed, share=0.2):
+    """Some ops cut, by lot, and whatever goes well with them."""
+    random = np.random.default_rng(seed)
+    worth = np.where(random.random(shaped.ops) < share, 1 << 30, 0).tolist()
+    found = divide_partly(shaped, workers, worth, seconds=60)
+    assert found is not None and {True, False} <= set(cut_ops(found.division.ways))
+    return found
+
+
+def scattered(shaped, split, devices, seed):
+    """The split with every part on a device by lot: variables with what takes them, the parts of an op apart."""
+    random = np.random.default_rng(seed)
+    parts = parts_of(shaped, split.division)
+    on = random.permutation(devices)
+    home = random.integers(devices, size=len(shaped.handle))[shaped.tie]
+    places = random.integers(devices, size=len(parts.parts))
+    for number, part in enumerate(parts.parts):
+        if parts.clone[part.op, part.worker] == number and ONCE_WAY not in split.division.ways[part.op].names:
+            places[number] = on[part.worker]
+    for ops, variables in ((shaped.handle, np.arange(len(shaped.handle))), (shaped.use_op, shaped.use_variable)):
+        for op, variable in zip(ops.tolist(), variables.tolist(), strict=True):
+            if ONCE_WAY in split.division.ways[op].names:
+                places[parts.clone[op, 0]] = home[variable]
+    return replace(split, division=replace(split.division, places=tuple(places.tolist())))
+
+
+def check(name, workers, devices, seed):
+    """A run of a scattered partial split, and its file."""
+    captured, shaped, step = model(name)
+    split = partly(shaped, workers, seed)
+    assert parts_of(shaped, split.division).moved_bytes() == split.moved_bytes
+    split = scattered(shaped, split, devices, seed)
+    found = loads_split(dumps_split(shaped, split, PARTIAL_RULES, time_limit_s=1.0), "split.json")
+    division = verified(found, shaped)
+    assert division == split.division
+    ran = run_parts(captured, shaped, division, step, steps=3, devices="cpu")
+    assert ran.as_whole and ran.finite and not ran.moves, ran
+    assert len(ran.devices) == found.devices <= devices
+    return captured, shaped, split, found
+
+
+def test_a_model_runs_partly_cut():
+    """Wherever parts are, the step is the whole one; each variable's parts are restored where they are held."""
+    captured, shaped, split, _ = check("rnnlm", 2, 3, 0)
+    where = [f"/device:CPU:{k}" for k in range(split.division.devices)]
+    made = partition(captured.graph_def, shaped, split.division, captured.fetches, devices=where)
+    device = {node.name: node.device for node in made.graph_def.node}
+    for variable in made.variables:
+        for name in variable.parts:
+            assert device[name] == device[f"{made.checkpoints.restore}/{name}"]
+    assert {len(variable.parts) for variable in made.variables} == {1, 2}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["rnnlm", "nmt", "transformer", "nasnet", "wrn"])
+@pytest.mark.parametrize(("workers", "devices"), [(2, 2), (2, 4), (4, 4)])
+def test_all_models_run_partly_cut(name, workers, devices):
+    """Ditto for every model."""
+    check(name, workers, devices, workers + devices)
+
+
+@pytest.fixture(scope="module")
+def kept():
+    """(shapes, split, its division) of a small step whose product is cut."""
+    _, shaped, _ = model("rnnlm")
+    split = scattered(shaped, partly(shaped, 2, 1), 2, 1)
+    return shaped, split, split.division
+
+
+def refused(kept, division):
+    shaped, split, _ = kept
+    data = dumps_split(shaped, replace(split, division=division), PARTIAL_RULES, time_limit_s=1.0)
+    with pytest.raises(VerificationError) as error:
+        verified(loads_split(data, "split.json"), shaped)
+    return str(error.value)
+
+
+def test_wrong_places_are_found(kept):
+    """Places that are lacking, two parts of an op on one device, a variable apart from its ops, a handle elsewhere."""
+    shaped, _, division = kept
+    assert "ops that are whole" in refused(kept, replace(division, places=()))
+    assert "places, and" in refused(kept, replace(division, places=division.places[:-1]))
+    assert "on one device" in refused(kept, replace(division, places=(0,) * len(division.places)))
+    parts = parts_of(shaped, division)
+    alone = next(
+        op for op in shaped.use_op.tolist() if ONCE_WAY in division.ways[op].names and parts.clone[op, 0] >= 0
+    )
+    places = list(division.places)
+    places[parts.clone[alone, 0]] ^= 1
+    assert "another device than the variable" in refused(kept, replace(division, places=tuple(places)))
+    cut = next(
+        int(op)
+        for op, lies in zip(shaped.handle, division.variables, strict=True)
+        if ONCE_WAY not in division.ways[op].names and lies[0] >= 0
+    )
+    ways = list(division.ways)
+    ways[cut] = replace(ways[cut], names=(ONCE_WAY,), gives=((-3,),))
+    assert "makes a handle on other workers" in refused(kept, replace(division, ways=tuple(ways)))
