@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
+import numpy as np
+
 from pesto.errors import InputError, UsageError
 from pesto.files.json import shown
 from pesto.split import geometry
@@ -21,6 +23,7 @@ from pesto.split.layouts import ONE, WHOLE
 from pesto.split.shaped import Shaped
 from pesto.split.signature import Signature
 from pesto.split.way import WHOLE_WAY, Way, once_way, uncut, ways, whole_way
+from solvers.arrays import Bools, bools
 from solvers.labels.builder import Builder
 from solvers.labels.labelling import FORBIDDEN, Labelling
 
@@ -30,6 +33,8 @@ than such a part of the largest tensor."""
 _NOT_DIVIDED = ("VarHandleOp", "NoOp")
 CUT_PRICE = 4096
 """Bytes that it must save to cut one more op, where ops need not be cut: each worker has one more kernel to start."""
+REACH = 6
+"""How many edges from ops that are worth it others may be cut with them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +113,7 @@ class _Maker:
         self, shaped: Shaped, made: Division | None, more: Shape, rules: Rules, *, each: bool, worth: Sequence[int]
     ) -> None:
         self.shaped, self.made, self.rules, self.each, self.builder = shaped, made, rules, each, Builder()
-        self.worth = worth or [0] * shaped.ops
+        self.worth, self.near = worth or [0] * shaped.ops, _near(shaped, worth)
         self.handles = dict(zip(shaped.handle.tolist(), shaped.tie.tolist(), strict=True))
         self.tiny = min(TINY_BYTES, max(map(_largest, shaped.signatures), default=0) // TINY_SHARE)
         self.factors: Shape = (*(made.factors if made else ()), *more)
@@ -177,7 +182,7 @@ class _Maker:
         """Once, or cut."""
         signature = self.shaped.signature(op)
         alone, found = once_way(signature, before), list[Way]()
-        if _largest(signature) >= self.tiny:
+        if self.near[op] and _largest(signature) >= self.tiny:
             options = ways(signature, before, factors, whole=False, once=False)
             found = [way for way in options if way.names[-1] != WHOLE_WAY]
         return (alone, *found)
@@ -296,6 +301,15 @@ class _Maker:
         for some in together.values():
             needed = [[classes[way.needs[at]] for way in self.ways[i]] for i, at in some]
             self.builder.shared(self.tensor[op][output], [self.op[i] for i, _ in some], needed, cost)
+
+
+def _near(shaped: Shaped, worth: Sequence[int]) -> Bools:
+    """[n] ops within REACH edges of one that is worth something."""
+    near = np.array(worth, dtype=np.int64) > 0 if len(worth) else np.zeros(shaped.ops, dtype=np.bool_)
+    for _ in range(REACH):
+        edges = near[shaped.src] | near[shaped.dst]
+        near[shaped.src[edges]] = near[shaped.dst[edges]] = True
+    return bools(near)
 
 
 @lru_cache(maxsize=1 << 14)

@@ -31,8 +31,8 @@ from pesto.split.worker_parts import parts_of
 from pesto.weighing.timed_split import TimedSplit, accelerators_of
 from solvers.arrays import Bools, Floats, Ints, ints
 
-SHARES = (0.01, 0.003, 0.001)
-"""Least shares of the step for which the others must idle beside an op: the first cuts few ops, the last many."""
+SHARES = (0.003, 0.001, 0.0003, 0.01)
+"""Least shares of the step for which the others must idle beside an op, in the order in which they are tried."""
 EAGER = 4.0
 """Times the bytes that a link could send in the time saved: most transfers have other work to hide behind."""
 TRYING = 0.5
@@ -80,11 +80,11 @@ def partly_cut(
 
 
 def _tries(step: tuple[Graph, Shaped], cluster: Cluster, placed: Outcome, *, seconds: float) -> Iterator[_Tried]:
-    """Partial splits, from a few ops to many, until the time is over; the first has all that it needs of it."""
+    """Partial splits, of more or fewer ops in as many parts or fewer, until the time is over; one at least."""
     began, (graph, shaped) = time.monotonic(), step
-    idle, many, seen = idle_beside(placed, cluster), len(accelerators_of(cluster)), set[tuple[bool, ...]]()
+    idle, many, seen = idle_beside(placed, cluster), len(accelerators_of(cluster)), set[tuple[int, tuple[bool, ...]]]()
     for share in SHARES:
-        for workers in dict.fromkeys((many, 2)):
+        for workers in dict.fromkeys((many, max(2, many // 2), 2)):
             left = seconds - (time.monotonic() - began)
             if seen and left <= 0:
                 return
@@ -92,7 +92,7 @@ def _tries(step: tuple[Graph, Shaped], cluster: Cluster, placed: Outcome, *, sec
             split = divide_partly(shaped, workers, worth, seconds=max(1.0, left)) if any(worth) else None
             if split is None:
                 continue
-            cut = (workers == 2, *cut_ops(split.division.ways))
+            cut = workers, tuple(cut_ops(split.division.ways))
             if cut not in seen:
                 seen.add(cut)
                 yield _tried(graph, shaped, split, cluster, placed)

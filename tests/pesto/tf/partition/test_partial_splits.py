@@ -113,9 +113,7 @@ def test_wrong_places_are_found(kept):
     assert "places, and" in refused(kept, replace(division, places=division.places[:-1]))
     assert "on one device" in refused(kept, replace(division, places=(0,) * len(division.places)))
     parts = parts_of(shaped, division)
-    alone = next(
-        op for op in shaped.use_op.tolist() if ONCE_WAY in division.ways[op].names and parts.clone[op, 0] >= 0
-    )
+    alone = next(op for op in shaped.use_op.tolist() if ONCE_WAY in division.ways[op].names and parts.clone[op, 0] >= 0)
     places = list(division.places)
     places[parts.clone[alone, 0]] ^= 1
     assert "another device than the variable" in refused(kept, replace(division, places=tuple(places)))

@@ -1,0 +1,128 @@
+"""Split and place at once: of two chains of small ops that end in one long op, the chains are placed, the op is cut."""
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from pesto.cli.main import pesto
+from pesto.costs.analytical import modelled
+from pesto.inputs.cluster_file import load_cluster
+from pesto.settings import Settings
+from pesto.solving.flow import solve
+from pesto.source import Source
+from pesto.split.dividing import divide_partly
+from pesto.split.way import ONCE_WAY, cut_ops
+from pesto.split.worker_parts import parts_of
+from pesto.tf import named
+from pesto.tf.start import tensorflow
+from pesto.weighing.partly_cut import idle_beside, partly_cut
+
+tf = tensorflow()
+v1 = tf.compat.v1
+
+CLUSTER = load_cluster("v100x2-nvlink")
+CHAIN = 40
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """Two chains of products and one large product of both."""
+    with tf.Graph().as_default() as graph:
+        ends = []
+        for name in ("left", "right"):
+            end = v1.placeholder(tf.float32, [256, 256], name=name)
+            for _ in range(CHAIN):
+                end = tf.tanh(tf.matmul(end, end))
+            ends.append(end)
+        wide = v1.get_variable("wide", [512, 32768], use_resource=True)
+        tf.reduce_sum(tf.matmul(tf.concat(ends, axis=1), wide, name="long"), name="loss")
+    file = tmp_path_factory.mktemp("step") / "step.pb"
+    file.write_bytes(graph.as_graph_def(add_shapes=True).SerializeToString())
+    return Source(file=file, fetch=("loss",))
+
+
+@pytest.fixture(scope="module")
+def step(source):
+    """The graph and its shapes."""
+    return named.shaped(source)
+
+
+@pytest.fixture(scope="module")
+def placed(step):
+    """Placed without search."""
+    return solve(step[0], CLUSTER, modelled(step[0], CLUSTER), Settings(time_limit_s=0.0), lambda _: None)
+
+
+def test_others_idle_beside_the_long_op(step, placed):
+    """As long as it takes; what one device does while the other works is not idled beside."""
+    graph, run = step[0], placed.plan.schedule
+    idle, took = idle_beside(placed, CLUSTER), run.finish - run.start
+    long = graph.names.index("long")
+    assert idle[long] == took[long] == took.max()
+    at = placed.problem.location[run.device]
+    for op in np.flatnonzero(took).tolist():
+        other = np.flatnonzero((at != at[op]) & (at > 0))
+        meanwhile = np.minimum(run.finish[other], run.finish[op]) - np.maximum(run.start[other], run.start[op])
+        assert idle[op] == (took[op] - np.maximum(meanwhile, 0).sum() if at[op] else 0)
+
+
+def test_the_long_op_is_cut_and_the_chains_are_not(step, placed):
+    """Both is shorter than the placement; parts of the op are on different devices, and so are the chains."""
+    graph, shaped = step
+    found = partly_cut(step, CLUSTER, Settings(time_limit_s=0.5), placed, lambda _: None)
+    long, cut = graph.names.index("long"), cut_ops(found.split.division.ways)
+    assert cut[long] and sum(cut) <= 6
+    assert found.candidate.fits and found.candidate.makespan < 0.9 * placed.plan.schedule.makespan
+    parts = parts_of(shaped, found.split.division)
+    assert len(set(parts.place[parts.clone[long]].tolist())) == 2
+    whole = [
+        op for op, way in enumerate(found.split.division.ways) if ONCE_WAY in way.names and "MatMul" in graph.names[op]
+    ]
+    assert len(whole) == 2 * CHAIN
+    assert len(set(parts.place[parts.clone[whole, 0]].tolist())) == 2
+    assert found.graph.ops == len(parts.parts)
+    device = [found.bench.problem.location[d] for d in found.candidate.timeline.schedule.device]
+    assert [d - 1 for d, place in zip(device, parts.place, strict=True) if d > 0] == [
+        place for d, place in zip(device, parts.place, strict=True) if d > 0
+    ]
+
+
+def test_nothing_is_cut_that_is_worth_nothing(step):
+    """Where all ops are whole there is no split; what is worth the bytes is cut alone."""
+    _, shaped = step
+    assert divide_partly(shaped, 2, [0] * shaped.ops, seconds=10) is None
+    worth = [1 << 40 if name == "long" else 0 for name in shaped.names]
+    found = divide_partly(shaped, 2, worth, seconds=10)
+    assert found.moved_bytes == parts_of(shaped, found.division).moved_bytes() > 0
+    assert (found.status, found.bound_bytes, found.counted_bytes) == ("feasible", 0, found.moved_bytes)
+
+
+def test_both_from_the_command_line_to_a_run(source, tmp_path):
+    """It is the shortest; it is written as a split with places, confirmed, and runs as the whole step."""
+    step, out = ["--graph", source.file, "--fetch", "loss"], tmp_path / "both.json"
+    words = [
+        "solve",
+        *step,
+        "--cluster",
+        "v100x2-nvlink",
+        "--split",
+        "2",
+        "--time-limit",
+        "2",
+        "-q",
+        "-o",
+        out,
+        "--json",
+    ]
+    done = CliRunner().invoke(pesto, [str(word) for word in words])
+    assert done.exit_code == 0, done.output
+    said = json.loads(done.stdout)
+    assert (said["kind"], said["chosen_kind"], said["method"]) == ("both", "both 2", "partial")
+    times = {name: kind["makespan_s"] for name, kind in said["kinds"].items()}
+    assert said["step_s"] == times["both 2"] < min(times["place"], times["split 2"])
+    assert json.loads(out.read_text())["rules"]["partial"] and set(json.loads(out.read_text())["places"]) == {0, 1}
+    for words in (["check", out, *step, "--certificate"], ["run", out, *step, "--steps", "1", "--devices", "cpu"]):
+        done = CliRunner().invoke(pesto, [str(word) for word in words])
+        assert done.exit_code == 0, done.output
