@@ -7,7 +7,8 @@ import numpy as np
 
 from pesto.explaining.explained_step import ExplainedStep
 from solvers import FORBIDDEN
-from solvers.arrays import Ints, floats, ints, offsets
+from solvers.arrays import Ints, floats, ints
+from solvers.timing.idling import idle_under
 
 LONG = 0.005
 """Share of the step from which on an op of the path is long."""
@@ -38,7 +39,7 @@ def blockers(step: ExplainedStep) -> tuple[Blocker, ...]:
     """The long ops of the path under which others idle, most idle time first; MOST of them at most."""
     ops = step.path_ops
     ops = ops[step.took[ops] >= max(1, LONG * step.makespan)]
-    idle = _idle_under(step, ops)
+    idle = idle_under(step.timeline.schedule, step.accelerator_lanes, ops)
     order = np.lexsort((ops, -step.took[ops], -idle))[:MOST]
     return tuple(_blocker(step, int(ops[k]), int(idle[k])) for k in order.tolist() if idle[k] > 0)
 
@@ -82,25 +83,3 @@ def _part(ticks: Ints) -> int:
     if (ticks == 0).any():
         return 0
     return int(np.ceil(1.0 / (1.0 / floats(ticks)).sum() - 1e-6))
-
-
-def _idle_under(step: ExplainedStep, ops: Ints) -> Ints:
-    """[k] ticks that the accelerators but an op's own do nothing between its start and its finish."""
-    s, idle = step.timeline.schedule, np.zeros(len(ops), dtype=np.int64)
-    for lane in step.accelerator_lanes.tolist():
-        mine = np.flatnonzero(s.device == lane)
-        mine = mine[np.lexsort((s.finish[mine], s.start[mine]))]
-        busy = _busy_until(s.start[mine], s.finish[mine], s.finish[ops]) - _busy_until(
-            s.start[mine], s.finish[mine], s.start[ops]
-        )
-        idle += np.where(s.device[ops] == lane, 0, step.took[ops] - busy)
-    return idle
-
-
-def _busy_until(start: Ints, finish: Ints, at: Ints) -> Ints:
-    """[k] ticks that a processor, whose ops follow each other, has computed at each of these times."""
-    before = offsets(finish - start)
-    begun = np.searchsorted(start, at, side="right")
-    last = np.maximum(begun - 1, 0)
-    over = np.maximum(finish[last] - at, 0) if len(finish) else np.zeros(len(at), dtype=np.int64)
-    return before[begun] - np.where(begun > 0, over, 0)

@@ -19,7 +19,6 @@ from pesto.graph import Graph
 from pesto.plans.plan import Plan
 from pesto.plans.warm_start import carried
 from pesto.settings import Settings
-from pesto.simulator import Timeline
 from pesto.solving.candidates import Bench, Candidate
 from pesto.solving.flow import Outcome, formulate, solve
 from pesto.solving.tracker import Watch
@@ -29,7 +28,8 @@ from pesto.split.split_step import split_step
 from pesto.split.way import cut_ops
 from pesto.split.worker_parts import parts_of
 from pesto.weighing.timed_split import TimedSplit, accelerators_of
-from solvers.arrays import Bools, Floats, Ints, ints
+from solvers.arrays import Bools, Floats, ints
+from solvers.timing.idling import idle_under
 
 SHARES = (0.003, 0.001, 0.0003, 0.01)
 """Least shares of the step for which the others must idle beside an op, in the order in which they are tried."""
@@ -115,28 +115,10 @@ def _named_anew(plan: Plan) -> Plan:
 
 def idle_beside(placed: Outcome, cluster: Cluster) -> Floats:
     """[n] ticks for which the other accelerators idle, on average, while each op runs; 0 of what a host runs."""
-    timeline = Timeline(problem=placed.problem, schedule=placed.plan.schedule)
-    fast, at = _fast(cluster), placed.problem.location[timeline.schedule.device]
-    idle = np.zeros(placed.problem.tasks)
-    for location in np.flatnonzero(fast).tolist():
-        others = at != location
-        idle[others] += _idle_of(timeline, at == location)[others]
-    return np.where(fast[at], idle, 0.0) / max(1, int(fast.sum()) - 1)
-
-
-def _idle_of(timeline: Timeline, mine: Bools) -> Floats:
-    """[n] ticks for which one device idles while each op runs, from the ops that are its."""
-    run = timeline.schedule
-    own = np.flatnonzero(mine & (run.finish > run.start))
-    own = own[np.argsort(run.start[own])]
-    before = np.concatenate([[0], np.cumsum(run.finish[own] - run.start[own])])
-
-    def busy(until: Ints) -> Ints:
-        k = np.searchsorted(run.start[own], until, side="right")
-        last = own[np.maximum(k - 1, 0)] if len(own) else np.zeros(len(until), dtype=np.int64)
-        return ints(before[k] - np.where(k > 0, np.maximum(run.finish[last] - until, 0), 0))
-
-    return (run.finish - run.start - busy(run.finish) + busy(run.start)).astype(np.float64)
+    run, fast = placed.plan.schedule, _fast(cluster)
+    lanes = np.flatnonzero(fast[placed.problem.location])
+    idle = idle_under(run, ints(lanes), ints(range(placed.problem.tasks)))
+    return np.where(fast[placed.problem.location[run.device]], idle, 0) / max(1, int(fast.sum()) - 1)
 
 
 def _fast(cluster: Cluster) -> Bools:
@@ -153,8 +135,7 @@ def _worth(placed: Outcome, cluster: Cluster, idle: Floats, workers: int) -> lis
     started = float(np.percentile(some, 25)) if len(some) else 0.0
     shrinks = np.maximum(0.0, 1.0 - started / np.maximum(took, 1))
     fast = np.flatnonzero(_fast(cluster)).tolist()
-    paths = [path for a in fast for b in fast if a != b and (path := cluster.paths[a][b]) is not None]
-    slowest = max((path.s_per_byte for path in paths), default=0.0)
+    slowest = max((_s_per_byte(cluster, a, b) for a in fast for b in fast), default=0.0)
     if not slowest:
         return [0] * len(took)
     seconds = idle * shrinks * tick_s * (1 - 1 / workers)
@@ -162,17 +143,28 @@ def _worth(placed: Outcome, cluster: Cluster, idle: Floats, workers: int) -> lis
 
 
 def _order(placed: Outcome, cluster: Cluster, split: Split) -> tuple[str, ...]:
-    """Accelerators for workers: first the one that had most of what is cut, then those that idled most meanwhile."""
+    """Accelerators for workers: first the one that had most of what is cut, then the nearest, by their links.
+
+    Of those equally near, who idled most meanwhile. So a cut in fewer parts than there are accelerators stays within a
+    board, and what is placed goes across.
+    """
     run = placed.plan.schedule
     at, cut = placed.problem.location[run.device], np.array(cut_ops(split.division.ways))
     took = np.where(cut, run.finish - run.start, 0)
     fast = np.flatnonzero(_fast(cluster)).tolist()
-    timeline = Timeline(problem=placed.problem, schedule=run)
     had = {location: int(took[at == location].sum()) for location in fast}
-    free = {location: float(_idle_of(timeline, at == location)[cut].sum()) for location in fast}
+    lanes = {location: np.flatnonzero(placed.problem.location == location) for location in fast}
+    free = {location: int(idle_under(run, lane, np.flatnonzero(cut)).sum()) for location, lane in lanes.items()}
     first = max(fast, key=lambda location: had[location])
-    rest = sorted((location for location in fast if location != first), key=lambda location: -free[location])
+    far = {location: _s_per_byte(cluster, first, location) for location in fast}
+    rest = sorted((each for each in fast if each != first), key=lambda each: (far[each], -free[each]))
     return tuple(cluster.devices[location].name for location in (first, *rest))
+
+
+def _s_per_byte(cluster: Cluster, a: int, b: int) -> float:
+    """Of the path between two devices; 0 where there is none."""
+    path = cluster.paths[a][b]
+    return 0.0 if path is None else path.s_per_byte
 
 
 def _places(cluster: Cluster, plan: Plan) -> tuple[int, ...]:

@@ -164,11 +164,12 @@ class Certificate:
 def certified(found: SplitFile, shaped: Shaped, *, seconds: float) -> Certificate | None:
     """The bound of each cut, whose labelling problem is solved again; of all cuts at once, by messages.
 
-    None where cuts were made in groups. seconds: for all cuts; where it is too short, a bound is 0 or lower.
+    None where cuts were made in groups, or some ops alone are cut. seconds: for all cuts; where it is too short, a
+    bound is 0 or lower.
     VerificationError where a division is found that sends less than a claimed bound.
     """
     at_once = len(found.cuts) == 1 < len(found.factors)
-    if len(found.cuts) != len(found.factors) and not at_once:
+    if found.rules.partial or (len(found.cuts) != len(found.factors) and not at_once):
         return None
     groups = [found.factors] if at_once else [(k,) for k in found.factors]
     bounds = []

@@ -52,6 +52,8 @@ def _keys(found: SplitFile, bounds: Certificate | None) -> dict[str, object]:
 def _bound(found: SplitFile, bounds: Certificate | None) -> str:
     """What is known of the bound, and what that rests on."""
     claim = f"lower bound {size(found.bound_bytes)}"
+    if bounds is None and not found.bound_bytes:
+        return f"no bound is known of a split by the method {found.method}"
     if bounds is None:
         return f"{claim}, which is the word of the method {found.method}: its cuts were not made one by one"
     after = " after the cuts before it, for each cut" if len(found.cuts) > 1 else ""
