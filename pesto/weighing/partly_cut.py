@@ -35,6 +35,8 @@ SHARES = (0.003, 0.001, 0.0003, 0.01)
 """Least shares of the step for which the others must idle beside an op, in the order in which they are tried."""
 EAGER = 4.0
 """Times the bytes that a link could send in the time saved: most transfers have other work to hide behind."""
+NEAR = 2.01
+"""Times the seconds per byte of the fastest path: what is beyond is another board."""
 TRYING = 0.5
 """Share of the time that finding what to cut may take."""
 
@@ -82,9 +84,9 @@ def partly_cut(
 def _tries(step: tuple[Graph, Shaped], cluster: Cluster, placed: Outcome, *, seconds: float) -> Iterator[_Tried]:
     """Partial splits, of more or fewer ops in as many parts or fewer, until the time is over; one at least."""
     began, (graph, shaped) = time.monotonic(), step
-    idle, many, seen = idle_beside(placed, cluster), len(accelerators_of(cluster)), set[tuple[int, tuple[bool, ...]]]()
+    idle, seen = idle_beside(placed, cluster), set[tuple[int, tuple[bool, ...]]]()
     for share in SHARES:
-        for workers in dict.fromkeys((many, max(2, many // 2), 2)):
+        for workers in _sizes(cluster):
             left = seconds - (time.monotonic() - began)
             if seen and left <= 0:
                 return
@@ -96,6 +98,18 @@ def _tries(step: tuple[Graph, Shaped], cluster: Cluster, placed: Outcome, *, sec
             if cut not in seen:
                 seen.add(cut)
                 yield _tried(graph, shaped, split, cluster, placed)
+
+
+def _sizes(cluster: Cluster) -> tuple[int, ...]:
+    """In how many parts ops are cut: as many as are near each other, all, and two.
+
+    Near are those that the first sends to at half of its best speed, or faster; of these so many that divide all.
+    """
+    fast = np.flatnonzero(_fast(cluster)).tolist()
+    speeds = [_s_per_byte(cluster, fast[0], other) for other in fast[1:]]
+    near = 1 + sum(speed <= NEAR * min(speeds) for speed in speeds)
+    board = max(k for k in range(1, near + 1) if len(fast) % k == 0)
+    return tuple(dict.fromkeys((max(2, board), len(fast), 2)))
 
 
 def _tried(graph: Graph, shaped: Shaped, split: Split, cluster: Cluster, placed: Outcome) -> _Tried:
@@ -135,11 +149,9 @@ def _worth(placed: Outcome, cluster: Cluster, idle: Floats, workers: int) -> lis
     started = float(np.percentile(some, 25)) if len(some) else 0.0
     shrinks = np.maximum(0.0, 1.0 - started / np.maximum(took, 1))
     fast = np.flatnonzero(_fast(cluster)).tolist()
-    slowest = max((_s_per_byte(cluster, a, b) for a in fast for b in fast), default=0.0)
-    if not slowest:
-        return [0] * len(took)
+    reached = min(sorted(_s_per_byte(cluster, a, b) for b in fast if b != a)[workers - 2] for a in fast)
     seconds = idle * shrinks * tick_s * (1 - 1 / workers)
-    return (EAGER * seconds / slowest).astype(np.int64).tolist()
+    return (EAGER * seconds / max(reached, 1e-15)).astype(np.int64).tolist()
 
 
 def _order(placed: Outcome, cluster: Cluster, split: Split) -> tuple[str, ...]:
