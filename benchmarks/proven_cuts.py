@@ -2,8 +2,8 @@
 
     python -m benchmarks.proven_cuts [--workers 2,2x2x2] [--models rnnlm,nmt] [--time-limit 300]
 
-A markdown row for each variant and way to cut it, as it ends: `gap` is between the bytes sent and the bound of the worst
-cut after those before it. Seconds are of the cuts, without reading the step; CPU seconds are of all processes.
+A markdown row for each variant and way to cut it, as it ends: `gap` is between the bytes sent and the bound of the
+worst cut after those before it. Seconds are of the cuts, without reading the step; CPU seconds are of all processes.
 """
 
 import argparse
