@@ -28,11 +28,14 @@ from pesto.solving.record import SolveRecord, make_plan
 from pesto.solving.repair import repaired
 from pesto.split.dividing import Split
 from pesto.split.shaped import Shaped
+from pesto.weighing.data_parallel import DataParallel
 from pesto.weighing.timed_split import TimedSplit, shortfall
 from solvers import check
 from solvers.bounds import quick_bounds
 
 ALL = "all"
+RIVAL = "data-parallel"
+"""The method that makes no plan."""
 ALIASES = {"search": "pesto"}
 """Other names of methods."""
 
@@ -63,11 +66,20 @@ class Entry:
     """Whether ops were moved, after the method's own answer, to fit the memory."""
     split: Split | None = field(default=None, repr=False)
     """Inside: where tensors are cut, how; the plan is then of the graph of parts."""
+    rival: DataParallel | None = field(default=None, repr=False)
+    """Where every device has a replica of the step: shown beside the plans, and never one; `candidate` is a replica."""
 
     @property
     def makespan_s(self) -> float | None:
         """Predicted seconds of a step, whether it fits or not."""
+        if self.rival is not None:
+            return self.rival.makespan_s
         return self.candidate.makespan * TICK_S if self.candidate is not None else None
+
+    @property
+    def fits(self) -> bool:
+        """Whether there is an answer, and its peaks are within every device's memory."""
+        return self.status == "fits"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -112,21 +124,21 @@ class Comparison:
         """What fits, by step time; then what does not; then what has no answer."""
 
         def key(entry: Entry) -> tuple[bool, bool, float]:
-            return (entry.candidate is None, entry.plan is None, entry.makespan_s or 0.0)
+            return (entry.candidate is None, not entry.fits, entry.makespan_s or 0.0)
 
         return sorted(self.entries, key=key)
 
     def best(self) -> Plan:
         """The shortest plan that fits the memory.
 
-        InfeasibleError with the proof that there is none, SolverError when no method could run, NothingFoundError when
-        no method's plan fits.
+        InfeasibleError with the proof that no whole ops can be placed, where tensors that are cut do not fit either;
+        SolverError when no method could run, NothingFoundError when no method's plan fits.
         """
-        if self.proof:
-            raise InfeasibleError(self.proof)
         for entry in self.ranked():
             if entry.plan is not None:
                 return entry.plan
+        if self.proof:
+            raise InfeasibleError(self.proof)
         if self.entries and all(entry.status in ("missing", "failed") for entry in self.entries):
             raise SolverError("no method could run: see above, and pesto doctor")
         raise NothingFoundError("no method's plan fits the memory - use more or larger devices, or a smaller batch")
@@ -158,6 +170,8 @@ def chosen_methods(names: str | Iterable[str], *, shapes: bool = False) -> tuple
     for name in sorted(asked - {ALL}):
         if name not in METHODS:
             raise UsageError(f"no method is called {name!r} - {closest(name, (ALL, *METHODS))}")
+    if asked == {RIVAL}:
+        raise UsageError(f"{RIVAL} makes no plan, and is shown beside others - name another method too, such as expert")
     return tuple(name for name, row in METHODS.items() if name in asked or (ALL in asked and (shapes or not row.cuts)))
 
 
@@ -219,6 +233,8 @@ def _entry(name: str, case: Case, record: SolveRecord, proof: str) -> tuple[Entr
         return _nothing(name, "refused", proof), False
     try:
         proposal = METHODS[name].propose(case)
+        if proposal.rival is not None:
+            return _beside(name, proposal, proposal.rival, case), False
         if proposal.cut is not None:
             case, record = _of_parts(case, record, proposal.cut)
         candidate, seconds, mended = _fitted(name, proposal, case)
@@ -234,6 +250,26 @@ def _entry(name: str, case: Case, record: SolveRecord, proof: str) -> tuple[Entr
     entry = _weighed(case, candidate, plan, seconds)
     split = proposal.cut.split if proposal.cut is not None else None
     return replace(entry, mended=mended and plan is not None, split=split), proposal.interrupted
+
+
+def _beside(name: str, proposal: Proposal, rival: DataParallel, case: Case) -> Entry:
+    """What is no plan: every device's peak is its replica's, and the slowest path is busy as long as the ring takes."""
+    one, cluster = rival.replica, case.cluster
+    replicas = [device.name in rival.devices for device in cluster.devices]
+    computing = int(np.flatnonzero(replicas)[0])
+    step = max(rival.makespan_s, TICK_S)
+    return Entry(
+        method=name,
+        status="fits" if one.fits else "oom",
+        seconds=proposal.seconds,
+        candidate=replace(one, peak=np.where(replicas, rival.peak_bytes, one.peak)),
+        plan=None,
+        detail=proposal.rule if one.fits else f"{proposal.rule}; {shortfall(one, cluster)}",
+        cut_bytes=rival.sent_bytes,
+        device_use=float(one.timeline.busy_s[one.timeline.problem.location == computing].mean() / step),
+        link_use=min(1.0, rival.ring_s / step),
+        rival=rival,
+    )
 
 
 def _fitted(name: str, proposal: Proposal, case: Case) -> tuple[Candidate, float, bool]:

@@ -14,6 +14,7 @@ from pesto.baselines.scopes import RulePlacement
 from pesto.cluster import Cluster
 from pesto.costs import Costs
 from pesto.errors import NothingFoundError, PestoError, UsageError
+from pesto.quantities import duration
 from pesto.settings import Settings
 from pesto.solving.baselines import estimates
 from pesto.solving.candidates import Bench
@@ -21,6 +22,7 @@ from pesto.solving.flow import solve
 from pesto.split.dividing import divide
 from pesto.split.program import Rules
 from pesto.split.shaped import Shaped
+from pesto.weighing.data_parallel import DataParallel, data_parallel
 from pesto.weighing.timed_split import TimedSplit, accelerators_of, all_timed, factorings, quickest
 from solvers import Limit, Options, Problem, Schedule, Status, api
 from solvers.arrays import Ints
@@ -60,6 +62,8 @@ class Proposal:
     """Whether Ctrl-C ended the method early."""
     cut: TimedSplit | None = None
     """Where tensors are cut: the answer is of this split's step, and of no placement of the graph."""
+    rival: DataParallel | None = None
+    """Where every device has a replica: the answer is of the first one's share of the step, and is no plan."""
 
 
 class NoProposalError(Exception):
@@ -216,6 +220,22 @@ def _cutting(method: str) -> Propose:
     return propose
 
 
+def _replicas(case: Case) -> Proposal:
+    """A replica of the step on each accelerator, as people train today."""
+    if case.shaped is None:
+        raise NoProposalError("refused", case.shapeless)
+    began = time.perf_counter()
+    step, seconds = (case.bench.graph, case.shaped), case.settings.time_limit_s
+    try:
+        found = data_parallel(step, case.cluster, case.settings, seconds=seconds)
+    except UsageError as none:
+        raise NoProposalError("refused", str(none)) from none
+    one, ring = found.replica, f"the ring of gradients takes {duration(found.ring_s)}"
+    rule = f"a replica on each of {len(found.devices)} devices, {ring}; modelled, and no plan"
+    device, took = one.timeline.schedule.device, time.perf_counter() - began
+    return Proposal(device=device, rank=one.rank, rule=rule, seconds=took, rival=found)
+
+
 def _pesto(case: Case) -> Proposal:
     """Everything that this project does for a plan."""
     began = time.perf_counter()
@@ -242,5 +262,8 @@ METHODS: dict[str, Method] = {
     "list": Method(source="this project's list scheduler", propose=_solver("list", memory=True), memory=True),
     "pesto": Method(source="pesto solve: the best of all its candidates", propose=_pesto, memory=True),
     "split": Method(source="tensors cut: Tofu (EuroSys 2019), each cut proven", propose=_cutting("exact"), cuts=True),
+    "data-parallel": Method(
+        source="what users do today: replicas, gradients summed in a ring", propose=_replicas, cuts=True
+    ),
 }
 """A method of the literature has its row in `solvers.heuristics.methods`; one that reads the graph has it here."""

@@ -77,7 +77,7 @@ def _peaks(axis: "Axes", contest: Comparison, entries: list[Entry]) -> None:
 
 def _bars(axis: "Axes", entries: list[Entry], values: list[float]) -> None:
     for k, (entry, value) in enumerate(zip(entries, values, strict=True)):
-        fits = entry.plan is not None
+        fits = entry.fits
         axis.barh(
             k, value, color=_FITS if fits else "none", edgecolor=_FITS if fits else _OOM, hatch="" if fits else "///"
         )

@@ -65,7 +65,7 @@ def _row(contest: Comparison, entry: Entry, plans: dict[str, Path]) -> dict[str,
 def _throughput(contest: Comparison, entry: Entry) -> float | None:
     """Examples a second, predicted; None where no batch size is known, or nothing runs."""
     batch, step = contest.shape.batch, entry.makespan_s
-    return batch / step if batch is not None and step and entry.plan is not None else None
+    return batch / step if batch is not None and step and entry.fits else None
 
 
 def _offered(contest: Comparison) -> str:
@@ -73,7 +73,8 @@ def _offered(contest: Comparison) -> str:
     shape = contest.shape
     ccr = "no transfers between accelerators" if shape.ccr is None else f"communication / computation {shape.ccr:.3g}"
     found = f"parallelism {shape.parallelism:.3g} (all ops / the longest path), {ccr}"
-    rates = [rate for rate in (_throughput(contest, entry) for entry in contest.entries) if rate is not None]
+    plans = [entry for entry in contest.entries if entry.plan is not None]
+    rates = [rate for rate in (_throughput(contest, entry) for entry in plans) if rate is not None]
     return f"{found}; batch {shape.batch}, at best {max(rates):.4g} examples/s" if rates else found
 
 
@@ -100,7 +101,8 @@ def page(contest: Comparison, plans: Path | None) -> str:
 
 def _bounded(entries: list[Entry]) -> str:
     """What the bound is of: tensors that are cut may take less."""
-    return "on the full graph" if all(entry.split is None for entry in entries) else "for whole ops on the full graph"
+    whole = all(entry.split is None and entry.rival is None for entry in entries)
+    return "on the full graph" if whole else "for whole ops on the full graph"
 
 
 def _table(cluster: Cluster, entries: list[Entry]) -> list[str]:

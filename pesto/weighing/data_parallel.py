@@ -14,12 +14,13 @@ from pesto.settings import Settings
 from pesto.solving.candidates import Candidate
 from pesto.split.dividing import divide
 from pesto.split.division import parameter_bytes
+from pesto.split.layouts import PARTIAL
 from pesto.split.program import Rules
 from pesto.split.shaped import Shaped
 from pesto.split.split_step import split_step
-from pesto.split.worker_parts import Parts, parts_of
+from pesto.split.worker_parts import CLONE, Parts, parts_of
 from pesto.weighing.timed_split import accelerators_of, run
-from solvers.arrays import ints
+from solvers.arrays import Bools, Ints, bools, ints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -30,6 +31,10 @@ class DataParallel:
     """One device's step on its share of the batch, with whole variables."""
     ring_s: float
     """Seconds of the ring all-reduce of all gradients (Patarasuk and Yuan 2009)."""
+    sent_bytes: int
+    """Bytes that all devices send in that ring."""
+    devices: tuple[str, ...]
+    """The devices that have a replica."""
 
     @property
     def makespan_s(self) -> float:
@@ -50,21 +55,28 @@ def data_parallel(step: tuple[Graph, Shaped], cluster: Cluster, settings: Settin
     alone = replica_of(parts_of(shaped, split.division))
     found = run(split_step(graph, alone, devices), cluster, settings, ("data-parallel", "one replica, in list order"))
     gradients = _gradient_bytes(shaped, parameter_bytes(shaped, split.division).tolist())
-    return DataParallel(replica=found.candidate, ring_s=ring_s(cluster, devices, gradients))
+    return DataParallel(
+        replica=found.candidate,
+        ring_s=ring_s(cluster, devices, gradients),
+        sent_bytes=2 * (len(devices) - 1) * gradients,
+        devices=devices,
+    )
 
 
 def replica_of(parts: Parts) -> Parts:
-    """What the first worker does, of what it has itself."""
-    mine = np.flatnonzero([part.worker == 0 for part in parts.parts])
+    """What the first worker does, of what it has itself; its partial sums are handed on as they are, for the ring."""
+    first = np.array([part.worker == 0 for part in parts.parts])
+    mine = np.flatnonzero(first & ~_summing(parts))
     number = np.full(len(parts.parts), -1)
     number[mine] = np.arange(len(mine))
-    data = (number[parts.src] >= 0) & (number[parts.dst] >= 0)
+    src, output = _handed_on(parts, first, number >= 0)
+    data = (number[src] >= 0) & (number[parts.dst] >= 0)
     control = (number[parts.control_src] >= 0) & (number[parts.control_dst] >= 0)
     return replace(
         parts,
         parts=tuple(parts.parts[k] for k in mine.tolist()),
-        src=ints(number[parts.src[data]]),
-        output=parts.output[data],
+        src=ints(number[src[data]]),
+        output=output[data],
         dst=ints(number[parts.dst[data]]),
         input=parts.input[data],
         control_src=ints(number[parts.control_src[control]]),
@@ -74,6 +86,25 @@ def replica_of(parts: Parts) -> Parts:
         for_results=int(data.sum()),
         place=parts.place[mine],
     )
+
+
+def _summing(parts: Parts) -> Bools:
+    """[p] parts that sum the workers' partial results, or bring the sums: the ring does that."""
+    ways = parts.division.ways
+    return bools([part.kind != CLONE and PARTIAL in ways[part.op].gives[part.output] for part in parts.parts])
+
+
+def _handed_on(parts: Parts, first: Bools, kept: Bools) -> tuple[Ints, Ints]:
+    """([e] tail, [e] its output) of each edge, where what the first worker leaves out hands on what it is made from."""
+    src, output, dst = parts.src.copy(), parts.output.copy(), parts.dst
+    made_from: dict[int, int] = {}
+    for e in np.argsort(dst, kind="stable").tolist():
+        before = made_from.get(int(src[e]), -1)
+        if before >= 0:
+            src[e], output[e] = src[before], output[before]
+        if first[dst[e]] and not kept[dst[e]] and kept[src[e]]:
+            made_from.setdefault(int(dst[e]), e)
+    return src, output
 
 
 def _gradient_bytes(shaped: Shaped, held: list[int]) -> int:

@@ -139,7 +139,7 @@ def _hearing(files: dict[str, Path], saved: dict[str, Path], *, quiet: bool) -> 
 def _brief(entry: Entry) -> str:
     if entry.makespan_s is None:
         return f"{entry.status}: {entry.detail}"
-    return f"{duration(entry.makespan_s):>13s}  {'' if entry.plan else 'OOM  '}placed in {entry.seconds:.2f} s"
+    return f"{duration(entry.makespan_s):>13s}  {'' if entry.fits else 'OOM  '}placed in {entry.seconds:.2f} s"
 
 
 def _end(contest: Comparison) -> None:

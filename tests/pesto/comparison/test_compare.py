@@ -129,10 +129,29 @@ def test_splits_stand_beside_placements(tmp_path) -> None:
     assert "split 2: exact cuts" in split["detail"]
 
 
-def test_a_graph_file_cannot_be_split(step, tmp_path) -> None:
+def test_data_parallelism_is_beside_the_plans_and_none(tmp_path) -> None:
+    """A replica a device, with the ring of gradients: its step, equal peaks, whether it fits; never the best plan."""
+    words = ["--model", "rnnlm", "--variant", "tiny", "--methods", "single,data-parallel", "--cluster"]
+    done = run(*words, "v100x2-nvlink", "--json", "-q", "-o", tmp_path / "plans")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)["methods"]
+    both, single = found["data-parallel"], found["single"]
+    assert both["status"] == "fits" and both["fits"] and both["plan"] is None and single["plan"]
+    assert both["makespan_s"] > 0 and both["cut_bytes"] > 0 < both["device_utilisation"] <= 1
+    assert both["peak_bytes"]["gpu:0"] == both["peak_bytes"]["gpu:1"] < single["peak_bytes"]["gpu:0"]
+    assert "ring of gradients" in both["detail"] and "no plan" in both["detail"]
+    assert sorted(path.name for path in (tmp_path / "plans").iterdir()) == ["single.plan.json"]
+    told = run(*words, "v100x2-nvlink", "-q", "-o", tmp_path / "plans").stdout
+    assert "for whole ops" in told and "data-parallel: a replica on each of 2 devices" in told
+    with pytest.raises(UsageError, match="makes no plan"):
+        chosen_methods("data-parallel")
+
+
+@pytest.mark.parametrize("name", ["split", "data-parallel"])
+def test_a_graph_file_cannot_be_split(name, step, tmp_path) -> None:
     """It has bytes and no shapes: said in the row, which "all" leaves out."""
-    done = run("--graph", step, "--methods", "split,single", "-o", tmp_path / "plans", "--json", "-q")
-    row = json.loads(done.stdout)["methods"]["split"]
+    done = run("--graph", step, "--methods", f"{name},single", "-o", tmp_path / "plans", "--json", "-q")
+    row = json.loads(done.stdout)["methods"][name]
     assert row["status"] == "refused" and "a graph file has no shapes" in row["detail"]
 
 

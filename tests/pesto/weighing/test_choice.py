@@ -19,9 +19,10 @@ from pesto.source import Source
 from pesto.split.dividing import divide
 from pesto.split.first_cuts import first_cuts
 from pesto.split.program import Rules
+from pesto.split.worker_parts import CLONE, REDUCE, parts_of
 from pesto.tf import named
 from pesto.weighing.choice import choose
-from pesto.weighing.data_parallel import data_parallel, ring_s
+from pesto.weighing.data_parallel import data_parallel, replica_of, ring_s
 from pesto.weighing.timed_split import all_timed, factorings, timed
 
 
@@ -104,6 +105,22 @@ def test_data_parallelism_is_a_replica_and_a_ring(step):
     assert 0.5 * alone < found.replica.makespan * TICK_S < 1.1 * alone  # kernels are launches here, of any batch
     assert found.peak_bytes > graph.param_bytes.sum()
     assert found.makespan_s >= found.ring_s
+
+
+def test_a_replica_takes_what_the_whole_step_takes(step):
+    """Every clone of the first worker has all of its inputs, from itself; sums of the workers' gradients are left out."""
+    _, shaped = step
+    whole = parts_of(shaped, divide(shaped, (2,), "data-parallel", Rules(), seconds=60).division)
+    alone = replica_of(whole)
+    mine = [part for part in whole.parts if part.worker == 0 and part.kind == CLONE]
+    assert [part for part in alone.parts if part.kind == CLONE] == mine
+    assert {part.worker for part in alone.parts} == {0} and REDUCE not in {part.kind for part in alone.parts}
+    assert REDUCE in {part.kind for part in whole.parts}
+
+    def taken(parts):
+        return sorted((parts.parts[d].op, k) for d, k in zip(parts.dst, parts.input) if parts.parts[d] in mine)
+
+    assert taken(alone) == taken(whole)
 
 
 def test_cuts_for_so_many_workers():
