@@ -100,6 +100,7 @@ def inspect_source(source: Source) -> StepFacts:
         variables=int((graph.param_bytes > 0).sum()),
         variable_bytes=int(graph.param_bytes.sum()),
         ties=tuple(sorted((_tie(graph, ops) for ops in groups), key=lambda tie: (-tie.variable_bytes, -tie.ops))),
+        pinned={name: int((graph.device_of == d).sum()) for d, name in enumerate(graph.devices)},
     )
 
 

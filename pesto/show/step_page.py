@@ -27,6 +27,7 @@ def as_object(facts: StepFacts) -> dict[str, Any]:
         "ends": list(facts.ends),
         "groups": [_tie(tie) for tie in facts.ties],
         "loops_and_branches": [_tie(tie) for tie in facts.holders],
+        "pinned": dict(facts.pinned),
         "careful": list(facts.careful),
         "refused": [_refusal(str(error), error.exit_code) for error in facts.refused],
     }
@@ -60,6 +61,7 @@ def page(facts: StepFacts) -> str:
         *_ties("tied", [tie for tie in facts.ties if tie.variables != 1]),
         *_around_one([tie for tie in facts.ties if tie.variables == 1]),
         *_ties("holds", facts.holders),
+        *([fact("pinned", _pinned(facts))] if any(facts.pinned.values()) else []),
         *(fact("careful", text) for text in facts.careful),
         *(fact("refused", str(error)) for error in facts.refused),
     ]
@@ -103,6 +105,15 @@ def _around_one(ties: Sequence[Tie]) -> Iterable[str]:
     if ties:
         many = f"{len(ties)} groups, each around a variable of its own, the largest " if len(ties) > 1 else ""
         yield fact("tied", f"{many}{counted(ties[0].ops, 'op')}, {size(ties[0].variable_bytes)}: {ties[0].why}")
+
+
+def _pinned(facts: StepFacts) -> str:
+    """Ops of each device, those with most first, and how many may run anywhere."""
+    found = sorted((-many, device) for device, many in facts.pinned.items() if many)
+    told = [f"{counted(-many, 'op')} to {brief(device)}" for many, device in found]
+    rest = [f"{len(told) - MOST} more devices"] if len(told) > MOST else []
+    free = facts.ops - sum(facts.pinned.values())
+    return f"{', '.join([*told[:MOST], *rest])}; {counted(free, 'op') if free else 'none'} without"
 
 
 def _more(label: str, count: int) -> list[str]:

@@ -62,6 +62,8 @@ class StepFacts:
     """Type of op -> how many ops of it write variables."""
     holders: tuple[Tie, ...] = ()
     """Loops and branches that each hold several variables on one device, those with most bytes first."""
+    pinned: Mapping[str, int] = field(default_factory=dict)
+    """Device -> how many ops must run on it, as the step says itself."""
     careful: tuple[str, ...] = ()
     """What can be planned, and not run by `pesto.apply`, with the remedy."""
     refused: tuple[PestoError, ...] = ()

@@ -5,10 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pesto
+from pesto.cli.main import pesto as command
 from pesto.comparison.contest import Entrants, chosen_methods, compete
 from pesto.costs.analytical import modelled
 from pesto.errors import InputError
@@ -103,3 +105,18 @@ def test_a_device_that_is_not_there():
     graph = replace(chain([0, 1, -1]), devices=("gpu:0", "gpu:7"))
     with pytest.raises(InputError, match="pinned to gpu:7, the cluster has cpu:0, gpu:0, gpu:1"):
         build(graph, modelled(graph, CLUSTER), CLUSTER, memory=graph.param_bytes)
+
+
+def test_inspect_counts_pinned_ops(tmp_path):
+    """Ops of each device, as text and as JSON; a step without pins says none."""
+    for pins, counts, told in (
+        ([0, 1, 1, -1], {"gpu:0": 1, "gpu:1": 2}, "pinned 2 ops to gpu:1, 1 op to gpu:0; 1 op without"),
+        ([1, 1], {"gpu:1": 2}, "pinned 2 ops to gpu:1; none without"),
+        ([-1, -1], {}, ""),
+    ):
+        path = tmp_path / "chain.json"
+        path.write_bytes(graph_file.dumps(chain(pins)))
+        words = ["inspect", "--graph", str(path)]
+        assert json.loads(CliRunner().invoke(command, [*words, "--json"]).stdout)["pinned"] == counts
+        page = " ".join(CliRunner().invoke(command, words).stdout.split())
+        assert told in page and ("pinned" in page) is bool(counts)

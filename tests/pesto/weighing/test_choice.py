@@ -108,7 +108,7 @@ def test_data_parallelism_is_a_replica_and_a_ring(step):
 
 
 def test_a_replica_takes_what_the_whole_step_takes(step):
-    """Every clone of the first worker has all of its inputs, from itself; sums of the workers' gradients are left out."""
+    """Every clone of the first worker has all of its inputs, from itself; sums of gradients are left out."""
     _, shaped = step
     whole = parts_of(shaped, divide(shaped, (2,), "data-parallel", Rules(), seconds=60).division)
     alone = replica_of(whole)
@@ -118,7 +118,9 @@ def test_a_replica_takes_what_the_whole_step_takes(step):
     assert REDUCE in {part.kind for part in whole.parts}
 
     def taken(parts):
-        return sorted((parts.parts[d].op, k) for d, k in zip(parts.dst, parts.input) if parts.parts[d] in mine)
+        return sorted(
+            (parts.parts[d].op, k) for d, k in zip(parts.dst, parts.input, strict=True) if parts.parts[d] in mine
+        )
 
     assert taken(alone) == taken(whole)
 
