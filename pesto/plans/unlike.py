@@ -25,7 +25,7 @@ def unlike(names: Sequence[str], batch: int | None, graph: Graph) -> str:
     planned, here = _counts(names), _counts(graph.names)
     lost, new = planned - here, here - planned
     if not lost and not new:
-        return "its ops are the same by name, of other sizes or types of data"
+        return "its ops are the same by name, of other sizes, types of data or pins"
     if (batch is None) != (graph.batch is None):
         opened, fixed = ("the plan", "this step") if batch is not None else ("this step", "the plan")
         return f"{opened} has an open batch (batch={batch or graph.batch}), {fixed} one of a fixed size"

@@ -65,13 +65,19 @@ def quick(problem: Problem, name: str) -> Result:
 
 
 def _ladder(planning: Problem, settings: Settings) -> Iterator[tuple[bool, Coarsening]]:
-    """(whether by steps, coarsening): every size, from large to small, by steps and (the first apart) at once."""
+    """(whether by steps, coarsening): every size, from large to small, by steps and (the first apart) at once.
+
+    Where nothing can be merged any more above a size, as where many ops are pinned, only the target is tried after it:
+    all others would end at nearly the same nodes.
+    """
     target, few = settings.coarsen_to, planning.tasks > MOST_TASKS
     caps = Caps(time=settings.merge_time, members=settings.merge_members)
     sizes = [size for size in (SIZES[:1] if few else SIZES) if target < size < planning.tasks] + [target]
     stepwise = coarsen(planning, sizes[0], caps=caps)
     yield True, stepwise
     for size in sizes[1:]:
+        if size > target and stepwise.nodes > stepwise.target:
+            continue
         stepwise = stepwise.then(coarsen(contract(planning, stepwise.node_of), size, caps=caps))
         yield True, stepwise
         if not few:

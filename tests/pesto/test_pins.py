@@ -19,6 +19,8 @@ from pesto.inputs.cluster_file import load_cluster
 from pesto.plans.plan import verify
 from pesto.problem import build
 from pesto.settings import Settings
+from pesto.solving import levels
+from pesto.solving.candidates import Bench
 from pesto.solving.flow import solve
 from solvers import check
 
@@ -120,3 +122,13 @@ def test_inspect_counts_pinned_ops(tmp_path):
         assert json.loads(CliRunner().invoke(command, [*words, "--json"]).stdout)["pinned"] == counts
         page = " ".join(CliRunner().invoke(command, words).stdout.split())
         assert told in page and ("pinned" in page) is bool(counts)
+
+
+def test_sizes_that_pins_put_out_of_reach_are_left_out(monkeypatch):
+    """200 ops in pairs that cross from GPU to GPU: 101 nodes at least, so that only the target follows 80 nodes."""
+    monkeypatch.setattr(levels, "SIZES", (80, 60, 40))
+    graph = chain([(k + k // 2) % 2 for k in range(200)])
+    problem = build(graph, modelled(graph, CLUSTER), CLUSTER, memory=graph.param_bytes)
+    found = [each.rule for each in levels.levels(Bench.of(graph, problem), problem, Settings(coarsen_to=20))]
+    assert len(found) == 3
+    assert all("of 101 nodes" in rule for rule in found)

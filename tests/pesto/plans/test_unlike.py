@@ -32,7 +32,7 @@ def graph(names: Sequence[str], batch: int | None = None) -> pesto.Graph:
         ((8, 16), STEP, "it was planned with batch=8, this is batch=16"),
         ((8, None), STEP[1:], "the plan has an open batch (batch=8), this step one of a fixed size"),
         ((None, 8), STEP[1:], "this step has an open batch (batch=8), the plan one of a fixed size"),
-        ((8, 8), [f"{name}_3" for name in STEP], "its ops are the same by name, of other sizes or types of data"),
+        ((8, 8), [f"{name}_3" for name in STEP], "its ops are the same by name, of other sizes, types of data or pins"),
         (
             (8, 8),
             [name.replace("adam", "SGD_2") for name in STEP],
