@@ -13,6 +13,7 @@ from pesto.tf.nodes.captured import Captured
 from pesto.tf.nodes.needed_nodes import Nodes
 from pesto.tf.private import op_def
 from pesto.tf.shaping.op_signatures import op_signatures
+from pesto.tf.shaping.slots import ties
 from pesto.tf.variables.variables import roots
 from solvers.arrays import bools, ints
 
@@ -68,7 +69,7 @@ def shaped(nodes: Nodes, graph: Graph) -> Shaped:
         control_src=ints([p for i, given in enumerate(nodes.controls) for p in given]),
         control_dst=ints([i for i, given in enumerate(nodes.controls) for _ in given]),
         handle=ints(handle),
-        tie=ints(_ties(len(handle), uses)),
+        tie=ints(ties(found, nodes.inputs, uses, len(handle))),
         use_op=use_op,
         use_input=use_input,
         use_variable=use_variable,
@@ -89,23 +90,6 @@ def _uses(nodes: Nodes) -> tuple[list[int], list[tuple[int, int, int]]]:
             if root[p][k] >= 0:
                 uses.append((i, at, variable[root[p][k]]))
     return handle, uses
-
-
-def _ties(variables: int, uses: list[tuple[int, int, int]]) -> list[int]:
-    """Variables that one op takes lie alike: the least of them names them all."""
-    tie = list(range(variables))
-
-    def least(v: int) -> int:
-        while tie[v] != v:
-            tie[v] = tie[tie[v]]
-            v = tie[v]
-        return v
-
-    taken: dict[int, int] = {}
-    for op, _, variable in uses:
-        one, other = sorted((least(taken.setdefault(op, variable)), least(variable)))
-        tie[other] = one
-    return [least(v) for v in range(variables)]
 
 
 def _once(op_type: str) -> bool:
