@@ -67,7 +67,7 @@ class Entry:
     split: Split | None = field(default=None, repr=False)
     """Inside: where tensors are cut, how; the plan is then of the graph of parts."""
     rival: DataParallel | None = field(default=None, repr=False)
-    """Where every device has a replica of the step: shown beside the plans, and never one; `candidate` is a replica."""
+    """Inside: where every device has a replica: shown beside the plans, and never one; `candidate` is a replica."""
 
     @property
     def makespan_s(self) -> float | None:

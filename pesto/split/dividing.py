@@ -12,7 +12,7 @@ from pesto.quantities import counted
 from pesto.split.division import Division, moved_bytes, parameter_bytes
 from pesto.split.geometry import Shape
 from pesto.split.methods.cut import Cut, solved
-from pesto.split.methods.cut_methods import METHODS
+from pesto.split.methods.cut_methods import METHODS, Method
 from pesto.split.ops.op_types import coverage
 from pesto.split.program import Rules, program_of
 from pesto.split.shaped import Shaped
@@ -75,14 +75,15 @@ def factors_of(workers: str) -> Shape:
 def divide(shaped: Shaped, factors: Shape, method: str, rules: Rules, *, seconds: float) -> Split:
     """Divide a step by one cut for each factor, outermost first.
 
-    seconds: what all cuts may take. UsageError where a factor divides nothing, NothingFoundError where the
-    time is too short, SolverError where HiGHS fails.
+    seconds: what all cuts may take. UsageError where a factor divides nothing, NothingFoundError where the time is too
+    short, InfeasibleError where a worker would hold more than it may, SolverError where HiGHS fails.
     """
     began, made, cuts = time.monotonic(), None, list[Answer]()
-    row = METHODS[method]
+    row = _row(method, rules)
     for number, more in enumerate(row.cuts(factors)):
         left = (seconds - (time.monotonic() - began)) / (len(row.cuts(factors)) - number)
-        cut = Cut(shaped=shaped, made=made, more=more, rules=row.ruled(rules), seconds=max(0.1, left))
+        ruled = row.ruled(rules).before(factors[number + 1 :])
+        cut = Cut(shaped=shaped, made=made, more=more, rules=ruled, seconds=max(0.1, left))
         found = row.choose(cut)
         if found.answer.labels is None:
             why = (
@@ -130,6 +131,14 @@ def divide_partly(shaped: Shaped, workers: int, worth: Sequence[int], *, seconds
         method=PARTIAL, division=division, cuts=(known,), moved_bytes=sent,
         parameter_bytes=int(parameter_bytes(shaped, division).sum()), seconds=time.monotonic() - began,
     )  # fmt: skip
+
+
+def _row(method: str, rules: Rules) -> Method:
+    """The method; UsageError where it keeps to no limit of memory, and there is one."""
+    if rules.memory_bytes is not None and not METHODS[method].limited:
+        able = ", ".join(name for name, row in METHODS.items() if row.limited)
+        raise UsageError(f"the method {method} keeps to no limit of memory - use {able}, or leave the limit out")
+    return METHODS[method]
 
 
 def uncovered(shaped: Shaped) -> list[str]:

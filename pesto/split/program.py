@@ -8,7 +8,7 @@ is needed, each layout once.
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 
@@ -47,6 +47,12 @@ class Rules:
     """Whether every worker may do all of an op that could be cut."""
     partial: bool = False
     """Whether an op may be done whole by one worker alone; of one cut."""
+    memory_bytes: int | None = None
+    """Most that one worker may hold of variables with slots; the exact method alone keeps to it."""
+
+    def before(self, later: Shape) -> "Rules":
+        """The same of cuts that others, `later`, come after: they can take the rest of the variables apart."""
+        return self if self.memory_bytes is None else replace(self, memory_bytes=self.memory_bytes * prod(later))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

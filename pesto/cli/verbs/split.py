@@ -1,7 +1,7 @@
 """pesto split: a step cut into parts for several workers, and the op types that can be cut."""
 
 from dataclasses import replace
-from math import prod
+from math import isfinite, prod
 from pathlib import Path
 
 import click
@@ -29,7 +29,19 @@ from pesto.split.shaped import Shaped
 from pesto.split.undescribed import refuse_undescribed
 from pesto.weighing.timed_split import TimedSplit, accelerators_of, shortfall, timed
 
-_OF_SPLITS = ("workers", "method", "replicate", "time_limit", "cluster", "explain", "picture", "export", "whole", "out")
+_OF_SPLITS = (
+    "workers",
+    "method",
+    "replicate",
+    "memory",
+    "time_limit",
+    "cluster",
+    "explain",
+    "picture",
+    "export",
+    "whole",
+    "out",
+)
 
 
 @click.command("split")
@@ -39,6 +51,8 @@ _OF_SPLITS = ("workers", "method", "replicate", "time_limit", "cluster", "explai
 @click.option("--method", type=click.Choice(list(METHODS)), metavar="NAME", default="exact", show_default=True,
               help="exact, joint, tofu, rows, spartan, ...: docs/split.md has all.")  # fmt: skip
 @click.option("--replicate", is_flag=True, help="Variables may lie whole on every worker.")
+@click.option("--memory", type=click.FloatRange(0, min_open=True), metavar="GIB",
+              help="Most that one worker may hold of variables, with slots.")  # fmt: skip
 @click.option("--time-limit", type=click.FloatRange(0.1), default=60.0, show_default=True, help="Seconds for all cuts.")
 @click.option("--cluster", metavar="NAME|FILE", help="Also time its step there: a preset (pesto clusters) or a file.")
 @click.option("--explain", metavar="OP", help="Of one op: strategies, refusals, its tensors, who has which part.")
@@ -49,9 +63,9 @@ _OF_SPLITS = ("workers", "method", "replicate", "time_limit", "cluster", "explai
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Write the split here (.json, .json.gz).")
 @json_option()
 def split_command(
-    *, what: str | None, source: Source, workers: str | None, method: str, replicate: bool, time_limit: float,
-    cluster: str | None, explain: str | None, picture: Path | None, export: str | None, whole: bool, missing: bool,
-    out: Path | None, as_json: bool,
+    *, what: str | None, source: Source, workers: str | None, method: str, replicate: bool, memory: float | None,
+    time_limit: float, cluster: str | None, explain: str | None, picture: Path | None, export: str | None, whole: bool,
+    missing: bool, out: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Cut every tensor of a step into parts for several workers, so that they send each other least (Tofu).
 
@@ -78,7 +92,8 @@ def split_command(
     if workers is None:
         raise UsageError("how many workers? - give --workers, such as 8 or 2x2x2")
     source = _named(what, source).checked()
-    factors, rules, form = factors_of(workers), Rules(replicate=replicate), picture_format(picture)
+    factors, form = factors_of(workers), picture_format(picture)
+    rules = Rules(replicate=replicate, memory_bytes=_bytes(memory))
     outputs = [path for path in (out, picture) if path is not None]
     check_outputs(outputs, [source.file] if source.file else [], as_json=as_json)
     machine = _machine(cluster, source, prod(factors)) if cluster is not None else None
@@ -96,6 +111,13 @@ def split_command(
         _say(shaped, found, out, clocked, explain, as_json=as_json)
     if clocked is not None and machine is not None and not clocked.candidate.fits:
         _short(clocked, machine)
+
+
+def _bytes(gib: float | None) -> int | None:
+    """Whole bytes of what --memory allows."""
+    if gib is not None and not isfinite(gib):
+        raise UsageError(f"--memory {gib} - give a number of GiB, such as 4")
+    return None if gib is None else int(min(gib, 2**23) * 2**30)
 
 
 def _machine(cluster: str, source: Source, workers: int) -> Cluster:

@@ -15,11 +15,13 @@ from pesto.split.files.recount import fits, recounted_bytes, recounted_parameter
 from pesto.split.files.split_file import Cut, SplitFile, division_of
 from pesto.split.files.way_faults import way_fault
 from pesto.split.layouts import ONE, WHOLE
-from pesto.split.program import program_of
+from pesto.split.methods.within_memory import limited_cut
+from pesto.split.program import Program, program_of
 from pesto.split.shaped import Shaped
 from pesto.split.way import ONCE_WAY, Way
 from pesto.split.worker_parts import parts_of
 from solvers.labels.label_methods import solve
+from solvers.labels.labelled import Answer
 
 _DESCRIBED = "the descriptions of op types"
 _PROBLEM = "made as the search makes it, where each layout is received on its own"
@@ -39,7 +41,10 @@ def verified(found: SplitFile, shaped: Shaped) -> Division:
     or bytes are others.
     """
     division = division_of(found, shaped)
-    faults = list(islice(_faults(found, shaped, division), _TOLD + 1)) or list(_miscounts(found, shaped, division))
+    faults = list(islice(_faults(found, shaped, division), _TOLD + 1)) or [
+        *_miscounts(found, shaped, division),
+        *_held(found),
+    ]
     if faults:
         more = " (and more)" if len(faults) > _TOLD else ""
         raise VerificationError(
@@ -139,6 +144,12 @@ def _miscounts(found: SplitFile, shaped: Shaped, division: Division) -> Iterator
             yield f"it says {said} {what}, and there are {counted}"
 
 
+def _held(found: SplitFile) -> Iterator[str]:
+    limit, held = found.rules.memory_bytes, found.params_per_worker_bytes
+    if limit is not None and held > limit:
+        yield f"a worker holds {held} bytes of variables, by its rules {limit} at most"
+
+
 def _op(shaped: Shaped, op: int) -> str:
     return f"op {shown(shaped.names[op])}"
 
@@ -174,9 +185,10 @@ def certified(found: SplitFile, shaped: Shaped, *, seconds: float) -> Certificat
     groups = [found.factors] if at_once else [(k,) for k in found.factors]
     bounds = []
     for at, (more, cut) in enumerate(zip(groups, _claimed(found), strict=True)):
-        problem = program_of(shaped, _before(found, shaped, at), more, found.rules).problem
+        made = program_of(shaped, _before(found, shaped, at), more, found.rules)
+        limit = found.rules.before(found.factors[at + 1 :]).memory_bytes
         try:
-            again = solve(problem, "trws" if at_once else "exact", seconds=seconds / len(found.cuts))
+            again = _again(shaped, made, limit, seconds / len(found.cuts), at_once=at_once)
         except RuntimeError as error:
             raise SolverError(f"{error} - see pesto doctor, or check without the bound") from error
         wrong = again.value is not None and again.value < cut.bound_bytes
@@ -188,6 +200,12 @@ def certified(found: SplitFile, shaped: Shaped, *, seconds: float) -> Certificat
         bounds.append(again.bound)
     rests_on = _AT_ONCE if at_once else _ONE_BY_ONE
     return Certificate(claimed=_claimed(found), found=tuple(bounds), rests_on=rests_on)
+
+
+def _again(shaped: Shaped, made: Program, limit: int | None, seconds: float, *, at_once: bool) -> Answer:
+    if limit is not None and not at_once:
+        return limited_cut(shaped, made, limit, seconds=seconds).answer
+    return solve(made.problem, "trws" if at_once else "exact", seconds=seconds)
 
 
 def _claimed(found: SplitFile) -> tuple[Cut, ...]:

@@ -12,6 +12,7 @@ from pesto.split.methods.joint import joint
 from pesto.split.methods.replicated import data_parallel, megatron
 from pesto.split.methods.row_rules import rows, rows_random, spartan
 from pesto.split.methods.tofu import tofu
+from pesto.split.methods.within_memory import within_memory
 from pesto.split.program import Rules
 
 
@@ -28,6 +29,8 @@ class Method:
     """Whether it makes one cut for all workers, whatever factors are asked for."""
     replicates: bool = False
     """Whether variables, and ops, may be whole by its own rule."""
+    limited: bool = False
+    """Whether it keeps to a limit of what a worker holds."""
 
     def cuts(self, factors: Shape) -> list[Shape]:
         """The factors of each of its problems."""
@@ -44,8 +47,13 @@ def _without(what: str, settings: Settings, name: str) -> Method:
     return Method(f"Tofu, {what}", partial(tofu, settings=settings, name=name))
 
 
+def _exact(cut: Cut) -> Chosen:
+    memory_bytes = cut.rules.memory_bytes
+    return by_solver(cut, "exact") if memory_bytes is None else within_memory(cut, memory_bytes)
+
+
 METHODS = {
-    "exact": Method("each cut proven to send least", partial(by_solver, method="exact")),
+    "exact": Method("each cut proven to send least", _exact, limited=True),
     "joint": Method("all cuts at once, after the exact ones", joint, together=True),
     "greedy": Method("op by op in the order of the step", partial(by_solver, method="greedy")),
     "tofu": Method("Tofu's own: critical paths of the coarse graph by dynamic programming", tofu),

@@ -1,0 +1,157 @@
+"""The labelling problem under a limit: labels have weights, which may sum to so much at most.
+
+A price for weight, as a cost of labels, gives labelling problems without the limit; its best is found by secants of the
+value over the weight (LARAC: Juttner et al. 2001). For every price, (least priced cost) - price * limit bounds the
+value, so the best of these bounds is that of the Lagrangian relaxation. What the best price leaves of the limit is
+filled with dearer variables' other labels.
+"""
+
+import time
+from dataclasses import replace
+from math import ceil
+from typing import NamedTuple
+
+import numpy as np
+
+from solvers.arrays import Bools, Ints, bools
+from solvers.labels.label_methods import solve
+from solvers.labels.labelled import Answer
+from solvers.labels.labelling import FORBIDDEN, MOST, Labelling, most
+from solvers.labels.narrowing import pinned
+from solvers.labels.verdict import judge
+from solvers.result import Limit, Status
+
+_FINEST = 64
+"""Prices are whole numbers over this, or over less where costs are too large for it."""
+_ROUNDS = 12
+
+
+class Limited(NamedTuple):
+    """An answer, and the least weight that labels have."""
+
+    answer: Answer
+    least: int | None
+    """Proven, and above the limit, where no labels are within it; None where some may be."""
+
+
+class _Point(NamedTuple):
+    labels: Ints
+    value: int
+    weight: int
+
+
+def limited(problem: Labelling, weight: Ints, at_most: int, *, seconds: float) -> Limited:
+    """The least value of labels whose weights, [labels] of all variables, sum to `at_most`.
+
+    Status OPTIMAL where the bound meets the value, INFEASIBLE with the least weight where that is proven. ValueError
+    where costs and weights together are too large to be summed exactly.
+    """
+    return _Search(problem, weight, at_most, time.monotonic() + seconds).run()
+
+
+class _Search:
+    """Prices that are tried, and what they gave."""
+
+    def __init__(self, problem: Labelling, weight: Ints, at_most: int, ends: float) -> None:
+        self.problem, self.weight, self.at_most, self.ends = problem, weight, at_most, ends
+        self.began = time.monotonic()
+        self.bound = 0
+        self.best: _Point | None = None
+
+    def run(self) -> Limited:
+        free = self._priced(0, 1)
+        if free is None or free.weight <= self.at_most:
+            return Limited(self._answer(), None)
+        light, least = self._lightest()
+        if light is None:
+            return Limited(self._answer(infeasible=least is not None), least)
+        for _ in range(_ROUNDS):
+            if time.monotonic() >= self.ends or free.value >= light.value:
+                break
+            found = self._between(free, light)
+            if found is None or found.weight in (free.weight, light.weight):
+                break
+            free, light = (found, light) if found.weight > self.at_most else (free, found)
+        self._fill(free, light)
+        return Limited(self._answer(), None)
+
+    def _between(self, heavy: _Point, light: _Point) -> _Point | None:
+        """At the price by which two points cost the same."""
+        price = (light.value - heavy.value) / (heavy.weight - light.weight)
+        if most(self.problem) + (price + 1) * self._dearest() > MOST:
+            return None
+        of = self._fineness(price)
+        return self._priced(max(1, round(price * of)), of)
+
+    def _fineness(self, price: float) -> int:
+        values, weights, of = most(self.problem), self._dearest(), _FINEST
+        while of > 1 and of * (values + (price + 1) * weights) > MOST:
+            of //= 2
+        return of
+
+    def _dearest(self) -> int:
+        first = self.problem.first[:-1]
+        return int(np.maximum.reduceat(self.weight, first).sum()) if self.problem.variables else 0
+
+    def _priced(self, price: int, of: int) -> _Point | None:
+        """The best labels where a weight of `of` costs `price`; the bound that they give is kept."""
+        p = self.problem
+        unary = np.where(p.unary == FORBIDDEN, FORBIDDEN, of * p.unary + price * self.weight)
+        costs = np.where(p.costs == FORBIDDEN, FORBIDDEN, of * p.costs)
+        found = self._solved(replace(p, unary=unary, costs=costs))
+        self.bound = max(self.bound, ceil((found.bound - price * self.at_most) / of))
+        if not price:
+            self.free = found
+        return None if found.labels is None else self._point(found.labels)
+
+    def _lightest(self) -> tuple[_Point | None, int | None]:
+        """Labels of the least weight, where that is within the limit; else the least weight, if it is known."""
+        p = self.problem
+        unary = np.where(p.unary == FORBIDDEN, FORBIDDEN, self.weight)
+        costs = np.where(p.costs == FORBIDDEN, FORBIDDEN, 0)
+        found = self._solved(replace(p, unary=unary, costs=costs))
+        point = None if found.labels is None else self._point(found.labels)
+        if point is not None and point.weight <= self.at_most:
+            return self._completed(np.where(self._weighs(), point.labels, -1)) or point, None
+        return None, found.bound if found.bound > self.at_most else None
+
+    def _solved(self, problem: Labelling) -> Answer:
+        return solve(problem, "exact", seconds=max(0.1, self.ends - time.monotonic()))
+
+    def _point(self, labels: Ints) -> _Point:
+        weight = int(self.weight[self.problem.first[:-1] + labels].sum())
+        point = _Point(labels, judge(self.problem, labels), weight)
+        if weight <= self.at_most and (self.best is None or point.value < self.best.value):
+            self.best = point
+        return point
+
+    def _fill(self, heavy: _Point, light: _Point) -> None:
+        """Give variables their heavier labels while there is room, the heaviest first, and choose all else anew."""
+        first = self.problem.first[:-1]
+        more = self.weight[first + heavy.labels] - self.weight[first + light.labels]
+        labels, left = np.where(self._weighs(), light.labels, -1), self.at_most - light.weight
+        for v in np.argsort(-more, kind="stable").tolist():
+            if 0 < more[v] <= left:
+                labels[v], left = heavy.labels[v], left - more[v]
+        self._completed(labels)
+
+    def _weighs(self) -> Bools:
+        """[n] whether any label of a variable has a weight."""
+        return bools(np.maximum.reduceat(self.weight, self.problem.first[:-1]) > 0)
+
+    def _completed(self, labels: Ints) -> _Point | None:
+        """The best labels of all variables whose label is -1."""
+        some = pinned(self.problem, labels)
+        found = self._solved(some.problem)
+        return None if found.labels is None else self._point(np.asarray(some.widened(found.labels)))
+
+    def _answer(self, *, infeasible: bool = False) -> Answer:
+        took = (*self.free.seconds, ("limit", time.monotonic() - self.began - self.free.total_seconds))
+        if self.free.labels is None or self.best is None:
+            status = Status.INFEASIBLE if infeasible or self.free.status is Status.INFEASIBLE else Status.UNKNOWN
+            return replace(self.free, status=status, labels=None, value=None, bound=0, limit=Limit.OTHER, seconds=took)
+        bound, best = min(self.bound, self.best.value), self.best
+        status = Status.OPTIMAL if bound == best.value else Status.FEASIBLE
+        return replace(
+            self.free, status=status, labels=best.labels, value=best.value, bound=bound, limit=Limit.NONE, seconds=took
+        )

@@ -1,0 +1,50 @@
+"""Labels whose weights sum to so much at most: the bound, the optimum by enumeration, and what is found."""
+
+from itertools import product
+
+import numpy as np
+
+from solvers.labels.builder import Builder
+from solvers.labels.limited import limited
+from solvers.labels.verdict import judge
+from solvers.result import Status
+
+
+def random_problem(seed):
+    """A chain of up to six variables with some more edges, and weights of the labels of some."""
+    rng = np.random.default_rng(seed)
+    n, made = int(rng.integers(2, 7)), Builder()
+    many = rng.integers(2, 4, size=n)
+    for count in many:
+        made.variable(rng.integers(0, 20, size=count).tolist())
+    for b in range(1, n):
+        for a in {b - 1, int(rng.integers(0, b))}:
+            made.edge(a, b, rng.integers(0, 20, size=(many[a], many[b])).tolist())
+    weight = rng.integers(0, 9, size=int(many.sum())) * np.repeat(rng.integers(0, 2, size=n), many)
+    return made.build(), weight
+
+
+def enumerated(problem, weight):
+    """(weight, value) of all labels."""
+    every = map(np.array, product(*map(range, problem.labels.tolist())))
+    return [(int(weight[problem.first[:-1] + labels].sum()), judge(problem, labels)) for labels in every]
+
+
+def test_bound_optimum_value() -> None:
+    """At every limit: no bound above the optimum, labels within the limit, optimal is; else by how much."""
+    optimal, within, above = 0, 0, 0
+    for seed in range(40):
+        problem, weight = random_problem(seed)
+        points = enumerated(problem, weight)
+        weights = sorted({w for w, _ in points})
+        for at_most in (weights[0] - 1, weights[0], weights[len(weights) // 3], weights[-1] + 1):
+            found, least = limited(problem, weight, at_most, seconds=10)
+            if at_most < weights[0]:
+                assert (found.status, least) == (Status.INFEASIBLE, weights[0])
+                continue
+            best = min(value for w, value in points if w <= at_most)
+            assert least is None and found.bound <= best <= found.value == judge(problem, found.labels)
+            assert weight[problem.first[:-1] + found.labels].sum() <= at_most
+            assert (found.status is Status.OPTIMAL) == (found.bound == found.value)
+            optimal, within, above = optimal + (found.value == best), within + 1, above + found.value - best
+    assert optimal > 0.8 * within and above < 2 * within
