@@ -160,7 +160,8 @@ Hear = Callable[[Entry], None]
 def chosen_methods(names: str | Iterable[str], *, shapes: bool = False) -> tuple[str, ...]:
     """The methods that are asked for, in the table's order; UsageError, with a suggestion, for one that is unknown.
 
-    "all" is all that can do with a graph, and with `shapes` those that cut tensors too.
+    "all" is all that can do with a graph, and with `shapes` those that cut tensors too; beside cut tensors stands what
+    is no plan, data parallelism.
     """
     expect("methods", names, Iterable, f"names of {', '.join((ALL, *METHODS))}")
     words = names.split(",") if isinstance(names, str) else map(str, names)
@@ -172,6 +173,8 @@ def chosen_methods(names: str | Iterable[str], *, shapes: bool = False) -> tuple
             raise UsageError(f"no method is called {name!r} - {closest(name, (ALL, *METHODS))}")
     if asked == {RIVAL}:
         raise UsageError(f"{RIVAL} makes no plan, and is shown beside others - name another method too, such as expert")
+    if any(METHODS[name].cuts for name in asked - {ALL}):
+        asked.add(RIVAL)
     return tuple(name for name, row in METHODS.items() if name in asked or (ALL in asked and (shapes or not row.cuts)))
 
 

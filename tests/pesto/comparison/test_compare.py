@@ -127,6 +127,7 @@ def test_splits_stand_beside_placements(tmp_path) -> None:
     assert split["status"] == "fits" and split["plan"] is None and found["expert"]["plan"]
     assert split["peak_bytes"]["gpu:0"] < found["expert"]["peak_bytes"]["gpu:0"]
     assert "split 2: exact cuts" in split["detail"]
+    assert set(found) == {"expert", "split", "data-parallel"}
 
 
 def test_data_parallelism_is_beside_the_plans_and_none(tmp_path) -> None:
