@@ -27,7 +27,7 @@ _ROUNDS = 12
 
 
 class Limited(NamedTuple):
-    """An answer, and the least weight that labels have."""
+    """An answer, and what no labels weigh less than."""
 
     answer: Answer
     least: int | None
@@ -41,11 +41,14 @@ class _Point(NamedTuple):
 
 
 def limited(problem: Labelling, weight: Ints, at_most: int, *, seconds: float) -> Limited:
-    """The least value of labels whose weights, [labels] of all variables, sum to `at_most`.
+    """The least value of labels whose weights, [labels] of all variables, sum to at most `at_most`.
 
-    Status OPTIMAL where the bound meets the value, INFEASIBLE with the least weight where that is proven. ValueError
-    where costs and weights together are too large to be summed exactly.
+    Status OPTIMAL where the bound meets the value, INFEASIBLE with a bound of the weight where that is proven.
+    ValueError where costs and weights together are too large to be summed exactly.
     """
+    least = int(np.minimum.reduceat(weight, problem.first[:-1]).sum()) if problem.variables else 0
+    if least > at_most:
+        return Limited(Answer(status=Status.INFEASIBLE, method="exact", labels=None, value=None, bound=0), least)
     return _Search(problem, weight, at_most, time.monotonic() + seconds).run()
 
 
