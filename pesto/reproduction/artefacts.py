@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from pesto.errors import UsageError
 from pesto.files.toml import closest
@@ -54,8 +55,14 @@ ARTEFACTS: dict[str, Artefact] = {
     "pardnn-overhead": Artefact(kinds.parts, thesis_pages.overhead),
     "pardnn-quoted": Artefact(lambda: kinds.parts(kinds.SMALL), thesis_pages.quoted),
     "tofu-table1": Artefact(kinds.weighed, tofu_pages.table1),
-    "tofu-fig9": Artefact(lambda: kinds.divisions("tofu-wrn"), tofu_pages.fig9),
-    "tofu-fig10": Artefact(lambda: kinds.divisions("tofu-rnn"), tofu_pages.fig10),
+    "tofu-fig9a": Artefact(lambda: kinds.divisions("tofu-wrn", kinds.WRN_OF[50]), partial(tofu_pages.fig9, layers=50)),
+    "tofu-fig9b": Artefact(
+        lambda: kinds.divisions("tofu-wrn", kinds.WRN_OF[101]), partial(tofu_pages.fig9, layers=101)
+    ),
+    "tofu-fig9c": Artefact(
+        lambda: kinds.divisions("tofu-wrn", kinds.WRN_OF[152]), partial(tofu_pages.fig9, layers=152)
+    ),
+    "tofu-fig10": Artefact(lambda: kinds.divisions("tofu-rnn", kinds.RNN), tofu_pages.fig10),
     "tofu-fig11": Artefact(kinds.algorithms, tofu_pages.fig11),
 }
 """By the name that the command line has. Add one: a row here, and its printed numbers in `printed.toml`."""

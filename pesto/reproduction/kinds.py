@@ -26,7 +26,8 @@ BOX = "k80x8"
 """Tofu's machine."""
 CLUSTERS = (BOX, divided.SWITCHED)
 RNN = tuple(f"{layers}x{hidden}" for layers in (6, 8, 10) for hidden in (4096, 6144, 8192))
-WRN = tuple(f"{layers}x{widening}" for layers in (50, 101, 152) for widening in (4, 6, 8, 10))
+WRN_OF = {layers: tuple(f"{layers}x{widening}" for widening in (4, 6, 8, 10)) for layers in (50, 101, 152)}
+WRN = tuple(variant for variants in WRN_OF.values() for variant in variants)
 TOFU_FAMILIES = {"tofu-rnn": RNN, "tofu-wrn": WRN}
 """Of Tofu's Table 1, Figs 9 and 10."""
 ALGORITHMS = {
@@ -134,9 +135,9 @@ def weighed() -> list[Cell]:
     return [Cell("tofu-weights", (f, v), divided.counted) for f, variants in TOFU_FAMILIES.items() for v in variants]
 
 
-def divisions(family: str) -> list[Cell]:
-    """Each variant of a family of Tofu's by cuts, on one GPU, and layers on GPUs in turn where that is compared."""
-    keys = [(family, variant, BOX) for variant in TOFU_FAMILIES[family]]
+def divisions(family: str, variants: Iterable[str]) -> list[Cell]:
+    """Variants of a family of Tofu's by cuts, on one GPU, and layers on GPUs in turn where that is compared."""
+    keys = [(family, variant, BOX) for variant in variants]
     found = [Cell("tofu-splits", key, divided.divided) for key in keys]
     found += [Cell("tofu-small", key, divided.small) for key in keys]
     return found + [Cell("tofu-placed", key, divided.placed) for key in keys if family == "tofu-rnn"]

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from pesto.reproduction.grids import LACKS, Grid, Results, grid, plain, share
 from pesto.reproduction.kept_cells import Found
-from pesto.reproduction.kinds import ALGORITHMS, BOX, CLUSTERS, RNN, TOFU_FAMILIES, WRN
+from pesto.reproduction.kinds import ALGORITHMS, BOX, CLUSTERS, RNN, TOFU_FAMILIES, WRN_OF
 from pesto.reproduction.printed_numbers import Printed
 
 GPUS = 8
@@ -21,20 +21,21 @@ def table1(results: Results, printed: Printed) -> list[Grid]:
     rows = []
     for family, variants in TOFU_FAMILIES.items():
         for variant in variants:
-            ours = COPIES * results.found("tofu-weights", family, variant)["weight_bytes"] / GB
+            ours = results.found("tofu-weights", family, variant)["weight_bytes"] / GB
             theirs = printed.numbers[f"{family}/{variant}"]["gb"]
-            rows.append((f"{family}/{variant}", f"{ours / COPIES:.2f}", f"{ours:.1f}", theirs, f"{ours - theirs:+.1f}"))
-    return [grid(("model", "weights, GiB", "three times", "paper, GB", "ours - theirs"), rows)]
+            copies = (COPIES * ours, COPIES * round(ours, 1))
+            rows.append((f"{family}/{variant}", f"{ours:.2f}", *(f"{each:.1f}" for each in copies), f"{theirs:.1f}"))
+    return [grid(("model", "weights, GiB", "three times", "three times the tenths", "paper, GB"), rows)]
 
 
-def fig9(results: Results, printed: Printed) -> list[Grid]:
-    """Wide residual networks: a table a cluster."""
+def fig9(results: Results, printed: Printed, layers: int) -> list[Grid]:
+    """Wide residual networks of so many layers: a table a cluster."""
     columns = ("model", "batch", "Ideal, samples/s", "Tofu", "exact cuts", "SmallBatch", "order")
-    return [grid(columns, _wrn_rows(results, printed, cluster), f"`{cluster}`") for cluster in CLUSTERS]
+    return [grid(columns, _wrn_rows(results, printed, cluster, layers), f"`{cluster}`") for cluster in CLUSTERS]
 
 
-def _wrn_rows(results: Results, printed: Printed, cluster: str) -> Iterator[tuple[object, ...]]:
-    for variant in WRN:
+def _wrn_rows(results: Results, printed: Printed, cluster: str, layers: int) -> Iterator[tuple[object, ...]]:
+    for variant in WRN_OF[layers]:
         rates, batch = rates_of(results, "tofu-wrn", variant, cluster)
         small = results.found("tofu-small", "tofu-wrn", variant, BOX)
         better = printed.number(f"tofu-wrn/{variant}", "SmallBatch over Tofu")
