@@ -1,1 +1,1 @@
-"""Tables and figures of the two papers, made anew beside the printed numbers; work is done in cells that are kept."""
+"""Tables and figures of the three papers, made anew beside the printed numbers; work is done in cells that are kept."""

@@ -2,15 +2,18 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from pesto.errors import UsageError
 from pesto.files.toml import closest
-from pesto.reproduction import kinds, paper_charts, pesto_figures, pesto_tables, thesis_pages
+from pesto.reproduction import kinds, paper_charts, pesto_figures, pesto_tables, thesis_pages, tofu_pages
 from pesto.reproduction.grids import Grid, Results
 from pesto.reproduction.kept_cells import Cell
 from pesto.reproduction.printed_numbers import Printed
 
 ALL = "all"
+PAPERS = ("pardnn", "tofu")
+"""What names all tables and figures that begin with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,16 @@ ARTEFACTS: dict[str, Artefact] = {
     "pardnn-fig6.7": Artefact(kinds.others, thesis_pages.fig6_7),
     "pardnn-overhead": Artefact(kinds.parts, thesis_pages.overhead),
     "pardnn-quoted": Artefact(lambda: kinds.parts(kinds.SMALL), thesis_pages.quoted),
+    "tofu-table1": Artefact(kinds.weighed, tofu_pages.table1),
+    "tofu-fig9a": Artefact(lambda: kinds.divisions("tofu-wrn", kinds.WRN_OF[50]), partial(tofu_pages.fig9, layers=50)),
+    "tofu-fig9b": Artefact(
+        lambda: kinds.divisions("tofu-wrn", kinds.WRN_OF[101]), partial(tofu_pages.fig9, layers=101)
+    ),
+    "tofu-fig9c": Artefact(
+        lambda: kinds.divisions("tofu-wrn", kinds.WRN_OF[152]), partial(tofu_pages.fig9, layers=152)
+    ),
+    "tofu-fig10": Artefact(lambda: kinds.divisions("tofu-rnn", kinds.RNN), tofu_pages.fig10),
+    "tofu-fig11": Artefact(kinds.algorithms, tofu_pages.fig11),
 }
 """By the name that the command line has. Add one: a row here, and its printed numbers in `printed.toml`."""
 
@@ -59,8 +72,8 @@ def chosen(names: Iterable[str]) -> list[str]:
     """The names that are asked for, in the order of the table; UsageError, with the nearest, for an unknown one."""
     asked = list(names)
     for name in asked:
-        if name not in (ALL, *ARTEFACTS):
-            raise UsageError(f"no table or figure is called {name!r} - {closest(name, (ALL, *ARTEFACTS))}")
+        if name not in (ALL, *PAPERS, *ARTEFACTS):
+            raise UsageError(f"no table or figure is called {name!r} - {closest(name, (ALL, *PAPERS, *ARTEFACTS))}")
     if not asked:
-        raise UsageError(f"no table or figure is named - {closest('', (ALL, *ARTEFACTS))}")
-    return [name for name in ARTEFACTS if ALL in asked or name in asked]
+        raise UsageError(f"no table or figure is named - {closest('', (ALL, *PAPERS, *ARTEFACTS))}")
+    return [name for name in ARTEFACTS if not {ALL, name, name.partition("-")[0]}.isdisjoint(asked)]

@@ -20,11 +20,11 @@ PAGE, NUMBERS, FORMAT = "reproduction.md", "reproduction.json", "pesto-reproduct
 SHOWN = ("fig2", "fig5", "fig7", "fig8", "pardnn-fig6.1")
 """Pictures that a page elsewhere has beside it: few, and small."""
 INTRODUCTION = (
-    "the tables and figures of Pesto (Hafeez et al., Middleware '21) and of ParDNN (Qararyah's thesis, 2020), "
-    "ours beside the printed numbers.",
-    "Step times are **modelled**: predictions of the event simulator on modelled costs of V100s, not of a stopwatch. "
-    "Seconds to place are measured, in CPU seconds. Searches count stretches, so that the same version gives the same "
-    "plans, however busy the machine.",
+    "the tables and figures of Pesto (Hafeez et al., Middleware '21), of ParDNN (Qararyah's thesis, 2020) and of Tofu "
+    "(Wang et al., arXiv:1807.08887v1), ours beside the printed numbers.",
+    "Step times are **modelled**: predictions of the event simulator on modelled costs of V100s, and of K80s for "
+    "Tofu, not of a stopwatch. Seconds to place are measured, in CPU seconds. Searches count stretches, so that the "
+    "same version gives the same plans, however busy the machine.",
 )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from pesto.reproduction.graph_steps import PAPER
 from pesto.reproduction.kept_cells import Cell
-from pesto.reproduction.work import parted, solves, spread, toys
+from pesto.reproduction.work import divided, parted, solves, spread, toys
 from pesto.tf.models.published_batches import PUBLISHED
 
 TWO, PCIE, SIXTEEN = "v100x2-nvlink", "v100x2-pcie", "v100x16"
@@ -22,6 +22,19 @@ LARGE = ("word-rnn/8x4096", "char-crn/32x2048", "wrn/304x28", "pardnn-transforme
 """ParDNN's models, of its first use case and of its second."""
 RATIOS = ("word-rnn/8x2048@256", "word-rnn/8x2048@2048")
 """Of which the thesis states the CCR."""
+BOX = "k80x8"
+"""Tofu's machine."""
+CLUSTERS = (BOX, divided.SWITCHED)
+RNN = tuple(f"{layers}x{hidden}" for layers in (6, 8, 10) for hidden in (4096, 6144, 8192))
+WRN_OF = {layers: tuple(f"{layers}x{widening}" for widening in (4, 6, 8, 10)) for layers in (50, 101, 152)}
+WRN = tuple(variant for variants in WRN_OF.values() for variant in variants)
+TOFU_FAMILIES = {"tofu-rnn": RNN, "tofu-wrn": WRN}
+"""Of Tofu's Table 1, Figs 9 and 10."""
+ALGORITHMS = {
+    "rows-random": "AllRow-Rand", "rows": "AllRow-Greedy", "spartan": "Spartan", "chop": "EqualChop", "tofu": "Tofu",
+    "exact": "",
+}  # fmt: skip
+"""Of Fig 11: methods, and what the paper calls them."""
 ALONE = ("spread", "congestion")
 """Tables of which nothing else of this run is beside a cell: they measure the machine, or a clock could end them."""
 
@@ -115,3 +128,21 @@ def others() -> list[Cell]:
 def shapes() -> list[Cell]:
     """Degree of parallelism and CCR with the batch of four GPUs, and of those whose CCR is stated."""
     return [Cell("shapes", (model, at(4)), parted.shaped) for model in (*(sized(m, 4) for m in SMALL), *RATIOS)]
+
+
+def weighed() -> list[Cell]:
+    """Bytes of the weights of Tofu's models."""
+    return [Cell("tofu-weights", (f, v), divided.counted) for f, variants in TOFU_FAMILIES.items() for v in variants]
+
+
+def divisions(family: str, variants: Iterable[str]) -> list[Cell]:
+    """Variants of a family of Tofu's by cuts, on one GPU, and layers on GPUs in turn where that is compared."""
+    keys = [(family, variant, BOX) for variant in variants]
+    found = [Cell("tofu-splits", key, divided.divided) for key in keys]
+    found += [Cell("tofu-small", key, divided.small) for key in keys]
+    return found + [Cell("tofu-placed", key, divided.placed) for key in keys if family == "tofu-rnn"]
+
+
+def algorithms() -> list[Cell]:
+    """Fig 11's model by each way to choose cuts."""
+    return [Cell("tofu-algorithms", ("tofu-rnn", "4x8192", BOX, name), divided.compared) for name in ALGORITHMS]

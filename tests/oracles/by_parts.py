@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from pesto.split.layouts import PARTIAL, WHOLE, Layout, Strategy
-from pesto.split.ops.shape_operands import SHAPE_OPERAND
+from pesto.split.ops.shape_operands import REPEATS, SHAPE_OPERAND, repeats
 from pesto.split.signature import Signature
 from pesto.tf.private import op_def
 
@@ -99,6 +99,12 @@ def by_parts(signature: Signature, strategy: Strategy, k: int, inputs: Sequence[
         shape = list(whole)
         shape[strategy.gives[0]] //= k
         parts[shaped] = [np.asarray(shape, dtype=inputs[shaped].dtype)] * k
+    repeated = REPEATS.get(signature.type)
+    if repeated is not None and strategy.gives[0] >= 0:
+        shape = list(whole)
+        shape[strategy.gives[0]] //= k
+        times = repeats(signature.inputs[repeated].value, signature.inputs[0].shape, shape)
+        parts[repeated] = [np.asarray(times, dtype=inputs[repeated].dtype)] * k
     made = [run(signature, each) for each in zip(*parts, strict=True)]
     handles = [
         layout for o, layout in zip(signature.inputs, strategy.needs, strict=True) if o.dtype.startswith("resource:")

@@ -1,4 +1,4 @@
-"""pesto reproduce: the tables and figures of the two papers, made again."""
+"""pesto reproduce: the tables and figures of the three papers, made again."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -39,14 +39,15 @@ def reproduce_command(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Make tables and figures of the Pesto and ParDNN papers, ours beside the printed numbers.
+    """Make tables and figures of the Pesto, ParDNN and Tofu papers, ours beside the printed numbers.
 
     \b
     pesto reproduce fig2 table1 --out reproduced
     pesto reproduce all --out reproduced
 
     Names are table1, table2, table3, fig2, fig4, fig5, fig7, fig8; pardnn-fig4.2, -fig4.3, -table5.1, -table6.1,
-    -fig6.1, -fig6.2, -fig6.6, -fig6.7, -overhead and -quoted; all.
+    -fig6.1, -fig6.2, -fig6.6, -fig6.7, -overhead and -quoted; tofu-table1, -fig9a, -fig9b,
+    -fig9c, -fig10 and -fig11; pardnn and tofu, all of a paper; all.
 
     The folder keeps every finished piece of work by version, so that a later call goes on where it was, also after
     Ctrl-C. Its page, reproduction.md, shows what it has the work of; reproduction.json has all numbers.

@@ -95,8 +95,16 @@ def along_axis(op: Op) -> list[Lambda]:
 
 
 def tile(op: Op) -> list[Lambda]:
-    """Tile: what is not repeated can be cut."""
-    return [_but([d for d, times in enumerate(_constant(op, 1)) if times != 1], [op[0]], op[0].rank)]
+    """Tile: what is not repeated can be cut, and so can what is of one element, which each part repeats less often."""
+    tensor = op[0]
+    moved = [d for d, times in enumerate(_constant(op, 1)) if times != 1 and tensor.shape[d] != 1]
+
+    def element(*i: Index) -> Value:
+        whole = [d in moved or extent == 1 for d, extent in enumerate(tensor.shape)]
+        read = tensor[tuple(ALL if all_of_it else index for all_of_it, index in zip(whole, i, strict=True))]
+        return opaque(read)[tuple(i[d] for d in moved)] if moved else read
+
+    return [Lambda(_names(tensor.rank), element)]
 
 
 def reverse_sequence(op: Op) -> list[Lambda]:

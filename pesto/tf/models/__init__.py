@@ -1,8 +1,8 @@
 """Training steps of the model families a plan is made for; TensorFlow is imported only when one is built.
 
-Sources: the first four families and their variants are those of Pesto (Middleware '21, section 5.2), the other five
-those of ParDNN (Qararyah 2020, Table 5.1); `tiny` is the same structure at a size whose step runs in a fraction of a
-second on one CPU core.
+Sources: the first four families and their variants are those of Pesto (Middleware '21, section 5.2), the next five
+those of ParDNN (Qararyah 2020, Table 5.1), the last two those of Tofu (arXiv:1807.08887v1, section 6.1); `tiny` is the
+same structure at a size whose step runs in a fraction of a second on one CPU core.
 """
 
 from __future__ import annotations
@@ -81,6 +81,44 @@ FAMILIES: tuple[Family, ...] = (
         module="pesto.tf.models.e3d",
         variants=("320", "512", "tiny"),
         default="320",
+    ),
+    Family(
+        name="tofu-rnn",
+        module="pesto.tf.models.tofu.tofu_rnn",
+        variants=(
+            "6x4096",
+            "6x6144",
+            "6x8192",
+            "8x4096",
+            "8x6144",
+            "8x8192",
+            "10x4096",
+            "10x6144",
+            "10x8192",
+            "4x8192",
+            "tiny",
+        ),
+        default="6x4096",
+    ),
+    Family(
+        name="tofu-wrn",
+        module="pesto.tf.models.tofu.tofu_wrn",
+        variants=(
+            "50x4",
+            "50x6",
+            "50x8",
+            "50x10",
+            "101x4",
+            "101x6",
+            "101x8",
+            "101x10",
+            "152x4",
+            "152x6",
+            "152x8",
+            "152x10",
+            "tiny",
+        ),
+        default="50x4",
     ),
 )
 

@@ -71,6 +71,16 @@ def minimize(
     return optimizer.apply_gradients(zip(clipped, variables, strict=True), global_step=counter)
 
 
+def descend(loss: tf.Tensor, rate: float, momentum: float = 0.9) -> tf.Operation:
+    """Momentum, unclipped: each variable is updated, by one op, as soon as its gradient is there.
+
+    The gradients of a variable that many ops read are added one to the sum of the others, so that no two of them need
+    be held: one AddN would hold them all.
+    """
+    optimizer = tf.train.MomentumOptimizer(rate, momentum)
+    return optimizer.minimize(loss, aggregation_method=tf.AggregationMethod.EXPERIMENTAL_TREE)
+
+
 def finish(loss: tf.Tensor, updates: Sequence[tf.Operation], feeds: Sequence[Feed]) -> Step:
     """The current graph as a Step that runs all updates and gives the loss."""
     train = tf.group(*updates, name="train")

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2, node_def_pb2
 
 from pesto.errors import InputError
-from pesto.split.ops.shape_operands import SHAPE_OPERAND
+from pesto.split.ops.shape_operands import REPEATS, SHAPE_OPERAND, repeats
 from pesto.split.ops.wholes import READ_SHAPES
 from pesto.split.pieces import boxes
 from pesto.split.worker_parts import CLONE, JOIN, REDUCE, SLICE, Part, Parts
@@ -193,6 +193,10 @@ class Writer:
             value = value.reshape(operand.shape if operand.shape is not None else value.shape)
             if SHAPE_OPERAND.get(signature.type) == at and max(way.gives[0], default=-1) >= 0:
                 value = np.asarray(self.parts.output_shape(number, 0), dtype=value.dtype)
+            elif REPEATS.get(signature.type) == at:
+                shape = signature.inputs[0].shape
+                part_shape = self.parts.output_shape(number, 0)
+                value = np.asarray(repeats(value.tolist(), shape or (), part_shape or ()), dtype=value.dtype)
             elif max(way.needs[at], default=-1) >= 0:
                 begin, extents = boxes(value.shape, way.needs[at], self.parts.division.factors)[part.worker] or ((), ())
                 value = value[tuple(slice(a, a + n) for a, n in zip(begin, extents, strict=True))]

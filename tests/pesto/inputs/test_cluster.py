@@ -31,7 +31,7 @@ floor_us = 11.5
 PRESETS = {  # devices with the CPUs, GiB per GPU, preset
     "v100x2-nvlink": (3, 16, "V100"), "v100x2-pcie": (3, 16, "V100"), "v100x4": (5, 16, "V100"),
     "v100x8": (9, 16, "V100"), "v100x16": (17, 32, "V100"), "k80x8": (9, 12, "K80"), "a100x8": (9, 40, "A100"),
-    "v100x4x2-25gbe": (10, 16, "V100"),
+    "v100x4x2-25gbe": (10, 16, "V100"), "k80x8-switched": (9, 12, "K80"),
 }  # fmt: skip
 LOGICAL = {"cpux2": 2, "cpux3": 3, "cpux4": 4}
 

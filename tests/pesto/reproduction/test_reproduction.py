@@ -74,7 +74,7 @@ def test_every_artefact_has_printed_numbers_and_cells() -> None:
     """One entry each, in one order, with a source; each reason and sentence ends as one."""
     assert list(printed()) == list(ARTEFACTS)
     for name, it in printed().items():
-        assert it.source.startswith(("Pesto,", "ParDNN (thesis),")) and it.ours.endswith(".")
+        assert it.source.startswith(("Pesto,", "ParDNN (thesis),", "Tofu,")) and it.ours.endswith(".")
         assert all(reason.endswith(".") for reason in it.reasons)
         cells = ARTEFACTS[name].cells()
         assert cells and len({(cell.table, cell.key) for cell in cells}) == len(cells)
@@ -140,6 +140,8 @@ def test_unknown_names_are_answered_with_the_nearest() -> None:
     with pytest.raises(UsageError, match="no table or figure is named"):
         chosen([])
     assert chosen(["fig2", "table1"]) == ["table1", "fig2"] and chosen(["all"]) == list(ARTEFACTS)
+    parts = ("table1", "fig9a", "fig9b", "fig9c", "fig10", "fig11")
+    assert chosen(["tofu", "fig2"]) == ["fig2", *(f"tofu-{part}" for part in parts)]
 
 
 def test_graph_files_are_built_once_for_each_model_and_batch(tmp_path: Path) -> None:

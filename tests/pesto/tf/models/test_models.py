@@ -60,7 +60,10 @@ SCOPES = {
         "softmax/",
     ],
     "e3d": ["stem/step_1/", "layer_0/step_0/", "layer_1/step_1/", "head/step_0/", "loss/"],
+    "tofu-rnn": ["layer_0/step_0/", "layer_1/step_3/", "softmax/", "loss/"],
+    "tofu-wrn": ["stem/", "block_0/conv_1/", "block_1/shortcut/", "block_1/norm_2/", "head/"],
 }
+UNCLIPPED = ("tofu-rnn", "tofu-wrn")
 
 
 @pytest.fixture(scope="module")
@@ -136,12 +139,12 @@ def test_no_scope_was_opened_twice_under_two_names(tf, model):
 
 def test_update_and_clipping_carry_the_name_of_their_variable(tf, model):
     """The ops that update a variable sit with it, so their names must say which one it is."""
-    _, step = model
+    name, step = model
     names = [op.name for op in pruned(tf, step)]
     with step.graph.as_default():
         variables = [v.op.name for v in tf.trainable_variables()]
     for variable in variables:
-        assert any(n.startswith(f"clip/{variable}/") for n in names)
+        assert any(n.startswith(f"clip/{variable}/") for n in names) != (name in UNCLIPPED)
         assert any(f"/update_{variable}/" in n for n in names)
 
 
@@ -231,6 +234,13 @@ def test_clipping_scales_all_gradients_by_one_factor(tf, norm, factor):
     np.testing.assert_allclose(second, 4.0 * factor)
 
 
+def test_a_shared_variables_gradients_are_added_one_by_one(tf):
+    """Tofu's models hold no more than two gradients of a kernel at once, where one AddN would hold one a step."""
+    step = build("tofu-rnn", "tiny")
+    sums = [op for op in pruned(tf, step) if op.type == "AddN" and op.outputs[0].shape.as_list()[-1] == 4 * 32]
+    assert len(sums) >= 2 * 3 and {len(op.inputs) for op in sums} == {2}
+
+
 @pytest.mark.parametrize("name", families(*NAMES))
 def test_batch_size_is_an_argument(name):
     """Every feed holds one entry per example."""
@@ -255,7 +265,7 @@ def test_two_builds_are_one_graph(tf):
     ("name", "variant", "said"),
     [
         ("rnnml", None, "rnnlm, nmt, transformer, nasnet, word-rnn, .*; did you mean rnnlm?"),
-        ("zzz", None, "there are rnnlm, nmt, .*, e3d$"),
+        ("zzz", None, "there are rnnlm, nmt, .*, tofu-wrn$"),
         ("nasnet", "4x221", "4x212, 6x148, 6x168, tiny; did you mean 4x212?"),
     ],
 )

@@ -1,0 +1,1 @@
+"""Training steps of the two families that Tofu is measured on."""

@@ -1,0 +1,71 @@
+"""Tofu's recurrent network (Wang et al. 2018, section 6.1): LSTM layers over 20 steps, the largest of H = 8192.
+
+A variant LxH has L layers of H units. The weights that Table 1 counts are those of the layers alone, (8 (L - 1) + 4) H²
+numbers: the first has no wide input, and there is no vocabulary. So few features come in, and few classes go out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import tensorflow.compat.v1 as tf
+
+from pesto.tf.models.layers import dense, placeholders, scope
+from pesto.tf.models.lstm import lstm, unroll, zero_state
+from pesto.tf.models.step import Feed, Step
+from pesto.tf.models.update_step import descend, finish, new_graph
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Sizes and rates; `features` come in at each step, and one of `classes` is to come out."""
+
+    layers: int
+    hidden: int
+    batch: int = 512
+    steps: int = 20
+    features: int = 64
+    classes: int = 64
+    learning_rate: float = 0.1
+
+
+CONFIGS: dict[str, Config] = {
+    f"{layers}x{hidden}": Config(layers=layers, hidden=hidden)
+    for layers, hidden in (*((n, k * 1024) for n in (6, 8, 10) for k in (4, 6, 8)), (4, 8192))
+} | {"tiny": Config(layers=2, hidden=32, batch=8, steps=4, features=8, classes=8)}
+
+
+def build(variant: str, batch: int | None = None) -> Step:
+    """One step of momentum, from a state of zeros."""
+    config = CONFIGS[variant]
+    config = replace(config, batch=batch or config.batch)
+    feeds = (
+        Feed(name="features", shape=(config.steps, config.batch, config.features), dtype="float32", low=-1.0, high=1.0),
+        Feed(name="targets", shape=(config.steps, config.batch), dtype="int32", low=0, high=config.classes),
+    )
+    with new_graph().as_default():
+        features, targets = placeholders(feeds)
+        loss = _loss(config, _layers(config, features), targets)
+        return finish(loss, [descend(loss, config.learning_rate)], feeds)
+
+
+def _layers(config: Config, features: tf.Tensor) -> list[tf.Tensor]:
+    """Outputs [batch, hidden] of the last layer by step."""
+    with scope("embedding"):
+        outputs = tf.unstack(features)
+    for k in range(config.layers):
+        layer = lstm(f"layer_{k}", int(outputs[0].shape[1]), config.hidden, rate=0.0)
+        outputs, _ = unroll(layer, outputs, zero_state(layer.path, config.batch, config.hidden))
+    return outputs
+
+
+def _loss(config: Config, outputs: list[tf.Tensor], targets: tf.Tensor) -> tf.Tensor:
+    """Cross entropy averaged over steps and batch."""
+    with scope("softmax"):
+        joined = tf.concat(outputs, axis=0)
+    logits = dense("softmax", joined, config.classes, bias=True)
+    with scope("softmax"):
+        labels = tf.reshape(targets, [-1])
+        entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    with scope("loss"):
+        return tf.reduce_mean(entropy)
