@@ -5,6 +5,7 @@ Beaumont, Eyraud-Dubois, Shilova: Pipelined Model Parallelism: Complexity Result
 """
 
 from dataclasses import dataclass, field, fields
+from enum import StrEnum
 from fractions import Fraction
 
 import numpy as np
@@ -17,6 +18,16 @@ FORWARD, BACKWARD, SEND_FORWARD, SEND_BACKWARD, INPUT_GRADIENT, WEIGHT_GRADIENT 
 waits for) and a WEIGHT_GRADIENT."""
 KINDS = ("forward", "backward", "send forward", "send backward", "input gradient", "weight gradient")
 """What the kinds of rows are called."""
+
+
+class MemoryModel(StrEnum):
+    """What counts as held on a device beside the weights."""
+
+    PAPER = "paper"
+    """For each layer its activation as often as batches are in flight there at most (the paper's M(p))."""
+    RECEIVED = "received"
+    """What is alive at the fullest tick: activations, inputs received (kept until the backward half has ended), and
+    gradients from their making on one device to their last use on the other."""
 
 
 def _none() -> Ints:
@@ -132,6 +143,10 @@ class Allocation:
     def crossed(self) -> Ints:
         """[c] the layers after which a cut lies between two devices."""
         return ints(np.flatnonzero(np.diff(self.device)))
+
+    def sent(self, chain: Chain) -> Ints:
+        """[c] the cuts between two devices that take a link any time; they alone have rows in a pattern."""
+        return ints([cut for cut in self.crossed.tolist() if chain.transfers[cut] > 0])
 
     def link(self, layer: Ints) -> Ints:
         """The link of the cut after each layer: P + d * P + e, of its devices d < e, in both directions."""
