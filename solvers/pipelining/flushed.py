@@ -7,7 +7,6 @@ the forward half before the weight gradient, within a number of batches in fligh
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from heapq import heappop, heappush
 
 import numpy as np
@@ -17,17 +16,12 @@ from solvers.pipelining.chain import (
     BACKWARD,
     FORWARD,
     INPUT_GRADIENT,
-    SEND_BACKWARD,
-    SEND_FORWARD,
     WEIGHT_GRADIENT,
     Allocation,
     Chain,
     Pattern,
 )
-from solvers.pipelining.from_starts import pattern_from_starts
-
-Work = tuple[int, int, int]
-"""A kind, a stage (of a send: the one before the cut) and a batch."""
+from solvers.pipelining.stage_line import Work, line_of, pattern_of_line
 
 
 def gpipe(chain: Chain, allocation: Allocation, batches: int) -> Pattern:
@@ -122,43 +116,6 @@ def _in_turn(forward: list[Work], backward: list[Work], ahead: int) -> list[Work
     return forward[:ahead] + turns + backward[len(forward) - ahead :]
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """What a batch meets: stages and the sends between them."""
-
-    ticks: dict[tuple[int, int], int]
-    """Of each (kind, stage)."""
-    resource: dict[tuple[int, int], int]
-    after: dict[tuple[int, int], tuple[tuple[int, int], ...]]
-    """What each (kind, stage) makes ready."""
-
-
-def _line(chain: Chain, allocation: Allocation, *, split: bool) -> _Line:
-    stages, sent = allocation.stages.tolist(), set(allocation.sent(chain).tolist())
-    line = _Line({}, {}, {})
-    gradient = INPUT_GRADIENT if split else BACKWARD
-    last = len(stages) - 1
-    for stage, (first, end, device) in enumerate(stages):
-        layers = np.arange(first, end + 1)
-        for kind in (FORWARD, gradient, *((WEIGHT_GRADIENT,) if split else ())):
-            line.ticks[kind, stage] = int(chain.ticks(np.full(len(layers), kind), layers).sum())
-            line.resource[kind, stage] = device
-        there, back = (FORWARD, stage + 1), (gradient, stage - 1)
-        if end in sent:
-            there = (SEND_FORWARD, stage)
-            line.after[there] = ((FORWARD, stage + 1),)
-            line.after[SEND_BACKWARD, stage] = ((gradient, stage),)
-            for kind in (SEND_FORWARD, SEND_BACKWARD):
-                line.ticks[kind, stage] = int(chain.ticks(np.array([kind]), np.array([end]))[0])
-                line.resource[kind, stage] = int(allocation.link(np.array([end]))[0])
-        if stage and first - 1 in sent:
-            back = (SEND_BACKWARD, stage - 1)
-        line.after[FORWARD, stage] = ((gradient, stage) if stage == last else there,)
-        line.after[gradient, stage] = (*((back,) if stage else ()), *(((WEIGHT_GRADIENT, stage),) if split else ()))
-        line.after[WEIGHT_GRADIENT, stage] = ()
-    return line
-
-
 class _Player:
     """Work done as early as it can be: who may be next on a device is asked, links serve who came first."""
 
@@ -166,7 +123,7 @@ class _Player:
         if batches < 1:
             raise ValueError(f"{batches} batches - give at least one")
         self.chain, self.allocation, self.batches = chain, allocation, batches
-        self.line = _line(chain, allocation, split=split)
+        self.line = line_of(chain, allocation, allocation.stages, split=split)
         self.ready: dict[int, set[Work]] = {at: set() for at in self.line.resource.values()}
         self.came: dict[Work, int] = {}
         self.starts: list[tuple[int, int, int, int]] = []
@@ -208,20 +165,6 @@ class _Player:
         """What has waited longest for a link."""
         return min(self.ready[resource], key=lambda work: (self.came[work], work[2], work), default=None)
 
-    def pattern(self, starts: list[tuple[int, int, int, int]]) -> Pattern:
-        """Stages taken apart into their layers."""
-        stages, rows = self.allocation.stages.tolist(), []
-        for kind, stage, batch, begin in starts:
-            first, last, _ = stages[stage]
-            layers = range(first, last + 1) if kind == FORWARD else range(last, first - 1, -1)
-            at = begin
-            for layer in (last,) if kind in (SEND_FORWARD, SEND_BACKWARD) else layers:
-                rows.append((kind, layer, batch, at))
-                at += int(self.chain.ticks(np.array([kind]), np.array([layer]))[0])
-        table = np.array(rows)
-        makespan = int((table[:, 3] + self.chain.ticks(table[:, 0], table[:, 1])).max())
-        return pattern_from_starts(self.allocation, self.batches, max(makespan, 1), ints(table))
-
 
 def _played(chain: Chain, allocation: Allocation, batches: int, orders: list[list[Work]]) -> Pattern:
     """The pattern in which each device does its work in this order."""
@@ -237,7 +180,7 @@ def _played(chain: Chain, allocation: Allocation, batches: int, orders: list[lis
             return order[at[resource] - 1]
         return None
 
-    return player.pattern(player.play(choose))
+    return pattern_of_line(chain, allocation, player.line, batches, player.play(choose))
 
 
 class _Greedy:
@@ -250,7 +193,8 @@ class _Greedy:
 
     def pattern(self) -> Pattern:
         """The schedule that this rule makes."""
-        return self._player.pattern(self._player.play(self._choose))
+        player = self._player
+        return pattern_of_line(player.chain, player.allocation, player.line, player.batches, player.play(self._choose))
 
     def _choose(self, resource: int) -> Work | None:
         if resource >= self._devices:
