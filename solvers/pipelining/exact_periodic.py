@@ -10,11 +10,9 @@ from fractions import Fraction
 import msgspec
 import numpy as np
 
-from solvers.arrays import Ints, ints
+from solvers.arrays import Ints, ints, offsets
 from solvers.pipelining.chain import (
-    BACKWARD,
     FORWARD,
-    INPUT_GRADIENT,
     SEND_BACKWARD,
     SEND_FORWARD,
     WEIGHT_GRADIENT,
@@ -58,13 +56,12 @@ class Question:
 class Answer:
     """What was found, checked, and what is proven.
 
-    Memory is counted as the sum of what each thing held (an activation, an input, a gradient) is at its most. In the
-    paper's model this is what it means; in the other it is never less than the peak. `least` is proven, by CP-SAT's
-    word, for this count and for stages that run at once (on an allocation that is not contiguous: layers).
+    `least` is proven, by CP-SAT's word, for stages whose halves run at once (on an allocation that is not contiguous:
+    layers), in the given model of memory.
     """
 
     pattern: Pattern | None
-    """None: none was found."""
+    """None: none was found in the time, or `infeasible`."""
     ticks: Fraction | None
     """Its period, T/k; of a flushed step its end, for all batches."""
     least: Fraction
@@ -106,14 +103,11 @@ class _Posed:
         self.question = question
         self.line = _line(question)
         held, room = _held(question, self.line), _room(question)
-        need = np.zeros(question.allocation.devices, dtype=np.int64)
-        for _, _, device, bytes_ in held:
-            need[device] += bytes_
-        short = np.flatnonzero(need > room) if question.memory is not None else ints([])
+        lacking = _least_bytes(question, self.line) - np.asarray(0 if question.memory is None else question.memory)
         self.misfit = ""
-        if len(short):
-            at = short[0]
-            self.misfit = f"device {at} lacks {need[at] - room[at]} bytes for its weights and one batch"
+        if question.memory is not None and lacking.max() > 0:
+            at = int(np.argmax(lacking > 0))
+            self.misfit = f"device {at} lacks {lacking[at]} bytes for its weights and one batch"
         self.asked = _asked(question, self.line, held, room)
 
     def refused(self) -> Answer:
@@ -152,28 +146,75 @@ def _line(question: Question) -> Line:
     return line_of(question.chain, allocation, stages, split=question.split)
 
 
-def _held(question: Question, line: Line) -> list[tuple[int, int, int, int]]:
-    """(first operation, last operation, device, bytes) of all that a batch holds."""
+def _least_bytes(question: Question, line: Line) -> Ints:
+    """[P] bytes of each device where one batch is done at a time, one operation after the other."""
+    chain, allocation = question.chain, question.allocation
+    if question.model is MemoryModel.PAPER:
+        need = np.zeros(allocation.devices, dtype=np.int64)
+        np.add.at(need, allocation.device, chain.weights + chain.activation)
+        return need
+    begins = offsets(ints(list(line.ticks.values()))).tolist()
+    starts = [(*key, 0, begins[number]) for number, key in enumerate(line.ticks)]
+    return check(chain, allocation, pattern_of_line(chain, allocation, line, 1, starts)).peaks
+
+
+def _held(question: Question, line: Line) -> list[tuple[int, int, int, int, int, int]]:
+    """(first operation, ticks after its start, last operation, ticks before its end, device, bytes) of what is held."""
     if question.memory is None:
         return []
-    chain, of = question.chain, {key: number for number, key in enumerate(line.ticks)}
-    gradient, release = (INPUT_GRADIENT, WEIGHT_GRADIENT) if question.split else (BACKWARD, BACKWARD)
-    received = question.model is MemoryModel.RECEIVED
-    rows: list[tuple[tuple[int, int], tuple[int, int], int, int]] = []
+    of = {key: number for number, key in enumerate(line.ticks)}
+    rows = _activations(question, line)
+    if question.model is MemoryModel.RECEIVED:
+        rows += _received(question, line)
+    return [(of[begin], late, of[end], early, device, size) for begin, late, end, early, device, size in rows if size]
+
+
+_Row = tuple[tuple[int, int], int, tuple[int, int], int, int, int]
+"""As of `_held`, with operations by kind and stage."""
+
+
+def _activations(question: Question, line: Line) -> list[_Row]:
+    """Of each stage as a whole in the paper's model; else of each layer from its own start to its own end."""
+    chain, rows = question.chain, list[_Row]()
     for stage, (first, last, device) in enumerate(line.stages.tolist()):
-        mine, end = (FORWARD, stage), (release, stage)
-        rows.append((mine, end, device, int(chain.activation[first : last + 1].sum())))
+        mine, end = (FORWARD, stage), (line.release, stage)
+        if question.model is MemoryModel.PAPER:
+            rows.append((mine, 0, end, 0, device, int(chain.activation[first : last + 1].sum())))
+            continue
+        late = early = 0
+        for layer in range(first, last + 1):
+            rows.append((mine, late, end, early, device, int(chain.activation[layer])))
+            late += int(chain.forward[layer])
+            early += int(chain.ticks(np.array([line.release]), np.array([layer]))[0])
+    return rows
+
+
+def _received(question: Question, line: Line) -> list[_Row]:
+    """Inputs and gradients of a stage: what it received before its first layer, and behind its last."""
+    chain, rows = question.chain, list[_Row]()
+    stages = line.stages.tolist()
+    for stage, (first, last, device) in enumerate(stages):
+        mine, end, back = (FORWARD, stage), (line.release, stage), (SEND_BACKWARD, stage - 1)
         before, behind = int(chain.output[first]), int(chain.output[last + 1])
-        crossed = stage and line.stages[stage - 1, 2] != device
-        if received and (crossed or not stage):
+        if not stage or stages[stage - 1][2] != device:
             there = (SEND_FORWARD, stage - 1)
-            rows.append((there if there in of else mine, end, device, before))
-        if received and (SEND_BACKWARD, stage - 1) in of:
-            rows.append(((gradient, stage), (SEND_BACKWARD, stage - 1), device, before))
-        if received and stage + 1 < len(line.stages) and line.stages[stage + 1, 2] != device:
-            back = (SEND_BACKWARD, stage)
-            rows.append((back if back in of else (gradient, stage + 1), end, device, behind))
-    return [(of[begin], of[end], device, bytes_) for begin, end, device, bytes_ in rows if bytes_]
+            rows.append((there if there in line.ticks else mine, 0, end, 0, device, before))
+        if back in line.ticks:
+            late = _ticks(chain, line.gradient, first + 1, last)
+            rows.append(((line.gradient, stage), late, back, 0, device, before))
+        if stage + 1 < len(stages) and stages[stage + 1][2] != device:
+            comes, late = (SEND_BACKWARD, stage), 0
+            if comes not in line.ticks:
+                comes = (line.gradient, stage + 1)
+                late = _ticks(chain, line.gradient, stages[stage + 1][0] + 1, stages[stage + 1][1])
+            rows.append((comes, late, end, _ticks(chain, line.release, first, last - 1), device, behind))
+    return rows
+
+
+def _ticks(chain: Chain, kind: int, first: int, last: int) -> int:
+    """Of one kind and these layers, the last one included."""
+    layers = np.arange(first, last + 1)
+    return int(chain.ticks(np.full(len(layers), kind), layers).sum())
 
 
 def _room(question: Question) -> Ints:
@@ -184,7 +225,7 @@ def _room(question: Question) -> Ints:
     return ints(np.broadcast_to(np.asarray(0 if question.memory is None else question.memory), devices) - weights)
 
 
-def _asked(question: Question, line: Line, held: list[tuple[int, int, int, int]], room: Ints) -> Asked:
+def _asked(question: Question, line: Line, held: list[tuple[int, int, int, int, int, int]], room: Ints) -> Asked:
     of = {key: number for number, key in enumerate(line.ticks)}
     waits = [(of[before], of[after]) for before, afters in line.after.items() for after in afters]
     ticks, k = list(line.ticks.values()), question.k
@@ -195,7 +236,8 @@ def _asked(question: Question, line: Line, held: list[tuple[int, int, int, int]]
     else:
         least = max(least, _little(ticks, waits, held, room, k))
     return Asked(
-        ticks=ticks, resource=list(line.resource.values()), waits=waits, held=held, room=room.tolist(), k=k,
+        ticks=ticks, resource=list(line.resource.values()), waits=waits, held=held, room=room.tolist(),
+        summed=question.model is MemoryModel.PAPER, k=k,
         least=least, most=most, flushed=question.flushed, seconds=question.seconds, workers=question.workers,
         seed=question.seed,
     )  # fmt: skip
@@ -209,11 +251,11 @@ def _load(line: Line) -> int:
 
 
 def _little(
-    ticks: list[int], waits: list[tuple[int, int]], held: list[tuple[int, int, int, int]], room: Ints, k: int
+    ticks: list[int], waits: list[tuple[int, int]], held: list[tuple[int, int, int, int, int, int]], room: Ints, k: int
 ) -> int:
     """Little's law: what is held for so long by each batch, and by so many at once, allows no shorter period."""
     least = 0
-    for first, last, device, bytes_ in held:
+    for first, late, last, early, device, bytes_ in held:
         latency = [-1] * len(ticks)
         latency[first] = ticks[first]
         for before, after in sorted(waits, key=lambda pair: pair[1]):
@@ -221,7 +263,7 @@ def _little(
                 latency[after] = max(latency[after], latency[before] + ticks[after])
         fit = int(room[device]) // bytes_
         if fit > 0:
-            least = max(least, -(-k * latency[last] // fit))
+            least = max(least, -(-k * (latency[last] - late - early) // fit))
     return least
 
 

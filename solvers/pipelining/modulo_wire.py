@@ -12,10 +12,12 @@ class Asked(msgspec.Struct, kw_only=True, frozen=True):
     """[n]"""
     waits: list[tuple[int, int]]
     """(before, after) of two operations of one batch."""
-    held: list[tuple[int, int, int, int]]
-    """(first operation, last operation, room, bytes) of what is held from the one's start to the other's end."""
+    held: list[tuple[int, int, int, int, int, int]]
+    """(first operation, ticks after its start, last operation, ticks before its end, room, bytes) of what is held."""
     room: list[int]
     """Bytes of each room."""
+    summed: bool
+    """Whether a room holds what each thing's bytes are at their most, in sum; else what is there at every tick."""
     k: int
     least: int
     """No period is shorter."""

@@ -32,13 +32,17 @@ class Line:
     resource: dict[tuple[int, int], int]
     after: dict[tuple[int, int], tuple[tuple[int, int], ...]]
     """What each makes ready."""
+    gradient: int
+    """The kind that the stage before waits for."""
+    release: int
+    """The kind that ends last of a stage."""
 
 
 def line_of(chain: Chain, allocation: Allocation, stages: Ints, *, split: bool) -> Line:
     """The line through these stages, [s, 3], as of `Allocation.stages` or finer; `split`: backward halves in two."""
     sent = set(allocation.sent(chain).tolist())
-    line = Line(stages, {}, {}, {})
     gradient, last = INPUT_GRADIENT if split else BACKWARD, len(stages) - 1
+    line = Line(stages, {}, {}, {}, gradient, WEIGHT_GRADIENT if split else BACKWARD)
     for stage, (first, end, device) in enumerate(stages.tolist()):
         layers = np.arange(first, end + 1)
         _add(line, (FORWARD, stage), int(chain.ticks(np.full(len(layers), FORWARD), layers).sum()), device)

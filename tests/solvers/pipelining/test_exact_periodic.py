@@ -20,6 +20,14 @@ PAPER = MemoryModel.PAPER
 KEEPS = tuple((k, n) for n in range(1, 6) for k in range(1, n + 1))
 
 
+def by_thirds(chain, sizes, **given):
+    """Theorem 2's chain and allocation for two triples that sum to 20 each, or not: a period of 80, or none."""
+    layers = 12
+    found = chain([20, 20, *sizes, 20, 20, 20, 20], [0] * layers, activation=[0] * 8 + [1] * 4)
+    where = Allocation(device=[1, 1, *[0] * 6, 1, 0, 1, 0], devices=2)
+    return Question(chain=found, allocation=where, k=1, memory=2, model=PAPER, most=80, **given)
+
+
 def all_asked(chain, each):
     """What a paper or an exact count gives, by name: (question, ticks)."""
     found = {}
@@ -43,6 +51,7 @@ def all_asked(chain, each):
                 chain=thirds, allocation=each(devices), k=2 * devices, model=PAPER, flushed=True, **kind
             )
             found[f"equal thirds on {devices}, {len(kind)}"] = question, ticks
+    found["theorem 2, a partition"] = by_thirds(chain, [5, 6, 9, 6, 6, 8]), 80
     middle = chain([1, 2, 1], [1, 2, 1])
     for name, device, ticks in (("free", [0, 1, 0], 4), ("contiguous", [0, 0, 1], 6)):
         found[f"layers 1, 2, 1, {name}"] = (
@@ -98,6 +107,14 @@ def test_what_the_process_claims_is_checked(chain, each, monkeypatch):
     monkeypatch.setattr(exact_periodic, "_ask", lambda _: [lie])
     with pytest.raises(RuntimeError, match="invalid schedule"):
         exact(Question(chain=chain([1, 1], [1, 1]), allocation=each(2), k=1))
+
+
+@pytest.mark.slow
+def test_without_a_partition_in_triples_there_is_no_such_period(chain):
+    """Theorem 2's reduction: 6, 6, 6, 6, 6, 10 have none."""
+    answer = exact(by_thirds(chain, [6, 6, 6, 6, 6, 10], seconds=300, workers=2))
+    assert answer.pattern is None
+    assert answer.least > 80
 
 
 @pytest.mark.slow

@@ -163,7 +163,8 @@ def counted_from_another_batch(rng, chain, allocation, pattern):
 
 MUTANTS = {
     dropped: "copies rows", doubled: "copies", an_operation_dropped: "rows", elsewhere: "rows",
-    no_such_layer: "rows copies", sent_at_the_end: "rows", of_another_kind: "rows copies", backward_whole_and_split: "rows",
+    no_such_layer: "rows copies", sent_at_the_end: "rows", of_another_kind: "rows copies",
+    backward_whole_and_split: "rows",
     one_label_twice: "copies", one_batch_twice: "copies", forward_late: "dependency",
     backward_early: "dependency rows", weights_first: "dependency", sent_before_it_is_made: "dependency",
     begun_together: "overlap dependency", too_short_a_period: "overlap dependency",
