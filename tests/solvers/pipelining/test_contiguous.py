@@ -7,7 +7,7 @@ import pytest
 from pipelines import every_cut, groups, held, least_of_cuts, peaks, small_chain, stages_of
 
 from solvers.pipelining.chain import Chain, MemoryModel
-from solvers.pipelining.contiguous import best_cuts, least_memory, thinnings
+from solvers.pipelining.contiguous import best_cuts, least_memory, period_bound, thinnings
 
 PAPER, RECEIVED = MemoryModel.PAPER, MemoryModel.RECEIVED
 RATIOS = ((1, 1), (1, 2), (2, 3), (1, 3), (3, 4), (1, 4), (4, 5), (3, 5), (2, 5), (1, 5))
@@ -114,3 +114,61 @@ def test_no_pattern_holds_more_than_the_model_says(seeds) -> None:
             assert peak.bytes >= least, seed
             tight += (at > 0) * (peak.bytes == charged)
     assert tight
+
+
+def least_of_peaks(chain: Chain, devices: int, memory: int, ratios) -> Fraction | None:
+    """The least period of all cuts and T by what 1F1B* holds when it is laid out batch by batch."""
+    found = []
+    for first in every_cut(chain.layers, devices):
+        stages = stages_of(chain, first)
+        for ratio in ratios:
+            for period in range(max(s.ticks for s in stages), sum(s.ticks for s in stages) + 1):
+                if all(peak.bytes <= memory for peak in peaks(stages, period, ratio)):
+                    found.append(Fraction(period * ratio[1], ratio[0]))
+                    break
+    return min(found, default=None)
+
+
+def test_the_bound_frames_what_stages_hold_when_laid_out(seeds) -> None:
+    """Received inputs and gradients, tick by tick: what is found fits, and the bound is below all that does."""
+    equal = 0
+    for seed in seeds(12):
+        rng = np.random.default_rng(seed)
+        chain = small_chain(rng, int(rng.integers(2, 5)), ticks=4)
+        devices, memory = 3, int(rng.integers(10, 40))
+        reached = least_of_peaks(chain, devices, memory, thinnings(2))
+        found = best_cuts(chain, devices, memory, RECEIVED, thinnings(2))
+        bound = period_bound(chain, devices, memory, RECEIVED, thinnings(2))
+        if found is None:
+            assert bound is None or reached is None or bound <= reached, seed
+        else:
+            assert bound <= reached <= found.period, seed
+            equal += bound == found.period
+    assert equal >= 4
+
+
+@pytest.mark.parametrize(
+    ("devices", "memory", "said"),
+    [(0, None, "0 devices - give 1 to 4096"), (2, -1, "a device has -1 bytes - give 0 or more")],
+)  # fmt: skip
+def test_what_cannot_be_laid_out_is_refused(devices, memory, said) -> None:
+    """No device, and negative memory."""
+    with pytest.raises(ValueError, match=said):
+        best_cuts(twelve(), devices, memory)
+
+
+def test_bytes_that_cannot_be_summed_are_refused() -> None:
+    """Each column sums to less than 2^62, but a stage may have several batches in flight."""
+    two = np.array([1, 1])
+    vast = Chain(
+        forward=two, backward=two, weights=two, activation=two * 2**60, output=np.zeros(3, dtype=int), transfers=two[:1]
+    )
+    with pytest.raises(
+        ValueError, match="stages could hold more than 4611686018427387904 bytes - count in larger units"
+    ):
+        best_cuts(vast, 2)
+
+
+def test_ratios_are_named_once() -> None:
+    """In lowest terms, all batches first."""
+    assert thinnings(4) == ((1, 1), (1, 2), (2, 3), (1, 3), (3, 4), (1, 4))
