@@ -6,18 +6,18 @@ take, D; at T ticks a batch D / T are on the way on average (Little 1961), so th
 """
 
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from math import ceil
 from typing import NamedTuple
 
 import numpy as np
 
-from solvers.arrays import Ints
-from solvers.pipelining.chain import Chain, MemoryModel
-from solvers.pipelining.stage_bytes import StageBytes, at_least
+from solvers.pipelining.chain import Allocation, Chain, MemoryModel
+from solvers.pipelining.stage_bytes import at_least
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,29 +34,30 @@ def best(bounds: Sequence[Bound]) -> Bound:
     return max(bounds, key=lambda bound: bound.value)
 
 
-def of_stages(
-    chain: Chain, first: Ints, memory: int | None = None, model: MemoryModel = MemoryModel.RECEIVED
+def of_allocation(
+    chain: Chain, allocation: Allocation, memory: int | None = None, model: MemoryModel = MemoryModel.RECEIVED
 ) -> tuple[Bound, ...]:
-    """Bounds on the period of every schedule of a contiguous allocation; `first` [S + 1] as of `Cuts`.
+    """Bounds on the period of every schedule of an allocation, contiguous or not.
 
     - device load, link load: the ticks that a batch takes of the busiest.
-    - bytes in flight: what a batch holds on a stage, for as long as it must, over the room beside the weights.
+    - bytes in flight: what a batch holds on a device, for as long as it must, over the room beside the weights.
     - in flight: D over the batches that a stage has room for, of schedules that do each half of a stage at once.
 
-    The last two with `memory` bytes a device. ValueError, naming the stage, where not even one batch fits.
+    The last two with `memory` bytes a device. ValueError, naming the device, where not even one batch fits.
     """
-    ticks = passed(chain.loads, first, chain.transfers)
+    passed = _passed(chain, allocation)
+    load: dict[int, int] = defaultdict(int)
+    for resource, ticks in zip(passed.resource, passed.ticks, strict=True):
+        load[resource] += ticks
+    links = [ticks for resource, ticks in load.items() if resource >= allocation.devices]
     found = [
-        Bound(name="device load", value=Fraction(max(ticks[::2]))),
-        Bound(name="link load", value=Fraction(max(ticks[1::2], default=0))),
+        Bound(name="device load", value=Fraction(max(load[d] for d in load if d < allocation.devices))),
+        Bound(name="link load", value=Fraction(max(links, default=0))),
     ]
     if memory is not None:
-        held = at_least(chain, model)
-        stages = [_Stage.of(chain, held, stage, i, j) for stage, (i, j) in enumerate(pairwise(first.tolist()))]
-        left = [sum(ticks[2 * stage :]) for stage in range(len(stages))]
-        pairs = list(zip(stages, left, strict=True))
-        found.append(Bound(name="bytes in flight", value=max(s.average(memory, d) for s, d in pairs)))
-        found.append(Bound(name="in flight", value=max(s.whole(memory, d) for s, d in pairs)))
+        rooms = _rooms(chain, allocation, memory, model, passed)
+        found.append(Bound(name="bytes in flight", value=max(room.average for room in rooms)))
+        found.append(Bound(name="in flight", value=max(room.whole for room in rooms)))
     return tuple(found)
 
 
@@ -88,35 +89,59 @@ def of_all(
     return tuple(found)
 
 
-def flushed_step(chain: Chain, first: Ints, micro_batches: int, *, split: bool = False) -> tuple[Bound, ...]:
-    """Bounds on a step of so many micro-batches through a contiguous allocation, from empty to empty.
+def flushed_step(chain: Chain, allocation: Allocation, batches: int, *, split: bool = False) -> tuple[Bound, ...]:
+    """Bounds on a step of so many micro-batches through an allocation, from empty to empty.
 
-    The busiest device, and the busiest link: what is before it in the chain, forward, `micro_batches` times its load,
-    and what is before it, backward. `split`: nothing waits for the weights' gradients, so they may come last of all.
-    ValueError without a micro-batch.
+    The busiest device, and the busiest link: what comes before it in the chain, forward, its load of all `batches`, and
+    what comes before it, backward. `split`: nothing waits for the weights' gradients, so they may come last of all.
+    ValueError without a batch.
     """
-    if micro_batches < 1:
-        raise ValueError(f"{micro_batches} micro-batches - give 1 or more")
-    ticks = passed(chain.loads, first, chain.transfers)
-    forward = passed(chain.forward, first, chain.transfers // 2)
-    last = passed(chain.weight_gradient * split, first, 0 * chain.transfers)
-    found = []
-    head = framed = 0  # ticks before it: forward, and all that are waited for
-    for once, ahead, behind in zip(ticks, forward, last, strict=True):
-        found.append(max(head + micro_batches * once, framed + micro_batches * (once - behind)))
-        head, framed = head + ahead, framed + once - behind
-    return (
-        Bound(name="device", value=Fraction(max(found[::2]))),
-        Bound(name="link", value=Fraction(max(found[1::2], default=0))),
-    )
+    if batches < 1:
+        raise ValueError(f"{batches} batches - give 1 or more")
+    passed = _passed(chain, allocation)
+    frames: dict[int, tuple[int, int]] = {}  # ticks before a resource: forward, and all that are waited for
+    load: dict[int, int] = defaultdict(int)
+    late: dict[int, int] = defaultdict(int)
+    head = framed = 0
+    for resource, once, ahead, last in zip(*passed, strict=True):
+        frames.setdefault(resource, (head, framed))
+        load[resource] += once
+        late[resource] += last * split
+        head, framed = head + ahead, framed + once - last * split
+    found = {"device": 0, "link": 0}
+    for resource, (ahead, around) in frames.items():
+        kind = "device" if resource < allocation.devices else "link"
+        ticks = max(ahead + batches * load[resource], around + batches * (load[resource] - late[resource]))
+        found[kind] = max(found[kind], ticks)
+    return tuple(Bound(name=name, value=Fraction(ticks)) for name, ticks in found.items())
 
 
-def passed(ticks: Ints, first: Ints, cut: Ints) -> list[int]:
-    """What a batch passes: the sums of `ticks` [L] over each stage, and between two stages the `cut` [L - 1] there."""
-    found = np.empty(2 * len(first) - 3, dtype=np.int64)
-    found[::2] = np.add.reduceat(ticks, first[:-1])
-    found[1::2] = cut[first[1:-1] - 1]
-    return found.tolist()
+class _Passed(NamedTuple):
+    """What a batch passes forward, one entry each: a stage, the link behind it, the next stage, and so on."""
+
+    resource: list[int]
+    """Device or link."""
+    ticks: list[int]
+    """There and back."""
+    forward: list[int]
+    """There; of a link half, rounded down."""
+    late: list[int]
+    """Of those back, what computes the weights' gradients."""
+
+
+def _passed(chain: Chain, allocation: Allocation) -> _Passed:
+    first, device, cuts = allocation.stages[:, 0], allocation.stages[:, 2], allocation.crossed
+    columns = []
+    for stages, links in (
+        (device, allocation.link(cuts)),
+        (np.add.reduceat(chain.loads, first), chain.transfers[cuts]),
+        (np.add.reduceat(chain.forward, first), chain.transfers[cuts] // 2),
+        (np.add.reduceat(chain.weight_gradient, first), 0 * cuts),
+    ):
+        column = np.empty(2 * len(first) - 1, dtype=np.int64)
+        column[::2], column[1::2] = stages, links
+        columns.append(column.tolist())
+    return _Passed(*columns)
 
 
 def bins(sizes: Sequence[int], room: int) -> int:
@@ -134,40 +159,38 @@ def bins(sizes: Sequence[int], room: int) -> int:
     return max(found, half)
 
 
-class _Stage(NamedTuple):
-    """A stage of layers, and what a batch holds there."""
+class _Room(NamedTuple):
+    """What memory says of a device."""
 
-    number: int
-    weights: int
-    each: int
-    """Activations and what enters."""
-    later: int
-    """Bytes times the ticks from the stage's first layer to where they begin to be held, there and back."""
+    average: Fraction
+    """Bytes times ticks of a batch there over the room beside the weights."""
+    whole: Fraction
+    """D over the batches that there is room for, of the stage of which it is most."""
 
-    @classmethod
-    def of(cls, chain: Chain, held: StageBytes, stage: int, i: int, j: int) -> "_Stage":
-        """Layers i to j - 1."""
+
+def _rooms(chain: Chain, allocation: Allocation, memory: int, model: MemoryModel, passed: _Passed) -> list[_Room]:
+    """Of each device that has layers; ValueError where one has no room for a batch."""
+    held, left = at_least(chain, model), list(accumulate(reversed(passed.ticks)))[::-2]
+    stages: dict[int, list[tuple[int, int, int]]] = defaultdict(list)  # of a device: D, bytes, bytes times ticks
+    weights: dict[int, int] = defaultdict(int)
+    for (i, last, device), passing in zip(allocation.stages.tolist(), left, strict=True):
+        j = last + 1
         before = accumulate(chain.loads[i:j].tolist(), initial=0)
         later = sum(a * ticks for a, ticks in zip(chain.activation[i:j].tolist(), before, strict=False))
-        weights = held.held(i, j, 0, 0)
-        return cls(stage, weights, held.held(i, j, 1, 1) - weights, later)
-
-    def average(self, memory: int, left: int) -> Fraction:
-        """Bytes times ticks of a batch over the room; `left` is D of the stage."""
-        return Fraction(self.each * left - self.later, self.room(memory)) if self.each else Fraction(0)
-
-    def whole(self, memory: int, left: int) -> Fraction:
-        """`left` over the batches that there is room for."""
-        return Fraction(left, self.room(memory) // self.each) if self.each else Fraction(0)
-
-    def room(self, memory: int) -> int:
-        """Bytes beside the weights; ValueError where they are less than of one batch."""
-        lacking = self.weights + self.each - memory
-        if lacking > 0:
-            raise ValueError(
-                f"stage {self.number} lacks {lacking} bytes for one batch in flight - cut elsewhere, or give it more"
-            )
-        return memory - self.weights
+        weights[device] += held.held(i, j, 0, 0)
+        each = held.held(i, j, 1, 1) - held.held(i, j, 0, 0)
+        stages[device].append((passing, each, each * passing - later))
+    found = []
+    for device, rows in stages.items():
+        room = memory - weights[device]
+        once = max(each for _, each, _ in rows)
+        if room < once:
+            lacking = once - room
+            raise ValueError(f"device {device} lacks {lacking} bytes for one batch in flight - give it more")
+        average = Fraction(sum(time for _, _, time in rows), room) if room else Fraction(0)
+        whole = max((Fraction(d, room // each) for d, each, _ in rows if each), default=Fraction(0))
+        found.append(_Room(average, whole))
+    return found
 
 
 def _packed_ticks(ticks: list[int], devices: int) -> int:

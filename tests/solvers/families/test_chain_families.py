@@ -12,7 +12,7 @@ from solvers.families.pipeline_case import PipelineCase
 from solvers.families.theorem_chains import of_numbers
 from solvers.pipelining.chain import Allocation, Chain, MemoryModel
 from solvers.pipelining.contiguous import best_cuts, least_memory, thinnings
-from solvers.pipelining.pipeline_bounds import best, of_all, of_stages
+from solvers.pipelining.pipeline_bounds import best, of_all, of_allocation
 
 PAPER = MemoryModel.PAPER
 PERIODS = ("4", "3", "8/3", "5/2", "12/5")
@@ -59,7 +59,7 @@ def test_the_least_periods_of_the_papers_examples(name, k, least, contiguous) ->
     assert found.period == contiguous
     bounds = of_all(case.chain, case.devices, case.memory, PAPER)
     if name == "many-batches":  # the bound is of the stages: one a device
-        bounds = of_stages(case.chain, np.arange(k + 2), case.memory, PAPER)
+        bounds = of_allocation(case.chain, case.reached_on, case.memory, PAPER)
     assert best(bounds).value == least
     assert load(case.chain, case.reached_on) <= least
     assert case.memory is None or name == "many-batches" or held(case) <= case.memory

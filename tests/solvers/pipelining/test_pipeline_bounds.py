@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from pipelines import small_chain
 
-from solvers.pipelining.chain import Chain, MemoryModel
+from solvers.pipelining.chain import Allocation, Chain, MemoryModel
 from solvers.pipelining.contiguous import best_cuts, least_memory, thinnings
-from solvers.pipelining.pipeline_bounds import best, bins, flushed_step, of_all, of_stages
+from solvers.pipelining.pipeline_bounds import best, bins, flushed_step, of_all, of_allocation
 
 PAPER = MemoryModel.PAPER
 
@@ -19,6 +19,11 @@ def chain_of(forward, backward, **columns) -> Chain:
     none = np.zeros(len(forward), dtype=np.int64)
     given = {"weights": none, "activation": none, "output": np.append(none, 0), "transfers": none[1:]} | columns
     return Chain(forward=np.array(forward), backward=np.array(backward), **given)
+
+
+def each_alone(layers: int) -> Allocation:
+    """Each layer on a device of its own."""
+    return Allocation(device=np.arange(layers), devices=layers)
 
 
 def named(bounds):
@@ -33,8 +38,8 @@ def named(bounds):
 def test_batches_in_flight_bound_what_periodic_schedules_reach(forward, backward, room, least) -> None:
     """Two chains on which 1F1B* needs 9 and 8 ticks, and the best periodic schedule of all meets the bound."""
     chain = chain_of(forward, backward, activation=12 // np.array(room))
-    stages = np.arange(len(forward) + 1)
-    assert named(of_stages(chain, stages, 12, PAPER))["in flight"] == least
+    stages = each_alone(len(forward))
+    assert named(of_allocation(chain, stages, 12, PAPER))["in flight"] == least
 
 
 @pytest.mark.parametrize(
@@ -43,7 +48,7 @@ def test_batches_in_flight_bound_what_periodic_schedules_reach(forward, backward
 def test_a_flushed_step_of_equal_thirds_is_as_long_as_its_bound(devices, unsplit, split) -> None:
     """Forward, input and weight gradient of one tick each, twice as many micro-batches as devices: proven optima."""
     chain = chain_of([1] * devices, [2] * devices)
-    stages = np.arange(devices + 1)
+    stages = each_alone(devices)
     assert best(flushed_step(chain, stages, 2 * devices)).value == unsplit
     assert best(flushed_step(chain, stages, 2 * devices, split=True)).value == split
 
@@ -51,11 +56,11 @@ def test_a_flushed_step_of_equal_thirds_is_as_long_as_its_bound(devices, unsplit
 def test_a_step_that_waits_for_a_link_is_bound_by_it() -> None:
     """Two layers of 1 + 1 ticks, 10 on the link: 3 batches take 30 there, framed by a forward and a backward half."""
     chain = chain_of([1, 1], [1, 1], transfers=np.array([10]))
-    assert named(flushed_step(chain, np.array([0, 1, 2]), 3)) == {"device": 2 * 3 + 2 + 10, "link": 32}
-    assert named(of_stages(chain, np.array([0, 1, 2]))) == {"device load": 2, "link load": 10}
+    assert named(flushed_step(chain, each_alone(2), 3)) == {"device": 2 * 3 + 2 + 10, "link": 32}
+    assert named(of_allocation(chain, each_alone(2))) == {"device load": 2, "link load": 10}
 
 
-def test_bounds_of_stages_hold_for_1f1b_and_its_thinnings(seeds) -> None:
+def test_bounds_of_allocation_hold_for_1f1b_and_its_thinnings(seeds) -> None:
     """Of random stages that fit: the period is at or above each bound, and equal to most of them at times."""
     met = set()
     for seed in seeds(60):
@@ -64,7 +69,7 @@ def test_bounds_of_stages_hold_for_1f1b_and_its_thinnings(seeds) -> None:
         devices, model = int(rng.integers(1, 5)), list(MemoryModel)[rng.integers(2)]
         memory = least_memory(chain, devices, model) + int(rng.integers(20))
         found = best_cuts(chain, devices, memory, model, thinnings(5))
-        bounds = (*of_stages(chain, found.first, memory, model), *of_all(chain, devices, memory, model))
+        bounds = (*of_allocation(chain, found.allocation, memory, model), *of_all(chain, devices, memory, model))
         for bound in bounds:
             assert bound.value <= found.period, (seed, bound)
         met |= {bound.name for bound in bounds if bound.value == found.period}
@@ -132,9 +137,9 @@ def test_bins_are_never_too_many(seeds) -> None:
 def test_what_does_not_fit_is_refused_with_what_lacks() -> None:
     """A stage of 3 + 2 bytes in 4, and layers of 5 bytes on one device of 4."""
     chain = chain_of([1], [1], weights=np.array([3]), activation=np.array([2]))
-    with pytest.raises(ValueError, match="stage 0 lacks 1 bytes for one batch in flight - "):
-        of_stages(chain, np.array([0, 1]), 4, PAPER)
+    with pytest.raises(ValueError, match="device 0 lacks 1 bytes for one batch in flight - give it more"):
+        of_allocation(chain, each_alone(1), 4, PAPER)
     with pytest.raises(ValueError, match="no allocation fits: 1 devices of 4 bytes"):
         of_all(chain, 1, 4, PAPER)
-    with pytest.raises(ValueError, match="0 micro-batches - give 1 or more"):
-        flushed_step(chain, np.array([0, 1]), 0)
+    with pytest.raises(ValueError, match="0 batches - give 1 or more"):
+        flushed_step(chain, each_alone(1), 0)
