@@ -60,7 +60,7 @@ def test_a_step_that_waits_for_a_link_is_bound_by_it() -> None:
     assert named(of_allocation(chain, each_alone(2))) == {"device load": 2, "link load": 10}
 
 
-def test_bounds_of_allocation_hold_for_1f1b_and_its_thinnings(seeds) -> None:
+def test_bounds_hold_for_1f1b_and_its_thinnings(seeds) -> None:
     """Of random stages that fit: the period is at or above each bound, and equal to most of them at times."""
     met = set()
     for seed in seeds(60):
