@@ -7,6 +7,7 @@ from pipelines import small_chain
 from solvers.families.chain_table import CHAIN_FAMILIES, make_case
 from solvers.pipelining.chain import Allocation, MemoryModel
 from solvers.pipelining.contiguous import best_cuts, least_memory, period_bound, thinnings
+from solvers.pipelining.exact_periodic import Question, exact_all
 from solvers.pipelining.flushed import gpipe, interleaved, one_f_one_b, round_robin, zero_bubble
 from solvers.pipelining.one_f_one_b_star import least_period, thinned
 from solvers.pipelining.pattern_check import check
@@ -89,3 +90,31 @@ def test_bounds_hold_for_flushed_schedules_of_any_allocation(seeds) -> None:
                     # Stages whose layers are split do not do their halves at once.
                     assert bound.value <= pattern.period or (split and bound.name == "in flight"), (seed, name, bound)
     assert min(met.values()) >= 1
+
+
+@pytest.mark.slow
+def test_bounds_hold_for_exact_schedules_of_any_allocation() -> None:
+    """Of 1, 2 and 3 batches a period, within 1 to 2 times the bytes of a batch alone; some meet a bound."""
+    questions = []
+    for seed in range(240):
+        rng = np.random.default_rng(seed)
+        chain, devices = small_chain(rng, int(rng.integers(2, 6))), int(rng.integers(1, 4))
+        device = rng.integers(devices, size=chain.layers)
+        allocation = Allocation(device=np.sort(device) if seed % 2 else device, devices=devices)
+        model = list(MemoryModel)[seed // 2 % 2]
+        alone = int(check(chain, allocation, gpipe(chain, allocation, 1), None, model).peaks.max())
+        memory = int(rng.integers(alone, 2 * alone + 1))
+        k = 1 + seed % 3
+        questions.append(Question(chain=chain, allocation=allocation, k=k, memory=memory, model=model, seconds=10))
+    equal = 0
+    for q, answer in zip(questions, exact_all(questions), strict=True):
+        if answer.pattern is None:
+            continue
+        bounds = (
+            *of_allocation(q.chain, q.allocation, q.memory, q.model),
+            *of_all(q.chain, q.allocation.devices, q.memory, q.model),
+        )
+        for bound in bounds:
+            assert bound.value <= answer.ticks or (bound.name == "in flight" and not q.allocation.contiguous), bound
+        equal += any(bound.value == answer.ticks for bound in bounds)
+    assert equal >= 60
