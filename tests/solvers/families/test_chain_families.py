@@ -12,6 +12,7 @@ from solvers.families.pipeline_case import PipelineCase
 from solvers.families.theorem_chains import of_numbers
 from solvers.pipelining.chain import Allocation, Chain, MemoryModel
 from solvers.pipelining.contiguous import best_cuts, least_memory, thinnings
+from solvers.pipelining.exact_periodic import Question, exact_all
 from solvers.pipelining.pipeline_bounds import best, of_all, of_allocation
 
 PAPER = MemoryModel.PAPER
@@ -143,3 +144,15 @@ def test_bad_names_and_values_are_refused(name, seed, parameters, said) -> None:
     """With what is known, or the range."""
     with pytest.raises(ValueError, match=said):
         make_case(name, seed, **parameters)
+
+
+def test_hidden_threes_have_a_schedule_of_the_least_period() -> None:
+    """Found and checked within the least period, which is the load of both devices, for 2 and 3 threes."""
+    cases = [of_numbers([5, 6, 9, 6, 6, 8], partitioned=True), make_case("three-partition", 2, parts=3)]
+    answers = exact_all(
+        [
+            Question(chain=c.chain, allocation=c.given, k=1, memory=c.memory, model=PAPER, most=int(c.least))
+            for c in cases
+        ]
+    )
+    assert [answer.ticks for answer in answers] == [case.least for case in cases] == [80, 120]
