@@ -66,6 +66,18 @@ def test_the_best_of_all_allocations(here, seeds) -> None:
     assert sum(matches_every_allocation(seed) for seed in seeds(24)) >= 3
 
 
+@pytest.mark.parametrize(("sent", "least"), [(3, 8), (5, 10), (7, 12)])
+def test_a_link_carries_both_ways(here, sent, least) -> None:
+    """Layers of 4, 8 and 4 ticks on two devices: 8 if the ends share one and the link carries both cuts, 12 if not."""
+    ticks, none = np.array([2, 4, 2]), np.zeros(3, dtype=np.int64)
+    chain = Chain(
+        forward=ticks, backward=ticks, weights=none, activation=none, output=np.zeros(4, dtype=np.int64),
+        transfers=np.array([sent, sent]),
+    )  # fmt: skip
+    found = least_load(chain, 2)
+    assert (found.T, found.optimal) == (least, True)
+
+
 @pytest.mark.slow
 def test_the_best_of_all_allocations_a_hundred_times(here) -> None:
     """The same, of other chains."""

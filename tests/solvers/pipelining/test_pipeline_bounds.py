@@ -53,6 +53,22 @@ def test_a_flushed_step_of_equal_thirds_is_as_long_as_its_bound(devices, unsplit
     assert best(flushed_step(chain, stages, 2 * devices, split=True)).value == split
 
 
+def test_what_layers_inside_a_stage_hold_counts_from_their_own_half_on() -> None:
+    """Layers of 3, 1 and 10 ticks, the second keeps 4 bytes for 11 ticks: 44 over the 4 bytes that there are."""
+    chain = chain_of([1, 0, 5], [2, 1, 5], activation=np.array([0, 4, 0]))
+    allocation = Allocation(device=np.array([0, 0, 1]), devices=2)
+    assert named(of_allocation(chain, allocation, 4, PAPER)) == {
+        "device load": 10, "link load": 0, "bytes in flight": 11, "in flight": 14,
+    }  # fmt: skip
+
+
+def test_a_device_waits_only_for_input_gradients_before_it() -> None:
+    """One batch, 1 + 4 ticks of which 2 can be last, then 5 + 5: forward 1, 10, and back 2; whole it takes all 15."""
+    chain = chain_of([1, 5], [4, 5], weight_gradient=np.array([2, 0]))
+    assert named(flushed_step(chain, each_alone(2), 1, split=True))["device"] == 13
+    assert named(flushed_step(chain, each_alone(2), 1))["device"] == 15
+
+
 def test_a_step_that_waits_for_a_link_is_bound_by_it() -> None:
     """Two layers of 1 + 1 ticks, 10 on the link: 3 batches take 30 there, framed by a forward and a backward half."""
     chain = chain_of([1, 1], [1, 1], transfers=np.array([10]))
