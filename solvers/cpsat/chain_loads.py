@@ -1,0 +1,100 @@
+"""Layers of a chain spread over equal devices so that the busiest device or link has least to do, on CP-SAT.
+
+Run as a program, which `solvers.pipelining.any_allocation` starts: arrays come and go as npz, by standard input and
+output.
+"""
+
+import io
+import sys
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+from ortools.sat.python import cp_model
+
+from solvers.arrays import Ints, ints
+
+UNANSWERED = -1
+"""The device of every layer where no allocation was found."""
+
+
+class Spread(NamedTuple):
+    """What CP-SAT says."""
+
+    device: Ints
+    """[L] device of each layer; UNANSWERED where none was found."""
+    bound: int
+    """No allocation has less to do at most; by CP-SAT's word."""
+    infeasible: bool
+    """Whether weights have no room."""
+
+
+class _Model(NamedTuple):
+    cp: Any
+    on: list[list[Any]]
+    """[L][P] whether a layer is on a device."""
+    most: Any
+    """Ticks of the busiest."""
+
+
+def spread(given: dict[str, Any]) -> Spread:
+    """The best that is found, of arrays by name; RuntimeError when CP-SAT refuses the model.
+
+    `loads`, `weights` [L], `transfers` [L - 1]; `devices`, of `memory` bytes each; `start` [L], an allocation or all
+    UNANSWERED; `least` and `most` ticks, known bounds of the optimum; `seconds` and `seed`.
+    """
+    model = _build(given)
+    for layer, device in enumerate(given["start"].tolist()):
+        for d, on in enumerate(model.on[layer]):
+            if device != UNANSWERED:
+                model.cp.add_hint(on, d == device)
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.random_seed = int(given["seed"])
+    solver.parameters.max_time_in_seconds = float(given["seconds"])
+    found = solver.solve(model.cp)
+    if found == cp_model.MODEL_INVALID:
+        raise RuntimeError(f"CP-SAT refuses the model: {model.cp.validate()}")
+    if found not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        none = np.full(len(model.on), UNANSWERED)
+        return Spread(none, int(given["least"]), infeasible=found == cp_model.INFEASIBLE)
+    device = [[solver.value(on) for on in row].index(1) for row in model.on]
+    return Spread(ints(device), int(np.ceil(solver.best_objective_bound - 1e-6)), infeasible=False)
+
+
+def _build(given: dict[str, Any]) -> _Model:
+    loads, weights, transfers = (given[name].tolist() for name in ("loads", "weights", "transfers"))
+    devices = range(int(given["devices"]))
+    cp = cp_model.CpModel()
+    on = [[cp.new_bool_var(f"on {layer} {d}") for d in devices] for layer in range(len(loads))]
+    most = cp.new_int_var(int(given["least"]), int(given["most"]), "most")
+    for row in on:
+        cp.add_exactly_one(row)
+    for d in devices:
+        cp.add(sum(ticks * row[d] for ticks, row in zip(loads, on, strict=True)) <= most)
+        cp.add(sum(held * row[d] for held, row in zip(weights, on, strict=True)) <= int(given["memory"]))
+    for d in devices[1:]:  # devices are equal: each is first used after the one before it
+        for layer, row in enumerate(on):
+            cp.add(row[d] <= sum(before[d - 1] for before in on[:layer]))
+    sent = [layer for layer, ticks in enumerate(transfers) if ticks]
+    for pair in combinations(devices, 2) if sent else ():
+        crossed = {layer: cp.new_bool_var(f"crossed {layer} {pair}") for layer in sent}
+        for layer, cut in crossed.items():
+            for d, e in (pair, pair[::-1]):
+                cp.add_bool_or(~on[layer][d], ~on[layer + 1][e], cut)
+        cp.add(sum(transfers[layer] * cut for layer, cut in crossed.items()) <= most)
+    cp.minimize(most)
+    return _Model(cp, on, most)
+
+
+def main() -> None:
+    """Arrays in, arrays out."""
+    with np.load(io.BytesIO(sys.stdin.buffer.read()), allow_pickle=False) as file:
+        given = dict(file)
+    told = io.BytesIO()
+    np.savez(told, **spread(given)._asdict())
+    sys.stdout.buffer.write(told.getvalue())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Pipelines of chains: layers on devices, and schedules of their batches that repeat; ticks and bytes alone."""

@@ -1,0 +1,120 @@
+"""A chain on any allocation, contiguous or not, without limit of memory: the busiest device or link has least to do.
+
+Without memory a period is the greatest load of a device or link, as batches can wait for as long as they like. The
+search is CP-SAT's, in a process of its own; it starts from the best contiguous allocation, which it is never above.
+"""
+
+import io
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import ceil
+from typing import Any
+
+import numpy as np
+
+from solvers.arrays import Ints
+from solvers.pipelining.chain import Allocation, Chain, MemoryModel
+from solvers.pipelining.contiguous import best_cuts
+from solvers.pipelining.pipeline_bounds import Bound, best, of_all
+
+GRACE_S = 5.0
+"""Seconds beyond the limit for the process to begin and to tell."""
+_MOST_TICKS = 1 << 52
+"""Beyond these CP-SAT is not asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Spread:
+    """An allocation, and what is known of the best."""
+
+    allocation: Allocation
+    T: int
+    """Ticks that the busiest device or link takes a batch: the period."""
+    bound: Bound
+    """No allocation has a lesser period."""
+
+    @property
+    def optimal(self) -> bool:
+        """Whether no allocation is better."""
+        return self.bound.value == self.T
+
+
+def greatest_load(chain: Chain, allocation: Allocation) -> int:
+    """The ticks a batch of the busiest device or link."""
+    found = np.zeros(allocation.devices * (allocation.devices + 1), dtype=np.int64)
+    np.add.at(found, allocation.device, chain.loads)
+    np.add.at(found, allocation.link(allocation.crossed), chain.transfers[allocation.crossed])
+    return int(found.max())
+
+
+def least_load(
+    chain: Chain, devices: int, memory: int | None = None, *, seconds: float = 10.0, seed: int = 0
+) -> Spread | None:
+    """The allocation whose busiest device or link has least to do, found within about so many seconds.
+
+    `memory`: bytes of each device for the weights; None: without limit. What batches in flight hold is not counted:
+    ValueError where a chain with `memory` has activations. None: weights have no room, or none was found for them.
+    RuntimeError where the process failed.
+    """
+    if memory is not None and chain.activation.any():
+        raise ValueError("memory for batches in flight is not counted here - leave memory out, or cut contiguously")
+    start = best_cuts(chain, devices, memory, MemoryModel.PAPER)
+    try:
+        bound = best(of_all(chain, devices, memory, MemoryModel.PAPER))
+    except ValueError:  # weights have no room
+        return None
+    known = None if start is None else Spread(allocation=start.allocation, T=start.T, bound=bound)
+    total = int(chain.loads.sum() + chain.transfers.sum())
+    if (known and known.optimal) or total > _MOST_TICKS:
+        return known
+    told = _asked(
+        seconds,
+        loads=chain.loads, transfers=chain.transfers, weights=chain.weights, devices=min(devices, chain.layers),
+        memory=int(chain.weights.sum()) if memory is None else memory,
+        start=np.full(chain.layers, -1) if known is None else known.allocation.device,
+        least=ceil(bound.value), most=total if known is None else known.T, seconds=seconds, seed=seed,
+    )  # fmt: skip
+    return _judged(chain, devices, memory, known, bound, told)
+
+
+def _judged(
+    chain: Chain, devices: int, memory: int | None, known: Spread | None, bound: Bound, told: dict[str, Ints]
+) -> Spread | None:
+    """What CP-SAT says where it is better, its loads and weights counted anew."""
+    if int(told["bound"]) > bound.value:
+        bound = Bound(name="CP-SAT", value=Fraction(int(told["bound"])))
+    if (told["device"] >= 0).all():
+        allocation = Allocation(device=told["device"], devices=devices)
+        held = np.zeros(devices, dtype=np.int64)
+        np.add.at(held, allocation.device, chain.weights)
+        found = greatest_load(chain, allocation)
+        if (memory is None or held.max() <= memory) and (known is None or found < known.T):
+            return Spread(allocation=allocation, T=found, bound=bound)
+    return None if known is None else replace(known, bound=bound)
+
+
+def _asked(limit: float, **given: Any) -> dict[str, Ints]:
+    """What CP-SAT answers; nothing, with no bound, where the process was ended at its limit."""
+    sent = io.BytesIO()
+    np.savez(sent, **given)
+    where = os.pathsep.join(path for path in sys.path if path)
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "solvers.cpsat.chain_loads"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        start_new_session=True, env=os.environ | {"PYTHONPATH": where},
+    ) as running:  # fmt: skip
+        try:
+            told, wrong = running.communicate(sent.getvalue(), timeout=limit + GRACE_S)
+        except subprocess.TimeoutExpired:
+            running.kill()
+            return {"device": np.full(1, -1), "bound": np.array(0)}
+        except BaseException:
+            running.kill()
+            raise
+    if running.returncode:
+        raise RuntimeError(f"CP-SAT failed ({running.returncode}): {wrong.decode(errors='replace').strip()[-200:]}")
+    with np.load(io.BytesIO(told), allow_pickle=False) as file:
+        return dict(file)

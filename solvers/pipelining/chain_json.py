@@ -1,0 +1,134 @@
+"""Chains as JSON that other programs can read and write; docs/chain-file.md says what they mean."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+
+from solvers.files.json_text import Kind, Outline, check_label, decode_document
+from solvers.pipelining.chain import Chain
+from solvers.problem import MOST
+
+LARGEST = 1 << 23
+"""Bytes of text that are read at most."""
+MOST_LAYERS = 1 << 14
+
+_Amount = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
+_KIND = Kind(format="pesto-chain", version=1, help="give a file of that format")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ChainInstance:
+    """A chain with what else its file says of it. ValueError for a name that does not fit on a line."""
+
+    chain: Chain
+    name: str = ""
+    """A name for people, one line."""
+    ticks_per_second: int | None = None
+    """What a tick is, where it is a time."""
+
+    def __post_init__(self) -> None:
+        """Validate what is not the chain's own."""
+        check_label(self.name, "$.name")
+
+
+class _Layer(msgspec.Struct, kw_only=True, omit_defaults=True):
+    forward: _Amount
+    backward: _Amount
+    weights_bytes: _Amount
+    activation_bytes: _Amount
+    output_bytes: _Amount | None = None
+    weight_gradient: _Amount | None = None
+
+
+class _Chain(msgspec.Struct, kw_only=True, omit_defaults=True):
+    format: str
+    format_version: int
+    name: str = ""
+    ticks_per_second: Annotated[int, msgspec.Meta(ge=1, le=10**18)] | None = None
+    input_bytes: _Amount = 0
+    layers: list[_Layer]
+    transfers: list[_Amount]
+
+
+def dumps_chain(instance: ChainInstance) -> bytes:
+    """The file of a chain: equal instances give equal bytes, a layer a line. ValueError for one that is too long."""
+    c = instance.chain
+    _check_length(c.layers)
+    columns = (c.forward, c.backward, c.weights, c.activation, c.output[1:], c.weight_gradient)
+    layers = [_layer(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
+    found = _Chain(
+        format=_KIND.format, format_version=_KIND.version, name=instance.name, layers=layers,
+        ticks_per_second=instance.ticks_per_second, input_bytes=int(c.output[0]), transfers=c.transfers.tolist(),
+    )  # fmt: skip
+    encoder = msgspec.json.Encoder()
+    lines = [b'"%s":%s' % (key.encode(), _value(encoder, value)) for key, value in msgspec.to_builtins(found).items()]
+    return b"{\n" + b",\n".join(lines) + b"\n}\n"
+
+
+def loads_chain(data: bytes) -> ChainInstance:
+    """The chain of a file; ValueError, one line with the place and a remedy, when it is refused.
+
+    Refused are other formats and versions, missing keys, numbers that are not whole, negative or beyond MOST, no layer
+    and more than MOST_LAYERS, and another number of transfers than of cuts.
+    """
+    if len(data) > LARGEST:
+        raise ValueError(f"{len(data)} bytes are more than {LARGEST} - fold layers together")
+    found = decode_document(data, _Chain, _KIND, _check_outline)
+    _check_length(len(found.layers))
+    if len(found.transfers) != len(found.layers) - 1:
+        raise ValueError(
+            f"$.transfers: {len(found.transfers)} entries, expected {len(found.layers) - 1}, one between each two of "
+            f"{len(found.layers)} layers - correct one of them"
+        )
+    try:
+        chain = _chain(found)
+    except ValueError as error:
+        raise ValueError(f"$: {error} - correct the chain") from error
+    return ChainInstance(chain=chain, name=found.name, ticks_per_second=found.ticks_per_second)
+
+
+def _layer(forward: int, backward: int, weights: int, activation: int, output: int, gradient: int) -> _Layer:
+    """Without what a reader takes for granted."""
+    return _Layer(
+        forward=forward, backward=backward, weights_bytes=weights, activation_bytes=activation,
+        output_bytes=None if output == activation else output,
+        weight_gradient=None if gradient == backward // 2 else gradient,
+    )  # fmt: skip
+
+
+def _chain(found: _Chain) -> Chain:
+    layers = found.layers
+    out = [x.activation_bytes if x.output_bytes is None else x.output_bytes for x in layers]
+    return Chain(
+        forward=_column([x.forward for x in layers]),
+        backward=_column([x.backward for x in layers]),
+        weights=_column([x.weights_bytes for x in layers]),
+        activation=_column([x.activation_bytes for x in layers]),
+        output=_column([found.input_bytes, *out]),
+        transfers=_column(found.transfers),
+        weight_gradient=_column(
+            [x.backward // 2 if x.weight_gradient is None else x.weight_gradient for x in layers]
+        ),
+    )  # fmt: skip
+
+
+def _column(values: list[int]) -> Any:
+    return np.array(values, dtype=np.int64)
+
+
+def _value(encoder: msgspec.json.Encoder, value: Any) -> bytes:
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return b"[\n" + b",\n".join(map(encoder.encode, value)) + b"\n]"
+    return encoder.encode(value)
+
+
+def _check_outline(outline: Outline) -> None:
+    _check_length(max(1, outline.items.get("layers", 1)))
+
+
+def _check_length(layers: int) -> None:
+    if not 1 <= layers <= MOST_LAYERS:
+        remedy = "give one" if not layers else "fold layers together"
+        raise ValueError(f"$.layers: {layers} layers, expected 1 to {MOST_LAYERS} - {remedy}")

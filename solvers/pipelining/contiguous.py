@@ -1,0 +1,203 @@
+"""A chain cut into stages, one a device, so that 1F1B* or a thinning of it has the least period within the memory.
+
+The paper has no algorithm for this. For a given T the best cuts are found by a dynamic program with one label a state
+(`one_label`), since groups are filled from the chain's end and only rise; whether some cuts fit is monotone in T, and
+the least T is a sum of ticks, so bisection over integers finds it exactly.
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from solvers.arrays import Ints, ints, offsets
+from solvers.pipelining.chain import Allocation, Chain, MemoryModel
+from solvers.pipelining.one_label import NONE, Labels, Laid, labels
+from solvers.pipelining.stage_bytes import StageBytes, at_least, at_most
+from solvers.problem import MOST
+
+MOST_DEVICES = 1 << 12
+"""Devices of one pipeline at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Cuts:
+    """A chain cut into S stages, stage s on device s, and the 1F1B*, thinned or not, that is laid over them."""
+
+    first: Ints
+    """[S + 1] first layer of each stage, and the number of layers."""
+    devices: int
+    """P, of which the first S have a stage."""
+    T: int
+    """Ticks of a period of 1F1B* before it is thinned."""
+    keep: tuple[int, int]
+    """(k, n): of every n batches of 1F1B*, k are kept, spread evenly; (1, 1) for all."""
+    group: Ints
+    """[S] group of each stage, the last stage's 1."""
+    bytes: Ints
+    """[S] bytes with which the memory model charges each stage."""
+
+    def __post_init__(self) -> None:
+        """Copy and freeze."""
+        for name in ("first", "group", "bytes"):
+            object.__setattr__(self, name, ints(getattr(self, name)))
+
+    def __repr__(self) -> str:
+        """One line, without arrays."""
+        return f"Cuts({len(self.group)} stages, {self.period} ticks a batch, {int(self.bytes.max())} bytes at most)"
+
+    @property
+    def period(self) -> Fraction:
+        """Ticks a batch, n T / k."""
+        return _period(self.T, self.keep)
+
+    @property
+    def in_flight(self) -> Ints:
+        """[S] batches in flight of each stage."""
+        return _in_flight(self.group, self.keep)
+
+    @property
+    def allocation(self) -> Allocation:
+        """Which device does each layer."""
+        stage = np.repeat(np.arange(len(self.group)), np.diff(self.first))
+        return Allocation(device=stage, devices=self.devices)
+
+
+def thinnings(most: int) -> tuple[tuple[int, int], ...]:
+    """(k, n) of every ratio with n <= `most` once: all batches first, then by n."""
+    return tuple((k, n) for n in range(1, most + 1) for k in range(n, 0, -1) if Fraction(k, n).denominator == n)
+
+
+def best_cuts(
+    chain: Chain,
+    devices: int,
+    memory: int | None = None,
+    model: MemoryModel = MemoryModel.RECEIVED,
+    keeps: tuple[tuple[int, int], ...] = ((1, 1),),
+) -> Cuts | None:
+    """The cuts whose 1F1B*, thinned by one of `keeps`, has the least period within memory; None: none fits.
+
+    Each of the `devices` has `memory` bytes, None: without limit. Least among all contiguous allocations under 1F1B*
+    and these thinnings, with bytes by the rule `stage_bytes.at_most`: in the paper's model that is what a stage holds,
+    in the other no pattern holds more, and `period_bound` says what is the least there can be. Of equal periods that
+    of the first of `keeps`; idle devices are the last. O(L^2 P) a T. ValueError for fewer than one device, negative
+    memory, and bytes that cannot be summed.
+    """
+    _check(chain, devices, memory)
+    return _least(chain, devices, memory, at_most(chain, model), keeps)
+
+
+def period_bound(
+    chain: Chain,
+    devices: int,
+    memory: int | None = None,
+    model: MemoryModel = MemoryModel.RECEIVED,
+    keeps: tuple[tuple[int, int], ...] = ((1, 1),),
+) -> Fraction | None:
+    """A period below which no contiguous allocation fits under 1F1B* thinned by one of `keeps`; None: at no period.
+
+    In the paper's model it is that of `best_cuts`. ValueError as there.
+    """
+    _check(chain, devices, memory)
+    found = _least(chain, devices, memory, at_least(chain, model), keeps)
+    return found.period if found else None
+
+
+def least_memory(chain: Chain, devices: int, model: MemoryModel = MemoryModel.RECEIVED) -> int:
+    """The least bytes a device for which `best_cuts` finds some: one batch in flight. ValueError as there."""
+    _check(chain, devices, None)
+    held = at_most(chain, model)
+    low, high = 0, held.held(0, chain.layers, 1, 1)
+    while low < high:
+        middle = (low + high) // 2
+        fits = _Search.of(chain, devices, middle, held).least((1, 1), None) is not None
+        low, high = (low, middle) if fits else (middle + 1, high)
+    return low
+
+
+def _least(
+    chain: Chain, devices: int, memory: int | None, held: StageBytes, keeps: tuple[tuple[int, int], ...]
+) -> Cuts | None:
+    search = _Search.of(chain, devices, memory, held)
+    best: Cuts | None = None
+    for kept, of in keeps:
+        # What is no shorter than the best is of no use: n T / k < period of the best.
+        most = None if best is None else int(-(-best.period * kept // of)) - 1
+        best = search.least((kept, of), most) or best
+    return best
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Search:
+    """A chain with its sums, and what it is to be laid on."""
+
+    work: Ints
+    """[L + 1] ticks of all layers before each."""
+    transfers: Ints
+    """[L - 1] ticks of each cut."""
+    held: StageBytes
+    memory: int
+    devices: int
+
+    @classmethod
+    def of(cls, chain: Chain, devices: int, memory: int | None, held: StageBytes) -> "_Search":
+        return cls(
+            work=offsets(chain.loads), transfers=chain.transfers, held=held,
+            memory=MOST if memory is None else min(memory, MOST), devices=devices,
+        )  # fmt: skip
+
+    def least(self, keep: tuple[int, int], most: int | None) -> Cuts | None:
+        """The cuts of least T <= `most`, None for any; None where nothing fits."""
+        low, high = max(1, int(np.diff(self.work).max())), max(1, int(self.work[-1] + self.transfers.sum()))
+        high = high if most is None else min(most, high)  # beyond the sum of all ticks nothing changes
+        found = self._laid(high, keep) if high >= low else None
+        if found is None:
+            return None
+        while low < high:
+            middle = (low + high) // 2
+            tried = self._laid(middle, keep)
+            if tried is None:
+                low = middle + 1
+            else:
+                high, found = middle, tried
+        return self._cuts(found, keep, high)
+
+    def _laid(self, most: int, keep: tuple[int, int]) -> Labels | None:
+        """The labels for T = `most`; None where the whole chain has none."""
+        used = min(self.devices, len(self.work) - 1)
+        laid = Laid(self.work, self.transfers, self.held, _in_flight(np.arange(2 * used + 2), keep))
+        found = labels(laid, used, self.memory, most)
+        return found if (found.group[0] != NONE).any() else None
+
+    def _cuts(self, found: Labels, keep: tuple[int, int], most: int) -> Cuts:
+        """The stages that lead to the least label of the whole chain."""
+        fitting = np.flatnonzero(found.group[0] != NONE).tolist()
+        devices = min(fitting, key=lambda p: (found.group[0, p], found.load[0, p]))
+        first, group, charged = [0], [], []
+        for left in range(devices, 0, -1):
+            i, j = first[-1], int(found.end[first[-1], left])
+            entered = found.group[i, left] + (found.load[i, left] + self.held.sent[i] > most)
+            copies = _in_flight(ints([found.group[i, left], entered]), keep).tolist()
+            charged.append(self.held.held(i, j, *copies))
+            first.append(j)
+            group.append(int(found.group[i, left]))
+        return Cuts(first=ints(first), devices=self.devices, T=most, keep=keep, group=ints(group), bytes=ints(charged))
+
+
+def _period(ticks: int, keep: tuple[int, int]) -> Fraction:
+    return Fraction(ticks * keep[1], keep[0])
+
+
+def _in_flight(group: Ints, keep: tuple[int, int]) -> Ints:
+    return -(-group * keep[0] // keep[1])
+
+
+def _check(chain: Chain, devices: int, memory: int | None) -> None:
+    if not 1 <= devices <= MOST_DEVICES:
+        raise ValueError(f"{devices} devices - give 1 to {MOST_DEVICES}")
+    if memory is not None and memory < 0:
+        raise ValueError(f"a device has {memory} bytes - give 0 or more")
+    groups = 2 * min(devices, chain.layers) + 1
+    crossing, kept = int(chain.output.max()), int(chain.activation.sum())
+    if int(chain.weights.sum()) + 4 * crossing + groups * (kept + crossing) > MOST:
+        raise ValueError(f"stages could hold more than {MOST} bytes - count in larger units")

@@ -1,0 +1,292 @@
+"""The least period, or shortest flushed step, of a fixed allocation, exactly; CP-SAT works in a process of its own."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import msgspec
+import numpy as np
+
+from solvers.arrays import Ints, ints, offsets
+from solvers.pipelining.chain import (
+    FORWARD,
+    SEND_BACKWARD,
+    SEND_FORWARD,
+    WEIGHT_GRADIENT,
+    Allocation,
+    Chain,
+    MemoryModel,
+    Pattern,
+)
+from solvers.pipelining.from_starts import pattern_from_starts
+from solvers.pipelining.modulo_wire import Asked, Told
+from solvers.pipelining.pattern_check import check
+from solvers.pipelining.stage_line import Line, line_of, pattern_of_line, rows_of_layers
+
+GRACE_S = 10.0
+"""Seconds beyond the limit for the process to begin and to tell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Question:
+    """A chain on fixed devices, of which k batches are to be done in the least time."""
+
+    chain: Chain
+    allocation: Allocation
+    k: int
+    """Batches of a period, or of the flushed step."""
+    memory: int | Ints | None = None
+    """Bytes of each device, or [P]; None: without limit."""
+    model: MemoryModel = MemoryModel.RECEIVED
+    flushed: bool = False
+    """Whether the pipeline begins and ends empty."""
+    split: bool = False
+    """Whether backward halves are split."""
+    most: int | None = None
+    """A period, in ticks for k batches, beyond which nothing is looked for; None: one batch after the other."""
+    seconds: float = 60.0
+    workers: int = 1
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Answer:
+    """What was found, checked, and what is proven.
+
+    `least` is proven, by CP-SAT's word, for stages whose halves run at once (on an allocation that is not contiguous:
+    layers), in the given model of memory.
+    """
+
+    pattern: Pattern | None
+    """None: none was found in the time, or `infeasible`."""
+    ticks: Fraction | None
+    """Its period, T/k; of a flushed step its end, for all batches."""
+    least: Fraction
+    """No `ticks` are fewer."""
+    infeasible: str = ""
+    """Why memory does not even hold one batch; "" where it does."""
+
+    @property
+    def optimal(self) -> bool:
+        """Whether nothing shorter exists."""
+        return self.ticks == self.least
+
+
+def exact(question: Question) -> Answer:
+    """The answer to one question."""
+    return exact_all([question])[0]
+
+
+def exact_all(questions: Sequence[Question]) -> list[Answer]:
+    """The answer to each question, all from one process, one after the other.
+
+    RuntimeError where the process fails or what it finds is not valid; ValueError where k < 1 or shapes differ.
+    """
+    posed = [_Posed(question) for question in questions]
+    told = iter(_ask([each.asked for each in posed if not each.misfit]))
+    return [each.refused() if each.misfit else each.answered(next(told)) for each in posed]
+
+
+class _Posed:
+    """A question, and how it is asked."""
+
+    def __init__(self, question: Question) -> None:
+        if question.k < 1:
+            raise ValueError(f"k is {question.k} - give at least one batch")
+        if len(question.allocation.device) != question.chain.layers:
+            raise ValueError(
+                f"an allocation of {len(question.allocation.device)} layers for {question.chain.layers} layers"
+            )
+        self.question = question
+        self.line = _line(question)
+        held, room = _held(question, self.line), _room(question)
+        lacking = _least_bytes(question, self.line) - np.asarray(0 if question.memory is None else question.memory)
+        self.misfit = ""
+        if question.memory is not None and lacking.max() > 0:
+            at = int(np.argmax(lacking > 0))
+            self.misfit = f"device {at} lacks {lacking[at]} bytes for its weights and one batch"
+        self.asked = _asked(question, self.line, held, room)
+
+    def refused(self) -> Answer:
+        """Nothing fits."""
+        return Answer(pattern=None, ticks=None, least=self._fraction(self.asked.least), infeasible=self.misfit)
+
+    def answered(self, told: Told) -> Answer:
+        """What the process found, if it is valid."""
+        q, least = self.question, self._fraction(told.least)
+        if not told.starts:
+            return Answer(pattern=None, ticks=None, least=least)
+        starts = [
+            (*key, batch, told.starts[number][batch])
+            for number, key in enumerate(self.line.ticks)
+            for batch in range(q.k)
+        ]
+        if q.flushed:
+            pattern = pattern_of_line(q.chain, q.allocation, self.line, q.k, starts)
+        else:
+            pattern = pattern_from_starts(q.allocation, q.k, told.T, rows_of_layers(q.chain, self.line, starts))
+        checked = check(q.chain, q.allocation, pattern, q.memory, q.model)
+        if not checked.valid or told.least > pattern.T:
+            raise RuntimeError(f"CP-SAT gave an invalid schedule: {checked.text or 'shorter than its own bound'}")
+        return Answer(pattern=pattern, ticks=self._fraction(pattern.T), least=least)
+
+    def _fraction(self, ticks: int) -> Fraction:
+        return Fraction(ticks, 1 if self.question.flushed else self.question.k)
+
+
+def _line(question: Question) -> Line:
+    """Stages run at once where a device has one; else layers may take turns."""
+    allocation = question.allocation
+    layer = np.arange(question.chain.layers)
+    finest = ints(np.column_stack([layer, layer, allocation.device]))
+    stages = allocation.stages if allocation.contiguous else finest
+    return line_of(question.chain, allocation, stages, split=question.split)
+
+
+def _least_bytes(question: Question, line: Line) -> Ints:
+    """[P] bytes of each device where one batch is done at a time, one operation after the other."""
+    chain, allocation = question.chain, question.allocation
+    if question.model is MemoryModel.PAPER:
+        need = np.zeros(allocation.devices, dtype=np.int64)
+        np.add.at(need, allocation.device, chain.weights + chain.activation)
+        return need
+    begins = offsets(ints(list(line.ticks.values()))).tolist()
+    starts = [(*key, 0, begins[number]) for number, key in enumerate(line.ticks)]
+    return check(chain, allocation, pattern_of_line(chain, allocation, line, 1, starts)).peaks
+
+
+def _held(question: Question, line: Line) -> list[tuple[int, int, int, int, int, int]]:
+    """(first operation, ticks after its start, last operation, ticks before its end, device, bytes) of what is held."""
+    if question.memory is None:
+        return []
+    of = {key: number for number, key in enumerate(line.ticks)}
+    rows = _activations(question, line)
+    if question.model is MemoryModel.RECEIVED:
+        rows += _received(question, line)
+    return [(of[begin], late, of[end], early, device, size) for begin, late, end, early, device, size in rows if size]
+
+
+_Row = tuple[tuple[int, int], int, tuple[int, int], int, int, int]
+"""As of `_held`, with operations by kind and stage."""
+
+
+def _activations(question: Question, line: Line) -> list[_Row]:
+    """Of each stage as a whole in the paper's model; else of each layer from its own start to its own end."""
+    chain, rows = question.chain, list[_Row]()
+    for stage, (first, last, device) in enumerate(line.stages.tolist()):
+        mine, end = (FORWARD, stage), (line.release, stage)
+        if question.model is MemoryModel.PAPER:
+            rows.append((mine, 0, end, 0, device, int(chain.activation[first : last + 1].sum())))
+            continue
+        late = early = 0
+        for layer in range(first, last + 1):
+            rows.append((mine, late, end, early, device, int(chain.activation[layer])))
+            late += int(chain.forward[layer])
+            early += int(chain.ticks(np.array([line.release]), np.array([layer]))[0])
+    return rows
+
+
+def _received(question: Question, line: Line) -> list[_Row]:
+    """Inputs and gradients of a stage: what it received before its first layer, and behind its last."""
+    chain, rows = question.chain, list[_Row]()
+    stages = line.stages.tolist()
+    for stage, (first, last, device) in enumerate(stages):
+        mine, end, back = (FORWARD, stage), (line.release, stage), (SEND_BACKWARD, stage - 1)
+        before, behind = int(chain.output[first]), int(chain.output[last + 1])
+        if not stage or stages[stage - 1][2] != device:
+            there = (SEND_FORWARD, stage - 1)
+            rows.append((there if there in line.ticks else mine, 0, end, 0, device, before))
+        if back in line.ticks:
+            late = _ticks(chain, line.gradient, first + 1, last)
+            rows.append(((line.gradient, stage), late, back, 0, device, before))
+        if stage + 1 < len(stages) and stages[stage + 1][2] != device:
+            comes, late = (SEND_BACKWARD, stage), 0
+            if comes not in line.ticks:
+                comes = (line.gradient, stage + 1)
+                late = _ticks(chain, line.gradient, stages[stage + 1][0] + 1, stages[stage + 1][1])
+            rows.append((comes, late, end, _ticks(chain, line.release, first, last - 1), device, behind))
+    return rows
+
+
+def _ticks(chain: Chain, kind: int, first: int, last: int) -> int:
+    """Of one kind and these layers, the last one included."""
+    layers = np.arange(first, last + 1)
+    return int(chain.ticks(np.full(len(layers), kind), layers).sum())
+
+
+def _room(question: Question) -> Ints:
+    """[P] bytes beside the weights."""
+    devices = question.allocation.devices
+    weights = np.zeros(devices, dtype=np.int64)
+    np.add.at(weights, question.allocation.device, question.chain.weights)
+    return ints(np.broadcast_to(np.asarray(0 if question.memory is None else question.memory), devices) - weights)
+
+
+def _asked(question: Question, line: Line, held: list[tuple[int, int, int, int, int, int]], room: Ints) -> Asked:
+    of = {key: number for number, key in enumerate(line.ticks)}
+    waits = [(of[before], of[after]) for before, afters in line.after.items() for after in afters]
+    ticks, k = list(line.ticks.values()), question.k
+    most = max(1, k * sum(ticks)) if question.most is None else question.most
+    least = max(1, k * _load(line))
+    if question.flushed:
+        least = max(least, sum(ticks[of[key]] for key in of if key[0] != WEIGHT_GRADIENT))
+    else:
+        least = max(least, _little(ticks, waits, held, room, k))
+    return Asked(
+        ticks=ticks, resource=list(line.resource.values()), waits=waits, held=held, room=room.tolist(),
+        summed=question.model is MemoryModel.PAPER, k=k,
+        least=least, most=most, flushed=question.flushed, seconds=question.seconds, workers=question.workers,
+        seed=question.seed,
+    )  # fmt: skip
+
+
+def _load(line: Line) -> int:
+    loads = dict[int, int]()
+    for key, ticks in line.ticks.items():
+        loads[line.resource[key]] = loads.get(line.resource[key], 0) + ticks
+    return max(loads.values())
+
+
+def _little(
+    ticks: list[int], waits: list[tuple[int, int]], held: list[tuple[int, int, int, int, int, int]], room: Ints, k: int
+) -> int:
+    """Little's law: what is held for so long by each batch, and by so many at once, allows no shorter period."""
+    least = 0
+    for first, late, last, early, device, bytes_ in held:
+        latency = [-1] * len(ticks)
+        latency[first] = ticks[first]
+        for before, after in sorted(waits, key=lambda pair: pair[1]):
+            if latency[before] >= 0:
+                latency[after] = max(latency[after], latency[before] + ticks[after])
+        fit = int(room[device]) // bytes_
+        if fit > 0:
+            least = max(least, -(-k * (latency[last] - late - early) // fit))
+    return least
+
+
+def _ask(asked: list[Asked]) -> list[Told]:
+    """What the process tells."""
+    if not asked:
+        return []
+    where = os.pathsep.join(path for path in sys.path if path)
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "solvers.pipelining.modulo_program"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        start_new_session=True, env=os.environ | {"PYTHONPATH": where},
+    ) as running:  # fmt: skip
+        try:
+            limit = sum(each.seconds for each in asked) + GRACE_S
+            given = b"".join(msgspec.json.encode(each) + b"\n" for each in asked)
+            out, wrong = running.communicate(given, timeout=limit)
+        except subprocess.TimeoutExpired as late:
+            running.kill()
+            raise RuntimeError(f"CP-SAT did not end within {limit:g} s") from late
+        except BaseException:
+            running.kill()
+            raise
+    if running.returncode:
+        raise RuntimeError(f"CP-SAT failed ({running.returncode}): {wrong.decode(errors='replace').strip()[-200:]}")
+    return [msgspec.json.decode(line, type=Told) for line in out.splitlines()]

@@ -1,0 +1,193 @@
+"""Modulo scheduling by CP-SAT, in a process of its own: `python -m solvers.pipelining.modulo_program`.
+
+A start is q T + r; each operation lies twice on its resource, at r and at r + T, where nothing may overlap. Batches
+keep their order in every operation, which loses nothing as they are alike; so at most N batches hold something at once
+just where batch b has let go of it before batch b + N takes it. A schedule of period T stretches to one of T + 1 (each
+start s becomes s + floor(s / T), which keeps all these constraints), so that the least T is found by bisection. Only
+where layers begin and end to hold something within a stage that runs at once is each T looked at for the proof.
+"""
+
+import signal
+import sys
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+from ortools.sat.python import cp_model
+
+from solvers.pipelining.modulo_wire import Asked, Told
+
+
+def main() -> None:
+    """Answer each line of stdin by a line."""
+    # The process that asked may have been killed.
+    asked = [msgspec.json.decode(line, type=Asked) for line in sys.stdin.buffer]
+    for each in asked:
+        signal.alarm(int(2 * each.seconds) + 60)
+        told = _shortest_step(each) if each.flushed else _least_period(each)
+        sys.stdout.buffer.write(msgspec.json.encode(told) + b"\n")
+        sys.stdout.buffer.flush()
+
+
+def _least_period(asked: Asked) -> Told:
+    until = time.monotonic() + asked.seconds
+    stretches = asked.summed or not any(late or early for _, late, _, early, _, _ in asked.held)
+    low, most, best, starts = asked.least, asked.most, 0, list[list[int]]()
+    attempt, shut = low, set[int]()
+    while low <= most and time.monotonic() < until:
+        left = until - time.monotonic()
+        status, found = _solved(asked, attempt, left if low == most else left / 2)
+        if found:
+            best, starts, most = attempt, found, attempt - 1
+        else:
+            shut |= {attempt} if status == cp_model.INFEASIBLE else set()
+            low = attempt + 1
+        attempt = (low + most) // 2
+    proven = max((one + 1 for one in shut if stretches), default=asked.least)
+    while proven < (best or asked.most + 1) and not stretches and time.monotonic() < until:
+        status, found = (
+            (cp_model.INFEASIBLE, []) if proven in shut else _solved(asked, proven, until - time.monotonic())
+        )
+        if found:
+            best, starts = proven, found
+        elif status != cp_model.INFEASIBLE:
+            break
+        else:
+            proven += 1
+    return Told(T=best, least=proven, starts=starts)
+
+
+def _solved(asked: Asked, period: int, seconds: float) -> tuple[Any, list[list[int]]]:
+    """CP-SAT's status for one period, and starts where it found any."""
+    model, n, k = cp_model.CpModel(), len(asked.ticks), asked.k
+    # All gaps of a batch can be made shorter than the period, so it is through in n operations and n gaps.
+    periods = 2 * n + 2
+    start: list[list[Any]] = []
+    lanes: dict[int, list[Any]] = {}
+    for ticks, resource in zip(asked.ticks, asked.resource, strict=True):
+        row = []
+        for _ in range(k):
+            inside, number = model.new_int_var(0, period - 1, ""), model.new_int_var(0, periods, "")
+            row.append(period * number + inside)
+            if ticks:
+                lanes.setdefault(resource, []).extend(
+                    model.new_fixed_size_interval_var(inside + later, ticks, "") for later in (0, period)
+                )
+        start.append(row)
+        for one, two in pairwise(row):
+            model.add(one + ticks <= two)
+        model.add(row[-1] + ticks <= row[0] + period)
+    for lane in lanes.values():
+        model.add_no_overlap(lane)
+    model.add(start[0][0] == 0)
+    _waits(model, asked, start)
+    if asked.summed:
+        _summed(model, asked, lambda o, batch: start[o][batch % k] + period * (batch // k), k * periods)
+    else:
+        _alive(model, asked, start, period)
+    return _run(model, asked, start, seconds)
+
+
+def _shortest_step(asked: Asked) -> Told:
+    model, k = cp_model.CpModel(), asked.k
+    end = model.new_int_var(asked.least, asked.most, "")
+    lanes: dict[int, list[Any]] = {}
+    start: list[list[Any]] = []
+    for ticks, resource in zip(asked.ticks, asked.resource, strict=True):
+        row = [model.new_int_var(0, asked.most, "") for _ in range(k)]
+        lanes.setdefault(resource, []).extend(model.new_fixed_size_interval_var(one, ticks, "") for one in row)
+        start.append(row)
+        for one, two in pairwise(row):
+            model.add(one + ticks <= two)
+        model.add(row[-1] + ticks <= end)
+    for lane in lanes.values():
+        model.add_no_overlap(lane)
+    _waits(model, asked, start)
+    if asked.summed:
+        _summed(model, asked, lambda operation, batch: start[operation][batch] if batch < k else None, k)
+    else:
+        _alive(model, asked, start, None)
+    model.minimize(end)
+    _, starts = _run(model, asked, start, asked.seconds)
+    bound = starts.pop()[0] if starts else asked.least
+    done = max((starts[o][-1] + asked.ticks[o] for o in range(len(starts))), default=0)
+    return Told(T=done, least=bound, starts=starts)
+
+
+def _waits(model: Any, asked: Asked, start: list[list[Any]]) -> None:
+    for before, after in asked.waits:
+        for one, two in zip(start[before], start[after], strict=True):
+            model.add(one + asked.ticks[before] <= two)
+
+
+def _summed(model: Any, asked: Asked, at: Callable[[int, int], Any], most: int) -> None:
+    """At most N batches hold a thing at once, and N times its bytes, of all things in a room, fit there."""
+    spent: list[list[Any]] = [[] for _ in asked.room]
+    for first, late, last, early, room, bytes_ in asked.held:
+        fit = min(asked.room[room] // bytes_, most)
+        alone = sum(each[4] == room for each in asked.held) == 1
+        # within[n]: at most n batches; which of them hold is left open.
+        within = [] if alone else [model.new_bool_var("") for _ in range(fit)]
+        for number in [fit] if alone else range(fit + 1):
+            condition = [within[number]] if number < len(within) else []
+            for batch in range(asked.k):
+                later = at(first, batch + number)
+                if later is not None:
+                    gone = at(last, batch) + asked.ticks[last] - early
+                    model.add(gone <= later + late).only_enforce_if(condition)
+        for one, two in pairwise(within):
+            model.add_implication(one, two)
+        spent[room].append(bytes_ * (fit - sum(within)))
+    for terms, bytes_ in zip(spent, asked.room, strict=True):
+        if len(terms) > 1:
+            model.add(sum(terms) <= bytes_)
+
+
+def _alive(model: Any, asked: Asked, start: list[list[Any]], period: int | None) -> None:
+    """What is alive at any tick of a period fits; what is held for longer than one is there as often all the time."""
+    longest = asked.most if period is None else (2 * len(asked.ticks) + 3) * period
+    for room, bytes_ in enumerate(asked.room):
+        intervals, demands, always = [], [], 0
+        for first, late, last, early, where, size in asked.held:
+            for batch in range(asked.k if where == room else 0):
+                begin = start[first][batch] + late
+                end = start[last][batch] + asked.ticks[last] - early
+                whole, part = 0, model.new_int_var(0, longest if period is None else period - 1, "")
+                inside = model.new_int_var(0, longest if period is None else period - 1, "")
+                if period is None:
+                    model.add(inside == begin)
+                else:
+                    number = model.new_int_var(0, longest // period, "")
+                    model.add(begin == inside + period * number)
+                    whole = model.new_int_var(0, longest // period, "")
+                model.add(end - begin == part + (period or 0) * whole)
+                always += size * whole
+                for later in (0,) if period is None else (0, period):
+                    until = model.new_int_var(0, 3 * longest, "")
+                    intervals.append(model.new_interval_var(inside + later, part, until, ""))
+                    demands.append(size)
+        if intervals:
+            left = model.new_int_var(0, max(bytes_, 0), "")
+            model.add(left + always == bytes_)
+            model.add_cumulative(intervals, demands, left)
+
+
+def _run(model: Any, asked: Asked, start: list[list[Any]], seconds: float) -> tuple[Any, list[list[int]]]:
+    """Status, and starts; where there is an objective, with its bound as one row more."""
+    solver = cp_model.CpSolver()
+    solver.parameters.max_time_in_seconds = max(seconds, 0.05)
+    solver.parameters.num_workers = asked.workers
+    solver.parameters.random_seed = asked.seed
+    status = solver.solve(model)
+    if status == cp_model.MODEL_INVALID:
+        raise RuntimeError(f"CP-SAT refuses the model: {model.validate()}")
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return status, []
+    starts = [[int(solver.value(one)) for one in row] for row in start]
+    return status, [*starts, [round(solver.best_objective_bound)]] if asked.flushed else starts
+
+
+if __name__ == "__main__":
+    main()

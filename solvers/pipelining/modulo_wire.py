@@ -1,0 +1,41 @@
+"""What the process that schedules modulo a period is asked, and what it tells: lines of JSON."""
+
+import msgspec
+
+
+class Asked(msgspec.Struct, kw_only=True, frozen=True):
+    """n operations of a batch, in an order in which each stands behind what it waits for; k batches of a period."""
+
+    ticks: list[int]
+    """[n]"""
+    resource: list[int]
+    """[n]"""
+    waits: list[tuple[int, int]]
+    """(before, after) of two operations of one batch."""
+    held: list[tuple[int, int, int, int, int, int]]
+    """(first operation, ticks after its start, last operation, ticks before its end, room, bytes) of what is held."""
+    room: list[int]
+    """Bytes of each room."""
+    summed: bool
+    """Whether a room holds what each thing's bytes are at their most, in sum; else what is there at every tick."""
+    k: int
+    least: int
+    """No period is shorter."""
+    most: int
+    """No period is looked for that is longer."""
+    flushed: bool
+    """Whether the k batches are all, and `least` and `most` bound the tick at which they end."""
+    seconds: float
+    workers: int
+    seed: int
+
+
+class Told(msgspec.Struct, kw_only=True, frozen=True):
+    """The best found."""
+
+    T: int
+    """The period, or the tick of the end; 0: none found."""
+    least: int
+    """No period is shorter, which is proven."""
+    starts: list[list[int]]
+    """[n][k] start of each operation of each batch; empty: none found."""

@@ -1,0 +1,269 @@
+"""Lower bounds on the period of a pipeline and on a flushed step, each with its name; exact fractions of ticks.
+
+Those of a period hold for k-periodic schedules of every k, and for every order and rate. A batch stays with a layer
+from the start of its forward to the end of its backward half, at least as long as both halves of all from there on
+take, D; at T ticks a batch D / T are on the way on average (Little 1961), so that at some time ceil(D / T) are.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import accumulate
+from math import ceil
+from typing import NamedTuple
+
+import numpy as np
+
+from solvers.pipelining.chain import Allocation, Chain, MemoryModel
+from solvers.pipelining.stage_bytes import at_least
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """What no schedule is below."""
+
+    name: str
+    value: Fraction
+    """Ticks: a batch of a period, all of a flushed step."""
+
+
+def best(bounds: Sequence[Bound]) -> Bound:
+    """The greatest; of equal ones the first."""
+    return max(bounds, key=lambda bound: bound.value)
+
+
+def of_allocation(
+    chain: Chain, allocation: Allocation, memory: int | None = None, model: MemoryModel = MemoryModel.RECEIVED
+) -> tuple[Bound, ...]:
+    """Bounds on the period of every schedule of an allocation, contiguous or not.
+
+    - device load, link load: the ticks that a batch takes of the busiest.
+    - bytes in flight: what a batch holds on a device, for as long as it must, over the room beside the weights.
+    - in flight: D over the batches that a stage has room for, of schedules that do each half of a stage at once.
+
+    The last two with `memory` bytes a device. ValueError, naming the device, where not even one batch fits.
+    """
+    passed = _passed(chain, allocation)
+    load: dict[int, int] = defaultdict(int)
+    for resource, ticks in zip(passed.resource, passed.ticks, strict=True):
+        load[resource] += ticks
+    links = [ticks for resource, ticks in load.items() if resource >= allocation.devices]
+    found = [
+        Bound(name="device load", value=Fraction(max(load[d] for d in load if d < allocation.devices))),
+        Bound(name="link load", value=Fraction(max(links, default=0))),
+    ]
+    if memory is not None:
+        rooms = _rooms(chain, allocation, memory, model, passed)
+        found.append(Bound(name="bytes in flight", value=max(room.average for room in rooms)))
+        found.append(Bound(name="in flight", value=max(room.whole for room in rooms)))
+    return tuple(found)
+
+
+def of_all(
+    chain: Chain, devices: int, memory: int | None = None, model: MemoryModel = MemoryModel.RECEIVED
+) -> tuple[Bound, ...]:
+    """Bounds on the period of every schedule of every allocation, contiguous or not.
+
+    - largest layer, mean load: a layer is done by one device, all layers by `devices`.
+    - packed ticks: layers in devices of T ticks, as `bins`.
+    - layer in flight: D of a layer over the batches that a device has room for beside its weights.
+    - bytes in flight: what a batch holds on all devices, for as long as it must, over their room beside all weights.
+    - packed bytes: layers in devices, by `bins`, each with its weights and D / T activations, in the paper's model
+      rounded up.
+
+    The last three with `memory` bytes a device. ValueError where one batch in flight has no room.
+    """
+    ticks = chain.loads.tolist()
+    found = [
+        Bound(name="largest layer", value=Fraction(max(ticks))),
+        Bound(name="mean load", value=Fraction(sum(ticks), devices)),
+        Bound(name="packed ticks", value=Fraction(_packed_ticks(ticks, devices))),
+    ]
+    if memory is not None:
+        layers = _Layers.of(chain, devices, memory, model)
+        found.append(Bound(name="layer in flight", value=layers.alone()))
+        found.append(Bound(name="bytes in flight", value=layers.average()))
+        found.append(Bound(name="packed bytes", value=layers.packed()))
+    return tuple(found)
+
+
+def flushed_step(chain: Chain, allocation: Allocation, batches: int, *, split: bool = False) -> tuple[Bound, ...]:
+    """Bounds on a step of so many micro-batches through an allocation, from empty to empty.
+
+    The busiest device, and the busiest link: what comes before it in the chain, forward, its load of all `batches`, and
+    what comes before it, backward. `split`: nothing waits for the weights' gradients, so they may come last of all.
+    ValueError without a batch.
+    """
+    if batches < 1:
+        raise ValueError(f"{batches} batches - give 1 or more")
+    passed = _passed(chain, allocation)
+    frames: dict[int, tuple[int, int]] = {}  # ticks before a resource: forward, and all that are waited for
+    load: dict[int, int] = defaultdict(int)
+    late: dict[int, int] = defaultdict(int)
+    head = framed = 0
+    for resource, once, ahead, last in zip(*passed, strict=True):
+        frames.setdefault(resource, (head, framed))
+        load[resource] += once
+        late[resource] += last * split
+        head, framed = head + ahead, framed + once - last * split
+    found = {"device": 0, "link": 0}
+    for resource, (ahead, around) in frames.items():
+        kind = "device" if resource < allocation.devices else "link"
+        ticks = max(ahead + batches * load[resource], around + batches * (load[resource] - late[resource]))
+        found[kind] = max(found[kind], ticks)
+    return tuple(Bound(name=name, value=Fraction(ticks)) for name, ticks in found.items())
+
+
+class _Passed(NamedTuple):
+    """What a batch passes forward, one entry each: a stage, the link behind it, the next stage, and so on."""
+
+    resource: list[int]
+    """Device or link."""
+    ticks: list[int]
+    """There and back."""
+    forward: list[int]
+    """There; of a link half, rounded down."""
+    late: list[int]
+    """Of those back, what computes the weights' gradients."""
+
+
+def _passed(chain: Chain, allocation: Allocation) -> _Passed:
+    first, device, cuts = allocation.stages[:, 0], allocation.stages[:, 2], allocation.crossed
+    columns = []
+    for stages, links in (
+        (device, allocation.link(cuts)),
+        (np.add.reduceat(chain.loads, first), chain.transfers[cuts]),
+        (np.add.reduceat(chain.forward, first), chain.transfers[cuts] // 2),
+        (np.add.reduceat(chain.weight_gradient, first), 0 * cuts),
+    ):
+        column = np.empty(2 * len(first) - 1, dtype=np.int64)
+        column[::2], column[1::2] = stages, links
+        columns.append(column.tolist())
+    return _Passed(*columns)
+
+
+def bins(sizes: Sequence[int], room: int) -> int:
+    """The least number of bins of `room` that can hold the sizes, none larger: a bound, L2 (Martello and Toth 1990)."""
+    order = sorted(sizes, reverse=True)
+    before = list(accumulate(order, initial=0))
+    half = bisect_left(order, -room, key=lambda size: -2 * size)  # those above half a bin
+    found = -(-before[-1] // room) if room else 0
+    for small in {size for size in order[half:] if size}:
+        # Above room - small: alone. To half a bin: one in each. From there to small: in the room beside those.
+        alone = bisect_left(order, small - room, 0, half, key=lambda size: -size)
+        end = bisect_right(order, -small, key=lambda size: -size)
+        spare = (half - alone) * room - (before[half] - before[alone])
+        found = max(found, half + max(0, -((spare - (before[end] - before[half])) // room)))
+    return max(found, half)
+
+
+class _Room(NamedTuple):
+    """What memory says of a device."""
+
+    average: Fraction
+    """Bytes times ticks of a batch there over the room beside the weights."""
+    whole: Fraction
+    """D over the batches that there is room for, of the stage of which it is most."""
+
+
+def _rooms(chain: Chain, allocation: Allocation, memory: int, model: MemoryModel, passed: _Passed) -> list[_Room]:
+    """Of each device that has layers; ValueError where one has no room for a batch."""
+    held, left = at_least(chain, model), list(accumulate(reversed(passed.ticks)))[::-2]
+    stages: dict[int, list[tuple[int, int, int]]] = defaultdict(list)  # of a device: D, bytes, bytes times ticks
+    weights: dict[int, int] = defaultdict(int)
+    for (i, last, device), passing in zip(allocation.stages.tolist(), left, strict=True):
+        j = last + 1
+        before = accumulate(chain.loads[i:j].tolist(), initial=0)
+        later = sum(a * ticks for a, ticks in zip(chain.activation[i:j].tolist(), before, strict=False))
+        weights[device] += held.held(i, j, 0, 0)
+        each = held.held(i, j, 1, 1) - held.held(i, j, 0, 0)
+        stages[device].append((passing, each, each * passing - later))
+    found = []
+    for device, rows in stages.items():
+        room = memory - weights[device]
+        once = max(each for _, each, _ in rows)
+        if room < once:
+            lacking = once - room
+            raise ValueError(f"device {device} lacks {lacking} bytes for one batch in flight - give it more")
+        average = Fraction(sum(time for _, _, time in rows), room) if room else Fraction(0)
+        whole = max((Fraction(d, room // each) for d, each, _ in rows if each), default=Fraction(0))
+        found.append(_Room(average, whole))
+    return found
+
+
+def _packed_ticks(ticks: list[int], devices: int) -> int:
+    """The least T of which `bins` does not say that the layers need more devices."""
+    low, high = max(ticks), sum(ticks)
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (middle + 1, high) if bins(ticks, middle) > devices else (low, middle)
+    return low
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Layers:
+    """Layers that any device may do, of which it has `memory` bytes."""
+
+    passing: list[int]
+    """D of each layer, ticks."""
+    weights: list[int]
+    activation: list[int]
+    devices: int
+    memory: int
+    rounded: bool
+    """Whether batches in flight are counted layer by layer, at different times."""
+
+    @classmethod
+    def of(cls, chain: Chain, devices: int, memory: int, model: MemoryModel) -> "_Layers":
+        passing = list(accumulate(reversed(chain.loads.tolist())))[::-1]
+        found = cls(
+            passing=passing, weights=chain.weights.tolist(), activation=chain.activation.tolist(),
+            devices=devices, memory=memory, rounded=model is MemoryModel.PAPER,
+        )  # fmt: skip
+        # Between the forward and the backward half of the last layer a batch holds all its activations.
+        if not found.go([w + a for w, a in zip(found.weights, found.activation, strict=True)], memory):
+            raise ValueError(
+                f"no allocation fits: {devices} devices of {memory} bytes have no room for a batch - give them more"
+            )
+        return found
+
+    def go(self, sizes: list[int], room: int) -> bool:
+        """Whether `bins` does not say that layers of these sizes are too many."""
+        return max(sizes) <= room and bins(sizes, room) <= self.devices
+
+    def fit(self, period: Fraction) -> bool:
+        """Whether nothing speaks against T = `period` > 0."""
+        rows = list(zip(self.passing, self.weights, self.activation, strict=True))
+        if self.rounded:
+            return self.go([w + ceil(d / period) * a for d, w, a in rows], self.memory)
+        p, q = period.numerator, period.denominator
+        return self.go([w * p + d * q * a for d, w, a in rows], self.memory * p)
+
+    def alone(self) -> Fraction:
+        """D over the batches that the layer has room for by itself, at most."""
+        rows = zip(self.passing, self.weights, self.activation, strict=True)
+        return max((Fraction(d, (self.memory - w) // a) for d, w, a in rows if a), default=Fraction(0))
+
+    def average(self) -> Fraction:
+        """Bytes times ticks of a batch over the room of all devices."""
+        held = sum(d * a for d, a in zip(self.passing, self.activation, strict=True))
+        return Fraction(held, self.devices * self.memory - sum(self.weights)) if held else Fraction(0)
+
+    def packed(self) -> Fraction:
+        """What T is at least: the last whole one that is refuted, or with rounding the first step that is not."""
+        low, high = 0, max(1, self.passing[0])
+        while low + 1 < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self.fit(Fraction(middle)) else (middle, high)
+        if low == 0 or not self.rounded:
+            return Fraction(low)
+        # Sizes change where a D / T is whole, and are those of the step before until then.
+        steps = sorted({Fraction(d, n) for d in self.passing for n in _whole(d, low, high)})
+        return next((step for step in steps if self.fit(step)), Fraction(high))
+
+
+def _whole(ticks: int, low: int, high: int) -> range:
+    """Every n with low < ticks / n <= high, and `low` > 0."""
+    return range(max(1, -(-ticks // high)), (ticks - 1) // low + 1)

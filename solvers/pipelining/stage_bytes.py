@@ -1,0 +1,63 @@
+"""What a stage of 1F1B*, thinned or not, holds in memory, as a rule that grows with its group.
+
+A stage of layers i to j with n batches in flight, W their weights, a their activations of a batch, x what enters layer
+i, y what leaves layer j (a gradient is as large as what it is of); c batches between the start of the transfer of x and
+the end of the stage's backward half, n where x needs no transfer:
+
+- PAPER: W + n a, and no less (Beaumont, Eyraud-Dubois and Shilova 2021, section 3.2).
+- RECEIVED: at most W + n a + c x + 2 x + 2 y, the 2 x only where x is transferred, the 2 y where there is a stage
+  behind; at least W + n (a + x).
+
+Why at most: each x is kept until the backward half that reads it has ended. A gradient is there from the start of the
+half that writes it to the end of the one that reads it. In one group those follow each other, within T. Otherwise what
+comes first waits for T minus the load of the group behind, of which it is part: within 2 T, so two at a time. Why at
+least: while a stage waits for its backward half, or turns to it, all n have their activations and their x.
+
+A rule by gradients of one group alone would not grow with the group, and one label a state would not do.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from solvers.arrays import Ints, offsets
+from solvers.pipelining.chain import Chain, MemoryModel
+
+
+class StageBytes(NamedTuple):
+    """Bytes of a stage of layers i to j - 1: weights, and activations, inputs and gradients in transit."""
+
+    weights: Ints
+    """[L + 1] weights of all layers before."""
+    activation: Ints
+    """[L + 1] activations of a batch of all layers before."""
+    entering: Ints
+    """[L] bytes of a batch that enter layer i."""
+    sent: Ints
+    """[L] ticks before layer i's forward half from which on they count: those of the transfer."""
+    before: Ints
+    """[L] further bytes of a stage that begins at layer i."""
+    behind: Ints
+    """[L + 1] further bytes of a stage that ends before layer j."""
+
+    def held(self, i: int, j: int, in_flight: int, entered: int) -> int:
+        """Bytes of layers i to j - 1 with so many batches in flight, and so many of what enters."""
+        fixed = self.weights[j] - self.weights[i] + self.before[i] + self.behind[j]
+        return int(fixed + in_flight * (self.activation[j] - self.activation[i]) + entered * self.entering[i])
+
+
+def at_most(chain: Chain, model: MemoryModel) -> StageBytes:
+    """What no stage is above."""
+    found = at_least(chain, model)
+    if model is MemoryModel.PAPER:
+        return found
+    before = np.append(0, 2 * chain.output[1:-1] * (chain.transfers > 0))
+    behind = np.append(2 * chain.output[:-1], 0)
+    return found._replace(sent=np.append(0, chain.transfers), before=before, behind=behind)
+
+
+def at_least(chain: Chain, model: MemoryModel) -> StageBytes:
+    """What no stage is below, with as many inputs as batches in flight."""
+    none = np.zeros(chain.layers + 1, dtype=np.int64)
+    entering = none[:-1] if model is MemoryModel.PAPER else chain.output[:-1]
+    return StageBytes(offsets(chain.weights), offsets(chain.activation), entering, none[:-1], none[:-1], none)

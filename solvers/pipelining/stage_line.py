@@ -1,0 +1,97 @@
+"""What one batch meets on its way through the stages of an allocation and the links between them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from solvers.arrays import Ints, ints
+from solvers.pipelining.chain import (
+    BACKWARD,
+    FORWARD,
+    INPUT_GRADIENT,
+    SEND_BACKWARD,
+    SEND_FORWARD,
+    WEIGHT_GRADIENT,
+    Allocation,
+    Chain,
+    Pattern,
+)
+from solvers.pipelining.from_starts import pattern_from_starts
+
+Work = tuple[int, int, int]
+"""A kind, a stage (of a send: the one before the cut) and a batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Operations (kind, stage) and sends of one batch, each after what it waits for."""
+
+    stages: Ints
+    """[s, 3] first layer, last layer and device of each stage."""
+    ticks: dict[tuple[int, int], int]
+    resource: dict[tuple[int, int], int]
+    after: dict[tuple[int, int], tuple[tuple[int, int], ...]]
+    """What each makes ready."""
+    gradient: int
+    """The kind that the stage before waits for."""
+    release: int
+    """The kind that ends last of a stage."""
+
+
+def line_of(chain: Chain, allocation: Allocation, stages: Ints, *, split: bool) -> Line:
+    """The line through these stages, [s, 3], as of `Allocation.stages` or finer; `split`: backward halves in two."""
+    sent = set(allocation.sent(chain).tolist())
+    gradient, last = INPUT_GRADIENT if split else BACKWARD, len(stages) - 1
+    line = Line(stages, {}, {}, {}, gradient, WEIGHT_GRADIENT if split else BACKWARD)
+    for stage, (first, end, device) in enumerate(stages.tolist()):
+        layers = np.arange(first, end + 1)
+        _add(line, (FORWARD, stage), int(chain.ticks(np.full(len(layers), FORWARD), layers).sum()), device)
+        line.after[FORWARD, stage] = ((gradient, stage) if stage == last else (FORWARD, stage + 1),)
+        if end in sent:
+            _add_send(line, chain, allocation, SEND_FORWARD, stage)
+            line.after[SEND_FORWARD, stage] = line.after[FORWARD, stage]
+            line.after[FORWARD, stage] = ((SEND_FORWARD, stage),)
+    for stage, (first, end, device) in reversed(list(enumerate(stages.tolist()))):
+        layers = np.arange(first, end + 1)
+        if end in sent:
+            _add_send(line, chain, allocation, SEND_BACKWARD, stage)
+            line.after[SEND_BACKWARD, stage] = ((gradient, stage),)
+        back = (SEND_BACKWARD if first - 1 in sent else gradient, stage - 1)
+        _add(line, (gradient, stage), int(chain.ticks(np.full(len(layers), gradient), layers).sum()), device)
+        line.after[gradient, stage] = (back,) if stage else ()
+        if split:
+            _add(line, (WEIGHT_GRADIENT, stage), int(chain.weight_gradient[layers].sum()), device)
+            line.after[gradient, stage] += ((WEIGHT_GRADIENT, stage),)
+            line.after[WEIGHT_GRADIENT, stage] = ()
+    return line
+
+
+def pattern_of_line(
+    chain: Chain, allocation: Allocation, line: Line, batches: int, starts: list[tuple[int, int, int, int]]
+) -> Pattern:
+    """The flushed pattern whose batches have these starts, (kind, stage, batch, tick), from tick 0 on."""
+    rows = rows_of_layers(chain, line, starts)
+    makespan = int((rows[:, 3] + chain.ticks(rows[:, 0], rows[:, 1])).max())
+    return pattern_from_starts(allocation, batches, max(makespan, 1), rows)
+
+
+def rows_of_layers(chain: Chain, line: Line, starts: list[tuple[int, int, int, int]]) -> Ints:
+    """[r, 4] kind, layer, batch and start: stages taken apart into layers that follow each other at once."""
+    rows: list[tuple[int, int, int, int]] = []
+    for kind, stage, batch, begin in starts:
+        first, last, _ = line.stages[stage].tolist()
+        layers = range(first, last + 1) if kind == FORWARD else range(last, first - 1, -1)
+        at = begin
+        for layer in (last,) if kind in (SEND_FORWARD, SEND_BACKWARD) else layers:
+            rows.append((kind, layer, batch, at))
+            at += int(chain.ticks(np.array([kind]), np.array([layer]))[0])
+    return ints(rows)
+
+
+def _add(line: Line, what: tuple[int, int], ticks: int, resource: int) -> None:
+    line.ticks[what], line.resource[what] = ticks, resource
+
+
+def _add_send(line: Line, chain: Chain, allocation: Allocation, kind: int, stage: int) -> None:
+    cut = line.stages[stage, 1:2]
+    _add(line, (kind, stage), int(chain.ticks(np.array([kind]), cut)[0]), int(allocation.link(cut)[0]))
