@@ -7,9 +7,9 @@ class Asked(msgspec.Struct, kw_only=True, frozen=True):
     """n operations of a batch, in an order in which each stands behind what it waits for; k batches of a period."""
 
     ticks: list[int]
-    """[n]"""
+    """[n] ticks of each operation."""
     resource: list[int]
-    """[n]"""
+    """[n] the resource that each takes."""
     waits: list[tuple[int, int]]
     """(before, after) of two operations of one batch."""
     held: list[tuple[int, int, int, int, int, int]]

@@ -28,9 +28,9 @@ class Stages(NamedTuple):
     """The n stages of an allocation and the transfers between them, in the order in which a batch meets them."""
 
     forward: Ints
-    """[n] ticks."""
+    """[n] ticks of each forward half."""
     backward: Ints
-    """[n] ticks."""
+    """[n] ticks of each backward half."""
     first: Ints
     """[n] first layer; of a transfer, the layer before its cut."""
     last: Ints

@@ -168,6 +168,7 @@ def test_each_kernels_scratch_is_predicted(tmp_path: Path) -> None:
     assert 8 * 4 * 2 * 2 * 3 in scratch.tolist() and scratch.max() > 10**6
 
 
+@pytest.mark.slow
 def test_a_tiny_models_peaks_are_predicted() -> None:
     """Round robin over two devices: within 15 % with the order pinned, within 2 % at the run's own times."""
     graph, step = named.runs(Source(model="rnnlm", variant="tiny"))

@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
 from click.testing import CliRunner
 
 import pesto
@@ -30,6 +31,7 @@ def _functions() -> list[tuple[Path, ast.Module, ast.FunctionDef]]:
     return [(file, tree, n) for file, tree in trees for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]
 
 
+@pytest.mark.slow
 def test_python_calls_nothing_that_only_compiled_functions_may_call() -> None:
     """A function without a wrapper for Python, called from Python, is a jump to address 0: no test could report it."""
     functions = _functions()
@@ -50,6 +52,7 @@ def test_python_calls_nothing_that_only_compiled_functions_may_call() -> None:
         assert not owned & inner, (file, f.name)
 
 
+@pytest.mark.slow
 def test_what_is_spliced_is_called_once() -> None:
     """With more calls it would be compiled once for each: no other compiled function, and no line but one, names it."""
     functions = [(file, f) for file, _, f in _functions() if _decorators(f) & {*_TAKES_ANY, *_INNER}]
@@ -67,6 +70,7 @@ def _imports(file: Path) -> set[tuple[str, str]]:
     return {(str(n.module).split(".")[-1], a.name) for n in nodes for a in n.names}
 
 
+@pytest.mark.slow
 def test_all_that_a_solve_needs_is_compiled() -> None:
     """After `compile_all`, solves of another graph compile nothing in this process: no new signature of any kernel.
 

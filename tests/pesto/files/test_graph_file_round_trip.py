@@ -80,6 +80,7 @@ def test_a_batch_is_a_positive_integer(batch):
     assert not jsonschema.Draft202012Validator(SCHEMA).is_valid(document)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", ["chain", "star", "fan_in", "multi"])
 def test_large_shapes(shape):
     """100 000 ops in a chain, a star or into one sink, and as many edges between two ops, keep their structure."""

@@ -195,6 +195,7 @@ def test_the_version_is_of_what_numbers_follow_from() -> None:
     assert re.fullmatch(r"[0-9a-f]{10}", versions.of_results()) and versions.of_results() != versions.of_graphs()
 
 
+@pytest.mark.slow
 def test_figure_2_from_the_command_line(tmp_path: Path) -> None:
     """Page, picture and numbers; a second call does nothing and changes no byte; another version is told."""
     words = [sys.executable, "-m", "pesto", "reproduce", "fig2", "--out", str(tmp_path), "--jobs", "1"]

@@ -83,6 +83,7 @@ def test_every_truncation_is_refused():
         refused(unpack_schedule, schedule[:end])
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_never_changes_the_content(seeds):
     """Each bit flip is refused, or hits what is not content (dates, attributes): checksums cover all of the content."""
     problem = generate(np.random.default_rng(1), tasks=3)

@@ -259,6 +259,7 @@ def test_potentials_are_what_leaves() -> None:
     assert some > 30
 
 
+@pytest.mark.slow
 def test_wide_bundles_are_read_by_their_fronts(monkeypatch, seeds) -> None:
     """The same repair whether each bundle is walked or known by its two first readers a location, which moves keep."""
     rng, moved, shifts = np.random.default_rng(12), 0, 0

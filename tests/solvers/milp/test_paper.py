@@ -101,6 +101,7 @@ def near(rng, values):
     return values + rng.uniform(-1e-6, 1e-6, len(values))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turn", range(3))
 def test_valid_schedules_are_feasible_points(cases, turn):
     """Any schedule, at the tightest horizon, is a point that misses no row, and comes back as good up to tolerances.

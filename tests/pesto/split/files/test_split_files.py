@@ -144,6 +144,7 @@ def test_broken_files_are_refused_in_one_line(shaped, text, place, byte, of_shap
         assert "\n" not in str(error)
 
 
+@pytest.mark.slow
 def test_the_bound_of_all_cuts_at_once_is_found_once_more(shaped, split, text):
     """By messages, in whole numbers; one that is above what they find a way to send is refused."""
     cut = {"status": "feasible", "bytes": split.moved_bytes, "bound_bytes": 1}

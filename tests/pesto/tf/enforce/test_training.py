@@ -214,6 +214,7 @@ def test_record_refuses_two_different_functions_of_one_name() -> None:
         _ = recorded.graph
 
 
+@pytest.mark.slow
 def test_a_large_graph_of_many_variables_is_judged_at_once() -> None:
     weights = [tf.Variable(1.0) for _ in range(300)]
 

@@ -127,6 +127,7 @@ def test_how_far_apart_is_said_relative_to_the_largest_number() -> None:
     assert distance(np.array(1j), np.array(0)) == distance(np.zeros(2), np.array([0.0, 3.0])) == 1
 
 
+@pytest.mark.slow
 def test_against_stock_a_difference_is_a_number_and_no_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
 ) -> None:
