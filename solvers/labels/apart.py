@@ -1,13 +1,16 @@
-"""The linear program of `solvers.labels.relaxation` in a process of its own, which a limit or Ctrl-C ends at once.
+"""What elimination leaves, solved in a process of its own, which a limit or Ctrl-C ends at once.
 
 HiGHS looks at its clock too seldom in a linear program, an interpreter that ends while HiGHS works is aborted, and
-other packages bring a HiGHS of their own, beside which it cannot be loaded. Arrays go in and out as npz over pipes.
+other packages bring a HiGHS of their own, beside which it cannot be loaded; so it is with CP-SAT's libraries. Arrays go
+in and out as npz over pipes.
 """
 
 import io
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,26 +24,30 @@ GRACE_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Relaxed:
-    """What the program says of the variables that were left."""
+    """What a program says of the variables that were left."""
 
     labels: Ints | None
     """[r] a label for each; None where none was found."""
     bound: int
-    """No labels cost less; by HiGHS's word."""
+    """No labels cost less; by the solver's word."""
     ended: bool
-    """Whether HiGHS ended within the limit."""
+    """Whether the solver ended within the limit."""
     fractional: int
     """Labels that were neither taken nor left in the optimum of the linear program."""
     infeasible: bool = False
 
 
-def relaxed_apart(net: Net, seconds: float, threads: int) -> Relaxed:
-    """What HiGHS makes of it; without labels where the limit struck. RuntimeError where the process failed."""
+PROGRAMS = {"HiGHS": "solvers.labels.relaxation", "CP-SAT": "solvers.labels.constraint_program"}
+"""Solver -> the module that is run."""
+
+
+def relaxed_apart(net: Net, seconds: float, threads: int, solver: str = "HiGHS") -> Relaxed:
+    """What a solver makes of it; without labels where the limit struck. RuntimeError where the process failed."""
     given = io.BytesIO()
     np.savez(given, seconds=seconds, threads=threads, **net._asdict())
     where = os.pathsep.join(path for path in sys.path if path)
     with subprocess.Popen(
-        [sys.executable, "-P", "-m", "solvers.labels.relaxation"],
+        [sys.executable, "-P", "-m", PROGRAMS[solver]],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         start_new_session=True, env=os.environ | {"PYTHONPATH": where},
     ) as running:  # fmt: skip
@@ -53,10 +60,27 @@ def relaxed_apart(net: Net, seconds: float, threads: int) -> Relaxed:
             running.kill()
             raise
     if running.returncode:
-        raise RuntimeError(f"HiGHS failed ({running.returncode}): {wrong.decode(errors='replace').strip()[-200:]}")
+        raise RuntimeError(f"{solver} failed ({running.returncode}): {wrong.decode(errors='replace').strip()[-200:]}")
     found = np.load(io.BytesIO(told), allow_pickle=False)
     labels = found["labels"] if found["answered"] else None
     return Relaxed(
         labels, int(found["bound"]), ended=bool(found["ended"]), fractional=int(found["fractional"]),
         infeasible=bool(found["infeasible"]),
     )  # fmt: skip
+
+
+def serve(solve: Callable[[Net, float, int], Relaxed]) -> None:
+    """Solve what is on standard input, tell it on standard output, and end, though the solver may still be at work."""
+    given = np.load(io.BytesIO(sys.stdin.buffer.read()), allow_pickle=False)
+    seconds = float(given["seconds"])
+    signal.alarm(int(seconds + 2 * GRACE_S) + 1)  # the process that asked may have been killed
+    found = solve(Net(*(given[name] for name in Net._fields)), seconds, int(given["threads"]))
+    told = io.BytesIO()
+    labels = np.zeros(0, dtype=np.int64) if found.labels is None else found.labels
+    np.savez(
+        told, labels=labels, answered=found.labels is not None, bound=found.bound, ended=found.ended,
+        fractional=found.fractional, infeasible=found.infeasible,
+    )  # fmt: skip
+    sys.stdout.buffer.write(told.getvalue())
+    sys.stdout.buffer.flush()
+    os._exit(0)

@@ -41,6 +41,11 @@ def exact(problem: Labelling, asked: Asked) -> Answer:
     return _by_elimination(problem, asked, "exact")
 
 
+def cpsat(problem: Labelling, asked: Asked) -> Answer:
+    """The same elimination, then CP-SAT."""
+    return _by_elimination(problem, asked, "cpsat")
+
+
 def chain(problem: Labelling, asked: Asked) -> Answer:
     """The dynamic program of the paper (Tofu, section 4.1); ValueError for what is no forest of chains.
 
@@ -107,7 +112,8 @@ def critical(problem: Labelling, asked: Asked) -> Answer:
 
 
 METHODS: dict[str, Callable[[Labelling, Asked], Answer]] = {
-    "exact": exact, "chain": chain, "greedy": greedy, "exhaustive": exhaustive, "trws": trws, "critical": critical,
+    "exact": exact, "cpsat": cpsat, "chain": chain, "greedy": greedy, "exhaustive": exhaustive, "trws": trws,
+    "critical": critical,
 }  # fmt: skip
 """Name -> method."""
 
@@ -121,7 +127,8 @@ def _by_elimination(problem: Labelling, asked: Asked, method: str) -> Answer:
     if gone.constant >= NEVER:
         return _infeasible(method, began)
     eliminated = time.perf_counter()
-    rest, bound, left = _rest(gone.rest, asked, asked.seconds - (eliminated - began))
+    left_s, solver = asked.seconds - (eliminated - began), "CP-SAT" if method == "cpsat" else "HiGHS"
+    rest, bound, left = _rest(gone.rest, asked._replace(seconds=left_s), solver)
     if bound >= NEVER:
         return _infeasible(method, began)
     labels = None
@@ -132,13 +139,13 @@ def _by_elimination(problem: Labelling, asked: Asked, method: str) -> Answer:
     return _answer(problem, method, labels, gone.constant + bound, work)
 
 
-def _rest(net: Net, asked: Asked, seconds: float) -> tuple[Ints | None, int, int]:
+def _rest(net: Net, asked: Asked, solver: str) -> tuple[Ints | None, int, int]:
     """Labels of what is left, a bound of what they cost, and how many variables there are."""
     variables = len(net.first) - 1
     if _combinations(net) <= FEW_COMBINATIONS:
         labels, value = _enumerated(net)
         return labels, value, variables
-    found = relaxed_apart(net, seconds, asked.threads)
+    found = relaxed_apart(net, asked.seconds, asked.threads, solver)
     if found.infeasible:
         return None, NEVER, variables
     return (_descended(net) if found.labels is None else found.labels), found.bound, variables
@@ -194,7 +201,9 @@ def _answer(problem: Labelling, method: str, labels: Ints | None, bound: int, wo
     """Judged labels; a proof only where the bound reaches their value."""
     value = None if labels is None else judge(problem, labels)
     status = Status.UNKNOWN if value is None else Status.OPTIMAL if bound >= value else Status.FEASIBLE
-    limit = Limit.NONE if status is Status.OPTIMAL else Limit.TIME if method in ("exact", "trws") else Limit.OTHER
+    limit = (
+        Limit.NONE if status is Status.OPTIMAL else Limit.TIME if method in ("exact", "cpsat", "trws") else Limit.OTHER
+    )
     return Answer(
         status=status, method=method, labels=labels, value=value, bound=bound if value is None else min(bound, value),
         limit=limit, seconds=work.seconds, eliminated=work.eliminated, remained=work.remained,

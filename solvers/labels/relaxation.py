@@ -5,18 +5,14 @@ edge with one label at one end to that label. Its optimum is whole on trees, and
 as `python -m solvers.labels.relaxation` (`solvers.labels.apart`).
 """
 
-import io
 import math
-import os
-import signal
-import sys
 import time
 from dataclasses import replace
 
 import numpy as np
 
 from solvers.arrays import Floats, Ints, offsets
-from solvers.labels.apart import GRACE_S, Relaxed
+from solvers.labels.apart import Relaxed, serve
 from solvers.labels.net import NEVER, Net
 from solvers.milp.linear import Linear
 from solvers.milp.vendor import Ask, Outcome
@@ -60,6 +56,8 @@ def relaxed(net: Net, seconds: float, threads: int) -> Relaxed:
         return Relaxed(_labels(net, first.values), bound, ended=True, fractional=0)
     whole = replace(linear, integer=np.arange(linear.columns) < many)
     second = highs.run(whole, replace(ask, seconds=max(0.1, ends - time.monotonic())), _Silent())
+    if second.status is Status.INFEASIBLE:
+        return Relaxed(None, NEVER, ended=True, fractional=fractional, infeasible=True)
     found = None if second.values is None else _labels(net, second.values)
     return Relaxed(found, max(bound, _bound(second, unit)), second.status is Status.OPTIMAL, fractional)
 
@@ -123,22 +121,5 @@ def _entries(net: Net) -> tuple[Ints, Ints, Floats]:
     return np.concatenate(row), np.concatenate(column), np.concatenate(entry)
 
 
-def main() -> None:
-    """Solve the program on stdin."""
-    given = np.load(io.BytesIO(sys.stdin.buffer.read()), allow_pickle=False)
-    seconds = float(given["seconds"])
-    signal.alarm(int(seconds + 2 * GRACE_S) + 1)  # the process that asked may have been killed
-    found = relaxed(Net(*(given[name] for name in Net._fields)), seconds, int(given["threads"]))
-    told = io.BytesIO()
-    labels = np.zeros(0, dtype=np.int64) if found.labels is None else found.labels
-    np.savez(
-        told, labels=labels, answered=found.labels is not None, bound=found.bound, ended=found.ended,
-        fractional=found.fractional, infeasible=found.infeasible,
-    )  # fmt: skip
-    sys.stdout.buffer.write(told.getvalue())
-    sys.stdout.buffer.flush()
-    os._exit(0)  # HiGHS may still be at work
-
-
 if __name__ == "__main__":
-    main()
+    serve(relaxed)

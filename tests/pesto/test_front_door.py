@@ -187,12 +187,13 @@ def test_a_comparison_has_an_entry_a_method_and_the_best_plan(graph) -> None:
     assert [entry.method for entry in found.entries] == [entry.method for entry in heard] == ["single", "list"]
     assert found.best().makespan_s == min(entry.makespan_s for entry in found.entries)
     assert [e.method for e in pesto.compare(graph, methods=["list"]).entries] == ["list"]
-    nothing = dataclasses.replace(found, proof="too large - use less")
-    with pytest.raises(pesto.InfeasibleError, match="too large"):
-        nothing.best()
-    unfit = [dataclasses.replace(e, plan=None, status="oom") for e in found.entries]
+    unfit = dataclasses.replace(
+        found, entries=tuple(dataclasses.replace(e, plan=None, status="oom") for e in found.entries)
+    )
     with pytest.raises(pesto.NothingFoundError, match=" - use more"):
-        dataclasses.replace(found, entries=tuple(unfit)).best()
+        unfit.best()
+    with pytest.raises(pesto.InfeasibleError, match="too large"):
+        dataclasses.replace(unfit, proof="too large - use less").best()
 
 
 def test_a_sweep_has_a_row_a_point(graph) -> None:

@@ -69,6 +69,45 @@ def test_bounds_are_below_and_values_above() -> None:
     assert proven > 100
 
 
+def dense_problem(seed: int, n: int = 11, labels: int = 4):
+    """All pairs of so many variables cost something, so that neither elimination nor enumeration ends it."""
+    rng, made = np.random.default_rng(seed), Builder()
+    for _ in range(n):
+        made.variable(rng.integers(0, 20, size=labels).tolist())
+    for a in range(n):
+        for b in range(a + 1, n):
+            costs = rng.integers(0, 20, size=(labels, labels))
+            made.edge(a, b, np.where(rng.random((labels, labels)) < 0.2, FORBIDDEN, costs).tolist())
+    return made.build()
+
+
+def two_solvers(seeds):
+    for seed in seeds:
+        problem = dense_problem(seed)
+        one, other = solve(problem, "exact"), solve(problem, "cpsat")
+        assert (one.status, one.value) == (other.status, other.value) and other.method == "cpsat", seed
+        if other.value is not None:
+            assert other.remained == problem.variables
+            assert other.status is Status.OPTIMAL and judge(problem, other.labels) == other.value == other.bound
+
+
+def test_cpsat_finds_what_highs_finds() -> None:
+    """Where a solver is needed, of two problems."""
+    two_solvers(range(2))
+
+
+@pytest.mark.slow
+def test_cpsat_finds_what_highs_finds_on_many() -> None:
+    """The same of thirty; and without any allowed labels both say so."""
+    two_solvers(range(2, 32))
+    made = Builder()
+    colours = [made.variable([0] * 3) for _ in range(12)]
+    for a, one in enumerate(colours):
+        for other in colours[a + 1 :]:
+            made.edge(one, other, np.where(np.eye(3) > 0, FORBIDDEN, 0).tolist())
+    assert {solve(made.build(), method).status for method in ("exact", "cpsat")} == {Status.INFEASIBLE}
+
+
 def test_critical_paths_come_first() -> None:
     """On a chain the path is all of it, so its program is exact; a branch follows what the longer path chose."""
     for seed in range(10):
@@ -205,7 +244,7 @@ def test_wrong_problems_are_refused() -> None:
         solve(problem, "magic")
     with pytest.raises(ValueError, match="combinations"):
         solve(problem, "exhaustive")
-    assert set(METHODS) == {"exact", "chain", "greedy", "exhaustive", "trws", "critical"}
+    assert set(METHODS) == {"exact", "cpsat", "chain", "greedy", "exhaustive", "trws", "critical"}
 
 
 def test_nothing_to_label() -> None:

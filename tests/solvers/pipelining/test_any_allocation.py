@@ -1,12 +1,16 @@
 """Allocations of any kind: the least greatest load of all, never above the contiguous one, in a process of its own."""
 
+import io
+import os
+import subprocess
+import sys
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
 from pipelines import small_chain
 
-from solvers.cpsat.chain_loads import spread
 from solvers.families.chain_table import make_case
 from solvers.pipelining import any_allocation
 from solvers.pipelining.any_allocation import greatest_load, least_load
@@ -14,14 +18,33 @@ from solvers.pipelining.chain import Allocation, Chain
 from solvers.pipelining.contiguous import best_cuts
 
 
+@pytest.fixture(scope="module")
+def spreads():
+    """CP-SAT in one process for all, whose start takes longer than the search; not in this one, for its libraries."""
+    script = Path(__file__).parent.parent / "stubs" / "spreads.py"
+    where = os.pathsep.join(path for path in sys.path if path)
+    with subprocess.Popen(
+        [sys.executable, "-P", str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": where},
+    ) as running:  # fmt: skip
+        yield running
+        running.stdin.close()
+
+
 @pytest.fixture
-def here(monkeypatch):
-    """CP-SAT in this process, whose start takes longer than the search."""
-    monkeypatch.setattr(
-        any_allocation,
-        "_asked",
-        lambda _, **given: spread({name: np.asarray(value) for name, value in given.items()})._asdict(),
-    )
+def here(monkeypatch, spreads):
+    """It is asked in place of a process each."""
+
+    def asked(_, **given):
+        sent = io.BytesIO()
+        np.savez(sent, **given)
+        spreads.stdin.write(len(sent.getvalue()).to_bytes(8) + sent.getvalue())
+        spreads.stdin.flush()
+        told = spreads.stdout.read(int.from_bytes(spreads.stdout.read(8)))
+        with np.load(io.BytesIO(told), allow_pickle=False) as file:
+            return dict(file)
+
+    monkeypatch.setattr(any_allocation, "_asked", asked)
 
 
 def by_definition(chain: Chain, device: tuple[int, ...], devices: int) -> int:

@@ -1,0 +1,72 @@
+"""What elimination leaves, on CP-SAT: a literal for each label, and for each pair of labels that costs something.
+
+It is run as `python -m solvers.labels.constraint_program` (`solvers.labels.apart`).
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from ortools.sat.python import cp_model
+
+from solvers.arrays import Ints
+from solvers.labels.apart import Relaxed, serve
+from solvers.labels.net import NEVER, Net
+
+
+def constrained(net: Net, seconds: float, threads: int) -> Relaxed:
+    """The best labels that are found, with CP-SAT's bound; RuntimeError when it refuses the model."""
+    model, taken = cp_model.CpModel(), list[Any]()
+    for begin, end in zip(net.first[:-1].tolist(), net.first[1:].tolist(), strict=True):
+        mine = [model.new_bool_var("") for _ in range(begin, end)]
+        model.add_exactly_one(mine)
+        taken += mine
+    for label in np.flatnonzero(net.cost >= NEVER).tolist():
+        model.add(taken[label] == 0)
+    dear = np.flatnonzero((net.cost > 0) & (net.cost < NEVER)).tolist()
+    costs, paid = net.cost[dear].tolist(), [taken[label] for label in dear]
+    for one, other, cost in _pairs(net):
+        if cost >= NEVER:
+            model.add_bool_or(~taken[one], ~taken[other])
+            continue
+        paid.append(model.new_bool_var(""))
+        costs.append(cost)
+        model.add_bool_or(~taken[one], ~taken[other], paid[-1])
+    unit = math.gcd(*costs) or 1
+    model.minimize(cp_model.LinearExpr.weighted_sum(paid, [cost // unit for cost in costs]))
+    return _solved(net, model, taken, (seconds, threads, unit))
+
+
+def _pairs(net: Net) -> list[tuple[int, int, int]]:
+    """(label of one variable, label of the other, cost) of each pair that is not free, labels counted over all."""
+    many, pair = np.diff(net.first), np.flatnonzero(net.table)
+    edge = np.searchsorted(net.begin, pair, side="right") - 1
+    row, column = np.divmod(pair - net.begin[edge], many[net.b[edge]])
+    one, other = net.first[net.a[edge]] + row, net.first[net.b[edge]] + column
+    return list(zip(one.tolist(), other.tolist(), net.table[pair].tolist(), strict=True))
+
+
+def _solved(net: Net, model: Any, taken: list[Any], asked: tuple[float, int, int]) -> Relaxed:
+    seconds, threads, unit = asked
+    solver = cp_model.CpSolver()
+    solver.parameters.max_time_in_seconds = max(0.1, seconds)
+    solver.parameters.num_workers = max(1, threads)
+    status = solver.solve(model)
+    if status == cp_model.MODEL_INVALID:
+        raise RuntimeError(f"CP-SAT refuses the model: {model.validate()}")
+    if status == cp_model.INFEASIBLE:
+        return Relaxed(None, NEVER, ended=True, fractional=0, infeasible=True)
+    bound = unit * max(0, math.ceil(solver.best_objective_bound - 1e-6))
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return Relaxed(None, bound, ended=False, fractional=0)
+    values = np.array([solver.boolean_value(label) for label in taken])
+    return Relaxed(_labels(net, values), bound, ended=status == cp_model.OPTIMAL, fractional=0)
+
+
+def _labels(net: Net, values: Any) -> Ints:
+    """The label of each variable that is taken."""
+    return np.array([values[b:e].argmax() for b, e in zip(net.first[:-1], net.first[1:], strict=True)], dtype=np.int64)
+
+
+if __name__ == "__main__":
+    serve(constrained)
