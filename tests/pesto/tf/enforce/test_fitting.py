@@ -66,7 +66,7 @@ CAUSES = {
     "optimizer": "the plan is for the optimizer adam, this step has sgd .* - plan",
     "clipnorm": r"its optimizer \(adam\) is set otherwise: \d+ ops more \(\d+ clip_by_norm/mul.* - plan",
     "weight decay": r"its optimizer \(adam\) is set otherwise: \d+ ops more \(.*AssignSubVariableOp.* - plan",
-    "hidden": "the same by name, of other sizes .* float32 .* - plan",
+    "hidden": "the same by name, of other sizes, types of data or pins .* float32 .* - plan",
     "function, other size": r"of other sizes: its batch is 11, .* plan up to 11, .*\(None\), with batch=11",
     "function in a function": "^function both calls another tf.function .* - decorate only the step itself, or use",
     "strangers": "optimizer adam, this step has sgd .* - plan",
