@@ -25,7 +25,7 @@ def _row(kind: Kind) -> dict[str, Any]:
         "fits": kind.fits,
         "seconds": kind.seconds,
         "why": kind.why or None,
-        "bytes": None if kind.cut is None else kind.cut.split.moved_bytes,
+        "bytes": None if kind.cut is None else kind.cut.sent_bytes,
     }
 
 
@@ -45,6 +45,6 @@ def kinds_page(choice: Choice) -> str:
 def _cells(kind: Kind) -> tuple[str, ...]:
     if kind.makespan_s is None or kind.peak_bytes is None:
         return (kind.name, "-", "-", "-", f"{kind.seconds:.1f}")
-    sent = "-" if kind.cut is None else size(kind.cut.split.moved_bytes)
+    sent = "-" if kind.cut is None else size(kind.cut.sent_bytes)
     peak = size(kind.peak_bytes) + ("" if kind.fits else " OOM")
     return (kind.name, duration(kind.makespan_s), peak, sent, f"{kind.seconds:.1f}")

@@ -29,7 +29,8 @@ def split_object(
         "workers": split.division.workers,
         "factors": list(split.division.factors),
         "status": split.status,
-        "bytes": split.moved_bytes,
+        "bytes": split.moved_bytes if timed is None else timed.sent_bytes,
+        "cut_bytes": split.moved_bytes,
         "counted_bytes": split.counted_bytes,
         "bound_bytes": split.bound_bytes,
         "cuts": [
@@ -61,7 +62,7 @@ def split_page(
         "",
         *tables(shaped, split),
         fact("method", f"{split.method}: {_WHAT.get(split.method) or METHODS[split.method].what}"),
-        fact("sent", f"{size(split.moved_bytes)} a step, by all workers; {_proven(split, gap)}"),
+        fact("sent", f"{_sent(split, timed)}; {_proven(split, gap)}"),
         fact("parameters", f"{size(split.parameter_bytes)} a worker{_at_most(split)}, with slots"),
         *([] if timed is None else _step(timed)),
         *([fact("uncovered", f"{', '.join(uncovered)}: done whole by {_whom(split)}")] if uncovered else []),
@@ -84,6 +85,12 @@ def _step(timed: TimedSplit) -> list[str]:
 
 def _whom(split: Split) -> str:
     return "one worker" if split.method == PARTIAL else "every worker"
+
+
+def _sent(split: Split, timed: TimedSplit | None) -> str:
+    if timed is None or split.method != PARTIAL:
+        return f"{size(split.moved_bytes)} a step, by all workers"
+    return f"{size(timed.sent_bytes)} a step, by all workers; {size(split.moved_bytes)} of it for cuts"
 
 
 def _at_most(split: Split) -> str:

@@ -26,7 +26,7 @@ from pesto.split.dividing import Split, divide_partly
 from pesto.split.shaped import Shaped
 from pesto.split.split_step import split_step
 from pesto.split.way import cut_ops
-from pesto.split.worker_parts import parts_of
+from pesto.split.worker_parts import Parts, parts_of
 from pesto.weighing.timed_split import TimedSplit, accelerators_of
 from solvers.arrays import Bools, Floats, ints
 from solvers.timing.idling import idle_under
@@ -46,6 +46,7 @@ class _Tried:
     """A partial split, with its graph, and the old placement carried over to it."""
 
     split: Split
+    parts: Parts
     graph: Graph
     costs: Costs
     start: Candidate
@@ -78,6 +79,7 @@ def partly_cut(
     return TimedSplit(
         split=replace(best.split, division=division), graph=best.graph, costs=best.costs,
         bench=Bench.of(best.graph, found.problem), candidate=candidate, proof="",
+        sent_bytes=replace(best.parts, place=ints(places)).moved_bytes(),
     )  # fmt: skip
 
 
@@ -113,13 +115,14 @@ def _sizes(cluster: Cluster) -> tuple[int, ...]:
 
 
 def _tried(graph: Graph, shaped: Shaped, split: Split, cluster: Cluster, placed: Outcome) -> _Tried:
-    made = split_step(graph, parts_of(shaped, split.division), _order(placed, cluster, split))
+    parts = parts_of(shaped, split.division)
+    made = split_step(graph, parts, _order(placed, cluster, split))
     costs = modelled(made, cluster)
     problem = formulate(made, costs, cluster, Settings())
     bench = Bench.of(made, problem)
     known = carried(_named_anew(placed.plan), made, problem, cluster)
     start = bench.ordered("start", known.rule, known.device, known.rank)
-    return _Tried(split=split, graph=made, costs=costs, start=start)
+    return _Tried(split=split, parts=parts, graph=made, costs=costs, start=start)
 
 
 def _named_anew(plan: Plan) -> Plan:

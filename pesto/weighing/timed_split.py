@@ -38,6 +38,8 @@ class TimedSplit:
     """In list order; where that needs more memory than there is and first in, first out does not, the latter."""
     proof: str
     """Why no order of it can fit the memory; empty where one may."""
+    sent_bytes: int
+    """Bytes that all accelerators receive in a step; of a partial split also for what is placed whole."""
 
 
 def accelerators_of(cluster: Cluster) -> tuple[str, ...]:
@@ -85,8 +87,9 @@ def timed(graph: Graph, shaped: Shaped, split: Split, cluster: Cluster, settings
         other = replace(found.bench.unordered(other), rule=f"{split.method} cuts, first in, first out")
     chosen = other if other.fits else found.candidate
     return TimedSplit(
-        split=split, graph=step, costs=found.costs, bench=found.bench, candidate=chosen, proof=found.proof
-    )
+        split=split, graph=step, costs=found.costs, bench=found.bench, candidate=chosen, proof=found.proof,
+        sent_bytes=split.moved_bytes,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -1,4 +1,4 @@
-"""What elimination leaves, solved in a process of its own, which a limit or Ctrl-C ends at once.
+"""What elimination leaves, solved in a process of its own (`solvers.process.one_shot`).
 
 HiGHS looks at its clock too seldom in a linear program, an interpreter that ends while HiGHS works is aborted, and
 other packages bring a HiGHS of their own, beside which it cannot be loaded; so it is with CP-SAT's libraries. Arrays go
@@ -8,7 +8,6 @@ in and out as npz over pipes.
 import io
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import numpy as np
 
 from solvers.arrays import Ints
 from solvers.labels.net import Net
+from solvers.process.one_shot import answered
 
 GRACE_S = 3.0
 """Seconds beyond the limit for the process to begin and to tell."""
@@ -45,22 +45,9 @@ def relaxed_apart(net: Net, seconds: float, threads: int, solver: str = "HiGHS")
     """What a solver makes of it; without labels where the limit struck. RuntimeError where the process failed."""
     given = io.BytesIO()
     np.savez(given, seconds=seconds, threads=threads, **net._asdict())
-    where = os.pathsep.join(path for path in sys.path if path)
-    with subprocess.Popen(
-        [sys.executable, "-P", "-m", PROGRAMS[solver]],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        start_new_session=True, env=os.environ | {"PYTHONPATH": where},
-    ) as running:  # fmt: skip
-        try:
-            told, wrong = running.communicate(given.getvalue(), timeout=seconds + GRACE_S)
-        except subprocess.TimeoutExpired:
-            running.kill()
-            return Relaxed(None, 0, ended=False, fractional=0)
-        except BaseException:
-            running.kill()
-            raise
-    if running.returncode:
-        raise RuntimeError(f"{solver} failed ({running.returncode}): {wrong.decode(errors='replace').strip()[-200:]}")
+    told = answered(PROGRAMS[solver], given.getvalue(), seconds + GRACE_S, solver=solver)
+    if told is None:
+        return Relaxed(None, 0, ended=False, fractional=0)
     found = np.load(io.BytesIO(told), allow_pickle=False)
     labels = found["labels"] if found["answered"] else None
     return Relaxed(

@@ -5,9 +5,6 @@ search is CP-SAT's, in a process of its own; it starts from the best contiguous 
 """
 
 import io
-import os
-import subprocess
-import sys
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
@@ -19,6 +16,7 @@ from solvers.arrays import Ints
 from solvers.pipelining.chain import Allocation, Chain, MemoryModel
 from solvers.pipelining.contiguous import best_cuts
 from solvers.pipelining.pipeline_bounds import Bound, best, of_all
+from solvers.process.one_shot import answered
 
 GRACE_S = 5.0
 """Seconds beyond the limit for the process to begin and to tell."""
@@ -100,21 +98,8 @@ def _asked(limit: float, **given: Any) -> dict[str, Ints]:
     """What CP-SAT answers; nothing, with no bound, where the process was ended at its limit."""
     sent = io.BytesIO()
     np.savez(sent, **given)
-    where = os.pathsep.join(path for path in sys.path if path)
-    with subprocess.Popen(
-        [sys.executable, "-P", "-m", "solvers.cpsat.chain_loads"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        start_new_session=True, env=os.environ | {"PYTHONPATH": where},
-    ) as running:  # fmt: skip
-        try:
-            told, wrong = running.communicate(sent.getvalue(), timeout=limit + GRACE_S)
-        except subprocess.TimeoutExpired:
-            running.kill()
-            return {"device": np.full(1, -1), "bound": np.array(0)}
-        except BaseException:
-            running.kill()
-            raise
-    if running.returncode:
-        raise RuntimeError(f"CP-SAT failed ({running.returncode}): {wrong.decode(errors='replace').strip()[-200:]}")
+    told = answered("solvers.cpsat.chain_loads", sent.getvalue(), limit + GRACE_S, solver="CP-SAT")
+    if told is None:
+        return {"device": np.full(1, -1), "bound": np.array(0)}
     with np.load(io.BytesIO(told), allow_pickle=False) as file:
         return dict(file)

@@ -1,8 +1,5 @@
 """The least period, or shortest flushed step, of a fixed allocation, exactly; CP-SAT works in a process of its own."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -25,6 +22,7 @@ from solvers.pipelining.from_starts import pattern_from_starts
 from solvers.pipelining.modulo_wire import Asked, Told
 from solvers.pipelining.pattern_check import check
 from solvers.pipelining.stage_line import Line, line_of, pattern_of_line, rows_of_layers
+from solvers.process.one_shot import answered
 
 GRACE_S = 10.0
 """Seconds beyond the limit for the process to begin and to tell."""
@@ -271,22 +269,9 @@ def _ask(asked: list[Asked]) -> list[Told]:
     """What the process tells."""
     if not asked:
         return []
-    where = os.pathsep.join(path for path in sys.path if path)
-    with subprocess.Popen(
-        [sys.executable, "-P", "-m", "solvers.pipelining.modulo_program"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        start_new_session=True, env=os.environ | {"PYTHONPATH": where},
-    ) as running:  # fmt: skip
-        try:
-            limit = sum(each.seconds for each in asked) + GRACE_S
-            given = b"".join(msgspec.json.encode(each) + b"\n" for each in asked)
-            out, wrong = running.communicate(given, timeout=limit)
-        except subprocess.TimeoutExpired as late:
-            running.kill()
-            raise RuntimeError(f"CP-SAT did not end within {limit:g} s") from late
-        except BaseException:
-            running.kill()
-            raise
-    if running.returncode:
-        raise RuntimeError(f"CP-SAT failed ({running.returncode}): {wrong.decode(errors='replace').strip()[-200:]}")
+    limit = sum(each.seconds for each in asked) + GRACE_S
+    given = b"".join(msgspec.json.encode(each) + b"\n" for each in asked)
+    out = answered("solvers.pipelining.modulo_program", given, limit, solver="CP-SAT")
+    if out is None:
+        raise RuntimeError(f"CP-SAT did not end within {limit:g} s")
     return [msgspec.json.decode(line, type=Told) for line in out.splitlines()]

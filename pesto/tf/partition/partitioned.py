@@ -36,9 +36,12 @@ class Partition:
 
     @property
     def share(self) -> float:
-        """Elements of all variables that each worker holds over those of the whole; 1 without any."""
-        total = sum(prod(v.shape) for v in self.variables)
-        return sum(v.part_elements for v in self.variables) / total if total else 1.0
+        """Elements of all variables that the fullest worker holds over those of the whole; 1 without any."""
+        total, held = sum(prod(v.shape) for v in self.variables), [0] * len(self.devices)
+        for variable in self.variables:
+            for place in variable.places:
+                held[place] += variable.part_elements
+        return max(held) / total if total else 1.0
 
 
 def partition(

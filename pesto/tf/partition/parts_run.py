@@ -57,7 +57,7 @@ class PartsRan:
     whole_step_s: float
     """Ditto of the whole step, on one device."""
     held: float
-    """Share of the variables' elements that each worker holds."""
+    """Share of the variables' elements that the fullest worker holds."""
     moved_bytes: int
     """Bytes that workers send each other in a step."""
     nodes: int

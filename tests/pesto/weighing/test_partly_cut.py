@@ -89,6 +89,16 @@ def test_the_long_op_is_cut_and_the_chains_are_not(step, placed):
     ]
 
 
+def test_what_is_sent_is_what_the_simulated_devices_send(step, placed):
+    """Each tensor that one accelerator makes and another reads, whole or cut, once to each."""
+    found = partly_cut(step, CLUSTER, Settings(time_limit_s=0.5), placed, lambda _: None)
+    graph = found.graph
+    at = found.bench.problem.location[found.candidate.timeline.schedule.device]
+    across = (at[graph.src] != at[graph.dst]) & (at[graph.src] > 0) & (at[graph.dst] > 0)
+    sent = set(zip(graph.tensor[across].tolist(), at[graph.dst[across]].tolist(), strict=True))
+    assert found.sent_bytes == sum(int(graph.tensor_bytes[tensor]) for tensor, _ in sent) > 0
+
+
 def test_nothing_is_cut_that_is_worth_nothing(step):
     """Where all ops are whole there is no split; what is worth the bytes is cut alone."""
     _, shaped = step
@@ -123,6 +133,14 @@ def test_both_from_the_command_line_to_a_run(source, tmp_path):
     times = {name: kind["makespan_s"] for name, kind in said["kinds"].items()}
     assert said["step_s"] == times["both 2"] < min(times["place"], times["split 2"])
     assert json.loads(out.read_text())["rules"]["partial"] and set(json.loads(out.read_text())["places"]) == {0, 1}
-    for words in (["check", out, *step, "--certificate"], ["run", out, *step, "--steps", "1", "--devices", "cpu"]):
+    told = []
+    for words in (
+        ["check", out, *step, "--certificate"],
+        ["run", out, *step, "--steps", "1", "--devices", "cpu", "--json"],
+    ):
         done = CliRunner().invoke(pesto, [str(word) for word in words])
         assert done.exit_code == 0, done.output
+        told.append(done.output)
+    assert "for what is cut" in told[0] and "no bound is known" in told[0]
+    ran = json.loads(told[1])
+    assert ran["bytes"] == said["bytes"] == said["kinds"]["both 2"]["bytes"] and ran["variables_share"] < 1

@@ -87,7 +87,10 @@ def _page(said: dict[str, Any], found: SplitFile) -> str:
     rows += [fact("on", f"{name}: {counted(n, 'node')}") for name, n in said["nodes_per_device"].items()]
     rows += [
         fact("sent", f"{size(said['bytes'])} a step; {counted(said['late'], 'tensor')} late, shortly before their use"),
-        fact("variables", f"{percent(said['variables_share'])} of all a worker; --json says which part is which"),
+        fact(
+            "variables",
+            f"{percent(said['variables_share'])} of all on the fullest worker; --json says which part is which",
+        ),
         fact("to run it", f"run {said['checkpoints']['restore']}, then feed and fetch as before"),
         fact(
             "checkpoints",

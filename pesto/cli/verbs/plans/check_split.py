@@ -24,10 +24,11 @@ def check_split(found: SplitFile, shaped: Shaped, *, certificate: bool, as_json:
                 "bytes": found.bytes, "params_per_worker_bytes": found.params_per_worker_bytes}  # fmt: skip
         answer({**said, **(_keys(found, bounds) if certificate else {})})
         return
-    factors = "x".join(map(str, found.factors))
+    factors, for_cuts = "x".join(map(str, found.factors)), " for what is cut" if found.places else ""
+    at_most = " at most" if found.places else ""
     lines = [
-        f"valid; {counted(shaped.ops, 'op')} in {factors} parts, {size(found.bytes)} sent a step, "
-        f"{size(found.params_per_worker_bytes)} of parameters a worker"
+        f"valid; {counted(shaped.ops, 'op')} in {factors} parts, {size(found.bytes)} sent a step{for_cuts}, "
+        f"{size(found.params_per_worker_bytes)} of parameters a worker{at_most}"
     ]
     if certificate:
         lines += [_bound(found, bounds), f"{NOT_CHECKED}: {', '.join(unconfirmed(found, bounds))}"]

@@ -65,7 +65,7 @@ def _page(ran: "PartsRan", found: SplitFile) -> str:
         "losses": f"{names} of {counted(ran.steps, 'step')}{finite}: at most {ran.losses_distance:.1e} from the whole "
         "step's, relative to its largest number",
         "variables": f"{counted(ran.variables, 'variable')} at the end: at most {ran.variables_distance:.1e}{least}",
-        "held": f"{percent(ran.held)} of all variables a worker",
+        "held": f"{percent(ran.held)} of all variables on the fullest worker",
         "sent": f"{size(ran.moved_bytes)} a step; {counted(ran.late, 'tensor')} late, shortly before their use",
         "devices": f"{counted(len(ran.moves), 'op')} moved, in the partition graphs of the first step",
         "step time": f"{duration(ran.step_s)} in parts, {duration(ran.whole_step_s)} whole (medians); workers on "
