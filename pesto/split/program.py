@@ -20,6 +20,7 @@ from pesto.split import geometry
 from pesto.split.division import Division, item_bytes, readers
 from pesto.split.geometry import Layouts, Shape
 from pesto.split.layouts import ONE, WHOLE
+from pesto.split.ops.wholes import FED
 from pesto.split.shaped import Shaped
 from pesto.split.signature import Signature
 from pesto.split.way import WHOLE_WAY, Way, once_way, uncut, ways, whole_way
@@ -185,8 +186,10 @@ class _Maker:
         return ways(signature, before, factors, whole=whole, once=once)
 
     def _if_it_pays(self, op: int, before: Way, factors: Shape) -> tuple[Way, ...]:
-        """Once, or cut."""
+        """Once, or cut; what is fed all have."""
         signature = self.shaped.signature(op)
+        if signature.type in FED:
+            return (whole_way(signature, before),)
         alone, found = once_way(signature, before), list[Way]()
         if self.near[op] and _largest(signature) >= self.tiny:
             options = ways(signature, before, factors, whole=False, once=False)
@@ -241,7 +244,7 @@ class _Maker:
     def _options(self, op: int, output: int) -> tuple[Layouts, ...]:
         """Where a tensor can be kept: cut where that is even; whole where it is tiny, cannot be cut, or all have it."""
         shape, dtype = self.shaped.signature(op).outputs[output]
-        if self.rules.partial and shape is not None and item_bytes(dtype):
+        if self.rules.partial and shape is not None and item_bytes(dtype) and not self._free(op, output, 0):
             return ((ONE,), *(at for at in self._longer(shape, dtype, (), whole=False) if at != (WHOLE,)))
         found: list[Layouts] = [self.made.kept[op][output] if self.made else ()]
         for at in self.cuts:

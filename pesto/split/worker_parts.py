@@ -11,11 +11,11 @@ from pesto.split import geometry
 from pesto.split.division import Division, item_bytes
 from pesto.split.geometry import Layouts, Shape
 from pesto.split.layouts import PARTIAL, WHOLE
-from pesto.split.ops.wholes import READ_SHAPES
+from pesto.split.ops.wholes import FED, READ_SHAPES
 from pesto.split.pieces import Assembly, Box, Piece, assembly, boxes, summands
 from pesto.split.shaped import Shaped
 from pesto.split.way import ONCE_WAY
-from solvers.arrays import Ints, ints
+from solvers.arrays import Bools, Ints, bools, ints
 
 CLONE, SLICE, JOIN, REDUCE = range(4)
 """What a part is: an op on its worker's parts; a block cut out of a part, by its owner; blocks put together, and
@@ -74,6 +74,14 @@ class Parts:
     place: Ints
     """[p] the device of each part: its worker's number, or as the division's places say."""
 
+    @property
+    def fed(self) -> Bools:
+        """[p] which parts are clones of what the host feeds, to every device itself."""
+        signatures, of = self.shaped.signatures, self.shaped.signature_of
+        types = np.array([signature.type in FED for signature in signatures], dtype=np.bool_)
+        fed = types[of[[part.op for part in self.parts]]] if self.parts else np.zeros(0, dtype=np.bool_)
+        return bools(fed & np.array([part.kind == CLONE for part in self.parts], dtype=np.bool_))
+
     def output_shape(self, part: int, output: int) -> Shape | None:
         """The shape of one output of a part; None where it has none."""
         found = self.parts[part]
@@ -92,7 +100,7 @@ class Parts:
     def moved_bytes(self) -> int:
         """Bytes that devices receive in a step, results aside: what a part gives is sent to each device once."""
         src, dst = self.src[: self.for_results], self.dst[: self.for_results]
-        across = self.place[src] != self.place[dst]
+        across = (self.place[src] != self.place[dst]) & ~self.fed[src]
         sent = np.unique(
             np.stack([src[across], self.output[: self.for_results][across], self.place[dst[across]]]), axis=1
         ).T.tolist()

@@ -47,6 +47,8 @@ class _Tried:
 
     split: Split
     parts: Parts
+    order: tuple[str, ...]
+    """Accelerators of workers."""
     graph: Graph
     costs: Costs
     start: Candidate
@@ -74,7 +76,7 @@ def partly_cut(
     if chosen is None:
         raise ValueError("a plan is of a candidate")
     candidate = replace(chosen, rule=f"long ops cut, the rest placed: {chosen.rule}")
-    places = _places(cluster, found.plan)
+    places = _places(best, cluster, found.plan)
     division = replace(best.split.division, places=places)
     return TimedSplit(
         split=replace(best.split, division=division), graph=best.graph, costs=best.costs,
@@ -116,13 +118,14 @@ def _sizes(cluster: Cluster) -> tuple[int, ...]:
 
 def _tried(graph: Graph, shaped: Shaped, split: Split, cluster: Cluster, placed: Outcome) -> _Tried:
     parts = parts_of(shaped, split.division)
-    made = split_step(graph, parts, _order(placed, cluster, split))
+    order = _order(placed, cluster, split)
+    made = split_step(graph, parts, order)
     costs = modelled(made, cluster)
     problem = formulate(made, costs, cluster, Settings())
     bench = Bench.of(made, problem)
     known = carried(_named_anew(placed.plan), made, problem, cluster)
     start = bench.ordered("start", known.rule, known.device, known.rank)
-    return _Tried(split=split, parts=parts, graph=made, costs=costs, start=start)
+    return _Tried(split=split, parts=parts, order=order, graph=made, costs=costs, start=start)
 
 
 def _named_anew(plan: Plan) -> Plan:
@@ -182,7 +185,9 @@ def _s_per_byte(cluster: Cluster, a: int, b: int) -> float:
     return 0.0 if path is None else path.s_per_byte
 
 
-def _places(cluster: Cluster, plan: Plan) -> tuple[int, ...]:
-    """[p] the accelerator of each part, counted as workers are; the first for what a host runs."""
+def _places(tried: _Tried, cluster: Cluster, plan: Plan) -> tuple[int, ...]:
+    """[p] the accelerator of each part, counted as workers are; its worker's for what a host runs."""
     number = {name: at for at, name in enumerate(accelerators_of(cluster))}
-    return tuple(number.get(plan.lane_device[device], 0) for device in plan.schedule.device.tolist())
+    home = [number[name] for name in tried.order]
+    on = (number.get(plan.lane_device[device], -1) for device in plan.schedule.device.tolist())
+    return tuple(at if at >= 0 else home[part.worker] for at, part in zip(on, tried.parts.parts, strict=True))

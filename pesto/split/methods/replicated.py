@@ -8,11 +8,10 @@ from pesto.split.methods.cut import Chosen, Cut, completed
 from pesto.split.methods.spreading import Port, Spreading
 from pesto.split.methods.tensors import tensors_of
 from pesto.split.ops.op_types import CLASSES
+from pesto.split.ops.wholes import FED
 from pesto.split.program import Program
 from pesto.split.shaped import Shaped
 from pesto.split.way import Way
-
-_FED = ("Placeholder", "PlaceholderWithDefault")
 
 
 def data_parallel(cut: Cut) -> Chosen:
@@ -22,7 +21,7 @@ def data_parallel(cut: Cut) -> Chosen:
     so a variable's gradients of several time steps are summed one by one. NothingFoundError where no batch divides.
     """
     shaped, made = cut.shaped, cut.program()
-    fed = [op for op in range(shaped.ops) if shaped.signature(op).type in _FED and shaped.signature(op).outputs[0][0]]
+    fed = [op for op in range(shaped.ops) if shaped.signature(op).type in FED and shaped.signature(op).outputs[0][0]]
     shapes = {op: shaped.signature(op).outputs[0][0] or () for op in fed}
     common = set.intersection(*map(set, shapes.values())) if shapes else set()
     batch = max(common, default=0)

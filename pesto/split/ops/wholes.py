@@ -1,6 +1,8 @@
 """Op types that are never divided, on purpose."""
 
 SOURCE = "a source: it has no input to divide"
+FED = frozenset(("Placeholder", "PlaceholderV2", "PlaceholderWithDefault"))
+"""Op types whose values the host feeds, to every worker that reads them."""
 READ_SHAPES = frozenset(("Rank", "Shape", "ShapeN", "Size"))
 """Op types that read shapes and no elements: nobody sends them anything."""
 SHAPES = "a few whole numbers, made of shapes"

@@ -65,7 +65,7 @@ class _Waits:
         step = slice(0, self.parts.for_results)
         src, output, dst = self.parts.src[step], self.parts.output[step], self.parts.dst[step]
         first: dict[tuple[int, int, int], int] = {}
-        for at in np.flatnonzero(worker[src] != worker[dst]).tolist():
+        for at in np.flatnonzero((worker[src] != worker[dst]) & ~self.parts.fed[src]).tolist():
             key = (int(src[at]), int(output[at]), int(worker[dst[at]]))
             first[key] = min(first.get(key, len(worker)), int(dst[at]))
         made = (self._wait(*key, reader) for key, reader in first.items())

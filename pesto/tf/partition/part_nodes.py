@@ -11,14 +11,13 @@ from tensorflow.core.framework import graph_pb2, node_def_pb2
 
 from pesto.errors import InputError
 from pesto.split.ops.shape_operands import REPEATS, SHAPE_OPERAND, repeats
-from pesto.split.ops.wholes import READ_SHAPES
+from pesto.split.ops.wholes import FED, READ_SHAPES
 from pesto.split.pieces import boxes
 from pesto.split.worker_parts import CLONE, JOIN, REDUCE, SLICE, Part, Parts
 from pesto.tf.nodes.needed_nodes import RECORDED
 from pesto.tf.partition.late_fetches import waits
 from pesto.tf.partition.part_variables import PartVariable
 
-_FED = ("Placeholder", "PlaceholderV2", "PlaceholderWithDefault")
 _GONE = ("_output_shapes", "_class", RECORDED)
 """Attributes that are not true of a part, or name ops that are not there."""
 _WHAT = {SLICE: "block", JOIN: "joined", REDUCE: "reduced"}
@@ -51,6 +50,7 @@ class Writer:
         """Part -> names of the nodes that it waits for."""
         for before, after in zip(parts.control_src.tolist(), parts.control_dst.tolist(), strict=True):
             self.controls[after].append(self.names[before])
+        self.is_fed = parts.fed.tolist()
         self.waits = waits(parts)
         self.relays: dict[tuple[int, int, int], str] = {}
         """(part, output, reading device) -> for whom what is sent as it is waits, then the node that sends it."""
@@ -122,7 +122,9 @@ class Writer:
         return [self._read(src, output, place) for _, src, output in sorted(self.given[number])]
 
     def _read(self, src: int, output: int, place: int) -> str:
-        """The tensor that an output of a part is to the ops of a device."""
+        """The tensor that an output of a part is to the ops of a device; what is fed comes from the host."""
+        if self.is_fed[src] and self.parts.place[src] != place:
+            return self.parts.shaped.names[self.parts.parts[src].op]
         key = (src, output, place)
         if key not in self.relays:
             return self._port(src, output)
@@ -147,7 +149,7 @@ class Writer:
 
     def _clone(self, number: int, part: Part, variable: PartVariable | None) -> None:
         op_type = self._type(part.op)
-        if op_type in _FED:
+        if op_type in FED:
             self._from_host(number, part)
         elif op_type in READ_SHAPES:
             self._shapes(number, part)
@@ -248,7 +250,7 @@ class Writer:
         place = int(self.parts.place[number])
         begin, size = (self._constant(np.asarray(v, dtype=np.int32), place) for v in (part.begin, part.shape))
         source = self.parts.parts[src]
-        fed = source.kind == CLONE and self._type(source.op) in _FED and self.readers[number] == {place}
+        fed = self.is_fed[src] and self.readers[number] == {place}
         text = self.parts.shaped.names[source.op] if fed else self._read(src, output, place)
         node = self._typed(number, "Slice", [text, begin, size])
         node.attr["Index"].type = tf.int32.as_datatype_enum
@@ -295,12 +297,13 @@ class Writer:
         ports = iter(self.parts.results)
         for op in fetched:
             outputs, name = self.parts.shaped.signature(op).outputs, self.parts.shaped.names[op]
-            given = [self._port(*next(ports)) for _ in outputs]
+            brought = [next(ports) for _ in outputs]
+            given = [self._port(*port) for port in brought]
             clones = [self.names[part] for part in self.parts.clone[op].tolist() if part >= 0]
             if name in self.fed:
                 continue
             kind = "NoOp" if not outputs else "Identity" if len(outputs) == 1 else "IdentityN"
-            node = self._node(name, kind, given, self.devices[0] if outputs else self.host, clones)
+            node = self._node(name, kind, given, self._device(brought[0][0]) if outputs else self.host, clones)
             types = [_enum(dtype) for _, dtype in outputs]
             if len(outputs) == 1:
                 node.attr["T"].type = types[0]

@@ -140,7 +140,8 @@ def test_both_from_the_command_line_to_a_run(source, tmp_path):
     ):
         done = CliRunner().invoke(pesto, [str(word) for word in words])
         assert done.exit_code == 0, done.output
-        told.append(done.output)
-    assert "for what is cut" in told[0] and "no bound is known" in told[0]
-    ran = json.loads(told[1])
+        told.append(done)
+    page = " ".join(told[0].output.split())
+    assert "for what is cut" in page and "no bound is known" in page
+    ran = json.loads(told[1].stdout)
     assert ran["bytes"] == said["bytes"] == said["kinds"]["both 2"]["bytes"] and ran["variables_share"] < 1

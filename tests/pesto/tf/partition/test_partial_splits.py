@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from partition_bytes import moved
 
 from pesto.errors import VerificationError
 from pesto.split.dividing import PARTIAL_RULES, divide_partly
@@ -67,14 +68,15 @@ def check(name, workers, devices, seed):
     ran = run_parts(captured, shaped, division, step, steps=3, devices="cpu")
     assert ran.as_whole and ran.finite and not ran.moves, ran
     assert len(ran.devices) == found.devices <= devices
-    return captured, shaped, split, found
+    where = [f"/device:CPU:{k + 1}" for k in range(division.devices)]
+    made = partition(captured.graph_def, shaped, division, captured.fetches, devices=where)
+    assert moved(made.graph_def) == made.parts.moved_bytes() == ran.moved_bytes
+    return made
 
 
 def test_a_model_runs_partly_cut():
     """Wherever parts are, the step is the whole one; each variable's parts are restored where they are held."""
-    captured, shaped, split, _ = check("rnnlm", 2, 3, 0)
-    where = [f"/device:CPU:{k}" for k in range(split.division.devices)]
-    made = partition(captured.graph_def, shaped, split.division, captured.fetches, devices=where)
+    made = check("rnnlm", 2, 3, 0)
     device = {node.name: node.device for node in made.graph_def.node}
     for variable in made.variables:
         for name in variable.parts:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from partition_bytes import moved
 
 from pesto.errors import InputError, UsageError
 from pesto.split.dividing import divide
@@ -50,25 +51,11 @@ def built(captured, shaped, division):
     return partition(captured.graph_def, shaped, division, captured.fetches, devices=devices)
 
 
-def moved(made):
-    """Bytes of the tensors that cross workers, by TensorFlow's shapes and the nodes' devices; each to a worker once."""
-    with tf.Graph().as_default() as graph:
-        tf.import_graph_def(made.graph_def, name="")
-    sent = {
-        (tensor.name, op.device)
-        for op in graph.get_operations()
-        for tensor in op.inputs
-        if op.device != tensor.device and not {op.device, tensor.device} & {"/device:CPU:0"}
-    }
-    tensors = [graph.get_tensor_by_name(name) for name, _ in sent]
-    return sum(t.shape.num_elements() * t.dtype.size for t in tensors if t.dtype != tf.resource)
-
-
 def check(captured, shaped, step, factors):
     """Bytes, losses and what workers hold, of one division."""
     split = divided(shaped, factors)
     made = built(captured, shaped, split.division)
-    assert moved(made) == split.moved_bytes == made.parts.moved_bytes()
+    assert moved(made.graph_def) == split.moved_bytes == made.parts.moved_bytes()
     ran = run_parts(captured, shaped, split.division, step, steps=4)
     assert ran.as_whole, ran
     assert ran.finite and not ran.moves
