@@ -31,7 +31,7 @@ from pesto.weighing.timed_split import TimedSplit, accelerators_of
 from solvers.arrays import Bools, Floats, ints
 from solvers.timing.idling import idle_under
 
-SHARES = (0.003, 0.001, 0.0003, 0.01)
+SHARES = (0.01, 0.003, 0.001, 0.0003)
 """Least shares of the step for which the others must idle beside an op, in the order in which they are tried."""
 EAGER = 4.0
 """Times the bytes that a link could send in the time saved: most transfers have other work to hide behind."""
@@ -89,8 +89,8 @@ def _tries(step: tuple[Graph, Shaped], cluster: Cluster, placed: Outcome, *, sec
     """Partial splits, of more or fewer ops in as many parts or fewer, until the time is over; one at least."""
     began, (graph, shaped) = time.monotonic(), step
     idle, seen = idle_beside(placed, cluster), set[tuple[int, tuple[bool, ...]]]()
-    for share in SHARES:
-        for workers in _sizes(cluster):
+    for workers in _sizes(cluster):
+        for share in SHARES:
             left = seconds - (time.monotonic() - began)
             if seen and left <= 0:
                 return
