@@ -131,6 +131,22 @@ def watch_traces(on_graph: Callable[[Any], None], on_function: Callable[[Any], N
 
 
 @contextlib.contextmanager
+def made_of(chosen: Callable[[Any], Sequence[Any]]) -> Iterator[None]:
+    """Make of a FuncGraph a function of the ops alone that `chosen` gives."""
+    original = _name(f"{_FUNCTION}.atomic_function", "from_func_graph")
+
+    def made(name: Any, graph: Any, *rest: Any, **more: Any) -> Any:
+        graph.get_operations = functools.partial(list, chosen(graph))  # over the method of its class
+        try:
+            return original(name, graph, *rest, **more)
+        finally:
+            del graph.get_operations
+
+    with _replaced(_module(f"{_FUNCTION}.atomic_function"), {"from_func_graph": made}):
+        yield
+
+
+@contextlib.contextmanager
 def traced_apart(token: str) -> Iterator[None]:
     """Keep what tf.functions trace meanwhile apart from their other traces; the same token finds it again."""
     module = _module(f"{_FUNCTION}.function_context")
@@ -244,9 +260,8 @@ def distributed(variable: Any) -> bool:
 
 def new_variable(like: Any) -> Any:
     """An eager variable with the value of another, whatever tf.function or variable_creator_scope is around."""
-    return _name("ops.resource_variable_ops", "ResourceVariable")(
-        tf.identity(like.read_value()), trainable=False, shape=like.shape, dtype=like.dtype
-    )
+    made = _name("ops.resource_variable_ops", "ResourceVariable")
+    return made(tf.identity(like.read_value()), trainable=False, shape=like.shape, dtype=like.dtype)
 
 
 def must_compile(attrs: Any) -> bool:

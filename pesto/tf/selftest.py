@@ -98,6 +98,7 @@ def _functions() -> bool:
             and _options_are_seen()
             and _trace_is_seen()
             and _trace_is_chosen()
+            and _ops_are_chosen()
         )
 
 
@@ -200,6 +201,19 @@ def _trace_is_chosen() -> bool:
     with private.around_traces(traced):
         doubled = tf.function(lambda x: x + x)(tf.constant([1.0]))
     return sizes == [[None], [None]] and doubled.numpy().tolist() == [2.0]
+
+
+def _ops_are_chosen() -> bool:
+    """A function is made of some of the ops that were traced, and its graph keeps them all."""
+
+    def step(x: Any) -> Any:
+        tf.negative(x, name="unread")
+        return tf.abs(x, name="read")
+
+    with private.made_of(lambda graph: [op for op in graph.get_operations() if op.name != "unread"]):
+        made = tf.function(step).get_concrete_function(tf.TensorSpec([]))
+    inside = {node.name for node in made.function_def.node_def}
+    return "read" in inside and "unread" not in inside and "unread" in {op.name for op in made.graph.get_operations()}
 
 
 _CHECKS: dict[str, Callable[[], bool]] = {

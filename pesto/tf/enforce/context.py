@@ -125,6 +125,7 @@ def _entered(applied: Applied, *, keep: bool = False) -> Iterator[None]:
         stack.enter_context(settings())
         stack.enter_context(training.in_functions_only(remedy=", or train outside pesto.apply"))
         stack.enter_context(private.watch_traces(functions.on_graph, functions.on_function))
+        stack.enter_context(private.made_of(functions.on_compile))
         stack.enter_context(private.traced_apart(applied.token))
         stack.enter_context(private.around_traces(functions.on_trace))
         stack.enter_context(private.around_calls(functions.called))

@@ -2,7 +2,7 @@
 
 import copy
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from pesto.tf.enforce.partitions import Expected, Findings, examine, prefixes
 from pesto.tf.enforce.process_settings import check_settings
 from pesto.tf.enforce.relocate import Moves
 from pesto.tf.fitting import batch_limit, causes
+from pesto.tf.laying.fetch_closure import closure
 from pesto.tf.laying.placement import Placement
 from pesto.tf.laying.relays import laid
 from pesto.tf.laying.step_graph import Trace, trace
@@ -81,6 +82,19 @@ class Functions:
             batch_limit.limit(graph, traced.graph.batch)
         expected = Expected(placement=placement, loops=traced.loops, ran=mine | {r.name for r in placement.relays})
         self.placed[id(graph)] = (graph, expected)
+
+    def on_compile(self, graph: Any) -> Sequence[Any]:
+        """The ops that a function is made of, of a planned one those that something needs.
+
+        Nothing prunes a function where Grappler is off: what nobody needs, as a barrier that is led around, would run
+        where TensorFlow likes, and what it reads would be sent there.
+        """
+        every: Sequence[Any] = graph.get_operations()
+        if id(graph) not in self.placed:
+            return every
+        effects = [op for op in every if op.op_def.is_stateful]
+        needed = closure([*(tensor.op for tensor in graph.outputs), *graph.control_outputs, *effects])
+        return [op for op in every if op.name in needed]
 
     def on_trace(self, tracing: private.Tracing) -> Any:
         """A function is about to be traced."""

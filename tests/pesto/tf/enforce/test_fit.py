@@ -32,6 +32,7 @@ SCRIPTS = {
     "cases": (CASES, "everything", "again", "interrupted", "tape on inputs", *(name for name, *_ in REFUSED)),
     "cases more": (CASES, "two models", "rate", "accumulation"),
     "order": ("tests/data/order_worker.py",),
+    "barrier": ("tests/data/barrier_worker.py",),
 }
 """Scripts that print a row for each case; the second of a kind is for the tests that a default run leaves out."""
 MORE = pytest.mark.matrix
@@ -138,3 +139,12 @@ def test_without_an_order_the_trace_shows_another() -> None:
     free = [r for r in rows("order") if r["how"].endswith("order=False")]
     assert all(r["trace"]["wrong"] > 20 for r in free)
     assert next(r for r in free if r["how"].startswith("function"))["dropped"] > 0
+
+
+def test_nothing_is_sent_to_a_barrier() -> None:
+    """All that a planned function runs is needed: no IdentityN that is led around, to which gradients would travel."""
+    (row,) = rows("barrier")
+    kept, gone = row["kept"], row["gone"]
+    assert gone["equal"] and gone["moves"] == gone["inversions"] == gone["barriers"] == 0
+    assert kept["equal"] and kept["barriers"] == 1  # where nothing is left out
+    assert 0 < gone["bytes"] < kept["bytes"]
