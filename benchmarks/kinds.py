@@ -3,8 +3,8 @@
     python -m benchmarks.kinds [--clusters v100x2-nvlink,v100x4,v100x8] [--time-limit 20] [--models nmt,rnnlm]
 
 The 11 variants of the Pesto paper. A split is each of the cuts of `pesto solve --split auto`, proven one by one; a
-placement is `pesto solve` with the time limit for search; both is that placement with its long ops cut, with the time
-limit again. A line a case as it ends, then the means; all is modelled.
+placement is that of `pesto solve --split` with the time limit for search; both is that placement, or that of one board,
+with its long ops cut, with the time limit again. A line a case as it ends, then the means; all is modelled.
 """
 
 import argparse
@@ -21,13 +21,14 @@ from pesto.inputs.cluster_file import load_cluster
 from pesto.inputs.load import load_shaped
 from pesto.problem import TICK_S
 from pesto.settings import Settings
-from pesto.solving.flow import formulate, solve
+from pesto.solving.flow import formulate
 from pesto.source import Source
 from pesto.split.dividing import divide
 from pesto.split.program import Rules
 from pesto.split.shaped import Shaped
-from pesto.weighing.partly_cut import partly_cut
-from pesto.weighing.timed_split import accelerators_of, all_timed, factorings, quickest
+from pesto.weighing.choice import best_cut, placed_from_a_board
+from pesto.weighing.one_board import accelerators_of
+from pesto.weighing.timed_split import all_timed, factorings, quickest
 from solvers.bounds import quick_bounds
 
 VARIANTS = {
@@ -90,9 +91,9 @@ def _case(name: str, step: tuple[Graph, Shaped], cluster: Cluster, limit: float)
     place, both, bound = None, None, None
     try:
         bound = quick_bounds.best(formulate(graph, costs, cluster, settings))[0] * TICK_S
-        placed = solve(graph, cluster, costs, settings, lambda _: None)
-        place = placed.plan.makespan_s
-        mixed = partly_cut(step, cluster, settings, placed, lambda _: None)
+        placed = placed_from_a_board(graph, cluster, costs, settings, lambda _: None)
+        place = placed[0].plan.makespan_s
+        mixed = best_cut(step, cluster, settings, placed, lambda _: None)
         both = mixed.candidate.makespan * TICK_S if mixed is not None and mixed.candidate.fits else None
     except (InfeasibleError, NothingFoundError):
         pass

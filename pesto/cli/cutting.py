@@ -27,7 +27,8 @@ from pesto.split.geometry import Shape
 from pesto.split.program import Rules
 from pesto.split.shaped import Shaped
 from pesto.weighing.choice import BOTH, Choice, choose
-from pesto.weighing.timed_split import accelerators_of, factorings
+from pesto.weighing.one_board import accelerators_of
+from pesto.weighing.timed_split import factorings
 
 AUTO = "auto"
 

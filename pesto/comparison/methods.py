@@ -23,7 +23,8 @@ from pesto.split.dividing import divide
 from pesto.split.program import Rules
 from pesto.split.shaped import Shaped
 from pesto.weighing.data_parallel import DataParallel, data_parallel
-from pesto.weighing.timed_split import TimedSplit, accelerators_of, all_timed, factorings, quickest
+from pesto.weighing.one_board import accelerators_of
+from pesto.weighing.timed_split import TimedSplit, all_timed, factorings, quickest
 from solvers import Limit, Options, Problem, Schedule, Status, api
 from solvers.arrays import Ints
 from solvers.heuristics.devices_of_location import devices_at

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from pesto.cluster import Cluster
@@ -18,8 +19,9 @@ from pesto.split.geometry import Shape
 from pesto.split.program import Rules
 from pesto.split.shaped import Shaped
 from pesto.weighing.data_parallel import DataParallel, data_parallel
+from pesto.weighing.one_board import Board, first_board
 from pesto.weighing.partly_cut import partly_cut
-from pesto.weighing.timed_split import TimedSplit, all_timed, shortfall
+from pesto.weighing.timed_split import TimedSplit, all_timed, quickest, shortfall
 from solvers.bounds import quick_bounds
 
 PLACE, SPLIT, BOTH, DATA_PARALLEL = "place", "split", "both", "data-parallel"
@@ -27,6 +29,8 @@ CUTTING_SHARE = 0.5
 """Share of the time limit that cuts may take; they seldom do, and placing has what is left."""
 BOTH_SHARE = 0.5
 """Share of what is then left that placing does without, for cutting its long ops and placing the rest again."""
+BOARD_SHARE = 0.5
+"""Share of placing's time, and of the time for both, that one board gets first, where there are several."""
 LEAST_S = 1.0
 """Seconds that placing has at least."""
 
@@ -47,6 +51,8 @@ class Kind:
     """Whether that is a proof."""
     outcome: Outcome | None = field(default=None, repr=False)
     """Of a placement."""
+    board: tuple[Board, Outcome] | None = field(default=None, repr=False)
+    """Of a placement: one board of several, and the placement there that it began from."""
     cut: TimedSplit | None = field(default=None, repr=False)
     """Of a split, whole or partial."""
     rival: DataParallel | None = field(default=None, repr=False)
@@ -101,9 +107,10 @@ def choose(
     """Time the step cut in each of `cuts`, then placed in what is left of the time limit, then both, and choose.
 
     Where a cut's step takes less than any placement can, placing is quick: list scheduling and the literature's
-    methods, without search. Both is that placement with its long ops cut (`pesto.weighing.partly_cut`). Where no kind
-    fits InfeasibleError, if that is proven of all, else NothingFoundError, with
-    what lacks; InputError, SolverError of those who solve.
+    methods, without search. Both is that placement with its long ops cut (`pesto.weighing.partly_cut`). On several
+    boards one is placed on first, and the whole cluster from there; either placement's long ops are cut. Where no kind
+    fits InfeasibleError, if that is proven of all, else NothingFoundError, with what lacks; InputError, SolverError of
+    those who solve.
     """
     began = time.monotonic()
     graph, _ = step
@@ -156,15 +163,37 @@ def _cut(step: tuple[Graph, Shaped], cluster: Cluster, settings: Settings, facto
 def _both(
     step: tuple[Graph, Shaped], cluster: Cluster, settings: Settings, placed: Kind, watch: Watch
 ) -> Iterator[Kind]:
-    """The placement with its long ops cut; none where it has no such ops, or Ctrl-C was pressed."""
+    """The placements with their long ops cut; none where they have no such ops, or Ctrl-C was pressed."""
     if placed.outcome is None or placed.outcome.interrupted:
         return
     began = time.monotonic()
-    found = partly_cut(step, cluster, settings, placed.outcome, watch)
-    if found is not None:
-        name = f"{BOTH} {found.split.division.workers}"
-        why = "" if found.candidate.fits else shortfall(found.candidate, cluster)
-        yield Kind(name=name, kind=BOTH, seconds=time.monotonic() - began, cut=found, why=why)
+    best = best_cut(step, cluster, settings, (placed.outcome, placed.board), watch)
+    if best is not None:
+        name = f"{BOTH} {best.split.division.workers}"
+        why = "" if best.candidate.fits else shortfall(best.candidate, cluster)
+        yield Kind(name=name, kind=BOTH, seconds=time.monotonic() - began, cut=best, why=why)
+
+
+def best_cut(
+    step: tuple[Graph, Shaped],
+    cluster: Cluster,
+    settings: Settings,
+    placed: tuple[Outcome, tuple[Board, Outcome] | None],
+    watch: Watch,
+) -> TimedSplit | None:
+    """The quickest of the placements of `placed_from_a_board` with their long ops cut; None where nothing is cut."""
+    outcome, first = placed
+    if first is None:
+        return partly_cut(step, cluster, settings, outcome, watch)
+    some = replace(settings, time_limit_s=BOARD_SHARE * settings.time_limit_s)
+    rest = replace(settings, time_limit_s=(1 - BOARD_SHARE) * settings.time_limit_s)
+    board, there = first
+    found = (
+        partly_cut(step, cluster, some, there, watch, board=board.cluster),
+        partly_cut(step, cluster, rest, outcome, watch),
+    )
+    cut = [each for each in found if each is not None]
+    return quickest(cut) if cut else None
 
 
 def _called(factors: Shape) -> str:
@@ -183,11 +212,30 @@ def _bound(graph: Graph, costs: Costs, cluster: Cluster, settings: Settings) -> 
 def _placed(graph: Graph, cluster: Cluster, costs: Costs, settings: Settings, watch: Watch) -> Kind:
     began = time.monotonic()
     try:
-        outcome = solve(graph, cluster, costs, settings, watch)
+        outcome, board = placed_from_a_board(graph, cluster, costs, settings, watch)
     except (InfeasibleError, NothingFoundError) as none:
         proven = isinstance(none, InfeasibleError)
         return Kind(name=PLACE, kind=PLACE, seconds=time.monotonic() - began, why=str(none), proven=proven)
-    return Kind(name=PLACE, kind=PLACE, seconds=time.monotonic() - began, outcome=outcome)
+    return Kind(name=PLACE, kind=PLACE, seconds=time.monotonic() - began, outcome=outcome, board=board)
+
+
+def placed_from_a_board(
+    graph: Graph, cluster: Cluster, costs: Costs, settings: Settings, watch: Watch
+) -> tuple[Outcome, tuple[Board, Outcome] | None]:
+    """A placement on the whole cluster, that of one board where there are several and it fits, from which it began.
+
+    InfeasibleError, NothingFoundError, SolverError of `pesto.solving.flow.solve`.
+    """
+    board, there = first_board(cluster, costs), None
+    if board is not None:
+        some = replace(settings, time_limit_s=BOARD_SHARE * settings.time_limit_s)
+        with suppress(InfeasibleError, NothingFoundError):
+            there = solve(graph, board.cluster, board.costs, some, watch)
+    if board is None or there is None:
+        return solve(graph, cluster, costs, settings, watch), None
+    left = 0.0 if there.interrupted else (1 - BOARD_SHARE) * settings.time_limit_s
+    outcome = solve(graph, cluster, costs, replace(settings, time_limit_s=left), watch, there.plan)
+    return outcome, (board, there)
 
 
 def _reason(chosen: Kind, kinds: Sequence[Kind], bound: float | None, known: str) -> str:

@@ -19,7 +19,8 @@ from pesto.split.program import Rules
 from pesto.split.shaped import Shaped
 from pesto.split.split_step import split_step
 from pesto.split.worker_parts import CLONE, Parts, parts_of
-from pesto.weighing.timed_split import accelerators_of, run
+from pesto.weighing.one_board import accelerators_of
+from pesto.weighing.timed_split import run
 from solvers.arrays import Bools, Ints, bools, ints
 
 

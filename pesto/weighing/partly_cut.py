@@ -27,7 +27,8 @@ from pesto.split.shaped import Shaped
 from pesto.split.split_step import split_step
 from pesto.split.way import cut_ops
 from pesto.split.worker_parts import Parts, parts_of
-from pesto.weighing.timed_split import TimedSplit, accelerators_of
+from pesto.weighing.one_board import accelerators_of, board_size, s_per_byte
+from pesto.weighing.timed_split import TimedSplit
 from solvers.arrays import Bools, Floats, ints
 from solvers.timing.idling import idle_under
 
@@ -35,8 +36,6 @@ SHARES = (0.01, 0.003, 0.001, 0.0003)
 """Least shares of the step for which the others must idle beside an op, in the order in which they are tried."""
 EAGER = 4.0
 """Times the bytes that a link could send in the time saved: most transfers have other work to hide behind."""
-NEAR = 2.01
-"""Times the seconds per byte of the fastest path: what is beyond is another board."""
 TRYING = 0.5
 """Share of the time that finding what to cut may take."""
 
@@ -55,34 +54,50 @@ class _Tried:
 
 
 def partly_cut(
-    step: tuple[Graph, Shaped], cluster: Cluster, settings: Settings, placed: Outcome, watch: Watch
+    step: tuple[Graph, Shaped],
+    cluster: Cluster,
+    settings: Settings,
+    placed: Outcome,
+    watch: Watch,
+    *,
+    board: Cluster | None = None,
 ) -> TimedSplit | None:
     """The best step of a placement whose long ops are cut, searched for the time limit; None where nothing is cut.
 
-    It may take longer than the placement: whoever asks compares. SolverError of those who solve.
+    Of a placement on one board the rest is placed there too, and timed on the cluster. The step may take longer than
+    the placement: whoever asks compares. SolverError of those who solve.
     """
-    began = time.monotonic()
-    tried = list(_tries(step, cluster, placed, seconds=TRYING * settings.time_limit_s))
+    began, on = time.monotonic(), board or cluster
+    tried = list(_tries(step, on, placed, seconds=TRYING * settings.time_limit_s))
     if not tried:
         return None
     best = min(tried, key=lambda each: (not each.start.fits, each.start.makespan))
     left = max(0.0, settings.time_limit_s - (time.monotonic() - began))
-    begin = _named_anew(placed.plan)
     try:
-        found = solve(best.graph, cluster, best.costs, replace(settings, time_limit_s=left), watch, begin)
+        found = solve(best.graph, on, best.costs, replace(settings, time_limit_s=left), watch, _named_anew(placed.plan))
     except (InfeasibleError, NothingFoundError):
         return None
+    places = _places(best, cluster, found.plan)
+    costs = best.costs if board is None else modelled(best.graph, cluster)
+    problem = found.problem if board is None else formulate(best.graph, costs, cluster, settings)
+    bench = Bench.of(best.graph, problem)
+    return TimedSplit(
+        split=replace(best.split, division=replace(best.split.division, places=places)), graph=best.graph, costs=costs,
+        bench=bench, candidate=_candidate(found, bench, None if board is None else cluster), proof="",
+        sent_bytes=replace(best.parts, place=ints(places)).moved_bytes(),
+    )  # fmt: skip
+
+
+def _candidate(found: Outcome, bench: Bench, cluster: Cluster | None) -> Candidate:
+    """What was chosen; on a cluster that the plan was not made for, carried over to it."""
     chosen = found.candidates[found.plan.provenance.chosen]
     if chosen is None:
         raise ValueError("a plan is of a candidate")
-    candidate = replace(chosen, rule=f"long ops cut, the rest placed: {chosen.rule}")
-    places = _places(best, cluster, found.plan)
-    division = replace(best.split.division, places=places)
-    return TimedSplit(
-        split=replace(best.split, division=division), graph=best.graph, costs=best.costs,
-        bench=Bench.of(best.graph, found.problem), candidate=candidate, proof="",
-        sent_bytes=replace(best.parts, place=ints(places)).moved_bytes(),
-    )  # fmt: skip
+    rule = f"long ops cut, the rest placed: {chosen.rule}"
+    if cluster is None:
+        return replace(chosen, rule=rule)
+    known = carried(found.plan, bench.graph, bench.problem, cluster)
+    return bench.ordered(chosen.name, rule, known.device, known.rank)
 
 
 def _tries(step: tuple[Graph, Shaped], cluster: Cluster, placed: Outcome, *, seconds: float) -> Iterator[_Tried]:
@@ -105,15 +120,8 @@ def _tries(step: tuple[Graph, Shaped], cluster: Cluster, placed: Outcome, *, sec
 
 
 def _sizes(cluster: Cluster) -> tuple[int, ...]:
-    """In how many parts ops are cut: as many as are near each other, all, and two.
-
-    Near are those that the first sends to at half of its best speed, or faster; of these so many that divide all.
-    """
-    fast = np.flatnonzero(_fast(cluster)).tolist()
-    speeds = [_s_per_byte(cluster, fast[0], other) for other in fast[1:]]
-    near = 1 + sum(speed <= NEAR * min(speeds) for speed in speeds)
-    board = max(k for k in range(1, near + 1) if len(fast) % k == 0)
-    return tuple(dict.fromkeys((max(2, board), len(fast), 2)))
+    """In how many parts ops are cut: as many as a board has accelerators, all, and two."""
+    return tuple(dict.fromkeys((max(2, board_size(cluster)), len(accelerators_of(cluster)), 2)))
 
 
 def _tried(graph: Graph, shaped: Shaped, split: Split, cluster: Cluster, placed: Outcome) -> _Tried:
@@ -155,7 +163,7 @@ def _worth(placed: Outcome, cluster: Cluster, idle: Floats, workers: int) -> lis
     started = float(np.percentile(some, 25)) if len(some) else 0.0
     shrinks = np.maximum(0.0, 1.0 - started / np.maximum(took, 1))
     fast = np.flatnonzero(_fast(cluster)).tolist()
-    reached = min(sorted(_s_per_byte(cluster, a, b) for b in fast if b != a)[workers - 2] for a in fast)
+    reached = min(sorted(s_per_byte(cluster, a, b) for b in fast if b != a)[workers - 2] for a in fast)
     seconds = idle * shrinks * tick_s * (1 - 1 / workers)
     return (EAGER * seconds / max(reached, 1e-15)).astype(np.int64).tolist()
 
@@ -174,15 +182,9 @@ def _order(placed: Outcome, cluster: Cluster, split: Split) -> tuple[str, ...]:
     lanes = {location: np.flatnonzero(placed.problem.location == location) for location in fast}
     free = {location: int(idle_under(run, lane, np.flatnonzero(cut)).sum()) for location, lane in lanes.items()}
     first = max(fast, key=lambda location: had[location])
-    far = {location: _s_per_byte(cluster, first, location) for location in fast}
+    far = {location: s_per_byte(cluster, first, location) for location in fast}
     rest = sorted((each for each in fast if each != first), key=lambda each: (far[each], -free[each]))
     return tuple(cluster.devices[location].name for location in (first, *rest))
-
-
-def _s_per_byte(cluster: Cluster, a: int, b: int) -> float:
-    """Of the path between two devices; 0 where there is none."""
-    path = cluster.paths[a][b]
-    return 0.0 if path is None else path.s_per_byte
 
 
 def _places(tried: _Tried, cluster: Cluster, plan: Plan) -> tuple[int, ...]:

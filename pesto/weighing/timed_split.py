@@ -21,6 +21,7 @@ from pesto.split.geometry import Shape
 from pesto.split.shaped import Shaped
 from pesto.split.split_step import split_step
 from pesto.split.worker_parts import parts_of
+from pesto.weighing.one_board import accelerators_of
 from solvers.heuristics.devices_of_location import devices_at
 
 
@@ -40,12 +41,6 @@ class TimedSplit:
     """Why no order of it can fit the memory; empty where one may."""
     sent_bytes: int
     """Bytes that all accelerators receive in a step; of a partial split also for what is placed whole."""
-
-
-def accelerators_of(cluster: Cluster) -> tuple[str, ...]:
-    """The devices that workers are put on: those that are no hosts, or hosts where there are no others."""
-    fast = tuple(device.name for device in cluster.devices if device.kind != "cpu")
-    return fast or tuple(device.name for device in cluster.devices)
 
 
 def factorings(workers: int) -> tuple[Shape, ...]:

@@ -27,7 +27,8 @@ from pesto.split.ops.op_types import coverage, described
 from pesto.split.program import Rules
 from pesto.split.shaped import Shaped
 from pesto.split.undescribed import refuse_undescribed
-from pesto.weighing.timed_split import TimedSplit, accelerators_of, shortfall, timed
+from pesto.weighing.one_board import accelerators_of
+from pesto.weighing.timed_split import TimedSplit, shortfall, timed
 
 _OF_SPLITS = (
     "workers",

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from importlib import resources
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -21,8 +22,10 @@ from pesto.split.first_cuts import first_cuts
 from pesto.split.program import Rules
 from pesto.split.worker_parts import CLONE, REDUCE, parts_of
 from pesto.tf import named
-from pesto.weighing.choice import choose
+from pesto.weighing.choice import best_cut, choose, placed_from_a_board
 from pesto.weighing.data_parallel import data_parallel, replica_of, ring_s
+from pesto.weighing.one_board import first_board
+from pesto.weighing.partly_cut import partly_cut
 from pesto.weighing.timed_split import all_timed, factorings, timed
 
 
@@ -91,6 +94,37 @@ def test_first_cuts_are_splits_themselves(step):
     assert (again.division, again.moved_bytes, again.bound_bytes) == (one.division, one.moved_bytes, one.bound_bytes)
     found = all_timed((graph, shaped), both, load_cluster("v100x4"), Settings())
     assert [each.candidate.name for each in found] == ["split 2x2", "split 2"]
+
+
+def test_one_board_is_placed_on_first(step):
+    """All hosts and the GPUs near the first; the whole cluster is never worse, and neither is what is cut there."""
+    graph, _ = step
+    cluster = load_cluster("v100x8")
+    costs = modelled(graph, cluster)
+    board = first_board(cluster, costs)
+    names = [device.name for device in board.cluster.devices]
+    assert names == [device.name for device in cluster.devices if device.kind == "cpu" or device.name < "gpu:4"]
+    assert board.costs.compute_s.shape == (graph.ops, len(names))
+    at = {device.name: k for k, device in enumerate(cluster.devices)}
+    for a, b in permutations(range(len(names)), 2):
+        assert board.cluster.paths[a][b] == cluster.paths[at[names[a]]][at[names[b]]]
+    quick, silent = Settings(time_limit_s=0.0), lambda _: None
+    outcome, (_, there) = placed_from_a_board(graph, cluster, costs, quick, silent)
+    assert outcome.plan.makespan_s <= there.plan.makespan_s
+    cut = partly_cut(step, cluster, quick, there, silent, board=board.cluster)
+    alone = partly_cut(step, board.cluster, quick, there, silent)
+    assert cut.candidate.makespan == alone.candidate.makespan and cut.sent_bytes == alone.sent_bytes
+    assert cut.bench.problem.locations == len(cluster.devices)
+    assert (
+        best_cut(step, cluster, quick, (outcome, (board, there)), silent).candidate.makespan <= cut.candidate.makespan
+    )
+
+
+@pytest.mark.parametrize("name", ["v100x2-nvlink", "v100x4"])
+def test_a_cluster_may_be_one_board(step, name):
+    """Then it is placed on at once."""
+    cluster = load_cluster(name)
+    assert first_board(cluster, modelled(step[0], cluster)) is None
 
 
 def test_data_parallelism_is_a_replica_and_a_ring(step):
