@@ -32,7 +32,7 @@ from pesto.weighing.timed_split import TimedSplit
 from solvers.arrays import Bools, Floats, ints
 from solvers.timing.idling import idle_under
 
-SHARES = (0.01, 0.003, 0.001, 0.0003)
+SHARES = (0.01, 0.0003, 0.003, 0.001)
 """Least shares of the step for which the others must idle beside an op, in the order in which they are tried."""
 EAGER = 4.0
 """Times the bytes that a link could send in the time saved: most transfers have other work to hide behind."""
