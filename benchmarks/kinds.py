@@ -26,8 +26,9 @@ from pesto.source import Source
 from pesto.split.dividing import divide
 from pesto.split.program import Rules
 from pesto.split.shaped import Shaped
-from pesto.weighing.choice import best_cut, placed_from_a_board
+from pesto.weighing.choice import placed_from_a_board
 from pesto.weighing.one_board import accelerators_of
+from pesto.weighing.partly_cut import partly_cut
 from pesto.weighing.timed_split import all_timed, factorings, quickest
 from solvers.bounds import quick_bounds
 
@@ -91,9 +92,10 @@ def _case(name: str, step: tuple[Graph, Shaped], cluster: Cluster, limit: float)
     place, both, bound = None, None, None
     try:
         bound = quick_bounds.best(formulate(graph, costs, cluster, settings))[0] * TICK_S
-        placed = placed_from_a_board(graph, cluster, costs, settings, lambda _: None)
-        place = placed[0].plan.makespan_s
-        mixed = best_cut(step, cluster, settings, placed, lambda _: None)
+        placed, board = placed_from_a_board(graph, cluster, costs, settings, lambda _: None)
+        place = placed.plan.makespan_s
+        placements = [*([(board[0].cluster, board[1])] if board else []), (cluster, placed)]
+        mixed = partly_cut(step, cluster, settings, placements, lambda _: None)
         both = mixed.candidate.makespan * TICK_S if mixed is not None and mixed.candidate.fits else None
     except (InfeasibleError, NothingFoundError):
         pass

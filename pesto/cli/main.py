@@ -20,6 +20,7 @@ VERBS = {
     "solve": ("solve", "Find a checked placement and schedule for a training step."),
     "compare": ("compare", "Place a step by every method of the literature, and compare the plans."),
     "split": ("split", "Cut every tensor of a step into parts for several workers, so that least is sent."),
+    "pipeline": ("pipeline", "Cut a chain of layers into stages, and schedule its batches one behind the other."),
     "sweep": ("sweep", "Solve a step on a grid of changed clusters: what if devices or links were faster?"),
     "import": ("convert", "Write any supported graph as the project's own graph file."),
     "inspect": ("inspect", "Show what a step is found to be, and what would be refused, without planning."),

@@ -21,7 +21,7 @@ from pesto.split.shaped import Shaped
 from pesto.weighing.data_parallel import DataParallel, data_parallel
 from pesto.weighing.one_board import Board, first_board
 from pesto.weighing.partly_cut import partly_cut
-from pesto.weighing.timed_split import TimedSplit, all_timed, quickest, shortfall
+from pesto.weighing.timed_split import TimedSplit, all_timed, shortfall
 from solvers.bounds import quick_bounds
 
 PLACE, SPLIT, BOTH, DATA_PARALLEL = "place", "split", "both", "data-parallel"
@@ -30,7 +30,7 @@ CUTTING_SHARE = 0.5
 BOTH_SHARE = 0.5
 """Share of what is then left that placing does without, for cutting its long ops and placing the rest again."""
 BOARD_SHARE = 0.5
-"""Share of placing's time, and of the time for both, that one board gets first, where there are several."""
+"""Share of placing's time that one board gets first, where there are several."""
 LEAST_S = 1.0
 """Seconds that placing has at least."""
 
@@ -167,33 +167,14 @@ def _both(
     if placed.outcome is None or placed.outcome.interrupted:
         return
     began = time.monotonic()
-    best = best_cut(step, cluster, settings, (placed.outcome, placed.board), watch)
+    placements = [(cluster, placed.outcome)]
+    if placed.board is not None:
+        placements.insert(0, (placed.board[0].cluster, placed.board[1]))
+    best = partly_cut(step, cluster, settings, placements, watch)
     if best is not None:
         name = f"{BOTH} {best.split.division.workers}"
         why = "" if best.candidate.fits else shortfall(best.candidate, cluster)
         yield Kind(name=name, kind=BOTH, seconds=time.monotonic() - began, cut=best, why=why)
-
-
-def best_cut(
-    step: tuple[Graph, Shaped],
-    cluster: Cluster,
-    settings: Settings,
-    placed: tuple[Outcome, tuple[Board, Outcome] | None],
-    watch: Watch,
-) -> TimedSplit | None:
-    """The quickest of the placements of `placed_from_a_board` with their long ops cut; None where nothing is cut."""
-    outcome, first = placed
-    if first is None:
-        return partly_cut(step, cluster, settings, outcome, watch)
-    some = replace(settings, time_limit_s=BOARD_SHARE * settings.time_limit_s)
-    rest = replace(settings, time_limit_s=(1 - BOARD_SHARE) * settings.time_limit_s)
-    board, there = first
-    found = (
-        partly_cut(step, cluster, some, there, watch, board=board.cluster),
-        partly_cut(step, cluster, rest, outcome, watch),
-    )
-    cut = [each for each in found if each is not None]
-    return quickest(cut) if cut else None
 
 
 def _called(factors: Shape) -> str:

@@ -6,8 +6,9 @@ what is cut are pinned to different devices, and all else is searched again from
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 
@@ -36,7 +37,7 @@ SHARES = (0.01, 0.0003, 0.003, 0.001)
 """Least shares of the step for which the others must idle beside an op, in the order in which they are tried."""
 EAGER = 4.0
 """Times the bytes that a link could send in the time saved: most transfers have other work to hide behind."""
-TRYING = 0.5
+TRYING = 0.7
 """Share of the time that finding what to cut may take."""
 
 
@@ -57,33 +58,33 @@ def partly_cut(
     step: tuple[Graph, Shaped],
     cluster: Cluster,
     settings: Settings,
-    placed: Outcome,
+    placements: Sequence[tuple[Cluster, Outcome]],
     watch: Watch,
-    *,
-    board: Cluster | None = None,
 ) -> TimedSplit | None:
     """The best step of a placement whose long ops are cut, searched for the time limit; None where nothing is cut.
 
-    Of a placement on one board the rest is placed there too, and timed on the cluster. The step may take longer than
-    the placement: whoever asks compares. SolverError of those who solve.
+    placements: of the cluster, or of one board of it, on which the rest is then placed too; the first is tried first.
+    Of all that is tried the shortest before the search is searched, and timed on the cluster. The step may take longer
+    than the placement: whoever asks compares. SolverError of those who solve.
     """
-    began, on = time.monotonic(), board or cluster
-    tried = list(_tries(step, on, placed, seconds=TRYING * settings.time_limit_s))
+    began = time.monotonic()
+    tried = list(_tries(step, placements, seconds=TRYING * settings.time_limit_s))
     if not tried:
         return None
-    best = min(tried, key=lambda each: (not each.start.fits, each.start.makespan))
+    at, best = min(tried, key=lambda each: (not each[1].start.fits, each[1].start.makespan))
+    on, placed = placements[at]
     left = max(0.0, settings.time_limit_s - (time.monotonic() - began))
     try:
         found = solve(best.graph, on, best.costs, replace(settings, time_limit_s=left), watch, _named_anew(placed.plan))
     except (InfeasibleError, NothingFoundError):
         return None
     places = _places(best, cluster, found.plan)
-    costs = best.costs if board is None else modelled(best.graph, cluster)
-    problem = found.problem if board is None else formulate(best.graph, costs, cluster, settings)
+    costs = best.costs if on is cluster else modelled(best.graph, cluster)
+    problem = found.problem if on is cluster else formulate(best.graph, costs, cluster, settings)
     bench = Bench.of(best.graph, problem)
     return TimedSplit(
         split=replace(best.split, division=replace(best.split.division, places=places)), graph=best.graph, costs=costs,
-        bench=bench, candidate=_candidate(found, bench, None if board is None else cluster), proof="",
+        bench=bench, candidate=_candidate(found, bench, None if on is cluster else cluster), proof="",
         sent_bytes=replace(best.parts, place=ints(places)).moved_bytes(),
     )  # fmt: skip
 
@@ -100,23 +101,32 @@ def _candidate(found: Outcome, bench: Bench, cluster: Cluster | None) -> Candida
     return bench.ordered(chosen.name, rule, known.device, known.rank)
 
 
-def _tries(step: tuple[Graph, Shaped], cluster: Cluster, placed: Outcome, *, seconds: float) -> Iterator[_Tried]:
-    """Partial splits, of more or fewer ops in as many parts or fewer, until the time is over; one at least."""
+def _tries(
+    step: tuple[Graph, Shaped], placements: Sequence[tuple[Cluster, Outcome]], *, seconds: float
+) -> Iterator[tuple[int, _Tried]]:
+    """Partial splits of each placement, of more or fewer ops in as many parts or fewer, until the time is over.
+
+    One at least; each with the number of its placement.
+    """
     began, (graph, shaped) = time.monotonic(), step
-    idle, seen = idle_beside(placed, cluster), set[tuple[int, tuple[bool, ...]]]()
-    for workers in _sizes(cluster):
-        for share in SHARES:
-            left = seconds - (time.monotonic() - began)
-            if seen and left <= 0:
-                return
-            worth = _worth(placed, cluster, np.where(idle >= share * placed.plan.schedule.makespan, idle, 0.0), workers)
-            split = divide_partly(shaped, workers, worth, seconds=max(1.0, left)) if any(worth) else None
-            if split is None:
-                continue
-            cut = workers, tuple(cut_ops(split.division.ways))
-            if cut not in seen:
-                seen.add(cut)
-                yield _tried(graph, shaped, split, cluster, placed)
+    idle, sizes = [idle_beside(placed, on) for on, placed in placements], [_sizes(on) for on, _ in placements]
+    seen = set[tuple[int, int, tuple[bool, ...]]]()
+    asked = product(range(max(map(len, sizes))), SHARES, range(len(placements)))
+    for turn, share, at in asked:
+        left, (on, placed) = seconds - (time.monotonic() - began), placements[at]
+        if seen and left <= 0:
+            return
+        if turn >= len(sizes[at]):
+            continue
+        workers, least = sizes[at][turn], share * placed.plan.schedule.makespan
+        worth = _worth(placed, on, np.where(idle[at] >= least, idle[at], 0.0), workers)
+        split = divide_partly(shaped, workers, worth, seconds=max(1.0, left)) if any(worth) else None
+        if split is None:
+            continue
+        cut = at, workers, tuple(cut_ops(split.division.ways))
+        if cut not in seen:
+            seen.add(cut)
+            yield at, _tried(graph, shaped, split, on, placed)
 
 
 def _sizes(cluster: Cluster) -> tuple[int, ...]:

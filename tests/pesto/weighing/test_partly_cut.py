@@ -71,7 +71,7 @@ def test_others_idle_beside_the_long_op(step, placed):
 def test_the_long_op_is_cut_and_the_chains_are_not(step, placed):
     """Both is shorter than the placement; parts of the op are on different devices, and so are the chains."""
     graph, shaped = step
-    found = partly_cut(step, CLUSTER, Settings(time_limit_s=0.5), placed, lambda _: None)
+    found = partly_cut(step, CLUSTER, Settings(time_limit_s=0.5), [(CLUSTER, placed)], lambda _: None)
     long, cut = graph.names.index("long"), cut_ops(found.split.division.ways)
     assert cut[long] and sum(cut) <= 6
     assert found.candidate.fits and found.candidate.makespan < 0.9 * placed.plan.schedule.makespan
@@ -91,7 +91,7 @@ def test_the_long_op_is_cut_and_the_chains_are_not(step, placed):
 
 def test_what_is_sent_is_what_the_simulated_devices_send(step, placed):
     """Each tensor that one accelerator makes and another reads, whole or cut, once to each."""
-    found = partly_cut(step, CLUSTER, Settings(time_limit_s=0.5), placed, lambda _: None)
+    found = partly_cut(step, CLUSTER, Settings(time_limit_s=0.5), [(CLUSTER, placed)], lambda _: None)
     graph = found.graph
     at = found.bench.problem.location[found.candidate.timeline.schedule.device]
     across = (at[graph.src] != at[graph.dst]) & (at[graph.src] > 0) & (at[graph.dst] > 0)

@@ -1,0 +1,97 @@
+"""pesto pipeline: a chain of layers cut into stages, and the schedule of its batches."""
+
+from pathlib import Path
+
+import click
+
+from pesto.cli.options import Duration, json_option
+from pesto.cli.outputs import check_outputs, picture_format
+from pesto.cli.printed import answer
+from pesto.errors import NothingFoundError, UsageError
+from pesto.files.chain_file import load_chain
+from pesto.files.disk import write_atomic
+from pesto.pipelining.pipeline import Pipeline, curve, pipelined
+from pesto.pipelining.rank_actions import rank_actions
+from pesto.pipelining.schedules import NAMES, Asked
+from pesto.show.piped import pipeline_chart
+from pesto.show.piped.pipeline_page import pipeline_object, pipeline_page
+from solvers.pipelining.chain import MemoryModel
+
+
+@click.command("pipeline")
+@click.argument("chain", type=click.Path(path_type=Path))
+@click.option("--devices", type=click.IntRange(1, 4096), required=True, help="Equal devices to lay the layers on.")
+@click.option("--memory", type=click.IntRange(0), help="Bytes of each device; without a limit where left out.")
+@click.option(
+    "--memory-model",
+    type=click.Choice([model.value for model in MemoryModel]),
+    default=MemoryModel.RECEIVED.value,
+    show_default=True,
+    help="What counts as held: the paper's count, or also what is received and on its way.",
+)
+@click.option("--micro-batches", type=int, default=8, show_default=True, help="Of a step from empty to empty.")
+@click.option("--k", type=click.IntRange(0, 64), default=0, help="Look for the least period of so many batches too.")
+@click.option("--time-limit", type=Duration(), default="20", show_default=True, help="Of that search.")
+@click.option("--schedule", metavar="NAME", help=f"Take this one: {', '.join(NAMES)}.")
+@click.option("--chart", "picture", type=click.Path(path_type=Path), help="Draw the pipeline here (.png or .svg).")
+@click.option("--curve", "trade", type=click.Path(path_type=Path), help="Draw the least period over memory here.")
+@click.option(
+    "--export", "actions", type=click.Path(path_type=Path), help="Write what each rank does here (torch CSV)."
+)
+@json_option()
+def pipeline_command(
+    *,
+    chain: Path,
+    devices: int,
+    memory: int | None,
+    memory_model: str,
+    micro_batches: int,
+    k: int,
+    time_limit: float,
+    schedule: str | None,
+    picture: Path | None,
+    trade: Path | None,
+    actions: Path | None,
+    as_json: bool,
+) -> None:
+    """Cut a chain of layers into stages, and find the schedule whose batches follow each other quickest.
+
+    \b
+    pesto pipeline chain.json --devices 4 --memory 100
+    pesto pipeline chain.json --devices 4 --memory 100 --k 2 --chart pipe.png --curve curve.png
+    pesto pipeline chain.json --devices 4 --schedule 1f1b --micro-batches 16 --export ranks.csv --json
+
+    Ticks and bytes, as the chain's file has them. Ends with 4 where no stages fit the memory, and says the least that
+    does; with 5 where that is not proven, or the schedule that was asked for does not fit.
+    """
+    forms = [picture_format(path) for path in (picture, trade)]
+    outputs = [path for path in (picture, trade, actions) if path is not None]
+    check_outputs(outputs, [chain], as_json=as_json)
+    instance = load_chain(chain)
+    try:
+        asked = Asked(
+            chain=instance.chain, devices=devices, memory=memory, model=MemoryModel(memory_model),
+            batches=micro_batches, k=k, seconds=time_limit,
+        )  # fmt: skip
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    found = pipelined(asked, schedule)
+    name = instance.name or str(chain)
+    if picture is not None:
+        write_atomic(picture, pipeline_chart.draw(found, forms[0]))
+    if trade is not None:
+        write_atomic(trade, pipeline_chart.draw_curve(curve(asked), name, forms[1]))
+    if actions is not None:
+        write_atomic(actions, _ranks(found).encode())
+    if as_json:
+        answer(pipeline_object(found, instance.ticks_per_second))
+    else:
+        click.echo(pipeline_page(found, name))
+    if not found.chosen.fits:
+        raise NothingFoundError(f"{found.chosen.name} on the stages above: {found.chosen.why}")
+
+
+def _ranks(found: Pipeline) -> str:
+    if found.chosen.allocation is None or found.chosen.run is None:
+        raise ValueError("a schedule that was chosen has stages")
+    return rank_actions(found.chosen.allocation, found.chosen.run)

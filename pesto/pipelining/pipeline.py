@@ -1,0 +1,149 @@
+"""A chain laid on equal devices: stages and schedule of the least period that fits, and what is proven of it."""
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import numpy as np
+
+from pesto.errors import InfeasibleError, InputError, NothingFoundError, UsageError
+from pesto.pipelining.schedules import KEEPS, NAMES, STAR, THINNED, Asked, Schedule, schedules
+from pesto.quantities import size
+from solvers.pipelining.chain import WEIGHT_GRADIENT, Allocation
+from solvers.pipelining.contiguous import Cuts, best_cuts, least_memory, period_bound
+from solvers.pipelining.one_f_one_b_star import least_period
+from solvers.pipelining.pipeline_bounds import Bound, best, flushed_step, of_all, of_allocation
+
+ALL, THESE_STAGES, PERIODIC = (
+    "all schedules of all stages, contiguous or not",
+    "all schedules of these stages",
+    "1F1B* on contiguous stages",
+)
+"""What a period can be the least of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Pipeline:
+    """What was found of a chain."""
+
+    asked: Asked
+    chosen: Schedule
+    """The least period that fits, or the schedule that was asked for."""
+    schedules: tuple[Schedule, ...] = field(repr=False)
+    """All that there are, in the order of NAMES."""
+    bound: Bound
+    """What no schedule of any stages is below."""
+    stage_bound: Bound
+    """What no schedule of the chosen stages is below."""
+    step_bound: Bound
+    """What no step of so many micro-batches through the chosen stages is below."""
+    optimal_among: str | None
+    """Among which schedules the period is proven the least; None where that is not proven."""
+
+    @property
+    def gap(self) -> float:
+        """The chosen period over the bound, less 1."""
+        return float((self.chosen.period or Fraction(0)) / self.bound.value) - 1 if self.bound.value else 0.0
+
+    @property
+    def bubble(self) -> float:
+        """Share of the devices' time in a step in which they do nothing; idle devices count."""
+        work, step = int(self.asked.chain.loads.sum()) * self.asked.batches, self.chosen.step or 0
+        return 1 - work / (self.asked.devices * step) if step else 0.0
+
+
+def pipelined(asked: Asked, name: str | None = None) -> Pipeline:
+    """The schedule of that name, else the one of least period that fits; of equal ones the first, as NAMES has them.
+
+    UsageError for a name that there is not; InfeasibleError, or NothingFoundError where that is not proven, with the
+    least memory that some stages fit, where none fits.
+    """
+    if name is not None and name not in NAMES:
+        raise UsageError(f"there is no schedule {name!r} - give one of {', '.join(NAMES)}")
+    try:
+        cuts = best_cuts(asked.chain, asked.devices, asked.memory, asked.model)
+        thin = best_cuts(asked.chain, asked.devices, asked.memory, asked.model, KEEPS)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    found = tuple(schedules(asked, cuts, thin))
+    chosen = _chosen(asked, found, name)
+    allocation = chosen.allocation
+    if allocation is None or chosen.period is None:
+        raise NothingFoundError(f"{chosen.name}: {chosen.why}")
+    memory = asked.memory if chosen.fits else None
+    split = chosen.pattern is not None and bool((chosen.pattern.kind == WEIGHT_GRADIENT).any())
+    return Pipeline(
+        asked=asked,
+        chosen=chosen,
+        schedules=found,
+        bound=best(of_all(asked.chain, asked.devices, memory, asked.model)),
+        stage_bound=best(of_allocation(asked.chain, allocation, memory, asked.model)),
+        step_bound=best(flushed_step(asked.chain, allocation, asked.batches, split=split)),
+        optimal_among=_optimal(asked, chosen, allocation),
+    )
+
+
+def _chosen(asked: Asked, found: tuple[Schedule, ...], name: str | None) -> Schedule:
+    if name is not None:
+        return next(each for each in found if each.name == name)
+    fitting = [each for each in found if each.fits and each.period is not None]
+    if not fitting:
+        raise _unfit(asked)
+    return min(fitting, key=lambda each: each.period or Fraction(0))
+
+
+def _unfit(asked: Asked) -> InfeasibleError | NothingFoundError:
+    """With the least memory that can, and whether the lack of it is proven."""
+    least = least_memory(asked.chain, asked.devices, asked.model)
+    memory = asked.memory or 0
+    text = (
+        f"no contiguous stages on {asked.devices} devices fit {memory} bytes each: {size(least - memory)} lack - give "
+        f"{least} bytes, or more devices"
+    )
+    proven = period_bound(asked.chain, asked.devices, memory, asked.model) is None
+    return InfeasibleError(text) if proven else NothingFoundError(text)
+
+
+def _optimal(asked: Asked, chosen: Schedule, allocation: Allocation) -> str | None:
+    """The widest of ALL, THESE_STAGES and PERIODIC among which a period is the least; only where it fits."""
+    if not chosen.fits or chosen.period is None:
+        return None
+    if chosen.period == best(of_all(asked.chain, asked.devices, asked.memory, asked.model)).value:
+        return ALL
+    if chosen.period == best(of_allocation(asked.chain, allocation, asked.memory, asked.model)).value:
+        return THESE_STAGES
+    keeps = {STAR: ((1, 1),), THINNED: KEEPS}.get(chosen.name)
+    if keeps and chosen.period == period_bound(asked.chain, asked.devices, asked.memory, asked.model, keeps):
+        return PERIODIC + (" and its thinnings" if chosen.name == THINNED else "")
+    return None
+
+
+def curve(asked: Asked, points: int = 24) -> list[tuple[int, dict[str, Fraction | None]]]:
+    """Bytes of a device, then the least period by way: fixed, joint, thinned, and the bound of all; None: none fits.
+
+    From the least memory that some stages fit to where more memory is of no use. Fixed: stages cut without regard to
+    memory, then 1F1B* on them. UsageError where there is no device.
+    """
+    chain, model = asked.chain, asked.model
+    free = best_cuts(chain, asked.devices, None, model)
+    if free is None:
+        raise InputError("the chain has no stages")
+    low, high = least_memory(chain, asked.devices, model), int(free.bytes.max())
+    sizes = sorted(set(np.linspace(low, max(low, high), points).astype(np.int64).tolist()))
+    return [(memory, _at(asked, free, memory)) for memory in sizes]
+
+
+def _at(asked: Asked, free: Cuts, memory: int) -> dict[str, Fraction | None]:
+    chain, model = asked.chain, asked.model
+    fixed = least_period(chain, free.allocation, memory, model)
+    joint = best_cuts(chain, asked.devices, memory, model)
+    thin = best_cuts(chain, asked.devices, memory, model, KEEPS)
+    try:
+        bound = best(of_all(chain, asked.devices, memory, model)).value
+    except ValueError:
+        bound = None
+    return {
+        "fixed": None if fixed is None else fixed.period,
+        "joint": None if joint is None else joint.period,
+        THINNED: None if thin is None else thin.period,
+        "bound": bound,
+    }

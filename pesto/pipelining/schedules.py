@@ -1,0 +1,178 @@
+"""The named schedules of one chain on equal devices, each on the stages that it is made for; all are checked."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+
+from pesto.pipelining.unrolled import Unrolled, unrolled
+from solvers.arrays import Ints
+from solvers.pipelining.chain import Allocation, Chain, MemoryModel, Pattern
+from solvers.pipelining.contiguous import Cuts, best_cuts, thinnings
+from solvers.pipelining.exact_periodic import Question, exact
+from solvers.pipelining.flushed import gpipe, interleaved, one_f_one_b, round_robin, v_shaped, zero_bubble
+from solvers.pipelining.one_f_one_b_star import thinned
+from solvers.pipelining.pattern_check import check
+
+STAR, THINNED, EXACT = "1f1b*", "thinned", "exact"
+NAMES = (STAR, THINNED, EXACT, "gpipe", "1f1b", "interleaved-2", "zero-bubble", "zero-bubble-v")
+"""What can be asked for: the periodic ones of the paper, the exact one, then those that begin and end empty."""
+LONGEST_THINNING = 5
+"""Of up to so many batches some are kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A chain, the devices that it is laid on, and what is to be found."""
+
+    chain: Chain
+    devices: int
+    """P."""
+    memory: int | None
+    """Bytes of each device; None: without limit."""
+    model: MemoryModel = MemoryModel.RECEIVED
+    batches: int = 8
+    """Micro-batches of a step."""
+    k: int = 0
+    """Batches of a period that the exact schedule may have; 0: it is not looked for."""
+    seconds: float = 20.0
+    """Which the exact schedule may take to find."""
+
+    def __post_init__(self) -> None:
+        """ValueError where there is nothing to lay, or nothing to lay it on."""
+        if self.batches < 1:
+            raise ValueError(f"{self.batches} micro-batches - give 1 or more")
+        if self.k < 0 or not self.seconds >= 0:
+            raise ValueError(f"k is {self.k} and the time {self.seconds} s - give none below 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Schedule:
+    """One schedule; without a pattern, `why` says why there is none."""
+
+    name: str
+    why: str = ""
+    """Why there is none, or which device it does not fit."""
+    allocation: Allocation | None = None
+    pattern: Pattern | None = None
+    """Checked: each batch once, no dependency broken, nothing at once on one device or link."""
+    period: Fraction | None = None
+    """Ticks a batch; of a schedule that begins and ends empty, those of its step over its batches."""
+    run: Unrolled | None = None
+    """All micro-batches of a step."""
+    peaks: Ints | None = None
+    """[P] most bytes on each device."""
+    in_flight: Ints | None = None
+    """[L] most batches of each layer."""
+    fits: bool = False
+    """Whether the peaks are within the memory."""
+    periodic: bool = False
+    """Whether it goes on for ever, so that its period is what a batch takes."""
+    proven: Fraction | None = None
+    """No schedule of these stages and so many batches a period is quicker, by CP-SAT's word."""
+    keep: tuple[int, int] = (1, 1)
+    """(k, n) of a thinning."""
+
+    @property
+    def step(self) -> int | None:
+        """Ticks of a step, from empty to empty."""
+        return None if self.run is None else self.run.step
+
+
+def schedules(asked: Asked, cuts: Cuts | None, thin: Cuts | None) -> Iterator[Schedule]:
+    """All of NAMES. cuts: contiguous stages for the memory; thin: for thinnings of it; None: none fits."""
+    for name, found in ((STAR, cuts), (THINNED, thin)):
+        if found is None:
+            yield Schedule(name=name, why="no contiguous stages fit the memory")
+        else:
+            pattern = thinned(asked.chain, found.allocation, found.T, found.keep)
+            yield replace(_measured(asked, name, found.allocation, pattern), periodic=True, keep=found.keep)
+    yield _exact(asked, thin or cuts)
+    for name, make in _FLUSHED.items():
+        try:
+            allocation, pattern = make(asked)
+        except ValueError as error:
+            yield Schedule(name=name, why=str(error))
+        else:
+            yield _measured(asked, name, allocation, pattern)
+
+
+def _exact(asked: Asked, cuts: Cuts | None) -> Schedule:
+    if not asked.k or cuts is None:
+        return Schedule(name=EXACT, why="not looked for" if cuts else "no contiguous stages fit the memory")
+    question = Question(
+        chain=asked.chain, allocation=cuts.allocation, k=asked.k, memory=asked.memory, model=asked.model,
+        seconds=asked.seconds,
+    )  # fmt: skip
+    answer = exact(question)
+    if answer.pattern is None:
+        return Schedule(name=EXACT, why=answer.infeasible or "none was found in the time")
+    return replace(_measured(asked, EXACT, cuts.allocation, answer.pattern), periodic=True, proven=answer.least)
+
+
+def _measured(asked: Asked, name: str, allocation: Allocation, pattern: Pattern) -> Schedule:
+    """A pattern with what it holds; RuntimeError for one that is not valid, which is a fault of its maker."""
+    found = check(asked.chain, allocation, pattern, None, asked.model)
+    if not found.valid:
+        raise RuntimeError(f"{name} is no valid schedule: {found.text}")
+    over = [] if asked.memory is None else np.flatnonzero(found.peaks > asked.memory).tolist()
+    return Schedule(
+        name=name, allocation=allocation, pattern=pattern, period=pattern.period, peaks=found.peaks,
+        run=unrolled(asked.chain, pattern, asked.batches), in_flight=found.in_flight, fits=not over,
+        why=f"out of memory on device {over[0]}" if over else "",
+    )  # fmt: skip
+
+
+def _one_each(asked: Asked) -> Allocation:
+    """One stage a device, cut where the period is least without limit of memory."""
+    cuts = best_cuts(asked.chain, asked.devices, None, asked.model)
+    if cuts is None:
+        raise ValueError("the chain has no stages")
+    return cuts.allocation
+
+
+def _two_each(asked: Asked) -> list[int]:
+    """Layers of each of two stages a device, of loads as equal as cuts at equal shares make them.
+
+    ValueError where there are fewer layers than that.
+    """
+    stages, layers = 2 * asked.devices, asked.chain.layers
+    if layers < stages:
+        raise ValueError(f"two stages a device need {stages} layers")
+    share = np.cumsum(asked.chain.loads) * stages
+    ends = np.searchsorted(share, int(asked.chain.loads.sum()) * np.arange(1, stages)) + 1
+    ends = np.minimum(np.maximum.accumulate(ends - np.arange(stages - 1)), layers - stages + 1) + np.arange(stages - 1)
+    return np.diff([0, *ends.tolist(), layers]).tolist()
+
+
+def _gpipe(asked: Asked) -> tuple[Allocation, Pattern]:
+    return (at := _one_each(asked)), gpipe(asked.chain, at, asked.batches)
+
+
+def _one_f_one_b(asked: Asked) -> tuple[Allocation, Pattern]:
+    return (at := _one_each(asked)), one_f_one_b(asked.chain, at, asked.batches)
+
+
+def _interleaved(asked: Asked) -> tuple[Allocation, Pattern]:
+    at = round_robin(_two_each(asked), asked.devices)
+    return at, interleaved(asked.chain, at, asked.batches)
+
+
+def _zero_bubble(asked: Asked) -> tuple[Allocation, Pattern]:
+    return (at := _one_each(asked)), zero_bubble(asked.chain, at, asked.batches)
+
+
+def _zero_bubble_v(asked: Asked) -> tuple[Allocation, Pattern]:
+    at = v_shaped(_two_each(asked))
+    return at, zero_bubble(asked.chain, at, asked.batches)
+
+
+_FLUSHED: dict[str, Callable[[Asked], tuple[Allocation, Pattern]]] = {
+    "gpipe": _gpipe, "1f1b": _one_f_one_b, "interleaved-2": _interleaved, "zero-bubble": _zero_bubble,
+    "zero-bubble-v": _zero_bubble_v,
+}  # fmt: skip
+"""Name -> stages and pattern of a step from empty to empty."""
+
+KEEPS = thinnings(LONGEST_THINNING)
+"""(k, n) of every thinning that is tried."""

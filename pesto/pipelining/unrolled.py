@@ -1,0 +1,52 @@
+"""M batches of a pattern, from the first operation to the last: when each runs, and how long all take."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from solvers.arrays import Ints, ints
+from solvers.pipelining.chain import Chain, Pattern
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Unrolled:
+    """The operations of batches 0..M - 1, by start; the first starts at tick 0."""
+
+    batches: int
+    """M."""
+    kind: Ints
+    """[o] what each does, as `Pattern.kind`."""
+    layer: Ints
+    """[o] its layer; of a send, the layer before the cut."""
+    batch: Ints
+    """[o] 0..M - 1."""
+    resource: Ints
+    """[o] its device or link, as `Pattern.resource`."""
+    start: Ints
+    """[o] its first tick."""
+    finish: Ints
+    """[o] the tick after its last."""
+
+    @property
+    def step(self) -> int:
+        """Ticks from an empty pipeline to an empty one."""
+        return int(self.finish.max(initial=0))
+
+
+def unrolled(chain: Chain, pattern: Pattern, batches: int) -> Unrolled:
+    """What the pattern does for its first batches, at the ticks at which it does so; ValueError without a batch."""
+    if batches < 1:
+        raise ValueError(f"{batches} batches - give 1 or more")
+    row = np.repeat(np.arange(len(pattern.kind)), -(-batches // pattern.k))
+    # A row does every k-th batch, from the first that its shift leads to.
+    first = pattern.shift[row] % pattern.k
+    batch = first + pattern.k * np.tile(np.arange(-(-batches // pattern.k)), len(pattern.kind))
+    row, batch = row[batch < batches], batch[batch < batches]
+    start = pattern.t[row] + pattern.T * ((batch - pattern.shift[row]) // pattern.k)
+    start -= start.min()
+    finish = start + chain.ticks(pattern.kind[row], pattern.layer[row])
+    order = np.lexsort((pattern.kind[row], pattern.resource[row], start))
+    return Unrolled(
+        batches=batches, kind=pattern.kind[row][order], layer=pattern.layer[row][order], batch=ints(batch[order]),
+        resource=pattern.resource[row][order], start=ints(start[order]), finish=ints(finish[order]),
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""What was found of a pipeline: its page, its diagram and its curve."""

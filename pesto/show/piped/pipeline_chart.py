@@ -1,0 +1,184 @@
+"""A pipeline as the classic diagram, and the least period over memory as a curve; needs matplotlib."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pesto.pipelining.pipeline import Pipeline
+from pesto.pipelining.unrolled import Unrolled
+from pesto.show.drawing import BLUE, COLOURS, GREY, INK, RED, drawn_by, saved
+from solvers.arrays import Floats, Ints
+from solvers.pipelining.chain import BACKWARD, FORWARD, SEND_BACKWARD, SEND_FORWARD, WEIGHT_GRADIENT
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_WIDTH, _LINK = 13.0, 0.35
+_MADE_BY = "pesto pipeline"
+_SHOWN = 24
+"""Batches of a step that are drawn at most."""
+_STYLES = {
+    "fixed": (GREY, "cut where it is best without memory"),
+    "joint": (BLUE, "cut for the memory, 1F1B*"),
+    "thinned": ("#009e73", "cut for the memory, thinned"),
+    "bound": (RED, "no schedule below"),
+}
+
+
+def draw(found: Pipeline, form: str) -> bytes:
+    """A row a device, thin rows for links; forward halves light, backward halves dark; below, bytes over time.
+
+    Of a periodic schedule one period lies between dashed lines. The first 24 batches at most; the same bytes each time.
+    """
+    from matplotlib.figure import Figure as Canvas
+
+    chosen = found.chosen
+    if chosen.run is None or chosen.pattern is None or chosen.allocation is None:
+        raise ValueError("nothing to draw")
+    kept = chosen.run.batch < _SHOWN
+    rows = _rows(found.asked.devices, chosen.run.resource[kept])
+    with drawn_by(_MADE_BY):
+        height = 0.4 * sum(0.4 if row >= found.asked.devices else 1 for row in rows)
+        canvas = Canvas(figsize=(_WIDTH, 3.4 + height), layout="constrained")
+        top, below = canvas.subplots(2, 1, sharex=True, height_ratios=(height + 0.6, 1.8))
+        _boxes(top, found, chosen.run, kept, rows)
+        if chosen.periodic:
+            begin = _steady(chosen.run, chosen.pattern.T, kept)
+            for tick in () if begin is None else (begin, begin + chosen.pattern.T):
+                for axis in (top, below):
+                    axis.axvline(tick, color=INK, linestyle="--", linewidth=0.9)
+        _held(below, found, chosen.run, kept)
+        below.set_xlabel("ticks")
+        many = min(_SHOWN, chosen.run.batches)
+        title = (
+            f"{chosen.name}: {float(chosen.period or 0):g} ticks a batch, {chosen.step} ticks for {chosen.run.batches}"
+        )
+        top.set_title(title + (f" (the first {many})" if many < chosen.run.batches else ""), loc="left", fontsize=10)
+        return saved(canvas, form, _MADE_BY)
+
+
+def _rows(devices: int, resource: Ints) -> dict[int, float]:
+    """Resource -> the top of its row; a link below the first of its devices."""
+    found, at = dict[int, float](), 0.0
+    links = sorted(set(resource[resource >= devices].tolist()))
+    for device in range(devices):
+        found[device], at = at, at + 1.0
+        for link in links:
+            if (link - devices) // devices == device:
+                found[link], at = at, at + _LINK
+    return found
+
+
+def _boxes(axis: "Axes", found: Pipeline, run: Unrolled, kept: "np.ndarray", rows: dict[int, float]) -> None:
+    from matplotlib.collections import PolyCollection
+    from matplotlib.colors import to_rgb
+
+    chosen = found.chosen
+    stages = chosen.allocation.stages if chosen.allocation is not None else np.zeros((0, 3), dtype=np.int64)
+    merged = _merged(run, kept, stages)
+    end = max(finish for *_, finish in merged)
+    shapes, colours = [], []
+    for resource, kind, stage, batch, start, finish in merged:
+        y, tall = rows[resource], (_LINK if kind in (SEND_FORWARD, SEND_BACKWARD) else 1.0) * 0.9
+        base = np.array(to_rgb(COLOURS[stage % len(COLOURS)]))
+        light = 0.6 if kind in (FORWARD, SEND_FORWARD) else 0.25 if kind == WEIGHT_GRADIENT else 0.0
+        shapes.append([(start, y), (finish, y), (finish, y + tall), (start, y + tall)])
+        colours.append(base + (1 - base) * light)
+        # A digit takes about seven points; the axis is some 880 points wide.
+        if tall > 0.5 and (finish - start) / end * 880 > 7 * len(str(batch)) + 2:
+            axis.text(
+                (start + finish) / 2, y + tall / 2, str(batch), ha="center", va="center", fontsize=7,
+                color=INK if light > 0.4 else "white",
+            )  # fmt: skip
+    axis.add_collection(PolyCollection(shapes, facecolors=colours, edgecolors="white", linewidths=0.4))
+    axis.set_xlim(0, end)
+    axis.set_ylim(max(rows.values()) + 1.0, -0.1)
+    devices = found.asked.devices
+    axis.set_yticks(
+        [rows[device] + 0.45 for device in range(devices)], [f"device {device}" for device in range(devices)]
+    )
+    axis.tick_params(axis="y", length=0, labelsize=8)
+    for side in ("top", "right", "left"):
+        axis.spines[side].set_visible(False)
+
+
+def _merged(run: Unrolled, kept: "np.ndarray", stages: Ints) -> list[tuple[int, int, int, int, int, int]]:
+    """Resource, kind, stage, batch, start and finish: layers of a stage that follow each other at once are one box."""
+    stage = np.searchsorted(stages[:, 0], run.layer, side="right") - 1
+    order = np.lexsort((run.start, run.batch, stage, run.kind))
+    found: list[tuple[int, int, int, int, int, int]] = []
+    for o in order[kept[order]].tolist():
+        key = (int(run.resource[o]), int(run.kind[o]), int(stage[o]), int(run.batch[o]))
+        begin, finish = int(run.start[o]), int(run.finish[o])
+        if found and found[-1][:4] == key and found[-1][5] == begin:
+            found[-1] = (*key, found[-1][4], finish)
+        else:
+            found.append((*key, begin, finish))
+    return found
+
+
+def _steady(run: Unrolled, T: int, kept: "np.ndarray") -> int | None:  # noqa: N803 - the paper's name
+    """A tick from which on a whole period is full: the last batch drawn has begun, the first has ended."""
+    first_end = int(run.finish[run.batch == 0].max())
+    last_begin = int(run.start[run.batch == run.batch[kept].max()].min())
+    return first_end if first_end + T <= last_begin + T and last_begin > 0 else None
+
+
+def _held(axis: "Axes", found: Pipeline, run: Unrolled, kept: "np.ndarray") -> None:
+    """Weights and activations of each device over time."""
+    chain, allocation = found.asked.chain, found.chosen.allocation
+    if allocation is None:
+        return
+    for device in range(found.asked.devices):
+        layers = np.flatnonzero(allocation.device == device)
+        if not len(layers):
+            continue
+        mine = kept & np.isin(run.layer, layers)
+        begins = mine & (run.kind == FORWARD)
+        last = WEIGHT_GRADIENT if (run.kind == WEIGHT_GRADIENT).any() else BACKWARD
+        ends = mine & (run.kind == last)
+        ticks = np.concatenate([run.start[begins], run.finish[ends]])
+        change = np.concatenate([chain.activation[run.layer[begins]], -chain.activation[run.layer[ends]]])
+        x, y = _stepped(ticks, change, int(chain.weights[layers].sum()), run.step)
+        stage = int(np.flatnonzero(allocation.stages[:, 2] == device)[0])
+        axis.step(x, y, where="post", linewidth=1.0, color=COLOURS[stage % len(COLOURS)], label=f"device {device}")
+    if found.asked.memory is not None:
+        axis.axhline(found.asked.memory, color=INK, linestyle=":", linewidth=0.9)
+    axis.set_ylim(bottom=0)
+    axis.set_ylabel("weights and\nactivations, bytes", fontsize=8)
+    axis.tick_params(labelsize=8)
+    if found.asked.devices <= len(COLOURS):
+        axis.legend(fontsize=7, frameon=False, ncols=min(4, found.asked.devices), loc="upper right")
+    for side in ("top", "right"):
+        axis.spines[side].set_visible(False)
+
+
+def _stepped(ticks: Ints, change: Ints, base: int, end: int) -> tuple[Floats, Floats]:
+    """What is held from each tick on."""
+    at, where = np.unique(ticks, return_inverse=True)
+    held = base + np.cumsum(np.bincount(where, change, len(at)))
+    return np.concatenate([[0], at, [end]]).astype(float), np.concatenate([[base], held, held[-1:]]).astype(float)
+
+
+def draw_curve(points: Sequence[tuple[int, dict[str, Fraction | None]]], name: str, form: str) -> bytes:
+    """Least period over the bytes of a device, of each way that was tried, and the bound; the same bytes each time."""
+    from matplotlib.figure import Figure as Canvas
+
+    with drawn_by(_MADE_BY):
+        canvas = Canvas(figsize=(7.0, 4.4), layout="constrained")
+        axis = canvas.subplots()
+        for key, (colour, label) in _STYLES.items():
+            known = [(memory, float(value)) for memory, row in points if (value := row[key]) is not None]
+            if known:
+                style = "--" if key == "bound" else "-"
+                axis.step(*zip(*known, strict=True), where="post", color=colour, label=label, linestyle=style)
+        axis.set_ylim(bottom=0)
+        axis.set_xlabel("bytes of a device")
+        axis.set_ylabel("least period, ticks a batch")
+        axis.set_title(name, loc="left", fontsize=10)
+        axis.legend(frameon=False, fontsize=8)
+        for side in ("top", "right"):
+            axis.spines[side].set_visible(False)
+        return saved(canvas, form, _MADE_BY)

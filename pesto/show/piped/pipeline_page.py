@@ -1,0 +1,142 @@
+"""What `pesto pipeline` found, as a page and as one JSON object."""
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from pesto.pipelining.pipeline import Pipeline
+from pesto.pipelining.schedules import Schedule
+from pesto.quantities import counted, percent
+from pesto.show.lines import fact
+from pesto.show.table import aligned
+from solvers.pipelining.pipeline_bounds import Bound
+
+
+def pipeline_object(found: Pipeline, ticks_per_second: int | None) -> dict[str, Any]:
+    """The keys of --json; docs/pipelining.md says what they are."""
+    chosen = found.chosen
+    return {
+        "status": "optimal" if found.optimal_among else "feasible",
+        "optimal_among": found.optimal_among,
+        "schedule": chosen.name,
+        "k": None if chosen.pattern is None else chosen.pattern.k,
+        "T": None if chosen.pattern is None else chosen.pattern.T,
+        **_period("period", chosen.period),
+        "fits": chosen.fits,
+        "bound": _bound(found.bound),
+        "stage_bound": _bound(found.stage_bound),
+        "gap": found.gap,
+        "stages": _stages(found),
+        "schedules": {each.name: _schedule(each) for each in found.schedules},
+        "micro_batches": found.asked.batches,
+        "step": chosen.step,
+        "step_s": None if chosen.step is None or not ticks_per_second else chosen.step / ticks_per_second,
+        "step_bound": _bound(found.step_bound),
+        "bubble": found.bubble,
+        "memory_model": found.asked.model.value,
+    }
+
+
+def pipeline_page(found: Pipeline, name: str) -> str:
+    """Stages, the schedules beside each other, and what is proven; ticks and bytes."""
+    asked, stages = found.asked, _stages(found)
+    room = "without a limit of memory" if asked.memory is None else f"of {asked.memory} bytes each"
+    idle = asked.devices - len({row["device"] for row in stages})
+    ran = ("schedule", "period", "", f"step of {asked.batches}", "fullest device", "")
+    lines = [
+        fact("chain", f"{name}: {counted(asked.chain.layers, 'layer')} on {counted(asked.devices, 'device')} {room}"),
+        *([fact("idle", counted(idle, "device"))] if idle else []),
+        "",
+        *aligned([("layers", "device", "load", "weights", "in flight", "most bytes"), *map(_cells, stages)], "<>>>>>"),
+        "",
+        *aligned([ran, *(_row(each, found.chosen) for each in found.schedules)], "<>>>><"),
+        "",
+        *_proven(found),
+    ]
+    return "\n".join(lines)
+
+
+def _proven(found: Pipeline) -> list[str]:
+    asked, chosen = found.asked, found.chosen
+    many, below = counted(asked.batches, "micro-batch", "micro-batches"), _ticks(found.step_bound.value)
+    return [
+        fact("period", f"{_ticks(chosen.period)} ticks a batch, by {chosen.name}{_thinned(chosen)}"),
+        fact("bound", f"{_ticks(found.bound.value)} ({found.bound.name}) of all stages: {percent(found.gap)} above it"),
+        fact("", f"{_ticks(found.stage_bound.value)} ({found.stage_bound.name}) of these stages"),
+        fact("optimal", f"among {found.optimal_among}" if found.optimal_among else "not proven"),
+        fact(
+            "step",
+            f"{chosen.step} ticks for {many}, no step through these stages below {below}; devices idle for "
+            f"{percent(found.bubble)} of it",
+        ),
+        fact("memory", _MEMORY[asked.model.value]),
+    ]
+
+
+_MEMORY = {
+    "paper": "as the paper counts it: weights, and activations of batches in flight",
+    "received": "at its fullest: weights, activations, inputs received and gradients on their way",
+}
+
+
+def _ticks(value: Fraction | None) -> str:
+    if value is None:
+        return "-"
+    return str(value) if value.denominator == 1 else f"{value} = {float(value):.2f}"
+
+
+def _thinned(chosen: Schedule) -> str:
+    k, n = chosen.keep
+    return f", {k} of every {n} batches of 1F1B*" if n > 1 else ""
+
+
+def _period(key: str, value: Fraction | None) -> dict[str, Any]:
+    return {key: None if value is None else str(value), f"{key}_ticks": None if value is None else float(value)}
+
+
+def _bound(bound: Bound) -> dict[str, Any]:
+    return {"name": bound.name, "value": str(bound.value), "ticks": float(bound.value)}
+
+
+def _stages(found: Pipeline) -> list[dict[str, Any]]:
+    """Of the chosen schedule; bytes are the most on the stage's device."""
+    chain, chosen = found.asked.chain, found.chosen
+    if chosen.allocation is None or chosen.peaks is None or chosen.in_flight is None:
+        return []
+    return [
+        {
+            "first": first,
+            "last": last,
+            "device": device,
+            "load": int(chain.loads[first : last + 1].sum()),
+            "weights_bytes": int(chain.weights[first : last + 1].sum()),
+            "in_flight": int(chosen.in_flight[first : last + 1].max()),
+            "bytes": int(chosen.peaks[device]),
+        }
+        for first, last, device in chosen.allocation.stages.tolist()
+    ]
+
+
+def _cells(stage: dict[str, Any]) -> tuple[str, ...]:
+    layers = f"{stage['first']} to {stage['last']}" if stage["first"] < stage["last"] else str(stage["first"])
+    return (layers, *(str(stage[key]) for key in ("device", "load", "weights_bytes", "in_flight", "bytes")))
+
+
+def _schedule(each: Schedule) -> dict[str, Any]:
+    return {
+        **_period("period", each.period),
+        "step": each.step,
+        "peak_bytes": None if each.peaks is None else int(np.max(each.peaks)),
+        "fits": each.fits,
+        "periodic": each.periodic,
+        "why": each.why or None,
+    }
+
+
+def _row(each: Schedule, chosen: Schedule) -> tuple[str, ...]:
+    if each.period is None or each.peaks is None or not chosen.period:
+        return (each.name, "-", "", "-", "-", each.why)
+    more = "" if each is chosen else f"{100 * (float(each.period / chosen.period) - 1):+.1f}%"
+    period = f"{float(each.period):.2f}".removesuffix(".00")
+    return (each.name, period, more, str(each.step), str(int(np.max(each.peaks))), each.why)
