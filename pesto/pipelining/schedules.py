@@ -28,7 +28,7 @@ class Asked:
 
     chain: Chain
     devices: int
-    """P."""
+    """How many, P."""
     memory: int | None
     """Bytes of each device; None: without limit."""
     model: MemoryModel = MemoryModel.RECEIVED

@@ -13,7 +13,7 @@ class Unrolled:
     """The operations of batches 0..M - 1, by start; the first starts at tick 0."""
 
     batches: int
-    """M."""
+    """How many, M."""
     kind: Ints
     """[o] what each does, as `Pattern.kind`."""
     layer: Ints

@@ -19,6 +19,8 @@ _WIDTH, _LINK = 13.0, 0.35
 _MADE_BY = "pesto pipeline"
 _SHOWN = 24
 """Batches of a step that are drawn at most."""
+_PERIODS = 4
+"""Periods that are drawn beyond those which the first batch takes."""
 _STYLES = {
     "fixed": (GREY, "cut where it is best without memory"),
     "joint": (BLUE, "cut for the memory, 1F1B*"),
@@ -30,14 +32,16 @@ _STYLES = {
 def draw(found: Pipeline, form: str) -> bytes:
     """A row a device, thin rows for links; forward halves light, backward halves dark; below, bytes over time.
 
-    Of a periodic schedule one period lies between dashed lines. The first 24 batches at most; the same bytes each time.
+    Of a periodic schedule one period lies between dashed lines. The first 24 batches at most, of a periodic one so many
+    that a few periods are full; the same bytes each time.
     """
     from matplotlib.figure import Figure as Canvas
 
     chosen = found.chosen
     if chosen.run is None or chosen.pattern is None or chosen.allocation is None:
         raise ValueError("nothing to draw")
-    kept = chosen.run.batch < _SHOWN
+    many = _shown(found, chosen.run)
+    kept = chosen.run.batch < many
     rows = _rows(found.asked.devices, chosen.run.resource[kept])
     with drawn_by(_MADE_BY):
         height = 0.4 * sum(0.4 if row >= found.asked.devices else 1 for row in rows)
@@ -51,12 +55,20 @@ def draw(found: Pipeline, form: str) -> bytes:
                     axis.axvline(tick, color=INK, linestyle="--", linewidth=0.9)
         _held(below, found, chosen.run, kept)
         below.set_xlabel("ticks")
-        many = min(_SHOWN, chosen.run.batches)
         title = (
             f"{chosen.name}: {float(chosen.period or 0):g} ticks a batch, {chosen.step} ticks for {chosen.run.batches}"
         )
         top.set_title(title + (f" (the first {many})" if many < chosen.run.batches else ""), loc="left", fontsize=10)
         return saved(canvas, form, _MADE_BY)
+
+
+def _shown(found: Pipeline, run: Unrolled) -> int:
+    """How many batches are drawn: of a periodic schedule so many that a few periods are full."""
+    pattern, most = found.chosen.pattern, min(_SHOWN, run.batches)
+    if pattern is None or not found.chosen.periodic:
+        return most
+    periods = -(-int(run.finish[run.batch == 0].max()) // pattern.T)
+    return min(most, pattern.k * (periods + _PERIODS))
 
 
 def _rows(devices: int, resource: Ints) -> dict[int, float]:
@@ -150,7 +162,7 @@ def _held(axis: "Axes", found: Pipeline, run: Unrolled, kept: "np.ndarray") -> N
     axis.set_ylabel("weights and\nactivations, bytes", fontsize=8)
     axis.tick_params(labelsize=8)
     if found.asked.devices <= len(COLOURS):
-        axis.legend(fontsize=7, frameon=False, ncols=min(4, found.asked.devices), loc="upper right")
+        axis.legend(fontsize=7, frameon=False, ncols=found.asked.devices, loc="upper right", bbox_to_anchor=(1, 1.18))
     for side in ("top", "right"):
         axis.spines[side].set_visible(False)
 

@@ -1,0 +1,92 @@
+"""pesto pipeline on chain files: page, JSON, pictures, ranks, and what is refused."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from pesto.cli.main import pesto
+from pesto.errors import PestoError
+
+TWO = {"forward": 2, "backward": 3, "weights_bytes": 10, "activation_bytes": 4}
+FILE = {"format": "pesto-chain", "format_version": 1, "layers": [TWO] * 4, "transfers": [1, 1, 1]}
+WRONG = {
+    "no device": (("--devices", 0), 2, "range"),
+    "no batch": (("--devices", 2, "--micro-batches", 0), 2, "give 1 or more"),
+    "no such schedule": (("--devices", 2, "--schedule", "gpip"), 2, "gpipe"),
+    "too little memory": (("--devices", 2, "--memory", 20, "--memory-model", "paper"), 4, "give 28 bytes"),
+    "a schedule that does not fit": (("--devices", 2, "--memory", 40, "--schedule", "gpipe"), 5, "out of memory"),
+    "no picture": (("--devices", 2, "--chart", "x.pdf"), 2, ".png"),
+    "one file twice": (("--devices", 2, "--chart", "x.png", "--curve", "x.png"), 2, "twice"),
+}
+
+
+@pytest.fixture(name="chain")
+def _chain(tmp_path, monkeypatch):
+    """A file of four equal layers, in the working folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "chain.json").write_text(json.dumps(FILE))
+    return "chain.json"
+
+
+def run(*words):
+    """The command line, in this process."""
+    return CliRunner().invoke(pesto, ["pipeline", *map(str, words)])
+
+
+def test_the_object_has_what_the_page_says(chain):
+    """Stages cover all layers; the period is a fraction as text and as a number; schedules stand by name."""
+    done = run(chain, "--devices", 2, "--memory", 60, "--json")
+    assert done.exit_code == 0, done.output
+    said = json.loads(done.stdout)
+    assert (said["schedule"], said["period"], said["period_ticks"]) == ("1f1b*", "10", 10.0)
+    assert (said["k"], said["T"], said["status"]) == (1, 10, "optimal")
+    assert [(s["first"], s["last"], s["device"], s["load"]) for s in said["stages"]] == [(0, 1, 0, 10), (2, 3, 1, 10)]
+    assert all(s["bytes"] <= 60 and s["weights_bytes"] == 20 and s["in_flight"] >= 1 for s in said["stages"])
+    assert said["schedules"]["gpipe"]["fits"] is False and said["schedules"]["1f1b*"]["fits"] is True
+    assert said["bound"]["ticks"] <= 10 and said["step_bound"]["ticks"] <= said["step"] and said["step_s"] is None
+    page = run(chain, "--devices", 2, "--memory", 60).stdout
+    assert "0 to 1" in page and "10 ticks a batch, by 1f1b*" in page and "among all schedules" in page
+
+
+def test_the_exact_schedule_is_no_longer(chain):
+    """It is found within the memory by a process of its own."""
+    said = json.loads(run(chain, "--devices", 2, "--memory", 60, "--k", 1, "--time-limit", "20", "--json").stdout)
+    assert said["schedules"]["exact"]["fits"] and said["schedules"]["exact"]["period_ticks"] == 10
+
+
+def test_pictures_and_ranks_are_the_same_each_time(chain, tmp_path):
+    """Both pictures are drawn; ranks are a row a device."""
+    made = []
+    for turn in "ab":
+        words = ("--chart", f"{turn}.svg", "--curve", f"{turn}c.png", "--export", f"{turn}.csv")
+        assert run(chain, "--devices", 2, *words).exit_code == 0
+        made.append([(tmp_path / name).read_bytes() for name in (words[1], words[3], words[5])])
+    assert made[0] == made[1] and all(made[0])
+    assert made[0][2].decode().splitlines()[0].startswith("0F0,0F1")
+
+
+def failed(*words):
+    """The exit code and the line on stderr of a call that is refused."""
+    done = run(*words)
+    if isinstance(done.exception, PestoError):
+        return done.exception.exit_code, str(done.exception)
+    return done.exit_code, done.stderr
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_one_line(chain, tmp_path, case):
+    """With the exit code of its kind; nothing is written."""
+    words, code, told = WRONG[case]
+    ended, err = failed(chain, *words)
+    assert ended == code and told in err, (ended, err)
+    assert [path.name for path in tmp_path.iterdir()] == ["chain.json"]
+
+
+@pytest.mark.parametrize("ticks", [-1, "NaN", 1.5])
+def test_times_that_are_none(chain, tmp_path, ticks):
+    """Refused with their place in the file."""
+    text = json.dumps({**FILE, "layers": [TWO, {**TWO, "forward": 0}, TWO, TWO]})
+    (tmp_path / chain).write_text(text.replace('"forward": 0', f'"forward": {ticks}'))
+    ended, err = failed(chain, "--devices", 2)
+    assert ended == 3 and chain in err and len(err.strip().splitlines()) == 1

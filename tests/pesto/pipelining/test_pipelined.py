@@ -1,0 +1,141 @@
+"""A chain on devices: what is chosen fits and is checked, what is called optimal is, and a step is its pattern, run."""
+
+from fractions import Fraction
+from itertools import combinations, pairwise
+
+import numpy as np
+import pytest
+
+from pesto.errors import InfeasibleError, NothingFoundError, UsageError
+from pesto.pipelining.pipeline import ALL, PERIODIC, THESE_STAGES, curve, pipelined
+from pesto.pipelining.rank_actions import rank_actions
+from pesto.pipelining.schedules import NAMES, Asked
+from pesto.pipelining.unrolled import unrolled
+from solvers.families.chain_table import make_case
+from solvers.pipelining.chain import BACKWARD, FORWARD, INPUT_GRADIENT, Allocation, Chain, MemoryModel
+from solvers.pipelining.flushed import gpipe
+from solvers.pipelining.one_f_one_b_star import thinned
+
+HALVES = ((4, 8), (6, 12), (5, 9), (7, 13), (3, 6), (8, 15), (8, 15), (4, 8), (6, 11), (6, 11), (3, 5), (2, 3))
+TWELVE = Chain(
+    forward=[forward for forward, _ in HALVES],
+    backward=[backward for _, backward in HALVES],
+    weights=[1, 1, 2, 2, 4, 4, 4, 8, 8, 8, 32, 16],
+    activation=[16, 16, 8, 8, 8, 4, 4, 4, 2, 2, 1, 1],
+    output=[0, 16, 16, 8, 8, 8, 4, 4, 4, 2, 2, 1, 1],
+    transfers=[8, 8, 4, 4, 4, 2, 2, 2, 1, 1, 0],
+)
+
+
+def asked(memory=None, **more):
+    """Twelve layers on four devices, memory as the paper counts it."""
+    return Asked(**{"chain": TWELVE, "devices": 4, "memory": memory, "model": MemoryModel.PAPER, **more})
+
+
+@pytest.mark.parametrize(("memory", "period"), [(None, 52), (160, 58), (100, 72), (70, Fraction(201, 2)), (50, 171)])
+def test_the_least_period_that_fits_is_chosen(memory, period):
+    """As docs/stages.md has it of this chain; what is chosen fits, what does not is said to lack memory somewhere."""
+    found = pipelined(asked(memory))
+    assert found.chosen.period == period and found.chosen.fits and found.chosen.periodic
+    assert found.bound.value <= found.stage_bound.value <= period
+    assert found.gap == pytest.approx(float(period / found.bound.value) - 1)
+    assert [each.name for each in found.schedules] == list(NAMES)
+    for each in found.schedules:
+        if each.peaks is not None:
+            assert each.fits == (memory is None or int(each.peaks.max()) <= memory) == (not each.why)
+    assert 0 <= found.bubble < 1 and found.step_bound.value <= found.chosen.step
+
+
+def test_what_is_called_optimal_is():
+    """Of one layer a device nothing is shorter at all; without memory none of these stages; else of 1F1B* alone."""
+    same = Chain(forward=[1, 1], backward=[2, 2], weights=[1, 1], activation=[1, 1], output=[1, 1, 1], transfers=[0])
+    assert pipelined(Asked(chain=same, devices=2, memory=None)).optimal_among == ALL
+    assert pipelined(asked()).optimal_among == THESE_STAGES
+    assert pipelined(asked(100)).optimal_among == PERIODIC
+    assert pipelined(asked(70)).optimal_among == f"{PERIODIC} and its thinnings"
+    assert pipelined(asked(100), "gpipe").optimal_among is None
+
+
+def test_a_named_schedule_is_taken():
+    """Also one that does not fit; one that there is not, and one that was not made, are refused."""
+    found = pipelined(asked(100), "1f1b")
+    assert found.chosen.name == "1f1b" and not found.chosen.fits and "device 0" in found.chosen.why
+    with pytest.raises(UsageError, match="gpipe"):
+        pipelined(asked(), "gpip")
+    with pytest.raises(NothingFoundError, match="not looked for"):
+        pipelined(asked(), "exact")
+
+
+def test_memory_that_nothing_fits_is_told_with_what_does():
+    """The remedy works; a device of one byte less fits nothing."""
+    with pytest.raises(InfeasibleError, match="give 50 bytes"):
+        pipelined(asked(40))
+    assert pipelined(asked(50)).chosen.fits
+    with pytest.raises(InfeasibleError):
+        pipelined(asked(49))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_step_is_its_pattern(seed):
+    """Each half of each batch once, no resource twice at once, batch after batch a period apart, nothing too early."""
+    chain = make_case("random-chain", seed, layers=7, devices=3).chain
+    cut = Allocation(device=np.array([0, 0, 1, 1, 1, 2, 2]), devices=3)
+    for pattern in (thinned(chain, cut, 2 * int(chain.loads.sum()), (2, 3)), gpipe(chain, cut, 5)):
+        run = unrolled(chain, pattern, 5)
+        keys = list(zip(run.kind.tolist(), run.layer.tolist(), run.batch.tolist(), strict=True))
+        at = {key: k for k, key in enumerate(keys)}
+        assert len(at) == len(keys) and {batch for _, _, batch in at} == set(range(5))
+        for batch in range(5):
+            for layer in range(6):
+                assert run.finish[at[FORWARD, layer, batch]] <= run.start[at[FORWARD, layer + 1, batch]]
+                assert run.finish[at[BACKWARD, layer + 1, batch]] <= run.start[at[BACKWARD, layer, batch]]
+            assert run.finish[at[FORWARD, 6, batch]] <= run.start[at[BACKWARD, 6, batch]]
+        for resource in set(run.resource.tolist()):
+            busy = np.flatnonzero((run.resource == resource) & (run.finish > run.start)).tolist()
+            mine = sorted((int(run.start[k]), int(run.finish[k])) for k in busy)
+            assert all(one[1] <= other[0] for one, other in pairwise(mine))
+        assert run.start.min() == 0 and run.step == run.finish.max()
+
+
+def test_devices_without_a_layer_idle():
+    """More devices than layers are no error."""
+    found = pipelined(asked(devices=20))
+    assert found.chosen.allocation.devices == 20 and len(found.chosen.allocation.stages) <= 12
+    assert {each.name for each in found.schedules if each.pattern is None} >= {"interleaved-2", "zero-bubble-v"}
+
+
+def test_ranks_do_what_the_schedule_does():
+    """A row a rank; each stage's halves of each batch once, in the order in which they start."""
+    found = pipelined(asked(batches=4), "zero-bubble")
+    rows = [line.split(",") for line in rank_actions(found.chosen.allocation, found.chosen.run).splitlines()]
+    assert len(rows) == 4 and sum(map(len, rows)) == 4 * 4 * 3
+    assert rows[0][0] == "0F0" and rows[3][:2] == ["3F0", "3I0"]
+    assert {action[1] for row in rows for action in row} == {"F", "I", "W"}
+    first = {}
+    run = found.chosen.run
+    stage = np.repeat(np.arange(4), np.diff([*found.chosen.allocation.stages[:, 0].tolist(), 12]))
+    for kind, layer, batch, start in zip(run.kind, run.layer, run.batch, run.start, strict=True):
+        letter = {FORWARD: "F", INPUT_GRADIENT: "I"}.get(int(kind), "W")
+        if int(kind) in (FORWARD, INPUT_GRADIENT, 5):
+            first.setdefault(f"{stage[layer]}{letter}{batch}", int(start))
+    for row in rows:
+        assert [first[action] for action in row] == sorted(first[action] for action in row)
+
+
+def test_more_memory_is_never_longer():
+    """Along the curve each way falls; cuts for the memory are never above fixed ones, thinned never above 1F1B*."""
+    points = curve(asked(), 6)
+    assert [memory for memory, _ in points] == sorted({memory for memory, _ in points})
+    for (_, one), (_, other) in combinations(points, 2):
+        assert all(other[key] <= one[key] for key in one if one[key] is not None)
+    for _, row in points:
+        assert row["bound"] <= row["thinned"] <= row["joint"] <= (row["fixed"] or row["joint"])
+
+
+def test_what_cannot_be_asked():
+    """Said before anything is done."""
+    for wrong in ({"batches": 0}, {"k": -1}, {"seconds": -1.0}, {"seconds": float("nan")}):
+        with pytest.raises(ValueError, match="give"):
+            asked(**wrong)
+    with pytest.raises(ValueError, match="0 batches"):
+        unrolled(TWELVE, pipelined(asked()).chosen.pattern, 0)
