@@ -13,12 +13,15 @@ from solvers.pipelining.contiguous import Cuts, best_cuts, least_memory, period_
 from solvers.pipelining.one_f_one_b_star import least_period
 from solvers.pipelining.pipeline_bounds import Bound, best, flushed_step, of_all, of_allocation
 
-ALL, THESE_STAGES, PERIODIC = (
+ALL, THESE_STAGES, WHOLE_HALVES, PERIODIC = (
     "all schedules of all stages, contiguous or not",
     "all schedules of these stages",
+    "schedules of these stages that do each half of a stage at once",
     "1F1B* on contiguous stages",
 )
 """What a period can be the least of."""
+AT_ONCE = "in flight"
+"""The bound of a fixed allocation that is of schedules that do each half of a stage at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -33,7 +36,7 @@ class Pipeline:
     bound: Bound
     """What no schedule of any stages is below."""
     stage_bound: Bound
-    """What no schedule of the chosen stages is below."""
+    """What no schedule of the chosen stages is below; where its name is AT_ONCE, that does each half at once."""
     step_bound: Bound
     """What no step of so many micro-batches through the chosen stages is below."""
     optimal_among: str | None
@@ -104,13 +107,16 @@ def _unfit(asked: Asked) -> InfeasibleError | NothingFoundError:
 
 
 def _optimal(asked: Asked, chosen: Schedule, allocation: Allocation) -> str | None:
-    """The widest of ALL, THESE_STAGES and PERIODIC among which a period is the least; only where it fits."""
+    """The widest among which a period is the least; None too where it does not fit."""
     if not chosen.fits or chosen.period is None:
         return None
     if chosen.period == best(of_all(asked.chain, asked.devices, asked.memory, asked.model)).value:
         return ALL
-    if chosen.period == best(of_allocation(asked.chain, allocation, asked.memory, asked.model)).value:
+    bounds = of_allocation(asked.chain, allocation, asked.memory, asked.model)
+    if chosen.period == best([bound for bound in bounds if bound.name != AT_ONCE]).value:
         return THESE_STAGES
+    if chosen.period == best(bounds).value:
+        return WHOLE_HALVES
     keeps = {STAR: ((1, 1),), THINNED: KEEPS}.get(chosen.name)
     if keeps and chosen.period == period_bound(asked.chain, asked.devices, asked.memory, asked.model, keeps):
         return PERIODIC + (" and its thinnings" if chosen.name == THINNED else "")

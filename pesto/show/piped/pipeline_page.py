@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from pesto.pipelining.pipeline import Pipeline
+from pesto.pipelining.pipeline import AT_ONCE, Pipeline
 from pesto.pipelining.schedules import Schedule
 from pesto.quantities import counted, percent
 from pesto.show.lines import fact
@@ -59,11 +59,12 @@ def pipeline_page(found: Pipeline, name: str) -> str:
 
 def _proven(found: Pipeline) -> list[str]:
     asked, chosen = found.asked, found.chosen
+    at_once = ", each half at once" if found.stage_bound.name == AT_ONCE else ""
     many, below = counted(asked.batches, "micro-batch", "micro-batches"), _ticks(found.step_bound.value)
     return [
         fact("period", f"{_ticks(chosen.period)} ticks a batch, by {chosen.name}{_thinned(chosen)}"),
         fact("bound", f"{_ticks(found.bound.value)} ({found.bound.name}) of all stages: {percent(found.gap)} above it"),
-        fact("", f"{_ticks(found.stage_bound.value)} ({found.stage_bound.name}) of these stages"),
+        fact("", f"{_ticks(found.stage_bound.value)} ({found.stage_bound.name}) of these stages{at_once}"),
         fact("optimal", f"among {found.optimal_among}" if found.optimal_among else "not proven"),
         fact(
             "step",

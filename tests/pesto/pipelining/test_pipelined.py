@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pesto.errors import InfeasibleError, NothingFoundError, UsageError
-from pesto.pipelining.pipeline import ALL, PERIODIC, THESE_STAGES, curve, pipelined
+from pesto.pipelining.pipeline import ALL, PERIODIC, THESE_STAGES, WHOLE_HALVES, curve, pipelined
 from pesto.pipelining.rank_actions import rank_actions
 from pesto.pipelining.schedules import NAMES, Asked
 from pesto.pipelining.unrolled import unrolled
@@ -47,11 +47,13 @@ def test_the_least_period_that_fits_is_chosen(memory, period):
 
 
 def test_what_is_called_optimal_is():
-    """Of one layer a device nothing is shorter at all; without memory none of these stages; else of 1F1B* alone."""
+    """Of one layer a device nothing is shorter at all; without memory none of these stages; else of fewer schedules."""
     same = Chain(forward=[1, 1], backward=[2, 2], weights=[1, 1], activation=[1, 1], output=[1, 1, 1], transfers=[0])
     assert pipelined(Asked(chain=same, devices=2, memory=None)).optimal_among == ALL
     assert pipelined(asked()).optimal_among == THESE_STAGES
     assert pipelined(asked(100)).optimal_among == PERIODIC
+    one = pipelined(asked(60, devices=13, model=MemoryModel.RECEIVED))
+    assert (one.optimal_among, one.stage_bound.name) == (WHOLE_HALVES, "in flight")
     assert pipelined(asked(70)).optimal_among == f"{PERIODIC} and its thinnings"
     assert pipelined(asked(100), "gpipe").optimal_among is None
 
