@@ -59,7 +59,7 @@ def pipeline_command(
     \b
     pesto pipeline chain.json --devices 4 --memory 100
     pesto pipeline chain.json --devices 4 --memory 100 --k 2 --chart pipe.png
-    pesto pipeline chain.json --devices 4 --schedule 1f1b --export ranks.csv --json
+    pesto pipeline chain.json --devices 4 --schedule 1f1b --export ranks.csv
 
     Ticks and bytes, as the chain's file has them. Ends with 4 where no stages fit the memory, and says the least that
     does; with 5 where that is not proven, or the schedule that was asked for does not fit.
