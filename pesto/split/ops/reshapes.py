@@ -5,7 +5,7 @@ from fractions import Fraction
 from math import prod
 from typing import NamedTuple
 
-from pesto.split.tdl import Description, Index, Lambda, Op, Tensor, Value, opaque
+from pesto.split.tdl import Description, Index, Lambda, NotDescribedError, Op, Tensor, Value, opaque
 
 
 class Run(NamedTuple):
@@ -16,7 +16,7 @@ class Run(NamedTuple):
 
 
 def runs(before: Sequence[int], after: Sequence[int]) -> list[Run]:
-    """Which dimensions became which; those of extent 1 belong to no run."""
+    """Which dimensions became which, of as many elements, above 0; those of extent 1 belong to no run."""
     left = [d for d, extent in enumerate(before) if extent != 1]
     made = [d for d, extent in enumerate(after) if extent != 1]
     found, i, j = [], 0, 0
@@ -36,6 +36,8 @@ def _product(shape: Sequence[int], dimensions: Sequence[int]) -> int:
 def describe(op: Op) -> list[Lambda]:
     """Reshape, ExpandDims, Squeeze."""
     tensor, out = op[0], op.out()
+    if prod(tensor.shape) != prod(out):
+        raise NotDescribedError(f"{prod(tensor.shape)} elements cannot become {prod(out)}")
     return [Lambda(tuple(f"i{d}" for d in range(len(out))), lambda *i: _element(tensor, out, i))]
 
 

@@ -276,3 +276,16 @@ def test_values_add_up_reads() -> None:
     """Arithmetic reads what both sides read."""
     a, b = Value(opaque=frozenset("a")), Value(opaque=frozenset("b"))
     assert (a / b).opaque == (1 - a * b + 2).opaque == frozenset("ab")
+
+
+@pytest.mark.parametrize(("before", "after"), [((6, 4, 6, 6), (2, 64, 2, 2)), ((2, 3), (0, 4, 5)), ((0, 4), (3,))])
+def test_a_reshape_to_other_elements_is_said(before, after) -> None:
+    """No runtime makes one, a file may: it ends, and nothing can be cut."""
+    found = op_types.strategies(signature([before], [after], "Reshape"), 2)
+    assert not found.found and "elements cannot become" in found.refused[0].reason
+
+
+def test_a_reshape_of_nothing() -> None:
+    """No element becomes none, in whatever shape: nothing is read, whatever is cut."""
+    found = op_types.strategies(signature([(4, 0)], [(0, 6)], "Reshape"), 2)
+    assert {each.name for each in found.found} <= {"i0", "i1"}
