@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 
 from pesto.errors import InfeasibleError, InputError, NothingFoundError, UsageError
-from pesto.pipelining.schedules import KEEPS, NAMES, STAR, THINNED, Asked, Schedule, schedules
+from pesto.pipelining.schedules import KEEPS, NAMES, STAR, THINNED, Asked, Schedule, schedules, without_memory
 from pesto.quantities import size
 from solvers.pipelining.chain import WEIGHT_GRADIENT, Allocation
 from solvers.pipelining.contiguous import Cuts, best_cuts, least_memory, period_bound
@@ -20,6 +20,8 @@ ALL, THESE_STAGES, WHOLE_HALVES, PERIODIC = (
     "1F1B* on contiguous stages",
 )
 """What a period can be the least of."""
+COUNTED = 1 << 62
+"""Ticks that fit 64 bits, with room to add two."""
 AT_ONCE = "in flight"
 """The bound of a fixed allocation that is of schedules that do each half of a stage at once."""
 
@@ -57,11 +59,13 @@ class Pipeline:
 def pipelined(asked: Asked, name: str | None = None) -> Pipeline:
     """The schedule of that name, else the one of least period that fits; of equal ones the first, as NAMES has them.
 
-    UsageError for a name that there is not; InfeasibleError, or NothingFoundError where that is not proven, with the
+    UsageError for a name that there is not; InputError for a chain that takes no time, or more than can be counted over
+    all batches; InfeasibleError, or NothingFoundError where that is not proven, with the
     least memory that some stages fit, where none fits.
     """
     if name is not None and name not in NAMES:
         raise UsageError(f"there is no schedule {name!r} - give one of {', '.join(NAMES)}")
+    _countable(asked)
     try:
         cuts = best_cuts(asked.chain, asked.devices, asked.memory, asked.model)
         thin = best_cuts(asked.chain, asked.devices, asked.memory, asked.model, KEEPS)
@@ -83,6 +87,16 @@ def pipelined(asked: Asked, name: str | None = None) -> Pipeline:
         step_bound=best(flushed_step(asked.chain, allocation, asked.batches, split=split)),
         optimal_among=_optimal(asked, chosen, allocation),
     )
+
+
+def _countable(asked: Asked) -> None:
+    """InputError where ticks are none, or too many for 64 bits at the end of the step, or of a batch's way."""
+    chain = asked.chain
+    ticks = int(chain.loads.sum()) + int(chain.transfers.sum())
+    if not chain.loads.any():
+        raise InputError("no layer takes any ticks - give the times of the halves in a smaller unit")
+    if ticks * 8 * (max(asked.batches, asked.k) + min(asked.devices, chain.layers) + 4) > COUNTED:
+        raise InputError(f"{ticks} ticks a batch are more than can be counted here - give them in a larger unit")
 
 
 def _chosen(asked: Asked, found: tuple[Schedule, ...], name: str | None) -> Schedule:
@@ -127,12 +141,10 @@ def curve(asked: Asked, points: int = 24) -> list[tuple[int, dict[str, Fraction 
     """Bytes of a device, then the least period by way: fixed, joint, thinned, and the bound of all; None: none fits.
 
     From the least memory that some stages fit to where more memory is of no use. Fixed: stages cut without regard to
-    memory, then 1F1B* on them. UsageError where there is no device.
+    memory, then 1F1B* on them.
     """
     chain, model = asked.chain, asked.model
-    free = best_cuts(chain, asked.devices, None, model)
-    if free is None:
-        raise InputError("the chain has no stages")
+    free = without_memory(asked)
     low, high = least_memory(chain, asked.devices, model), int(free.bytes.max())
     sizes = sorted(set(np.linspace(low, max(low, high), points).astype(np.int64).tolist()))
     return [(memory, _at(asked, free, memory)) for memory in sizes]
@@ -143,13 +155,9 @@ def _at(asked: Asked, free: Cuts, memory: int) -> dict[str, Fraction | None]:
     fixed = least_period(chain, free.allocation, memory, model)
     joint = best_cuts(chain, asked.devices, memory, model)
     thin = best_cuts(chain, asked.devices, memory, model, KEEPS)
-    try:
-        bound = best(of_all(chain, asked.devices, memory, model)).value
-    except ValueError:
-        bound = None
     return {
         "fixed": None if fixed is None else fixed.period,
         "joint": None if joint is None else joint.period,
         THINNED: None if thin is None else thin.period,
-        "bound": bound,
+        "bound": best(of_all(chain, asked.devices, memory, model)).value,
     }

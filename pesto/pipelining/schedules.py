@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from pesto.files.json import shown
 from pesto.pipelining.unrolled import Unrolled, unrolled
 from solvers.arrays import Ints
 from solvers.pipelining.chain import Allocation, Chain, MemoryModel, Pattern
@@ -20,6 +21,8 @@ NAMES = (STAR, THINNED, EXACT, "gpipe", "1f1b", "interleaved-2", "zero-bubble", 
 """What can be asked for: the periodic ones of the paper, the exact one, then those that begin and end empty."""
 LONGEST_THINNING = 5
 """Of up to so many batches some are kept."""
+MOST_BATCHES, MOST_HALVES = 1 << 12, 1 << 18
+"""Batches of a step, and forward halves of all its layers and batches, that are laid out at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +43,12 @@ class Asked:
     """Which the exact schedule may take to find."""
 
     def __post_init__(self) -> None:
-        """ValueError where there is nothing to lay, or nothing to lay it on."""
+        """ValueError for no batch, more than can be laid out, and what is below 0."""
         if self.batches < 1:
             raise ValueError(f"{self.batches} micro-batches - give 1 or more")
+        most = min(MOST_BATCHES, MOST_HALVES // self.chain.layers)
+        if self.batches > most:
+            raise ValueError(f"{self.batches} micro-batches of {self.chain.layers} layers - give {most} or fewer")
         if self.k < 0 or not self.seconds >= 0:
             raise ValueError(f"k is {self.k} and the time {self.seconds} s - give none below 0")
 
@@ -69,8 +75,6 @@ class Schedule:
     """Whether the peaks are within the memory."""
     periodic: bool = False
     """Whether it goes on for ever, so that its period is what a batch takes."""
-    proven: Fraction | None = None
-    """No schedule of these stages and so many batches a period is quicker, by CP-SAT's word."""
     keep: tuple[int, int] = (1, 1)
     """(k, n) of a thinning."""
 
@@ -82,6 +86,7 @@ class Schedule:
 
 def schedules(asked: Asked, cuts: Cuts | None, thin: Cuts | None) -> Iterator[Schedule]:
     """All of NAMES. cuts: contiguous stages for the memory; thin: for thinnings of it; None: none fits."""
+    roomy = without_memory(asked).allocation
     for name, found in ((STAR, cuts), (THINNED, thin)):
         if found is None:
             yield Schedule(name=name, why="no contiguous stages fit the memory")
@@ -91,7 +96,7 @@ def schedules(asked: Asked, cuts: Cuts | None, thin: Cuts | None) -> Iterator[Sc
     yield _exact(asked, thin or cuts)
     for name, make in _FLUSHED.items():
         try:
-            allocation, pattern = make(asked)
+            allocation, pattern = make(asked, roomy)
         except ValueError as error:
             yield Schedule(name=name, why=str(error))
         else:
@@ -105,10 +110,13 @@ def _exact(asked: Asked, cuts: Cuts | None) -> Schedule:
         chain=asked.chain, allocation=cuts.allocation, k=asked.k, memory=asked.memory, model=asked.model,
         seconds=asked.seconds,
     )  # fmt: skip
-    answer = exact(question)
+    try:
+        answer = exact(question)
+    except RuntimeError as error:
+        return Schedule(name=EXACT, why=f"its solver failed: {shown(error, 200)}")
     if answer.pattern is None:
         return Schedule(name=EXACT, why=answer.infeasible or "none was found in the time")
-    return replace(_measured(asked, EXACT, cuts.allocation, answer.pattern), periodic=True, proven=answer.least)
+    return replace(_measured(asked, EXACT, cuts.allocation, answer.pattern), periodic=True)
 
 
 def _measured(asked: Asked, name: str, allocation: Allocation, pattern: Pattern) -> Schedule:
@@ -124,12 +132,12 @@ def _measured(asked: Asked, name: str, allocation: Allocation, pattern: Pattern)
     )  # fmt: skip
 
 
-def _one_each(asked: Asked) -> Allocation:
+def without_memory(asked: Asked) -> Cuts:
     """One stage a device, cut where the period is least without limit of memory."""
     cuts = best_cuts(asked.chain, asked.devices, None, asked.model)
     if cuts is None:
-        raise ValueError("the chain has no stages")
-    return cuts.allocation
+        raise RuntimeError("without a limit of memory all stages fit")
+    return cuts
 
 
 def _two_each(asked: Asked) -> list[int]:
@@ -140,37 +148,31 @@ def _two_each(asked: Asked) -> list[int]:
     stages, layers = 2 * asked.devices, asked.chain.layers
     if layers < stages:
         raise ValueError(f"two stages a device need {stages} layers")
-    share = np.cumsum(asked.chain.loads) * stages
-    ends = np.searchsorted(share, int(asked.chain.loads.sum()) * np.arange(1, stages)) + 1
+    share = np.cumsum(asked.chain.loads) / asked.chain.loads.sum()
+    ends = np.searchsorted(share, np.arange(1, stages) / stages) + 1
     ends = np.minimum(np.maximum.accumulate(ends - np.arange(stages - 1)), layers - stages + 1) + np.arange(stages - 1)
     return np.diff([0, *ends.tolist(), layers]).tolist()
 
 
-def _gpipe(asked: Asked) -> tuple[Allocation, Pattern]:
-    return (at := _one_each(asked)), gpipe(asked.chain, at, asked.batches)
+def _on_these(make: Callable[[Chain, Allocation, int], Pattern]) -> "_Maker":
+    """On one stage a device."""
+    return lambda asked, roomy: (roomy, make(asked.chain, roomy, asked.batches))
 
 
-def _one_f_one_b(asked: Asked) -> tuple[Allocation, Pattern]:
-    return (at := _one_each(asked)), one_f_one_b(asked.chain, at, asked.batches)
-
-
-def _interleaved(asked: Asked) -> tuple[Allocation, Pattern]:
+def _interleaved(asked: Asked, _: Allocation) -> tuple[Allocation, Pattern]:
     at = round_robin(_two_each(asked), asked.devices)
     return at, interleaved(asked.chain, at, asked.batches)
 
 
-def _zero_bubble(asked: Asked) -> tuple[Allocation, Pattern]:
-    return (at := _one_each(asked)), zero_bubble(asked.chain, at, asked.batches)
-
-
-def _zero_bubble_v(asked: Asked) -> tuple[Allocation, Pattern]:
+def _zero_bubble_v(asked: Asked, _: Allocation) -> tuple[Allocation, Pattern]:
     at = v_shaped(_two_each(asked))
     return at, zero_bubble(asked.chain, at, asked.batches)
 
 
-_FLUSHED: dict[str, Callable[[Asked], tuple[Allocation, Pattern]]] = {
-    "gpipe": _gpipe, "1f1b": _one_f_one_b, "interleaved-2": _interleaved, "zero-bubble": _zero_bubble,
-    "zero-bubble-v": _zero_bubble_v,
+_Maker = Callable[[Asked, Allocation], tuple[Allocation, Pattern]]
+_FLUSHED: dict[str, _Maker] = {
+    "gpipe": _on_these(gpipe), "1f1b": _on_these(one_f_one_b), "interleaved-2": _interleaved,
+    "zero-bubble": _on_these(zero_bubble), "zero-bubble-v": _zero_bubble_v,
 }  # fmt: skip
 """Name -> stages and pattern of a step from empty to empty."""
 

@@ -9,14 +9,16 @@ import numpy as np
 from pesto.pipelining.pipeline import Pipeline
 from pesto.pipelining.unrolled import Unrolled
 from pesto.show.drawing import BLUE, COLOURS, GREY, INK, RED, drawn_by, saved
-from solvers.arrays import Floats, Ints
-from solvers.pipelining.chain import BACKWARD, FORWARD, SEND_BACKWARD, SEND_FORWARD, WEIGHT_GRADIENT
+from solvers.arrays import Bools, Floats, Ints
+from solvers.pipelining.chain import BACKWARD, FORWARD, SEND_BACKWARD, SEND_FORWARD, WEIGHT_GRADIENT, Allocation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _WIDTH, _LINK = 13.0, 0.35
 _MADE_BY = "pesto pipeline"
+_HIGHEST = 80.0
+"""Inches of all rows at most."""
 _SHOWN = 24
 """Batches of a step that are drawn at most."""
 _PERIODS = 4
@@ -42,14 +44,14 @@ def draw(found: Pipeline, form: str) -> bytes:
         raise ValueError("nothing to draw")
     many = _shown(found, chosen.run)
     kept = chosen.run.batch < many
-    rows = _rows(found.asked.devices, chosen.run.resource[kept])
+    rows = _rows(found.asked.devices, chosen.run.resource[kept], chosen.allocation)
     with drawn_by(_MADE_BY):
-        height = 0.4 * sum(0.4 if row >= found.asked.devices else 1 for row in rows)
+        height = min(_HIGHEST, 0.4 * sum(0.4 if row >= found.asked.devices else 1 for row in rows))
         canvas = Canvas(figsize=(_WIDTH, 3.4 + height), layout="constrained")
         top, below = canvas.subplots(2, 1, sharex=True, height_ratios=(height + 0.6, 1.8))
         _boxes(top, found, chosen.run, kept, rows)
         if chosen.periodic:
-            begin = _steady(chosen.run, chosen.pattern.T, kept)
+            begin = _steady(chosen.run, kept)
             for tick in () if begin is None else (begin, begin + chosen.pattern.T):
                 for axis in (top, below):
                     axis.axvline(tick, color=INK, linestyle="--", linewidth=0.9)
@@ -71,11 +73,11 @@ def _shown(found: Pipeline, run: Unrolled) -> int:
     return min(most, pattern.k * (periods + _PERIODS))
 
 
-def _rows(devices: int, resource: Ints) -> dict[int, float]:
-    """Resource -> the top of its row; a link below the first of its devices."""
+def _rows(devices: int, resource: Ints, allocation: Allocation) -> dict[int, float]:
+    """Resource -> the top of its row; a link below the first of its devices; idle devices have none."""
     found, at = dict[int, float](), 0.0
     links = sorted(set(resource[resource >= devices].tolist()))
-    for device in range(devices):
+    for device in sorted(set(allocation.device.tolist())):
         found[device], at = at, at + 1.0
         for link in links:
             if (link - devices) // devices == device:
@@ -83,7 +85,7 @@ def _rows(devices: int, resource: Ints) -> dict[int, float]:
     return found
 
 
-def _boxes(axis: "Axes", found: Pipeline, run: Unrolled, kept: "np.ndarray", rows: dict[int, float]) -> None:
+def _boxes(axis: "Axes", found: Pipeline, run: Unrolled, kept: Bools, rows: dict[int, float]) -> None:
     from matplotlib.collections import PolyCollection
     from matplotlib.colors import to_rgb
 
@@ -107,16 +109,14 @@ def _boxes(axis: "Axes", found: Pipeline, run: Unrolled, kept: "np.ndarray", row
     axis.add_collection(PolyCollection(shapes, facecolors=colours, edgecolors="white", linewidths=0.4))
     axis.set_xlim(0, end)
     axis.set_ylim(max(rows.values()) + 1.0, -0.1)
-    devices = found.asked.devices
-    axis.set_yticks(
-        [rows[device] + 0.45 for device in range(devices)], [f"device {device}" for device in range(devices)]
-    )
+    devices = [row for row in rows if row < found.asked.devices]
+    axis.set_yticks([rows[device] + 0.45 for device in devices], [f"device {device}" for device in devices])
     axis.tick_params(axis="y", length=0, labelsize=8)
     for side in ("top", "right", "left"):
         axis.spines[side].set_visible(False)
 
 
-def _merged(run: Unrolled, kept: "np.ndarray", stages: Ints) -> list[tuple[int, int, int, int, int, int]]:
+def _merged(run: Unrolled, kept: Bools, stages: Ints) -> list[tuple[int, int, int, int, int, int]]:
     """Resource, kind, stage, batch, start and finish: layers of a stage that follow each other at once are one box."""
     stage = np.searchsorted(stages[:, 0], run.layer, side="right") - 1
     order = np.lexsort((run.start, run.batch, stage, run.kind))
@@ -131,14 +131,14 @@ def _merged(run: Unrolled, kept: "np.ndarray", stages: Ints) -> list[tuple[int, 
     return found
 
 
-def _steady(run: Unrolled, T: int, kept: "np.ndarray") -> int | None:  # noqa: N803 - the paper's name
+def _steady(run: Unrolled, kept: Bools) -> int | None:
     """A tick from which on a whole period is full: the last batch drawn has begun, the first has ended."""
     first_end = int(run.finish[run.batch == 0].max())
     last_begin = int(run.start[run.batch == run.batch[kept].max()].min())
-    return first_end if first_end + T <= last_begin + T and last_begin > 0 else None
+    return first_end if first_end <= last_begin else None
 
 
-def _held(axis: "Axes", found: Pipeline, run: Unrolled, kept: "np.ndarray") -> None:
+def _held(axis: "Axes", found: Pipeline, run: Unrolled, kept: Bools) -> None:
     """Weights and activations of each device over time."""
     chain, allocation = found.asked.chain, found.chosen.allocation
     if allocation is None:

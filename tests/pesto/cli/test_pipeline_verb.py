@@ -1,18 +1,20 @@
 """pesto pipeline on chain files: page, JSON, pictures, ranks, and what is refused."""
 
 import json
+import sys
 
 import pytest
 from click.testing import CliRunner
 
-from pesto.cli.main import pesto
-from pesto.errors import PestoError
+from pesto.cli.main import main, pesto
+from pesto.pipelining import schedules
 
 TWO = {"forward": 2, "backward": 3, "weights_bytes": 10, "activation_bytes": 4}
 FILE = {"format": "pesto-chain", "format_version": 1, "layers": [TWO] * 4, "transfers": [1, 1, 1]}
 WRONG = {
     "no device": (("--devices", 0), 2, "range"),
     "no batch": (("--devices", 2, "--micro-batches", 0), 2, "give 1 or more"),
+    "more batches than can be laid out": (("--devices", 2, "--micro-batches", 4097), 2, "give 4096 or fewer"),
     "no such schedule": (("--devices", 2, "--schedule", "gpip"), 2, "gpipe"),
     "too little memory": (("--devices", 2, "--memory", 20, "--memory-model", "paper"), 4, "give 28 bytes"),
     "a schedule that does not fit": (("--devices", 2, "--memory", 40, "--schedule", "gpipe"), 5, "out of memory"),
@@ -27,6 +29,19 @@ def _chain(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "chain.json").write_text(json.dumps(FILE))
     return "chain.json"
+
+
+@pytest.fixture(name="ended")
+def _ended(monkeypatch, capfd):
+    """The exit code, and what is on stdout and stderr, of a whole call."""
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["pesto", "pipeline", *map(str, words)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        return int(left.value.code or 0), *capfd.readouterr()
+
+    return call
 
 
 def run(*words):
@@ -66,27 +81,39 @@ def test_pictures_and_ranks_are_the_same_each_time(chain, tmp_path):
     assert made[0][2].decode().splitlines()[0].startswith("0F0,0F1")
 
 
-def failed(*words):
-    """The exit code and the line on stderr of a call that is refused."""
-    done = run(*words)
-    if isinstance(done.exception, PestoError):
-        return done.exception.exit_code, str(done.exception)
-    return done.exit_code, done.stderr
-
-
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_one_line(chain, tmp_path, case):
+def test_what_is_wrong_is_one_line(chain, ended, tmp_path, case):
     """With the exit code of its kind; nothing is written."""
     words, code, told = WRONG[case]
-    ended, err = failed(chain, *words)
-    assert ended == code and told in err, (ended, err)
+    left, _, err = ended(chain, *words)
+    assert left == code and told in err and "Traceback" not in err, (left, err)
     assert [path.name for path in tmp_path.iterdir()] == ["chain.json"]
 
 
 @pytest.mark.parametrize("ticks", [-1, "NaN", 1.5])
-def test_times_that_are_none(chain, tmp_path, ticks):
+def test_times_that_are_none(chain, ended, tmp_path, ticks):
     """Refused with their place in the file."""
     text = json.dumps({**FILE, "layers": [TWO, {**TWO, "forward": 0}, TWO, TWO]})
     (tmp_path / chain).write_text(text.replace('"forward": 0', f'"forward": {ticks}'))
-    ended, err = failed(chain, "--devices", 2)
-    assert ended == 3 and chain in err and len(err.strip().splitlines()) == 1
+    left, said, err = ended(chain, "--devices", 2)
+    assert (left, said) == (3, "") and chain in err and len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(("ticks", "told"), [(0, "smaller unit"), (2**56, "larger unit")])
+def test_ticks_that_cannot_be_counted(chain, ended, tmp_path, ticks, told):
+    """None at all, or so many that a step's end is beyond 64 bits: told before anything is laid out."""
+    layer = {**TWO, "forward": ticks, "backward": ticks}
+    (tmp_path / chain).write_text(json.dumps({**FILE, "layers": [layer] * 4}))
+    left, said, err = ended(chain, "--devices", 2, "--micro-batches", 64, "--chart", "x.png")
+    assert (left, said) == (3, "") and told in err and not (tmp_path / "x.png").exists()
+
+
+def test_a_solver_that_fails_costs_one_row(chain, monkeypatch):
+    """The others stand, and its row says why."""
+
+    def fails(question):
+        raise RuntimeError("CP-SAT's process ended with code 1")
+
+    monkeypatch.setattr(schedules, "exact", fails)
+    said = json.loads(run(chain, "--devices", 2, "--k", 2, "--json").stdout)
+    assert said["schedule"] == "1f1b*" and "ended with code 1" in said["schedules"]["exact"]["why"]

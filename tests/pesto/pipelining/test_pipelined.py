@@ -1,5 +1,6 @@
 """A chain on devices: what is chosen fits and is checked, what is called optimal is, and a step is its pattern, run."""
 
+from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations, pairwise
 
@@ -75,6 +76,26 @@ def test_memory_that_nothing_fits_is_told_with_what_does():
     assert pipelined(asked(50)).chosen.fits
     with pytest.raises(InfeasibleError):
         pipelined(asked(49))
+
+
+def test_memory_that_may_be_enough_is_not_called_too_little():
+    """Between what nothing is below and what is found, where received inputs count, no proof is claimed."""
+    received = {"model": MemoryModel.RECEIVED}
+    with pytest.raises(NothingFoundError, match="give 62 bytes"):
+        pipelined(asked(61, **received))
+    with pytest.raises(InfeasibleError):
+        pipelined(asked(51, **received))
+    assert pipelined(asked(62, **received)).chosen.fits
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_two_stages_a_device_hold_all_layers(seed):
+    """Each stage has a layer, however unequal they are, also where some take no ticks."""
+    rng = np.random.default_rng(seed)
+    ticks = rng.integers(0, 2, 9) * rng.integers(1, 2**50, 9)
+    chain = replace(TWELVE, forward=[*ticks.tolist(), 0, 0, 7], weight_gradient=[])
+    named = {each.name: each for each in pipelined(asked(chain=chain)).schedules}
+    assert len(named["interleaved-2"].allocation.stages) == len(named["zero-bubble-v"].allocation.stages) + 1 == 8
 
 
 @pytest.mark.parametrize("seed", range(6))
