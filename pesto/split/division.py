@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from pesto.split import geometry
-from pesto.split.geometry import Layouts, Shape
+from pesto.split.geometry import Layouts, Need, Shape
 from pesto.split.ops.wholes import READ_SHAPES
 from pesto.split.pieces import Box, boxes
 from pesto.split.shaped import Shaped
@@ -71,7 +71,7 @@ def moved_bytes(shaped: Shaped, division: Division) -> int:
     return sum(
         tensor_bytes(
             *_tensor(shaped, p, k), division.ways[p].gives[k], division.kept[p][k],
-            frozenset(division.ways[i].needs[at] for i, at in found), division.factors,
+            frozenset(division.ways[i].need(at) for i, at in found), division.factors,
         )
         for (p, k), found in readers(shaped).items()
     )  # fmt: skip
@@ -84,7 +84,7 @@ def _tensor(shaped: Shaped, op: int, output: int) -> tuple[Shape | None, int]:
 
 @lru_cache(maxsize=1 << 16)
 def tensor_bytes(
-    shape: Shape | None, item: int, gives: Layouts, kept: Layouts, needs: frozenset[Layouts], factors: Shape
+    shape: Shape | None, item: int, gives: Layouts, kept: Layouts, needs: frozenset[Need], factors: Shape
 ) -> int:
     """Bytes that workers receive to keep a tensor, and to have the parts of it that their ops need.
 
@@ -94,7 +94,7 @@ def tensor_bytes(
         return 0
     have = boxes(shape, kept, factors)
     received = [0] * prod(factors)
-    parts = [boxes(shape, layouts, factors) for layouts in needs]
+    parts = [boxes(shape, need.layouts, factors, need.rims) for need in needs]
     for w in range(prod(factors)):
         for box in {part[w] for part in parts} - {None}:
             received[w] += _missing(have[w], box)

@@ -9,7 +9,7 @@ from pesto.errors import UsageError
 from pesto.split import geometry
 from pesto.split.division import Division, item_bytes
 from pesto.split.geometry import Layouts, Shape
-from pesto.split.layouts import Strategies
+from pesto.split.layouts import Rims, Strategies
 from pesto.split.ops.op_types import coverage, strategies
 from pesto.split.ops.wholes import READ_SHAPES
 from pesto.split.pieces import Box, boxes
@@ -54,8 +54,11 @@ class ExplainedOp:
     outputs: tuple[Carried, ...]
 
 
-def explained_op(shaped: Shaped, division: Division, name: str) -> ExplainedOp:
-    """One op by its name or the end of it; UsageError, with names near it, where there is none or more than one."""
+def explained_op(shaped: Shaped, division: Division, name: str, *, halo: bool = False) -> ExplainedOp:
+    """One op by its name or the end of it; UsageError, with names near it, where there is none or more than one.
+
+    halo: whether its strategies may read windows.
+    """
     op = found_op(shaped.names, name)
     signature, way = shaped.signature(op), division.ways[op]
     return ExplainedOp(
@@ -63,7 +66,7 @@ def explained_op(shaped: Shaped, division: Division, name: str) -> ExplainedOp:
         type=signature.type,
         kind=coverage([signature.type])[0].kind,
         way=way,
-        strategies=tuple((k, strategies(signature, k)) for k in dict.fromkeys(division.factors)),
+        strategies=tuple((k, strategies(signature, k, halo=halo)) for k in dict.fromkeys(division.factors)),
         inputs=tuple(_input(shaped, division, op, at) for at in range(len(signature.inputs))),
         outputs=tuple(_output(shaped, division, op, k) for k in range(len(signature.outputs))),
     )
@@ -86,9 +89,10 @@ def found_op(names: tuple[str, ...], name: str) -> int:
 
 def _input(shaped: Shaped, division: Division, op: int, at: int) -> Carried:
     """An input: kept where its maker's output, or its variable, is kept."""
-    operand, needed = shaped.signature(op).inputs[at], division.ways[op].needs[at]
+    operand, (needed, rims) = shaped.signature(op).inputs[at], division.ways[op].need(at)
     edges = np.flatnonzero((shaped.dst == op) & (shaped.input == at))
     uses = np.flatnonzero((shaped.use_op == op) & (shaped.use_input == at))
+    known = operand.value is not None or shaped.signature(op).type in READ_SHAPES  # nothing is brought
     tensor, found = f"input {at}", needed
     if len(edges):
         maker, output = int(shaped.src[edges[0]]), int(shaped.output[edges[0]])
@@ -96,13 +100,14 @@ def _input(shaped: Shaped, division: Division, op: int, at: int) -> Carried:
     if len(uses):
         variable = int(shaped.use_variable[uses[0]])
         tensor, found = f"{shaped.names[shaped.handle[variable]]}:0", division.variables[variable]
-    elif operand.value is not None or shaped.signature(op).type in READ_SHAPES:
-        found = needed  # a constant, or a shape alone: nothing is brought
-    item = item_bytes(operand.dtype)
-    moved = 0 if operand.shape is None else item * geometry.fetched(operand.shape, found, needed, division.factors)
+    elif known:
+        found = needed
+    moved = 0
+    if operand.shape is not None and (len(edges) or len(uses)) and not known:
+        moved = geometry.fetched(operand.shape, found, needed, division.factors, rims) * item_bytes(operand.dtype)
     return Carried(
         tensor=tensor, shape=operand.shape, dtype=operand.dtype, found=found, wanted=needed, moved_bytes=moved,
-        parts=_parts(operand.shape, needed, division.factors),
+        parts=_parts(operand.shape, needed, division.factors, rims),
     )  # fmt: skip
 
 
@@ -116,5 +121,5 @@ def _output(shaped: Shaped, division: Division, op: int, output: int) -> Carried
     )  # fmt: skip
 
 
-def _parts(shape: Shape | None, layouts: Layouts, factors: Shape) -> tuple[Box | None, ...]:
-    return () if shape is None else boxes(shape, layouts, factors)
+def _parts(shape: Shape | None, layouts: Layouts, factors: Shape, rims: Rims = ()) -> tuple[Box | None, ...]:
+    return () if shape is None else boxes(shape, layouts, factors, rims)

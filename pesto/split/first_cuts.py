@@ -28,6 +28,8 @@ def first_cuts(shaped: Shaped, split: Split, cuts: int) -> Split:
 
 
 def _shorter(way: Way, cuts: int) -> Way:
+    if way.rims:
+        raise ValueError("windows of fewer parts are others: split once more")
     gives = tuple(layouts[:cuts] for layouts in way.gives)
     partial = any(PARTIAL in layouts for layouts in gives)
     return Way(

@@ -2,19 +2,28 @@
 
 K workers are the products of the factors (k1, .., kL), outermost cut first; worker w has the digits (w1, .., wL). A
 composite layout has a `Layout` for each cut. Cuts of one dimension are nested: first into k1 parts, each into k2.
+What an op needs may have rims besides: its parts overlap, and at the borders of the tensor they are smaller.
 """
 
 from functools import lru_cache
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
-from pesto.split.layouts import ONE, PARTIAL, WHOLE, Layout
+from pesto.split.layouts import ONE, PARTIAL, WHOLE, Layout, Rims
 from solvers.arrays import Ints
 
 Layouts = tuple[Layout, ...]
 """A layout for each cut, outermost first."""
 Shape = tuple[int, ...]
+
+
+class Need(NamedTuple):
+    """What an op needs of a tensor."""
+
+    layouts: Layouts
+    rims: Rims = ()
 
 
 def divides(shape: Shape, layouts: Layouts, factors: Shape) -> bool:
@@ -47,20 +56,45 @@ def starts(shape: Shape, layouts: Layouts, factors: Shape) -> Ints:
     return first
 
 
+def spans(shape: Shape, need: Need, factors: Shape) -> tuple[Ints, Ints]:
+    """([K, rank] the first element of each worker's part along each dimension, [K, rank] its extents)."""
+    first = starts(shape, need.layouts, factors)
+    size = np.broadcast_to(np.array(part_shape(shape, need.layouts, factors), dtype=np.int64), first.shape).copy()
+    for d, step, low, many in need.rims:
+        begin = step * _place(d, need.layouts, factors) + low
+        first[:, d] = np.maximum(begin, 0)
+        size[:, d] = np.minimum(begin + many, shape[d]) - first[:, d]
+    return first, size
+
+
+def largest(shape: Shape, need: Need, factors: Shape) -> Shape:
+    """The greatest extent that any worker's part has along each dimension."""
+    return tuple(map(int, spans(shape, need, factors)[1].max(axis=0)))
+
+
+def _place(dimension: int, layouts: Layouts, factors: Shape) -> Ints:
+    """[K] which of its parts along a dimension each worker has."""
+    found = np.zeros(prod(factors), dtype=np.int64)
+    for layout, k, digit in zip(layouts, factors, digits(factors), strict=True):
+        if layout == dimension:
+            found = found * k + digit
+    return found
+
+
 def digits(factors: Shape) -> Ints:
     """[L, K] the digits of each worker."""
     return np.indices(factors).reshape(len(factors), -1)
 
 
 @lru_cache(maxsize=1 << 16)
-def fetched(shape: Shape, stored: Layouts, needed: Layouts, factors: Shape) -> int:
+def fetched(shape: Shape, stored: Layouts, needed: Layouts, factors: Shape, rims: Rims = ()) -> int:
     """Elements that all workers receive where a tensor is stored in one layout and needed in another.
 
     A worker that needs more than it holds gets the rest from others, once. A tensor stored on ONE worker comes from
-    there; what is needed on ONE goes there alone.
+    there; what is needed on ONE goes there alone. rims: of what is needed.
     """
-    need = prod(part_shape(shape, needed, factors))
-    own = _common(shape, stored, needed, factors)
+    need = spans(shape, Need(needed, rims), factors)[1].prod(axis=1)
+    own = _common(shape, stored, Need(needed, rims), factors)
     if ONE in stored:
         own[1:] = 0
     return int((need - own)[: 1 if ONE in needed else None].sum())
@@ -113,16 +147,13 @@ def summed_in_two_steps(shape: Shape, computed: Layouts, kept: Layouts, factors:
 def _reduced(shape: Shape, computed: Layouts, kept: Layouts, factors: Shape) -> int:
     parts = prod(k for layout, k in zip(computed, factors, strict=True) if layout == PARTIAL)
     piece = prod(part_shape(shape, kept, factors))
-    received = parts * piece - _common(shape, computed, kept, factors)
+    received = parts * piece - _common(shape, computed, Need(kept), factors)
     return int(received[: 1 if ONE in kept else None].sum())
 
 
-def _common(shape: Shape, one: Layouts, other: Layouts, factors: Shape) -> Ints:
+def _common(shape: Shape, one: Layouts, other: Need, factors: Shape) -> Ints:
     """[K] elements of each worker's part of one layout that are in its part of the other too."""
-    common = np.ones(prod(factors), dtype=np.int64)
-    first, second = starts(shape, one, factors), starts(shape, other, factors)
-    sizes = zip(part_shape(shape, one, factors), part_shape(shape, other, factors), strict=True)
-    for d, (a, b) in enumerate(sizes):
-        low = np.maximum(first[:, d], second[:, d])
-        common *= np.maximum(np.minimum(first[:, d] + a, second[:, d] + b) - low, 0)
+    (first, size), (second, extent) = spans(shape, Need(one), factors), spans(shape, other, factors)
+    both = np.minimum(first + size, second + extent) - np.maximum(first, second)
+    common: Ints = np.maximum(both, 0).prod(axis=1)
     return common

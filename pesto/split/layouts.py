@@ -1,6 +1,7 @@
 """How a tensor lies on k workers, and how an op is divided among them (Tofu, arXiv:1807.08887v1, sections 2.1, 3)."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 Layout = int
 """Of one cut: the dimension >= 0 along which a tensor is cut in k equal parts, worker p having part p; or as below."""
@@ -10,6 +11,23 @@ PARTIAL = -2
 """Each worker holds a partial result (a summand, a maximum) of all of it; only as what an op computes."""
 ONE = -3
 """The first worker alone holds it: an op that must run once computes it there, as random numbers and loops."""
+
+
+class Rim(NamedTuple):
+    """A dimension of which parts read a little more than their share: part p reads `size` elements from p * step + low.
+
+    What lies beyond the tensor is not read.
+    """
+
+    dimension: int
+    step: int
+    """How far apart two neighbours begin; a part reads `size - step` elements that its neighbour reads too."""
+    low: int
+    size: int
+
+
+Rims = tuple[Rim, ...]
+"""Of one tensor, by dimension; none where all parts are shares."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +44,8 @@ class Strategy:
     """What makes one of PARTIAL results: sum, max, min or prod; empty without them."""
     scaled: bool = False
     """Whether the parts are means, which add up to k times the mean of all."""
+    rims: tuple[Rims, ...] = ()
+    """Of each data input, where parts read beyond their shares; empty where none does."""
 
 
 @dataclass(frozen=True, slots=True)

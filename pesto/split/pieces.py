@@ -6,8 +6,8 @@ from itertools import product
 from math import prod
 
 from pesto.split import geometry
-from pesto.split.geometry import Layouts, Shape
-from pesto.split.layouts import ONE, PARTIAL
+from pesto.split.geometry import Layouts, Need, Shape
+from pesto.split.layouts import ONE, PARTIAL, Rims
 
 Box = tuple[Shape, Shape]
 """The first element of a part, and its extents."""
@@ -36,10 +36,12 @@ class Assembly:
 
 
 @lru_cache(maxsize=1 << 16)
-def boxes(shape: Shape, layouts: Layouts, factors: Shape) -> tuple[Box | None, ...]:
+def boxes(shape: Shape, layouts: Layouts, factors: Shape, rims: Rims = ()) -> tuple[Box | None, ...]:
     """[K] each worker's part; None for those that have none."""
-    first, size = geometry.starts(shape, layouts, factors), geometry.part_shape(shape, layouts, factors)
-    found: list[Box | None] = [(tuple(map(int, row)), size) for row in first]
+    first, size = geometry.spans(shape, Need(layouts, rims), factors)
+    found: list[Box | None] = [
+        (tuple(begin), tuple(extents)) for begin, extents in zip(first.tolist(), size.tolist(), strict=True)
+    ]
     return (found[0], *([None] * (len(found) - 1))) if ONE in layouts else tuple(found)
 
 

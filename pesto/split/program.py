@@ -18,7 +18,7 @@ from pesto.errors import InputError, UsageError
 from pesto.files.json import shown
 from pesto.split import geometry
 from pesto.split.division import Division, item_bytes, readers
-from pesto.split.geometry import Layouts, Shape
+from pesto.split.geometry import Layouts, Need, Shape
 from pesto.split.layouts import ONE, WHOLE
 from pesto.split.ops.wholes import FED
 from pesto.split.shaped import Shaped
@@ -50,6 +50,8 @@ class Rules:
     """Whether an op may be done whole by one worker alone; of one cut."""
     memory_bytes: int | None = None
     """Most that one worker may hold of variables with slots; the exact method alone keeps to it."""
+    halo: bool = False
+    """Whether parts may read a little more than their share of an input, which their neighbours have (windows)."""
 
     def before(self, later: Shape) -> "Rules":
         """The same of cuts that others, `later`, come after: they can take the rest of the variables apart."""
@@ -183,7 +185,7 @@ class _Maker:
             return self._if_it_pays(op, before, factors)
         update = (not signature.outputs and bool(signature.inputs)) or (op, 0) in self.taken
         whole = rules.redundant or (update and rules.replicate)
-        return ways(signature, before, factors, whole=whole, once=once)
+        return ways(signature, before, factors, whole=whole, once=once, halo=rules.halo)
 
     def _if_it_pays(self, op: int, before: Way, factors: Shape) -> tuple[Way, ...]:
         """Once, or cut; what is fed all have."""
@@ -295,7 +297,7 @@ class _Maker:
 
     def _fetch(self, op: int, output: int, found: Sequence[tuple[int, int]]) -> None:
         shape, dtype = self.shaped.signature(op).outputs[output]
-        needs = sorted({way.needs[at] for i, at in found for way in self.ways[i]})
+        needs = sorted({way.need(at) for i, at in found for way in self.ways[i]})
         classes = {need: c for c, need in enumerate(needs)}
         cost = _fetching(
             shape or (),
@@ -308,7 +310,7 @@ class _Maker:
         for i, at in found:
             together[i if self.each else -1].append((i, at))
         for some in together.values():
-            needed = [[classes[way.needs[at]] for way in self.ways[i]] for i, at in some]
+            needed = [[classes[way.need(at)] for way in self.ways[i]] for i, at in some]
             self.builder.shared(self.tensor[op][output], [self.op[i] for i, _ in some], needed, cost)
 
 
@@ -337,6 +339,6 @@ def _keeping(
 
 @lru_cache(maxsize=1 << 16)
 def _fetching(
-    shape: Shape, item: int, kept: tuple[Layouts, ...], needs: tuple[Layouts, ...], factors: Shape
+    shape: Shape, item: int, kept: tuple[Layouts, ...], needs: tuple[Need, ...], factors: Shape
 ) -> list[list[int]]:
-    return [[item * geometry.fetched(shape, at, need, factors) for need in needs] for at in kept]
+    return [[item * geometry.fetched(shape, at, need.layouts, factors, need.rims) for need in needs] for at in kept]

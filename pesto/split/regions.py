@@ -4,13 +4,17 @@ Case 1 (Tofu, section 3.2) cuts an output's variable, and the parts are put toge
 operation reduces over, and they are reduced. A part must be the op itself on parts of its inputs: with v cut in k
 parts, the index of each dimension of each input must not depend on v, or move by just a k-th of the dimension from part
 to part, and stay within it. What is not exact is refused with its reason: windows that overlap, strides, shifts.
+
+With a halo a part may also read what its neighbours have: of the dimension a window that moves by a whole number of
+elements from part to part, the same for all, by at least half of its length.
 """
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
-from pesto.split.layouts import PARTIAL, WHOLE, Layout, Refusal, Strategies, Strategy
+from pesto.split.layouts import PARTIAL, WHOLE, Layout, Refusal, Rim, Strategies, Strategy
 from pesto.split.signature import Signature
 from pesto.split.tdl import Description, Index, Read, Value, trace
 
@@ -22,12 +26,36 @@ class ReadsBeyondError(Exception):
 Traced = Sequence[tuple[tuple[str, ...], Value]]
 
 
-def analyse(description: Description, signature: Signature, k: int) -> Strategies:
-    """Every way to divide an op among k workers by its description; NotDescribedError where it says nothing of it."""
-    traced = trace(description, signature)
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """An op that is to be cut in k parts."""
+
+    k: int
+    traced: Traced
+    extents: Mapping[str, int]
+    signature: Signature
+    halo: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Lies:
+    """How an input must be cut for a read of it."""
+
+    layout: Layout
+    rim: Rim | None = None
+    """The window of each part, where it is not its share."""
+
+
+def analyse(description: Description, signature: Signature, k: int, *, halo: bool = False) -> Strategies:
+    """Every way to divide an op among k workers by its description; NotDescribedError where it says nothing of it.
+
+    halo: whether parts may read what their neighbours have, too.
+    """
+    traced = trace(description, signature, halo=halo)
     extents = _extents(traced, signature)
     _within(traced, extents, signature)
-    made = [_cut(name, k, traced, extents, signature) for name in _variables(traced)]
+    asked = _Asked(k, traced, extents, signature, halo)
+    made = [_cut(name, asked) for name in _variables(traced)]
     return Strategies(
         tuple(each for each in made if isinstance(each, Strategy)),
         tuple(each for each in made if isinstance(each, Refusal)),
@@ -60,36 +88,42 @@ def _within(traced: Traced, extents: Mapping[str, int], signature: Signature) ->
         for d, (index, extent) in enumerate(zip(read.at, signature.inputs[read.tensor].shape or (), strict=True)):
             if index is None or any(name not in extents for name, _ in index.terms):
                 continue
-            low, high = _range(index, extents)
-            if low < 0 or math.floor(high) >= extent:
-                span = f"{math.floor(low)} to {math.floor(high)}"
+            low, high = _range(index, extents, spaced=read.spaced)
+            if low < 0 or high >= extent:
+                span = f"{low} to {high}"
                 raise ReadsBeyondError(f"input {read.tensor}, dimension {d} of {extent}: it reads {span}")
 
 
-def _range(index: Index, extents: Mapping[str, int]) -> tuple[Fraction, Fraction]:
-    """The least and the greatest value of an index."""
+def _range(index: Index, extents: Mapping[str, int], *, spaced: bool) -> tuple[int, int]:
+    """The first and the last element at an index, rounded down; of spaced ones the whole between both ends."""
     last = [c * (extents[variable] - 1) for variable, c in index.terms]
     low = sum((min(each, Fraction(0)) for each in last), index.offset)
-    return low, sum((max(each, Fraction(0)) for each in last), index.offset)
+    high = sum((max(each, Fraction(0)) for each in last), index.offset)
+    return math.ceil(low) if spaced else math.floor(low), math.floor(high)
 
 
-def _cut(name: str, k: int, traced: Traced, extents: Mapping[str, int], signature: Signature) -> Strategy | Refusal:
+def _cut(name: str, asked: _Asked) -> Strategy | Refusal:
     """One variable in k parts."""
+    k, extents, signature = asked.k, asked.extents, asked.signature
     if name not in extents:
         return Refusal(name, "nothing says how many values it takes")
     if extents[name] % k or extents[name] < k:
         return Refusal(name, f"{k} does not divide {extents[name]}")
-    made = [_given(name, signature, number, *output) for number, output in enumerate(traced)]
-    kinds = {value.reducer for (_, value), layout in zip(traced, made, strict=True) if layout == PARTIAL}
+    made = [_given(name, signature, number, *output) for number, output in enumerate(asked.traced)]
+    kinds = {value.reducer for (_, value), layout in zip(asked.traced, made, strict=True) if layout == PARTIAL}
     why = next((layout for layout in made if isinstance(layout, str)), "")
     if len(kinds) > 1:
         why = f"outputs are reduced in several ways: {', '.join(sorted(kinds))}"
-    needs = why or _needs(name, k, traced, extents, signature)
+    needs = why or _needs(name, asked)
     if isinstance(needs, str):
         return Refusal(name, needs)
     kind = next(iter(kinds), "")
     gives = tuple(layout for layout in made[: len(signature.outputs)] if not isinstance(layout, str))
-    return Strategy(name, needs, gives, "sum" if kind == "mean" else kind, kind == "mean")
+    rims = tuple(() if lies.rim is None else (lies.rim,) for lies in needs)
+    return Strategy(
+        name, tuple(lies.layout for lies in needs), gives, "sum" if kind == "mean" else kind, kind == "mean",
+        rims if any(rims) else (),
+    )  # fmt: skip
 
 
 def _given(name: str, signature: Signature, number: int, variables: tuple[str, ...], value: Value) -> Layout | str:
@@ -103,38 +137,57 @@ def _given(name: str, signature: Signature, number: int, variables: tuple[str, .
     return PARTIAL if name in value.reduced else "an output does not have it"
 
 
-def _needs(
-    name: str, k: int, traced: Traced, extents: Mapping[str, int], signature: Signature
-) -> tuple[Layout, ...] | str:
-    """The layout that each input must have, or why there is none."""
-    found: dict[int, Layout] = {}
-    for _, value in traced:
+def _needs(name: str, asked: _Asked) -> tuple[_Lies, ...] | str:
+    """How each input must be cut, or why there is no way."""
+    found: dict[int, _Lies] = {}
+    for _, value in asked.traced:
         for read in value.reads:
-            layout = _layout(read, name, k, extents, signature)
-            if isinstance(layout, str):
-                return layout
-            if found.setdefault(read.tensor, layout) != layout:
-                return f"input {read.tensor} is read in two ways"
-    return tuple(found.get(number, WHOLE) for number in range(len(signature.inputs)))
+            lies = _lies(read, name, asked)
+            if not isinstance(lies, str):
+                lies = _both(found.get(read.tensor, lies), lies, read.tensor, asked)
+            if isinstance(lies, str):
+                return lies
+            found[read.tensor] = lies
+    return tuple(found.get(number, _Lies(WHOLE)) for number in range(len(asked.signature.inputs)))
 
 
-def _layout(read: Read, name: str, k: int, extents: Mapping[str, int], signature: Signature) -> Layout | str:
+def _both(one: _Lies, other: _Lies, number: int, asked: _Asked) -> _Lies | str:
+    """What does for two reads of an input: with a halo the window around both, if one is."""
+    if one == other:
+        return one
+    if not asked.halo or one.layout != other.layout or one.layout == WHOLE:
+        return f"input {number} is read in two ways"
+    extent = (asked.signature.inputs[number].shape or ())[one.layout]
+    share = Rim(one.layout, extent // asked.k, 0, extent // asked.k)
+    a, b = one.rim or share, other.rim or share
+    if a.step != b.step:
+        return f"input {number} is read in two ways"
+    low = min(a.low, b.low)
+    rim = a._replace(low=low, size=max(a.low + a.size, b.low + b.size) - low)
+    why = _too_far(rim, extent, asked.k)
+    return f"input {number}, dimension {one.layout}: {why}" if why else _Lies(one.layout, rim)
+
+
+def _lies(read: Read, name: str, asked: _Asked) -> _Lies | str:
+    """How an input must be cut for one read, or why it cannot be."""
     cut = []
-    for d, (index, extent) in enumerate(zip(read.at, signature.inputs[read.tensor].shape or (), strict=True)):
+    for d, (index, extent) in enumerate(zip(read.at, asked.signature.inputs[read.tensor].shape or (), strict=True)):
         if index is None or name not in dict(index.terms):
             continue
-        why = _why_not(index, extent, name, k, extents)
+        why, rim = _why_not(index, extent, name, read, asked), None
+        if why and asked.halo:
+            why, rim = _window(Rim(d, 0, 0, 0), index, name, read, asked)
         if why:
             return f"input {read.tensor}, dimension {d}: {why}"
-        cut.append(d)
+        cut.append(_Lies(d, rim))
     if len(cut) > 1:
         return f"input {read.tensor} would be cut along two dimensions"
-    return cut[0] if cut else WHOLE
+    return cut[0] if cut else _Lies(WHOLE)
 
 
-def _why_not(index: Index, extent: int, name: str, k: int, extents: Mapping[str, int]) -> str:
+def _why_not(index: Index, extent: int, name: str, read: Read, asked: _Asked) -> str:
     """Why a dimension cannot be cut with the variable; empty where it can."""
-    times = dict(index.terms)[name]
+    times, k, extents = dict(index.terms)[name], asked.k, asked.extents
     if extent % k:
         return f"{k} does not divide {extent}"
     if times * extents[name] != extent:
@@ -142,7 +195,30 @@ def _why_not(index: Index, extent: int, name: str, k: int, extents: Mapping[str,
     unknown = [variable for variable, _ in index.terms if variable not in extents]
     if unknown:
         return f"nothing says how many values {unknown[0]} takes"
-    low, high = _range(index, {**extents, name: extents[name] // k})
-    if low < 0 or math.floor(high) >= extent // k:
+    low, high = _range(index, {**extents, name: extents[name] // k}, spaced=read.spaced)
+    if low < 0 or high >= extent // k:
         return "parts overlap: each reads beyond its own (a window)"
+    return ""
+
+
+def _window(of: Rim, index: Index, name: str, read: Read, asked: _Asked) -> tuple[str, Rim]:
+    """Why parts of a dimension cannot be windows, empty where they can; and the window of each."""
+    k, extents = asked.k, asked.extents
+    unknown = [variable for variable, _ in index.terms if variable not in extents]
+    if unknown:
+        return f"nothing says how many values {unknown[0]} takes", of
+    step = dict(index.terms)[name] * (extents[name] // k)
+    if step.denominator != 1 or step < 1:
+        return "windows of parts are not of one size", of
+    low, high = _range(index, {**extents, name: extents[name] // k}, spaced=read.spaced)
+    rim = of._replace(step=int(step), low=low, size=high - low + 1)
+    return _too_far(rim, (asked.signature.inputs[read.tensor].shape or ())[of.dimension], k), rim
+
+
+def _too_far(rim: Rim, extent: int, k: int) -> str:
+    """Why windows cannot be had from a part and its neighbours; empty where they can."""
+    if rim.size > 2 * rim.step:
+        return f"windows of {rim.size} elements move by {rim.step} alone from part to part: they would share most"
+    if rim.low + rim.size <= 0 or rim.step * (k - 1) + rim.low >= extent or rim.size < 1:
+        return "a part would read nothing but what lies beyond it"
     return ""

@@ -11,7 +11,7 @@ from pesto.errors import UsageError
 from pesto.graph import BOUND, CONV, DEPTHWISE, KERNEL_SIZES, MATMUL, PASSES, Graph
 from pesto.split import geometry
 from pesto.split.division import item_bytes, parameter_bytes
-from pesto.split.geometry import Layouts, Shape
+from pesto.split.geometry import Need, Shape
 from pesto.split.signature import Signature
 from pesto.split.way import ONCE_WAY, WHOLE_WAY, Way
 from pesto.split.worker_parts import CLONE, JOIN, REDUCE, SLICE, Parts
@@ -219,21 +219,17 @@ def _share(signature: Signature, way: Way, form: int, factors: Shape) -> tuple[f
     """(parts of an op's work, share of its bytes, what its kernel's sizes are divided by)."""
     cut = [(name, k) for name, k in zip(way.names, factors, strict=True) if name not in (WHOLE_WAY, ONCE_WAY)]
     whole = part = 0
-    tensors = [(o.shape, o.dtype, needs) for o, needs in zip(signature.inputs, way.needs, strict=True)]
-    tensors += [(shape, dtype, gives) for (shape, dtype), gives in zip(signature.outputs, way.gives, strict=True)]
-    for shape, dtype, layouts in tensors:
+    tensors = [(o.shape, o.dtype, way.need(at)) for at, o in enumerate(signature.inputs)]
+    tensors += [(shape, dtype, Need(gives)) for (shape, dtype), gives in zip(signature.outputs, way.gives, strict=True)]
+    for shape, dtype, need in tensors:
         if shape is not None:
             whole += prod(shape) * item_bytes(dtype)
-            part += prod(_part(shape, layouts, factors)) * item_bytes(dtype)
+            part += prod(geometry.largest(shape, need, factors)) * item_bytes(dtype)
     divisors = [1] * (1 + max(KERNEL_SIZES))
     for name, k in cut:
         for column in _columns(form, name):
             divisors[column] *= k
     return float(prod(k for _, k in cut)), part / whole if whole else 1.0, divisors
-
-
-def _part(shape: Shape, layouts: Layouts, factors: Shape) -> Shape:
-    return geometry.part_shape(shape, layouts, factors)
 
 
 def _columns(form: int, name: str) -> tuple[int, ...]:

@@ -81,6 +81,8 @@ class Read:
     """The index of each dimension; None for all of it."""
     padded: bool = False
     """Whether it may lie beyond the input, where there are zeros."""
+    spaced: bool = False
+    """Whether there is an element only where the index is whole, and zeros between."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,12 +130,18 @@ class Tensor:
     number: int
     shape: tuple[int, ...]
     pads: bool = False
+    spaces: bool = False
     __iter__ = None
 
     @property
     def padded(self) -> "Tensor":
         """The same with zeros around it, which indices may reach."""
         return replace(self, pads=True)
+
+    @property
+    def spaced(self) -> "Tensor":
+        """The same with zeros around it and between its elements, where an index is not whole."""
+        return replace(self, pads=True, spaces=True)
 
     @property
     def rank(self) -> int:
@@ -145,7 +153,8 @@ class Tensor:
         given = at if isinstance(at, tuple) else (at,)
         if len(given) != self.rank:
             raise NotDescribedError(f"{len(given)} indices into input {self.number} of rank {self.rank}")
-        return Value((Read(self.number, tuple(None if isinstance(i, slice) else _index(i) for i in given), self.pads),))
+        place = tuple(None if isinstance(i, slice) else _index(i) for i in given)
+        return Value((Read(self.number, place, self.pads, self.spaces),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +162,8 @@ class Op:
     """What a description is given: the op's inputs as tensors, its attributes and constants."""
 
     signature: Signature
+    halo: bool = False
+    """Whether parts may read beyond their shares: windows are worth describing."""
 
     def __getitem__(self, number: int) -> Tensor:
         """An input; NotDescribedError where its shape is not known."""
@@ -239,12 +250,15 @@ def opaque(*read: Value) -> Value:
     return found
 
 
-def trace(description: Description, signature: Signature) -> tuple[tuple[tuple[str, ...], Value], ...]:
+def trace(
+    description: Description, signature: Signature, *, halo: bool = False
+) -> tuple[tuple[tuple[str, ...], Value], ...]:
     """Index variables and element of each output; NotDescribedError where a lambda has not the output's rank.
 
-    Beyond the outputs come the variables that an op updates, as it leaves them.
+    Beyond the outputs come the variables that an op updates, as it leaves them. halo: whether parts may read beyond
+    their shares.
     """
-    op, found = Op(signature), []
+    op, found = Op(signature, halo), []
     for number, output in enumerate(description(op)):
         rank = len(op.out(number)) if number < len(signature.outputs) else None
         made = output if isinstance(output, Lambda) else Lambda(_names(output, rank or 0), output)

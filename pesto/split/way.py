@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
-from pesto.split.geometry import Layouts, Shape, divides
-from pesto.split.layouts import ONE, WHOLE, Strategy
+from pesto.split.geometry import Layouts, Need, Shape, divides
+from pesto.split.layouts import ONE, WHOLE, Layout, Rims, Strategy
 from pesto.split.ops.op_types import edition, strategies
+from pesto.split.ops.window_kernels import Told, told
+from pesto.split.pieces import boxes
 from pesto.split.signature import Signature
 
 WHOLE_WAY, ONCE_WAY = "whole", "once"
@@ -28,32 +30,41 @@ class Way:
     """What makes one of PARTIAL results."""
     scaled: bool = False
     """Whether PARTIAL results are means."""
+    rims: tuple[Rims, ...] = ()
+    """Of each data input, where parts read beyond their shares; empty where none does."""
+
+    def need(self, at: int) -> Need:
+        """What it needs of an input."""
+        return Need(self.needs[at], self.rims[at] if self.rims else ())
 
 
-def ways(signature: Signature, made: Way, factors: Shape, *, whole: bool, once: bool) -> tuple[Way, ...]:
+def ways(
+    signature: Signature, made: Way, factors: Shape, *, whole: bool, once: bool, halo: bool = False
+) -> tuple[Way, ...]:
     """How one more cut, the last of `factors`, can be made; `whole` admits none where others exist.
 
-    Without any the op is whole. An op that must run once runs on the first worker alone.
+    Without any the op is whole. An op that must run once runs on the first worker alone. halo: whether parts may read
+    what their neighbours have.
     """
-    return _ways(signature, made, factors, (whole, once), edition())
+    return _ways(signature, made, factors, (whole, once, halo), edition())
 
 
 @lru_cache(maxsize=1 << 16)
 def _ways(
-    signature: Signature, made: Way, factors: Shape, admitted: tuple[bool, bool], of_edition: int
+    signature: Signature, made: Way, factors: Shape, admitted: tuple[bool, bool, bool], of_edition: int
 ) -> tuple[Way, ...]:
     """The same, kept for one edition of the descriptions."""
     del of_edition
-    whole, once = admitted
+    whole, once, halo = admitted
     if once:
         return (once_way(signature, made),)
     k, found = factors[-1], []
-    for strategy in strategies(signature, k).found:
+    for strategy in strategies(signature, k, halo=halo).found:
         parts = k * prod(f for name, f in zip(made.names, factors, strict=False) if name == strategy.name)
-        again = _again(signature, parts, strategy.name)
+        again = _again(signature, parts, strategy.name, halo=halo)
         if again is not None and (not made.reducer or not again.reducer or made.reducer == again.reducer):
             way = _extended(made, again.name, again.needs, again.gives, again)
-            if _even(signature, way, factors):
+            if _apart(way) and _even(signature, way, factors):
                 found.append(way)
     if whole or not found:
         found.append(whole_way(signature, made))
@@ -81,9 +92,9 @@ def uncut(signature: Signature) -> Way:
     return Way((), ((),) * len(signature.inputs), ((),) * len(signature.outputs))
 
 
-def _again(signature: Signature, parts: int, name: str) -> Strategy | None:
+def _again(signature: Signature, parts: int, name: str, *, halo: bool) -> Strategy | None:
     """The strategy of that name for all parts that its variable is cut into."""
-    return next((s for s in strategies(signature, parts).found if s.name == name), None)
+    return next((s for s in strategies(signature, parts, halo=halo).found if s.name == name), None)
 
 
 def _extended(
@@ -96,16 +107,56 @@ def _extended(
         gives=tuple((*before, layout) for before, layout in zip(made.gives, gives, strict=True)),
         reducer=made.reducer or reducer,
         scaled=made.scaled or scaled,
+        rims=_rims(made, needs, strategy.rims if strategy is not None else ()),
+    )
+
+
+def _rims(made: Way, needs: tuple[Layout, ...], more: tuple[Rims, ...]) -> tuple[Rims, ...]:
+    """Those of the cuts before along other dimensions than the last cut's, and its own, which are of all its parts."""
+    if not made.rims and not more:
+        return ()
+    none = ((),) * len(needs)
+    rows = zip(made.rims or none, more or none, needs, strict=True)
+    found = tuple(tuple(sorted((*(r for r in was if r.dimension != d), *own))) for was, own, d in rows)
+    return found if any(found) else ()
+
+
+def _apart(way: Way) -> bool:
+    """Whether each dimension with a rim is cut along one index variable alone."""
+    return all(
+        len({name for name, layout in zip(way.names, layouts, strict=True) if layout == rim.dimension}) == 1
+        for layouts, rims in zip(way.needs, way.rims, strict=False)
+        for rim in rims
     )
 
 
 def _even(signature: Signature, way: Way, factors: Shape) -> bool:
     """Whether every worker's parts are of one size."""
     inputs = all(
-        operand.shape is None or divides(operand.shape, layouts, factors)
-        for operand, layouts in zip(signature.inputs, way.needs, strict=True)
+        operand.shape is None or divides(operand.shape, _shares(way.need(at)), factors)
+        for at, operand in enumerate(signature.inputs)
     )
     return inputs and all(
         shape is None or divides(shape, layouts, factors)
         for (shape, _), layouts in zip(signature.outputs, way.gives, strict=True)
     )
+
+
+def _shares(need: Need) -> Layouts:
+    """The cuts whose parts are shares of one size."""
+    return tuple(WHOLE if any(layout == rim.dimension for rim in need.rims) else layout for layout in need.layouts)
+
+
+def told_of(signature: Signature, way: Way, factors: Shape, worker: int) -> Told:
+    """What the op of one worker has in place of the whole op's, where it reads windows."""
+    if not way.rims:
+        return Told()
+    given = [
+        boxes(operand.shape or (), way.needs[at], factors, way.rims[at])[worker]
+        for at, operand in enumerate(signature.inputs)
+    ]
+    made = [
+        boxes(shape or (), tuple(max(layout, WHOLE) for layout in gives), factors)[worker]
+        for (shape, _), gives in zip(signature.outputs, way.gives, strict=True)
+    ]
+    return told(signature, given, made, [rim.dimension for rims in way.rims for rim in rims])

@@ -9,7 +9,7 @@ import numpy as np
 
 from pesto.split import geometry
 from pesto.split.division import Division, item_bytes
-from pesto.split.geometry import Layouts, Shape
+from pesto.split.geometry import Layouts, Need, Shape
 from pesto.split.layouts import PARTIAL, WHOLE
 from pesto.split.ops.wholes import FED, READ_SHAPES
 from pesto.split.pieces import Assembly, Box, Piece, assembly, boxes, summands
@@ -116,7 +116,7 @@ def parts_of(shaped: Shaped, division: Division, results: Sequence[tuple[int, in
     for op in range(shaped.ops):
         maker.run(op)
     for_results = len(maker.edges)
-    whole = (WHOLE,) * len(division.factors)
+    whole = Need((WHOLE,) * len(division.factors))
     ports = tuple(maker.need(op, output, whole)[0] for op, output in results)
     src, output, dst, place = np.array(maker.edges, dtype=np.int64).reshape(-1, 4).T
     control_src, control_dst = np.array(maker.controls(), dtype=np.int64).reshape(-1, 2).T
@@ -161,12 +161,12 @@ class _Maker:
         """op -> the ops whose outputs it needs no more, as it knows their values."""
         self._edges()
         self.needed = self._needed(results)
-        self.rows: dict[tuple[int, int, Layouts], list[Port]] = {}
+        self.rows: dict[tuple[int, int, Need], list[Port]] = {}
         self.stored: dict[tuple[int, int], list[Port]] = {}
         self.at: dict[tuple[int, int, int, Box], Port] = {}
-        self.slices: dict[tuple[Port, Shape, Shape, Layouts], int] = {}
-        self.sent: dict[tuple[Port, int], Layouts] = {}
-        """(what is sent as it is, to whom) -> the first layout that it is sent for: each is sent on its own."""
+        self.slices: dict[tuple[Port, Shape, Shape, Need], int] = {}
+        self.sent: dict[tuple[Port, int], Need] = {}
+        """(what is sent as it is, to whom) -> the first need that it is sent for: each is sent on its own."""
 
     def _edges(self) -> None:
         s = self.shaped
@@ -196,7 +196,7 @@ class _Maker:
             return
         way = self.division.ways[op]
         once = ONCE_WAY in way.names
-        given = [(at, self.need(p, output, way.needs[at])) for p, output, at in self.given[op]]
+        given = [(at, self.need(p, output, way.need(at))) for p, output, at in self.given[op]]
         for worker in range(1 if once else self.workers):
             self.clone[op, worker] = part = self._part(Part(CLONE, worker, op, 0, None))
             for at, ports in given:
@@ -206,12 +206,12 @@ class _Maker:
         self.parts.append(part)
         return len(self.parts) - 1
 
-    def need(self, op: int, output: int, layouts: Layouts) -> list[Port]:
-        """[K] where each worker has its part of an output in a layout; only the first where that is on ONE."""
-        key = (op, output, layouts)
+    def need(self, op: int, output: int, need: Need) -> list[Port]:
+        """[K] where each worker has the part of an output that it needs; only the first where that is on ONE."""
+        key = (op, output, need)
         if key not in self.rows:
             kept = self._kept(op, output)
-            self.rows[key] = self._brought(op, output, kept, self.division.kept[op][output], layouts)
+            self.rows[key] = self._brought(op, output, kept, self.division.kept[op][output], need)
         return self.rows[key]
 
     def _kept(self, op: int, output: int) -> list[Port]:
@@ -222,7 +222,7 @@ class _Maker:
             if PARTIAL in gives:
                 found = self._reduced(op, output, made, kept)
             else:
-                found = self._brought(op, output, made, gives, kept)
+                found = self._brought(op, output, made, gives, Need(kept))
             self.stored[op, output] = [self._at(worker, port, op, output) for worker, port in enumerate(found)]
         return self.stored[op, output]
 
@@ -237,16 +237,16 @@ class _Maker:
         self.edges.append((*port, part, 0))
         return part, 0
 
-    def _brought(self, op: int, output: int, have: list[Port], stored: Layouts, needed: Layouts) -> list[Port]:
-        """[K] the parts of one layout, out of those of another."""
+    def _brought(self, op: int, output: int, have: list[Port], stored: Layouts, needed: Need) -> list[Port]:
+        """[K] the parts that are needed, out of those of a layout."""
         shape, dtype = self.shaped.signature(op).outputs[output]
-        if stored == needed:
+        if needed == Need(stored):
             return have
         if shape is None or not item_bytes(dtype):
             return [have[worker if have[worker][0] >= 0 else 0] for worker in range(self.workers)]
         own = boxes(shape, stored, self.factors)
         found = []
-        for worker, box in enumerate(boxes(shape, needed, self.factors)):
+        for worker, box in enumerate(boxes(shape, needed.layouts, self.factors, needed.rims)):
             if box is None or box == own[worker]:
                 found.append(have[worker])
                 continue
@@ -275,14 +275,15 @@ class _Maker:
                 continue
             made = Part(JOIN, worker, op, output, None)
             ports = [
-                self._joined(have, assembly(shape, gives, box, worker, self.factors, s), target, made) for s in results
+                self._joined(have, assembly(shape, gives, box, worker, self.factors, s), Need(target), made)
+                for s in results
             ]
             part = self._part(replace(made, kind=REDUCE, shape=box[1], reducer=reducer, scale=scale))
             self.edges += [(*port, part, at) for at, port in enumerate(ports)]
             found.append((part, 0))
-        return self._brought(op, output, found, target, kept)
+        return self._brought(op, output, found, target, Need(kept))
 
-    def _joined(self, have: list[Port], grid: Assembly, needed: Layouts, made: Part) -> Port:
+    def _joined(self, have: list[Port], grid: Assembly, needed: Need, made: Part) -> Port:
         """One part of its pieces, put together along the last dimension first; `made` says whose it is, of what."""
         ports = [(self._piece(have[piece.holder], piece, needed, made), piece.shape) for piece in grid.pieces]
         for axis in range(len(grid.grid) - 1, -1, -1):
@@ -298,8 +299,8 @@ class _Maker:
         self.edges += [(*port, part, at) for at, (port, _) in enumerate(ports)]
         return (part, 0), tuple(extents)
 
-    def _piece(self, port: Port, piece: Piece, needed: Layouts, made: Part) -> Port:
-        """A block, cut out by who has it; as it is where that is all of the part, and not sent for another layout."""
+    def _piece(self, port: Port, piece: Piece, needed: Need, made: Part) -> Port:
+        """A block, cut out by who has it; as it is where that is all of the part, and not sent for another need."""
         remote = piece.holder != made.worker
         if piece.whole and (not remote or self.sent.setdefault((port, made.worker), needed) == needed):
             return port

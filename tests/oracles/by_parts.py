@@ -1,13 +1,16 @@
 """One op on TensorFlow, whole and by parts: a strategy is right where both give the same."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from pesto.split.layouts import PARTIAL, WHOLE, Layout, Strategy
+from pesto.split.layouts import PARTIAL, WHOLE, Layout, Rims, Strategy
 from pesto.split.ops.shape_operands import REPEATS, SHAPE_OPERAND, repeats
+from pesto.split.ops.window_kernels import told
+from pesto.split.pieces import boxes
 from pesto.split.signature import Signature
 from pesto.tf.private import op_def
 
@@ -85,14 +88,18 @@ def _attribute(kind: str, value: Any) -> Any:
     return list(value) if kind.startswith("list") else value
 
 
-def cut(value: np.ndarray, layout: Layout, k: int) -> list[np.ndarray]:
+def cut(value: np.ndarray, layout: Layout, k: int, rims: Rims = ()) -> list[np.ndarray]:
     """The parts of the k workers."""
+    if rims:
+        found = boxes(value.shape, (layout,), (k,), rims)
+        return [value[tuple(slice(a, a + n) for a, n in zip(*box, strict=True))] for box in found]
     return [value] * k if layout == WHOLE else np.split(value, k, axis=layout)
 
 
 def by_parts(signature: Signature, strategy: Strategy, k: int, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The same, from k runs on parts of the inputs."""
-    parts = [cut(value, layout, k) for value, layout in zip(inputs, strategy.needs, strict=True)]
+    rims = strategy.rims or ((),) * len(inputs)
+    parts = [cut(value, layout, k, rim) for value, layout, rim in zip(inputs, strategy.needs, rims, strict=True)]
     whole = signature.outputs[0][0] if signature.outputs else None
     shaped = SHAPE_OPERAND.get(signature.type)
     if shaped is not None and strategy.gives[0] >= 0:
@@ -105,12 +112,31 @@ def by_parts(signature: Signature, strategy: Strategy, k: int, inputs: Sequence[
         shape[strategy.gives[0]] //= k
         times = repeats(signature.inputs[repeated].value, signature.inputs[0].shape, shape)
         parts[repeated] = [np.asarray(times, dtype=inputs[repeated].dtype)] * k
-    made = [run(signature, each) for each in zip(*parts, strict=True)]
+    made = [run(*_told(signature, strategy, k, worker, each)) for worker, each in enumerate(zip(*parts, strict=True))]
     handles = [
         layout for o, layout in zip(signature.inputs, strategy.needs, strict=True) if o.dtype.startswith("resource:")
     ]
     layouts = [*strategy.gives, *handles]
     return [_together([m[j] for m in made], layout, strategy, k) for j, layout in enumerate(layouts)]
+
+
+def _told(
+    signature: Signature, strategy: Strategy, k: int, worker: int, inputs: Sequence[np.ndarray]
+) -> tuple[Signature, Sequence[np.ndarray]]:
+    """The op of one worker, and its inputs: with windows it is told what to pad and where to begin."""
+    if not strategy.rims:
+        return signature, inputs
+    rows = zip(signature.inputs, strategy.needs, strategy.rims, strict=True)
+    given = [boxes(operand.shape, (layout,), (k,), rims)[worker] for operand, layout, rims in rows]
+    gives = [
+        boxes(s, (max(at, -1),), (k,))[worker] for (s, _), at in zip(signature.outputs, strategy.gives, strict=True)
+    ]
+    found = told(signature, given, gives, [rim.dimension for rim in strategy.rims[0]])
+    attributes = dict(signature.attributes)
+    if found.padding:
+        attributes |= {"padding": "EXPLICIT", "explicit_paddings": found.padding}
+    operands = [np.asarray(found.operands.get(at, value), dtype=value.dtype) for at, value in enumerate(inputs)]
+    return replace(signature, attributes=tuple(sorted(attributes.items()))), operands
 
 
 def _together(parts: list[np.ndarray], layout: Layout, strategy: Strategy, k: int) -> np.ndarray:

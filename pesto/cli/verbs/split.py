@@ -19,7 +19,7 @@ from pesto.show.divided.split_op_page import op_object, op_page
 from pesto.show.split_page import coverage_object, coverage_page, split_object, split_page
 from pesto.source import Source
 from pesto.split.dividing import Split, divide, factors_of, uncovered
-from pesto.split.explained_op import explained_op, found_op
+from pesto.split.explained_op import ExplainedOp, explained_op, found_op
 from pesto.split.exports import EXPORTS
 from pesto.split.files.split_file import save_split
 from pesto.split.methods.cut_methods import METHODS
@@ -34,6 +34,7 @@ _OF_SPLITS = (
     "workers",
     "method",
     "replicate",
+    "halo",
     "memory",
     "time_limit",
     "cluster",
@@ -52,6 +53,9 @@ _OF_SPLITS = (
 @click.option("--method", type=click.Choice(list(METHODS)), metavar="NAME", default="exact", show_default=True,
               help="exact, joint, tofu, rows, spartan, ...: docs/split.md has all.")  # fmt: skip
 @click.option("--replicate", is_flag=True, help="Variables may lie whole on every worker.")
+@click.option(
+    "--halo", is_flag=True, help="Windows may be cut: parts fetch the rim of a picture from their neighbours."
+)
 @click.option("--memory", type=click.FloatRange(0, min_open=True), metavar="GIB",
               help="Most that one worker may hold of variables, with slots.")  # fmt: skip
 @click.option("--time-limit", type=click.FloatRange(0.1), default=60.0, show_default=True, help="Seconds for all cuts.")
@@ -64,9 +68,9 @@ _OF_SPLITS = (
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Write the split here (.json, .json.gz).")
 @json_option()
 def split_command(
-    *, what: str | None, source: Source, workers: str | None, method: str, replicate: bool, memory: float | None,
-    time_limit: float, cluster: str | None, explain: str | None, picture: Path | None, export: str | None, whole: bool,
-    missing: bool, out: Path | None, as_json: bool,
+    *, what: str | None, source: Source, workers: str | None, method: str, replicate: bool, halo: bool,
+    memory: float | None, time_limit: float, cluster: str | None, explain: str | None, picture: Path | None,
+    export: str | None, whole: bool, missing: bool, out: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Cut every tensor of a step into parts for several workers, so that they send each other least (Tofu).
 
@@ -94,7 +98,7 @@ def split_command(
         raise UsageError("how many workers? - give --workers, such as 8 or 2x2x2")
     source = _named(what, source).checked()
     factors, form = factors_of(workers), picture_format(picture)
-    rules = Rules(replicate=replicate, memory_bytes=_bytes(memory))
+    rules = Rules(replicate=replicate, memory_bytes=_bytes(memory), halo=halo)
     outputs = [path for path in (out, picture) if path is not None]
     check_outputs(outputs, [source.file] if source.file else [], as_json=as_json)
     machine = _machine(cluster, source, prod(factors)) if cluster is not None else None
@@ -104,14 +108,20 @@ def split_command(
     clocked = timed(graph, shaped, found, machine, Settings()) if graph is not None and machine is not None else None
     if out is not None:
         save_split(shaped, found, rules, out, time_limit_s=time_limit)
-    if picture is not None:
-        write_atomic(picture, split_picture.draw(shaped, found.division, form))
+    _draw(shaped, found, picture, form)
     if export:
         click.echo(EXPORTS[export](shaped, found.division), nl=False)
     else:
-        _say(shaped, found, out, clocked, explain, as_json=as_json)
+        op = explained_op(shaped, found.division, explain, halo=halo) if explain is not None else None
+        _say(shaped, found, out, clocked, op, as_json=as_json)
     if clocked is not None and machine is not None and not clocked.candidate.fits:
         _short(clocked, machine)
+
+
+def _draw(shaped: Shaped, found: Split, picture: Path | None, form: str) -> None:
+    """The largest variables, where a picture is asked for."""
+    if picture is not None:
+        write_atomic(picture, split_picture.draw(shaped, found.division, form))
 
 
 def _bytes(gib: float | None) -> int | None:
@@ -143,10 +153,10 @@ def _check(shaped: Shaped, explain: str | None, *, whole: bool) -> None:
 
 
 def _say(
-    shaped: Shaped, found: Split, out: Path | None, clocked: TimedSplit | None, explain: str | None, *, as_json: bool
+    shaped: Shaped, found: Split, out: Path | None, clocked: TimedSplit | None, op: ExplainedOp | None, *, as_json: bool
 ) -> None:
     """The split, or one op of it."""
-    op, left = explained_op(shaped, found.division, explain) if explain is not None else None, uncovered(shaped)
+    left = uncovered(shaped)
     if as_json:
         answer(split_object(shaped, found, left, out, clocked) | ({"op": op_object(op)} if op else {}))
     else:

@@ -14,6 +14,7 @@ from pesto.split.division import Division
 from pesto.split.files.recount import fits, recounted_bytes, recounted_parameters
 from pesto.split.files.split_file import Cut, SplitFile, division_of
 from pesto.split.files.way_faults import way_fault
+from pesto.split.geometry import Need
 from pesto.split.layouts import ONE, WHOLE
 from pesto.split.methods.within_memory import limited_cut
 from pesto.split.program import Program, program_of
@@ -54,7 +55,7 @@ def verified(found: SplitFile, shaped: Shaped) -> Division:
 
 
 def _faults(found: SplitFile, shaped: Shaped, division: Division) -> Iterator[str]:
-    yield from _ways(shaped, division)
+    yield from _ways(shaped, division, halo=found.rules.halo)
     yield from _kept(shaped, division)
     yield from _variables(shaped, division)
     yield from _handles(shaped, division)
@@ -67,14 +68,14 @@ def _faults(found: SplitFile, shaped: Shaped, division: Division) -> Iterator[st
         yield "it is said to be optimal, and not all of its cuts"
 
 
-def _ways(shaped: Shaped, division: Division) -> Iterator[str]:
+def _ways(shaped: Shaped, division: Division, *, halo: bool) -> Iterator[str]:
     """Ops of one kind with one way are looked at once."""
     seen: set[tuple[int, Way, bool]] = set()
     for op, way in enumerate(division.ways):
         key = int(shaped.signature_of[op]), way, bool(shaped.once[op])
         if key not in seen:
             seen.add(key)
-            wrong = way_fault(shaped.signature(op), way, division.factors, once=key[2])
+            wrong = way_fault(shaped.signature(op), way, division.factors, once=key[2], halo=halo)
             if wrong:
                 yield f"{_op(shaped, op)}, divided along {' '.join(map(shown, way.names))}: {wrong}"
 
@@ -102,7 +103,7 @@ def _variables(shaped: Shaped, division: Division) -> Iterator[str]:
     ):
         layouts = division.variables[variable]
         handed = division.kept[op] if shaped.signature(op).type == "ReadVariableOp" else ()
-        if division.ways[op].needs[at] != layouts or any(kept != layouts for kept in handed):
+        if division.ways[op].need(at) != Need(layouts) or any(kept != layouts for kept in handed):
             yield f"{_op(shaped, op)} takes a variable that lies as {list(layouts)}, and needs it otherwise"
 
 

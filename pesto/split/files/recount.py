@@ -1,7 +1,8 @@
 """The bytes of a division counted anew, from the ranges of elements that each worker holds: plain Python on purpose.
 
-It shares no code with what splits are searched by. A layout gives every worker one range of elements a dimension. What
-a worker wants and does not hold it receives, each range once, from whoever has it.
+It shares no code with what splits are searched by. A layout gives every worker one range of elements a dimension, a
+window one that may begin before the worker's share and end behind it. What a worker wants and does not hold it
+receives, each range once, from whoever has it.
 """
 
 from collections import defaultdict
@@ -9,7 +10,8 @@ from functools import lru_cache
 from math import prod
 
 from pesto.split.division import ITEM_BYTES, Division
-from pesto.split.layouts import ONE, PARTIAL, WHOLE
+from pesto.split.geometry import Need
+from pesto.split.layouts import ONE, PARTIAL, WHOLE, Rims
 from pesto.split.ops.wholes import READ_SHAPES
 from pesto.split.shaped import Shaped
 
@@ -50,6 +52,31 @@ def held(shape: Sizes, layouts: Sizes, factors: Sizes) -> tuple[Ranges | None, .
     return tuple(found)
 
 
+@lru_cache(maxsize=1 << 16)
+def wanted(shape: Sizes, layouts: Sizes, rims: Rims, factors: Sizes) -> tuple[Ranges | None, ...]:
+    """[K] what each worker must have of a tensor: its share, along rims its window."""
+    if not rims:
+        return held(shape, layouts, factors)
+    found = []
+    for worker in range(prod(factors)):
+        shares = tuple(WHOLE if any(at == rim.dimension for rim in rims) else at for at in layouts)
+        ranges = list((held(shape, shares, factors)[worker]) or ())
+        for rim in rims:
+            begin = place(worker, tuple(at == rim.dimension for at in layouts), factors) * rim.step + rim.low
+            ranges[rim.dimension] = range(max(begin, 0), min(begin + rim.size, shape[rim.dimension]))
+        found.append(tuple(ranges))
+    return tuple(found)
+
+
+def place(worker: int, cuts: tuple[bool, ...], factors: Sizes) -> int:
+    """Which part a worker has of what some of the cuts divide."""
+    found, rest = 0, prod(factors)
+    for here, k in zip(cuts, factors, strict=True):
+        rest //= k
+        found = found * k + worker // rest % k if here else found
+    return found
+
+
 def _both(one: Ranges | None, other: Ranges | None) -> int:
     """Elements that are in two parts."""
     if one is None or other is None:
@@ -62,12 +89,12 @@ def _elements(part: Ranges | None) -> int:
 
 
 @lru_cache(maxsize=1 << 16)
-def _wanted(shape: Sizes, have: Sizes, want: frozenset[Sizes], factors: Sizes) -> int:
-    """Elements that workers receive to have their parts of several layouts: two that are one part are one."""
+def _wanted(shape: Sizes, have: Sizes, want: frozenset[Need], factors: Sizes) -> int:
+    """Elements that workers receive to have all parts that they want: two that are one part are one."""
     own = held(shape, have, factors)
-    wanted = zip(*(held(shape, layouts, factors) for layouts in want), strict=True)
+    all_parts = zip(*(wanted(shape, need.layouts, need.rims, factors) for need in want), strict=True)
     return sum(
-        _elements(part) - _both(mine, part) for mine, parts in zip(own, wanted, strict=True) for part in set(parts)
+        _elements(part) - _both(mine, part) for mine, parts in zip(own, all_parts, strict=True) for part in set(parts)
     )
 
 
@@ -75,9 +102,9 @@ def _wanted(shape: Sizes, have: Sizes, want: frozenset[Sizes], factors: Sizes) -
 def _kept(shape: Sizes, made: Sizes, kept: Sizes, factors: Sizes) -> int:
     """Elements that workers receive to keep in one layout what they made in another."""
     if PARTIAL not in made:
-        return _wanted(shape, made, frozenset((kept,)), factors)
+        return _wanted(shape, made, frozenset((Need(kept),)), factors)
     between, straight = _spread(shape, made, kept, factors), _summed(shape, made, kept, factors)
-    gathered = _summed(shape, made, between, factors) + _wanted(shape, between, frozenset((kept,)), factors)
+    gathered = _summed(shape, made, between, factors) + _wanted(shape, between, frozenset((Need(kept),)), factors)
     return min(straight, gathered)
 
 
@@ -101,7 +128,7 @@ def _spread(shape: Sizes, made: Sizes, kept: Sizes, factors: Sizes) -> Sizes:
 
 def recounted_bytes(shaped: Shaped, division: Division) -> int:
     """Bytes that all workers receive in a step."""
-    wanted: dict[tuple[int, int], set[Sizes]] = defaultdict(set)
+    read_as: dict[tuple[int, int], set[Need]] = defaultdict(set)
     for tail, output, head, at in zip(
         shaped.src.tolist(), shaped.output.tolist(), shaped.dst.tolist(), shaped.input.tolist(), strict=True
     ):
@@ -109,14 +136,14 @@ def recounted_bytes(shaped: Shaped, division: Division) -> int:
         operand = signature.inputs[at]
         read = operand.value is None and signature.type not in READ_SHAPES
         if read and not operand.dtype.startswith("resource"):
-            wanted[tail, output].add(division.ways[head].needs[at])
+            read_as[tail, output].add(division.ways[head].need(at))
     total = 0
-    for (op, output), layouts in wanted.items():
+    for (op, output), needs in read_as.items():
         shape, dtype = shaped.signature(op).outputs[output]
         made, kept = division.ways[op].gives[output], division.kept[op][output]
         if shape is not None and element_bytes(dtype):
             sent = _kept(shape, made, kept, division.factors)
-            sent += _wanted(shape, kept, frozenset(layouts), division.factors)
+            sent += _wanted(shape, kept, frozenset(needs), division.factors)
             total += element_bytes(dtype) * sent
     return total
 

@@ -55,13 +55,23 @@ class _Ops(msgspec.Struct, kw_only=True):
     kept: list[Count]
 
 
+class _Rules(msgspec.Struct, kw_only=True):
+    """`Rules`; of a halo only where there is one."""
+
+    replicate: bool = False
+    redundant: bool = False
+    partial: bool = False
+    memory_bytes: int | None = None
+    halo: bool | msgspec.UnsetType = msgspec.UNSET
+
+
 class _File(msgspec.Struct, kw_only=True):
     format: str
     format_version: int
     source: str
     fingerprint: str
     method: str
-    rules: Rules
+    rules: _Rules
     factors: Annotated[
         list[Annotated[int, msgspec.Meta(ge=2, le=MOST_WORKERS)]], msgspec.Meta(min_length=1, max_length=10)
     ]
@@ -143,7 +153,7 @@ def dumps_split(shaped: Shaped, split: Split, rules: Rules, *, time_limit_s: flo
     return encode_json(
         _File(
             format=KIND.format, format_version=KIND.version, source=shaped.source, fingerprint=shaped.fingerprint,
-            method=split.method, rules=rules, factors=list(division.factors), status=_status(split.status),
+            method=split.method, rules=_written(rules), factors=list(division.factors), status=_status(split.status),
             bytes=split.moved_bytes, bound_bytes=split.bound_bytes, params_per_worker_bytes=split.parameter_bytes,
             cuts=[
                 Cut(status=_status(cut.status), bytes=cut.value or 0, bound_bytes=cut.bound) for cut in split.cuts
@@ -153,6 +163,20 @@ def dumps_split(shaped: Shaped, split: Split, rules: Rules, *, time_limit_s: flo
             variables=laid[outputs:], places=list(division.places) or msgspec.UNSET,
             made=Made(time_limit_s=time_limit_s, pesto_version=version("pesto")),
         )
+    )  # fmt: skip
+
+
+def _written(rules: Rules) -> _Rules:
+    return _Rules(
+        replicate=rules.replicate, redundant=rules.redundant, partial=rules.partial, memory_bytes=rules.memory_bytes,
+        halo=rules.halo or msgspec.UNSET,
+    )  # fmt: skip
+
+
+def _rules(said: _Rules) -> Rules:
+    return Rules(
+        replicate=said.replicate, redundant=said.redundant, partial=said.partial, memory_bytes=said.memory_bytes,
+        halo=said.halo is True,
     )  # fmt: skip
 
 
@@ -178,8 +202,9 @@ def loads_split(data: bytes, what: str) -> SplitFile:
     except InputError as error:
         raise InputError(f"{shown(what)}: {shown(error, 2000)}") from error
     return SplitFile(
-        what=shown(what), source=file.source, fingerprint=file.fingerprint, method=file.method, rules=file.rules,
-        factors=tuple(file.factors), status=file.status, bytes=file.bytes, bound_bytes=file.bound_bytes,
+        what=shown(what), source=file.source, fingerprint=file.fingerprint, method=file.method,
+        rules=_rules(file.rules), factors=tuple(file.factors), status=file.status, bytes=file.bytes,
+        bound_bytes=file.bound_bytes,
         params_per_worker_bytes=file.params_per_worker_bytes, cuts=tuple(file.cuts), notes=tuple(file.notes),
         ways=tuple(map(tuple, file.ways)), layouts=tuple(map(tuple, file.layouts)), way_of=ints(file.ops.way),
         kept=ints(file.ops.kept), variables=ints(file.variables), made=file.made,
@@ -272,7 +297,8 @@ def _way(found: SplitFile, shaped: Shaped, op: int) -> Way:
         if name in (WHOLE_WAY, ONCE_WAY) and not once:
             made = (whole_way if name == WHOLE_WAY else once_way)(signature, made)
             continue
-        options = {way.names[-1]: way for way in ways(signature, made, factors, whole=True, once=once)}
+        admitted = ways(signature, made, factors, whole=True, once=once, halo=found.rules.halo)
+        options = {way.names[-1]: way for way in admitted}
         if name not in options:
             raise VerificationError(
                 f"{found.what}: the split is invalid: op {shown(shaped.names[op])}: {signature.type} cannot be cut "

@@ -2,15 +2,18 @@
 
 With an index variable cut, part p of it begins at p times its size. What a worker reads of an input must lie within the
 part that its way needs, and at the same place of that part on every worker, so that its kernel computes just its part.
+A window is just what a worker reads of a dimension, and all of it, up to the border of the tensor.
 """
 
 import math
+from collections.abc import Iterator
 from fractions import Fraction
 from functools import lru_cache
 
+from pesto.split.files.recount import place, wanted
 from pesto.split.geometry import Shape
-from pesto.split.layouts import ONE, PARTIAL, WHOLE
-from pesto.split.ops.op_types import description
+from pesto.split.layouts import ONE, PARTIAL, WHOLE, Rim
+from pesto.split.ops.op_types import description, reads_windows
 from pesto.split.signature import Signature
 from pesto.split.tdl import Index, NotDescribedError, Read, Value, trace
 from pesto.split.way import ONCE_WAY, WHOLE_WAY, Way
@@ -20,8 +23,8 @@ _MEAN = "mean"
 
 
 @lru_cache(maxsize=1 << 16)
-def way_fault(signature: Signature, way: Way, factors: Shape, *, once: bool) -> str:
-    """What is wrong with a way of an op; empty where it is one."""
+def way_fault(signature: Signature, way: Way, factors: Shape, *, once: bool, halo: bool = False) -> str:
+    """What is wrong with a way of an op; empty where it is one. halo: whether windows may be read."""
     if len(way.needs) != len(signature.inputs) or len(way.gives) != len(signature.outputs):
         return "it is of another number of inputs or outputs"
     if once or ONCE_WAY in way.names:
@@ -33,9 +36,12 @@ def way_fault(signature: Signature, way: Way, factors: Shape, *, once: bool) -> 
     if found is None and cut:
         return "its type has no description"
     try:
-        rows = trace(found, signature) if found is not None and cut else ()
+        windows = halo and reads_windows(signature.type)
+        rows = trace(found, signature, halo=windows) if found is not None and cut else ()
     except NotDescribedError as refused:
         return str(refused)
+    if way.rims and not windows:
+        return "it reads windows, which were not asked for, or which its kernel cannot run on"
     return _Held(signature, way, factors, rows).fault(cut)
 
 
@@ -65,7 +71,8 @@ class _Held:
         for name in sorted(cut):
             if name not in self.extents or not _steps(self.extents[name], self._cuts(name), self.factors):
                 return f"its variable {name} cannot be cut so"
-        return self._outputs() or self._inputs() or next(filter(None, map(self._read, self._reads())), "")
+        faults = filter(None, map(self._read, self._reads()))
+        return self._outputs() or self._inputs() or next(faults, "") or next(filter(None, self._windows()), "")
 
     def _cuts(self, name: str) -> tuple[bool, ...]:
         return tuple(each == name for each in self.way.names)
@@ -99,8 +106,12 @@ class _Held:
         for number, (operand, needs) in enumerate(zip(self.signature.inputs, self.way.needs, strict=True)):
             if number not in read and set(needs) != {WHOLE}:
                 return f"input {number} is needed cut, and not read"
-            dimensions = range(len(operand.shape or ()))
-            sizes = [_steps((operand.shape or ())[d], tuple(at == d for at in needs), self.factors) for d in dimensions]
+            dimensions, rims = range(len(operand.shape or ())), self._rims(number)
+            sizes = [
+                _steps((operand.shape or ())[d], tuple(at == d for at in needs), self.factors)
+                for d in dimensions
+                if d not in rims
+            ]
             if not all(sizes) or not {*needs} <= {WHOLE, *dimensions}:
                 return f"input {number} cannot lie as {list(needs)}"
         return ""
@@ -108,6 +119,8 @@ class _Held:
     def _read(self, read: Read) -> str:
         needs, shape = self.way.needs[read.tensor], self.signature.inputs[read.tensor].shape or ()
         for d, (index, extent) in enumerate(zip(read.at, shape, strict=True)):
+            if d in self._rims(read.tensor):
+                continue
             steps = _steps(extent, tuple(at == d for at in needs), self.factors)
             if self._shifts(index) != steps[1:]:
                 return (
@@ -136,7 +149,37 @@ class _Held:
                 return False
             last = times * (_steps(self.extents[name], self._cuts(name), self.factors)[0] - 1)
             low, high = low + min(last, Fraction(0)), high + max(last, Fraction(0))
-        return math.floor(low) >= 0 and math.floor(high) < size
+        return (math.ceil(low) if read.spaced else math.floor(low)) >= 0 and math.floor(high) < size
+
+    def _rims(self, number: int) -> dict[int, Rim]:
+        """Dimension -> the rim of an input's parts."""
+        return {rim.dimension: rim for rim in self.way.rims[number]} if self.way.rims else {}
+
+    def _windows(self) -> Iterator[str]:
+        """Whether windows are what is read, worker by worker."""
+        for number, operand in enumerate(self.signature.inputs):
+            reads = [read.at for read in self._reads() if read.tensor == number]
+            spaced = any(read.spaced for read in self._reads() if read.tensor == number)
+            for d in self._rims(number):
+                parts = wanted(operand.shape or (), self.way.needs[number], self.way.rims[number], self.factors)
+                for worker, part in enumerate(parts):
+                    read = [self._span(at[d], worker, spaced=spaced) for at in reads]
+                    low, high = min(a for a, _ in read), max(b for _, b in read)
+                    mine = range(max(low, 0), min(high + 1, (operand.shape or ())[d]))
+                    if part is None or not mine or part[d] != mine:
+                        yield f"what a part reads of input {number} is not its window along dimension {d}"
+
+    def _span(self, index: Index | None, worker: int, *, spaced: bool) -> tuple[int, int]:
+        """The first and the last element that a worker reads, the tensor's borders aside."""
+        if index is None or any(name not in self.extents for name, _ in index.terms):
+            return 0, -1
+        low = high = index.offset
+        for name, times in index.terms:
+            many = _steps(self.extents[name], self._cuts(name), self.factors)[0]
+            begin = place(worker, self._cuts(name), self.factors) * many
+            ends = times * begin, times * (begin + many - 1)
+            low, high = low + min(ends), high + max(ends)
+        return math.ceil(low) if spaced else math.floor(low), math.floor(high)
 
 
 def _steps(extent: int, cut: tuple[bool, ...], factors: Shape) -> tuple[int, ...]:

@@ -1,15 +1,17 @@
 """Convolutions in two and three dimensions, full and depthwise, with both gradients.
 
 Batch b, filters co and channels ci can be cut; the picture where windows do not overlap. In gradients the picture is
-read whole: which part of it a window touched is a comparison.
+read whole: which part of it a window touched is a comparison. With a halo they are described window by window.
 """
 
 from collections.abc import Callable, Mapping
 
 from pesto.split.ops.formats import before, channel, listed, spatial
-from pesto.split.tdl import Description, Index, Lambda, NotDescribedError, Op, Sum, Tensor, Value, opaque
+from pesto.split.tdl import Body, Description, Index, Lambda, NotDescribedError, Op, Sum, Tensor, Value, opaque
 
 ALL = slice(None)
+_PLANE = 4
+"""Rank of pictures of two dimensions: gradients in three cannot be told what to pad."""
 
 
 def _names(op: Op, rank: int, picture: tuple[str, ...], filters: str) -> tuple[str, ...]:
@@ -22,16 +24,23 @@ def _picture(rank: int) -> tuple[str, ...]:
     return tuple(f"x{d}" for d in range(rank - 2))
 
 
-def windows(op: Op, tensor: Tensor, out: tuple[int, ...], size: dict[int, int]) -> Callable[..., dict[int, Index]]:
-    """Where in the input a window's elements lie: stride times the output's place, and the place in the window."""
-    strides, dilations = listed(op, "strides", tensor.rank), listed(op, "dilations", tensor.rank)
+def windows(
+    op: Op, picture: tuple[int, ...], out: tuple[int, ...], size: dict[int, int], *, back: bool = False
+) -> Callable[..., dict[int, Index]]:
+    """Where in the picture a window's elements lie: stride times the output's place, and the place in the window.
+
+    back: from the picture to the windows, which are where the index is whole.
+    """
+    rank = len(picture)
+    strides, dilations = listed(op, "strides", rank), listed(op, "dilations", rank)
 
     def place(i: dict[int, Index], inside: dict[int, Index]) -> dict[int, Index]:
         found = {}
-        for d in spatial(op, tensor.rank):
+        for d in spatial(op, rank):
             reach = (size[d] - 1) * dilations[d] + 1
-            first = before(op, d, tensor.shape[d], out[d], reach, strides[d])
-            found[d] = i[d] * strides[d] + inside[d] * dilations[d] - first
+            first = before(op, d, picture[d], out[d], reach, strides[d])
+            within = inside[d] * dilations[d] - first
+            found[d] = (i[d] - within) / strides[d] if back else i[d] * strides[d] + within
         return found
 
     return place
@@ -46,7 +55,7 @@ def forward(*, depthwise: bool) -> Callable[[Op], list[Lambda]]:
         if not depthwise and filters.shape[-2] != data.shape[c]:
             raise NotDescribedError("a grouped convolution")
         size = dict(zip(spatial(op, rank), filters.shape, strict=False))
-        place = windows(op, data, out, size)
+        place = windows(op, data.shape, out, size)
         taps = [f"tap{d}" for d in range(rank - 2)]
 
         def element(*i: Index) -> Value:
@@ -81,6 +90,8 @@ def input_gradient(*, depthwise: bool) -> Callable[[Op], list[Lambda]]:
         if not depthwise and filters.shape[-2] != op.out()[c]:
             raise NotDescribedError("a grouped convolution")
         window = (ALL,) * (rank - 2)
+        if op.halo and rank == _PLANE:
+            return [Lambda(_names(op, rank, _picture(rank), "ci"), _gradient_by_windows(op, depthwise=depthwise))]
 
         def element(*i: Index) -> Value:
             ci, picture = i[c], tuple(i[d] for d in spatial(op, rank))
@@ -109,11 +120,14 @@ def filter_gradient(*, depthwise: bool) -> Callable[[Op], list[Lambda]]:
         if not depthwise and op.out()[-2] != data.shape[c]:
             raise NotDescribedError("a grouped convolution")
 
+        if depthwise and op.out()[-1] != 1:
+            raise NotDescribedError("several filters a channel")
+        names = (*(f"tap{d}" for d in range(rank - 2)), "ci", "multiplier" if depthwise else "co")
+        if op.halo and rank == _PLANE:
+            return [Lambda(names, _filters_by_windows(op, depthwise=depthwise))]
+
         def element(*i: Index) -> Value:
             *window, ci, last = i
-            per = op.out()[-1]
-            if depthwise and per != 1:
-                raise NotDescribedError("several filters a channel")
             return Sum(
                 lambda b: _window(
                     window,
@@ -122,9 +136,50 @@ def filter_gradient(*, depthwise: bool) -> Callable[[Op], list[Lambda]]:
                 )
             )
 
-        return [Lambda((*(f"tap{d}" for d in range(rank - 2)), "ci", "multiplier" if depthwise else "co"), element)]
+        return [Lambda(names, element)]
 
     return describe
+
+
+def _gradient_by_windows(op: Op, *, depthwise: bool) -> Body:
+    """An element of a picture's gradient: of all windows that it is in, filter by filter."""
+    filters, gradient = op[1], op[2].spaced
+    rank, c = gradient.rank, channel(op, gradient.rank)
+    size = dict(zip(spatial(op, rank), filters.shape, strict=False))
+    place = windows(op, op.out(), gradient.shape, size, back=True)
+
+    def element(*i: Index) -> Value:
+        def inner(*r: Index) -> Value:
+            *taps, last = r
+            at = place(dict(enumerate(i)), dict(zip(spatial(op, rank), taps, strict=True)))
+            read = at | {0: i[0], c: i[c] * filters.shape[-1] + last if depthwise else last}
+            return gradient[tuple(read[d] for d in range(rank))] * filters[(*taps, i[c], last)]
+
+        return Sum(inner, [*(f"tap{d}" for d in range(rank - 2)), "multiplier" if depthwise else "co"])
+
+    return element
+
+
+def _filters_by_windows(op: Op, *, depthwise: bool) -> Body:
+    """An element of the filters' gradient: of all windows, the element that it was applied to."""
+    data, gradient = op[0].padded, op[2]
+    rank, c = data.rank, channel(op, data.rank)
+    size = dict(zip(spatial(op, rank), op.out(), strict=False))
+    place = windows(op, data.shape, gradient.shape, size)
+
+    def element(*i: Index) -> Value:
+        *taps, ci, last = i
+
+        def inner(b: Index, *x: Index) -> Value:
+            picture = dict(zip(spatial(op, rank), x, strict=True))
+            read = place(picture, dict(zip(spatial(op, rank), taps, strict=True))) | {0: b, c: ci}
+            made = picture | {0: b, c: ci if depthwise else last}
+            both = data[tuple(read[d] for d in range(rank))] * gradient[tuple(made[d] for d in range(rank))]
+            return opaque(both)[last] if depthwise else both
+
+        return Sum(inner, ["b", *_picture(rank)])
+
+    return element
 
 
 def _window(window: list[Index], multiplier: Index | None, read: Value) -> Value:

@@ -79,12 +79,18 @@ def _where_same(op: Op) -> list[int]:
 
 
 def cut_out(op: Op) -> list[Lambda]:
-    """Slice: what is taken whole can be cut."""
+    """Slice: what is taken whole can be cut; with a halo what is not, too."""
+    if op.halo and op.operand(1).value is not None:
+        begin, tensor = _constant(op, 1), op[0]
+        return [Lambda(_names(tensor.rank), lambda *i: tensor[tuple(at + n for at, n in zip(i, begin, strict=True))])]
     return [_but(_where_same(op), [op[0]], op[0].rank)]
 
 
 def pad(op: Op) -> list[Lambda]:
-    """Pad, PadV2, MirrorPad."""
+    """Pad, PadV2, MirrorPad; with a halo what is padded, not mirrored, can be cut too."""
+    if op.halo and op.signature.type != "MirrorPad":
+        first, tensor = [int(sides[0]) for sides in _pairs(op, 1)], op[0].padded  # type: ignore[arg-type]
+        return [Lambda(_names(tensor.rank), lambda *i: tensor[tuple(at - n for at, n in zip(i, first, strict=True))])]
     moved = [d for d, sides in enumerate(_pairs(op, 1)) if any(sides)]
     return [_but(moved, [op[0]], op[0].rank)]
 

@@ -5,7 +5,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from pesto.errors import InputError
-from pesto.split.layouts import Refusal, Strategies
+from pesto.split.layouts import Refusal, Strategies, Strategy
 from pesto.split.ops import (
     contractions,
     convolving,
@@ -20,6 +20,7 @@ from pesto.split.ops import (
     updates,
     wholes,
 )
+from pesto.split.ops.window_kernels import WINDOWED, kernel_fault
 from pesto.split.regions import analyse
 from pesto.split.signature import Signature
 from pesto.split.tdl import Description, NotDescribedError
@@ -93,9 +94,10 @@ def _row(op_type: str) -> Row:
 
 
 @lru_cache(maxsize=1 << 16)
-def strategies(signature: Signature, k: int) -> Strategies:
+def strategies(signature: Signature, k: int, *, halo: bool = False) -> Strategies:
     """Every way to divide an op in k parts, and why there are no others.
 
+    halo: whether parts may read what their neighbours have, of op types whose kernels can run on windows.
     InputError, one line that names the op type, where its description raises, or reads what is not there.
     """
     found = description(signature.type)
@@ -103,8 +105,27 @@ def strategies(signature: Signature, k: int) -> Strategies:
         why = wholes.ROWS.get(signature.type, "its type has no description")
         return Strategies((), (Refusal("*", why),))
     try:
+        if halo and reads_windows(signature.type):
+            return _that_run(analyse(found, signature, k, halo=True), signature, k)
         return analyse(found, signature, k)
     except NotDescribedError as refused:
         return Strategies((), (Refusal("*", str(refused)),))
     except Exception as error:
         raise InputError(f"the description of {signature.type} fails: {error!r} - mend it") from error
+
+
+def reads_windows(op_type: str) -> bool:
+    """Whether parts of such an op may be windows, where a halo is asked for: of some types, and of one's own."""
+    return op_type in WINDOWED or op_type in _OWN
+
+
+def _that_run(found: Strategies, signature: Signature, k: int) -> Strategies:
+    """Those whose parts the op's kernel can run on; what it cannot is refused."""
+    kept, refused = list[Strategy](), list(found.refused)
+    for strategy in found.found:
+        why = kernel_fault(signature, strategy, k)
+        if why:
+            refused.append(Refusal(strategy.name, why))
+        else:
+            kept.append(strategy)
+    return Strategies(tuple(kept), tuple(refused))

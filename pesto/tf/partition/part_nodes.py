@@ -12,7 +12,9 @@ from tensorflow.core.framework import graph_pb2, node_def_pb2
 from pesto.errors import InputError
 from pesto.split.ops.shape_operands import REPEATS, SHAPE_OPERAND, repeats
 from pesto.split.ops.wholes import FED, READ_SHAPES
+from pesto.split.ops.window_kernels import Told
 from pesto.split.pieces import boxes
+from pesto.split.way import told_of
 from pesto.split.worker_parts import CLONE, JOIN, REDUCE, SLICE, Part, Parts
 from pesto.tf.nodes.needed_nodes import RECORDED
 from pesto.tf.partition.late_fetches import waits
@@ -158,6 +160,8 @@ class Writer:
             device = self._device(number)
             node = self._node(self.names[number], op_type, inputs, device, self.controls.get(number, ()))
             node.MergeFrom(self._template(part.op))
+            if self._told(part).padding:
+                _write_padding(node, self._told(part).padding)
             if op_type == "VarHandleOp":
                 _own_variable(node, variable)
             elif "shape" in node.attr:
@@ -186,12 +190,12 @@ class Writer:
         signature, way = self.parts.shaped.signature(part.op), self.parts.division.ways[part.op]
         place = int(self.parts.place[number])
         read = {at: (src, output) for at, src, output in self.given[number]}
-        found = []
+        found, known = [], self._told(part).operands
         for at, operand in enumerate(signature.inputs):
             if operand.value is None:
                 found.append(self._read(*read[at], place))
                 continue
-            value = np.asarray(operand.value, dtype=tf.as_dtype(operand.dtype).as_numpy_dtype)
+            value = np.asarray(known.get(at, operand.value), dtype=tf.as_dtype(operand.dtype).as_numpy_dtype)
             value = value.reshape(operand.shape if operand.shape is not None else value.shape)
             if SHAPE_OPERAND.get(signature.type) == at and max(way.gives[0], default=-1) >= 0:
                 value = np.asarray(self.parts.output_shape(number, 0), dtype=value.dtype)
@@ -200,10 +204,17 @@ class Writer:
                 part_shape = self.parts.output_shape(number, 0)
                 value = np.asarray(repeats(value.tolist(), shape or (), part_shape or ()), dtype=value.dtype)
             elif max(way.needs[at], default=-1) >= 0:
-                begin, extents = boxes(value.shape, way.needs[at], self.parts.division.factors)[part.worker] or ((), ())
+                layouts, rims = way.need(at)
+                lies = boxes(value.shape, layouts, self.parts.division.factors, rims)
+                begin, extents = lies[part.worker] or ((), ())
                 value = value[tuple(slice(a, a + n) for a, n in zip(begin, extents, strict=True))]
             found.append(self._constant(value, place))
         return found
+
+    def _told(self, part: Part) -> Told:
+        """What the clone of an op that reads windows has in place of the whole op's."""
+        way = self.parts.division.ways[part.op]
+        return told_of(self.parts.shaped.signature(part.op), way, self.parts.division.factors, part.worker)
 
     def _device(self, number: int) -> str:
         """TensorFlow's device of a part."""
@@ -316,6 +327,13 @@ def _own_variable(node: Any, variable: PartVariable | None) -> None:
     node.attr["shared_name"].s = node.name.encode()
     if variable is not None:
         _write_shape(node, variable.boxes[0][1])
+
+
+def _write_padding(node: Any, sides: Sequence[int]) -> None:
+    """Padding of its own before and after each dimension; none where all are 0."""
+    node.attr["padding"].s = b"EXPLICIT" if any(sides) else b"VALID"
+    node.attr["explicit_paddings"].list.Clear()
+    node.attr["explicit_paddings"].list.i.extend(sides if any(sides) else ())
 
 
 def _write_shape(node: Any, shape: Sequence[int]) -> None:

@@ -1,0 +1,149 @@
+"""Kernels that run on a window of their input: which can, what each part pads by itself, and where it begins.
+
+A part that reads beyond its share runs the op's own kernel on what it was given. What the whole op pads, only the parts
+at the border pad, so padding is written out for each; what the whole op skips, no part has.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pesto.split.layouts import Strategy
+from pesto.split.ops.formats import before, listed, spatial
+from pesto.split.pieces import Box, boxes
+from pesto.split.signature import Number, Signature
+from pesto.split.tdl import Op
+
+_OUT, _SIZES = -1, -2
+_PADDED = {
+    "Conv2D": (0, _OUT, 1), "DepthwiseConv2dNative": (0, _OUT, 1), "MaxPool": (0, _OUT, _SIZES),
+    "Conv2DBackpropInput": (_OUT, 2, 1), "DepthwiseConv2dNativeBackpropInput": (_OUT, 2, 1),
+    "Conv2DBackpropFilter": (0, 2, _OUT), "DepthwiseConv2dNativeBackpropFilter": (0, 2, _OUT),
+}  # fmt: skip
+"""Op types that can be told what to pad at each side -> the input that is the picture under the windows, the one that
+has an element a window, and the one that is a window, the filters; or the output, or an attribute for sizes."""
+_AS_THEY_ARE = ("Conv3D", "AvgPool", "AvgPool3D", "MaxPool3D")
+_AT_ONCE = ("MaxPoolGrad", "AvgPoolGrad", "MaxPool3DGrad", "AvgPool3DGrad")
+_PADS, _SLICE = ("Pad", "PadV2"), "Slice"
+WINDOWED = frozenset((*_PADDED, *_AS_THEY_ARE, *_AT_ONCE, *_PADS, _SLICE))
+"""Op types whose description has windows where a halo is asked for."""
+
+Boxes = Sequence[Box | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the op of one part has in place of the whole op's."""
+
+    padding: tuple[int, ...] = ()
+    """Two numbers a dimension, as in `explicit_paddings`; empty where padding stays as it is."""
+    operands: Mapping[int, Number] = field(default_factory=dict)
+    """Input -> the constant that it is."""
+
+
+def told(signature: Signature, given: Boxes, made: Boxes, windows: Sequence[int]) -> Told:
+    """What one part is told, by its parts of inputs and outputs; windows: the dimensions along which it has some."""
+    if signature.type in _PADDED:
+        return Told(padding=tuple(n for sides in _sides(signature, given, made) for n in sides))
+    if signature.type in _PADS:
+        return Told(operands={1: _pads(signature, given[0], made[0], windows)})
+    if signature.type == _SLICE:
+        begin = _numbers(Op(signature).value(1))
+        return Told(operands={1: tuple(0 if d in windows else at for d, at in enumerate(begin))})
+    return Told()
+
+
+def kernel_fault(signature: Signature, strategy: Strategy, k: int) -> str:
+    """Why the op's kernel cannot run on the windows of a strategy; empty where it can."""
+    if not strategy.rims or signature.type in (*_PADS, _SLICE):
+        return ""
+    if any(r and o.dtype.startswith("resource") for r, o in zip(strategy.rims, signature.inputs, strict=True)):
+        return "a variable lies in shares"
+    if signature.type in _PADDED:
+        if not strategy.name.startswith("x"):
+            return "windows of filters are not cut"
+        fine = all(_runs(signature, *parts) for parts in zip(*_parts(signature, strategy, k), strict=True))
+        return "" if fine else "no padding makes its kernel give just the part"
+    as_it_is = all(
+        not rim.low and rim.step * (k - 1) + rim.size <= (operand.shape or ())[rim.dimension]
+        for rims, operand in zip(strategy.rims, signature.inputs, strict=True)
+        for rim in rims
+    )
+    return "" if as_it_is else "its kernel cannot be told to pad, or to begin, otherwise for each part"
+
+
+def _parts(signature: Signature, strategy: Strategy, k: int) -> tuple[list[Boxes], list[Boxes]]:
+    """[k] of each worker its parts of the inputs, and of the outputs."""
+    given = [
+        boxes(operand.shape or (), (layout,), (k,), rims)
+        for operand, layout, rims in zip(signature.inputs, strategy.needs, strategy.rims, strict=True)
+    ]
+    made = [
+        boxes(shape or (), (max(layout, -1),), (k,))
+        for (shape, _), layout in zip(signature.outputs, strategy.gives, strict=True)
+    ]
+    return [[row[w] for row in given] for w in range(k)], [[row[w] for row in made] for w in range(k)]
+
+
+def _box(number: int, given: Boxes, made: Boxes) -> Box:
+    found = made[0] if number == _OUT else given[number]
+    if found is None:
+        raise ValueError("a worker without a part has no kernel")
+    return found
+
+
+def _extents(signature: Signature, number: int) -> tuple[int, ...]:
+    return (signature.outputs[0][0] if number == _OUT else signature.inputs[number].shape) or ()
+
+
+def _reach(signature: Signature, d: int) -> int:
+    """Elements from the first to the last of a window, along a dimension of the picture."""
+    op, number = Op(signature), _PADDED[signature.type][2]
+    rank = len(_extents(signature, _PADDED[signature.type][0]))
+    if number == _SIZES:
+        return listed(op, "ksize", rank)[d]
+    taps = _extents(signature, number)[spatial(op, rank).index(d)]
+    return (taps - 1) * listed(op, "dilations", rank)[d] + 1
+
+
+def _sides(signature: Signature, given: Boxes, made: Boxes) -> list[tuple[int, int]]:
+    """What a part pads before and after its picture, a dimension each."""
+    op, (under, by_window, _) = Op(signature), _PADDED[signature.type]
+    picture, windows = _extents(signature, under), _extents(signature, by_window)
+    (first, size), (at, many) = _box(under, given, made), _box(by_window, given, made)
+    strides, found = listed(op, "strides", len(picture)), [(0, 0)] * len(picture)
+    for d in spatial(op, len(picture)):
+        reach = _reach(signature, d)
+        begin = strides[d] * at[d] - before(op, d, picture[d], windows[d], reach, strides[d])
+        end = begin + strides[d] * (many[d] - 1) + reach
+        found[d] = first[d] - begin, max(0, end - first[d] - size[d])
+    return found
+
+
+def _runs(signature: Signature, given: Boxes, made: Boxes) -> bool:
+    """Whether a part, padded so, has just the windows that are its own."""
+    op, (under, by_window, _) = Op(signature), _PADDED[signature.type]
+    (_, size), (_, many) = _box(under, given, made), _box(by_window, given, made)
+    strides = listed(op, "strides", len(size))
+    for d, (low, high) in enumerate(_sides(signature, given, made)):
+        if d in spatial(op, len(size)):
+            left = size[d] + low + high - _reach(signature, d)
+            if low < 0 or left < 0 or left // strides[d] + 1 != many[d]:
+                return False
+    return True
+
+
+def _pads(signature: Signature, given: Box | None, made: Box | None, windows: Sequence[int]) -> Number:
+    """What a part pads: along windows what it lacks of them."""
+    if given is None or made is None:
+        raise ValueError("a worker without a part has no kernel")
+    found = []
+    for d, sides in enumerate(_numbers(Op(signature).value(1))):
+        low, high = _numbers(sides)
+        begin = made[0][d] - low
+        window = given[0][d] - begin, begin + made[1][d] - given[0][d] - given[1][d]
+        found.append(window if d in windows else (low, high))
+    return tuple(found)
+
+
+def _numbers(value: Number) -> tuple[int, ...]:
+    return value if isinstance(value, tuple) else (value,)  # type: ignore[return-value]
