@@ -37,6 +37,8 @@ class Carried:
     """What all workers receive from one to the other; of an input by itself, though others may need the same."""
     parts: tuple[Box | None, ...]
     """[K] the part of each worker, as wanted; None where it has none."""
+    rims: Rims = ()
+    """Of an input, along which dimensions parts are windows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +109,7 @@ def _input(shaped: Shaped, division: Division, op: int, at: int) -> Carried:
         moved = geometry.fetched(operand.shape, found, needed, division.factors, rims) * item_bytes(operand.dtype)
     return Carried(
         tensor=tensor, shape=operand.shape, dtype=operand.dtype, found=found, wanted=needed, moved_bytes=moved,
-        parts=_parts(operand.shape, needed, division.factors, rims),
+        parts=_parts(operand.shape, needed, division.factors, rims), rims=rims,
     )  # fmt: skip
 
 

@@ -148,7 +148,10 @@ def _needs(name: str, asked: _Asked) -> tuple[_Lies, ...] | str:
             if isinstance(lies, str):
                 return lies
             found[read.tensor] = lies
-    return tuple(found.get(number, _Lies(WHOLE)) for number in range(len(asked.signature.inputs)))
+    far = (_too_far(lies.rim, number, asked) for number, lies in sorted(found.items()) if lies.rim is not None)
+    return next(filter(None, far), "") or tuple(
+        found.get(number, _Lies(WHOLE)) for number in range(len(asked.signature.inputs))
+    )
 
 
 def _both(one: _Lies, other: _Lies, number: int, asked: _Asked) -> _Lies | str:
@@ -163,9 +166,7 @@ def _both(one: _Lies, other: _Lies, number: int, asked: _Asked) -> _Lies | str:
     if a.step != b.step:
         return f"input {number} is read in two ways"
     low = min(a.low, b.low)
-    rim = a._replace(low=low, size=max(a.low + a.size, b.low + b.size) - low)
-    why = _too_far(rim, extent, asked.k)
-    return f"input {number}, dimension {one.layout}: {why}" if why else _Lies(one.layout, rim)
+    return _Lies(one.layout, a._replace(low=low, size=max(a.low + a.size, b.low + b.size) - low))
 
 
 def _lies(read: Read, name: str, asked: _Asked) -> _Lies | str:
@@ -211,14 +212,13 @@ def _window(of: Rim, index: Index, name: str, read: Read, asked: _Asked) -> tupl
     if step.denominator != 1 or step < 1:
         return "windows of parts are not of one size", of
     low, high = _range(index, {**extents, name: extents[name] // k}, spaced=read.spaced)
-    rim = of._replace(step=int(step), low=low, size=high - low + 1)
-    return _too_far(rim, (asked.signature.inputs[read.tensor].shape or ())[of.dimension], k), rim
+    return "", of._replace(step=int(step), low=low, size=high - low + 1)
 
 
-def _too_far(rim: Rim, extent: int, k: int) -> str:
-    """Why windows cannot be had from a part and its neighbours; empty where they can."""
+def _too_far(rim: Rim, number: int, asked: _Asked) -> str:
+    """Why windows of an input cannot be had from a part and its neighbours; empty where they can."""
+    where, extent = f"input {number}, dimension {rim.dimension}", (asked.signature.inputs[number].shape or ())
     if rim.size > 2 * rim.step:
-        return f"windows of {rim.size} elements move by {rim.step} alone from part to part: they would share most"
-    if rim.low + rim.size <= 0 or rim.step * (k - 1) + rim.low >= extent or rim.size < 1:
-        return "a part would read nothing but what lies beyond it"
-    return ""
+        return f"{where}: windows of {rim.size} move by {rim.step} alone from part to part: they would share most"
+    beyond = rim.low + rim.size <= 0 or rim.step * (asked.k - 1) + rim.low >= extent[rim.dimension]
+    return f"{where}: a part would read nothing but what lies beyond it" if beyond or rim.size < 1 else ""

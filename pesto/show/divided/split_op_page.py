@@ -7,6 +7,7 @@ from pesto.quantities import size
 from pesto.show.lines import fact, paragraph
 from pesto.split.explained_op import Carried, ExplainedOp
 from pesto.split.geometry import Shape
+from pesto.split.layouts import Rims, Strategy
 from pesto.split.pieces import Box
 from pesto.split.variable_rows import layout_words
 from pesto.split.way import ONCE_WAY, WHOLE_WAY
@@ -26,7 +27,7 @@ def op_object(op: ExplainedOp) -> dict[str, Any]:
         "strategies": [
             {
                 "parts": k,
-                "found": [{"variable": s.name, "needs": list(s.needs), "gives": list(s.gives)} for s in found.found],
+                "found": [_found(s) for s in found.found],
                 "refused": [{"variable": each.variable, "reason": each.reason} for each in found.refused],
             }
             for k, found in op.strategies
@@ -34,6 +35,13 @@ def op_object(op: ExplainedOp) -> dict[str, Any]:
         "inputs": [_carried(each, "kept", "needed") for each in op.inputs],
         "outputs": [_carried(each, "computed", "kept") for each in op.outputs],
     }
+
+
+def _found(strategy: Strategy) -> dict[str, Any]:
+    """Windows of each input, where there are some."""
+    made = {"variable": strategy.name, "needs": list(strategy.needs), "gives": list(strategy.gives)}
+    windows = [[rim._asdict() for rim in rims] for rims in strategy.rims]
+    return {**made, "windows": windows} if windows else made
 
 
 def _carried(each: Carried, found: str, wanted: str) -> dict[str, Any]:
@@ -45,14 +53,14 @@ def _carried(each: Carried, found: str, wanted: str) -> dict[str, Any]:
         wanted: list(each.wanted),
         "bytes": each.moved_bytes,
         "parts": [None if box is None else [[a, a + n] for a, n in zip(*box, strict=True)] for box in each.parts],
-    }
+    } | ({"windows": [rim._asdict() for rim in each.rims]} if each.rims else {})
 
 
 def op_page(op: ExplainedOp, factors: Shape) -> str:
     """One op: strategies and refusals, the way of each cut, its tensors, and who has which part."""
     lines = [paragraph(f"{op.name}: {op.type}, {op.kind or 'without a description'}", 2), ""]
     for k, found in op.strategies:
-        can = [f"{s.name}: {_strategy(s.needs, s.gives, s.reducer)}" for s in found.found]
+        can = [f"{s.name}: {_strategy(s)}" for s in found.found]
         lines += [fact(f"in {k}", each) for each in can or ["no index variable can be cut"]]
         lines += [fact("", f"not {_variable(each.variable)}: {each.reason}") for each in found.refused]
     lines.append("")
@@ -63,9 +71,15 @@ def op_page(op: ExplainedOp, factors: Shape) -> str:
     return "\n".join(lines)
 
 
-def _strategy(needs: Iterable[int], gives: Iterable[int], reducer: str) -> str:
-    read, made = ", ".join(map(_layout, needs)), ", ".join(map(_layout, gives))
+def _strategy(strategy: Strategy) -> str:
+    rims = strategy.rims or ((),) * len(strategy.needs)
+    read = ", ".join(_layout(layout) + _windows(own) for layout, own in zip(strategy.needs, rims, strict=True))
+    made, reducer = ", ".join(map(_layout, strategy.gives)), strategy.reducer
     return f"inputs {read or 'none'}; outputs {made or 'none'}{f' ({reducer})' if reducer else ''}"
+
+
+def _windows(rims: Rims) -> str:
+    return "".join(f" in windows of {rim.size}, {rim.step} apart" for rim in rims)
 
 
 def _layout(layout: int) -> str:
@@ -98,7 +112,7 @@ def _tensor(label: str, each: Carried, factors: Shape) -> list[str]:
     shape = "no shape" if each.shape is None else "x".join(map(str, each.shape)) or "a number"
     lines = [
         fact(label, f"{each.tensor}, {shape} {each.dtype}"),
-        fact("", f"{words[0]}: {layout_words(each.found, factors)}; {words[1]}: {layout_words(each.wanted, factors)}"),
+        fact("", f"{words[0]}: {layout_words(each.found, factors)}; {words[1]}: {_wanted(each, factors)}"),
         fact("", f"{size(each.moved_bytes)} brought" if each.moved_bytes else "nothing brought"),
     ]
     if each.shape:
@@ -106,6 +120,11 @@ def _tensor(label: str, each: Carried, factors: Shape) -> list[str]:
         more = len(each.parts) - _WORKERS
         lines.append(fact("", "parts: " + ", ".join(told) + (f", and {more} more" if more > 0 else "")))
     return lines
+
+
+def _wanted(each: Carried, factors: Shape) -> str:
+    windows = ", ".join(f"windows of {rim.size} along dimension {rim.dimension}" for rim in each.rims)
+    return layout_words(each.wanted, factors) + (f", {windows}" if windows else "")
 
 
 def _box(box: Box | None) -> str:

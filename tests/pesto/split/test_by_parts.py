@@ -19,9 +19,9 @@ BOOL = 10
 FAMILIES = [family.name for family in models.FAMILIES]
 
 
-def wrong(signature, k, seed):
+def wrong(signature, k, seed, *, halo=False):
     """Names of the strategies whose parts do not come to the whole."""
-    found = strategies(signature, k).found
+    found = strategies(signature, k, halo=halo).found
     if not found:
         return []
     inputs = by_parts.operands(signature, seed)
@@ -36,12 +36,12 @@ def wrong(signature, k, seed):
     ]
 
 
-def _all_right(family):
+def _all_right(family, *, halo=False):
     _, shaped = named.shaped(Source(model=family, variant="tiny"))
     checked = 0
     for seed, signature in enumerate(shaped.signatures):
         for k in (2, 3):
-            assert wrong(signature, k, seed) == [], (signature, k)
+            assert wrong(signature, k, seed, halo=halo) == [], (signature, k)
             checked += len(strategies(signature, k).found)
     assert checked > 100
     assert [row for row in coverage(s.type for s in shaped.signatures) if not row.kind] == []
@@ -57,6 +57,13 @@ def test_strategies_of_a_recurrent_network() -> None:
 def test_strategies_of_every_family(family: str) -> None:
     """The same of all others."""
     _all_right(family)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["wrn", "nasnet", "tofu-wrn", "e3d"])
+def test_strategies_with_a_halo(family: str) -> None:
+    """The same of windows, of families that have some."""
+    _all_right(family, halo=True)
 
 
 _INTS = ("BitwiseAnd", "BitwiseOr", "BitwiseXor", "Invert", "LeftShift", "RightShift")

@@ -12,7 +12,8 @@ from pesto.source import Source
 from pesto.split import geometry
 from pesto.split.dividing import divide
 from pesto.split.division import Division, moved_bytes
-from pesto.split.layouts import ONE, PARTIAL, WHOLE
+from pesto.split.geometry import Need
+from pesto.split.layouts import ONE, PARTIAL, WHOLE, Rim
 from pesto.split.pieces import boxes, summands
 from pesto.split.program import Rules
 from pesto.split.shaped import Shaped
@@ -40,7 +41,7 @@ def two_readers(shape):
 
 @st.composite
 def cases(draw):
-    """Factors, a shape, and layouts of it: computed, kept, needed twice."""
+    """Factors, a shape, and layouts of it: computed, kept, needed twice, perhaps with rims."""
     factors = draw(st.sampled_from([(2,), (3,), (2, 2), (2, 3), (2, 2, 2)]))
     shape = draw(st.sampled_from([(8, 12), (24,), (6, 4, 8), (12, 12)]))
     fitting = [
@@ -54,7 +55,19 @@ def cases(draw):
     computed = tuple(PARTIAL if p else d for p, d in zip(partial, draw(some), strict=True))
     if draw(st.booleans()) and draw(st.booleans()):
         computed = alone
-    return factors, shape, computed, draw(often), (draw(often), draw(often)), draw(st.sampled_from(sorted(REDUCE)))
+    needs = (draw(windows(draw(often), shape, factors)), draw(windows(draw(often), shape, factors)))
+    return factors, shape, computed, draw(often), needs, draw(st.sampled_from(sorted(REDUCE)))
+
+
+@st.composite
+def windows(draw, layouts, shape, factors):
+    """A need of those layouts: parts as they are, or along some dimensions a little more, or elsewhere."""
+    part, rims = geometry.part_shape(shape, layouts, factors), []
+    for d in sorted({*layouts} & {*range(len(shape))}):
+        if draw(st.booleans()):
+            low = draw(st.integers(-1, part[d] - 1))
+            rims.append(Rim(d, part[d], low, draw(st.integers(1 - min(low, 0), 2 * part[d]))))
+    return Need(layouts, tuple(rims))
 
 
 def run(parts, whole, computed, factors, reducer):
@@ -103,12 +116,12 @@ def test_all_have_the_part_that_they_need(case):
     factors, shape, computed, kept, needs, reducer = case
     shaped = two_readers(shape)
     ways = [Way(named_as(computed), (), (computed,), reducer if PARTIAL in computed else "")]
-    ways += [Way(named_as(need), (need,), ()) for need in needs]
+    ways += [Way(named_as(need.layouts), (need.layouts,), (), rims=(need.rims,)) for need in needs]
     division = Division(factors=factors, ways=tuple(ways), kept=((kept,), (), ()), variables=())
     parts = parts_of(shaped, division)
     found, total = run(parts, np.arange(prod(shape)).reshape(shape), computed, factors, reducer)
     for reader, need in enumerate(needs, 1):
-        for worker, box in enumerate(boxes(shape, need, factors)):
+        for worker, box in enumerate(boxes(shape, need.layouts, factors, need.rims)):
             assert (box is None) == (parts.clone[reader, worker] < 0)
             assert box is None or (found[parts.clone[reader, worker]] == cut(total, box)).all()
     assert parts.moved_bytes() == moved_bytes(shaped, division)
