@@ -42,8 +42,15 @@ class _Lies:
     """How an input must be cut for a read of it."""
 
     layout: Layout
-    rim: Rim | None = None
-    """The window of each part, where it is not its share."""
+    windows: bool = False
+    """Whether parts are not shares."""
+    read: Rim | None = None
+    """What each part reads, where a halo is asked for."""
+
+    @property
+    def rim(self) -> Rim | None:
+        """The window of each part, where it is not its share."""
+        return self.read if self.windows else None
 
 
 def analyse(description: Description, signature: Signature, k: int, *, halo: bool = False) -> Strategies:
@@ -144,7 +151,7 @@ def _needs(name: str, asked: _Asked) -> tuple[_Lies, ...] | str:
         for read in value.reads:
             lies = _lies(read, name, asked)
             if not isinstance(lies, str):
-                lies = _both(found.get(read.tensor, lies), lies, read.tensor, asked)
+                lies = _both(found.get(read.tensor, lies), lies, read.tensor)
             if isinstance(lies, str):
                 return lies
             found[read.tensor] = lies
@@ -154,19 +161,18 @@ def _needs(name: str, asked: _Asked) -> tuple[_Lies, ...] | str:
     )
 
 
-def _both(one: _Lies, other: _Lies, number: int, asked: _Asked) -> _Lies | str:
-    """What does for two reads of an input: with a halo the window around both, if one is."""
-    if one == other:
+def _both(one: _Lies, other: _Lies, number: int) -> _Lies | str:
+    """What does for two reads of an input: shares, or the window around both."""
+    if one.layout != other.layout:
+        return f"input {number} is read in two ways"
+    if one.read is None or other.read is None:
         return one
-    if not asked.halo or one.layout != other.layout or one.layout == WHOLE:
+    windows = one.windows or other.windows
+    if windows and one.read.step != other.read.step:
         return f"input {number} is read in two ways"
-    extent = (asked.signature.inputs[number].shape or ())[one.layout]
-    share = Rim(one.layout, extent // asked.k, 0, extent // asked.k)
-    a, b = one.rim or share, other.rim or share
-    if a.step != b.step:
-        return f"input {number} is read in two ways"
-    low = min(a.low, b.low)
-    return _Lies(one.layout, a._replace(low=low, size=max(a.low + a.size, b.low + b.size) - low))
+    low = min(one.read.low, other.read.low)
+    high = max(one.read.low + one.read.size, other.read.low + other.read.size)
+    return _Lies(one.layout, windows, one.read._replace(low=low, size=high - low))
 
 
 def _lies(read: Read, name: str, asked: _Asked) -> _Lies | str:
@@ -175,12 +181,14 @@ def _lies(read: Read, name: str, asked: _Asked) -> _Lies | str:
     for d, (index, extent) in enumerate(zip(read.at, asked.signature.inputs[read.tensor].shape or (), strict=True)):
         if index is None or name not in dict(index.terms):
             continue
-        why, rim = _why_not(index, extent, name, read, asked), None
-        if why and asked.halo:
-            why, rim = _window(Rim(d, 0, 0, 0), index, name, read, asked)
+        why = no_share = _why_not(index, extent, name, read, asked)
+        rim = Rim(d, 0, 0, 0)
+        if asked.halo:
+            no_window, rim = _window(rim, index, name, read, asked)
+            why = no_share and no_window
         if why:
             return f"input {read.tensor}, dimension {d}: {why}"
-        cut.append(_Lies(d, rim))
+        cut.append(_Lies(d, bool(no_share), rim if rim.step else None))
     if len(cut) > 1:
         return f"input {read.tensor} would be cut along two dimensions"
     return cut[0] if cut else _Lies(WHOLE)
