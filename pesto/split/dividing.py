@@ -110,6 +110,20 @@ def divide(shaped: Shaped, factors: Shape, method: str, rules: Rules, *, seconds
     )
 
 
+def least_divided(shaped: Shaped, factors: Shape, method: str, rules: Rules, *, seconds: float) -> tuple[Split, Rules]:
+    """`divide`, and the rules it was made by: of a halo and of none what sends fewer bytes, and of equals none.
+
+    Each cut is the best for the cuts before it alone, so a first cut of windows can cost the later ones more than it
+    saves. Each gets the seconds for itself. Errors as of `divide`.
+    """
+    plain = replace(rules, halo=False)
+    without = divide(shaped, factors, method, plain, seconds=seconds)
+    if not rules.halo:
+        return without, plain
+    found = divide(shaped, factors, method, rules, seconds=seconds)
+    return (found, rules) if found.moved_bytes < without.moved_bytes else (without, plain)
+
+
 def divide_partly(shaped: Shaped, workers: int, worth: Sequence[int], *, seconds: float) -> Split | None:
     """The split of one cut that sends least, less what the ops that it cuts are worth; None where it cuts nothing.
 

@@ -18,7 +18,7 @@ from pesto.show.divided import split_picture
 from pesto.show.divided.split_op_page import op_object, op_page
 from pesto.show.split_page import coverage_object, coverage_page, split_object, split_page
 from pesto.source import Source
-from pesto.split.dividing import Split, divide, factors_of, uncovered
+from pesto.split.dividing import Split, factors_of, least_divided, uncovered
 from pesto.split.explained_op import ExplainedOp, explained_op, found_op
 from pesto.split.exports import EXPORTS
 from pesto.split.files.split_file import save_split
@@ -54,7 +54,7 @@ _OF_SPLITS = (
               help="exact, joint, tofu, rows, spartan, ...: docs/split.md has all.")  # fmt: skip
 @click.option("--replicate", is_flag=True, help="Variables may lie whole on every worker.")
 @click.option(
-    "--halo", is_flag=True, help="Windows may be cut: parts fetch the rim of a picture from their neighbours."
+    "--halo", is_flag=True, help="Windows may be cut, where that saves bytes: parts fetch the rim from neighbours."
 )
 @click.option("--memory", type=click.FloatRange(0, min_open=True), metavar="GIB",
               help="Most that one worker may hold of variables, with slots.")  # fmt: skip
@@ -104,7 +104,7 @@ def split_command(
     machine = _machine(cluster, source, prod(factors)) if cluster is not None else None
     graph, shaped = (None, load_shapes(source)) if machine is None else load_shaped(source, quiet=True)
     _check(shaped, explain, whole=whole)
-    found = divide(shaped, factors, method, rules, seconds=time_limit)
+    found, rules = least_divided(shaped, factors, method, rules, seconds=time_limit)
     clocked = timed(graph, shaped, found, machine, Settings()) if graph is not None and machine is not None else None
     if out is not None:
         save_split(shaped, found, rules, out, time_limit_s=time_limit)

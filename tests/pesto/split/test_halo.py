@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from itertools import product
 from math import prod
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pesto.errors import VerificationError
-from pesto.split import geometry
+from pesto.split import dividing, geometry
 from pesto.split.dividing import divide
 from pesto.split.division import tensor_bytes
 from pesto.split.files.checked import certified, verified
@@ -276,3 +277,19 @@ def test_a_file_says_that_there_is_a_halo() -> None:
     with pytest.raises(VerificationError, match="cannot be cut in 2 along"):
         verified(loads_split(json.dumps(said).encode(), "split"), shaped)
     assert "halo" not in json.loads(dumps_split(shaped, plain, Rules(), time_limit_s=60.0))["rules"]
+
+
+def test_a_halo_that_sends_more_is_not_taken(monkeypatch):
+    """Of two splits the one with fewer bytes, and the rules it was made by; of equals the one without windows."""
+    told = {False: 10, True: 12}
+
+    def divided(shaped, factors, method, rules, *, seconds):
+        return SimpleNamespace(moved_bytes=told[rules.halo], halo=rules.halo)
+
+    monkeypatch.setattr(dividing, "divide", divided)
+    for sent, taken in ((12, False), (10, False), (8, True)):
+        told[True] = sent
+        found, rules = dividing.least_divided(None, (2,), "exact", Rules(halo=True), seconds=1)
+        assert (found.halo, rules.halo) == (taken, taken)
+    told[True] = 0
+    assert not dividing.least_divided(None, (2,), "exact", Rules(), seconds=1)[0].halo
