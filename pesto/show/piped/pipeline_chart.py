@@ -100,8 +100,8 @@ def _boxes(axis: "Axes", found: Pipeline, run: Unrolled, kept: Bools, rows: dict
         light = 0.6 if kind in (FORWARD, SEND_FORWARD) else 0.25 if kind == WEIGHT_GRADIENT else 0.0
         shapes.append([(start, y), (finish, y), (finish, y + tall), (start, y + tall)])
         colours.append(base + (1 - base) * light)
-        # A digit takes about seven points; the axis is some 880 points wide.
-        if tall > 0.5 and (finish - start) / end * 880 > 7 * len(str(batch)) + 2:
+        # A digit takes less than five points; the axis is some 880 points wide.
+        if tall > 0.5 and (finish - start) / end * 880 > 4.6 * len(str(batch)) + 2:
             axis.text(
                 (start + finish) / 2, y + tall / 2, str(batch), ha="center", va="center", fontsize=7,
                 color=INK if light > 0.4 else "white",
