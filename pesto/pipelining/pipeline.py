@@ -45,6 +45,11 @@ class Pipeline:
     """Among which schedules the period is proven the least; None where that is not proven."""
 
     @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C ended a search; all else was found."""
+        return any(each.interrupted for each in self.schedules)
+
+    @property
     def gap(self) -> float:
         """The chosen period over the bound, less 1."""
         return float((self.chosen.period or Fraction(0)) / self.bound.value) - 1 if self.bound.value else 0.0

@@ -77,6 +77,8 @@ class Schedule:
     """Whether it goes on for ever, so that its period is what a batch takes."""
     keep: tuple[int, int] = (1, 1)
     """(k, n) of a thinning."""
+    interrupted: bool = False
+    """Whether Ctrl-C ended the search for it."""
 
     @property
     def step(self) -> int | None:
@@ -112,6 +114,8 @@ def _exact(asked: Asked, cuts: Cuts | None) -> Schedule:
     )  # fmt: skip
     try:
         answer = exact(question)
+    except KeyboardInterrupt:
+        return Schedule(name=EXACT, why="interrupted", interrupted=True)
     except RuntimeError as error:
         return Schedule(name=EXACT, why=f"its solver failed: {shown(error, 200)}")
     if answer.pattern is None:
