@@ -15,7 +15,8 @@ LARGEST = 1 << 23
 MOST_LAYERS = 1 << 14
 
 _Amount = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
-_KIND = Kind(format="pesto-chain", version=1, help="give a file of that format")
+KIND = Kind(format="pesto-chain", version=1, help="give a file of that format")
+"""What chain files name themselves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -42,7 +43,9 @@ class _Layer(msgspec.Struct, kw_only=True, omit_defaults=True):
     weight_gradient: _Amount | None = None
 
 
-class _Chain(msgspec.Struct, kw_only=True, omit_defaults=True):
+class ChainDocument(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A chain's file as JSON has it; `instance_of` says whether it is one."""
+
     format: str
     format_version: int
     name: str = ""
@@ -54,17 +57,19 @@ class _Chain(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 def dumps_chain(instance: ChainInstance) -> bytes:
     """The file of a chain: equal instances give equal bytes, a layer a line. ValueError for one that is too long."""
+    return lines_of(msgspec.to_builtins(document_of(instance)))
+
+
+def document_of(instance: ChainInstance) -> ChainDocument:
+    """What the file of a chain has; ValueError for one that is too long."""
     c = instance.chain
     _check_length(c.layers)
     columns = (c.forward, c.backward, c.weights, c.activation, c.output[1:], c.weight_gradient)
     layers = [_layer(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
-    found = _Chain(
-        format=_KIND.format, format_version=_KIND.version, name=instance.name, layers=layers,
+    return ChainDocument(
+        format=KIND.format, format_version=KIND.version, name=instance.name, layers=layers,
         ticks_per_second=instance.ticks_per_second, input_bytes=int(c.output[0]), transfers=c.transfers.tolist(),
     )  # fmt: skip
-    encoder = msgspec.json.Encoder()
-    lines = [b'"%s":%s' % (key.encode(), _value(encoder, value)) for key, value in msgspec.to_builtins(found).items()]
-    return b"{\n" + b",\n".join(lines) + b"\n}\n"
 
 
 def loads_chain(data: bytes) -> ChainInstance:
@@ -75,17 +80,22 @@ def loads_chain(data: bytes) -> ChainInstance:
     """
     if len(data) > LARGEST:
         raise ValueError(f"{len(data)} bytes are more than {LARGEST} - fold layers together")
-    found = decode_document(data, _Chain, _KIND, _check_outline)
-    _check_length(len(found.layers))
+    return instance_of(decode_document(data, ChainDocument, KIND, _check_outline))
+
+
+def instance_of(found: ChainDocument, where: str = "$") -> ChainInstance:
+    """The chain of what a file has; ValueError, with the place below `where`, as of `loads_chain`."""
+    _check_length(len(found.layers), where)
     if len(found.transfers) != len(found.layers) - 1:
         raise ValueError(
-            f"$.transfers: {len(found.transfers)} entries, expected {len(found.layers) - 1}, one between each two of "
-            f"{len(found.layers)} layers - correct one of them"
+            f"{where}.transfers: {len(found.transfers)} entries, expected {len(found.layers) - 1}, one between each "
+            f"two of {len(found.layers)} layers - correct one of them"
         )
     try:
         chain = _chain(found)
     except ValueError as error:
-        raise ValueError(f"$: {error} - correct the chain") from error
+        raise ValueError(f"{where}: {error} - correct the chain") from error
+    check_label(found.name, f"{where}.name")
     return ChainInstance(chain=chain, name=found.name, ticks_per_second=found.ticks_per_second)
 
 
@@ -98,7 +108,7 @@ def _layer(forward: int, backward: int, weights: int, activation: int, output: i
     )  # fmt: skip
 
 
-def _chain(found: _Chain) -> Chain:
+def _chain(found: ChainDocument) -> Chain:
     layers = found.layers
     out = [x.activation_bytes if x.output_bytes is None else x.output_bytes for x in layers]
     return Chain(
@@ -118,6 +128,16 @@ def _column(values: list[int]) -> Any:
     return np.array(values, dtype=np.int64)
 
 
+def lines_of(document: dict[str, Any]) -> bytes:
+    """JSON of an object: a key a line, and an object of a list a line; keys in the order given."""
+    encoder = msgspec.json.Encoder()
+    return (
+        b"{\n"
+        + b",\n".join(b'"%s":%s' % (key.encode(), _value(encoder, value)) for key, value in document.items())
+        + b"\n}\n"
+    )
+
+
 def _value(encoder: msgspec.json.Encoder, value: Any) -> bytes:
     if isinstance(value, list) and value and isinstance(value[0], dict):
         return b"[\n" + b",\n".join(map(encoder.encode, value)) + b"\n]"
@@ -128,7 +148,7 @@ def _check_outline(outline: Outline) -> None:
     _check_length(max(1, outline.items.get("layers", 1)))
 
 
-def _check_length(layers: int) -> None:
+def _check_length(layers: int, where: str = "$") -> None:
     if not 1 <= layers <= MOST_LAYERS:
         remedy = "give one" if not layers else "fold layers together"
-        raise ValueError(f"$.layers: {layers} layers, expected 1 to {MOST_LAYERS} - {remedy}")
+        raise ValueError(f"{where}.layers: {layers} layers, expected 1 to {MOST_LAYERS} - {remedy}")

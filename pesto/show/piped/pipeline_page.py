@@ -22,19 +22,20 @@ def pipeline_object(found: Pipeline, ticks_per_second: int | None) -> dict[str, 
         "schedule": chosen.name,
         "k": None if chosen.pattern is None else chosen.pattern.k,
         "T": None if chosen.pattern is None else chosen.pattern.T,
-        **_period("period", chosen.period),
+        **period_object("period", chosen.period),
         "fits": chosen.fits,
-        "bound": _bound(found.bound),
-        "stage_bound": _bound(found.stage_bound),
+        "bound": bound_object(found.bound),
+        "stage_bound": bound_object(found.stage_bound),
         "gap": found.gap,
         "stages": _stages(found),
         "schedules": {each.name: _schedule(each) for each in found.schedules},
         "micro_batches": found.asked.batches,
         "step": chosen.step,
         "step_s": None if chosen.step is None or not ticks_per_second else chosen.step / ticks_per_second,
-        "step_bound": _bound(found.step_bound),
+        "step_bound": bound_object(found.step_bound),
         "bubble": found.bubble,
         "memory_model": found.asked.model.value,
+        "interrupted": found.interrupted,
     }
 
 
@@ -60,11 +61,11 @@ def pipeline_page(found: Pipeline, name: str) -> str:
 def _proven(found: Pipeline) -> list[str]:
     asked, chosen = found.asked, found.chosen
     at_once = ", each half at once" if found.stage_bound.name == AT_ONCE else ""
-    many, below = counted(asked.batches, "micro-batch", "micro-batches"), _ticks(found.step_bound.value)
+    many, below = counted(asked.batches, "micro-batch", "micro-batches"), ticks_text(found.step_bound.value)
     return [
-        fact("period", f"{_ticks(chosen.period)} ticks a batch, by {chosen.name}{_thinned(chosen)}"),
-        fact("bound", f"{_ticks(found.bound.value)} ({found.bound.name}) of all stages: {percent(found.gap)} above it"),
-        fact("", f"{_ticks(found.stage_bound.value)} ({found.stage_bound.name}) of these stages{at_once}"),
+        fact("period", f"{ticks_text(chosen.period)} ticks a batch, by {chosen.name}{_thinned(chosen)}"),
+        fact("bound", f"{bound_text(found.bound)} of all stages: {percent(found.gap)} above it"),
+        fact("", f"{bound_text(found.stage_bound)} of these stages{at_once}"),
         fact("optimal", f"among {found.optimal_among}" if found.optimal_among else "not proven"),
         fact(
             "step",
@@ -81,7 +82,8 @@ _MEMORY = {
 }
 
 
-def _ticks(value: Fraction | None) -> str:
+def ticks_text(value: Fraction | None) -> str:
+    """A number of ticks for people: a fraction and about what it is."""
     if value is None:
         return "-"
     return str(value) if value.denominator == 1 else f"{value} = {float(value):.2f}"
@@ -92,11 +94,18 @@ def _thinned(chosen: Schedule) -> str:
     return f", {k} of every {n} batches of 1F1B*" if n > 1 else ""
 
 
-def _period(key: str, value: Fraction | None) -> dict[str, Any]:
+def period_object(key: str, value: Fraction | None) -> dict[str, Any]:
+    """Two keys of JSON: a fraction as text, and as a number of ticks."""
     return {key: None if value is None else str(value), f"{key}_ticks": None if value is None else float(value)}
 
 
-def _bound(bound: Bound) -> dict[str, Any]:
+def bound_text(bound: Bound) -> str:
+    """A bound for people, with its name."""
+    return f"{ticks_text(bound.value)} ({bound.name})"
+
+
+def bound_object(bound: Bound) -> dict[str, Any]:
+    """A bound as JSON: its name, a fraction as text, and as a number of ticks."""
     return {"name": bound.name, "value": str(bound.value), "ticks": float(bound.value)}
 
 
@@ -126,7 +135,7 @@ def _cells(stage: dict[str, Any]) -> tuple[str, ...]:
 
 def _schedule(each: Schedule) -> dict[str, Any]:
     return {
-        **_period("period", each.period),
+        **period_object("period", each.period),
         "step": each.step,
         "peak_bytes": None if each.peaks is None else int(np.max(each.peaks)),
         "fits": each.fits,

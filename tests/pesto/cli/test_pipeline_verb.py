@@ -70,6 +70,19 @@ def test_the_exact_schedule_is_no_longer(chain):
     assert said["schedules"]["exact"]["fits"] and said["schedules"]["exact"]["period_ticks"] == 10
 
 
+def test_ctrl_c_keeps_what_is_found(chain, tmp_path, monkeypatch):
+    """It ends the exact search alone: the best of all others is told and drawn, and the exit code says so."""
+
+    def struck(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pesto.pipelining.schedules.exact", struck)
+    done = run(chain, "--devices", 2, "--memory", 60, "--k", 2, "--chart", "a.svg", "--json")
+    said = json.loads(done.stdout)
+    assert (done.exit_code, said["interrupted"], said["schedule"], said["period"]) == (130, True, "1f1b*", "10")
+    assert said["schedules"]["exact"]["why"] == "interrupted" and (tmp_path / "a.svg").exists()
+
+
 def test_pictures_and_ranks_are_the_same_each_time(chain, tmp_path):
     """Both pictures are drawn; ranks are a row a device."""
     made = []
@@ -79,6 +92,33 @@ def test_pictures_and_ranks_are_the_same_each_time(chain, tmp_path):
         made.append([(tmp_path / name).read_bytes() for name in (words[1], words[3], words[5])])
     assert made[0] == made[1] and all(made[0])
     assert made[0][2].decode().splitlines()[0].startswith("0F0,0F1")
+
+
+def check(*words):
+    """pesto check, in this process."""
+    return CliRunner().invoke(pesto, ["check", *words])
+
+
+def test_a_pattern_is_written_and_checked(chain, tmp_path):
+    """What is written is confirmed, with its bounds where they are asked for; tampered with, it is refused with 6."""
+    assert run(chain, "--devices", 2, "--memory", 60, "-o", "p.json").exit_code == 0
+    said = json.loads(check("p.json", "--certificate", "--json").stdout)
+    assert (said["valid"], said["schedule"], said["period"], said["memory_bytes"]) == (True, "1f1b*", "10", 60)
+    assert said["bound"]["ticks"] <= said["stage_bound"]["ticks"] <= 10 and max(said["peak_bytes"]) <= 60
+    assert "valid; 4 layers on 2 devices, 10 ticks a batch" in check("p.json").stdout
+    text = (tmp_path / "p.json").read_text()
+    (tmp_path / "p.json").write_text(text.replace('"memory_bytes":60', '"memory_bytes":30'))
+    error = check("p.json").exception
+    assert error.exit_code == 6 and "p.json: the pattern is invalid: memory: device" in str(error)
+    assert check("p.json", "--model", "nmt").exception.exit_code == 2
+
+
+def test_a_pattern_that_does_not_fit_is_not_written(chain, ended, tmp_path):
+    """All else is; the message says so."""
+    words = ("--devices", 2, "--memory", 40, "--schedule", "gpipe", "--chart", "a.svg", "-o", "p.json")
+    left, _, err = ended(chain, *words)
+    assert left == 5 and "its pattern is not written" in err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.svg", "chain.json"]
 
 
 @pytest.mark.parametrize("case", WRONG)

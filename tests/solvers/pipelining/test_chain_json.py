@@ -105,7 +105,7 @@ def test_the_documented_example() -> None:
     periods = [least_of_cuts(chain, [0, cut, 3], 10**9, (1, 1), True) for cut in (2, 1)]
     assert periods == [30, 26]
     assert best_cuts(chain, 2).period == 26
-    for reader, schema in ((chain_json._Chain, SCHEMA), (chain_json._Layer, SCHEMA["$defs"]["layer"])):
+    for reader, schema in ((chain_json.ChainDocument, SCHEMA), (chain_json._Layer, SCHEMA["$defs"]["layer"])):
         known = {f.name: f.required for f in msgspec.structs.fields(reader)}
         assert [key for key in schema["properties"] if key != "$schema"] == list(known)
         assert schema["required"] == [key for key, required in known.items() if required]

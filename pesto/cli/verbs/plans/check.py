@@ -1,5 +1,6 @@
 """pesto check: verify a plan against its graph."""
 
+from dataclasses import fields
 from pathlib import Path
 
 import click
@@ -7,6 +8,7 @@ import click
 from pesto.api import check
 from pesto.cli.options import Existing, cluster_option, costs_option, json_option, refuse, source_options
 from pesto.cli.printed import to_json
+from pesto.cli.verbs.plans.check_pattern import check_pattern
 from pesto.cli.verbs.plans.check_split import check_split
 from pesto.errors import UsageError
 from pesto.files.disk import read_bytes
@@ -28,10 +30,13 @@ from pesto.source import Source, named_by
 from pesto.split.files.split_file import KIND as SPLIT
 from pesto.split.files.split_file import loads_split
 from solvers import Problem, relative_gap
+from solvers.pipelining.pattern_json import KIND as PATTERN
+
+_OF_STEPS = tuple(f.name for f in fields(Source))
 
 
 @click.command("check")
-@click.argument("plan", metavar="PLAN|SPLIT", type=Existing())
+@click.argument("plan", metavar="PLAN|SPLIT|PATTERN", type=Existing())
 @source_options
 @cluster_option(default=None)
 @costs_option()
@@ -43,6 +48,7 @@ def check_command(
     """Verify PLAN on its original graph: placement, order, times, transfers, memory, and its lower bound.
 
     Or a split, as pesto split -o writes it: ways, layouts, bytes; with --certificate its bound, by solving it again.
+    Or a pattern, as pesto pipeline -o writes it: order, overlaps, bytes; with --certificate its bounds.
 
     A plan of a built-in model names its graph itself; for others give --graph, --saved-model or --function as for
     the solve. The cluster is the plan's unless it was a file: then give --cluster. A plan on measured costs
@@ -50,7 +56,12 @@ def check_command(
     keep is predicted as well.
     """
     data = read_bytes(plan)
-    if format_of(data, str(plan)) == SPLIT.format:
+    kind = format_of(data, str(plan))
+    if kind == PATTERN.format:
+        refuse("a pattern has its chain and devices within it", *_OF_STEPS, "cluster", "costs")
+        check_pattern(data, str(plan), certificate=certificate, as_json=as_json)
+        return
+    if kind == SPLIT.format:
         refuse("a split is of no cluster and of no costs", "cluster", "costs")
         split = loads_split(data, str(plan))
         named = source_of(split.source, source, "the split's step", "when it was split")

@@ -1,0 +1,60 @@
+"""A pipeline's pattern as it is kept in a file, and a file's pattern verified from scratch."""
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from pesto.errors import VerificationError
+from pesto.files.json import shown
+from pesto.pipelining.pipeline import Pipeline
+from solvers.pipelining.chain_json import ChainInstance
+from solvers.pipelining.pattern_check import check
+from solvers.pipelining.pattern_json import PatternInstance
+from solvers.pipelining.pipeline_bounds import Bound, best, of_all, of_allocation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    """Bounds on a pattern's period, computed anew."""
+
+    bound: Bound
+    """What no schedule of any stages is below, in the memory that the file names."""
+    stage_bound: Bound
+    """What no schedule of these stages is below; where its name is AT_ONCE, that does each half at once."""
+    gap: float
+    """The pattern's period over `bound`, less 1."""
+
+
+def kept(found: Pipeline, of: ChainInstance) -> PatternInstance:
+    """The pattern that was chosen; ValueError where it does not fit the memory, so that there is nothing to keep."""
+    chosen = found.chosen
+    if not chosen.fits or chosen.allocation is None or chosen.pattern is None or chosen.peaks is None:
+        raise ValueError(f"{chosen.name}: {chosen.why} - give more memory, or another schedule")
+    return PatternInstance(
+        of=of, allocation=chosen.allocation, pattern=chosen.pattern, memory=found.asked.memory,
+        model=found.asked.model, peaks=chosen.peaks, schedule=chosen.name,
+    )  # fmt: skip
+
+
+def verified(found: PatternInstance, what: str) -> None:
+    """VerificationError where a pattern is no valid schedule, exceeds its memory, or holds other bytes than it claims.
+
+    `what` names it in errors.
+    """
+    checked = check(found.of.chain, found.allocation, found.pattern, found.memory, found.model)
+    wrong = f"{checked.refusal}: {checked.text}" if not checked.valid else ""
+    if not wrong and (differs := np.flatnonzero(checked.peaks != found.peaks)).size:
+        at = int(differs[0])
+        wrong = f"device {at} holds {checked.peaks[at]} bytes at its most, the file says {found.peaks[at]}"
+    if wrong:
+        raise VerificationError(f"{shown(what)}: the pattern is invalid: {wrong} - make it anew")
+
+
+def certified(found: PatternInstance) -> Certificate:
+    """Bounds of a verified pattern."""
+    chain, devices = found.of.chain, found.allocation.devices
+    bound = best(of_all(chain, devices, found.memory, found.model))
+    gap = float(Fraction(found.pattern.period) / bound.value) - 1 if bound.value else 0.0
+    stage_bound = best(of_allocation(chain, found.allocation, found.memory, found.model))
+    return Certificate(bound=bound, stage_bound=stage_bound, gap=gap)
