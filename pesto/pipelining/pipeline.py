@@ -82,15 +82,17 @@ def pipelined(asked: Asked, name: str | None = None) -> Pipeline:
     if allocation is None or chosen.period is None:
         raise NothingFoundError(f"{chosen.name}: {chosen.why}")
     memory = asked.memory if chosen.fits else None
+    floors = [each.floor for each in found if each.floor is not None and chosen.fits]
+    bound = best([*of_all(asked.chain, asked.devices, memory, asked.model), *floors])
     split = chosen.pattern is not None and bool((chosen.pattern.kind == WEIGHT_GRADIENT).any())
     return Pipeline(
         asked=asked,
         chosen=chosen,
         schedules=found,
-        bound=best(of_all(asked.chain, asked.devices, memory, asked.model)),
+        bound=bound,
         stage_bound=best(of_allocation(asked.chain, allocation, memory, asked.model)),
         step_bound=best(flushed_step(asked.chain, allocation, asked.batches, split=split)),
-        optimal_among=_optimal(asked, chosen, allocation),
+        optimal_among=_optimal(asked, chosen, allocation, bound),
     )
 
 
@@ -125,11 +127,11 @@ def _unfit(asked: Asked) -> InfeasibleError | NothingFoundError:
     return InfeasibleError(text) if proven else NothingFoundError(text)
 
 
-def _optimal(asked: Asked, chosen: Schedule, allocation: Allocation) -> str | None:
+def _optimal(asked: Asked, chosen: Schedule, allocation: Allocation, bound: Bound) -> str | None:
     """The widest among which a period is the least; None too where it does not fit."""
     if not chosen.fits or chosen.period is None:
         return None
-    if chosen.period == best(of_all(asked.chain, asked.devices, asked.memory, asked.model)).value:
+    if chosen.period == bound.value:
         return ALL
     bounds = of_allocation(asked.chain, allocation, asked.memory, asked.model)
     if chosen.period == best([bound for bound in bounds if bound.name != AT_ONCE]).value:

@@ -9,18 +9,25 @@ import numpy as np
 from pesto.files.json import shown
 from pesto.pipelining.unrolled import Unrolled, unrolled
 from solvers.arrays import Ints
+from solvers.pipelining.any_allocation import Spread, least_load
+from solvers.pipelining.back_to_back import back_to_back
 from solvers.pipelining.chain import Allocation, Chain, MemoryModel, Pattern
 from solvers.pipelining.contiguous import Cuts, best_cuts, thinnings
 from solvers.pipelining.exact_periodic import Question, exact
 from solvers.pipelining.flushed import gpipe, interleaved, one_f_one_b, round_robin, v_shaped, zero_bubble
 from solvers.pipelining.one_f_one_b_star import thinned
 from solvers.pipelining.pattern_check import check
+from solvers.pipelining.pipeline_bounds import Bound, best, of_all
 
-STAR, THINNED, EXACT = "1f1b*", "thinned", "exact"
-NAMES = (STAR, THINNED, EXACT, "gpipe", "1f1b", "interleaved-2", "zero-bubble", "zero-bubble-v")
-"""What can be asked for: the periodic ones of the paper, the exact one, then those that begin and end empty."""
+STAR, THINNED, EXACT, FREE = "1f1b*", "thinned", "exact", "free"
+NAMES = (STAR, THINNED, EXACT, FREE, "gpipe", "1f1b", "interleaved-2", "zero-bubble", "zero-bubble-v")
+"""What can be asked for: the periodic ones of the paper, the exact one, that of stages which need not be
+contiguous, then those that begin and end empty."""
 LONGEST_THINNING = 5
 """Of up to so many batches some are kept."""
+MOST_SECONDS = 5.0
+"""Of the search for stages that need not be contiguous."""
+_FAILED = "its solver failed: {}"
 MOST_BATCHES, MOST_HALVES = 1 << 12, 1 << 18
 """Batches of a step, and forward halves of all its layers and batches, that are laid out at most."""
 
@@ -40,7 +47,9 @@ class Asked:
     k: int = 0
     """Batches of a period that the exact schedule may have; 0: it is not looked for."""
     seconds: float = 20.0
-    """Which the exact schedule may take to find."""
+    """Which each search by CP-SAT may take."""
+    contiguous: bool = True
+    """Whether FREE is not looked for."""
 
     def __post_init__(self) -> None:
         """ValueError for no batch, more than can be laid out, and what is below 0."""
@@ -77,6 +86,8 @@ class Schedule:
     """Whether it goes on for ever, so that its period is what a batch takes."""
     keep: tuple[int, int] = (1, 1)
     """(k, n) of a thinning."""
+    floor: Bound | None = None
+    """Of FREE: no schedule of any stages is quicker, by CP-SAT's word."""
     interrupted: bool = False
     """Whether Ctrl-C ended the search for it."""
 
@@ -96,6 +107,7 @@ def schedules(asked: Asked, cuts: Cuts | None, thin: Cuts | None) -> Iterator[Sc
             pattern = thinned(asked.chain, found.allocation, found.T, found.keep)
             yield replace(_measured(asked, name, found.allocation, pattern), periodic=True, keep=found.keep)
     yield _exact(asked, thin or cuts)
+    yield _free(asked, cuts)
     for name, make in _FLUSHED.items():
         try:
             allocation, pattern = make(asked, roomy)
@@ -108,19 +120,59 @@ def schedules(asked: Asked, cuts: Cuts | None, thin: Cuts | None) -> Iterator[Sc
 def _exact(asked: Asked, cuts: Cuts | None) -> Schedule:
     if not asked.k or cuts is None:
         return Schedule(name=EXACT, why="not looked for" if cuts else "no contiguous stages fit the memory")
+    return _searched(asked, EXACT, cuts.allocation)
+
+
+def _searched(asked: Asked, name: str, allocation: Allocation) -> Schedule:
+    """The least period of k batches on these stages, as far as it is found in the time."""
     question = Question(
-        chain=asked.chain, allocation=cuts.allocation, k=asked.k, memory=asked.memory, model=asked.model,
+        chain=asked.chain, allocation=allocation, k=asked.k, memory=asked.memory, model=asked.model,
         seconds=asked.seconds,
     )  # fmt: skip
     try:
         answer = exact(question)
     except KeyboardInterrupt:
-        return Schedule(name=EXACT, why="interrupted", interrupted=True)
+        return Schedule(name=name, why="interrupted", interrupted=True)
     except RuntimeError as error:
-        return Schedule(name=EXACT, why=f"its solver failed: {shown(error, 200)}")
+        return Schedule(name=name, why=_FAILED.format(shown(error, 200)))
     if answer.pattern is None:
-        return Schedule(name=EXACT, why=answer.infeasible or "none was found in the time")
-    return replace(_measured(asked, EXACT, cuts.allocation, answer.pattern), periodic=True)
+        return Schedule(name=name, why=answer.infeasible or "none was found in the time")
+    return replace(_measured(asked, name, allocation, answer.pattern), periodic=True)
+
+
+def _free(asked: Asked, cuts: Cuts | None) -> Schedule:
+    """Stages that need not be contiguous, of the least greatest load; what batches in flight hold does not choose them.
+
+    Where their shortest schedule does not fit the memory, the exact one of k batches that does, if there is one. Not
+    looked for where 1F1B* is as short as any.
+    """
+    if cuts is not None and cuts.T == best(of_all(asked.chain, asked.devices, asked.memory, asked.model)).value:
+        return Schedule(name=FREE, why=f"not looked for: none is shorter than {STAR}")
+    spread = _spread(asked)
+    if isinstance(spread, Schedule):
+        return spread
+    pattern = back_to_back(asked.chain, spread.allocation)
+    found = replace(_measured(asked, FREE, spread.allocation, pattern), periodic=True, floor=spread.bound)
+    if found.fits or not asked.k:
+        return found
+    within = _searched(asked, FREE, spread.allocation)
+    if within.pattern is None:
+        return replace(found, interrupted=within.interrupted)
+    return replace(within, floor=spread.bound)
+
+
+def _spread(asked: Asked) -> Spread | Schedule:
+    """The stages of FREE, or the row that says why there are none."""
+    if asked.contiguous:
+        return Schedule(name=FREE, why="not looked for")
+    memory = None if asked.chain.activation.any() else asked.memory
+    try:
+        found = least_load(asked.chain, asked.devices, memory, seconds=min(asked.seconds, MOST_SECONDS))
+    except KeyboardInterrupt:
+        return Schedule(name=FREE, why="interrupted", interrupted=True)
+    except RuntimeError as error:
+        return Schedule(name=FREE, why=_FAILED.format(shown(error, 200)))
+    return found or Schedule(name=FREE, why="no stages were found whose weights fit the memory")
 
 
 def _measured(asked: Asked, name: str, allocation: Allocation, pattern: Pattern) -> Schedule:

@@ -34,9 +34,10 @@ from solvers.pipelining.chain_json import ChainInstance
     show_default=True,
     help="What counts as held: the paper's count, or also what is received and on its way.",
 )
+@click.option("--contiguous", is_flag=True, help="Look for no stages but one run of layers a device: quicker.")
 @click.option("--micro-batches", type=int, default=8, show_default=True, help="Of a step from empty to empty.")
 @click.option("--k", type=click.IntRange(0, 64), default=0, help="Look for the least period of so many batches too.")
-@click.option("--time-limit", type=Duration(), default="20", show_default=True, help="Of that search.")
+@click.option("--time-limit", type=Duration(), default="20", show_default=True, help="Of each search by CP-SAT.")
 @click.option("--schedule", metavar="NAME", help=f"Take this one: {', '.join(NAMES)}.")
 @click.option("--chart", "picture", type=click.Path(path_type=Path), help="Draw the pipeline here (.png or .svg).")
 @click.option("--curve", "trade", type=click.Path(path_type=Path), help="Draw the least period over memory here.")
@@ -44,7 +45,8 @@ from solvers.pipelining.chain_json import ChainInstance
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Write the pattern here (.json, .json.gz).")
 @json_option()
 def pipeline_command(
-    *, chain: Path, devices: int, memory: int | None, memory_model: str, micro_batches: int, k: int, time_limit: float,
+    *, chain: Path, devices: int, memory: int | None, memory_model: str, contiguous: bool, micro_batches: int, k: int,
+    time_limit: float,
     schedule: str | None, picture: Path | None, trade: Path | None, actions: Path | None, out: Path | None,
     as_json: bool,
 ) -> None:  # fmt: skip
@@ -65,7 +67,7 @@ def pipeline_command(
     try:
         asked = Asked(
             chain=instance.chain, devices=devices, memory=memory, model=MemoryModel(memory_model),
-            batches=micro_batches, k=k, seconds=time_limit,
+            batches=micro_batches, k=k, seconds=time_limit, contiguous=contiguous,
         )  # fmt: skip
     except ValueError as error:
         raise UsageError(str(error)) from error
