@@ -208,7 +208,8 @@ def test_breaches_are_found(document, said) -> None:
 def test_every_named_schedule_is_kept(name, tmp_path) -> None:
     """Packed or not, it comes back and is verified."""
     chain = make_case("random-chain", 3, layers=8, devices=3).chain
-    found = kept(pipelined(Asked(chain=chain, devices=3, memory=None, batches=6), name), ChainInstance(chain=chain))
+    asked = Asked(chain=chain, devices=3, memory=None, batches=6, contiguous=name != "free")
+    found = kept(pipelined(asked, name), ChainInstance(chain=chain))
     for path in (tmp_path / "pattern.json", tmp_path / "pattern.json.gz"):
         save_pattern(found, path)
         again = load_pattern(path)
