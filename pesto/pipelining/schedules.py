@@ -146,7 +146,7 @@ def _free(asked: Asked, cuts: Cuts | None) -> Schedule:
     Where their shortest schedule does not fit the memory, the exact one of k batches that does, if there is one. Not
     looked for where 1F1B* is as short as any.
     """
-    if cuts is not None and cuts.T == best(of_all(asked.chain, asked.devices, asked.memory, asked.model)).value:
+    if cuts is not None and best(of_all(asked.chain, asked.devices, asked.memory, asked.model)).value == cuts.T:
         return Schedule(name=FREE, why=f"not looked for: none is shorter than {STAR}")
     spread = _spread(asked)
     if isinstance(spread, Schedule):

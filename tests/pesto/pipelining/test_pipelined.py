@@ -95,7 +95,8 @@ def test_a_search_that_fails_costs_nothing_else(monkeypatch):
     monkeypatch.setattr(schedules, "least_load", failing)
     monkeypatch.setattr(schedules, "exact", failing)
     found = pipelined(asked(160, contiguous=False, k=1))
-    assert [each.why for each in found.schedules if each.name in {"exact", "free"}] == ["CP-SAT failed (-9): "] * 2
+    said = [each.why for each in found.schedules if each.name in {"exact", "free"}]
+    assert said == ["its solver failed: CP-SAT failed (-9): "] * 2
     assert found.chosen.period == 58 and not found.interrupted
 
 
