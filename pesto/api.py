@@ -54,6 +54,7 @@ def load_graph(
     function: str | None = None,
     fetch: str | Iterable[str] = (),
     batch: int | None = None,
+    micro_batches: int | None = None,
 ) -> Graph:
     """The graph of one training step, from exactly one of a file, a built-in model, a SavedModel and a function.
 
@@ -63,7 +64,8 @@ def load_graph(
     serving_default, or the only one. function: "module:callable", which is a tf.function with an input_signature, a
     compiled Keras model, or a callable without arguments that returns one of them, (model, (x, y)) with an example of
     a batch, (model, x), (function, *specs) with tf.TensorSpecs, or (tf.Graph, fetches). batch: examples in a batch,
-    where the graph leaves it open.
+    where the graph leaves it open. micro_batches: as many batches in a step, with their gradients added up before one
+    update (docs/pipelining.md).
 
     UsageError for options that do not go together, InputError for a graph that is refused, FileError for a file that
     cannot be read.
@@ -71,6 +73,7 @@ def load_graph(
     source = Source(
         file=maybe_path("file", file), model=model, variant=variant, saved_model=maybe_path("saved_model", saved_model),
         signature=signature, function=function, fetch=expect_names("fetch", fetch), batch=batch,
+        micro_batches=micro_batches,
     )  # fmt: skip
     return inputs.load_graph(source)
 

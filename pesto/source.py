@@ -11,7 +11,8 @@ GRAPH_DEF = (".pb", ".pbtxt")
 """Endings of GraphDef files; any other file is the project's own."""
 EVERYTHING = ("*",)
 """What is fetched of a GraphDef when all ops that nothing reads are."""
-_MODEL = re.compile(r"^model ([\w-]+) ([\w-]+)(?: batch (\d+))?$")
+MICRO_BATCHES = "micro-batches"
+_MODEL = re.compile(rf"^model ([\w-]+) ([\w-]+)(?: batch (\d+))?(?:, (\d+) {MICRO_BATCHES})?$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +27,8 @@ class Source:
     signature: str | None = None
     function: str | None = None
     batch: int | None = None
+    micro_batches: int | None = None
+    """So many of the step, each of its batch, with gradients added up before one update; None: the step as it is."""
 
     @property
     def has_shapes(self) -> bool:
@@ -40,6 +43,8 @@ class Source:
             expect("fetch", name, str, "names of ops")
         if self.batch is not None:
             expect_count("batch", self.batch)
+        if self.micro_batches is not None:
+            expect_count("micro_batches", self.micro_batches)
         given = [x for x in (self.model, self.file, self.saved_model, self.function) if x is not None]
         if len(given) != 1:
             found = "several graphs" if given else "no graph"
@@ -66,4 +71,5 @@ def named_by(label: str) -> Source | None:
     found = _MODEL.match(label)
     if not found:
         return None
-    return Source(model=found.group(1), variant=found.group(2), batch=int(found.group(3)) if found.group(3) else None)
+    batch, micro_batches = (None if number is None else int(number) for number in found.groups()[2:])
+    return Source(model=found.group(1), variant=found.group(2), batch=batch, micro_batches=micro_batches)

@@ -101,6 +101,9 @@ _SOURCE = (
         "returns one of them, (model, (x, y)), (function, *specs) or (tf.Graph, fetches).",
     ),
     click.option("--batch", type=click.IntRange(1), help="Batch size where the graph leaves it open."),
+    click.option(
+        "--micro-batches", type=click.IntRange(1), metavar="M", help="M batches, their gradients added up, one update."
+    ),
 )
 
 

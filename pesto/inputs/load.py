@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,8 @@ from pesto.graph import Graph
 from pesto.inputs import cluster_file
 from pesto.inputs.first_look import first_look
 from pesto.inputs.foreign_graph import FORMATS
+from pesto.micro_batches.step_parts import step_parts
+from pesto.micro_batches.unrolling import unroll
 from pesto.plans.plan import Plan
 from pesto.source import GRAPH_DEF, Source
 from pesto.tf.step_facts import StepFacts, Tie
@@ -40,6 +43,9 @@ def load_graph(source: Source, *, quiet: bool = False) -> Graph:
     PestoError of the right kind, one line, for anything that is wrong with it.
     """
     source.checked()
+    if source.micro_batches is not None:
+        graph = load_graph(replace(source, micro_batches=None), quiet=quiet)
+        return unroll(graph, step_parts(graph), source.micro_batches).graph
     if source.file is not None and source.file.suffix not in GRAPH_DEF:
         return _own(source.file)
     first_look(source)
@@ -56,6 +62,7 @@ def load_shaped(source: Source, *, quiet: bool = False) -> "tuple[Graph, Shaped]
     UsageError for a graph file, which has bytes and no shapes.
     """
     source.checked()
+    _whole(source)
     if not source.has_shapes:
         raise UsageError(f"{source.file}: a graph file has no shapes - name the step itself: a model, a GraphDef")
     first_look(source)
@@ -86,11 +93,11 @@ def _own(file: Path) -> Graph:
 def inspect_source(source: Source) -> StepFacts:
     """What the step that `source` names is, unplanned; PestoError for one that is not found or cannot be traced."""
     first_look(source)
-    if source.file is None or source.file.suffix in GRAPH_DEF:
+    if source.micro_batches is None and (source.file is None or source.file.suffix in GRAPH_DEF):
         from pesto.tf import named
 
         return named.inspect(source)
-    graph = _own(source.file)
+    graph = load_graph(source)
     tied = np.flatnonzero(graph.group >= 0)
     tied = tied[np.argsort(graph.group[tied], kind="stable")]
     groups = np.split(tied, np.flatnonzero(np.diff(graph.group[tied])) + 1) if len(tied) else []
@@ -165,7 +172,14 @@ def planned_step(source: Source) -> "tuple[Graph, Step]":
     return named.step_of(source)
 
 
+def _whole(source: Source) -> None:
+    """UsageError for a step of several micro-batches, of which there is a graph and nothing else."""
+    if source.micro_batches is not None:
+        raise UsageError("a step of several micro-batches is planned and simulated, not run or cut - leave them out")
+
+
 def _executable(source: Source) -> None:
+    _whole(source)
     first_look(source)
     if source.file is not None and source.file.suffix not in GRAPH_DEF:
         raise UsageError(

@@ -35,6 +35,15 @@ def heights(nodes: int, src: Ints, dst: Ints) -> Ints:
     return _heights(order, offset, dst[edge])
 
 
+def after_all(order: Ints, src: Ints, dst: Ints, key: Ints) -> Ints:
+    """[nodes] the least keys that are no less than these, nor than those of the nodes before each.
+
+    order: [nodes] a topological order.
+    """
+    offset, edge = adjacency(len(order), src)
+    return _after_all(order, offset, dst[edge], key.copy())
+
+
 def find_cycle(nodes: int, src: Ints, dst: Ints) -> list[int]:
     """One cycle as a list of nodes, each with an edge to the next and the last to the first; [] when there is none."""
     order = topological_order(nodes, src, dst)
@@ -84,6 +93,14 @@ def _heights(order: Ints, offset: Ints, head: Ints) -> Ints:
         for k in range(offset[node], offset[node + 1]):
             height[head[k]] = max(height[head[k]], height[node] + 1)
     return height
+
+
+@routine
+def _after_all(order: Ints, offset: Ints, head: Ints, key: Ints) -> Ints:
+    for node in order:
+        for k in range(offset[node], offset[node + 1]):
+            key[head[k]] = max(key[head[k]], key[node])
+    return key
 
 
 @routine

@@ -168,7 +168,7 @@ def _next_command(report: Path | None, source: Source, cluster: str, costs: Path
     """
     words: list[object] = ["pesto", "report" if report is None else "check", out]
     if source.model is None:
-        for option in ("file", "saved_model", "signature", "function", "batch"):
+        for option in ("file", "saved_model", "signature", "function", "batch", "micro_batches"):
             value = getattr(source, option)
             words += [f"--{'graph' if option == 'file' else option.replace('_', '-')}", value] if value else []
         words += [word for op in source.fetch for word in ("--fetch", op)]

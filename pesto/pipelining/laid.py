@@ -1,0 +1,58 @@
+"""A schedule of a chain laid over the step of M micro-batches: a device for each op, and one order of all."""
+
+import numpy as np
+
+from pesto.pipelining.chain_of_step import StepChain
+from pesto.micro_batches.unrolling import MicroBatched
+from pesto.micro_batches.step_parts import AFTER, BACKWARD, BEFORE, StepParts
+from pesto.pipelining.unrolled import Unrolled
+from solvers import Problem
+from solvers.arrays import Ints, ints, rank_of
+from solvers.compiled.dag import after_all, topological_order
+from solvers.heuristics.devices_of_location import devices_at
+from solvers.pipelining.chain import BACKWARD as WHOLE
+from solvers.pipelining.chain import FORWARD, INPUT_GRADIENT, KINDS, WEIGHT_GRADIENT, Allocation
+
+
+def lay(
+    step: MicroBatched, parts: StepParts, chain: StepChain, schedule: tuple[Allocation, Unrolled], problem: Problem,
+    accelerators: Ints,
+) -> tuple[Ints, Ints]:  # fmt: skip
+    """([n'] device, [n'] rank) of the step's ops: blocks in the order of the schedule, ops inside as they follow.
+
+    Variables and their updates are on the device of their layer, a sum where its gradient is made. Updates come last.
+    """
+    allocation, run = schedule
+    at = accelerators[allocation.device[chain.home[step.op]]]
+    device = devices_at(problem, _together(problem, step, at))
+    return device, _rank(step, parts, chain, run, problem)
+
+
+def _together(problem: Problem, step: MicroBatched, location: Ints) -> Ints:
+    """[n'] the location of each group's variable, or first op, for all of the group."""
+    grouped = np.flatnonzero(problem.group >= 0)
+    held = step.graph.param_bytes[grouped] > 0
+    listed = grouped[np.argsort(~held, kind="stable")]
+    group, first = np.unique(problem.group[listed], return_index=True)
+    of = np.zeros(int(problem.group.max(initial=-1)) + 1, dtype=np.int64)
+    of[group] = location[listed[first]]
+    found = location.copy()
+    found[grouped] = of[problem.group[grouped]]
+    return ints(found)
+
+
+def _rank(step: MicroBatched, parts: StepParts, chain: StepChain, run: Unrolled, problem: Problem) -> Ints:
+    """[n'] places in one order of all ops."""
+    start = np.full((len(KINDS), chain.chain.layers, run.batches), run.step, dtype=np.int64)
+    start[run.kind, run.layer, run.batch] = run.start
+    split = bool((run.kind == WEIGHT_GRADIENT).any())
+    part = parts.part[step.op]
+    kind = np.where(part == BACKWARD, WHOLE, FORWARD)
+    if split:
+        apart = np.where(chain.weight[step.op], WEIGHT_GRADIENT, INPUT_GRADIENT)
+        kind = np.where(step.sums, WEIGHT_GRADIENT, np.where(part == BACKWARD, apart, kind))
+    key = start[kind, chain.layer[step.op], np.maximum(step.batch, 0)]
+    key = np.where((part == AFTER) & ~step.sums, run.step, np.where(part == BEFORE, -1, key))
+    order = topological_order(problem.tasks, problem.src, problem.dst)
+    key = after_all(order, problem.src, problem.dst, ints(key))
+    return rank_of(ints(np.lexsort((rank_of(order), key))))
