@@ -64,11 +64,9 @@ def load_graph(
     serving_default, or the only one. function: "module:callable", which is a tf.function with an input_signature, a
     compiled Keras model, or a callable without arguments that returns one of them, (model, (x, y)) with an example of
     a batch, (model, x), (function, *specs) with tf.TensorSpecs, or (tf.Graph, fetches). batch: examples in a batch,
-    where the graph leaves it open. micro_batches: as many batches in a step, with their gradients added up before one
-    update (docs/pipelining.md).
+    where the graph leaves it open. micro_batches: so many, gradients added up (docs/pipelining.md).
 
-    UsageError for options that do not go together, InputError for a graph that is refused, FileError for a file that
-    cannot be read.
+    UsageError for options that do not go together, InputError for a graph that is refused, FileError for a file.
     """
     source = Source(
         file=maybe_path("file", file), model=model, variant=variant, saved_model=maybe_path("saved_model", saved_model),

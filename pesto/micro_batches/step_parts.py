@@ -6,7 +6,7 @@ from heapq import heappop, heappush
 import numpy as np
 
 from pesto.errors import InputError
-from pesto.graph import CONV, DEPTHWISE_FILTER, MATMUL, Graph
+from pesto.graph import DEPTHWISE_FILTER, MATMUL, Graph
 from solvers.arrays import Bools, Ints, bools, ints, rank_of
 from solvers.compiled.dag import adjacency, topological_order
 
@@ -62,12 +62,12 @@ class _Finder:
         writers = self._writers(batch)
         if not len(writers):
             raise InputError(f"{g.source}: it updates no variable - a pipeline needs a training step, with gradients")
-        before_heavy = self._reached(np.flatnonzero(self.heavy), forward=False, edges=self.data)
-        free = batch & ~before_heavy
+        into = np.unique(g.src[self.heavy[g.dst]])
+        free = bools(batch & ~self._reached(into, forward=False, edges=self.data))
         gradients = {self._gradient(int(op), free) for op in writers.tolist()}
         once = np.zeros(g.ops, dtype=np.bool_)
         once[writers] = True
-        heads = [at for op in gradients if op >= 0 for at in self._edges(self.by_src, op)]
+        heads = [at for op in gradients if op >= 0 for at in self._edges(self.by_src, op) if self.data[at]]
         once[self.dst[np.array(heads, dtype=np.int64)]] = True
         after = self._reached(np.flatnonzero(once), forward=True, edges=np.ones(len(self.src), dtype=np.bool_))
         part = np.where(after, AFTER, np.where(batch, BACKWARD, BEFORE))
@@ -114,10 +114,10 @@ class _Finder:
         return common
 
     def _forward(self, batch: Bools) -> Bools:
-        """What leads to a result of a micro-batch that is no update; where there is none, what is near the inputs."""
+        """What leads to a result of a micro-batch that is no update: to what nobody reads or waits for."""
         g = self.graph
         read = np.zeros(g.ops, dtype=np.bool_)
-        read[g.src] = True
+        read[self.src] = True
         results = np.flatnonzero(batch & ~read)
         found = self._reached(results, forward=False, edges=self.data) & batch
         share = found.sum() / batch.sum()

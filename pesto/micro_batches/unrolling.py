@@ -1,4 +1,4 @@
-"""A training step for M micro-batches: what depends on the batch M times, all else once, gradients summed in between."""
+"""A training step for M micro-batches: what depends on the batch M times, all else once, gradients summed up."""
 
 from dataclasses import dataclass
 
@@ -38,7 +38,7 @@ class _Sums:
     batch: Ints
     """[a] the last batch that it takes in."""
     joins: Bools
-    """[a]."""
+    """[a] whether each puts tensors behind each other."""
 
 
 def unroll(graph: Graph, parts: StepParts, batches: int) -> MicroBatched:
@@ -168,7 +168,9 @@ class _Columns:
     def _names(self, op: Ints, batch: Ints) -> tuple[str, ...]:
         names, sums = self.old.names, self.sums
         output = np.arange(len(self.old.tensor_op)) - np.searchsorted(self.old.tensor_op, self.old.tensor_op)
-        copies = [names[o] if b < 0 else f"{names[o]}/batch{b}" for o, b in zip(op.tolist(), batch.tolist(), strict=True)]
+        copies = [
+            names[o] if b < 0 else f"{names[o]}/batch{b}" for o, b in zip(op.tolist(), batch.tolist(), strict=True)
+        ]
         return tuple(copies) + tuple(
             f"{names[o]}/sum{k}.{b}"
             for o, k, b in zip(

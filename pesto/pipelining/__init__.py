@@ -1,1 +1,1 @@
-"""Pipelines of chains: stages within a memory, the named schedules beside each other, and what is proven of them."""
+"""Training steps and chains in stages: folded, cut for the memory, the named schedules laid out, and what is proven."""

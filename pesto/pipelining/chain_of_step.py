@@ -9,8 +9,8 @@ from pesto.costs import Costs
 from pesto.costs.network import transfer_s
 from pesto.errors import UsageError
 from pesto.graph import Graph
-from pesto.pipelining.folded import Folded
 from pesto.micro_batches.step_parts import AFTER, BACKWARD, BEFORE, FORWARD, StepParts
+from pesto.pipelining.folded import Folded
 from pesto.problem import TICK_S
 from solvers.arrays import Bools, Floats, Ints, bools, ints
 from solvers.compiled.dag import adjacency, topological_order
@@ -33,14 +33,15 @@ class StepChain:
     """[n] backward ops that no earlier layer waits for: they compute gradients of weights."""
     once: Ints
     """[L] ticks that a layer's updates take, once a step."""
-    far: tuple[int, ...]
-    """Ops whose variables are read in several layers; each is on the device of the first."""
+    far: tuple[tuple[int, tuple[int, ...]], ...]
+    """Variables, or what is made of them, that forward ops of several layers read: the op, and these layers."""
 
 
 def accelerators(cluster: Cluster) -> Ints:
     """The devices that stages are laid on, all alike: those that are no hosts, or hosts where there are no others.
 
-    UsageError where they are of several kinds or speeds.
+    Listed so that neighbours are near: behind each the one that it sends to fastest. UsageError where they are of
+    several kinds or speeds.
     """
     fast = [at for at, device in enumerate(cluster.devices) if device.kind != "cpu"]
     found = fast or list(range(len(cluster.devices)))
@@ -51,10 +52,19 @@ def accelerators(cluster: Cluster) -> Ints:
             first.kind, first.preset, first.speed, first.rates,
         ):  # fmt: skip
             raise UsageError(
-                f"{device.name} is no device like {first.name} - stages are cut for equal devices; name a cluster of one "
-                "kind of them"
+                f"{device.name} is no device like {first.name} - stages are cut for equal devices; name a cluster "
+                "whose accelerators are alike"
             )
-    return ints(found)
+    line, left = found[:1], found[1:]
+    while left:
+        line.append(min(left, key=lambda at: _s_per_byte(cluster, line[-1], at)))
+        left.remove(line[-1])
+    return ints(line)
+
+
+def _s_per_byte(cluster: Cluster, a: int, b: int) -> float:
+    path = cluster.paths[a][b]
+    return float("inf") if path is None else path.s_per_byte
 
 
 def chain_of_step(
@@ -62,40 +72,44 @@ def chain_of_step(
 ) -> StepChain:
     """The chain of a folded step for so many micro-batches, cut where little crosses: at most MOST_LAYERS layers.
 
-    Layers are as equal in load as cheap cuts allow. What crosses a cut takes the mean time of the paths between
-    devices that follow each other, tensor by tensor; a tensor that is read far on crosses every cut on its way. A
-    variable that is read on both sides of a cut is sent once a step.
+    Layers are as equal in load as cheap cuts allow. What crosses a cut takes as long as on the slowest of the paths
+    between devices that follow each other, tensor by tensor; a tensor that is read far on crosses every cut on its way.
+    A variable that is read on both sides of a cut is sent once a step.
     """
     fast = accelerators(cluster)
     seconds = _seconds(costs, fast)
     inner = (parts.part == FORWARD) | (parts.part == BACKWARD)
-    load = np.bincount(folded.place[inner], weights=seconds[inner], minlength=folded.places)
-    crossing = _Crossing(graph, parts, folded, _mean_s(graph, cluster, fast), batches)
+    load = np.bincount(folded.place[inner], weights=seconds[inner], minlength=folded.places).astype(np.float64)
+    crossing = _Crossing(graph, parts, folded, _slowest_s(graph, cluster, fast), batches)
     ends = _ends(load, crossing.seconds(dear=True))
     layer_of = np.searchsorted(ends, np.arange(folded.places))
     layer, home = ints(layer_of[folded.place]), ints(layer_of[folded.home])
     weight = _weights(graph, parts, layer)
-    many = len(ends) + 1
+    chain, once = _chain(graph, parts, (layer, home, weight), seconds, (crossing, ends))
+    return StepChain(chain=chain, layer=layer, home=home, weight=weight, once=once, far=_far(graph, parts, layer))
 
-    def total(values: Floats | Ints, where: Bools, at: Ints = layer) -> Ints:
-        return np.ceil(np.bincount(at[where], weights=np.asarray(values)[where], minlength=many)).astype(np.int64)
 
-    ticks = np.round(seconds / TICK_S)
+def _chain(
+    graph: Graph, parts: StepParts, where: tuple[Ints, Ints, Bools], seconds: Floats, cuts: "tuple[_Crossing, Ints]"
+) -> tuple[Chain, Ints]:
+    """The chain, and the ticks of each layer's updates. where: layer, home and weight of `StepChain`."""
+    (layer, home, weight), (crossing, ends) = where, cuts
+    ticks = np.ceil(np.round(seconds / TICK_S, 3))
     backward = parts.part == BACKWARD
-    held = _kept(graph, parts)
-    accumulated = np.bincount(graph.tensor_op[parts.added], weights=graph.tensor_bytes[parts.added], minlength=graph.ops)
-    everywhere = np.ones(graph.ops, dtype=np.bool_)
-    sent, back = crossing.seconds(dear=False)[ends], crossing.bytes()[ends]
+    tensor_op, sizes = graph.tensor_op[parts.added], graph.tensor_bytes[parts.added]
+
+    def total(at: Ints, values: Floats | Ints) -> Ints:
+        return np.bincount(at, weights=values, minlength=len(ends) + 1).astype(np.int64)
+
     chain = Chain(
-        forward=total(ticks, parts.part == FORWARD), backward=total(ticks, backward),
-        weights=total(graph.param_bytes, everywhere, home) + total(accumulated, everywhere),
-        activation=total(held, everywhere), output=np.concatenate([[0], back, [0]]).astype(np.int64),
-        transfers=np.ceil(sent / TICK_S).astype(np.int64), weight_gradient=total(ticks, backward & weight),
+        forward=total(layer, ticks * (parts.part == FORWARD)), backward=total(layer, ticks * backward),
+        weights=total(home, graph.param_bytes) + total(layer[tensor_op], sizes),
+        activation=total(layer, _kept(graph, parts)),
+        output=np.concatenate([[0], crossing.bytes()[ends], [0]]).astype(np.int64),
+        transfers=np.ceil(crossing.seconds(dear=False)[ends] / TICK_S).astype(np.int64),
+        weight_gradient=total(layer, ticks * (backward & weight)),
     )  # fmt: skip
-    return StepChain(
-        chain=chain, layer=layer, home=home, weight=weight, once=total(ticks, parts.part == AFTER, home),
-        far=_far(graph, parts, layer),
-    )  # fmt: skip
+    return chain, total(home, ticks * (parts.part == AFTER))
 
 
 def _seconds(costs: Costs, fast: Ints) -> Floats:
@@ -104,16 +118,14 @@ def _seconds(costs: Costs, fast: Ints) -> Floats:
     return np.where(np.isnan(known).all(axis=1), 0.0, np.nan_to_num(known).max(axis=1))
 
 
-def _mean_s(graph: Graph, cluster: Cluster, fast: Ints) -> Floats:
-    """[t] seconds of each tensor between neighbours, mean over them."""
+def _slowest_s(graph: Graph, cluster: Cluster, fast: Ints) -> Floats:
+    """[t] seconds of each tensor between the neighbours where it takes longest."""
     pairs = list(zip(fast[:-1].tolist(), fast[1:].tolist(), strict=True))
     paths = [path for a, b in pairs for path in (cluster.paths[a][b], cluster.paths[b][a]) if path is not None]
-    if not paths:
-        return np.zeros(len(graph.tensor_op))
-    total = np.zeros(len(graph.tensor_op))
+    found = np.zeros(len(graph.tensor_op))
     for path in paths:
-        total += transfer_s(path, graph.tensor_bytes)
-    return total / len(paths)
+        found = np.maximum(found, transfer_s(path, graph.tensor_bytes))
+    return found
 
 
 class _Crossing:
@@ -159,9 +171,9 @@ def _ends(load: Floats, dear: Floats) -> Ints:
 
 
 def _weights(graph: Graph, parts: StepParts, layer: Ints) -> Bools:
-    """[n] backward ops from which nothing leads to an earlier layer's."""
-    offset, edge = adjacency(graph.ops, graph.src)
-    head = graph.dst[edge].tolist()
+    """[n] backward ops from which nothing leads to an earlier layer's, for which nothing of it waits either."""
+    offset, edge = adjacency(graph.ops, graph.edge_src)
+    head = graph.edge_dst[edge].tolist()
     backward = (parts.part == BACKWARD).tolist()
     waited = [False] * graph.ops
     at = layer.tolist()
@@ -178,13 +190,16 @@ def _kept(graph: Graph, parts: StepParts) -> Ints:
     read = np.zeros(len(graph.tensor_op), dtype=np.bool_)
     read[graph.tensor[parts.part[graph.dst] == BACKWARD]] = True
     read &= parts.part[graph.tensor_op] == FORWARD
-    return ints(np.bincount(graph.tensor_op[read], weights=graph.tensor_bytes[read], minlength=graph.ops).astype(np.int64))
+    return np.bincount(graph.tensor_op[read], weights=graph.tensor_bytes[read], minlength=graph.ops).astype(np.int64)
 
 
-def _far(graph: Graph, parts: StepParts, layer: Ints) -> tuple[int, ...]:
-    """Ops done once whose outputs forward ops of several layers read, and that are made of variables."""
+def _far(graph: Graph, parts: StepParts, layer: Ints) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    """Ops done once, with a variable's group, whose outputs forward ops of several layers read, and these layers."""
     reads = (parts.part[graph.src] == BEFORE) & (parts.part[graph.dst] == FORWARD) & (graph.group[graph.src] >= 0)
-    low, high = np.full(graph.ops, MOST_LAYERS), np.full(graph.ops, -1)
-    np.minimum.at(low, graph.src[reads], layer[graph.dst[reads]])
-    np.maximum.at(high, graph.src[reads], layer[graph.dst[reads]])
-    return tuple(np.flatnonzero(high > low).tolist())
+    pairs = np.unique(np.stack([graph.src[reads], layer[graph.dst[reads]]]), axis=1)
+    ops, first, count = np.unique(pairs[0], return_index=True, return_counts=True)
+    many = count > 1
+    return tuple(
+        (op, tuple(pairs[1, at : at + n].tolist()))
+        for op, at, n in zip(ops[many].tolist(), first[many].tolist(), count[many].tolist(), strict=True)
+    )

@@ -32,10 +32,10 @@ def fold(graph: Graph, parts: StepParts) -> Folded:
 
     A forward op stands behind the latest variable on its way, as all steps of a recurrent layer read one, then by the
     number of ops before it; but with its first reader where its inputs are no larger than what it gives, or needed
-    there anyway: masks, labels, what a decoder computes of an encoder's output. A backward op stands no later than those whose outputs it reads. Of the forward op that it
-    belongs to it reads an input or the output, so it stands where the op that made that, or another reader of it, does:
-    the latest of these that is allowed, and the earliest for all that it reads. So a mask that all layers share is no
-    reason to stand with the first of them.
+    there anyway: masks, labels, what a decoder computes of an encoder's output. A backward op stands no later than
+    those whose outputs it reads. Of the forward op that it belongs to it reads an input or the output, so it stands
+    where the op that made that, or another reader of it, does: the latest of these that is allowed, and the earliest
+    for all that it reads. So a mask that all layers share is no reason to stand with the first of them.
     """
     return _Fold(graph, parts).folded()
 
@@ -44,9 +44,9 @@ class _Fold:
     def __init__(self, graph: Graph, parts: StepParts) -> None:
         self.g, self.part = graph, parts.part
         self.order = topological_order(graph.ops, graph.edge_src, graph.edge_dst).tolist()
-        self.into = adjacency(graph.ops, graph.dst)
-        self.outof = adjacency(graph.ops, graph.src)
-        self.src, self.dst = graph.src.tolist(), graph.dst.tolist()
+        self.into, self.outof = adjacency(graph.ops, graph.edge_dst), adjacency(graph.ops, graph.edge_src)
+        self.src, self.dst = graph.edge_src.tolist(), graph.edge_dst.tolist()
+        self.sent = np.append(graph.tensor_bytes[graph.tensor], np.zeros(len(graph.control_src))).tolist()
         self.at = [_NOWHERE] * graph.ops
 
     def folded(self) -> Folded:
@@ -150,11 +150,10 @@ class _Fold:
 
     def _rest(self) -> None:
         """Updates behind what they read most of; variables and what is made of them with their first reader."""
-        size = self.g.tensor_bytes[self.g.tensor].tolist()
         offset, edge = self.into
         for op in self.order:
             if self.part[op] == AFTER:
-                read = [(size[at], self.at[self.src[at]]) for at in edge[offset[op] : offset[op + 1]].tolist()]
+                read = [(self.sent[at], self.at[self.src[at]]) for at in edge[offset[op] : offset[op + 1]].tolist()]
                 self.at[op] = max(((b, at) for b, at in read if at >= 0), default=(0, _NOWHERE))[1]
         for op in reversed(self.order):
             if self.part[op] == BEFORE:

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from pesto.pipelining.chain_of_step import StepChain
-from pesto.micro_batches.unrolling import MicroBatched
 from pesto.micro_batches.step_parts import AFTER, BACKWARD, BEFORE, StepParts
+from pesto.micro_batches.unrolling import MicroBatched
+from pesto.pipelining.chain_of_step import StepChain
 from pesto.pipelining.unrolled import Unrolled
 from solvers import Problem
 from solvers.arrays import Ints, ints, rank_of

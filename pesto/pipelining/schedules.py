@@ -115,6 +115,13 @@ def schedules(asked: Asked, cuts: Cuts | None, thin: Cuts | None) -> Iterator[Sc
             yield Schedule(name=name, why=str(error))
         else:
             yield _measured(asked, name, allocation, pattern)
+    for name, stages in _ZERO_BUBBLE.items():
+        try:
+            allocation = stages(asked, roomy)
+        except ValueError as error:
+            yield Schedule(name=name, why=str(error))
+        else:
+            yield _zero_bubble(asked, name, allocation)
 
 
 def _exact(asked: Asked, cuts: Cuts | None) -> Schedule:
@@ -220,17 +227,28 @@ def _interleaved(asked: Asked, _: Allocation) -> tuple[Allocation, Pattern]:
     return at, interleaved(asked.chain, at, asked.batches)
 
 
-def _zero_bubble_v(asked: Asked, _: Allocation) -> tuple[Allocation, Pattern]:
-    at = v_shaped(_two_each(asked))
-    return at, zero_bubble(asked.chain, at, asked.batches)
+def _zero_bubble(asked: Asked, name: str, allocation: Allocation) -> Schedule:
+    """With as many batches in flight as there are stages, or the most that fit the memory."""
+    found = list[Schedule]()
+    stages = len(allocation.stages)
+    for most in range(stages, 0, -1):
+        pattern = zero_bubble(asked.chain, allocation, asked.batches, [most] * stages)
+        found.append(_measured(asked, name, allocation, pattern))
+        if found[-1].fits:
+            return found[-1]
+    return found[0]
 
 
 _Maker = Callable[[Asked, Allocation], tuple[Allocation, Pattern]]
 _FLUSHED: dict[str, _Maker] = {
     "gpipe": _on_these(gpipe), "1f1b": _on_these(one_f_one_b), "interleaved-2": _interleaved,
-    "zero-bubble": _on_these(zero_bubble), "zero-bubble-v": _zero_bubble_v,
 }  # fmt: skip
 """Name -> stages and pattern of a step from empty to empty."""
+_ZERO_BUBBLE: dict[str, Callable[[Asked, Allocation], Allocation]] = {
+    "zero-bubble": lambda _, roomy: roomy,
+    "zero-bubble-v": lambda asked, _: v_shaped(_two_each(asked)),
+}
+"""Name -> stages of one whose weight gradients are apart."""
 
 KEEPS = thinnings(LONGEST_THINNING)
 """(k, n) of every thinning that is tried."""

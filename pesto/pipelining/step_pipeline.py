@@ -29,7 +29,7 @@ from solvers.pipelining.pipeline_bounds import Bound, flushed_step
 from solvers.pipelining.pipeline_bounds import best as greatest
 
 _TIGHTER = 3
-"""How often stages are cut for less memory than there is, when what was cut for all of it does not fit."""
+"""How often stages are cut for less memory than there is, where what was cut for all of it does not fit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -58,6 +58,9 @@ class Laid:
 class StepPipeline:
     """What was found of a training step."""
 
+    names: tuple[str, ...] = field(repr=False)
+    """[n] the ops of the step as it was given."""
+    parts: StepParts = field(repr=False)
     step: MicroBatched
     chain: StepChain
     asked: Asked
@@ -95,17 +98,20 @@ def step_pipeline(
     """The step of so many micro-batches in stages, one or two a device, on modelled costs; the shortest that fits.
 
     name: of one of NAMES, which is then taken. k, seconds: of the search for an exact schedule. Stages are cut for
-    the memory as the chain counts it; where none that is cut so fits op by op, once more for less. UsageError for a
+    the memory as the chain counts it, and where that does not fit op by op, for less. UsageError for a
     cluster of one accelerator, or of different ones; InputError for a graph that is no training step; InfeasibleError
     where the variables cannot fit; NothingFoundError, with the bytes that lack, where no schedule fits.
     """
     if name is not None and name not in NAMES:
         raise UsageError(f"there is no schedule {name!r} - give one of {', '.join(NAMES)}")
     work = _Work(graph, cluster, batches)
-    found = work.found(Asked(
-        chain=work.chain.chain, devices=len(work.fast), memory=work.memory, batches=batches, k=k, seconds=seconds,
-    ))  # fmt: skip
-    return work.pipeline(*found, name)
+    try:
+        asked = Asked(
+            chain=work.chain.chain, devices=len(work.fast), memory=work.memory, batches=batches, k=k, seconds=seconds
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    return work.pipeline(asked, work.found(asked), name)
 
 
 class _Work:
@@ -116,24 +122,26 @@ class _Work:
         if len(self.fast) < 2:
             raise UsageError(f"{cluster.name} has one accelerator - a pipeline needs two; give a cluster with more")
         self.memory = min(cluster.devices[at].memory_bytes for at in self.fast.tolist())
-        self.parts: StepParts = step_parts(graph)
+        self.names, self.parts = graph.names, step_parts(graph)
+        self.step = unroll(graph, self.parts, batches)
         self.chain = chain_of_step(
             graph, self.parts, fold(graph, self.parts), modelled(graph, cluster), cluster, batches=batches
         )
-        self.step = unroll(graph, self.parts, batches)
         self.costs: Costs = modelled(self.step.graph, cluster)
         self.problem: Problem = formulate(self.step.graph, self.costs, cluster, Settings())
         self.bench = Bench.of(self.step.graph, self.problem)
 
-    def found(self, asked: Asked) -> tuple[Asked, tuple[Laid, ...]]:
-        """Every schedule laid out; for less memory while none of those that the chain has within it fits."""
-        for _ in range(1 + _TIGHTER):
-            laid = self._all(asked)
-            over = [self._short(each) for each in laid if each.candidate and each.schedule.fits and not each.fits]
-            if any(each.fits for each in laid) or not over:
+    def found(self, asked: Asked) -> tuple[Laid, ...]:
+        """Every schedule laid out; what the chain has within the memory and does not fit op by op, again for less."""
+        laid, memory = self._all(asked), self.memory
+        for _ in range(_TIGHTER):
+            over = [each.candidate.short for each in laid if each.candidate and each.schedule.fits and not each.fits]
+            if not over:
                 break
-            asked = replace(asked, memory=max(0, (asked.memory or 0) - min(over)))
-        return asked, laid
+            memory = max(0, memory - max(over))
+            again = self._all(replace(asked, memory=memory))
+            laid = tuple(new if new.fits and not old.fits else old for old, new in zip(laid, again, strict=True))
+        return laid
 
     def _all(self, asked: Asked) -> tuple[Laid, ...]:
         cuts = best_cuts(asked.chain, asked.devices, asked.memory, asked.model)
@@ -149,9 +157,6 @@ class _Work:
         once = np.bincount(schedule.allocation.device, weights=self.chain.once).max()
         candidate = self.bench.ordered(schedule.name, f"{schedule.name} on the chain's stages", device, rank)
         return Laid(schedule=schedule, candidate=candidate, once=int(once))
-
-    def _short(self, laid: Laid) -> int:
-        return 0 if laid.candidate is None else laid.candidate.short
 
     def pipeline(self, asked: Asked, laid: tuple[Laid, ...], name: str | None) -> StepPipeline:
         """The best of them, or the one of that name, as a plan."""
@@ -169,7 +174,7 @@ class _Work:
         verify(plan, self.step.graph, self.problem, self.cluster)
         names = [self.cluster.devices[at].name for at in self.fast.tolist()]
         return StepPipeline(
-            step=self.step, chain=self.chain, asked=asked, cluster=self.cluster,
+            names=self.names, parts=self.parts, step=self.step, chain=self.chain, asked=asked, cluster=self.cluster,
             laid=tuple(replace(each, candidate=candidate) if each is chosen else each for each in laid),
             chosen=replace(chosen, candidate=candidate), plan=plan, accelerators=tuple(names),
             step_bound=greatest(flushed_step(asked.chain, schedule.allocation, asked.batches, split=True)),
@@ -192,8 +197,8 @@ class _Work:
             return NothingFoundError(f"no stages fit the memory: {laid[0].schedule.why} - use more or larger devices")
         nearest = min(tried, key=lambda each: each.short)
         return NothingFoundError(
-            f"no schedule fits: {nearest.name} is the nearest, {self._lack(nearest)} - use more or larger devices, or a "
-            "smaller batch"
+            f"no schedule fits: {nearest.name} is the nearest, {self._lack(nearest)} - use more or larger devices, or "
+            "a smaller batch"
         )
 
     def _lack(self, candidate: Candidate) -> str:

@@ -1,32 +1,45 @@
-"""pesto pipeline: a chain of layers cut into stages, and the schedule of its batches."""
+"""pesto pipeline: a training step, or a chain of layers, cut into stages, and the schedule of its batches."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import click
 
-from pesto.cli.options import Duration, json_option
+from pesto.cli.options import Duration, cluster_option, json_option, quiet_option, refuse, source_options
 from pesto.cli.outputs import check_outputs, picture_format
 from pesto.cli.printed import answer
+from pesto.cli.read_step import read_step
 from pesto.errors import Exit, NothingFoundError, UsageError
 from pesto.files.chain_file import load_chain
 from pesto.files.disk import write_atomic
 from pesto.files.pattern_file import save_pattern
+from pesto.inputs.load import load_cluster
 from pesto.pipelining.kept_pattern import kept
 from pesto.pipelining.pipeline import Pipeline, curve, pipelined
 from pesto.pipelining.rank_actions import rank_actions
-from pesto.pipelining.schedules import NAMES, Asked
+from pesto.pipelining.schedules import NAMES, Asked, Schedule
+from pesto.pipelining.step_pipeline import StepPipeline, step_pipeline
+from pesto.plans.plan_file import save
 from pesto.show.piped import pipeline_chart
 from pesto.show.piped.pipeline_page import pipeline_object, pipeline_page
+from pesto.show.piped.step_pipeline_page import step_object, step_page
 from pesto.solving.interrupt import hold, received
+from pesto.source import Source
 from solvers.pipelining.chain import MemoryModel
 from solvers.pipelining.chain_json import ChainInstance
 
+_OF_CHAINS = ("devices", "memory", "memory_model", "contiguous")
+_BATCHES = 8
+"""Micro-batches where nobody says how many."""
+
 
 @click.command("pipeline")
-@click.argument("chain", type=click.Path(path_type=Path))
-@click.option("--devices", type=click.IntRange(1, 4096), required=True, help="Equal devices to lay the layers on.")
-@click.option("--memory", type=click.IntRange(0), help="Bytes of each device; without a limit where left out.")
+@click.argument("chain", type=click.Path(path_type=Path), required=False)
+@source_options
+@cluster_option()
+@click.option("--devices", type=click.IntRange(1, 4096), help="Of a chain: equal devices to lay the layers on.")
+@click.option("--memory", type=click.IntRange(0), help="Of a chain: bytes of each device; without a limit if left out.")
 @click.option(
     "--memory-model",
     type=click.Choice([model.value for model in MemoryModel]),
@@ -35,46 +48,79 @@ from solvers.pipelining.chain_json import ChainInstance
     help="What counts as held: the paper's count, or also what is received and on its way.",
 )
 @click.option("--contiguous", is_flag=True, help="Look for no stages but one run of layers a device: quicker.")
-@click.option("--micro-batches", type=int, default=8, show_default=True, help="Of a step from empty to empty.")
 @click.option("--k", type=click.IntRange(0, 64), default=0, help="Look for the least period of so many batches too.")
 @click.option("--time-limit", type=Duration(), default="20", show_default=True, help="Of each search by CP-SAT.")
 @click.option("--schedule", metavar="NAME", help=f"Take this one: {', '.join(NAMES)}.")
 @click.option("--chart", "picture", type=click.Path(path_type=Path), help="Draw the pipeline here (.png or .svg).")
 @click.option("--curve", "trade", type=click.Path(path_type=Path), help="Draw the least period over memory here.")
 @click.option("--export", "actions", type=click.Path(path_type=Path), help="Write what each rank does (torch CSV).")
-@click.option("-o", "--out", type=click.Path(path_type=Path), help="Write the pattern here (.json, .json.gz).")
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="Write the plan, of a chain the pattern, here.")
 @json_option()
+@quiet_option()
 def pipeline_command(
-    *, chain: Path, devices: int, memory: int | None, memory_model: str, contiguous: bool, micro_batches: int, k: int,
-    time_limit: float,
-    schedule: str | None, picture: Path | None, trade: Path | None, actions: Path | None, out: Path | None,
-    as_json: bool,
+    *, chain: Path | None, source: Source, cluster: str, devices: int | None, memory: int | None, memory_model: str,
+    contiguous: bool, k: int, time_limit: float, schedule: str | None, picture: Path | None, trade: Path | None,
+    actions: Path | None, out: Path | None, as_json: bool, quiet: bool,
 ) -> None:  # fmt: skip
-    """Cut a chain of layers into stages, and find the schedule whose batches follow each other quickest.
+    """Cut a training step into stages, and find the schedule whose micro-batches follow each other quickest.
 
     \b
+    pesto pipeline --model transformer --cluster v100x4 --micro-batches 16
+    pesto pipeline --graph step.json --cluster v100x4 --chart pipe.png
     pesto pipeline chain.json --devices 4 --memory 100
-    pesto pipeline chain.json --devices 4 --memory 100 --k 2 --chart pipe.png
     pesto pipeline chain.json --devices 4 --schedule 1f1b --export ranks.csv
-    pesto pipeline chain.json --devices 4 --memory 100 -o pattern.json
 
-    Ticks and bytes, as the chain's file has them. Ends with 4 where no stages fit the memory, and says the least that
-    does; with 5 where that is not proven, or the schedule that was asked for does not fit.
+    A step has --micro-batches times its batch: gradients are added up, variables are updated once. All schedules are
+    laid over it op by op, and the shortest that fits is the plan. CHAIN is a file of layers, in ticks and bytes.
+    Ends with 4 where nothing can fit the memory; with 5 where that is not proven, or what was asked for does not fit.
     """
     wanted = _Wanted(picture, trade, actions, out)
+    if chain is None:
+        refuse("a step's devices and memory are its cluster's", *_OF_CHAINS)
+        source.checked()
+        wanted.check(source.file, as_json=as_json)
+        graph = read_step(replace(source, micro_batches=None), quiet=quiet)
+        batches = source.micro_batches or _BATCHES
+        step = step_pipeline(
+            graph, load_cluster(cluster), batches=batches, name=schedule, k=k, seconds=time_limit
+        )  # fmt: skip
+        _tell_step(step, wanted, as_json=as_json)
+        return
+    if source != Source(micro_batches=source.micro_batches):
+        raise UsageError(f"{chain} and the options name two things to lay out - leave out one of them")
+    refuse("a chain is of equal devices", "cluster")
+    if devices is None:
+        raise UsageError("on how many devices? - give --devices, such as 4")
     wanted.check(chain, as_json=as_json)
     instance = load_chain(chain)
     try:
         asked = Asked(
             chain=instance.chain, devices=devices, memory=memory, model=MemoryModel(memory_model),
-            batches=micro_batches, k=k, seconds=time_limit, contiguous=contiguous,
+            batches=source.micro_batches or _BATCHES, k=k, seconds=time_limit, contiguous=contiguous,
         )  # fmt: skip
     except ValueError as error:
         raise UsageError(str(error)) from error
-    found = pipelined(asked, schedule)
+    _tell_chain(pipelined(asked, schedule), instance, instance.name or str(chain), wanted, as_json=as_json)
+
+
+def _tell_step(found: StepPipeline, wanted: "_Wanted", *, as_json: bool) -> None:
     hold()
-    name = instance.name or str(chain)
-    wanted.write(found, instance, name)
+    wanted.write(found.asked, found.chosen.schedule, found.step.graph.source, pipeline_chart.OF_STEPS)
+    if wanted.out is not None:
+        save(found.plan, wanted.out)
+    if as_json:
+        answer(step_object(found, wanted.out))
+    else:
+        click.echo(step_page(found, wanted.out))
+    if received():
+        raise click.exceptions.Exit(received() or Exit.INTERRUPTED)
+
+
+def _tell_chain(found: Pipeline, instance: ChainInstance, name: str, wanted: "_Wanted", *, as_json: bool) -> None:
+    hold()
+    wanted.write(found.asked, found.chosen, name)
+    if wanted.out is not None and found.chosen.fits:
+        save_pattern(kept(found, instance), wanted.out)
     if as_json:
         answer(pipeline_object(found, instance.ticks_per_second))
     else:
@@ -82,7 +128,7 @@ def pipeline_command(
     if found.interrupted or received():
         raise click.exceptions.Exit(received() or Exit.INTERRUPTED)
     if not found.chosen.fits:
-        kept_not = "; its pattern is not written" if out is not None else ""
+        kept_not = "; its pattern is not written" if wanted.out is not None else ""
         raise NothingFoundError(f"{found.chosen.name} on the stages above: {found.chosen.why}{kept_not}")
 
 
@@ -94,26 +140,27 @@ class _Wanted(NamedTuple):
     actions: Path | None
     out: Path | None
 
-    def check(self, chain: Path, *, as_json: bool) -> None:
+    def check(self, given: Path | None, *, as_json: bool) -> None:
         """Errors of `check_outputs` and `picture_format`, before anything is done."""
         for path in (self.picture, self.trade):
             picture_format(path)
-        check_outputs([path for path in self if path is not None], [chain], as_json=as_json)
+        outputs = [path for path in self if path is not None]
+        check_outputs(outputs, [given] if given is not None else [], as_json=as_json)
 
-    def write(self, found: Pipeline, instance: ChainInstance, name: str) -> None:
-        """All of them; no pattern where it does not fit."""
+    def write(
+        self, asked: Asked, chosen: Schedule, name: str, units: pipeline_chart.Units = pipeline_chart.NATURAL
+    ) -> None:
+        """Pictures, and what each rank does."""
         if self.picture is not None:
-            write_atomic(self.picture, pipeline_chart.draw(found, picture_format(self.picture)))
+            write_atomic(self.picture, pipeline_chart.draw(asked, chosen, picture_format(self.picture), units))
         if self.trade is not None:
-            points = curve(found.asked)
-            write_atomic(self.trade, pipeline_chart.draw_curve(points, name, picture_format(self.trade)))
+            points = curve(asked)
+            write_atomic(self.trade, pipeline_chart.draw_curve(points, name, picture_format(self.trade), units))
         if self.actions is not None:
-            write_atomic(self.actions, _ranks(found).encode())
-        if self.out is not None and found.chosen.fits:
-            save_pattern(kept(found, instance), self.out)
+            write_atomic(self.actions, _ranks(chosen).encode())
 
 
-def _ranks(found: Pipeline) -> str:
-    if found.chosen.allocation is None or found.chosen.run is None:
+def _ranks(chosen: Schedule) -> str:
+    if chosen.allocation is None or chosen.run is None:
         raise ValueError("a schedule that was chosen has stages")
-    return rank_actions(found.chosen.allocation, found.chosen.run)
+    return rank_actions(chosen.allocation, chosen.run)

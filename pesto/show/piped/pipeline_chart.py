@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pesto.pipelining.pipeline import Pipeline
+from pesto.pipelining.schedules import Asked, Schedule
 from pesto.pipelining.unrolled import Unrolled
 from pesto.show.drawing import BLUE, COLOURS, GREY, INK, RED, drawn_by, saved
 from solvers.arrays import Bools, Floats, Ints
@@ -15,6 +15,20 @@ from solvers.pipelining.chain import BACKWARD, FORWARD, SEND_BACKWARD, SEND_FORW
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+
+class Units(NamedTuple):
+    """What times and bytes are told in."""
+
+    time: str = "ticks"
+    ticks: float = 1.0
+    """Of one unit of time."""
+    size: str = "bytes"
+    one: float = 1.0
+    """Bytes of one unit of them."""
+
+
+NATURAL, OF_STEPS = Units(), Units("ms, as the chain has it", 1e6, "GiB", 2.0**30)
+"""Of chains' files, and of chains of steps, whose ticks are nanoseconds."""
 _WIDTH, _LINK = 13.0, 0.35
 _MADE_BY = "pesto pipeline"
 _HIGHEST = 80.0
@@ -31,7 +45,7 @@ _STYLES = {
 }
 
 
-def draw(found: Pipeline, form: str) -> bytes:
+def draw(asked: Asked, chosen: Schedule, form: str, units: Units = NATURAL) -> bytes:
     """A row a device, thin rows for links; forward halves light, backward halves dark; below, bytes over time.
 
     Of a periodic schedule one period lies between dashed lines. The first 24 batches at most, of a periodic one so many
@@ -39,35 +53,35 @@ def draw(found: Pipeline, form: str) -> bytes:
     """
     from matplotlib.figure import Figure as Canvas
 
-    chosen = found.chosen
     if chosen.run is None or chosen.pattern is None or chosen.allocation is None:
         raise ValueError("nothing to draw")
-    many = _shown(found, chosen.run)
+    many = _shown(chosen, chosen.run)
     kept = chosen.run.batch < many
-    rows = _rows(found.asked.devices, chosen.run.resource[kept], chosen.allocation)
+    rows = _rows(asked.devices, chosen.run.resource[kept], chosen.allocation)
     with drawn_by(_MADE_BY):
-        height = min(_HIGHEST, 0.4 * sum(0.4 if row >= found.asked.devices else 1 for row in rows))
+        height = min(_HIGHEST, 0.4 * sum(0.4 if row >= asked.devices else 1 for row in rows))
         canvas = Canvas(figsize=(_WIDTH, 3.4 + height), layout="constrained")
         top, below = canvas.subplots(2, 1, sharex=True, height_ratios=(height + 0.6, 1.8))
-        _boxes(top, found, chosen.run, kept, rows)
+        _boxes(top, (asked, chosen), chosen.run, kept, rows)
         if chosen.periodic:
             begin = _steady(chosen.run, kept)
             for tick in () if begin is None else (begin, begin + chosen.pattern.T):
                 for axis in (top, below):
                     axis.axvline(tick, color=INK, linestyle="--", linewidth=0.9)
-        _held(below, found, chosen.run, kept)
-        below.set_xlabel("ticks")
-        title = (
-            f"{chosen.name}: {float(chosen.period or 0):g} ticks a batch, {chosen.step} ticks for {chosen.run.batches}"
-        )
+        _held(below, (asked, chosen), chosen.run, kept, units)
+        below.set_xlabel(units.time)
+        below.xaxis.set_major_formatter(lambda tick, _: f"{tick / units.ticks:g}")
+        word, period, step = units.time.partition(",")[0], float(chosen.period or 0), float(chosen.step or 0)
+        title = f"{chosen.name}: {period / units.ticks:.6g} {word} a batch, "
+        title += f"{step / units.ticks:.6g} {word} for {chosen.run.batches}"
         top.set_title(title + (f" (the first {many})" if many < chosen.run.batches else ""), loc="left", fontsize=10)
         return saved(canvas, form, _MADE_BY)
 
 
-def _shown(found: Pipeline, run: Unrolled) -> int:
+def _shown(chosen: Schedule, run: Unrolled) -> int:
     """How many batches are drawn: of a periodic schedule so many that a few periods are full."""
-    pattern, most = found.chosen.pattern, min(_SHOWN, run.batches)
-    if pattern is None or not found.chosen.periodic:
+    pattern, most = chosen.pattern, min(_SHOWN, run.batches)
+    if pattern is None or not chosen.periodic:
         return most
     periods = -(-int(run.finish[run.batch == 0].max()) // pattern.T)
     return min(most, pattern.k * (periods + _PERIODS))
@@ -85,11 +99,11 @@ def _rows(devices: int, resource: Ints, allocation: Allocation) -> dict[int, flo
     return found
 
 
-def _boxes(axis: "Axes", found: Pipeline, run: Unrolled, kept: Bools, rows: dict[int, float]) -> None:
+def _boxes(axis: "Axes", of: tuple[Asked, Schedule], run: Unrolled, kept: Bools, rows: dict[int, float]) -> None:
     from matplotlib.collections import PolyCollection
     from matplotlib.colors import to_rgb
 
-    chosen = found.chosen
+    asked, chosen = of
     stages = chosen.allocation.stages if chosen.allocation is not None else np.zeros((0, 3), dtype=np.int64)
     merged = _merged(run, kept, stages)
     end = max(finish for *_, finish in merged)
@@ -109,7 +123,7 @@ def _boxes(axis: "Axes", found: Pipeline, run: Unrolled, kept: Bools, rows: dict
     axis.add_collection(PolyCollection(shapes, facecolors=colours, edgecolors="white", linewidths=0.4))
     axis.set_xlim(0, end)
     axis.set_ylim(max(rows.values()) + 1.0, -0.1)
-    devices = [row for row in rows if row < found.asked.devices]
+    devices = [row for row in rows if row < asked.devices]
     axis.set_yticks([rows[device] + 0.45 for device in devices], [f"device {device}" for device in devices])
     axis.tick_params(axis="y", length=0, labelsize=8)
     for side in ("top", "right", "left"):
@@ -138,12 +152,13 @@ def _steady(run: Unrolled, kept: Bools) -> int | None:
     return first_end if first_end <= last_begin else None
 
 
-def _held(axis: "Axes", found: Pipeline, run: Unrolled, kept: Bools) -> None:
+def _held(axis: "Axes", of: tuple[Asked, Schedule], run: Unrolled, kept: Bools, units: Units) -> None:
     """Weights and activations of each device over time."""
-    chain, allocation = found.asked.chain, found.chosen.allocation
+    asked, chosen = of
+    chain, allocation = asked.chain, chosen.allocation
     if allocation is None:
         return
-    for device in range(found.asked.devices):
+    for device in range(asked.devices):
         layers = np.flatnonzero(allocation.device == device)
         if not len(layers):
             continue
@@ -155,14 +170,16 @@ def _held(axis: "Axes", found: Pipeline, run: Unrolled, kept: Bools) -> None:
         change = np.concatenate([chain.activation[run.layer[begins]], -chain.activation[run.layer[ends]]])
         x, y = _stepped(ticks, change, int(chain.weights[layers].sum()), run.step)
         stage = int(np.flatnonzero(allocation.stages[:, 2] == device)[0])
-        axis.step(x, y, where="post", linewidth=1.0, color=COLOURS[stage % len(COLOURS)], label=f"device {device}")
-    if found.asked.memory is not None:
-        axis.axhline(found.asked.memory, color=INK, linestyle=":", linewidth=0.9)
+        axis.step(
+            x, y / units.one, where="post", linewidth=1.0, color=COLOURS[stage % len(COLOURS)], label=f"device {device}"
+        )
+    if asked.memory is not None:
+        axis.axhline(asked.memory / units.one, color=INK, linestyle=":", linewidth=0.9)
     axis.set_ylim(bottom=0)
-    axis.set_ylabel("weights and\nactivations, bytes", fontsize=8)
+    axis.set_ylabel(f"weights and\nactivations, {units.size}", fontsize=8)
     axis.tick_params(labelsize=8)
-    if found.asked.devices <= len(COLOURS):
-        axis.legend(fontsize=7, frameon=False, ncols=found.asked.devices, loc="upper right", bbox_to_anchor=(1, 1.18))
+    if asked.devices <= len(COLOURS):
+        axis.legend(fontsize=7, frameon=False, ncols=asked.devices, loc="upper right", bbox_to_anchor=(1, 1.18))
     for side in ("top", "right"):
         axis.spines[side].set_visible(False)
 
@@ -174,7 +191,9 @@ def _stepped(ticks: Ints, change: Ints, base: int, end: int) -> tuple[Floats, Fl
     return np.concatenate([[0], at, [end]]).astype(float), np.concatenate([[base], held, held[-1:]]).astype(float)
 
 
-def draw_curve(points: Sequence[tuple[int, dict[str, Fraction | None]]], name: str, form: str) -> bytes:
+def draw_curve(
+    points: Sequence[tuple[int, dict[str, Fraction | None]]], name: str, form: str, units: Units = NATURAL
+) -> bytes:
     """Least period over the bytes of a device, of each way that was tried, and the bound; the same bytes each time."""
     from matplotlib.figure import Figure as Canvas
 
@@ -182,13 +201,17 @@ def draw_curve(points: Sequence[tuple[int, dict[str, Fraction | None]]], name: s
         canvas = Canvas(figsize=(7.0, 4.4), layout="constrained")
         axis = canvas.subplots()
         for key, (colour, label) in _STYLES.items():
-            known = [(memory, float(value)) for memory, row in points if (value := row[key]) is not None]
+            known = [
+                (memory / units.one, float(value) / units.ticks)
+                for memory, row in points
+                if (value := row[key]) is not None
+            ]
             if known:
                 style = "--" if key == "bound" else "-"
                 axis.step(*zip(*known, strict=True), where="post", color=colour, label=label, linestyle=style)
         axis.set_ylim(bottom=0)
-        axis.set_xlabel("bytes of a device")
-        axis.set_ylabel("least period, ticks a batch")
+        axis.set_xlabel(f"{units.size} of a device")
+        axis.set_ylabel(f"least period of a batch, {units.time}")
         axis.set_title(name, loc="left", fontsize=10)
         axis.legend(frameon=False, fontsize=8)
         for side in ("top", "right"):

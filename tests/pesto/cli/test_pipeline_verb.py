@@ -13,7 +13,7 @@ TWO = {"forward": 2, "backward": 3, "weights_bytes": 10, "activation_bytes": 4}
 FILE = {"format": "pesto-chain", "format_version": 1, "layers": [TWO] * 4, "transfers": [1, 1, 1]}
 WRONG = {
     "no device": (("--devices", 0), 2, "range"),
-    "no batch": (("--devices", 2, "--micro-batches", 0), 2, "give 1 or more"),
+    "no batch": (("--devices", 2, "--micro-batches", 0), 2, "range"),
     "more batches than can be laid out": (("--devices", 2, "--micro-batches", 4097), 2, "give 4096 or fewer"),
     "no such schedule": (("--devices", 2, "--schedule", "gpip"), 2, "gpipe"),
     "too little memory": (("--devices", 2, "--memory", 20, "--memory-model", "paper"), 4, "give 28 bytes"),

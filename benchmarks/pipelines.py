@@ -1,0 +1,105 @@
+"""Steps of several micro-batches: pipelined by each schedule, and placed and done one after the other; all modelled.
+
+    python benchmarks/pipelines.py [--steps transformer:10x8x1024,nmt:2x1024,rnnlm:2x2048,tofu-wrn:50x4]
+        [--clusters v100x4,v100x8] [--micro-batches 16] [--time-limit 5]
+
+A markdown row for each step and cluster: ms of the step by each schedule ("-": none, "!": out of memory), `serial`:
+what `pesto solve` places within the time limit, its batches one after the other; the chosen step over the least of the
+others; its gap to the bound of all plans, and to what no step through its stages is below; the chain's own prediction
+over the step; CPU seconds of the pipeline.
+"""
+
+import argparse
+import os
+import time
+
+import numpy as np
+
+from pesto.costs.analytical import modelled
+from pesto.errors import PestoError
+from pesto.graph import Graph
+from pesto.inputs.load import load_cluster, load_graph
+from pesto.micro_batches.step_parts import AFTER, step_parts
+from pesto.micro_batches.unrolling import unroll
+from pesto.pipelining.step_pipeline import Laid, step_pipeline
+from pesto.settings import Settings
+from pesto.solving.candidates import Bench
+from pesto.solving.flow import formulate, solve
+from pesto.source import Source
+from solvers.arrays import ints, rank_of
+from solvers.compiled.dag import after_all, topological_order
+from solvers.heuristics.devices_of_location import devices_at
+
+SHOWN = ("1f1b*", "thinned", "gpipe", "1f1b", "interleaved-2", "zero-bubble", "zero-bubble-v")
+
+
+def main() -> None:
+    """Print the table."""
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("--steps", default="transformer:10x8x1024,nmt:2x1024,rnnlm:2x2048,tofu-wrn:50x4")
+    asked.add_argument("--clusters", default="v100x4,v100x8")
+    asked.add_argument("--micro-batches", type=int, default=16)
+    asked.add_argument("--time-limit", type=float, default=5.0)
+    given = asked.parse_args()
+    columns = ("chosen", *SHOWN, "serial", "chosen / others", "gap", "stage gap", "chain / step", "CPU s")
+    print(f"| step | {' | '.join(columns)} |")
+    print("|---|---" + "|---:" * (len(columns) - 1) + "|")
+    for each in given.steps.split(","):
+        model, _, variant = each.partition(":")
+        graph = load_graph(Source(model=model, variant=variant), quiet=True)
+        for cluster in given.clusters.split(","):
+            cells = " | ".join(row(graph, cluster, given.micro_batches, given.time_limit))
+            print(f"| {model} {variant}, {cluster} | {cells} |", flush=True)
+
+
+def row(graph: Graph, name: str, batches: int, seconds: float) -> list[str]:
+    """The columns of one step on one cluster."""
+    cluster, began = load_cluster(name), time.process_time()
+    found = step_pipeline(graph, cluster, batches=batches)
+    took, step = time.process_time() - began, found.plan.makespan_s * 1e3
+    alone = serial(graph, name, batches, seconds)
+    others = [
+        each.candidate.makespan * 1e-6
+        for each in found.laid
+        if each.candidate and each.fits and each.schedule.name in ("gpipe", "1f1b", "interleaved-2", "zero-bubble")
+    ] + [alone]
+    return [
+        f"{found.chosen.schedule.name} {step:.0f}",
+        *(shown(each) for each in found.laid if each.schedule.name in SHOWN),
+        f"{alone:.0f}", f"{step / min(others):.3f}", f"{found.plan.gap:.1%}",
+        f"{step / (float(found.step_bound.value) * 1e-6) - 1:.1%}", f"{found.chosen.predicted * 1e-6 / step:.2f}",
+        f"{took:.1f}",
+    ]  # fmt: skip
+
+
+def shown(laid: Laid) -> str:
+    """Milliseconds of a schedule."""
+    if laid.candidate is None:
+        return "-"
+    return f"{laid.candidate.makespan * 1e-6:.0f}{'' if laid.fits else '!'}"
+
+
+def serial(graph: Graph, name: str, batches: int, seconds: float) -> float:
+    """Milliseconds of all batches one after the other, placed and ordered as one is; infinite where none fits."""
+    cluster, parts = load_cluster(name), step_parts(graph)
+    try:
+        plan = solve(graph, cluster, modelled(graph, cluster), Settings(time_limit_s=seconds), lambda _: None).plan
+        step = unroll(graph, parts, batches)
+        problem = formulate(step.graph, modelled(step.graph, cluster), cluster, Settings())
+    except PestoError:
+        return float("inf")
+    location = plan.schedule.device[step.op]
+    known = formulate(graph, modelled(graph, cluster), cluster, Settings())
+    device = devices_at(problem, ints(known.location[location]))
+    after = (parts.part[step.op] == AFTER) & ~step.sums
+    key = np.maximum(step.batch, 0) * (graph.ops + 1) + plan.rank[step.op]
+    order = topological_order(problem.tasks, problem.src, problem.dst)
+    key = after_all(order, problem.src, problem.dst, ints(np.where(after, batches * (graph.ops + 1), key)))
+    rank = rank_of(ints(np.lexsort((rank_of(order), key))))
+    found = Bench.of(step.graph, problem).ordered("serial", "one after the other", device, rank)
+    return found.makespan * 1e-6 if found.fits else float("inf")
+
+
+if __name__ == "__main__":
+    print(f"<!-- load {os.getloadavg()[0]:.1f} -->")
+    main()
