@@ -28,6 +28,10 @@ name = "a"
 cpu = "xeon-core"
 cores = 4
 memory_gib = 64
+[[links]]
+pairs = [["cpu", "gpu"], ["gpu", "gpu"]]
+latency_us = 10
+gb_per_s = 10
 """
 CLUSTER = """
 [[devices]]
