@@ -5,8 +5,8 @@
 
 A markdown row for each step and cluster: ms of the step by each schedule ("-": none, "!": out of memory), `serial`:
 what `pesto solve` places within the time limit, its batches one after the other; the chosen step over the least of the
-others; its gap to the bound of all plans, and to what no step through its stages is below; the chain's own prediction
-over the step; CPU seconds of the pipeline.
+others; its gap to the bound of all plans, and to the chain's own bound of steps through its stages; the chain's own
+prediction over the step; CPU seconds of the pipeline.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def main() -> None:
     asked.add_argument("--micro-batches", type=int, default=16)
     asked.add_argument("--time-limit", type=float, default=5.0)
     given = asked.parse_args()
-    columns = ("chosen", *SHOWN, "serial", "chosen / others", "gap", "stage gap", "chain / step", "CPU s")
+    columns = ("chosen", *SHOWN, "serial", "chosen / others", "gap", "chain gap", "chain / step", "CPU s")
     print(f"| step | {' | '.join(columns)} |")
     print("|---|---" + "|---:" * (len(columns) - 1) + "|")
     for each in given.steps.split(","):
@@ -67,7 +67,7 @@ def row(graph: Graph, name: str, batches: int, seconds: float) -> list[str]:
         f"{found.chosen.schedule.name} {step:.0f}",
         *(shown(each) for each in found.laid if each.schedule.name in SHOWN),
         f"{alone:.0f}", f"{step / min(others):.3f}", f"{found.plan.gap:.1%}",
-        f"{step / (float(found.step_bound.value) * 1e-6) - 1:.1%}", f"{found.chosen.predicted * 1e-6 / step:.2f}",
+        f"{step / (float(found.chain_bound.value) * 1e-6) - 1:.1%}", f"{found.chosen.predicted * 1e-6 / step:.2f}",
         f"{took:.1f}",
     ]  # fmt: skip
 

@@ -8,7 +8,8 @@ import numpy as np
 from pesto.errors import InputError
 from pesto.graph import DEPTHWISE_FILTER, MATMUL, Graph
 from solvers.arrays import Bools, Ints, bools, ints, rank_of
-from solvers.compiled.dag import adjacency, topological_order
+from solvers.compiled.dag import adjacency, heights, topological_order
+from solvers.heuristics.clusters.layers import last_forward
 
 BEFORE, FORWARD, BACKWARD, AFTER = range(4)
 """An op's part: once for all micro-batches, as variables and constants are; in each one's forward half; in each one's
@@ -114,18 +115,28 @@ class _Finder:
         return common
 
     def _forward(self, batch: Bools) -> Bools:
-        """What leads to a result of a micro-batch that is no update: to what nobody reads or waits for."""
+        """What leads to a result of a micro-batch that is no update: to what nobody reads or waits for.
+
+        Where the only readers of the loss are metrics, which are variables too, what is before the level at which
+        tensors that are kept begin to be used last in, first out (`solvers.heuristics.clusters.layers`).
+        """
         g = self.graph
         read = np.zeros(g.ops, dtype=np.bool_)
         read[self.src] = True
-        results = np.flatnonzero(batch & ~read)
-        found = self._reached(results, forward=False, edges=self.data) & batch
-        share = found.sum() / batch.sum()
-        if not _LEAST_FORWARD <= share <= _MOST_FORWARD:
+        found = self._reached(np.flatnonzero(batch & ~read), forward=False, edges=self.data) & batch
+        if not self._likely(found, batch):
+            inner = batch[g.src] & batch[g.dst]
+            level = heights(g.ops, g.src[inner], g.dst[inner])
+            found = batch & (level <= last_forward(level, g.src[inner], g.dst[inner]))
+        if not self._likely(found, batch):
             raise InputError(
                 f"{g.source}: its forward and backward halves cannot be told apart - fetch its loss beside the update"
             )
         return bools(found)
+
+    def _likely(self, found: Bools, batch: Bools) -> bool:
+        """Whether these can be the forward half of what is done for each batch."""
+        return bool(_LEAST_FORWARD <= found.sum() / batch.sum() <= _MOST_FORWARD)
 
     def _with_sums(self, part: Ints) -> StepParts:
         g = self.graph

@@ -31,11 +31,11 @@ def fold(graph: Graph, parts: StepParts) -> Folded:
     """Where each op stands. O(n log n + e log e).
 
     A forward op stands behind the latest variable on its way, as all steps of a recurrent layer read one, then by the
-    number of ops before it; but with its first reader where its inputs are no larger than what it gives, or needed
-    there anyway: masks, labels, what a decoder computes of an encoder's output. A backward op stands no later than
-    those whose outputs it reads. Of the forward op that it belongs to it reads an input or the output, so it stands
-    where the op that made that, or another reader of it, does: the latest of these that is allowed, and the earliest
-    for all that it reads. So a mask that all layers share is no reason to stand with the first of them.
+    number of ops before it; but off the longest path with its first reader where its inputs are no larger than what it
+    gives, or needed there anyway: masks, labels, what a decoder computes of an encoder's output. A backward op stands
+    no later than those whose outputs it reads. Of the forward op that it belongs to it reads an input or the output, so
+    it stands where the op that made that, or another reader of it, does: the latest of these that is allowed, and the
+    earliest for all that it reads. So a mask that all layers share is no reason to stand with the first of them.
     """
     return _Fold(graph, parts).folded()
 
@@ -97,12 +97,20 @@ class _Fold:
                 own = stands[variable[tail]] if variable[tail] >= 0 else layer[tail]
                 layer[op] = max(layer[op], own)
             self.at[op] = layer[op] * n + level[op]
-        self._delayed(forward)
+        self._delayed(forward, self._slack(forward, level))
 
-    def _delayed(self, forward: list[int]) -> None:
-        """Forward ops stand with their first reader where no more then crosses what lies between, or no variable leads.
+    def _slack(self, forward: list[int], level: list[int]) -> list[int]:
+        """[n] by how many levels an op may be later, without the pass being longer; 0 along its longest path."""
+        left = [0] * self.g.ops
+        for op in reversed(forward):
+            left[op] = 1 + max((left[head] for head in self._heads(op) if self.part[head] == FORWARD), default=0)
+        longest = max((level[op] + left[op] for op in forward), default=0)
+        return [longest - a - b for a, b in zip(level, left, strict=True)]
 
-        What no variable leads to are masks, labels and inputs.
+    def _delayed(self, forward: list[int], slack: list[int]) -> None:
+        """Ops with slack stand with their first reader where no more then crosses what lies between.
+
+        Always where no variable leads to them: masks, labels and inputs.
         """
         g, n = self.g, self.g.ops + 1
         size = np.bincount(g.tensor_op, weights=g.tensor_bytes, minlength=g.ops).tolist()
@@ -114,7 +122,7 @@ class _Fold:
             first = min(heads, default=self.at[op])
             tails = {tail for tail in self._tails(op) if self.part[tail] == FORWARD}
             more = sum(size[tail] for tail in tails if last[tail] < first)
-            if first > self.at[op] and (more <= size[op] or self.at[op] < n):
+            if first > self.at[op] and slack[op] > 0 and (more <= size[op] or self.at[op] < n):
                 self.at[op] = first
                 for tail in tails:
                     last[tail] = max(last[tail], first)

@@ -71,8 +71,8 @@ class StepPipeline:
     """The shortest step that fits, op by op, or the schedule that was asked for."""
     plan: Plan = field(repr=False)
     """The chosen one, verified by the reference simulator."""
-    step_bound: Bound
-    """What no step through these stages is below, as the chain has it, updates left out."""
+    chain_bound: Bound
+    """What none of the chain's own steps through these stages is below, without updates; an op-by-op run may be."""
     accelerators: tuple[str, ...]
 
     @property
@@ -177,7 +177,7 @@ class _Work:
             names=self.names, parts=self.parts, step=self.step, chain=self.chain, asked=asked, cluster=self.cluster,
             laid=tuple(replace(each, candidate=candidate) if each is chosen else each for each in laid),
             chosen=replace(chosen, candidate=candidate), plan=plan, accelerators=tuple(names),
-            step_bound=greatest(flushed_step(asked.chain, schedule.allocation, asked.batches, split=True)),
+            chain_bound=greatest(flushed_step(asked.chain, schedule.allocation, asked.batches, split=True)),
         )  # fmt: skip
 
     def _chosen(self, laid: tuple[Laid, ...], name: str | None) -> Laid:

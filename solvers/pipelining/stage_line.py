@@ -69,10 +69,13 @@ def line_of(chain: Chain, allocation: Allocation, stages: Ints, *, split: bool) 
 def pattern_of_line(
     chain: Chain, allocation: Allocation, line: Line, batches: int, starts: list[tuple[int, int, int, int]]
 ) -> Pattern:
-    """The flushed pattern whose batches have these starts, (kind, stage, batch, tick), from tick 0 on."""
+    """The flushed pattern whose batches have these starts, (kind, stage, batch, tick), from tick 0 on.
+
+    As long as its step; a tick longer where what takes no time is last, which would else be in the next period.
+    """
     rows = rows_of_layers(chain, line, starts)
     makespan = int((rows[:, 3] + chain.ticks(rows[:, 0], rows[:, 1])).max())
-    return pattern_from_starts(allocation, batches, max(makespan, 1), rows)
+    return pattern_from_starts(allocation, batches, max(makespan, int(rows[:, 3].max()) + 1), rows)
 
 
 def rows_of_layers(chain: Chain, line: Line, starts: list[tuple[int, int, int, int]]) -> Ints:

@@ -34,7 +34,7 @@ def step_object(found: StepPipeline, out: Path | None) -> dict[str, Any]:
         "step_s": found.plan.makespan_s,
         "predicted_step_s": chosen.predicted * TICK_S,
         "bound": {"name": made.lower_bound_name, "step_s": found.bound_ticks * TICK_S, "of": "all plans of these ops"},
-        "step_bound_s": float(found.step_bound.value) * TICK_S,
+        "chain_bound_s": float(found.chain_bound.value) * TICK_S,
         "gap": found.plan.gap,
         "bubble": found.bubble,
         "stages": _stages(found),
@@ -61,7 +61,7 @@ def step_page(found: StepPipeline, out: Path | None) -> str:
              + ("" if out is None else f", in {out}")),
         fact("bound", f"{_time(found.bound_ticks)} ({found.plan.provenance.lower_bound_name}) of all plans of these "
              f"ops: {percent(found.plan.gap)} above it"),
-        fact("", f"{_time(found.step_bound.value)} through these stages, as the chain has it, without updates"),
+        fact("", f"{_time(found.chain_bound.value)} through these stages, of the chain's own steps, without updates"),
         fact("idle", f"accelerators for {percent(found.bubble)} of the step"),
         fact("costs", found.plan.provenance.costs_basis),
         *_far(found),

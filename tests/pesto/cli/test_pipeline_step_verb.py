@@ -31,7 +31,7 @@ memory_gib = 64
 [[links]]
 pairs = [["cpu", "gpu"], ["gpu", "gpu"]]
 latency_us = 10
-gb_per_s = 10
+bandwidth_gb_s = 10
 """
 CLUSTER = """
 [[devices]]

@@ -38,14 +38,23 @@ def test_rows_are_joined(make_graph):
 
 
 def test_steps_that_are_none_are_refused(make_graph):
-    """Each with what lacks: a batch, an update, a loss."""
+    """Each with what lacks: a batch, an update."""
     ops = training_step(1, layers=3).ops
     held = [op for op in ops if op["name"][0] in "wr"]
     forward = [op for op in ops if op["name"][0] in "wrxfl"]
-    no_loss = [op for op in ops if op["name"] != "loss"]
-    for some, what in ((held, "fed or drawn"), (forward, "updates no variable"), (no_loss, "fetch its loss")):
+    for some, what in ((held, "fed or drawn"), (forward, "updates no variable")):
         with pytest.raises(InputError, match=what):
             step_parts(make_graph(some))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_halves_are_told_apart_without_a_loss(make_graph, seed):
+    """Where only metrics read it: by the level at which what is kept is used last in, first out."""
+    step = training_step(seed, layers=12)
+    graph = make_graph([op for op in step.ops if op["name"] != "loss"])
+    part = dict(zip(graph.names, step_parts(graph).part.tolist(), strict=True))
+    # At the turn itself either is right.
+    assert {part[f"f{k}"] for k in range(11)} == {FORWARD} and {part[f"dw{k}"] for k in range(11)} == {BACKWARD}
 
 
 @pytest.mark.slow

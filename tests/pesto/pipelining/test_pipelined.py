@@ -17,7 +17,7 @@ from solvers.families.chain_table import make_case
 from solvers.pipelining.any_allocation import Spread, greatest_load
 from solvers.pipelining.chain import BACKWARD, FORWARD, INPUT_GRADIENT, Allocation, Chain, MemoryModel
 from solvers.pipelining.exact_periodic import Answer
-from solvers.pipelining.flushed import gpipe
+from solvers.pipelining.flushed import gpipe, one_f_one_b
 from solvers.pipelining.one_f_one_b_star import thinned
 from solvers.pipelining.pipeline_bounds import Bound
 from solvers.pipelining.stage_line import line_of, pattern_of_line
@@ -224,3 +224,23 @@ def test_what_cannot_be_asked():
             asked(**wrong)
     with pytest.raises(ValueError, match="0 batches"):
         unrolled(TWELVE, pipelined(asked()).chosen.pattern, 0)
+
+
+@pytest.mark.parametrize("batches", [1, 4])
+def test_layers_that_take_no_time_do_not_lengthen_a_step(batches):
+    """At either end of a chain they are done in their batch's own turn, whichever schedule it is."""
+    busy, ends = {"forward": [3, 2, 4, 3], "backward": [4, 4, 5, 4]}, ([0, 1, 2, 3], [0, 0, 1, 2, 3, 3])
+    steps = []
+    for halves, device in ((busy, ends[0]), ({key: [0, *ticks, 0] for key, ticks in busy.items()}, ends[1])):
+        layers = len(device)
+        chain = Chain(
+            **halves,
+            weights=[0] * layers,
+            activation=[1] * layers,
+            output=[0] * (layers + 1),
+            transfers=[0] * (layers - 1),
+        )
+        allocation = Allocation(device=device, devices=4)
+        made = (gpipe(chain, allocation, batches), one_f_one_b(chain, allocation, batches))
+        steps.append([unrolled(chain, pattern, batches).step for pattern in made])
+    assert steps[0] == steps[1]
