@@ -117,8 +117,8 @@ class _Finder:
     def _forward(self, batch: Bools) -> Bools:
         """What leads to a result of a micro-batch that is no update: to what nobody reads or waits for.
 
-        Where the only readers of the loss are metrics, which are variables too, what is before the level at which
-        tensors that are kept begin to be used last in, first out (`solvers.heuristics.clusters.layers`).
+        Where metrics alone, which are variables too, read the loss: what is before the level at which tensors that are
+        kept begin to be used last in, first out (`solvers.heuristics.clusters.layers`).
         """
         g = self.graph
         read = np.zeros(g.ops, dtype=np.bool_)

@@ -8,6 +8,7 @@ import numpy as np
 
 from pesto.graph import Graph
 from pesto.micro_batches.step_parts import AFTER, BACKWARD, BEFORE, FORWARD, StepParts
+from pesto.problem import COPIED
 from solvers.arrays import Bools, Ints, ints
 from solvers.compiled.dag import adjacency, topological_order
 
@@ -35,7 +36,8 @@ def fold(graph: Graph, parts: StepParts) -> Folded:
     gives, or needed there anyway: masks, labels, what a decoder computes of an encoder's output. A backward op stands
     no later than those whose outputs it reads. Of the forward op that it belongs to it reads an input or the output, so
     it stands where the op that made that, or another reader of it, does: the latest of these that is allowed, and the
-    earliest for all that it reads. So a mask that all layers share is no reason to stand with the first of them.
+    earliest for all that it reads but numbers and shapes. So a mask that all layers share is no reason to stand with
+    the first of them.
     """
     return _Fold(graph, parts).folded()
 
@@ -129,12 +131,14 @@ class _Fold:
 
     def _backward(self, variable: list[int]) -> None:
         beyond = 1 << 62
-        where = self._where(variable)
+        where, offset = self._where(variable), self.into[0]
         backward = [op for op in self.order if self.part[op] == BACKWARD]
         for op in backward:
             tails = self._tails(op)
             most = min((self.at[tail] for tail in tails if self.part[tail] == BACKWARD), default=beyond)
-            for tail in tails:
+            for tail, at in zip(tails, self.into[1][offset[op] : offset[op + 1]].tolist(), strict=True):
+                if self.sent[at] <= COPIED:
+                    continue
                 known = where.get(variable[tail] if variable[tail] >= 0 else tail, [])
                 allowed = bisect_right(known, most)
                 if allowed:

@@ -34,27 +34,27 @@ def training_step(seed: int, layers: int = 6, *, momentum: bool = False, clipped
         size = 1000 + 8 * k
         add(f"w{k}", HELD, [], param=size, group=f"g{k}", launches=False)
         reads.append(add(f"r{k}", HELD, [f"w{k}"], bytes=size, group=f"g{k}", launches=False))
-    made = [add("x", SOURCE, [], bytes=64)]
+    made = [add("x", SOURCE, [], bytes=640)]
     inputs: list[list[int]] = []
     for k in range(layers):
         skips = {int(rng.integers(len(made)))} if rng.random() < 0.4 else set()
         taken = sorted({len(made) - 1} | skips)
         inputs.append(taken)
         made.append(
-            add(f"f{k}", FORWARD, [made[at] for at in taken] + [reads[k]], k, bytes=int(rng.choice((64, 256, 512))))
+            add(f"f{k}", FORWARD, [made[at] for at in taken] + [reads[k]], k, bytes=int(rng.choice((640, 1280, 2560))))
         )
     add("loss", FORWARD, [made[-1]], layers, bytes=4)
     # Gradients arrive at each forward op from every reader of it.
     arriving: list[list[str]] = [[] for _ in made]
-    arriving[-1].append(add("dloss", BACKWARD, [made[-1]], layers, bytes=64))
+    arriving[-1].append(add("dloss", BACKWARD, [made[-1]], layers, bytes=640))
     gradients = [""] * layers
     for k in reversed(range(layers)):
         own = arriving[k + 1]
-        arrived = own[0] if len(own) == 1 else add(f"sum{k}", BACKWARD, own, k, bytes=64)
+        arrived = own[0] if len(own) == 1 else add(f"sum{k}", BACKWARD, own, k, bytes=640)
         gradients[k] = add(f"dw{k}", BACKWARD, [arrived, made[inputs[k][-1]]], k, bytes=1000 + 8 * k)
         for at in inputs[k]:
             if at > 0:
-                arriving[at].append(add(f"d{k}to{at}", BACKWARD, [arrived, reads[k]], k, bytes=64))
+                arriving[at].append(add(f"d{k}to{at}", BACKWARD, [arrived, reads[k]], k, bytes=640))
     if clipped:
         norm = add("norm", UPDATE, gradients, bytes=4)
         gradients = [add(f"c{k}", UPDATE, [g, norm], k, bytes=1000 + 8 * k) for k, g in enumerate(gradients)]
