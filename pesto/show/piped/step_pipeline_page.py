@@ -60,7 +60,7 @@ def step_page(found: StepPipeline, out: Path | None) -> str:
         fact("plan", f"{duration(found.plan.makespan_s)} for {many}, by {found.chosen.schedule.name}"
              + ("" if out is None else f", in {out}")),
         fact("bound", f"{_time(found.bound_ticks)} ({found.plan.provenance.lower_bound_name}) of all plans of these "
-             f"ops: {percent(found.plan.gap)} above it"),
+             f"ops: gap {percent(found.plan.gap)}"),
         fact("", f"{_time(found.chain_bound.value)} through these stages, of the chain's own steps, without updates"),
         fact("idle", f"accelerators for {percent(found.bubble)} of the step"),
         fact("costs", found.plan.provenance.costs_basis),
