@@ -9,6 +9,7 @@ from pesto.costs import Costs
 from pesto.costs.analytical import modelled
 from pesto.errors import NothingFoundError, UsageError
 from pesto.graph import Graph
+from pesto.micro_batches.recognised import recognised
 from pesto.micro_batches.step_parts import StepParts, step_parts
 from pesto.micro_batches.unrolling import MicroBatched, unroll
 from pesto.pipelining.chain_of_step import StepChain, accelerators, chain_of_step
@@ -28,6 +29,8 @@ from solvers.pipelining.contiguous import best_cuts
 from solvers.pipelining.pipeline_bounds import Bound, flushed_step
 from solvers.pipelining.pipeline_bounds import best as greatest
 
+BATCHES = 8
+"""Micro-batches where nobody says how many."""
 _TIGHTER = 3
 """How often stages are cut for less memory than there is, where what was cut for all of it does not fit."""
 
@@ -93,10 +96,11 @@ class StepPipeline:
 
 
 def step_pipeline(
-    graph: Graph, cluster: Cluster, *, batches: int, name: str | None = None, k: int = 0, seconds: float = 20.0
+    graph: Graph, cluster: Cluster, *, batches: int | None, name: str | None = None, k: int = 0, seconds: float = 20.0
 ) -> StepPipeline:
     """The step of so many micro-batches in stages, one or two a device, on modelled costs; the shortest that fits.
 
+    batches: None for a step that loops over micro-batches itself, which is taken as it is, and else for BATCHES.
     name: of one of NAMES, which is then taken. k, seconds: of the search for an exact schedule. Stages are cut for
     the memory as the chain counts it, and where that does not fit op by op, for less. UsageError for a
     cluster of one accelerator, or of different ones; InputError for a graph that is no training step; InfeasibleError
@@ -107,7 +111,12 @@ def step_pipeline(
     work = _Work(graph, cluster, batches)
     try:
         asked = Asked(
-            chain=work.chain.chain, devices=len(work.fast), memory=work.memory, batches=batches, k=k, seconds=seconds
+            chain=work.chain.chain,
+            devices=len(work.fast),
+            memory=work.memory,
+            batches=work.step.batches,
+            k=k,
+            seconds=seconds,
         )
     except ValueError as error:
         raise UsageError(str(error)) from error
@@ -117,15 +126,20 @@ def step_pipeline(
 class _Work:
     """A step's chain, the graph of its micro-batches, and what its runs are measured with."""
 
-    def __init__(self, graph: Graph, cluster: Cluster, batches: int) -> None:
+    def __init__(self, graph: Graph, cluster: Cluster, batches: int | None) -> None:
         self.cluster, self.fast = cluster, accelerators(cluster)
         if len(self.fast) < 2:
             raise UsageError(f"{cluster.name} has one accelerator - a pipeline needs two; give a cluster with more")
         self.memory = min(cluster.devices[at].memory_bytes for at in self.fast.tolist())
-        self.names, self.parts = graph.names, step_parts(graph)
-        self.step = unroll(graph, self.parts, batches)
+        seen = recognised(graph) if batches is None else None
+        if seen is not None:
+            graph, self.parts, self.step = seen.one, seen.parts, seen.step
+        else:
+            self.parts = step_parts(graph)
+            self.step = unroll(graph, self.parts, BATCHES if batches is None else batches)
+        self.names = graph.names
         self.chain = chain_of_step(
-            graph, self.parts, fold(graph, self.parts), modelled(graph, cluster), cluster, batches=batches
+            graph, self.parts, fold(graph, self.parts), modelled(graph, cluster), cluster, batches=self.step.batches
         )
         self.costs: Costs = modelled(self.step.graph, cluster)
         self.problem: Problem = formulate(self.step.graph, self.costs, cluster, Settings())

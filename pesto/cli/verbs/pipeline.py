@@ -19,7 +19,7 @@ from pesto.pipelining.kept_pattern import kept
 from pesto.pipelining.pipeline import Pipeline, curve, pipelined
 from pesto.pipelining.rank_actions import rank_actions
 from pesto.pipelining.schedules import NAMES, Asked, Schedule
-from pesto.pipelining.step_pipeline import StepPipeline, step_pipeline
+from pesto.pipelining.step_pipeline import BATCHES, StepPipeline, step_pipeline
 from pesto.plans.plan_file import save
 from pesto.show.piped import pipeline_chart
 from pesto.show.piped.pipeline_page import pipeline_object, pipeline_page
@@ -30,8 +30,6 @@ from solvers.pipelining.chain import MemoryModel
 from solvers.pipelining.chain_json import ChainInstance
 
 _OF_CHAINS = ("devices", "memory", "memory_model", "contiguous")
-_BATCHES = 8
-"""Micro-batches where nobody says how many."""
 
 
 @click.command("pipeline")
@@ -80,9 +78,8 @@ def pipeline_command(
         source.checked()
         wanted.check(source.file, as_json=as_json)
         graph = read_step(replace(source, micro_batches=None), quiet=quiet)
-        batches = source.micro_batches or _BATCHES
         step = step_pipeline(
-            graph, load_cluster(cluster), batches=batches, name=schedule, k=k, seconds=time_limit
+            graph, load_cluster(cluster), batches=source.micro_batches, name=schedule, k=k, seconds=time_limit
         )  # fmt: skip
         _tell_step(step, wanted, as_json=as_json)
         return
@@ -96,7 +93,7 @@ def pipeline_command(
     try:
         asked = Asked(
             chain=instance.chain, devices=devices, memory=memory, model=MemoryModel(memory_model),
-            batches=source.micro_batches or _BATCHES, k=k, seconds=time_limit, contiguous=contiguous,
+            batches=source.micro_batches or BATCHES, k=k, seconds=time_limit, contiguous=contiguous,
         )  # fmt: skip
     except ValueError as error:
         raise UsageError(str(error)) from error

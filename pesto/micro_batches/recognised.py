@@ -1,0 +1,162 @@
+"""A step that loops over micro-batches itself: which op is of which of them, and the step of one; from structure."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pesto.errors import InputError
+from pesto.graph import Graph
+from pesto.micro_batches.step_parts import AFTER, StepParts, step_parts
+from pesto.micro_batches.unrolling import MicroBatched
+from solvers.arrays import Bools, Ints, bools, ints
+from solvers.compiled.dag import adjacency, topological_order
+
+_NONE, _SEVERAL = -1, -2
+"""Labels of ops of no micro-batch, and of more than one."""
+_SPLITS = frozenset(("Split", "SplitV", "Unpack"))
+_SLICES = frozenset(("StridedSlice", "Slice", "GatherV2"))
+_PASSING = frozenset(("Identity", "Cast"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Recognised:
+    """A step of several micro-batches as it is, and the step of one of them."""
+
+    one: Graph
+    """The step of the first micro-batch: what all share, its own ops, and the updates."""
+    parts: StepParts
+    """Of `one`."""
+    step: MicroBatched
+    """The step as it is; `op` speaks of `one`."""
+
+
+def recognised(graph: Graph) -> Recognised | None:
+    """The micro-batches of a step that cuts what it is fed into pieces; None for one that does not.
+
+    Pieces are the outputs of a split of what is fed, or slices of it. An op is of the micro-batch of the pieces that it
+    depends on, or of what depends on it; what depends on several adds up gradients or results, or comes after them.
+    The n-th op of one micro-batch corresponds to the n-th of another, as they are listed. InputError where these differ
+    in type or bytes.
+    """
+    pieces = _pieces(graph)
+    if not pieces:
+        return None
+    found = _Finder(graph, pieces)
+    return found.recognised()
+
+
+def _pieces(graph: Graph) -> dict[int, int]:
+    """Tensor -> the piece of what is fed that it is; empty where nothing that is fed is cut, or not alike."""
+    types = [graph.types[k] for k in graph.type_of.tolist()]
+    offset, edge = adjacency(graph.ops, graph.src)
+    first = np.searchsorted(graph.tensor_op, np.arange(graph.ops + 1)).tolist()
+    read = np.zeros(graph.ops, dtype=np.bool_)
+    read[graph.dst] = True
+    found, counts = dict[int, int](), set[int]()
+    left = [op for op in np.flatnonzero(~read).tolist() if types[op] != "Const" and not graph.param_bytes[op]]
+    while left:
+        op = left.pop()
+        heads = sorted(set(graph.dst[edge[offset[op] : offset[op + 1]]].tolist()))
+        slices = [head for head in heads if types[head] in _SLICES]
+        for head in heads:
+            if types[head] in _PASSING:
+                left.append(head)
+            elif types[head] in _SPLITS and first[head + 1] - first[head] > 1:
+                counts.add(first[head + 1] - first[head])
+                found.update({tensor: tensor - first[head] for tensor in range(first[head], first[head + 1])})
+        if len(slices) > 1:
+            counts.add(len(slices))
+            found.update({first[head]: k for k, head in enumerate(slices)})
+    return found if len(counts) == 1 else {}
+
+
+class _Finder:
+    def __init__(self, graph: Graph, pieces: dict[int, int]) -> None:
+        self.graph, self.pieces = graph, pieces
+        self.batches = max(pieces.values()) + 1
+        self.order = topological_order(graph.ops, graph.edge_src, graph.edge_dst).tolist()
+        self.part = step_parts(graph).part
+        self.label = self._labels()
+
+    def recognised(self) -> Recognised:
+        """All of it."""
+        g, label = self.graph, self.label
+        after = (label == _SEVERAL) & (self.part == AFTER)
+        sums = bools((label == _SEVERAL) & ~after)
+        own = [np.flatnonzero(label == b) for b in range(self.batches)]
+        for b in range(1, self.batches):
+            self._check_alike(own[0], own[b], b)
+        kept = np.flatnonzero((label == _NONE) | (label == 0) | after)
+        place = np.full(g.ops, -1)
+        place[kept] = np.arange(len(kept))
+        for b in range(1, self.batches):
+            place[own[b]] = place[own[0]]
+        stands, last = self._summed(sums)
+        one = _subset(g, ints(kept), place, ints(np.array(stands)))
+        of = np.where(sums, place[g.tensor_op[np.maximum(stands, 0)]], place)
+        batch = np.where(sums, last, np.maximum(label, -1))
+        step = MicroBatched(graph=g, batches=self.batches, op=ints(of), batch=ints(batch), sums=sums)
+        return Recognised(one=one, parts=step_parts(one), step=step)
+
+    def _labels(self) -> Ints:
+        """[n] the micro-batch of each op; of what only one of them reads, that one."""
+        g, label = self.graph, [_NONE] * self.graph.ops
+        into, outof = adjacency(g.ops, g.dst), adjacency(g.ops, g.src)
+        src, dst, tensor = g.src.tolist(), g.dst.tolist(), g.tensor.tolist()
+        for op in self.order:
+            for at in into[1][into[0][op] : into[0][op + 1]].tolist():
+                its = self.pieces.get(tensor[at], label[src[at]])
+                if its != _NONE:
+                    label[op] = its if label[op] in (_NONE, its) else _SEVERAL
+        for op in reversed(self.order):
+            if label[op] == _NONE and not g.param_bytes[op]:
+                read = {label[dst[at]] for at in outof[1][outof[0][op] : outof[0][op + 1]].tolist()}
+                label[op] = read.pop() if len(read) == 1 and min(read) >= 0 else _NONE
+        return ints(label)
+
+    def _check_alike(self, one: Ints, other: Ints, batch: int) -> None:
+        g = self.graph
+        same = len(one) == len(other) and (g.type_of[one] == g.type_of[other]).all()
+        if not same or (g.moved_bytes[one] != g.moved_bytes[other]).any():
+            raise InputError(
+                f"{g.source}: micro-batch {batch} has other ops than the first ({len(other)}, {len(one)}) - cut the "
+                "batch into equal pieces, and do the same with each"
+            )
+
+    def _summed(self, sums: Bools) -> tuple[list[int], Ints]:
+        """([n] of a sum, the tensor of the first micro-batch in it, else -1; [n] the last that it takes in)."""
+        g, first = self.graph, [-1] * self.graph.ops
+        last = np.maximum(self.label, -1)
+        offset, edge = adjacency(g.ops, g.dst)
+        for op in self.order:
+            if sums[op]:
+                for at in edge[offset[op] : offset[op + 1]].tolist():
+                    tail = int(g.src[at])
+                    last[op] = max(last[op], last[tail])
+                    if first[op] < 0:
+                        first[op] = int(g.tensor[at]) if self.label[tail] == 0 else first[tail]
+        return first, ints(last)
+
+
+def _subset(graph: Graph, kept: Ints, place: Ints, stands: Ints) -> Graph:
+    """These ops alone; what reads a sum reads the tensor that stands for it. place: [n] index among them, or -1."""
+    inside = np.zeros(graph.ops, dtype=np.bool_)
+    inside[kept] = True
+    tensor = np.where(stands[graph.src] >= 0, stands[graph.src], graph.tensor)
+    edges = np.flatnonzero(inside[graph.dst] & inside[graph.tensor_op[tensor]])
+    tensors = np.flatnonzero(inside[graph.tensor_op])
+    number = np.full(len(graph.tensor_op), -1)
+    number[tensors] = np.arange(len(tensors))
+    waits = np.flatnonzero(inside[graph.control_src] & inside[graph.control_dst])
+    return Graph(
+        names=tuple(graph.names[op] for op in kept.tolist()), types=graph.types, type_of=graph.type_of[kept],
+        tensor_op=place[graph.tensor_op[tensors]], tensor_bytes=graph.tensor_bytes[tensors],
+        src=place[graph.tensor_op[tensor[edges]]], dst=place[graph.dst[edges]], tensor=number[tensor[edges]],
+        control_src=place[graph.control_src[waits]], control_dst=place[graph.control_dst[waits]],
+        group=graph.group[kept], kinds=graph.kinds, runs_on=graph.runs_on[kept], param_bytes=graph.param_bytes[kept],
+        flops=graph.flops[kept], moved_bytes=graph.moved_bytes[kept], launches=graph.launches[kept],
+        given_kinds=graph.given_kinds, given_s=graph.given_s[kept], source=f"{graph.source}, one micro-batch",
+        dtypes=graph.dtypes, dtype_of=graph.dtype_of[kept], tensor_dtype=graph.tensor_dtype[tensors],
+        loose=graph.loose[kept], kernels=graph.kernels[kept], way=graph.way, devices=graph.devices,
+        device_of=graph.device_of[kept],
+    )  # fmt: skip

@@ -1,0 +1,97 @@
+"""Steps that loop over micro-batches themselves: each op's micro-batch, and the step of one."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from training_steps import BACKWARD, FORWARD, SOURCE, training_step
+
+from pesto.errors import InputError
+from pesto.micro_batches.recognised import recognised
+
+MANY = (SOURCE, FORWARD, BACKWARD)
+
+
+def looping(make_graph, step, batches):
+    """The step as a program would write it: the batch is sliced, gradients and losses are added up."""
+    many = {name for name, kind in step.kind.items() if kind in MANY}
+    ops = [op for op in step.ops if step.kind[op["name"]] == "held"] + [{"name": "fed", "inputs": [], "bytes": 1920}]
+    for b in range(batches):
+        for op in step.ops:
+            if op["name"] in many:
+                inputs = [f"{name}/{b}" if name in many else name for name in op["inputs"]] or ["fed"]
+                ops.append({**op, "name": f"{op['name']}/{b}", "inputs": inputs})
+    for name, size in [(f"dw{k}", 1000 + 8 * k) for k in range(6)] + [("loss", 4)]:
+        for b in range(1, batches):
+            before = f"{name}/0" if b == 1 else f"{name}+{b - 1}"
+            ops.append({"name": f"{name}+{b}", "inputs": [before, f"{name}/{b}"], "bytes": size})
+    for op in step.ops:
+        if step.kind[op["name"]] == "update":
+            inputs = [f"{name}+{batches - 1}" if name in many else name for name in op["inputs"]]
+            ops.append({**op, "inputs": inputs})
+    graph = make_graph(ops)
+    sliced = np.array([name.startswith("x/") for name in graph.names])
+    return replace(graph, types=("Op", "StridedSlice"), type_of=sliced.astype(np.int64))
+
+
+@pytest.mark.parametrize("batches", [2, 4])
+@pytest.mark.parametrize("seed", range(3))
+def test_each_op_has_its_micro_batch(make_graph, seed, batches):
+    """And stands for the first's; sums take in what they add; the step of one is that of a program without a loop."""
+    step = training_step(seed, momentum=True)
+    graph = looping(make_graph, step, batches)
+    found = recognised(graph)
+    assert found.step.batches == batches and found.step.graph is graph
+    for at, name in enumerate(graph.names):
+        stem, _, b = name.replace("+", "/").partition("/")
+        assert found.step.sums[at] == ("+" in name)
+        assert found.step.batch[at] == (int(b) if b else -1)
+        assert found.one.names[found.step.op[at]] == (f"{stem}/0" if b else stem)
+    assert found.one.ops == len(step.ops) + 1
+    expected = {f"{name}/0" if step.kind[name] in MANY else name: step.kind[name] for name in step.kind}
+    part = dict(zip(found.one.names, found.parts.part.tolist(), strict=True))
+    truth = {SOURCE: 1, FORWARD: 1, BACKWARD: 2, "update": 3, "held": 0}
+    assert {name: part[name] for name in expected} == {name: truth[kind] for name, kind in expected.items()}
+
+
+def test_a_step_without_a_loop_is_none(make_graph):
+    """It is repeated instead."""
+    assert recognised(make_graph(training_step(0).ops)) is None
+
+
+def test_micro_batches_that_differ_are_refused(make_graph):
+    """One of them does more than the others."""
+    step = training_step(1)
+    graph = looping(make_graph, step, 3)
+    wrong = graph.moved_bytes.copy()
+    wrong[graph.names.index("f3/2")] += 8
+    with pytest.raises(InputError, match="micro-batch 2 has other ops"):
+        recognised(replace(graph, moved_bytes=wrong))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("program", "schedule"),
+    [("dense", "gpipe"), ("convolution", "1f1b"), ("attention", "zero-bubble"), ("recurrent", "1f1b*"), ("shared", "")],
+)
+def test_a_loop_runs_by_its_plan(tmp_path, program, schedule):
+    """On stock TensorFlow: nothing moved, no order inverted, every loss and variable as without a plan, bit for bit."""
+    source, plan = ("--function", f"looping_programs:{program}"), str(tmp_path / "plan.json")
+    wanted = ("--schedule", schedule) if schedule else ()
+    found = said("pipeline", *source, "--cluster", "cpux3", *wanted, "-o", plan)
+    assert found["micro_batches"] == 4 and found["schedule"] == (schedule or found["schedule"])
+    ran = said("run", plan, *source, "--steps", "3")
+    assert not ran["moves"] and not ran["inversions"]
+    assert ran["losses_equal"] and ran["variables_equal"] and ran["single_equal"]
+
+
+def said(*words):
+    """What a call of the command line prints as JSON, in a process of its own: traces name their ops alike."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pesto", *words, "--json"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
