@@ -25,7 +25,7 @@ class Recognised:
     one: Graph
     """The step of the first micro-batch: what all share, its own ops, and the updates."""
     parts: StepParts
-    """Of `one`."""
+    """What of that step is done for each micro-batch."""
     step: MicroBatched
     """The step as it is; `op` speaks of `one`."""
 
