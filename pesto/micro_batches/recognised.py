@@ -6,7 +6,7 @@ import numpy as np
 
 from pesto.errors import InputError
 from pesto.graph import Graph
-from pesto.micro_batches.step_parts import AFTER, StepParts, step_parts
+from pesto.micro_batches.step_parts import AFTER, BACKWARD, FORWARD, StepParts, step_parts
 from pesto.micro_batches.unrolling import MicroBatched
 from solvers.arrays import Bools, Ints, bools, ints
 from solvers.compiled.dag import adjacency, topological_order
@@ -16,6 +16,8 @@ _NONE, _SEVERAL = -1, -2
 _SPLITS = frozenset(("Split", "SplitV", "Unpack"))
 _SLICES = frozenset(("StridedSlice", "Slice", "GatherV2"))
 _PASSING = frozenset(("Identity", "Cast"))
+_MOST = 0.5
+"""Share of what depends on the batch that depends on one piece alone, from which on pieces are micro-batches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -42,7 +44,7 @@ def recognised(graph: Graph) -> Recognised | None:
     if not pieces:
         return None
     found = _Finder(graph, pieces)
-    return found.recognised()
+    return found.recognised() if found.apart() else None
 
 
 def _pieces(graph: Graph) -> dict[int, int]:
@@ -77,6 +79,11 @@ class _Finder:
         self.order = topological_order(graph.ops, graph.edge_src, graph.edge_dst).tolist()
         self.part = step_parts(graph).part
         self.label = self._labels()
+
+    def apart(self) -> bool:
+        """Whether most of what depends on the batch depends on one piece alone, unlike the time steps of a sequence."""
+        batch = (self.part == FORWARD) | (self.part == BACKWARD)
+        return bool((self.label[batch] >= 0).mean() > _MOST)
 
     def recognised(self) -> Recognised:
         """All of it."""

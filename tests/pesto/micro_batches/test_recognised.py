@@ -10,7 +10,9 @@ import pytest
 from training_steps import BACKWARD, FORWARD, SOURCE, training_step
 
 from pesto.errors import InputError
+from pesto.inputs.load import load_graph
 from pesto.micro_batches.recognised import recognised
+from pesto.source import Source
 
 MANY = (SOURCE, FORWARD, BACKWARD)
 
@@ -70,6 +72,13 @@ def test_micro_batches_that_differ_are_refused(make_graph):
     wrong[graph.names.index("f3/2")] += 8
     with pytest.raises(InputError, match="micro-batch 2 has other ops"):
         recognised(replace(graph, moved_bytes=wrong))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["rnnlm", "nmt", "word-rnn", "tofu-rnn", "transformer"])
+def test_time_steps_are_no_micro_batches(model):
+    """Sequences that are cut into time steps, which depend on each other."""
+    assert recognised(load_graph(Source(model=model, variant="tiny"), quiet=True)) is None
 
 
 @pytest.mark.slow
