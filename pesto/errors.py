@@ -1,6 +1,7 @@
 """Every error that a user can meet, with its exit code. The text says what, where, and after a dash the remedy."""
 
 from enum import IntEnum
+from typing import NamedTuple
 
 
 class Exit(IntEnum):
@@ -73,3 +74,38 @@ class MismatchError(PestoError):
     """A plan or profile belongs to another graph."""
 
     exit_code = Exit.MISMATCH
+
+
+class Told(NamedTuple):
+    """What is said of an error that ends something, and what that ends with."""
+
+    text: str
+    """One sentence; the remedy stands after its last dash."""
+    exit_code: int
+
+    @property
+    def what(self) -> str:
+        """The text without its remedy."""
+        what, _, remedy = self.text.rpartition(" - ")
+        return what or remedy
+
+    @property
+    def remedy(self) -> str | None:
+        """What to do about it; None where the text says nothing."""
+        what, _, remedy = self.text.rpartition(" - ")
+        return remedy if what else None
+
+
+def told(error: BaseException, interrupted: Exit | None) -> Told:
+    """What is said of an error, whatever it is; `interrupted` is the code of the signal that came, if one did."""
+    match error:
+        case PestoError():
+            return Told(str(error), error.exit_code)
+        case KeyboardInterrupt():
+            return Told("interrupted; nothing was written", interrupted or Exit.INTERRUPTED)
+        case OSError():
+            return Told(f"{error.strerror or error} - check what the output goes to", Exit.IO)
+        case MemoryError():
+            return Told("out of memory - give the machine more, or plan a smaller graph", Exit.NOTHING)
+    what = f"bug: {type(error).__name__}: {error}"
+    return Told(f"{what} - set PESTO_TRACEBACK=1 and report what it prints", Exit.BUG)

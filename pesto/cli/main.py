@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from pesto.cli.printed import ANSWERED, PROGRESS, aside, to_json
-from pesto.errors import Exit, PestoError
+from pesto.errors import Exit, Told, told
 from pesto.show.screen import one_line, screens
 from pesto.solving.interrupt import install, received
 
@@ -139,35 +139,26 @@ def _run() -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = Exit.OK
     except (Exception, KeyboardInterrupt) as error:
-        text, code = _told(error)
+        failure = _told(error)
+        code = failure.exit_code
         as_json = "--json" in itertools.takewhile(lambda word: word != "--", sys.argv[1:])
         if as_json and ANSWERED not in said:
-            what, _, remedy = text.rpartition(" - ")
-            found = {"error": what or remedy, "remedy": remedy if what else None, "exit_code": int(code)}
+            found = {"error": failure.what, "remedy": failure.remedy, "exit_code": int(code)}
             with suppress(OSError):
                 click.echo(to_json(found))
         if isinstance(error, click.ClickException):
             error.show()
         else:
-            aside(f"pesto: {one_line(text)}")
+            aside(f"pesto: {one_line(failure.text)}")
     return code
 
 
-def _told(error: Exception | KeyboardInterrupt) -> tuple[str, int]:
-    """What is said of an error, the remedy after its last dash, and the exit code."""
-    match error:
-        case click.ClickException():
-            verb = getattr(getattr(error, "ctx", None), "command_path", "pesto")
-            return f"{error.format_message()} - see {verb} --help", Exit.USAGE
-        case PestoError():
-            return str(error), error.exit_code
-        case click.Abort() | KeyboardInterrupt():
-            return "interrupted; nothing was written", received() or Exit.INTERRUPTED
-        case OSError():
-            return f"{error.strerror or error} - check what the output goes to", Exit.IO
-        case MemoryError():
-            return "out of memory - give the machine more, or plan a smaller graph", Exit.NOTHING
-    if os.environ.get("PESTO_TRACEBACK"):
+def _told(error: Exception | KeyboardInterrupt) -> Told:
+    """What is said of an error, the remedy after its last dash, and the exit code; a bug is raised where asked for."""
+    if isinstance(error, click.ClickException):
+        verb = getattr(getattr(error, "ctx", None), "command_path", "pesto")
+        return Told(f"{error.format_message()} - see {verb} --help", Exit.USAGE)
+    found = told(KeyboardInterrupt() if isinstance(error, click.Abort) else error, received())
+    if found.exit_code == Exit.BUG and os.environ.get("PESTO_TRACEBACK"):
         raise error
-    text = f"bug: {type(error).__name__}: {error} - set PESTO_TRACEBACK=1 and report what it prints"
-    return text, Exit.BUG
+    return found

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from pesto.inputs.cluster_file import cluster_names
 from pesto.plans.order_worth import OrderWorth
 from pesto.problem import TICK_S
 from pesto.quantities import counted, duration, durations, percent, size
@@ -17,6 +18,7 @@ from pesto.show.table import aligned
 from pesto.solving.candidates import Candidate
 from pesto.solving.flow import Outcome
 from pesto.solving.ties import LOOPS, Tie
+from pesto.source import Source
 
 _HARDLY = 0.0005
 """Share of the step that is not worth a line."""
@@ -154,6 +156,22 @@ def page(
         *([fact("page", f"{report}; open it in a browser")] if report is not None else []),
     ]
     return "\n".join(lines)
+
+
+def following(source: Source, cluster: str, costs: Path | None, out: Path, report: Path | None = None) -> list[object]:
+    """The command that shows the plan, or with its page written verifies it anew.
+
+    A plan names a built-in model and a cluster preset itself.
+    """
+    words: list[object] = ["pesto", "report" if report is None else "check", out]
+    if source.model is None:
+        for option in ("file", "saved_model", "signature", "function", "batch", "micro_batches"):
+            value = getattr(source, option)
+            words += [f"--{'graph' if option == 'file' else option.replace('_', '-')}", value] if value else []
+        words += [word for op in source.fetch for word in ("--fetch", op)]
+    if cluster not in cluster_names():
+        words += ["--cluster", cluster]
+    return [*words, *(["--costs", costs] if costs else [])]
 
 
 def _rows(outcome: Outcome) -> list[tuple[str, str, str]]:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from pesto.problem import TICK_S
 from pesto.solving.candidates import Candidate, best
@@ -29,6 +29,21 @@ class Incumbent:
 
 
 Watch = Callable[[Incumbent], None]
+
+
+@runtime_checkable
+class StageWatch(Protocol):
+    """A watch that hears of stages, too. It may be called from two threads: bounds are looked for beside the rest."""
+
+    def __call__(self, incumbent: Incumbent) -> None:
+        """Hear of a better plan, or bound."""
+        ...
+
+    def begins(self, stage: str) -> None:
+        """Hear of a stage that begins."""
+        ...
+
+
 T = TypeVar("T")
 Price = Callable[[Candidate, float], Candidate]
 """Makes a candidate as long as a plan may promise; of what is not below so many ticks it need not know how long."""
@@ -79,6 +94,7 @@ class Tracker:
         self.interrupted = False
         self.ledger = Ledger()
         self._watch = watch
+        self._begins = watch.begins if isinstance(watch, StageWatch) else None
         self._began = self._ends = time.perf_counter()
 
     @property
@@ -146,6 +162,8 @@ class Tracker:
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
         """Add the seconds inside to the stage's."""
+        if self._begins is not None:
+            self._begins(name)
         began = time.perf_counter()
         try:
             with self.ledger.at(name):

@@ -25,14 +25,13 @@ from pesto.cli.read_step import read_step
 from pesto.errors import Exit, UsageError
 from pesto.files.disk import write_atomic
 from pesto.graph import Graph
-from pesto.inputs.cluster_file import cluster_names
 from pesto.inputs.load import load_cluster, load_costs
 from pesto.plans.plan_file import cdep_json, load, part_json, save
 from pesto.settings import Settings
 from pesto.show.live_line import LiveLine
 from pesto.show.report.html_report import html_report
 from pesto.show.report.reported import of_solve
-from pesto.show.solve_report import as_object, page
+from pesto.show.solve_report import as_object, following, page
 from pesto.show.solve_words import words
 from pesto.solving.flow import Outcome, solve
 from pesto.solving.interrupt import received
@@ -142,7 +141,7 @@ def solve_command(
     if as_json:
         click.echo(to_json(as_object(outcome, stages_s, out, report)))
     else:
-        click.echo(page(outcome, stages_s, out, _next_command(report, source, cluster, costs, out), report))
+        click.echo(page(outcome, stages_s, out, following(source, cluster, costs, out, report), report))
     return _end(outcome)
 
 
@@ -159,22 +158,6 @@ def _chosen(cdep: Path | None, *, time_limit: float, **settings: Any) -> Setting
     if chosen.placement_only and cdep is not None:
         raise UsageError("--cdep is for the order, which --placement-only leaves open - leave one of them out")
     return chosen
-
-
-def _next_command(report: Path | None, source: Source, cluster: str, costs: Path | None, out: Path) -> list[object]:
-    """The command that shows the plan, or with its page written verifies it anew.
-
-    A plan names a built-in model and a cluster preset itself.
-    """
-    words: list[object] = ["pesto", "report" if report is None else "check", out]
-    if source.model is None:
-        for option in ("file", "saved_model", "signature", "function", "batch", "micro_batches"):
-            value = getattr(source, option)
-            words += [f"--{'graph' if option == 'file' else option.replace('_', '-')}", value] if value else []
-        words += [word for op in source.fetch for word in ("--fetch", op)]
-    if cluster not in cluster_names():
-        words += ["--cluster", cluster]
-    return [*words, *(["--costs", costs] if costs else [])]
 
 
 def _end(outcome: Outcome) -> None:

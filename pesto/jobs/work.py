@@ -1,0 +1,78 @@
+"""One job as it is done: what it is given, where its results go, and who hears of it."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pesto.errors import InputError
+from pesto.files.disk import write_atomic
+from pesto.files.json import encode_json
+from pesto.graph import Graph
+from pesto.inputs.load import load_graph
+from pesto.jobs.given_files import Given
+from pesto.jobs.request import BlobFile, JobRequest
+from pesto.jobs.telling import Telling
+from pesto.quantities import counted
+from pesto.solving.ahead import beside
+from pesto.source import Source
+
+ANSWER = "answer.json"
+"""The one object of the verb's --json."""
+PAGE = "page.txt"
+"""What the verb prints for people."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """A request with its files, and the folder of its results."""
+
+    request: JobRequest
+    given: Given
+    folder: Path
+    telling: Telling
+    written: list[str] = field(default_factory=list)
+    """Names of the files that are there, whole."""
+
+    def graph(self) -> Graph:
+        """The step's graph; InputError for one of more ops than the job may have."""
+        self.telling.begins("reading the graph")
+        beside()
+        return self.within(load_graph(self.given.source, quiet=True))
+
+    def within(self, graph: Graph) -> Graph:
+        """The graph itself; InputError where it has more ops than the job may have."""
+        most = self.request.limits.nodes
+        if most is not None and graph.ops > most:
+            raise InputError(
+                f"{graph.source}: {counted(graph.ops, 'op')}, this job may have {most} - ask for more nodes, "
+                "or give a smaller step"
+            )
+        return graph
+
+    def keep(self, name: str, data: bytes) -> None:
+        """Write a result, whole or not at all."""
+        write_atomic(self.folder / name, data)
+        self.written.append(name)
+
+    def answer(self, said: dict[str, Any], page: str) -> None:
+        """Write what the verb prints, for programs and for people."""
+        self.keep(ANSWER, encode_json(said))
+        self.keep(PAGE, page.encode() + b"\n")
+
+    def shown_source(self) -> Source:
+        """The source as its sender calls it."""
+        source = self.given.source
+        return source if source.file is None else replace(source, file=Path(source.file.name))
+
+    def shown_cluster(self) -> str:
+        """The cluster as its sender calls it."""
+        cluster = self.request.cluster
+        return Path(self.given.cluster or "").name if isinstance(cluster, BlobFile) else self.given.cluster or ""
+
+    def shown_costs(self) -> Path | None:
+        """The file of costs as its sender calls it."""
+        return None if self.given.costs is None else Path(self.given.costs.name)
+
+    def shown_out(self, otherwise: str) -> Path:
+        """What the result is called."""
+        return Path(self.request.out or otherwise)
