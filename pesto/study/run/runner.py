@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from pesto.executing.executor import Answered, Executor, Lost, Said
 from pesto.study.answers import Answer
 from pesto.study.cells import Cell, canonical
-from pesto.study.run.executor import Executor, Lost
+from pesto.study.run.cell_work import answer_of, cell_work
 from pesto.study.store import Store
 from solvers import Status
 
@@ -63,31 +64,32 @@ class _Run:
             while self._todo and len(self._running) < self._executor.slots:
                 self._begin(self._todo.popleft())
             for outcome in self._executor.collect():
-                self._take(outcome)
+                if not isinstance(outcome, Said):  # cells tell nothing
+                    self._take(outcome)
         return self._ran
 
     def _begin(self, cell: Cell) -> None:
         if not self._losses[cell.key]:
             self._store.lease(cell.key)
         self._running[cell.key] = cell
-        self._executor.begin(cell)
+        self._executor.begin(cell_work(cell))
 
-    def _take(self, outcome: Answer | Lost) -> None:
-        if isinstance(outcome, Lost):
-            cell = self._running.pop(outcome.cell.key)
+    def _take(self, outcome: Answered | Lost) -> None:
+        cell = self._running.pop(outcome.work.key)
+        if isinstance(outcome, Lost) and outcome.why != "time":
             self._losses[cell.key] += 1
             self._lost_s[cell.key] += outcome.seconds
             if self._losses[cell.key] < TRIES:
                 self._todo.appendleft(cell)
                 return
             detail, seconds = f"{TRIES} times over, {outcome.detail}", self._lost_s[cell.key]
-            outcome = Answer(key=cell.key, status=Status.CRASHED, detail=detail, seconds=seconds)
+            answer = Answer(key=cell.key, status=Status.CRASHED, detail=detail, seconds=seconds)
         else:
-            cell = self._running.pop(outcome.key)
-        outcome = self._complete(cell, outcome)
-        self._store.commit(outcome)
+            answer = answer_of(outcome)
+        answer = self._complete(cell, answer)
+        self._store.commit(answer)
         self._ran += 1
-        self._told(CellDone(cell=cell, answer=outcome, ran=self._ran, waiting=len(self._todo) + len(self._running)))
+        self._told(CellDone(cell=cell, answer=answer, ran=self._ran, waiting=len(self._todo) + len(self._running)))
 
     def _complete(self, cell: Cell, answer: Answer) -> Answer:
         """With the instance's size and start, as another cell told them, where a process was lost before it could."""

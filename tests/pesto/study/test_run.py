@@ -16,10 +16,12 @@ import pytest
 from click.testing import CliRunner
 
 from pesto.cli.main import pesto
+from pesto.executing import ray_cluster
+from pesto.executing.executor import Lost
+from pesto.executing.pool import Pool
 from pesto.study.cells import cells_of
-from pesto.study.run import pool, ray_cells
-from pesto.study.run.executor import Lost
-from pesto.study.run.pool import Pool, _shares
+from pesto.study.run import cell_work
+from pesto.study.run.cell_work import answer_of
 from pesto.study.spec import load_study
 
 SMALL = """
@@ -228,28 +230,21 @@ def test_a_killed_worker_takes_its_solver_along_and_is_replaced(tmp_path):
         return alive(descendants(os.getpid()) - others)
 
     try:
-        workers.begin(cell)
+        workers.begin(cell_work.cell_work(cell))
         assert until(lambda: len(mine()) >= 3)
         below = mine()
-        (worker,) = (p for p in below if b"pesto.study.run.worker" in Path(f"/proc/{p}/cmdline").read_bytes())
+        (worker,) = (p for p in below if b"pesto.executing.worker" in Path(f"/proc/{p}/cmdline").read_bytes())
         os.kill(worker, signal.SIGKILL)
         (lost,) = workers.collect()
         assert isinstance(lost, Lost)
-        assert (lost.cell, lost.detail) == (cell, "the worker ended: killed by SIGKILL")
+        assert (lost.work.key, lost.detail) == (cell.key, "the worker ended: killed by SIGKILL")
         assert lost.seconds > 0
         assert until(lambda: not alive(below))
-        workers.begin(cell)
+        workers.begin(cell_work.cell_work(cell))
         assert until(lambda: len(mine()) >= 3)
     finally:
         workers.close()
     assert until(lambda: not mine())
-
-
-def test_jobs_get_cores_of_their_own():
-    """As many each as go round; where there are fewer cores than jobs, nobody is bound."""
-    assert _shares([0, 1, 2, 3, 4], 2) == [(0, 1), (2, 3)]
-    assert _shares([3, 7], 2) == [(3,), (7,)]
-    assert _shares([0, 1], 3) == [(), (), ()]
 
 
 def test_ray_gives_the_same_file(tmp_path, undisturbed):
@@ -264,57 +259,61 @@ def test_ray_gives_the_same_file(tmp_path, undisturbed):
 
 
 class Endless:
-    """Ray, as far as it is used, on a cluster where no task ever ends."""
+    """Ray, as far as it is used, on a cluster where no task ever ends by itself."""
 
     def __init__(self):
-        self.cancelled, self.exceptions = [], None
+        self.cancelled, self.exceptions = [], SimpleNamespace(RayError=RuntimeError)
 
     def init(self, **_):
         pass
 
     def remote(self, **_):
-        return lambda _: SimpleNamespace(remote=lambda _: "reference")
+        return lambda _: SimpleNamespace(remote=lambda *_: "reference")
 
     def cluster_resources(self):
         return {"CPU": 2.0}
 
     def wait(self, references, *, num_returns, timeout):
         time.sleep(min(timeout, 0.05) * num_returns)
-        return [], references
+        return [r for r in references if (r, True) in self.cancelled], []
 
     def cancel(self, reference, *, force):
         self.cancelled.append((reference, force))
+
+    def get(self, reference):
+        raise RuntimeError(f"{reference} is cancelled")
 
     def shutdown(self):
         pass
 
 
+def begun(tmp_path, monkeypatch, executor):
+    """The answer to a cell for which there is hardly any patience, with the cell."""
+    monkeypatch.setattr(cell_work, "patience_s", lambda _: 0.2)
+    (tmp_path / "study.toml").write_text(LONG)
+    cell = cells_of(load_study(str(tmp_path / "study.toml")))[0]
+    executor.begin(cell_work.cell_work(cell))
+    (outcome,) = executor.collect()
+    answer = answer_of(outcome)
+    assert (answer.key, answer.status) == (cell.key, "hung")
+    assert answer.seconds >= 0.2
+
+
 def test_a_task_that_takes_too_long_is_given_up(tmp_path, monkeypatch):
     ray = Endless()
     monkeypatch.setitem(sys.modules, "ray", ray)
-    monkeypatch.setattr(ray_cells, "patience_s", lambda _: 0.2)
-    (tmp_path / "study.toml").write_text(LONG)
-    cells = cells_of(load_study(str(tmp_path / "study.toml")))
-    executor = ray_cells.RayCluster(1)
-    executor.begin(cells[0])
-    (answer,) = executor.collect()
-    assert (answer.key, answer.status) == (cells[0].key, "hung")
-    assert answer.seconds >= 0.2
+    executor = ray_cluster.RayCluster(1)
+    begun(tmp_path, monkeypatch, executor)
     assert ray.cancelled == [("reference", True)]
     assert executor.collect() == []
 
 
 def test_a_worker_that_takes_too_long_is_given_up(tmp_path, monkeypatch):
-    monkeypatch.setattr(pool, "patience_s", lambda _: 0.2)
-    (tmp_path / "study.toml").write_text(LONG)
-    cells, workers = cells_of(load_study(str(tmp_path / "study.toml"))), Pool(1)
+    workers = Pool(1)
     try:
-        workers.begin(cells[0])
-        (answer,) = workers.collect()
+        begun(tmp_path, monkeypatch, workers)
     finally:
         workers.close()
-    assert (answer.status, answer.key) == ("hung", cells[0].key)
-    assert answer.seconds >= 0.2
 
 
 def test_other_versions_are_warned_of_once(tmp_path):

@@ -6,18 +6,19 @@ import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
 from pesto.cli.main import pesto
 from pesto.errors import FileError, InputError, UsageError
+from pesto.executing.executor import Answered, Lost
 from pesto.study import store
 from pesto.study.answers import Answer, Point
 from pesto.study.cells import canonical, cells_of
 from pesto.study.instance_cache import Shelf
 from pesto.study.run import lock, runner
 from pesto.study.run.execute import execute
-from pesto.study.run.executor import Lost
 from pesto.study.spec import load_study, study_names
 from solvers import api
 from solvers.files import problem_json
@@ -331,17 +332,17 @@ class Scripted:
     def __init__(self, dies):
         self.dies, self.begun, self.waiting, self.closed = dict(dies), [], [], False
 
-    def begin(self, cell):
+    def begin(self, work):
         assert len(self.waiting) < self.slots
-        self.begun.append(cell.key)
-        self.waiting.append(cell)
+        self.begun.append(work.key)
+        self.waiting.append(work)
 
     def collect(self):
-        cell = self.waiting.pop(0)
-        if self.dies.get(cell.key, 0):
-            self.dies[cell.key] -= 1
-            return [Lost(cell=cell, detail="the worker ended", seconds=1.5)]
-        return [Answer(key=cell.key, **ANSWER)]
+        work = self.waiting.pop(0)
+        if self.dies.get(work.key, 0):
+            self.dies[work.key] -= 1
+            return [Lost(work=work, why="death", detail="the worker ended", seconds=1.5)]
+        return [Answered(work=work, data=msgspec.json.encode(Answer(key=work.key, **ANSWER)), seconds=1.0)]
 
     def close(self):
         self.closed = True

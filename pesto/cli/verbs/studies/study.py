@@ -14,6 +14,7 @@ from pesto.cli import completion
 from pesto.cli.options import Existing, json_option, quiet_option
 from pesto.cli.printed import aside, to_json
 from pesto.errors import Exit
+from pesto.executing.executor import Executor
 from pesto.files.json import shown
 from pesto.quantities import counted, percent
 from pesto.show.screen import one_line
@@ -22,7 +23,6 @@ from pesto.solving.interrupt import received
 from pesto.study import store
 from pesto.study.cells import Cell, cells_of
 from pesto.study.run import lock, runner
-from pesto.study.run.executor import Executor
 from pesto.study.run.status import peeked
 from pesto.study.spec import load_study
 from solvers import relative_gap
@@ -125,10 +125,10 @@ def status_command(*, db: Path, as_json: bool) -> None:
 
 def _executor(kind: str, jobs: int | None) -> Executor:
     if kind == "ray":
-        from pesto.study.run.ray_cells import RayCluster
+        from pesto.executing.ray_cluster import RayCluster
 
         return RayCluster(jobs)
-    from pesto.study.run.pool import Pool, default_jobs
+    from pesto.executing.pool import Pool, default_jobs
 
     return Pool(jobs if jobs is not None else default_jobs())
 

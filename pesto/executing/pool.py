@@ -1,0 +1,149 @@
+"""Work in processes on this machine, each on cores of its own."""
+
+import os
+import signal
+import socket
+import time
+from contextlib import suppress
+from multiprocessing.connection import wait
+
+from pesto.executing.executor import Outcome, Work
+from pesto.executing.memory_use import resident_bytes
+from pesto.executing.worker_process import POLL_S, WorkerProcess
+from pesto.quantities import size
+
+_LOOK_S = 0.25
+"""Seconds between two looks at the memory of what may not have all."""
+
+
+def default_jobs() -> int:
+    """One work at a time for every two cores: solvers use several threads, and times are to be compared."""
+    return max(1, len(_cores()) // 2)
+
+
+class Pool:
+    """Worker processes that do one work at a time and are replaced when they die."""
+
+    def __init__(self, jobs: int, *, niceness: int = 0, keep_bytes: int | None = None) -> None:
+        """Start no process yet. ValueError for no job.
+
+        The thread that begins works must last as long as they do: its workers end with it (PR_SET_PDEATHSIG).
+        keep_bytes: a worker that holds more after its work is not used again; None keeps all.
+        """
+        if jobs < 1:
+            raise ValueError(f"at least 1 job, not {jobs}")
+        self._free = _shares(_cores(), jobs)
+        self._idle: list[WorkerProcess] = []
+        self._busy: list[WorkerProcess] = []
+        self._slots, self._niceness, self._keep_bytes = jobs, niceness, keep_bytes
+        self._looked = 0.0
+        self._poked, self._poke = socket.socketpair()
+        for end in (self._poked, self._poke):
+            end.setblocking(False)
+
+    @property
+    def slots(self) -> int:
+        """Most works at a time."""
+        return self._slots
+
+    def begin(self, work: Work) -> None:
+        """Hand a work to an idle worker, or to a new one; to a new one, too, where it may not have all of its cores."""
+        worker = self._taken(work.limits.cores)
+        self._busy.append(worker)
+        worker.begin(work)
+
+    def collect(self, seconds: float | None = None) -> list[Outcome]:
+        """Wait for a message, an answer, a death, the end of somebody's patience, a poke, or so many seconds."""
+        until = None if seconds is None else time.monotonic() + seconds
+        found: list[Outcome] = []
+        while not found and (self._busy or until is not None):
+            left = POLL_S if until is None else min(POLL_S, max(0.0, until - time.monotonic()))
+            limited = any(worker.limits.rss_bytes is not None for worker in self._busy)
+            connections = [worker.connection for worker in self._busy]
+            ready = wait([*connections, self._poked], min(left, _LOOK_S) if limited else left)
+            found = self._found()
+            if (self._poked in ready and self._unpoked()) or (until is not None and time.monotonic() >= until):
+                break
+        return found
+
+    def cancel(self, key: str, signum: signal.Signals = signal.SIGINT) -> bool:
+        """Send a signal to a live work, kill another; False when none of that key runs."""
+        for worker in self._busy:
+            if worker.work is not None and worker.work.key == key:
+                worker.cancel(signum)
+                return True
+        return False
+
+    def poke(self) -> None:
+        """Have `collect` return; from any thread."""
+        with suppress(OSError):  # it is poked already, or closed
+            self._poke.send(b"!")
+
+    def close(self) -> None:
+        """Kill every worker; what their solvers started ends with them."""
+        for worker in [*self._busy, *self._idle]:
+            worker.kill()
+        self._busy.clear()
+        self._idle.clear()
+        self._poke.close()
+        self._poked.close()
+
+    def _found(self) -> list[Outcome]:
+        found: list[Outcome] = []
+        self._look()
+        for worker in list(self._busy):
+            found += worker.outcomes()
+            if worker.work is None:
+                self._retire(worker)
+        return found
+
+    def _look(self) -> None:
+        """Kill who holds more than it may."""
+        limited = {w.pid: w for w in self._busy if w.limits.rss_bytes is not None}
+        if not limited or time.monotonic() < self._looked + _LOOK_S:
+            return
+        self._looked = time.monotonic()
+        for pid, held in resident_bytes(limited).items():
+            most = limited[pid].limits.rss_bytes
+            if most is not None and held > most:
+                limited[pid].give_up("memory", f"needed more than {size(most)}")
+
+    def _taken(self, cores: int | None) -> WorkerProcess:
+        """An idle worker with as many cores, or a new one, where need be in place of another."""
+        for worker in self._idle:
+            if worker.alive and worker.most == cores:
+                self._idle.remove(worker)
+                return worker
+        if not self._free:
+            self._end(self._idle.pop())
+        return WorkerProcess(self._free.pop(), cores, self._niceness)
+
+    def _retire(self, worker: WorkerProcess) -> None:
+        self._busy.remove(worker)
+        if worker.alive and (self._keep_bytes is None or resident_bytes([worker.pid])[worker.pid] <= self._keep_bytes):
+            self._idle.append(worker)
+            return
+        self._end(worker)
+
+    def _end(self, worker: WorkerProcess) -> None:
+        worker.kill()
+        self._free.append(worker.share)
+
+    def _unpoked(self) -> bool:
+        with suppress(OSError):
+            while self._poked.recv(4096):
+                pass
+        return True
+
+
+def _cores() -> list[int]:
+    """The cores that this process may use; made up where the system does not tell."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def _shares(cores: list[int], jobs: int) -> list[tuple[int, ...]]:
+    """Cores for each job: as many as go round, none (which is all) when there are more jobs than cores."""
+    each = len(cores) // jobs
+    return [tuple(cores[k * each : (k + 1) * each]) for k in range(jobs)]

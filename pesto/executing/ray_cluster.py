@@ -1,0 +1,214 @@
+"""Work on a Ray cluster: each is a remote task. Ray is where work runs; what came of it is kept by who began it."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pesto.errors import SolverError, UsageError
+from pesto.executing.executor import Answered, Lost, Outcome, Said, Why, Work
+from pesto.executing.line import SAID, Signals
+from pesto.executing.ray_post import FELL, Post, PostLine, QuietLine, listening
+from pesto.executing.worker import entry_of
+
+_POLL_S = 1.0
+_POKE_S = 0.1
+"""Seconds that a poke may be late: Ray waits for nothing but its own."""
+
+
+class _Task:
+    """A work that runs."""
+
+    def __init__(self, work: Work) -> None:
+        self.work, self.began, self.interrupted = work, time.monotonic(), False
+        self.fell: tuple[Why, str] | None = None
+        """Why it is lost, where that is known before Ray says so."""
+
+
+class RayCluster:
+    """The cluster that RAY_ADDRESS names, or else this machine.
+
+    Every node needs this project, its solvers and, under the same path, the files that works name.
+    """
+
+    def __init__(self, jobs: int | None) -> None:
+        """Connect. SolverError when Ray is missing, UsageError when the cluster cannot be reached or has no room."""
+        try:
+            import ray
+        except ImportError as error:
+            raise SolverError("--executor ray needs the package ray - pip install 'pesto[ray]'") from error
+        self._ray: Any = ray
+        handler = signal.getsignal(signal.SIGTERM)
+        try:
+            ray.init(log_to_driver=False, include_dashboard=False if _local() else None, configure_logging=False)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise UsageError(f"no Ray cluster: {error} - check RAY_ADDRESS") from error
+        finally:
+            signal.signal(signal.SIGTERM, handler)  # Ray puts its own there
+        cores = int(ray.cluster_resources().get("CPU", 0))
+        self._slots = jobs if jobs is not None else max(1, cores // 2)
+        if self._slots > cores:
+            self.close()
+            raise UsageError(f"--jobs {self._slots} on a cluster of {cores} CPUs - give at most one job a CPU")
+        # A work that loses its process is begun again by who began it, and who counts.
+        self._each = cores // self._slots
+        self._remote = ray.remote(num_cpus=self._each, max_retries=0)(_done)
+        self._running: dict[Any, _Task] = {}
+        self._post: Any = None
+        self._news: Any = None
+        self._poked = False
+
+    @property
+    def slots(self) -> int:
+        """Most works at a time."""
+        return self._slots
+
+    def begin(self, work: Work) -> None:
+        """Submit a work."""
+        post = self._opened() if work.live else None
+        cores = self._each if work.limits.cores is None else min(self._each, work.limits.cores)
+        remote = self._remote if cores == self._each else self._remote.options(num_cpus=cores)
+        reference = remote.remote(work, post)
+        self._running[reference] = _Task(work)
+
+    def collect(self, seconds: float | None = None) -> list[Outcome]:
+        """Wait for a work, its messages, or the end of its time; Ray says when its process or node is lost."""
+        until = None if seconds is None else time.monotonic() + seconds
+        found: list[Outcome] = []
+        while not found and not self._unpoked() and (self._running or until is not None):
+            left = _POLL_S if until is None else max(0.0, until - time.monotonic())
+            found = self._found(min(left, _POLL_S if until is None else _POKE_S))
+            if until is not None and time.monotonic() >= until:
+                break
+        return found
+
+    def cancel(self, key: str, signum: signal.Signals = signal.SIGINT) -> bool:
+        """Send a signal to a live work, kill another; False when none of that key runs."""
+        for reference, task in self._running.items():
+            if task.work.key == key:
+                if task.work.live:
+                    self._post.send.remote(key, int(signum))
+                else:
+                    self._end(reference, "death", "cancelled")
+                return True
+        return False
+
+    def poke(self) -> None:
+        """Have `collect` return; from any thread."""
+        self._poked = True
+
+    def close(self) -> None:
+        """Leave the cluster, which ends this run's tasks."""
+        self._ray.shutdown()
+
+    def _opened(self) -> Any:
+        """The post: on this node, as it is to last as long as this process does."""
+        if self._post is None:
+            node = self._ray.get_runtime_context().get_node_id()
+            here = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
+            self._post = self._ray.remote(num_cpus=0, scheduling_strategy=here)(Post).remote()
+            self._news = self._post.take.remote()
+        return self._post
+
+    def _found(self, seconds: float) -> list[Outcome]:
+        waited = [*self._running, *([] if self._news is None else [self._news])]
+        if not waited:
+            time.sleep(seconds)
+            return []
+        done, _ = self._ray.wait(waited, num_returns=1, timeout=seconds)
+        ended = [reference for reference in done if reference != self._news]
+        if ended and self._post is not None:
+            self._post.flush.remote()  # what a work told before its end comes before its end
+        found = self._told() if done and self._post is not None else []
+        found += [self._outcome(reference) for reference in ended]
+        self._hurry()
+        return found
+
+    def _told(self) -> list[Outcome]:
+        """What has come by the post."""
+        try:
+            messages = self._ray.get(self._news)
+        except self._ray.exceptions.RayError:  # works that told by it end themselves; later ones have another
+            self._post = self._news = None
+            return []
+        self._news = self._post.take.remote()
+        tasks = {task.work.key: task for task in self._running.values()}
+        found: list[Outcome] = []
+        for key, message in messages:
+            if key in tasks and message[:1] == SAID:
+                found.append(Said(work=tasks[key].work, data=message[1:]))
+            elif key in tasks and message[:1] == FELL:
+                tasks[key].fell = "memory", message[1:].decode()
+        return found
+
+    def _hurry(self) -> None:
+        """Interrupt, or end, the tasks that took too long."""
+        now = time.monotonic()
+        for reference, task in list(self._running.items()):
+            limits, passed = task.work.limits, now - task.began
+            if limits.patience_s is not None and passed >= limits.patience_s:
+                self._end(reference, "time", "no answer long after the time limit")
+            elif limits.interrupt_s is not None and passed >= limits.interrupt_s and not task.interrupted:
+                task.interrupted = True
+                self.cancel(task.work.key)
+
+    def _end(self, reference: Any, why: Why, detail: str) -> None:
+        """Kill a task's process; its end is heard of as that of others is."""
+        task = self._running[reference]
+        if task.fell is None:
+            task.fell = why, detail
+            self._ray.cancel(reference, force=True)
+
+    def _outcome(self, reference: Any) -> Outcome:
+        task = self._running.pop(reference)
+        seconds = time.monotonic() - task.began
+        try:
+            return Answered(work=task.work, data=self._ray.get(reference), seconds=seconds)
+        except self._ray.exceptions.RayError as error:
+            cause = getattr(error, "cause", None) or error  # of what the function raised itself
+            why, detail = task.fell or ("death", " ".join(f"{type(cause).__name__}: {cause}".split())[:300])
+            return Lost(work=task.work, why=why, detail=detail, seconds=seconds)
+
+    def _unpoked(self) -> bool:
+        poked, self._poked = self._poked, False
+        return poked
+
+
+def _done(work: Work, post: Any) -> bytes:
+    """Runs where Ray sends it, in the main thread of a process that is used again. Ray binds nobody to cores, and is nice."""
+    import ray
+
+    signals = Signals()
+    cores = int(ray.get_runtime_context().get_assigned_resources().get("CPU", 0))
+    entry = entry_of(work.entry)
+    if not work.live:
+        return entry(work.data, QuietLine(cores))
+    line = PostLine(work.key, post, signals, cores)
+    with _handlers():
+        signals.remember()
+        signals.begin(live=True)
+        with listening(work.key, post, work.limits.rss_bytes):
+            answer = entry(work.data, line)
+            signals.remember()
+        line.close()
+    return answer
+
+
+@contextmanager
+def _handlers() -> Iterator[None]:
+    """Signals reach this thread meanwhile, and afterwards are as Ray has them, which blocks SIGINT."""
+    heard = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) or signal.SIG_DFL for number in heard}
+    mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, heard)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _local() -> bool:
+    return not os.environ.get("RAY_ADDRESS")

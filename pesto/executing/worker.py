@@ -1,0 +1,70 @@
+"""The process that does work, one after another: `python -m pesto.executing.worker PARENT FD CORES NICE`.
+
+It reads works from its connection and writes what they tell, and their answers, to it. It dies with its parent, and
+what a solver started dies with it (`solvers.process.worker`), so that a killed run leaves nothing behind.
+"""
+
+import ctypes
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import cast
+
+import msgspec
+
+from pesto.executing.line import Line, PipeLine, Signals
+
+_PR_SET_PDEATHSIG = 1
+Entry = Callable[[bytes, Line], bytes]
+
+
+class Begin(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker is sent before the data of a work."""
+
+    entry: str
+    live: bool
+
+
+def main() -> None:
+    """Answer works until the connection ends."""
+    parent, descriptor = int(sys.argv[1]), int(sys.argv[2])
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it died before that call
+        os._exit(128 + signal.SIGKILL)
+    cores = {int(core) for core in sys.argv[3].split(",") if core}
+    if cores and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, cores)
+    os.nice(int(sys.argv[4]))
+    _serve(Connection(descriptor))
+
+
+def entry_of(name: str) -> Entry:
+    """The function that `module:function` names."""
+    module, _, function = name.partition(":")
+    return cast(Entry, getattr(importlib.import_module(module), function))
+
+
+def _serve(connection: Connection) -> None:
+    signals = Signals()
+    signals.idle()
+    line = PipeLine(connection, signals)
+    while True:
+        try:
+            begin = msgspec.json.decode(connection.recv_bytes(), type=Begin)
+            data = connection.recv_bytes()
+        except EOFError:
+            return
+        signals.begin(live=begin.live)
+        line.began()
+        answer = entry_of(begin.entry)(data, line)
+        signals.remember()
+        line.answer(answer)
+        signals.idle()
+
+
+if __name__ == "__main__":
+    main()

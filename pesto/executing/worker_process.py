@@ -1,0 +1,176 @@
+"""One worker as its pool sees it: the process, its connection, the work that it is at, and its end."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from multiprocessing.connection import Pipe
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from pesto.executing.executor import NO_LIMITS, Answered, Limits, Lost, Outcome, Said, Why, Work
+from pesto.executing.line import ANSWER, BEGAN
+from pesto.executing.worker import Begin
+from pesto.files.json import shown
+
+POLL_S = 1.0
+"""Seconds between two looks at who has no patience left; and for a process that has closed its end to be over."""
+_TAIL = 4096
+_AT_ONCE = 256
+"""Messages of one worker that are taken before the next one's."""
+
+
+class WorkerProcess:
+    """One process, its connection and the work that it is at."""
+
+    def __init__(self, share: tuple[int, ...], most: int | None, niceness: int) -> None:
+        """Start it on at most `most` of the cores `share`, none of which is all."""
+        self.share, self.most = share, most
+        self.work: Work | None = None
+        self.connection, theirs = Pipe()
+        self._said: IO[bytes] = tempfile.TemporaryFile("a+b")  # noqa: SIM115 - closed in kill()
+        with theirs:
+            # -P: a file in the working directory must not shadow a module. A session of its own: Ctrl-C is not for it.
+            words = [os.getpid(), theirs.fileno(), ",".join(map(str, _bound(share, most))), niceness]
+            self._popen = subprocess.Popen(
+                [sys.executable, "-P", "-m", "pesto.executing.worker", *map(str, words)],
+                stdin=subprocess.DEVNULL,
+                stdout=self._said,
+                stderr=self._said,
+                env=_environment(),
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+        self._began = 0.0
+        self._listens, self._wanted = False, list[signal.Signals]()
+        self._given_up: tuple[Why, str] | None = None
+        self._closed = False
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be handed a work."""
+        return not self._closed and self._popen.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._popen.pid
+
+    @property
+    def limits(self) -> Limits:
+        """Of the work that it is at."""
+        return NO_LIMITS if self.work is None else self.work.limits
+
+    def begin(self, work: Work) -> None:
+        """Hand it a work."""
+        self.work, self._began = work, time.monotonic()
+        self._listens, self._wanted, self._given_up = False, [], None
+        self._said.truncate(0)  # an epitaph is of this work
+        head = Begin(entry=work.entry, live=work.live)
+        try:
+            self.connection.send_bytes(msgspec.json.encode(head))
+            self.connection.send_bytes(work.data)
+        except OSError:  # it is dead: `outcomes` will see
+            return
+
+    def cancel(self, signum: signal.Signals) -> None:
+        """Send it a signal, as soon as that is for the work at hand; end what cannot be interrupted."""
+        if self.work is None:
+            return
+        if not self.work.live:
+            self.give_up("death", "cancelled")
+        elif self._listens:
+            self._popen.send_signal(signum)
+        else:
+            self._wanted.append(signum)
+
+    def give_up(self, why: Why, detail: str) -> None:
+        """End it; its work is lost for that reason."""
+        self._given_up = why, detail
+        self._popen.kill()
+
+    def outcomes(self) -> list[Outcome]:
+        """What it has told, and its answer or how it ended without one; nothing while nothing has come."""
+        found: list[Outcome] = []
+        while self.work is not None and len(found) < _AT_ONCE:
+            try:
+                if not self.connection.poll():
+                    break
+                found += self._read(self.work)
+            except (EOFError, OSError):
+                found.append(self._lost(self.work))
+        self._hurry()
+        return found
+
+    def kill(self) -> None:
+        """End it now."""
+        if not self._closed:
+            self._closed = True
+            self._popen.kill()
+            self._popen.wait()
+            self.connection.close()
+            self._said.close()
+
+    def _read(self, work: Work) -> list[Outcome]:
+        message = self.connection.recv_bytes()
+        if message[:1] == BEGAN:
+            self._listens = True
+            for signum in self._wanted:
+                self._popen.send_signal(signum)
+            return []
+        if message[:1] == ANSWER:
+            self.work = None
+            return [Answered(work=work, data=message[1:], seconds=self._passed)]
+        return [Said(work=work, data=message[1:])]
+
+    @property
+    def _passed(self) -> float:
+        return time.monotonic() - self._began
+
+    def _hurry(self) -> None:
+        """Interrupt, or end, what has taken too long."""
+        work = self.work
+        if work is None or self._given_up is not None:
+            return
+        patience, interrupt = work.limits.patience_s, work.limits.interrupt_s
+        if patience is not None and self._passed >= patience:
+            self.give_up("time", "no answer long after the time limit")
+        elif interrupt is not None and self._passed >= interrupt and signal.SIGINT not in self._wanted:
+            self._wanted.append(signal.SIGINT)
+            if self._listens:
+                self.cancel(signal.SIGINT)
+
+    def _lost(self, work: Work) -> Lost:
+        why, detail = self._given_up or ("death", "")
+        epitaph = self._epitaph()
+        self.work = None
+        return Lost(work=work, why=why, detail=detail or epitaph, seconds=self._passed)
+
+    def _epitaph(self) -> str:
+        """How the process ended, and the last line that it wrote; it is gone then."""
+        try:
+            code = self._popen.wait(POLL_S)
+        except subprocess.TimeoutExpired:
+            code = 0
+        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        self._said.seek(max(0, self._said.seek(0, os.SEEK_END) - _TAIL))
+        lines = [line for line in self._said.read().decode("utf-8", "replace").split("\n") if line.strip()]
+        self.kill()
+        return f"the worker ended: {how}" + (f": {shown(lines[-1].strip())}" if lines else "")
+
+
+def _bound(share: tuple[int, ...], most: int | None) -> tuple[int, ...]:
+    """The cores that a worker is bound to: of its own, or else of all, the first so many; none is all."""
+    if most is None:
+        return share
+    return tuple((share or sorted(os.sched_getaffinity(0)))[:most])
+
+
+def _environment() -> dict[str, str]:
+    """This process's environment, with the project importable from where it is."""
+    home = str(Path(__file__).resolve().parents[2])
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH")]))}

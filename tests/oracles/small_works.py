@@ -1,0 +1,106 @@
+"""What workers do in tests of executors: functions that answer, tell, wait for a signal, hold memory, and die."""
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from pesto.executing.line import Line
+
+PATIENCE_S = 600.0
+"""Seconds after which one that waits gives up: only a hang takes them."""
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended, within ten minutes."""
+    for _ in range(60_000):
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except OSError:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def echo(data: bytes, line: Line) -> bytes:
+    """The data twice, told before, after as many messages as it says."""
+    for number in range(int(data)):
+        line.tell(b"%d" % number)
+    return data * 2
+
+
+def where(data: bytes, line: Line) -> bytes:
+    """Its process, the cores that it may use and how nice it is."""
+    del data, line
+    return f"{os.getpid()} {sorted(os.sched_getaffinity(0))} {os.nice(0)}".encode()
+
+
+def awaits(data: bytes, line: Line) -> bytes:
+    """Says that it is there, then answers with the first signal that comes for it."""
+    del data
+    line.tell(b"here")
+    return _signal(line)
+
+
+def asleep(data: bytes, line: Line) -> bytes:
+    """The same with a slow beginning, in which it has not looked for a signal yet."""
+    del data
+    time.sleep(0.2)
+    return _signal(line)
+
+
+def _signal(line: Line) -> bytes:
+    until = time.monotonic() + PATIENCE_S
+    while line.interrupted() is None and time.monotonic() < until:
+        time.sleep(0.01)
+    return str(line.interrupted()).encode()
+
+
+def storm(data: bytes, line: Line) -> bytes:
+    """Tells without end until it is interrupted by a handler that raises; the message that it is at is sent whole."""
+
+    def strike(signum: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    sent, until = 0, time.monotonic() + PATIENCE_S
+    signal.signal(signal.SIGINT, strike)
+    try:
+        while time.monotonic() < until:
+            line.tell(b"%d " % sent + data)
+            sent += 1
+            time.sleep(0.001)
+    except KeyboardInterrupt:
+        pass
+    return b"%d" % sent
+
+
+def hoard(data: bytes, line: Line) -> bytes:
+    """Holds so many bytes more and more, in a process below its own, until it is killed."""
+    child = os.fork()
+    if child == 0:
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
+        held, until = [], time.monotonic() + PATIENCE_S
+        while time.monotonic() < until:
+            if len(held) < 100:
+                held.append(b"x" * int(data))
+            time.sleep(0.001)
+        os._exit(0)
+    line.tell(b"%d" % child)
+    os.waitpid(child, 0)
+    return b""
+
+
+def dies(data: bytes, line: Line) -> bytes:
+    """Ends without an answer, after a last line."""
+    line.tell(b"before")
+    time.sleep(0.05)  # what is told is written by a thread
+    print("worse than ever", file=sys.stderr, flush=True)
+    os._exit(int(data))
+
+
+def raises(data: bytes, line: Line) -> bytes:
+    """Fails."""
+    raise RuntimeError(data.decode())

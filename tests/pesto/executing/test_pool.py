@@ -1,0 +1,183 @@
+"""Work in processes on this machine: what it tells, signals for it, its limits, its loss, and nothing left behind."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+
+import pytest
+from small_works import gone
+
+from pesto.executing.executor import Answered, Limits, Lost, Outcome, Said, Work
+from pesto.executing.pool import Pool, _shares
+
+CORES = sorted(os.sched_getaffinity(0))
+
+
+@pytest.fixture
+def pool() -> Iterator[Pool]:
+    made = Pool(2)
+    yield made
+    made.close()
+
+
+def work(entry: str, data: bytes = b"0", **named: object) -> Work:
+    return Work(key=entry, entry=f"small_works:{entry}", data=data, **named)
+
+
+def all_of(pool: Pool, entries: int = 1) -> list[Outcome]:
+    """All that comes until so many works have ended."""
+    found: list[Outcome] = []
+    while sum(not isinstance(outcome, Said) for outcome in found) < entries:
+        found += pool.collect()
+    return found
+
+
+def until_said(pool: Pool) -> Said:
+    (found,) = pool.collect()
+    assert isinstance(found, Said)
+    return found
+
+
+def test_messages_come_in_order_and_before_the_answer(pool) -> None:
+    """More than are taken at once; a second work at the same time has its own."""
+    mine, other = work("echo", b"1000"), work("where")
+    pool.begin(mine)
+    pool.begin(other)
+    found = all_of(pool, 2)
+    told = [outcome for outcome in found if outcome.work is mine]
+    assert [outcome.data for outcome in told] == [*(b"%d" % k for k in range(1000)), b"10001000"]
+    assert isinstance(told[-1], Answered) and told[-1].seconds > 0
+    (where,) = (outcome for outcome in found if outcome.work is other)
+    assert isinstance(where, Answered)
+    assert pool.collect(0.0) == []
+
+
+def test_a_worker_does_several_works_and_is_replaced_where_it_may_not_have_all_cores(pool) -> None:
+    pids = []
+    for cores in (None, None, 1, 1):
+        pool.begin(work("where", limits=Limits(cores=cores)))
+        (found,) = all_of(pool)
+        assert isinstance(found, Answered)
+        pid, rest = found.data.decode().split(" ", 1)
+        pids.append(int(pid))
+        assert cores is None or len(rest.partition("]")[0].split(",")) == 1
+    assert pids[0] == pids[1] != pids[2] == pids[3]
+
+
+def test_a_nice_worker_leaves_the_processors_to_others() -> None:
+    pool = Pool(1, niceness=7, keep_bytes=1)
+    try:
+        pids = set()
+        for _ in range(2):
+            pool.begin(work("where"))
+            (found,) = all_of(pool)
+            assert isinstance(found, Answered)
+            assert found.data.split()[-1] == b"%d" % (os.nice(0) + 7)
+            pids.add(found.data.split()[0])
+        assert len(pids) == 2, "who holds more than may be kept is not used again"
+    finally:
+        pool.close()
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_for_the_work_at_hand(pool, sent) -> None:
+    """It waits for the beginning of its work, and what comes late is for none that follows."""
+    pool.begin(work("asleep", live=True))
+    assert pool.cancel("asleep", sent)
+    (found,) = all_of(pool)
+    assert isinstance(found, Answered) and found.data == str(sent).encode()
+    assert not pool.cancel("asleep", sent)
+    pool.begin(work("awaits", live=True))
+    until_said(pool)
+    assert pool.cancel("awaits", sent)
+    (found,) = all_of(pool)
+    assert isinstance(found, Answered) and found.data == str(sent).encode()
+
+
+def test_a_signal_cuts_no_message_in_two(pool) -> None:
+    """Whatever the work is at when it is struck."""
+    data = b"x" * 100_000
+    pool.begin(work("storm", data, live=True))
+    said = [outcome.data for outcome in pool.collect()]
+    assert pool.cancel("storm")
+    *more, answer = all_of(pool)
+    said += [outcome.data for outcome in more]
+    assert isinstance(answer, Answered)
+    whole = [message.partition(b" ") for message in said]
+    assert [int(number) for number, _, _ in whole] == list(range(len(said)))
+    assert {text for _, _, text in whole} == {data}
+    assert len(said) - int(answer.data) in (0, 1)  # one was sent and not counted, where the signal came between
+
+
+def test_what_is_not_live_is_ended_by_a_cancellation(pool) -> None:
+    pool.begin(work("awaits"))
+    until_said(pool)
+    assert pool.cancel("awaits")
+    (found,) = all_of(pool)
+    assert isinstance(found, Lost) and (found.why, found.detail) == ("death", "cancelled")
+
+
+@pytest.mark.parametrize(
+    ("entry", "detail"),
+    [("dies", "exit code 3: worse than ever"), ("raises", "exit code 1: RuntimeError: 3")],
+)
+def test_a_lost_work_has_an_epitaph_and_its_worker_is_replaced(pool, entry, detail) -> None:
+    pool.begin(work(entry, b"3"))
+    *_, lost = all_of(pool)
+    assert isinstance(lost, Lost)
+    assert (lost.why, lost.detail) == ("death", f"the worker ended: {detail}")
+    pool.begin(work("echo"))
+    (found,) = all_of(pool)
+    assert isinstance(found, Answered)
+
+
+def test_who_needs_more_memory_than_it_may_is_killed_with_all_below(pool) -> None:
+    pool.begin(work("hoard", b"%d" % 2**22, limits=Limits(rss_bytes=200 * 2**20)))
+    said, lost = all_of(pool)
+    assert isinstance(lost, Lost)
+    assert (lost.why, lost.detail) == ("memory", "needed more than 200.00 MiB")
+    assert gone(int(said.data))
+
+
+def test_limits_of_time() -> None:
+    """The first interrupts, as Ctrl-C does, the second one kills."""
+    pool = Pool(1)
+    try:
+        pool.begin(work("awaits", live=True, limits=Limits(interrupt_s=0.1)))
+        *_, found = all_of(pool)
+        assert isinstance(found, Answered) and found.data == b"2"
+        assert found.seconds >= 0.1
+        pool.begin(work("awaits", limits=Limits(patience_s=0.1)))
+        *_, lost = all_of(pool)
+        assert isinstance(lost, Lost)
+        assert (lost.why, lost.detail) == ("time", "no answer long after the time limit")
+    finally:
+        pool.close()
+
+
+def test_a_poke_ends_the_wait(pool) -> None:
+    """From another thread, and also where nothing runs; a poke that nobody waits for is not lost."""
+    pool.poke()
+    assert pool.collect(600.0) == []
+    threading.Timer(0.05, pool.poke).start()
+    assert pool.collect(600.0) == []
+    pool.begin(work("awaits", live=True))
+    until_said(pool)
+    threading.Timer(0.05, pool.poke).start()
+    assert pool.collect(600.0) == []
+
+
+def test_nothing_is_left_when_a_pool_is_closed() -> None:
+    pool = Pool(2)
+    pool.begin(work("hoard", b"1"))
+    child = int(until_said(pool).data)
+    pool.close()
+    assert gone(child)
+
+
+def test_jobs_get_cores_of_their_own() -> None:
+    """As many each as go round; where there are fewer cores than jobs, nobody is bound."""
+    assert _shares([0, 1, 2, 3, 4], 2) == [(0, 1), (2, 3)]
+    assert _shares([3, 7], 2) == [(3,), (7,)]
+    assert _shares([0, 1], 3) == [(), (), ()]
