@@ -1,12 +1,13 @@
 """Steps of several micro-batches: pipelined by each schedule, and placed and done one after the other; all modelled.
 
     python benchmarks/pipelines.py [--steps transformer:10x8x1024,nmt:2x1024,rnnlm:2x2048,tofu-wrn:50x4]
-        [--clusters v100x4,v100x8] [--micro-batches 16] [--time-limit 5]
+        [--clusters v100x4,v100x8] [--micro-batches 16] [--time-limit 5] [--search 10]
 
-A markdown row for each step and cluster: ms of the step by each schedule ("-": none, "!": out of memory), `serial`:
-what `pesto solve` places within the time limit, its batches one after the other; the chosen step over the least of the
-others; its gap to the bound of all plans, and to the chain's own bound of steps through its stages; the chain's own
-prediction over the step; CPU seconds of the pipeline.
+A markdown row for each step and cluster: ms of the step by each schedule ("-": none, "!": out of memory), `own`: the
+shortest where each device has stages of its own (`--contiguous`), with search; `serial`: what `pesto solve` places
+within the time limit, its batches one after the other; the chosen step over the least of the others; both gaps to the
+bound of all plans; the chain's own prediction over the chosen schedule's step before search; CPU seconds of the
+pipeline.
 """
 
 import argparse
@@ -21,7 +22,8 @@ from pesto.graph import Graph
 from pesto.inputs.load import load_cluster, load_graph
 from pesto.micro_batches.step_parts import AFTER, step_parts
 from pesto.micro_batches.unrolling import unroll
-from pesto.pipelining.step_pipeline import Laid, step_pipeline
+from pesto.pipelining.step_ground import Laid
+from pesto.pipelining.step_pipeline import Wish, step_pipeline
 from pesto.settings import Settings
 from pesto.solving.candidates import Bench
 from pesto.solving.flow import formulate, solve
@@ -30,7 +32,7 @@ from solvers.arrays import ints, rank_of
 from solvers.compiled.dag import after_all, topological_order
 from solvers.heuristics.devices_of_location import devices_at
 
-SHOWN = ("1f1b*", "thinned", "gpipe", "1f1b", "interleaved-2", "zero-bubble", "zero-bubble-v")
+SHOWN = ("1f1b*", "thinned", "gpipe", "1f1b", "interleaved-2", "zero-bubble", "zero-bubble-v", "replicated")
 
 
 def main() -> None:
@@ -40,35 +42,39 @@ def main() -> None:
     asked.add_argument("--clusters", default="v100x4,v100x8")
     asked.add_argument("--micro-batches", type=int, default=16)
     asked.add_argument("--time-limit", type=float, default=5.0)
+    asked.add_argument("--search", type=float, default=10.0)
     given = asked.parse_args()
-    columns = ("chosen", *SHOWN, "serial", "chosen / others", "gap", "chain gap", "chain / step", "CPU s")
+    columns = ("chosen", *SHOWN, "own", "serial", "chosen / others", "gap", "own gap", "chain / step", "CPU s")
     print(f"| step | {' | '.join(columns)} |")
     print("|---|---" + "|---:" * (len(columns) - 1) + "|")
     for each in given.steps.split(","):
         model, _, variant = each.partition(":")
         graph = load_graph(Source(model=model, variant=variant), quiet=True)
         for cluster in given.clusters.split(","):
-            cells = " | ".join(row(graph, cluster, given.micro_batches, given.time_limit))
+            cells = " | ".join(row(graph, cluster, given.micro_batches, (given.time_limit, given.search)))
             print(f"| {model} {variant}, {cluster} | {cells} |", flush=True)
 
 
-def row(graph: Graph, name: str, batches: int, seconds: float) -> list[str]:
-    """The columns of one step on one cluster."""
+def row(graph: Graph, name: str, batches: int, seconds: tuple[float, float]) -> list[str]:
+    """The columns of one step on one cluster; seconds: of the serial step's solve, and of search."""
     cluster, began = load_cluster(name), time.process_time()
-    found = step_pipeline(graph, cluster, batches=batches)
+    found = step_pipeline(graph, cluster, batches=batches, wish=Wish(search=seconds[1]))
     took, step = time.process_time() - began, found.plan.makespan_s * 1e3
-    alone = serial(graph, name, batches, seconds)
+    own = step_pipeline(graph, cluster, batches=batches, wish=Wish(search=seconds[1], contiguous=True)).plan
+    alone = serial(graph, name, batches, seconds[0])
+    known = {each.schedule.name: each for each in found.laid if each is not found.chosen or not found.search}
     others = [
         each.candidate.makespan * 1e-6
-        for each in found.laid
+        for each in known.values()
         if each.candidate and each.fits and each.schedule.name in ("gpipe", "1f1b", "interleaved-2", "zero-bubble")
     ] + [alone]
+    begun = known[found.chosen.schedule.name]
+    before = begun.candidate.makespan if begun.candidate else 1
     return [
-        f"{found.chosen.schedule.name} {step:.0f}",
-        *(shown(each) for each in found.laid if each.schedule.name in SHOWN),
-        f"{alone:.0f}", f"{step / min(others):.3f}", f"{found.plan.gap:.1%}",
-        f"{step / (float(found.chain_bound.value) * 1e-6) - 1:.1%}", f"{found.chosen.predicted * 1e-6 / step:.2f}",
-        f"{took:.1f}",
+        f"{begun.schedule.name}{' + search' if found.search else ''} {step:.0f}",
+        *(shown(each) for each in known.values() if each.schedule.name in SHOWN),
+        f"{own.makespan_s * 1e3:.0f}", f"{alone:.0f}", f"{step / min(others):.3f}", f"{found.plan.gap:.1%}",
+        f"{own.gap:.1%}", f"{begun.predicted / before:.2f}", f"{took:.1f}",
     ]  # fmt: skip
 
 

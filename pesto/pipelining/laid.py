@@ -1,5 +1,7 @@
 """A schedule of a chain laid over the step of M micro-batches: a device for each op, and one order of all."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from pesto.micro_batches.step_parts import AFTER, BACKWARD, BEFORE, StepParts
@@ -11,21 +13,44 @@ from solvers.arrays import Ints, ints, rank_of
 from solvers.compiled.dag import after_all, topological_order
 from solvers.heuristics.devices_of_location import devices_at
 from solvers.pipelining.chain import BACKWARD as WHOLE
-from solvers.pipelining.chain import FORWARD, INPUT_GRADIENT, KINDS, WEIGHT_GRADIENT, Allocation
+from solvers.pipelining.chain import FORWARD, INPUT_GRADIENT, KINDS, WEIGHT_GRADIENT
+
+
+class Homes(NamedTuple):
+    """Where what is done once for all batches is."""
+
+    device: Ints
+    """[L] the device of each layer's variables."""
+    sums: bool = False
+    """Whether gradients are added up there, and not where they are made."""
 
 
 def lay(
-    step: MicroBatched, parts: StepParts, chain: StepChain, schedule: tuple[Allocation, Unrolled], problem: Problem,
+    step: MicroBatched, parts: StepParts, chain: StepChain, schedule: tuple[Homes, Unrolled], problem: Problem,
     accelerators: Ints,
 ) -> tuple[Ints, Ints]:  # fmt: skip
     """([n'] device, [n'] rank) of the step's ops: blocks in the order of the schedule, ops inside as they follow.
 
-    Variables and their updates are on the device of their layer, a sum where its gradient is made. Updates come last.
+    Variables and their updates are on the device of their layer, a sum where its gradient is made, or with its
+    variable. What is of a batch is where its block is done. Updates come last.
     """
-    allocation, run = schedule
-    at = accelerators[allocation.device[chain.home[step.op]]]
-    device = devices_at(problem, _together(problem, step, at))
-    return device, _rank(step, parts, chain, run, problem)
+    return places(step, parts, chain, schedule, problem, accelerators), _rank(step, parts, chain, schedule[1], problem)
+
+
+def places(
+    step: MicroBatched, parts: StepParts, chain: StepChain, schedule: tuple[Homes, Unrolled], problem: Problem,
+    accelerators: Ints,
+) -> Ints:  # fmt: skip
+    """[n'] the device of each op, as `lay` has it."""
+    homes, run = schedule
+    part, batch = parts.part[step.op], np.maximum(step.batch, 0)
+    blocks = np.zeros((chain.chain.layers, run.batches), dtype=np.int64)
+    done = run.kind == FORWARD
+    blocks[run.layer[done], run.batch[done]] = run.resource[done]
+    own = (step.batch >= 0) & (part != BEFORE) & ((part != AFTER) | step.sums) & ~(step.sums & homes.sums)
+    home = chain.home[step.op]
+    at = np.where(own, blocks[home, batch], homes.device[home])
+    return devices_at(problem, _together(problem, step, accelerators[at]))
 
 
 def _together(problem: Problem, step: MicroBatched, location: Ints) -> Ints:

@@ -7,8 +7,9 @@ from fractions import Fraction
 import numpy as np
 
 from pesto.files.json import shown
+from pesto.pipelining.replicas import Replicas
 from pesto.pipelining.unrolled import Unrolled, unrolled
-from solvers.arrays import Ints
+from solvers.arrays import Ints, ints
 from solvers.pipelining.any_allocation import Spread, least_load
 from solvers.pipelining.back_to_back import back_to_back
 from solvers.pipelining.chain import Allocation, Chain, MemoryModel, Pattern
@@ -23,6 +24,8 @@ STAR, THINNED, EXACT, FREE = "1f1b*", "thinned", "exact", "free"
 NAMES = (STAR, THINNED, EXACT, FREE, "gpipe", "1f1b", "interleaved-2", "zero-bubble", "zero-bubble-v")
 """What can be asked for: the periodic ones of the paper, the exact one, that of stages which need not be
 contiguous, then those that begin and end empty."""
+REPLICATED = "replicated"
+"""Of steps alone: stages that several devices share, whole batches each."""
 LONGEST_THINNING = 5
 """Of up to so many batches some are kept."""
 MOST_SECONDS = 5.0
@@ -90,6 +93,15 @@ class Schedule:
     """Of FREE: no schedule of any stages is quicker, by CP-SAT's word."""
     interrupted: bool = False
     """Whether Ctrl-C ended the search for it."""
+    shared: Replicas | None = None
+    """Of REPLICATED, in place of an allocation: stages that several devices share."""
+
+    @property
+    def rows(self) -> Ints:
+        """[r, 3] first layer, last layer and device, of each device of each stage; none without stages."""
+        if self.shared is not None:
+            return self.shared.rows
+        return ints(np.zeros((0, 3))) if self.allocation is None else self.allocation.stages
 
     @property
     def step(self) -> int | None:

@@ -1,82 +1,89 @@
 """A training step pipelined: its chain, the named schedules laid over all its micro-batches, and the best as a plan."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from pesto.cluster import Cluster
-from pesto.costs import Costs
-from pesto.costs.analytical import modelled
 from pesto.errors import NothingFoundError, UsageError
 from pesto.graph import Graph
-from pesto.micro_batches.recognised import recognised
-from pesto.micro_batches.step_parts import StepParts, step_parts
-from pesto.micro_batches.unrolling import MicroBatched, unroll
-from pesto.pipelining.chain_of_step import StepChain, accelerators, chain_of_step
-from pesto.pipelining.folded import fold
-from pesto.pipelining.laid import lay
-from pesto.pipelining.schedules import KEEPS, NAMES, Asked, Schedule, schedules
+from pesto.pipelining.replica_run import shared_step
+from pesto.pipelining.schedules import KEEPS, NAMES, REPLICATED, Asked, Schedule, schedules
+from pesto.pipelining.step_ground import Laid, StepGround
+from pesto.pipelining.step_search import Searched, replicated, searched
 from pesto.plans.plan import Plan, verify
 from pesto.quantities import size
 from pesto.settings import Settings
-from pesto.solving.candidates import Bench, Candidate, best
-from pesto.solving.flow import formulate
+from pesto.solving.candidates import Candidate, best
 from pesto.solving.record import SolveRecord, make_plan
-from solvers import Problem
 from solvers.arrays import Ints
 from solvers.bounds import quick_bounds
 from solvers.pipelining.contiguous import best_cuts
 from solvers.pipelining.pipeline_bounds import Bound, flushed_step
 from solvers.pipelining.pipeline_bounds import best as greatest
 
-BATCHES = 8
-"""Micro-batches where nobody says how many."""
+STEP_NAMES = (*NAMES, REPLICATED)
+"""What can be asked for of a step."""
+SEARCH_S = 5.0
+"""Seconds of search where no schedule is named."""
 _TIGHTER = 3
 """How often stages are cut for less memory than there is, where what was cut for all of it does not fit."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Laid:
-    """One schedule on a step's stages."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What is to be found of a step."""
 
-    schedule: Schedule
-    """Of the chain; without a pattern where there is none."""
-    candidate: Candidate | None = None
-    """All micro-batches, op by op, as the event loop ran them; None where there is no pattern."""
-    once: int = 0
-    """Ticks of the updates on the device that has most of them."""
+    name: str | None = None
+    """The schedule that is taken, one of STEP_NAMES; None: the shortest that fits."""
+    k: int = 0
+    """Batches of a period of the exact schedule; 0: it is not looked for."""
+    seconds: float = 20.0
+    """Which each search by CP-SAT may take."""
+    search: float | None = None
+    """Seconds of search op by op from the best schedules, or from the named one; None: SEARCH_S, of a named one 0."""
+    contiguous: bool = False
+    """Whether each device has stages of its own, and FREE is not looked for."""
+
+    def __post_init__(self) -> None:
+        """UsageError for a schedule that there is not, and for seconds below 0."""
+        if self.name is not None and self.name not in STEP_NAMES:
+            raise UsageError(f"there is no schedule {self.name!r} - give one of {', '.join(STEP_NAMES)}")
+        if self.contiguous and self.name == REPLICATED:
+            raise UsageError(f"{REPLICATED} has devices that share a stage - leave out --contiguous")
+        if self.search is not None and not 0 <= self.search < float("inf"):
+            raise UsageError(f"search for {self.search} s - give 0 or more seconds")
 
     @property
-    def fits(self) -> bool:
-        """Whether the step, op by op, is within the memory."""
-        return self.candidate is not None and self.candidate.fits
-
-    @property
-    def predicted(self) -> int:
-        """Ticks of the step as the chain has it: its schedule, then the updates."""
-        return (self.schedule.step or 0) + self.once
+    def search_s(self) -> float:
+        """Seconds of search."""
+        return self.search if self.search is not None else SEARCH_S if self.name is None else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StepPipeline:
     """What was found of a training step."""
 
-    names: tuple[str, ...] = field(repr=False)
-    """[n] the ops of the step as it was given."""
-    parts: StepParts = field(repr=False)
-    step: MicroBatched
-    chain: StepChain
+    ground: StepGround
     asked: Asked
-    cluster: Cluster
     laid: tuple[Laid, ...] = field(repr=False)
-    """All schedules, in the order of NAMES."""
+    """All schedules, in the order of STEP_NAMES; after Ctrl-C those that were laid out before."""
     chosen: Laid
-    """The shortest step that fits, op by op, or the schedule that was asked for."""
+    """The shortest step that fits, op by op, or the schedule that was asked for; what search made of it, if shorter."""
     plan: Plan = field(repr=False)
     """The chosen one, verified by the reference simulator."""
     chain_bound: Bound
     """What none of the chain's own steps through these stages is below, without updates; an op-by-op run may be."""
-    accelerators: tuple[str, ...]
+    search: Searched | None
+    """What search found, where that was shorter than all else."""
+    interrupted: bool
+    """Whether Ctrl-C ended something; what was found before is kept."""
+
+    @property
+    def accelerators(self) -> tuple[str, ...]:
+        """The names of the devices that stages can be on, by their number in allocations."""
+        return tuple(self.ground.cluster.devices[at].name for at in self.ground.fast.tolist())
 
     @property
     def bound_ticks(self) -> int:
@@ -90,113 +97,112 @@ class StepPipeline:
         if candidate is None:
             raise ValueError("a schedule that was chosen was laid out")
         run = candidate.timeline
-        on = np.isin(run.problem.location[run.schedule.device], accelerators(self.cluster))
+        on = np.isin(run.problem.location[run.schedule.device], self.ground.fast)
         busy = int((run.schedule.finish - run.schedule.start)[on].sum())
         return 1 - busy / (len(self.accelerators) * candidate.makespan) if candidate.makespan else 0.0
 
 
-def step_pipeline(
-    graph: Graph, cluster: Cluster, *, batches: int | None, name: str | None = None, k: int = 0, seconds: float = 20.0
-) -> StepPipeline:
-    """The step of so many micro-batches in stages, one or two a device, on modelled costs; the shortest that fits.
+def step_pipeline(graph: Graph, cluster: Cluster, *, batches: int | None, wish: Wish | None = None) -> StepPipeline:
+    """The step of so many micro-batches in stages, on modelled costs; the shortest that fits.
 
     batches: None for a step that loops over micro-batches itself, which is taken as it is, and else for BATCHES.
-    name: of one of NAMES, which is then taken. k, seconds: of the search for an exact schedule. Stages are cut for
-    the memory as the chain counts it, and where that does not fit op by op, for less. UsageError for a
-    cluster of one accelerator, or of different ones; InputError for a graph that is no training step; InfeasibleError
-    where the variables cannot fit; NothingFoundError, with the bytes that lack, where no schedule fits.
+    Stages are cut for the memory as the chain counts it, and where that does not fit op by op, for less. UsageError for
+    a cluster of one accelerator, or of different ones; InputError for a graph that is no training step; InfeasibleError
+    where the variables cannot fit; NothingFoundError, with the bytes that lack, where no schedule fits. Ctrl-C keeps
+    the best that was found; KeyboardInterrupt before there is any.
     """
-    if name is not None and name not in NAMES:
-        raise UsageError(f"there is no schedule {name!r} - give one of {', '.join(NAMES)}")
-    work = _Work(graph, cluster, batches)
-    try:
-        asked = Asked(
-            chain=work.chain.chain,
-            devices=len(work.fast),
-            memory=work.memory,
-            batches=work.step.batches,
-            k=k,
-            seconds=seconds,
-        )
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    return work.pipeline(asked, work.found(asked), name)
+    return _Work(StepGround.of(graph, cluster, batches), wish or Wish()).pipeline()
 
 
 class _Work:
-    """A step's chain, the graph of its micro-batches, and what its runs are measured with."""
+    """Every schedule of one step, and the best of them as a plan."""
 
-    def __init__(self, graph: Graph, cluster: Cluster, batches: int | None) -> None:
-        self.cluster, self.fast = cluster, accelerators(cluster)
-        if len(self.fast) < 2:
-            raise UsageError(f"{cluster.name} has one accelerator - a pipeline needs two; give a cluster with more")
-        self.memory = min(cluster.devices[at].memory_bytes for at in self.fast.tolist())
-        seen = recognised(graph) if batches is None else None
-        if seen is not None:
-            graph, self.parts, self.step = seen.one, seen.parts, seen.step
-        else:
-            self.parts = step_parts(graph)
-            self.step = unroll(graph, self.parts, BATCHES if batches is None else batches)
-        self.names = graph.names
-        self.chain = chain_of_step(
-            graph, self.parts, fold(graph, self.parts), modelled(graph, cluster), cluster, batches=self.step.batches
-        )
-        self.costs: Costs = modelled(self.step.graph, cluster)
-        self.problem: Problem = formulate(self.step.graph, self.costs, cluster, Settings())
-        self.bench = Bench.of(self.step.graph, self.problem)
+    def __init__(self, ground: StepGround, wish: Wish) -> None:
+        self.ground, self.wish = ground, wish
+        self.interrupted = False
+        try:
+            self.asked = Asked(
+                chain=ground.chain.chain, devices=len(ground.fast), memory=ground.memory, batches=ground.step.batches,
+                k=wish.k, seconds=wish.seconds, contiguous=wish.contiguous,
+            )  # fmt: skip
+        except ValueError as error:
+            raise UsageError(str(error)) from error
 
-    def found(self, asked: Asked) -> tuple[Laid, ...]:
+    def pipeline(self) -> StepPipeline:
+        """The best of all, or the one of that name, as a plan."""
+        laid = self._found()
+        chosen, search = self._priced(self._chosen(laid)), None
+        if self.wish.search_s and not self.interrupted:
+            starts = laid if self.wish.name is None else (chosen,)
+            search = searched(self.ground, starts, self.wish.search_s)
+            self.interrupted |= search is not None and search.interrupted
+        shorter = self._priced(search.laid) if search is not None else chosen
+        if _ticks(shorter) < _ticks(chosen) and search is not None:
+            laid = (*laid, shorter)
+            return self._result(laid, shorter, replace(search, laid=shorter))
+        named = chosen.schedule.name
+        return self._result(tuple(chosen if each.schedule.name == named else each for each in laid), chosen, None)
+
+    def _found(self) -> tuple[Laid, ...]:
         """Every schedule laid out; what the chain has within the memory and does not fit op by op, again for less."""
-        laid, memory = self._all(asked), self.memory
-        for _ in range(_TIGHTER):
-            over = [each.candidate.short for each in laid if each.candidate and each.schedule.fits and not each.fits]
-            if not over:
-                break
-            memory = max(0, memory - max(over))
-            again = self._all(replace(asked, memory=memory))
-            laid = tuple(new if new.fits and not old.fits else old for old, new in zip(laid, again, strict=True))
-        return laid
+        found, memory = dict[str, Laid](), self.ground.memory
+        try:
+            for each in self._all(self.asked):
+                found[each.schedule.name] = each
+            for _ in range(_TIGHTER):
+                over = [each.candidate.short for each in found.values() if each.candidate and _surprised(each)]
+                if not over:
+                    break
+                memory = max(0, memory - max(over))
+                for new in self._named(replace(self.asked, memory=memory)):
+                    if new.fits and not found[new.schedule.name].fits:
+                        found[new.schedule.name] = new
+        except KeyboardInterrupt:
+            if not any(each.fits for each in found.values()):
+                raise
+            self.interrupted = True
+        self.interrupted |= any(each.schedule.interrupted for each in found.values())
+        return tuple(found.values())
 
-    def _all(self, asked: Asked) -> tuple[Laid, ...]:
+    def _all(self, asked: Asked) -> Iterator[Laid]:
+        yield from self._named(asked)
+        if self.wish.contiguous:
+            yield Laid(schedule=Schedule(name=REPLICATED, why="not looked for"))
+        elif self.wish.name in (None, REPLICATED):
+            yield replicated(self.ground)
+
+    def _named(self, asked: Asked) -> Iterator[Laid]:
         cuts = best_cuts(asked.chain, asked.devices, asked.memory, asked.model)
         thin = best_cuts(asked.chain, asked.devices, asked.memory, asked.model, KEEPS)
-        return tuple(self._laid(each) for each in schedules(asked, cuts, thin))
+        for schedule in schedules(asked, cuts, thin):
+            yield self.ground.laid(schedule)
 
-    def _laid(self, schedule: Schedule) -> Laid:
-        if schedule.allocation is None or schedule.run is None:
-            return Laid(schedule=schedule)
-        device, rank = lay(
-            self.step, self.parts, self.chain, (schedule.allocation, schedule.run), self.problem, self.fast
-        )
-        once = np.bincount(schedule.allocation.device, weights=self.chain.once).max()
-        candidate = self.bench.ordered(schedule.name, f"{schedule.name} on the chain's stages", device, rank)
-        return Laid(schedule=schedule, candidate=candidate, once=int(once))
+    def _priced(self, laid: Laid) -> Laid:
+        if laid.candidate is None:
+            raise NothingFoundError(f"{laid.schedule.name}: {laid.schedule.why}")
+        return replace(laid, candidate=self.ground.bench.priced(laid.candidate))
 
-    def pipeline(self, asked: Asked, laid: tuple[Laid, ...], name: str | None) -> StepPipeline:
-        """The best of them, or the one of that name, as a plan."""
-        chosen = self._chosen(laid, name)
-        schedule, candidate = chosen.schedule, chosen.candidate
-        if schedule.allocation is None or candidate is None:
-            raise NothingFoundError(f"{schedule.name}: {schedule.why}")
-        candidate = self.bench.priced(candidate)
+    def _result(self, laid: tuple[Laid, ...], chosen: Laid, search: Searched | None) -> StepPipeline:
+        ground, candidate = self.ground, chosen.candidate
+        if candidate is None:
+            raise ValueError("a schedule that was chosen was laid out")
         record = SolveRecord(
-            graph=self.step.graph, cluster=self.cluster, costs=self.costs, settings=Settings(),
-            bound=quick_bounds.best(self.problem), exact=None,
+            graph=ground.step.graph, cluster=ground.cluster, costs=ground.costs, settings=Settings(),
+            bound=quick_bounds.best(ground.problem), exact=None,
         )  # fmt: skip
-        known = {each.candidate.name: each.candidate for each in laid if each.candidate}
-        plan = make_plan(record, candidate, {**known, candidate.name: candidate})
-        verify(plan, self.step.graph, self.problem, self.cluster)
-        names = [self.cluster.devices[at].name for at in self.fast.tolist()]
+        plan = make_plan(record, candidate, {each.candidate.name: each.candidate for each in laid if each.candidate})
+        verify(plan, ground.step.graph, ground.problem, ground.cluster)
         return StepPipeline(
-            names=self.names, parts=self.parts, step=self.step, chain=self.chain, asked=asked, cluster=self.cluster,
-            laid=tuple(replace(each, candidate=candidate) if each is chosen else each for each in laid),
-            chosen=replace(chosen, candidate=candidate), plan=plan, accelerators=tuple(names),
-            chain_bound=greatest(flushed_step(asked.chain, schedule.allocation, asked.batches, split=True)),
+            ground=ground, asked=self.asked, laid=laid, chosen=chosen, plan=plan, search=search,
+            chain_bound=_through(self.asked, chosen.schedule), interrupted=self.interrupted,
         )  # fmt: skip
 
-    def _chosen(self, laid: tuple[Laid, ...], name: str | None) -> Laid:
+    def _chosen(self, laid: tuple[Laid, ...]) -> Laid:
+        name = self.wish.name
         if name is not None:
-            chosen = next(each for each in laid if each.schedule.name == name)
+            chosen = next((each for each in laid if each.schedule.name == name), None)
+            if chosen is None:
+                raise KeyboardInterrupt
             if chosen.candidate is not None and not chosen.fits:
                 raise NothingFoundError(f"{name} does not fit: {self._lack(chosen.candidate)}")
             return chosen
@@ -210,11 +216,31 @@ class _Work:
         if not tried:
             return NothingFoundError(f"no stages fit the memory: {laid[0].schedule.why} - use more or larger devices")
         nearest = min(tried, key=lambda each: each.short)
-        return NothingFoundError(
-            f"no schedule fits: {nearest.name} is the nearest, {self._lack(nearest)} - use more or larger devices, or "
-            "a smaller batch"
-        )
+        return NothingFoundError(f"no schedule fits: {nearest.name} is the nearest, {self._lack(nearest)}")
 
     def _lack(self, candidate: Candidate) -> str:
-        over: Ints = candidate.peak - self.problem.capacity
-        return f"{self.cluster.devices[int(over.argmax())].name} lacks {size(int(over.max()))}"
+        over: Ints = candidate.peak - self.ground.problem.capacity
+        at = int(over.argmax())
+        device = self.ground.cluster.devices[at]
+        return (
+            f"{device.name} lacks {size(int(over[at]))} - give devices of {int(candidate.peak[at])} bytes "
+            f"({size(int(candidate.peak[at]))}), more of them, or a smaller batch"
+        )
+
+
+def _surprised(laid: Laid) -> bool:
+    """Whether the chain has it within the memory, and op by op it is not."""
+    return laid.schedule.fits and not laid.fits
+
+
+def _ticks(laid: Laid) -> int:
+    return laid.candidate.makespan if laid.candidate is not None else 0
+
+
+def _through(asked: Asked, schedule: Schedule) -> Bound:
+    """What no step of the chain's through a schedule's stages is below."""
+    if schedule.shared is not None:
+        return shared_step(asked.chain, schedule.shared, asked.batches)
+    if schedule.allocation is None:
+        raise ValueError("a schedule that was chosen has stages")
+    return greatest(flushed_step(asked.chain, schedule.allocation, asked.batches, split=True))

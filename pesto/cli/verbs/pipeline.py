@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
+import numpy as np
 
 from pesto.cli.options import Duration, cluster_option, json_option, quiet_option, refuse, source_options
 from pesto.cli.outputs import check_outputs, picture_format
@@ -18,8 +19,10 @@ from pesto.inputs.load import load_cluster
 from pesto.pipelining.kept_pattern import kept
 from pesto.pipelining.pipeline import Pipeline, curve, pipelined
 from pesto.pipelining.rank_actions import rank_actions
-from pesto.pipelining.schedules import NAMES, Asked, Schedule
-from pesto.pipelining.step_pipeline import BATCHES, StepPipeline, step_pipeline
+from pesto.pipelining.schedules import NAMES, REPLICATED, Asked, Schedule
+from pesto.pipelining.step_ground import BATCHES
+from pesto.pipelining.step_pipeline import SEARCH_S, StepPipeline, Wish, step_pipeline
+from pesto.pipelining.step_stages import step_stages
 from pesto.plans.plan_file import save
 from pesto.show.piped import pipeline_chart
 from pesto.show.piped.pipeline_page import pipeline_object, pipeline_page
@@ -29,7 +32,7 @@ from pesto.source import Source
 from solvers.pipelining.chain import MemoryModel
 from solvers.pipelining.chain_json import ChainInstance
 
-_OF_CHAINS = ("devices", "memory", "memory_model", "contiguous")
+_OF_CHAINS = ("devices", "memory", "memory_model")
 
 
 @click.command("pipeline")
@@ -45,20 +48,28 @@ _OF_CHAINS = ("devices", "memory", "memory_model", "contiguous")
     show_default=True,
     help="What counts as held: the paper's count, or also what is received and on its way.",
 )
-@click.option("--contiguous", is_flag=True, help="Look for no stages but one run of layers a device: quicker.")
+@click.option("--contiguous", is_flag=True, help="Look for no stages that are shared, or not one run of layers.")
 @click.option("--k", type=click.IntRange(0, 64), default=0, help="Look for the least period of so many batches too.")
 @click.option("--time-limit", type=Duration(), default="20", show_default=True, help="Of each search by CP-SAT.")
-@click.option("--schedule", metavar="NAME", help=f"Take this one: {', '.join(NAMES)}.")
+@click.option(
+    "--search",
+    type=Duration(),
+    help=f"Of a step: search op by op from the best schedules, or the named one; {SEARCH_S:g} s where none is named.",
+)
+@click.option("--schedule", metavar="NAME", help=f"Take this one: {', '.join(NAMES)}; of a step {REPLICATED} too.")
 @click.option("--chart", "picture", type=click.Path(path_type=Path), help="Draw the pipeline here (.png or .svg).")
 @click.option("--curve", "trade", type=click.Path(path_type=Path), help="Draw the least period over memory here.")
 @click.option("--export", "actions", type=click.Path(path_type=Path), help="Write what each rank does (torch CSV).")
+@click.option(
+    "--stages", "listed", type=click.Path(path_type=Path), help="Of a step: write each op's stage and devices (CSV)."
+)
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Write the plan, of a chain the pattern, here.")
 @json_option()
 @quiet_option()
 def pipeline_command(
     *, chain: Path | None, source: Source, cluster: str, devices: int | None, memory: int | None, memory_model: str,
-    contiguous: bool, k: int, time_limit: float, schedule: str | None, picture: Path | None, trade: Path | None,
-    actions: Path | None, out: Path | None, as_json: bool, quiet: bool,
+    contiguous: bool, k: int, time_limit: float, search: float | None, schedule: str | None, picture: Path | None,
+    trade: Path | None, actions: Path | None, listed: Path | None, out: Path | None, as_json: bool, quiet: bool,
 ) -> None:  # fmt: skip
     """Cut a training step into stages, and find the schedule whose micro-batches follow each other quickest.
 
@@ -70,22 +81,23 @@ def pipeline_command(
 
     A step has --micro-batches times its batch: gradients are added up, variables are updated once. All schedules are
     laid over it op by op, and the shortest that fits is the plan. CHAIN is a file of layers, in ticks and bytes.
+    Devices may share a stage where that is shorter, each with whole batches; --contiguous leaves that out.
     Ends with 4 where nothing can fit the memory; with 5 where that is not proven, or what was asked for does not fit.
     """
-    wanted = _Wanted(picture, trade, actions, out)
+    wanted = _Wanted(picture, trade, actions, listed, out)
     if chain is None:
         refuse("a step's devices and memory are its cluster's", *_OF_CHAINS)
         source.checked()
         wanted.check(source.file, as_json=as_json)
         graph = read_step(replace(source, micro_batches=None), quiet=quiet)
-        step = step_pipeline(
-            graph, load_cluster(cluster), batches=source.micro_batches, name=schedule, k=k, seconds=time_limit
-        )  # fmt: skip
+        wish = Wish(name=schedule, k=k, seconds=time_limit, search=search, contiguous=contiguous)
+        step = step_pipeline(graph, load_cluster(cluster), batches=source.micro_batches, wish=wish)
         _tell_step(step, wanted, as_json=as_json)
         return
     if source != Source(micro_batches=source.micro_batches):
         raise UsageError(f"{chain} and the options name two things to lay out - leave out one of them")
     refuse("a chain is of equal devices", "cluster")
+    refuse("a chain has no ops", "search", "listed")
     if devices is None:
         raise UsageError("on how many devices? - give --devices, such as 4")
     wanted.check(chain, as_json=as_json)
@@ -102,24 +114,31 @@ def pipeline_command(
 
 def _tell_step(found: StepPipeline, wanted: "_Wanted", *, as_json: bool) -> None:
     hold()
-    wanted.write(found.asked, found.chosen.schedule, found.step.graph.source, pipeline_chart.OF_STEPS)
+    units = pipeline_chart.OF_STEPS._replace(names=found.accelerators)
+    wanted.write(found.asked, found.chosen.schedule, found.ground.step.graph.source, units)
+    if wanted.actions is not None:
+        _save_ranks(found.chosen.schedule, np.argsort(found.ground.fast).tolist(), wanted.actions)
+    if wanted.listed is not None:
+        write_atomic(wanted.listed, step_stages(found).encode())
     if wanted.out is not None:
         save(found.plan, wanted.out)
     if as_json:
         answer(step_object(found, wanted.out))
     else:
         click.echo(step_page(found, wanted.out))
-    if received():
+    if found.interrupted or received():
         raise click.exceptions.Exit(received() or Exit.INTERRUPTED)
 
 
 def _tell_chain(found: Pipeline, instance: ChainInstance, name: str, wanted: "_Wanted", *, as_json: bool) -> None:
     hold()
     wanted.write(found.asked, found.chosen, name)
+    if wanted.actions is not None:
+        _save_ranks(found.chosen, list(range(found.asked.devices)), wanted.actions)
     if wanted.out is not None and found.chosen.fits:
         save_pattern(kept(found, instance), wanted.out)
     if as_json:
-        answer(pipeline_object(found, instance.ticks_per_second))
+        answer(pipeline_object(found, instance.ticks_per_second, wanted.out if found.chosen.fits else None))
     else:
         click.echo(pipeline_page(found, name))
     if found.interrupted or received():
@@ -135,6 +154,7 @@ class _Wanted(NamedTuple):
     picture: Path | None
     trade: Path | None
     actions: Path | None
+    listed: Path | None
     out: Path | None
 
     def check(self, given: Path | None, *, as_json: bool) -> None:
@@ -147,17 +167,15 @@ class _Wanted(NamedTuple):
     def write(
         self, asked: Asked, chosen: Schedule, name: str, units: pipeline_chart.Units = pipeline_chart.NATURAL
     ) -> None:
-        """Pictures, and what each rank does."""
+        """Pictures."""
         if self.picture is not None:
             write_atomic(self.picture, pipeline_chart.draw(asked, chosen, picture_format(self.picture), units))
         if self.trade is not None:
             points = curve(asked)
             write_atomic(self.trade, pipeline_chart.draw_curve(points, name, picture_format(self.trade), units))
-        if self.actions is not None:
-            write_atomic(self.actions, _ranks(chosen).encode())
 
 
-def _ranks(chosen: Schedule) -> str:
-    if chosen.allocation is None or chosen.run is None:
-        raise ValueError("a schedule that was chosen has stages")
-    return rank_actions(chosen.allocation, chosen.run)
+def _save_ranks(chosen: Schedule, ranks: list[int], path: Path) -> None:
+    if chosen.run is None:
+        raise ValueError("a schedule that was chosen was laid out")
+    write_atomic(path, rank_actions(chosen.rows, ranks, chosen.run).encode())

@@ -10,7 +10,7 @@ from pesto.pipelining.schedules import Asked, Schedule
 from pesto.pipelining.unrolled import Unrolled
 from pesto.show.drawing import BLUE, COLOURS, GREY, INK, RED, drawn_by, saved
 from solvers.arrays import Bools, Floats, Ints
-from solvers.pipelining.chain import BACKWARD, FORWARD, SEND_BACKWARD, SEND_FORWARD, WEIGHT_GRADIENT, Allocation
+from solvers.pipelining.chain import BACKWARD, FORWARD, SEND_BACKWARD, SEND_FORWARD, WEIGHT_GRADIENT, Chain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,6 +25,12 @@ class Units(NamedTuple):
     size: str = "bytes"
     one: float = 1.0
     """Bytes of one unit of them."""
+    names: tuple[str, ...] = ()
+    """Of the devices, in place of numbers."""
+
+    def called(self, device: int) -> str:
+        """A device's name."""
+        return self.names[device] if self.names else f"device {device}"
 
 
 NATURAL, OF_STEPS = Units(), Units("ms, as the chain has it", 1e6, "GiB", 2.0**30)
@@ -53,17 +59,19 @@ def draw(asked: Asked, chosen: Schedule, form: str, units: Units = NATURAL) -> b
     """
     from matplotlib.figure import Figure as Canvas
 
-    if chosen.run is None or chosen.pattern is None or chosen.allocation is None:
+    if chosen.run is None or not len(chosen.rows):
         raise ValueError("nothing to draw")
     many = _shown(chosen, chosen.run)
     kept = chosen.run.batch < many
-    rows = _rows(asked.devices, chosen.run.resource[kept], chosen.allocation)
+    rows = _rows(asked.devices, chosen.run.resource[kept], chosen.rows)
     with drawn_by(_MADE_BY):
         height = min(_HIGHEST, 0.4 * sum(0.4 if row >= asked.devices else 1 for row in rows))
         canvas = Canvas(figsize=(_WIDTH, 3.4 + height), layout="constrained")
         top, below = canvas.subplots(2, 1, sharex=True, height_ratios=(height + 0.6, 1.8))
-        _boxes(top, (asked, chosen), chosen.run, kept, rows)
-        if chosen.periodic:
+        _boxes(top, chosen, chosen.run, kept, rows)
+        devices = [row for row in rows if row < asked.devices]
+        top.set_yticks([rows[device] + 0.45 for device in devices], [units.called(device) for device in devices])
+        if chosen.periodic and chosen.pattern is not None:
             begin = _steady(chosen.run, kept)
             for tick in () if begin is None else (begin, begin + chosen.pattern.T):
                 for axis in (top, below):
@@ -87,11 +95,11 @@ def _shown(chosen: Schedule, run: Unrolled) -> int:
     return min(most, pattern.k * (periods + _PERIODS))
 
 
-def _rows(devices: int, resource: Ints, allocation: Allocation) -> dict[int, float]:
+def _rows(devices: int, resource: Ints, stages: Ints) -> dict[int, float]:
     """Resource -> the top of its row; a link below the first of its devices; idle devices have none."""
     found, at = dict[int, float](), 0.0
     links = sorted(set(resource[resource >= devices].tolist()))
-    for device in sorted(set(allocation.device.tolist())):
+    for device in sorted(set(stages[:, 2].tolist())):
         found[device], at = at, at + 1.0
         for link in links:
             if (link - devices) // devices == device:
@@ -99,13 +107,11 @@ def _rows(devices: int, resource: Ints, allocation: Allocation) -> dict[int, flo
     return found
 
 
-def _boxes(axis: "Axes", of: tuple[Asked, Schedule], run: Unrolled, kept: Bools, rows: dict[int, float]) -> None:
+def _boxes(axis: "Axes", chosen: Schedule, run: Unrolled, kept: Bools, rows: dict[int, float]) -> None:
     from matplotlib.collections import PolyCollection
     from matplotlib.colors import to_rgb
 
-    asked, chosen = of
-    stages = chosen.allocation.stages if chosen.allocation is not None else np.zeros((0, 3), dtype=np.int64)
-    merged = _merged(run, kept, stages)
+    merged = _merged(run, kept, chosen.rows)
     end = max(finish for *_, finish in merged)
     shapes, colours = [], []
     for resource, kind, stage, batch, start, finish in merged:
@@ -123,8 +129,6 @@ def _boxes(axis: "Axes", of: tuple[Asked, Schedule], run: Unrolled, kept: Bools,
     axis.add_collection(PolyCollection(shapes, facecolors=colours, edgecolors="white", linewidths=0.4))
     axis.set_xlim(0, end)
     axis.set_ylim(max(rows.values()) + 1.0, -0.1)
-    devices = [row for row in rows if row < asked.devices]
-    axis.set_yticks([rows[device] + 0.45 for device in devices], [f"device {device}" for device in devices])
     axis.tick_params(axis="y", length=0, labelsize=8)
     for side in ("top", "right", "left"):
         axis.spines[side].set_visible(False)
@@ -132,7 +136,7 @@ def _boxes(axis: "Axes", of: tuple[Asked, Schedule], run: Unrolled, kept: Bools,
 
 def _merged(run: Unrolled, kept: Bools, stages: Ints) -> list[tuple[int, int, int, int, int, int]]:
     """Resource, kind, stage, batch, start and finish: layers of a stage that follow each other at once are one box."""
-    stage = np.searchsorted(stages[:, 0], run.layer, side="right") - 1
+    stage = np.searchsorted(np.unique(stages[:, 0]), run.layer, side="right") - 1
     order = np.lexsort((run.start, run.batch, stage, run.kind))
     found: list[tuple[int, int, int, int, int, int]] = []
     for o in order[kept[order]].tolist():
@@ -155,23 +159,23 @@ def _steady(run: Unrolled, kept: Bools) -> int | None:
 def _held(axis: "Axes", of: tuple[Asked, Schedule], run: Unrolled, kept: Bools, units: Units) -> None:
     """Weights and activations of each device over time."""
     asked, chosen = of
-    chain, allocation = asked.chain, chosen.allocation
-    if allocation is None:
-        return
-    for device in range(asked.devices):
-        layers = np.flatnonzero(allocation.device == device)
-        if not len(layers):
-            continue
-        mine = kept & np.isin(run.layer, layers)
+    chain, stages = asked.chain, chosen.rows
+    for device in np.unique(stages[:, 2]).tolist():
+        mine = kept & (run.resource == device)
         begins = mine & (run.kind == FORWARD)
         last = WEIGHT_GRADIENT if (run.kind == WEIGHT_GRADIENT).any() else BACKWARD
         ends = mine & (run.kind == last)
         ticks = np.concatenate([run.start[begins], run.finish[ends]])
         change = np.concatenate([chain.activation[run.layer[begins]], -chain.activation[run.layer[ends]]])
-        x, y = _stepped(ticks, change, int(chain.weights[layers].sum()), run.step)
-        stage = int(np.flatnonzero(allocation.stages[:, 2] == device)[0])
+        x, y = _stepped(ticks, change, _weights(chain, chosen, device), run.step)
+        stage = _stage_of(stages, device)
         axis.step(
-            x, y / units.one, where="post", linewidth=1.0, color=COLOURS[stage % len(COLOURS)], label=f"device {device}"
+            x,
+            y / units.one,
+            where="post",
+            linewidth=1.0,
+            color=COLOURS[stage % len(COLOURS)],
+            label=units.called(device),
         )
     if asked.memory is not None:
         axis.axhline(asked.memory / units.one, color=INK, linestyle=":", linewidth=0.9)
@@ -182,6 +186,19 @@ def _held(axis: "Axes", of: tuple[Asked, Schedule], run: Unrolled, kept: Bools, 
         axis.legend(fontsize=7, frameon=False, ncols=asked.devices, loc="upper right", bbox_to_anchor=(1, 1.18))
     for side in ("top", "right"):
         axis.spines[side].set_visible(False)
+
+
+def _stage_of(stages: Ints, device: int) -> int:
+    """The first row of a device: where several share a stage, each has a colour of its own."""
+    return int(np.flatnonzero(stages[:, 2] == device)[0])
+
+
+def _weights(chain: Chain, chosen: Schedule, device: int) -> int:
+    """Bytes of variables on a device."""
+    if chosen.shared is not None:
+        return int(chain.weights[chosen.shared.homes == device].sum())
+    rows = chosen.rows[chosen.rows[:, 2] == device].tolist()
+    return sum(int(chain.weights[first : last + 1].sum()) for first, last, _ in rows)
 
 
 def _stepped(ticks: Ints, change: Ints, base: int, end: int) -> tuple[Floats, Floats]:

@@ -1,6 +1,7 @@
 """What `pesto pipeline` found, as a page and as one JSON object."""
 
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,8 @@ from pesto.show.table import aligned
 from solvers.pipelining.pipeline_bounds import Bound
 
 
-def pipeline_object(found: Pipeline, ticks_per_second: int | None) -> dict[str, Any]:
-    """The keys of --json; docs/pipelining.md says what they are."""
+def pipeline_object(found: Pipeline, ticks_per_second: int | None, out: Path | None = None) -> dict[str, Any]:
+    """The keys of --json; docs/pipelining.md says what they are. out: the pattern file that is written."""
     chosen = found.chosen
     return {
         "status": "optimal" if found.optimal_among else "feasible",
@@ -36,6 +37,7 @@ def pipeline_object(found: Pipeline, ticks_per_second: int | None) -> dict[str, 
         "bubble": found.bubble,
         "memory_model": found.asked.model.value,
         "interrupted": found.interrupted,
+        "plan": None if out is None else str(out),
     }
 
 

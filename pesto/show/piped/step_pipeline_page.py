@@ -7,66 +7,118 @@ from typing import Any
 import numpy as np
 
 from pesto.micro_batches.step_parts import FORWARD
-from pesto.pipelining.chain_of_step import accelerators
-from pesto.pipelining.step_pipeline import Laid, StepPipeline
+from pesto.pipelining.schedules import Schedule
+from pesto.pipelining.step_ground import Laid
+from pesto.pipelining.step_pipeline import StepPipeline
+from pesto.pipelining.step_search import SEARCH
 from pesto.problem import TICK_S
 from pesto.quantities import brief, counted, duration, durations, percent, size
 from pesto.show.lines import fact
+from pesto.show.piped.pipeline_page import period_object
 from pesto.show.table import aligned
+from solvers.pipelining.chain import Chain
 
 
 def step_object(found: StepPipeline, out: Path | None) -> dict[str, Any]:
     """The keys of --json; docs/pipelining.md says what they are."""
     chosen, schedule = found.chosen, found.chosen.schedule
     optimal = chosen.candidate is not None and chosen.candidate.makespan == found.bound_ticks
-    made = found.plan.provenance
+    made, pattern = found.plan.provenance, schedule.pattern
     return {
         "status": "optimal" if optimal else "feasible",
-        "optimal_among": "all plans of these ops" if optimal else None,
+        "optimal_among": _ALL if optimal else None,
         "schedule": schedule.name,
-        "k": None if schedule.pattern is None else schedule.pattern.k,
-        "T": None if schedule.pattern is None else schedule.pattern.T,
-        "period": None if schedule.period is None else str(schedule.period),
-        "period_s": None if schedule.period is None else float(schedule.period) * TICK_S,
+        "k": found.asked.batches if pattern is None else pattern.k,
+        "T": schedule.step if pattern is None else pattern.T,
+        **_period(schedule.period),
         "fits": chosen.fits,
         "micro_batches": found.asked.batches,
-        "ops": found.step.graph.ops,
+        "ops": found.ground.step.graph.ops,
         "step_s": found.plan.makespan_s,
         "predicted_step_s": chosen.predicted * TICK_S,
-        "bound": {"name": made.lower_bound_name, "step_s": found.bound_ticks * TICK_S, "of": "all plans of these ops"},
+        "bound": {
+            "name": made.lower_bound_name, "value": str(found.bound_ticks), "ticks": float(found.bound_ticks),
+            "step_s": found.bound_ticks * TICK_S, "of": _ALL,
+        },
         "chain_bound_s": float(found.chain_bound.value) * TICK_S,
         "gap": found.plan.gap,
         "bubble": found.bubble,
         "stages": _stages(found),
-        "schedules": {each.schedule.name: _schedule(each) for each in found.laid},
+        "idle": _idle(found),
+        "schedules": {name: _schedule(each) for name, each in _named(found)},
+        "search": _search(found),
+        "interrupted": found.interrupted,
         "costs": made.costs_basis,
         "plan": None if out is None else str(out),
-    }
+    }  # fmt: skip
 
 
 def step_page(found: StepPipeline, out: Path | None) -> str:
     """Stages, the schedules beside each other, and what is proven; times and bytes."""
-    stages, graph = _stages(found), found.step.graph
-    many = counted(found.asked.batches, "micro-batch", "micro-batches")
+    stages, graph, idle = _stages(found), found.ground.step.graph, _idle(found)
     lines = [
         fact("step", f"{graph.source}: {counted(graph.ops, 'op')} in all"),
-        fact("cluster", f"{found.cluster.name}: {counted(len(found.accelerators), 'stage device')}"),
+        fact("cluster", f"{found.ground.cluster.name}: {counted(len(found.accelerators), 'stage device')}"),
+        *([fact("unused", f"{', '.join(idle)}: there are fewer stages")] if idle else []),
         "",
         *aligned([("layers", "device", "load", "weights", "in flight", "most", "begins with"),
                   *(_cells(stage) for stage in stages)], "<<>>>><"),
         "",
         *aligned([("schedule", "step", "", "by the chain", "fullest device", ""), *_rows(found)], "<>>>><"),
         "",
-        fact("plan", f"{duration(found.plan.makespan_s)} for {many}, by {found.chosen.schedule.name}"
-             + ("" if out is None else f", in {out}")),
-        fact("bound", f"{_time(found.bound_ticks)} ({found.plan.provenance.lower_bound_name}) of all plans of these "
-             f"ops: gap {percent(found.plan.gap)}"),
+        *_said(found, out),
+        *_far(found),
+        *([fact("ended", "by Ctrl-C: the best that was found before")] if found.interrupted else []),
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def _said(found: StepPipeline, out: Path | None) -> list[str]:
+    many, schedule = counted(found.asked.batches, "micro-batch", "micro-batches"), found.chosen.schedule
+    by = f"{schedule.name} and search" if found.search else schedule.name
+    shared = schedule.shared
+    lines = [
+        fact("plan", f"{duration(found.plan.makespan_s)} for {many}, by {by}" + ("" if out is None else f", in {out}")),
+    ]
+    if found.search:
+        lines.append(fact("", f"search began from {found.search.begun}: {found.plan.provenance.rule}"))
+    if shared is not None:
+        turn = "in turn" if shared.in_turn else "one run of them each"
+        lines.append(fact("shared", f"devices of a stage take whole micro-batches, {turn}; each gets its weights once"))
+    gap = f"gap {percent(found.plan.gap)}"
+    return [
+        *lines,
+        fact("bound", f"{_time(found.bound_ticks)} ({found.plan.provenance.lower_bound_name}) of {_ALL}: {gap}"),
         fact("", f"{_time(found.chain_bound.value)} through these stages, of the chain's own steps, without updates"),
         fact("idle", f"accelerators for {percent(found.bubble)} of the step"),
         fact("costs", found.plan.provenance.costs_basis),
-        *_far(found),
-    ]  # fmt: skip
-    return "\n".join(lines)
+    ]
+
+
+_ALL = "all plans of these ops"
+
+
+def _period(period: Fraction | None) -> dict[str, Any]:
+    seconds = None if period is None else float(period) * TICK_S
+    return {**period_object("period", period), "period_s": seconds}
+
+
+def _named(found: StepPipeline) -> list[tuple[str, Laid]]:
+    """What was laid out, by name; last what search made of one of them."""
+    named = [(each.schedule.name, each) for each in found.laid if found.search is None or each is not found.chosen]
+    return [*named, (SEARCH, found.chosen)] if found.search else named
+
+
+def _search(found: StepPipeline) -> dict[str, Any] | None:
+    if found.search is None:
+        return None
+    return {"from": found.search.begun, "tried": found.search.tried, "rule": found.plan.provenance.rule}
+
+
+def _idle(found: StepPipeline) -> list[str]:
+    """The accelerators that have no stage."""
+    used = set(found.chosen.schedule.rows[:, 2].tolist())
+    return [name for device, name in enumerate(found.accelerators) if device not in used]
 
 
 def _time(ticks: float | Fraction) -> str:
@@ -74,42 +126,54 @@ def _time(ticks: float | Fraction) -> str:
 
 
 def _far(found: StepPipeline) -> list[str]:
-    """Variables that several stages read."""
-    allocation, far = found.chosen.schedule.allocation, found.chain.far
+    """Variables that several stages read: tied to one device, and sent to the others."""
+    allocation, ground = found.chosen.schedule.allocation, found.ground
     if allocation is None:
         return []
-    names = [found.names[op] for op, layers in far if len({int(allocation.device[layer]) for layer in layers}) > 1]
+    far = [(op, {int(allocation.device[layer]) for layer in layers}) for op, layers in ground.chain.far]
+    names = [ground.names[op] for op, devices in far if len(devices) > 1]
     shown = ", ".join(brief(name) for name in names[:3]) + (", ..." if len(names) > 3 else "")
-    said = (
-        f"{counted(len(names), 'variable is', 'variables are')} read on several devices and sent once a step: {shown}"
+    many = counted(len(names), "variable is", "variables are")
+    return (
+        [fact("shared", f"{many} read on several devices, on one of them and sent once a step: {shown}")]
+        if names
+        else []
     )
-    return [fact("shared", said)] if names else []
 
 
 def _stages(found: StepPipeline) -> list[dict[str, Any]]:
-    chain, schedule, candidate = found.asked.chain, found.chosen.schedule, found.chosen.candidate
-    if schedule.allocation is None or schedule.in_flight is None or candidate is None:
+    ground, schedule, candidate = found.ground, found.chosen.schedule, found.chosen.candidate
+    if schedule.in_flight is None or candidate is None:
         return []
-    at = accelerators(found.cluster)
+    chain, rows = ground.chain.chain, schedule.rows
     return [
         {
             "first": first,
             "last": last,
             "device": found.accelerators[device],
+            "devices": int((rows[:, 0] == first).sum()),
+            "load": int(chain.loads[first : last + 1].sum()),
             "load_s": int(chain.loads[first : last + 1].sum()) * TICK_S,
-            "weights_bytes": int(chain.weights[first : last + 1].sum()),
+            "weights_bytes": _weights(schedule, chain, (first, last, device)),
             "in_flight": int(schedule.in_flight[first : last + 1].max()),
-            "bytes": int(candidate.peak[at[device]]),
+            "bytes": int(candidate.peak[ground.fast[device]]),
             "begins_with": _begins(found, first),
         }
-        for first, last, device in schedule.allocation.stages.tolist()
+        for first, last, device in rows.tolist()
     ]
+
+
+def _weights(schedule: Schedule, chain: Chain, stage: tuple[int, int, int]) -> int:
+    """Bytes of the variables of a stage that are on its device."""
+    first, last, device = stage
+    own = chain.weights[first : last + 1]
+    return int(own.sum() if schedule.shared is None else own[schedule.shared.homes[first : last + 1] == device].sum())
 
 
 def _begins(found: StepPipeline, layer: int) -> str:
     """The first forward op of a layer."""
-    ops = np.flatnonzero((found.chain.layer == layer) & (found.parts.part == FORWARD))
-    return found.names[int(ops[0])] if len(ops) else ""
+    ops = np.flatnonzero((found.ground.chain.layer == layer) & (found.ground.parts.part == FORWARD))
+    return found.ground.names[int(ops[0])] if len(ops) else ""
 
 
 def _cells(stage: dict[str, Any]) -> tuple[str, ...]:
@@ -121,9 +185,10 @@ def _cells(stage: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _schedule(each: Laid) -> dict[str, Any]:
-    period, candidate = each.schedule.period, each.candidate
+    candidate = each.candidate
     return {
-        "period": None if period is None else str(period),
+        **_period(each.schedule.period),
+        "step": None if candidate is None else candidate.makespan,
         "step_s": None if candidate is None else candidate.makespan * TICK_S,
         "predicted_step_s": None if candidate is None else each.predicted * TICK_S,
         "peak_bytes": None if candidate is None else int(candidate.peak.max()),
@@ -133,19 +198,16 @@ def _schedule(each: Laid) -> dict[str, Any]:
 
 
 def _rows(found: StepPipeline) -> list[tuple[str, ...]]:
-    laid = [each for each in found.laid if each.candidate is not None]
-    steps = durations([each.candidate.makespan * TICK_S for each in laid if each.candidate])
-    known = dict(zip([each.schedule.name for each in laid], steps, strict=True))
+    named = _named(found)
+    steps = iter(durations([each.candidate.makespan * TICK_S for _, each in named if each.candidate]))
     chosen = found.chosen.candidate
     rows: list[tuple[str, ...]] = []
-    for each in found.laid:
+    for name, each in named:
         if each.candidate is None or chosen is None:
-            rows.append((each.schedule.name, "-", "", "-", "-", each.schedule.why))
+            rows.append((name, "-", "", "-", "-", each.schedule.why))
             continue
-        more = "" if each.candidate is chosen else f"{100 * (each.candidate.makespan / chosen.makespan - 1):+.1f}%"
-        fits = "" if each.fits else "out of memory"
-        rows.append((
-            each.schedule.name, known[each.schedule.name], more, duration(each.predicted * TICK_S),
-            size(int(each.candidate.peak.max())), fits,
-        ))  # fmt: skip
+        more = "" if each is found.chosen else f"{100 * (each.candidate.makespan / chosen.makespan - 1):+.1f}%"
+        fullest = size(int(each.candidate.peak.max()))
+        predicted = duration(each.predicted * TICK_S)
+        rows.append((name, next(steps), more, predicted, fullest, "" if each.fits else "out of memory"))
     return rows

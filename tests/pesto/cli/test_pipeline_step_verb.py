@@ -18,6 +18,8 @@ WRONG = {
     "one accelerator": (("--graph", "step.json", "--cluster", "one.toml"), 2, "one accelerator"),
     "unequal accelerators": (("--graph", "step.json", "--cluster", "two.toml"), 2, "whose accelerators are alike"),
     "no training step": (("--graph", "forward.json"), 3, "it updates no variable"),
+    "search of a chain": (("step.json", "--devices", 2, "--search", 3), 2, "a chain has no ops - leave out --search"),
+    "no micro-batch": (("--graph", "step.json", "--micro-batches", 0), 2, "--micro-batches"),
     "its input": (("--graph", "step.json", "-o", "step.json"), 2, "step.json"),
 }
 HEAD = """
@@ -65,8 +67,9 @@ def _ended(monkeypatch, capfd):
 
 def test_a_step_is_pipelined_and_its_plan_checked(step, ended, tmp_path):
     """The object has what the page says; the plan is confirmed on the step of so many micro-batches, on no other."""
-    words = ("pipeline", "--graph", step, "--cluster", "v100x4", "--micro-batches", 6)
+    words = ("pipeline", "--graph", step, "--cluster", "v100x4", "--micro-batches", 6, "--search", 0)
     files = ("-o", "plan.json", "--chart", "pipe.svg", "--curve", "curve.svg", "--export", "ranks.csv")
+    files += ("--stages", "stages.csv")
     code, out, err = ended(*words, *files, "--json")
     assert code == 0, err
     said = json.loads(out)
@@ -77,6 +80,10 @@ def test_a_step_is_pipelined_and_its_plan_checked(step, ended, tmp_path):
     assert {"gpu:0", "gpu:1"} <= {stage["device"] for stage in said["stages"]} <= {f"gpu:{k}" for k in range(4)}
     assert said["stages"][0]["first"] == 0 and all(stage["bytes"] > 0 for stage in said["stages"])
     assert len((tmp_path / "ranks.csv").read_text().splitlines()) == 4
+    assert (tmp_path / "stages.csv").read_text().startswith("op,part,layer,stage,devices\n")
+    assert said["period"] and said["period_ticks"] and said["k"] and said["T"] and said["search"] is None
+    assert {"first", "last", "device", "load", "weights_bytes", "in_flight", "bytes"} <= set(said["stages"][0])
+    assert {"period", "step", "peak_bytes", "fits"} <= set(said["schedules"]["gpipe"])
     assert "ms, as the chain has it" in (tmp_path / "pipe.svg").read_text()
     assert ended("check", "plan.json", "--graph", step, "--micro-batches", 6)[0] == 0
     assert ended("check", "plan.json", "--graph", step, "--micro-batches", 5)[0] == 9

@@ -192,7 +192,10 @@ def test_devices_without_a_layer_idle():
 def test_ranks_do_what_the_schedule_does():
     """A row a rank; each stage's halves of each batch once, in the order in which they start."""
     found = pipelined(asked(batches=4), "zero-bubble")
-    rows = [line.split(",") for line in rank_actions(found.chosen.allocation, found.chosen.run).splitlines()]
+    rows = [
+        line.split(",")
+        for line in rank_actions(found.chosen.rows, range(found.asked.devices), found.chosen.run).splitlines()
+    ]
     assert len(rows) == 4 and sum(map(len, rows)) == 4 * 4 * 3
     assert rows[0][0] == "0F0" and rows[3][:2] == ["3F0", "3I0"]
     assert {action[1] for row in rows for action in row} == {"F", "I", "W"}

@@ -10,7 +10,7 @@ from pesto.micro_batches.step_parts import step_parts
 from pesto.pipelining.chain_of_step import chain_of_step
 from pesto.pipelining.folded import fold
 from pesto.pipelining.schedules import NAMES
-from pesto.pipelining.step_pipeline import step_pipeline
+from pesto.pipelining.step_pipeline import Wish, step_pipeline
 from pesto.source import Source
 
 
@@ -63,18 +63,18 @@ def test_a_chain_has_all_the_work(make_graph):
 def test_every_schedule_is_laid_out(make_graph, seed):
     """No op is forgotten, each schedule runs; the least that fits is the plan, which the reference simulator took."""
     graph = make_graph(training_step(seed, layers=10, momentum=True, clipped=seed == 2).ops)
-    found = step_pipeline(graph, load_cluster("v100x2-nvlink"), batches=4)
+    found = step_pipeline(graph, load_cluster("v100x2-nvlink"), batches=4, wish=Wish(search=0))
     ran = {each.schedule.name: each.candidate for each in found.laid if each.candidate}
     assert set(NAMES) - set(ran) <= {"exact", "free", "interleaved-2", "zero-bubble-v"}  # two stages a device each
     assert found.plan.makespan_s == pytest.approx(min(each.makespan for each in ran.values()) * 1e-9, rel=0.01)
     assert found.bound_ticks <= found.chosen.candidate.makespan
-    assert found.plan.names == found.step.graph.names
+    assert found.plan.names == found.ground.step.graph.names
     # One stage a device: all of a batch's forward ops of a layer, and the variable that they read, are on it.
     device = ran["1f1b"].timeline.problem.location[ran["1f1b"].timeline.schedule.device]
-    at = dict(zip(found.step.graph.names, device.tolist(), strict=True))
+    at = dict(zip(found.ground.step.graph.names, device.tolist(), strict=True))
     for k in range(10):
         assert len({at[f"w{k}"], at[f"u{k}"], *(at[f"f{k}/batch{b}"] for b in range(4))}) == 1
-    start = dict(zip(found.step.graph.names, ran["gpipe"].timeline.schedule.start.tolist(), strict=True))
+    start = dict(zip(found.ground.step.graph.names, ran["gpipe"].timeline.schedule.start.tolist(), strict=True))
     for stage in set(at.values()):
         mine = [name for name in at if at[name] == stage]
         forward = [start[name] for name in mine if name[0] == "f"]
@@ -87,9 +87,15 @@ def test_what_cannot_be_laid_out_is_refused(make_graph, make_cluster):
     graph = make_graph(training_step(0, layers=6).ops)
     with pytest.raises(UsageError, match="one accelerator"):
         step_pipeline(graph, make_cluster(gpus=1), batches=2)
-    for more, what in (({"name": "gpip"}, "give one of"), ({"batches": 0}, "give 1 or more"), ({"k": -1}, "below 0")):
+    cluster = load_cluster("v100x2-nvlink")
+    for more, what in (
+        ({"name": "gpip"}, "give one of"), ({"k": -1}, "below 0"), ({"search": -1.0}, "0 or more"),
+        ({"name": "replicated", "contiguous": True}, "leave out --contiguous"),
+    ):  # fmt: skip
         with pytest.raises(UsageError, match=what):
-            step_pipeline(graph, load_cluster("v100x2-nvlink"), **{"batches": 2, **more})
+            step_pipeline(graph, cluster, batches=2, wish=Wish(**more))
+    with pytest.raises(UsageError, match="give 1 or more"):
+        step_pipeline(graph, cluster, batches=0)
     heavy = make_graph([{**op, "param": 10**12} if "param" in op else op for op in training_step(0, layers=6).ops])
     with pytest.raises(InfeasibleError, match="do not fit"):
         step_pipeline(heavy, load_cluster("v100x2-nvlink"), batches=2)

@@ -1,0 +1,217 @@
+"""Steps shorter than the named schedules': devices that share a stage, and orders and homes searched op by op."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+
+from pesto.pipelining.laid import Homes, places
+from pesto.pipelining.replica_run import in_flight, replica_run
+from pesto.pipelining.replicas import Replicas, divisions, replicas
+from pesto.pipelining.schedules import REPLICATED, Schedule
+from pesto.pipelining.step_ground import Laid, StepGround
+from pesto.pipelining.unrolled import Unrolled
+from pesto.solving.candidates import Bench, Candidate
+from solvers.arrays import Ints, ints, rank_of
+from solvers.timing.replay import replay
+
+SEARCH = "search"
+"""What a candidate is called that search found."""
+_BLENDS = (1.0, 0.75, 0.5, 0.25)
+"""Shares of the list order in an order between it and the schedule's own; the first that fits the memory is kept."""
+_STARTS = 3
+"""Schedules that search begins from."""
+_HEAVY, _LEAST = 24, 0.004
+"""Layers at most whose variables are moved, of at least this share of all their bytes."""
+
+
+def replicated(ground: StepGround) -> Laid:
+    """Stages shared by several devices: of each number of stages, in turn or not, the shortest that fits the memory.
+
+    Those that the chain says are no shorter than one that was found to fit are left out; where none fits, the one that
+    lacks least.
+    """
+    best: Laid | None = None
+    for shared, run in _divided(ground):
+        if best is not None and best.candidate is not None and best.fits and run.step >= best.candidate.makespan:
+            break
+        found = ground.laid(_schedule(shared, run))
+        best = found if best is None else min(best, found, key=_worth)
+    return best or Laid(schedule=Schedule(name=REPLICATED, why="no stage can have several devices"))
+
+
+def _divided(ground: StepGround) -> list[tuple[Replicas, Unrolled]]:
+    """All that are tried, the shortest by the chain first."""
+    chain, found = ground.chain.chain, list[tuple[Replicas, Unrolled]]()
+    for division in divisions(chain, len(ground.fast)):
+        if division[1].max() == 1:
+            continue
+        for in_turn in (True, False):
+            shared = replicas(chain, division, ground.cluster, ground.fast, in_turn=in_turn)
+            found.append((shared, replica_run(chain, shared, ground.step.batches)))
+    return sorted(found, key=lambda each: each[1].step)
+
+
+def _schedule(shared: Replicas, run: Unrolled) -> Schedule:
+    return Schedule(
+        name=REPLICATED,
+        shared=shared,
+        run=run,
+        period=Fraction(run.step, run.batches),
+        in_flight=in_flight(shared, run),
+    )
+
+
+def _worth(laid: Laid) -> tuple[bool, int]:
+    """Less is better: what fits, then its ticks; else the bytes that it lacks."""
+    if laid.candidate is None:
+        return True, np.iinfo(np.int64).max
+    return not laid.fits, laid.candidate.makespan if laid.fits else laid.candidate.short
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Searched:
+    """What search came to."""
+
+    laid: Laid
+    """Its schedule is the one that it began from, with the homes that it found; never longer than the shortest."""
+    begun: str
+    """The name of that schedule."""
+    tried: int
+    """Orders and placements that were run, op by op."""
+    interrupted: bool
+    """Whether Ctrl-C ended it."""
+
+
+def searched(ground: StepGround, laid: Sequence[Laid], seconds: float) -> Searched | None:
+    """A step shorter than all of these that fit, as far as one is found in so many seconds; None where none is.
+
+    Orders first: ready ops first come, by the schedule's order, by the longest way to the end, or weight gradients
+    where nothing else is ready; each as far towards that as fits the memory. Then where variables of shared stages
+    are, and gradients are added up.
+    """
+    search = _Search(ground, laid, seconds)
+    try:
+        search.run()
+    except KeyboardInterrupt:
+        search.interrupted = True
+    return search.found()
+
+
+class _Search:
+    def __init__(self, ground: StepGround, laid: Sequence[Laid], seconds: float) -> None:
+        self.ground, self.ends = ground, time.monotonic() + seconds
+        fitting = sorted((each for each in laid if each.fits), key=_worth)
+        self.starts, self.before = fitting[:_STARTS], _worth(fitting[0])[1] if fitting else 0
+        self.best: dict[str, Laid] = {each.schedule.name: each for each in self.starts}
+        self.tried, self.interrupted = 0, False
+
+    def run(self) -> None:
+        """All of it, until the time is over."""
+        for start in self.starts:
+            if start.candidate is not None:
+                self._take(start, _reordered(self.ground, start.candidate))
+        for start in self.starts:
+            if start.schedule.shared is not None:
+                self._rehomed(start)
+
+    def found(self) -> Searched | None:
+        """The shortest, where it is shorter than all that it began from."""
+        if not self.best:
+            return None
+        name, laid = min(self.best.items(), key=lambda each: _worth(each[1]))
+        if _worth(laid)[1] >= self.before and not self.interrupted:
+            return None
+        return Searched(laid=laid, begun=name, tried=self.tried, interrupted=self.interrupted)
+
+    def _take(self, start: Laid, candidates: Iterator[Candidate]) -> bool:
+        """Keep what is better than the best from the same schedule; whether something was."""
+        better, name = False, start.schedule.name
+        while time.monotonic() < self.ends:
+            candidate = next(candidates, None)
+            if candidate is None:
+                break
+            self.tried += 1
+            found = replace(start, candidate=candidate)
+            if _worth(found) < _worth(self.best[name]):
+                self.best[name], better = found, True
+        return better
+
+    def _rehomed(self, start: Laid) -> None:
+        """Sums made elsewhere, then the heaviest layers' variables on other devices of their stage, one at a time."""
+        shared = start.schedule.shared
+        if shared is None:
+            return
+        other = replace(shared, sums=not shared.sums)
+        if self._tried(start, other):
+            shared = other
+        moved = True
+        while moved and time.monotonic() < self.ends:
+            moved = False
+            for layer, device in _moves(self.ground, shared):
+                homes = shared.homes.copy()
+                homes[layer] = device
+                other = replace(shared, homes=ints(homes))
+                if self._tried(start, other):
+                    shared, moved = other, True
+
+    def _tried(self, start: Laid, shared: Replicas) -> bool:
+        run, candidate, ground = start.schedule.run, start.candidate, self.ground
+        if run is None or candidate is None or time.monotonic() >= self.ends:
+            return False
+        device = places(
+            ground.step,
+            ground.parts,
+            ground.chain,
+            (Homes(shared.homes, shared.sums), run),
+            ground.problem,
+            ground.fast,
+        )
+        moved = ground.bench.ordered(f"{start.schedule.name}, variables moved", candidate.rule, device, candidate.rank)
+        return self._take(replace(start, schedule=replace(start.schedule, shared=shared)), _listed(ground.bench, moved))
+
+
+def _moves(ground: StepGround, shared: Replicas) -> Iterator[tuple[int, int]]:
+    """(layer, device) of each heavy layer, the heaviest first, and each other device of its stage."""
+    weights, stage = ground.chain.chain.weights, shared.stage
+    heavy = np.argsort(-weights, kind="stable")[:_HEAVY]
+    for layer in heavy[weights[heavy] >= _LEAST * weights.sum()].tolist():
+        for device in shared.devices[int(stage[layer])]:
+            if device != shared.homes[layer]:
+                yield layer, device
+
+
+def _reordered(ground: StepGround, start: Candidate) -> Iterator[Candidate]:
+    bench, schedule = ground.bench, start.timeline.schedule
+    yield from _listed(bench, start)
+    longest = bench.placed(SEARCH, "", schedule.device).timeline.schedule.start
+    yield from _between(bench, start, longest, "the longest way to the end first")
+    apart = ground.chain.weight[ground.step.op] & (ground.step.batch >= 0)
+    later = schedule.start + np.where(apart, schedule.makespan // max(1, ground.step.batches), 0)
+    rank = rank_of(ints(np.lexsort((bench.topological, later))))
+    filled = replay(bench.problem, schedule.device, rank, strict=False, prepared=bench.prepared).start
+    yield from _between(bench, start, filled, "weight gradients where devices would wait")
+
+
+def _listed(bench: Bench, start: Candidate) -> Iterator[Candidate]:
+    listed = replay(
+        bench.problem, start.timeline.schedule.device, start.rank, strict=False, prepared=bench.prepared
+    ).start
+    yield from _between(bench, start, listed, "ready ops in its order")
+
+
+def _between(bench: Bench, start: Candidate, other: Ints, rule: str) -> Iterator[Candidate]:
+    """Orders between a candidate's own and another run's, by the mean of their starts, down to the first that fits.
+
+    No op is before one that it waits for in either, so in none between.
+    """
+    own, device = start.timeline.schedule.start, start.timeline.schedule.device
+    for share in _BLENDS:
+        moment = share * other + (1 - share) * own
+        rank = rank_of(ints(np.lexsort((bench.topological, moment))))
+        found = bench.ordered(SEARCH, f"{start.name}, {rule}" + (f" ({share:.0%})" if share < 1 else ""), device, rank)
+        yield found
+        if found.fits:
+            return
