@@ -165,7 +165,7 @@ def _replace(target: Path, data: bytes, found: os.stat_result | None) -> None:
         with suppress(OSError):
             os.unlink(temporary)  # noqa: PTH108
         raise
-    _sync_folder(target.parent)
+    sync_folder(target.parent)
 
 
 def _create(folder: Path) -> tuple[int, Path]:
@@ -188,7 +188,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view[:_CHUNK]) :]
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make the rename itself last; some file systems cannot sync folders, which is no failure of the save."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -18,11 +18,14 @@ import msgspec
 
 from pesto.errors import FileError, InputError, UsageError
 from pesto.files.json import shown
+from pesto.files.lock import Kind
 from pesto.study.answers import FAILED, SCHEMA, Answer
 from pesto.study.cells import Cell, canonical
 from pesto.study.schema import TABLES, check_tables
 from pesto.study.spec import Study
 
+LOCK = Kind("study", "run", "give another --db")
+"""Of a study's file, to be held by who writes it."""
 _SET_ASIDE = """
 UPDATE cells SET ordinal = aside.place
 FROM (SELECT key AS of, -row_number() OVER (ORDER BY ordinal, key) AS place FROM cells) AS aside WHERE key = aside.of

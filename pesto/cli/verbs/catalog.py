@@ -13,11 +13,10 @@ from pesto.errors import UsageError
 from pesto.inputs.cluster_file import cluster_names, described, load_cluster
 from pesto.quantities import counted
 from pesto.show.cluster_page import cluster_object, cluster_page
+from pesto.show.facts.offers import clusters_object, models_object, solvers_object
 from pesto.show.lines import paragraph
 from pesto.show.table import aligned
-from pesto.tf.models.published_batches import GPUS, PUBLISHED
-
-_OF_A_DEVICE = ("name", "kind", "preset", "memory_bytes", "cores")
+from pesto.tf.models.published_batches import GPUS
 
 
 @click.command("models")
@@ -25,27 +24,20 @@ _OF_A_DEVICE = ("name", "kind", "preset", "memory_bytes", "cores")
 @json_option()
 def models_command(*, build: bool, as_json: bool) -> None:
     """List the built-in models, their variants and the ops of one training step."""
-    from pesto.tf.models import FAMILIES, counts
-
-    found = counts.measure_all() if build else counts.recorded()
-    rows = [(f.name, v, v == f.default, found[f.name][v]) for f in FAMILIES for v in f.variants]
+    found = models_object(build)
     if as_json:
-        models = [
-            {"model": m, "variant": v, "default": d, "ops": n, "batch_by_gpus": PUBLISHED.get((m, v))}
-            for m, v, d, n in rows
-        ]
-        click.echo(to_json({"models": models}))
+        click.echo(to_json(found))
         return
     listed = [
-        (name, variant, str(ops), "(default)" if default else "", _batches(PUBLISHED.get((name, variant), {})))
-        for name, variant, default, ops in rows
+        (m["model"], m["variant"], str(m["ops"]), "(default)" if m["default"] else "", _batches(m["batch_by_gpus"]))
+        for m in found["models"]
     ]
     click.echo(
         "\n".join(aligned([("model", "variant", "ops", "", "batch on 1 to 16 GPUs"), *listed], "<<><<", (18, 12, 5)))
     )
 
 
-def _batches(by_gpus: Mapping[int, int]) -> str:
+def _batches(by_gpus: Mapping[int, int] | None) -> str:
     """Published batches on 1, 2, 4, 8 and 16 GPUs (ParDNN, Table 6.1)."""
     return ", ".join(str(by_gpus.get(gpus, "-")) for gpus in GPUS) if by_gpus else ""
 
@@ -75,18 +67,10 @@ def clusters_command(*, show: str | None, as_toml: bool, as_json: bool) -> None:
         else:
             click.echo(to_json(cluster_object(one)) if as_json else cluster_page(one))
         return
-    found = [load_cluster(name) for name in cluster_names()]
     if as_json:
-        rows = [
-            {
-                "name": c.name,
-                "devices": [{key: getattr(d, key) for key in _OF_A_DEVICE} for d in c.devices],
-                "links": list(c.links),
-            }
-            for c in found
-        ]
-        click.echo(to_json({"clusters": rows}))
+        click.echo(to_json(clusters_object()))
         return
+    found = [load_cluster(name) for name in cluster_names()]
     listed = [(c.name, f"{_devices(c)}; {counted(len(c.links), 'link')}") for c in found]
     click.echo("\n".join(aligned(listed, "<", (19,))))
 
@@ -104,19 +88,15 @@ def _devices(cluster: Cluster) -> str:
 @json_option()
 def solvers_command(*, as_json: bool) -> None:
     """List the solvers, whether they are installed, and the integer programs that they can be given."""
-    from solvers import available
-    from solvers.api import SOLVERS
-
-    found = [(row, SOLVERS[row.name].formulations) for row in available()]
+    found = solvers_object()
     if as_json:
-        rows = [
-            {"name": row.name, "version": row.version, "why_not": row.why_not, "formulations": list(formulations)}
-            for row, formulations in found
-        ]
-        click.echo(to_json({"solvers": rows}))
+        click.echo(to_json(found))
         return
-    programs = {row.name: f"  ({', '.join(formulations)})" if formulations else "" for row, formulations in found}
-    listed = [(row.name, row.why_not or f"{row.version}{programs[row.name]}") for row, _ in found]
+    listed = [
+        (row["name"], row["why_not"] or row["version"] + (f"  ({programs})" if programs else ""))
+        for row in found["solvers"]
+        for programs in (", ".join(row["formulations"]),)
+    ]
     click.echo("\n".join(aligned(listed, "<", (17,))))
 
 

@@ -10,11 +10,12 @@ from click.testing import CliRunner
 
 from pesto.cli.main import pesto
 from pesto.errors import FileError
+from pesto.files import lock
 from pesto.study import store
 from pesto.study.answers import REFUSED, Answer
 from pesto.study.cells import Cell, cells_of
 from pesto.study.instance_cache import Shelf
-from pesto.study.run import lock, runner
+from pesto.study.run import runner
 from pesto.study.run import status as peek
 from pesto.study.run.execute import execute
 from pesto.study.spec import load_study
@@ -64,7 +65,7 @@ def test_a_name_that_sqlite_gives_a_meaning_is_a_plain_name(tmp_path, monkeypatc
 def test_a_link_is_followed_and_locked_where_it_leads(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "real.sqlite")
     assert lock.real_path(tmp_path / "link") == tmp_path / "real.sqlite"
-    with lock.held(tmp_path / "link"):
+    with lock.held(tmp_path / "link", store.LOCK):
         assert (tmp_path / ".real.sqlite.pesto-lock").exists()
 
 
@@ -80,17 +81,17 @@ def test_nobody_elses_file_is_taken_for_a_lock(tmp_path, kind):
     }  # fmt: skip
     make[kind]()
     before = os.lstat(beside)
-    with pytest.raises(FileError), lock.held(tmp_path / "t.sqlite"):
+    with pytest.raises(FileError), lock.held(tmp_path / "t.sqlite", store.LOCK):
         pass
     assert os.lstat(beside).st_ino == before.st_ino
     assert os.lstat(beside).st_size == before.st_size
     assert (other.read_text(), (tmp_path / "t.sqlite.lock").read_text()) == ("", "mine")
     if kind == "text":
         beside.unlink()
-        with lock.held(tmp_path / "t.sqlite"):
+        with lock.held(tmp_path / "t.sqlite", store.LOCK):
             left = beside.read_bytes()
         beside.write_bytes(left)  # as a killed run leaves it
-        with lock.held(tmp_path / "t.sqlite"):
+        with lock.held(tmp_path / "t.sqlite", store.LOCK):
             pass
         assert sorted(p.name for p in tmp_path.iterdir()) == ["other", "t.sqlite.lock"]
 

@@ -13,11 +13,12 @@ from click.testing import CliRunner
 from pesto.cli.main import pesto
 from pesto.errors import FileError, InputError, UsageError
 from pesto.executing.executor import Answered, Lost
+from pesto.files import lock
 from pesto.study import store
 from pesto.study.answers import Answer, Point
 from pesto.study.cells import canonical, cells_of
 from pesto.study.instance_cache import Shelf
-from pesto.study.run import lock, runner
+from pesto.study.run import runner
 from pesto.study.run.execute import execute
 from pesto.study.spec import load_study, study_names
 from solvers import api
@@ -317,9 +318,10 @@ def test_another_study_or_another_file_is_refused(file, tmp_path):
 
 def test_one_run_at_a_time(tmp_path):
     path = tmp_path / "t.sqlite"
-    with lock.held(path), pytest.raises(UsageError, match="another run is writing it"), lock.held(path):
+    again = lock.held(path, store.LOCK)
+    with lock.held(path, store.LOCK), pytest.raises(UsageError, match="another run is writing it"), again:
         pass
-    with lock.held(path):
+    with lock.held(path, store.LOCK):
         assert list(tmp_path.iterdir()) == [tmp_path / ".t.sqlite.pesto-lock"]
     assert list(tmp_path.iterdir()) == []
 

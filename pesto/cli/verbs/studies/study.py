@@ -15,6 +15,7 @@ from pesto.cli.options import Existing, json_option, quiet_option
 from pesto.cli.printed import aside, to_json
 from pesto.errors import Exit
 from pesto.executing.executor import Executor
+from pesto.files import lock
 from pesto.files.json import shown
 from pesto.quantities import counted, percent
 from pesto.show.screen import one_line
@@ -22,7 +23,7 @@ from pesto.show.table import aligned
 from pesto.solving.interrupt import received
 from pesto.study import store
 from pesto.study.cells import Cell, cells_of
-from pesto.study.run import lock, runner
+from pesto.study.run import runner
 from pesto.study.run.status import peeked
 from pesto.study.spec import load_study
 from solvers import relative_gap
@@ -88,7 +89,7 @@ def run_command(
     cells = cells_of(loaded)
     path = db if db is not None else Path(f"{loaded.spec.name}.sqlite")
     real = lock.real_path(path)
-    with lock.held(real), store.opened(real) as file:
+    with lock.held(real, store.LOCK), store.opened(real) as file:
         file.sync(loaded, cells, version("pesto"))
         again = file.retry_failed() if retry_failed else 0
         before = file.tally()

@@ -1,21 +1,36 @@
-"""One run at a time for a study's file."""
+"""One process at a time for a file that is kept: a study's, or the service's."""
 
 import fcntl
 import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from pesto.errors import FileError, UsageError
 from pesto.files.json import shown
 
-_MARK = b"pesto study lock\n"
-"""What a lock holds: anything else of that name is not ours."""
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a lock is of, and how its refusals speak."""
+
+    what: str
+    """Of what it is: a lock holds these words, and anything else of its name is not ours."""
+    holder: str
+    """Who holds it."""
+    remedy: str
+    """What else can be done."""
+
+    @property
+    def mark(self) -> bytes:
+        """What a lock holds."""
+        return f"pesto {self.what} lock\n".encode()
 
 
 def real_path(path: Path) -> Path:
-    """Where the file of a study really is: a plain name too (":memory:"), and links followed.
+    """Where such a file really is: a plain name too (":memory:"), and links followed.
 
     FileError for what is there and is no regular file, and for a name that cannot be one.
     """
@@ -33,8 +48,8 @@ def real_path(path: Path) -> Path:
 
 
 @contextmanager
-def held(path: Path) -> Iterator[None]:
-    """Hold the lock of the study's file NAME, in .NAME.pesto-lock beside it; the system frees it with this process.
+def held(path: Path, kind: Kind) -> Iterator[None]:
+    """Hold the lock of the file NAME, in .NAME.pesto-lock beside it; the system frees it with this process.
 
     UsageError when another process holds it; FileError when the folder cannot be written to, or something else has
     that name.
@@ -42,11 +57,11 @@ def held(path: Path) -> Iterator[None]:
     real = Path(os.path.realpath(path))
     beside = real.with_name(f".{real.name}.pesto-lock")
     try:
-        descriptor = _taken(beside)
+        descriptor = _taken(beside, kind)
     except OSError as error:
         raise FileError(f"cannot write {shown(beside)}: {error.strerror} - name another place") from error
     if descriptor is None:
-        raise UsageError(f"{shown(path)}: another run is writing it - wait for it, or give another --db")
+        raise UsageError(f"{shown(path)}: another {kind.holder} is writing it - wait for it, or {kind.remedy}")
     try:
         yield
     finally:
@@ -55,13 +70,13 @@ def held(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _taken(beside: Path) -> int | None:
+def _taken(beside: Path, kind: Kind) -> int | None:
     """An open file with the lock, None when it is another's."""
     while True:
         descriptor = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _require_ours(descriptor, beside)
+            _require_ours(descriptor, beside, kind)
             if _named(descriptor, beside):
                 return descriptor
         except BlockingIOError:
@@ -73,13 +88,13 @@ def _taken(beside: Path) -> int | None:
         os.close(descriptor)
 
 
-def _require_ours(descriptor: int, beside: Path) -> None:
+def _require_ours(descriptor: int, beside: Path, kind: Kind) -> None:
     """Mark a new lock; FileError for somebody's file, which is left as it is."""
-    found = os.pread(descriptor, len(_MARK) + 1, 0) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b"?"
+    found = os.pread(descriptor, len(kind.mark) + 1, 0) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b"?"
     if not found:
-        os.pwrite(descriptor, _MARK, 0)
-    elif found != _MARK:
-        raise FileError(f"{shown(beside)} is in the way: it is no lock of a study - move it, or give another --db")
+        os.pwrite(descriptor, kind.mark, 0)
+    elif found != kind.mark:
+        raise FileError(f"{shown(beside)} is in the way: it is no lock of a {kind.what} - move it, or {kind.remedy}")
 
 
 def _named(descriptor: int, beside: Path) -> bool:

@@ -1,0 +1,125 @@
+"""pesto serve: the placement service, and the tokens of those who may use it."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pesto.cli.options import json_option, quiet_option
+from pesto.cli.printed import aside, to_json
+from pesto.errors import UsageError
+from pesto.files.disk import make_folder
+from pesto.quantities import counted, size
+from pesto.serve import tokens
+from pesto.serve.serve_config import EXECUTORS, ServeConfig, configured
+from pesto.show.screen import one_line
+from pesto.show.table import aligned
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?", re.IGNORECASE)
+_SIZES = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
+
+
+class Size(click.ParamType[int]):
+    """Bytes, as 500M or 5G: powers of 1024."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Bytes; a click usage error for anything else."""
+        if isinstance(value, int):
+            return value
+        found = _SIZE.fullmatch(value)
+        if not found:
+            self.fail(f"{value!r} is no size - write 500M or 5G", param, ctx)
+        return int(float(found.group(1)) * 2 ** _SIZES[found.group(2).upper()])
+
+
+def _data(required: bool) -> Any:
+    return click.option(
+        "--data", type=click.Path(path_type=Path), metavar="DIR", required=required, help="Folder of the service."
+    )
+
+
+@click.group("serve", invoke_without_command=True)
+@_data(required=False)
+@click.option("--host", help="Address to listen on; without tokens loopback alone.  [default: 127.0.0.1]")
+@click.option("--port", type=int, help="0 for any that is free.  [default: 8780]")
+@click.option("--workers", type=click.IntRange(1, 4096), help="Jobs at a time.  [default: 1]")
+@click.option("--executor", type=click.Choice(EXECUTORS), help="Where jobs run.  [default: local]")
+@click.option(
+    "-c", "--config", type=click.Path(path_type=Path), metavar="serve.toml", help="Limits, quotas, retention."
+)
+@quiet_option()
+@click.pass_context
+def serve_command(ctx: click.Context, /, *, data: Path | None, config: Path | None, quiet: bool, **given: Any) -> None:
+    """Run the placement service until SIGTERM or Ctrl-C; running jobs are then kept, and queued again.
+
+    \b
+    pesto serve --data service
+    curl http://127.0.0.1:8780/v1/jobs -d '{"kind": "solve", "source": {"model": "nmt"}}'
+    pesto serve token add ann --data service
+
+    Jobs are acknowledged when they are on the disk, and run whatever happens (docs/service.md).
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    if data is None:
+        raise UsageError("no folder is given - give --data DIR, where jobs and files are kept")
+    from pesto.serve.server import serve
+
+    chosen = configured(config, **given)
+    serve(data, chosen, lambda url: None if quiet else aside(_ready(url, data, chosen)))
+
+
+def _ready(url: str, data: Path, config: ServeConfig) -> str:
+    workers = counted(config.workers, "job")
+    return one_line(f"pesto: serving {data} at {url}, {workers} at a time; Ctrl-C ends it")
+
+
+@serve_command.group("token")
+def token_group() -> None:
+    """Who may use the service: tokens, of which the folder keeps hashes alone."""
+
+
+@token_group.command("add")
+@click.argument("name")
+@_data(required=True)
+@click.option("--jobs", type=click.IntRange(1), default=4, show_default=True, help="Running at a time.")
+@click.option("--queued", type=click.IntRange(1), default=100, show_default=True, help="Waiting at a time.")
+@click.option("--bytes", "upload", type=Size(), default="5G", show_default=True, help="Of uploaded files.")
+@click.option("--hours", type=float, default=10.0, show_default=True, help="Of workers, in 24 hours.")
+@json_option()
+def add_command(*, name: str, data: Path, jobs: int, queued: int, upload: int, hours: float, as_json: bool) -> None:
+    """Make a token for NAME, and print it: it is shown this once."""
+    make_folder(data)
+    token = tokens.add(data, name, tokens.Quota(jobs=jobs, queued=queued, bytes=upload, hours=hours))
+    click.echo(to_json({"name": name, "token": token}) if as_json else token)
+
+
+@token_group.command("list")
+@_data(required=True)
+@json_option()
+def list_command(*, data: Path, as_json: bool) -> None:
+    """List the names that have a token, and their quotas."""
+    found = tokens.listed(data)
+    if as_json:
+        rows = [
+            {"name": one.name, **{key: getattr(one.quota, key) for key in one.quota.__struct_fields__}} for one in found
+        ]
+        click.echo(to_json({"tokens": rows}))
+        return
+    lines = [
+        (one.name, str(one.quota.jobs), str(one.quota.queued), size(one.quota.bytes), f"{one.quota.hours:g}")
+        for one in found
+    ]
+    head = ("name", "jobs", "queued", "bytes", "hours a day")
+    click.echo("\n".join(aligned([head, *lines], "<>>>>")))
+
+
+@token_group.command("remove")
+@click.argument("name")
+@_data(required=True)
+def remove_command(*, name: str, data: Path) -> None:
+    """Forget NAME's token, also in a server that runs; jobs of that name stay."""
+    tokens.remove(data, name)

@@ -1,0 +1,129 @@
+"""Uploaded files, each called by the SHA-256 of its bytes; what is in them is for workers alone."""
+
+import asyncio
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from pathlib import Path
+
+from pesto.errors import FileError
+from pesto.files.disk import make_folder, sync_folder
+from pesto.files.json import shown
+from pesto.quantities import size
+from pesto.serve.refusals import RefusedError
+
+FREE = 0.05
+"""Share of the disk below which nothing more is taken."""
+_CHUNK = 1 << 20
+_SHA = re.compile(r"[0-9a-f]{64}")
+
+
+def free_share(folder: Path) -> float:
+    """How much of the folder's disk is free, as a share."""
+    found = shutil.disk_usage(folder)
+    return found.free / found.total
+
+
+class Blobs:
+    """The folder of uploaded files. One process writes it."""
+
+    def __init__(self, folder: Path, most: int, space: Callable[[Path], float] = free_share) -> None:
+        """`most`: bytes of one file. Removes what a killed process left half-written."""
+        self.folder, self._most, self._space = folder, most, space
+        make_folder(folder)
+        for left in folder.glob("*.part"):
+            left.unlink(missing_ok=True)
+
+    def path(self, digest: str) -> Path:
+        """Where a file lies. RefusedError (400) for what is no SHA-256."""
+        if not _SHA.fullmatch(digest):
+            raise RefusedError(400, f"{shown(digest)!r} is no SHA-256 - give 64 hexadecimal digits, as sha256sum does")
+        return self.folder / digest
+
+    def require_space(self) -> None:
+        """RefusedError (507) when the disk is nearly full."""
+        if self._space(self.folder) < FREE:
+            raise RefusedError(507, f"the disk has less than {FREE:.0%} left - free some of it", 60)
+
+    async def put(self, digest: str, chunks: AsyncIterator[bytes], told: int | None, room: int) -> int:
+        """Take a file in, its bytes on the disk before this returns; how many they are.
+
+        told: bytes that are announced. room: bytes that the token may still upload. RefusedError when the bytes are
+        others (422), too many (413), fewer than announced (400), or the disk is full (507); nothing is left then.
+        """
+        target = self.path(digest)
+        self._require_room(told or 0, room)
+        self.require_space()
+        part = self.folder / f"{os.urandom(8).hex()}.part"
+        try:
+            count, found = await self._written(part, chunks, room)
+            if told is not None and count != told:
+                raise RefusedError(400, f"{count} of {told} announced bytes came - send the file again")
+            if found != digest:
+                raise RefusedError(422, f"the bytes that came have the SHA-256 {found} - send the file that it names")
+            await asyncio.to_thread(_settle, part, target)
+        except OSError as error:
+            raise _failed(error) from error
+        finally:
+            with suppress(FileNotFoundError):
+                part.unlink()
+        return count
+
+    def adopt(self, file: Path) -> tuple[str, int]:
+        """Take in a file of this machine: its SHA-256 and its bytes."""
+        hashed, count = hashlib.sha256(), 0
+        part = self.folder / f"{os.urandom(8).hex()}.part"
+        try:
+            with file.open("rb") as source, part.open("xb") as copy:
+                while chunk := source.read(_CHUNK):
+                    hashed.update(chunk)
+                    copy.write(chunk)
+                    count += len(chunk)
+            _settle(part, self.folder / hashed.hexdigest())
+        except OSError as error:
+            raise _failed(error) from error
+        finally:
+            with suppress(FileNotFoundError):
+                part.unlink()
+        return hashed.hexdigest(), count
+
+    def _require_room(self, count: int, room: int) -> None:
+        if count > self._most:
+            raise RefusedError(413, f"a file may have {size(self._most)} here - split it, or pack it with gzip")
+        if count > room:
+            raise RefusedError(413, f"this token may upload {size(max(room, 0))} more - ask for a larger quota")
+
+    async def _written(self, part: Path, chunks: AsyncIterator[bytes], room: int) -> tuple[int, str]:
+        """Write the chunks as they come, in a thread: how many bytes, and their SHA-256."""
+        hashed, count, held = hashlib.sha256(), 0, bytearray()
+        with part.open("xb") as file:
+
+            def write(data: bytes) -> None:
+                hashed.update(data)
+                file.write(data)
+
+            async for chunk in chunks:
+                count += len(chunk)
+                self._require_room(count, room)
+                held += chunk
+                if len(held) >= _CHUNK:
+                    self.require_space()
+                    await asyncio.to_thread(write, bytes(held))
+                    held.clear()
+            write(bytes(held))
+        return count, hashed.hexdigest()
+
+
+def _settle(part: Path, target: Path) -> None:
+    """Make a whole file last under its name."""
+    with part.open("rb") as file:
+        os.fsync(file.fileno())
+    part.replace(target)
+    sync_folder(target.parent)
+
+
+def _failed(error: OSError) -> FileError:
+    return FileError(f"cannot keep the file: {error.strerror or shown(error)} - check the service's disk")

@@ -1,0 +1,50 @@
+"""The application: every route, its errors, and the document that describes both."""
+
+from importlib.metadata import version
+
+from litestar import Litestar, Router
+from litestar.di import Provide
+from litestar.exceptions import HTTPException
+from litestar.openapi import OpenAPIConfig
+from litestar.openapi.plugins import JsonRenderPlugin
+from litestar.openapi.spec import Components, SecurityScheme
+
+from pesto.errors import PestoError
+from pesto.serve.http.blob_routes import blob_routes
+from pesto.serve.http.caller import SERVICE, caller
+from pesto.serve.http.event_routes import event_routes
+from pesto.serve.http.file_routes import file_routes
+from pesto.serve.http.job_routes import job_routes
+from pesto.serve.http.other_routes import catalogue_routes, health_routes
+from pesto.serve.http.refused import of_bug, of_http, refused
+from pesto.serve.service import Service
+
+BODY = 1 << 20
+"""Bytes of a request's JSON."""
+
+
+def application(service: Service) -> Litestar:
+    """The routes of a service."""
+    v1 = Router(
+        "/v1",
+        route_handlers=[job_routes(), event_routes(), file_routes(), blob_routes(), catalogue_routes()],
+        dependencies={"caller": Provide(caller, sync_to_thread=False)},
+        security=[{}, {"token": []}],
+    )
+    document = OpenAPIConfig(
+        title="Pesto's placement service",
+        version=version("pesto"),
+        path="/v1/openapi.json",
+        render_plugins=[JsonRenderPlugin(path="/")],
+        components=Components(security_schemes={"token": SecurityScheme(type="http", scheme="bearer")}),
+    )
+    app = Litestar(
+        [v1, health_routes()],
+        openapi_config=document,
+        exception_handlers={PestoError: refused, HTTPException: of_http, Exception: of_bug},
+        request_max_body_size=BODY,
+        logging_config=None,
+        on_startup=[service.watchers.attach],
+    )
+    app.state[SERVICE] = service
+    return app

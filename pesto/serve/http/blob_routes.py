@@ -1,0 +1,36 @@
+"""Uploads: graph files, GraphDefs, profiles, cluster files and plans, by the SHA-256 of their bytes."""
+
+from litestar import Response, Router, put
+from litestar.params import FromPath
+
+from pesto.serve.http.caller import Asking, Who
+from pesto.serve.http.refused import refusals
+from pesto.serve.http.replies import BlobReply
+
+
+@put(
+    "/blobs/{sha256:str}",
+    status_code=201,
+    request_max_body_size=None,  # blobs have a limit of their own
+    responses=refusals(413, 422, 429, 507),
+    summary="Upload a file",
+)
+async def upload(sha256: FromPath[str], caller: Who, request: Asking) -> Response[BlobReply]:
+    """The body is the file as it is. 201 once it is on the disk, 200 when it was there already."""
+    service = caller.service
+    service.blobs.path(sha256)
+    known = service.readings.blob(sha256)
+    if known is not None:
+        await service.writer.asked(lambda ledger: ledger.add_blob(sha256, known, caller.name))
+        return Response(BlobReply(sha256=sha256, bytes=known), status_code=200)
+    room = caller.quota.bytes - service.readings.blob_bytes(caller.name)
+    length = request.headers.get("content-length")
+    told = int(length) if length is not None and length.isdecimal() else None
+    count = await service.blobs.put(sha256, request.stream(), told, room)
+    await service.writer.asked(lambda ledger: ledger.add_blob(sha256, count, caller.name))
+    return Response(BlobReply(sha256=sha256, bytes=count), status_code=201)
+
+
+def blob_routes() -> Router:
+    """Under /v1."""
+    return Router("/", route_handlers=[upload], tags=["files"])

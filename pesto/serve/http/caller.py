@@ -1,0 +1,57 @@
+"""Who asks: the token of a request, or the machine itself where there are no tokens."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from litestar import Request
+from litestar.di import NamedDependency
+
+from pesto.serve.refusals import RefusedError, no_job
+from pesto.serve.serve_config import LOOPBACK
+from pesto.serve.service import Service
+from pesto.serve.store.job_states import Job
+from pesto.serve.tokens import MACHINE, Quota
+
+Asking = Request[Any, Any, Any]
+SERVICE = "service"
+"""Its name in the state of the application."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Whose jobs a request is about."""
+
+    name: str
+    quota: Quota
+    service: Service
+
+    def job(self, name: str) -> Job:
+        """A job of theirs; RefusedError (404) for another's as for none."""
+        found = self.service.readings.job(name)
+        if found is None or found.token != self.name:
+            raise no_job(name)
+        return found
+
+
+def caller(request: Asking) -> Caller:
+    """Who asks. RefusedError (401) without a token that is known.
+
+    Without any token the machine itself may ask; a page of another site, which a browser has been led to send here
+    under its own host's name, may not.
+    """
+    service: Service = request.app.state[SERVICE]
+    service.doors.refresh()
+    if service.doors.open:
+        host = request.headers.get("host", "").rsplit(":", 1)[0].strip("[]")
+        if host not in (*LOOPBACK, service.config.host):
+            raise RefusedError(403, "this service answers its own machine alone - add a token: pesto serve token add")
+        return Caller("", MACHINE, service)
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    found = service.doors.who(token.strip()) if scheme.lower() == "bearer" else None
+    if found is None:
+        raise RefusedError(401, "no token that is known here - send Authorization: Bearer TOKEN")
+    return Caller(found.name, found.quota, service)
+
+
+Who = NamedDependency[Caller]
+"""Of a route: who asks."""

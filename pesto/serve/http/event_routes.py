@@ -1,0 +1,72 @@
+"""The events of a job as a stream (Server-Sent Events): those that are kept, then new ones as they are kept."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from litestar import Router, get
+from litestar.params import FromPath, HeaderParameter
+from litestar.response import Stream
+
+from pesto.serve.http.caller import Who
+from pesto.serve.http.refused import refusals
+from pesto.serve.service import Service
+from pesto.serve.store.job_states import Numbered
+
+QUIET_S = 15.0
+"""Seconds without an event after which a comment is sent, so that nobody between takes the stream for dead."""
+_PAGE = 200
+Last = Annotated[
+    int,
+    HeaderParameter(name="Last-Event-ID", ge=0, le=2**62, description="The number of the last event that has arrived."),
+]
+
+
+@get(
+    "/jobs/{name:str}/events",
+    responses=refusals(404),
+    sync_to_thread=False,
+    media_type="text/event-stream",
+    summary="Watch a job",
+)
+def events(name: FromPath[str], caller: Who, last: Last = 0) -> Stream:
+    """Each event has the number that follows on the one before; `Last-Event-ID` goes on where a stream was cut.
+
+    A stream ends after `done`. stage, incumbent, bound and log come before it.
+    """
+    job = caller.job(name)
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return Stream(_stream(caller.service, job.number, last), media_type="text/event-stream", headers=headers)
+
+
+async def _stream(service: Service, job: int, last: int) -> AsyncIterator[bytes]:
+    woken = service.watchers.join(job)
+    try:
+        yield b": pesto\n\n"
+        while not service.watchers.closed:
+            woken.clear()
+            ended = service.readings.ended(job)  # first: whatever it told before is found then
+            found = service.readings.events(job, last, _PAGE)
+            if found:
+                yield b"".join(map(_lines, found))
+                last = found[-1].number
+            if len(found) == _PAGE:
+                continue
+            if ended:
+                return
+            try:
+                await asyncio.wait_for(woken.wait(), QUIET_S)
+            except TimeoutError:
+                yield b": still here\n\n"
+    finally:
+        service.watchers.leave(job, woken)
+
+
+def _lines(event: Numbered) -> bytes:
+    """An event; JSON has no line ends in it."""
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.number, event.kind.encode(), event.data)
+
+
+def event_routes() -> Router:
+    """Under /v1."""
+    return Router("/", route_handlers=[events], tags=["jobs"])

@@ -1,0 +1,155 @@
+"""Jobs: submitted, listed, shown, cancelled."""
+
+import asyncio
+import hashlib
+import time
+from typing import Annotated
+
+import msgspec
+from litestar import Response, Router, delete, get, post
+from litestar.params import FromPath, HeaderParameter, JSONBody, QueryParameter
+
+from pesto.errors import UsageError
+from pesto.jobs.checks import checked
+from pesto.jobs.request import JobRequest, blobs_of, jobs_of, resolved
+from pesto.serve.http.caller import Caller, Who
+from pesto.serve.http.refused import refusals
+from pesto.serve.http.replies import Cancelled, JobReply, JobsReply, Submitted, job_reply
+from pesto.serve.refusals import RefusedError, full
+from pesto.serve.serve_config import JobBounds
+from pesto.serve.store.job_states import FINAL, State, Submission
+from pesto.serve.store.ledger import Ledger
+
+PAGE = 50
+"""Jobs of a page, where no other number is asked for."""
+MOST_ACTS = 20_000
+"""Acts that may wait for the disk; beyond, submissions are refused."""
+_DAY_S = 86_400.0
+"""Of the hours that a token may have."""
+Key = Annotated[
+    str,
+    HeaderParameter(name="Idempotency-Key", max_length=200, description="The same key and body again is the same job."),
+]
+
+
+@post("/jobs", status_code=202, responses=refusals(409, 413, 422, 429, 507), summary="Submit a job")
+async def submit(data: JSONBody[JobRequest], caller: Who, key: Key = "") -> Response[Submitted]:
+    """Queue a job; answered when it is on the disk, so that it will be run whatever happens."""
+    service = caller.service
+    body = msgspec.json.encode(data)
+    checked(data)
+    _require_bounds(data, service.config.job)
+    await _require_room(caller)
+    service.blobs.require_space()
+    needed = await _with_plans(data, caller)
+    asked = Submission(
+        token=caller.name,
+        kind=data.kind,
+        model=(data.source.model if data.source is not None else None) or "",
+        label=data.label,
+        priority=data.priority,
+        request=body if needed is data else msgspec.json.encode(needed),
+        blobs=blobs_of(needed),
+        key=key,
+        digest=hashlib.sha256(body).digest(),
+    )
+    most = min(caller.quota.queued, 1 << 62)
+    name = await service.writer.asked(lambda ledger: _queued(ledger, asked, most, service.config.queued))
+    service.scheduler.wake()
+    url = f"/v1/jobs/{name}"
+    return Response(Submitted(id=name, url=url), status_code=202, headers={"Location": url})
+
+
+@get("/jobs", responses=refusals(404), sync_to_thread=False, summary="List jobs")
+def jobs(
+    caller: Who,
+    in_state: Annotated[State | None, QueryParameter(name="state")] = None,
+    label: Annotated[str | None, QueryParameter(max_length=200)] = None,
+    after: Annotated[str | None, QueryParameter(max_length=100, description="The id that a page ends with.")] = None,
+    most: Annotated[int, QueryParameter(ge=1, le=500)] = PAGE,
+) -> JobsReply:
+    """The newest first, a page at a time."""
+    service = caller.service
+    before = None if after is None else caller.job(after).number
+    found = service.readings.jobs(caller.name, in_state, label, before, most + 1)
+    page = [job_reply(job, service.waiting) for job in found[:most]]
+    return JobsReply(jobs=page, after=page[-1].id if len(found) > most else None)
+
+
+@get("/jobs/{name:str}", responses=refusals(404), sync_to_thread=False, summary="Show a job")
+def job(name: FromPath[str], caller: Who) -> JobReply:
+    """State, place in the queue, stage, best, bound and gap."""
+    return job_reply(caller.job(name), caller.service.waiting)
+
+
+@delete("/jobs/{name:str}", status_code=200, responses=refusals(404, 507), summary="Cancel a job")
+async def cancel(name: FromPath[str], caller: Who) -> Cancelled:
+    """Cancel it as Ctrl-C does: the best verified plan is kept. One that has ended stays as it is."""
+    service = caller.service
+    caller.job(name)
+    state = await service.writer.asked(lambda ledger: ledger.cancel(name))
+    if state == State.CANCELLING:
+        service.scheduler.cancel(name)
+    return Cancelled(id=name, state=state)
+
+
+def _queued(ledger: Ledger, asked: Submission, of_token: int, of_all: int) -> str:
+    """Submit, in the writer's thread, unless too much waits; a key that is known is no new job."""
+    if not ledger.knows(asked):
+        if ledger.waiting.queued[asked.token] >= of_token:
+            raise full(f"{of_token} jobs of this token wait already - wait for them, or cancel some", 10)
+        if len(ledger.waiting) >= of_all:
+            raise full(f"{of_all} jobs wait already - try again later", 30)
+    return ledger.submit(asked)
+
+
+def _require_bounds(data: JobRequest, bounds: JobBounds) -> None:
+    """RefusedError (422) for a limit above what the service gives."""
+    limits = data.limits
+    for name, asked, most in (
+        ("seconds", limits.seconds, bounds.seconds),
+        ("threads", limits.threads, bounds.threads),
+        ("rss_bytes", limits.rss_bytes, int(bounds.rss_gib * 2**30)),
+        ("nodes", limits.nodes, bounds.nodes),
+        ("settings.time_limit_s", data.settings.time_limit_s, bounds.seconds),
+    ):
+        if asked is not None and asked > most:
+            raise RefusedError(422, f"{name} is {asked:g}, a job may have {most:g} here - ask for less")
+
+
+async def _require_room(caller: Caller) -> None:
+    """RefusedError (429) when the disk is behind, or the token has had its hours."""
+    service = caller.service
+    if service.writer.waiting > MOST_ACTS:
+        raise full("the disk is behind with what was asked already - try again", 1)
+    hours = caller.quota.hours
+    if caller.name and service.readings.worked_s(caller.name, time.time() - _DAY_S) >= hours * 3600:
+        raise full(f"this token has had its {hours:g} hours of the last 24 - wait, or ask for a larger quota", 600)
+
+
+async def _with_plans(data: JobRequest, caller: Caller) -> JobRequest:
+    """The request with plans of other jobs as uploaded files."""
+    shas: dict[str, str] = {}
+    for name in jobs_of(data):
+        shas[name] = await _adopted(name, caller)
+    return resolved(data, shas) if shas else data
+
+
+async def _adopted(name: str, caller: Caller) -> str:
+    """The SHA-256 of a job's plan, which is an uploaded file then. RefusedError when it has none."""
+    service, found = caller.service, caller.job(name)
+    if found.expired or (found.state in FINAL and not found.kept):
+        raise RefusedError(422, f"the job {name} has no plan - name another, or upload the plan")
+    if not found.kept:
+        raise RefusedError(422, f"the job {name} has no plan yet - wait for it")
+    plan = service.scheduler.results(name, found.kept) / "plan.json"
+    if not plan.is_file():
+        raise UsageError(f"the job {name} has no plan - name another, or upload the plan")
+    sha, count = await asyncio.to_thread(service.blobs.adopt, plan)
+    await service.writer.asked(lambda ledger: ledger.add_blob(sha, count, caller.name))
+    return sha
+
+
+def job_routes() -> Router:
+    """Under /v1."""
+    return Router("/", route_handlers=[submit, jobs, job, cancel], tags=["jobs"])

@@ -1,0 +1,61 @@
+"""Counts of the service for Prometheus, taken when they are asked for."""
+
+import time
+from collections.abc import Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.registry import Collector
+
+from pesto.serve.service import Service
+
+OTHER = "other"
+"""The label of models that are not built in."""
+
+
+def measured(service: Service) -> tuple[bytes, str]:
+    """The text of all counts, and its media type."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Counts(service))
+    return generate_latest(registry), CONTENT_TYPE_LATEST
+
+
+class _Counts(Collector):
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def describe(self) -> Iterable[Metric]:
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        service = self._service
+        oldest = service.readings.oldest_waiting()
+        waited = 0.0 if oldest is None else max(0.0, time.time() - oldest)
+        yield _gauge("pesto_queue_jobs", "Jobs that wait.", len(service.waiting))
+        yield _gauge("pesto_queue_oldest_seconds", "Age of the job that waits longest.", waited)
+        yield _gauge("pesto_running_jobs", "Jobs that run.", sum(service.waiting.running.values()))
+        yield _gauge("pesto_workers", "Jobs that may run at a time.", service.scheduler.slots)
+        yield _gauge("pesto_scheduler_alive", "Whether jobs are begun.", int(service.scheduler.alive))
+        yield _gauge("pesto_blobs_bytes", "Bytes of uploaded files.", service.readings.blob_bytes())
+        yield _gauge("pesto_watchers", "Streams of events that are open.", service.watchers.count)
+        yield _gauge("pesto_acts_waiting", "Changes that wait for the disk.", service.writer.waiting)
+        yield from self._of_jobs()
+
+    def _of_jobs(self) -> Iterator[Metric]:
+        labels = ("kind", "model", "state")
+        ended = CounterMetricFamily("pesto_jobs_ended", "Jobs that have ended.", labels=labels)
+        seconds = CounterMetricFamily("pesto_job_seconds", "Seconds of workers at jobs that have ended.", labels=labels)
+        gaps = CounterMetricFamily("pesto_gap_sum", "Gaps of ended jobs that have one, added up.", labels=labels)
+        with_gap = CounterMetricFamily("pesto_gap_count", "Ended jobs that have a gap.", labels=labels)
+        for row in self._service.readings.sums():
+            names = (row.kind, row.model or OTHER, row.state)
+            ended.add_metric(names, row.jobs)
+            seconds.add_metric(names, row.seconds)
+            gaps.add_metric(names, row.gap)
+            with_gap.add_metric(names, row.gaps)
+        yield from (ended, seconds, gaps, with_gap)
+
+
+def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, value=value)

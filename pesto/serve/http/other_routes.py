@@ -1,0 +1,67 @@
+"""What there is to choose from, and whether the service works."""
+
+from typing import Any
+
+from litestar import MediaType, Response, Router, get
+from litestar.openapi.datastructures import ResponseSpec
+
+from pesto.serve.http.caller import SERVICE, Asking, Who
+from pesto.serve.http.metrics import measured
+from pesto.serve.http.refused import refusals
+from pesto.serve.http.replies import Health
+from pesto.serve.service import Service
+from pesto.show.facts.offers import clusters_object, models_object, solvers_object
+
+
+@get("/models", responses=refusals(), sync_to_thread=True, cache=60, summary="Built-in models")
+def models(caller: Who) -> dict[str, Any]:  # noqa: ARG001 - who asks must be known
+    """The object of pesto models --json."""
+    return models_object()
+
+
+@get("/clusters", responses=refusals(), sync_to_thread=True, summary="Cluster presets")
+def clusters(caller: Who) -> dict[str, Any]:  # noqa: ARG001
+    """The object of pesto clusters --json."""
+    return clusters_object()
+
+
+@get("/solvers", responses=refusals(), sync_to_thread=True, summary="Exact solvers and heuristics")
+def solvers(caller: Who) -> dict[str, Any]:  # noqa: ARG001
+    """The object of pesto solvers --json."""
+    return solvers_object()
+
+
+@get("/healthz", sync_to_thread=False, summary="Whether the server answers")
+def healthz() -> Health:
+    """200 as long as it does."""
+    return Health(status="ok")
+
+
+@get(
+    "/readyz",
+    sync_to_thread=False,
+    summary="Whether jobs are taken and run",
+    responses={503: ResponseSpec(Health, description="not now", generate_examples=False)},
+)
+def readyz(request: Asking) -> Response[Health]:
+    """503 while the service begins or ends."""
+    service: Service = request.app.state[SERVICE]
+    fine = service.scheduler.alive and not service.watchers.closed
+    return Response(Health(status="ready" if fine else "not ready"), status_code=200 if fine else 503)
+
+
+@get("/metrics", sync_to_thread=False, media_type=MediaType.TEXT, summary="Counts for Prometheus")
+def metrics(request: Asking) -> Response[bytes]:
+    """Prometheus's text format."""
+    text, kind = measured(request.app.state[SERVICE])
+    return Response(text, media_type=kind)
+
+
+def catalogue_routes() -> Router:
+    """Under /v1."""
+    return Router("/", route_handlers=[models, clusters, solvers], tags=["choices"])
+
+
+def health_routes() -> Router:
+    """Beside /v1, and for everybody: they tell counts alone."""
+    return Router("/", route_handlers=[healthz, readyz, metrics], tags=["health"])

@@ -1,0 +1,88 @@
+"""Every error as one JSON object with its status."""
+
+import logging
+from typing import Any
+
+import msgspec
+from litestar import MediaType, Response
+from litestar.exceptions import HTTPException
+from litestar.openapi.datastructures import ResponseSpec
+
+from pesto.errors import Exit, FileError, PestoError
+from pesto.serve.http.caller import Asking
+from pesto.serve.http.replies import Problem
+from pesto.serve.refusals import RefusedError
+from pesto.show.screen import one_line
+
+_LOG = logging.getLogger(__name__)
+_SAYS = {
+    400: "what is wrong",
+    401: "no known token",
+    403: "a host that may not ask",
+    404: "there is none",
+    405: "another method",
+    409: "not as things are",
+    410: "it was removed",
+    413: "too large",
+    422: "what is asked cannot be done",
+    429: "too much waits",
+    500: "a fault of the service",
+    507: "the disk is full",
+}
+_USUAL = (400, 401, 403, 500)
+_UNPROCESSABLE = 422
+
+
+def refusals(*statuses: int) -> dict[int, ResponseSpec]:
+    """The documentation of a route's errors, beside those that any route may answer."""
+    return {
+        status: ResponseSpec(Problem, description=_SAYS[status], generate_examples=False)
+        for status in sorted({*statuses, *_USUAL})
+    }
+
+
+def refused(_: Asking, error: PestoError) -> Response[Problem]:
+    """An error of this project: a refusal has its status, a failing disk is 507, anything else is of the request."""
+    status, headers = _UNPROCESSABLE, {}
+    if isinstance(error, RefusedError):
+        status = error.status
+        if error.retry_after_s is not None:
+            headers["Retry-After"] = str(error.retry_after_s)
+        if status == 401:
+            headers["WWW-Authenticate"] = "Bearer"
+    elif isinstance(error, FileError):
+        status = 507
+    return _reply(status, str(error), int(error.exit_code), headers)
+
+
+def of_http(_: Asking, error: HTTPException) -> Response[Problem]:
+    """What the framework refuses."""
+    allowed = {name: value for name, value in (error.headers or {}).items() if name.lower() == "allow"}
+    return _reply(error.status_code, f"{_detail(error)} - {_remedy(error.status_code)}", int(Exit.USAGE), allowed)
+
+
+def of_bug(_: Asking, error: Exception) -> Response[Problem]:
+    """What should not be; the log has all of it."""
+    _LOG.error("a request failed", exc_info=error)
+    return _reply(500, f"bug: {type(error).__name__} - report what the service's log says", int(Exit.BUG), {})
+
+
+def _reply(status: int, text: str, code: int, headers: dict[str, str]) -> Response[Problem]:
+    what, _, remedy = one_line(text).rpartition(" - ")
+    problem = Problem(error=what or remedy, remedy=remedy if what else None, exit_code=code)
+    return Response(problem, status_code=status, media_type=MediaType.JSON, headers=headers)
+
+
+def _detail(error: HTTPException) -> str:
+    extra: Any = error.extra
+    if isinstance(extra, list) and extra and isinstance(extra[0], dict):
+        first = extra[0]
+        return f"{first.get('key', 'the request')}: {first.get('message', error.detail)}"
+    cause = error.__cause__
+    return str(cause) if isinstance(cause, msgspec.DecodeError) else str(error.detail)
+
+
+def _remedy(status: int) -> str:
+    return {404: "see /v1/openapi.json", 405: "see /v1/openapi.json", 413: "send less"}.get(
+        status, "correct the request, see /v1/openapi.json"
+    )

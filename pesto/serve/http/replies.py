@@ -1,0 +1,128 @@
+"""What the routes answer, as JSON."""
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from pesto.serve.store.job_states import Job, State
+from pesto.serve.store.waiting import Waiting
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why a request is refused."""
+
+    error: str
+    """What is wrong, on one line."""
+    remedy: str | None = None
+    """What to do about it."""
+    exit_code: int | None = None
+    """What the command line would end with."""
+
+
+class Submitted(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that will be run, whatever happens."""
+
+    id: str
+    url: str
+
+
+class JobReply(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as it is now."""
+
+    id: str
+    number: int
+    """Grows with each submission."""
+    kind: str
+    label: str
+    priority: int
+    state: State
+    place: int | None
+    """In the queue, from 1; null once it runs."""
+    stage: str
+    best_s: float | None
+    """Seconds of a training step by the best plan."""
+    bound_s: float | None
+    """Seconds that no plan can be below."""
+    gap: float | None
+    attempt: int
+    """How often it was begun."""
+    deaths: int
+    """Workers that it lost."""
+    events: int
+    """The number of its last event."""
+    who: str
+    """The token's name; empty for the machine itself."""
+    created: float
+    """Seconds since 1970, as started and finished."""
+    started: float | None
+    finished: float | None
+    seconds: float
+    """That workers were at it."""
+    exit_code: int | None
+    error: str | None
+    remedy: str | None
+    result: dict[str, Any]
+    files: tuple[str, ...]
+    """At /v1/jobs/{id}/files/{name}."""
+    expired: bool
+
+
+class JobsReply(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of jobs, the newest first."""
+
+    jobs: list[JobReply]
+    after: str | None
+    """For the next page; null on the last one."""
+
+
+class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job is after it was cancelled: `cancelling` while a worker saves its best plan."""
+
+    id: str
+    state: State
+
+
+class BlobReply(msgspec.Struct, frozen=True, kw_only=True):
+    """An uploaded file."""
+
+    sha256: str
+    bytes: Annotated[int, Meta(ge=0)]
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the service works, and whether it takes and runs jobs."""
+
+    status: str
+
+
+def job_reply(job: Job, waiting: Waiting) -> JobReply:
+    """A job, with its place in the queue."""
+    came = job.outcome
+    return JobReply(
+        id=job.id,
+        number=job.number,
+        kind=job.kind,
+        label=job.label,
+        priority=job.priority,
+        state=job.state,
+        place=waiting.place(job.priority, job.number) if job.state == State.QUEUED else None,
+        stage=job.stage,
+        best_s=job.best_s,
+        bound_s=job.bound_s,
+        gap=job.gap,
+        attempt=job.attempt,
+        deaths=job.deaths,
+        events=job.events,
+        who=job.token,
+        created=job.created,
+        started=job.started,
+        finished=job.finished,
+        seconds=job.seconds,
+        exit_code=None if came is None else came.exit_code,
+        error=None if came is None else came.error,
+        remedy=None if came is None else came.remedy,
+        result={} if came is None else came.result,
+        files=() if came is None or job.expired else came.files,
+        expired=job.expired,
+    )

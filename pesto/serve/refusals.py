@@ -1,0 +1,22 @@
+"""What the service refuses, each with its HTTP status, one line and a remedy."""
+
+from pesto.errors import UsageError
+
+
+class RefusedError(UsageError):
+    """A request that is refused; the text ends, after a dash, with the remedy."""
+
+    def __init__(self, status: int, text: str, retry_after_s: int | None = None) -> None:
+        """`status`: of HTTP; `retry_after_s`: seconds after which it may be asked again."""
+        super().__init__(text)
+        self.status, self.retry_after_s = status, retry_after_s
+
+
+def no_job(name: str) -> RefusedError:
+    """404: there is no such job, or it is another's."""
+    return RefusedError(404, f"there is no job {name!r} - see GET /v1/jobs")
+
+
+def full(text: str, retry_after_s: int) -> RefusedError:
+    """429: too much waits already."""
+    return RefusedError(429, text, retry_after_s)

@@ -1,0 +1,217 @@
+"""The thread between store and workers: what waits is begun, what workers tell is kept, what ends is ended."""
+
+import logging
+import os
+import shutil
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from queue import SimpleQueue
+from typing import TypeVar
+
+from pesto.errors import Exit, FileError
+from pesto.executing.executor import Answered, Executor, Lost, Said
+from pesto.executing.executor import Outcome as Heard
+from pesto.files.disk import make_folder, sync_folder
+from pesto.serve.job_work import event_of, job_work, outcome_of
+from pesto.serve.serve_config import JobBounds
+from pesto.serve.store.group_commit import Writer
+from pesto.serve.store.job_states import Begun, Event, Outcome, State
+from pesto.serve.store.ledger import Ledger
+from pesto.serve.tokens import Doorkeeper
+
+T = TypeVar("T")
+JOBS, BLOBS = "jobs", "blobs"
+"""Folders in that of the service: what jobs wrote, and uploaded files."""
+_LOG = logging.getLogger(__name__)
+_COLLECT_S = 1.0
+_AGAIN_S = 1.0
+"""Seconds between two tries to write."""
+PATIENCE_S = 6.0
+"""Seconds for which interrupted jobs may save their best plans when the service ends."""
+MOST_LOGGED = 10_000
+"""Lines that one attempt may log; what it finds is kept beyond."""
+
+
+class Scheduler:
+    """Begins jobs by priority, then number, as far as workers and quotas allow; keeps what comes of them."""
+
+    def __init__(self, writer: Writer, executor: Executor, folder: Path, doors: Doorkeeper, bounds: JobBounds) -> None:
+        """`folder`: of the service; each job has a folder there, with one in it for each attempt."""
+        self._writer, self._executor, self._doors, self._bounds = writer, executor, doors, bounds
+        self._folder, self._blobs = folder / JOBS, folder / BLOBS
+        self._running: dict[str, Begun] = {}
+        self._logged: Counter[str] = Counter()
+        self._cancels: SimpleQueue[str] = SimpleQueue()
+        self._ending = threading.Event()
+        self.fault: BaseException | None = None
+        """What ended it, if that was not asked for."""
+        self._thread = threading.Thread(target=self._schedule, name="scheduler")
+
+    @property
+    def slots(self) -> int:
+        """Most jobs at a time."""
+        return self._executor.slots
+
+    @property
+    def alive(self) -> bool:
+        """Whether it schedules."""
+        return self._thread.is_alive() and not self._ending.is_set()
+
+    def start(self) -> None:
+        """Begin to schedule."""
+        make_folder(self._folder)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """There is something new to begin."""
+        self._executor.poke()
+
+    def cancel(self, name: str) -> None:
+        """Interrupt the worker that is at a job, by its id."""
+        self._cancels.put(name)
+        self._executor.poke()
+
+    def end(self) -> None:
+        """Interrupt all jobs, keep their best plans, queue them again, and end every worker."""
+        self._ending.set()
+        self._executor.poke()
+        self._thread.join()
+
+    def results(self, name: str, attempt: int) -> Path:
+        """The folder of what an attempt wrote, by the job's id."""
+        return self._folder / name / str(attempt)
+
+    def _schedule(self) -> None:
+        try:
+            while not self._ending.is_set():
+                self._begin()
+                self._interrupt()
+                self._take(self._executor.collect(_COLLECT_S))
+            self._wind_up()
+        except BaseException as fault:
+            _LOG.exception("jobs cannot be run any more; the service ends")
+            self.fault = fault
+            os.kill(os.getpid(), signal.SIGTERM)
+        finally:
+            self._executor.close()
+
+    def _begin(self) -> None:
+        while len(self._running) < self._executor.slots and not self._ending.is_set():
+            begun = self._write(lambda ledger: ledger.begin(self._at_their_most(ledger)))
+            if begun is None:
+                return
+            self._clear(begun, begun.kept)
+            out = self.results(begun.id, begun.attempt)
+            make_folder(out)
+            work = job_work(begun, self._blobs, out, self._bounds)
+            self._running[work.key] = begun
+            self._executor.begin(work)
+
+    def _at_their_most(self, ledger: Ledger) -> list[str]:
+        """Tokens that have as many running jobs as they may."""
+        return [name for name, count in ledger.waiting.running.items() if count >= self._doors.quota(name).jobs]
+
+    def _interrupt(self) -> None:
+        """Interrupt what is to be cancelled; what is not running any more has ended since."""
+        while not self._cancels.empty():
+            name = self._cancels.get()
+            for key, begun in self._running.items():
+                if begun.id == name:
+                    self._executor.cancel(key)
+
+    def _take(self, heard: list[Heard]) -> None:
+        """Keep what was heard: events of one job that come together in one act."""
+        events: dict[str, list[Event]] = {}
+        for item in heard:
+            key = item.work.key
+            if isinstance(item, Said):
+                event = event_of(item)
+                if self._may_tell(key, event):
+                    events.setdefault(key, []).append(event)
+                continue
+            self._note(key, events.pop(key, []))
+            self._ended(item)
+        for key, told in events.items():
+            self._note(key, told)
+
+    def _may_tell(self, key: str, event: Event) -> bool:
+        self._logged[key] += event.kind == "log"
+        return event.kind != "log" or self._logged[key] <= MOST_LOGGED
+
+    def _note(self, key: str, events: list[Event]) -> None:
+        if events:
+            begun = self._running[key]
+            self._write(lambda ledger: ledger.note(begun.number, begun.attempt, events))
+
+    def _ended(self, item: Answered | Lost) -> None:
+        key = item.work.key
+        begun = self._running.pop(key)
+        del self._logged[key]
+        if isinstance(item, Answered):
+            self._answered(begun, outcome_of(item))
+        elif self._ending.is_set():
+            self._release(begun, keeps=False, seconds=item.seconds)
+        elif item.why == "death":
+            self._write(lambda ledger: ledger.lose(begun.number, begun.attempt, item.detail, item.seconds))
+        else:
+            remedy = "raise its limit, or give it less to do"
+            outcome = Outcome(exit_code=Exit.NOTHING, error=item.detail, remedy=remedy, seconds=item.seconds)
+            self._write(lambda ledger: ledger.finish(begun.number, begun.attempt, State.FAILED, outcome))
+
+    def _answered(self, begun: Begun, outcome: Outcome) -> None:
+        keeps = bool(outcome.files)
+        if keeps:
+            self._settle(begun)
+        if self._ending.is_set() and _interrupted(outcome):
+            self._release(begun, keeps=keeps, seconds=outcome.seconds)
+            return
+        state = State.DONE if outcome.exit_code == 0 or (keeps and _interrupted(outcome)) else State.FAILED
+        self._write(lambda ledger: ledger.finish(begun.number, begun.attempt, state, outcome, keeps=keeps))
+        self._clear(begun, begun.attempt if keeps else begun.kept)
+
+    def _settle(self, begun: Begun) -> None:
+        """Make the names of an attempt's files last, as they do themselves."""
+        out = self.results(begun.id, begun.attempt)
+        for folder in (out, out.parent, self._folder):
+            sync_folder(folder)
+
+    def _release(self, begun: Begun, *, keeps: bool, seconds: float) -> None:
+        why = "the service ended; what was found is kept" if keeps else "the service ended"
+        self._write(lambda ledger: ledger.release(begun.number, begun.attempt, why, keeps=keeps, seconds=seconds))
+
+    def _clear(self, begun: Begun, kept: int) -> None:
+        """Remove what a job's attempts left, but for that of the one that is kept."""
+        folder = self._folder / begun.id
+        for left in folder.iterdir() if folder.exists() else ():
+            if left.name != str(kept):
+                shutil.rmtree(left, ignore_errors=True)
+
+    def _wind_up(self) -> None:
+        for key in self._running:
+            self._executor.cancel(key)
+        until = time.monotonic() + PATIENCE_S
+        while self._running and time.monotonic() < until:
+            self._take(self._executor.collect(max(0.0, min(_COLLECT_S, until - time.monotonic()))))
+        for begun in self._running.values():
+            self._release(begun, keeps=False, seconds=0.0)
+
+    def _write(self, act: Callable[[Ledger], T]) -> T:
+        """Have it written, however long the disk is full; where the service ends meanwhile, FileError."""
+        said = False
+        while True:
+            try:
+                return self._writer.do(act)
+            except FileError as error:
+                if self._ending.wait(_AGAIN_S):
+                    raise
+                if not said:
+                    _LOG.warning("%s; jobs wait until it can be written", error)
+                said = True
+
+
+def _interrupted(outcome: Outcome) -> bool:
+    return outcome.exit_code in (Exit.INTERRUPTED, Exit.TERMINATED)

@@ -1,0 +1,58 @@
+"""How a service is set up: serve.toml, and what the command line says instead."""
+
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from pesto.errors import UsageError
+from pesto.files.toml import load
+
+EXECUTORS = ("local", "ray")
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobBounds:
+    """What one job may use at most, whatever its own limits."""
+
+    seconds: float = 86_400.0
+    """Of its run."""
+    threads: int = 64
+    rss_gib: float = 64.0
+    """Resident memory of its processes together."""
+    nodes: int = 5_000_000
+    """Ops of its graph."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeConfig:
+    """One value holds all of it; UsageError when one is out of range."""
+
+    host: str = "127.0.0.1"
+    port: int = 8780
+    workers: int = 1
+    """Jobs at a time."""
+    executor: str = "local"
+    queued: int = 100_000
+    """Jobs of all tokens that may wait."""
+    upload_gib: float = 2.0
+    """Of one uploaded file."""
+    job: JobBounds = JobBounds()
+
+    def __post_init__(self) -> None:
+        """Validate."""
+        if not 0 <= self.port <= 65535:
+            raise UsageError(f"the port is {self.port} - give 1 to 65535, or 0 for any that is free")
+        if self.executor not in EXECUTORS:
+            raise UsageError(f"no executor is called {self.executor!r} - choose one of {', '.join(EXECUTORS)}")
+        bounds = [(f.name, getattr(self.job, f.name)) for f in fields(self.job)]
+        rest = [(name, getattr(self, name)) for name in ("workers", "queued", "upload_gib")]
+        for name, value in [*rest, *bounds]:
+            if not value > 0:
+                raise UsageError(f"{name} is {value} - give more than 0")
+
+
+def configured(file: Path | None, **given: Any) -> ServeConfig:
+    """The configuration of a file, or the usual one, with what the command line gives in its place."""
+    found = load(file, ServeConfig) if file is not None else ServeConfig()
+    return replace(found, **{name: value for name, value in given.items() if value is not None})

@@ -1,0 +1,102 @@
+"""A service from its start to its end: the folder's lock, the store, workers, and HTTP on one socket."""
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from pesto.errors import FileError, SolverError, UsageError
+from pesto.executing.executor import Executor
+from pesto.executing.pool import Pool
+from pesto.executing.ray_cluster import RayCluster
+from pesto.files.disk import make_folder
+from pesto.files.json import shown
+from pesto.files.lock import Kind, held
+from pesto.serve.blobs import Blobs
+from pesto.serve.scheduler import BLOBS, Scheduler
+from pesto.serve.serve_config import LOOPBACK, ServeConfig
+from pesto.serve.service import Service
+from pesto.serve.store.group_commit import Writer
+from pesto.serve.store.ledger import Ledger
+from pesto.serve.store.ledger_schema import FILE, connected, reading
+from pesto.serve.store.readings import Readings
+from pesto.serve.tokens import Doorkeeper
+from pesto.serve.watchers import Watchers
+
+NICENESS = 5
+"""Of workers, so that requests are answered while all cores solve."""
+KEEP_BYTES = 4 << 30
+"""A worker that holds more after a job is not used again."""
+_LOCK = Kind("service", "server", "give another --data")
+
+
+@contextmanager
+def opened(folder: Path, config: ServeConfig, executor: Callable[[], Executor]) -> Iterator[Service]:
+    """A service over a folder, whose jobs run; at the end they are interrupted, kept and queued again.
+
+    UsageError when the folder is another server's, or of another version; FileError when it cannot be written to.
+    """
+    make_folder(folder)
+    with ExitStack() as stack:
+        stack.enter_context(held(folder / FILE, _LOCK))
+        connection = connected(folder)
+        stack.callback(connection.close)
+        ledger, watchers = Ledger(connection), Watchers()
+        writer = Writer(connection, ledger, watchers.told)
+        stack.callback(writer.close)
+        writer.do(lambda kept: kept.recover())
+        doors, blobs = Doorkeeper(folder), Blobs(folder / BLOBS, int(config.upload_gib * 2**30))
+        scheduler = Scheduler(writer, executor(), folder, doors, config.job)
+        scheduler.start()
+        stack.callback(scheduler.end)
+        read = reading(folder)
+        stack.callback(read.close)
+        yield Service(
+            config=config, folder=folder, writer=writer, readings=Readings(read), waiting=ledger.waiting, blobs=blobs,
+            doors=doors, scheduler=scheduler, watchers=watchers, diffs=asyncio.Semaphore(2),
+        )  # fmt: skip
+
+
+def listening(config: ServeConfig, folder: Path) -> socket.socket:
+    """The socket, bound. UsageError without tokens beyond loopback; FileError when the port is taken."""
+    if config.host not in LOOPBACK and Doorkeeper(folder).open:
+        raise UsageError(
+            f"{shown(config.host)} can be reached by others, and there is no token - add one: "
+            f"pesto serve token add NAME --data {shown(folder)}"
+        )
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    found = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind((config.host, config.port))
+        found.listen(2048)
+    except OSError as error:
+        found.close()
+        where = f"{shown(config.host)}:{config.port}"
+        raise FileError(f"cannot listen on {where}: {error.strerror or shown(error)} - give another --port") from error
+    return found
+
+
+def serve(folder: Path, config: ServeConfig, ready: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or SIGINT; `ready` hears the address once requests are answered.
+
+    SolverError where the extra pesto[serve] is not installed; otherwise as `opened` and `listening`.
+    """
+    try:
+        from pesto.serve.http.answering import answer
+    except ImportError as error:
+        raise SolverError(f"pesto serve needs {error.name} - pip install 'pesto[serve]'") from error
+    make_folder(folder)
+    with listening(config, folder) as bound, opened(folder, config, lambda: _executor(config)) as service:
+        host = f"[{config.host}]" if ":" in config.host else config.host
+        answer(service, bound, lambda: ready(f"http://{host}:{bound.getsockname()[1]}"))
+    if service.scheduler.fault is not None:
+        raise service.scheduler.fault
+
+
+def _executor(config: ServeConfig) -> Executor:
+    """Where jobs run; solvers give way to who answers requests."""
+    if config.executor == "local":
+        return Pool(config.workers, niceness=NICENESS, keep_bytes=KEEP_BYTES)
+    return RayCluster(config.workers)

@@ -1,0 +1,144 @@
+"""The nouns of the service's store: jobs, their states and their events."""
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+DEATHS = 3
+"""Workers that a job may lose before it has failed."""
+
+
+class State(StrEnum):
+    """Where a job is; `queued` and `running` go on after a crash, the last three never change."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    CANCELLING = "cancelling"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+FINAL = (State.DONE, State.FAILED, State.CANCELLED)
+"""States that a job does not leave."""
+
+
+class Submission(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as it is asked for."""
+
+    token: str
+    """The name of the token that asks; empty for the machine itself."""
+    kind: str
+    model: str = ""
+    """The built-in model that it is about; empty for any other."""
+    label: str = ""
+    priority: int = 0
+    """Larger ones run first; among equals the earlier."""
+    request: bytes
+    """The request, as JSON."""
+    blobs: tuple[str, ...] = ()
+    """SHA-256 of each uploaded file that it reads, as hexadecimal digits."""
+    key: str = ""
+    """Its Idempotency-Key; empty for none."""
+    digest: bytes = b""
+    """Of the request, to tell whether a key comes again with the same one."""
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a job's last attempt, as the verb of its kind would have ended."""
+
+    exit_code: int = 0
+    error: str | None = None
+    remedy: str | None = None
+    result: dict[str, Any] = {}
+    """A summary, by kind."""
+    files: tuple[str, ...] = ()
+    """Names of the files that it left in its folder."""
+    seconds: float = 0.0
+    """That a worker was at it."""
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as it is kept."""
+
+    number: int
+    """Grows with each submission; what is older and newer is told by it, never by clocks."""
+    id: str
+    token: str
+    kind: str
+    label: str
+    priority: int
+    request: bytes
+    state: State
+    attempt: int
+    """How often it was begun; what an earlier attempt tells or answers is refused."""
+    deaths: int
+    """Workers that it lost."""
+    events: int
+    """The number of its last event; they are numbered from 1 without a gap."""
+    stage: str
+    best_s: float | None
+    bound_s: float | None
+    created: float
+    started: float | None
+    finished: float | None
+    seconds: float
+    """That workers were at it, of all its attempts."""
+    kept: int
+    """The attempt whose folder has its files; 0 for none."""
+    outcome: Outcome | None
+    expired: bool
+    """Whether its files are gone by retention."""
+
+    @property
+    def gap(self) -> float | None:
+        """How far the best is above the bound, as a share of the best; None while either is unknown."""
+        if not self.best_s or self.bound_s is None:
+            return None
+        return max(0.0, 1.0 - self.bound_s / self.best_s)
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that a job told."""
+
+    kind: str
+    """stage, incumbent, bound, log or done."""
+    data: dict[str, Any]
+    """`name` of a stage, `best_s` and `bound_s` of what is found; whatever else is told."""
+
+
+class Numbered(msgspec.Struct, frozen=True, kw_only=True):
+    """An event as it is kept."""
+
+    number: int
+    kind: str
+    data: bytes
+    """One JSON object."""
+
+
+class Begun(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that a worker is to run now."""
+
+    number: int
+    id: str
+    token: str
+    attempt: int
+    kept: int
+    """The earlier attempt whose files are kept; 0 for none."""
+    request: bytes
+
+
+class Sums(msgspec.Struct, frozen=True, kw_only=True):
+    """Of all jobs of one kind and model that have ended in one state."""
+
+    kind: str
+    model: str
+    state: str
+    jobs: int
+    seconds: float
+    """Of workers."""
+    gap: float
+    """Of the jobs that have one, added up."""
+    gaps: int
+    """How many have one."""

@@ -1,0 +1,224 @@
+"""The acts that change what the service remembers; each is called within a transaction, by one thread.
+
+An act refuses before it writes, so that what shares its transaction is not touched by a refusal.
+"""
+
+import secrets
+import sqlite3
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import msgspec
+
+from pesto.serve.refusals import RefusedError, no_job
+from pesto.serve.store.job_states import DEATHS, Begun, Event, Outcome, State, Submission
+from pesto.serve.store.waiting import Waiting
+
+_KEPT = ("best_s", "bound_s")
+"""Keys of events that are kept with the job, too."""
+
+
+class Ledger:
+    """What the service remembers, on SQLite."""
+
+    def __init__(self, connection: sqlite3.Connection, clock: Callable[[], float] = time.time) -> None:
+        """`clock`: seconds since 1970; it decides about ages and nothing else."""
+        self._db, self._clock = connection, clock
+        self.waiting = Waiting()
+        self._told: set[int] = set()
+        self.reload()
+
+    def reload(self) -> None:
+        """Take what waits and runs from the database, after a rollback."""
+        running = "SELECT token FROM jobs WHERE state IN ('running', 'cancelling')"
+        queued = "SELECT token, priority, number FROM jobs WHERE state = 'queued'"
+        self.waiting.reset(self._db.execute(queued), (token for (token,) in self._db.execute(running)))
+        self._told = set()
+
+    def told(self) -> set[int]:
+        """The numbers of the jobs that have new events since this was asked last."""
+        told, self._told = self._told, set()
+        return told
+
+    def recover(self) -> None:
+        """After a crash: what ran is queued again, and what was being cancelled is cancelled."""
+        rows = self._db.execute("SELECT number, attempt FROM jobs WHERE state IN ('running', 'cancelling')")
+        for number, attempt in rows.fetchall():
+            self.release(number, attempt, "the service was restarted")
+
+    def submit(self, asked: Submission) -> str:
+        """Queue a job; its id. RefusedError for a key that came with another request, and for a missing blob."""
+        known = self._known(asked)
+        if known is not None:
+            if known[0] != asked.digest:
+                raise RefusedError(409, "this Idempotency-Key was given with another request - choose a new key")
+            return known[1]
+        self._require_blobs(asked)
+        name, now = secrets.token_hex(8), self._clock()
+        self._db.execute(
+            "INSERT INTO jobs (id, token, kind, model, label, priority, request, state, created)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, 'queued', ?)",
+            (name, asked.token, asked.kind, asked.model, asked.label, asked.priority, asked.request, now),
+        )
+        (number,) = self._db.execute("SELECT last_insert_rowid()").fetchone()
+        if asked.key:
+            self._db.execute("INSERT INTO keys VALUES (?, ?, ?, ?)", (asked.token, asked.key, asked.digest, number))
+        for digest in set(asked.blobs):
+            self._db.execute("INSERT INTO needs VALUES (?, ?)", (digest, number))
+            self._db.execute("UPDATE blobs SET used = ? WHERE digest = ?", (now, digest))
+        self.waiting.join(asked.token, asked.priority, number)
+        return name
+
+    def knows(self, asked: Submission) -> bool:
+        """Whether its key came before."""
+        return self._known(asked) is not None
+
+    def begin(self, but: Collection[str] = ()) -> Begun | None:
+        """Begin the next job, of no token in `but`; None when there is none."""
+        marks = ", ".join("?" * len(but))
+        row = self._db.execute(
+            f"SELECT number, id, token, priority, attempt, kept, request FROM jobs INDEXED BY jobs_waiting"  # noqa: S608
+            f" WHERE state = 'queued' AND token NOT IN ({marks}) ORDER BY priority DESC, number LIMIT 1",
+            tuple(but),
+        ).fetchone()
+        if row is None:
+            return None
+        number, name, token, priority, attempt, kept, request = row
+        self._db.execute(
+            "UPDATE jobs SET state = 'running', attempt = attempt + 1, started = ?, stage = '' WHERE number = ?",
+            (self._clock(), number),
+        )
+        self.waiting.leave(token, priority, number)
+        self.waiting.begin(token)
+        return Begun(number=number, id=name, token=token, attempt=attempt + 1, kept=kept, request=request)
+
+    def note(self, number: int, attempt: int, events: Sequence[Event]) -> bool:
+        """Keep what a job's attempt tells; False, and nothing is kept, unless it is the one that runs."""
+        if self._running(number, attempt) is None:
+            return False
+        self._append(number, events)
+        return True
+
+    def finish(self, number: int, attempt: int, state: State, outcome: Outcome, *, keeps: bool = False) -> bool:
+        """End a job with its last event; `keeps`: the attempt's folder has its files. False as in `note`."""
+        row = self._running(number, attempt)
+        if row is None:
+            return False
+        if row["state"] == State.CANCELLING and state == State.DONE and outcome.exit_code:
+            state = State.CANCELLED
+        self._end(number, state, outcome)
+        if keeps:
+            self._db.execute("UPDATE jobs SET kept = ? WHERE number = ?", (attempt, number))
+        self.waiting.end(row["token"])
+        return True
+
+    def release(self, number: int, attempt: int, why: str, *, keeps: bool = False, seconds: float = 0.0) -> bool:
+        """Queue a running job again, or end it where it was being cancelled. False as in `note`."""
+        row = self._running(number, attempt)
+        if row is None:
+            return False
+        if row["state"] == State.CANCELLING:
+            return self.finish(number, attempt, State.CANCELLED, _cancelled(seconds), keeps=keeps)
+        self._append(number, [Event(kind="stage", data={"name": "queued", "attempt": attempt, "why": why})])
+        self._db.execute(
+            "UPDATE jobs SET state = 'queued', stage = '', seconds = seconds + ?, kept = iif(?, ?, kept)"
+            " WHERE number = ?",
+            (seconds, keeps, attempt, number),
+        )
+        self.waiting.end(row["token"])
+        self.waiting.join(row["token"], row["priority"], number)
+        return True
+
+    def lose(self, number: int, attempt: int, why: str, seconds: float) -> bool:
+        """A job's worker died: queue it again, or end it with the last death that it may have. False as in `note`."""
+        row = self._running(number, attempt)
+        if row is None:
+            return False
+        self._db.execute("UPDATE jobs SET deaths = deaths + 1 WHERE number = ?", (number,))
+        if row["state"] == State.CANCELLING or row["deaths"] + 1 < DEATHS:
+            return self.release(number, attempt, why, seconds=seconds)
+        error = f"{DEATHS} workers died of it, the last one so: {why}"
+        outcome = Outcome(exit_code=7, error=error, remedy="give it less to do, or report it", seconds=seconds)
+        return self.finish(number, attempt, State.FAILED, outcome)
+
+    def cancel(self, name: str) -> State:
+        """Cancel a job; its state then: cancelled, cancelling while a worker is at it, or the final one it had."""
+        row = self._row("id", name)
+        if row is None:
+            raise no_job(name)
+        number, state = row["number"], State(row["state"])
+        if state == State.QUEUED:
+            self._end(number, State.CANCELLED, _cancelled())
+            self.waiting.leave(row["token"], row["priority"], number)
+            return State.CANCELLED
+        if state == State.RUNNING:
+            self._db.execute("UPDATE jobs SET state = 'cancelling' WHERE number = ?", (number,))
+            return State.CANCELLING
+        return state
+
+    def add_blob(self, digest: str, size: int, token: str) -> None:
+        """Remember a file that lies in the folder, or that it was wanted again."""
+        self._db.execute(
+            "INSERT INTO blobs VALUES (?, ?, ?, ?) ON CONFLICT (digest) DO UPDATE SET used = excluded.used",
+            (digest, size, token, self._clock()),
+        )
+
+    def _known(self, asked: Submission) -> tuple[bytes, str] | None:
+        """The digest and the job of a key that came before."""
+        if not asked.key:
+            return None
+        found = "SELECT digest, id FROM keys JOIN jobs ON number = job WHERE keys.token = ? AND key = ?"
+        row = self._db.execute(found, (asked.token, asked.key)).fetchone()
+        return None if row is None else (bytes(row[0]), str(row[1]))
+
+    def _require_blobs(self, asked: Submission) -> None:
+        for digest in asked.blobs:
+            if self._db.execute("SELECT 1 FROM blobs WHERE digest = ?", (digest,)).fetchone() is None:
+                raise RefusedError(422, f"no file {digest} was uploaded - PUT it to /v1/blobs/{digest} first")
+
+    def _row(self, column: str, value: str | int) -> dict[str, Any] | None:
+        names = ("number", "token", "priority", "state", "attempt", "deaths")
+        row = self._db.execute(f"SELECT {', '.join(names)} FROM jobs WHERE {column} = ?", (value,)).fetchone()  # noqa: S608
+        return None if row is None else dict(zip(names, row, strict=True))
+
+    def _running(self, number: int, attempt: int) -> dict[str, Any] | None:
+        row = self._row("number", number)
+        runs = row is not None and row["state"] in (State.RUNNING, State.CANCELLING) and row["attempt"] == attempt
+        return row if runs else None
+
+    def _append(self, number: int, events: Sequence[Event]) -> None:
+        (last,) = self._db.execute("SELECT events FROM jobs WHERE number = ?", (number,)).fetchone()
+        rows = [
+            (number, last + k, event.kind, msgspec.json.encode({"event": event.kind} | event.data))
+            for k, event in enumerate(events, 1)
+        ]
+        self._db.executemany("INSERT INTO events VALUES (?, ?, ?, ?)", rows)
+        self._told.add(number)
+        kept: dict[str, Any] = {"events": last + len(rows)}
+        for event in events:
+            kept |= {name: event.data[name] for name in _KEPT if name in event.data}
+            if event.kind == "stage":
+                kept["stage"] = str(event.data.get("name", ""))
+        sets = ", ".join(f"{column} = ?" for column in kept)
+        self._db.execute(f"UPDATE jobs SET {sets} WHERE number = ?", (*kept.values(), number))  # noqa: S608
+
+    def _end(self, number: int, state: State, outcome: Outcome) -> None:
+        data = msgspec.to_builtins(outcome) | {"state": state.value}
+        self._append(number, [Event(kind="done", data=data)])
+        self._db.execute(
+            "UPDATE jobs SET state = ?, finished = ?, seconds = seconds + ?, outcome = ?, stage = '' WHERE number = ?",
+            (state.value, self._clock(), outcome.seconds, msgspec.json.encode(outcome), number),
+        )
+        self._db.execute(
+            "INSERT INTO sums SELECT kind, model, state, 1, seconds,"
+            " coalesce(max(0, 1 - bound_s / best_s), 0), coalesce(best_s > 0 AND bound_s IS NOT NULL, 0)"
+            " FROM jobs WHERE number = ?"
+            " ON CONFLICT (kind, model, state) DO UPDATE SET jobs = jobs + 1, seconds = seconds + excluded.seconds,"
+            " gap = gap + excluded.gap, gaps = gaps + excluded.gaps",
+            (number,),
+        )
+
+
+def _cancelled(seconds: float = 0.0) -> Outcome:
+    return Outcome(exit_code=130, error="cancelled before there was a plan", remedy="submit it again", seconds=seconds)

@@ -1,0 +1,90 @@
+"""What the service remembers, read: never written, and as of the last commit."""
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from pesto.serve.store.job_states import FINAL, Job, Numbered, Outcome, State, Sums
+
+_COLUMNS = (
+    "number", "id", "token", "kind", "label", "priority", "request", "state", "attempt", "deaths", "events", "stage",
+    "best_s", "bound_s", "created", "started", "finished", "seconds", "kept", "outcome", "expired",
+)  # fmt: skip
+_SELECT = f"SELECT {', '.join(_COLUMNS)} FROM jobs"  # noqa: S608 - constants
+
+
+class Readings:
+    """Questions to the store, each a short one: for one thread."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        """`connection`: one of its own, beside the writer's."""
+        self._db = connection
+
+    def job(self, name: str) -> Job | None:
+        """The job with that id."""
+        row = self._db.execute(f"{_SELECT} WHERE id = ?", (name,)).fetchone()
+        return None if row is None else _job(row)
+
+    def jobs(
+        self, token: str | None, state: State | None, label: str | None, before: int | None, most: int
+    ) -> list[Job]:
+        """Jobs from the newest on: of one token, in one state, with one label, older than a number; all for None."""
+        asked = {"token = ?": token, "state = ?": state, "label = ?": label, "number < ?": before}
+        given = {clause: value for clause, value in asked.items() if value is not None}
+        where = f" WHERE {' AND '.join(given)}" if given else ""
+        rows = self._db.execute(f"{_SELECT}{where} ORDER BY number DESC LIMIT ?", (*given.values(), most))
+        return [_job(row) for row in rows]
+
+    def events(self, number: int, after: int, most: int = 200) -> list[Numbered]:
+        """A job's events after a number, in their order."""
+        rows = self._db.execute(
+            "SELECT number, kind, data FROM events WHERE job = ? AND number > ? ORDER BY number LIMIT ?",
+            (number, after, most),
+        )
+        return [Numbered(number=n, kind=kind, data=data) for n, kind, data in rows]
+
+    def ended(self, number: int) -> bool:
+        """Whether a job has told its last event."""
+        row = self._db.execute("SELECT state FROM jobs WHERE number = ?", (number,)).fetchone()
+        return row is None or row[0] in FINAL
+
+    def blob(self, digest: str) -> int | None:
+        """Bytes of an uploaded file; None when it is not there."""
+        row = self._db.execute("SELECT bytes FROM blobs WHERE digest = ?", (digest,)).fetchone()
+        return None if row is None else int(row[0])
+
+    def blob_bytes(self, token: str | None = None) -> int:
+        """Bytes of all uploaded files, or of those of a token."""
+        where, given = ("", ()) if token is None else (" WHERE token = ?", (token,))
+        return int(self._db.execute(f"SELECT coalesce(sum(bytes), 0) FROM blobs{where}", given).fetchone()[0])  # noqa: S608
+
+    def worked_s(self, token: str, since: float) -> float:
+        """Seconds that workers were at a token's jobs that ended since then."""
+        asked = "SELECT coalesce(sum(seconds), 0) FROM jobs WHERE token = ? AND finished >= ?"
+        return float(self._db.execute(asked, (token, since)).fetchone()[0])
+
+    def oldest_waiting(self) -> float | None:
+        """When the job was submitted that waits longest."""
+        first = "SELECT created FROM jobs WHERE state = 'queued' ORDER BY number LIMIT 1"
+        row = self._db.execute(first).fetchone()
+        return None if row is None else float(row[0])
+
+    def sums(self) -> list[Sums]:
+        """Of all jobs that have ended, by kind, model and state."""
+        rows = self._db.execute("SELECT kind, model, state, jobs, seconds, gap, gaps FROM sums")
+        return [Sums(**dict(zip(Sums.__struct_fields__, row, strict=True))) for row in rows]
+
+
+def _job(row: Sequence[Any]) -> Job:
+    named = dict(zip(_COLUMNS, row, strict=True))
+    outcome = named["outcome"]
+    return Job(
+        **named
+        | {
+            "state": State(named["state"]),
+            "outcome": None if outcome is None else msgspec.json.decode(outcome, type=Outcome),
+            "expired": bool(named["expired"]),
+        }
+    )

@@ -1,0 +1,53 @@
+"""Who waits and who runs, in memory: the order of the queue and how much each token has, as the database has it."""
+
+from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Iterable
+
+
+class Waiting:
+    """The queue's order, and each token's queued and running jobs.
+
+    One thread changes it; others may read, and see it as of some moment.
+    """
+
+    def __init__(self) -> None:
+        self._order: list[tuple[int, int]] = []
+        self.queued: Counter[str] = Counter()
+        self.running: Counter[str] = Counter()
+
+    def reset(self, queued: Iterable[tuple[str, int, int]], running: Iterable[str]) -> None:
+        """Begin anew from rows (token, priority, number) of what waits, and the token of each job that runs."""
+        rows = list(queued)
+        self._order = sorted((-priority, number) for _, priority, number in rows)
+        self.queued = Counter(token for token, _, _ in rows)
+        self.running = Counter(running)
+
+    def __len__(self) -> int:
+        """How many wait."""
+        return len(self._order)
+
+    def place(self, priority: int, number: int) -> int:
+        """The place in the queue of a job that waits there, from 1."""
+        return bisect_left(self._order, (-priority, number)) + 1
+
+    def join(self, token: str, priority: int, number: int) -> None:
+        """One more waits."""
+        insort(self._order, (-priority, number))
+        self.queued[token] += 1
+
+    def leave(self, token: str, priority: int, number: int) -> None:
+        """One less waits."""
+        at = bisect_left(self._order, (-priority, number))
+        if self._order[at : at + 1] != [(-priority, number)]:
+            raise ValueError(f"job {number} does not wait")
+        del self._order[at]
+        self.queued[token] -= 1
+
+    def begin(self, token: str) -> None:
+        """One more runs."""
+        self.running[token] += 1
+
+    def end(self, token: str) -> None:
+        """One less runs."""
+        self.running[token] -= 1

@@ -1,0 +1,73 @@
+"""An executor of jobs without processes: what a job does is its label, and time passes only where a test says so.
+
+"" ends at once with a plan; `wait` runs until it is interrupted, and leaves a plan then; `die` loses its worker each
+time; `big` needed too much memory; `wrong` is refused by its verb; `talk N` tells N incumbents first.
+"""
+
+import threading
+from collections import deque
+from pathlib import Path
+
+import msgspec
+
+from pesto.executing.executor import Answered, Lost, Said
+from pesto.jobs.job_events import Done, Incumbent, Stage, encode
+from pesto.serve.job_work import Order
+
+
+class FakeJobs:
+    def __init__(self, slots=1):
+        self.slots, self.begun, self.closed = slots, {}, False
+        self._heard, self._poked = deque(), False
+        self._changed = threading.Condition()
+
+    def begin(self, work):
+        self.begun[work.key] = work
+        words = msgspec.json.decode(work.data, type=Order).request.label.split() or [""]
+        told = [Stage(name="solve")]
+        if words[0] == "talk":
+            found = [1.0 - k * 1e-6 for k in range(int(words[1]))]
+            told += [Incumbent(best_s=best, bound_s=0.5, gap=1 - 0.5 / best, by="list", seconds=0.0) for best in found]
+        self._hear(*(Said(work=work, data=encode(event)) for event in told))
+        if words[0] == "die":
+            self._hear(Lost(work=work, why="death", detail="killed by SIGKILL", seconds=1.0))
+        elif words[0] == "big":
+            self._hear(Lost(work=work, why="memory", detail="needed more than 8 GiB", seconds=1.0))
+        elif words[0] == "wrong":
+            self._answer(work, Done(exit_code=3, error="a cycle", remedy="break it"))
+        elif words[0] != "wait":
+            self.end(work.key)
+
+    def end(self, key, code=0):
+        """A running job ends with a plan."""
+        work = self.begun[key]
+        out = Path(msgspec.json.decode(work.data, type=Order).out)
+        for name in ("plan.json", "report.html"):
+            (out / name).write_bytes(key.encode())
+        self._answer(work, Done(exit_code=code, files=("plan.json", "report.html")))
+
+    def collect(self, seconds=None):
+        with self._changed:
+            self._changed.wait_for(lambda: self._heard or self._poked, seconds)
+            found, self._poked = list(self._heard), False
+            self._heard.clear()
+            return found
+
+    def cancel(self, key):
+        self.end(key, 130)
+
+    def poke(self):
+        with self._changed:
+            self._poked = True
+            self._changed.notify_all()
+
+    def close(self):
+        self.closed = True
+
+    def _answer(self, work, done):
+        self._hear(Answered(work=work, data=msgspec.json.encode(done), seconds=1.0))
+
+    def _hear(self, *items):
+        with self._changed:
+            self._heard.extend(items)
+            self._changed.notify_all()

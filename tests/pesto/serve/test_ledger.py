@@ -1,0 +1,245 @@
+"""The service's ledger does what a plain model in memory does, whatever is asked, with a crash at any moment.
+
+The model knows dictionaries and lists; acts gather in a transaction, `commit` keeps them, `crash` drops what was not
+committed and opens the file anew. What is committed is never lost, and events of a job are 1, 2, 3, ... without a gap.
+"""
+
+import copy
+import json
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from pesto.serve.refusals import RefusedError
+from pesto.serve.store.job_states import DEATHS, Event, Outcome, State, Submission
+from pesto.serve.store.ledger import Ledger
+from pesto.serve.store.ledger_schema import connected
+from pesto.serve.store.readings import Readings
+
+TOKENS = ("", "ann", "bob")
+PLAN = Outcome(exit_code=0, result={"step_s": 0.5}, seconds=2.0, files=("plan.json",))
+
+
+class Model:
+    """What the ledger should hold."""
+
+    def __init__(self):
+        self.jobs, self.keys = [], {}
+
+    def submit(self, token, priority, key, digest):
+        if key and (token, key) in self.keys:
+            known, name = self.keys[token, key]
+            return name if known == digest else None
+        job = {
+            "token": token,
+            "priority": priority,
+            "state": "queued",
+            "attempt": 0,
+            "deaths": 0,
+            "events": [],
+            "kept": 0,
+        }
+        self.jobs.append(job)
+        if key:
+            self.keys[token, key] = digest, len(self.jobs) - 1
+        return len(self.jobs) - 1
+
+    def next(self, but):
+        waiting = [(-job["priority"], k) for k, job in enumerate(self.jobs) if job["state"] == "queued"]
+        allowed = [(p, k) for p, k in waiting if self.jobs[k]["token"] not in but]
+        return min(allowed)[1] if allowed else None
+
+    def runs(self, k, attempt):
+        return self.jobs[k]["state"] in ("running", "cancelling") and self.jobs[k]["attempt"] == attempt
+
+    def end(self, k, state):
+        self.jobs[k]["state"] = state
+        self.jobs[k]["events"].append("done")
+
+    def again(self, k):
+        self.jobs[k]["state"] = "queued"
+        self.jobs[k]["events"].append("stage")
+
+    def recover(self):
+        for k, job in enumerate(self.jobs):
+            if job["state"] == "running":
+                self.again(k)
+            elif job["state"] == "cancelling":
+                self.end(k, "cancelled")
+
+
+class Machine(RuleBasedStateMachine):
+    def __init__(self):
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory(dir=Path("/dev/shm") if Path("/dev/shm").is_dir() else None)  # noqa: S108
+        self.model, self.names, self.ticks = Model(), [], 1000.0
+        self.open()
+
+    def open(self):
+        self.db = connected(Path(self.folder.name))
+        self.db.execute("BEGIN IMMEDIATE")
+        self.ledger = Ledger(self.db, lambda: self.ticks)
+        self.ledger.recover()
+        self.db.execute("COMMIT")
+        self.model.recover()
+        self.db.execute("BEGIN IMMEDIATE")
+        self.kept = copy.deepcopy(self.model), list(self.names)
+
+    def teardown(self):
+        self.db.close()
+        self.folder.cleanup()
+
+    @rule()
+    def commit(self):
+        self.db.execute("COMMIT")
+        self.db.execute("BEGIN IMMEDIATE")
+        self.kept = copy.deepcopy(self.model), list(self.names)
+
+    @rule()
+    def crash(self):
+        self.db.close()  # without a commit: what a killed process leaves
+        self.model, self.names = self.kept
+        self.open()
+
+    @rule()
+    def fail(self):
+        self.db.execute("ROLLBACK")  # as the writer does where the disk is full
+        self.ledger.reload()
+        self.model, self.names = copy.deepcopy(self.kept[0]), list(self.kept[1])
+        self.db.execute("BEGIN IMMEDIATE")
+
+    @rule(back=st.floats(-4000, 4000))
+    def set_clock(self, back):
+        self.ticks += back
+
+    @rule(
+        token=st.sampled_from(TOKENS),
+        priority=st.integers(-2, 2),
+        key=st.sampled_from(("", "k", "l")),
+        digest=st.sampled_from((b"1", b"2")),
+    )
+    def submit(self, token, priority, key, digest):
+        asked = Submission(token=token, kind="solve", priority=priority, request=b"{}", key=key, digest=digest)
+        expected = self.model.submit(token, priority, key, digest)
+        if expected is None:
+            with pytest.raises(RefusedError, match="another request") as refused:
+                self.ledger.submit(asked)
+            assert refused.value.status == 409
+            return
+        name = self.ledger.submit(asked)
+        if expected == len(self.names):
+            self.names.append(name)
+        assert self.names[expected] == name
+
+    @rule(but=st.sets(st.sampled_from(TOKENS), max_size=2))
+    def begin(self, but):
+        begun, expected = self.ledger.begin(but), self.model.next(but)
+        assert (begun and begun.id) == (None if expected is None else self.names[expected])
+        if begun is not None:
+            self.model.jobs[expected]["state"] = "running"
+            self.model.jobs[expected]["attempt"] += 1
+            assert begun.attempt == self.model.jobs[expected]["attempt"]
+
+    def drawn(self, data, late):
+        """A job, and its attempt or an earlier one; mostly one that runs."""
+        running = [k for k, job in enumerate(self.model.jobs) if job["state"] in ("running", "cancelling")]
+        k = data.draw(st.sampled_from(running if running and not late else range(len(self.model.jobs))))
+        attempt = self.model.jobs[k]["attempt"] - (1 if late else 0)
+        number = Readings(self.db).job(self.names[k]).number
+        return k, number, attempt, self.model.runs(k, attempt)
+
+    @precondition(lambda self: self.model.jobs)
+    @rule(
+        data=st.data(), late=st.booleans(), kinds=st.lists(st.sampled_from(("stage", "incumbent", "log")), max_size=3)
+    )
+    def note(self, data, late, kinds):
+        k, number, attempt, runs = self.drawn(data, late)
+        events = [Event(kind=kind, data={"best_s": 1.0}) for kind in kinds]
+        assert self.ledger.note(number, attempt, events) == runs
+        if runs:
+            self.model.jobs[k]["events"] += kinds
+
+    @precondition(lambda self: self.model.jobs)
+    @rule(data=st.data(), late=st.booleans(), good=st.booleans())
+    def finish(self, data, late, good):
+        k, number, attempt, runs = self.drawn(data, late)
+        state = State.DONE if good else State.FAILED
+        assert self.ledger.finish(number, attempt, state, PLAN, keeps=good) == runs
+        if runs:
+            self.model.end(k, state.value)
+            self.model.jobs[k]["kept"] = attempt if good else self.model.jobs[k]["kept"]
+
+    @precondition(lambda self: self.model.jobs)
+    @rule(data=st.data(), late=st.booleans())
+    def lose(self, data, late):
+        k, number, attempt, runs = self.drawn(data, late)
+        assert self.ledger.lose(number, attempt, "killed by SIGKILL", 1.0) == runs
+        if not runs:
+            return
+        job = self.model.jobs[k]
+        job["deaths"] += 1
+        if job["state"] == "cancelling":
+            self.model.end(k, "cancelled")
+        elif job["deaths"] == DEATHS:
+            self.model.end(k, "failed")
+        else:
+            self.model.again(k)
+
+    @precondition(lambda self: self.model.jobs)
+    @rule(data=st.data(), late=st.booleans(), keeps=st.booleans())
+    def release(self, data, late, keeps):
+        k, number, attempt, runs = self.drawn(data, late)
+        cancelling = self.model.jobs[k]["state"] == "cancelling"
+        assert self.ledger.release(number, attempt, "the service ends", keeps=keeps) == runs
+        if runs:
+            self.model.jobs[k]["kept"] = attempt if keeps else self.model.jobs[k]["kept"]
+            if cancelling:
+                self.model.end(k, "cancelled")
+            else:
+                self.model.again(k)
+
+    @precondition(lambda self: self.model.jobs)
+    @rule(data=st.data())
+    def cancel(self, data):
+        k = data.draw(st.sampled_from(range(len(self.model.jobs))))
+        state = self.model.jobs[k]["state"]
+        if state == "queued":
+            self.model.end(k, "cancelled")
+        elif state == "running":
+            self.model.jobs[k]["state"] = "cancelling"
+        assert self.ledger.cancel(self.names[k]) == self.model.jobs[k]["state"]
+
+    @invariant()
+    def same(self):
+        readings = Readings(self.db)
+        found = readings.jobs(None, None, None, None, 1000)[::-1]
+        assert [job.id for job in found] == self.names
+        for job, expected in zip(found, self.model.jobs, strict=True):
+            assert (job.token, job.priority, job.state, job.attempt, job.deaths, job.kept) == (
+                expected["token"], expected["priority"], expected["state"], expected["attempt"], expected["deaths"],
+                expected["kept"],
+            )  # fmt: skip
+            events = readings.events(job.number, 0)
+            assert [event.number for event in events] == list(range(1, job.events + 1))
+            assert [event.kind for event in events] == expected["events"]
+            assert [json.loads(event.data) for event in events if event.kind == "done"] == [
+                json.loads(event.data) for event in events[-1:] if job.state in ("done", "failed", "cancelled")
+            ]
+        self.in_memory(found)
+
+    def in_memory(self, found):
+        """Queue places and each token's counts are those of the model."""
+        order = sorted((-job.priority, job.number) for job in found if job.state == "queued")
+        assert [self.ledger.waiting.place(-p, number) for p, number in order] == list(range(1, len(order) + 1))
+        for token in TOKENS:
+            of = [job for job in found if job.token == token]
+            assert self.ledger.waiting.queued[token] == sum(job.state == "queued" for job in of)
+            assert self.ledger.waiting.running[token] == sum(job.state in ("running", "cancelling") for job in of)
+
+
+Machine.TestCase.settings = settings(settings.default, stateful_step_count=30)
+TestMachine = Machine.TestCase

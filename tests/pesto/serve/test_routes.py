@@ -1,0 +1,327 @@
+"""Every route of the service answers and refuses as its document says, with jobs that take no time."""
+
+import hashlib
+import json
+from contextlib import contextmanager
+
+import pytest
+from fake_jobs import FakeJobs
+from litestar.testing import TestClient
+
+from pesto.errors import FileError, UsageError
+from pesto.serve import tokens
+from pesto.serve.http.app import application
+from pesto.serve.serve_config import JobBounds, ServeConfig
+from pesto.serve.server import listening, opened
+
+SOLVE = {"kind": "solve", "source": {"model": "rnnlm"}}
+LOCAL = {"base_url": "http://127.0.0.1"}
+
+
+@contextmanager
+def serving(folder, jobs=None, **config):
+    """A client of a service over a folder, and the service."""
+    with (
+        opened(folder, ServeConfig(**config), lambda: jobs or FakeJobs()) as service,
+        TestClient(application(service), **LOCAL) as client,
+    ):
+        yield client, service
+
+
+@pytest.fixture
+def client(tmp_path):
+    with serving(tmp_path / "data") as (found, _):
+        yield found
+
+
+def submitted(client, label="", **more):
+    answer = client.post("/v1/jobs", json=SOLVE | {"label": label} | more)
+    assert answer.status_code == 202, answer.text
+    assert answer.headers["location"] == answer.json()["url"]
+    return answer.json()["id"]
+
+
+def events(client, name, last=None):
+    """The events of a job that ends, as (number, kind, data)."""
+    headers = {} if last is None else {"Last-Event-ID": str(last)}
+    text = client.get(f"/v1/jobs/{name}/events", headers=headers).text
+    blocks = [
+        dict(line.split(": ", 1) for line in block.split("\n")) for block in text.split("\n\n") if "id: " in block
+    ]
+    return [(int(block["id"]), block["event"], json.loads(block["data"])) for block in blocks]
+
+
+def told(client, name):
+    """The job once it has ended."""
+    events(client, name)
+    return client.get(f"/v1/jobs/{name}").json()
+
+
+def refused(answer, status, *words):
+    assert answer.status_code == status, answer.text
+    problem = answer.json()
+    assert set(problem) <= {"error", "remedy", "exit_code"}
+    assert "\n" not in problem["error"]
+    assert problem["remedy"]
+    for word in words:
+        assert word in problem["error"] + problem["remedy"]
+
+
+def test_a_job_from_its_submission_to_its_plan(client):
+    name = submitted(client, "talk 3", priority=2)
+    found = told(client, name)
+    assert (found["state"], found["attempt"], found["exit_code"], found["priority"]) == ("done", 1, 0, 2)
+    assert found["best_s"] == 1.0 - 2e-6
+    assert found["gap"] == pytest.approx(1 - 0.5 / (1.0 - 2e-6))
+    assert found["events"] == 5  # a stage, three incumbents, done
+    plan = client.get(f"/v1/jobs/{name}/plan")
+    assert plan.content == f"{name}.1".encode()
+    again = client.get(f"/v1/jobs/{name}/plan", headers={"If-None-Match": plan.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    report = client.get(f"/v1/jobs/{name}/report")
+    assert report.headers["content-type"].startswith("text/html")
+    assert "sandbox" in report.headers["content-security-policy"]
+    assert client.get(f"/v1/jobs/{name}/files/plan.json").content == plan.content
+
+
+def test_a_stream_goes_on_after_the_last_event_that_arrived(client):
+    name = submitted(client, "talk 450")
+    whole = events(client, name)
+    assert [number for number, _, _ in whole] == list(range(1, 453))
+    assert [kind for _, kind, _ in whole] == ["stage"] + ["incumbent"] * 450 + ["done"]
+    for last in (0, 1, 200, 451):
+        assert events(client, name, last) == whole[last:]
+    assert events(client, name, 452) == []  # it ends, too: there is nothing to wait for
+
+
+def test_pages_are_newest_first_and_filtered(client):
+    names = [submitted(client, f"{'wait' if k == 0 else 'talk 1'}") for k in range(5)]
+    first = client.get("/v1/jobs", params={"most": 2}).json()
+    assert [job["id"] for job in first["jobs"]] == names[:2:-1]
+    second = client.get("/v1/jobs", params={"most": 2, "after": first["after"]}).json()
+    third = client.get("/v1/jobs", params={"most": 2, "after": second["after"]}).json()
+    assert [job["id"] for job in (*second["jobs"], *third["jobs"])] == names[2::-1]
+    assert third["after"] is None
+    assert [job["id"] for job in client.get("/v1/jobs", params={"label": "wait"}).json()["jobs"]] == names[:1]
+    # the first runs until it is interrupted, the others wait for it
+    assert [job["place"] for job in client.get("/v1/jobs?state=queued").json()["jobs"]] == [4, 3, 2, 1]
+
+
+def test_larger_priority_first_then_the_earlier(tmp_path):
+    jobs = FakeJobs()
+    with serving(tmp_path, jobs) as (client, _):
+        wait = submitted(client, "wait")
+        names = [submitted(client, priority=priority) for priority in (0, 1, 0, 1)]
+        assert [client.get(f"/v1/jobs/{name}").json()["place"] for name in names] == [3, 1, 4, 2]
+        client.delete(f"/v1/jobs/{wait}")
+        for name in names:
+            told(client, name)
+    assert [key.split(".")[0] for key in jobs.begun] == [wait, names[1], names[3], names[0], names[2]]
+
+
+def test_cancelling_keeps_the_best_plan(client):
+    running, waiting = submitted(client, "wait"), submitted(client)
+    assert client.delete(f"/v1/jobs/{waiting}").json()["state"] == "cancelled"
+    assert client.delete(f"/v1/jobs/{running}").json()["state"] in ("cancelling", "cancelled")
+    found = told(client, running)
+    assert (found["state"], found["exit_code"]) == ("cancelled", 130)
+    assert client.get(f"/v1/jobs/{running}/plan").status_code == 200
+    refused(client.get(f"/v1/jobs/{waiting}/plan"), 404, "left no file")
+    assert client.delete(f"/v1/jobs/{running}").json()["state"] == "cancelled"  # again: nothing changes
+
+
+def test_what_fails_says_why(client):
+    wrong = told(client, submitted(client, "wrong"))
+    assert (wrong["state"], wrong["exit_code"], wrong["error"], wrong["remedy"]) == ("failed", 3, "a cycle", "break it")
+    big = told(client, submitted(client, "big"))
+    assert (big["state"], big["attempt"], big["error"]) == ("failed", 1, "needed more than 8 GiB")
+    dies = told(client, submitted(client, "die"))
+    assert (dies["state"], dies["attempt"], dies["deaths"]) == ("failed", 3, 3)
+    assert told(client, submitted(client))["state"] == "done"  # the queue goes on
+
+
+def test_a_key_makes_one_job_of_many_submissions(client):
+    headers = {"Idempotency-Key": "monday"}
+    first, again = (client.post("/v1/jobs", json=SOLVE, headers=headers) for _ in range(2))
+    assert first.json() == again.json()
+    assert len(client.get("/v1/jobs").json()["jobs"]) == 1
+    refused(client.post("/v1/jobs", json=SOLVE | {"label": "x"}, headers=headers), 409, "another request", "new key")
+
+
+def test_uploads(client):
+    data = b"a graph" * 300_000
+    sha = hashlib.sha256(data).hexdigest()
+    asked = {"kind": "solve", "source": {"blob": sha, "name": "g.json"}}
+    refused(client.post("/v1/jobs", json=asked), 422, sha, "PUT it")
+    assert client.put(f"/v1/blobs/{sha}", content=data).status_code == 201
+    again = client.put(f"/v1/blobs/{sha}", content=data)
+    assert (again.status_code, again.json()) == (200, {"sha256": sha, "bytes": len(data)})
+    assert client.post("/v1/jobs", json=asked).status_code == 202
+
+
+def test_uploads_that_are_refused_leave_nothing(tmp_path):
+    data, other = b"x" * 1000, hashlib.sha256(b"y").hexdigest()
+    with serving(tmp_path, upload_gib=1000 / 2**30) as (client, service):
+        refused(client.put(f"/v1/blobs/{other}", content=data), 422, hashlib.sha256(data).hexdigest())
+        refused(client.put("/v1/blobs/ABC", content=data), 400, "64 hexadecimal")
+        refused(client.put(f"/v1/blobs/{other}", content=data + b"x"), 413, "1000 B")
+        chunks = iter([data, data])
+        refused(client.put(f"/v1/blobs/{other}", content=chunks), 413)  # nobody said how many would come
+        short = {"Content-Length": "999"}
+        refused(client.put(f"/v1/blobs/{other}", content=iter([data[:500]]), headers=short), 400, "500 of 999")
+        assert list(service.blobs.folder.iterdir()) == []
+
+
+def test_a_full_disk_is_507(tmp_path, monkeypatch):
+    with serving(tmp_path) as (client, service):
+        monkeypatch.setattr(service.blobs, "_space", lambda _: 0.04)
+        refused(client.post("/v1/jobs", json=SOLVE), 507, "5%", "free some")
+        sha = hashlib.sha256(b"x").hexdigest()
+        refused(client.put(f"/v1/blobs/{sha}", content=b"x"), 507)
+        assert client.get("/v1/jobs").json()["jobs"] == []
+
+
+def test_what_is_refused_at_once(client):
+    post = lambda body: client.post("/v1/jobs", content=body, headers={"Content-Type": "application/json"})  # noqa: E731
+    refused(post(b'{"kind": "solve"'), 400)
+    refused(post(b'{"kind": "solv"}'), 400, "solv")
+    refused(post(b'{"kind": "solve", "sauce": 1}'), 400, "sauce")
+    refused(post(b'{"kind": "solve"}'), 422, "source")
+    refused(client.post("/v1/jobs", json={"kind": "solve", "source": {"model": "rnnlmm"}}), 422, "rnnlm")
+    refused(client.post("/v1/jobs", json=SOLVE | {"cluster": "v100x3"}), 422, "v100x")
+    refused(client.post("/v1/jobs", json=SOLVE | {"settings": {"solver": "cpsta"}}), 422, "cpsat")
+    refused(client.post("/v1/jobs", json=SOLVE | {"limits": {"threads": 65}}), 422, "64", "less")
+    refused(post(b'"' + b"x" * (1 << 21) + b'"'), 413)
+    refused(client.get("/v1/jobs/nobody"), 404)
+    refused(client.get("/v1/jobs?after=nobody"), 404)
+    refused(client.get("/v1/nothing"), 404)
+    refused(client.patch("/v1/jobs"), 405)
+    refused(client.get("/v1/jobs?most=0"), 400, "most")
+    assert client.get("/v1/jobs").json()["jobs"] == []
+
+
+def test_not_yet_and_removed(client):
+    name = submitted(client, "wait")
+    refused(client.get(f"/v1/jobs/{name}/plan"), 409, "wait for it")
+    client.delete(f"/v1/jobs/{name}")
+    told(client, name)
+    refused(client.get(f"/v1/jobs/{name}/trace"), 404, "no such file")
+
+
+def test_each_sees_what_is_its_own(tmp_path):
+    ann = tokens.add(tmp_path, "ann", tokens.Quota())
+    bob = tokens.add(tmp_path, "bob", tokens.Quota())
+    with serving(tmp_path) as (client, _):
+        as_ann, as_bob = ({"Authorization": f"Bearer {token}"} for token in (ann, bob))
+        answer = client.get("/v1/jobs")
+        refused(answer, 401, "Bearer")
+        assert answer.headers["www-authenticate"] == "Bearer"
+        refused(client.get("/v1/jobs", headers={"Authorization": f"Bearer {ann[:-1]}"}), 401)
+        name = client.post("/v1/jobs", json=SOLVE, headers=as_ann).json()["id"]
+        assert client.get(f"/v1/jobs/{name}", headers=as_ann).json()["who"] == "ann"
+        for path in ("", "/plan", "/events"):
+            refused(client.get(f"/v1/jobs/{name}{path}", headers=as_bob), 404, name)
+        refused(client.delete(f"/v1/jobs/{name}", headers=as_bob), 404)
+        assert client.get("/v1/jobs", headers=as_bob).json()["jobs"] == []
+        tokens.remove(tmp_path, "bob")
+        client.post("/v1/jobs", json=SOLVE, headers=as_ann)
+        refused(client.get("/v1/jobs", headers=as_bob), 401)
+        assert client.get("/healthz").json() == {"status": "ok"}
+
+
+def test_quotas(tmp_path):
+    few = tokens.Quota(jobs=1, queued=2, bytes=10, hours=2.5 / 3600)
+    ann, bob = (tokens.add(tmp_path, name, few) for name in ("ann", "bob"))
+    with serving(tmp_path, FakeJobs(slots=3)) as (client, _):
+        as_ann, as_bob = ({"Authorization": f"Bearer {token}"} for token in (ann, bob))
+        answers = [client.post("/v1/jobs", json=SOLVE | {"label": "wait"}, headers=as_ann) for _ in range(4)]
+        running = client.get(f"/v1/jobs/{answers[0].json()['id']}", headers=as_ann).json()
+        assert running["state"] == "running"
+        refused(answers[3], 429, "2 jobs")
+        assert int(answers[3].headers["retry-after"]) > 0
+        # one job of ann's at a time, though there is room for three; bob's goes past
+        assert [job["state"] for job in client.get("/v1/jobs", headers=as_ann).json()["jobs"]][:2] == ["queued"] * 2
+        for _ in range(3):  # each takes a second of a worker
+            done = client.post("/v1/jobs", json=SOLVE, headers=as_bob).json()["id"]
+            client.get(f"/v1/jobs/{done}/events", headers=as_bob)
+        refused(client.post("/v1/jobs", json=SOLVE, headers=as_bob), 429, "hours")
+        sha = hashlib.sha256(b"x" * 11).hexdigest()
+        refused(client.put(f"/v1/blobs/{sha}", content=b"x" * 11, headers=as_ann), 413, "10 B")
+
+
+def test_too_many_wait(tmp_path):
+    with serving(tmp_path, queued=1) as (client, _):
+        submitted(client, "wait")
+        while client.get("/v1/jobs?state=running").json()["jobs"] == []:
+            pass
+        submitted(client)
+        answer = client.post("/v1/jobs", json=SOLVE)
+        refused(answer, 429, "1 jobs wait")
+        assert answer.headers["retry-after"] == "30"
+
+
+def test_a_site_that_a_browser_was_led_from_may_not_ask(client):
+    refused(client.get("/v1/jobs", headers={"Host": "evil.example"}), 403, "token add")
+    assert client.get("/v1/jobs", headers={"Host": "localhost:8780"}).status_code == 200
+
+
+def test_what_ran_is_queued_again_and_its_plan_kept_when_the_service_ends(tmp_path):
+    with serving(tmp_path) as (client, _):
+        name = submitted(client, "wait")
+        while client.get(f"/v1/jobs/{name}").json()["stage"] != "solve":
+            pass
+    jobs = FakeJobs()
+    with serving(tmp_path, jobs) as (client, _):
+        assert client.get(f"/v1/jobs/{name}/plan").content == f"{name}.1".encode()
+        while f"{name}.2" not in jobs.begun:
+            pass
+        jobs.end(f"{name}.2")
+        found = told(client, name)
+        assert (found["state"], found["attempt"], found["deaths"]) == ("done", 2, 0)
+        assert client.get(f"/v1/jobs/{name}/plan").content == f"{name}.2".encode()
+        stages = [data.get("name", "done") for _, _, data in events(client, name)]
+        assert stages == ["solve", "queued", "solve", "done"]
+
+
+def test_counts(client):
+    submitted(client, "wait")
+    hostile = submitted(client, 'a"} 1\\nb{')
+    client.delete(f"/v1/jobs/{hostile}")
+    text = client.get("/metrics").text
+    assert 'pesto_jobs_ended_total{kind="solve",model="rnnlm",state="cancelled"} 1.0' in text
+    assert hostile not in text and "1\\nb{" not in text
+    assert client.get("/readyz").json() == {"status": "ready"}
+
+
+@pytest.mark.parametrize("name", ["models", "clusters", "solvers"])
+def test_choices(client, name):
+    assert client.get(f"/v1/{name}").json()[name]
+
+
+def test_the_document_describes_every_answer(client):
+    document = client.get("/v1/openapi.json").json()
+    assert document["openapi"].startswith("3.1")
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            if path.startswith("/v1/"):
+                assert {"400", "401", "403", "500"} <= set(operation["responses"]), (method, path)
+    submission = document["paths"]["/v1/jobs"]["post"]
+    assert set(submission["responses"]) == {"202", "400", "401", "403", "409", "413", "422", "429", "500", "507"}
+
+
+def test_one_server_a_folder_and_one_a_port(tmp_path):
+    config = ServeConfig(port=0)
+    again = opened(tmp_path, config, FakeJobs)
+    with opened(tmp_path, config, FakeJobs), pytest.raises(UsageError, match="another server"), again:
+        pass
+    with listening(config, tmp_path) as bound, pytest.raises(FileError, match=r"in use - give another --port"):
+        listening(ServeConfig(port=bound.getsockname()[1]), tmp_path)
+    with pytest.raises(UsageError, match="token add"):
+        listening(ServeConfig(host="0.0.0.0"), tmp_path)  # noqa: S104
+
+
+def test_bounds_of_a_configuration():
+    with pytest.raises(UsageError, match="workers is 0"):
+        ServeConfig(workers=0)
+    with pytest.raises(UsageError, match="rss_gib is -1"):
+        ServeConfig(job=JobBounds(rss_gib=-1.0))
