@@ -16,6 +16,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds after which it is interrupted, as Ctrl-C does."""
     patience_s: float | None = None
     """Seconds after which its process is killed."""
+    grace_s: float | None = None
+    """Seconds from an interruption, by this limit or by `cancel`, after which its process is killed."""
     rss_bytes: int | None = None
     """Resident bytes of its process and of all below, added up; above them it is killed."""
     cores: int | None = None

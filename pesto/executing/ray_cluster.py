@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from pesto.errors import SolverError, UsageError
+from pesto.executing.deadline import Deadline
 from pesto.executing.executor import Answered, Lost, Outcome, Said, Why, Work
 from pesto.executing.line import SAID, Signals
 from pesto.executing.ray_post import FELL, Post, PostLine, QuietLine, listening
@@ -22,7 +23,8 @@ class _Task:
     """A work that runs."""
 
     def __init__(self, work: Work) -> None:
-        self.work, self.began, self.interrupted = work, time.monotonic(), False
+        self.work, self.began = work, time.monotonic()
+        self.deadline = Deadline(work.limits)
         self.fell: tuple[Why, str] | None = None
         """Why it is lost, where that is known before Ray says so."""
 
@@ -43,8 +45,8 @@ class RayCluster:
         handler = signal.getsignal(signal.SIGTERM)
         try:
             ray.init(log_to_driver=False, include_dashboard=False if _local() else None, configure_logging=False)
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            raise UsageError(f"no Ray cluster: {error} - check RAY_ADDRESS") from error
+        except Exception as error:  # of whatever type Ray likes
+            raise UsageError(f"no Ray cluster: {' '.join(str(error).split())} - check RAY_ADDRESS") from error
         finally:
             signal.signal(signal.SIGTERM, handler)  # Ray puts its own there
         cores = int(ray.cluster_resources().get("CPU", 0))
@@ -89,6 +91,7 @@ class RayCluster:
         for reference, task in self._running.items():
             if task.work.key == key:
                 if task.work.live:
+                    task.deadline.interrupted(time.monotonic() - task.began)
                     self._post.send.remote(key, int(signum))
                 else:
                     self._end(reference, "death", "cancelled")
@@ -147,11 +150,10 @@ class RayCluster:
         """Interrupt, or end, the tasks that took too long."""
         now = time.monotonic()
         for reference, task in list(self._running.items()):
-            limits, passed = task.work.limits, now - task.began
-            if limits.patience_s is not None and passed >= limits.patience_s:
-                self._end(reference, "time", "no answer long after the time limit")
-            elif limits.interrupt_s is not None and passed >= limits.interrupt_s and not task.interrupted:
-                task.interrupted = True
+            late = task.deadline.late(now - task.began)
+            if late is not None:
+                self._end(reference, "time", late)
+            elif task.deadline.interrupts(now - task.began):
                 self.cancel(task.work.key)
 
     def _end(self, reference: Any, why: Why, detail: str) -> None:
@@ -177,7 +179,7 @@ class RayCluster:
 
 
 def _done(work: Work, post: Any) -> bytes:
-    """Runs where Ray sends it, in the main thread of a process that is used again. Ray binds nobody to cores, and is nice."""
+    """Runs where Ray sends it, in the main thread of a process that is used again; Ray binds nobody to cores."""
     import ray
 
     signals = Signals()

@@ -12,6 +12,7 @@ from typing import IO
 
 import msgspec
 
+from pesto.executing.deadline import Deadline
 from pesto.executing.executor import NO_LIMITS, Answered, Limits, Lost, Outcome, Said, Why, Work
 from pesto.executing.line import ANSWER, BEGAN
 from pesto.executing.worker import Begin
@@ -45,7 +46,7 @@ class WorkerProcess:
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
             )
-        self._began = 0.0
+        self._began, self._deadline = 0.0, Deadline(NO_LIMITS)
         self._listens, self._wanted = False, list[signal.Signals]()
         self._given_up: tuple[Why, str] | None = None
         self._closed = False
@@ -67,7 +68,7 @@ class WorkerProcess:
 
     def begin(self, work: Work) -> None:
         """Hand it a work."""
-        self.work, self._began = work, time.monotonic()
+        self.work, self._began, self._deadline = work, time.monotonic(), Deadline(work.limits)
         self._listens, self._wanted, self._given_up = False, [], None
         self._said.truncate(0)  # an epitaph is of this work
         head = Begin(entry=work.entry, live=work.live)
@@ -83,7 +84,9 @@ class WorkerProcess:
             return
         if not self.work.live:
             self.give_up("death", "cancelled")
-        elif self._listens:
+            return
+        self._deadline.interrupted(self._passed)
+        if self._listens:
             self._popen.send_signal(signum)
         else:
             self._wanted.append(signum)
@@ -133,16 +136,13 @@ class WorkerProcess:
 
     def _hurry(self) -> None:
         """Interrupt, or end, what has taken too long."""
-        work = self.work
-        if work is None or self._given_up is not None:
+        if self.work is None or self._given_up is not None:
             return
-        patience, interrupt = work.limits.patience_s, work.limits.interrupt_s
-        if patience is not None and self._passed >= patience:
-            self.give_up("time", "no answer long after the time limit")
-        elif interrupt is not None and self._passed >= interrupt and signal.SIGINT not in self._wanted:
-            self._wanted.append(signal.SIGINT)
-            if self._listens:
-                self.cancel(signal.SIGINT)
+        late = self._deadline.late(self._passed)
+        if late is not None:
+            self.give_up("time", late)
+        elif self._deadline.interrupts(self._passed):
+            self.cancel(signal.SIGINT)
 
     def _lost(self, work: Work) -> Lost:
         why, detail = self._given_up or ("death", "")

@@ -1,31 +1,18 @@
-"""Jobs as work for an executor: what a worker is sent, how it does a job, and what it tells."""
+"""Jobs as work for an executor, within the bounds of the service, and what workers tell of them."""
 
 from pathlib import Path
 
 import msgspec
 
-from pesto.errors import Exit, told
 from pesto.executing.executor import Answered, Limits, Said, Work
-from pesto.executing.line import Line
-from pesto.jobs.job_events import Done, encode
+from pesto.jobs.job_entry import ENTRY, Order
+from pesto.jobs.job_events import Done
 from pesto.jobs.request import JobRequest
-from pesto.jobs.run_job import run
 from pesto.serve.serve_config import JobBounds
 from pesto.serve.store.job_states import Begun, Event, Outcome
-from pesto.solving.interrupt import install
 
 PATIENCE_S = 600.0
 """Seconds that an interrupted job may take to end, before it is killed."""
-
-
-class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker is sent."""
-
-    request: JobRequest
-    blobs: str
-    """Where uploaded files lie under their SHA-256."""
-    out: str
-    """The folder for what it writes."""
 
 
 def job_work(begun: Begun, blobs: Path, out: Path, bounds: JobBounds) -> Work:
@@ -44,21 +31,7 @@ def job_work(begun: Begun, blobs: Path, out: Path, bounds: JobBounds) -> Work:
         cores=asked.threads,
     )
     data = msgspec.json.encode(order)
-    return Work(key=f"{begun.id}.{begun.attempt}", entry=f"{__name__}:answer", data=data, live=True, limits=limits)
-
-
-def answer(data: bytes, line: Line) -> bytes:
-    """Do a job, in the process of a worker."""
-    order = msgspec.json.decode(data, type=Order)
-    try:
-        install()
-        if line.interrupted() is not None:  # before anybody else looked to signals
-            raise KeyboardInterrupt
-        done = run(order.request, Path(order.blobs), Path(order.out), lambda event: line.tell(encode(event)))
-    except KeyboardInterrupt as error:
-        failure = told(error, Exit.INTERRUPTED)
-        done = Done(exit_code=failure.exit_code, error=failure.what, remedy=failure.remedy)
-    return msgspec.json.encode(done)
+    return Work(key=f"{begun.id}.{begun.attempt}", entry=ENTRY, data=data, live=True, limits=limits)
 
 
 def event_of(said: Said) -> Event:

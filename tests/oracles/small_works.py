@@ -45,6 +45,13 @@ def awaits(data: bytes, line: Line) -> bytes:
     return _signal(line)
 
 
+def stubborn(data: bytes, line: Line) -> bytes:
+    """Says that it is there, and minds no signal."""
+    line.tell(b"here")
+    time.sleep(PATIENCE_S)
+    return data
+
+
 def asleep(data: bytes, line: Line) -> bytes:
     """The same with a slow beginning, in which it has not looked for a signal yet."""
     del data

@@ -141,7 +141,7 @@ def test_who_needs_more_memory_than_it_may_is_killed_with_all_below(pool) -> Non
 
 
 def test_limits_of_time() -> None:
-    """The first interrupts, as Ctrl-C does, the second one kills."""
+    """The first interrupts, as Ctrl-C does; the second one kills, as does the third, of who minds no interruption."""
     pool = Pool(1)
     try:
         pool.begin(work("awaits", live=True, limits=Limits(interrupt_s=0.1)))
@@ -152,6 +152,12 @@ def test_limits_of_time() -> None:
         *_, lost = all_of(pool)
         assert isinstance(lost, Lost)
         assert (lost.why, lost.detail) == ("time", "no answer long after the time limit")
+        pool.begin(work("stubborn", live=True, limits=Limits(grace_s=0.1)))
+        until_said(pool)
+        pool.cancel("stubborn")
+        *_, lost = all_of(pool)
+        assert isinstance(lost, Lost)
+        assert (lost.why, lost.detail) == ("time", "no answer long after it was interrupted")
     finally:
         pool.close()
 

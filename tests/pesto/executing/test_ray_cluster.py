@@ -71,6 +71,7 @@ def test_a_lost_work_says_why(cluster) -> None:
         ("dies", Limits(), "death", "WorkerCrashedError"),
         ("raises", Limits(), "death", "RuntimeError: 4194304"),
         ("awaits", Limits(patience_s=0.1), "time", "no answer long after the time limit"),
+        ("stubborn", Limits(interrupt_s=0.1, grace_s=0.1), "time", "no answer long after it was interrupted"),
         ("hoard", Limits(rss_bytes=400 * 2**20), "memory", "needed more than 400.00 MiB"),
     ):
         cluster.begin(work(entry, b"%d" % 2**22, live=True, limits=limits))

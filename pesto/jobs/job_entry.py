@@ -1,0 +1,40 @@
+"""A job in the process of a worker: what that is sent, and what it answers."""
+
+import signal
+from pathlib import Path
+
+import msgspec
+
+from pesto.errors import told
+from pesto.executing.line import Line
+from pesto.jobs.job_events import Done, encode
+from pesto.jobs.request import JobRequest
+from pesto.jobs.run_job import run
+from pesto.solving.interrupt import install, received
+
+ENTRY = f"{__name__}:answer"
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker is sent, as JSON; the folders are the worker's, too."""
+
+    request: JobRequest
+    blobs: str
+    """Where uploaded files lie under their SHA-256."""
+    out: str
+    """The folder for what it writes."""
+
+
+def answer(data: bytes, line: Line) -> bytes:
+    """Do a job, telling its events, and answer with its `Done`: Ctrl-C and SIGTERM interrupt it as they do a verb."""
+    order = msgspec.json.decode(data, type=Order)
+    try:
+        install()
+        came = line.interrupted()
+        if came is not None:  # before anybody else looked to signals
+            signal.raise_signal(came)
+        done = run(order.request, Path(order.blobs), Path(order.out), lambda event: line.tell(encode(event)))
+    except KeyboardInterrupt as error:
+        failure = told(error, received())
+        done = Done(exit_code=failure.exit_code, error=failure.what, remedy=failure.remedy)
+    return msgspec.json.encode(done)
