@@ -4,11 +4,15 @@
         [--methods exact,joint,tofu,chop,rows,spartan,data-parallel,megatron] [--time-limit 60]
 
 A markdown row for each step and way to cut it: GB sent a step by each method, "-" where it finds nothing or refuses,
-and the ratio of the better of exact and joint to Tofu. `bound`: no division by these cuts sends less, as joint says.
+and the ratio of the better of exact and joint to Tofu; then the mean of these ratios. `bound`: no division by these
+cuts sends less, as joint says. The time limit is each method's, without reading the step; CPU seconds are of all
+processes.
 """
 
 import argparse
+import os
 
+from benchmarks.proven_cuts import cpu_s
 from pesto.errors import PestoError
 from pesto.inputs.load import load_shaped
 from pesto.source import Source
@@ -29,14 +33,22 @@ def main() -> None:
     asked.add_argument("--time-limit", type=float, default=60.0)
     given = asked.parse_args()
     methods = given.methods.split(",")
-    print("| step | workers | " + " | ".join(methods) + " | bound | best / tofu |")
-    print("|---|---|" + "---:|" * (len(methods) + 2))
+    print("| step | workers | " + " | ".join(methods) + " | bound | best / tofu | CPU s | load |")
+    print("|---|---|" + "---:|" * (len(methods) + 4))
+    ratios: list[float] = []
     for each in given.models.split(","):
         model, _, variant = each.partition(":")
         shaped = load_shaped(Source(model=model, variant=variant or given.variant), quiet=True)[1]
         for workers in given.workers.split(","):
+            before = cpu_s()
             found = {name: tried(shaped, workers, name, given.time_limit) for name in methods}
-            print(f"| {model} {variant or given.variant} | {workers} | {cells(found)} |", flush=True)
+            took, load = cpu_s() - before, os.getloadavg()[0]
+            row = f"{model} {variant or given.variant} | {workers} | {cells(found)} | {took:.0f} | {load:.1f}"
+            print(f"| {row} |", flush=True)
+            ratios += [less for less in [ratio(found)] if less is not None]
+    if ratios:
+        mean, most = sum(ratios) / len(ratios), max(ratios)
+        print(f"best of exact and joint / tofu: mean of {len(ratios)} {mean:.3f}, most {most:.3f}")
 
 
 def tried(shaped: Shaped, workers: str, method: str, seconds: float) -> Split | None:
@@ -50,12 +62,17 @@ def tried(shaped: Shaped, workers: str, method: str, seconds: float) -> Split | 
 def cells(found: dict[str, Split | None]) -> str:
     """The columns after the workers."""
     sent = {name: split.moved_bytes for name, split in found.items() if split is not None}
-    best = min((sent[name] for name in ("exact", "joint") if name in sent), default=None)
-    joint = found.get("joint")
-    ratio = f"{best / sent['tofu']:.2f}" if best is not None and sent.get("tofu") else "-"
+    less, joint = ratio(found), found.get("joint")
     bound = f"{joint.bound_bytes / 1e9:.4g}" if joint is not None else "-"
     shown = [f"{sent[name] / 1e9:.4g}" if name in sent else "-" for name in found]
-    return " | ".join([*shown, bound, ratio])
+    return " | ".join([*shown, bound, "-" if less is None else f"{less:.2f}"])
+
+
+def ratio(found: dict[str, Split | None]) -> float | None:
+    """Bytes of the better of exact and joint by those of Tofu; None where either is not known."""
+    best = [each.moved_bytes for name in ("exact", "joint") if (each := found.get(name)) is not None]
+    tofu = found.get("tofu")
+    return min(best) / tofu.moved_bytes if best and tofu is not None and tofu.moved_bytes else None
 
 
 if __name__ == "__main__":
