@@ -3,7 +3,6 @@
 import re
 import time
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -14,7 +13,7 @@ from pesto.split.geometry import Shape
 from pesto.split.methods.cut import Cut, solved
 from pesto.split.methods.cut_methods import METHODS, Method
 from pesto.split.ops.op_types import coverage
-from pesto.split.program import Rules, program_of
+from pesto.split.program import Gain, Rules, program_of
 from pesto.split.shaped import Shaped
 from pesto.split.way import ONCE_WAY, WHOLE_WAY, cut_ops
 from solvers import Limit, Status
@@ -124,15 +123,15 @@ def least_divided(shaped: Shaped, factors: Shape, method: str, rules: Rules, *, 
     return (found, rules) if found.moved_bytes < without.moved_bytes else (without, plain)
 
 
-def divide_partly(shaped: Shaped, workers: int, worth: Sequence[int], *, seconds: float) -> Split | None:
+def divide_partly(shaped: Shaped, workers: int, gain: Gain, *, seconds: float) -> Split | None:
     """The split of one cut that sends least, less what the ops that it cuts are worth; None where it cuts nothing.
 
-    worth: [n] bytes that may be sent for each op to be cut; what is cut beside them saves bytes, all else is whole.
+    gain: what cutting each op is worth; what is cut beside these saves bytes, all else is whole.
     Bytes are counted as if all that is whole were on the first worker. Nothing is known of better ones. None too where
     the time is too short; SolverError where HiGHS fails.
     """
     began = time.monotonic()
-    made = program_of(shaped, None, (workers,), PARTIAL_RULES, worth=worth)
+    made = program_of(shaped, None, (workers,), PARTIAL_RULES, gain=gain)
     answer = solved(made.problem, "exact", seconds)
     if answer.labels is None:
         return None

@@ -19,7 +19,7 @@ from pesto.files.json import shown
 from pesto.split import geometry
 from pesto.split.division import Division, item_bytes, readers
 from pesto.split.geometry import Layouts, Need, Shape
-from pesto.split.layouts import ONE, WHOLE
+from pesto.split.layouts import ONE, WHOLE, Layout
 from pesto.split.ops.wholes import FED
 from pesto.split.shaped import Shaped
 from pesto.split.signature import Signature
@@ -56,6 +56,16 @@ class Rules:
     def before(self, later: Shape) -> "Rules":
         """The same of cuts that others, `later`, come after: they can take the rest of the variables apart."""
         return self if self.memory_bytes is None else replace(self, memory_bytes=self.memory_bytes * prod(later))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """What cutting saves, in bytes that may be sent for it; of partial rules."""
+
+    worth: Sequence[int] = ()
+    """[n] of each op; () where only what sends less is cut."""
+    transfer: int = 0
+    """Bytes that each transfer costs besides what it sends; ops of tensors of less than half of it are not cut."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -101,28 +111,26 @@ def program(shaped: Shaped, made: Division | None, k: int, rules: Rules) -> Prog
 
 
 def program_of(
-    shaped: Shaped, made: Division | None, more: Shape, rules: Rules, *, each: bool = False,
-    worth: Sequence[int] = (),
-) -> Program:  # fmt: skip
+    shaped: Shaped, made: Division | None, more: Shape, rules: Rules, *, each: bool = False, gain: Gain | None = None
+) -> Program:
     """The problem of several more cuts at once, whose labels are products of the cuts' labels.
 
     each: every reader is charged its own fetch, as in Tofu, so that nothing stands for what is fetched; the numbers of
-    all other variables are the same. worth: [n] of partial rules, bytes that may be sent for an op to be cut; else
-    only what sends less is.
+    all other variables are the same. gain: of partial rules; what its value counts is then more than bytes.
     """
     if rules.partial and (made is not None or len(more) > 1):
         raise UsageError("a partial split is of one cut - give one number of workers")
-    return _Maker(shaped, made, more, rules, each=each, worth=worth).make()
+    return _Maker(shaped, made, more, rules, each=each, gain=gain or Gain()).make()
 
 
 class _Maker:
     """One problem in the making: variables first, then the costs of pairs."""
 
     def __init__(
-        self, shaped: Shaped, made: Division | None, more: Shape, rules: Rules, *, each: bool, worth: Sequence[int]
+        self, shaped: Shaped, made: Division | None, more: Shape, rules: Rules, *, each: bool, gain: Gain
     ) -> None:
         self.shaped, self.made, self.rules, self.each, self.builder = shaped, made, rules, each, Builder()
-        self.worth, self.near = worth or [0] * shaped.ops, _near(shaped, worth)
+        self.worth, self.near, self.transfer = gain.worth or [0] * shaped.ops, _near(shaped, gain.worth), gain.transfer
         self.handles = dict(zip(shaped.handle.tolist(), shaped.tie.tolist(), strict=True))
         self.tiny = min(TINY_BYTES, max(map(_largest, shaped.signatures), default=0) // TINY_SHARE)
         self.factors: Shape = (*(made.factors if made else ()), *more)
@@ -193,7 +201,7 @@ class _Maker:
         if signature.type in FED:
             return (whole_way(signature, before),)
         alone, found = once_way(signature, before), list[Way]()
-        if self.near[op] and _largest(signature) >= self.tiny:
+        if self.near[op] and _largest(signature) >= max(self.tiny, self.transfer // 2):
             options = ways(signature, before, factors, whole=False, once=False)
             found = [way for way in options if way.names[-1] != WHOLE_WAY]
         return (alone, *found)
@@ -292,8 +300,9 @@ class _Maker:
         for output, (shape, dtype) in enumerate(self.shaped.signature(op).outputs):
             if self.tensor[op][output] >= 0 and shape is not None:
                 gives = tuple(way.gives[output] for way in self.ways[op])
-                table = _keeping(shape, item_bytes(dtype), gives, self.layouts[op][output], self.factors)
-                self.builder.edge(self.op[op], self.tensor[op][output], table)
+                kept = self.layouts[op][output]
+                table = _keeping(shape, item_bytes(dtype), gives, kept, self.factors)
+                self.builder.edge(self.op[op], self.tensor[op][output], self._priced(table, gives, kept))
 
     def _fetch(self, op: int, output: int, found: Sequence[tuple[int, int]]) -> None:
         shape, dtype = self.shaped.signature(op).outputs[output]
@@ -306,12 +315,29 @@ class _Maker:
             tuple(needs),
             self.factors,
         )
+        cost = self._priced(cost, self.layouts[op][output], [need.layouts for need in needs])
         together = defaultdict[int, list[tuple[int, int]]](list)
         for i, at in found:
             together[i if self.each else -1].append((i, at))
         for some in together.values():
             needed = [[classes[way.need(at)] for way in self.ways[i]] for i, at in some]
             self.builder.shared(self.tensor[op][output], [self.op[i] for i, _ in some], needed, cost)
+
+    def _priced(self, table: list[list[int]], rows: Sequence[Layouts], columns: Sequence[Layouts]) -> list[list[int]]:
+        """The table with a price on each transfer."""
+        if not self.transfer:
+            return table
+        price, k = self.transfer, self.factors[-1]
+        sent = [[price * _transfers(row[-1], column[-1], k) for column in columns] for row in rows]
+        return [
+            [cost + more if cost else 0 for cost, more in zip(*pair, strict=True)]
+            for pair in zip(table, sent, strict=True)
+        ]
+
+
+def _transfers(one: Layout, other: Layout, k: int) -> int:
+    """How many workers send to how many, in all, from one layout of a cut to another."""
+    return k - 1 if ONE in (one, other) else k * (k - 1)
 
 
 def _near(shaped: Shaped, worth: Sequence[int]) -> Bools:

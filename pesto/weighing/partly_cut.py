@@ -7,8 +7,10 @@ what is cut are pinned to different devices, and all else is searched again from
 
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,10 +22,12 @@ from pesto.graph import Graph
 from pesto.plans.plan import Plan
 from pesto.plans.warm_start import carried
 from pesto.settings import Settings
-from pesto.solving.candidates import Bench, Candidate
+from pesto.solving.baselines import baselines
+from pesto.solving.candidates import Bench, Candidate, best
 from pesto.solving.flow import Outcome, formulate, solve
 from pesto.solving.tracker import Watch
 from pesto.split.dividing import Split, divide_partly
+from pesto.split.program import Gain
 from pesto.split.shaped import Shaped
 from pesto.split.split_step import split_step
 from pesto.split.way import cut_ops
@@ -33,10 +37,24 @@ from pesto.weighing.timed_split import TimedSplit
 from solvers.arrays import Bools, Floats, ints
 from solvers.timing.idling import idle_under
 
-SHARES = (0.01, 0.0003, 0.003, 0.001)
-"""Least shares of the step for which the others must idle beside an op, in the order in which they are tried."""
+
+class Aim(NamedTuple):
+    """Which ops are worth to be cut."""
+
+    share: float
+    """Of the step, for which the others must idle beside an op, at least."""
+    alone: bool
+    """As if the others idled beside every op: what else there is to do is then placed around what is cut."""
+
+
+AIMS = (Aim(0.01, False), Aim(0.001, True), Aim(0.0003, False), Aim(0.0, True), Aim(0.003, False), Aim(0.001, False))
+"""In the order in which they are tried."""
 EAGER = 4.0
 """Times the bytes that a link could send in the time saved: most transfers have other work to hide behind."""
+WAITING = 0.5
+"""Of a link's latency, what a transfer of an op that is cut as if alone costs besides its bytes."""
+AT_ONCE = 2
+"""Partial splits that are sought at once: a process each."""
 TRYING = 0.7
 """Share of the time that finding what to cut may take."""
 
@@ -52,6 +70,7 @@ class _Tried:
     graph: Graph
     costs: Costs
     start: Candidate
+    """The shortest of the old placement carried over and of the quick methods."""
 
 
 def partly_cut(
@@ -64,28 +83,30 @@ def partly_cut(
     """The best step of a placement whose long ops are cut, searched for the time limit; None where nothing is cut.
 
     placements: of the cluster, or of one board of it, on which the rest is then placed too; the first is tried first.
-    Of all that is tried the shortest before the search is searched, and timed on the cluster. The step may take longer
+    Of all that is tried the shortest by quick methods is searched, and timed on the cluster. The step may take longer
     than the placement: whoever asks compares. SolverError of those who solve.
     """
     began = time.monotonic()
     tried = list(_tries(step, placements, seconds=TRYING * settings.time_limit_s))
     if not tried:
         return None
-    at, best = min(tried, key=lambda each: (not each[1].start.fits, each[1].start.makespan))
+    at, chosen = min(tried, key=lambda each: (not each[1].start.fits, each[1].start.makespan))
     on, placed = placements[at]
     left = max(0.0, settings.time_limit_s - (time.monotonic() - began))
     try:
-        found = solve(best.graph, on, best.costs, replace(settings, time_limit_s=left), watch, _named_anew(placed.plan))
+        found = solve(
+            chosen.graph, on, chosen.costs, replace(settings, time_limit_s=left), watch, _named_anew(placed.plan)
+        )
     except (InfeasibleError, NothingFoundError):
         return None
-    places = _places(best, cluster, found.plan)
-    costs = best.costs if on is cluster else modelled(best.graph, cluster)
-    problem = found.problem if on is cluster else formulate(best.graph, costs, cluster, settings)
-    bench = Bench.of(best.graph, problem)
+    places = _places(chosen, cluster, found.plan)
+    costs = chosen.costs if on is cluster else modelled(chosen.graph, cluster)
+    problem = found.problem if on is cluster else formulate(chosen.graph, costs, cluster, settings)
+    bench = Bench.of(chosen.graph, problem)
     return TimedSplit(
-        split=replace(best.split, division=replace(best.split.division, places=places)), graph=best.graph, costs=costs,
-        bench=bench, candidate=_candidate(found, bench, None if on is cluster else cluster), proof="",
-        sent_bytes=replace(best.parts, place=ints(places)).moved_bytes(),
+        split=replace(chosen.split, division=replace(chosen.split.division, places=places)), graph=chosen.graph,
+        costs=costs, bench=bench, candidate=_candidate(found, bench, None if on is cluster else cluster), proof="",
+        sent_bytes=replace(chosen.parts, place=ints(places)).moved_bytes(),
     )  # fmt: skip
 
 
@@ -108,25 +129,27 @@ def _tries(
 
     One at least; each with the number of its placement.
     """
-    began, (graph, shaped) = time.monotonic(), step
-    idle, sizes = [idle_beside(placed, on) for on, placed in placements], [_sizes(on) for on, _ in placements]
-    seen = set[tuple[int, int, tuple[bool, ...]]]()
-    asked = product(range(max(map(len, sizes))), SHARES, range(len(placements)))
-    for turn, share, at in asked:
-        left, (on, placed) = seconds - (time.monotonic() - began), placements[at]
-        if seen and left <= 0:
-            return
-        if turn >= len(sizes[at]):
-            continue
-        workers, least = sizes[at][turn], share * placed.plan.schedule.makespan
-        worth = _worth(placed, on, np.where(idle[at] >= least, idle[at], 0.0), workers)
-        split = divide_partly(shaped, workers, worth, seconds=max(1.0, left)) if any(worth) else None
-        if split is None:
-            continue
-        cut = at, workers, tuple(cut_ops(split.division.ways))
-        if cut not in seen:
-            seen.add(cut)
-            yield at, _tried(graph, shaped, split, on, placed)
+    ends, (graph, shaped), seen = time.monotonic() + seconds, step, set[tuple[int, int, tuple[bool, ...]]]()
+    sizes = [_sizes(on) for on, _ in placements]
+    asked = [
+        (at, sizes[at][turn], aim)
+        for turn, aim, at in product(range(max(map(len, sizes))), AIMS, range(len(placements)))
+        if turn < len(sizes[at])
+    ]
+
+    def cut(number: int) -> Split | None:
+        left, (at, workers, aim) = ends - time.monotonic(), asked[number]
+        if number and left <= 0:
+            return None
+        gain = _gain(placements[at][1], placements[at][0], aim, workers)
+        return divide_partly(shaped, workers, gain, seconds=max(1.0, left)) if any(gain.worth) else None
+
+    with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
+        for (at, workers, _), split in zip(asked, pool.map(cut, range(len(asked))), strict=True):
+            key = (at, workers, tuple(cut_ops(split.division.ways))) if split is not None else None
+            if split is not None and key is not None and key not in seen:
+                seen.add(key)
+                yield at, _tried(graph, shaped, split, *placements[at])
 
 
 def _sizes(cluster: Cluster) -> tuple[int, ...]:
@@ -142,7 +165,8 @@ def _tried(graph: Graph, shaped: Shaped, split: Split, cluster: Cluster, placed:
     problem = formulate(made, costs, cluster, Settings())
     bench = Bench.of(made, problem)
     known = carried(_named_anew(placed.plan), made, problem, cluster)
-    start = bench.ordered("start", known.rule, known.device, known.rank)
+    carried_over = bench.ordered("start", known.rule, known.device, known.rank)
+    start = best([carried_over, *baselines(bench, cluster)]) or carried_over
     return _Tried(split=split, parts=parts, order=order, graph=made, costs=costs, start=start)
 
 
@@ -165,17 +189,26 @@ def _fast(cluster: Cluster) -> Bools:
     return np.array([device.name in names for device in cluster.devices])
 
 
-def _worth(placed: Outcome, cluster: Cluster, idle: Floats, workers: int) -> list[int]:
-    """[n] bytes that an op is worth to be cut: what links send in the time that is saved, but for starting kernels."""
+def _gain(placed: Outcome, cluster: Cluster, aim: Aim, workers: int) -> Gain:
+    """What links send in the time that is saved by cutting each op, but for starting kernels."""
     run, tick_s = placed.plan.schedule, placed.plan.tick_s
-    took = run.finish - run.start
+    took, fast = run.finish - run.start, np.flatnonzero(_fast(cluster)).tolist()
+    idle = np.where(_fast(cluster)[placed.problem.location[run.device]], took, 0)
+    idle = idle if aim.alone else idle_beside(placed, cluster)
     some = took[took > 0]
     started = float(np.percentile(some, 25)) if len(some) else 0.0
     shrinks = np.maximum(0.0, 1.0 - started / np.maximum(took, 1))
-    fast = np.flatnonzero(_fast(cluster)).tolist()
-    reached = min(sorted(s_per_byte(cluster, a, b) for b in fast if b != a)[workers - 2] for a in fast)
-    seconds = idle * shrinks * tick_s * (1 - 1 / workers)
-    return (EAGER * seconds / max(reached, 1e-15)).astype(np.int64).tolist()
+    at_least = np.where(idle >= aim.share * run.makespan, idle, 0)
+    seconds = at_least * shrinks * tick_s * (1 - 1 / workers)
+    reached, latency = min(_reached(cluster, a, fast, workers) for a in fast)
+    worth = (EAGER * seconds / max(reached, 1e-15)).astype(np.int64).tolist()
+    return Gain(worth=worth, transfer=int(WAITING * latency / max(reached, 1e-15)) if aim.alone else 0)
+
+
+def _reached(cluster: Cluster, a: int, fast: Sequence[int], workers: int) -> tuple[float, float]:
+    """(seconds of each byte, latency) from a device to the farthest of so many with it."""
+    paths = [cluster.paths[a][b] for b in fast if b != a]
+    return sorted((0.0, 0.0) if path is None else (path.s_per_byte, path.latency_s) for path in paths)[workers - 2]
 
 
 def _order(placed: Outcome, cluster: Cluster, split: Split) -> tuple[str, ...]:

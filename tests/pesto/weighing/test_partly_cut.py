@@ -13,6 +13,7 @@ from pesto.settings import Settings
 from pesto.solving.flow import solve
 from pesto.source import Source
 from pesto.split.dividing import divide_partly
+from pesto.split.program import Gain
 from pesto.split.way import ONCE_WAY, cut_ops
 from pesto.split.worker_parts import parts_of
 from pesto.tf import named
@@ -102,9 +103,9 @@ def test_what_is_sent_is_what_the_simulated_devices_send(step, placed):
 def test_nothing_is_cut_that_is_worth_nothing(step):
     """Where all ops are whole there is no split; what is worth the bytes is cut alone."""
     _, shaped = step
-    assert divide_partly(shaped, 2, [0] * shaped.ops, seconds=10) is None
+    assert divide_partly(shaped, 2, Gain(), seconds=10) is None
     worth = [1 << 40 if name == "long" else 0 for name in shaped.names]
-    found = divide_partly(shaped, 2, worth, seconds=10)
+    found = divide_partly(shaped, 2, Gain(worth=worth), seconds=10)
     assert found.moved_bytes == parts_of(shaped, found.division).moved_bytes() > 0
     assert (found.status, found.bound_bytes, found.counted_bytes) == ("feasible", 0, found.moved_bytes)
 
