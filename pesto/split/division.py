@@ -111,13 +111,33 @@ def _missing(have: Box | None, need: Box | None) -> int:
     return prod(need[1]) - prod(max(0, min(a + n, b + m) - max(a, b)) for a, n, b, m in sides)
 
 
-def parameter_bytes(shaped: Shaped, division: Division) -> np.ndarray:
-    """[v] bytes of each variable that one worker holds."""
+def cut_though_small(shaped: Shaped, tiny: int, share: float) -> frozenset[int]:
+    """Ties whose variables are all of less than `tiny` bytes, and that are cut even so: the largest of them, where all
+    that is small is more than a share of all variables, until the rest is no more."""
+    largest, held = dict[int, int](), defaultdict[int, int](int)
+    whole = parameter_bytes(shaped, None)
+    for tie, size in zip(shaped.tie.tolist(), whole.tolist(), strict=True):
+        largest[tie] = max(largest.get(tie, 0), size)
+        held[tie] += size
+    small = sorted((tie for tie, size in largest.items() if size < tiny), key=lambda tie: (-held[tie], tie))
+    left, found = sum(held[tie] for tie in small), set[int]()
+    for tie in small:
+        if left <= share * int(whole.sum()):
+            break
+        found.add(tie)
+        left -= held[tie]
+    return frozenset(found)
+
+
+def parameter_bytes(shaped: Shaped, division: Division | None) -> np.ndarray:
+    """[v] bytes of each variable that one worker holds; of all of it without a division."""
     found = np.zeros(len(shaped.handle), dtype=np.int64)
     for u in range(len(shaped.use_op)):
         variable = shaped.use_variable[u]
         operand = shaped.signature(int(shaped.use_op[u])).inputs[shaped.use_input[u]]
         if operand.shape is not None:
-            part = geometry.part_shape(operand.shape, division.variables[variable], division.factors)
+            part = operand.shape
+            if division is not None:
+                part = geometry.part_shape(part, division.variables[variable], division.factors)
             found[variable] = prod(part) * item_bytes(operand.dtype)
     return found

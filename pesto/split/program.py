@@ -17,7 +17,7 @@ import numpy as np
 from pesto.errors import InputError, UsageError
 from pesto.files.json import shown
 from pesto.split import geometry
-from pesto.split.division import Division, item_bytes, readers
+from pesto.split.division import Division, cut_though_small, item_bytes, readers
 from pesto.split.geometry import Layouts, Need, Shape
 from pesto.split.layouts import ONE, WHOLE, Layout
 from pesto.split.ops.wholes import FED
@@ -31,6 +31,8 @@ from solvers.labels.labelling import FORBIDDEN, Labelling
 TINY_BYTES, TINY_SHARE = 1 << 16, 1 << 10
 """Tensors of fewer bytes lie whole on every worker, and ops of nothing else are done by all; in small steps, of less
 than such a part of the largest tensor."""
+SMALL_SHARE = 0.02
+"""Of all variables, what may lie whole for being tiny; where it is more the largest of these are cut, and fetched."""
 _NOT_DIVIDED = ("VarHandleOp", "NoOp")
 CUT_PRICE = 4096
 """Bytes that it must save to cut one more op, where ops need not be cut: each worker has one more kernel to start."""
@@ -143,6 +145,9 @@ class _Maker:
             )
         }
         """(op, input) -> the tie of the variable whose handle it takes."""
+        self.tie_of = {op: tie for (op, _), tie in self.taken.items()}
+        """op -> the tie of a variable whose handle it takes."""
+        self.small = cut_though_small(shaped, self.tiny, SMALL_SHARE)
         self.ways = [self._ways(op) for op in range(shaped.ops)]
         self.tied = self._tied()
         self.tie = {v: self.builder.variable([0] * len(found)) for v, found in self.tied.items()}
@@ -187,7 +192,8 @@ class _Maker:
 
     def _once_more(self, op: int, before: Way, factors: Shape) -> tuple[Way, ...]:
         signature, once, rules = self.shaped.signature(op), bool(self.shaped.once[op]), self.rules
-        if _largest(signature) < self.tiny and not once and not rules.partial:
+        tiny = _largest(signature) < self.tiny and self.tie_of.get(op) not in self.small
+        if tiny and not once and not rules.partial:
             return (whole_way(signature, before),)
         if rules.partial and not once:
             return self._if_it_pays(op, before, factors)

@@ -47,8 +47,12 @@ class Aim(NamedTuple):
     """As if the others idled beside every op: what else there is to do is then placed around what is cut."""
 
 
-AIMS = (Aim(0.01, False), Aim(0.001, True), Aim(0.0003, False), Aim(0.0, True), Aim(0.003, False), Aim(0.001, False))
-"""In the order in which they are tried."""
+AIMS = (
+    (Aim(0.01, alone=False), Aim(0.001, alone=True)),
+    (Aim(0.0003, alone=False), Aim(0.0, alone=True)),
+    (Aim(0.003, alone=False), Aim(0.001, alone=False)),
+)
+"""In the order in which they are tried: a pair for each placement, then the next pair."""
 EAGER = 4.0
 """Times the bytes that a link could send in the time saved: most transfers have other work to hide behind."""
 WAITING = 0.5
@@ -133,7 +137,8 @@ def _tries(
     sizes = [_sizes(on) for on, _ in placements]
     asked = [
         (at, sizes[at][turn], aim)
-        for turn, aim, at in product(range(max(map(len, sizes))), AIMS, range(len(placements)))
+        for turn, aims, at in product(range(max(map(len, sizes))), AIMS, range(len(placements)))
+        for aim in aims
         if turn < len(sizes[at])
     ]
 

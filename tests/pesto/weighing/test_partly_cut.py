@@ -18,7 +18,7 @@ from pesto.split.way import ONCE_WAY, cut_ops
 from pesto.split.worker_parts import parts_of
 from pesto.tf import named
 from pesto.tf.start import tensorflow
-from pesto.weighing.partly_cut import idle_beside, partly_cut
+from pesto.weighing.partly_cut import Aim, _gain, idle_beside, partly_cut
 
 tf = tensorflow()
 v1 = tf.compat.v1
@@ -108,6 +108,29 @@ def test_nothing_is_cut_that_is_worth_nothing(step):
     found = divide_partly(shaped, 2, Gain(worth=worth), seconds=10)
     assert found.moved_bytes == parts_of(shaped, found.division).moved_bytes() > 0
     assert (found.status, found.bound_bytes, found.counted_bytes) == ("feasible", 0, found.moved_bytes)
+
+
+def test_transfers_have_a_price(step):
+    """The other worker needs a tensor at least, so an op is cut where it is worth more than a transfer, and large."""
+    _, shaped = step
+    worth = [1 << 22 if name == "long" else 0 for name in shaped.names]
+    assert divide_partly(shaped, 2, Gain(worth=worth), seconds=10) is not None
+    assert divide_partly(shaped, 2, Gain(worth=worth, transfer=1 << 22), seconds=10) is None
+    much, wide = [1 << 18 << 22 if each else 0 for each in worth], 512 * 32768 * 4
+    assert divide_partly(shaped, 2, Gain(worth=much, transfer=2 * wide), seconds=10) is not None
+    assert divide_partly(shaped, 2, Gain(worth=much, transfer=2 * wide + 2), seconds=10) is None
+
+
+def test_as_if_alone_all_that_takes_long_is_worth_its_time(step, placed):
+    """Beside the others an op is worth no more; a transfer costs half the link's latency."""
+    beside, alone = (_gain(placed, CLUSTER, Aim(0.0, alone=each), 2) for each in (False, True))
+    run = placed.plan.schedule
+    assert all(b <= a for b, a in zip(beside.worth, alone.worth, strict=True)) and beside.worth != alone.worth
+    fast = placed.problem.location[run.device] > 0
+    order = np.argsort(np.where(fast, run.finish - run.start, 0), kind="stable")
+    assert (np.diff(np.array(alone.worth)[order]) >= 0).all()
+    path = CLUSTER.paths[1][2]
+    assert beside.transfer == 0 and alone.transfer == int(path.latency_s / path.s_per_byte / 2)
 
 
 def test_both_from_the_command_line_to_a_run(source, tmp_path):
