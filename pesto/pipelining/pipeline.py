@@ -7,14 +7,16 @@ import numpy as np
 
 from pesto.errors import InfeasibleError, InputError, NothingFoundError, UsageError
 from pesto.pipelining.schedules import KEEPS, NAMES, STAR, THINNED, Asked, Schedule, schedules, without_memory
-from pesto.quantities import size
+from pesto.quantities import counted, size
+from solvers.pipelining.anywhere.roomy import roomy_memory
 from solvers.pipelining.chain import WEIGHT_GRADIENT, Allocation
 from solvers.pipelining.contiguous import Cuts, best_cuts, least_memory, period_bound
 from solvers.pipelining.one_f_one_b_star import least_period
 from solvers.pipelining.pipeline_bounds import Bound, best, flushed_step, of_all, of_allocation
 
-ALL, THESE_STAGES, WHOLE_HALVES, PERIODIC = (
+ALL, OF_SO_MANY, THESE_STAGES, WHOLE_HALVES, PERIODIC = (
     "all schedules of all stages, contiguous or not",
+    "all schedules of {} a period, of all stages, contiguous or not",
     "all schedules of these stages",
     "schedules of these stages that do each half of a stage at once",
     "1F1B* on contiguous stages",
@@ -92,7 +94,7 @@ def pipelined(asked: Asked, name: str | None = None) -> Pipeline:
         bound=bound,
         stage_bound=best(of_allocation(asked.chain, allocation, memory, asked.model)),
         step_bound=best(flushed_step(asked.chain, allocation, asked.batches, split=split)),
-        optimal_among=_optimal(asked, chosen, allocation, bound),
+        optimal_among=_optimal(asked, chosen, allocation, bound, [each.least for each in found]),
     )
 
 
@@ -111,37 +113,42 @@ def _chosen(asked: Asked, found: tuple[Schedule, ...], name: str | None) -> Sche
         return next(each for each in found if each.name == name)
     fitting = [each for each in found if each.fits and each.period is not None]
     if not fitting:
-        raise _unfit(asked)
+        raise _unfit(asked, found)
     return min(fitting, key=lambda each: each.period or Fraction(0))
 
 
-def _unfit(asked: Asked) -> InfeasibleError | NothingFoundError:
-    """With the least memory that can, and whether the lack of it is proven."""
-    least = least_memory(asked.chain, asked.devices, asked.model)
+def _unfit(asked: Asked, found: tuple[Schedule, ...]) -> InfeasibleError | NothingFoundError:
+    """With a memory that can, and whether the lack of it is proven."""
     memory = asked.memory or 0
+    least = least_memory(asked.chain, asked.devices, asked.model)
+    kind, proven = "contiguous stages", period_bound(asked.chain, asked.devices, memory, asked.model) is None
+    if not asked.contiguous:
+        least = min(least, roomy_memory(asked.chain, asked.devices, asked.model))
+        kind, proven = "stages", any(each.infeasible for each in found)
     text = (
-        f"no contiguous stages on {asked.devices} devices fit {memory} bytes each: {size(least - memory)} lack - give "
+        f"no {kind} on {asked.devices} devices fit {memory} bytes each: {size(least - memory)} lack - give "
         f"{least} bytes, or more devices"
     )
-    proven = period_bound(asked.chain, asked.devices, memory, asked.model) is None
     return InfeasibleError(text) if proven else NothingFoundError(text)
 
 
-def _optimal(asked: Asked, chosen: Schedule, allocation: Allocation, bound: Bound) -> str | None:
+def _optimal(
+    asked: Asked, chosen: Schedule, allocation: Allocation, bound: Bound, least: list[Fraction | None]
+) -> str | None:
     """The widest among which a period is the least; None too where it does not fit."""
     if not chosen.fits or chosen.period is None:
         return None
-    if chosen.period == bound.value:
-        return ALL
-    bounds = of_allocation(asked.chain, allocation, asked.memory, asked.model)
-    if chosen.period == best([bound for bound in bounds if bound.name != AT_ONCE]).value:
-        return THESE_STAGES
-    if chosen.period == best(bounds).value:
-        return WHOLE_HALVES
+    bounds, k = of_allocation(asked.chain, allocation, asked.memory, asked.model), max(1, asked.k)
+    reached = [(bound.value, ALL)]
+    if chosen.periodic and chosen.pattern is not None and chosen.pattern.k == k:
+        reached += [(each, OF_SO_MANY.format(counted(k, "batch", "batches"))) for each in least if each is not None]
+    reached.append((best([bound for bound in bounds if bound.name != AT_ONCE]).value, THESE_STAGES))
+    reached.append((best(bounds).value, WHOLE_HALVES))
     keeps = {STAR: ((1, 1),), THINNED: KEEPS}.get(chosen.name)
-    if keeps and chosen.period == period_bound(asked.chain, asked.devices, asked.memory, asked.model, keeps):
-        return PERIODIC + (" and its thinnings" if chosen.name == THINNED else "")
-    return None
+    lowest = period_bound(asked.chain, asked.devices, asked.memory, asked.model, keeps) if keeps else None
+    if lowest is not None:
+        reached.append((lowest, PERIODIC + (" and its thinnings" if chosen.name == THINNED else "")))
+    return next((among for value, among in reached if value == chosen.period), None)
 
 
 def curve(asked: Asked, points: int = 24) -> list[tuple[int, dict[str, Fraction | None]]]:

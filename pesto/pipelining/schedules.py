@@ -10,7 +10,8 @@ from pesto.files.json import shown
 from pesto.pipelining.replicas import Replicas
 from pesto.pipelining.unrolled import Unrolled, unrolled
 from solvers.arrays import Ints, ints
-from solvers.pipelining.any_allocation import Spread, least_load
+from solvers.pipelining.any_allocation import least_load, with_one_batch
+from solvers.pipelining.anywhere.within_memory import Wanted, least_anywhere
 from solvers.pipelining.back_to_back import back_to_back
 from solvers.pipelining.chain import Allocation, Chain, MemoryModel, Pattern
 from solvers.pipelining.contiguous import Cuts, best_cuts, thinnings
@@ -19,6 +20,7 @@ from solvers.pipelining.flushed import gpipe, interleaved, one_f_one_b, round_ro
 from solvers.pipelining.one_f_one_b_star import thinned
 from solvers.pipelining.pattern_check import check
 from solvers.pipelining.pipeline_bounds import Bound, best, of_all
+from solvers.pipelining.unequal_devices import Machines
 
 STAR, THINNED, EXACT, FREE = "1f1b*", "thinned", "exact", "free"
 NAMES = (STAR, THINNED, EXACT, FREE, "gpipe", "1f1b", "interleaved-2", "zero-bubble", "zero-bubble-v")
@@ -91,6 +93,10 @@ class Schedule:
     """(k, n) of a thinning."""
     floor: Bound | None = None
     """Of FREE: no schedule of any stages is quicker, by CP-SAT's word."""
+    least: Fraction | None = None
+    """Of FREE, by CP-SAT's word: of as many batches a period as were asked for, none of any stages is shorter."""
+    infeasible: bool = False
+    """Of FREE: whether no stages at all have room for a batch."""
     interrupted: bool = False
     """Whether Ctrl-C ended the search for it."""
     shared: Replicas | None = None
@@ -111,15 +117,13 @@ class Schedule:
 
 def schedules(asked: Asked, cuts: Cuts | None, thin: Cuts | None) -> Iterator[Schedule]:
     """All of NAMES. cuts: contiguous stages for the memory; thin: for thinnings of it; None: none fits."""
-    roomy = without_memory(asked).allocation
+    roomy, known = without_memory(asked).allocation, Schedule(name=STAR)
     for name, found in ((STAR, cuts), (THINNED, thin)):
-        if found is None:
-            yield Schedule(name=name, why="no contiguous stages fit the memory")
-        else:
-            pattern = thinned(asked.chain, found.allocation, found.T, found.keep)
-            yield replace(_measured(asked, name, found.allocation, pattern), periodic=True, keep=found.keep)
+        made = _star(asked, name, found)
+        known = made if made.period and (not known.period or made.period < known.period) else known
+        yield made
     yield _exact(asked, thin or cuts)
-    yield _free(asked, cuts)
+    yield _free(asked, known)
     for name, make in _FLUSHED.items():
         try:
             allocation, pattern = make(asked, roomy)
@@ -136,62 +140,76 @@ def schedules(asked: Asked, cuts: Cuts | None, thin: Cuts | None) -> Iterator[Sc
             yield _zero_bubble(asked, name, allocation)
 
 
+def _star(asked: Asked, name: str, cuts: Cuts | None) -> Schedule:
+    """1F1B*, thinned or not."""
+    if cuts is None:
+        return Schedule(name=name, why="no contiguous stages fit the memory")
+    pattern = thinned(asked.chain, cuts.allocation, cuts.T, cuts.keep)
+    return replace(_measured(asked, name, cuts.allocation, pattern), periodic=True, keep=cuts.keep)
+
+
 def _exact(asked: Asked, cuts: Cuts | None) -> Schedule:
+    """The least period of k batches on these stages, as far as it is found in the time."""
     if not asked.k or cuts is None:
         return Schedule(name=EXACT, why="not looked for" if cuts else "no contiguous stages fit the memory")
-    return _searched(asked, EXACT, cuts.allocation)
-
-
-def _searched(asked: Asked, name: str, allocation: Allocation) -> Schedule:
-    """The least period of k batches on these stages, as far as it is found in the time."""
     question = Question(
-        chain=asked.chain, allocation=allocation, k=asked.k, memory=asked.memory, model=asked.model,
+        chain=asked.chain, allocation=cuts.allocation, k=asked.k, memory=asked.memory, model=asked.model,
         seconds=asked.seconds,
     )  # fmt: skip
     try:
         answer = exact(question)
     except KeyboardInterrupt:
-        return Schedule(name=name, why="interrupted", interrupted=True)
+        return Schedule(name=EXACT, why="interrupted", interrupted=True)
     except RuntimeError as error:
-        return Schedule(name=name, why=_FAILED.format(shown(error, 200)))
+        return Schedule(name=EXACT, why=_FAILED.format(shown(error, 200)))
     if answer.pattern is None:
-        return Schedule(name=name, why=answer.infeasible or "none was found in the time")
-    return replace(_measured(asked, name, allocation, answer.pattern), periodic=True)
+        return Schedule(name=EXACT, why=answer.infeasible or "none was found in the time")
+    return replace(_measured(asked, EXACT, cuts.allocation, answer.pattern), periodic=True)
 
 
-def _free(asked: Asked, cuts: Cuts | None) -> Schedule:
-    """Stages that need not be contiguous, of the least greatest load; what batches in flight hold does not choose them.
+def _free(asked: Asked, known: Schedule) -> Schedule:
+    """Stages that need not be contiguous: of the least greatest load, or within memory of the least period found.
 
-    Where their shortest schedule does not fit the memory, the exact one of k batches that does, if there is one. Not
-    looked for where 1F1B* is as short as any.
+    `known`: the quickest of contiguous ones, which it is never above. Not looked for where none can be shorter.
     """
-    if cuts is not None and best(of_all(asked.chain, asked.devices, asked.memory, asked.model)).value == cuts.T:
-        return Schedule(name=FREE, why=f"not looked for: none is shorter than {STAR}")
-    spread = _spread(asked)
-    if isinstance(spread, Schedule):
-        return spread
-    pattern = back_to_back(asked.chain, spread.allocation)
-    found = replace(_measured(asked, FREE, spread.allocation, pattern), periodic=True, floor=spread.bound)
-    if found.fits or not asked.k:
-        return found
-    within = _searched(asked, FREE, spread.allocation)
-    if within.pattern is None:
-        return replace(found, interrupted=within.interrupted)
-    return replace(within, floor=spread.bound)
-
-
-def _spread(asked: Asked) -> Spread | Schedule:
-    """The stages of FREE, or the row that says why there are none."""
     if asked.contiguous:
         return Schedule(name=FREE, why="not looked for")
-    memory = None if asked.chain.activation.any() else asked.memory
     try:
-        found = least_load(asked.chain, asked.devices, memory, seconds=min(asked.seconds, MOST_SECONDS))
+        bound = best(of_all(asked.chain, asked.devices, asked.memory, asked.model))
+    except ValueError:
+        return Schedule(name=FREE, why="no stages fit the memory", infeasible=True)
+    if known.period == bound.value:
+        return Schedule(name=FREE, why=f"not looked for: none is shorter than {known.name}")
+    try:
+        return _anywhere(asked, known)
     except KeyboardInterrupt:
         return Schedule(name=FREE, why="interrupted", interrupted=True)
     except RuntimeError as error:
         return Schedule(name=FREE, why=_FAILED.format(shown(error, 200)))
-    return found or Schedule(name=FREE, why="no stages were found whose weights fit the memory")
+
+
+def _anywhere(asked: Asked, known: Schedule) -> Schedule:
+    chain = asked.chain
+    spread = least_load(
+        with_one_batch(chain), asked.devices, asked.memory, seconds=min(asked.seconds, MOST_SECONDS)
+    )  # fmt: skip
+    if spread is not None:
+        loaded = _measured(asked, FREE, spread.allocation, back_to_back(chain, spread.allocation))
+        if loaded.fits:
+            return replace(loaded, periodic=True, floor=spread.bound)
+    wanted = Wanted(
+        chain=chain, machines=Machines.alike(asked.devices, asked.memory), model=asked.model, k=max(1, asked.k),
+        seconds=asked.seconds, enough=spread.bound.value if spread else None,
+    )  # fmt: skip
+    start = None if known.allocation is None or known.pattern is None else (known.allocation, known.pattern)
+    answer = least_anywhere(wanted, start, spread.allocation if spread else None)
+    if answer.allocation is None or answer.pattern is None:
+        why = "no stages fit the memory" if answer.infeasible else "no stages were found that fit the memory"
+        return Schedule(name=FREE, why=why, infeasible=answer.infeasible, interrupted=answer.interrupted)
+    return replace(
+        _measured(asked, FREE, answer.allocation, answer.pattern), periodic=True, least=answer.least,
+        floor=spread.bound if spread else None, interrupted=answer.interrupted,
+    )  # fmt: skip
 
 
 def _measured(asked: Asked, name: str, allocation: Allocation, pattern: Pattern) -> Schedule:

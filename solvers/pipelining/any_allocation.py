@@ -48,6 +48,15 @@ def greatest_load(chain: Chain, allocation: Allocation) -> int:
     return int(found.max())
 
 
+def with_one_batch(chain: Chain) -> Chain:
+    """The chain, what each layer holds of one batch counted as weights: what no schedule holds less than at some time.
+
+    While the last layer does its backward half, a batch is in all layers.
+    """
+    held = chain.weights + chain.activation * bool(chain.backward[-1] + chain.forward[-1])
+    return replace(chain, weights=held, activation=0 * held)
+
+
 def least_load(
     chain: Chain, devices: int, memory: int | None = None, *, seconds: float = 10.0, seed: int = 0
 ) -> Spread | None:

@@ -43,6 +43,8 @@ class Question:
     """Whether the pipeline begins and ends empty."""
     split: bool = False
     """Whether backward halves are split."""
+    apart: bool = False
+    """Whether the layers of a stage may take turns with other batches too where it is alone on its device."""
     most: int | None = None
     """A period, in ticks for k batches, beyond which nothing is looked for; None: one batch after the other."""
     seconds: float = 60.0
@@ -54,8 +56,8 @@ class Question:
 class Answer:
     """What was found, checked, and what is proven.
 
-    `least` is proven, by CP-SAT's word, for stages whose halves run at once (on an allocation that is not contiguous:
-    layers), in the given model of memory.
+    `least` is proven, by CP-SAT's word, for stages whose halves run at once (where a question has layers apart, or an
+    allocation that is not contiguous: layers), in the given model of memory.
     """
 
     pattern: Pattern | None
@@ -83,12 +85,12 @@ def exact_all(questions: Sequence[Question]) -> list[Answer]:
 
     RuntimeError where the process fails or what it finds is not valid; ValueError where k < 1 or shapes differ.
     """
-    posed = [_Posed(question) for question in questions]
+    posed = [Posed(question) for question in questions]
     told = iter(_ask([each.asked for each in posed if not each.misfit]))
     return [each.refused() if each.misfit else each.answered(next(told)) for each in posed]
 
 
-class _Posed:
+class Posed:
     """A question, and how it is asked."""
 
     def __init__(self, question: Question) -> None:
@@ -136,11 +138,11 @@ class _Posed:
 
 
 def _line(question: Question) -> Line:
-    """Stages run at once where a device has one; else layers may take turns."""
+    """Stages run at once where a device has one, if not asked for apart; else layers may take turns."""
     allocation = question.allocation
     layer = np.arange(question.chain.layers)
     finest = ints(np.column_stack([layer, layer, allocation.device]))
-    stages = allocation.stages if allocation.contiguous else finest
+    stages = allocation.stages if allocation.contiguous and not question.apart else finest
     return line_of(question.chain, allocation, stages, split=question.split)
 
 

@@ -26,12 +26,13 @@ def main() -> None:
     asked = [msgspec.json.decode(line, type=Asked) for line in sys.stdin.buffer]
     for each in asked:
         signal.alarm(int(2 * each.seconds) + 60)
-        told = _shortest_step(each) if each.flushed else _least_period(each)
+        told = _shortest_step(each) if each.flushed else least_period(each)
         sys.stdout.buffer.write(msgspec.json.encode(told) + b"\n")
         sys.stdout.buffer.flush()
 
 
-def _least_period(asked: Asked) -> Told:
+def least_period(asked: Asked) -> Told:
+    """The least period that is found of those asked for, and below which there is none."""
     until = time.monotonic() + asked.seconds
     stretches = asked.summed or not any(late or early for _, late, _, early, _, _ in asked.held)
     low, most, best, starts = asked.least, asked.most, 0, list[list[int]]()

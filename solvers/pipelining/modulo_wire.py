@@ -39,3 +39,26 @@ class Told(msgspec.Struct, kw_only=True, frozen=True):
     """No period is shorter, which is proven."""
     starts: list[list[int]]
     """[n][k] start of each operation of each batch; empty: none found."""
+
+
+class Head(msgspec.Struct, kw_only=True, frozen=True):
+    """What many allocations are asked for."""
+
+    seconds: float
+    """For all of them."""
+    below: int
+    """Only shorter periods are of use."""
+
+
+class Better(msgspec.Struct, kw_only=True, frozen=True, tag=True):
+    """An allocation that is better than all before it."""
+
+    at: int
+    told: Told
+
+
+class Race(msgspec.Struct, kw_only=True, frozen=True, tag=True):
+    """The end."""
+
+    least: int
+    """None of the allocations has a shorter period."""

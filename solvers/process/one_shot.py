@@ -4,9 +4,33 @@ For solvers whose libraries cannot be loaded beside others, or that look at thei
 limit itself tells its answer before; the process is killed some seconds later.
 """
 
+import io
 import os
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+
+
+def streamed(module: str, given: bytes, seconds: float, *, solver: str) -> Iterator[bytes]:
+    """Each line that `python -m module` tells of what it is given, as it comes; the last at the latest after `seconds`.
+
+    RuntimeError, by the solver's name for people, where it fails. Whoever stops reading ends it.
+    """
+    with _started(module) as running:
+        late = threading.Timer(seconds, running.kill)
+        late.start()
+        try:
+            with suppress(BrokenPipeError), running.stdin or io.BytesIO() as told:
+                told.write(given)
+            yield from running.stdout or ()
+            killed = not late.is_alive()
+            if running.wait() and not killed:
+                raise _failure(solver, running.returncode, running.stderr.read() if running.stderr else b"")
+        finally:
+            late.cancel()
+            running.kill()
 
 
 def answered(module: str, given: bytes, seconds: float, *, solver: str) -> bytes | None:
@@ -14,12 +38,7 @@ def answered(module: str, given: bytes, seconds: float, *, solver: str) -> bytes
 
     RuntimeError, by the solver's name for people, where it fails.
     """
-    where = os.pathsep.join(path for path in sys.path if path)
-    with subprocess.Popen(
-        [sys.executable, "-P", "-m", module],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        start_new_session=True, env=os.environ | {"PYTHONPATH": where},
-    ) as running:  # fmt: skip
+    with _started(module) as running:
         try:
             told, wrong = running.communicate(given, timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -29,5 +48,18 @@ def answered(module: str, given: bytes, seconds: float, *, solver: str) -> bytes
             running.kill()
             raise
     if running.returncode:
-        raise RuntimeError(f"{solver} failed ({running.returncode}): {wrong.decode(errors='replace').strip()[-200:]}")
+        raise _failure(solver, running.returncode, wrong)
     return told
+
+
+def _started(module: str) -> subprocess.Popen[bytes]:
+    where = os.pathsep.join(path for path in sys.path if path)
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", module],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        start_new_session=True, env=os.environ | {"PYTHONPATH": where},
+    )  # fmt: skip
+
+
+def _failure(solver: str, code: int, said: bytes) -> RuntimeError:
+    return RuntimeError(f"{solver} failed ({code}): {said.decode(errors='replace').strip()[-200:]}")

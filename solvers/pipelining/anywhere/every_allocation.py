@@ -1,0 +1,71 @@
+"""Every allocation of a short chain whose loads and bytes may do, each kind of it once, compiled."""
+
+import numpy as np
+
+from solvers.arrays import Ints
+from solvers.compiled.kernels import routine
+from solvers.pipelining.anywhere.quick_period import Ground
+
+
+@routine
+def every_allocation(on: Ground, kind: Ints, below: int, most: int) -> tuple[Ints, int]:
+    """[n, L] allocations on which no device takes `below` ticks a batch, or more bytes for one than it has, and n.
+
+    Of devices of one `kind`, [P], the first that is free is used first. At most `most` are given; n may be more by one.
+    """
+    layers, devices = on.forward.shape[1] - 1, len(on.memory)
+    found = np.zeros((most, layers), dtype=np.int64)
+    device, load, held = np.full(layers, -1), np.zeros(devices, dtype=np.int64), np.zeros(devices, dtype=np.int64)
+    count, at = 0, 0
+    while at >= 0:
+        if at == layers:
+            if count == most:
+                return found, count + 1
+            found[count] = device
+            count += 1
+            at -= 1
+            continue
+        d = device[at]
+        if d >= 0:
+            load[d] -= _ticks(on, d, at)
+            held[d] -= _bytes(on, at)
+        d = _next(device, kind, at, d + 1)
+        while d < devices and (load[d] + _ticks(on, d, at) >= below or held[d] + _bytes(on, at) > on.memory[d]):
+            d = _next(device, kind, at, d + 1)
+        if d == devices:
+            device[at] = -1
+            at -= 1
+            continue
+        device[at] = d
+        load[d] += _ticks(on, d, at)
+        held[d] += _bytes(on, at)
+        at += 1
+    return found, count
+
+
+@routine
+def _ticks(on: Ground, d: int, at: int) -> int:
+    return on.forward[d, at + 1] - on.forward[d, at] + on.backward[d, at + 1] - on.backward[d, at]
+
+
+@routine
+def _bytes(on: Ground, at: int) -> int:
+    """Weights and one batch's activation, which a layer holds while it does its backward half."""
+    return on.weights[at + 1] - on.weights[at] + on.activation[at + 1] - on.activation[at]
+
+
+@routine
+def _next(device: Ints, kind: Ints, at: int, d: int) -> int:
+    """The first device from d on that is in use by the layers before `at`, or the first free one of its kind."""
+    while d < len(kind):
+        used = (device[:at] == d).any()
+        if used:
+            return d
+        first = True
+        for e in range(d):
+            if kind[e] == kind[d] and not (device[:at] == e).any():
+                first = False
+        if first:
+            return d
+        d += 1
+    return d

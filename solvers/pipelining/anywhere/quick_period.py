@@ -1,0 +1,230 @@
+"""A quick schedule of any allocation, compiled: each operation of a batch at the first free ticks modulo the period.
+
+Runs of layers on one device are done at once. On a contiguous allocation no 1F1B* of the same period holds more: its
+forward halves are as early, and so is then each backward half. Elsewhere it is a heuristic. What a batch holds is
+counted as the checker does (`pattern_check`), with the layers of a run held as long as the run.
+"""
+
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+
+from solvers.arrays import Ints, ints, offsets
+from solvers.compiled.kernels import routine, subroutine
+from solvers.pipelining.chain import Chain, MemoryModel
+from solvers.pipelining.unequal_devices import Machines, slower
+from solvers.problem import MOST
+
+NONE = -1
+
+
+class Ground(NamedTuple):
+    """A chain on devices, as sums."""
+
+    forward: Ints
+    """[P, L + 1] ticks of all layers before each on a device."""
+    backward: Ints
+    """[P, L + 1] ticks of the backward halves likewise."""
+    weights: Ints
+    """[L + 1] bytes of all layers before each."""
+    activation: Ints
+    """[L + 1] bytes of a batch of all layers before each."""
+    output: Ints
+    """[L + 1] bytes that cross before each layer."""
+    transfers: Ints
+    """[K, L + 1] ticks of the cut before each layer on each kind of link."""
+    link: Ints
+    """[P, P] kind of the link between two devices."""
+    memory: Ints
+    """[P] bytes of each device."""
+    paper: bool
+    """Whether memory is the paper's."""
+
+
+class Runs(NamedTuple):
+    """What a batch passes, forward and back, in its order."""
+
+    ticks: Ints
+    """[n] of each operation."""
+    resource: Ints
+    """[n] the device or link that each takes."""
+    first: Ints
+    """[h] the operation from whose start on something is held."""
+    last: Ints
+    """[h] the one at whose end it is let go of."""
+    device: Ints
+    """[h] where each is held."""
+    size: Ints
+    """[h] bytes of each."""
+    room: Ints
+    """[P] bytes beside the weights."""
+
+
+def ground(chain: Chain, machines: Machines, model: MemoryModel) -> Ground:
+    """The sums of a chain on these devices."""
+    speeds = sorted({machines.link(d, e) for e in range(machines.devices) for d in range(e)})
+    kind = {speed: at for at, speed in enumerate(speeds)}
+    link = np.zeros((machines.devices, machines.devices), dtype=np.int64)
+    for e in range(machines.devices):
+        for d in range(e):
+            link[d, e] = link[e, d] = kind[machines.link(d, e)]
+    cuts = ints(np.concatenate([[0], chain.transfers, [0]]))
+    return Ground(
+        forward=ints([offsets(slower(chain.forward, speed)) for speed in machines.speed]),
+        backward=ints([offsets(slower(chain.backward, speed)) for speed in machines.speed]),
+        weights=offsets(chain.weights), activation=offsets(chain.activation), output=chain.output,
+        transfers=ints([slower(cuts, speed) for speed in speeds or [Fraction(1)]]), link=link,
+        memory=ints([MOST] * machines.devices) if machines.memory is None else machines.memory,
+        paper=model is MemoryModel.PAPER,
+    )  # fmt: skip
+
+
+@subroutine
+def _runs(on: Ground, device: Ints) -> Runs:
+    """The operations of a batch, and what it holds."""
+    layers = len(device)
+    first = np.append(np.append(0, np.flatnonzero(device[1:] != device[:-1]) + 1), layers)
+    count = len(first) - 1
+    n, h = 4 * count - 2, 1 if on.paper else 4
+    found = Runs(
+        np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64), np.zeros(h * count, dtype=np.int64),
+        np.zeros(h * count, dtype=np.int64), np.zeros(h * count, dtype=np.int64), np.zeros(h * count, dtype=np.int64),
+        on.memory.copy(),
+    )  # fmt: skip
+    for r in range(count):
+        i, j, d = first[r], first[r + 1], device[first[r]]
+        ahead, back = 2 * r, n - 1 - 2 * r  # between them sends, also such as take no ticks
+        found.ticks[ahead], found.resource[ahead] = on.forward[d, j] - on.forward[d, i], d
+        found.ticks[back], found.resource[back] = on.backward[d, j] - on.backward[d, i], d
+        found.room[d] -= on.weights[j] - on.weights[i]
+        kept = on.activation[j] - on.activation[i]
+        if r == 0 and not on.paper:
+            kept += on.output[0]
+        _hold(found, h * r, (ahead, back), d, kept)
+        if r + 1 < count:
+            _link(on, device, j, ahead, found)
+    return found
+
+
+@subroutine
+def _link(on: Ground, device: Ints, j: int, ahead: int, found: Runs) -> None:
+    """The sends behind a run whose forward half is `ahead`, and what is held for them."""
+    d, e, devices, last = device[j - 1], device[j], len(on.memory), len(found.ticks) - 1 - ahead
+    total, out, back = on.transfers[on.link[d, e], j], ahead + 1, last - 1
+    found.ticks[out], found.ticks[back] = total // 2, total - total // 2
+    found.resource[out] = found.resource[back] = devices + min(d, e) * devices + max(d, e)
+    if on.paper:
+        return
+    row, size = 2 * ahead + 1, on.output[j]
+    if total:
+        _hold(found, row, (out, back - 1), e, size)
+        _hold(found, row + 1, (back, last), d, size)
+        _hold(found, row + 2, (back - 1, back), e, size)
+    else:
+        _hold(found, row, (out + 1, back - 1), e, size)
+        _hold(found, row + 1, (back - 1, last), d, size)
+
+
+@subroutine
+def _hold(found: Runs, row: int, ends: tuple[int, int], device: int, size: int) -> None:
+    found.first[row], found.last[row], found.device[row], found.size[row] = ends[0], ends[1], device, size
+
+
+@routine
+def quick_period(on: Ground, device: Ints, most: int) -> int:
+    """The least period <= `most` that is found; NONE where none is."""
+    runs = _runs(on, device)
+    low, high = _loads(runs), most
+    if low > most or runs.room.min() < 0 or not _fits(runs, high, on.paper):
+        return NONE
+    while low < high:
+        middle = (low + high) // 2
+        if _fits(runs, middle, on.paper):
+            high = middle
+        else:
+            low = middle + 1
+    return high
+
+
+@routine
+def lacking(on: Ground, device: Ints) -> int:
+    """Bytes that lack on all devices where one batch is done after the other."""
+    runs = _runs(on, device)
+    start = np.cumsum(runs.ticks) - runs.ticks
+    peaks = _peaks(runs, start, max(1, runs.ticks.sum()), on.paper)
+    return np.maximum(peaks - runs.room, 0).sum()
+
+
+@routine
+def quick_starts(on: Ground, device: Ints, period: int) -> tuple[Ints, Ints]:
+    """Resources and starts of the operations of batch 0, at a period that `quick_period` found."""
+    runs = _runs(on, device)
+    start = np.zeros(len(runs.ticks), dtype=np.int64)
+    _placed(runs, period, start)
+    return runs.resource, start
+
+
+@subroutine
+def _loads(runs: Runs) -> int:
+    """Ticks of the busiest device or link."""
+    found = np.zeros(runs.resource.max() + 1, dtype=np.int64)
+    for at in range(len(runs.ticks)):
+        found[runs.resource[at]] += runs.ticks[at]
+    return max(1, found.max())
+
+
+@subroutine
+def _fits(runs: Runs, period: int, paper: bool) -> bool:
+    """Whether a schedule is found, within the memory."""
+    start = np.zeros(len(runs.ticks), dtype=np.int64)
+    if not _placed(runs, period, start):
+        return False
+    return bool((_peaks(runs, start, period, paper) <= runs.room).all())
+
+
+@subroutine
+def _placed(runs: Runs, period: int, start: Ints) -> bool:
+    """Each operation at the first free ticks of its resource from when it is ready on."""
+    ready = 0
+    for at in range(len(runs.ticks)):
+        begin, ticks = ready, runs.ticks[at]
+        moved = ticks > 0
+        while moved:
+            moved = False
+            for other in range(at):
+                if runs.resource[other] != runs.resource[at] or not runs.ticks[other]:
+                    continue
+                inside = (begin - start[other]) % period
+                if inside < runs.ticks[other] or inside + ticks > period:
+                    begin += (
+                        (runs.ticks[other] - inside) % period
+                        if inside < runs.ticks[other]
+                        else period - inside + runs.ticks[other]
+                    )
+                    moved = True
+            if begin >= ready + period:
+                return False
+        start[at] = begin
+        ready = begin + ticks
+    return True
+
+
+@subroutine
+def _peaks(runs: Runs, start: Ints, period: int, paper: bool) -> Ints:
+    """[P] most bytes of batches at any tick; by the paper of each thing at its own fullest, in sum."""
+    found = np.zeros(len(runs.room), dtype=np.int64)
+    for at in range(len(runs.first)):
+        begin = start[runs.first[at]]
+        end = start[runs.last[at]] + runs.ticks[runs.last[at]]
+        if paper:
+            found[runs.device[at]] += runs.size[at] * -(-(end - begin) // period)
+            continue
+        there = 0
+        for other in range(len(runs.first)):
+            if runs.device[other] == runs.device[at]:
+                since = begin - start[runs.first[other]]
+                gone = begin - start[runs.last[other]] - runs.ticks[runs.last[other]]
+                there += runs.size[other] * (since // period - gone // period)
+        found[runs.device[at]] = max(found[runs.device[at]], there)
+    return found

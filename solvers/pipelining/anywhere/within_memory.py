@@ -1,0 +1,234 @@
+"""A chain on any allocation, contiguous or not, within the memory of devices: the least period of k batches.
+
+The paper has no algorithm for this. Search starts from contiguous stages, which it is never above: allocations are
+annealed by a quick schedule (`annealed_stages`), and the exact scheduler then looks for less on the best of them, or,
+where there are few enough, on every one, which is a proof. What is found is checked.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil
+
+import msgspec
+import numpy as np
+
+from solvers.arrays import Ints, ints
+from solvers.pipelining.anywhere.annealed_stages import DRAWS, POOL, Pool, annealed
+from solvers.pipelining.anywhere.every_allocation import every_allocation
+from solvers.pipelining.anywhere.quick_period import NONE, Ground, ground
+from solvers.pipelining.anywhere.quick_schedule import quick_schedule
+from solvers.pipelining.chain import Allocation, Chain, MemoryModel, Pattern
+from solvers.pipelining.exact_periodic import Posed, Question
+from solvers.pipelining.modulo_wire import Better, Head, Race
+from solvers.pipelining.pattern_check import check
+from solvers.pipelining.unequal_devices import Machines
+from solvers.process.one_shot import streamed
+
+EVERY = 2000
+"""Allocations of which each is looked at, at most."""
+ROUNDS, MOVES = 64, 2000
+"""Annealings, and moves of each."""
+ANNEALED = 0.4
+"""Share of the time that they may take."""
+HEAT = 0.04
+"""By which share a period may grow in a move, at first, on average."""
+GRACE_S = 10.0
+"""Seconds beyond the limit for the process to begin and to tell."""
+_MOST_LAYERS = 64
+"""Of a chain whose allocations are counted at all."""
+_MOST_TICKS = 1 << 40
+"""Beyond these no schedule is sought by CP-SAT."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Wanted:
+    """A chain on devices, and what is to be found."""
+
+    chain: Chain
+    machines: Machines
+    model: MemoryModel = MemoryModel.RECEIVED
+    k: int = 1
+    """Batches of a period."""
+    seconds: float = 10.0
+    enough: Fraction | None = None
+    """What no period is below, so that the search ends there."""
+    rounds: int = ROUNDS
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Anywhere:
+    """The best that was found."""
+
+    allocation: Allocation | None
+    """None: nothing was found."""
+    pattern: Pattern | None
+    """Checked, on the chain as the devices run it (`Machines.on`)."""
+    least: Fraction | None
+    """No schedule of k batches a period on any allocation is shorter, by CP-SAT's word; None: not every one was looked
+    at."""
+    infeasible: bool = False
+    """Whether one batch by itself has no room on any allocation."""
+    interrupted: bool = False
+    """Whether Ctrl-C ended the search."""
+
+
+def least_anywhere(
+    wanted: Wanted, start: tuple[Allocation, Pattern] | None = None, hint: Allocation | None = None
+) -> Anywhere:
+    """The least period that is found.
+
+    `start`: an allocation and a schedule of it that fit, which the answer is never above. `hint`: an allocation to
+    search from too. Ctrl-C keeps the best. RuntimeError where the process fails or what it finds is not valid.
+    """
+    search = _Search(wanted, start, hint)
+    try:
+        search.anneal()
+        search.race()
+    except KeyboardInterrupt:
+        search.interrupted = True
+    return search.answer()
+
+
+class _Search:
+    """What is known while it goes on."""
+
+    def __init__(self, wanted: Wanted, start: tuple[Allocation, Pattern] | None, hint: Allocation | None) -> None:
+        self.wanted, self.best, self.hint = wanted, start, hint
+        self.on: Ground = ground(wanted.chain, wanted.machines, wanted.model)
+        layers = wanted.chain.layers
+        self.pool = Pool(np.zeros((POOL, layers), dtype=np.int64), np.full(POOL, NONE))
+        self.until = time.monotonic() + wanted.seconds
+        self.least: Fraction | None = None
+        self.infeasible = self.interrupted = False
+
+    def answer(self) -> Anywhere:
+        """The best."""
+        allocation, pattern = self.best or (None, None)
+        return Anywhere(
+            allocation=allocation, pattern=pattern, least=self.least, infeasible=self.infeasible,
+            interrupted=self.interrupted,
+        )  # fmt: skip
+
+    @property
+    def over(self) -> bool:
+        """Whether there is no time left, or nothing shorter."""
+        enough = self.best is not None and self.wanted.enough is not None and self.best[1].period <= self.wanted.enough
+        return enough or time.monotonic() > self.until
+
+    def anneal(self) -> None:
+        """From the start, on from where that ends, from the best, and from stages at random, in turn."""
+        wanted, rng = self.wanted, np.random.default_rng(self.wanted.seed)
+        starts = [each.device for each in (self.hint, self.best and self.best[0]) if each is not None]
+        device = starts[-1] if starts else ints([0] * wanted.chain.layers)
+        for at in range(wanted.rounds):
+            if self.over or time.monotonic() > self.until - (1 - ANNEALED) * wanted.seconds:
+                break
+            if at == 1 and self.hint is not None:
+                device = self.hint.device
+            elif at % 4 == 3:
+                device = self._drawn(rng)
+            elif at % 4 == 2 and self.best is not None:
+                device = self.best[0].device
+            draws = rng.random((MOVES, DRAWS))
+            device = annealed(self.on, device.copy(), self.longest, HEAT, draws, self.pool)
+            self._quickest()
+
+    def _drawn(self, rng: np.random.Generator) -> Ints:
+        """About two runs of layers a device, at random."""
+        layers, devices = self.wanted.chain.layers, self.wanted.machines.devices
+        cuts = np.sort(rng.integers(0, layers + 1, 2 * devices))
+        return rng.integers(devices, size=2 * devices + 1)[np.searchsorted(cuts, np.arange(layers), "right")]
+
+    @property
+    def longest(self) -> int:
+        """Ticks of a batch by itself, wherever it goes: no period need be longer."""
+        on = self.on
+        passed = on.forward[:, -1].max() + on.backward[:, -1].max() + on.transfers.max(axis=0).sum()
+        return max(1, int(passed))
+
+    def _quickest(self) -> None:
+        """The best of the pool, where it is better than all else."""
+        known = np.flatnonzero(self.pool.value != NONE)
+        if not len(known):
+            return
+        at = known[np.argmin(self.pool.value[known])]
+        period = int(self.pool.value[at])
+        if self.best is None or period < self.best[1].period:
+            self._take(*quick_schedule(self.wanted.chain, self.wanted.machines, self.on, self.pool.device[at], period))
+
+    def _take(self, allocation: Allocation, pattern: Pattern) -> None:
+        wanted = self.wanted
+        seen = wanted.machines.on(wanted.chain, allocation)
+        checked = check(seen, allocation, pattern, wanted.machines.memory, wanted.model)
+        if not checked.valid:
+            raise RuntimeError(f"an invalid schedule was found: {checked.text}")
+        if self.best is None or pattern.period < self.best[1].period:
+            self.best = allocation, pattern
+
+    def race(self) -> None:
+        """The exact scheduler on every allocation, or on the best of the pool."""
+        k, total = self.wanted.k, self.wanted.k * self.longest
+        if total > _MOST_TICKS or self.over:
+            return
+        below = total + 1 if self.best is None else ceil(self.best[1].period * k)
+        seconds = self.until - time.monotonic()
+        every = self._every(-(-below // k))
+        rows = self._pooled() if every is None else every
+        posed = sorted(
+            self._posed(rows, below, seconds, apart=every is not None), key=lambda each: each.asked.least
+        )  # fmt: skip
+        least = below
+        for line in self._lines(posed, below, seconds):
+            if isinstance(line, Race):
+                least = line.least
+                continue
+            answer = posed[line.at].answered(line.told)
+            if answer.pattern is not None:
+                self._take(posed[line.at].question.allocation, answer.pattern)
+        if every is not None:
+            self.infeasible = not posed and self.best is None
+            self.least = Fraction(least, k)
+
+    def _every(self, below: int) -> Ints | None:
+        """All allocations that may have a period below that; None where they are too many."""
+        if self.wanted.chain.layers > _MOST_LAYERS:
+            return None
+        kind = ints(self.wanted.machines.kinds())
+        found, count = every_allocation(self.on, kind, below, EVERY)
+        return None if count > EVERY else ints(found[:count])
+
+    def _pooled(self) -> Ints:
+        """Those of the pool, the best first."""
+        order = np.argsort(self.pool.value, kind="stable")
+        return self.pool.device[order[self.pool.value[order] != NONE]]
+
+    def _posed(self, rows: Ints, below: int, seconds: float, *, apart: bool) -> Iterator[Posed]:
+        """Those that may be better."""
+        wanted = self.wanted
+        for row in rows:
+            allocation = Allocation(device=row, devices=wanted.machines.devices)
+            question = Question(
+                chain=wanted.machines.on(wanted.chain, allocation), allocation=allocation, k=wanted.k,
+                memory=wanted.machines.memory, model=wanted.model, most=below - 1, seconds=seconds, seed=wanted.seed,
+                apart=apart,
+            )  # fmt: skip
+            posed = Posed(question)
+            if not posed.misfit and posed.asked.least < below:
+                yield posed
+
+    def _lines(self, posed: list[Posed], below: int, seconds: float) -> Iterator[Better | Race]:
+        """What the process tells; that nothing is proven below the first, where it was ended."""
+        if not posed:
+            yield Race(least=below)
+            return
+        yield Race(least=posed[0].asked.least)
+        given = [msgspec.json.encode(Head(seconds=seconds, below=below))]
+        given += [msgspec.json.encode(each.asked) for each in posed]
+        told = streamed(
+            "solvers.pipelining.anywhere.race_program", b"\n".join(given) + b"\n", seconds + GRACE_S, solver="CP-SAT"
+        )  # fmt: skip
+        for line in told:
+            yield msgspec.json.decode(line, type=Better | Race)

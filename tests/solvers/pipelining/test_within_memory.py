@@ -1,0 +1,165 @@
+"""Any allocation within memory: equal to enumeration of allocations and schedules, never above contiguous stages."""
+
+import os
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from periods_by_force import least_of_all
+from pipelines import small_chain
+
+from solvers.arrays import ints
+from solvers.families.chain_table import make_case
+from solvers.pipelining.anywhere import within_memory
+from solvers.pipelining.anywhere.quick_period import ground, quick_period
+from solvers.pipelining.anywhere.roomy import roomy_memory
+from solvers.pipelining.anywhere.within_memory import Wanted, least_anywhere
+from solvers.pipelining.chain import Chain, MemoryModel
+from solvers.pipelining.contiguous import best_cuts, least_memory
+from solvers.pipelining.one_f_one_b_star import least_period, thinned
+from solvers.pipelining.pattern_check import check
+from solvers.pipelining.unequal_devices import Machines
+
+
+@pytest.fixture(scope="module")
+def races():
+    """CP-SAT in one process for all, whose start takes longer than most races; not in this one, for its libraries."""
+    script = Path(__file__).parent.parent / "stubs" / "races.py"
+    where = os.pathsep.join(path for path in sys.path if path)
+    with subprocess.Popen(
+        [sys.executable, "-P", str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": where},
+    ) as running:  # fmt: skip
+        yield running
+        running.stdin.close()
+
+
+@pytest.fixture
+def here(monkeypatch, races):
+    """It is asked in place of a process each."""
+
+    def streamed(_, given, *__, **___):
+        races.stdin.write(b"%d\n" % len(given.splitlines()) + given)
+        races.stdin.flush()
+        while line := races.stdout.readline().strip():
+            yield line
+
+    monkeypatch.setattr(within_memory, "streamed", streamed)
+
+
+def asked(chain, devices, memory, model, **more) -> Wanted:
+    """On equal devices, with time enough and little search before the proof."""
+    machines = Machines.alike(devices, memory)
+    return Wanted(**{"chain": chain, "machines": machines, "model": model, "seconds": 600, "rounds": 1, **more})
+
+
+def drawn(seed: int, most: int) -> tuple[Chain, int, int, MemoryModel]:
+    """A chain of up to so many layers, devices, bytes of each, and how they count."""
+    rng = np.random.default_rng(seed)
+    chain, devices = small_chain(rng, int(rng.integers(2, most + 1)), 3, 5), int(rng.integers(2, 4))
+    model = list(MemoryModel)[seed % 2]
+    return chain, devices, max(0, least_memory(chain, devices, model) + int(rng.integers(-2, 8))), model
+
+
+def equals_enumeration(seed: int, most: int, k: int) -> bool:
+    """One random chain; whether the best is better than contiguous stages."""
+    chain, devices, memory, model = drawn(seed, most)
+    least = least_of_all(chain, devices, k, memory, model is MemoryModel.PAPER)
+    found = least_anywhere(asked(chain, devices, memory, model, k=k))
+    if least is None:
+        assert found.pattern is None and found.infeasible, seed
+        return False
+    assert found.pattern.period == found.least == Fraction(least, k), seed
+    assert check(chain, found.allocation, found.pattern, memory, model).valid
+    cuts = best_cuts(chain, devices, memory, model)
+    return cuts is None or found.pattern.period < cuts.period
+
+
+@pytest.mark.slow
+def test_the_best_of_all_allocations_and_schedules_on_a_hundred_chains(here) -> None:
+    """Up to 5 layers on 3 devices, one batch a period, both models; many are better than contiguous ones."""
+    assert sum(equals_enumeration(seed, 5, 1) for seed in range(100)) >= 40
+
+
+@pytest.mark.slow
+def test_the_best_of_all_allocations_with_two_batches_a_period(here) -> None:
+    """Up to 3 layers."""
+    assert sum(equals_enumeration(seed, 3, 2) for seed in range(30)) >= 5
+
+
+def test_what_no_contiguous_stages_do(here) -> None:
+    """Lemma 2's chain fits on none of them; Theorem 6's takes k - 1 times as long on them; both are proven."""
+    for name, parameters in (("one-two-one", {"bounded": 1}), ("arbitrarily-longer", {"k": 3})):
+        case = make_case(name, **parameters)
+        found = least_anywhere(asked(case.chain, case.devices, case.memory, MemoryModel.RECEIVED))
+        assert found.pattern.period == found.least == case.least
+    none = least_anywhere(asked(case.chain, case.devices, case.memory - 1, MemoryModel.RECEIVED))
+    assert none.infeasible and none.pattern is None
+
+
+def test_the_answer_is_never_above_where_it_starts(monkeypatch) -> None:
+    """Without time it is the start; Ctrl-C keeps what was found by then; long chains improve without the exact one."""
+    case = make_case("convolution-chain", 1)
+    cuts = best_cuts(case.chain, case.devices, case.memory, MemoryModel.PAPER)
+    start = cuts.allocation, thinned(case.chain, cuts.allocation, cuts.T, cuts.keep)
+    wanted = asked(case.chain, case.devices, case.memory, MemoryModel.PAPER, seconds=-1)
+    assert least_anywhere(wanted, start).pattern is start[1]
+
+    def struck(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(within_memory, "streamed", struck)
+    wanted = asked(case.chain, case.devices, case.memory, MemoryModel.PAPER)
+    found = least_anywhere(wanted, start)
+    assert found.interrupted and found.least is None and found.pattern.period < cuts.period
+    assert not found.allocation.contiguous
+    assert check(case.chain, found.allocation, found.pattern, case.memory, MemoryModel.PAPER).valid
+
+
+def test_a_quick_schedule_is_1f1b_star_on_contiguous_stages(seeds) -> None:
+    """Never longer in the paper's model, where that is the least of one batch a period."""
+    for seed in seeds(40):
+        rng = np.random.default_rng(seed)
+        chain, devices = small_chain(rng, int(rng.integers(1, 9)), 7), int(rng.integers(1, 5))
+        memory = least_memory(chain, devices, MemoryModel.PAPER) + int(rng.integers(0, 9))
+        device = best_cuts(chain, devices, memory, MemoryModel.PAPER).allocation
+        found = quick_period(
+            ground(chain, Machines.alike(devices, memory), MemoryModel.PAPER),
+            device.device,
+            int(chain.loads.sum()) + 99,
+        )
+        assert found <= least_period(chain, device, memory, MemoryModel.PAPER).period
+
+
+def test_unequal_devices(here) -> None:
+    """A slow device gets the short layer, one with little memory the light one, and a slow link is not crossed."""
+    chain = Chain(
+        forward=[2, 1], backward=[4, 2], weights=[1, 5], activation=[1, 1], output=[0, 0, 0], transfers=[0]
+    )  # fmt: skip
+    slow = Machines(speed=(Fraction(1, 2), Fraction(1)), memory=ints([99, 99]))
+    found = least_anywhere(Wanted(chain=chain, machines=slow, seconds=600, rounds=1))
+    assert found.allocation.device.tolist() == [1, 0] and found.pattern.period == found.least == 6
+    small = Machines(speed=(Fraction(1), Fraction(1)), memory=ints([99, 4]))
+    found = least_anywhere(Wanted(chain=chain, machines=small, seconds=600, rounds=1))
+    assert found.allocation.device.tolist() == [1, 0]
+    far = Chain(
+        forward=[1, 1, 1], backward=[1, 1, 1], weights=[0] * 3, activation=[0] * 3, output=[0] * 4, transfers=[1, 9]
+    )  # fmt: skip
+    apart = Machines(speed=(Fraction(1),) * 3, links={(0, 1): Fraction(1, 4), (1, 2): Fraction(1, 4)})
+    found = least_anywhere(Wanted(chain=far, machines=apart, seconds=600, rounds=1))
+    assert found.pattern.period == 4 and found.least == 4
+    assert set(found.allocation.device.tolist()) == {0, 2}
+
+
+@pytest.mark.slow
+def test_the_memory_that_some_stages_fit() -> None:
+    """Equal to what enumeration finds in the paper's model; what is told fits in the other."""
+    for seed in (0, 1, 6, 14):
+        chain, devices, _, model = drawn(seed, 4)
+        least = roomy_memory(chain, devices, model)
+        fitting = [least_of_all(chain, devices, 1, memory, model is MemoryModel.PAPER) for memory in (least - 1, least)]
+        assert fitting[1] is not None
+        assert fitting[0] is None or model is MemoryModel.RECEIVED
