@@ -6,14 +6,16 @@ import os
 import re
 import shutil
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from pesto.errors import FileError
 from pesto.files.disk import make_folder, sync_folder
 from pesto.files.json import shown
 from pesto.quantities import size
 from pesto.serve.refusals import RefusedError
+from pesto.serve.store.ledger import Ledger
 
 FREE = 0.05
 """Share of the disk below which nothing more is taken."""
@@ -25,6 +27,14 @@ def free_share(folder: Path) -> float:
     """How much of the folder's disk is free, as a share."""
     found = shutil.disk_usage(folder)
     return found.free / found.total
+
+
+class Part(NamedTuple):
+    """A whole file that has no name yet."""
+
+    sha256: str
+    size: int
+    path: Path
 
 
 class Blobs:
@@ -48,13 +58,16 @@ class Blobs:
         if self._space(self.folder) < FREE:
             raise RefusedError(507, f"the disk has less than {FREE:.0%} left - free some of it", 60)
 
-    async def put(self, digest: str, chunks: AsyncIterator[bytes], told: int | None, room: int) -> int:
-        """Take a file in, its bytes on the disk before this returns; how many they are.
+    @asynccontextmanager
+    async def coming(
+        self, digest: str, chunks: AsyncIterator[bytes], told: int | None, room: int
+    ) -> AsyncIterator[Part]:
+        """A file as it came, its bytes on the disk, until it is settled; else it is removed.
 
         told: bytes that are announced. room: bytes that the token may still upload. RefusedError when the bytes are
         others (422), too many (413), fewer than announced (400), or the disk is full (507); nothing is left then.
         """
-        target = self.path(digest)
+        self.path(digest)
         self._require_room(told or 0, room)
         self.require_space()
         part = self.folder / f"{os.urandom(8).hex()}.part"
@@ -64,16 +77,28 @@ class Blobs:
                 raise RefusedError(400, f"{count} of {told} announced bytes came - send the file again")
             if found != digest:
                 raise RefusedError(422, f"the bytes that came have the SHA-256 {found} - send the file that it names")
-            await asyncio.to_thread(_settle, part, target)
+            await asyncio.to_thread(_sync, part)
+        except OSError as error:
+            part.unlink(missing_ok=True)
+            raise _failed(error) from error
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+        try:
+            yield Part(digest, count, part)
+        finally:
+            part.unlink(missing_ok=True)
+
+    def settle(self, part: Part) -> None:
+        """Give a file its name; by the thread that also removes files."""
+        try:
+            part.path.replace(self.folder / part.sha256)
+            sync_folder(self.folder)
         except OSError as error:
             raise _failed(error) from error
-        finally:
-            with suppress(FileNotFoundError):
-                part.unlink()
-        return count
 
-    def adopt(self, file: Path) -> tuple[str, int]:
-        """Take in a file of this machine: its SHA-256 and its bytes."""
+    def copied(self, file: Path) -> Part:
+        """A copy of a file of this machine, to be settled."""
         hashed, count = hashlib.sha256(), 0
         part = self.folder / f"{os.urandom(8).hex()}.part"
         try:
@@ -82,13 +107,11 @@ class Blobs:
                     hashed.update(chunk)
                     copy.write(chunk)
                     count += len(chunk)
-            _settle(part, self.folder / hashed.hexdigest())
+            _sync(part)
         except OSError as error:
+            part.unlink(missing_ok=True)
             raise _failed(error) from error
-        finally:
-            with suppress(FileNotFoundError):
-                part.unlink()
-        return hashed.hexdigest(), count
+        return Part(hashed.hexdigest(), count, part)
 
     def _require_room(self, count: int, room: int) -> None:
         if count > self._most:
@@ -117,12 +140,15 @@ class Blobs:
         return count, hashed.hexdigest()
 
 
-def _settle(part: Path, target: Path) -> None:
-    """Make a whole file last under its name."""
+def taken_in(ledger: Ledger, blobs: Blobs, part: Part, token: str) -> None:
+    """An act: a file gets its name, and is remembered."""
+    blobs.settle(part)
+    ledger.add_blob(part.sha256, part.size, token)
+
+
+def _sync(part: Path) -> None:
     with part.open("rb") as file:
         os.fsync(file.fileno())
-    part.replace(target)
-    sync_folder(target.parent)
 
 
 def _failed(error: OSError) -> FileError:

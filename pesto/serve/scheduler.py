@@ -17,7 +17,8 @@ from pesto.executing.executor import Answered, Executor, Lost, Said
 from pesto.executing.executor import Outcome as Heard
 from pesto.files.disk import make_folder, sync_folder
 from pesto.serve.job_work import event_of, job_work, outcome_of
-from pesto.serve.serve_config import JobBounds
+from pesto.serve.retention import Retention
+from pesto.serve.serve_config import ServeConfig
 from pesto.serve.store.group_commit import Writer
 from pesto.serve.store.job_states import Begun, Event, Outcome, State
 from pesto.serve.store.ledger import Ledger
@@ -32,6 +33,8 @@ _AGAIN_S = 1.0
 """Seconds between two tries to write."""
 PATIENCE_S = 6.0
 """Seconds for which interrupted jobs may save their best plans when the service ends."""
+SWEEP_S = 600.0
+"""Seconds between two looks at what is to be removed."""
 MOST_LOGGED = 10_000
 """Lines that one attempt may log; what it finds is kept beyond."""
 
@@ -39,10 +42,14 @@ MOST_LOGGED = 10_000
 class Scheduler:
     """Begins jobs by priority, then number, as far as workers and quotas allow; keeps what comes of them."""
 
-    def __init__(self, writer: Writer, executor: Executor, folder: Path, doors: Doorkeeper, bounds: JobBounds) -> None:
+    def __init__(
+        self, writer: Writer, executor: Executor, folder: Path, doors: Doorkeeper, config: ServeConfig
+    ) -> None:
         """`folder`: of the service; each job has a folder there, with one in it for each attempt."""
-        self._writer, self._executor, self._doors, self._bounds = writer, executor, doors, bounds
+        self._writer, self._executor, self._doors, self._bounds = writer, executor, doors, config.job
         self._folder, self._blobs = folder / JOBS, folder / BLOBS
+        self._retention = Retention(self._folder, self._blobs, config.keep_days, int(config.keep_gib * 2**30))
+        self._swept = time.monotonic()
         self._running: dict[str, Begun] = {}
         self._logged: Counter[str] = Counter()
         self._cancels: SimpleQueue[str] = SimpleQueue()
@@ -64,6 +71,8 @@ class Scheduler:
     def start(self) -> None:
         """Begin to schedule."""
         make_folder(self._folder)
+        self._writer.do(self._retention.tidy)
+        self._writer.do(self._retention.sweep)
         self._thread.start()
 
     def wake(self) -> None:
@@ -90,6 +99,7 @@ class Scheduler:
             while not self._ending.is_set():
                 self._begin()
                 self._interrupt()
+                self._sweep()
                 self._take(self._executor.collect(_COLLECT_S))
             self._wind_up()
         except BaseException as fault:
@@ -189,6 +199,11 @@ class Scheduler:
         for left in folder.iterdir() if folder.exists() else ():
             if left.name != str(kept):
                 shutil.rmtree(left, ignore_errors=True)
+
+    def _sweep(self) -> None:
+        if time.monotonic() >= self._swept + SWEEP_S:
+            self._write(self._retention.sweep)
+            self._swept = time.monotonic()
 
     def _wind_up(self) -> None:
         for key in self._running:

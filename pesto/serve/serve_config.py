@@ -37,6 +37,10 @@ class ServeConfig:
     """Jobs of all tokens that may wait."""
     upload_gib: float = 2.0
     """Of one uploaded file."""
+    keep_days: float = 30.0
+    """After which the files of a job that has ended, and uploads that nothing waits for, are removed."""
+    keep_gib: float = 50.0
+    """Of the files of ended jobs and of uploads together, beyond which the oldest are removed."""
     job: JobBounds = JobBounds()
 
     def __post_init__(self) -> None:
@@ -46,7 +50,7 @@ class ServeConfig:
         if self.executor not in EXECUTORS:
             raise UsageError(f"no executor is called {self.executor!r} - choose one of {', '.join(EXECUTORS)}")
         bounds = [(f.name, getattr(self.job, f.name)) for f in fields(self.job)]
-        rest = [(name, getattr(self, name)) for name in ("workers", "queued", "upload_gib")]
+        rest = [(name, getattr(self, name)) for name in ("workers", "queued", "upload_gib", "keep_days", "keep_gib")]
         for name, value in [*rest, *bounds]:
             if not value > 0:
                 raise UsageError(f"{name} is {value} - give more than 0")

@@ -28,6 +28,8 @@ NICENESS = 5
 """Of workers, so that requests are answered while all cores solve."""
 KEEP_BYTES = 4 << 30
 """A worker that holds more after a job is not used again."""
+SEND_BYTES = 1 << 18
+"""What the system holds of an answer that a slow reader has not taken."""
 _LOCK = Kind("service", "server", "give another --data")
 
 
@@ -47,7 +49,7 @@ def opened(folder: Path, config: ServeConfig, executor: Callable[[], Executor]) 
         stack.callback(writer.close)
         writer.do(lambda kept: kept.recover())
         doors, blobs = Doorkeeper(folder), Blobs(folder / BLOBS, int(config.upload_gib * 2**30))
-        scheduler = Scheduler(writer, executor(), folder, doors, config.job)
+        scheduler = Scheduler(writer, executor(), folder, doors, config)
         scheduler.start()
         stack.callback(scheduler.end)
         read = reading(folder)
@@ -69,6 +71,7 @@ def listening(config: ServeConfig, folder: Path) -> socket.socket:
     found = socket.socket(family, socket.SOCK_STREAM)
     try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
         found.bind((config.host, config.port))
         found.listen(2048)
     except OSError as error:

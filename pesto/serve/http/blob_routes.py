@@ -3,6 +3,7 @@
 from litestar import Response, Router, put
 from litestar.params import FromPath
 
+from pesto.serve.blobs import taken_in
 from pesto.serve.http.caller import Asking, Who
 from pesto.serve.http.refused import refusals
 from pesto.serve.http.replies import BlobReply
@@ -20,15 +21,14 @@ async def upload(sha256: FromPath[str], caller: Who, request: Asking) -> Respons
     service = caller.service
     service.blobs.path(sha256)
     known = service.readings.blob(sha256)
-    if known is not None:
-        await service.writer.asked(lambda ledger: ledger.add_blob(sha256, known, caller.name))
+    if known is not None and await service.writer.asked(lambda ledger: ledger.touch_blob(sha256)):
         return Response(BlobReply(sha256=sha256, bytes=known), status_code=200)
     room = caller.quota.bytes - service.readings.blob_bytes(caller.name)
     length = request.headers.get("content-length")
     told = int(length) if length is not None and length.isdecimal() else None
-    count = await service.blobs.put(sha256, request.stream(), told, room)
-    await service.writer.asked(lambda ledger: ledger.add_blob(sha256, count, caller.name))
-    return Response(BlobReply(sha256=sha256, bytes=count), status_code=201)
+    async with service.blobs.coming(sha256, request.stream(), told, room) as part:
+        await service.writer.asked(lambda ledger: taken_in(ledger, service.blobs, part, caller.name))
+    return Response(BlobReply(sha256=sha256, bytes=part.size), status_code=201)
 
 
 def blob_routes() -> Router:

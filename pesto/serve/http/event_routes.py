@@ -15,7 +15,8 @@ from pesto.serve.store.job_states import Numbered
 
 QUIET_S = 15.0
 """Seconds without an event after which a comment is sent, so that nobody between takes the stream for dead."""
-_PAGE = 200
+_PAGE = 64
+"""Events that are sent before others have their turn."""
 Last = Annotated[
     int,
     HeaderParameter(name="Last-Event-ID", ge=0, le=2**62, description="The number of the last event that has arrived."),
@@ -50,6 +51,7 @@ async def _stream(service: Service, job: int, last: int) -> AsyncIterator[bytes]
             if found:
                 yield b"".join(map(_lines, found))
                 last = found[-1].number
+                await asyncio.sleep(0)
             if len(found) == _PAGE:
                 continue
             if ended:

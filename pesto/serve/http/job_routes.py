@@ -12,6 +12,7 @@ from litestar.params import FromPath, HeaderParameter, JSONBody, QueryParameter
 from pesto.errors import UsageError
 from pesto.jobs.checks import checked
 from pesto.jobs.request import JobRequest, blobs_of, jobs_of, resolved
+from pesto.serve.blobs import taken_in
 from pesto.serve.http.caller import Caller, Who
 from pesto.serve.http.refused import refusals
 from pesto.serve.http.replies import Cancelled, JobReply, JobsReply, Submitted, job_reply
@@ -145,9 +146,9 @@ async def _adopted(name: str, caller: Caller) -> str:
     plan = service.scheduler.results(name, found.kept) / "plan.json"
     if not plan.is_file():
         raise UsageError(f"the job {name} has no plan - name another, or upload the plan")
-    sha, count = await asyncio.to_thread(service.blobs.adopt, plan)
-    await service.writer.asked(lambda ledger: ledger.add_blob(sha, count, caller.name))
-    return sha
+    part = await asyncio.to_thread(service.blobs.copied, plan)
+    await service.writer.asked(lambda ledger: taken_in(ledger, service.blobs, part, caller.name))
+    return part.sha256
 
 
 def job_routes() -> Router:

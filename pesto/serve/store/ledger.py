@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from pesto.serve.refusals import RefusedError, no_job
-from pesto.serve.store.job_states import DEATHS, Begun, Event, Outcome, State, Submission
+from pesto.serve.store.job_states import DEATHS, FINAL, Begun, Event, Outcome, State, Submission
 from pesto.serve.store.waiting import Waiting
 
 _KEPT = ("best_s", "bound_s")
@@ -158,11 +158,45 @@ class Ledger:
         return state
 
     def add_blob(self, digest: str, size: int, token: str) -> None:
-        """Remember a file that lies in the folder, or that it was wanted again."""
+        """Remember a file that lies in the folder."""
         self._db.execute(
             "INSERT INTO blobs VALUES (?, ?, ?, ?) ON CONFLICT (digest) DO UPDATE SET used = excluded.used",
             (digest, size, token, self._clock()),
         )
+
+    def touch_blob(self, digest: str) -> bool:
+        """Remember that a file is wanted again; False where it is gone."""
+        changed = self._db.execute("UPDATE blobs SET used = ? WHERE digest = ?", (self._clock(), digest))
+        return changed.rowcount == 1
+
+    def blobs(self) -> list[tuple[str, int, float]]:
+        """(SHA-256, bytes, when it was wanted last) of each uploaded file."""
+        return self._db.execute("SELECT digest, bytes, used FROM blobs").fetchall()
+
+    def needed_blobs(self) -> set[str]:
+        """Uploaded files that a job reads which has not ended."""
+        asked = "SELECT DISTINCT digest FROM jobs JOIN needs ON job = number WHERE state IN (?, ?, ?)"
+        going = (State.QUEUED, State.RUNNING, State.CANCELLING)
+        return {digest for (digest,) in self._db.execute(asked, going)}
+
+    def forget_blob(self, digest: str) -> None:
+        """A file is gone."""
+        self._db.execute("DELETE FROM needs WHERE digest = ?", (digest,))
+        self._db.execute("DELETE FROM blobs WHERE digest = ?", (digest,))
+
+    def ended_with_files(self) -> list[tuple[int, str, float]]:
+        """(number, id, when it ended) of each job that has ended and has its files."""
+        asked = "SELECT number, id, finished FROM jobs WHERE kept > 0 AND expired = 0 AND state IN (?, ?, ?)"
+        return self._db.execute(asked, FINAL).fetchall()
+
+    def expire(self, number: int) -> None:
+        """A job's files are gone."""
+        self._db.execute("UPDATE jobs SET expired = 1 WHERE number = ?", (number,))
+
+    def holds_files(self, name: str) -> bool | None:
+        """Whether a job's folder may have files; None for no job."""
+        row = self._db.execute("SELECT expired FROM jobs WHERE id = ?", (name,)).fetchone()
+        return None if row is None else not row[0]
 
     def _known(self, asked: Submission) -> tuple[bytes, str] | None:
         """The digest and the job of a key that came before."""

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import time
 from contextlib import contextmanager
 
 import pytest
@@ -11,6 +12,7 @@ from litestar.testing import TestClient
 from pesto.errors import FileError, UsageError
 from pesto.serve import tokens
 from pesto.serve.http.app import application
+from pesto.serve.retention import Retention
 from pesto.serve.serve_config import JobBounds, ServeConfig
 from pesto.serve.server import listening, opened
 
@@ -206,6 +208,30 @@ def test_not_yet_and_removed(client):
     client.delete(f"/v1/jobs/{name}")
     told(client, name)
     refused(client.get(f"/v1/jobs/{name}/trace"), 404, "no such file")
+
+
+def test_old_files_are_removed_and_what_waits_keeps_its_own(tmp_path):
+    data = [b"old", b"needed", b"new"]
+    old, needed, _ = shas = [hashlib.sha256(one).hexdigest() for one in data]
+    with serving(tmp_path) as (client, service):
+        sweep = lambda now, days=1.0, most=1 << 40: service.writer.do(  # noqa: E731
+            lambda ledger: Retention(tmp_path / "jobs", service.blobs.folder, days, most).sweep(ledger, now)
+        )
+        for sha, one in zip(shas, data, strict=True):
+            client.put(f"/v1/blobs/{sha}", content=one)
+        name = submitted(client)
+        told(client, name)
+        client.post("/v1/jobs", json={"kind": "solve", "source": {"blob": needed}, "label": "wait"})
+        assert sweep(time.time()) == 0
+        assert sweep(time.time() + 90_000) == 3  # the files of the job, two uploads; the third is waited for
+        answer = client.get(f"/v1/jobs/{name}/plan")
+        refused(answer, 410, "removed")
+        assert client.get(f"/v1/jobs/{name}").json()["files"] == []
+        assert [file.name for file in service.blobs.folder.iterdir()] == [needed]
+        for sha, one in zip(shas, data, strict=True):
+            assert client.put(f"/v1/blobs/{sha}", content=one).status_code == (200 if sha == needed else 201)
+        assert sweep(time.time(), most=3) == 1  # 3 bytes each but for what is waited for: the older one goes
+        assert old not in {file.name for file in service.blobs.folder.iterdir()}
 
 
 def test_each_sees_what_is_its_own(tmp_path):
