@@ -4,13 +4,13 @@
         [--clusters v100x4,v100x8] [--micro-batches 16] [--time-limit 5] [--search 10]
 
 A markdown row for each step and cluster: ms of the step by each schedule ("-": none, "!": out of memory), `own`: the
-shortest where each device has stages of its own (`--contiguous`), with search; `serial`: what `pesto solve` places
-within the time limit, its batches one after the other; the chosen step over the least of the others; both gaps to the
-bound of all plans; the chain's own prediction over the chosen schedule's step before search; CPU seconds of the
-pipeline.
+shortest of those whose devices share no stage; `serial`: what `pesto solve` places within the time limit (below 0: not
+asked), its batches one after the other; the chosen step over the least of the others; both gaps to the bound of all
+plans; the chain's own prediction over the chosen schedule's step before search; CPU seconds of the pipeline.
 """
 
 import argparse
+import math
 import os
 import time
 
@@ -22,12 +22,14 @@ from pesto.graph import Graph
 from pesto.inputs.load import load_cluster, load_graph
 from pesto.micro_batches.step_parts import AFTER, step_parts
 from pesto.micro_batches.unrolling import unroll
+from pesto.pipelining.schedules import REPLICATED
 from pesto.pipelining.step_ground import Laid
 from pesto.pipelining.step_pipeline import Wish, step_pipeline
 from pesto.settings import Settings
 from pesto.solving.candidates import Bench
 from pesto.solving.flow import formulate, solve
 from pesto.source import Source
+from solvers import relative_gap
 from solvers.arrays import ints, rank_of
 from solvers.compiled.dag import after_all, topological_order
 from solvers.heuristics.devices_of_location import devices_at
@@ -60,21 +62,23 @@ def row(graph: Graph, name: str, batches: int, seconds: tuple[float, float]) -> 
     cluster, began = load_cluster(name), time.process_time()
     found = step_pipeline(graph, cluster, batches=batches, wish=Wish(search=seconds[1]))
     took, step = time.process_time() - began, found.plan.makespan_s * 1e3
-    own = step_pipeline(graph, cluster, batches=batches, wish=Wish(search=seconds[1], contiguous=True)).plan
-    alone = serial(graph, name, batches, seconds[0])
+    alone = serial(graph, name, batches, seconds[0]) if seconds[0] >= 0 else math.inf
     known = {each.schedule.name: each for each in found.laid if each is not found.chosen or not found.search}
     others = [
         each.candidate.makespan * 1e-6
         for each in known.values()
         if each.candidate and each.fits and each.schedule.name in ("gpipe", "1f1b", "interleaved-2", "zero-bubble")
     ] + [alone]
+    own = min(
+        each.candidate.makespan for key, each in known.items() if each.candidate and each.fits and key != REPLICATED
+    )
     begun = known[found.chosen.schedule.name]
     before = begun.candidate.makespan if begun.candidate else 1
     return [
         f"{begun.schedule.name}{' + search' if found.search else ''} {step:.0f}",
         *(shown(each) for each in known.values() if each.schedule.name in SHOWN),
-        f"{own.makespan_s * 1e3:.0f}", f"{alone:.0f}", f"{step / min(others):.3f}", f"{found.plan.gap:.1%}",
-        f"{own.gap:.1%}", f"{begun.predicted / before:.2f}", f"{took:.1f}",
+        f"{own * 1e-6:.0f}", f"{alone:.0f}", f"{step / min(others):.3f}", f"{found.plan.gap:.1%}",
+        f"{relative_gap(own, found.bound_ticks):.1%}", f"{begun.predicted / before:.2f}", f"{took:.1f}",
     ]  # fmt: skip
 
 

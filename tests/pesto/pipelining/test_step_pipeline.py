@@ -1,5 +1,7 @@
 """Training steps folded, cut into stages, laid out op by op: the order holds, and the plan is a checked one."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from training_steps import BACKWARD, FORWARD, training_step
@@ -11,6 +13,7 @@ from pesto.pipelining.chain_of_step import chain_of_step
 from pesto.pipelining.folded import fold
 from pesto.pipelining.schedules import NAMES
 from pesto.pipelining.step_pipeline import Wish, step_pipeline
+from pesto.show.piped.step_pipeline_page import step_object, step_page
 from pesto.source import Source
 
 
@@ -102,6 +105,29 @@ def test_what_cannot_be_laid_out_is_refused(make_graph, make_cluster):
     wide = make_graph([{**op, "bytes": 9 * 10**9} if op["name"][0] == "f" else op for op in training_step(0).ops])
     with pytest.raises(NothingFoundError, match="lacks"):
         step_pipeline(wide, load_cluster("v100x2-nvlink"), batches=4)
+
+
+def test_the_memory_that_is_named_suffices(make_graph):
+    """Where nothing fits, devices of the bytes that the refusal names do."""
+    cluster = load_cluster("v100x2-nvlink")
+    wish = Wish(search=0, contiguous=True)
+    wide = make_graph([{**op, "bytes": 9 * 10**9} if op["name"][0] == "f" else op for op in training_step(0).ops])
+    with pytest.raises(NothingFoundError, match="lacks") as refused:
+        step_pipeline(wide, cluster, batches=2, wish=wish)
+    least = int(str(refused.value).split("give devices of ")[1].split()[0])
+    larger = replace(cluster, devices=tuple(replace(device, memory_bytes=least) for device in cluster.devices))
+    found = step_pipeline(wide, larger, batches=2, wish=wish)
+    assert found.chosen.fits and found.chosen.candidate.peak.max() <= least
+
+
+def test_devices_without_a_stage_are_named(make_graph):
+    """Two layers on four devices of one stage each."""
+    graph = make_graph(training_step(1, layers=2).ops)
+    found = step_pipeline(graph, load_cluster("v100x4"), batches=2, wish=Wish(search=0, contiguous=True, name="1f1b"))
+    said, page = step_object(found, None), step_page(found, None)
+    used = {stage["device"] for stage in said["stages"]}
+    assert said["idle"] and set(said["idle"]) | used == {f"gpu:{k}" for k in range(4)} and not used & set(said["idle"])
+    assert "unused" in page and said["idle"][0] in page
 
 
 @pytest.mark.slow
