@@ -1,9 +1,8 @@
 """The step that a verb solves, read while what its solve needs is compiled."""
 
 from pesto.cli.printed import aside
-from pesto.errors import InputError
 from pesto.graph import Graph
-from pesto.inputs.load import load_graph, load_shaped
+from pesto.inputs.load import load_both, load_graph
 from pesto.solving.ahead import beside
 from pesto.source import Source
 from pesto.split.shaped import Shaped
@@ -17,13 +16,8 @@ def read_step(source: Source, *, quiet: bool) -> Graph:
 
 def read_shapes(source: Source, *, quiet: bool) -> tuple[Graph, Shaped | str]:
     """The graph, and what its ops are to one who cuts tensors, or why nothing says or none can be cut."""
-    if not source.has_shapes:
-        return read_step(source, quiet=quiet), ""
     _begin(quiet=quiet)
-    try:
-        return load_shaped(source, quiet=quiet)
-    except InputError as refused:
-        return load_graph(source, quiet=quiet), str(refused)
+    return load_both(source, quiet=quiet)
 
 
 def _begin(*, quiet: bool) -> None:

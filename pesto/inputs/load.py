@@ -15,8 +15,9 @@ from pesto.costs.disturbance import Watch
 from pesto.costs.measured import Profile, load_profile, measured
 from pesto.costs.own import SUFFIX, load_own, own
 from pesto.costs.precision import noted
-from pesto.errors import UsageError
+from pesto.errors import InputError, UsageError
 from pesto.files import graph_file
+from pesto.files.json import shown
 from pesto.graph import Graph
 from pesto.inputs import cluster_file
 from pesto.inputs.first_look import first_look
@@ -24,7 +25,7 @@ from pesto.inputs.foreign_graph import FORMATS
 from pesto.micro_batches.step_parts import step_parts
 from pesto.micro_batches.unrolling import unroll
 from pesto.plans.plan import Plan
-from pesto.source import GRAPH_DEF, Source
+from pesto.source import GRAPH_DEF, Source, named_by
 from pesto.tf.step_facts import StepFacts, Tie
 from solvers.arrays import Ints
 
@@ -71,6 +72,16 @@ def load_shaped(source: Source, *, quiet: bool = False) -> "tuple[Graph, Shaped]
 
     with hushed(quiet=quiet):
         return named.shaped(source)
+
+
+def load_both(source: Source, *, quiet: bool = False) -> "tuple[Graph, Shaped | str]":
+    """The graph, and what its ops are to one who cuts tensors, or why nothing says or none can be cut."""
+    if not source.has_shapes:
+        return load_graph(source, quiet=quiet), ""
+    try:
+        return load_shaped(source, quiet=quiet)
+    except InputError as refused:
+        return load_graph(source, quiet=quiet), str(refused)
 
 
 def load_shapes(source: Source) -> "Shaped":
@@ -211,3 +222,20 @@ def load_costs(graph: Graph, cluster: Cluster, given: Path | Profile | None) -> 
         profile = given if isinstance(given, Profile) else load_profile(given, graph)
         found = measured(graph, cluster, profile, fallback)
     return noted(graph, cluster, found)
+
+
+def plan_source(plan: Plan, source: Source) -> Source:
+    """The graph that the options name, or else the built-in model that the plan names."""
+    return source_of(plan.provenance.graph_source, source, "the plan's graph", "when it was planned")
+
+
+def source_of(made: str, source: Source, what: str, when: str) -> Source:
+    """What the options name, or else the built-in model that a file says it was made of."""
+    if source == Source():
+        named = named_by(made)
+        if named is None:
+            called = made.startswith("function ") and ":" in made
+            option = f"--{shown(made)}" if called else "--graph, --saved-model or --function"
+            raise UsageError(f"{what} was {shown(made)!r} - give it with {option}, as {when}")
+        return named
+    return source.checked()

@@ -10,7 +10,7 @@ from pesto.files.json import shown
 from pesto.files.toml import closest
 from pesto.inputs.cluster_file import cluster_names
 from pesto.inputs.first_look import first_look
-from pesto.jobs.request import JobRequest, JobSource, Kind, PlanFile, plans_of
+from pesto.jobs.request import JobRequest, JobSource, Kind, PlanFile, SweepOptions, plans_of
 from pesto.settings import Settings
 from pesto.source import Source
 from pesto.split.dividing import factors_of
@@ -20,10 +20,9 @@ from solvers.api import SOLVERS
 
 PRESET = "v100x2-nvlink"
 """The cluster of a request that names none, as of the command line."""
-AUTO = "auto"
 _STEP = ("source", "cluster", "costs")
 _GO_WITH: dict[Kind, tuple[str, ...]] = {
-    "solve": (*_STEP, "settings", "start", "cuts"),
+    "solve": (*_STEP, "settings", "start"),
     "compare": (*_STEP, "settings", "methods"),
     "sweep": (*_STEP, "settings", "sweep"),
     "split": ("source", "cluster", "settings", "split"),
@@ -40,6 +39,8 @@ _SETTINGS: dict[Kind, tuple[str, ...]] = {
 _TIME_LIMITS: dict[Kind, float] = {"compare": 30.0, "sweep": 20.0}
 """Seconds where they differ from a solve's."""
 _OF_ALL = ("kind", "out", "priority", "label", "limits")
+LEAST_S = 0.1
+"""Least seconds of a split."""
 _ROOM = 200
 """Bytes that a file's name may have."""
 
@@ -59,7 +60,8 @@ def checked(request: JobRequest) -> None:
         _plan(plan)
     _cluster(request)
     asked_settings(request)
-    _WHAT[request.kind](request)
+    if request.kind in _WHAT:
+        _WHAT[request.kind](request)
 
 
 def named_source(source: JobSource, file: Path | None = None) -> Source:
@@ -112,7 +114,7 @@ def _plain() -> JobRequest:
 
 def _texts(request: JobRequest) -> None:
     """UsageError for a text that would harm where it is shown, and for a name that no file can have."""
-    for what, text in (("label", request.label), ("cuts", request.cuts), ("methods", request.methods)):
+    for what, text in (("label", request.label), ("methods", request.methods)):
         if text is not None and not text.isprintable():
             raise UsageError(f"the {what} {shown(text)!r} has characters that cannot be shown - leave them out")
     files = [request.source, request.cluster, request.costs, *plans_of(request)]
@@ -138,19 +140,6 @@ def _presets() -> tuple[str, ...]:
     return cluster_names()
 
 
-def _solve(request: JobRequest) -> None:
-    """What cuts are weighed, and what goes with them."""
-    words = request.cuts
-    if words is None:
-        return
-    for name in ("costs", "start"):
-        if getattr(request, name) is not None:
-            raise UsageError(f"{name} is for placements alone - leave it out, or cuts")
-    if words != AUTO:
-        for word in words.split(","):
-            factors_of(word.strip())
-
-
 def _compare(request: JobRequest) -> None:
     names = chosen_methods(request.methods or "all")
     if "pesto" not in names and request.settings.solver is not None:
@@ -161,8 +150,12 @@ def _sweep(request: JobRequest) -> None:
     axes = request.sweep
     if axes is None:
         raise UsageError('no axis is swept - give sweep, such as {"links": [0.1, 1]}')
-    values = {name: getattr(axes, name) for name in axes.__struct_fields__ if name != "cross"}
-    Grid(base=Point(devices=1), values=chosen_values(values), cross=axes.cross)
+    Grid(base=Point(devices=1), values=axes_of(axes), cross=axes.cross)
+
+
+def axes_of(axes: SweepOptions) -> dict[str, tuple[float, ...]]:
+    """The values of each axis that has some; UsageError when one is out of range."""
+    return chosen_values({name: getattr(axes, name) for name in axes.__struct_fields__ if name != "cross"})
 
 
 def _split(request: JobRequest) -> None:
@@ -172,6 +165,8 @@ def _split(request: JobRequest) -> None:
     factors_of(options.workers)
     if options.method not in METHODS:
         raise UsageError(f"no method is called {shown(options.method)!r} - {closest(options.method, METHODS)}")
+    if asked_settings(request).time_limit_s < LEAST_S:
+        raise UsageError(f"cuts need time - give a time_limit_s of {LEAST_S} or more")
 
 
 def _of_plan(request: JobRequest) -> None:
@@ -180,5 +175,5 @@ def _of_plan(request: JobRequest) -> None:
 
 
 _WHAT: dict[Kind, Callable[[JobRequest], None]] = {
-    "solve": _solve, "compare": _compare, "sweep": _sweep, "split": _split, "check": _of_plan, "report": _of_plan,
+    "compare": _compare, "sweep": _sweep, "split": _split, "check": _of_plan, "report": _of_plan,
 }  # fmt: skip

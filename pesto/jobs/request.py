@@ -130,8 +130,6 @@ class JobRequest(_Asked, frozen=True):
     start: PlanFile | None = None
     """The plan that a solve begins from."""
     settings: JobSettings = JobSettings()
-    cuts: Text | None = None
-    """Of a solve: `auto`, or cuts such as 2x2,4 that are weighed against placements (--split)."""
     methods: Text | None = None
     """Of a comparison: names with commas between, or all."""
     split: SplitOptions | None = None

@@ -7,18 +7,23 @@ from typing import Any
 from pesto.errors import Exit, told
 from pesto.files.disk import make_folder
 from pesto.jobs.checks import checked
+from pesto.jobs.compare_job import compare_job
 from pesto.jobs.given_files import Given, given
 from pesto.jobs.job_events import Done
+from pesto.jobs.plan_jobs import check_job, report_job
 from pesto.jobs.request import JobRequest, Kind
 from pesto.jobs.solve_job import solve_job
+from pesto.jobs.split_job import split_job
+from pesto.jobs.sweep_job import sweep_job
 from pesto.jobs.telling import Tell, Telling, logged
 from pesto.jobs.work import Work
 from pesto.show.screen import one_line
 from pesto.solving.interrupt import hold, received
 
 _DO: dict[Kind, Callable[[Work], dict[str, Any]]] = {
-    "solve": solve_job,
-}
+    "solve": solve_job, "compare": compare_job, "sweep": sweep_job, "split": split_job, "check": check_job,
+    "report": report_job,
+}  # fmt: skip
 
 
 def run(request: JobRequest, blobs: Path, out: Path, tell: Tell) -> Done:

@@ -11,7 +11,7 @@ from pesto.files.json import encode_json
 from pesto.graph import Graph
 from pesto.inputs.load import load_cluster, load_costs
 from pesto.jobs.checks import asked_settings
-from pesto.jobs.work import Work
+from pesto.jobs.work import PLAN, REPORT, Work
 from pesto.plans.plan_file import dumps, load
 from pesto.show.report.html_report import html_report
 from pesto.show.report.reported import of_solve
@@ -20,7 +20,7 @@ from pesto.show.trace import packed, trace
 from pesto.solving.flow import Outcome, solve
 from solvers import FAILED
 
-PLAN, REPORT, TRACE, EXPLANATION = "plan.json", "report.html", "trace.json.gz", "explain.json"
+TRACE, EXPLANATION = "trace.json.gz", "explain.json"
 
 
 def solve_job(work: Work) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from pesto.quantities import counted
 from pesto.solving.ahead import beside
 from pesto.source import Source
 
+PLAN, SPLIT, REPORT = "plan.json", "split.json", "report.html"
 ANSWER = "answer.json"
 """The one object of the verb's --json."""
 PAGE = "page.txt"
@@ -33,11 +34,15 @@ class Work:
     written: list[str] = field(default_factory=list)
     """Names of the files that are there, whole."""
 
-    def graph(self) -> Graph:
-        """The step's graph; InputError for one of more ops than the job may have."""
+    def begin_reading(self) -> None:
+        """Say that the graph is being read, while what its solve needs is compiled."""
         self.telling.begins("reading the graph")
         beside()
-        return self.within(load_graph(self.given.source, quiet=True))
+
+    def graph(self, source: Source | None = None) -> Graph:
+        """The step's graph, or that of another source; InputError for one of more ops than the job may have."""
+        self.begin_reading()
+        return self.within(load_graph(source or self.given.source, quiet=True))
 
     def within(self, graph: Graph) -> Graph:
         """The graph itself; InputError where it has more ops than the job may have."""
@@ -52,7 +57,8 @@ class Work:
     def keep(self, name: str, data: bytes) -> None:
         """Write a result, whole or not at all."""
         write_atomic(self.folder / name, data)
-        self.written.append(name)
+        if name not in self.written:
+            self.written.append(name)
 
     def answer(self, said: dict[str, Any], page: str) -> None:
         """Write what the verb prints, for programs and for people."""

@@ -8,13 +8,14 @@ import numpy as np
 from pesto.cluster import Cluster
 from pesto.costs import Costs
 from pesto.costs.analytical import modelled
-from pesto.errors import InfeasibleError, UsageError
+from pesto.errors import InfeasibleError, NothingFoundError, UsageError
 from pesto.graph import Graph
 from pesto.problem import build
 from pesto.quantities import size
 from pesto.settings import Settings
 from pesto.solving.candidates import Bench, Candidate
 from pesto.solving.flow import formulate
+from pesto.source import Source
 from pesto.split.dividing import Split
 from pesto.split.first_cuts import first_cuts
 from pesto.split.geometry import Shape
@@ -123,3 +124,23 @@ def shortfall(candidate: Candidate, cluster: Cluster) -> str:
     over = [(int(peak) - d.memory_bytes, d.name) for peak, d in zip(candidate.peak, cluster.devices, strict=True)]
     most, name = max(over)
     return f"{name} lacks {size(most)}"
+
+
+def accelerators_for(workers: int, cluster: Cluster, source: Source) -> Cluster:
+    """The cluster on which a split is timed; UsageError where it has too few accelerators, or there are only shapes."""
+    if not source.has_shapes:
+        raise UsageError(f"{source.file}: shapes alone cannot be timed - name the step itself, or leave out --cluster")
+    many = len(accelerators_of(cluster))
+    if workers > many:
+        raise UsageError(
+            f"{workers} workers, {cluster.name} has {many} accelerators - give fewer, or another --cluster"
+        )
+    return cluster
+
+
+def refuse_short(clocked: TimedSplit, machine: Cluster) -> None:
+    """InfeasibleError, or NothingFoundError, for a split that does not fit, with the bytes that lack."""
+    remedy = "give more workers, larger devices or a smaller batch"
+    if clocked.proof:
+        raise InfeasibleError(f"{clocked.proof}, cut as it is - {remedy}")
+    raise NothingFoundError(f"the split does not fit: {shortfall(clocked.candidate, machine)} - {remedy}")

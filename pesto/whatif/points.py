@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from pesto.cluster import Cluster
 from pesto.costs import Costs
-from pesto.errors import InfeasibleError, InputError, NothingFoundError, PestoError
+from pesto.errors import InfeasibleError, InputError, NothingFoundError, PestoError, SolverError
 from pesto.files.html_table import html_table
 from pesto.files.json import shown
 from pesto.graph import Graph
@@ -191,3 +191,12 @@ def _rule(plan: Plan) -> str:
 def _step(outcome: Outcome | None, name: str) -> Step | None:
     found: Candidate | None = outcome.candidates.get(name) if outcome else None
     return None if found is None else Step(seconds=found.makespan * TICK_S, fits=found.fits)
+
+
+_ENDS = {"infeasible": InfeasibleError, "no plan": NothingFoundError, "refused": InputError}
+
+
+def no_point(found: Sweep) -> PestoError:
+    """What is raised where no point has a plan: what kept the first from one."""
+    row = found.rows[0]
+    return _ENDS.get(row.status, SolverError)(f"no point has a plan: {row.point.text(AXES)}: {row.detail}")

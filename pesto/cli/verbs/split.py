@@ -9,8 +9,7 @@ import click
 from pesto.cli.options import json_option, refuse, source_options
 from pesto.cli.outputs import check_outputs, picture_format
 from pesto.cli.printed import answer
-from pesto.cluster import Cluster
-from pesto.errors import InfeasibleError, NothingFoundError, UsageError
+from pesto.errors import UsageError
 from pesto.files.disk import check_there, write_atomic
 from pesto.inputs.load import load_cluster, load_shaped, load_shapes
 from pesto.settings import Settings
@@ -27,8 +26,7 @@ from pesto.split.ops.op_types import coverage, described
 from pesto.split.program import Rules
 from pesto.split.shaped import Shaped
 from pesto.split.undescribed import refuse_undescribed
-from pesto.weighing.one_board import accelerators_of
-from pesto.weighing.timed_split import TimedSplit, shortfall, timed
+from pesto.weighing.timed_split import TimedSplit, accelerators_for, refuse_short, timed
 
 _OF_SPLITS = (
     "workers",
@@ -101,7 +99,7 @@ def split_command(
     rules = Rules(replicate=replicate, memory_bytes=_bytes(memory), halo=halo)
     outputs = [path for path in (out, picture) if path is not None]
     check_outputs(outputs, [source.file] if source.file else [], as_json=as_json)
-    machine = _machine(cluster, source, prod(factors)) if cluster is not None else None
+    machine = None if cluster is None else accelerators_for(prod(factors), load_cluster(cluster), source)
     graph, shaped = (None, load_shapes(source)) if machine is None else load_shaped(source, quiet=True)
     _check(shaped, explain, whole=whole)
     found, rules = least_divided(shaped, factors, method, rules, seconds=time_limit)
@@ -115,7 +113,7 @@ def split_command(
         op = explained_op(shaped, found.division, explain, halo=halo) if explain is not None else None
         _say(shaped, found, out, clocked, op, as_json=as_json)
     if clocked is not None and machine is not None and not clocked.candidate.fits:
-        _short(clocked, machine)
+        refuse_short(clocked, machine)
 
 
 def _draw(shaped: Shaped, found: Split, picture: Path | None, form: str) -> None:
@@ -129,19 +127,6 @@ def _bytes(gib: float | None) -> int | None:
     if gib is not None and not isfinite(gib):
         raise UsageError(f"--memory {gib} - give a number of GiB, such as 4")
     return None if gib is None else int(min(gib, 2**23) * 2**30)
-
-
-def _machine(cluster: str, source: Source, workers: int) -> Cluster:
-    """The cluster on which a split is timed; UsageError where it has too few accelerators, or there are only shapes."""
-    if not source.has_shapes:
-        raise UsageError(f"{source.file}: shapes alone cannot be timed - name the step itself, or leave out --cluster")
-    machine = load_cluster(cluster)
-    many = len(accelerators_of(machine))
-    if workers > many:
-        raise UsageError(
-            f"{workers} workers, {machine.name} has {many} accelerators - give fewer, or another --cluster"
-        )
-    return machine
 
 
 def _check(shaped: Shaped, explain: str | None, *, whole: bool) -> None:
@@ -161,14 +146,6 @@ def _say(
         answer(split_object(shaped, found, left, out, clocked) | ({"op": op_object(op)} if op else {}))
     else:
         click.echo(op_page(op, found.division.factors) if op else split_page(shaped, found, left, out, clocked))
-
-
-def _short(clocked: TimedSplit, machine: Cluster) -> None:
-    """InfeasibleError, or NothingFoundError, for a split that does not fit, with the bytes that lack."""
-    remedy = "give more workers, larger devices or a smaller batch"
-    if clocked.proof:
-        raise InfeasibleError(f"{clocked.proof}, cut as it is - {remedy}")
-    raise NothingFoundError(f"the split does not fit: {shortfall(clocked.candidate, machine)} - {remedy}")
 
 
 def _named(file: str | None, source: Source) -> Source:

@@ -17,7 +17,7 @@ from pesto.cli.options import (
 from pesto.cli.outputs import check_outputs, picture_format
 from pesto.cli.printed import answer, aside, to_json
 from pesto.cli.read_step import read_step
-from pesto.errors import Exit, InfeasibleError, InputError, NothingFoundError, SolverError
+from pesto.errors import Exit
 from pesto.files.disk import write_atomic
 from pesto.inputs.load import load_cluster, load_costs
 from pesto.settings import Settings
@@ -26,10 +26,8 @@ from pesto.show.sweep_table import as_object, brief, page
 from pesto.solving.interrupt import hold, received
 from pesto.source import Source
 from pesto.whatif.grid import AXES, Grid, Point, parsed
-from pesto.whatif.points import Sweep, Task, sweep
+from pesto.whatif.points import Sweep, Task, no_point, sweep
 from pesto.whatif.scaled import accelerators
-
-_ENDS = {"infeasible": InfeasibleError, "no plan": NothingFoundError, "refused": InputError}
 
 
 @click.command("sweep")
@@ -111,5 +109,4 @@ def _end(found: Sweep) -> None:
     if found.interrupted or received():
         raise click.exceptions.Exit(received() or Exit.INTERRUPTED)
     if all(row.plan is None for row in found.rows):
-        row = found.rows[0]
-        raise _ENDS.get(row.status, SolverError)(f"no point has a plan: {row.point.text(AXES)}: {row.detail}")
+        raise no_point(found)

@@ -17,7 +17,7 @@ TINY = {"model": "rnnlm", "variant": "tiny"}
 FINE = [
     {"kind": "solve", "source": TINY},
     {"kind": "solve", "source": {"blob": SHA, "name": "g.pb", "fetch": ["*"]}, "cluster": {"blob": OTHER}},
-    {"kind": "solve", "source": TINY, "cuts": "auto", "settings": {"solver": "highs", "formulation": "paper"}},
+    {"kind": "solve", "source": TINY, "settings": {"solver": "highs", "formulation": "paper"}},
     {"kind": "compare", "source": TINY, "methods": "expert,m-sct,pesto", "settings": {"headroom": 0}},
     {"kind": "sweep", "source": TINY, "sweep": {"links": [0.1, 1], "devices": [2, 4], "cross": True}},
     {"kind": "split", "source": TINY, "cluster": "v100x4", "split": {"workers": "2x2", "memory_gib": 4}},
@@ -39,8 +39,6 @@ REFUSED = [
     ({"kind": "solve", "source": TINY, "settings": {"solver": "cpsatt"}}, "did you mean cpsat?"),
     ({"kind": "solve", "source": TINY, "settings": {"time_limit_s": -1}}, "time limit"),
     ({"kind": "solve", "source": TINY, "settings": {"formulation": "tigt", "solver": "highs"}}, "tight"),
-    ({"kind": "solve", "source": TINY, "cuts": "2x1"}, "parts of 2 or more"),
-    ({"kind": "solve", "source": TINY, "cuts": "2", "start": {"job": "1"}}, "start is for placements alone"),
     ({"kind": "solve", "source": TINY, "start": {}}, "a blob or of a job"),
     ({"kind": "solve", "source": TINY, "methods": "all"}, "methods does not go with the kind solve"),
     ({"kind": "solve", "source": TINY, "label": "a\nb"}, "cannot be shown"),

@@ -13,10 +13,10 @@ from click.testing import CliRunner
 
 import pesto as face
 from pesto.cli.main import pesto
-from pesto.cli.verbs.plans.check import plan_source
 from pesto.cluster import Path as Link
 from pesto.errors import NothingFoundError, UsageError
 from pesto.inputs import load as inputs
+from pesto.inputs.load import plan_source
 from pesto.plans.plan import _order
 from pesto.problem import build
 from pesto.simulator import simulate

@@ -11,11 +11,11 @@ from pesto.cli.options import Existing, json_option, refuse, source_options
 from pesto.cli.outputs import check_outputs
 from pesto.cli.printed import to_json
 from pesto.cli.verbs.plans.apply_split import apply_split
-from pesto.cli.verbs.plans.check import source_of
 from pesto.errors import UsageError
 from pesto.files.disk import check_writable, read_bytes, write_atomic
 from pesto.files.json import format_of
 from pesto.inputs.first_look import first_look
+from pesto.inputs.load import source_of
 from pesto.plans.plan import Plan
 from pesto.plans.plan_file import loads
 from pesto.quantities import brief, counted

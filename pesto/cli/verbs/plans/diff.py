@@ -6,12 +6,11 @@ import click
 
 from pesto.cli.options import Existing, json_option, source_options
 from pesto.cli.printed import to_json
-from pesto.cli.verbs.plans.check import plan_source
 from pesto.errors import Exit, MismatchError
 from pesto.explaining.diff_told import diff_object, diff_sentences
 from pesto.explaining.plan_diff import plan_diff
 from pesto.graph import Graph
-from pesto.inputs.load import load_graph
+from pesto.inputs.load import load_graph, plan_source
 from pesto.plans.plan import Plan
 from pesto.plans.plan_file import load
 from pesto.show.lines import fact

@@ -6,10 +6,9 @@ import click
 
 from pesto.cli.options import Existing, out_option, source_options
 from pesto.cli.outputs import check_outputs
-from pesto.cli.verbs.plans.check import plan_source
 from pesto.errors import UsageError
 from pesto.files.disk import write_atomic
-from pesto.inputs.load import load_graph
+from pesto.inputs.load import load_graph, plan_source
 from pesto.plans.plan_file import load
 from pesto.quantities import counted
 from pesto.show import drawing

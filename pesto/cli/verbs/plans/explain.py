@@ -7,10 +7,9 @@ import click
 from pesto.api import explain
 from pesto.cli.options import Existing, cluster_option, costs_option, json_option, source_options
 from pesto.cli.printed import to_json
-from pesto.cli.verbs.plans.check import plan_source
 from pesto.explaining.explanation_object import explanation_object
 from pesto.explaining.sentences import sentences
-from pesto.inputs.load import load_graph
+from pesto.inputs.load import load_graph, plan_source
 from pesto.plans.plan_file import load
 from pesto.show.lines import fact
 from pesto.source import Source

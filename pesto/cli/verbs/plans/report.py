@@ -5,23 +5,15 @@ from pathlib import Path
 
 import click
 
-from pesto import api
 from pesto.cli.options import Existing, cluster_option, costs_option, source_options
 from pesto.cli.outputs import check_outputs
-from pesto.cli.verbs.plans.check import plan_source
 from pesto.files.disk import write_atomic
-from pesto.graph import Graph
-from pesto.inputs.given import on_cluster
-from pesto.inputs.load import load_graph, plan_cluster
-from pesto.plans.order_worth import order_worth
-from pesto.plans.plan import PER_EDGE, Plan
+from pesto.inputs.load import load_graph, plan_source
+from pesto.jobs.checked_plan import reported
 from pesto.plans.plan_file import load
 from pesto.quantities import counted, size
-from pesto.settings import Settings
 from pesto.show.lines import paragraph
 from pesto.show.report.html_report import html_report
-from pesto.show.report.reported import Reported
-from pesto.solving.flow import formulate
 from pesto.source import Source
 
 
@@ -64,17 +56,8 @@ def report_command(
     plans = [load(file) for file in files]
     graph = load_graph(plan_source(plans[0], source))
     shown = [
-        _reported(file.name, found, graph, cluster or None, costs) for file, found in zip(files, plans, strict=True)
+        reported(file.name, found, graph, cluster or None, costs) for file, found in zip(files, plans, strict=True)
     ]
     page = html_report(graph, shown)
     write_atomic(out, page)
     click.echo(paragraph(f"{out}: {counted(graph.ops, 'op')}, {size(len(page))}; open it in a browser", 2))
-
-
-def _reported(label: str, plan: Plan, graph: Graph, cluster: str | None, costs: Path | None) -> Reported:
-    """A plan of a file, verified, with its step in ticks."""
-    api.check(plan, graph, cluster=cluster, costs=costs)
-    machine, op_costs = on_cluster(graph, cluster or plan_cluster(plan), costs)
-    problem = formulate(graph, op_costs, machine, Settings(per_edge=plan.provenance.transfers == PER_EDGE))
-    worth = order_worth(problem, plan.schedule.device, plan.rank)
-    return Reported(label=label, plan=plan, cluster=machine, problem=problem, order=worth)

@@ -18,13 +18,12 @@ from pesto.cli.options import (
     source_options,
 )
 from pesto.cli.printed import answer
-from pesto.cli.verbs.plans.check import plan_source, source_of
 from pesto.cli.verbs.plans.run_split import run_divided
 from pesto.errors import UsageError, VerificationError
 from pesto.files.disk import read_bytes
 from pesto.files.json import format_of, shown
 from pesto.graph import FUNCTION, SESSION
-from pesto.inputs.load import run_plan
+from pesto.inputs.load import plan_source, run_plan, source_of
 from pesto.plans.plan_file import loads
 from pesto.plans.statements import NOT_CHECKED
 from pesto.plans.ways import GRAPHDEF

@@ -17,12 +17,11 @@ from pesto.cli.options import (
 )
 from pesto.cli.outputs import check_outputs
 from pesto.cli.printed import to_json
-from pesto.cli.verbs.plans.check import plan_source
 from pesto.costs.launches import Launch
 from pesto.errors import UsageError
 from pesto.files.disk import write_atomic
 from pesto.graph import Graph
-from pesto.inputs.load import load_cluster, load_costs, load_graph
+from pesto.inputs.load import load_cluster, load_costs, load_graph, plan_source
 from pesto.plans.plan import Plan
 from pesto.plans.plan_file import load
 from pesto.plans.tf_pesto_files import read_placement

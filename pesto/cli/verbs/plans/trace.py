@@ -7,9 +7,8 @@ import click
 from pesto import api
 from pesto.cli.options import Existing, cluster_option, costs_option, source_options
 from pesto.cli.outputs import check_outputs
-from pesto.cli.verbs.plans.check import plan_source
 from pesto.files.disk import check_folder, write_atomic
-from pesto.inputs.load import load_graph
+from pesto.inputs.load import load_graph, plan_source
 from pesto.plans.plan_file import load
 from pesto.quantities import counted, size
 from pesto.show.lines import paragraph

@@ -12,9 +12,9 @@ import pytest
 
 from pesto import api
 from pesto.cli.main import main
-from pesto.cli.verbs.plans.check import plan_source
 from pesto.errors import Exit, InputError, MismatchError, UsageError, VerificationError
 from pesto.inputs import load as inputs
+from pesto.inputs.load import plan_source
 from pesto.plans.plan import Plan
 from pesto.source import Source
 from pesto.tf.start import tensorflow

@@ -1,0 +1,66 @@
+"""A comparison as a job: what `pesto compare` does, with the best method's plan beside all others."""
+
+from pathlib import Path
+from typing import Any
+
+from pesto.comparison.contest import Comparison, Entrants, Entry, chosen_methods, compete
+from pesto.comparison.methods import METHODS
+from pesto.graph import Graph
+from pesto.inputs.load import load_both, load_cluster, load_costs
+from pesto.jobs.checks import asked_settings
+from pesto.jobs.work import PLAN, Work
+from pesto.plans.plan_file import dumps
+from pesto.quantities import duration
+from pesto.show import comparison_chart, drawing
+from pesto.show.comparison_table import as_object, page
+from pesto.solving.interrupt import hold
+from pesto.split.shaped import Shaped
+
+
+def compare_job(work: Work) -> dict[str, Any]:
+    """Run every method that is asked for; each plan is written as it comes, and the best as plan.json at the end."""
+    source, machine = work.given.source, load_cluster(work.given.cluster or "")
+    names = chosen_methods(work.request.methods or "all", shapes=source.has_shapes)
+    graph, entrants = _read(work, names)
+    costs, saved = load_costs(graph, machine, work.given.costs), dict[str, Path]()
+
+    def hear(entry: Entry) -> None:
+        if entry.plan is not None and entry.split is None:
+            name = f"{entry.method}.plan.json"
+            work.keep(name, dumps(entry.plan))
+            saved[entry.method] = Path(name)
+        step = f"{entry.status}: {entry.detail}" if entry.makespan_s is None else duration(entry.makespan_s)
+        work.telling.log(f"{entry.method}: {step}")
+
+    work.telling.begins("methods")
+    contest = compete(graph, machine, costs, asked_settings(work.request), hear, entrants=entrants)
+    hold()
+    work.answer(as_object(contest, saved), page(contest, Path("plans") if saved else None))
+    if drawing.available():
+        work.keep("chart.svg", comparison_chart.draw(contest, "svg"))
+    ranked = [entry for entry in contest.ranked() if entry.plan is not None]
+    if not contest.interrupted or ranked:
+        work.keep(PLAN, dumps(contest.best()))
+    return _summary(contest, ranked)
+
+
+def _summary(contest: Comparison, ranked: list[Entry]) -> dict[str, Any]:
+    best = ranked[0] if ranked else None
+    return {
+        "method": best and best.method,
+        "makespan_s": best and best.makespan_s,
+        "lower_bound_s": contest.lower_bound_s,
+        "ops": contest.graph.ops,
+        "methods": len(contest.entries),
+        "interrupted": contest.interrupted,
+    }
+
+
+def _read(work: Work, names: tuple[str, ...]) -> tuple[Graph, Entrants]:
+    """The graph, with shapes where a method needs them."""
+    if not any(METHODS[name].cuts for name in names):
+        return work.graph(), Entrants(names)
+    work.begin_reading()
+    graph, shapes = load_both(work.given.source, quiet=True)
+    entrants = Entrants(names, shapes) if isinstance(shapes, Shaped) else Entrants(names, shapeless=shapes)
+    return work.within(graph), entrants

@@ -1,0 +1,50 @@
+"""A split as a job: what `pesto split` does."""
+
+from math import prod
+from typing import Any
+
+from pesto.errors import UsageError
+from pesto.inputs.load import load_cluster, load_shaped, load_shapes
+from pesto.jobs.checks import asked_settings
+from pesto.jobs.work import SPLIT, Work
+from pesto.settings import Settings
+from pesto.show.split_page import split_object, split_page
+from pesto.solving.interrupt import hold
+from pesto.split.dividing import factors_of, least_divided, uncovered
+from pesto.split.files.split_file import save_split
+from pesto.split.program import Rules
+from pesto.split.undescribed import refuse_undescribed
+from pesto.weighing.timed_split import accelerators_for, refuse_short, timed
+
+
+def split_job(work: Work) -> dict[str, Any]:
+    """Cut every tensor of a step, and time that where a cluster is named; errors as of the verb."""
+    options, source, cluster = work.request.split, work.given.source, work.given.cluster
+    if options is None:
+        raise UsageError("how many workers? - give split")
+    factors = factors_of(options.workers)
+    machine = None if cluster is None else accelerators_for(prod(factors), load_cluster(cluster), source)
+    work.begin_reading()
+    graph, shaped = (None, load_shapes(source)) if machine is None else load_shaped(source, quiet=True)
+    if graph is not None:
+        work.within(graph)
+    if not options.whole:
+        refuse_undescribed(shaped, "accept that with whole")
+    memory = None if options.memory_gib is None else int(options.memory_gib * 2**30)
+    rules, seconds = Rules(replicate=options.replicate, memory_bytes=memory, halo=options.halo), _seconds(work)
+    work.telling.begins("cuts")
+    found, rules = least_divided(shaped, factors, options.method, rules, seconds=seconds)
+    clocked = timed(graph, shaped, found, machine, Settings()) if graph is not None and machine is not None else None
+    hold()
+    save_split(shaped, found, rules, work.folder / SPLIT, time_limit_s=seconds)
+    work.written.append(SPLIT)
+    left, out = uncovered(shaped), work.shown_out(SPLIT)
+    said = split_object(shaped, found, left, out, clocked)
+    work.answer(said, split_page(shaped, found, left, out, clocked))
+    if clocked is not None and machine is not None and not clocked.candidate.fits:
+        refuse_short(clocked, machine)
+    return {"ops": shaped.ops, "bytes": found.moved_bytes, "method": found.method, "interrupted": False}
+
+
+def _seconds(work: Work) -> float:
+    return asked_settings(work.request).time_limit_s
