@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pesto.api import load_graph as load_graph
     from pesto.api import load_plan as load_plan
     from pesto.api import logical_cpus as logical_cpus
+    from pesto.api import pipeline as pipeline
     from pesto.api import place as place
     from pesto.api import profile as profile
     from pesto.api import record as record
@@ -56,8 +57,8 @@ __all__ = [
     "Cluster", "Comparison", "FileError", "Graph", "Incumbent", "InfeasibleError", "InputError", "MismatchError",
     "NothingFoundError", "PestoError", "Plan", "Profile", "Settings", "Simulation", "SolverError", "Sweep",
     "UsageError", "VerificationError", "apply", "check", "compare", "explain", "graph_from_networkx", "load_cluster",
-    "load_graph", "load_plan", "logical_cpus", "place", "profile", "record", "rewrite", "save_plan", "save_profile",
-    "simulate", "solve", "sweep",
+    "load_graph", "load_plan", "logical_cpus", "pipeline", "place", "profile", "record", "rewrite", "save_plan",
+    "save_profile", "simulate", "solve", "sweep",
 ]  # fmt: skip
 
 

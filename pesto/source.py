@@ -13,6 +13,7 @@ EVERYTHING = ("*",)
 """What is fetched of a GraphDef when all ops that nothing reads are."""
 MICRO_BATCHES = "micro-batches"
 _MODEL = re.compile(rf"^model ([\w-]+) ([\w-]+)(?: batch (\d+))?(?:, (\d+) {MICRO_BATCHES})?$")
+_FUNCTION = re.compile(rf"^function (\S+?)(?: batch (\d+))?, (\d+) {MICRO_BATCHES}$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +29,14 @@ class Source:
     function: str | None = None
     batch: int | None = None
     micro_batches: int | None = None
-    """So many of the step, each of its batch, with gradients added up before one update; None: the step as it is."""
+    """So many of the step, with gradients added up before one update; None: the step as it is.
+
+    Of a function they are pieces of its batch; of all else each has a batch of its own."""
+
+    @property
+    def pieces(self) -> int | None:
+        """The micro-batches into which a function cuts its batch; None where it cuts none."""
+        return self.micro_batches if self.function is not None and self.micro_batches != 1 else None
 
     @property
     def has_shapes(self) -> bool:
@@ -41,10 +49,7 @@ class Source:
             expect(name, getattr(self, name), str | None, "a name")
         for name in self.fetch:
             expect("fetch", name, str, "names of ops")
-        if self.batch is not None:
-            expect_count("batch", self.batch)
-        if self.micro_batches is not None:
-            expect_count("micro_batches", self.micro_batches)
+        self._check_sizes()
         given = [x for x in (self.model, self.file, self.saved_model, self.function) if x is not None]
         if len(given) != 1:
             found = "several graphs" if given else "no graph"
@@ -60,10 +65,44 @@ class Source:
             raise UsageError("a batch goes with TensorFlow's graphs; the project's file has its sizes - leave it out")
         return self
 
+    def _check_sizes(self) -> None:
+        if self.batch is not None:
+            expect_count("batch", self.batch)
+        if self.micro_batches is not None:
+            expect_count("micro_batches", self.micro_batches)
+        if self.pieces and self.batch:
+            check_cut(self.batch, self.pieces, f"function {self.function}")
+
 
 def model_label(model: str, variant: str, batch: int | None) -> str:
     """How a graph of a built-in model calls its source; `named_by` reads it back."""
     return f"model {model} {variant}" + (f" batch {batch}" if batch else "")
+
+
+def check_cut(batch: int, pieces: int, label: str) -> None:
+    """UsageError for a batch that so many micro-batches do not divide."""
+    if batch % pieces:
+        fitting = sorted({batch - batch % pieces, batch + pieces - batch % pieces} - {0})
+        raise UsageError(
+            f"{label}: a batch of {batch} cannot be cut into {pieces} equal micro-batches - give a batch of "
+            f"{' or '.join(map(str, fitting))}, or another number of micro-batches"
+        )
+
+
+def function_label(reference: str, batch: int | None, pieces: int | None) -> str:
+    """How the graph of a function calls its source; `cut_by` reads back what is said of micro-batches."""
+    if pieces is None:
+        return f"function {reference}"
+    return f"function {reference}" + (f" batch {batch}" if batch else "") + f", {pieces} {MICRO_BATCHES}"
+
+
+def cut_by(label: str) -> Source | None:
+    """The function whose batch is cut that a label names; None for a graph that was not made so."""
+    found = _FUNCTION.match(label)
+    if not found:
+        return None
+    reference, batch, pieces = found.groups()
+    return Source(function=reference, batch=int(batch) if batch else None, micro_batches=int(pieces))
 
 
 def named_by(label: str) -> Source | None:

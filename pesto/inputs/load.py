@@ -25,7 +25,7 @@ from pesto.inputs.foreign_graph import FORMATS
 from pesto.micro_batches.step_parts import step_parts
 from pesto.micro_batches.unrolling import unroll
 from pesto.plans.plan import Plan
-from pesto.source import GRAPH_DEF, Source, named_by
+from pesto.source import GRAPH_DEF, Source, cut_by, named_by
 from pesto.tf.step_facts import StepFacts, Tie
 from solvers.arrays import Ints
 
@@ -44,7 +44,7 @@ def load_graph(source: Source, *, quiet: bool = False) -> Graph:
     PestoError of the right kind, one line, for anything that is wrong with it.
     """
     source.checked()
-    if source.micro_batches is not None:
+    if source.micro_batches is not None and source.pieces is None:
         graph = load_graph(replace(source, micro_batches=None), quiet=quiet)
         return unroll(graph, step_parts(graph), source.micro_batches).graph
     if source.file is not None and source.file.suffix not in GRAPH_DEF:
@@ -104,7 +104,7 @@ def _own(file: Path) -> Graph:
 def inspect_source(source: Source) -> StepFacts:
     """What the step that `source` names is, unplanned; PestoError for one that is not found or cannot be traced."""
     first_look(source)
-    if source.micro_batches is None and (source.file is None or source.file.suffix in GRAPH_DEF):
+    if (source.micro_batches is None or source.pieces) and (source.file is None or source.file.suffix in GRAPH_DEF):
         from pesto.tf import named
 
         return named.inspect(source)
@@ -184,8 +184,8 @@ def planned_step(source: Source) -> "tuple[Graph, Step]":
 
 
 def _whole(source: Source) -> None:
-    """UsageError for a step of several micro-batches, of which there is a graph and nothing else."""
-    if source.micro_batches is not None:
+    """UsageError for a step of several micro-batches that is no function: of it there is a graph and nothing else."""
+    if source.micro_batches is not None and source.pieces is None:
         raise UsageError("a step of several micro-batches is planned and simulated, not run or cut - leave them out")
 
 
@@ -230,12 +230,20 @@ def plan_source(plan: Plan, source: Source) -> Source:
 
 
 def source_of(made: str, source: Source, what: str, when: str) -> Source:
-    """What the options name, or else the built-in model that a file says it was made of."""
+    """What the options name, or else the built-in model that a file says it was made of.
+
+    Of a function whose batch is cut, the file says the batch and the micro-batches where the options do not.
+    """
+    cut = cut_by(made)
+    if cut is not None and source.function == cut.function:
+        batch, pieces = source.batch or cut.batch, source.micro_batches or cut.micro_batches
+        source = replace(source, batch=batch, micro_batches=pieces)
     if source == Source():
         named = named_by(made)
         if named is None:
             called = made.startswith("function ") and ":" in made
-            option = f"--{shown(made)}" if called else "--graph, --saved-model or --function"
+            named_as = made if cut is None else f"function {cut.function}"
+            option = f"--{shown(named_as)}" if called else "--graph, --saved-model or --function"
             raise UsageError(f"{what} was {shown(made)!r} - give it with {option}, as {when}")
         return named
     return source.checked()

@@ -45,13 +45,19 @@ def unroll(graph: Graph, parts: StepParts, batches: int) -> MicroBatched:
     """The step of so many micro-batches, each as large as the batch of `graph`; arrays alone, O(M * (n + e)).
 
     Gradients are added up in the order of the batches, each as soon as it is there; what updates read of single rows
-    is put one behind the other. UsageError for fewer than one micro-batch, and for more than there is room for.
+    is put one behind the other. One micro-batch is the step as it is. UsageError for fewer than one, and for more than
+    there is room for.
     """
     if batches < 1:
         raise UsageError(f"{batches} micro-batches - give 1 or more")
     if graph.ops * batches > MOST_OPS:
         raise UsageError(f"{batches} micro-batches of {graph.ops} ops - give {max(1, MOST_OPS // graph.ops)} or fewer")
     many = (parts.part == FORWARD) | (parts.part == BACKWARD)
+    if batches == 1:
+        return MicroBatched(
+            graph=graph, batches=1, op=ints(np.arange(graph.ops)), batch=ints(np.where(many, 0, -1)),
+            sums=bools(np.zeros(graph.ops, dtype=np.bool_)),
+        )  # fmt: skip
     first = offsets(np.where(many, batches, 1))
     op = np.repeat(np.arange(graph.ops), np.diff(first))
     batch = np.where(many[op], np.arange(len(op)) - first[op], -1)

@@ -7,7 +7,7 @@ import numpy as np
 from pesto.cluster import Cluster
 from pesto.costs import Costs
 from pesto.costs.analytical import modelled
-from pesto.errors import UsageError
+from pesto.errors import InputError, UsageError
 from pesto.graph import Graph
 from pesto.micro_batches.recognised import recognised
 from pesto.micro_batches.step_parts import StepParts, step_parts
@@ -19,6 +19,7 @@ from pesto.pipelining.schedules import Schedule
 from pesto.settings import Settings
 from pesto.solving.candidates import Bench, Candidate
 from pesto.solving.flow import formulate
+from pesto.source import cut_by
 from solvers import Problem
 from solvers.arrays import Ints
 
@@ -76,6 +77,11 @@ class StepGround:
         if len(fast) < 2:
             raise UsageError(f"{cluster.name} has one accelerator - a pipeline needs two; give a cluster with more")
         seen = recognised(graph) if batches is None else None
+        if seen is None and cut_by(graph.source) is not None:
+            raise InputError(
+                f"{graph.source}: most of it needs more than one piece of the batch, as examples that are mixed do - "
+                "do with each example what does not need the others"
+            )
         if seen is not None:
             graph, parts, step = seen.one, seen.parts, seen.step
         else:

@@ -195,5 +195,5 @@ def _captured(source: Source, *, open_batch: bool = False) -> "Captured":
     if source.saved_model is not None:
         return sources.capture_saved_model(source.saved_model, source.signature)
     if source.function is not None:
-        return capture_callable(source.function, source.batch, open_batch=open_batch)
+        return capture_callable(source.function, source.batch, open_batch=open_batch, pieces=source.pieces)
     raise UsageError("no graph is named - give a model, a graph file, a SavedModel or a function")

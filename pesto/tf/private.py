@@ -142,7 +142,7 @@ def made_of(chosen: Callable[[Any], Sequence[Any]]) -> Iterator[None]:
         finally:
             del graph.get_operations
 
-    with _replaced(_module(f"{_FUNCTION}.atomic_function"), {"from_func_graph": made}):
+    with replaced(_module(f"{_FUNCTION}.atomic_function"), {"from_func_graph": made}):
         yield
 
 
@@ -155,7 +155,7 @@ def traced_apart(token: str) -> Iterator[None]:
     def marked(scope_type: Any = None) -> Any:
         return original((token, scope_type))
 
-    with _replaced(module, {"make_function_context": marked}):
+    with replaced(module, {"make_function_context": marked}):
         yield
 
 
@@ -191,7 +191,7 @@ def around_traces(traced: Callable[[Tracing], Any]) -> Iterator[None]:
         outer = tf.compat.v1.get_default_graph() if not tf.executing_eagerly() else None
         return traced(Tracing(options.name, signature, create, graph, getattr(outer, "name", None)))
 
-    with _replaced(module, {"_create_concrete_function": watched}):
+    with replaced(module, {"_create_concrete_function": watched}):
         yield
 
 
@@ -223,12 +223,12 @@ def around_calls(called: Callable[[Any, Callable[[], Any]], Any]) -> Iterator[No
             return original(self, tensor_inputs, captured_inputs)
         return called(self, lambda: original(self, tensor_inputs, captured_inputs))
 
-    with _replaced(kind, {"_call_flat": watched}):
+    with replaced(kind, {"_call_flat": watched}):
         yield
 
 
 @contextlib.contextmanager
-def _replaced(holder: Any, names: Mapping[str, Any]) -> Iterator[None]:
+def replaced(holder: Any, names: Mapping[str, Any]) -> Iterator[None]:
     """Attributes of a module or class replaced for a while."""
     originals = {name: getattr(holder, name) for name in names}
     for name, value in names.items():
@@ -341,7 +341,7 @@ def around_sessions(opened: Callable[..., Any], ran: Callable[..., Any], called:
     """Run the callables in place of v1 sessions' constructor, run and make_callable; each gets the original first."""
     kind = _name("client.session", "BaseSession")
     names = {"__init__": opened, "_do_run": ran, "_make_callable_from_options": called}
-    with _replaced(kind, {name: _wrapped(getattr(kind, name), wrapper) for name, wrapper in names.items()}):
+    with replaced(kind, {name: _wrapped(getattr(kind, name), wrapper) for name, wrapper in names.items()}):
         yield
 
 

@@ -45,8 +45,8 @@ def test_the_face_has_these_names() -> None:
         "Cluster", "Comparison", "FileError", "Graph", "Incumbent", "InfeasibleError", "InputError", "MismatchError",
         "NothingFoundError", "PestoError", "Plan", "Profile", "Settings", "Simulation", "SolverError", "Sweep",
         "UsageError", "VerificationError", "apply", "check", "compare", "explain", "graph_from_networkx",
-        "load_cluster", "load_graph", "load_plan", "logical_cpus", "place", "profile", "record", "rewrite", "save_plan",
-        "save_profile", "simulate", "solve", "sweep",
+        "load_cluster", "load_graph", "load_plan", "logical_cpus", "pipeline", "place", "profile", "record", "rewrite",
+        "save_plan", "save_profile", "simulate", "solve", "sweep",
     ]  # fmt: skip
     imports = [node for node in ast.walk(ast.parse(Path(pesto.__file__).read_text())) if type(node) is ast.ImportFrom]
     assert {alias.asname for node in imports for alias in node.names} - {None} == set(pesto.__all__)

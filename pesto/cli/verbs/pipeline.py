@@ -89,9 +89,10 @@ def pipeline_command(
         refuse("a step's devices and memory are its cluster's", *_OF_CHAINS)
         source.checked()
         wanted.check(source.file, as_json=as_json)
-        graph = read_step(replace(source, micro_batches=None), quiet=quiet)
+        repeated = None if source.pieces else source.micro_batches
+        graph = read_step(replace(source, micro_batches=source.pieces), quiet=quiet)
         wish = Wish(name=schedule, k=k, seconds=time_limit, search=search, contiguous=contiguous)
-        step = step_pipeline(graph, load_cluster(cluster), batches=source.micro_batches, wish=wish)
+        step = step_pipeline(graph, load_cluster(cluster), batches=repeated, wish=wish)
         _tell_step(step, wanted, as_json=as_json)
         return
     if source != Source(micro_batches=source.micro_batches):

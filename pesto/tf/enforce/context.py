@@ -15,6 +15,7 @@ from pesto.tf import private, unplaceable
 from pesto.tf.enforce import training
 from pesto.tf.enforce.apply_options import Options
 from pesto.tf.enforce.functions import Functions
+from pesto.tf.enforce.keras_pieces import fitting
 from pesto.tf.enforce.partitions import Findings
 from pesto.tf.enforce.process_settings import settings, turn
 from pesto.tf.enforce.sessions import Sessions
@@ -61,7 +62,7 @@ def apply(plans: tuple[Plan, ...], options: Options) -> contextlib.AbstractConte
 @contextlib.contextmanager
 def _running(plans: tuple[Plan, ...], options: Options) -> Iterator[Applied]:
     applied = _applied(plans, options)
-    with _entered(applied):
+    with _entered(applied), fitting(plans):
         yield applied
     if not applied.findings:
         made = plans[0].provenance

@@ -10,6 +10,7 @@ from pesto.files.json import shown
 from pesto.graph import Graph
 from pesto.plans.plan import Plan
 from pesto.plans.unlike import unlike
+from pesto.source import cut_by
 from pesto.tf.fitting import argument_types
 from pesto.tf.importer.importer import build
 from pesto.tf.nodes.captured import Captured
@@ -139,8 +140,11 @@ def _variants(tracing: Tracing, base: Any, plan: Plan, unfit: UnfitError) -> Ite
     for name, given, signature in argument_types.reweighted(base):
         yield signature, (_MORE if given else _FEWER).format(f"{name}[2]")
     yield from _typed(base, tracing.function, batch or _SIZE)
-    if batch is None and unfit.graph.ops <= _QUICK:
-        yield from _sized(base)
+    cut = cut_by(plan.provenance.graph_source)
+    if cut is not None and cut.batch:
+        yield from _sized(base, (cut.batch,))
+    elif batch is None and unfit.graph.ops <= _QUICK:
+        yield from _sized(base, _SIZES)
 
 
 def _typed(base: Any, function: str, batch: int) -> Iterator[Variant]:
@@ -160,12 +164,12 @@ def _typed(base: Any, function: str, batch: int) -> Iterator[Variant]:
                 yield argument_types.retyped(base, some, other), said
 
 
-def _sized(base: Any) -> Iterator[Variant]:
+def _sized(base: Any, sizes: Sequence[int]) -> Iterator[Variant]:
     opened = argument_types.opened(base)
     if opened is None:
         return
     own, types = opened
-    for size in _SIZES:
+    for size in sizes:
         said = f"its batch is {own}, the plan's is fixed at {size} - train with batches of {size}, or plan batch={own}"
         yield argument_types.closed(types, size), said
 
@@ -199,10 +203,15 @@ def stranger(graph: Graph, plans: Sequence[Plan], label: str, inputs: Any) -> Un
     return UnfitError(
         f"{label} trains variables and is of no plan: {unlike(plan.names, made.graph_batch, graph)} (this step has "
         f"{graph.ops} ops and as inputs {given or 'none'}, the plan of {shown(made.graph_source)} has "
-        f"{len(plan.names)} ops) - plan this step (pesto.record takes it from the program itself), or run it outside "
-        "pesto.apply",
+        f"{len(plan.names)} ops) - {_remedy(plan)}plan this step (pesto.record takes it from the program itself), or "
+        "run it outside pesto.apply",
         graph,
     )
+
+
+def _remedy(plan: Plan) -> str:
+    """What else may be done of a plan whose step cuts its batch."""
+    return "" if cut_by(plan.provenance.graph_source) is None else "call pesto.pipeline(step, plan) in its place, "
 
 
 def _shape(spec: Any) -> str:

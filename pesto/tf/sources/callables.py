@@ -4,6 +4,7 @@ import importlib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
@@ -12,20 +13,24 @@ import tensorflow as tf
 
 from pesto.errors import InputError, UsageError
 from pesto.files.json import shown
+from pesto.source import function_label
 from pesto.tf.nodes.captured import Captured
-from pesto.tf.sources.sources import capture_function, capture_keras, capture_v1, told
+from pesto.tf.sources.sources import capture_function, capture_keras, capture_pieces, capture_v1, told
 
 _TAKES = "a tf.function, a compiled Keras model, (model, (x, y)), (function, *specs) or (tf.Graph, fetches)"
 
 
-def capture_callable(reference: str, batch: int | None = None, *, open_batch: bool = False) -> Captured:
+def capture_callable(
+    reference: str, batch: int | None = None, *, open_batch: bool = False, pieces: int | None = None
+) -> Captured:
     """Import the module, from the current folder too, and take its step.
 
     The object may be a `tf.function` with an input signature, a concrete function or a compiled Keras model; anything
     else is called without arguments and must return one of those, `(model, (x, y))` with an example batch,
     `(function, *specs)` with `tf.TensorSpec`s, or `(tf.Graph, fetches)`. With `open_batch` a Keras model needs no batch
-    size, which building its graph does. UsageError for an unknown name, InputError for what the user's code raises and
-    for arguments of which nothing says types and shapes.
+    size, which building its graph does. `pieces` is the number of micro-batches into which a model or a function is to
+    cut its batch. UsageError for an unknown name, InputError for what the user's code raises and for arguments of which
+    nothing says types and shapes.
     """
     module_name, _, attribute = reference.partition(":")
     found = _lookup(reference, module_name, attribute)
@@ -37,7 +42,18 @@ def capture_callable(reference: str, batch: int | None = None, *, open_batch: bo
             found = found()
     if _is_model(found) and batch is None and not open_batch:
         raise InputError(f"function {shown(reference)}: a Keras model has no batch size - give one (batch=32)")
-    return _capture(found, reference, batch)
+    source = function_label(reference, batch, pieces)
+    return _capture(found, _Asked(reference=reference, batch=batch, pieces=pieces, source=source))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """What was named, and how it is captured."""
+
+    reference: str
+    batch: int | None
+    pieces: int | None
+    source: str
 
 
 def _lookup(reference: str, module_name: str, attribute: str) -> Any:
@@ -87,42 +103,56 @@ def _check_arguments(function: Any, reference: str) -> None:
         )
 
 
-def _capture_with_data(model: Any, data: Any, batch: int | None, source: str) -> Captured:
+def _capture_with_data(model: Any, data: Any, asked: _Asked) -> Captured:
     """`_capture_example`; where that fails of a model with a loss and data without targets, these are asked for."""
     try:
-        return _capture_example(model, data, batch, source)
+        return _capture_example(model, data, asked)
     except InputError as error:
         if model.loss is None or (isinstance(data, tuple | list) and len(data) > 1):
             raise
-        raise InputError(f"{source}: it has a loss, and the example no targets - return (model, (x, y))") from error
+        raise InputError(
+            f"{asked.source}: it has a loss, and the example no targets - return (model, (x, y))"
+        ) from error
 
 
-def _capture_example(model: Any, data: Any, batch: int | None, source: str) -> Captured:
+def _capture_example(model: Any, data: Any, asked: _Asked) -> Captured:
     """A model with an example batch: of open size where a batch is given, of the example's own where none is."""
+    batch, source, pieces = asked.batch, asked.source, asked.pieces
     if batch is not None:
-        return capture_keras(model, batch, data=data, source=source)
+        return capture_keras(model, batch, data=data, source=source, pieces=pieces)
     sizes = {int(value.shape[0]) for value in tf.nest.flatten(data) if len(getattr(value, "shape", ()))}
     if len(sizes) != 1:
         raise InputError(f"{source}: the example data have {len(sizes)} batch sizes - give arrays of one length")
-    return capture_keras(model, sizes.pop(), static=True, data=data, source=source)
+    return capture_keras(model, sizes.pop(), static=True, data=data, source=source, pieces=pieces)
 
 
-def _capture(found: Any, reference: str, batch: int | None) -> Captured:
-    source = f"function {reference}"
+def _capture(found: Any, asked: _Asked) -> Captured:
+    reference, batch, source, pieces = asked.reference, asked.batch, asked.source, asked.pieces
     if _is_model(found):
-        return capture_keras(found, batch, source=source)
+        return capture_keras(found, batch, source=source, pieces=pieces)
     first, *rest = found if isinstance(found, tuple) and found else (found,)
     if _is_model(first) and len(rest) != 1:
         raise InputError(f"function {shown(reference)}: it gave a model and {len(rest)} more - return (model, (x, y))")
     if _is_model(first):
-        return _capture_with_data(first, rest[0], batch, source)
+        return _capture_with_data(first, rest[0], asked)
     if isinstance(first, tf.Graph) and len(rest) == 1:
-        return capture_v1(first, rest[0], source=source)
+        return _capture_graph(first, rest[0], asked)
     if _is_step(first) or (isinstance(found, tuple) and callable(first)):
         if not rest and not hasattr(first, "structured_outputs"):
             _check_arguments(first, reference)
+        if pieces is not None:
+            return capture_pieces(first, *rest, batch=batch, pieces=pieces, source=source)
         return capture_function(first, *rest, batch=batch, source=source)
     raise InputError(f"function {shown(reference)}: it gave a {type(found).__name__} - return {_TAKES}")
+
+
+def _capture_graph(graph: Any, fetches: Any, asked: _Asked) -> Captured:
+    if asked.pieces is not None:
+        raise InputError(
+            f"function {shown(asked.reference)}: a tf.Graph is made already, and cannot be done with pieces of its "
+            "batch - leave out the micro-batches, or plan its GraphDef, which they repeat"
+        )
+    return capture_v1(graph, fetches, source=asked.source)
 
 
 @contextmanager

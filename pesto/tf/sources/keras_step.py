@@ -8,15 +8,19 @@ import tensorflow as tf
 
 from pesto.errors import InputError
 from pesto.tf.nodes.open_inputs import is_open, refusal
+from pesto.tf.pipelined.in_micro_batches import train_in_micro_batches
 
 
-def keras_step(model: Any, batch: int | None, data: Any = None) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+def keras_step(
+    model: Any, batch: int | None, data: Any = None, *, pieces: int | None = None
+) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """(step, specs): `step((x, y))` runs `model.train_step` as `fit` does, whose graph the trace of it has.
 
     A `batch` of None leaves the first dimension open. The specs follow the model's inputs, outputs and losses: targets
     have the outputs' shapes and types, but one class index (int32) an example where a loss is sparse. `data`, a batch
-    or specs (x, y) or (x, y, sample_weight), or x where it is no tuple, says otherwise. InputError when the model is
-    not compiled or not built.
+    or specs (x, y) or (x, y, sample_weight), or x where it is no tuple, says otherwise. `pieces` is the number of
+    micro-batches into which the step cuts the batch (`pesto.tf.pipelined`). InputError when the model is not compiled
+    or not built.
     """
     name = getattr(model, "name", type(model).__name__)
     if not getattr(model, "compiled", False):
@@ -25,17 +29,19 @@ def keras_step(model: Any, batch: int | None, data: Any = None) -> tuple[Callabl
     if data is None and not getattr(model, "inputs", None):
         raise InputError(f"keras {name}: its inputs are unknown - add an Input layer, or give (model, (x, y))")
     given = (_like(model, "input", batch), _targets(model, batch)) if data is None else _specs(model, data, batch)
-    _build(model, given)
+    built(model, given)
+
+    train = model.train_step if pieces is None else train_in_micro_batches(model, pieces)
 
     @tf.autograph.experimental.do_not_convert
     def step(data: Any) -> Any:
         # As fit does: under the default strategy it calls train_step with autograph off.
-        return default.run(model.train_step, args=(data,))
+        return default.run(train, args=(data,))
 
     return step, (given,)
 
 
-def _build(model: Any, data: Any) -> None:
+def built(model: Any, data: Any) -> None:
     """Make slots and metrics before the step is traced, as `fit` does: what makes variables is traced twice."""
     build = getattr(model, "_symbolic_build", None)
     if build is not None:

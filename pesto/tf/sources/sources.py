@@ -20,10 +20,11 @@ from pesto.tf.nodes.flat import called_by, retraced_flat
 from pesto.tf.nodes.inference import infer
 from pesto.tf.nodes.needed_nodes import needed, sinks
 from pesto.tf.nodes.open_inputs import refuse_arguments
+from pesto.tf.pipelined.in_micro_batches import converted, in_micro_batches
 from pesto.tf.private import handle_shape, jit_of, must_compile
 from pesto.tf.sources.graphdefs import read_graph_def
 from pesto.tf.sources.keras_step import keras_step
-from pesto.tf.unplaceable import check_graph, check_model, check_process, compiled
+from pesto.tf.unplaceable import check_graph, check_model, check_process, compiled, concrete
 
 SAVED_MODEL = "SavedModel"
 """How the source of a graph begins that is one of these."""
@@ -73,6 +74,21 @@ def capture_v1(graph: Any, fetches: Iterable[Any], *, source: str = "tf.Graph") 
     return captured(graph.as_graph_def(add_shapes=True), names, source)
 
 
+def capture_pieces(fn: Any, *specs: Any, batch: int | None, pieces: int, source: str) -> Captured:
+    """`capture_function` of a step that knows nothing of micro-batches, done with so many equal pieces of its batch.
+
+    UsageError for a step that is traced already; what `pesto.tf.pipelined` raises of one that cannot be done so.
+    """
+    if hasattr(fn, "structured_outputs"):
+        raise concrete(source)
+    step = tf.function(
+        in_micro_batches(converted(fn), pieces, source, joined=True),
+        input_signature=getattr(fn, "input_signature", None),
+        jit_compile=jit_of(fn) or None,
+    )
+    return capture_function(step, *specs, batch=batch, source=source)
+
+
 def capture_function(fn: Any, *specs: Any, batch: int | None = None, source: str | None = None) -> Captured:
     """`from_function` before it becomes a `Graph`; `batch` stands in for open first dimensions of the specs.
 
@@ -119,14 +135,17 @@ def capture_func_graph(graph: Any, source: str) -> Captured:
 
 
 def capture_keras(
-    model: Any, batch: int | None, *, static: bool = False, data: Any = None, source: str | None = None
-) -> Captured:
+    model: Any, batch: int | None, *, static: bool = False, data: Any = None, source: str | None = None,
+    pieces: int | None = None,
+) -> Captured:  # fmt: skip
     """`from_keras` before it becomes a `Graph`. InputError for one that is not compiled, has no known inputs, or runs
     by no plan (see `pesto.tf.unplaceable`), UsageError for one that runs eagerly.
+
+    pieces: micro-batches into which its train step cuts the batch, whose size is then fixed.
     """
     label = source or f"keras {model.name}"
     check_model(model, label)
-    step, specs = keras_step(model, batch if static else None, data)
+    step, specs = keras_step(model, batch if static or pieces else None, data, pieces=pieces)
     captured_step = capture_function(step, *specs, source=label)
     return replace(captured_step, optimizer=type(model.optimizer).__name__)
 

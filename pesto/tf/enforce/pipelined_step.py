@@ -1,0 +1,69 @@
+"""Steps and Keras models in micro-batches, as their plans have them, to be called in place of them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from pesto.errors import UsageError
+from pesto.files.json import shown
+from pesto.plans.plan import Plan
+from pesto.source import cut_by
+from pesto.tf.enforce import context
+from pesto.tf.enforce.apply_options import Options
+from pesto.tf.pipelined.in_micro_batches import converted, in_micro_batches, train_in_micro_batches
+from pesto.tf.sources.keras_step import built
+
+
+def pipeline(step: Any, plan: Plan, options: Options) -> Callable[..., Any]:
+    """`step`, a compiled Keras model or a function, in the plan's micro-batches, placed and ordered.
+
+    Of a model it is called as `step(x, y)` or `step(x, y, sample_weight)` and gives the loss of that batch, the mean
+    over its micro-batches. A function that loops over micro-batches itself is taken as it is. UsageError for a model
+    without micro-batches in its plan, and what `context.place` raises.
+    """
+    cut = cut_by(plan.provenance.graph_source)
+    if not isinstance(step, keras.Model):
+        if cut is None or not callable(step) or hasattr(step, "structured_outputs"):
+            return context.place(step, plan, options)
+        return context.place(_function(step, cut.pieces or 1), plan, options)
+    if cut is None:
+        raise UsageError(
+            f"pipeline: the plan of {shown(plan.provenance.graph_source)} is for no model that cuts its batch - make "
+            "one by pesto pipeline, of the model as a function and a number of micro-batches, or train in pesto.apply"
+        )
+    return _of_model(step, plan, options, cut.pieces or 1)
+
+
+def _function(step: Any, pieces: int) -> Any:
+    label = f"function {getattr(step, '__name__', 'step')}"
+    whole = in_micro_batches(converted(step), pieces, label, joined=True)
+    return tf.function(whole, input_signature=getattr(step, "input_signature", None), autograph=False)
+
+
+def _of_model(model: Any, plan: Plan, options: Options, pieces: int) -> Callable[..., Any]:
+    default, train = tf.distribute.get_strategy(), train_in_micro_batches(model, pieces)
+
+    def train_step(data: Any) -> Any:
+        return default.run(train, args=(data,))
+
+    placed = context.place(tf.function(train_step, autograph=False), plan, options)
+
+    def step(x: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        """The loss of one batch, after which the model is trained on it; metrics are the model's, of this batch."""
+        given = (x,) if y is None else (x, y) if sample_weight is None else (x, y, sample_weight)
+        data = tf.nest.map_structure(_tensor, given)
+        built(model, data)
+        model.reset_metrics()
+        logs = placed(data)
+        return logs.get("loss", logs) if isinstance(logs, dict) else logs
+
+    vars(step)["applied"] = vars(placed)["applied"]
+    return step
+
+
+def _tensor(value: Any) -> Any:
+    """A tensor as `fit` makes it: reals in Keras' own precision."""
+    made = tf.convert_to_tensor(value)
+    return tf.cast(made, keras.config.floatx()) if made.dtype.is_floating else made

@@ -1,0 +1,90 @@
+"""A training step of a whole batch made one that cuts it into micro-batches, and does what it did with each."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from pesto.errors import InputError
+from pesto.source import check_cut
+from pesto.tf.pipelined.passes import Passes
+from pesto.tf.private import autograph_of
+
+
+def in_micro_batches(step: Callable[..., Any], batches: int, label: str, *, joined: bool) -> Callable[..., Any]:
+    """`step`, done with each of so many equal pieces of its arguments, with gradients added up before one update.
+
+    Every argument with a first dimension is cut, scalars are given whole. joined: whether results of all micro-batches
+    are put together (scalars averaged, rows put one behind the other), or those of the last stand for all, as metrics
+    do, which have seen all of them. UsageError for a batch that cannot be cut so; InputError for one of open size, and
+    as of `Passes`.
+    """
+
+    @tf.autograph.experimental.do_not_convert
+    def whole(*args: Any, **kwargs: Any) -> Any:
+        pieces = _pieces((args, kwargs), batches, label)
+        passes = Passes(batches, label)
+        with passes.watched():
+            found = [passes.run(step, batch, *given) for batch, given in enumerate(pieces)]
+        return _joined(found) if joined else found[-1]
+
+    return whole
+
+
+def train_in_micro_batches(model: Any, batches: int) -> Callable[..., Any]:
+    """The train step of a compiled Keras model in so many micro-batches; it gives metrics, which have seen them all."""
+    return in_micro_batches(model.train_step, batches, f"keras {model.name}", joined=False)
+
+
+def converted(step: Any) -> Callable[..., Any]:
+    """The Python function of a step, its control flow converted where its tf.function would do so."""
+    function: Any = getattr(step, "python_function", step)
+    if not autograph_of(step):
+        return function
+    inner = getattr(function, "__func__", function)
+    try:
+        made = tf.autograph.to_graph(inner)
+    except Exception:  # what has no source is called as it is, as tf.function does
+        return function
+    return functools.partial(made, function.__self__) if inner is not function else made
+
+
+def _pieces(given: Any, batches: int, label: str) -> list[Any]:
+    """The arguments of each micro-batch."""
+    flat = tf.nest.flatten(given)
+    rows: set[int | None] = {value.shape[0] if value.shape.rank else None for value in flat if _has_rows(value)}
+    known = sorted(n for n in rows if n is not None)
+    if not rows or None in rows:
+        what = "the size of its batch is open" if rows else "no argument has a batch"
+        raise InputError(
+            f"{label}: {what}, and micro-batches are equal pieces of one size - give a batch (batch=64), and train "
+            "on batches of that size alone (drop_remainder=True, or arrays that it divides)"
+        )
+    if len(known) > 1:
+        raise InputError(
+            f"{label}: its arguments have {' and '.join(map(str, known))} rows, so which are cut is not known - give "
+            "every argument the batch as its first dimension, and let the step close over the others"
+        )
+    check_cut(known[0], batches, label)
+    cut = [tf.split(value, batches) if _has_rows(value) else [value] * batches for value in flat]
+    return [tf.nest.pack_sequence_as(given, [pieces[batch] for pieces in cut]) for batch in range(batches)]
+
+
+def _has_rows(value: Any) -> bool:
+    return isinstance(value, tf.Tensor) and value.shape.rank != 0
+
+
+def _joined(results: Sequence[Any]) -> Any:
+    """The mean of scalars, rows one behind the other, and of all else what the last micro-batch gave."""
+    flat = [tf.nest.flatten(result) for result in results]
+    return tf.nest.pack_sequence_as(results[-1], [_of_all(values) for values in zip(*flat, strict=True)])
+
+
+def _of_all(values: Sequence[Any]) -> Any:
+    last = values[-1]
+    if not isinstance(last, tf.Tensor) or last.shape.rank is None:
+        return last
+    if last.shape.rank:
+        return tf.concat(values, 0)
+    return tf.add_n(values) / len(values) if last.dtype.is_floating else last

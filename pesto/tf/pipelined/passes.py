@@ -1,0 +1,119 @@
+"""A training step traced once for each micro-batch: gradients added up in the order of the batches, one update."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from pesto.errors import InputError
+from pesto.tf.private import replaced
+
+
+class Passes:
+    """The passes of one step, one a micro-batch: what is taken of gradients and of updates in each.
+
+    In all but the last the optimizer updates nothing, and in the last a step is given the mean of all gradients. What
+    it does with its gradients before it hands them on, as clipping by the norm of all, it so does with the mean.
+    """
+
+    def __init__(self, batches: int, label: str) -> None:
+        """label: what the step is called in errors."""
+        self.batches, self.label = batches, label
+        self._batch, self._derived, self._applied, self._inside = 0, 0, 0, False
+        self._sums: list[Any] = []
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Inside: gradients of variables and updates by Keras' optimizers are these passes'."""
+        with ExitStack() as stack:
+            stack.enter_context(replaced(tf.GradientTape, {"gradient": self._gradient(tf.GradientTape.gradient)}))
+            for kind in _kinds():
+                stack.enter_context(replaced(kind, {"apply": self._apply(vars(kind)["apply"])}))
+            yield
+
+    def run(self, step: Callable[..., Any], batch: int, args: Any, kwargs: Any) -> Any:
+        """What one pass gives; InputError for one that does not take gradients once and update once."""
+        self._batch, self._derived, self._applied = batch, 0, 0
+        result = step(*args, **kwargs)
+        if not self._derived:
+            raise InputError(
+                f"{self.label}: it takes no gradients of trainable variables (tf.GradientTape.gradient), so there are "
+                "none to add up over micro-batches - give a training step"
+            )
+        if not self._applied:
+            raise InputError(
+                f"{self.label}: no Keras optimizer applies its gradients, so it would update for every micro-batch - "
+                "call optimizer.apply_gradients in it, or let it loop over micro-batches itself"
+            )
+        if self._derived > 1 or self._applied > 1:
+            raise InputError(
+                f"{self.label}: it takes gradients {self._derived} times and updates {self._applied} times, and one "
+                "may need another - let it loop over micro-batches itself, and leave out their number where it does so"
+            )
+        return result
+
+    def _gradient(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def gradient(tape: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
+            found = original(tape, target, sources, *args, **kwargs)
+            if not any(getattr(source, "trainable", False) for source in tf.nest.flatten(sources)):
+                return found
+            self._derived += 1
+            flat = tf.nest.flatten(found)
+            if all(one is None for one in flat):
+                raise InputError(
+                    f"{self.label}: no variable leads to the loss, all gradients are None - compute the loss of "
+                    "trainable variables inside the tape"
+                )
+            self._sums = [_added(a, b) for a, b in zip(self._sums or [None] * len(flat), flat, strict=True)]
+            if self._batch < self.batches - 1:
+                return found
+            return tf.nest.pack_sequence_as(found, [_mean(one, self.batches) for one in self._sums])
+
+        return gradient
+
+    def _apply(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def apply(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._inside:  # what one optimizer hands on to another
+                return original(optimizer, *args, **kwargs)
+            self._applied += 1
+            if self._batch < self.batches - 1:
+                return None
+            self._inside = True
+            try:
+                return original(optimizer, *args, **kwargs)
+            finally:
+                self._inside = False
+
+        return apply
+
+
+def _kinds() -> list[type]:
+    """All classes of Keras' optimizers that say how gradients are applied."""
+    top = keras.optimizers.Optimizer
+    found, left = dict.fromkeys(top.__mro__), [top]
+    while left:
+        further = left.pop().__subclasses__()
+        found.update(dict.fromkeys(further))
+        left += further
+    return [kind for kind in found if "apply" in vars(kind)]
+
+
+def _added(total: Any, one: Any) -> Any:
+    """A sum with one more gradient; of rows of a table, all of them."""
+    if total is None or one is None:
+        return total if one is None else one
+    if isinstance(one, tf.IndexedSlices) != isinstance(total, tf.IndexedSlices):
+        return tf.convert_to_tensor(total) + tf.convert_to_tensor(one)
+    if not isinstance(one, tf.IndexedSlices):
+        return total + one
+    return tf.IndexedSlices(
+        tf.concat([total.values, one.values], 0), tf.concat([total.indices, one.indices], 0), one.dense_shape
+    )
+
+
+def _mean(total: Any, batches: int) -> Any:
+    if isinstance(total, tf.IndexedSlices):
+        return tf.IndexedSlices(total.values / batches, total.indices, total.dense_shape)
+    return None if total is None else total / batches
