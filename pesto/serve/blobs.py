@@ -5,6 +5,7 @@ import hashlib
 import os
 import re
 import shutil
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,6 +20,8 @@ from pesto.serve.store.ledger import Ledger
 
 FREE = 0.05
 """Share of the disk below which nothing more is taken."""
+LOOK_S = 0.5
+"""Seconds between two looks at the disk."""
 _CHUNK = 1 << 20
 _SHA = re.compile(r"[0-9a-f]{64}")
 
@@ -43,6 +46,7 @@ class Blobs:
     def __init__(self, folder: Path, most: int, space: Callable[[Path], float] = free_share) -> None:
         """`most`: bytes of one file. Removes what a killed process left half-written."""
         self.folder, self._most, self._space = folder, most, space
+        self._looked, self._free = -LOOK_S, 1.0
         make_folder(folder)
         for left in folder.glob("*.part"):
             left.unlink(missing_ok=True)
@@ -55,7 +59,10 @@ class Blobs:
 
     def require_space(self) -> None:
         """RefusedError (507) when the disk is nearly full."""
-        if self._space(self.folder) < FREE:
+        now = time.monotonic()
+        if now >= self._looked + LOOK_S:
+            self._looked, self._free = now, self._space(self.folder)
+        if self._free < FREE:
             raise RefusedError(507, f"the disk has less than {FREE:.0%} left - free some of it", 60)
 
     @asynccontextmanager

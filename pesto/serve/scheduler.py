@@ -52,6 +52,7 @@ class Scheduler:
         self._swept = time.monotonic()
         self._running: dict[str, Begun] = {}
         self._logged: Counter[str] = Counter()
+        self._woken = False
         self._cancels: SimpleQueue[str] = SimpleQueue()
         self._ending = threading.Event()
         self.fault: BaseException | None = None
@@ -76,8 +77,10 @@ class Scheduler:
         self._thread.start()
 
     def wake(self) -> None:
-        """There is something new to begin."""
-        self._executor.poke()
+        """There is something new to begin; from any thread."""
+        if not self._woken:  # a poke is a call of the system, and one is enough until it is heard
+            self._woken = True
+            self._executor.poke()
 
     def cancel(self, name: str) -> None:
         """Interrupt the worker that is at a job, by its id."""
@@ -110,6 +113,7 @@ class Scheduler:
             self._executor.close()
 
     def _begin(self) -> None:
+        self._woken = False
         while len(self._running) < self._executor.slots and not self._ending.is_set():
             begun = self._write(lambda ledger: ledger.begin(self._at_their_most(ledger)))
             if begun is None:

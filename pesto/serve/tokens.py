@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import secrets
+import time
 from pathlib import Path
 
 import msgspec
@@ -17,6 +18,8 @@ from pesto.quantities import size
 FILE = "tokens.json"
 """Its name in the service's folder."""
 VERSION = 1
+LOOK_S = 0.5
+"""Seconds between two looks at whether tokens were added or removed: a look costs as much as a small request."""
 MOST = 10_000
 """Tokens of one service."""
 _LOCK = Kind("token file", "process", "try again")
@@ -108,6 +111,7 @@ class Doorkeeper:
     def __init__(self, folder: Path) -> None:
         """Read the folder's tokens."""
         self._folder = folder
+        self._path, self._looked = folder / FILE, -LOOK_S
         self._seen: tuple[int, int] | None = None
         self._by_id: dict[str, Token] = {}
         self._names: dict[str, Quota] = {}
@@ -119,10 +123,13 @@ class Doorkeeper:
         return not self._by_id
 
     def refresh(self) -> None:
-        """Read the file again if it has changed; what was known stays where it cannot be read."""
-        path = self._folder / FILE
+        """Look now and then whether the file has changed; what was known stays where it cannot be read."""
+        now = time.monotonic()
+        if now < self._looked + LOOK_S:
+            return
+        self._looked = now
         try:
-            found = path.stat()
+            found = self._path.stat()
         except FileNotFoundError:
             seen = None
         else:

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import time
+from functools import lru_cache
 from typing import Annotated
 
 import msgspec
@@ -23,8 +24,8 @@ from pesto.serve.store.ledger import Ledger
 
 PAGE = 50
 """Jobs of a page, where no other number is asked for."""
-MOST_ACTS = 20_000
-"""Acts that may wait for the disk; beyond, submissions are refused."""
+MOST_TURNS = 1_000
+"""Turns of acts that may wait for the disk; beyond, submissions are refused."""
 _DAY_S = 86_400.0
 """Of the hours that a token may have."""
 Key = Annotated[
@@ -38,7 +39,7 @@ async def submit(data: JSONBody[JobRequest], caller: Who, key: Key = "") -> Resp
     """Queue a job; answered when it is on the disk, so that it will be run whatever happens."""
     service = caller.service
     body = msgspec.json.encode(data)
-    checked(data)
+    _checked(data)
     _require_bounds(data, service.config.job)
     await _require_room(caller)
     service.blobs.require_space()
@@ -94,6 +95,12 @@ async def cancel(name: FromPath[str], caller: Who) -> Cancelled:
     return Cancelled(id=name, state=state)
 
 
+@lru_cache(1024)
+def _checked(data: JobRequest) -> None:
+    """`checked`, of requests that come again and again once."""
+    checked(data)
+
+
 def _queued(ledger: Ledger, asked: Submission, of_token: int, of_all: int) -> str:
     """Submit, in the writer's thread, unless too much waits; a key that is known is no new job."""
     if not ledger.knows(asked):
@@ -121,7 +128,7 @@ def _require_bounds(data: JobRequest, bounds: JobBounds) -> None:
 async def _require_room(caller: Caller) -> None:
     """RefusedError (429) when the disk is behind, or the token has had its hours."""
     service = caller.service
-    if service.writer.waiting > MOST_ACTS:
+    if service.writer.waiting > MOST_TURNS:
         raise full("the disk is behind with what was asked already - try again", 1)
     hours = caller.quota.hours
     if caller.name and service.readings.worked_s(caller.name, time.time() - _DAY_S) >= hours * 3600:

@@ -16,7 +16,7 @@ from pesto.serve.store.ledger import Ledger
 T = TypeVar("T")
 Act = Callable[[Ledger], Any]
 _MOST = 256
-"""Acts of one transaction."""
+"""Acts of one transaction, about."""
 
 
 class Writer:
@@ -31,26 +31,35 @@ class Writer:
     ) -> None:
         """`committed` hears, in the writer's thread after a commit, the numbers of the jobs that have new events."""
         self._db, self._ledger, self._committed = connection, ledger, committed
-        self._acts: queue.SimpleQueue[tuple[Act, Any] | None] = queue.SimpleQueue()
+        self._acts: queue.SimpleQueue[list[tuple[Act, Any]] | None] = queue.SimpleQueue()
+        self._gathered: list[tuple[Act, Any]] = []
         self._thread = threading.Thread(target=self._write, name="writer")
         self._thread.start()
 
     @property
     def waiting(self) -> int:
-        """Acts that are not begun."""
+        """About how many turns of acts are not begun."""
         return self._acts.qsize()
 
     def do(self, act: Callable[[Ledger], T]) -> T:
         """Have it done and wait for it: for threads, never for an event loop."""
         future: Future[T] = Future()
-        self._acts.put((act, future))
+        self._acts.put([(act, future)])
         return future.result()
 
     async def asked(self, act: Callable[[Ledger], T]) -> T:
         """Have it done, in an event loop."""
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._acts.put((act, future))
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        if not self._gathered:
+            loop.call_soon(self._hand_over)
+        self._gathered.append((act, future))
         return await future
+
+    def _hand_over(self) -> None:
+        """What was asked in one turn of the loop goes together: waking the writer costs more than an act."""
+        gathered, self._gathered = self._gathered, []
+        self._acts.put(gathered)
 
     def close(self) -> None:
         """Do what waits, and end the thread."""
@@ -61,13 +70,11 @@ class Writer:
         going = True
         while going:
             first = self._acts.get()
-            batch, going = ([first], True) if first is not None else ([], False)
+            batch, going = list(first or ()), first is not None
             while going and len(batch) < _MOST and not self._acts.empty():
-                act = self._acts.get()
-                if act is None:
-                    going = False
-                else:
-                    batch.append(act)
+                more = self._acts.get()
+                batch += more or ()
+                going = more is not None
             if batch:
                 self._transaction(batch)
 

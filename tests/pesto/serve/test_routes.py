@@ -177,6 +177,7 @@ def test_uploads_that_are_refused_leave_nothing(tmp_path):
 def test_a_full_disk_is_507(tmp_path, monkeypatch):
     with serving(tmp_path) as (client, service):
         monkeypatch.setattr(service.blobs, "_space", lambda _: 0.04)
+        monkeypatch.setattr(service.blobs, "_looked", -1e9)
         refused(client.post("/v1/jobs", json=SOLVE), 507, "5%", "free some")
         sha = hashlib.sha256(b"x").hexdigest()
         refused(client.put(f"/v1/blobs/{sha}", content=b"x"), 507)
@@ -234,7 +235,7 @@ def test_old_files_are_removed_and_what_waits_keeps_its_own(tmp_path):
         assert old not in {file.name for file in service.blobs.folder.iterdir()}
 
 
-def test_each_sees_what_is_its_own(tmp_path):
+def test_each_sees_what_is_its_own(tmp_path, monkeypatch):
     ann = tokens.add(tmp_path, "ann", tokens.Quota())
     bob = tokens.add(tmp_path, "bob", tokens.Quota())
     with serving(tmp_path) as (client, _):
@@ -250,6 +251,7 @@ def test_each_sees_what_is_its_own(tmp_path):
         refused(client.delete(f"/v1/jobs/{name}", headers=as_bob), 404)
         assert client.get("/v1/jobs", headers=as_bob).json()["jobs"] == []
         tokens.remove(tmp_path, "bob")
+        monkeypatch.setattr(tokens, "LOOK_S", 0.0)
         client.post("/v1/jobs", json=SOLVE, headers=as_ann)
         refused(client.get("/v1/jobs", headers=as_bob), 401)
         assert client.get("/healthz").json() == {"status": "ok"}
