@@ -142,19 +142,26 @@ def _tries(
         if turn < len(sizes[at])
     ]
 
-    def cut(number: int) -> Split | None:
-        left, (at, workers, aim) = ends - time.monotonic(), asked[number]
-        if number and left <= 0:
-            return None
+    def sought(asked: tuple[int, int, Aim]) -> Split | None:
+        at, workers, aim = asked
         gain = _gain(placements[at][1], placements[at][0], aim, workers)
-        return divide_partly(shaped, workers, gain, seconds=max(1.0, left)) if any(gain.worth) else None
+        left = max(1.0, ends - time.monotonic())
+        return divide_partly(shaped, workers, gain, seconds=left) if any(gain.worth) else None
+
+    def in_time(asked: tuple[int, int, Aim]) -> Split | None:
+        return sought(asked) if time.monotonic() < ends else None
 
     with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
-        for (at, workers, _), split in zip(asked, pool.map(cut, range(len(asked))), strict=True):
+        for (at, workers, _), split in zip(asked, pool.map(in_time, asked), strict=True):
             key = (at, workers, tuple(cut_ops(split.division.ways))) if split is not None else None
             if split is not None and key is not None and key not in seen:
                 seen.add(key)
                 yield at, _tried(graph, shaped, split, *placements[at])
+    late = ((at, sought((at, workers, aim))) for at, workers, aim in (() if seen else asked))
+    for at, split in late:
+        if split is not None:
+            yield at, _tried(graph, shaped, split, *placements[at])
+            return
 
 
 def _sizes(cluster: Cluster) -> tuple[int, ...]:
