@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar, runtime_checkable
 
+from pesto.errors import struck
 from pesto.problem import TICK_S
 from pesto.solving.candidates import Candidate, best
 from pesto.solving.contributions import Ledger
@@ -154,8 +155,8 @@ class Tracker:
         """Ctrl-C inside ends what is inside, and no more than that once there is a plan to keep."""
         try:
             yield
-        except KeyboardInterrupt:
-            if self.best is None:
+        except (KeyboardInterrupt, Exception) as error:
+            if self.best is None or not struck(error):
                 raise
             self.interrupted = True
 
