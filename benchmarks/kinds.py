@@ -23,13 +23,11 @@ from pesto.problem import TICK_S
 from pesto.settings import Settings
 from pesto.solving.flow import formulate
 from pesto.source import Source
-from pesto.split.dividing import divide
-from pesto.split.program import Rules
 from pesto.split.shaped import Shaped
 from pesto.weighing.choice import placed_from_a_board
 from pesto.weighing.one_board import accelerators_of
 from pesto.weighing.partly_cut import partly_cut
-from pesto.weighing.timed_split import all_timed, factorings, quickest
+from pesto.weighing.timed_split import cut_and_timed, factorings, quickest
 from solvers.bounds import quick_bounds
 
 VARIANTS = {
@@ -83,12 +81,10 @@ def main() -> None:
 
 
 def _case(name: str, step: tuple[Graph, Shaped], cluster: Cluster, limit: float) -> Row:
-    graph, shaped = step
+    graph, _ = step
     began, settings, costs = time.process_time(), Settings(time_limit_s=limit), modelled(graph, cluster)
-    splits = [
-        divide(shaped, factors, "exact", Rules(), seconds=120) for factors in factorings(len(accelerators_of(cluster)))
-    ]
-    cut = quickest([each for split in splits for each in all_timed(step, split, cluster, Settings())])
+    ways = factorings(len(accelerators_of(cluster)))
+    cut = quickest([each for way in ways for each in cut_and_timed(step, way, cluster, Settings(), seconds=120)])
     place, both, bound = None, None, None
     try:
         bound = quick_bounds.best(formulate(graph, costs, cluster, settings))[0] * TICK_S

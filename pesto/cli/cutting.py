@@ -21,12 +21,11 @@ from pesto.show.split_page import split_object, split_page
 from pesto.solving.ahead import beside
 from pesto.solving.interrupt import received
 from pesto.source import Source
-from pesto.split.dividing import PARTIAL_RULES, factors_of, uncovered
+from pesto.split.dividing import factors_of, uncovered
 from pesto.split.files.split_file import save_split
 from pesto.split.geometry import Shape
-from pesto.split.program import Rules
 from pesto.split.shaped import Shaped
-from pesto.weighing.choice import BOTH, Choice, choose
+from pesto.weighing.choice import Choice, choose
 from pesto.weighing.one_board import accelerators_of
 from pesto.weighing.timed_split import factorings
 
@@ -91,8 +90,7 @@ def _written(shaped: Shaped, choice: Choice, asked: Asked) -> tuple[dict[str, An
     """The chosen plan, or the chosen split, in its file; as keys and as a page."""
     timed, outcome, out = choice.chosen.cut, choice.chosen.outcome, asked.out
     if timed is not None:
-        rules = PARTIAL_RULES if choice.chosen.kind == BOTH else Rules()
-        save_split(shaped, timed.split, rules, out, time_limit_s=asked.settings.time_limit_s)
+        save_split(shaped, timed.split, out, time_limit_s=asked.settings.time_limit_s)
         left = uncovered(shaped)
         return split_object(shaped, timed.split, left, out, timed), split_page(shaped, timed.split, left, out, timed)
     if outcome is None:

@@ -19,12 +19,10 @@ from pesto.settings import Settings
 from pesto.solving.baselines import estimates
 from pesto.solving.candidates import Bench
 from pesto.solving.flow import solve
-from pesto.split.dividing import divide
-from pesto.split.program import Rules
 from pesto.split.shaped import Shaped
 from pesto.weighing.data_parallel import DataParallel, data_parallel
 from pesto.weighing.one_board import accelerators_of
-from pesto.weighing.timed_split import TimedSplit, all_timed, factorings, quickest
+from pesto.weighing.timed_split import TimedSplit, cut_and_timed, factorings, quickest
 from solvers import Limit, Options, Problem, Schedule, Status, api
 from solvers.arrays import Ints
 from solvers.heuristics.devices_of_location import devices_at
@@ -201,10 +199,9 @@ def _cutting(method: str) -> Propose:
         began, found, why = time.perf_counter(), list[TimedSplit](), list[str]()
         ways = factorings(len(accelerators_of(case.cluster)))
         for factors in ways:
-            seconds = case.settings.time_limit_s / len(ways)
+            step, seconds = (case.bench.graph, case.shaped), case.settings.time_limit_s / len(ways)
             try:
-                split = divide(case.shaped, factors, method, Rules(), seconds=seconds)
-                found += all_timed((case.bench.graph, case.shaped), split, case.cluster, case.settings)
+                found += cut_and_timed(step, factors, case.cluster, case.settings, method=method, seconds=seconds)
             except (UsageError, NothingFoundError) as none:
                 why.append(str(none))
         if not found:

@@ -9,7 +9,7 @@ from pesto.quantities import counted, duration, percent, size
 from pesto.show.divided.split_tables import tables, tables_object
 from pesto.show.lines import fact, paragraph
 from pesto.show.table import aligned
-from pesto.split.dividing import PARTIAL, Split, ways_by_type
+from pesto.split.dividing import PARTIAL, Objective, Split, ways_by_type
 from pesto.split.methods.cut_methods import METHODS
 from pesto.split.ops.op_types import Row
 from pesto.split.remarks import remarks
@@ -41,6 +41,9 @@ def split_object(
         "step_s": None if timed is None else timed.candidate.makespan * TICK_S,
         "peak_bytes": None if timed is None else int(timed.candidate.peak.max()),
         "fits": None if timed is None else timed.candidate.fits,
+        "objective": "bytes" if split.rules.prices is None else "seconds",
+        "objective_s": None if split.objective is None else split.objective.value_s,
+        "objective_bound_s": None if split.objective is None else split.objective.bound_s,
         "seconds": split.seconds,
         "uncovered": uncovered,
         **tables_object(shaped, split),
@@ -63,6 +66,7 @@ def split_page(
         *tables(shaped, split),
         fact("method", f"{split.method}: {_WHAT.get(split.method) or METHODS[split.method].what}"),
         fact("sent", f"{_sent(split, timed)}; {_proven(split, gap)}"),
+        *([fact("objective", _weighed(split.objective, split))] if split.objective is not None else []),
         fact("parameters", f"{size(split.parameter_bytes)} a worker{_at_most(split)}, with slots"),
         *([] if timed is None else _step(timed)),
         *([fact("uncovered", f"{', '.join(uncovered)}: done whole by {_whom(split)}")] if uncovered else []),
@@ -91,6 +95,13 @@ def _sent(split: Split, timed: TimedSplit | None) -> str:
     if timed is None or split.method != PARTIAL:
         return f"{size(split.moved_bytes)} a step, by all workers"
     return f"{size(timed.sent_bytes)} a step, by all workers; {size(split.moved_bytes)} of it for cuts"
+
+
+def _weighed(found: Objective, split: Split) -> str:
+    """What a split for seconds makes least."""
+    after = " after the cuts before it" if len(split.cuts) > 1 else ""
+    least = f"a cut{after} takes {duration(found.bound_s)} at least"
+    return f"{duration(found.value_s)} of the mean accelerator and link, added up and modelled; {least}"
 
 
 def _at_most(split: Split) -> str:

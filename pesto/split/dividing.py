@@ -10,9 +10,10 @@ from pesto.errors import NothingFoundError, UsageError
 from pesto.quantities import counted
 from pesto.split.division import Division, moved_bytes, parameter_bytes
 from pesto.split.geometry import Shape
-from pesto.split.methods.cut import Cut, solved
+from pesto.split.methods.cut import Chosen, Cut, solved
 from pesto.split.methods.cut_methods import METHODS, Method
 from pesto.split.ops.op_types import coverage
+from pesto.split.prices import Prices
 from pesto.split.program import Gain, Rules, program_of
 from pesto.split.shaped import Shaped
 from pesto.split.way import ONCE_WAY, WHOLE_WAY, cut_ops
@@ -23,6 +24,15 @@ MOST_WORKERS = 1024
 PARTIAL = "partial"
 """The method of splits that cut some ops alone (`divide_partly`)."""
 PARTIAL_RULES = Rules(partial=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """What a split for seconds makes least: modelled seconds of the mean accelerator and of the mean link, added up."""
+
+    value_s: float
+    bound_s: float
+    """No way to make the last cut, after those before it, takes less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +48,10 @@ class Split:
     parameter_bytes: int
     """Bytes of all variables with their slots that one worker holds."""
     seconds: float
+    rules: Rules
+    """By which it was made."""
+    objective: Objective | None = None
+    """Of a split for seconds, all cuts of it."""
 
     @property
     def status(self) -> str:
@@ -77,26 +91,16 @@ def divide(shaped: Shaped, factors: Shape, method: str, rules: Rules, *, seconds
     seconds: what all cuts may take. UsageError where a factor divides nothing, NothingFoundError where the time is too
     short, InfeasibleError where a worker would hold more than it may, SolverError where HiGHS fails.
     """
-    began, made, cuts = time.monotonic(), None, list[Answer]()
+    began, made, cuts, answers = time.monotonic(), None, list[Answer](), list[Answer]()
     row = _row(method, rules)
     for number, more in enumerate(row.cuts(factors)):
         left = (seconds - (time.monotonic() - began)) / (len(row.cuts(factors)) - number)
         ruled = row.ruled(rules).before(factors[number + 1 :])
         cut = Cut(shaped=shaped, made=made, more=more, rules=ruled, seconds=max(0.1, left))
         found = row.choose(cut)
-        if found.answer.labels is None:
-            why = (
-                f" - {found.answer.detail}; use another method"
-                if found.answer.detail
-                else " within the time - give more"
-            )
-            raise NothingFoundError(f"{shaped.source}: no way to cut it in {'x'.join(map(str, more))}{why}")
-        made = found.program.division(found.answer.labels.tolist())
-        if all(way.names[-1] in (WHOLE_WAY, ONCE_WAY) for way in made.ways):
-            raise UsageError(
-                f"{shaped.source}: nothing in it can be cut in {more[-1]} - give workers that divide its shapes"
-            )
-        cuts.append(found.answer)
+        made = _made(shaped, more, found)
+        answers.append(found.answer)
+        cuts.append(found.answer if rules.prices is None else _unbounded(found.answer, moved_bytes(shaped, made)))
     if made is None:
         raise UsageError("no workers - give at least 2")
     return Split(
@@ -106,21 +110,22 @@ def divide(shaped: Shaped, factors: Shape, method: str, rules: Rules, *, seconds
         moved_bytes=moved_bytes(shaped, made),
         parameter_bytes=int(parameter_bytes(shaped, made).sum()),
         seconds=time.monotonic() - began,
+        rules=rules,
+        objective=None if rules.prices is None else _objective(answers[-1], rules.prices),
     )
 
 
-def least_divided(shaped: Shaped, factors: Shape, method: str, rules: Rules, *, seconds: float) -> tuple[Split, Rules]:
-    """`divide`, and the rules it was made by: of a halo and of none what sends fewer bytes, and of equals none.
+def least_divided(shaped: Shaped, factors: Shape, method: str, rules: Rules, *, seconds: float) -> Split:
+    """`divide`: of a halo and of none what sends fewer bytes, and of equals none.
 
     Each cut is the best for the cuts before it alone, so a first cut of windows can cost the later ones more than it
     saves. Each gets the seconds for itself. Errors as of `divide`.
     """
-    plain = replace(rules, halo=False)
-    without = divide(shaped, factors, method, plain, seconds=seconds)
+    without = divide(shaped, factors, method, replace(rules, halo=False), seconds=seconds)
     if not rules.halo:
-        return without, plain
+        return without
     found = divide(shaped, factors, method, rules, seconds=seconds)
-    return (found, rules) if found.moved_bytes < without.moved_bytes else (without, plain)
+    return found if found.moved_bytes < without.moved_bytes else without
 
 
 def divide_partly(shaped: Shaped, workers: int, gain: Gain, *, seconds: float) -> Split | None:
@@ -139,15 +144,43 @@ def divide_partly(shaped: Shaped, workers: int, gain: Gain, *, seconds: float) -
     if not any(cut_ops(division.ways)):
         return None
     sent = moved_bytes(shaped, division)
-    known = replace(answer, status=Status.FEASIBLE, method=PARTIAL, value=sent, bound=0, limit=Limit.OTHER)
+    known = replace(_unbounded(answer, sent), method=PARTIAL)
     return Split(
         method=PARTIAL, division=division, cuts=(known,), moved_bytes=sent,
         parameter_bytes=int(parameter_bytes(shaped, division).sum()), seconds=time.monotonic() - began,
+        rules=PARTIAL_RULES,
     )  # fmt: skip
 
 
+def _made(shaped: Shaped, more: Shape, found: Chosen) -> Division:
+    """What a method's labels mean; NothingFoundError where it has none, UsageError where they cut nothing."""
+    if found.answer.labels is None:
+        detail = found.answer.detail
+        why = f" - {detail}; use another method" if detail else " within the time - give more"
+        raise NothingFoundError(f"{shaped.source}: no way to cut it in {'x'.join(map(str, more))}{why}")
+    made = found.program.division(found.answer.labels.tolist())
+    if all(way.names[-1] in (WHOLE_WAY, ONCE_WAY) for way in made.ways):
+        raise UsageError(
+            f"{shaped.source}: nothing in it can be cut in {more[-1]} - give workers that divide its shapes"
+        )
+    return made
+
+
+def _unbounded(answer: Answer, sent: int) -> Answer:
+    """What is known of the bytes of cuts that were chosen for something else."""
+    return replace(answer, status=Status.FEASIBLE, value=sent, bound=0, limit=Limit.OTHER)
+
+
+def _objective(answer: Answer, prices: Prices) -> Objective:
+    value = answer.value or 0
+    return Objective(value_s=value * prices.unit_s, bound_s=min(value, answer.bound) * prices.unit_s)
+
+
 def _row(method: str, rules: Rules) -> Method:
-    """The method; UsageError where it keeps to no limit of memory, and there is one."""
+    """The method; UsageError where it keeps to no limit of memory, and there is one, or counts bytes alone."""
+    if rules.prices is not None and not METHODS[method].priced:
+        able = ", ".join(name for name, row in METHODS.items() if row.priced)
+        raise UsageError(f"the method {method} counts bytes alone - use {able}, or leave the objective at bytes")
     if rules.memory_bytes is not None and not METHODS[method].limited:
         able = ", ".join(name for name, row in METHODS.items() if row.limited)
         raise UsageError(f"the method {method} keeps to no limit of memory - use {able}, or leave the limit out")

@@ -24,6 +24,7 @@ def first_cuts(shaped: Shaped, split: Split, cuts: int) -> Split:
         cuts=split.cuts[:cuts],
         moved_bytes=moved_bytes(shaped, division),
         parameter_bytes=int(parameter_bytes(shaped, division).sum()),
+        objective=None,
     )
 
 

@@ -96,3 +96,32 @@ def _piece(cell: Shape, size: Shape, need: Box, holder: int) -> Piece:
     high = (min(a + n, b + m) for a, n, b, m in zip(cell, size, *need, strict=True))
     extents = tuple(h - a for h, a in zip(high, low, strict=True))
     return Piece(holder, tuple(a - b for a, b in zip(low, cell, strict=True)), extents, extents == size)
+
+
+@lru_cache(maxsize=1 << 16)
+def fetching_blocks(shape: Shape, stored: Layouts, need: Need, factors: Shape) -> int:
+    """Blocks that all workers receive to have what they need of a tensor that lies in one layout."""
+    own = boxes(shape, stored, factors)
+    return sum(
+        piece.holder != worker
+        for worker, box in enumerate(boxes(shape, need.layouts, factors, need.rims))
+        if box is not None and box != own[worker]
+        for piece in assembly(shape, stored, box, worker, factors).pieces
+    )
+
+
+@lru_cache(maxsize=1 << 16)
+def keeping_blocks(shape: Shape, computed: Layouts, kept: Layouts, factors: Shape) -> int:
+    """Blocks that all workers receive to keep in one layout what they computed in another."""
+    if PARTIAL not in computed:
+        return fetching_blocks(shape, computed, Need(kept), factors)
+    two = geometry.summed_in_two_steps(shape, computed, kept, factors)
+    target = geometry.spread(shape, computed, kept, factors) if two else kept
+    summed = sum(
+        piece.holder != worker
+        for worker, box in enumerate(boxes(shape, target, factors))
+        if box is not None
+        for summand in summands(computed, factors)
+        for piece in assembly(shape, computed, box, worker, factors, summand).pieces
+    )
+    return summed + fetching_blocks(shape, target, Need(kept), factors)

@@ -16,14 +16,15 @@ import numpy as np
 
 from pesto.errors import InputError, UsageError
 from pesto.files.json import shown
-from pesto.split import geometry
+from pesto.split import geometry, pieces
 from pesto.split.division import Division, cut_though_small, item_bytes, readers
 from pesto.split.geometry import Layouts, Need, Shape
-from pesto.split.layouts import ONE, WHOLE, Layout
+from pesto.split.layouts import ONE, WHOLE
 from pesto.split.ops.wholes import FED
+from pesto.split.prices import Prices
 from pesto.split.shaped import Shaped
 from pesto.split.signature import Signature
-from pesto.split.way import WHOLE_WAY, Way, once_way, uncut, ways, whole_way
+from pesto.split.way import ONCE_WAY, WHOLE_WAY, Way, once_way, uncut, ways, whole_way
 from solvers.arrays import Bools, bools
 from solvers.labels.builder import Builder
 from solvers.labels.labelling import FORBIDDEN, Labelling
@@ -54,6 +55,8 @@ class Rules:
     """Most that one worker may hold of variables with slots; the exact method alone keeps to it."""
     halo: bool = False
     """Whether parts may read a little more than their share of an input, which their neighbours have (windows)."""
+    prices: Prices | None = None
+    """What ops and messages cost beside bytes; None: bytes alone are counted."""
 
     def before(self, later: Shape) -> "Rules":
         """The same of cuts that others, `later`, come after: they can take the rest of the variables apart."""
@@ -132,7 +135,8 @@ class _Maker:
         self, shaped: Shaped, made: Division | None, more: Shape, rules: Rules, *, each: bool, gain: Gain
     ) -> None:
         self.shaped, self.made, self.rules, self.each, self.builder = shaped, made, rules, each, Builder()
-        self.worth, self.near, self.transfer = gain.worth or [0] * shaped.ops, _near(shaped, gain.worth), gain.transfer
+        self.worth, self.near = gain.worth or [0] * shaped.ops, _near(shaped, gain.worth)
+        self.transfer = gain.transfer if rules.prices is None else rules.prices.message
         self.handles = dict(zip(shaped.handle.tolist(), shaped.tie.tolist(), strict=True))
         self.tiny = min(TINY_BYTES, max(map(_largest, shaped.signatures), default=0) // TINY_SHARE)
         self.factors: Shape = (*(made.factors if made else ()), *more)
@@ -298,17 +302,28 @@ class _Maker:
         divided = self.shaped.signature(op).type not in _NOT_DIVIDED
         if not divided:
             return -1
+        if self.rules.prices is not None:
+            return self.builder.variable([self._work(op, way, self.rules.prices) for way in self.ways[op]])
         if not self.rules.partial or len(self.ways[op]) == 1:
             return self.builder.variable([0] * len(self.ways[op]))
         return self.builder.variable([int(self.worth[op]), *([CUT_PRICE] * (len(self.ways[op]) - 1))])
+
+    def _work(self, op: int, way: Way, prices: Prices) -> int:
+        """What all workers together take for an op."""
+        cut = [k for name, k in zip(way.names, self.factors, strict=True) if name not in (WHOLE_WAY, ONCE_WAY)]
+        alone = [k for name, k in zip(way.names, self.factors, strict=True) if name == ONCE_WAY]
+        return prod(self.factors) // prod(alone) * prices.of_part(op, prod(cut))
 
     def _keep(self, op: int) -> None:
         for output, (shape, dtype) in enumerate(self.shaped.signature(op).outputs):
             if self.tensor[op][output] >= 0 and shape is not None:
                 gives = tuple(way.gives[output] for way in self.ways[op])
-                kept = self.layouts[op][output]
-                table = _keeping(shape, item_bytes(dtype), gives, kept, self.factors)
-                self.builder.edge(self.op[op], self.tensor[op][output], self._priced(table, gives, kept))
+                table = _keeping(shape, self._price(dtype), gives, self.layouts[op][output], self.factors)
+                self.builder.edge(self.op[op], self.tensor[op][output], table)
+
+    def _price(self, dtype: str) -> tuple[int, int]:
+        """Of an element, and of a block of them that is sent."""
+        return item_bytes(dtype), self.transfer
 
     def _fetch(self, op: int, output: int, found: Sequence[tuple[int, int]]) -> None:
         shape, dtype = self.shaped.signature(op).outputs[output]
@@ -316,34 +331,17 @@ class _Maker:
         classes = {need: c for c, need in enumerate(needs)}
         cost = _fetching(
             shape or (),
-            item_bytes(dtype),
+            self._price(dtype),
             self.layouts[op][output],
             tuple(needs),
             self.factors,
         )
-        cost = self._priced(cost, self.layouts[op][output], [need.layouts for need in needs])
         together = defaultdict[int, list[tuple[int, int]]](list)
         for i, at in found:
             together[i if self.each else -1].append((i, at))
         for some in together.values():
             needed = [[classes[way.need(at)] for way in self.ways[i]] for i, at in some]
             self.builder.shared(self.tensor[op][output], [self.op[i] for i, _ in some], needed, cost)
-
-    def _priced(self, table: list[list[int]], rows: Sequence[Layouts], columns: Sequence[Layouts]) -> list[list[int]]:
-        """The table with a price on each transfer."""
-        if not self.transfer:
-            return table
-        price, k = self.transfer, self.factors[-1]
-        sent = [[price * _transfers(row[-1], column[-1], k) for column in columns] for row in rows]
-        return [
-            [cost + more if cost else 0 for cost, more in zip(*pair, strict=True)]
-            for pair in zip(table, sent, strict=True)
-        ]
-
-
-def _transfers(one: Layout, other: Layout, k: int) -> int:
-    """How many workers send to how many, in all, from one layout of a cut to another."""
-    return k - 1 if ONE in (one, other) else k * (k - 1)
 
 
 def _near(shaped: Shaped, worth: Sequence[int]) -> Bools:
@@ -364,13 +362,29 @@ def _largest(signature: Signature) -> int:
 
 @lru_cache(maxsize=1 << 16)
 def _keeping(
-    shape: Shape, item: int, gives: tuple[Layouts, ...], kept: tuple[Layouts, ...], factors: Shape
+    shape: Shape, price: tuple[int, int], gives: tuple[Layouts, ...], kept: tuple[Layouts, ...], factors: Shape
 ) -> list[list[int]]:
-    return [[item * geometry.stored(shape, g, at, factors) for at in kept] for g in gives]
+    item, block = price
+    return [
+        [
+            item * geometry.stored(shape, g, at, factors)
+            + (block * pieces.keeping_blocks(shape, g, at, factors) if block else 0)
+            for at in kept
+        ]
+        for g in gives
+    ]
 
 
 @lru_cache(maxsize=1 << 16)
 def _fetching(
-    shape: Shape, item: int, kept: tuple[Layouts, ...], needs: tuple[Need, ...], factors: Shape
+    shape: Shape, price: tuple[int, int], kept: tuple[Layouts, ...], needs: tuple[Need, ...], factors: Shape
 ) -> list[list[int]]:
-    return [[item * geometry.fetched(shape, at, need.layouts, factors, need.rims) for need in needs] for at in kept]
+    item, block = price
+    return [
+        [
+            item * geometry.fetched(shape, at, need.layouts, factors, need.rims)
+            + (block * pieces.fetching_blocks(shape, at, need, factors) if block else 0)
+            for need in needs
+        ]
+        for at in kept
+    ]

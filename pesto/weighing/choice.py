@@ -14,14 +14,12 @@ from pesto.quantities import duration, percent
 from pesto.settings import Settings
 from pesto.solving.flow import Outcome, formulate, solve
 from pesto.solving.tracker import Watch
-from pesto.split.dividing import divide
 from pesto.split.geometry import Shape
-from pesto.split.program import Rules
 from pesto.split.shaped import Shaped
 from pesto.weighing.data_parallel import DataParallel, data_parallel
 from pesto.weighing.one_board import Board, first_board
 from pesto.weighing.partly_cut import partly_cut
-from pesto.weighing.timed_split import TimedSplit, all_timed, shortfall
+from pesto.weighing.timed_split import TimedSplit, cut_and_timed, shortfall
 from solvers.bounds import quick_bounds
 
 PLACE, SPLIT, BOTH, DATA_PARALLEL = "place", "split", "both", "data-parallel"
@@ -144,12 +142,11 @@ def _rival(step: tuple[Graph, Shaped], cluster: Cluster, settings: Settings) -> 
 
 
 def _cut(step: tuple[Graph, Shaped], cluster: Cluster, settings: Settings, factors: Shape, many: int) -> Iterator[Kind]:
-    """A split, and its first cuts alone."""
+    """The shorter of a split for bytes and one for seconds, and of their first cuts alone."""
     began = time.monotonic()
     seconds = max(LEAST_S, CUTTING_SHARE * settings.time_limit_s / many)
     try:
-        split = divide(step[1], factors, "exact", Rules(), seconds=seconds)
-        found = all_timed(step, split, cluster, settings)
+        found = cut_and_timed(step, factors, cluster, settings, seconds=seconds)
     except (UsageError, NothingFoundError) as none:
         yield Kind(name=_called(factors), kind=SPLIT, seconds=time.monotonic() - began, why=str(none))
         return

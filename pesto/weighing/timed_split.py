@@ -1,7 +1,10 @@
 """A split on a cluster: what its step takes, and what each device holds, by the simulator that times all plans."""
 
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 
@@ -16,14 +19,20 @@ from pesto.settings import Settings
 from pesto.solving.candidates import Bench, Candidate
 from pesto.solving.flow import formulate
 from pesto.source import Source
-from pesto.split.dividing import Split
+from pesto.split.dividing import Split, divide
 from pesto.split.first_cuts import first_cuts
 from pesto.split.geometry import Shape
+from pesto.split.methods.cut_methods import METHODS
+from pesto.split.prices import Prices
+from pesto.split.program import Rules
 from pesto.split.shaped import Shaped
 from pesto.split.split_step import split_step
 from pesto.split.worker_parts import parts_of
 from pesto.weighing.one_board import accelerators_of
 from solvers.heuristics.devices_of_location import devices_at
+
+_LEAST_S_PER_BYTE = 1e-15
+"""Where links send at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -69,6 +78,44 @@ def all_timed(step: tuple[Graph, Shaped], split: Split, cluster: Cluster, settin
     return tuple(timed(graph, shaped, each, cluster, settings) for each in (split, *fewer))
 
 
+def cut_and_timed(
+    step: tuple[Graph, Shaped], factors: Shape, cluster: Cluster, settings: Settings, *, method: str = "exact",
+    seconds: float,
+) -> tuple[TimedSplit, ...]:  # fmt: skip
+    """A step cut to send least, and by methods that can to take least; with the first cuts alone, all timed.
+
+    Of each number of cuts the shorter one. seconds: for all cuts; those to take least have what is left. Errors as of
+    `divide`.
+    """
+    began = time.monotonic()
+    found = list(all_timed(step, divide(step[1], factors, method, Rules(), seconds=seconds), cluster, settings))
+    left = seconds - (time.monotonic() - began)
+    if METHODS[method].priced and left > 0:
+        with suppress(NothingFoundError):
+            split = divide(step[1], factors, method, priced(step[0], cluster, prod(factors)), seconds=left)
+            found += all_timed(step, split, cluster, settings)
+    ways = dict.fromkeys(each.split.division.factors for each in found)
+    return tuple(quickest([each for each in found if each.split.division.factors == way]) for way in ways)
+
+
+def priced(graph: Graph, cluster: Cluster, workers: int) -> Rules:
+    """Rules by which a step is cut to take few seconds on the first accelerators of a cluster, all modelled."""
+    first = set(accelerators_of(cluster)[:workers])
+    fast = [at for at, device in enumerate(cluster.devices) if device.name in first]
+    paths = [path for a in fast for b in fast if (path := cluster.paths[a][b]) is not None and a != b]
+    per_byte = max([path.s_per_byte for path in paths], default=0.0) or _LEAST_S_PER_BYTE
+    took = np.nan_to_num(modelled(graph, cluster).compute_s[:, fast]).max(axis=1)
+    some, at_once = took[took > 0], max(1, workers - 1)
+    start = float(np.percentile(some, 25)) if len(some) else 0.0
+    prices = Prices(
+        unit_s=per_byte / (workers * at_once),
+        message=round(max((path.latency_s for path in paths), default=0.0) / per_byte),
+        kernel=round(at_once * start / per_byte),
+        ops=tuple(np.round(at_once * took / per_byte).astype(np.int64).tolist()),
+    )
+    return Rules(redundant=True, prices=prices)
+
+
 def timed(graph: Graph, shaped: Shaped, split: Split, cluster: Cluster, settings: Settings) -> TimedSplit:
     """A split's step on a cluster, worker w on its w-th accelerator.
 
@@ -77,10 +124,11 @@ def timed(graph: Graph, shaped: Shaped, split: Split, cluster: Cluster, settings
     """
     step = split_step(graph, parts_of(shaped, split.division), accelerators_of(cluster))
     name = f"split {'x'.join(map(str, split.division.factors))}"
-    found = run(step, cluster, settings, (name, f"{split.method} cuts, in list order"))
+    cuts = f"{split.method} cuts{' for seconds' if split.rules.prices else ''}"
+    found = run(step, cluster, settings, (name, f"{cuts}, in list order"))
     other = found.candidate
     if not other.fits and not found.proof:
-        other = replace(found.bench.unordered(other), rule=f"{split.method} cuts, first in, first out")
+        other = replace(found.bench.unordered(other), rule=f"{cuts}, first in, first out")
     chosen = other if other.fits else found.candidate
     return TimedSplit(
         split=split, graph=step, costs=found.costs, bench=found.bench, candidate=chosen, proof=found.proof,

@@ -9,8 +9,10 @@ import click
 from pesto.cli.options import json_option, refuse, source_options
 from pesto.cli.outputs import check_outputs, picture_format
 from pesto.cli.printed import answer
+from pesto.cluster import Cluster
 from pesto.errors import UsageError
 from pesto.files.disk import check_there, write_atomic
+from pesto.graph import Graph
 from pesto.inputs.load import load_cluster, load_shaped, load_shapes
 from pesto.settings import Settings
 from pesto.show.divided import split_picture
@@ -26,11 +28,12 @@ from pesto.split.ops.op_types import coverage, described
 from pesto.split.program import Rules
 from pesto.split.shaped import Shaped
 from pesto.split.undescribed import refuse_undescribed
-from pesto.weighing.timed_split import TimedSplit, accelerators_for, refuse_short, timed
+from pesto.weighing.timed_split import TimedSplit, accelerators_for, priced, refuse_short, timed
 
 _OF_SPLITS = (
     "workers",
     "method",
+    "objective",
     "replicate",
     "halo",
     "memory",
@@ -50,6 +53,8 @@ _OF_SPLITS = (
 @click.option("--workers", help="How many: 8 for one cut of all tensors, 2x2x2 for cuts in two, one after the other.")
 @click.option("--method", type=click.Choice(list(METHODS)), metavar="NAME", default="exact", show_default=True,
               help="exact, joint, tofu, rows, spartan, ...: docs/split.md has all.")  # fmt: skip
+@click.option("--objective", type=click.Choice(["bytes", "seconds"]), default="bytes", show_default=True,
+              help="What is made least: bytes sent, or modelled seconds of ops and messages on --cluster.")  # fmt: skip
 @click.option("--replicate", is_flag=True, help="Variables may lie whole on every worker.")
 @click.option(
     "--halo", is_flag=True, help="Windows may be cut, where that saves bytes: parts fetch the rim from neighbours."
@@ -66,8 +71,8 @@ _OF_SPLITS = (
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Write the split here (.json, .json.gz).")
 @json_option()
 def split_command(
-    *, what: str | None, source: Source, workers: str | None, method: str, replicate: bool, halo: bool,
-    memory: float | None, time_limit: float, cluster: str | None, explain: str | None, picture: Path | None,
+    *, what: str | None, source: Source, workers: str | None, method: str, objective: str, replicate: bool,
+    halo: bool, memory: float | None, time_limit: float, cluster: str | None, explain: str | None, picture: Path | None,
     export: str | None, whole: bool, missing: bool, out: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Cut every tensor of a step into parts for several workers, so that they send each other least (Tofu).
@@ -100,13 +105,13 @@ def split_command(
     outputs = [path for path in (out, picture) if path is not None]
     check_outputs(outputs, [source.file] if source.file else [], as_json=as_json)
     machine = None if cluster is None else accelerators_for(prod(factors), load_cluster(cluster), source)
+    _check_objective(objective, rules, machine)
     graph, shaped = (None, load_shapes(source)) if machine is None else load_shaped(source, quiet=True)
     _check(shaped, explain, whole=whole)
-    found, rules = least_divided(shaped, factors, method, rules, seconds=time_limit)
+    rules = _ruled(rules, objective, graph, machine, prod(factors))
+    found = least_divided(shaped, factors, method, rules, seconds=time_limit)
     clocked = timed(graph, shaped, found, machine, Settings()) if graph is not None and machine is not None else None
-    if out is not None:
-        save_split(shaped, found, rules, out, time_limit_s=time_limit)
-    _draw(shaped, found, picture, form)
+    _write(shaped, found, (out, time_limit), (picture, form))
     if export:
         click.echo(EXPORTS[export](shaped, found.division), nl=False)
     else:
@@ -116,8 +121,26 @@ def split_command(
         refuse_short(clocked, machine)
 
 
-def _draw(shaped: Shaped, found: Split, picture: Path | None, form: str) -> None:
-    """The largest variables, where a picture is asked for."""
+def _ruled(rules: Rules, objective: str, graph: Graph | None, machine: Cluster | None, workers: int) -> Rules:
+    """The rules, with prices where seconds are the objective."""
+    if objective == "bytes" or graph is None or machine is None:
+        return rules
+    return replace(priced(graph, machine, workers), replicate=rules.replicate)
+
+
+def _check_objective(objective: str, rules: Rules, cluster: Cluster | None) -> None:
+    """UsageError for seconds without a cluster, or with what counts bytes."""
+    if objective == "seconds" and cluster is None:
+        raise UsageError("--objective seconds: on which machine? - give --cluster, or leave the objective at bytes")
+    if objective == "seconds" and (rules.halo or rules.memory_bytes is not None):
+        raise UsageError("--halo and --memory count bytes - leave them out, or the objective at bytes")
+
+
+def _write(shaped: Shaped, found: Split, file: tuple[Path | None, float], drawing: tuple[Path | None, str]) -> None:
+    """The split, and the largest variables as a picture, where they are asked for."""
+    (out, time_limit_s), (picture, form) = file, drawing
+    if out is not None:
+        save_split(shaped, found, out, time_limit_s=time_limit_s)
     if picture is not None:
         write_atomic(picture, split_picture.draw(shaped, found.division, form))
 

@@ -60,6 +60,8 @@ def _faults(found: SplitFile, shaped: Shaped, division: Division) -> Iterator[st
     yield from _variables(shaped, division)
     yield from _handles(shaped, division)
     yield from _places(shaped, division)
+    if found.for_seconds and any(cut.bound_bytes for cut in found.cuts):
+        yield "it is made for seconds, and bounds bytes"
     if any(cut.bound_bytes > cut.bytes for cut in found.cuts) or found.bound_bytes > found.cuts[-1].bytes:
         yield "a bound is above the bytes"
     if any(cut.status == "optimal" and cut.bound_bytes < cut.bytes for cut in found.cuts):
@@ -176,12 +178,12 @@ class Certificate:
 def certified(found: SplitFile, shaped: Shaped, *, seconds: float) -> Certificate | None:
     """The bound of each cut, whose labelling problem is solved again; of all cuts at once, by messages.
 
-    None where cuts were made in groups, or some ops alone are cut. seconds: for all cuts; where it is too short, a
-    bound is 0 or lower.
+    None where cuts were made in groups, or for seconds, or some ops alone are cut. seconds: for all cuts; where it is
+    too short, a bound is 0 or lower.
     VerificationError where a division is found that sends less than a claimed bound.
     """
     at_once = len(found.cuts) == 1 < len(found.factors)
-    if found.rules.partial or (len(found.cuts) != len(found.factors) and not at_once):
+    if found.rules.partial or found.for_seconds or (len(found.cuts) != len(found.factors) and not at_once):
         return None
     groups = [found.factors] if at_once else [(k,) for k in found.factors]
     bounds = []

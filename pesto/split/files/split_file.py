@@ -56,13 +56,14 @@ class _Ops(msgspec.Struct, kw_only=True):
 
 
 class _Rules(msgspec.Struct, kw_only=True):
-    """`Rules`; of a halo only where there is one."""
+    """`Rules`; of a halo only where there is one, and of prices that there are some: they are of a cluster."""
 
     replicate: bool = False
     redundant: bool = False
     partial: bool = False
     memory_bytes: int | None = None
     halo: bool | msgspec.UnsetType = msgspec.UNSET
+    objective: Literal["seconds"] | msgspec.UnsetType = msgspec.UNSET
 
 
 class _File(msgspec.Struct, kw_only=True):
@@ -99,6 +100,9 @@ class SplitFile:
     fingerprint: str
     method: str
     rules: Rules
+    """Without prices."""
+    for_seconds: bool
+    """Whether it was made to take least, by prices that the file does not tell."""
     factors: Shape
     status: str
     bytes: int
@@ -131,11 +135,9 @@ class SplitFile:
         return f"SplitFile({self.what!r}, {self.source!r} in {factors} by {self.method}, {self.bytes} bytes)"
 
 
-def save_split(
-    shaped: Shaped, split: Split, rules: Rules, path: str | os.PathLike[str], *, time_limit_s: float
-) -> None:
+def save_split(shaped: Shaped, split: Split, path: str | os.PathLike[str], *, time_limit_s: float) -> None:
     """Write a split whole or not at all, as gzip when its name ends in .gz; FileError when that fails."""
-    data = dumps_split(shaped, split, rules, time_limit_s=time_limit_s)
+    data = dumps_split(shaped, split, time_limit_s=time_limit_s)
     write_atomic(path, gzipped(data) if Path(path).suffix == ".gz" else data)
 
 
@@ -144,7 +146,7 @@ def load_split(path: str | os.PathLike[str]) -> SplitFile:
     return loads_split(read_bytes(path), str(path))
 
 
-def dumps_split(shaped: Shaped, split: Split, rules: Rules, *, time_limit_s: float) -> bytes:
+def dumps_split(shaped: Shaped, split: Split, *, time_limit_s: float) -> bytes:
     """As canonical JSON, with nothing of the wall clock: equal splits give equal bytes."""
     division = split.division
     named, way_of = _coded(way.names for way in division.ways)
@@ -153,8 +155,9 @@ def dumps_split(shaped: Shaped, split: Split, rules: Rules, *, time_limit_s: flo
     return encode_json(
         _File(
             format=KIND.format, format_version=KIND.version, source=shaped.source, fingerprint=shaped.fingerprint,
-            method=split.method, rules=_written(rules), factors=list(division.factors), status=_status(split.status),
-            bytes=split.moved_bytes, bound_bytes=split.bound_bytes, params_per_worker_bytes=split.parameter_bytes,
+            method=split.method, rules=_written(split.rules), factors=list(division.factors),
+            status=_status(split.status), bytes=split.moved_bytes, bound_bytes=split.bound_bytes,
+            params_per_worker_bytes=split.parameter_bytes,
             cuts=[
                 Cut(status=_status(cut.status), bytes=cut.value or 0, bound_bytes=cut.bound) for cut in split.cuts
             ],
@@ -169,7 +172,7 @@ def dumps_split(shaped: Shaped, split: Split, rules: Rules, *, time_limit_s: flo
 def _written(rules: Rules) -> _Rules:
     return _Rules(
         replicate=rules.replicate, redundant=rules.redundant, partial=rules.partial, memory_bytes=rules.memory_bytes,
-        halo=rules.halo or msgspec.UNSET,
+        halo=rules.halo or msgspec.UNSET, objective=msgspec.UNSET if rules.prices is None else "seconds",
     )  # fmt: skip
 
 
@@ -203,7 +206,8 @@ def loads_split(data: bytes, what: str) -> SplitFile:
         raise InputError(f"{shown(what)}: {shown(error, 2000)}") from error
     return SplitFile(
         what=shown(what), source=file.source, fingerprint=file.fingerprint, method=file.method,
-        rules=_rules(file.rules), factors=tuple(file.factors), status=file.status, bytes=file.bytes,
+        rules=_rules(file.rules), for_seconds=file.rules.objective == "seconds", factors=tuple(file.factors),
+        status=file.status, bytes=file.bytes,
         bound_bytes=file.bound_bytes,
         params_per_worker_bytes=file.params_per_worker_bytes, cuts=tuple(file.cuts), notes=tuple(file.notes),
         ways=tuple(map(tuple, file.ways)), layouts=tuple(map(tuple, file.layouts)), way_of=ints(file.ops.way),

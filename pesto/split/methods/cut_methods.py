@@ -31,6 +31,8 @@ class Method:
     """Whether variables, and ops, may be whole by its own rule."""
     limited: bool = False
     """Whether it keeps to a limit of what a worker holds."""
+    priced: bool = False
+    """Whether it weighs messages and ops beside bytes, where the rules have prices."""
 
     def cuts(self, factors: Shape) -> list[Shape]:
         """The factors of each of its problems."""
@@ -53,9 +55,9 @@ def _exact(cut: Cut) -> Chosen:
 
 
 METHODS = {
-    "exact": Method("each cut proven to send least", _exact, limited=True),
-    "joint": Method("all cuts at once, after the exact ones", joint, together=True),
-    "greedy": Method("op by op in the order of the step", partial(by_solver, method="greedy")),
+    "exact": Method("each cut proven to send least", _exact, limited=True, priced=True),
+    "joint": Method("all cuts at once, after the exact ones", joint, together=True, priced=True),
+    "greedy": Method("op by op in the order of the step", partial(by_solver, method="greedy"), priced=True),
     "tofu": Method("Tofu's own: critical paths of the coarse graph by dynamic programming", tofu),
     "tofu-ungrouped": _without("backward ops apart from forward ones", Settings(grouping=False), "tofu-ungrouped"),
     "tofu-uncoalesced": _without("element-wise ops apart", Settings(coalescing=False), "tofu-uncoalesced"),

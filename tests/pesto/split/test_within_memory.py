@@ -1,6 +1,7 @@
 """Variables whole on every worker, as far as a limit of what one may hold goes: least bytes, and what is proven."""
 
 import sys
+from dataclasses import replace
 from itertools import product
 from types import ModuleType
 
@@ -95,11 +96,12 @@ def test_a_split_under_a_limit_is_verified(shaped) -> None:
     limit = sum(BYTES) * 3 // 4
     rules = Rules(replicate=True, memory_bytes=limit)
     split = within(shaped, limit)
-    text = dumps_split(shaped, split, rules, time_limit_s=30)
+    text = dumps_split(shaped, split, time_limit_s=30)
     found = loads_split(text, "split")
     assert found.rules == rules and verified(found, shaped) == split.division
     assert certified(found, shaped, seconds=30).confirmed
-    tight = dumps_split(shaped, split, Rules(replicate=True, memory_bytes=split.parameter_bytes - 1), time_limit_s=30)
+    less = Rules(replicate=True, memory_bytes=split.parameter_bytes - 1)
+    tight = dumps_split(shaped, replace(split, rules=less), time_limit_s=30)
     with pytest.raises(VerificationError, match="by its rules"):
         verified(loads_split(tight, "split"), shaped)
 

@@ -112,7 +112,7 @@ def cut(found):
     except PestoError as error:
         assert "\n" not in str(error)
         return
-    verified(loads_split(dumps_split(found, split, Rules(), time_limit_s=5), "split"), found)
+    verified(loads_split(dumps_split(found, split, time_limit_s=5), "split"), found)
 
 
 @given(documents())

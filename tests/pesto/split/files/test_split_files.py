@@ -52,7 +52,7 @@ def split(shaped):
 @pytest.fixture(scope="module")
 def text(shaped, split):
     """Its file."""
-    return dumps_split(shaped, split, Rules(), time_limit_s=60.0)
+    return dumps_split(shaped, split, time_limit_s=60.0)
 
 
 def run(*words):
@@ -86,7 +86,7 @@ def test_files_are_as_their_schemas_say(shaped, text):
 
 def test_a_split_comes_back_as_it_was(shaped, split, text, tmp_path):
     """The division, and what is known of it; the same split gives the same bytes."""
-    save_split(shaped, split, Rules(), tmp_path / "split.json.gz", time_limit_s=60.0)
+    save_split(shaped, split, tmp_path / "split.json.gz", time_limit_s=60.0)
     found = load_split(tmp_path / "split.json.gz")
     assert division_of(found, shaped) == split.division == verified(found, shaped)
     assert (found.bytes, found.bound_bytes) == (split.moved_bytes, split.bound_bytes)
@@ -212,7 +212,7 @@ def test_sums_of_few_bits_are_told(dtype, op_type, told):
         source="a sum", fingerprint="",
     )  # fmt: skip
     split = divide(step, (2,), "exact", Rules(), seconds=10)
-    notes = loads_split(dumps_split(step, split, Rules(), time_limit_s=10), "split").notes
+    notes = loads_split(dumps_split(step, split, time_limit_s=10), "split").notes
     assert len(notes) == bool(told) and all(told in note for note in notes)
 
 
@@ -246,7 +246,7 @@ def test_every_family_comes_back(family):
     again = loads_shaped(dumps_shaped(step), "step")
     assert again.signatures == step.signatures and dumps_shaped(again) == dumps_shaped(step)
     split = divide(again, (2, 2), "greedy", Rules(), seconds=60)
-    text = dumps_split(again, split, Rules(), time_limit_s=60.0)
+    text = dumps_split(again, split, time_limit_s=60.0)
     assert verified(loads_split(text, "split"), step) == split.division
 
 

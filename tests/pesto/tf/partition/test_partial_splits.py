@@ -7,7 +7,7 @@ import pytest
 from partition_bytes import moved
 
 from pesto.errors import VerificationError
-from pesto.split.dividing import PARTIAL_RULES, divide_partly
+from pesto.split.dividing import divide_partly
 from pesto.split.files.checked import verified
 from pesto.split.files.split_file import dumps_split, loads_split
 from pesto.split.program import Gain
@@ -63,7 +63,7 @@ def check(name, workers, devices, seed):
     split = partly(shaped, workers, seed)
     assert parts_of(shaped, split.division).moved_bytes() == split.moved_bytes
     split = scattered(shaped, split, devices, seed)
-    found = loads_split(dumps_split(shaped, split, PARTIAL_RULES, time_limit_s=1.0), "split.json")
+    found = loads_split(dumps_split(shaped, split, time_limit_s=1.0), "split.json")
     division = verified(found, shaped)
     assert division == split.division
     ran = run_parts(captured, shaped, division, step, steps=3, devices="cpu")
@@ -103,7 +103,7 @@ def kept():
 
 def refused(kept, division):
     shaped, split, _ = kept
-    data = dumps_split(shaped, replace(split, division=division), PARTIAL_RULES, time_limit_s=1.0)
+    data = dumps_split(shaped, replace(split, division=division), time_limit_s=1.0)
     with pytest.raises(VerificationError) as error:
         verified(loads_split(data, "split.json"), shaped)
     return str(error.value)

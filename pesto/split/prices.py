@@ -1,0 +1,27 @@
+"""What a step's ops and messages cost beside bytes: for splits that take few seconds, not that send few bytes."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Prices:
+    """Seconds of ops and messages on a cluster, as the bytes that links send meanwhile.
+
+    K workers have K (K - 1) links between them, which all send at once: a second of an accelerator is worth as many
+    bytes as K - 1 of them send in it.
+    """
+
+    unit_s: float
+    """Seconds that a byte takes of the mean link."""
+    message: int
+    """Bytes that its latency would let through: what each block that is sent costs."""
+    kernel: int
+    """Bytes sent while a kernel starts, which a part takes as long for as the whole op."""
+    ops: tuple[int, ...]
+    """[n] bytes sent while one worker does all of each op."""
+
+    def of_part(self, op: int, parts: int) -> int:
+        """Of one part of an op of so many equal ones."""
+        whole = self.ops[op]
+        start = min(whole, self.kernel)
+        return start + (whole - start) // parts
