@@ -31,6 +31,7 @@ from pesto.split.worker_parts import parts_of
 from pesto.weighing.one_board import accelerators_of
 from solvers.heuristics.devices_of_location import devices_at
 
+_AGAIN = 2.0
 _LEAST_S_PER_BYTE = 1e-15
 """Where links send at once."""
 
@@ -84,12 +85,13 @@ def cut_and_timed(
 ) -> tuple[TimedSplit, ...]:  # fmt: skip
     """A step cut to send least, and by methods that can to take least; with the first cuts alone, all timed.
 
-    Of each number of cuts the shorter one. seconds: for all cuts; those to take least have what is left. Errors as of
-    `divide`.
+    Of each number of cuts the shorter one. seconds: for all cuts; those to take least have what is left of it, and no
+    more than _AGAIN times what the others took. Errors as of `divide`.
     """
     began = time.monotonic()
     found = list(all_timed(step, divide(step[1], factors, method, Rules(), seconds=seconds), cluster, settings))
-    left = seconds - (time.monotonic() - began)
+    took = time.monotonic() - began
+    left = min(seconds - took, _AGAIN * took)
     if METHODS[method].priced and left > 0:
         with suppress(NothingFoundError):
             split = divide(step[1], factors, method, priced(step[0], cluster, prod(factors)), seconds=left)
