@@ -40,7 +40,7 @@ class RayCluster:
         try:
             import ray
         except ImportError as error:
-            raise SolverError("--executor ray needs the package ray - pip install 'pesto[ray]'") from error
+            raise SolverError("Ray runs nothing without the package ray - pip install 'pesto[ray]'") from error
         self._ray: Any = ray
         handler = signal.getsignal(signal.SIGTERM)
         try:
@@ -53,7 +53,7 @@ class RayCluster:
         self._slots = jobs if jobs is not None else max(1, cores // 2)
         if self._slots > cores:
             self.close()
-            raise UsageError(f"--jobs {self._slots} on a cluster of {cores} CPUs - give at most one job a CPU")
+            raise UsageError(f"{self._slots} jobs on a cluster of {cores} CPUs - give at most one job a CPU")
         # A work that loses its process is begun again by who began it, and who counts.
         self._each = cores // self._slots
         self._remote = ray.remote(num_cpus=self._each, max_retries=0)(_done)

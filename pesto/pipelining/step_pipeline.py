@@ -51,7 +51,7 @@ class Wish:
         if self.name is not None and self.name not in STEP_NAMES:
             raise UsageError(f"there is no schedule {self.name!r} - give one of {', '.join(STEP_NAMES)}")
         if self.contiguous and self.name == REPLICATED:
-            raise UsageError(f"{REPLICATED} has devices that share a stage - leave out --contiguous")
+            raise UsageError(f"{REPLICATED} has devices that share a stage - do not ask for contiguous ones")
         if self.search is not None and not 0 <= self.search < float("inf"):
             raise UsageError(f"search for {self.search} s - give 0 or more seconds")
 

@@ -18,7 +18,7 @@ from pesto.quantities import size
 from pesto.serve.refusals import RefusedError
 from pesto.serve.store.ledger import Ledger
 
-FREE = 0.05
+LEAST_FREE = 0.05
 """Share of the disk below which nothing more is taken."""
 LOOK_S = 0.5
 """Seconds between two looks at the disk."""
@@ -62,8 +62,8 @@ class Blobs:
         now = time.monotonic()
         if now >= self._looked + LOOK_S:
             self._looked, self._free = now, self._space(self.folder)
-        if self._free < FREE:
-            raise RefusedError(507, f"the disk has less than {FREE:.0%} left - free some of it", 60)
+        if self._free < LEAST_FREE:
+            raise RefusedError(507, f"the disk has less than {LEAST_FREE:.0%} left - free some of it", 60)
 
     @asynccontextmanager
     async def coming(

@@ -179,12 +179,10 @@ def shortfall(candidate: Candidate, cluster: Cluster) -> str:
 def accelerators_for(workers: int, cluster: Cluster, source: Source) -> Cluster:
     """The cluster on which a split is timed; UsageError where it has too few accelerators, or there are only shapes."""
     if not source.has_shapes:
-        raise UsageError(f"{source.file}: shapes alone cannot be timed - name the step itself, or leave out --cluster")
+        raise UsageError(f"{source.file}: shapes alone cannot be timed - name the step itself, or no cluster")
     many = len(accelerators_of(cluster))
     if workers > many:
-        raise UsageError(
-            f"{workers} workers, {cluster.name} has {many} accelerators - give fewer, or another --cluster"
-        )
+        raise UsageError(f"{workers} workers, {cluster.name} has {many} accelerators - give fewer, or another cluster")
     return cluster
 
 

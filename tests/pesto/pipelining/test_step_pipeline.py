@@ -93,7 +93,7 @@ def test_what_cannot_be_laid_out_is_refused(make_graph, make_cluster):
     cluster = load_cluster("v100x2-nvlink")
     for more, what in (
         ({"name": "gpip"}, "give one of"), ({"k": -1}, "below 0"), ({"search": -1.0}, "0 or more"),
-        ({"name": "replicated", "contiguous": True}, "leave out --contiguous"),
+        ({"name": "replicated", "contiguous": True}, "do not ask for contiguous ones"),
     ):  # fmt: skip
         with pytest.raises(UsageError, match=what):
             step_pipeline(graph, cluster, batches=2, wish=Wish(**more))
