@@ -104,10 +104,14 @@ def _judged(
 
 
 def _asked(limit: float, **given: Any) -> dict[str, Ints]:
-    """What CP-SAT answers; nothing, with no bound, where the process was ended at its limit."""
+    return asked_of("solvers.cpsat.chain_loads", limit + GRACE_S, **given)
+
+
+def asked_of(module: str, limit: float, **given: Any) -> dict[str, Ints]:
+    """What a program of CP-SAT's answers to arrays; no device, and no bound, where it was ended at its limit."""
     sent = io.BytesIO()
     np.savez(sent, **given)
-    told = answered("solvers.cpsat.chain_loads", sent.getvalue(), limit + GRACE_S, solver="CP-SAT")
+    told = answered(module, sent.getvalue(), limit, solver="CP-SAT")
     if told is None:
         return {"device": np.full(1, -1), "bound": np.array(0)}
     with np.load(io.BytesIO(told), allow_pickle=False) as file:

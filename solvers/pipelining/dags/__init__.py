@@ -1,0 +1,1 @@
+"""Layers of a directed acyclic graph spread over devices, so that the busiest device has least to do."""

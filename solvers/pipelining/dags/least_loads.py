@@ -1,0 +1,136 @@
+"""A graph of layers on any allocation: the busiest device has least to do, transfers charged to both of their devices.
+
+Without memory for batches that is the period of a pipeline whose devices do their own sends and receives. Search starts
+from runs of a topological order, cut optimally, which it is never above; annealing follows, then CP-SAT in a process of
+its own, with a bound.
+"""
+
+import time
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from solvers.arrays import Ints, ints
+from solvers.pipelining.any_allocation import GRACE_S, asked_of
+from solvers.pipelining.dags.layer_dag import LayerDag, busiest
+from solvers.pipelining.dags.load_moves import Knots, annealed_loads, contiguous_runs, knots
+from solvers.pipelining.pipeline_bounds import Bound, bins
+from solvers.problem import MOST
+
+ROUNDS, MOVES, HEAT = 40, 200_000, 0.02
+"""Annealings, moves of each, and the share by which a load may grow in a move, at first."""
+ANNEALED = 0.3
+"""Share of the time that they may take."""
+_MOST_TICKS = 1 << 52
+"""Beyond these CP-SAT is not asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DagSpread:
+    """An allocation, and what is known of the best."""
+
+    device: Ints
+    """[n] device of each layer."""
+    T: int
+    """Ticks a batch of the busiest device."""
+    contiguous: int | None
+    """The same where each device has a run of the topological order, cut optimally; None: none fits."""
+    bound: Bound
+    """No allocation has less."""
+    interrupted: bool = False
+    """Whether Ctrl-C ended the search."""
+
+    @property
+    def optimal(self) -> bool:
+        """Whether no allocation is better."""
+        return self.bound.value == self.T
+
+
+def least_dag_load(
+    dag: LayerDag, devices: int, memory: int | None = None, *, seconds: float = 10.0, workers: int = 1, seed: int = 0
+) -> DagSpread | None:
+    """The allocation to equal devices whose busiest has least to do, found within about so many seconds.
+
+    `memory`: bytes of each device for weights; None: without limit. None: no runs of the order were found to start
+    from. Ctrl-C keeps the best. RuntimeError where the process failed; ValueError for fewer than one device.
+    """
+    if devices < 1:
+        raise ValueError(f"{devices} devices - give at least one")
+    given, until = knots(dag), time.monotonic() + seconds
+    room = ints([MOST if memory is None else memory] * devices)
+    start = contiguous_runs(given, _order(dag, given), devices, int(room[0]))
+    if start.min() < 0:
+        return None
+    contiguous = best = busiest(dag, start[given.of], devices)
+    least, name = _least(given, devices)
+    device, interrupted = start, False
+    try:
+        device, best = _annealed(given, (start, best), room, least, until - (1 - ANNEALED) * seconds, seed)
+        if best > least and int(given.loads.sum() + given.ticks.sum()) <= _MOST_TICKS:
+            told = _exact(given, device, best, least, {"devices": devices, "memory": int(room[0]), "workers": workers,
+                          "seed": seed, "seconds": max(0.0, until - time.monotonic())})  # fmt: skip
+            if told["device"].shape == device.shape and busiest(dag, told["device"][given.of], devices) < best:
+                device, best = told["device"], busiest(dag, told["device"][given.of], devices)
+            if int(told["bound"]) > least:
+                least, name = int(told["bound"]), "CP-SAT"
+    except KeyboardInterrupt:
+        interrupted = True
+    bound = Bound(name=name, value=Fraction(least))
+    return DagSpread(
+        device=ints(device[given.of]), T=best, contiguous=contiguous, bound=bound, interrupted=interrupted
+    )  # fmt: skip
+
+
+def _least(given: Knots, devices: int) -> tuple[int, str]:
+    """What no allocation is below, and its name."""
+    ticks = given.loads.tolist()
+    low, high = max(*ticks, -(-sum(ticks) // devices)), sum(ticks)
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (middle + 1, high) if bins(ticks, middle) > devices else (low, middle)
+    return low, "packed ticks"
+
+
+def _order(dag: LayerDag, given: Knots) -> Ints:
+    """Knots as a topological order of the layers meets them first: depth first, so that branches stay together."""
+    after = [list[int]() for _ in range(dag.layers)]
+    for u, v in zip(dag.src.tolist(), dag.dst.tolist(), strict=True):
+        after[u].append(v)
+    waits = np.bincount(dag.dst, minlength=dag.layers).tolist()
+    ready, order = [u for u in range(dag.layers) if not waits[u]][::-1], list[int]()
+    while ready:
+        u = ready.pop()
+        order.append(u)
+        for v in after[u]:
+            waits[v] -= 1
+            if not waits[v]:
+                ready.append(v)
+    if len(order) < dag.layers:
+        raise ValueError("the edges of the layers form a cycle - leave one of them out")
+    return ints(list(dict.fromkeys(given.of[order].tolist())))
+
+
+def _annealed(
+    given: Knots, start: tuple[Ints, int], room: Ints, least: int, until: float, seed: int
+) -> tuple[Ints, int]:
+    """The best, of rounds that each begin with the best so far; the later the cooler."""
+    rng, (device, best) = np.random.default_rng(seed), start
+    for at in range(ROUNDS):
+        if best <= least or time.monotonic() > until:
+            break
+        moved, found = annealed_loads(given, device, room, HEAT / (1 + at % 4), rng.random((MOVES, 4)))
+        device, best = (moved, int(found)) if found < best else (device, best)
+    return device, best
+
+
+def _exact(given: Knots, device: Ints, best: int, least: int, more: dict[str, Any]) -> dict[str, Ints]:
+    """What CP-SAT answers."""
+    one = np.repeat(np.arange(len(device)), np.diff(given.begin))
+    once = one < given.to
+    return asked_of(
+        "solvers.cpsat.dag_loads", more["seconds"] + GRACE_S,
+        loads=given.loads, weights=given.weights, one=one[once], two=given.to[once], ticks=given.ticks[once],
+        start=device, most=best, least=least, **more,
+    )  # fmt: skip

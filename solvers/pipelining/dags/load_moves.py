@@ -1,0 +1,166 @@
+"""Contiguous runs of an order, optimally, and allocations annealed from there: both compiled."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from solvers.arrays import Floats, Ints, ints, offsets
+from solvers.compiled.kernels import routine, subroutine
+from solvers.pipelining.dags.layer_dag import LayerDag
+
+_POWER = 24.0
+"""Of loads over the mean, whose sum annealing makes small: near enough to the greatest."""
+
+
+class Knots(NamedTuple):
+    """m layers or layers that are tied, and the edges between two of them in both directions, in sum."""
+
+    of: Ints
+    """[n] the knot of each layer."""
+    loads: Ints
+    """[m] ticks of each."""
+    weights: Ints
+    """[m] bytes of each."""
+    begin: Ints
+    """[m + 1] where the edges of each begin."""
+    to: Ints
+    """[2 q] the other end of each edge."""
+    ticks: Ints
+    """[2 q] of each edge."""
+
+
+def knots(dag: LayerDag) -> Knots:
+    """Ties made one; knots are numbered by their first layer."""
+    name = np.where(dag.group >= 0, dag.group, dag.group.max() + 1 + np.arange(dag.layers))
+    _, first, inverse = np.unique(name, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), dtype=np.int64)
+    rank[np.argsort(first, kind="stable")] = np.arange(len(first))
+    of, m = rank[inverse], len(first)
+    one, two = of[dag.src], of[dag.dst]
+    key = np.minimum(one, two) * m + np.maximum(one, two)
+    pair, at = np.unique(key[one != two], return_inverse=True)
+    ticks = np.zeros(len(pair), dtype=np.int64)
+    np.add.at(ticks, at, dag.transfers[one != two])
+    ends = np.concatenate([pair // m, pair % m])
+    order = np.argsort(ends, kind="stable")
+    loads, weights = np.zeros(m, dtype=np.int64), np.zeros(m, dtype=np.int64)
+    np.add.at(loads, of, dag.loads)
+    np.add.at(weights, of, dag.weights)
+    return Knots(
+        of=ints(of), loads=ints(loads), weights=ints(weights), begin=offsets(np.bincount(ends, minlength=m)),
+        to=ints(np.concatenate([pair % m, pair // m])[order]), ticks=ints(np.tile(ticks, 2)[order]),
+    )  # fmt: skip
+
+
+@routine
+def contiguous_runs(given: Knots, order: Ints, devices: int, memory: int) -> Ints:
+    """[m] device of each knot where runs of `order`, one a device, have the least busiest; all -1 where none fit.
+
+    O(m^2 P).
+    """
+    m = len(order)
+    rank = np.empty(m, dtype=np.int64)
+    rank[order] = np.arange(m)
+    far = np.iinfo(np.int64).max
+    best, came = np.full((devices + 1, m + 1), far), np.zeros((devices + 1, m + 1), dtype=np.int64)
+    best[:, 0] = 0
+    for i in range(m):  # runs from i on: by now it is known how those before i are laid best
+        load = held = 0
+        for j in range(i, m):
+            u = order[j]
+            load, held = load + given.loads[u], held + given.weights[u]
+            for e in range(given.begin[u], given.begin[u + 1]):
+                inside = i <= rank[given.to[e]] < j
+                load += -given.ticks[e] if inside else given.ticks[e]
+            if held > memory:
+                break
+            for p in range(1, devices + 1):
+                worst = max(best[p - 1, i], load)
+                if worst < best[p, j + 1]:
+                    best[p, j + 1], came[p, j + 1] = worst, i
+    device = np.full(m, -1)
+    p, j = int(np.argmin(best[:, m])), m
+    if best[p, m] == far:
+        return device
+    while j > 0:
+        device[order[came[p, j] : j]] = p - 1
+        p, j = p - 1, came[p, j]
+    return device
+
+
+@routine
+def annealed_loads(given: Knots, device: Ints, room: Ints, heat: float, draws: Floats) -> tuple[Ints, int]:
+    """The best allocation met, and its busiest, after as many moves as there are `draws`, [n, 4] of 0 to 1.
+
+    A knot moves to a device, mostly one of a neighbour, or two change places; `heat` falls to none. What exceeds
+    `room`, [P] bytes, is never moved to.
+    """
+    devices = len(room)
+    device, load, held = device.copy(), np.zeros(devices, dtype=np.int64), np.zeros(devices, dtype=np.int64)
+    _count(given, device, load, held)
+    mean = max(1.0, load.sum() / devices)
+    best, found = device.copy(), load.max()
+    for n in range(len(draws)):
+        u, other, d = _drawn(given, device, devices, draws[n])
+        a = device[u]
+        if a == d:
+            continue
+        before = (load[a] / mean) ** _POWER + (load[d] / mean) ** _POWER
+        _move(given, device, load, held, u, d)
+        if other != u:
+            _move(given, device, load, held, other, a)
+        after = (load[a] / mean) ** _POWER + (load[d] / mean) ** _POWER
+        cooled = -heat * (1 - n / len(draws)) * _POWER * np.log(max(draws[n, 3], 1e-12))
+        if held[d] > room[d] or held[a] > room[a] or np.log((after + 1e-300) / (before + 1e-300)) > cooled:
+            if other != u:
+                _move(given, device, load, held, other, d)
+            _move(given, device, load, held, u, a)
+        elif load.max() < found:
+            found, best = load.max(), device.copy()
+    return best, found
+
+
+@subroutine
+def _count(given: Knots, device: Ints, load: Ints, held: Ints) -> None:
+    """Ticks and bytes of each device."""
+    for u in range(len(device)):
+        load[device[u]] += given.loads[u]
+        held[device[u]] += given.weights[u]
+        for e in range(given.begin[u], given.begin[u + 1]):
+            if device[given.to[e]] != device[u]:
+                load[device[u]] += given.ticks[e]
+
+
+@subroutine
+def _drawn(given: Knots, device: Ints, devices: int, draw: Floats) -> tuple[int, int, int]:
+    """A knot, the one that it changes places with or itself, and the device that it goes to."""
+    m = len(device)
+    u, many = int(draw[0] * m), given.begin[int(draw[0] * m) + 1] - given.begin[int(draw[0] * m)]
+    if draw[1] < 0.5 and many:
+        return u, u, device[given.to[given.begin[u] + int(draw[2] * many)]]
+    if draw[1] < 0.75:
+        return u, u, int(draw[2] * devices)
+    other = int(draw[2] * m)
+    return u, other, device[other]
+
+
+@subroutine
+def _move(given: Knots, device: Ints, load: Ints, held: Ints, u: int, d: int) -> None:
+    """A knot to device d, with the loads of both."""
+    a = device[u]
+    load[a] -= given.loads[u]
+    load[d] += given.loads[u]
+    held[a] -= given.weights[u]
+    held[d] += given.weights[u]
+    for e in range(given.begin[u], given.begin[u + 1]):
+        there, ticks = device[given.to[e]], given.ticks[e]
+        if there == a:
+            load[a] += ticks
+            load[d] += ticks
+        elif there == d:
+            load[a] -= ticks
+            load[d] -= ticks
+        else:
+            load[a] -= ticks
+            load[d] += ticks
+    device[u] = d
