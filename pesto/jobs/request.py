@@ -85,6 +85,7 @@ class SplitOptions(_Asked, frozen=True):
     workers: Name
     """8 for one cut of all tensors, 2x2x2 for cuts in two, one after the other."""
     method: Name = "exact"
+    objective: Literal["bytes", "seconds"] = "bytes"
     replicate: bool = False
     halo: bool = False
     memory_gib: Annotated[float, Meta(gt=0, le=2**23)] | None = None

@@ -14,7 +14,7 @@ from pesto.split.dividing import factors_of, least_divided, uncovered
 from pesto.split.files.split_file import save_split
 from pesto.split.program import Rules
 from pesto.split.undescribed import refuse_undescribed
-from pesto.weighing.timed_split import accelerators_for, refuse_short, timed
+from pesto.weighing.timed_split import accelerators_for, check_objective, refuse_short, ruled, timed
 
 
 def split_job(work: Work) -> dict[str, Any]:
@@ -24,19 +24,21 @@ def split_job(work: Work) -> dict[str, Any]:
         raise UsageError("how many workers? - give split")
     factors = factors_of(options.workers)
     machine = None if cluster is None else accelerators_for(prod(factors), load_cluster(cluster), source)
+    memory = None if options.memory_gib is None else int(options.memory_gib * 2**30)
+    rules, seconds = Rules(replicate=options.replicate, memory_bytes=memory, halo=options.halo), _seconds(work)
+    check_objective(options.objective, rules, machine)
     work.begin_reading()
     graph, shaped = (None, load_shapes(source)) if machine is None else load_shaped(source, quiet=True)
     if graph is not None:
         work.within(graph)
     if not options.whole:
         refuse_undescribed(shaped, "accept that with whole")
-    memory = None if options.memory_gib is None else int(options.memory_gib * 2**30)
-    rules, seconds = Rules(replicate=options.replicate, memory_bytes=memory, halo=options.halo), _seconds(work)
     work.telling.begins("cuts")
-    found, rules = least_divided(shaped, factors, options.method, rules, seconds=seconds)
+    rules = ruled(rules, options.objective, (graph, machine), prod(factors))
+    found = least_divided(shaped, factors, options.method, rules, seconds=seconds)
     clocked = timed(graph, shaped, found, machine, Settings()) if graph is not None and machine is not None else None
     hold()
-    save_split(shaped, found, rules, work.folder / SPLIT, time_limit_s=seconds)
+    save_split(shaped, found, work.folder / SPLIT, time_limit_s=seconds)
     work.written.append(SPLIT)
     left, out = uncovered(shaped), work.shown_out(SPLIT)
     said = split_object(shaped, found, left, out, clocked)

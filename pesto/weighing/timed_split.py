@@ -31,6 +31,8 @@ from pesto.split.worker_parts import parts_of
 from pesto.weighing.one_board import accelerators_of
 from solvers.heuristics.devices_of_location import devices_at
 
+SECONDS = "seconds"
+"""The objective that weighs messages and ops beside bytes."""
 _AGAIN = 2.0
 _LEAST_S_PER_BYTE = 1e-15
 """Where links send at once."""
@@ -98,6 +100,22 @@ def cut_and_timed(
             found += all_timed(step, split, cluster, settings)
     ways = dict.fromkeys(each.split.division.factors for each in found)
     return tuple(quickest([each for each in found if each.split.division.factors == way]) for way in ways)
+
+
+def check_objective(objective: str, rules: Rules, cluster: Cluster | None) -> None:
+    """UsageError for seconds without a cluster, or with what counts bytes."""
+    if objective == SECONDS and cluster is None:
+        raise UsageError("seconds: on which machine? - give a cluster too, or leave the objective at bytes")
+    if objective == SECONDS and (rules.halo or rules.memory_bytes is not None):
+        raise UsageError("a halo and a limit of memory count bytes - leave them out, or the objective at bytes")
+
+
+def ruled(rules: Rules, objective: str, on: tuple[Graph | None, Cluster | None], workers: int) -> Rules:
+    """The rules, with prices of a step on a cluster where seconds are the objective."""
+    graph, cluster = on
+    if objective != SECONDS or graph is None or cluster is None:
+        return rules
+    return replace(priced(graph, cluster, workers), replicate=rules.replicate)
 
 
 def priced(graph: Graph, cluster: Cluster, workers: int) -> Rules:

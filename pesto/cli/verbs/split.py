@@ -9,10 +9,8 @@ import click
 from pesto.cli.options import json_option, refuse, source_options
 from pesto.cli.outputs import check_outputs, picture_format
 from pesto.cli.printed import answer
-from pesto.cluster import Cluster
 from pesto.errors import UsageError
 from pesto.files.disk import check_there, write_atomic
-from pesto.graph import Graph
 from pesto.inputs.load import load_cluster, load_shaped, load_shapes
 from pesto.settings import Settings
 from pesto.show.divided import split_picture
@@ -28,7 +26,7 @@ from pesto.split.ops.op_types import coverage, described
 from pesto.split.program import Rules
 from pesto.split.shaped import Shaped
 from pesto.split.undescribed import refuse_undescribed
-from pesto.weighing.timed_split import TimedSplit, accelerators_for, priced, refuse_short, timed
+from pesto.weighing.timed_split import TimedSplit, accelerators_for, check_objective, refuse_short, ruled, timed
 
 _OF_SPLITS = (
     "workers",
@@ -105,10 +103,10 @@ def split_command(
     outputs = [path for path in (out, picture) if path is not None]
     check_outputs(outputs, [source.file] if source.file else [], as_json=as_json)
     machine = None if cluster is None else accelerators_for(prod(factors), load_cluster(cluster), source)
-    _check_objective(objective, rules, machine)
+    check_objective(objective, rules, machine)
     graph, shaped = (None, load_shapes(source)) if machine is None else load_shaped(source, quiet=True)
     _check(shaped, explain, whole=whole)
-    rules = _ruled(rules, objective, graph, machine, prod(factors))
+    rules = ruled(rules, objective, (graph, machine), prod(factors))
     found = least_divided(shaped, factors, method, rules, seconds=time_limit)
     clocked = timed(graph, shaped, found, machine, Settings()) if graph is not None and machine is not None else None
     _write(shaped, found, (out, time_limit), (picture, form))
@@ -119,21 +117,6 @@ def split_command(
         _say(shaped, found, out, clocked, op, as_json=as_json)
     if clocked is not None and machine is not None and not clocked.candidate.fits:
         refuse_short(clocked, machine)
-
-
-def _ruled(rules: Rules, objective: str, graph: Graph | None, machine: Cluster | None, workers: int) -> Rules:
-    """The rules, with prices where seconds are the objective."""
-    if objective == "bytes" or graph is None or machine is None:
-        return rules
-    return replace(priced(graph, machine, workers), replicate=rules.replicate)
-
-
-def _check_objective(objective: str, rules: Rules, cluster: Cluster | None) -> None:
-    """UsageError for seconds without a cluster, or with what counts bytes."""
-    if objective == "seconds" and cluster is None:
-        raise UsageError("--objective seconds: on which machine? - give --cluster, or leave the objective at bytes")
-    if objective == "seconds" and (rules.halo or rules.memory_bytes is not None):
-        raise UsageError("--halo and --memory count bytes - leave them out, or the objective at bytes")
 
 
 def _write(shaped: Shaped, found: Split, file: tuple[Path | None, float], drawing: tuple[Path | None, str]) -> None:

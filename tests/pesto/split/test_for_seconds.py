@@ -113,7 +113,7 @@ def test_from_the_command_line_to_a_checked_file(tmp_path):
 
 @pytest.mark.parametrize(
     ("more", "said"),
-    [((), "give --cluster"), (("--cluster", "v100x2-nvlink", "--halo"), "count bytes"),
+    [((), "give a cluster"), (("--cluster", "v100x2-nvlink", "--halo"), "count bytes"),
      (("--cluster", "v100x2-nvlink", "--memory", "1"), "count bytes"),
      (("--cluster", "v100x2-nvlink", "--method", "rows"), "counts bytes alone")],
 )  # fmt: skip
