@@ -57,10 +57,11 @@ def serve_command(ctx: click.Context, /, *, data: Path | None, config: Path | No
 
     \b
     pesto serve --data service
-    curl http://127.0.0.1:8780/v1/jobs -d '{"kind": "solve", "source": {"model": "nmt"}}'
+    curl http://127.0.0.1:8780/v1/jobs -d @job.json
     pesto serve token add ann --data service
 
-    Jobs are acknowledged when they are on the disk, and run whatever happens (docs/service.md).
+    job.json is {"kind": "solve", "source": {"model": "nmt"}}, for one. Jobs are acknowledged when they are on the
+    disk, and run whatever happens (docs/service.md).
     """
     if ctx.invoked_subcommand is not None:
         return

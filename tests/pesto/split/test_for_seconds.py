@@ -19,6 +19,7 @@ from pesto.split.worker_parts import CLONE, parts_of
 from pesto.tf import named
 
 MESSAGE, KERNEL, WORK = 5_000, 300, 1_700
+SLOW = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +58,7 @@ def cost(shaped, division):
     return parts.moved_bytes() + MESSAGE * blocks(parts) + work
 
 
-@pytest.mark.parametrize("factors", [(2,), (3,), (2, 2)])
+@pytest.mark.parametrize("factors", [(2,), pytest.param((3,), marks=SLOW), pytest.param((2, 2), marks=SLOW)])
 def test_blocks_are_counted_as_parts_send_them(rnnlm, factors):
     priced = rules(rnnlm, kernel=0, ops=(0,) * rnnlm.ops)
     split = divide(rnnlm, factors, "exact", priced, seconds=60)
@@ -66,7 +67,7 @@ def test_blocks_are_counted_as_parts_send_them(rnnlm, factors):
     assert blocks(parts) > 0
 
 
-@pytest.mark.parametrize("factors", [(2,), (4,)])
+@pytest.mark.parametrize("factors", [pytest.param((2,), marks=SLOW), pytest.param((4,), marks=SLOW)])
 def test_a_split_for_seconds_costs_no_more_than_one_for_bytes(rnnlm, factors):
     priced = divide(rnnlm, factors, "exact", rules(rnnlm), seconds=60)
     least = divide(rnnlm, factors, "exact", Rules(), seconds=60)
@@ -75,12 +76,14 @@ def test_a_split_for_seconds_costs_no_more_than_one_for_bytes(rnnlm, factors):
     assert least.moved_bytes <= priced.moved_bytes
 
 
+@pytest.mark.slow
 def test_known_constants_are_the_only_ops_whose_clones_are_not_there(rnnlm):
     split = divide(rnnlm, (2,), "exact", rules(rnnlm), seconds=60)
     left_out = (parts_of(rnnlm, split.division).clone < 0).all(axis=1)
     assert split.objective.value_s - cost(rnnlm, split.division) == 2 * WORK * np.count_nonzero(left_out)
 
 
+@pytest.mark.slow
 def test_bytes_are_not_bounded_by_a_split_for_seconds(rnnlm):
     split = divide(rnnlm, (2, 2), "exact", rules(rnnlm), seconds=60)
     assert (split.status, split.bound_bytes, split.counted_bytes) == ("feasible", 0, split.moved_bytes)
@@ -123,6 +126,7 @@ def test_seconds_are_refused_where_nothing_says_them(more, said):
     assert said in str(found.exception)
 
 
+@pytest.mark.slow
 def test_rules_without_prices_are_those_of_bytes(rnnlm):
     priced = rules(rnnlm, message=0, kernel=0, ops=(0,) * rnnlm.ops)
     free = divide(rnnlm, (2,), "exact", priced, seconds=60)

@@ -5,15 +5,17 @@ import os
 import sqlite3
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
 from pesto.cli.main import pesto
 from pesto.errors import FileError
+from pesto.executing.executor import Answered, Work
 from pesto.files import lock
 from pesto.study import store
 from pesto.study.answers import REFUSED, Answer
-from pesto.study.cells import Cell, cells_of
+from pesto.study.cells import cells_of
 from pesto.study.instance_cache import Shelf
 from pesto.study.run import runner
 from pesto.study.run import status as peek
@@ -183,11 +185,13 @@ class Told:
     def __init__(self, answers: list[Answer]):
         self.answers = answers
 
-    def begin(self, cell: Cell) -> None:
-        assert cell.key == self.answers[0].key
+    def begin(self, work: Work) -> None:
+        assert work.key == self.answers[0].key
+        self.work = work
 
-    def collect(self) -> list[Answer]:
-        return [self.answers.pop(0)]
+    def collect(self) -> list[Answered]:
+        answer = self.answers.pop(0)
+        return [Answered(work=self.work, data=msgspec.json.encode(answer), seconds=answer.seconds)]
 
     def close(self) -> None:
         pass
