@@ -100,7 +100,7 @@ def _sent(split: Split, timed: TimedSplit | None) -> str:
 def _weighed(found: Objective, split: Split) -> str:
     """What a split for seconds makes least."""
     after = " after the cuts before it" if len(split.cuts) > 1 else ""
-    least = f"a cut{after} takes {duration(found.bound_s)} at least"
+    least = f"a cut{after} takes {duration(found.bound_s)} at least" if found.bound_s else "no bound is known"
     return f"{duration(found.value_s)} of the mean accelerator and link, added up and modelled; {least}"
 
 

@@ -98,7 +98,7 @@ def divide(shaped: Shaped, factors: Shape, method: str, rules: Rules, *, seconds
         ruled = row.ruled(rules).before(factors[number + 1 :])
         cut = Cut(shaped=shaped, made=made, more=more, rules=ruled, seconds=max(0.1, left))
         found = row.choose(cut)
-        made = _made(shaped, more, found)
+        made = _made(shaped, more, found, rules)
         answers.append(found.answer)
         cuts.append(found.answer if rules.prices is None else _unbounded(found.answer, moved_bytes(shaped, made)))
     if made is None:
@@ -152,7 +152,7 @@ def divide_partly(shaped: Shaped, workers: int, gain: Gain, *, seconds: float) -
     )  # fmt: skip
 
 
-def _made(shaped: Shaped, more: Shape, found: Chosen) -> Division:
+def _made(shaped: Shaped, more: Shape, found: Chosen, rules: Rules) -> Division:
     """What a method's labels mean; NothingFoundError where it has none, UsageError where they cut nothing."""
     if found.answer.labels is None:
         detail = found.answer.detail
@@ -160,6 +160,10 @@ def _made(shaped: Shaped, more: Shape, found: Chosen) -> Division:
         raise NothingFoundError(f"{shaped.source}: no way to cut it in {'x'.join(map(str, more))}{why}")
     made = found.program.division(found.answer.labels.tolist())
     if all(way.names[-1] in (WHOLE_WAY, ONCE_WAY) for way in made.ways):
+        if rules.prices is not None:
+            raise UsageError(
+                f"{shaped.source}: no cut in {more[-1]} saves modelled seconds - leave the objective at bytes"
+            )
         raise UsageError(
             f"{shaped.source}: nothing in it can be cut in {more[-1]} - give workers that divide its shapes"
         )

@@ -11,7 +11,7 @@ import numpy as np
 from pesto.cluster import Cluster
 from pesto.costs import Costs
 from pesto.costs.analytical import modelled
-from pesto.errors import InfeasibleError, NothingFoundError, UsageError
+from pesto.errors import InfeasibleError, InputError, NothingFoundError, UsageError
 from pesto.graph import Graph
 from pesto.problem import build
 from pesto.quantities import size
@@ -95,7 +95,7 @@ def cut_and_timed(
     took = time.monotonic() - began
     left = min(seconds - took, _AGAIN * took)
     if METHODS[method].priced and left > 0:
-        with suppress(NothingFoundError):
+        with suppress(NothingFoundError, UsageError, InputError):
             split = divide(step[1], factors, method, priced(step[0], cluster, prod(factors)), seconds=left)
             found += all_timed(step, split, cluster, settings)
     ways = dict.fromkeys(each.split.division.factors for each in found)

@@ -40,28 +40,30 @@ class Builder:
         """Add what readers fetch from a producer: each kind once, however many of them need it.
 
         `needed` has for each consumer the kind that each of its labels needs, `cost` for each label of the producer
-        what each kind costs: the sum over kinds that anyone needs. A kind that several can need is a variable of two
-        labels, whether it is fetched, and FORBIDDEN not to be while a consumer needs it: exact, and of pairs alone.
+        what each kind costs: the sum over kinds that anyone needs. A consumer that reads twice is there twice. A kind
+        that several can need is a variable of two labels, whether it is fetched, and FORBIDDEN not to be while a
+        consumer needs it: exact, and of pairs alone.
         """
+        asked: dict[int, list[dict[int, None]]] = {}
         able: dict[int, set[int]] = {}
         for consumer, kinds in zip(consumers, needed, strict=True):
-            for kind in kinds:
+            for mine, kind in zip(asked.setdefault(consumer, [{} for _ in kinds]), kinds, strict=True):
+                mine[kind] = None
                 able.setdefault(kind, set()).add(consumer)
         fetched = {
             kind: self._fetched(producer, [row[kind] for row in cost])
             for kind, by in able.items()
             if len(by) > 1 and any(row[kind] for row in cost)
         }
-        alone = {kind for kind, by in able.items() if len(by) == 1}
-        paid: set[tuple[int, int]] = set()
-        for consumer, kinds in zip(consumers, needed, strict=True):
-            mine = {kind for kind in kinds if kind in alone and (consumer, kind) not in paid}
-            paid |= {(consumer, kind) for kind in mine}
-            self.edge(producer, consumer, [[row[kind] if kind in mine else 0 for kind in kinds] for row in cost])
-            for kind in dict.fromkeys(kinds):
+        for consumer, labels in asked.items():
+            alone = [[kind for kind in mine if len(able[kind]) == 1] for mine in labels]
+            self.edge(producer, consumer, [[sum(row[kind] for kind in mine) for mine in alone] for row in cost])
+            for kind in dict.fromkeys(kind for mine in labels for kind in mine):
                 if kind in fetched:
                     self.edge(
-                        fetched[kind], consumer, [[FORBIDDEN if k == kind else 0 for k in kinds], [0] * len(kinds)]
+                        fetched[kind],
+                        consumer,
+                        [[FORBIDDEN if kind in mine else 0 for mine in labels], [0] * len(labels)],
                     )
 
     def _fetched(self, producer: int, cost: Sequence[int]) -> int:

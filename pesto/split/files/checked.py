@@ -60,7 +60,7 @@ def _faults(found: SplitFile, shaped: Shaped, division: Division) -> Iterator[st
     yield from _variables(shaped, division)
     yield from _handles(shaped, division)
     yield from _places(shaped, division)
-    if found.for_seconds and any(cut.bound_bytes for cut in found.cuts):
+    if found.for_seconds and (found.bound_bytes or any(cut.bound_bytes for cut in found.cuts)):
         yield "it is made for seconds, and bounds bytes"
     if any(cut.bound_bytes > cut.bytes for cut in found.cuts) or found.bound_bytes > found.cuts[-1].bytes:
         yield "a bound is above the bytes"
@@ -145,6 +145,8 @@ def _miscounts(found: SplitFile, shaped: Shaped, division: Division) -> Iterator
     ):
         if said != counted:
             yield f"it says {said} {what}, and there are {counted}"
+    if found.cuts[-1].bytes < found.bytes:
+        yield "its last cut counts fewer bytes than are sent"
 
 
 def _held(found: SplitFile) -> Iterator[str]:

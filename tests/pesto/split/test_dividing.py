@@ -60,6 +60,30 @@ def step(layers, batch=8, width=8):
     )  # fmt: skip
 
 
+def gram(rows, columns):
+    """A matrix times itself transposed: one op reads one tensor at two inputs, in two layouts."""
+    matrix, square = ((rows, columns), "float32"), ((rows, rows), "float32")
+    fed = Signature("Placeholder", (("dtype", "float32"),), (), (matrix,))
+    made = Signature("Neg", (), (Operand(*matrix),), (matrix,))
+    times = Signature("MatMul", (("transpose_b", True),), (Operand(*matrix), Operand(*matrix)), (square,))
+    read = Signature("Neg", (), (Operand(*square),), (square,))
+    none = np.empty(0, dtype=np.int64)
+    return Shaped(
+        names=("x", "s", "y", "z"), signatures=(fed, made, times, read), signature_of=np.arange(4),
+        src=np.array([0, 1, 1, 2]), output=np.zeros(4, dtype=np.int64), dst=np.array([1, 2, 2, 3]),
+        input=np.array([0, 0, 1, 0]), control_src=none, control_dst=none, handle=none, tie=none, use_op=none,
+        use_input=none, use_variable=none, once=np.zeros(4, dtype=bool), source="a Gram matrix", fingerprint="",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("k", [2, 4])
+def test_an_op_that_reads_a_tensor_twice_is_charged_for_both(k):
+    """What is counted is what is sent, and the least of all choices; it was nothing."""
+    split = divide(gram(8, 64), (k,), "exact", Rules(), seconds=60)
+    assert split.status == "optimal"
+    assert split.counted_bytes == split.moved_bytes == least(gram(8, 64), k) > 0
+
+
 def least(shaped, k):
     """By every choice of ways and layouts there is, counted by sets of parts."""
     made = program(shaped, None, k, Rules())

@@ -162,6 +162,29 @@ def test_a_consumer_that_reads_twice_pays_once() -> None:
     assert solve(made.build(), "exact").value == 6
 
 
+def test_a_consumer_that_reads_twice_in_two_layouts_pays_both(seeds) -> None:
+    """By every choice of labels: the kinds that anyone needs, each once, whichever input needs it."""
+    for seed in seeds(60):
+        rng = np.random.default_rng(seed)
+        many = [int(n) for n in rng.integers(1, 4, 3)]
+        readers = [1 + int(v) for v in rng.integers(0, 2, int(rng.integers(1, 5)))]
+        needed = [rng.integers(0, 3, many[v]).tolist() for v in readers]
+        cost = rng.integers(0, 9, (many[0], 3)).tolist()
+        unary = [rng.integers(0, 9, n).tolist() for n in many]
+        made = Builder()
+        for costs in unary:
+            made.variable(costs)
+        made.shared(0, readers, needed, cost)
+        least = min(
+            sum(unary[v][label] for v, label in enumerate(labels))
+            + sum(
+                cost[labels[0]][kind] for kind in {kinds[labels[v]] for v, kinds in zip(readers, needed, strict=True)}
+            )
+            for labels in product(*map(range, many))
+        )
+        assert solve(made.build(), "exact").value == least
+
+
 def test_a_process_of_its_own_says_the_same(monkeypatch) -> None:
     """A linear program has the answers of enumeration; one that does not end in time, or fails, says so."""
     problem = random_problem(26, most=8)
