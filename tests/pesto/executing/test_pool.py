@@ -140,6 +140,7 @@ def test_who_needs_more_memory_than_it_may_is_killed_with_all_below(pool) -> Non
     assert gone(int(said.data))
 
 
+@pytest.mark.slow
 def test_limits_of_time() -> None:
     """The first interrupts, as Ctrl-C does; the second one kills, as does the third, of who minds no interruption."""
     pool = Pool(1)

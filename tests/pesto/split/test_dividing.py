@@ -111,7 +111,7 @@ def test_the_least_of_all_divisions(layers: int, batch: int, width: int) -> None
     assert found.status == "optimal" and found.moved_bytes == least(shaped, 2)
 
 
-@pytest.mark.parametrize("factors", [(2,), (4,), (2, 2)])
+@pytest.mark.parametrize("factors", [(2,), pytest.param((4,), marks=pytest.mark.slow), (2, 2)])
 def test_planned_is_counted(nmt, factors) -> None:
     """The value of the last cut is what workers receive by the parts that they hold and need."""
     _, shaped = nmt
@@ -126,6 +126,7 @@ def test_planned_is_counted(nmt, factors) -> None:
             assert operand.shape is None or geometry.divides(operand.shape, layouts, factors)
 
 
+@pytest.mark.slow
 def test_a_cut_after_a_cut_sends_more(nmt) -> None:
     """Costs of successive cuts rise; variables that may lie whole cost no more, and each worker holds more of them."""
     _, shaped = nmt

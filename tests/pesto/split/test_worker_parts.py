@@ -128,7 +128,7 @@ def test_all_have_the_part_that_they_need(case):
     assert all(parts.parts[part].worker == worker for worker, part in enumerate(parts.clone[1]) if part >= 0)
 
 
-@pytest.mark.parametrize("factors", [(2,), (2, 2)])
+@pytest.mark.parametrize("factors", [(2,), pytest.param((2, 2), marks=pytest.mark.slow)])
 def test_steps_are_built_as_planned(factors):
     """Of a whole step what is planned is what its parts send; what is known as a constant has no part."""
     _, shaped = named.shaped(Source(model="nmt", variant="tiny"))

@@ -58,7 +58,7 @@ def quick(step, cluster, cuts):
     return choose(step, cluster, modelled(graph, cluster), settings, lambda _: None, cuts=cuts)
 
 
-@pytest.mark.parametrize("slower", [1.0, 1e5])
+@pytest.mark.parametrize("slower", [pytest.param(1.0, marks=pytest.mark.slow), 1e5])
 def test_the_shortest_that_fits_is_chosen(step, slower):
     """Whatever the links; every kind is timed, and says what it holds."""
     choice = quick(step, small(slower=slower), [(2,)])
@@ -71,6 +71,7 @@ def test_the_shortest_that_fits_is_chosen(step, slower):
         assert choice.chosen.kind in ("place", "both")
 
 
+@pytest.mark.slow
 def test_memory_that_holds_a_half_alone(step):
     """Where a split alone fits it is chosen; where nothing fits, the proof or what lacks is said."""
     graph, shaped = step
@@ -96,6 +97,7 @@ def test_first_cuts_are_splits_themselves(step):
     assert [each.candidate.name for each in found] == ["split 2x2", "split 2"]
 
 
+@pytest.mark.slow
 def test_one_board_is_placed_on_first(step):
     """All hosts and the GPUs near the first; the whole cluster is never worse, and neither is what is cut there."""
     graph, _ = step
