@@ -145,8 +145,12 @@ def _miscounts(found: SplitFile, shaped: Shaped, division: Division) -> Iterator
     ):
         if said != counted:
             yield f"it says {said} {what}, and there are {counted}"
-    if found.cuts[-1].bytes < found.bytes:
-        yield "its last cut counts fewer bytes than are sent"
+    ends = range(1, 1 + len(found.factors)) if len(found.cuts) == len(found.factors) else (len(found.factors),)
+    for at, (cuts, cut) in enumerate(zip(ends, found.cuts[-len(ends) :], strict=True), start=1):
+        before = division if cuts == len(found.factors) else _before(found, shaped, cuts)
+        sent = recounted_bytes(shaped, before) if before is not None else 0
+        if cut.bytes < sent:
+            yield f"cut {at} counts {cut.bytes} bytes, and {sent} are sent once it is made"
 
 
 def _held(found: SplitFile) -> Iterator[str]:

@@ -61,7 +61,7 @@ class _Rules(msgspec.Struct, kw_only=True):
     replicate: bool = False
     redundant: bool = False
     partial: bool = False
-    memory_bytes: int | None = None
+    memory_bytes: Count | None = None
     halo: bool | msgspec.UnsetType = msgspec.UNSET
     objective: Literal["seconds"] | msgspec.UnsetType = msgspec.UNSET
 
