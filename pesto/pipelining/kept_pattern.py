@@ -11,7 +11,8 @@ from pesto.pipelining.pipeline import Pipeline
 from solvers.pipelining.chain_json import ChainInstance
 from solvers.pipelining.pattern_check import check
 from solvers.pipelining.pattern_json import PatternInstance
-from solvers.pipelining.pipeline_bounds import Bound, best, of_all, of_allocation
+from solvers.pipelining.pipeline_bounds import Bound, best, of_allocation
+from solvers.pipelining.unequal.unequal_bounds import of_machines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,11 +29,12 @@ class Certificate:
 
 def kept(found: Pipeline, of: ChainInstance) -> PatternInstance:
     """The pattern that was chosen; ValueError where it does not fit the memory, so that there is nothing to keep."""
-    chosen = found.chosen
+    chosen, machines = found.chosen, found.asked.machines
+    memory = None if of.machines is not None or machines.memory is None else int(machines.memory[0])
     if not chosen.fits or chosen.allocation is None or chosen.pattern is None or chosen.peaks is None:
         raise ValueError(f"{chosen.name}: {chosen.why} - give more memory, or another schedule")
     return PatternInstance(
-        of=of, allocation=chosen.allocation, pattern=chosen.pattern, memory=found.asked.memory,
+        of=of, allocation=chosen.allocation, pattern=chosen.pattern, memory=memory,
         model=found.asked.model, peaks=chosen.peaks, schedule=chosen.name,
     )  # fmt: skip
 
@@ -42,7 +44,8 @@ def verified(found: PatternInstance, what: str) -> None:
 
     `what` names it in errors.
     """
-    checked = check(found.of.chain, found.allocation, found.pattern, found.memory, found.model)
+    machines = found.machines
+    checked = check(found.of.chain, found.allocation, found.pattern, machines.memory, found.model, machines)
     wrong = f"{checked.refusal}: {checked.text}" if not checked.valid else ""
     if not wrong and (differs := np.flatnonzero(checked.peaks != found.peaks)).size:
         at = int(differs[0])
@@ -53,8 +56,9 @@ def verified(found: PatternInstance, what: str) -> None:
 
 def certified(found: PatternInstance) -> Certificate:
     """Bounds of a verified pattern."""
-    chain, devices = found.of.chain, found.allocation.devices
-    bound = best(of_all(chain, devices, found.memory, found.model))
+    machines = found.machines
+    bound = best(of_machines(found.of.chain, machines, found.model))
     gap = float(Fraction(found.pattern.period) / bound.value) - 1 if bound.value else 0.0
-    stage_bound = best(of_allocation(chain, found.allocation, found.memory, found.model))
+    seen = machines.on(found.of.chain, found.allocation)
+    stage_bound = best(of_allocation(seen, found.allocation, machines.memory, found.model))
     return Certificate(bound=bound, stage_bound=stage_bound, gap=gap)

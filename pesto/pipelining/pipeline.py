@@ -1,6 +1,6 @@
-"""A chain laid on equal devices: stages and schedule of the least period that fits, and what is proven of it."""
+"""A chain laid on devices: stages and schedule of the least period that fits, and what is proven of it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import numpy as np
@@ -10,9 +10,11 @@ from pesto.pipelining.schedules import KEEPS, NAMES, STAR, THINNED, Asked, Sched
 from pesto.quantities import counted, size
 from solvers.pipelining.anywhere.roomy import roomy_memory
 from solvers.pipelining.chain import WEIGHT_GRADIENT, Allocation
-from solvers.pipelining.contiguous import Cuts, best_cuts, least_memory, period_bound
+from solvers.pipelining.contiguous import Cuts, least_memory
 from solvers.pipelining.one_f_one_b_star import least_period
-from solvers.pipelining.pipeline_bounds import Bound, best, flushed_step, of_all, of_allocation
+from solvers.pipelining.pipeline_bounds import Bound, best, flushed_step, of_allocation
+from solvers.pipelining.unequal.device_orders import best_orders, bytes_lacking, order_bound
+from solvers.pipelining.unequal.unequal_bounds import of_machines
 
 ALL, OF_SO_MANY, THESE_STAGES, WHOLE_HALVES, PERIODIC = (
     "all schedules of all stages, contiguous or not",
@@ -59,7 +61,9 @@ class Pipeline:
     @property
     def bubble(self) -> float:
         """Share of the devices' time in a step in which they do nothing; idle devices count."""
-        work, step = int(self.asked.chain.loads.sum()) * self.asked.batches, self.chosen.step or 0
+        allocation, step = self.chosen.allocation, self.chosen.step or 0
+        chain = self.asked.chain if allocation is None else self.asked.seen(allocation)
+        work = int(chain.loads.sum()) * self.asked.batches
         return 1 - work / (self.asked.devices * step) if step else 0.0
 
 
@@ -74,8 +78,8 @@ def pipelined(asked: Asked, name: str | None = None) -> Pipeline:
         raise UsageError(f"there is no schedule {name!r} - give one of {', '.join(NAMES)}")
     _countable(asked)
     try:
-        cuts = best_cuts(asked.chain, asked.devices, asked.memory, asked.model)
-        thin = best_cuts(asked.chain, asked.devices, asked.memory, asked.model, KEEPS)
+        cuts = best_orders(asked.chain, asked.machines, asked.model)
+        thin = best_orders(asked.chain, asked.machines, asked.model, KEEPS)
     except ValueError as error:
         raise UsageError(str(error)) from error
     found = tuple(schedules(asked, cuts, thin))
@@ -83,17 +87,18 @@ def pipelined(asked: Asked, name: str | None = None) -> Pipeline:
     allocation = chosen.allocation
     if allocation is None or chosen.period is None:
         raise NothingFoundError(f"{chosen.name}: {chosen.why}")
-    memory = asked.memory if chosen.fits else None
+    machines = asked.machines if chosen.fits else replace(asked.machines, memory=None)
     floors = [each.floor for each in found if each.floor is not None and chosen.fits]
-    bound = best([*of_all(asked.chain, asked.devices, memory, asked.model), *floors])
+    bound = best([*of_machines(asked.chain, machines, asked.model), *floors])
+    seen = asked.seen(allocation)
     split = chosen.pattern is not None and bool((chosen.pattern.kind == WEIGHT_GRADIENT).any())
     return Pipeline(
         asked=asked,
         chosen=chosen,
         schedules=found,
         bound=bound,
-        stage_bound=best(of_allocation(asked.chain, allocation, memory, asked.model)),
-        step_bound=best(flushed_step(asked.chain, allocation, asked.batches, split=split)),
+        stage_bound=best(of_allocation(seen, allocation, machines.memory, asked.model)),
+        step_bound=best(flushed_step(seen, allocation, asked.batches, split=split)),
         optimal_among=_optimal(asked, chosen, allocation, bound, [each.least for each in found]),
     )
 
@@ -101,7 +106,7 @@ def pipelined(asked: Asked, name: str | None = None) -> Pipeline:
 def _countable(asked: Asked) -> None:
     """InputError where ticks are none, or too many for 64 bits at the end of the step, or of a batch's way."""
     chain = asked.chain
-    ticks = int(chain.loads.sum()) + int(chain.transfers.sum())
+    ticks = asked.machines.most_ticks(chain)
     if not chain.loads.any():
         raise InputError("no layer takes any ticks - give the times of the halves in a smaller unit")
     if ticks * 8 * (max(asked.batches, asked.k) + min(asked.devices, chain.layers) + 4) > COUNTED:
@@ -119,17 +124,26 @@ def _chosen(asked: Asked, found: tuple[Schedule, ...], name: str | None) -> Sche
 
 def _unfit(asked: Asked, found: tuple[Schedule, ...]) -> InfeasibleError | NothingFoundError:
     """With a memory that can, and whether the lack of it is proven."""
-    memory = asked.memory or 0
-    least = least_memory(asked.chain, asked.devices, asked.model)
-    kind, proven = "contiguous stages", period_bound(asked.chain, asked.devices, memory, asked.model) is None
+    kind, proven = "contiguous stages", order_bound(asked.chain, asked.machines, asked.model) is None
     if not asked.contiguous:
-        least = min(least, roomy_memory(asked.chain, asked.devices, asked.model))
         kind, proven = "stages", any(each.infeasible for each in found)
-    text = (
-        f"no {kind} on {asked.devices} devices fit {memory} bytes each: {size(least - memory)} lack - give "
-        f"{least} bytes, or more devices"
-    )
+    text = f"no {kind} {_lack(asked)}, or more devices"
     return InfeasibleError(text) if proven else NothingFoundError(text)
+
+
+def _lack(asked: Asked) -> str:
+    """The bytes that lack on the devices, and those that would do."""
+    memory, chain = asked.machines.memory, asked.chain
+    if memory is None:
+        raise ValueError("without a limit of memory all stages fit")
+    if not asked.machines.equal:
+        more = bytes_lacking(chain, asked.machines, asked.model)
+        return f"on these {asked.devices} devices fit their memory - give each {more} bytes ({size(more)}) more"
+    each = int(memory[0])
+    least = least_memory(chain, asked.devices, asked.model)
+    if not asked.contiguous:
+        least = min(least, roomy_memory(chain, asked.devices, asked.model))
+    return f"on {asked.devices} devices fit {each} bytes each: {size(least - each)} lack - give {least} bytes"
 
 
 def _optimal(
@@ -138,14 +152,15 @@ def _optimal(
     """The widest among which a period is the least; None too where it does not fit."""
     if not chosen.fits or chosen.period is None:
         return None
-    bounds, k = of_allocation(asked.chain, allocation, asked.memory, asked.model), max(1, asked.k)
+    bounds = of_allocation(asked.seen(allocation), allocation, asked.machines.memory, asked.model)
+    k = max(1, asked.k)
     reached = [(bound.value, ALL)]
     if chosen.periodic and chosen.pattern is not None and chosen.pattern.k == k:
         reached += [(each, OF_SO_MANY.format(counted(k, "batch", "batches"))) for each in least if each is not None]
     reached.append((best([bound for bound in bounds if bound.name != AT_ONCE]).value, THESE_STAGES))
     reached.append((best(bounds).value, WHOLE_HALVES))
     keeps = {STAR: ((1, 1),), THINNED: KEEPS}.get(chosen.name)
-    lowest = period_bound(asked.chain, asked.devices, asked.memory, asked.model, keeps) if keeps else None
+    lowest = order_bound(asked.chain, asked.machines, asked.model, keeps) if keeps else None
     if lowest is not None:
         reached.append((lowest, PERIODIC + (" and its thinnings" if chosen.name == THINNED else "")))
     return next((among for value, among in reached if value == chosen.period), None)
@@ -154,24 +169,28 @@ def _optimal(
 def curve(asked: Asked, points: int = 24) -> list[tuple[int, dict[str, Fraction | None]]]:
     """Bytes of a device, then the least period by way: fixed, joint, thinned, and the bound of all; None: none fits.
 
-    From the least memory that some stages fit to where more memory is of no use. Fixed: stages cut without regard to
-    memory, then 1F1B* on them.
+    From the least memory that some stages fit to where more memory is of no use, each device with as much. Fixed:
+    stages cut without regard to memory, then 1F1B* on them.
     """
-    chain, model = asked.chain, asked.model
     free = without_memory(asked)
-    low, high = least_memory(chain, asked.devices, model), int(free.bytes.max())
+    low, high = bytes_lacking(asked.chain, _with(asked, 0).machines, asked.model), int(free.bytes.max())
     sizes = sorted(set(np.linspace(low, max(low, high), points).astype(np.int64).tolist()))
-    return [(memory, _at(asked, free, memory)) for memory in sizes]
+    return [(memory, _at(_with(asked, memory), free, memory)) for memory in sizes]
+
+
+def _with(asked: Asked, memory: int) -> Asked:
+    """So many bytes for each device."""
+    return replace(asked, machines=replace(asked.machines, memory=np.full(asked.devices, memory)))
 
 
 def _at(asked: Asked, free: Cuts, memory: int) -> dict[str, Fraction | None]:
     chain, model = asked.chain, asked.model
-    fixed = least_period(chain, free.allocation, memory, model)
-    joint = best_cuts(chain, asked.devices, memory, model)
-    thin = best_cuts(chain, asked.devices, memory, model, KEEPS)
+    fixed = least_period(asked.seen(free.allocation), free.allocation, memory, model)
+    joint = best_orders(chain, asked.machines, model)
+    thin = best_orders(chain, asked.machines, model, KEEPS)
     return {
         "fixed": None if fixed is None else fixed.period,
         "joint": None if joint is None else joint.period,
         THINNED: None if thin is None else thin.period,
-        "bound": best(of_all(chain, asked.devices, memory, model)).value,
+        "bound": best(of_machines(chain, asked.machines, model)).value,
     }

@@ -1,4 +1,4 @@
-"""The named schedules of one chain on equal devices, each on the stages that it is made for; all are checked."""
+"""The named schedules of one chain on devices, each on the stages that it is made for; all are checked."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -14,12 +14,14 @@ from solvers.pipelining.any_allocation import least_load, with_one_batch
 from solvers.pipelining.anywhere.within_memory import Wanted, least_anywhere
 from solvers.pipelining.back_to_back import back_to_back
 from solvers.pipelining.chain import Allocation, Chain, MemoryModel, Pattern
-from solvers.pipelining.contiguous import Cuts, best_cuts, thinnings
+from solvers.pipelining.contiguous import Cuts, thinnings
 from solvers.pipelining.exact_periodic import Question, exact
 from solvers.pipelining.flushed import gpipe, interleaved, one_f_one_b, round_robin, v_shaped, zero_bubble
 from solvers.pipelining.one_f_one_b_star import thinned
 from solvers.pipelining.pattern_check import check
-from solvers.pipelining.pipeline_bounds import Bound, best, of_all
+from solvers.pipelining.pipeline_bounds import Bound, best
+from solvers.pipelining.unequal.device_orders import best_orders
+from solvers.pipelining.unequal.unequal_bounds import of_machines
 from solvers.pipelining.unequal_devices import Machines
 
 STAR, THINNED, EXACT, FREE = "1f1b*", "thinned", "exact", "free"
@@ -42,10 +44,8 @@ class Asked:
     """A chain, the devices that it is laid on, and what is to be found."""
 
     chain: Chain
-    devices: int
-    """How many, P."""
-    memory: int | None
-    """Bytes of each device; None: without limit."""
+    machines: Machines
+    """The devices, with their memory."""
     model: MemoryModel = MemoryModel.RECEIVED
     batches: int = 8
     """Micro-batches of a step."""
@@ -65,6 +65,15 @@ class Asked:
             raise ValueError(f"{self.batches} micro-batches of {self.chain.layers} layers - give {most} or fewer")
         if self.k < 0 or not self.seconds >= 0:
             raise ValueError(f"k is {self.k} and the time {self.seconds} s - give none below 0")
+
+    @property
+    def devices(self) -> int:
+        """How many, P."""
+        return self.machines.devices
+
+    def seen(self, allocation: Allocation) -> Chain:
+        """The chain as the devices run it."""
+        return self.machines.on(self.chain, allocation)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -144,7 +153,7 @@ def _star(asked: Asked, name: str, cuts: Cuts | None) -> Schedule:
     """1F1B*, thinned or not."""
     if cuts is None:
         return Schedule(name=name, why="no contiguous stages fit the memory")
-    pattern = thinned(asked.chain, cuts.allocation, cuts.T, cuts.keep)
+    pattern = thinned(asked.seen(cuts.allocation), cuts.allocation, cuts.T, cuts.keep)
     return replace(_measured(asked, name, cuts.allocation, pattern), periodic=True, keep=cuts.keep)
 
 
@@ -153,8 +162,8 @@ def _exact(asked: Asked, cuts: Cuts | None) -> Schedule:
     if not asked.k or cuts is None:
         return Schedule(name=EXACT, why="not looked for" if cuts else "no contiguous stages fit the memory")
     question = Question(
-        chain=asked.chain, allocation=cuts.allocation, k=asked.k, memory=asked.memory, model=asked.model,
-        seconds=asked.seconds,
+        chain=asked.seen(cuts.allocation), allocation=cuts.allocation, k=asked.k, memory=asked.machines.memory,
+        model=asked.model, seconds=asked.seconds,
     )  # fmt: skip
     try:
         answer = exact(question)
@@ -175,7 +184,7 @@ def _free(asked: Asked, known: Schedule) -> Schedule:
     if asked.contiguous:
         return Schedule(name=FREE, why="not looked for")
     try:
-        bound = best(of_all(asked.chain, asked.devices, asked.memory, asked.model))
+        bound = best(of_machines(asked.chain, asked.machines, asked.model))
     except ValueError:
         return Schedule(name=FREE, why="no stages fit the memory", infeasible=True)
     if known.period == bound.value:
@@ -190,16 +199,15 @@ def _free(asked: Asked, known: Schedule) -> Schedule:
 
 def _anywhere(asked: Asked, known: Schedule) -> Schedule:
     chain = asked.chain
-    spread = least_load(
-        with_one_batch(chain), asked.devices, asked.memory, seconds=min(asked.seconds, MOST_SECONDS)
-    )  # fmt: skip
+    spread = least_load(with_one_batch(chain), asked.machines, seconds=min(asked.seconds, MOST_SECONDS))
     if spread is not None:
-        loaded = _measured(asked, FREE, spread.allocation, back_to_back(chain, spread.allocation))
+        at = spread.allocation
+        loaded = _measured(asked, FREE, at, back_to_back(asked.seen(at), at))
         if loaded.fits:
             return replace(loaded, periodic=True, floor=spread.bound)
     wanted = Wanted(
-        chain=chain, machines=Machines.alike(asked.devices, asked.memory), model=asked.model, k=max(1, asked.k),
-        seconds=asked.seconds, enough=spread.bound.value if spread else None,
+        chain=chain, machines=asked.machines, model=asked.model, k=max(1, asked.k), seconds=asked.seconds,
+        enough=spread.bound.value if spread else None,
     )  # fmt: skip
     start = None if known.allocation is None or known.pattern is None else (known.allocation, known.pattern)
     answer = least_anywhere(wanted, start, spread.allocation if spread else None)
@@ -214,47 +222,52 @@ def _anywhere(asked: Asked, known: Schedule) -> Schedule:
 
 def _measured(asked: Asked, name: str, allocation: Allocation, pattern: Pattern) -> Schedule:
     """A pattern with what it holds; RuntimeError for one that is not valid, which is a fault of its maker."""
-    found = check(asked.chain, allocation, pattern, None, asked.model)
+    found = check(asked.chain, allocation, pattern, None, asked.model, asked.machines)
     if not found.valid:
         raise RuntimeError(f"{name} is no valid schedule: {found.text}")
-    over = [] if asked.memory is None else np.flatnonzero(found.peaks > asked.memory).tolist()
+    memory = asked.machines.memory
+    over = [] if memory is None else np.flatnonzero(found.peaks > memory).tolist()
     return Schedule(
         name=name, allocation=allocation, pattern=pattern, period=pattern.period, peaks=found.peaks,
-        run=unrolled(asked.chain, pattern, asked.batches), in_flight=found.in_flight, fits=not over,
+        run=unrolled(asked.seen(allocation), pattern, asked.batches), in_flight=found.in_flight, fits=not over,
         why=f"out of memory on device {over[0]}" if over else "",
     )  # fmt: skip
 
 
 def without_memory(asked: Asked) -> Cuts:
     """One stage a device, cut where the period is least without limit of memory."""
-    cuts = best_cuts(asked.chain, asked.devices, None, asked.model)
+    cuts = best_orders(asked.chain, replace(asked.machines, memory=None), asked.model)
     if cuts is None:
         raise RuntimeError("without a limit of memory all stages fit")
     return cuts
 
 
-def _two_each(asked: Asked) -> list[int]:
-    """Layers of each of two stages a device, of loads as equal as cuts at equal shares make them.
+def _two_each(asked: Asked, back: int) -> list[int]:
+    """Layers of each of two stages a device, of loads as near to the devices' speeds as cuts at these shares make them.
 
-    ValueError where there are fewer layers than that.
+    back: 1 where the second ones go round again, -1 where they come back. ValueError where there are fewer layers.
     """
     stages, layers = 2 * asked.devices, asked.chain.layers
+    speeds = asked.machines.speed
     if layers < stages:
         raise ValueError(f"two stages a device need {stages} layers")
     share = np.cumsum(asked.chain.loads) / asked.chain.loads.sum()
-    ends = np.searchsorted(share, np.arange(1, stages) / stages) + 1
+    until = np.cumsum([float(speed / (2 * sum(speeds))) for speed in (*speeds, *speeds[::back])])[:-1]
+    if len(set(speeds)) == 1:
+        until = np.arange(1, stages) / stages
+    ends = np.searchsorted(share, until) + 1
     ends = np.minimum(np.maximum.accumulate(ends - np.arange(stages - 1)), layers - stages + 1) + np.arange(stages - 1)
     return np.diff([0, *ends.tolist(), layers]).tolist()
 
 
 def _on_these(make: Callable[[Chain, Allocation, int], Pattern]) -> "_Maker":
     """On one stage a device."""
-    return lambda asked, roomy: (roomy, make(asked.chain, roomy, asked.batches))
+    return lambda asked, roomy: (roomy, make(asked.seen(roomy), roomy, asked.batches))
 
 
 def _interleaved(asked: Asked, _: Allocation) -> tuple[Allocation, Pattern]:
-    at = round_robin(_two_each(asked), asked.devices)
-    return at, interleaved(asked.chain, at, asked.batches)
+    at = round_robin(_two_each(asked, 1), asked.devices)
+    return at, interleaved(asked.seen(at), at, asked.batches)
 
 
 def _zero_bubble(asked: Asked, name: str, allocation: Allocation) -> Schedule:
@@ -262,7 +275,7 @@ def _zero_bubble(asked: Asked, name: str, allocation: Allocation) -> Schedule:
     found = list[Schedule]()
     stages = len(allocation.stages)
     for most in range(stages, 0, -1):
-        pattern = zero_bubble(asked.chain, allocation, asked.batches, [most] * stages)
+        pattern = zero_bubble(asked.seen(allocation), allocation, asked.batches, [most] * stages)
         found.append(_measured(asked, name, allocation, pattern))
         if found[-1].fits:
             return found[-1]
@@ -276,7 +289,7 @@ _FLUSHED: dict[str, _Maker] = {
 """Name -> stages and pattern of a step from empty to empty."""
 _ZERO_BUBBLE: dict[str, Callable[[Asked, Allocation], Allocation]] = {
     "zero-bubble": lambda _, roomy: roomy,
-    "zero-bubble-v": lambda asked, _: v_shaped(_two_each(asked)),
+    "zero-bubble-v": lambda asked, _: v_shaped(_two_each(asked, -1)),
 }
 """Name -> stages of one whose weight gradients are apart."""
 

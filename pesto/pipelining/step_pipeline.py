@@ -19,9 +19,10 @@ from pesto.solving.candidates import Candidate, best
 from pesto.solving.record import SolveRecord, make_plan
 from solvers.arrays import Ints
 from solvers.bounds import quick_bounds
-from solvers.pipelining.contiguous import best_cuts
 from solvers.pipelining.pipeline_bounds import Bound, flushed_step
 from solvers.pipelining.pipeline_bounds import best as greatest
+from solvers.pipelining.unequal.device_orders import best_orders
+from solvers.pipelining.unequal_devices import Machines
 
 STEP_NAMES = (*NAMES, REPLICATED)
 """What can be asked for of a step."""
@@ -122,8 +123,8 @@ class _Work:
         self.interrupted = False
         try:
             self.asked = Asked(
-                chain=ground.chain.chain, devices=len(ground.fast), memory=ground.memory, batches=ground.step.batches,
-                k=wish.k, seconds=wish.seconds, contiguous=wish.contiguous,
+                chain=ground.chain.chain, machines=Machines.alike(len(ground.fast), ground.memory),
+                batches=ground.step.batches, k=wish.k, seconds=wish.seconds, contiguous=wish.contiguous,
             )  # fmt: skip
         except ValueError as error:
             raise UsageError(str(error)) from error
@@ -154,7 +155,7 @@ class _Work:
                 if not over:
                     break
                 memory = max(0, memory - max(over))
-                for new in self._named(replace(self.asked, memory=memory)):
+                for new in self._named(replace(self.asked, machines=Machines.alike(self.asked.devices, memory))):
                     if new.fits and not found[new.schedule.name].fits:
                         found[new.schedule.name] = new
         except KeyboardInterrupt:
@@ -172,8 +173,8 @@ class _Work:
             yield replicated(self.ground)
 
     def _named(self, asked: Asked) -> Iterator[Laid]:
-        cuts = best_cuts(asked.chain, asked.devices, asked.memory, asked.model)
-        thin = best_cuts(asked.chain, asked.devices, asked.memory, asked.model, KEEPS)
+        cuts = best_orders(asked.chain, asked.machines, asked.model)
+        thin = best_orders(asked.chain, asked.machines, asked.model, KEEPS)
         for schedule in schedules(asked, cuts, thin):
             yield self.ground.laid(schedule)
 

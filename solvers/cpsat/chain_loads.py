@@ -1,4 +1,4 @@
-"""Layers of a chain spread over equal devices so that the busiest device or link has least to do, on CP-SAT.
+"""Layers of a chain spread over devices, equal or not, so that the busiest device or link has least to do, on CP-SAT.
 
 Run as a program, which `solvers.pipelining.any_allocation` starts: arrays come and go as npz, by standard input and
 output.
@@ -40,8 +40,9 @@ class _Model(NamedTuple):
 def spread(given: dict[str, Any]) -> Spread:
     """The best that is found, of arrays by name; RuntimeError when CP-SAT refuses the model.
 
-    `loads`, `weights` [L], `transfers` [L - 1]; `devices`, of `memory` bytes each; `start` [L], an allocation or all
-    UNANSWERED; `least` and `most` ticks, known bounds of the optimum; `seconds` and `seed`.
+    `loads` [P, L] on each device, of `memory` [P] bytes; `weights` [L]; `transfers` [K, L - 1] on each kind of `link`,
+    [P, P]; `kind` [P], one number for devices that are alike; `start` [L], an allocation or all UNANSWERED; `least` and
+    `most` ticks, known bounds of the optimum; `seconds` and `seed`.
     """
     model = _build(given)
     for layer, device in enumerate(given["start"].tolist()):
@@ -63,21 +64,23 @@ def spread(given: dict[str, Any]) -> Spread:
 
 
 def _build(given: dict[str, Any]) -> _Model:
-    loads, weights, transfers = (given[name].tolist() for name in ("loads", "weights", "transfers"))
-    devices = range(int(given["devices"]))
+    loads, weights, memory, kind = (given[name].tolist() for name in ("loads", "weights", "memory", "kind"))
+    devices = range(len(loads))
     cp = cp_model.CpModel()
-    on = [[cp.new_bool_var(f"on {layer} {d}") for d in devices] for layer in range(len(loads))]
+    on = [[cp.new_bool_var(f"on {layer} {d}") for d in devices] for layer in range(len(weights))]
     most = cp.new_int_var(int(given["least"]), int(given["most"]), "most")
     for row in on:
         cp.add_exactly_one(row)
     for d in devices:
-        cp.add(sum(ticks * row[d] for ticks, row in zip(loads, on, strict=True)) <= most)
-        cp.add(sum(held * row[d] for held, row in zip(weights, on, strict=True)) <= int(given["memory"]))
-    for d in devices[1:]:  # devices are equal: each is first used after the one before it
+        cp.add(sum(ticks * row[d] for ticks, row in zip(loads[d], on, strict=True)) <= most)
+        cp.add(sum(held * row[d] for held, row in zip(weights, on, strict=True)) <= memory[d])
+    for d in (d for d in devices if kind[d] in kind[:d]):  # of a kind each is first used after the one before it
+        ahead = max(e for e in devices[:d] if kind[e] == kind[d])
         for layer, row in enumerate(on):
-            cp.add(row[d] <= sum(before[d - 1] for before in on[:layer]))
-    sent = [layer for layer, ticks in enumerate(transfers) if ticks]
+            cp.add(row[d] <= sum(before[ahead] for before in on[:layer]))
+    sent = np.flatnonzero(given["transfers"].any(axis=0)).tolist()
     for pair in combinations(devices, 2) if sent else ():
+        transfers = given["transfers"][given["link"][pair]].tolist()
         crossed = {layer: cp.new_bool_var(f"crossed {layer} {pair}") for layer in sent}
         for layer, cut in crossed.items():
             for d, e in (pair, pair[::-1]):

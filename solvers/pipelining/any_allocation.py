@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from solvers.arrays import Ints
+from solvers.arrays import Ints, ints
 from solvers.pipelining.chain import Allocation, Chain, MemoryModel
-from solvers.pipelining.contiguous import best_cuts
-from solvers.pipelining.pipeline_bounds import Bound, best, of_all
+from solvers.pipelining.pipeline_bounds import Bound, best
+from solvers.pipelining.unequal.device_orders import best_orders
+from solvers.pipelining.unequal.unequal_bounds import of_machines
+from solvers.pipelining.unequal_devices import Machines, slower
 from solvers.process.one_shot import answered
 
 GRACE_S = 5.0
@@ -41,7 +43,7 @@ class Spread:
 
 
 def greatest_load(chain: Chain, allocation: Allocation) -> int:
-    """The ticks a batch of the busiest device or link."""
+    """The ticks a batch of the busiest device or link, of the chain as they run it."""
     found = np.zeros(allocation.devices * (allocation.devices + 1), dtype=np.int64)
     np.add.at(found, allocation.device, chain.loads)
     np.add.at(found, allocation.link(allocation.crossed), chain.transfers[allocation.crossed])
@@ -57,48 +59,66 @@ def with_one_batch(chain: Chain) -> Chain:
     return replace(chain, weights=held, activation=0 * held)
 
 
-def least_load(
-    chain: Chain, devices: int, memory: int | None = None, *, seconds: float = 10.0, seed: int = 0
-) -> Spread | None:
+def least_load(chain: Chain, machines: Machines, *, seconds: float = 10.0, seed: int = 0) -> Spread | None:
     """The allocation whose busiest device or link has least to do, found within about so many seconds.
 
-    `memory`: bytes of each device for the weights; None: without limit. What batches in flight hold is not counted:
-    ValueError where a chain with `memory` has activations. None: weights have no room, or none was found for them.
-    RuntimeError where the process failed.
+    The memory of devices is for the weights. What batches in flight hold is not counted: ValueError where a chain on
+    devices with a limit has activations. None: weights have no room, or none was found for them. RuntimeError where the
+    process failed.
     """
-    if memory is not None and chain.activation.any():
+    if machines.memory is not None and chain.activation.any():
         raise ValueError("memory for batches in flight is not counted here - leave memory out, or cut contiguously")
-    start = best_cuts(chain, devices, memory, MemoryModel.PAPER)
+    start = best_orders(chain, machines, MemoryModel.PAPER)
     try:
-        bound = best(of_all(chain, devices, memory, MemoryModel.PAPER))
+        bound = best(of_machines(chain, machines, MemoryModel.PAPER))
     except ValueError:  # weights have no room
         return None
     known = None if start is None else Spread(allocation=start.allocation, T=start.T, bound=bound)
-    total = int(chain.loads.sum() + chain.transfers.sum())
+    total = machines.most_ticks(chain)
     if (known and known.optimal) or total > _MOST_TICKS:
         return known
+    used = _used(machines, chain.layers)
     told = _asked(
-        seconds,
-        loads=chain.loads, transfers=chain.transfers, weights=chain.weights, devices=min(devices, chain.layers),
-        memory=int(chain.weights.sum()) if memory is None else memory,
-        start=np.full(chain.layers, -1) if known is None else known.allocation.device,
+        seconds, **_ticks(chain, machines, used), weights=chain.weights,
+        start=np.full(chain.layers, -1) if known is None else np.searchsorted(used, known.allocation.device),
         least=ceil(bound.value), most=total if known is None else known.T, seconds=seconds, seed=seed,
     )  # fmt: skip
-    return _judged(chain, devices, memory, known, bound, told)
+    return _judged(chain, machines, known, bound, told | {"used": used})
+
+
+def _used(machines: Machines, layers: int) -> Ints:
+    """Of each kind of devices the first, as many as there are layers at most: more are of no use."""
+    kinds = machines.kinds()
+    return ints([d for d, kind in enumerate(kinds) if kinds[:d].count(kind) < layers])
+
+
+def _ticks(chain: Chain, machines: Machines, used: Ints) -> dict[str, Ints]:
+    """What each layer and each cut takes on these devices and their links, and their memory, by name."""
+    devices = used.tolist()
+    speeds = sorted({machines.link(d, e) for d in devices for e in devices})
+    memory = np.full(machines.devices, chain.weights.sum())
+    memory = memory if machines.memory is None else np.minimum(memory, machines.memory)
+    loads = [slower(chain.forward, speed) + slower(chain.backward, speed) for speed in machines.speed]
+    return {
+        "loads": ints(loads)[used], "transfers": ints([slower(chain.transfers, speed) for speed in speeds]),
+        "link": ints([[speeds.index(machines.link(d, e)) for e in devices] for d in devices]),
+        "memory": memory[used], "kind": ints(machines.kinds())[used],
+    }  # fmt: skip
 
 
 def _judged(
-    chain: Chain, devices: int, memory: int | None, known: Spread | None, bound: Bound, told: dict[str, Ints]
+    chain: Chain, machines: Machines, known: Spread | None, bound: Bound, told: dict[str, Ints]
 ) -> Spread | None:
     """What CP-SAT says where it is better, its loads and weights counted anew."""
     if int(told["bound"]) > bound.value:
         bound = Bound(name="CP-SAT", value=Fraction(int(told["bound"])))
     if (told["device"] >= 0).all():
-        allocation = Allocation(device=told["device"], devices=devices)
-        held = np.zeros(devices, dtype=np.int64)
+        allocation = Allocation(device=told["used"][told["device"]], devices=machines.devices)
+        held = np.zeros(machines.devices, dtype=np.int64)
         np.add.at(held, allocation.device, chain.weights)
-        found = greatest_load(chain, allocation)
-        if (memory is None or held.max() <= memory) and (known is None or found < known.T):
+        found = greatest_load(machines.on(chain, allocation), allocation)
+        fits = machines.memory is None or (held <= machines.memory).all()
+        if fits and (known is None or found < known.T):
             return Spread(allocation=allocation, T=found, bound=bound)
     return None if known is None else replace(known, bound=bound)
 

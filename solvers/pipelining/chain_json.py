@@ -8,6 +8,8 @@ import numpy as np
 
 from solvers.files.json_text import Kind, Outline, check_label, decode_document
 from solvers.pipelining.chain import Chain
+from solvers.pipelining.unequal.machines_json import DeviceEntry, LinkEntry, entries_of, machines_of
+from solvers.pipelining.unequal_devices import Machines
 from solvers.problem import MOST
 
 LARGEST = 1 << 23
@@ -28,6 +30,8 @@ class ChainInstance:
     """A name for people, one line."""
     ticks_per_second: int | None = None
     """What a tick is, where it is a time."""
+    machines: Machines | None = None
+    """The devices that it is to be laid on, where its file names them; None: equal ones, as many as one likes."""
 
     def __post_init__(self) -> None:
         """Validate what is not the chain's own."""
@@ -53,6 +57,8 @@ class ChainDocument(msgspec.Struct, kw_only=True, omit_defaults=True):
     input_bytes: _Amount = 0
     layers: list[_Layer]
     transfers: list[_Amount]
+    devices: list[DeviceEntry] = []
+    links: list[LinkEntry] = []
 
 
 def dumps_chain(instance: ChainInstance) -> bytes:
@@ -66,9 +72,11 @@ def document_of(instance: ChainInstance) -> ChainDocument:
     _check_length(c.layers)
     columns = (c.forward, c.backward, c.weights, c.activation, c.output[1:], c.weight_gradient)
     layers = [_layer(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
+    devices, links = entries_of(instance.machines)
     return ChainDocument(
         format=KIND.format, format_version=KIND.version, name=instance.name, layers=layers,
         ticks_per_second=instance.ticks_per_second, input_bytes=int(c.output[0]), transfers=c.transfers.tolist(),
+        devices=devices, links=links,
     )  # fmt: skip
 
 
@@ -76,7 +84,7 @@ def loads_chain(data: bytes) -> ChainInstance:
     """The chain of a file; ValueError, one line with the place and a remedy, when it is refused.
 
     Refused are other formats and versions, missing keys, numbers that are not whole, negative or beyond MOST, no layer
-    and more than MOST_LAYERS, and another number of transfers than of cuts.
+    and more than MOST_LAYERS, another number of transfers than of cuts, and devices as of `machines_of`.
     """
     if len(data) > LARGEST:
         raise ValueError(f"{len(data)} bytes are more than {LARGEST} - fold layers together")
@@ -96,7 +104,8 @@ def instance_of(found: ChainDocument, where: str = "$") -> ChainInstance:
     except ValueError as error:
         raise ValueError(f"{where}: {error} - correct the chain") from error
     check_label(found.name, f"{where}.name")
-    return ChainInstance(chain=chain, name=found.name, ticks_per_second=found.ticks_per_second)
+    machines = machines_of(found.devices, found.links, chain, where)
+    return ChainInstance(chain=chain, name=found.name, ticks_per_second=found.ticks_per_second, machines=machines)
 
 
 def _layer(forward: int, backward: int, weights: int, activation: int, output: int, gradient: int) -> _Layer:

@@ -5,7 +5,7 @@ The paper has no algorithm for this. For a given T the best cuts are found by a 
 the least T is a sum of ticks, so bisection over integers finds it exactly.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
@@ -22,12 +22,12 @@ MOST_DEVICES = 1 << 12
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Cuts:
-    """A chain cut into S stages, stage s on device s, and the 1F1B*, thinned or not, that is laid over them."""
+    """A chain cut into S stages, one a device, and the 1F1B*, thinned or not, that is laid over them."""
 
     first: Ints
     """[S + 1] first layer of each stage, and the number of layers."""
     devices: int
-    """P, of which the first S have a stage."""
+    """P, of which S have a stage."""
     T: int
     """Ticks of a period of 1F1B* before it is thinned."""
     keep: tuple[int, int]
@@ -36,10 +36,14 @@ class Cuts:
     """[S] group of each stage, the last stage's 1."""
     bytes: Ints
     """[S] bytes with which the memory model charges each stage."""
+    order: Ints = field(default_factory=lambda: ints([]))
+    """[S] device of each stage; empty: stage s is on device s."""
 
     def __post_init__(self) -> None:
         """Copy and freeze."""
-        for name in ("first", "group", "bytes"):
+        if not len(self.order):
+            object.__setattr__(self, "order", np.arange(len(self.group)))
+        for name in ("first", "group", "bytes", "order"):
             object.__setattr__(self, name, ints(getattr(self, name)))
 
     def __repr__(self) -> str:
@@ -54,13 +58,12 @@ class Cuts:
     @property
     def in_flight(self) -> Ints:
         """[S] batches in flight of each stage."""
-        return _in_flight(self.group, self.keep)
+        return in_flight_of(self.group, self.keep)
 
     @property
     def allocation(self) -> Allocation:
         """Which device does each layer."""
-        stage = np.repeat(np.arange(len(self.group)), np.diff(self.first))
-        return Allocation(device=stage, devices=self.devices)
+        return Allocation(device=np.repeat(self.order, np.diff(self.first)), devices=self.devices)
 
 
 def thinnings(most: int) -> tuple[tuple[int, int], ...]:
@@ -83,7 +86,7 @@ def best_cuts(
     of the first of `keeps`; idle devices are the last. O(L^2 P) a T. ValueError for fewer than one device, negative
     memory, and bytes that cannot be summed.
     """
-    _check(chain, devices, memory)
+    check_sums(chain, devices, memory)
     return _least(chain, devices, memory, at_most(chain, model), keeps)
 
 
@@ -98,14 +101,14 @@ def period_bound(
 
     In the paper's model it is that of `best_cuts`. ValueError as there.
     """
-    _check(chain, devices, memory)
+    check_sums(chain, devices, memory)
     found = _least(chain, devices, memory, at_least(chain, model), keeps)
     return found.period if found else None
 
 
 def least_memory(chain: Chain, devices: int, model: MemoryModel = MemoryModel.RECEIVED) -> int:
     """The least bytes a device for which `best_cuts` finds some: one batch in flight. ValueError as there."""
-    _check(chain, devices, None)
+    check_sums(chain, devices, None)
     held = at_most(chain, model)
     low, high = 0, held.held(0, chain.layers, 1, 1)
     while low < high:
@@ -165,7 +168,7 @@ class _Search:
     def _laid(self, most: int, keep: tuple[int, int]) -> Labels | None:
         """The labels for T = `most`; None where the whole chain has none."""
         used = min(self.devices, len(self.work) - 1)
-        laid = Laid(self.work, self.transfers, self.held, _in_flight(np.arange(2 * used + 2), keep))
+        laid = Laid(self.work, self.transfers, self.held, in_flight_of(np.arange(2 * used + 2), keep))
         found = labels(laid, used, self.memory, most)
         return found if (found.group[0] != NONE).any() else None
 
@@ -177,7 +180,7 @@ class _Search:
         for left in range(devices, 0, -1):
             i, j = first[-1], int(found.end[first[-1], left])
             entered = found.group[i, left] + (found.load[i, left] + self.held.sent[i] > most)
-            copies = _in_flight(ints([found.group[i, left], entered]), keep).tolist()
+            copies = in_flight_of(ints([found.group[i, left], entered]), keep).tolist()
             charged.append(self.held.held(i, j, *copies))
             first.append(j)
             group.append(int(found.group[i, left]))
@@ -188,11 +191,13 @@ def _period(ticks: int, keep: tuple[int, int]) -> Fraction:
     return Fraction(ticks * keep[1], keep[0])
 
 
-def _in_flight(group: Ints, keep: tuple[int, int]) -> Ints:
+def in_flight_of(group: Ints, keep: tuple[int, int]) -> Ints:
+    """[s] batches in flight of each group, thinned by `keep`."""
     return -(-group * keep[0] // keep[1])
 
 
-def _check(chain: Chain, devices: int, memory: int | None) -> None:
+def check_sums(chain: Chain, devices: int, memory: int | None) -> None:
+    """ValueError for a number of devices, or bytes, that are out of range, and for bytes that cannot be summed."""
     if not 1 <= devices <= MOST_DEVICES:
         raise ValueError(f"{devices} devices - give 1 to {MOST_DEVICES}")
     if memory is not None and memory < 0:

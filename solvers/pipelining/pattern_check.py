@@ -4,7 +4,10 @@ Start times are unrolled batch by batch: memory is counted on the ticks of one w
 flight there. Batches need not keep their order for that, as they must for a count by shifts.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import pairwise
+from math import ceil
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +26,7 @@ from solvers.pipelining.chain import (
     MemoryModel,
     Pattern,
 )
+from solvers.pipelining.unequal_devices import Machines
 from solvers.problem import MOST
 
 _UNROLLED = 20_000_000
@@ -78,16 +82,20 @@ def check(
     pattern: Pattern,
     memory: int | Ints | None = None,
     model: MemoryModel = MemoryModel.RECEIVED,
+    machines: Machines | None = None,
 ) -> Checked:
     """Check every claim of a pattern: each batch once, dependencies, no overlap on devices and links, memory.
 
-    memory: bytes of each device, or [P]; None: without limit. ValueError where allocation or memory do not fit the
-    chain: they are no claims of the pattern.
+    memory: bytes of each device, or [P]; None: without limit. machines: whose speeds, and those of whose links, the
+    chain's ticks are run at; None: at 1. ValueError where allocation, memory or machines do not fit the chain: they are
+    no claims of the pattern.
     """
     if len(allocation.device) != chain.layers:
         raise ValueError(f"an allocation of {len(allocation.device)} layers for a chain of {chain.layers}")
     if memory is not None and np.ndim(memory) and len(np.asarray(memory)) != allocation.devices:
         raise ValueError(f"memory of {len(np.asarray(memory))} devices, {allocation.devices} expected")
+    if machines is not None:
+        chain = _as_run(chain, allocation, machines)
     in_flight = peaks = ints([])
     try:
         _rows(chain, allocation, pattern)
@@ -100,6 +108,22 @@ def check(
     except _Refused as refused:
         return Checked(refusal=refused.refusal, text=refused.text, in_flight=in_flight, peaks=peaks)
     return Checked(refusal="", text="", in_flight=in_flight, peaks=peaks)
+
+
+def _as_run(chain: Chain, allocation: Allocation, machines: Machines) -> Chain:
+    """The chain whose ticks are those that each layer takes on its device, and each cut on its link, rounded up."""
+    if machines.devices != allocation.devices:
+        raise ValueError(f"an allocation to {allocation.devices} devices for {machines.devices} of them")
+    device = allocation.device.tolist()
+    pairs = [(min(pair), max(pair)) for pair in pairwise(device)]
+    layer = [machines.speed[d] for d in device]
+    # Within a device nothing is sent.
+    cut = [Fraction(1) if d == e else machines.links.get((d, e), Fraction(1)) for d, e in pairs]
+    halves = {"forward": layer, "backward": layer, "weight_gradient": layer, "transfers": cut}
+    return replace(chain, **{
+        name: ints([ceil(ticks / speed) for ticks, speed in zip(getattr(chain, name).tolist(), speeds, strict=True)])
+        for name, speeds in halves.items()
+    })  # fmt: skip
 
 
 def _rows(chain: Chain, allocation: Allocation, pattern: Pattern) -> None:

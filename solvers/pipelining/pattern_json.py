@@ -11,6 +11,7 @@ from solvers.files.json_text import Kind, Outline, check_label, decode_document
 from solvers.pipelining import chain_json
 from solvers.pipelining.chain import KINDS, SEND_BACKWARD, SEND_FORWARD, Allocation, MemoryModel, Pattern
 from solvers.pipelining.chain_json import ChainDocument, ChainInstance, document_of, instance_of, lines_of
+from solvers.pipelining.unequal_devices import Machines
 from solvers.problem import MOST
 
 LARGEST = 1 << 27
@@ -35,7 +36,7 @@ class PatternInstance:
     allocation: Allocation
     pattern: Pattern
     memory: int | None
-    """Bytes that each device has; None: without a limit."""
+    """Bytes of each device that has no limit of its own in the chain's file; None: without a limit."""
     model: MemoryModel
     """What counts as held there."""
     peaks: Ints
@@ -53,6 +54,18 @@ class PatternInstance:
         ):
             if found != expected:
                 raise ValueError(f"$.{name}: {found} entries, expected {expected} - correct it there")
+        named = self.of.machines
+        if named is not None and named.devices != self.allocation.devices:
+            raise ValueError(
+                f"$.devices: {self.allocation.devices}, the chain names {named.devices} - correct one of them"
+            )
+
+    @property
+    def machines(self) -> Machines:
+        """The devices, equal or not, with their memory."""
+        if self.of.machines is None:
+            return Machines.alike(self.allocation.devices, self.memory)
+        return self.of.machines.within(self.memory)
 
 
 class _Row(msgspec.Struct, kw_only=True):

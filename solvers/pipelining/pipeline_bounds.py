@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from solvers.arrays import Ints
 from solvers.pipelining.chain import Allocation, Chain, MemoryModel
 from solvers.pipelining.stage_bytes import at_least
 
@@ -35,15 +36,15 @@ def best(bounds: Sequence[Bound]) -> Bound:
 
 
 def of_allocation(
-    chain: Chain, allocation: Allocation, memory: int | None = None, model: MemoryModel = MemoryModel.RECEIVED
+    chain: Chain, allocation: Allocation, memory: int | Ints | None = None, model: MemoryModel = MemoryModel.RECEIVED
 ) -> tuple[Bound, ...]:
-    """Bounds on the period of every schedule of an allocation, contiguous or not.
+    """Bounds on the period of every schedule of an allocation, contiguous or not, of the chain as its devices run it.
 
     - device load, link load: the ticks that a batch takes of the busiest.
     - bytes in flight: what a batch holds on a device, for as long as it must, over the room beside the weights.
     - in flight: D over the batches that a stage has room for, of schedules that do each half of a stage at once.
 
-    The last two with `memory` bytes a device. ValueError, naming the device, where not even one batch fits.
+    The last two with `memory` bytes a device, or [P]. ValueError, naming the device, where not even one batch fits.
     """
     passed = _passed(chain, allocation)
     load: dict[int, int] = defaultdict(int)
@@ -55,7 +56,7 @@ def of_allocation(
         Bound(name="link load", value=Fraction(max(links, default=0))),
     ]
     if memory is not None:
-        rooms = _rooms(chain, allocation, memory, model, passed)
+        rooms = _rooms(chain, allocation, np.broadcast_to(memory, allocation.devices).tolist(), model, passed)
         found.append(Bound(name="bytes in flight", value=max(room.average for room in rooms)))
         found.append(Bound(name="in flight", value=max(room.whole for room in rooms)))
     return tuple(found)
@@ -168,7 +169,7 @@ class _Room(NamedTuple):
     """D over the batches that there is room for, of the stage of which it is most."""
 
 
-def _rooms(chain: Chain, allocation: Allocation, memory: int, model: MemoryModel, passed: _Passed) -> list[_Room]:
+def _rooms(chain: Chain, allocation: Allocation, memory: list[int], model: MemoryModel, passed: _Passed) -> list[_Room]:
     """Of each device that has layers; ValueError where one has no room for a batch."""
     held, left = at_least(chain, model), list(accumulate(reversed(passed.ticks)))[::-2]
     stages: dict[int, list[tuple[int, int, int]]] = defaultdict(list)  # of a device: D, bytes, bytes times ticks
@@ -182,7 +183,7 @@ def _rooms(chain: Chain, allocation: Allocation, memory: int, model: MemoryModel
         stages[device].append((passing, each, each * passing - later))
     found = []
     for device, rows in stages.items():
-        room = memory - weights[device]
+        room = memory[device] - weights[device]
         once = max(each for _, each, _ in rows)
         if room < once:
             lacking = once - room

@@ -7,8 +7,9 @@ import numpy as np
 
 from solvers.arrays import Ints, ints
 from solvers.pipelining.chain import Allocation, Chain
+from solvers.problem import MOST
 
-MOST_SPEED = 10**9
+MOST_SPEED = 10**9 - 1
 """The greatest numerator or denominator of a speed."""
 
 
@@ -23,7 +24,7 @@ class Machines:
     speed: tuple[Fraction, ...]
     """[P] of each device; 1: as the chain's ticks say."""
     memory: Ints | None = None
-    """[P] bytes of each device; None: without limit."""
+    """[P] bytes of each device, MOST for one without limit; None: none has a limit."""
     links: dict[tuple[int, int], Fraction] = field(default_factory=dict)
     """Speed of the link between devices d < e, in both directions; 1 where none is given."""
 
@@ -60,6 +61,24 @@ class Machines:
         """Whether all run at the speed of the chain's ticks, and have as many bytes."""
         plain = all(speed == 1 for speed in (*self.speed, *self.links.values()))
         return plain and (self.memory is None or len(set(self.memory.tolist())) == 1)
+
+    @property
+    def limits(self) -> list[int | None]:
+        """[P] bytes of each device; None: it has no limit."""
+        own = [MOST] * self.devices if self.memory is None else self.memory.tolist()
+        return [None if held == MOST else held for held in own]
+
+    def within(self, memory: int | None) -> "Machines":
+        """With so many bytes for each device that has no limit of its own; None: as they are."""
+        if memory is None:
+            return self
+        return replace(self, memory=ints([memory if held is None else held for held in self.limits]))
+
+    def most_ticks(self, chain: Chain) -> int:
+        """No allocation takes more ticks a batch."""
+        slowest = min(*self.speed, *self.links.values(), Fraction(1))
+        ticks = sum(chain.loads.tolist()) + sum(chain.transfers.tolist())
+        return ticks if slowest == 1 else -(-ticks * slowest.denominator // slowest.numerator) + 3 * chain.layers
 
     def kinds(self) -> list[int]:
         """[P] the first device that each is like, in speed, bytes and links to all others."""

@@ -31,6 +31,7 @@ from pesto.solving.interrupt import hold, received
 from pesto.source import Source
 from solvers.pipelining.chain import MemoryModel
 from solvers.pipelining.chain_json import ChainInstance
+from solvers.pipelining.unequal_devices import Machines
 
 _OF_CHAINS = ("devices", "memory", "memory_model")
 
@@ -39,8 +40,10 @@ _OF_CHAINS = ("devices", "memory", "memory_model")
 @click.argument("chain", type=click.Path(path_type=Path), required=False)
 @source_options
 @cluster_option()
-@click.option("--devices", type=click.IntRange(1, 4096), help="Of a chain: equal devices to lay the layers on.")
-@click.option("--memory", type=click.IntRange(0), help="Of a chain: bytes of each device; without a limit if left out.")
+@click.option(
+    "--devices", type=click.IntRange(1, 4096), help="Of a chain: so many equal devices, if its file names none."
+)
+@click.option("--memory", type=click.IntRange(0), help="Of a chain: bytes of each device that has no limit yet.")
 @click.option(
     "--memory-model",
     type=click.Choice([model.value for model in MemoryModel]),
@@ -99,18 +102,30 @@ def pipeline_command(
         raise UsageError(f"{chain} and the options name two things to lay out - leave out one of them")
     refuse("a chain is of equal devices", "cluster")
     refuse("a chain has no ops", "search", "listed")
-    if devices is None:
-        raise UsageError("on how many devices? - give --devices, such as 4")
     wanted.check(chain, as_json=as_json)
-    instance = load_chain(chain)
+    instance, machines = _machines(load_chain(chain), chain, devices, memory)
     try:
         asked = Asked(
-            chain=instance.chain, devices=devices, memory=memory, model=MemoryModel(memory_model),
+            chain=instance.chain, machines=machines, model=MemoryModel(memory_model),
             batches=source.micro_batches or BATCHES, k=k, seconds=time_limit, contiguous=contiguous,
         )  # fmt: skip
     except ValueError as error:
         raise UsageError(str(error)) from error
     _tell_chain(pipelined(asked, schedule), instance, instance.name or str(chain), wanted, as_json=as_json)
+
+
+def _machines(
+    instance: ChainInstance, path: Path, devices: int | None, memory: int | None
+) -> tuple[ChainInstance, Machines]:
+    """The devices of a chain's file, or so many equal ones; `memory` for those that have no limit of their own."""
+    if instance.machines is None:
+        if devices is None:
+            raise UsageError("on how many devices? - give --devices, such as 4, or name devices in the file")
+        return instance, Machines.alike(devices, memory)
+    if devices is not None:
+        raise UsageError(f"{path} names its {instance.machines.devices} devices - leave out --devices")
+    machines = instance.machines.within(memory)
+    return replace(instance, machines=machines), machines
 
 
 def _tell_step(found: StepPipeline, wanted: "_Wanted", *, as_json: bool) -> None:

@@ -11,6 +11,7 @@ from pesto.pipelining.unrolled import Unrolled
 from pesto.show.drawing import BLUE, COLOURS, GREY, INK, RED, drawn_by, saved
 from solvers.arrays import Bools, Floats, Ints
 from solvers.pipelining.chain import BACKWARD, FORWARD, SEND_BACKWARD, SEND_FORWARD, WEIGHT_GRADIENT, Chain
+from solvers.pipelining.unequal_devices import Machines
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -177,8 +178,7 @@ def _held(axis: "Axes", of: tuple[Asked, Schedule], run: Unrolled, kept: Bools, 
             color=COLOURS[stage % len(COLOURS)],
             label=units.called(device),
         )
-    if asked.memory is not None:
-        axis.axhline(asked.memory / units.one, color=INK, linestyle=":", linewidth=0.9)
+    _limits(axis, asked.machines, stages, units)
     axis.set_ylim(bottom=0)
     axis.set_ylabel(f"weights and\nactivations, {units.size}", fontsize=8)
     axis.tick_params(labelsize=8)
@@ -186,6 +186,16 @@ def _held(axis: "Axes", of: tuple[Asked, Schedule], run: Unrolled, kept: Bools, 
         axis.legend(fontsize=7, frameon=False, ncols=asked.devices, loc="upper right", bbox_to_anchor=(1, 1.18))
     for side in ("top", "right"):
         axis.spines[side].set_visible(False)
+
+
+def _limits(axis: "Axes", machines: Machines, stages: Ints, units: Units) -> None:
+    """Dotted: the bytes of equal devices, or of each in its colour."""
+    limits = machines.limits
+    same = len(set(limits)) == 1
+    for device in np.unique(stages[:, 2]).tolist()[: 1 if same else None]:
+        colour = INK if same else COLOURS[_stage_of(stages, device) % len(COLOURS)]
+        if (limit := limits[device]) is not None:
+            axis.axhline(limit / units.one, color=colour, linestyle=":", linewidth=0.9)
 
 
 def _stage_of(stages: Ints, device: int) -> int:

@@ -12,6 +12,7 @@ from pesto.quantities import counted, percent
 from pesto.show.lines import fact
 from pesto.show.table import aligned
 from solvers.pipelining.pipeline_bounds import Bound
+from solvers.pipelining.unequal_devices import Machines
 
 
 def pipeline_object(found: Pipeline, ticks_per_second: int | None, out: Path | None = None) -> dict[str, Any]:
@@ -44,14 +45,13 @@ def pipeline_object(found: Pipeline, ticks_per_second: int | None, out: Path | N
 def pipeline_page(found: Pipeline, name: str) -> str:
     """Stages, the schedules beside each other, and what is proven; ticks and bytes."""
     asked, stages = found.asked, _stages(found)
-    room = "without a limit of memory" if asked.memory is None else f"of {asked.memory} bytes each"
     idle = asked.devices - len({row["device"] for row in stages})
     ran = ("schedule", "period", "", f"step of {asked.batches}", "fullest device", "")
     lines = [
-        fact("chain", f"{name}: {counted(asked.chain.layers, 'layer')} on {counted(asked.devices, 'device')} {room}"),
+        fact("chain", f"{name}: {counted(asked.chain.layers, 'layer')} on {_devices(asked.machines)}"),
         *([fact("idle", counted(idle, "device"))] if idle else []),
         "",
-        *aligned([("layers", "device", "load", "weights", "in flight", "most bytes"), *map(_cells, stages)], "<>>>>>"),
+        *aligned(_table(asked.machines, stages), "<" + 7 * ">"),
         "",
         *aligned([ran, *(_row(each, found.chosen) for each in found.schedules)], "<>>>><"),
         "",
@@ -113,9 +113,10 @@ def bound_object(bound: Bound) -> dict[str, Any]:
 
 def _stages(found: Pipeline) -> list[dict[str, Any]]:
     """Of the chosen schedule; bytes are the most on the stage's device."""
-    chain, chosen = found.asked.chain, found.chosen
+    chosen, machines = found.chosen, found.asked.machines
     if chosen.allocation is None or chosen.peaks is None or chosen.in_flight is None:
         return []
+    chain = found.asked.seen(chosen.allocation)
     return [
         {
             "first": first,
@@ -125,9 +126,29 @@ def _stages(found: Pipeline) -> list[dict[str, Any]]:
             "weights_bytes": int(chain.weights[first : last + 1].sum()),
             "in_flight": int(chosen.in_flight[first : last + 1].max()),
             "bytes": int(chosen.peaks[device]),
+            "speed": str(machines.speed[device]),
+            "memory_bytes": machines.limits[device],
         }
         for first, last, device in chosen.allocation.stages.tolist()
     ]
+
+
+def _devices(machines: Machines) -> str:
+    if machines.equal:
+        memory = machines.memory
+        room = "without a limit of memory" if memory is None else f"of {memory[0]} bytes each"
+        return f"{counted(machines.devices, 'device')} {room}"
+    return f"{counted(machines.devices, 'unequal device')}, named in its file"
+
+
+def _table(machines: Machines, stages: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """A row a stage; of unequal devices with their speed and memory."""
+    rows = [("layers", "device", "load", "weights", "in flight", "most bytes"), *map(_cells, stages)]
+    if machines.equal:
+        return rows
+    more = [("of", "speed")]
+    more += [("-" if row["memory_bytes"] is None else str(row["memory_bytes"]), row["speed"]) for row in stages]
+    return [(*row, *two) for row, two in zip(rows, more, strict=True)]
 
 
 def _cells(stage: dict[str, Any]) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ def roomy_memory(chain: Chain, devices: int, model: MemoryModel, *, seconds: flo
     alone = replace(
         chain, forward=held, backward=0 * held, weight_gradient=0 * held, transfers=0 * chain.transfers
     )  # fmt: skip
-    spread = least_load(alone, devices, None, seconds=seconds)
+    spread = least_load(alone, Machines.alike(devices), seconds=seconds)
     device = np.zeros(chain.layers, dtype=np.int64) if spread is None else np.array(spread.allocation.device)
     full = ground(chain, Machines.alike(devices, 0), model)
     return max(

@@ -13,7 +13,7 @@ WRONG = {
     "nothing named": ((), 2, "no graph"),
     "a chain's option": (("--graph", "step.json", "--devices", 4), 2, "leave out --devices"),
     "two things": (("step.json", "--graph", "step.json", "--devices", 2), 2, "leave out one of them"),
-    "a chain without devices": (("step.json",), 2, "give --devices"),
+    "a graph as a chain": (("step.json",), 3, "expected 'pesto-chain'"),
     "no such schedule": (("--graph", "step.json", "--schedule", "gpip"), 2, "give one of"),
     "one accelerator": (("--graph", "step.json", "--cluster", "one.toml"), 2, "one accelerator"),
     "unequal accelerators": (("--graph", "step.json", "--cluster", "two.toml"), 2, "whose accelerators are alike"),

@@ -7,11 +7,13 @@ import pytest
 from click.testing import CliRunner
 
 from pesto.cli.main import main, pesto
+from pesto.errors import VerificationError
 from pesto.pipelining import schedules
 
 TWO = {"forward": 2, "backward": 3, "weights_bytes": 10, "activation_bytes": 4}
 FILE = {"format": "pesto-chain", "format_version": 1, "layers": [TWO] * 4, "transfers": [1, 1, 1]}
 WRONG = {
+    "not said how many devices": ((), 2, "give --devices"),
     "no device": (("--devices", 0), 2, "range"),
     "no batch": (("--devices", 2, "--micro-batches", 0), 2, "range"),
     "more batches than can be laid out": (("--devices", 2, "--micro-batches", 4097), 2, "give 4096 or fewer"),
@@ -157,3 +159,43 @@ def test_a_solver_that_fails_costs_one_row(chain, monkeypatch):
     monkeypatch.setattr(schedules, "exact", fails)
     said = json.loads(run(chain, "--devices", 2, "--k", 2, "--json").stdout)
     assert said["schedule"] == "1f1b*" and "ended with code 1" in said["schedules"]["exact"]["why"]
+
+
+def test_devices_that_are_named_in_the_file(chain, tmp_path):
+    """The fast one gets three layers of four; --memory is for those without; the pattern has it all and is checked."""
+    named = FILE | {"devices": [{"memory_bytes": 99}, {"speed": "3"}]}
+    (tmp_path / chain).write_text(json.dumps(named))
+    done = run(chain, "--memory", 60, "--json", "-o", "pattern.json", "--chart", "pipe.svg", "--curve", "curve.svg")
+    assert done.exit_code == 0, done.output
+    said = json.loads(done.stdout)
+    rows = {row["device"]: row for row in said["stages"]}
+    # A half of 2 or 3 ticks takes 1 at three times the speed.
+    assert {d: (row["load"], row["speed"], row["memory_bytes"]) for d, row in rows.items()} == {
+        0: (5, "1", 99), 1: (6, "3", 60),
+    }  # fmt: skip
+    assert said["period"] == "6" and all(row["bytes"] <= row["memory_bytes"] for row in rows.values())
+    checked = CliRunner().invoke(pesto, ["check", "pattern.json", "--certificate", "--json"])
+    assert checked.exit_code == 0, checked.output
+    # 20 ticks on devices of speeds 1 and 3.
+    assert json.loads(checked.stdout)["bound"] == {"name": "fastest devices", "value": "5", "ticks": 5.0}
+    kept = json.loads((tmp_path / "pattern.json").read_text())
+    assert kept["chain"]["devices"] == [{"memory_bytes": 99}, {"speed": "3", "memory_bytes": 60}]
+    kept["chain"]["devices"][1]["speed"] = "2"
+    (tmp_path / "slower.json").write_text(json.dumps(kept))
+    refused = CliRunner().invoke(pesto, ["check", "slower.json"])
+    assert isinstance(refused.exception, VerificationError) and "begins before" in str(refused.exception)
+    page = run(chain).stdout
+    assert "2 unequal devices" in page and "speed" in page
+
+
+def test_what_named_devices_refuse(chain, tmp_path, ended):
+    """A number of them beside them; memory that nothing fits, with what would do."""
+    named = FILE | {"devices": [{"memory_bytes": 20}, {"memory_bytes": 14}]}
+    (tmp_path / chain).write_text(json.dumps(named))
+    code, _, said = ended(chain, "--devices", 2)
+    assert code == 2 and "leave out --devices" in said
+    code, _, said = ended(chain, "--contiguous", "--memory-model", "paper")
+    assert code == 4 and "give each 14 bytes" in said
+    named["devices"] = [{"memory_bytes": 34}, {"memory_bytes": 28}]
+    (tmp_path / chain).write_text(json.dumps(named))
+    assert run(chain, "--contiguous", "--memory-model", "paper").exit_code == 0

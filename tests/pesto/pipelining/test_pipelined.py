@@ -20,6 +20,7 @@ from solvers.pipelining.chain import BACKWARD, FORWARD, INPUT_GRADIENT, Allocati
 from solvers.pipelining.flushed import gpipe, one_f_one_b
 from solvers.pipelining.one_f_one_b_star import thinned
 from solvers.pipelining.pipeline_bounds import Bound
+from solvers.pipelining.unequal_devices import Machines
 
 HALVES = ((4, 8), (6, 12), (5, 9), (7, 13), (3, 6), (8, 15), (8, 15), (4, 8), (6, 11), (6, 11), (3, 5), (2, 3))
 TWELVE = Chain(
@@ -32,9 +33,10 @@ TWELVE = Chain(
 )
 
 
-def asked(memory=None, **more):
+def asked(memory=None, devices=4, **more):
     """Twelve layers on four devices, memory as the paper counts it."""
-    return Asked(**{"chain": TWELVE, "devices": 4, "memory": memory, "model": MemoryModel.PAPER, **more})
+    given = {"chain": TWELVE, "machines": Machines.alike(devices, memory), "model": MemoryModel.PAPER}
+    return Asked(**given | more)
 
 
 @pytest.mark.parametrize(("memory", "period"), [(None, 52), (160, 58), (100, 72), (70, Fraction(201, 2)), (50, 171)])
@@ -100,7 +102,7 @@ def test_a_search_that_fails_costs_nothing_else(monkeypatch):
 def test_what_is_called_optimal_is():
     """Of one layer a device nothing is shorter at all; without memory none of these stages; else of fewer schedules."""
     same = Chain(forward=[1, 1], backward=[2, 2], weights=[1, 1], activation=[1, 1], output=[1, 1, 1], transfers=[0])
-    assert pipelined(Asked(chain=same, devices=2, memory=None)).optimal_among == ALL
+    assert pipelined(Asked(chain=same, machines=Machines.alike(2))).optimal_among == ALL
     assert pipelined(asked()).optimal_among == THESE_STAGES
     assert pipelined(asked(100)).optimal_among == PERIODIC
     one = pipelined(asked(60, devices=13, model=MemoryModel.RECEIVED))

@@ -4,6 +4,8 @@ import io
 import os
 import subprocess
 import sys
+from dataclasses import replace
+from fractions import Fraction
 from itertools import product
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from solvers.pipelining import any_allocation
 from solvers.pipelining.any_allocation import greatest_load, least_load
 from solvers.pipelining.chain import Allocation, Chain
 from solvers.pipelining.contiguous import best_cuts
+from solvers.pipelining.unequal_devices import Machines
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +76,7 @@ def matches_every_allocation(seed: int) -> bool:
         for device in product(range(devices), repeat=chain.layers)
         if memory is None or np.bincount(device, weights=chain.weights).max() <= memory
     ]
-    found = least_load(chain, devices, memory)
+    found = least_load(chain, Machines.alike(devices, memory))
     assert (found and found.T) == min(every, default=None), seed
     if found is None:
         return False
@@ -89,6 +92,34 @@ def test_the_best_of_all_allocations(here, seeds) -> None:
     assert sum(matches_every_allocation(seed) for seed in seeds(24)) >= 3
 
 
+def test_the_best_of_all_allocations_to_unequal_devices(here) -> None:
+    """Exhaustively: speeds, memory and links of their own; in most cases another than of equal ones is the best."""
+    other = 0
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        drawn, none = small_chain(rng, int(rng.integers(2, 6)), 5), np.zeros(5, dtype=np.int64)
+        chain = replace(drawn, activation=none[: drawn.layers])
+        speeds = [Fraction(1), Fraction(1), Fraction(2), Fraction(2, 3)]
+        machines = Machines(
+            speed=tuple(speeds[at] for at in rng.integers(4, size=3)), memory=rng.integers(4, 20, 3),
+            links={(0, 1): speeds[rng.integers(4)], (1, 2): speeds[rng.integers(4)]},
+        )  # fmt: skip
+        every = [
+            by_definition(machines.on(chain, Allocation(device=np.array(device), devices=3)), device, 3)
+            for device in product(range(3), repeat=chain.layers)
+            if (np.bincount(device, weights=chain.weights, minlength=3) <= machines.memory).all()
+        ]
+        found = least_load(chain, machines)
+        assert (found and found.T) == min(every, default=None), seed
+        if found is not None:
+            assert found.optimal, seed
+            held = np.bincount(found.allocation.device, weights=chain.weights, minlength=3)
+            assert (held <= machines.memory).all(), seed
+            equal = least_load(chain, Machines.alike(3))
+            other += equal is not None and equal.T != found.T
+    assert other > 15
+
+
 @pytest.mark.parametrize(("sent", "least"), [(3, 8), (5, 10), (7, 12)])
 def test_a_link_carries_both_ways(here, sent, least) -> None:
     """Layers of 4, 8 and 4 ticks on two devices: 8 if the ends share one and the link carries both cuts, 12 if not."""
@@ -97,7 +128,7 @@ def test_a_link_carries_both_ways(here, sent, least) -> None:
         forward=ticks, backward=ticks, weights=none, activation=none, output=np.zeros(4, dtype=np.int64),
         transfers=np.array([sent, sent]),
     )  # fmt: skip
-    found = least_load(chain, 2)
+    found = least_load(chain, Machines.alike(2))
     assert (found.T, found.optimal) == (least, True)
 
 
@@ -119,14 +150,14 @@ def test_greatest_loads_are_those_of_the_definition() -> None:
 def test_the_papers_gap_is_closed_in_a_process_of_its_own() -> None:
     """Th 5 for k = 3: 21 ticks, proven, where contiguous stages take 36."""
     case = make_case("twice-as-long", k=3)
-    found = least_load(case.chain, case.devices)
+    found = least_load(case.chain, Machines.alike(case.devices))
     assert (found.T, found.optimal, case.least_contiguous) == (21, True, 36)
 
 
 def test_without_time_the_contiguous_allocation_is_the_answer(here) -> None:
     """With a bound that holds, and not called optimal."""
     case = make_case("twice-as-long", k=4)
-    found = least_load(case.chain, case.devices, seconds=0.0)
+    found = least_load(case.chain, Machines.alike(case.devices), seconds=0.0)
     assert case.least_contiguous == found.T
     assert found.bound.value <= case.least
     assert not found.optimal
@@ -135,4 +166,4 @@ def test_without_time_the_contiguous_allocation_is_the_answer(here) -> None:
 def test_what_is_not_counted_is_refused() -> None:
     """Memory of batches in flight."""
     with pytest.raises(ValueError, match="memory for batches in flight is not counted here - leave memory out"):
-        least_load(small_chain(np.random.default_rng(0), 4), 2, 10)
+        least_load(small_chain(np.random.default_rng(0), 4), Machines.alike(2, 10))

@@ -2,6 +2,7 @@
 
 import json
 import re
+from fractions import Fraction
 from importlib import resources
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from solvers.pipelining import chain_json
 from solvers.pipelining.chain import Chain
 from solvers.pipelining.chain_json import MOST_LAYERS, ChainInstance, dumps_chain, loads_chain
 from solvers.pipelining.contiguous import best_cuts
+from solvers.pipelining.unequal.machines_json import DeviceEntry, LinkEntry
 
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "chain-file.md"
 SCHEMA = json.loads(resources.files("pesto").joinpath("schema/chain-1.json").read_text())
@@ -29,7 +31,21 @@ JUNK = st.one_of(
     st.none(), st.booleans(), st.integers(-2, 2**70), st.floats(), st.text(max_size=3), st.just([]), st.just({}),
     st.sampled_from(["pesto-chain", "a" * 5000, 2**62, 2**63, -1, 1.0, [[1]], {"forward": 1}]),
 )  # fmt: skip
-KEYS = ("name", "layers", "transfers", "forward", "weight_gradient", "output_bytes", "é", "_x")
+KEYS = (
+    "name",
+    "layers",
+    "transfers",
+    "forward",
+    "weight_gradient",
+    "output_bytes",
+    "devices",
+    "links",
+    "speed",
+    "between",
+    "memory_bytes",
+    "é",
+    "_x",
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -37,6 +53,19 @@ def quiet():
     """Thousands of warnings about unknown keys are made but not kept."""
     with without_warnings():
         yield
+
+
+@st.composite
+def machines(draw):
+    """The keys of some devices and links, as fast as the chain's ticks or faster."""
+    speeds = st.sampled_from(["1", "2", "3/2", "6/4", "999999999/2"])
+    devices = []
+    for _ in range(draw(st.integers(0, 3))):
+        each = {"speed": draw(speeds), "memory_bytes": draw(st.none() | AMOUNTS)}
+        devices.append({key: each[key] for key in each if draw(st.booleans())})
+    pairs = [[d, e] for e in range(len(devices)) for d in range(e)]
+    links = [{"between": pair, "speed": draw(speeds)} for pair in pairs if draw(st.booleans())]
+    return {"devices": devices, "links": links}
 
 
 @st.composite
@@ -53,6 +82,8 @@ def documents(draw):
     if draw(st.booleans()):
         found |= {"name": draw(st.sampled_from(["", 'a "b"', "é/\\"])), "input_bytes": draw(AMOUNTS)}
         found["ticks_per_second"] = draw(st.none() | st.integers(1, 10**18))
+    if draw(st.booleans()):
+        found |= draw(machines())
     return found
 
 
@@ -60,6 +91,27 @@ def columns(chain: Chain) -> list[list[int]]:
     """Every number of a chain."""
     names = ("forward", "backward", "weights", "activation", "output", "transfers", "weight_gradient")
     return [getattr(chain, name).tolist() for name in names]
+
+
+def told(machines):
+    """All of them that is not taken for granted; None without any."""
+    if machines is None:
+        return None
+    memory = [2**62] * machines.devices if machines.memory is None else machines.memory.tolist()
+    return machines.speed, memory, {pair: speed for pair, speed in machines.links.items() if speed != 1}
+
+
+def named(document):
+    """The same, of a file."""
+    devices, links = document.get("devices", []), document.get("links", [])
+    if not devices:
+        return None
+    memory = [each.get("memory_bytes") for each in devices]
+    return (
+        tuple(Fraction(each.get("speed", "1")) for each in devices),
+        [2**62 if held is None else held for held in memory],
+        {tuple(x["between"]): Fraction(x["speed"]) for x in links if x["speed"] != "1"},
+    )
 
 
 @given(documents())
@@ -72,6 +124,7 @@ def test_a_chain_comes_back_exactly(document) -> None:
     assert (again.name, again.ticks_per_second) == (document.get("name", ""), document.get("ticks_per_second"))
     assert dumps_chain(again) == data
     VALIDATOR.validate(json.loads(data))
+    assert told(again.machines) == told(found.machines) == named(document)
     assert found.chain.output.tolist() == [
         document.get("input_bytes", 0), *(x.get("output_bytes", x["activation_bytes"]) for x in document["layers"]),
     ]  # fmt: skip
@@ -105,10 +158,13 @@ def test_the_documented_example() -> None:
     periods = [least_of_cuts(chain, [0, cut, 3], 10**9, (1, 1), True) for cut in (2, 1)]
     assert periods == [30, 26]
     assert best_cuts(chain, 2).period == 26
-    for reader, schema in ((chain_json.ChainDocument, SCHEMA), (chain_json._Layer, SCHEMA["$defs"]["layer"])):
+    readers = {"layer": chain_json._Layer, "device": DeviceEntry, "link": LinkEntry}
+    for reader, schema in (
+        (chain_json.ChainDocument, SCHEMA), *((reader, SCHEMA["$defs"][key]) for key, reader in readers.items())
+    ):  # fmt: skip
         known = {f.name: f.required for f in msgspec.structs.fields(reader)}
         assert [key for key in schema["properties"] if key != "$schema"] == list(known)
-        assert schema["required"] == [key for key, required in known.items() if required]
+        assert schema.get("required", []) == [key for key, required in known.items() if required]
         assert all(f"`{key}`" in DOCS.read_text() for key in known)
 
 
@@ -131,6 +187,18 @@ def with_layer(**values):
         (example() | {"layers": [], "transfers": []}, r"\$\.layers: 0 layers, expected 1 to 16384 - give one"),
         (example() | {"format": "pesto-problem"}, r"format is 'pesto-problem', expected 'pesto-chain' - give a file"),
         (example() | {"format_version": 2}, r"format_version 2 is not known, only 1 - update pesto"),
+        (example() | {"devices": [{}] * 65}, r"\$\.devices: 65 devices, expected at most 64 - leave some out"),
+        (example() | {"devices": [{"speed": "0"}]}, r"\$\.devices\[0\]\.speed: Expected `str` matching .* - corr"),
+        (example() | {"devices": [{"speed": 2}]}, r"\$\.devices\[0\]\.speed: Expected `str`, got `int` - correct it"),
+        (example() | {"links": [{"between": [0, 1], "speed": "2"}]}, r"\$\.links\[0\]\.between: no two of 0 .* - corr"),
+        (
+            example() | {"devices": [{}] * 2, "links": [{"between": pair, "speed": "2"} for pair in ([0, 1], [1, 0])]},
+            r"\$\.links\[1\]\.between: a link of 0 and 1 is there already - leave one out",
+        ),
+        (
+            with_layer(forward=2**40) | {"devices": [{"speed": "1/99999999"}]},
+            r"\$\.devices: ticks of the slowest sum to more than 46116860\d+ - give them higher speeds",
+        ),
         ({"format": "pesto-chain", "format_version": 1}, r"missing required field `layers`.* - correct it there"),
     ],
 )  # fmt: skip

@@ -22,6 +22,7 @@ from solvers.pipelining import pattern_json
 from solvers.pipelining.chain import KINDS, Allocation, MemoryModel
 from solvers.pipelining.chain_json import ChainInstance
 from solvers.pipelining.pattern_json import MOST_ROWS, PatternInstance, dumps_pattern, loads_pattern
+from solvers.pipelining.unequal_devices import Machines
 
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "pattern-file.md"
 SCHEMA = json.loads(resources.files("pesto").joinpath("schema/pattern-1.json").read_text())
@@ -208,7 +209,7 @@ def test_breaches_are_found(document, said) -> None:
 def test_every_named_schedule_is_kept(name, tmp_path) -> None:
     """Packed or not, it comes back and is verified."""
     chain = make_case("random-chain", 3, layers=8, devices=3).chain
-    asked = Asked(chain=chain, devices=3, memory=None, batches=6, contiguous=name != "free")
+    asked = Asked(chain=chain, machines=Machines.alike(3), batches=6, contiguous=name != "free")
     found = kept(pipelined(asked, name), ChainInstance(chain=chain))
     for path in (tmp_path / "pattern.json", tmp_path / "pattern.json.gz"):
         save_pattern(found, path)
@@ -224,8 +225,8 @@ def test_every_named_schedule_is_kept(name, tmp_path) -> None:
 def test_what_does_not_fit_is_not_kept() -> None:
     """A file would be refused."""
     chain = make_case("random-chain", 3, layers=8, devices=3).chain
-    least = int(pipelined(Asked(chain=chain, devices=3, memory=None)).chosen.peaks.max())
-    found = pipelined(Asked(chain=chain, devices=3, memory=least, batches=99), "gpipe")
+    least = int(pipelined(Asked(chain=chain, machines=Machines.alike(3))).chosen.peaks.max())
+    found = pipelined(Asked(chain=chain, machines=Machines.alike(3, least), batches=99), "gpipe")
     assert not found.chosen.fits
     with pytest.raises(ValueError, match=r"gpipe: out of memory on device \d - give more memory"):
         kept(found, ChainInstance(chain=chain))

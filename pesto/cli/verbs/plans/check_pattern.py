@@ -27,7 +27,7 @@ def check_pattern(data: bytes, what: str, *, certificate: bool, as_json: bool) -
         }  # fmt: skip
         answer({**said, **bounds})
         return
-    room = "without a limit" if found.memory is None else f"of {found.memory}"
+    room = _room(found.machines.limits)
     lines = [
         f"valid; {counted(found.of.chain.layers, 'layer')} on {counted(devices, 'device')}, "
         f"{ticks_text(pattern.period)} ticks a batch, at most {found.peaks.max()} bytes {room} on a device"
@@ -39,3 +39,9 @@ def check_pattern(data: bytes, what: str, *, certificate: bool, as_json: bool) -
             f"these stages{at_once} is below {bound_text(known.stage_bound)}"
         ]
     click.echo("\n".join(paragraph(f"{what}: {line}", 2) for line in lines))
+
+
+def _room(limits: list[int | None]) -> str:
+    if len(set(limits)) > 1:
+        return "(each within its own)"
+    return "without a limit" if limits[0] is None else f"of {limits[0]}"

@@ -1,0 +1,264 @@
+"""A chain cut into contiguous stages on devices that are not equal: cuts, devices and their order, together.
+
+For a given T the best of all orders is found by the dynamic program of `order_labels`, whose states are how many
+devices of each kind are used, so that equal devices cost nothing; bisection finds the least T, as in
+`solvers.pipelining.contiguous`. Where there are more states than can be looked at, some orders are tried, and changed
+two devices at a time: a heuristic, which proves nothing of the others.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import combinations, product
+from math import prod
+
+import numpy as np
+
+from solvers.arrays import ints, offsets
+from solvers.pipelining.chain import Chain, MemoryModel
+from solvers.pipelining.contiguous import Cuts, best_cuts, check_sums, in_flight_of, least_memory, period_bound
+from solvers.pipelining.one_label import NONE
+from solvers.pipelining.stage_bytes import StageBytes, at_least, at_most
+from solvers.pipelining.unequal.order_labels import Fleet, OrderLabels, States, order_labels
+from solvers.pipelining.unequal_devices import Machines, slower
+from solvers.problem import MOST
+
+MOST_STATES, MOST_STEPS = 1 << 14, 40_000_000
+"""States of all orders, and those times the squared layers, up to which all orders are looked at."""
+TRIED = 400
+"""Orders that are tried elsewhere."""
+Keeps = tuple[tuple[int, int], ...]
+"""(k, n) of thinnings, as of `contiguous.best_cuts`."""
+
+
+def best_orders(
+    chain: Chain, machines: Machines, model: MemoryModel = MemoryModel.RECEIVED, keeps: Keeps = ((1, 1),)
+) -> Cuts | None:
+    """The cuts, and the device of each, whose 1F1B*, thinned by one of `keeps`, has the least period; None: none fits.
+
+    Of equal devices as `best_cuts`. Least among all contiguous allocations, if `all_orders`, with bytes by the rule
+    `stage_bytes.at_most`, in which what a stage receives comes over the slowest link of its device; else the least of
+    the orders that were tried. ValueError for bytes that cannot be summed.
+    """
+    if machines.equal:
+        return best_cuts(chain, machines.devices, _each(machines), model, keeps)
+    return _Search(chain, machines, at_most(chain, model)).best(keeps)
+
+
+def order_bound(
+    chain: Chain, machines: Machines, model: MemoryModel = MemoryModel.RECEIVED, keeps: Keeps = ((1, 1),)
+) -> Fraction | None:
+    """A period below which no contiguous allocation fits under 1F1B* thinned by one of `keeps`; None: at no period.
+
+    0 where there are too many orders to say.
+    """
+    if machines.equal:
+        return period_bound(chain, machines.devices, _each(machines), model, keeps)
+    if not all_orders(chain, machines):
+        return Fraction(0)
+    found = _Search(chain, machines, at_least(chain, model)).best(keeps)
+    return None if found is None else found.period
+
+
+def bytes_lacking(chain: Chain, machines: Machines, model: MemoryModel = MemoryModel.RECEIVED) -> int:
+    """How many bytes more each device would need for stages that `best_orders` finds, one batch in flight."""
+    if machines.equal:
+        return max(0, least_memory(chain, machines.devices, model) - (_each(machines) or 0))
+    held = at_most(chain, model)
+    low, high = 0, held.held(0, chain.layers, 1, 1)
+    while low < high:
+        middle = (low + high) // 2
+        fits = _Search(chain, _larger(machines, middle), held).fits()
+        low, high = (low, middle) if fits else (middle + 1, high)
+    return low
+
+
+def all_orders(chain: Chain, machines: Machines) -> bool:
+    """Whether all orders of these devices are looked at."""
+    counts = _counts(machines)
+    many = len(counts) * prod(n + 1 for n in counts)
+    return many <= MOST_STATES and many * chain.layers**2 <= MOST_STEPS
+
+
+def _each(machines: Machines) -> int | None:
+    return None if machines.memory is None else int(machines.memory[0])
+
+
+def _larger(machines: Machines, more: int) -> Machines:
+    memory = machines.memory
+    return machines if memory is None else replace(machines, memory=np.minimum(memory, MOST - more) + more)
+
+
+def _counts(machines: Machines) -> list[int]:
+    """How many devices there are of each kind, in the order of their first ones."""
+    return np.unique(machines.kinds(), return_counts=True)[1].tolist()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Found:
+    """Labels of the least T."""
+
+    states: States
+    labels: OrderLabels
+    T: int
+    keep: tuple[int, int]
+
+    @property
+    def period(self) -> Fraction:
+        return Fraction(self.T * self.keep[1], self.keep[0])
+
+
+class _Search:
+    """A chain with its sums on each kind of devices."""
+
+    def __init__(self, chain: Chain, machines: Machines, held: StageBytes) -> None:
+        check_sums(chain, machines.devices, None)
+        self.chain, self.machines, self.held = chain, machines, held
+        kinds = np.array(machines.kinds())
+        self.first, self.kind = np.unique(kinds, return_inverse=True)
+        self.members = [np.flatnonzero(kinds == d).tolist() for d in self.first.tolist()]
+        self.used = min(machines.devices, chain.layers)
+        self.fleet = _fleet(chain, machines, held, self.members)
+        self.high = max(1, machines.most_ticks(chain))
+        self.low = max(1, int(np.diff(self.fleet.work).min(axis=0).max()))
+
+    def fits(self) -> bool:
+        """Whether there are stages, with one batch in flight."""
+        return any(self._least(states, (1, 1), None, self.high) is not None for states in self._states())
+
+    def best(self, keeps: Keeps) -> Cuts | None:
+        """Of all keeps; where not all orders are looked at, each in the best order of the first."""
+        best: _Found | None = None
+        states = list(self._states())
+        for keep in keeps:
+            for each in states:
+                best = self._least(each, keep, best) or best
+            if best is not None and not all_orders(self.chain, self.machines):
+                best = self._swapped(best, keep)
+                states = [best.states]
+        return None if best is None else self._cuts(best)
+
+    def _least(self, states: States, keep: tuple[int, int], known: _Found | None, low: int = 0) -> _Found | None:
+        """The least T, shorter than what is known; None where there is none. `low`: a T that none is below."""
+        low, high = max(low, self.low), self.high
+        if known is not None:
+            high = min(high, -(-known.T * known.keep[1] * keep[0] // (known.keep[0] * keep[1])) - 1)
+        if high < low:
+            return None
+        fleet = self.fleet._replace(in_flight=in_flight_of(np.arange(2 * self.used + 2), keep))
+        found = order_labels(fleet, states, high)
+        if not (found.group[:, 0] != NONE).any():
+            return None
+        while low < high:
+            middle = (low + high) // 2
+            tried = order_labels(fleet, states, middle)
+            if (tried.group[:, 0] != NONE).any():
+                high, found = middle, tried
+            else:
+                low = middle + 1
+        return _Found(states=states, labels=found, T=high, keep=keep)
+
+    def _states(self) -> Iterator[States]:
+        if all_orders(self.chain, self.machines):
+            yield _every_state(_counts(self.machines), self.used)
+            return
+        for order in _orders(self.machines):
+            yield self._in_order(order)
+
+    def _in_order(self, order: list[int]) -> States:
+        """Any of these devices, in this order."""
+        after = [[-1, *range(at)] for at in range(len(order))]
+        return _states([int(self.kind[d]) for d in reversed(order)], after)
+
+    def _swapped(self, best: _Found, keep: tuple[int, int]) -> _Found:
+        """Two kinds in the order of one change places as long as that is better."""
+        tried, better = 0, True
+        while better and tried < TRIED:
+            better = False
+            kinds = best.states.kind.tolist()
+            for a, b in combinations(range(len(kinds)), 2):
+                if kinds[a] == kinds[b] or tried == TRIED:
+                    continue
+                other, tried = kinds.copy(), tried + 1
+                other[a], other[b] = kinds[b], kinds[a]
+                found = self._least(_states(other, [[-1, *range(at)] for at in range(len(other))]), keep, best)
+                if found is not None:
+                    best, better = found, True
+                    break
+        return best
+
+    def _cuts(self, found: _Found) -> Cuts:
+        """The stages that lead to the least label of the whole chain."""
+        labels, free = found.labels, [list(each) for each in self.members]
+        fitting = np.flatnonzero(labels.group[:, 0] != NONE).tolist()
+        s = min(fitting, key=lambda s: (labels.group[s, 0], labels.load[s, 0], s))
+        first, order, group, charged = [0], [], [], []
+        while s >= 0:
+            c, i, j = int(found.states.kind[s]), first[-1], int(labels.end[s, first[-1]])
+            at = int(labels.group[s, i])
+            entered = at + (labels.load[s, i] + self.fleet.sent[c, i] > found.T)
+            charged.append(self.held.held(i, j, *in_flight_of(ints([at, entered]), found.keep).tolist()))
+            order.append(free[c].pop(0))
+            group.append(at)
+            first.append(j)
+            s = int(labels.behind[s, i])
+        return Cuts(
+            first=ints(first), devices=self.machines.devices, T=found.T, keep=found.keep, group=ints(group),
+            bytes=ints(charged), order=ints(order),
+        )  # fmt: skip
+
+
+def _fleet(chain: Chain, machines: Machines, held: StageBytes, members: list[list[int]]) -> Fleet:
+    """The chain on one device of each kind."""
+    kinds = range(len(members))
+    pairs = {(c, e): (members[c][0], members[e][-1]) for c in kinds for e in kinds}
+    speed = {pair: machines.link(d, e) if d != e else Fraction(1) for pair, (d, e) in pairs.items()}
+    speeds = sorted(set(speed.values()))
+    slowest = [min((machines.link(d, e) for e in range(machines.devices) if e != d), default=Fraction(1))
+               for d in (each[0] for each in members)]  # fmt: skip
+    both = [slower(chain.forward, machines.speed[each[0]]) + slower(chain.backward, machines.speed[each[0]])
+            for each in members]  # fmt: skip
+    memory = [MOST] * machines.devices if machines.memory is None else machines.memory.tolist()
+    return Fleet(
+        work=ints([offsets(ints(each)) for each in both]),
+        transfers=ints([slower(chain.transfers, each) for each in speeds]).reshape(len(speeds), -1),
+        link=ints([[speeds.index(speed[c, e]) for e in kinds] for c in kinds]),
+        memory=ints([memory[each[0]] for each in members]), weights=held.weights, activation=held.activation,
+        entering=held.entering, before=held.before, behind=held.behind,
+        sent=ints([slower(held.sent, each) for each in slowest]), in_flight=ints([]),
+    )  # fmt: skip
+
+
+def _states(kind: list[int], after: list[list[int]]) -> States:
+    flat = [other for each in after for other in each]
+    return States(ints(kind), offsets(ints([len(each) for each in after])), ints(flat))
+
+
+def _every_state(counts: list[int], most: int) -> States:
+    """How many of each kind are used, at most so many in all, and which kind is first."""
+    known, kind, after = dict[tuple[tuple[int, ...], int], int](), list[int](), list[list[int]]()
+    for used in sorted(product(*(range(n + 1) for n in counts)), key=sum):
+        if sum(used) > most:
+            break
+        for c in (c for c, n in enumerate(used) if n):
+            rest = (*used[:c], used[c] - 1, *used[c + 1 :])
+            known[used, c] = len(kind)
+            kind.append(c)
+            after.append([known[rest, e] for e, n in enumerate(rest) if n] or [-1])
+    return _states(kind, after)
+
+
+def _orders(machines: Machines) -> list[list[int]]:
+    """As listed, by speed, by memory, and each device's nearest next; both ways, each once."""
+    listed = list(range(machines.devices))
+    memory = [MOST] * machines.devices if machines.memory is None else machines.memory.tolist()
+    near, left = listed[:1], listed[1:]
+    while left:
+        near.append(max(left, key=lambda d: machines.link(near[-1], d)))
+        left.remove(near[-1])
+    ways = [listed, sorted(listed, key=lambda d: machines.speed[d]), sorted(listed, key=lambda d: memory[d]), near]
+    kinds, found = machines.kinds(), dict[tuple[int, ...], list[int]]()
+    for way in ways:
+        for each in (way, way[::-1]):
+            found.setdefault(tuple(kinds[d] for d in each), each)
+    return list(found.values())
