@@ -41,20 +41,24 @@ if TYPE_CHECKING:
     from pesto.api import simulate as simulate
     from pesto.api import solve as solve
     from pesto.api import sweep as sweep
+    from pesto.client.async_client import AsyncClient as AsyncClient
+    from pesto.client.sync_client import Client as Client
 else:
     # Type checkers would take a module's __getattr__ for leave to ask for any name, misspelt ones included.
     def __getattr__(name: str) -> object:
         """Load the programming interface when one of its names is first asked for: `import pesto` stays quick."""
         if name not in __all__:
             raise AttributeError(f"module 'pesto' has no attribute {name!r}")
-        from pesto import api
+        import importlib
 
-        globals()[name] = getattr(api, name)
+        module = {"AsyncClient": "client.async_client", "Client": "client.sync_client"}.get(name, "api")
+        globals()[name] = getattr(importlib.import_module(f"pesto.{module}"), name)
         return globals()[name]
 
 
 __all__ = [
-    "Cluster", "Comparison", "FileError", "Graph", "Incumbent", "InfeasibleError", "InputError", "MismatchError",
+    "AsyncClient", "Client", "Cluster", "Comparison", "FileError", "Graph", "Incumbent", "InfeasibleError",
+    "InputError", "MismatchError",
     "NothingFoundError", "PestoError", "Plan", "Profile", "Settings", "Simulation", "SolverError", "Sweep",
     "UsageError", "VerificationError", "apply", "check", "compare", "explain", "graph_from_networkx", "load_cluster",
     "load_graph", "load_plan", "logical_cpus", "pipeline", "place", "profile", "record", "rewrite", "save_plan",

@@ -46,6 +46,7 @@ VERBS = {
     "studies": ("catalog", "List the studies that ship, and what each asks."),
     "reproduce": ("reproduce", "Make the tables and figures of the papers again, beside the printed numbers."),
     "serve": ("serve", "Run the placement service: jobs over HTTP, kept through any crash."),
+    "jobs": ("jobs", "List, show, watch and cancel jobs of a placement service, and fetch their plans."),
     "models": ("catalog", "List the built-in models and their variants."),
     "clusters": ("catalog", "List the cluster presets, or show one wholly."),
     "solvers": ("catalog", "List the solvers and whether they are installed."),

@@ -23,6 +23,11 @@ def check_outputs(outputs: Iterable[Path], inputs: Iterable[Path], *, as_json: b
         check_writable(path)
 
 
+def present(*paths: Path | None) -> list[Path]:
+    """The files that are named."""
+    return [path for path in paths if path is not None]
+
+
 def picture_format(picture: Path | None) -> str:
     """The format of what `--chart` names, before anything is done, "" for none; UsageError when it cannot be drawn."""
     form = picture.suffix.lower().lstrip(".") if picture is not None else ""

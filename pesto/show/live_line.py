@@ -29,6 +29,8 @@ class LiveLine:
     `verbose` asks for them, the lines of the solver's own log.
     """
 
+    HINT = "Ctrl-C keeps the best"
+
     def __init__(
         self,
         told: Callable[[float], str] = duration,
@@ -88,6 +90,10 @@ class LiveLine:
         if first and not self._quiet:
             self._say(f"first schedule after {progress.seconds:.1f} s: best {self._text}")
 
+    def _waits_for(self) -> str:
+        """What is told in place of the best; "" for nothing."""
+        return beside().standing
+
     def _standing(self, bound: float, bound_by: str = "") -> str:
         """Best, bound and gap."""
         proven = f"bound {self._told(bound)}" + (f" ({bound_by})" if bound_by else "")
@@ -98,8 +104,8 @@ class LiveLine:
 
     def _tick(self) -> None:
         while not self._stop.wait(1.0 if self._live else 10.0):
-            text = f"{beside().standing or f'best {self._text}'}  {time.monotonic() - self._began:.0f} s"
-            hint = "  (Ctrl-C keeps the best)" if self._live and len(text) < COLUMNS - 26 else ""
+            text = f"{self._waits_for() or f'best {self._text}'}  {time.monotonic() - self._began:.0f} s"
+            hint = f"  ({self.HINT})" if self._live and len(text) < COLUMNS - 26 else ""
             if self._live:
                 self._write(text + hint, "")
             else:

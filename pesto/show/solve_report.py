@@ -20,6 +20,8 @@ from pesto.solving.flow import Outcome
 from pesto.solving.ties import LOOPS, Tie
 from pesto.source import Source
 
+VERIFIED = "verified"
+"""How the last lines of a page begin."""
 _HARDLY = 0.0005
 """Share of the step that is not worth a line."""
 
@@ -151,11 +153,18 @@ def page(
         fact("peak memory", ", ".join(f"{name} {size(peak)}" for name, peak in plan.peak_bytes.items())),
         *contribution_lines(outcome.first, outcome.contributions),
         fact("seconds", ", ".join(f"{name} {seconds:.2f}" for name, seconds in stages_s.items())),
-        fact("verified", f"by the independent checker; written to {out}"),
+        *closing(out, following, report),
+    ]
+    return "\n".join(lines)
+
+
+def closing(out: Path, following: Iterable[object], report: Path | None = None) -> list[str]:
+    """The last lines of a page: where the plan is, and the command to follow."""
+    return [
+        fact(VERIFIED, f"by the independent checker; written to {out}"),
         command("next", following),
         *([fact("page", f"{report}; open it in a browser")] if report is not None else []),
     ]
-    return "\n".join(lines)
 
 
 def following(source: Source, cluster: str, costs: Path | None, out: Path, report: Path | None = None) -> list[object]:

@@ -42,7 +42,8 @@ def plan(graph) -> pesto.Plan:
 def test_the_face_has_these_names() -> None:
     """Written out, so that none comes or goes unnoticed; `dir`, `__all__` and what checkers see are the same."""
     assert dir(pesto) == sorted(pesto.__all__) == [
-        "Cluster", "Comparison", "FileError", "Graph", "Incumbent", "InfeasibleError", "InputError", "MismatchError",
+        "AsyncClient", "Client", "Cluster", "Comparison", "FileError", "Graph", "Incumbent", "InfeasibleError",
+        "InputError", "MismatchError",
         "NothingFoundError", "PestoError", "Plan", "Profile", "Settings", "Simulation", "SolverError", "Sweep",
         "UsageError", "VerificationError", "apply", "check", "compare", "explain", "graph_from_networkx",
         "load_cluster", "load_graph", "load_plan", "logical_cpus", "pipeline", "place", "profile", "record", "rewrite",

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from pesto.cli.afar import token_option
 from pesto.cli.cutting import Asked, cut
 from pesto.cli.options import (
     Duration,
@@ -19,9 +20,11 @@ from pesto.cli.options import (
     solver_option,
     source_options,
 )
-from pesto.cli.outputs import check_outputs
+from pesto.cli.outputs import check_outputs, present
 from pesto.cli.printed import aside, to_json
 from pesto.cli.read_step import read_step
+from pesto.cli.remote_solve import Beside, solve_there
+from pesto.client.solve_request import Solve
 from pesto.errors import Exit, UsageError
 from pesto.files.disk import write_atomic
 from pesto.graph import Graph
@@ -87,6 +90,8 @@ def _explained(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
 @click.option(
     "--start", type=Existing(), metavar="PLAN", help="Begin from this plan: another cluster, a changed graph."
 )
+@click.option("--server", metavar="URL", help="Have it solved by the placement service there (pesto serve).")
+@token_option()
 @out_option("plan.json", "Plan file.")
 @click.option("--report", type=click.Path(path_type=Path), help="Also write the plan as a page (pesto report) here.")
 @click.option("--part", type=click.Path(path_type=Path), help="Also write the authors' part.json here.")
@@ -105,7 +110,7 @@ def _explained(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
 def solve_command(
     *, source: Source, cluster: str, costs: Path | None, split: str | None, start: Path | None, out: Path,
     report: Path | None, part: Path | None, cdep: Path | None, as_json: bool, quiet: bool, verbose: bool,
-    **settings: Any,
+    server: str | None, token: str | None, **settings: Any,
 ) -> None:  # fmt: skip
     """Find a placement and schedule, verify it, write it.
 
@@ -114,13 +119,16 @@ def solve_command(
     pesto solve --graph step.json --cluster v100x4 --time-limit 10m -o step.plan
     pesto solve --model nmt --cluster v100x4 --start plan.json -o plan4.json
     pesto solve --model transformer --cluster v100x4 --split auto -o split.json
+    pesto solve --model nmt --server http://127.0.0.1:8780
     """
     source.checked()
     chosen = _chosen(cdep, **settings)
     machine = load_cluster(cluster)
-    outputs = [path for path in (out, report, part, cdep) if path is not None]
     before = load(start) if start is not None else None
-    check_outputs(outputs, [path for path in (source.file, start) if path is not None], as_json=as_json)
+    check_outputs(present(out, report, part, cdep), present(source.file, start), as_json=as_json)
+    if server is not None:
+        there = Solve(source=source, cluster=cluster, costs=costs, start=start, settings=chosen, out=out)
+        return solve_there((server, token), there, Beside(report, part, cdep), as_json=as_json, quiet=quiet)
     if verbose:
         logging.getLogger("pesto").setLevel(logging.INFO)
     if split is not None:

@@ -1,12 +1,16 @@
 """Uploads: graph files, GraphDefs, profiles, cluster files and plans, by the SHA-256 of their bytes."""
 
-from litestar import Response, Router, put
-from litestar.params import FromPath
+from collections.abc import Callable
+from typing import Annotated
+
+from litestar import Response, Router, get, put
+from litestar.params import FromPath, QueryParameter
 
 from pesto.serve.blobs import taken_in
 from pesto.serve.http.caller import Asking, Who
 from pesto.serve.http.refused import refusals
 from pesto.serve.http.replies import BlobReply
+from pesto.serve.store.ledger import Ledger
 
 
 @put(
@@ -21,7 +25,7 @@ async def upload(sha256: FromPath[str], caller: Who, request: Asking) -> Respons
     service = caller.service
     service.blobs.path(sha256)
     known = service.readings.blob(sha256)
-    if known is not None and await service.writer.asked(lambda ledger: ledger.touch_blob(sha256)):
+    if known is not None and await service.writer.asked(_touch(sha256)):
         return Response(BlobReply(sha256=sha256, bytes=known), status_code=200)
     room = caller.quota.bytes - service.readings.blob_bytes(caller.name)
     length = request.headers.get("content-length")
@@ -31,6 +35,21 @@ async def upload(sha256: FromPath[str], caller: Who, request: Asking) -> Respons
     return Response(BlobReply(sha256=sha256, bytes=part.size), status_code=201)
 
 
+@get("/blobs", responses=refusals(400), summary="Which files are there")
+async def known(caller: Who, sha256: Annotated[list[str], QueryParameter(max_items=100)]) -> list[str]:
+    """Those of the named files that need not be uploaded; they are kept as if they were sent now."""
+    service, found = caller.service, list[str]()
+    for digest in sha256:
+        service.blobs.path(digest)
+        if service.readings.blob(digest) is not None and await service.writer.asked(_touch(digest)):
+            found.append(digest)
+    return found
+
+
+def _touch(digest: str) -> Callable[[Ledger], bool]:
+    return lambda ledger: ledger.touch_blob(digest)
+
+
 def blob_routes() -> Router:
     """Under /v1."""
-    return Router("/", route_handlers=[upload], tags=["files"])
+    return Router("/", route_handlers=[upload, known], tags=["files"])

@@ -1,0 +1,69 @@
+"""pesto solve on a service: the same options, files, pages and exit codes as at home."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import msgspec
+
+from pesto.cli.afar import connected, watch
+from pesto.cli.options import refuse
+from pesto.cli.printed import answer, aside
+from pesto.client.asking import failed
+from pesto.client.solve_request import Solve, solve_request
+from pesto.client.sync_client import Client
+from pesto.errors import Exit
+from pesto.files.disk import write_atomic
+from pesto.inputs.load import load_graph
+from pesto.jobs.work import ANSWER, PAGE, PLAN, REPORT
+from pesto.plans.plan_file import cdep_json, load, part_json
+from pesto.show.solve_report import VERIFIED, closing, following
+
+
+class Beside(NamedTuple):
+    """What is written beside the plan, each None for no."""
+
+    report: Path | None
+    part: Path | None
+    cdep: Path | None
+
+
+def solve_there(server: tuple[str, str | None], solve: Solve, beside: Beside, *, as_json: bool, quiet: bool) -> None:
+    """Have it solved by a service, and write what it gives; `server`: its address, and the file of the token."""
+    refuse("a service is asked for one plan, and its solver's log stays there", "split", "verbose")
+    with connected(*server) as client:
+        name = client.submit(solve_request(client, solve, quiet=quiet))
+        if not quiet:
+            aside(f"job {name} at {server[0]}")
+        ended = watch(client, name, quiet=quiet)
+        _written(client, name, ended, solve, beside)
+        _say(client, name, solve, beside, as_json=as_json)
+    if ended["exit_code"]:
+        raise click.exceptions.Exit(ended["exit_code"])
+
+
+def _written(client: Client, name: str, ended: dict[str, Any], solve: Solve, beside: Beside) -> None:
+    """The plan and what goes with it; the job's own error where there is no plan."""
+    if PLAN not in ended.get("files", ()):
+        code, error = ended.get("exit_code", Exit.BUG), ended.get("error") or f"job {name} left no plan"
+        raise failed(code, error, ended.get("remedy"))
+    write_atomic(solve.out, client.plan(name))
+    if beside.report is not None:
+        write_atomic(beside.report, client.file(name, REPORT))
+    if beside.part is not None:
+        write_atomic(beside.part, part_json(load(solve.out)))
+    if beside.cdep is not None:
+        write_atomic(beside.cdep, cdep_json(load(solve.out), load_graph(solve.source, quiet=True)))
+
+
+def _say(client: Client, name: str, solve: Solve, beside: Beside, *, as_json: bool) -> None:
+    """What the verb prints, with the files as they are called here."""
+    if as_json:
+        said = msgspec.json.decode(client.file(name, ANSWER), type=dict[str, Any])
+        report = None if beside.report is None else str(beside.report)
+        answer({**said, "plan": str(solve.out), "report": report, "job": name})
+        return
+    lines = client.file(name, PAGE).decode().splitlines()
+    last = max(k for k, line in enumerate(lines) if line.startswith(VERIFIED))
+    after = following(solve.source, solve.cluster, solve.costs, solve.out, beside.report)
+    click.echo("\n".join([*lines[:last], *closing(solve.out, after, beside.report)]))

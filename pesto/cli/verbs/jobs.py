@@ -1,0 +1,172 @@
+"""pesto jobs: what a placement service has to do, does and has done."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from pesto.cli.afar import connected, server_options, watch
+from pesto.cli.options import json_option, out_option, quiet_option
+from pesto.cli.outputs import check_outputs
+from pesto.cli.printed import aside, to_json
+from pesto.client.asking import failed
+from pesto.client.sync_client import Client
+from pesto.files.disk import write_atomic
+from pesto.jobs.work import PAGE, PLAN
+from pesto.quantities import duration, percent
+from pesto.serve.http.replies import JobReply
+from pesto.serve.store.job_states import State
+from pesto.show.lines import command, fact
+from pesto.show.screen import one_line
+from pesto.show.solve_report import VERIFIED
+from pesto.show.table import aligned
+
+
+@click.group("jobs")
+def jobs_command() -> None:
+    """Jobs of a placement service (pesto serve).
+
+    \b
+    pesto solve --model nmt --server http://127.0.0.1:8780
+    pesto jobs list
+    pesto jobs watch ID
+    """
+
+
+@jobs_command.command("list")
+@server_options
+@click.option("--state", type=click.Choice([state.value for state in State]), help="Only those.")
+@click.option("--label", metavar="TEXT", help="Only those that are called so.")
+@click.option("--most", type=click.IntRange(1), default=20, show_default=True, help="So many, the newest.")
+@json_option()
+def list_command(*, server: str, token: str | None, as_json: bool, **wanted: Any) -> None:
+    """List jobs, the newest first."""
+    with connected(server, token) as client:
+        found = client.jobs(**wanted)
+    if as_json:
+        click.echo(to_json({"jobs": [_object(job) for job in found]}))
+        return
+    head = ("id", "state", "kind", "best", "gap", "age", "label")
+    click.echo("\n".join(aligned([head, *map(_row, found)], "<<<>>><")))
+
+
+@jobs_command.command("show")
+@click.argument("name", metavar="ID")
+@server_options
+@json_option()
+def show_command(*, name: str, server: str, token: str | None, as_json: bool) -> None:
+    """Show one job as it is now."""
+    with connected(server, token) as client:
+        found = client.job(name)
+    click.echo(to_json(_object(found)) if as_json else _page(found))
+
+
+@jobs_command.command("watch")
+@click.argument("name", metavar="ID")
+@server_options
+@json_option()
+@quiet_option()
+def watch_command(*, name: str, server: str, token: str | None, as_json: bool, quiet: bool) -> None:
+    """Watch a job to its end, print what its verb prints, and end with its exit code.
+
+    Ctrl-C once leaves the job to itself, twice cancels it. A server that is started anew is waited for.
+    """
+    with connected(server, token) as client:
+        ended = watch(client, name, quiet=quiet)
+        found = client.job(name)
+        if as_json:
+            click.echo(to_json(_object(found)))
+        else:
+            click.echo(_told(client, found))
+    code = ended.get("exit_code", found.exit_code)
+    if code and not as_json and found.error:
+        raise failed(code, found.error, found.remedy)
+    raise click.exceptions.Exit(code or 0)
+
+
+@jobs_command.command("cancel")
+@click.argument("name", metavar="ID")
+@server_options
+@json_option()
+def cancel_command(*, name: str, server: str, token: str | None, as_json: bool) -> None:
+    """Cancel a job as Ctrl-C does: its best plan is kept."""
+    with connected(server, token) as client:
+        state = client.cancel(name)
+    click.echo(to_json({"id": name, "state": state}) if as_json else f"{name}: {state}")
+
+
+@jobs_command.command("plan")
+@click.argument("name", metavar="ID")
+@server_options
+@out_option("plan.json", "Plan file.")
+@json_option()
+def plan_command(*, name: str, server: str, token: str | None, out: Path, as_json: bool) -> None:
+    """Fetch the plan of a job, also the best so far of one that was interrupted."""
+    check_outputs([out], [], as_json=as_json)
+    with connected(server, token) as client:
+        data = client.plan(name)
+    write_atomic(out, data)
+    if as_json:
+        click.echo(to_json({"id": name, "plan": str(out), "bytes": len(data)}))
+    else:
+        aside(f"the plan of job {name} is in {out}; next: pesto check {out}")
+
+
+def _told(client: Client, job: JobReply) -> str:
+    """What the job's verb has printed, but for where it wrote a plan, which the service has."""
+    if PAGE not in job.files:
+        return _page(job)
+    lines = client.file(job.id, PAGE).decode().splitlines()
+    cut = [k for k, line in enumerate(lines) if line.startswith(VERIFIED)]
+    if not cut or PLAN not in job.files:
+        return "\n".join(lines)
+    after = [fact(VERIFIED, "by the independent checker; the service has the plan")]
+    return "\n".join([*lines[: cut[-1]], *after, command("next", ["pesto", "jobs", "plan", job.id])])
+
+
+def _object(job: JobReply) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(job)
+    return found
+
+
+def _best(job: JobReply) -> str:
+    return "-" if job.best_s is None else duration(job.best_s)
+
+
+def _gap(job: JobReply) -> str:
+    return "-" if job.gap is None else percent(job.gap)
+
+
+def _state(job: JobReply) -> str:
+    return f"{job.state.value}, place {job.place}" if job.place is not None else job.state.value
+
+
+def _row(job: JobReply) -> tuple[str, ...]:
+    return job.id, _state(job), job.kind, _best(job), _gap(job), _age(job), one_line(job.label)
+
+
+def _age(job: JobReply) -> str:
+    """Since it was submitted."""
+    seconds = max(0.0, time.time() - job.created)
+    for unit, much in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * much:
+            return f"{seconds / much:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _page(job: JobReply) -> str:
+    """All of a job that says something."""
+    bound = "" if job.bound_s is None else f", bound {duration(job.bound_s)}, gap {_gap(job)}"
+    facts = {
+        "job": f"{job.id}, {job.kind}",
+        "label": one_line(job.label),
+        "state": _state(job) + (f", {job.stage}" if job.stage else ""),
+        "best": "" if job.best_s is None else f"{_best(job)}{bound}",
+        "attempt": f"{job.attempt}, {job.seconds:.1f} s of workers",
+        "error": one_line(job.error or ""),
+        "remedy": one_line(job.remedy or ""),
+        "files": ", ".join(job.files) if not job.expired else "removed to make room",
+    }
+    return "\n".join(fact(name, text) for name, text in facts.items() if text)

@@ -1,0 +1,71 @@
+"""A solve as `pesto solve` names it, as a job: files are sent, and what cannot be sent is read here first."""
+
+import gzip
+import re
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from pesto.client.sync_client import Client
+from pesto.files import graph_file
+from pesto.inputs.cluster_file import cluster_names
+from pesto.inputs.load import load_graph
+from pesto.jobs.request import BlobFile, JobRequest, JobSettings, JobSource, PlanFile
+from pesto.settings import Settings
+from pesto.source import Source
+
+_NO_NAME = re.compile(r"[^\w.-]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Solve:
+    """What is asked for."""
+
+    source: Source
+    cluster: str
+    """A preset or a file."""
+    costs: Path | None
+    start: Path | None
+    settings: Settings
+    out: Path
+
+
+def solve_request(client: Client, solve: Solve, *, quiet: bool) -> JobRequest:
+    """The job, with its files sent; `quiet` as of `load_graph`."""
+    preset = solve.cluster in cluster_names()
+    return JobRequest(
+        kind="solve",
+        source=_source(client, solve.source, quiet=quiet),
+        cluster=solve.cluster if preset else _file(client, Path(solve.cluster)),
+        costs=None if solve.costs is None else _file(client, solve.costs),
+        start=None if solve.start is None else PlanFile(blob=client.upload(solve.start), name=solve.start.name),
+        settings=JobSettings(**{field.name: getattr(solve.settings, field.name) for field in fields(Settings)}),
+        out=solve.out.name,
+        label=_label(solve.source)[:200],
+    )
+
+
+def _source(client: Client, source: Source, *, quiet: bool) -> JobSource:
+    """Models by name, files as they are; functions and SavedModels, which are code, as the graphs that they give."""
+    if source.model is not None:
+        return JobSource(
+            model=source.model, variant=source.variant, batch=source.batch, micro_batches=source.micro_batches
+        )
+    if source.file is not None:
+        sha = client.upload(source.file)
+        return JobSource(
+            blob=sha, name=source.file.name, fetch=source.fetch, batch=source.batch, micro_batches=source.micro_batches
+        )
+    data = gzip.compress(graph_file.dumps(load_graph(source, quiet=quiet)), mtime=0)
+    return JobSource(blob=client.upload(data), name=f"{_label(source)}.json.gz")
+
+
+def _file(client: Client, path: Path) -> BlobFile:
+    return BlobFile(blob=client.upload(path), name=path.name)
+
+
+def _label(source: Source) -> str:
+    """What a job is called in lists, as far as a file may be called so."""
+    if source.model is not None:
+        return source.model if source.variant is None else f"{source.model} {source.variant}"
+    named = source.file or source.saved_model
+    return _NO_NAME.sub("-", source.function or (named.absolute().name if named else "step"))[:100]

@@ -1,0 +1,56 @@
+"""A service that answers on a port, in threads of the test's process; it can be ended and begun anew."""
+
+import threading
+import time
+from contextlib import ExitStack, contextmanager
+
+import uvicorn
+from fake_jobs import FakeJobs
+
+from pesto.serve.http.app import application
+from pesto.serve.serve_config import ServeConfig
+from pesto.serve.server import listening, opened
+
+
+class LiveService:
+    """`url` stays the same; `jobs` is the executor of the present run."""
+
+    def __init__(self, folder, **config):
+        self.folder, self._config, self._port = folder, config, 0
+        self._stack = ExitStack()
+        self.start()
+
+    def start(self, jobs=None):
+        self.jobs = jobs or FakeJobs()
+        self.folder.mkdir(exist_ok=True)
+        config = ServeConfig(**{"port": self._port} | self._config)
+        bound = self._stack.enter_context(listening(config, self.folder))
+        self._port = bound.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self._port}"
+        self.service = self._stack.enter_context(opened(self.folder, config, lambda: self.jobs))
+        quick = {"log_config": None, "access_log": False, "timeout_graceful_shutdown": 1}
+        server = uvicorn.Server(uvicorn.Config(application(self.service), lifespan="on", **quick))
+        thread = threading.Thread(target=server.run, args=([bound],))
+        thread.start()
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.005)
+        self._stack.callback(self._hang_up, server, thread)
+
+    def _hang_up(self, server, thread):
+        server.should_exit = True
+        thread.join()
+
+    def end(self):
+        """As SIGTERM ends it: streams are cut, what runs is queued again."""
+        self.service.watchers.close()
+        self._stack.close()
+
+
+@contextmanager
+def live_service(folder, **config):
+    found = LiveService(folder, **config)
+    try:
+        yield found
+    finally:
+        found.end()

@@ -1,0 +1,124 @@
+"""pesto jobs against a service on a port: lists, pages, plans, errors, and what Ctrl-C does to a watcher."""
+
+import json
+import signal
+
+import pytest
+from click.testing import CliRunner
+from live_service import live_service
+
+import pesto as face
+from pesto.cli import afar
+from pesto.cli.main import pesto
+from pesto.client.sync_client import Client
+from pesto.errors import FileError, InputError, UsageError
+from pesto.solving import interrupt
+
+SOLVE = {"kind": "solve", "source": {"model": "rnnlm"}}
+
+
+@pytest.fixture
+def live(tmp_path, monkeypatch):
+    with live_service(tmp_path / "data") as found:
+        monkeypatch.setenv("PESTO_SERVER", found.url)
+        yield found
+
+
+@pytest.fixture
+def signals():
+    """Ctrl-C as a verb has it, and afterwards as it was."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers}
+    interrupt.install()
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    interrupt._State.received, interrupt._State.held, interrupt._State.noted = None, False, False
+
+
+def said(*words, code=0):
+    done = CliRunner().invoke(pesto, ["jobs", *words], obj={})
+    assert done.exit_code == code, (done.output, done.exception)
+    return done.stdout
+
+
+def refused(kind, *words):
+    done = CliRunner().invoke(pesto, words, obj={})
+    assert isinstance(done.exception, kind), done.exception
+    return str(done.exception)
+
+
+def test_a_job_is_listed_shown_watched_and_fetched(live, tmp_path):
+    with Client(live.url) as client:
+        name = client.submit(SOLVE | {"label": "talk 3"})
+    ended = said("watch", name, "-q")
+    assert name in ended and "best          1000.00 ms" in ended
+    rows = said("list").splitlines()
+    assert rows[0].split() == ["id", "state", "kind", "best", "gap", "age", "label"]
+    assert rows[1].startswith(f"{name}  done") and rows[1].endswith("talk 3")
+    assert json.loads(said("list", "--json"))["jobs"] == [json.loads(said("show", name, "--json"))]
+    assert json.loads(said("list", "--state", "failed", "--json")) == {"jobs": []}
+    assert "files         plan.json, report.html" in said("show", name)
+    out = tmp_path / "p.json"
+    said("plan", name, "-o", str(out))
+    assert out.read_bytes() == f"{name}.1".encode()
+    assert json.loads(said("watch", name, "-q", "--json"))["state"] == "done"
+    assert json.loads(said("cancel", name, "--json")) == {"id": name, "state": "done"}
+
+
+def test_a_failed_job_ends_its_watcher_with_its_own_error(live):
+    with Client(live.url) as client:
+        name = client.submit(SOLVE | {"label": "wrong"})
+    assert refused(InputError, "jobs", "watch", name, "-q") == "a cycle - break it"
+    assert json.loads(said("watch", name, "-q", "--json", code=3))["error"] == "a cycle"
+    assert "remedy        break it" in said("show", name)
+
+
+def test_hostile_labels_stay_text(live):
+    with Client(live.url) as client:
+        client.submit(SOLVE | {"label": "wait <b>é"})
+    assert said("list").endswith("wait <b>é\n")
+
+
+def test_bad_input(live, tmp_path, monkeypatch):
+    assert "no job 'nobody'" in refused(UsageError, "jobs", "show", "nobody")
+    assert "is no address" in refused(UsageError, "jobs", "list", "--server", "localhost:1")
+    assert "can be seen by others" in refused(UsageError, "jobs", "list", "--token", "pesto_1_secret")
+    assert "none" in refused(FileError, "jobs", "list", "--token", str(tmp_path / "none"))
+    down = refused(FileError, "jobs", "list", "--server", "http://127.0.0.1:1")
+    assert "is pesto serve running there?" in down
+    monkeypatch.setenv("PESTO_TOKEN", "x y")
+    assert "no token has" in refused(UsageError, "jobs", "list")
+    monkeypatch.setenv("PESTO_TOKEN", "unknown")
+    said("list")  # who needs no token does not mind one
+    (tmp_path / "token").write_text("pesto_1_x\n")
+    said("list", "--token", str(tmp_path / "token"))
+
+
+def test_what_is_not_for_a_service_is_refused(tmp_path):
+    step = ("solve", "--model", "rnnlm", "--server", "http://127.0.0.1:1", "-o", str(tmp_path / "p.json"))
+    assert "leave out --split" in refused(UsageError, *step, "--split", "auto")
+    assert "leave out --verbose" in refused(UsageError, *step, "--verbose")
+    assert "cannot reach" in refused(FileError, *step)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("signals")
+@pytest.mark.parametrize(
+    ("first", "second"), [(signal.SIGINT, None), (signal.SIGINT, signal.SIGINT), (signal.SIGTERM, None)]
+)
+def test_an_interruption_asks(live, monkeypatch, capsys, first, second):
+    """Once: the job goes on; twice: it is cancelled, and its end is waited for."""
+    with Client(live.url) as client:
+        name = client.submit(SOLVE | {"label": "wait"})
+        monkeypatch.setattr(afar, "_show", lambda *_: signal.raise_signal(first))
+        monkeypatch.setattr(afar.time, "sleep", lambda _: second and signal.raise_signal(second))
+        if second is not None:
+            assert afar.watch(client, name, quiet=True)["state"] == "cancelled"
+            assert client.plan(name) == f"{name}.1".encode()
+        else:
+            with pytest.raises(face.PestoError, match=f"job {name} goes on without you - pesto jobs watch") as left:
+                afar.watch(client, name, quiet=True)
+            assert left.value.exit_code == {signal.SIGINT: 130, signal.SIGTERM: 143}[first]
+            assert client.job(name).state == "running"
+    assert ("Ctrl-C again within" in capsys.readouterr().err) == (first == signal.SIGINT)

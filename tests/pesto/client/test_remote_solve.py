@@ -1,0 +1,145 @@
+"""pesto solve --server is pesto solve at home: the same bytes, lines and exit codes; a killed server is waited for."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import pesto
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[3]
+TOWERS = ROOT / "tests" / "data" / "two-towers.graph.json"
+MODULE = """
+def step():
+    import tensorflow as tf
+    return tf.function(lambda a, b: a @ b), *[tf.TensorSpec((64, 64))] * 2
+"""
+
+
+def words(*given):
+    return [sys.executable, "-m", "pesto", *map(str, given)]
+
+
+class Server:
+    """`pesto serve` in a process of its own, on one port."""
+
+    def __init__(self, folder):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.url, self._folder = f"http://127.0.0.1:{self.port}", folder
+        self.start()
+
+    def start(self):
+        self.process = subprocess.Popen(words("serve", "--data", self._folder, "--port", self.port, "-q"))
+        with pesto.Client(self.url, "", patience_s=0) as client:
+            while True:
+                assert self.process.poll() is None
+                try:
+                    client.jobs()
+                    return
+                except pesto.FileError:
+                    time.sleep(0.05)
+
+    def end(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+        return self.process.wait()
+
+
+@contextmanager
+def serving(folder):
+    server = Server(folder)
+    try:
+        yield server
+    finally:
+        server.end()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with serving(tmp_path_factory.mktemp("service") / "data") as found:
+        yield found
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "step.json").write_bytes(TOWERS.read_bytes())
+    (tmp_path / "mine.toml").write_bytes((ROOT / "configs/clusters/v100x4.toml").read_bytes())
+    (tmp_path / "mine.csv").write_text("name,seconds\nleft/1,0.0001\n")
+    (tmp_path / "mymodel.py").write_text(MODULE)
+    return tmp_path
+
+
+def solved(folder, *given):
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{folder}"}
+    return subprocess.run(
+        words("solve", *given), cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        ("--graph", "step.json", "--cluster", "mine.toml", "--costs", "mine.csv", "--start", "older.json"),
+        ("--function", "mymodel:step"),
+    ],
+)
+def test_a_plan_of_the_service_and_one_of_home_are_the_same_bytes(server, folder, step):
+    quick = ("--cluster", "mine.toml", "--no-search", "--time-limit", 0, "-q")
+    older = solved(folder, *step[:2], *quick, "-o", "older.json")
+    assert older.returncode == 0, older.stderr
+    step = (*step, "--deterministic", "--time-limit", 600, "-q")
+    (folder / "sub").mkdir()
+    home = solved(folder, *step, "-o", "sub/home.json", "--report", "home.html", "--part", "home.part")
+    there = solved(
+        folder, *step, "-o", "sub/there.json", "--report", "there.html", "--part", "there.part", "--server", server.url
+    )
+    assert (home.returncode, there.returncode) == (0, 0), home.stderr + there.stderr
+    assert (folder / "sub/there.json").read_bytes() == (folder / "sub/home.json").read_bytes()
+    assert (folder / "there.part").read_bytes() == (folder / "home.part").read_bytes()
+    assert b"<html" in (folder / "there.html").read_bytes()[:200]
+    told = [done.stdout.replace("there.", "home.").split("\nseconds ") for done in (home, there)]
+    assert told[0][0].split("CPU seconds")[0] == told[1][0].split("CPU seconds")[0]
+    assert told[0][1].split("verified")[1] == told[1][1].split("verified")[1]
+
+
+def test_refusals_are_those_of_home(server, folder):
+    (folder / "odd.json").write_text("{")
+    asked = ("--graph", "odd.json", "--json", "-q", "--time-limit", 1)
+    home, there = solved(folder, *asked), solved(folder, *asked, "--server", server.url)
+    assert home.returncode == there.returncode == 3
+    assert json.loads(home.stdout) == json.loads(there.stdout)
+    assert not (folder / "plan.json").exists()
+
+
+def begun(folder, server, *given):
+    """A solve that goes on until it is told otherwise, once its job runs."""
+    step = ("--graph", "step.json", "--cluster", "mine.toml", "--gap", 0, "-o", "there.json", *given)
+    asked = words("solve", *step, "--server", server.url)
+    process = subprocess.Popen(asked, cwd=folder, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return process, process.stderr.readline().split()[1]
+
+
+@pytest.mark.kill
+def test_a_server_that_is_killed_and_begun_anew_is_waited_for(folder):
+    """The job is queued again, and its watcher, who has seen nothing of it, ends with its plan."""
+    with serving(folder / "data") as server:
+        process, name = begun(folder, server)
+        with pesto.Client(server.url) as client:
+            next(client.events(name))  # it runs
+        server.end(signal.SIGKILL)
+        server.start()
+        out, err = process.communicate()
+        assert process.returncode == 0, out + err
+        with pesto.Client(server.url) as client:
+            assert client.plan(name) == (folder / "there.json").read_bytes()
+            told = list(client.events(name))
+        assert [event.number for event in told] == list(range(1, len(told) + 1))
