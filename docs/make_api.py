@@ -27,7 +27,8 @@ PARTS = (
     "pesto.explaining.tied_groups:TiedGroup", "pesto.explaining.one_op:OpFacts", "pesto.explaining.one_op:Move",
     "pesto.whatif.points:Row", "pesto.whatif.points:Step", "pesto.whatif.grid:Grid", "pesto.whatif.grid:Point",
     "pesto.tf.enforce.context:Applied", "pesto.tf.enforce.partitions:Findings", "pesto.tf.enforce.recorder:Recorded",
-    "pesto.serve.http.replies:JobReply", "pesto.client.event_stream:JobEvent",
+    "pesto.serve.http.replies:JobReply", "pesto.serve.store.job_states:State",
+    "pesto.client.event_stream:JobEvent",
     "solvers.bounds.evidence:Evidence", "solvers.checker:KINDS",
 )  # fmt: skip
 """What is met inside exported values."""

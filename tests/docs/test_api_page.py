@@ -11,7 +11,8 @@ import pytest
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PLAIN = {
-    "Any", "Bools", "Callable", "Floats", "Ints", "bool", "dict", "float", "int", "list", "object", "str", "tuple",
+    "Any", "Bools", "Callable", "Floats", "Ints", "Iterator", "bool", "bytes", "dict", "float", "int", "list", "object",
+    "str", "tuple",
 }  # fmt: skip
 """Types that need no page: Python's own, and arrays of them."""
 

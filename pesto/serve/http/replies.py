@@ -31,20 +31,27 @@ class JobReply(msgspec.Struct, frozen=True, kw_only=True):
     """A job as it is now."""
 
     id: str
+    """By which it is asked for."""
     number: int
     """Grows with each submission."""
     kind: str
+    """solve, compare, sweep, split, check or report."""
     label: str
+    """What it was called."""
     priority: int
+    """Larger ones run first."""
     state: State
+    """Where it is."""
     place: int | None
     """In the queue, from 1; null once it runs."""
     stage: str
+    """What it is at; empty before and after."""
     best_s: float | None
     """Seconds of a training step by the best plan."""
     bound_s: float | None
     """Seconds that no plan can be below."""
     gap: float | None
+    """(best - bound) / best; null while either is unknown."""
     attempt: int
     """How often it was begun."""
     deaths: int
@@ -56,16 +63,23 @@ class JobReply(msgspec.Struct, frozen=True, kw_only=True):
     created: float
     """Seconds since 1970, as started and finished."""
     started: float | None
+    """Its last attempt."""
     finished: float | None
+    """Null before."""
     seconds: float
     """That workers were at it."""
     exit_code: int | None
+    """Of `pesto.errors.Exit`, as its verb would end; null before its end."""
     error: str | None
+    """What went wrong, on one line."""
     remedy: str | None
+    """What to do about it."""
     result: dict[str, Any]
+    """A summary, which differs by kind."""
     files: tuple[str, ...]
     """At /v1/jobs/{id}/files/{name}."""
     expired: bool
+    """Whether its files were removed to make room."""
 
 
 class JobsReply(msgspec.Struct, frozen=True, kw_only=True):
