@@ -18,6 +18,10 @@ class NotDescribedError(Exception):
     """What the language does not say: a product or a comparison of indices, an index into a number."""
 
 
+class MisdescribedError(NotDescribedError):
+    """A description is of other outputs than an op's."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Index:
     """An affine index: a sum of variables times constants, and a constant; where it is not whole, rounded down."""
@@ -253,7 +257,7 @@ def opaque(*read: Value) -> Value:
 def trace(
     description: Description, signature: Signature, *, halo: bool = False
 ) -> tuple[tuple[tuple[str, ...], Value], ...]:
-    """Index variables and element of each output; NotDescribedError where a lambda has not the output's rank.
+    """Index variables and element of each output; MisdescribedError where a lambda has not its rank, or one lacks.
 
     Beyond the outputs come the variables that an op updates, as it leaves them. halo: whether parts may read beyond
     their shares.
@@ -263,10 +267,10 @@ def trace(
         rank = len(op.out(number)) if number < len(signature.outputs) else None
         made = output if isinstance(output, Lambda) else Lambda(_names(output, rank or 0), output)
         if rank is not None and len(made.variables) != rank:
-            raise NotDescribedError(f"{len(made.variables)} index variables for output {number} of rank {rank}")
+            raise MisdescribedError(f"{len(made.variables)} index variables for output {number} of rank {rank}")
         found.append((made.variables, _element(made.body, made.variables)))
     if len(found) < len(signature.outputs):
-        raise NotDescribedError(f"{len(found)} lambdas for {len(signature.outputs)} outputs")
+        raise MisdescribedError(f"{len(found)} lambdas for {len(signature.outputs)} outputs")
     return tuple(found)
 
 

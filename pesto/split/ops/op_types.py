@@ -23,7 +23,7 @@ from pesto.split.ops import (
 from pesto.split.ops.window_kernels import WINDOWED, kernel_fault
 from pesto.split.regions import analyse
 from pesto.split.signature import Signature
-from pesto.split.tdl import Description, NotDescribedError
+from pesto.split.tdl import Description, MisdescribedError, NotDescribedError
 
 CLASSES: dict[str, Mapping[str, Description]] = {
     "elementwise": elementwise.ROWS, "update": updates.ROWS, "reduction": reductions.ROWS,
@@ -98,7 +98,8 @@ def strategies(signature: Signature, k: int, *, halo: bool = False) -> Strategie
     """Every way to divide an op in k parts, and why there are no others.
 
     halo: whether parts may read what their neighbours have, of op types whose kernels can run on windows.
-    InputError, one line that names the op type, where its description raises, or reads what is not there.
+    InputError, one line that names the op type, where its description raises, or reads what is not there, or where one
+    of one's own is not of the op's outputs.
     """
     found = description(signature.type)
     if found is None:
@@ -109,6 +110,8 @@ def strategies(signature: Signature, k: int, *, halo: bool = False) -> Strategie
             return _that_run(analyse(found, signature, k, halo=True), signature, k)
         return analyse(found, signature, k)
     except NotDescribedError as refused:
+        if isinstance(refused, MisdescribedError) and signature.type in _OWN:
+            raise InputError(f"the description of {signature.type} is of another op: {refused} - mend it") from refused
         return Strategies((), (Refusal("*", str(refused)),))
     except Exception as error:
         raise InputError(f"the description of {signature.type} fails: {error!r} - mend it") from error

@@ -95,6 +95,13 @@ def test_a_method_that_counts_bytes_alone_is_refused(rnnlm):
         divide(rnnlm, (2,), "tofu", rules(rnnlm), seconds=60)
 
 
+def test_where_messages_cost_most_nothing_is_cut(rnnlm):
+    """All done by all then saves seconds, and sends nothing: that is no split."""
+    dear = replace(rules(rnnlm, message=10**9), replicate=True)
+    with pytest.raises(UsageError, match="no cut in 2 saves modelled seconds - leave the objective at bytes"):
+        divide(rnnlm, (2,), "exact", dear, seconds=60)
+
+
 def test_from_the_command_line_to_a_checked_file(tmp_path):
     asked = ["split", "--model", "rnnlm", "--variant", "tiny", "--workers", "2", "--cluster", "v100x2-nvlink"]
     for_bytes, out = run(*asked, "--json"), tmp_path / "split.json"
@@ -107,11 +114,11 @@ def test_from_the_command_line_to_a_checked_file(tmp_path):
     assert checked.exit_code == 0
     assert "no bound is known" in " ".join(checked.stdout.split())
     claims = json.loads(out.read_text())
-    claims["cuts"][0]["bound_bytes"] = 1
-    out.write_text(json.dumps(claims))
-    wrong = run("check", out).exception
-    assert isinstance(wrong, VerificationError)
-    assert "made for seconds, and bounds bytes" in str(wrong)
+    for forged in ({"bound_bytes": 1}, {"cuts": [{**claims["cuts"][0], "bound_bytes": 1}]}):
+        out.write_text(json.dumps({**claims, **forged}))
+        wrong = run("check", out).exception
+        assert isinstance(wrong, VerificationError)
+        assert "made for seconds, and bounds bytes" in str(wrong)
 
 
 @pytest.mark.parametrize(

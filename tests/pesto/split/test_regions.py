@@ -153,6 +153,23 @@ def test_a_description_that_raises_is_named() -> None:
         op_types.unregister("Mine")
 
 
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        (lambda op: [lambda i: op[0][i]], "1 lambdas for 2 outputs"),
+        (lambda op: [lambda i: op[0][i], lambda i, j: op[0][i + j]], "2 index variables for output 1 of rank 1"),
+    ],
+)
+def test_a_description_of_other_outputs_is_named(bad, said) -> None:
+    """The op would be done whole by every worker, and nobody would know why."""
+    op_types.register("Mine", bad)
+    try:
+        with pytest.raises(InputError, match=f"the description of Mine is of another op: {said} - mend it"):
+            op_types.strategies(signature([(4,)], [(4,), (4,)]), 2)
+    finally:
+        op_types.unregister("Mine")
+
+
 def test_ways_follow_descriptions() -> None:
     """What an op type that was just described can do is known at once, and forgotten with its description."""
     mine = signature([(4,)], [(4,)])

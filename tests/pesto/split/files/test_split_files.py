@@ -113,6 +113,21 @@ def test_bytes_that_were_changed_are_found(shaped, text):
             verified(loads_split(changed(text, **{key: said[key] + 4}), "split"), shaped)
 
 
+def test_bytes_of_a_cut_that_were_changed_are_found(shaped, text):
+    """Whichever cut is said to send less than it does, by its number; the last counts what the split sends."""
+    said = json.loads(text)["cuts"]
+    for at, cut in enumerate(said):
+        less = {**cut, "bytes": cut["bytes"] - 4, "bound_bytes": cut["bytes"] - 4}
+        forged = changed(text, cuts=[*said[:at], less, *said[at + 1 :]], status="feasible", bound_bytes=0)
+        with pytest.raises(VerificationError, match=f"cut {at + 1} counts {cut['bytes'] - 4} bytes, and "):
+            verified(loads_split(forged, "split"), shaped)
+
+
+def test_a_limit_below_nothing_is_refused(text):
+    with pytest.raises(InputError, match="memory_bytes"):
+        loads_split(changed(text, rules={"memory_bytes": -5}), "split")
+
+
 def test_layouts_that_were_changed_are_found(shaped, text):
     """Whichever distinct layout, and whichever way of an op, is another: nothing of that passes as the same split."""
     said = json.loads(text)
