@@ -71,8 +71,6 @@ class Gain:
     """[n] of each op; () where only what sends less is cut."""
     transfer: int = 0
     """Bytes that each transfer costs besides what it sends; ops of tensors of less than half of it are not cut."""
-    cut: int = CUT_PRICE
-    """Bytes that it must save to cut one more op: each worker has one more kernel to start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -138,7 +136,6 @@ class _Maker:
     ) -> None:
         self.shaped, self.made, self.rules, self.each, self.builder = shaped, made, rules, each, Builder()
         self.worth, self.near = gain.worth or [0] * shaped.ops, _near(shaped, gain.worth)
-        self.cut = gain.cut
         self.transfer = gain.transfer if rules.prices is None else rules.prices.message
         self.handles = dict(zip(shaped.handle.tolist(), shaped.tie.tolist(), strict=True))
         self.tiny = min(TINY_BYTES, max(map(_largest, shaped.signatures), default=0) // TINY_SHARE)
@@ -309,7 +306,7 @@ class _Maker:
             return self.builder.variable([self._work(op, way, self.rules.prices) for way in self.ways[op]])
         if not self.rules.partial or len(self.ways[op]) == 1:
             return self.builder.variable([0] * len(self.ways[op]))
-        return self.builder.variable([int(self.worth[op]), *([self.cut] * (len(self.ways[op]) - 1))])
+        return self.builder.variable([int(self.worth[op]), *([CUT_PRICE] * (len(self.ways[op]) - 1))])
 
     def _work(self, op: int, way: Way, prices: Prices) -> int:
         """What all workers together take for an op."""

@@ -27,7 +27,7 @@ from pesto.solving.candidates import Bench, Candidate, best
 from pesto.solving.flow import Outcome, formulate, solve
 from pesto.solving.tracker import Watch
 from pesto.split.dividing import Split, divide_partly
-from pesto.split.program import CUT_PRICE, Gain
+from pesto.split.program import Gain
 from pesto.split.shaped import Shaped
 from pesto.split.split_step import split_step
 from pesto.split.way import cut_ops
@@ -48,11 +48,11 @@ class Aim(NamedTuple):
 
 
 AIMS = (
-    (Aim(0.01, alone=False), Aim(0.001, alone=True)),
-    (Aim(0.01, alone=True), Aim(0.0003, alone=False)),
-    (Aim(0.0, alone=True), Aim(0.003, alone=False)),
+    (Aim(0.01, alone=False), Aim(0.01, alone=True), Aim(0.001, alone=True)),
+    (Aim(0.0003, alone=False), Aim(0.0, alone=True)),
+    (Aim(0.003, alone=False),),
 )
-"""In the order in which they are tried: a pair for each placement, then the next pair."""
+"""In the order in which they are tried: a row for each placement, then the next row."""
 EAGER = 4.0
 """Times the bytes that a link could send in the time saved: most transfers have other work to hide behind."""
 WAITING = 0.5
@@ -202,7 +202,7 @@ def _fast(cluster: Cluster) -> Bools:
 
 
 def _gain(placed: Outcome, cluster: Cluster, aim: Aim, workers: int) -> Gain:
-    """What links send in the time that is saved by cutting each op, and in starting one more kernel for its cost."""
+    """What links send in the time that is saved by cutting each op, but for starting kernels."""
     run, tick_s = placed.plan.schedule, placed.plan.tick_s
     took, fast = run.finish - run.start, np.flatnonzero(_fast(cluster)).tolist()
     idle = np.where(_fast(cluster)[placed.problem.location[run.device]], took, 0)
@@ -213,12 +213,8 @@ def _gain(placed: Outcome, cluster: Cluster, aim: Aim, workers: int) -> Gain:
     at_least = np.where(idle >= aim.share * run.makespan, idle, 0)
     seconds = at_least * shrinks * tick_s * (1 - 1 / workers)
     reached, latency = min(_reached(cluster, a, fast, workers) for a in fast)
-    sent = 1 / max(reached, 1e-15)
-    worth = (EAGER * seconds * sent).astype(np.int64).tolist()
-    return Gain(
-        worth=worth, transfer=int(WAITING * latency * sent) if aim.alone else 0,
-        cut=max(CUT_PRICE, int(started * tick_s * sent)),
-    )  # fmt: skip
+    worth = (EAGER * seconds / max(reached, 1e-15)).astype(np.int64).tolist()
+    return Gain(worth=worth, transfer=int(WAITING * latency / max(reached, 1e-15)) if aim.alone else 0)
 
 
 def _reached(cluster: Cluster, a: int, fast: Sequence[int], workers: int) -> tuple[float, float]:
