@@ -2,7 +2,7 @@
 
 Without memory for batches that is the period of a pipeline whose devices do their own sends and receives. Search starts
 from runs of a topological order, cut optimally, which it is never above; annealing follows, then CP-SAT in a process of
-its own, with a bound.
+its own. The bound counts transfers: it is that of a linear program (`spreading_program`), or CP-SAT's.
 """
 
 import time
@@ -20,9 +20,14 @@ from solvers.pipelining.pipeline_bounds import Bound, bins
 from solvers.problem import MOST
 
 ROUNDS, MOVES, HEAT = 40, 200_000, 0.02
-"""Annealings, moves of each, and the share by which a load may grow in a move, at first."""
-ANNEALED = 0.3
-"""Share of the time that they may take."""
+"""Annealings of each _FEW layers, moves of each, and the share by which a load may grow in a move, at first."""
+ANNEALED, BOUNDED = 0.3, 0.3
+"""Shares of the time that they, and the linear program, may take."""
+COMPILED_S = 120.0
+"""Seconds that compiling it may take beside them, once on a machine."""
+SPREADING = "spreading"
+"""What the bound of the linear program is called."""
+_FEW = 64
 _MOST_TICKS = 1 << 52
 """Beyond these CP-SAT is not asked."""
 
@@ -68,6 +73,10 @@ def least_dag_load(
     device, interrupted = start, False
     try:
         device, best = _annealed(given, (start, best), room, least, until - (1 - ANNEALED) * seconds, seed)
+        seconds = min(BOUNDED * seconds, until - time.monotonic())
+        if best > least and devices > 1 and len(given.to) and seconds > 0:
+            spread = _spread(given, device, best, {"devices": devices, "least": least, "seconds": seconds})
+            least, name = (spread, SPREADING) if spread > least else (least, name)
         if best > least and int(given.loads.sum() + given.ticks.sum()) <= _MOST_TICKS:
             told = _exact(given, device, best, least, {"devices": devices, "memory": int(room[0]), "workers": workers,
                           "seed": seed, "seconds": max(0.0, until - time.monotonic())})  # fmt: skip
@@ -117,12 +126,33 @@ def _annealed(
 ) -> tuple[Ints, int]:
     """The best, of rounds that each begin with the best so far; the later the cooler."""
     rng, (device, best) = np.random.default_rng(seed), start
-    for at in range(ROUNDS):
+    for at in range(ROUNDS * (1 + len(device) // _FEW)):
         if best <= least or time.monotonic() > until:
             break
         moved, found = annealed_loads(given, device, room, HEAT / (1 + at % 4), rng.random((MOVES, 4)))
         device, best = (moved, int(found)) if found < best else (device, best)
     return device, best
+
+
+def _edges(given: Knots) -> tuple[Ints, Ints, Ints]:
+    """[q] one knot and the other of each edge, each once, and [2 q] the number of each of the edges of `given`."""
+    one = np.repeat(np.arange(len(given.loads)), np.diff(given.begin))
+    key = np.minimum(one, given.to) * len(given.loads) + np.maximum(one, given.to)
+    pair, edge = np.unique(key, return_inverse=True)
+    return ints(pair // len(given.loads)), ints(pair % len(given.loads)), ints(edge)
+
+
+def _spread(given: Knots, device: Ints, best: int, more: dict[str, Any]) -> int:
+    """The bound of the linear program; 0 where it was ended."""
+    one, two, edge = _edges(given)
+    ticks = np.zeros(len(one), dtype=np.int64)
+    ticks[edge] = given.ticks
+    told = asked_of(
+        "solvers.pipelining.dags.spreading_program", more["seconds"] + COMPILED_S,
+        loads=given.loads, begin=given.begin, to=given.to, edge=edge, ticks=ticks,
+        crossed=(device[one] != device[two]).astype(np.int64), most=best, **more,
+    )  # fmt: skip
+    return int(told["bound"])
 
 
 def _exact(given: Knots, device: Ints, best: int, least: int, more: dict[str, Any]) -> dict[str, Ints]:

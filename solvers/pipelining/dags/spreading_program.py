@@ -1,0 +1,155 @@
+"""How little the busiest device can have to do with a graph's layers, transfers counted: a bound by a linear program.
+
+Run as a program, which `solvers.pipelining.dags.least_loads` starts: arrays come and go as npz, by standard input and
+output.
+
+With d_e in [0, 1] for each edge, 1 where it crosses, the busiest device has T ticks such that
+
+- P T >= all loads + 2 sum of c_e d_e: each transfer keeps two devices busy;
+- T + sum of max(0, F_e - c_e) d_e >= sum of w(u) over U, for each knot v and set U, and a tree of ways from v to U, of
+  which F_e is the load behind edge e. For v's device has a part S: the ways to what is not in S leave it, so w(U) <=
+  w(S) + the F of edges that leave S, and w(S) + the c of these edges is at most T.
+
+Without c_e in the second these are spreading constraints (Even, Naor, Rao, Schieber: Fast approximate graph
+partitioning algorithms, 1999). Rows are added where lengths d break them (`spreading_cuts`), at points between the
+optimum so far and lengths that break none. HiGHS solves; what is told is computed anew from its multipliers, in whole
+numbers: any multipliers give a bound.
+"""
+
+import io
+import sys
+import time
+from typing import Any
+
+import highspy
+import numpy as np
+
+from solvers.arrays import Floats, Ints, ints
+from solvers.pipelining.dags.load_moves import Knots
+from solvers.pipelining.dags.spreading_cuts import spreading_cuts
+
+INSIDE = 0.3
+"""Share of the optimum so far in the point at which broken rows are looked for first."""
+IDLE = 5
+"""Optima in which a row must have no multiplier to be left out."""
+MOST_ROWS = 100
+"""Rows that are added at once: those that lack most."""
+_TIGHT = 1e-7
+_BITS = 40
+
+
+def spread_bound(given: dict[str, Any]) -> int:
+    """A bound on the ticks of the busiest of `devices`, at least `least`, found within about `seconds`.
+
+    `loads` [m]; `begin` [m + 1], `to`, `edge` [2 q]: edges of each knot in both directions and their numbers; `ticks`
+    [q]; `crossed` [q], 1 where an edge crosses in a known allocation, whose busiest has `most`.
+    """
+    program = _Program(given)
+    program.compiled()
+    return program.bound(time.monotonic() + float(given["seconds"]))
+
+
+class _Program:
+    """The rows so far, in units of the least bound, and lengths that break none."""
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        self.devices, self.least = int(given["devices"]), max(1, int(given["least"]))
+        self.ticks, self.edge, self.loads = ints(given["ticks"]), ints(given["edge"]), ints(given["loads"])
+        self.inside = np.append(float(given["most"]), given["crossed"])
+        none = ints([])
+        self.knots = Knots(none, self.loads, none, ints(given["begin"]), ints(given["to"]), none)
+        self.counts, self.near = np.zeros((0, len(self.ticks)), dtype=np.int64), ints([])
+        self.idle = np.zeros(0, dtype=np.int64)
+        self.highs = highspy.Highs()
+        for name, value in (("output_flag", False), ("threads", 1)):
+            self.highs.setOptionValue(name, value)
+        self.highs.addVar(1.0, float(self.loads.sum()) / self.least + 1)
+        self.highs.changeColCost(0, 1.0)
+        for _ in self.ticks:
+            self.highs.addVar(0.0, 1.0)
+        self._add(float(self.devices), -2 * self.ticks, int(self.loads.sum()))
+
+    def compiled(self) -> None:
+        """What is compiled, once on a machine, is not in the time."""
+        spreading_cuts(self.knots, self.edge, np.ones(len(self.ticks)))
+
+    def bound(self, until: float) -> int:
+        """The greatest that is found by then."""
+        found, done = self.least, False
+        while not done:
+            self.highs.setOptionValue("time_limit", self.highs.getRunTime() + max(0.0, until - time.monotonic()))
+            self.highs.run()
+            if self.highs.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+                break
+            solution = self.highs.getSolution()
+            shares, optimum = np.array(solution.row_dual), np.array(solution.col_value)
+            optimum[0] *= self.least
+            if optimum[0] > found:
+                found = max(found, self._proven(shares))
+            done = time.monotonic() > until or not self._broken(optimum, shares[1:])
+        return found
+
+    def _broken(self, optimum: Floats, shares: Floats) -> bool:
+        """Whether rows were added; those without use are left out before."""
+        found = self._lacking(INSIDE * optimum + (1 - INSIDE) * self.inside) or self._lacking(optimum)
+        if not found:
+            return False
+        self.idle = np.where(shares > 1e-9, 0, self.idle + 1)
+        kept = self.idle <= IDLE
+        if not kept.all():
+            out = np.flatnonzero(~kept).astype(np.int32) + 1
+            self.highs.deleteRows(len(out), out)
+            self.counts, self.near, self.idle = self.counts[kept], self.near[kept], self.idle[kept]
+        counts, near = found
+        for row, load in zip(counts, near.tolist(), strict=True):
+            self._add(1.0, row, load)
+        self.counts, self.near = np.concatenate([self.counts, counts]), ints(np.concatenate([self.near, near]))
+        self.idle = np.append(self.idle, np.zeros(len(near), dtype=np.int64))
+        return True
+
+    def _lacking(self, point: Floats) -> tuple[Ints, Ints] | None:
+        """The rows that a point breaks; None, and it is inside from now on, where it breaks none."""
+        lengths = np.maximum(point[1:], 0.0)
+        behind, near = spreading_cuts(self.knots, self.edge, lengths)
+        counts = np.maximum(0, behind - self.ticks)
+        lacks = near - point[0] - counts @ lengths
+        at = np.flatnonzero(lacks > _TIGHT * self.loads.sum())
+        if not len(at):
+            self.inside = point
+            return None
+        at = at[np.argsort(-lacks[at], kind="stable")[:MOST_ROWS]]
+        return ints(counts[at]), ints(near[at])
+
+    def _add(self, busiest: float, counts: Ints, least: int) -> None:
+        at = np.flatnonzero(counts)
+        values = np.append(busiest, counts[at] / self.least)
+        self.highs.addRow(
+            least / self.least, highspy.kHighsInf, len(at) + 1, np.append(0, at + 1).astype(np.int32), values
+        )
+
+    def _proven(self, shares: Floats) -> int:
+        """By these multipliers of the rows, rounded: a bound of whole numbers, whatever they are."""
+        scaled = [int(max(0.0, share) * 2**_BITS) for share in shares.tolist()]
+        whole, rows = scaled[0], [(at, share) for at, share in enumerate(scaled[1:]) if share]
+        used = whole * self.devices + sum(share for _, share in rows)
+        total = max(2**_BITS, used)
+        found = (total - used) * self.least + whole * int(self.loads.sum())
+        found += sum(share * int(self.near[at]) for at, share in rows)
+        left = 2 * whole * self.ticks.astype(object)  # what each edge costs, less what rows make of it
+        for at, share in rows:
+            left = left - share * self.counts[at].astype(object)
+        found += sum(min(0, each) for each in left.tolist())
+        return -(-found // total)
+
+
+def main() -> None:
+    """Arrays in, arrays out."""
+    with np.load(io.BytesIO(sys.stdin.buffer.read()), allow_pickle=False) as file:
+        bound = spread_bound(dict(file))
+    told = io.BytesIO()
+    np.savez(told, bound=np.array(bound))
+    sys.stdout.buffer.write(told.getvalue())
+
+
+if __name__ == "__main__":
+    main()
