@@ -2,7 +2,9 @@
 
 import re
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
+from typing import NamedTuple
 
 from pesto.arguments import expect, expect_count
 from pesto.errors import UsageError
@@ -12,8 +14,26 @@ GRAPH_DEF = (".pb", ".pbtxt")
 EVERYTHING = ("*",)
 """What is fetched of a GraphDef when all ops that nothing reads are."""
 MICRO_BATCHES = "micro-batches"
+READ_SCOPE = "pesto_weights_"
+"""Before the number of a variable, the scope of its reads by each batch in a step whose weights may be late."""
 _MODEL = re.compile(rf"^model ([\w-]+) ([\w-]+)(?: batch (\d+))?(?:, (\d+) {MICRO_BATCHES})?$")
-_FUNCTION = re.compile(rf"^function (\S+?)(?: batch (\d+))?, (\d+) {MICRO_BATCHES}$")
+_LATE = "batches, an update after each, weights late by"
+_FUNCTION = re.compile(
+    rf"^function (\S+?)(?: batch (\d+))?, (\d+) (?:{MICRO_BATCHES}|{_LATE} (0|\d+x\d+(?: \d+x\d+)*))$"
+)
+_MOST_WEIGHTS = 1 << 16
+"""Variables that a label may speak of."""
+
+
+class Cut(NamedTuple):
+    """How a function's batch is cut."""
+
+    batches: int
+    """Equal pieces of it."""
+    late: tuple[int, ...] | None = None
+    """None: gradients are added up before one update. Else every piece is a batch with an update of its own, and each
+    trained variable, in the order in which the first piece reads them, is read so many updates before the one
+    that is the latest when nothing is late; 0 where the tuple is too short."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +52,18 @@ class Source:
     """So many of the step, with gradients added up before one update; None: the step as it is.
 
     Of a function they are pieces of its batch; of all else each has a batch of its own."""
+    late: tuple[int, ...] | None = None
+    """Of a function: as `Cut.late`; None: gradients are added up."""
 
     @property
     def pieces(self) -> int | None:
         """The micro-batches into which a function cuts its batch; None where it cuts none."""
         return self.micro_batches if self.function is not None and self.micro_batches != 1 else None
+
+    @property
+    def cut(self) -> Cut | None:
+        """How a function cuts its batch; None where it does not."""
+        return None if self.pieces is None else Cut(self.pieces, self.late)
 
     @property
     def has_shapes(self) -> bool:
@@ -89,11 +116,25 @@ def check_cut(batch: int, pieces: int, label: str) -> None:
         )
 
 
-def function_label(reference: str, batch: int | None, pieces: int | None) -> str:
+def function_label(reference: str, batch: int | None, cut: Cut | None) -> str:
     """How the graph of a function calls its source; `cut_by` reads back what is said of micro-batches."""
-    if pieces is None:
+    if cut is None:
         return f"function {reference}"
-    return f"function {reference}" + (f" batch {batch}" if batch else "") + f", {pieces} {MICRO_BATCHES}"
+    how = MICRO_BATCHES if cut.late is None else f"{_LATE} {_told(cut.late)}"
+    return f"function {reference}" + (f" batch {batch}" if batch else "") + f", {cut.batches} {how}"
+
+
+def _told(late: tuple[int, ...]) -> str:
+    """Runs of equal numbers, such as 2x4 for four times 2."""
+    return " ".join(f"{by}x{len(list(run))}" for by, run in groupby(late)) or "0"
+
+
+def _late(told: str) -> tuple[int, ...] | None:
+    """What `_told` told; None where it is of more variables than there can be."""
+    runs = [tuple(map(int, run.split("x"))) for run in told.split()] if told != "0" else []
+    if sum(count for _, count in runs) > _MOST_WEIGHTS:
+        return None
+    return tuple(by for by, count in runs for _ in range(count))
 
 
 def cut_by(label: str) -> Source | None:
@@ -101,8 +142,13 @@ def cut_by(label: str) -> Source | None:
     found = _FUNCTION.match(label)
     if not found:
         return None
-    reference, batch, pieces = found.groups()
-    return Source(function=reference, batch=int(batch) if batch else None, micro_batches=int(pieces))
+    reference, batch, pieces, told = found.groups()
+    late = None if told is None else _late(told)
+    if told is not None and late is None:
+        return None
+    return Source(
+        function=reference, batch=int(batch) if batch else None, micro_batches=int(pieces), late=late
+    )  # fmt: skip
 
 
 def named_by(label: str) -> Source | None:

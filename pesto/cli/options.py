@@ -107,7 +107,7 @@ _SOURCE = (
 )
 
 
-SOURCE_NAMES = tuple(f.name for f in fields(Source))
+SOURCE_NAMES = tuple(f.name for f in fields(Source) if f.name != "late")
 """The parameters of the options that name a graph."""
 
 
@@ -116,7 +116,7 @@ def source_options(verb: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(verb)
     def with_source(**given: Any) -> None:
-        named = {f.name: given.pop(f.name) for f in fields(Source)}
+        named = {name: given.pop(name) for name in SOURCE_NAMES}
         verb(source=Source(**named), **given)
 
     for option in reversed(_SOURCE):

@@ -1,7 +1,7 @@
 """From what a user names to values: graphs, clusters, costs, profiles. TensorFlow is loaded only if needed."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,6 +55,31 @@ def load_graph(source: Source, *, quiet: bool = False) -> Graph:
 
     with hushed(quiet=quiet):
         return named.load(source)
+
+
+def load_late(source: Source, *, quiet: bool = False) -> Callable[[tuple[int, ...]], Graph]:
+    """The step of a function with an update behind every micro-batch, by how late its weights are (`Cut.late`).
+
+    UsageError for what is no function, or is not cut; else errors as of `load_graph`.
+    """
+    source.checked()
+    if source.pieces is None:
+        raise UsageError(
+            "updates behind every micro-batch are for steps whose updates Pesto makes - give a function (a Keras "
+            "model, or a step that calls its optimizer once and does not loop itself) and 2 or more micro-batches"
+        )
+    first_look(source)
+    from pesto.tf import named
+    from pesto.tf.start import hushed
+
+    with hushed(quiet=quiet):
+        traced = named.late(source)
+
+    def late(by: tuple[int, ...]) -> Graph:
+        with hushed(quiet=quiet):
+            return traced(by)
+
+    return late
 
 
 def load_shaped(source: Source, *, quiet: bool = False) -> "tuple[Graph, Shaped]":
@@ -237,7 +262,7 @@ def source_of(made: str, source: Source, what: str, when: str) -> Source:
     cut = cut_by(made)
     if cut is not None and source.function == cut.function:
         batch, pieces = source.batch or cut.batch, source.micro_batches or cut.micro_batches
-        source = replace(source, batch=batch, micro_batches=pieces)
+        source = replace(source, batch=batch, micro_batches=pieces, late=cut.late)
     if source == Source():
         named = named_by(made)
         if named is None:

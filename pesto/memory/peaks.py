@@ -5,11 +5,12 @@ import numpy as np
 from pesto.cluster import Cluster
 from pesto.graph import Graph
 from pesto.memory.forwarding import KEPT, of_type, taken_over
-from pesto.problem import payloads
+from pesto.problem import COPIED, payloads
 from pesto.quantities import brief, size
 from pesto.simulator import Timeline
 from solvers import Footprint, Problem
-from solvers.arrays import Ints
+from solvers.arrays import Ints, ints, rank_of
+from solvers.compiled.dag import after_all, topological_order
 from solvers.memory.usage import Usage, usage
 
 
@@ -92,7 +93,11 @@ def _confined(graph: Graph, problem: Problem, cluster: Cluster, kind: str) -> in
 
 
 def _passed_on(graph: Graph) -> tuple[Ints, Ints]:
-    """(tensors that are their op's largest input under another name, the data edge of that input)."""
+    """(tensors that are their op's largest input under another name, the data edge of that input).
+
+    Not the read of a variable that an update follows which none of its readers leads to: they may come after it, and it
+    then copies the variable (weights that are late, docs/pipelining.md).
+    """
     # A handle carries no bytes; what is read through it is the variable.
     carried = np.where(graph.tensor_bytes > 0, graph.tensor_bytes, graph.param_bytes[graph.tensor_op])[graph.tensor]
     largest = np.full(graph.ops, -1)
@@ -100,8 +105,38 @@ def _passed_on(graph: Graph) -> tuple[Ints, Ints]:
     largest[graph.dst[by_size]] = by_size
     edge = largest[graph.tensor_op]
     same = graph.tensor_bytes == np.append(carried, -1)[edge]
-    made = np.flatnonzero(~graph.launches[graph.tensor_op] & (edge >= 0) & same)
+    kept = np.isin(graph.tensor_op, _outliving(graph))
+    made = np.flatnonzero(~graph.launches[graph.tensor_op] & (edge >= 0) & same & ~kept)
     return made, edge[made]
+
+
+def _outliving(graph: Graph) -> Ints:
+    """Reads of variables with several updates whose readers need not be done when the next update comes."""
+    of, makes = np.full(graph.ops, -1), np.zeros(graph.ops, dtype=np.bool_)
+    held = graph.param_bytes[graph.src] > COPIED
+    of[graph.dst[held]], makes[graph.tensor_op] = graph.src[held], True
+    src, dst = graph.control_src, graph.control_dst
+    pair = np.flatnonzero((of[src] >= 0) & (of[src] == of[dst]) & makes[src] & ~makes[dst])
+    variables, count = np.unique(of[(of >= 0) & ~makes], return_counts=True)
+    pair = pair[np.isin(of[src[pair]], variables[count > 1])]
+    order = topological_order(graph.ops, graph.edge_src, graph.edge_dst) if len(pair) else ints([])
+    found = [
+        _unled(graph, order, src[pair[its]], dst[pair[its]])
+        for its in (of[src[pair]] == variable for variable in variables[count > 1].tolist())
+    ]
+    return ints(np.concatenate([ints([]), *found]))
+
+
+def _unled(graph: Graph, order: Ints, reads: Ints, updates: Ints) -> Ints:
+    """Of a variable's reads, each with an update behind it, those none of whose readers leads to that update."""
+    place = rank_of(order)
+    key = np.zeros(graph.ops, dtype=np.int64)
+    key[updates] = graph.ops - place[updates]
+    # The earliest of these updates that each op leads to, which the later ones wait for.
+    key = after_all(ints(order[::-1]), graph.edge_dst, graph.edge_src, ints(key))
+    led = np.zeros(graph.ops, dtype=np.int64)
+    np.maximum.at(led, graph.src, key[graph.dst])
+    return ints(reads[led[reads] < graph.ops - place[updates]])
 
 
 def _sources(graph: Graph, made: Ints, edge: Ints) -> Ints:

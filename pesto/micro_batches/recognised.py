@@ -32,18 +32,19 @@ class Recognised:
     """The step as it is; `op` speaks of `one`."""
 
 
-def recognised(graph: Graph) -> Recognised | None:
+def recognised(graph: Graph, *, updates_each: bool = False) -> Recognised | None:
     """The micro-batches of a step that cuts what it is fed into pieces; None for one that does not.
 
     Pieces are the outputs of a split of what is fed, or slices of it. An op is of the micro-batch of the pieces that it
     depends on, or of what depends on it; what depends on several adds up gradients or results, or comes after them.
-    The n-th op of one micro-batch corresponds to the n-th of another, as they are listed. InputError where these differ
-    in type or bytes.
+    The n-th op of one micro-batch corresponds to the n-th of another, as they are listed, or, of what depends on no
+    piece, by type and by what is read. updates_each: whether each has a pass with an update of its own, one behind the
+    other as ops are listed. InputError where ops differ in type or bytes.
     """
     pieces = _pieces(graph)
     if not pieces:
         return None
-    found = _Finder(graph, pieces)
+    found = _Finder(graph, pieces, updates_each=updates_each)
     return found.recognised() if found.apart() else None
 
 
@@ -73,8 +74,8 @@ def _pieces(graph: Graph) -> dict[int, int]:
 
 
 class _Finder:
-    def __init__(self, graph: Graph, pieces: dict[int, int]) -> None:
-        self.graph, self.pieces = graph, pieces
+    def __init__(self, graph: Graph, pieces: dict[int, int], *, updates_each: bool) -> None:
+        self.graph, self.pieces, self.each = graph, pieces, updates_each
         self.batches = max(pieces.values()) + 1
         self.order = topological_order(graph.ops, graph.edge_src, graph.edge_dst).tolist()
         self.part = step_parts(graph).part
@@ -90,7 +91,8 @@ class _Finder:
         g, label = self.graph, self.label
         after = (label == _SEVERAL) & (self.part == AFTER)
         sums = bools((label == _SEVERAL) & ~after)
-        own = [np.flatnonzero(label == b) for b in range(self.batches)]
+        listed = np.lexsort((np.arange(g.ops), self._read(), np.where(self.fed, -1, g.type_of), self.fed))
+        own = [ints(listed[label[listed] == b]) for b in range(self.batches)]
         for b in range(1, self.batches):
             self._check_alike(own[0], own[b], b)
         kept = np.flatnonzero((label == _NONE) | (label == 0) | after)
@@ -102,24 +104,57 @@ class _Finder:
         one = _subset(g, ints(kept), place, ints(np.array(stands)))
         of = np.where(sums, place[g.tensor_op[np.maximum(stands, 0)]], place)
         batch = np.where(sums, last, np.maximum(label, -1))
-        step = MicroBatched(graph=g, batches=self.batches, op=ints(of), batch=ints(batch), sums=sums)
+        step = MicroBatched(
+            graph=g, batches=self.batches, op=ints(of), batch=ints(batch), sums=sums, updates_each=self.each
+        )  # fmt: skip
         return Recognised(one=one, parts=step_parts(one), step=step)
 
     def _labels(self) -> Ints:
         """[n] the micro-batch of each op; of what only one of them reads, that one."""
         g, label = self.graph, [_NONE] * self.graph.ops
-        into, outof = adjacency(g.ops, g.dst), adjacency(g.ops, g.src)
-        src, dst, tensor = g.src.tolist(), g.dst.tolist(), g.tensor.tolist()
+        into, src, tensor = adjacency(g.ops, g.dst), g.src.tolist(), g.tensor.tolist()
         for op in self.order:
             for at in into[1][into[0][op] : into[0][op + 1]].tolist():
                 its = self.pieces.get(tensor[at], label[src[at]])
                 if its != _NONE:
                     label[op] = its if label[op] in (_NONE, its) else _SEVERAL
+        self.fed = bools(np.array(label) != _NONE)
+        self._needed(label)
+        if self.each:
+            self._updating(label)
+        return ints(label)
+
+    def _needed(self, label: list[int]) -> None:
+        """What only one micro-batch reads is of that."""
+        g, outof = self.graph, adjacency(self.graph.ops, self.graph.src)
+        dst = g.dst.tolist()
         for op in reversed(self.order):
             if label[op] == _NONE and not g.param_bytes[op]:
                 read = {label[dst[at]] for at in outof[1][outof[0][op] : outof[0][op + 1]].tolist()}
                 label[op] = read.pop() if len(read) == 1 and min(read) >= 0 else _NONE
-        return ints(label)
+
+    def _updating(self, label: list[int]) -> None:
+        """What leads to writes of variables alone is of the micro-batch in whose pass the step has it.
+
+        As optimizers do with what they read behind a write of the same pass: no piece leads there but by that write.
+        """
+        g, outof = self.graph, adjacency(self.graph.ops, self.graph.src)
+        fed, dst = np.where(self.fed, label, _NONE), g.dst.tolist()
+        first = np.maximum.accumulate([int(np.argmax(fed == b)) for b in range(self.batches)])
+        its = (np.searchsorted(first, np.arange(g.ops), side="right") - 1).tolist()
+        writes = np.zeros(g.ops, dtype=np.bool_)
+        writes[g.dst[g.param_bytes[g.src] > 0]] = True
+        writes[g.tensor_op] = False
+        for op in reversed(self.order):
+            if label[op] == _NONE and not g.param_bytes[op]:
+                read = {label[dst[at]] for at in outof[1][outof[0][op] : outof[0][op + 1]].tolist()}
+                label[op] = its[op] if read == {its[op]} or (not read and writes[op]) else _NONE
+
+    def _read(self) -> Ints:
+        """[n] the last of the ops that each reads, for those that depend on no piece; -1 for all else."""
+        found = np.full(self.graph.ops, -1)
+        np.maximum.at(found, self.graph.dst, self.graph.src)
+        return ints(np.where(self.fed, -1, found))
 
     def _check_alike(self, one: Ints, other: Ints, batch: int) -> None:
         g = self.graph

@@ -35,6 +35,8 @@ class StepChain:
     """[L] ticks that a layer's updates take, once a step."""
     far: tuple[tuple[int, tuple[int, ...]], ...]
     """Variables, or what is made of them, that forward ops of several layers read: the op, and these layers."""
+    version: Ints
+    """[L] bytes of a version of each layer's weights, which every batch in flight has; 0 where all read the same."""
 
 
 def accelerators(cluster: Cluster) -> Ints:
@@ -86,7 +88,10 @@ def chain_of_step(
     layer, home = ints(layer_of[folded.place]), ints(layer_of[folded.home])
     weight = _weights(graph, parts, layer)
     chain, once = _chain(graph, parts, (layer, home, weight), seconds, (crossing, ends))
-    return StepChain(chain=chain, layer=layer, home=home, weight=weight, once=once, far=_far(graph, parts, layer))
+    return StepChain(
+        chain=chain, layer=layer, home=home, weight=weight, once=once, far=_far(graph, parts, layer),
+        version=ints(np.zeros(len(ends) + 1, dtype=np.int64)),
+    )  # fmt: skip
 
 
 def _chain(

@@ -32,7 +32,8 @@ def lay(
     """([n'] device, [n'] rank) of the step's ops: blocks in the order of the schedule, ops inside as they follow.
 
     Variables and their updates are on the device of their layer, a sum where its gradient is made, or with its
-    variable. What is of a batch is where its block is done. Updates come last.
+    variable. What is of a batch is where its block is done. Updates come last, or, where every batch has its own, in
+    its backward block.
     """
     return places(step, parts, chain, schedule, problem, accelerators), _rank(step, parts, chain, schedule[1], problem)
 
@@ -77,7 +78,11 @@ def _rank(step: MicroBatched, parts: StepParts, chain: StepChain, run: Unrolled,
         apart = np.where(chain.weight[step.op], WEIGHT_GRADIENT, INPUT_GRADIENT)
         kind = np.where(step.sums, WEIGHT_GRADIENT, np.where(part == BACKWARD, apart, kind))
     key = start[kind, chain.layer[step.op], np.maximum(step.batch, 0)]
-    key = np.where((part == AFTER) & ~step.sums, run.step, np.where(part == BEFORE, -1, key))
+    if step.updates_each:
+        own = start[WHOLE, chain.home[step.op], np.maximum(step.batch, 0)]
+        key = np.where((part == AFTER) & (step.batch >= 0), own, key)
+    last = (part == AFTER) & ~step.sums & ~((step.batch >= 0) & step.updates_each)
+    key = np.where(last, run.step, np.where(part == BEFORE, -1, key))
     order = topological_order(problem.tasks, problem.src, problem.dst)
     key = after_all(order, problem.src, problem.dst, ints(key))
     return rank_of(ints(np.lexsort((rank_of(order), key))))

@@ -127,11 +127,10 @@ class Schedule:
 def schedules(asked: Asked, cuts: Cuts | None, thin: Cuts | None) -> Iterator[Schedule]:
     """All of NAMES. cuts: contiguous stages for the memory; thin: for thinnings of it; None: none fits."""
     roomy, known = without_memory(asked).allocation, Schedule(name=STAR)
-    for name, found in ((STAR, cuts), (THINNED, thin)):
-        made = _star(asked, name, found)
-        known = made if made.period and (not known.period or made.period < known.period) else known
+    for made in periodic(asked, cuts, thin):
+        shorter = made.name != EXACT and made.period and (not known.period or made.period < known.period)
+        known = made if shorter else known
         yield made
-    yield _exact(asked, thin or cuts)
     yield _free(asked, known)
     for name, make in _FLUSHED.items():
         try:
@@ -147,6 +146,13 @@ def schedules(asked: Asked, cuts: Cuts | None, thin: Cuts | None) -> Iterator[Sc
             yield Schedule(name=name, why=str(error))
         else:
             yield _zero_bubble(asked, name, allocation)
+
+
+def periodic(asked: Asked, cuts: Cuts | None, thin: Cuts | None) -> Iterator[Schedule]:
+    """Those of contiguous stages that go on for ever: STAR, THINNED and EXACT; as `schedules`."""
+    for name, found in ((STAR, cuts), (THINNED, thin)):
+        yield _star(asked, name, found)
+    yield _exact(asked, thin or cuts)
 
 
 def _star(asked: Asked, name: str, cuts: Cuts | None) -> Schedule:

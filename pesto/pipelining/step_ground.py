@@ -15,6 +15,7 @@ from pesto.micro_batches.unrolling import MicroBatched, unroll
 from pesto.pipelining.chain_of_step import StepChain, accelerators, chain_of_step
 from pesto.pipelining.folded import fold
 from pesto.pipelining.laid import Homes, lay
+from pesto.pipelining.lateness import with_versions
 from pesto.pipelining.schedules import Schedule
 from pesto.settings import Settings
 from pesto.solving.candidates import Bench, Candidate
@@ -65,6 +66,10 @@ class StepGround:
     """Of the step's ops."""
     problem: Problem
     bench: Bench
+    one: Graph
+    """The step of one micro-batch."""
+    late: tuple[int, ...] | None = None
+    """Where every batch updates: as `pesto.source.Cut.late`."""
 
     @classmethod
     def of(cls, graph: Graph, cluster: Cluster, batches: int | None) -> "StepGround":
@@ -76,8 +81,10 @@ class StepGround:
         fast = accelerators(cluster)
         if len(fast) < 2:
             raise UsageError(f"{cluster.name} has one accelerator - a pipeline needs two; give a cluster with more")
-        seen = recognised(graph) if batches is None else None
-        if seen is None and cut_by(graph.source) is not None:
+        cut = cut_by(graph.source)
+        each = cut is not None and cut.late is not None
+        seen = recognised(graph, updates_each=each) if batches is None else None
+        if seen is None and cut is not None:
             raise InputError(
                 f"{graph.source}: most of it needs more than one piece of the batch, as examples that are mixed do - "
                 "do with each example what does not need the others"
@@ -88,11 +95,13 @@ class StepGround:
             parts = step_parts(graph)
             step = unroll(graph, parts, BATCHES if batches is None else batches)
         chain = chain_of_step(graph, parts, fold(graph, parts), modelled(graph, cluster), cluster, batches=step.batches)
+        if each:
+            chain = with_versions(chain, graph)
         costs = modelled(step.graph, cluster)
         problem = formulate(step.graph, costs, cluster, Settings())
         return cls(
             cluster=cluster, fast=fast, names=graph.names, parts=parts, step=step, chain=chain, costs=costs,
-            problem=problem, bench=Bench.of(step.graph, problem),
+            problem=problem, bench=Bench.of(step.graph, problem), one=graph,
         )  # fmt: skip
 
     @property

@@ -115,6 +115,11 @@ def step_pipeline(graph: Graph, cluster: Cluster, *, batches: int | None, wish: 
     return _Work(StepGround.of(graph, cluster, batches), wish or Wish()).pipeline()
 
 
+def piped(ground: StepGround, wish: Wish, chosen: Laid) -> StepPipeline:
+    """One schedule that was laid out, as the plan; NothingFoundError where it does not fit."""
+    return _Work(ground, wish).only(chosen)
+
+
 class _Work:
     """Every schedule of one step, and the best of them as a plan."""
 
@@ -143,6 +148,13 @@ class _Work:
             return self._result(laid, shorter, replace(search, laid=shorter))
         named = chosen.schedule.name
         return self._result(tuple(chosen if each.schedule.name == named else each for each in laid), chosen, None)
+
+    def only(self, laid: Laid) -> StepPipeline:
+        """This one, and no other."""
+        if laid.candidate is not None and not laid.fits:
+            raise NothingFoundError(f"{laid.schedule.name} does not fit: {self._lack(laid.candidate)}")
+        chosen = self._priced(laid)
+        return self._result((chosen,), chosen, None)
 
     def _found(self) -> tuple[Laid, ...]:
         """Every schedule laid out; what the chain has within the memory and does not fit op by op, again for less."""

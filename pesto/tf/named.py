@@ -42,6 +42,27 @@ def load(source: Source) -> Graph:
         return build(_captured(source), batch=source.batch)
 
 
+def late(source: Source) -> Callable[[tuple[int, ...]], Graph]:
+    """The step of the function that `source` names with an update behind every micro-batch, by how late weights are.
+
+    The object that has the step is made once, so that all traces have the same names. Errors as of `load`.
+    """
+    tensorflow()
+    from pesto.tf.importer.importer import build
+    from pesto.tf.sources.callables import capture_object, step_object
+
+    reference = source.function or ""
+    with redirect_stdout(sys.stderr):
+        found = step_object(reference)
+
+    def traced(by: tuple[int, ...]) -> Graph:
+        with redirect_stdout(sys.stderr):
+            cut = replace(source, late=by).cut
+            return build(capture_object(found, reference, source.batch, cut=cut), batch=source.batch)
+
+    return traced
+
+
 def shaped(source: Source) -> "tuple[Graph, Shaped]":
     """The graph that `source` names, and what its ops are to one who divides it; errors as of `load`."""
     tensorflow()
@@ -195,5 +216,5 @@ def _captured(source: Source, *, open_batch: bool = False) -> "Captured":
     if source.saved_model is not None:
         return sources.capture_saved_model(source.saved_model, source.signature)
     if source.function is not None:
-        return capture_callable(source.function, source.batch, open_batch=open_batch, pieces=source.pieces)
+        return capture_callable(source.function, source.batch, open_batch=open_batch, cut=source.cut)
     raise UsageError("no graph is named - give a model, a graph file, a SavedModel or a function")

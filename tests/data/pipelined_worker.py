@@ -1,10 +1,12 @@
 """Keras models trained in micro-batches by plans, on three logical CPUs; a script, as devices are set once a process.
 
-    pipelined_worker.py [PROGRAM]
+    pipelined_worker.py [PROGRAM [CLUSTER OPTIMIZER]]
 
 Without PROGRAM: what `pesto.pipeline` and `fit` do by one plan, a JSON line for each case. With one, a line for each
 schedule: ops that were verified, and whether every loss of 20 steps and every variable after them was that of plain
-accumulation, bit for bit. test_pipelined.py says what is right.
+accumulation, bit for bit. With a cluster and an optimizer, of a step that updates behind every batch: whether all was
+that of a loop, one batch after the other, that keeps every version of every variable. test_pipelined.py says what is
+right.
 """
 
 import json
@@ -23,11 +25,13 @@ import keras  # noqa: E402  # after the quiet load
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 from keras import layers  # noqa: E402
+from tensorflow.python.ops import resource_variable_ops  # noqa: E402
 
 from pesto.errors import PestoError  # noqa: E402
 from pesto.inputs.cluster_file import load_cluster  # noqa: E402
+from pesto.pipelining.late_pipeline import late_pipeline  # noqa: E402
 from pesto.pipelining.step_pipeline import Wish, step_pipeline  # noqa: E402
-from pesto.source import function_label  # noqa: E402
+from pesto.source import Cut, function_label  # noqa: E402
 from pesto.tf.importer.importer import build  # noqa: E402
 from pesto.tf.sources.sources import capture_keras, capture_pieces  # noqa: E402
 
@@ -80,17 +84,19 @@ def shared() -> Any:
 PROGRAMS: dict[str, Callable[[], Any]] = {f.__name__: f for f in (dense, convolution, attention, recurrent, shared)}
 
 
-def compiled(program: str) -> Any:
+def compiled(program: str, optimizer: str = "Adam") -> Any:
     keras.utils.set_random_seed(7)
     model = PROGRAMS[program]()
     clip = {"global_clipnorm": 1.0} if program == "recurrent" else {}
-    model.compile(keras.optimizers.Adam(1e-2, **clip), keras.losses.MeanSquaredError(), jit_compile=False)
+    model.compile(
+        getattr(keras.optimizers, optimizer)(1e-2, **clip), keras.losses.MeanSquaredError(), jit_compile=False
+    )
     return model
 
 
-def batches(model: Any) -> list[Any]:
+def batches(model: Any, pieces: int = PIECES) -> list[Any]:
     rng = np.random.default_rng(0)
-    size = PIECES * EACH
+    size = pieces * EACH
     shape, gives = model.inputs[0].shape[1:], model.outputs[0].shape[1:]
     whole = model.inputs[0].dtype == "int32"
     made = [
@@ -139,8 +145,86 @@ def held(model: Any) -> list[bytes]:
 def graph_of(program: str) -> Any:
     """The graph of a model's step in micro-batches, as `pesto pipeline --function` makes it."""
     model = compiled(program)
-    label = function_label(f"worker:{program}", PIECES * EACH, PIECES)
-    return build(capture_keras(model, PIECES * EACH, data=batches(model)[0], source=label, pieces=PIECES))
+    label = function_label(f"worker:{program}", PIECES * EACH, Cut(PIECES))
+    return build(capture_keras(model, PIECES * EACH, data=batches(model)[0], source=label, cut=Cut(PIECES)))
+
+
+def versioned(program: str, cluster: str, optimizer: str) -> None:
+    """Two calls of a step of late weights against a loop that numbers versions."""
+    source, model, other = [compiled(program, optimizer) for _ in range(3)]
+    data = batches(model, 2 * PIECES)[:2]
+
+    def trace(late: tuple[int, ...]) -> Any:
+        cut = Cut(2 * PIECES, late)
+        label = function_label(f"worker:{program}", 2 * PIECES * EACH, cut)
+        return build(capture_keras(source, 2 * PIECES * EACH, data=data[0], source=label, cut=cut))
+
+    found = late_pipeline(trace, load_cluster(cluster), Wish())
+    late, flight = found.ground.late or (), found.chosen.schedule.in_flight
+    step = api.pipeline(model, found.plan, devices="cpu")
+    gave = [np.asarray(step(x, y)) for x, y in data]
+    losses = by_versions(other, data, late)
+    plain = compiled(program, optimizer)
+    by_versions(plain, data, (0,) * len(late))
+    tell(
+        late=sorted(set(late)), flight=[] if flight is None else sorted({*flight.tolist()}), given=len(late),
+        weights=len(model.trainable_variables), devices=len({*found.plan.schedule.device.tolist()}),
+        moved=sum(len(one.moves) + len(one.inversions) for one in step.applied.findings),
+        verified=len(step.applied.findings), losses=gave == losses, variables=held(model) == held(other),
+        plain=held(model) == held(plain),
+    )  # fmt: skip
+
+
+def by_versions(model: Any, data: Any, late: tuple[int, ...]) -> list[Any]:
+    """The mean loss of each call; a batch's gradients are of the weights of so many updates ago, and update the latest.
+
+    Versions are numbered from each call on, as a call ends when all its updates are done.
+    """
+    model.optimizer.build(model.trainable_variables)
+    weights, means = in_order(model), list[Any]()
+
+    @tf.function(autograph=False)
+    def gradients(part: Any, wanted: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = model.compute_loss(part, wanted, model(part, training=True))
+        return loss, tape.gradient(loss, [w.value for w in model.trainable_variables])
+
+    @tf.function(autograph=False)
+    def update(*found: Any) -> None:
+        model.optimizer.apply(found, model.trainable_variables)
+
+    for x, y in data:
+        kept, losses = [[w.numpy()] for w in weights], list[Any]()
+        for part, wanted in zip(tf.split(x, 2 * PIECES), tf.split(y, 2 * PIECES), strict=True):
+            for weight, versions, by in zip(weights, kept, late, strict=True):
+                weight.assign(versions[max(0, len(versions) - 1 - by)])
+            loss, found = gradients(part, wanted)
+            losses.append(loss)
+            for weight, versions in zip(weights, kept, strict=True):
+                weight.assign(versions[-1])
+            update(*found)
+            for weight, versions in zip(weights, kept, strict=True):
+                versions.append(weight.numpy())
+        means.append(mean(losses))
+    return means
+
+
+def in_order(model: Any) -> list[Any]:
+    """Trained variables, in the order in which a call reads them."""
+    seen = list[Any]()
+    kind: Any = resource_variable_ops.BaseResourceVariable
+    original = kind._read_variable_op
+
+    def read(variable: Any, *args: Any, **kwargs: Any) -> Any:
+        seen.extend([variable] if variable.trainable and all(variable is not one for one in seen) else [])
+        return original(variable, *args, **kwargs)
+
+    kind._read_variable_op = read
+    try:
+        model(batches(model, 1)[0][0], training=False)
+    finally:
+        kind._read_variable_op = original
+    return [next(w for w in model.trainable_variables if w.value is one) for one in seen]
 
 
 def mean(losses: Any) -> Any:
@@ -148,7 +232,7 @@ def mean(losses: Any) -> Any:
     total = np.float32(0)
     for loss in losses:
         total += np.float32(loss) * np.float32(EACH)
-    return total / np.float32(PIECES * EACH)
+    return total / np.float32(len(losses) * EACH)
 
 
 def by_schedules(program: str) -> None:
@@ -170,7 +254,7 @@ def by_schedules(program: str) -> None:
 def by_one_plan() -> None:
     """`pesto.pipeline` of a model and of a function, and `fit`, by plans of two micro-batches; and what is refused."""
     x, y = np.arange(96, dtype=np.float64).reshape(24, 4) / 96, np.ones((24, 2))
-    plan = planned(capture_keras(small(), 12, pieces=2, source=function_label("worker:small", 12, 2)))
+    plan = planned(capture_keras(small(), 12, cut=Cut(2), source=function_label("worker:small", 12, Cut(2))))
     by_hand, by_fit = small(), small()
     step = api.pipeline(by_hand, plan, devices="cpu")
     gave = [float(step(x[k : k + 12], y[k : k + 12])) for k in (0, 12)]
@@ -191,7 +275,9 @@ def by_one_plan() -> None:
     refused("mixed", lambda: None, plan, whole)
     refused("step", lambda: stepping(small())(np.float32(x[:12]), np.float32(y[:12])), plan)
     given = [tf.TensorSpec([12, 4]), tf.TensorSpec([12, 2])]
-    made = capture_pieces(stepping(small()), *given, batch=None, pieces=2, source=function_label("worker:f", None, 2))
+    made = capture_pieces(
+        stepping(small()), *given, batch=None, cut=Cut(2), source=function_label("worker:f", None, Cut(2))
+    )
     again = small()
     called = api.pipeline(stepping(again), planned(made), devices="cpu")
     x, y = tf.constant(x, tf.float32), tf.constant(y, tf.float32)
@@ -244,4 +330,7 @@ def tell(**said: Any) -> None:
 
 if __name__ == "__main__":
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-    by_schedules(sys.argv[1]) if len(sys.argv) > 1 else by_one_plan()
+    if len(sys.argv) > 2:
+        versioned(*sys.argv[1:])
+    else:
+        by_schedules(sys.argv[1]) if len(sys.argv) > 1 else by_one_plan()

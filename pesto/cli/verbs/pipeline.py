@@ -15,8 +15,9 @@ from pesto.errors import Exit, NothingFoundError, UsageError
 from pesto.files.chain_file import load_chain
 from pesto.files.disk import write_atomic
 from pesto.files.pattern_file import save_pattern
-from pesto.inputs.load import load_cluster
+from pesto.inputs.load import load_cluster, load_late
 from pesto.pipelining.kept_pattern import kept
+from pesto.pipelining.late_pipeline import late_pipeline
 from pesto.pipelining.pipeline import Pipeline, curve, pipelined
 from pesto.pipelining.rank_actions import rank_actions
 from pesto.pipelining.schedules import NAMES, REPLICATED, Asked, Schedule
@@ -51,6 +52,11 @@ _OF_CHAINS = ("devices", "memory", "memory_model")
     show_default=True,
     help="What counts as held: the paper's count, or also what is received and on its way.",
 )
+@click.option(
+    "--asynchronous",
+    is_flag=True,
+    help="Of a function: update behind every micro-batch, by late weights (PipeDream). Changes what is computed.",
+)
 @click.option("--contiguous", is_flag=True, help="Look for no stages that are shared, or not one run of layers.")
 @click.option("--k", type=click.IntRange(0, 64), default=0, help="Look for the least period of so many batches too.")
 @click.option("--time-limit", type=Duration(), default="20", show_default=True, help="Of each search by CP-SAT.")
@@ -71,8 +77,9 @@ _OF_CHAINS = ("devices", "memory", "memory_model")
 @quiet_option()
 def pipeline_command(
     *, chain: Path | None, source: Source, cluster: str, devices: int | None, memory: int | None, memory_model: str,
-    contiguous: bool, k: int, time_limit: float, search: float | None, schedule: str | None, picture: Path | None,
-    trade: Path | None, actions: Path | None, listed: Path | None, out: Path | None, as_json: bool, quiet: bool,
+    asynchronous: bool, contiguous: bool, k: int, time_limit: float, search: float | None, schedule: str | None,
+    picture: Path | None, trade: Path | None, actions: Path | None, listed: Path | None, out: Path | None,
+    as_json: bool, quiet: bool,
 ) -> None:  # fmt: skip
     """Cut a training step into stages, and find the schedule whose micro-batches follow each other quickest.
 
@@ -84,6 +91,7 @@ def pipeline_command(
 
     A step has --micro-batches times its batch: gradients are added up, variables are updated once. All schedules are
     laid over it op by op, and the shortest that fits is the plan. CHAIN is a file of layers, in ticks and bytes.
+    With --asynchronous every micro-batch updates, and reads weights that are some updates late, as PipeDream does.
     Devices may share a stage where that is shorter, each with whole batches; --contiguous leaves that out.
     Ends with 4 where nothing can fit the memory; with 5 where that is not proven, or what was asked for does not fit.
     """
@@ -92,16 +100,14 @@ def pipeline_command(
         refuse("a step's devices and memory are its cluster's", *_OF_CHAINS)
         source.checked()
         wanted.check(source.file, as_json=as_json)
-        repeated = None if source.pieces else source.micro_batches
-        graph = read_step(replace(source, micro_batches=source.pieces), quiet=quiet)
         wish = Wish(name=schedule, k=k, seconds=time_limit, search=search, contiguous=contiguous)
-        step = step_pipeline(graph, load_cluster(cluster), batches=repeated, wish=wish)
+        step = _of_step(source, cluster, wish, asynchronous=asynchronous, quiet=quiet)
         _tell_step(step, wanted, as_json=as_json)
         return
     if source != Source(micro_batches=source.micro_batches):
         raise UsageError(f"{chain} and the options name two things to lay out - leave out one of them")
     refuse("a chain is of equal devices", "cluster")
-    refuse("a chain has no ops", "search", "listed")
+    refuse("a chain has no ops", "search", "listed", "asynchronous")
     wanted.check(chain, as_json=as_json)
     instance, machines = _machines(load_chain(chain), chain, devices, memory)
     try:
@@ -126,6 +132,14 @@ def _machines(
         raise UsageError(f"{path} names its {instance.machines.devices} devices - leave out --devices")
     machines = instance.machines.within(memory)
     return replace(instance, machines=machines), machines
+
+
+def _of_step(source: Source, cluster: str, wish: Wish, *, asynchronous: bool, quiet: bool) -> StepPipeline:
+    if asynchronous:
+        return late_pipeline(load_late(source, quiet=quiet), load_cluster(cluster), wish)
+    repeated = None if source.pieces else source.micro_batches
+    graph = read_step(replace(source, micro_batches=source.pieces), quiet=quiet)
+    return step_pipeline(graph, load_cluster(cluster), batches=repeated, wish=wish)
 
 
 def _tell_step(found: StepPipeline, wanted: "_Wanted", *, as_json: bool) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from pesto.micro_batches.step_parts import FORWARD
+from pesto.pipelining.chain_of_step import StepChain
 from pesto.pipelining.schedules import Schedule
 from pesto.pipelining.step_ground import Laid
 from pesto.pipelining.step_pipeline import StepPipeline
@@ -16,20 +17,18 @@ from pesto.quantities import brief, counted, duration, durations, percent, size
 from pesto.show.lines import fact
 from pesto.show.piped.pipeline_page import period_object
 from pesto.show.table import aligned
-from solvers.pipelining.chain import Chain
 
 
 def step_object(found: StepPipeline, out: Path | None) -> dict[str, Any]:
     """The keys of --json; docs/pipelining.md says what they are."""
     chosen, schedule = found.chosen, found.chosen.schedule
     optimal = chosen.candidate is not None and chosen.candidate.makespan == found.bound_ticks
-    made, pattern = found.plan.provenance, schedule.pattern
+    made = found.plan.provenance
     return {
         "status": "optimal" if optimal else "feasible",
         "optimal_among": _ALL if optimal else None,
         "schedule": schedule.name,
-        "k": found.asked.batches if pattern is None else pattern.k,
-        "T": schedule.step if pattern is None else pattern.T,
+        **_repeated(found),
         **_period(schedule.period),
         "fits": chosen.fits,
         "micro_batches": found.asked.batches,
@@ -45,12 +44,21 @@ def step_object(found: StepPipeline, out: Path | None) -> dict[str, Any]:
         "bubble": found.bubble,
         "stages": _stages(found),
         "idle": _idle(found),
+        "asynchronous": _late(found),
         "schedules": {name: _schedule(each) for name, each in _named(found)},
         "search": _search(found),
         "interrupted": found.interrupted,
         "costs": made.costs_basis,
         "plan": None if out is None else str(out),
     }  # fmt: skip
+
+
+def _repeated(found: StepPipeline) -> dict[str, Any]:
+    pattern = found.chosen.schedule.pattern
+    return {
+        "k": found.asked.batches if pattern is None else pattern.k,
+        "T": found.chosen.schedule.step if pattern is None else pattern.T,
+    }
 
 
 def step_page(found: StepPipeline, out: Path | None) -> str:
@@ -82,20 +90,39 @@ def _said(found: StepPipeline, out: Path | None) -> list[str]:
     ]
     if found.search:
         lines.append(fact("", f"search began from {found.search.begun}: {found.plan.provenance.rule}"))
+    lines += _updates(found)
     if shared is not None:
         turn = "in turn" if shared.in_turn else "one run of them each"
         lines.append(fact("shared", f"devices of a stage take whole micro-batches, {turn}; each gets its weights once"))
     gap = f"gap {percent(found.plan.gap)}"
+    once = "without updates" if found.ground.late is None else "with updates"
     return [
         *lines,
         fact("bound", f"{_time(found.bound_ticks)} ({found.plan.provenance.lower_bound_name}) of {_ALL}: {gap}"),
-        fact("", f"{_time(found.chain_bound.value)} through these stages, of the chain's own steps, without updates"),
+        fact("", f"{_time(found.chain_bound.value)} through these stages, of the chain's own steps, {once}"),
         fact("idle", f"accelerators for {percent(found.bubble)} of the step"),
         fact("costs", found.plan.provenance.costs_basis),
     ]
 
 
 _ALL = "all plans of these ops"
+
+
+def _late(found: StepPipeline) -> dict[str, Any] | None:
+    """Of a step with an update behind every micro-batch; None of one with a flush."""
+    late, many = found.ground.late, found.asked.batches
+    return None if late is None else {"changes_what_is_computed": True, "late": list(late), "updates": many}
+
+
+def _updates(found: StepPipeline) -> list[str]:
+    """That it is another computation, and by how many updates the weights of each stage are late."""
+    late, flight = found.ground.late, found.chosen.schedule.in_flight
+    if late is None or flight is None:
+        return []
+    stages = [int(flight[a : b + 1].max()) for a, b in found.chosen.schedule.rows[:, :2].tolist()]
+    by = ", ".join(str(min(many, found.asked.batches) - 1) for many in stages)
+    said = f"gradients are those of weights up to {counted(max(late, default=0), 'update')} late, by stage {by}"
+    return [fact("updates", f"behind every micro-batch, which changes what is computed: {said}")]
 
 
 def _period(period: Fraction | None) -> dict[str, Any]:
@@ -154,7 +181,7 @@ def _stages(found: StepPipeline) -> list[dict[str, Any]]:
             "devices": int((rows[:, 0] == first).sum()),
             "load": int(chain.loads[first : last + 1].sum()),
             "load_s": int(chain.loads[first : last + 1].sum()) * TICK_S,
-            "weights_bytes": _weights(schedule, chain, (first, last, device)),
+            "weights_bytes": _weights(schedule, ground.chain, (first, last, device)),
             "in_flight": int(schedule.in_flight[first : last + 1].max()),
             "bytes": int(candidate.peak[ground.fast[device]]),
             "begins_with": _begins(found, first),
@@ -163,10 +190,11 @@ def _stages(found: StepPipeline) -> list[dict[str, Any]]:
     ]
 
 
-def _weights(schedule: Schedule, chain: Chain, stage: tuple[int, int, int]) -> int:
-    """Bytes of the variables of a stage that are on its device."""
+def _weights(schedule: Schedule, chain: StepChain, stage: tuple[int, int, int]) -> int:
+    """Bytes of the variables of a stage that are on its device, with all versions of its weights."""
     first, last, device = stage
-    own = chain.weights[first : last + 1]
+    flight = 0 if schedule.in_flight is None else schedule.in_flight
+    own = (chain.chain.weights + chain.version * flight)[first : last + 1]
     return int(own.sum() if schedule.shared is None else own[schedule.shared.homes[first : last + 1] == device].sum())
 
 

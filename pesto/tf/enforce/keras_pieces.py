@@ -9,7 +9,7 @@ import keras
 
 from pesto.errors import UsageError
 from pesto.plans.plan import Plan
-from pesto.source import cut_by
+from pesto.source import Cut, cut_by
 from pesto.tf.pipelined.in_micro_batches import train_in_micro_batches
 
 
@@ -19,12 +19,8 @@ def fitting(plans: Sequence[Plan]) -> Iterator[None]:
 
     UsageError where some plans have other micro-batches than others.
     """
-    every = {None if cut is None else cut.pieces for cut in (cut_by(p.provenance.graph_source) for p in plans)}
-    if len(every) > 1:
-        said = " and ".join(sorted("none" if n is None else str(n) for n in every))
-        raise UsageError(f"apply: these plans have {said} micro-batches - apply each in a context of its own")
-    (pieces,) = every
-    if pieces is None:
+    cut = _cut(plans)
+    if cut is None:
         yield
         return
     trainer = next(kind for kind in keras.Model.__mro__ if "make_train_function" in vars(kind))
@@ -34,7 +30,7 @@ def fitting(plans: Sequence[Plan]) -> Iterator[None]:
         if model in made and not force:
             return None
         before = dict(vars(model))
-        vars(model)["train_step"] = train_in_micro_batches(model, pieces)
+        vars(model)["train_step"] = train_in_micro_batches(model, cut)
         try:
             return original(model, force=True)
         finally:
@@ -49,3 +45,14 @@ def fitting(plans: Sequence[Plan]) -> Iterator[None]:
         trainer.make_train_function = original
         for model in made:
             model.train_function = None
+
+
+def _cut(plans: Sequence[Plan]) -> Cut | None:
+    """How these plans cut their batch."""
+    made = [cut_by(plan.provenance.graph_source) for plan in plans]
+    every = {None if one is None else one.cut for one in made}
+    if len(every) > 1:
+        said = " and ".join(sorted({"none" if cut is None else str(cut.batches) for cut in every}))
+        said = said if " and " in said else f"{said}, with and without late weights,"
+        raise UsageError(f"apply: these plans have {said} micro-batches - apply each in a context of its own")
+    return next(iter(every), None)

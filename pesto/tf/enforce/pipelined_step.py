@@ -9,7 +9,7 @@ import tensorflow as tf
 from pesto.errors import UsageError
 from pesto.files.json import shown
 from pesto.plans.plan import Plan
-from pesto.source import cut_by
+from pesto.source import Cut, cut_by
 from pesto.tf.enforce import context
 from pesto.tf.enforce.apply_options import Options
 from pesto.tf.pipelined.in_micro_batches import converted, in_micro_batches, train_in_micro_batches
@@ -27,23 +27,23 @@ def pipeline(step: Any, plan: Plan, options: Options) -> Callable[..., Any]:
     if not isinstance(step, keras.Model):
         if cut is None or not callable(step) or hasattr(step, "structured_outputs"):
             return context.place(step, plan, options)
-        return context.place(_function(step, cut.pieces or 1), plan, options)
+        return context.place(_function(step, cut.cut or Cut(1)), plan, options)
     if cut is None:
         raise UsageError(
             f"pipeline: the plan of {shown(plan.provenance.graph_source)} is for no model that cuts its batch - make "
             "one by pesto pipeline, of the model as a function and a number of micro-batches, or train in pesto.apply"
         )
-    return _of_model(step, plan, options, cut.pieces or 1)
+    return _of_model(step, plan, options, cut.cut or Cut(1))
 
 
-def _function(step: Any, pieces: int) -> Any:
+def _function(step: Any, cut: Cut) -> Any:
     label = f"function {getattr(step, '__name__', 'step')}"
-    whole = in_micro_batches(converted(step), pieces, label, joined=True)
+    whole = in_micro_batches(converted(step), cut, label, joined=True)
     return tf.function(whole, input_signature=getattr(step, "input_signature", None), autograph=False)
 
 
-def _of_model(model: Any, plan: Plan, options: Options, pieces: int) -> Callable[..., Any]:
-    default, train = tf.distribute.get_strategy(), train_in_micro_batches(model, pieces)
+def _of_model(model: Any, plan: Plan, options: Options, cut: Cut) -> Callable[..., Any]:
+    default, train = tf.distribute.get_strategy(), train_in_micro_batches(model, cut)
 
     def train_step(data: Any) -> Any:
         return default.run(train, args=(data,))

@@ -7,24 +7,24 @@ from typing import Any
 import tensorflow as tf
 
 from pesto.errors import InputError
-from pesto.source import check_cut
+from pesto.source import Cut, check_cut
 from pesto.tf.pipelined.passes import Passes
 from pesto.tf.private import autograph_of
 
 
-def in_micro_batches(step: Callable[..., Any], batches: int, label: str, *, joined: bool) -> Callable[..., Any]:
-    """`step`, done with each of so many equal pieces of its arguments, with gradients added up before one update.
+def in_micro_batches(step: Callable[..., Any], cut: Cut, label: str, *, joined: bool) -> Callable[..., Any]:
+    """`step`, done with each of the equal pieces of its arguments, with gradients added up before one update.
 
     Every argument with a first dimension is cut, scalars are given whole. joined: whether results of all micro-batches
     are put together (scalars averaged, rows put one behind the other), or those of the last stand for all, as metrics
-    do, which have seen all of them. UsageError for a batch that cannot be cut so; InputError for one of open size, and
-    as of `Passes`.
+    do, which have seen all of them. Of a cut with late weights (`pesto.tf.pipelined.late_weights`) every piece updates.
+    UsageError for a batch that cannot be cut so; InputError for one of open size, and as of `Passes`.
     """
 
     @tf.autograph.experimental.do_not_convert
     def whole(*args: Any, **kwargs: Any) -> Any:
-        pieces = _pieces((args, kwargs), batches, label)
-        passes = Passes(batches, label)
+        pieces = _pieces((args, kwargs), cut.batches, label)
+        passes = Passes(cut, label)
         with passes.watched():
             found = [passes.run(step, batch, *given) for batch, given in enumerate(pieces)]
         return _joined(found) if joined else found[-1]
@@ -32,9 +32,9 @@ def in_micro_batches(step: Callable[..., Any], batches: int, label: str, *, join
     return whole
 
 
-def train_in_micro_batches(model: Any, batches: int) -> Callable[..., Any]:
-    """The train step of a compiled Keras model in so many micro-batches; it gives metrics, which have seen them all."""
-    return in_micro_batches(model.train_step, batches, f"keras {model.name}", joined=False)
+def train_in_micro_batches(model: Any, cut: Cut) -> Callable[..., Any]:
+    """The train step of a compiled Keras model in micro-batches; it gives metrics, which have seen them all."""
+    return in_micro_batches(model.train_step, cut, f"keras {model.name}", joined=False)
 
 
 def converted(step: Any) -> Callable[..., Any]:

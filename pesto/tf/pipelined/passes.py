@@ -8,6 +8,8 @@ import keras
 import tensorflow as tf
 
 from pesto.errors import InputError
+from pesto.source import Cut
+from pesto.tf.pipelined.late_weights import Versions
 from pesto.tf.private import replaced
 
 
@@ -15,12 +17,14 @@ class Passes:
     """The passes of one step, one a micro-batch: what is taken of gradients and of updates in each.
 
     In all but the last the optimizer updates nothing, and in the last a step is given the mean of all gradients. What
-    it does with its gradients before it hands them on, as clipping by the norm of all, it so does with the mean.
+    it does with its gradients before it hands them on, as clipping by the norm of all, it so does with the mean. Where
+    weights are late, each pass updates by its own gradients, of the weights that `Versions` gives it.
     """
 
-    def __init__(self, batches: int, label: str) -> None:
+    def __init__(self, cut: Cut, label: str) -> None:
         """label: what the step is called in errors."""
-        self.batches, self.label = batches, label
+        self.batches, self.label = cut.batches, label
+        self._versions = None if cut.late is None else Versions(cut.batches, cut.late)
         self._batch, self._derived, self._applied, self._inside = 0, 0, 0, False
         self._sums: list[Any] = []
 
@@ -31,11 +35,15 @@ class Passes:
             stack.enter_context(replaced(tf.GradientTape, {"gradient": self._gradient(tf.GradientTape.gradient)}))
             for kind in _kinds():
                 stack.enter_context(replaced(kind, {"apply": self._apply(vars(kind)["apply"])}))
+            if self._versions is not None:
+                stack.enter_context(self._versions.watched())
             yield
 
     def run(self, step: Callable[..., Any], batch: int, args: Any, kwargs: Any) -> Any:
         """What one pass gives; InputError for one that does not take gradients once and update once."""
         self._batch, self._derived, self._applied = batch, 0, 0
+        if self._versions is not None:
+            self._versions.begin(batch)
         result = step(*args, **kwargs)
         if not self._derived:
             raise InputError(
@@ -66,6 +74,8 @@ class Passes:
                     f"{self.label}: no variable leads to the loss, all gradients are None - compute the loss of "
                     "trainable variables inside the tape"
                 )
+            if self._versions is not None:
+                return found
             self._sums = [_added(a, b) for a, b in zip(self._sums or [None] * len(flat), flat, strict=True)]
             if self._batch < self.batches - 1:
                 return found
@@ -78,7 +88,9 @@ class Passes:
             if self._inside:  # what one optimizer hands on to another
                 return original(optimizer, *args, **kwargs)
             self._applied += 1
-            if self._batch < self.batches - 1:
+            if self._versions is not None:
+                self._versions.end()
+            elif self._batch < self.batches - 1:
                 return None
             self._inside = True
             try:

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from pesto.errors import InputError, UsageError
 from pesto.files.json import shown
-from pesto.source import function_label
+from pesto.source import Cut, function_label
 from pesto.tf.nodes.captured import Captured
 from pesto.tf.sources.sources import capture_function, capture_keras, capture_pieces, capture_v1, told
 
@@ -21,16 +21,19 @@ _TAKES = "a tf.function, a compiled Keras model, (model, (x, y)), (function, *sp
 
 
 def capture_callable(
-    reference: str, batch: int | None = None, *, open_batch: bool = False, pieces: int | None = None
+    reference: str, batch: int | None = None, *, open_batch: bool = False, cut: Cut | None = None
 ) -> Captured:
-    """Import the module, from the current folder too, and take its step.
+    """The step of what `step_object` finds; errors of both."""
+    return capture_object(step_object(reference), reference, batch, open_batch=open_batch, cut=cut)
+
+
+def step_object(reference: str) -> Any:
+    """Import the module, from the current folder too, and take what has its step.
 
     The object may be a `tf.function` with an input signature, a concrete function or a compiled Keras model; anything
     else is called without arguments and must return one of those, `(model, (x, y))` with an example batch,
-    `(function, *specs)` with `tf.TensorSpec`s, or `(tf.Graph, fetches)`. With `open_batch` a Keras model needs no batch
-    size, which building its graph does. `pieces` is the number of micro-batches into which a model or a function is to
-    cut its batch. UsageError for an unknown name, InputError for what the user's code raises and for arguments of which
-    nothing says types and shapes.
+    `(function, *specs)` with `tf.TensorSpec`s, or `(tf.Graph, fetches)`. UsageError for an unknown name, InputError for
+    what the user's code raises and for arguments of which nothing says types and shapes.
     """
     module_name, _, attribute = reference.partition(":")
     found = _lookup(reference, module_name, attribute)
@@ -40,10 +43,21 @@ def capture_callable(
         _check_arguments(found, reference)
         with _explained(reference, "calling it"):
             found = found()
+    return found
+
+
+def capture_object(
+    found: Any, reference: str, batch: int | None = None, *, open_batch: bool = False, cut: Cut | None = None
+) -> Captured:
+    """The step of what a reference names.
+
+    With `open_batch` a Keras model needs no batch size, which building its graph does. `cut` is how a model or a
+    function is to cut its batch.
+    """
     if _is_model(found) and batch is None and not open_batch:
         raise InputError(f"function {shown(reference)}: a Keras model has no batch size - give one (batch=32)")
-    source = function_label(reference, batch, pieces)
-    return _capture(found, _Asked(reference=reference, batch=batch, pieces=pieces, source=source))
+    source = function_label(reference, batch, cut)
+    return _capture(found, _Asked(reference=reference, batch=batch, cut=cut, source=source))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +66,7 @@ class _Asked:
 
     reference: str
     batch: int | None
-    pieces: int | None
+    cut: Cut | None
     source: str
 
 
@@ -117,19 +131,19 @@ def _capture_with_data(model: Any, data: Any, asked: _Asked) -> Captured:
 
 def _capture_example(model: Any, data: Any, asked: _Asked) -> Captured:
     """A model with an example batch: of open size where a batch is given, of the example's own where none is."""
-    batch, source, pieces = asked.batch, asked.source, asked.pieces
+    batch, source, cut = asked.batch, asked.source, asked.cut
     if batch is not None:
-        return capture_keras(model, batch, data=data, source=source, pieces=pieces)
+        return capture_keras(model, batch, data=data, source=source, cut=cut)
     sizes = {int(value.shape[0]) for value in tf.nest.flatten(data) if len(getattr(value, "shape", ()))}
     if len(sizes) != 1:
         raise InputError(f"{source}: the example data have {len(sizes)} batch sizes - give arrays of one length")
-    return capture_keras(model, sizes.pop(), static=True, data=data, source=source, pieces=pieces)
+    return capture_keras(model, sizes.pop(), static=True, data=data, source=source, cut=cut)
 
 
 def _capture(found: Any, asked: _Asked) -> Captured:
-    reference, batch, source, pieces = asked.reference, asked.batch, asked.source, asked.pieces
+    reference, batch, source, cut = asked.reference, asked.batch, asked.source, asked.cut
     if _is_model(found):
-        return capture_keras(found, batch, source=source, pieces=pieces)
+        return capture_keras(found, batch, source=source, cut=cut)
     first, *rest = found if isinstance(found, tuple) and found else (found,)
     if _is_model(first) and len(rest) != 1:
         raise InputError(f"function {shown(reference)}: it gave a model and {len(rest)} more - return (model, (x, y))")
@@ -140,14 +154,14 @@ def _capture(found: Any, asked: _Asked) -> Captured:
     if _is_step(first) or (isinstance(found, tuple) and callable(first)):
         if not rest and not hasattr(first, "structured_outputs"):
             _check_arguments(first, reference)
-        if pieces is not None:
-            return capture_pieces(first, *rest, batch=batch, pieces=pieces, source=source)
+        if cut is not None:
+            return capture_pieces(first, *rest, batch=batch, cut=cut, source=source)
         return capture_function(first, *rest, batch=batch, source=source)
     raise InputError(f"function {shown(reference)}: it gave a {type(found).__name__} - return {_TAKES}")
 
 
 def _capture_graph(graph: Any, fetches: Any, asked: _Asked) -> Captured:
-    if asked.pieces is not None:
+    if asked.cut is not None:
         raise InputError(
             f"function {shown(asked.reference)}: a tf.Graph is made already, and cannot be done with pieces of its "
             "batch - leave out the micro-batches, or plan its GraphDef, which they repeat"

@@ -7,19 +7,20 @@ from typing import Any
 import tensorflow as tf
 
 from pesto.errors import InputError
+from pesto.source import Cut
 from pesto.tf.nodes.open_inputs import is_open, refusal
 from pesto.tf.pipelined.in_micro_batches import train_in_micro_batches
 
 
 def keras_step(
-    model: Any, batch: int | None, data: Any = None, *, pieces: int | None = None
+    model: Any, batch: int | None, data: Any = None, *, cut: Cut | None = None
 ) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """(step, specs): `step((x, y))` runs `model.train_step` as `fit` does, whose graph the trace of it has.
 
     A `batch` of None leaves the first dimension open. The specs follow the model's inputs, outputs and losses: targets
     have the outputs' shapes and types, but one class index (int32) an example where a loss is sparse. `data`, a batch
-    or specs (x, y) or (x, y, sample_weight), or x where it is no tuple, says otherwise. `pieces` is the number of
-    micro-batches into which the step cuts the batch (`pesto.tf.pipelined`). InputError when the model is not compiled
+    or specs (x, y) or (x, y, sample_weight), or x where it is no tuple, says otherwise. `cut` is how the step cuts
+    the batch (`pesto.tf.pipelined`). InputError when the model is not compiled
     or not built.
     """
     name = getattr(model, "name", type(model).__name__)
@@ -31,7 +32,7 @@ def keras_step(
     given = (_like(model, "input", batch), _targets(model, batch)) if data is None else _specs(model, data, batch)
     built(model, given)
 
-    train = model.train_step if pieces is None else train_in_micro_batches(model, pieces)
+    train = model.train_step if cut is None else train_in_micro_batches(model, cut)
 
     @tf.autograph.experimental.do_not_convert
     def step(data: Any) -> Any:

@@ -12,7 +12,7 @@ from tensorflow.core.framework import node_def_pb2
 from pesto.errors import InputError, PestoError
 from pesto.files.json import shown
 from pesto.graph import Graph
-from pesto.source import EVERYTHING
+from pesto.source import EVERYTHING, Cut
 from pesto.tf.importer.importer import build
 from pesto.tf.nodes.captured import Captured, captured
 from pesto.tf.nodes.fetches import checked_fetches
@@ -74,15 +74,15 @@ def capture_v1(graph: Any, fetches: Iterable[Any], *, source: str = "tf.Graph") 
     return captured(graph.as_graph_def(add_shapes=True), names, source)
 
 
-def capture_pieces(fn: Any, *specs: Any, batch: int | None, pieces: int, source: str) -> Captured:
-    """`capture_function` of a step that knows nothing of micro-batches, done with so many equal pieces of its batch.
+def capture_pieces(fn: Any, *specs: Any, batch: int | None, cut: Cut, source: str) -> Captured:
+    """`capture_function` of a step that knows nothing of micro-batches, done with equal pieces of its batch.
 
     UsageError for a step that is traced already; what `pesto.tf.pipelined` raises of one that cannot be done so.
     """
     if hasattr(fn, "structured_outputs"):
         raise concrete(source)
     step = tf.function(
-        in_micro_batches(converted(fn), pieces, source, joined=True),
+        in_micro_batches(converted(fn), cut, source, joined=True),
         input_signature=getattr(fn, "input_signature", None),
         jit_compile=jit_of(fn) or None,
     )
@@ -136,16 +136,16 @@ def capture_func_graph(graph: Any, source: str) -> Captured:
 
 def capture_keras(
     model: Any, batch: int | None, *, static: bool = False, data: Any = None, source: str | None = None,
-    pieces: int | None = None,
+    cut: Cut | None = None,
 ) -> Captured:  # fmt: skip
     """`from_keras` before it becomes a `Graph`. InputError for one that is not compiled, has no known inputs, or runs
     by no plan (see `pesto.tf.unplaceable`), UsageError for one that runs eagerly.
 
-    pieces: micro-batches into which its train step cuts the batch, whose size is then fixed.
+    cut: how its train step cuts the batch, whose size is then fixed.
     """
     label = source or f"keras {model.name}"
     check_model(model, label)
-    step, specs = keras_step(model, batch if static or pieces else None, data, pieces=pieces)
+    step, specs = keras_step(model, batch if static or cut else None, data, cut=cut)
     captured_step = capture_function(step, *specs, source=label)
     return replace(captured_step, optimizer=type(model.optimizer).__name__)
 

@@ -19,6 +19,9 @@ WRONG = {
     "unequal accelerators": (("--graph", "step.json", "--cluster", "two.toml"), 2, "whose accelerators are alike"),
     "no training step": (("--graph", "forward.json"), 3, "it updates no variable"),
     "search of a chain": (("step.json", "--devices", 2, "--search", 3), 2, "a chain has no ops - leave out --search"),
+    "asynchronous of a graph": (("--graph", "step.json", "--asynchronous"), 2, "whose updates Pesto makes - give a"),
+    "asynchronous and whole": (("--function", "m:f", "--asynchronous"), 2, "does not loop itself) and 2 or more micro"),
+    "asynchronous chain": (("step.json", "--devices", 2, "--asynchronous"), 2, "leave out --asynchronous"),
     "no micro-batch": (("--graph", "step.json", "--micro-batches", 0), 2, "--micro-batches"),
     "its input": (("--graph", "step.json", "-o", "step.json"), 2, "step.json"),
 }

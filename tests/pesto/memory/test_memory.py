@@ -44,6 +44,31 @@ def test_a_received_copy_counts_where_it_lies(make_graph, make_cluster, make_cos
     assert found.peak.tolist() == [0, 100, 110]
 
 
+def test_a_version_that_outlives_an_update_has_bytes(make_graph, make_cluster, make_costs) -> None:
+    """v (1000) is read twice before its first update, to which only the first read leads: with b0 and b1 (10 each)
+    2020, where the other is kept; 1020 where it leads there, too."""
+    ops = [
+        {"name": "v", "param": 1000, "launches": False},
+        {"name": "r0", "bytes": 1000, "inputs": ["v"], "launches": False},
+        {"name": "r1", "bytes": 1000, "inputs": ["v"], "launches": False},
+        {"name": "b0", "bytes": 10, "inputs": ["r0"]},
+        {"name": "b1", "bytes": 10, "inputs": ["r1"]},
+        {"name": "u0", "inputs": ["v", "b0"], "control": ["r0", "r1"]},
+        {"name": "u1", "inputs": ["v", "b1"], "control": ["u0"]},
+    ]
+    cluster = make_cluster()
+
+    def peak(ops):
+        graph = make_graph(ops)
+        graph = replace(graph, tensor_op=graph.tensor_op[:5], tensor_bytes=graph.tensor_bytes[:5],
+                        tensor_dtype=graph.tensor_dtype[:5])  # fmt: skip
+        return run(graph, cluster, make_costs(graph, cluster), [1] * 7).peak.tolist()
+
+    assert peak(ops) == [0, 2020, 0]
+    ops[5]["inputs"] = ["v", "b0", "b1"]
+    assert peak(ops) == [0, 1020, 0]
+
+
 def test_variables_live_for_ever(make_graph, make_cluster, make_costs) -> None:
     """1000 bytes of a variable add to whatever else is alive."""
     graph = make_graph([{"name": "v", "param": 1000, "launches": False}, {"name": "b", "bytes": 10, "inputs": ["v"]}])

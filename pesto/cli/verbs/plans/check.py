@@ -1,12 +1,19 @@
 """pesto check: verify a plan against its graph."""
 
-from dataclasses import fields
 from pathlib import Path
 
 import click
 
 from pesto.api import check
-from pesto.cli.options import Existing, cluster_option, costs_option, json_option, refuse, source_options
+from pesto.cli.options import (
+    SOURCE_NAMES,
+    Existing,
+    cluster_option,
+    costs_option,
+    json_option,
+    refuse,
+    source_options,
+)
 from pesto.cli.printed import to_json
 from pesto.cli.verbs.plans.check_pattern import check_pattern
 from pesto.cli.verbs.plans.check_split import check_split
@@ -20,7 +27,7 @@ from pesto.split.files.split_file import KIND as SPLIT
 from pesto.split.files.split_file import loads_split
 from solvers.pipelining.pattern_json import KIND as PATTERN
 
-_OF_STEPS = tuple(f.name for f in fields(Source))
+_OF_STEPS = SOURCE_NAMES
 
 
 @click.command("check")

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from pesto.errors import InputError, UsageError
+from pesto.source import Cut
 from pesto.tf.pipelined.in_micro_batches import converted, in_micro_batches
 from pesto.tf.sources.sources import capture_pieces
 
@@ -38,7 +39,7 @@ def by_hand(w):
 
 
 def run(step, *args, pieces=3):
-    whole = in_micro_batches(step, pieces, "function step", joined=True)
+    whole = in_micro_batches(step, Cut(pieces), "function step", joined=True)
     return tf.function(whole, autograph=False)(*map(tf.constant, args))
 
 
@@ -141,7 +142,7 @@ def test_what_cannot_be_done_in_pieces_is_refused(case):
 def test_an_open_batch_is_refused():
     """As fit has where the last batch is smaller."""
     with pytest.raises(InputError, match=r"size of its batch is open, .*drop_remainder=True"):
-        capture_pieces(Step(), tf.TensorSpec([None, 2]), batch=None, pieces=3, source="function step")
+        capture_pieces(Step(), tf.TensorSpec([None, 2]), batch=None, cut=Cut(3), source="function step")
 
 
 def test_control_flow_is_converted_as_by_the_steps_own_function():

@@ -37,6 +37,22 @@ def test_all_schedules_are_plain_accumulation(program: str) -> None:
         assert row["losses"] and row["variables"] and row["verified"] == 1 and row["devices"] == 3, row
 
 
+LATE = [
+    ("dense", "cpux3", "SGD"), ("dense", "cpux2", "Adam"), ("convolution", "cpux2", "Adam"), ("shared", "cpux3", "Adam"),
+    ("attention", "cpux3", "AdamW"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("program", "cluster", "optimizer"), LATE)
+def test_late_weights_are_numbered_versions(program: str, cluster: str, optimizer: str) -> None:
+    """As late as batches are in flight, less 1; losses, weights, slots, statistics are a loop's that keeps versions."""
+    (row,) = worker(program, cluster, optimizer)
+    assert {*row["late"]} <= {min(many, 6) - 1 for many in row["flight"]} and row["late"][-1] > 0, row
+    assert row["given"] == row["weights"] and row["devices"] == int(cluster[-1])
+    assert row["verified"] == 1 and row["moved"] == 0
+    assert row["losses"] and row["variables"] and not row["plain"], row
+
+
 def test_fit_trains_in_the_plans_micro_batches() -> None:
     """As calls of `pesto.pipeline` do; afterwards a model trains as before."""
     assert cases()["fit"] == {"equal": True, "verified": 2, "after": True}

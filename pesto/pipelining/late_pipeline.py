@@ -1,0 +1,90 @@
+"""A training step pipelined without a flush: an update behind every batch, by gradients of weights that are late."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from pesto.cluster import Cluster
+from pesto.errors import InputError, NothingFoundError, UsageError
+from pesto.graph import Graph
+from pesto.pipelining.lateness import lateness
+from pesto.pipelining.schedules import EXACT, KEEPS, STAR, THINNED, Asked, Schedule, periodic
+from pesto.pipelining.step_ground import StepGround
+from pesto.pipelining.step_pipeline import StepPipeline, Wish, piped
+from solvers.pipelining.unequal.device_orders import best_orders
+from solvers.pipelining.unequal_devices import Machines
+
+LATE_NAMES = (STAR, THINNED, EXACT)
+"""The schedules that begin and end no step: 1F1B goes on in them."""
+_TIGHTER = 3
+"""How often stages are cut for less memory, where what was cut for all of it does not fit op by op."""
+
+Trace = Callable[[tuple[int, ...]], Graph]
+"""The step with an update behind every batch, with each variable read so much too late (`pesto.source.Cut.late`)."""
+
+
+def late_pipeline(trace: Trace, cluster: Cluster, wish: Wish) -> StepPipeline:
+    """The step in the periodic schedule of least period that fits, or the named one, on modelled costs.
+
+    PipeDream's weight stashing (Narayanan et al., SOSP 2019, section 3.3): batch b is done, on a stage with NCA batches
+    in flight, with the weights of NCA - 1 updates before those that it would have without a pipeline, in both halves.
+    The stages are found on a trace of which nothing is late; a second trace has what is late by them, and is the plan's
+    step: its values are the same in whatever order it runs.
+    UsageError for a schedule that begins and ends empty, for search, and for fewer batches than devices; else as
+    `step_pipeline`.
+    """
+    if wish.name is not None and wish.name not in LATE_NAMES:
+        raise UsageError(f"{wish.name} is no schedule without a flush - give one of {', '.join(LATE_NAMES)}")
+    if wish.search:
+        raise UsageError("search is for steps with a flush - leave it out, or --asynchronous")
+    ground = StepGround.of(trace(()), cluster, None)
+    if ground.step.batches < len(ground.fast):
+        raise UsageError(
+            f"{ground.step.batches} batches on {len(ground.fast)} devices never fill the pipeline - give as many "
+            "micro-batches as devices, or more"
+        )
+    memory, short = ground.memory, 0
+    for _ in range(_TIGHTER):
+        memory -= short
+        schedule = _schedule(ground, wish, memory)
+        found = _late(trace, ground, schedule)
+        laid = found.laid(schedule)
+        if laid.candidate is None:
+            raise ValueError("a schedule that was chosen has a run")
+        if laid.fits:
+            break
+        short = laid.candidate.short
+    return piped(found, wish, laid)
+
+
+def _schedule(ground: StepGround, wish: Wish, memory: int) -> Schedule:
+    """Of the chain, for so many bytes a device; NothingFoundError where none fits them."""
+    try:
+        asked = Asked(
+            chain=ground.chain.chain, machines=Machines.alike(len(ground.fast), max(0, memory)),
+            batches=ground.step.batches, k=wish.k, seconds=wish.seconds, contiguous=True,
+        )  # fmt: skip
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    cuts = best_orders(asked.chain, asked.machines, asked.model)
+    thin = best_orders(asked.chain, asked.machines, asked.model, KEEPS)
+    made = [each for each in periodic(asked, cuts, thin) if wish.name in (None, each.name)]
+    fitting = [each for each in made if each.fits and each.period is not None]
+    if not fitting:
+        raise NothingFoundError(
+            f"{made[0].name}: {made[0].why} with a version of the weights for every batch in flight - use more or "
+            "larger devices, a smaller batch, or leave out --asynchronous"
+        )
+    return min(fitting, key=lambda each: each.period or 0)
+
+
+def _late(trace: Trace, ground: StepGround, schedule: Schedule) -> StepGround:
+    """What a schedule is laid on: the step whose weights are late by it."""
+    if schedule.in_flight is None:
+        raise ValueError("a schedule that was chosen was measured")
+    late = lateness(ground.chain, ground.one, schedule.in_flight, ground.step.batches)
+    found = StepGround.of(trace(late), ground.cluster, None)
+    if found.chain.chain.layers != ground.chain.chain.layers:
+        raise InputError(
+            f"{ground.step.graph.source}: it is another step each time that it is traced - give one that does the same"
+        )
+    return replace(found, late=late)
