@@ -24,6 +24,8 @@ class Passes:
     def __init__(self, cut: Cut, label: str) -> None:
         """label: what the step is called in errors."""
         self.batches, self.label = cut.batches, label
+        itself = "let it loop over micro-batches itself, and leave out their number where it does so"
+        self._remedy = itself if cut.late is None else "plan it with a flush, as no update of its own can be late"
         self._versions = None if cut.late is None else Versions(cut.batches, cut.late)
         self._batch, self._derived, self._applied, self._inside = 0, 0, 0, False
         self._sums: list[Any] = []
@@ -53,12 +55,12 @@ class Passes:
         if not self._applied:
             raise InputError(
                 f"{self.label}: no Keras optimizer applies its gradients, so it would update for every micro-batch - "
-                "call optimizer.apply_gradients in it, or let it loop over micro-batches itself"
+                f"call optimizer.apply_gradients in it, or {self._remedy}"
             )
         if self._derived > 1 or self._applied > 1:
             raise InputError(
                 f"{self.label}: it takes gradients {self._derived} times and updates {self._applied} times, and one "
-                "may need another - let it loop over micro-batches itself, and leave out their number where it does so"
+                f"may need another - {self._remedy}"
             )
         return result
 
