@@ -55,9 +55,9 @@ def least_by_force(chain: Chain, machines: Machines, model: MemoryModel, keeps) 
     return min((each.period for each in found if each is not None), default=None)
 
 
-def holds(seed: int) -> bool:
+def holds(seed: int, most: int = 5) -> bool:
     """One case in both models; whether memory or the order mattered: the best is not that of the listed order."""
-    chain, machines = drawn(seed)
+    chain, machines = drawn(seed, 3, most)
     least = least_by_force(chain, machines, MemoryModel.PAPER, KEEPS)
     found = best_orders(chain, machines, MemoryModel.PAPER, KEEPS)
     assert (found and found.period) == least, seed
@@ -87,8 +87,8 @@ def test_the_best_order_by_enumeration(seeds) -> None:
 
 
 def test_the_best_order_by_enumeration_of_some() -> None:
-    """As above."""
-    assert sum(holds(seed) for seed in range(5)) >= 1
+    """As above, up to 3 layers."""
+    assert sum(holds(seed, 3) for seed in range(8)) >= 1
 
 
 def test_devices_of_two_kinds_are_all_looked_at_and_many_different_ones_are_not() -> None:
