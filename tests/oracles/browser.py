@@ -21,6 +21,8 @@ FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars",
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--remote-debugging-port=0",
 )  # fmt: skip
+_HANGS = 600.0
+"""Seconds after which what was waited for will not come."""
 _STARTS = 60.0
 """Seconds that the browser may take to start, and to answer."""
 
@@ -95,7 +97,7 @@ class Tab:
 
     def wait(self, expression: str) -> None:
         """Until an expression is true; what is told meanwhile is heard."""
-        until = time.monotonic() + _STARTS
+        until = time.monotonic() + _HANGS
         while not self.value(f"Boolean({expression})"):
             assert time.monotonic() < until, f"never became true: {expression}"
             time.sleep(0.02)

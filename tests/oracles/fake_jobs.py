@@ -16,8 +16,9 @@ from pesto.serve.job_work import Order
 
 
 class FakeJobs:
-    def __init__(self, slots=1):
-        self.slots, self.begun, self.closed = slots, {}, False
+    def __init__(self, slots=1, files=None):
+        """`files`: bytes of each file that a job leaves, by name; otherwise they say which attempt it was."""
+        self.slots, self._files, self.begun, self.closed = slots, files or {}, {}, False
         self._heard, self._poked = deque(), False
         self._changed = threading.Condition()
 
@@ -43,7 +44,7 @@ class FakeJobs:
         work = self.begun[key]
         out = Path(msgspec.json.decode(work.data, type=Order).out)
         for name in ("plan.json", "report.html"):
-            (out / name).write_bytes(key.encode())
+            (out / name).write_bytes(self._files.get(name, key.encode()))
         self._answer(work, Done(exit_code=code, files=("plan.json", "report.html")))
 
     def collect(self, seconds=None):

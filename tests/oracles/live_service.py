@@ -15,13 +15,13 @@ from pesto.serve.server import listening, opened
 class LiveService:
     """`url` stays the same; `jobs` is the executor of the present run."""
 
-    def __init__(self, folder, **config):
-        self.folder, self._config, self._port = folder, config, 0
+    def __init__(self, folder, executor=FakeJobs, **config):
+        self.folder, self._executor, self._config, self._port = folder, executor, config, 0
         self._stack = ExitStack()
         self.start()
 
-    def start(self, jobs=None):
-        self.jobs = jobs or FakeJobs()
+    def start(self):
+        self.jobs = self._executor()
         self.folder.mkdir(exist_ok=True)
         config = ServeConfig(**{"port": self._port} | self._config)
         bound = self._stack.enter_context(listening(config, self.folder))
@@ -48,8 +48,8 @@ class LiveService:
 
 
 @contextmanager
-def live_service(folder, **config):
-    found = LiveService(folder, **config)
+def live_service(folder, executor=FakeJobs, **config):
+    found = LiveService(folder, executor, **config)
     try:
         yield found
     finally:

@@ -16,6 +16,7 @@ from pesto.serve.http.event_routes import event_routes
 from pesto.serve.http.file_routes import file_routes
 from pesto.serve.http.job_routes import job_routes
 from pesto.serve.http.other_routes import catalogue_routes, health_routes
+from pesto.serve.http.page_routes import page_routes
 from pesto.serve.http.refused import of_bug, of_http, refused
 from pesto.serve.service import Service
 
@@ -39,7 +40,7 @@ def application(service: Service) -> Litestar:
         components=Components(security_schemes={"token": SecurityScheme(type="http", scheme="bearer")}),
     )
     app = Litestar(
-        [v1, health_routes()],
+        [v1, health_routes(), page_routes()],
         openapi_config=document,
         exception_handlers={PestoError: refused, HTTPException: of_http, Exception: of_bug},
         request_max_body_size=BODY,

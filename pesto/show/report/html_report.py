@@ -1,12 +1,8 @@
 """The page: one file, nothing loaded from anywhere, and names are data in it that no browser takes for markup."""
 
-import base64
-import hashlib
 import html
 import json
-import re
 from collections.abc import Sequence
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -15,6 +11,7 @@ from pesto.explaining.waits import waits
 from pesto.graph import Graph
 from pesto.show.drawn.grouped import scopes
 from pesto.show.report.columns import of_graph, of_plan
+from pesto.show.report.one_file import asset, policy_hash, script_of, with_marks
 from pesto.show.report.op_names import Names, as_tree
 from pesto.show.report.packed import Packed, packed
 from pesto.show.report.reported import Reported, facts
@@ -25,7 +22,6 @@ SCRIPTS = (
     "sections.js", "ops.js", "against.js", "start.js",
 )  # fmt: skip
 """The page's script, in this order."""
-_MARK = re.compile(r"@([a-z]+)@")
 _MOST_SCOPES = 48
 
 
@@ -68,26 +64,18 @@ def _parts(label: str) -> tuple[str, ...]:
 
 
 def _page(title: str, said: dict[str, Any], shown: Sequence[Packed]) -> str:
-    style = _asset("report.css")
-    script = "(() => {\n" + "".join(map(_asset, SCRIPTS)) + "})();\n"
-    filled = {
+    style = asset("report.css")
+    script = script_of([asset(name) for name in SCRIPTS])
+    values = {
         "title": html.escape(title.encode(errors="replace").decode()),
         "style": style,
         "script": script,
-        "stylehash": _hash(style),
-        "scripthash": _hash(script),
+        "stylehash": policy_hash(style),
+        "scripthash": policy_hash(script),
         "facts": _as_data(said),
         "columns": "\n".join(f'<script type="text/plain" class="packed">{each.text}</script>' for each in shown),
     }
-    return _MARK.sub(lambda mark: filled[mark[1]], _asset("report.html"))
-
-
-def _asset(name: str) -> str:
-    return files("pesto.show.report").joinpath("assets", name).read_text(encoding="utf-8")
-
-
-def _hash(text: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+    return with_marks(asset("report.html"), values)
 
 
 def _as_data(said: dict[str, Any]) -> str:

@@ -1,0 +1,86 @@
+// The jobs, the newest first, and which two of them are compared.
+const LOOK_MS = 2000;
+let jobs = [], pages = 1;
+
+function age(job) {
+  const seconds = Math.max(0, Date.now() / 1000 - job.created);
+  for (const [unit, much] of [["d", 86400], ["h", 3600], ["min", 60]]) {
+    if (seconds >= 2 * much) return `${Math.round(seconds / much)} ${unit}`;
+  }
+  return `${Math.round(seconds)} s`;
+}
+
+const best = (job) => (job.best_s === null ? "–" : duration(job.best_s));
+const gap = (job) => (job.gap === null ? "–" : percent(job.gap));
+const called = (job) => visible(job.label || job.kind);
+const place = (job) => (job.place === null ? "" : `, place ${job.place}`);
+const state = (job) => made("span", {className: `state ${job.state}`}, `${job.state}${place(job)}`);
+
+async function look() {
+  const wanted = at("state").value ? `&state=${at("state").value}` : "";
+  let found = [], after = null;
+  for (let page = 0; page < pages && (page === 0 || after); page += 1) {
+    const said = await told(`jobs?most=50${wanted}${after ? `&after=${after}` : ""}`);
+    found = found.concat(said.jobs);
+    after = said.after;
+  }
+  jobs = found;
+  at("more").hidden = after === null;
+  at("door").hidden = true;
+  fine();
+  listed();
+}
+
+function listed() {
+  const any = jobs.length > 0;
+  at("empty").hidden = any || at("state").value !== "";
+  const going = jobs.filter((job) => ["running", "cancelling"].includes(job.state)).length;
+  const waiting = jobs.filter((job) => job.state === "queued").length;
+  filled("where", `${counted(jobs.length, "job")} shown, ${going} running, ${waiting} waiting`);
+  const columns = [["label", "text wide"], ["state", "text"], ["best", ""], ["gap", ""], ["age", "late"], ["id", "text late"]];
+  const rows = jobs.map((job) => [opener(job), state(job), best(job), gap(job), age(job), job.id]);
+  filled("queue", any ? table(columns, rows, (k) => jobs[k].id === watched) : made("p", {className: "note"}, "None."));
+  paired();
+}
+
+function opener(job) {
+  const found = made("button", {type: "button", className: "name"}, called(job));
+  found.dataset.job = job.id;
+  return found;
+}
+
+async function looking() {
+  for (;;) {
+    if (!document.hidden) await look().catch(trouble);
+    await pause(LOOK_MS);
+  }
+}
+
+function paired() {
+  const ended = jobs.filter((job) => job.files.includes("plan.json"));
+  at("compare").hidden = ended.length < 2;
+  for (const [id, usual] of [["first", 1], ["second", 0]]) {
+    const chosen = at(id).value;
+    if (document.activeElement === at(id)) continue;
+    filled(id, ...ended.map((job) => option(job.id, `${called(job)}, ${best(job)} (${job.id})`)));
+    at(id).value = ended.some((job) => job.id === chosen) ? chosen : ended[usual] ? ended[usual].id : "";
+  }
+}
+
+async function compared() {
+  const said = await told(`diff?a=${at("first").value}&b=${at("second").value}`);
+  const bytes = said.sent_bytes.map((b) => (b === null ? "–" : size(b)));
+  const facts = [
+    ["step", ...said.step_s.map(duration)], ["lower bound", ...said.bound_s.map(duration)],
+    ["cluster", ...said.cluster.map(visible)], ["transfers", ...said.transfers.map(count)], ["sent", ...bytes],
+  ];
+  const devices = said.devices.flatMap((d) => [
+    [`${visible(d.name)}: ops`, ...d.ops.map(count)], [`${visible(d.name)}: busy`, ...d.busy_s.map(duration)],
+  ]);
+  const moved = `${counted(said.moved.ops, "op")} of ${count(said.ops.both)} on another device; `
+    + `${count(said.order.turned)} of ${count(said.order.pairs)} pairs run the other way round`;
+  const groups = said.moved.groups.slice(0, 12).map((g) => [visible(g.scope), visible(g.before), visible(g.after), count(g.ops), duration(g.seconds)]);
+  const kinds = [["moved", "text wide"], ["from", "text"], ["to", "text"], ["ops", ""], ["time", ""]];
+  filled("difference", table([["", "text"], ["first", ""], ["second", ""]], [...facts, ...devices]),
+    made("p", {className: "note"}, moved), ...(groups.length ? [made("p"), table(kinds, groups)] : []));
+}

@@ -1,0 +1,134 @@
+"""The service's page in a browser, by its own buttons: submit, watch, cancel, look, compare; names are only ever text.
+
+Skipped where no Chromium is installed: apt-get install chromium.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+
+import browser
+import pytest
+from fake_jobs import FakeJobs
+from live_service import live_service
+
+import pesto
+from pesto.client.sync_client import Client
+from pesto.serve import tokens
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(browser.installed() is None, reason="no chromium: apt-get install chromium"),
+]
+TOWERS = Path(__file__).parents[2] / "data" / "two-towers.graph.json"
+HOSTILE = "<img src=x onerror=document.title='ran'><script>document.title='ran'</script>"
+JOB = "document.getElementById"
+
+
+@pytest.fixture(scope="module")
+def tab():
+    with browser.browser() as found:
+        yield found
+
+
+def opened(tab, url):
+    tab.events.clear()
+    tab.call("Page.navigate", url=f"{url}/")
+    tab.wait("document.querySelectorAll('#cluster option').length > 3")
+
+
+def press(tab, name):
+    tab.wait(f"!{JOB}('{name}').hidden")
+    tab.value(f"{JOB}('{name}').click()")
+
+
+def quiet(tab, url):
+    """Nothing was complained of, and nobody else was asked for anything."""
+    assert tab.complaints == []
+    assert all(asked.startswith((url, "blob:")) for asked in tab.requests)
+    assert tab.value("document.title") == "Pesto: the placement service"
+
+
+def choose(tab, label, text):
+    """Fill the form in with a file of this text, and send it."""
+    tab.value(f"""(() => {{
+        const files = new DataTransfer(), at = (id) => {JOB}(id);
+        const change = (id) => at(id).dispatchEvent(new Event("change"));
+        files.items.add(new File([{json.dumps(text)}], "step.json"));
+        at("model").value = "a file"; change("model");
+        at("file").files = files.files; change("file");
+        at("seconds").value = 1; at("label").value = {json.dumps(label)};
+        at("submit").requestSubmit();
+    }})()""")
+    tab.wait(f"{JOB}('submitted').textContent.includes('is queued')")
+
+
+def test_submit_watch_look_and_compare(tab, tmp_path):
+    """Two jobs of an uploaded step, under hostile names; the page of one, and the difference of their plans."""
+    plan, page = tmp_path / "plan.json", b"<!DOCTYPE html><title>a report</title>"
+    pesto.save_plan(pesto.solve(pesto.load_graph(TOWERS), solver="list", search=False, time_limit_s=0), plan)
+    files = {"plan.json": plan.read_bytes(), "report.html": page}
+    with live_service(tmp_path / "data", lambda: FakeJobs(files=files)) as live:
+        tab.size(1280, 900)
+        opened(tab, live.url)
+        tab.wait(f"!{JOB}('empty').hidden && !{JOB}('demonstrate').hidden")
+        for label in (f"talk 3 {HOSTILE}", "talk 2"):
+            choose(tab, label, TOWERS.read_text())
+            tab.wait(f"!{JOB}('report').hidden && document.querySelector('#chart polyline.best')")
+            assert tab.value(f"{JOB}('job-title').textContent").startswith(label)
+        press(tab, "report")
+        tab.wait(f"{JOB}('shown').src.endsWith('/report')")
+        tab.wait("!document.getElementById('compare').hidden && document.getElementById('second').options.length === 2")
+        tab.value(f"{JOB}('pair').requestSubmit()")
+        tab.wait("document.querySelector('#difference table')")
+        assert "0 ops of 7 on another device" in tab.value(f"{JOB}('difference').textContent")
+        assert tab.value("document.querySelectorAll('#queue img, #queue script, #job img, #compare img').length") == 0
+        quiet(tab, live.url)
+
+
+def test_the_demonstration_is_watched_cancelled_and_outlives_the_server(tab, tmp_path):
+    with live_service(tmp_path / "data") as live:
+        tab.size(390, 844, phone=True)
+        opened(tab, live.url)
+        press(tab, "demonstrate")
+        tab.wait("document.querySelector('#queue .state.done')")
+        with Client(live.url) as client:
+            (job,) = client.jobs()
+            assert (job.label, job.state) == ("demonstration", "done")
+            name = client.submit({"kind": "solve", "source": {"model": "rnnlm"}, "label": "wait"})
+        tab.wait(f"document.querySelector('button[data-job=\"{name}\"]')")
+        tab.value(f"document.querySelector('button[data-job=\"{name}\"]').click()")
+        tab.wait(f"{JOB}('cards').textContent.includes('running')")
+        quiet(tab, live.url)
+        live.end()
+        tab.wait(f"!{JOB}('trouble').hidden")
+        live.start()
+        tab.wait(f"{JOB}('trouble').hidden && {JOB}('cards').textContent.includes('attempt 2')")
+        press(tab, "cancel")
+        tab.wait(f"{JOB}('cards').textContent.includes('cancelled') && !{JOB}('plan').hidden")
+        assert tab.value("document.documentElement.scrollWidth") <= 390
+        assert tab.value("document.title") == "Pesto: the placement service"
+
+
+def test_a_token_is_asked_for(tab, tmp_path):
+    with live_service(tmp_path / "data") as live:
+        ann = tokens.add(live.folder, "ann", tokens.Quota())
+        live.end()
+        live.start()
+        tab.call("Page.navigate", url=f"{live.url}/")
+        tab.wait(f"{JOB}('door') && !{JOB}('door').hidden")
+        tab.value(f"({JOB}('token').value = '{ann}', {JOB}('door').requestSubmit())")
+        tab.wait("document.querySelectorAll('#cluster option').length > 3")
+        tab.wait(f"{JOB}('door').hidden && {JOB}('trouble').hidden")
+
+
+def test_the_pages_own_hash_is_sha256(tab, tmp_path):
+    """What is used where a browser has none to offer: over plain HTTP from another machine."""
+    assets = Path(__file__).parents[3] / "pesto/serve/http/assets"
+    script = (assets / "sha256.js").read_text()
+    with live_service(tmp_path / "data") as live:
+        opened(tab, live.url)
+        for count in (0, 1, 55, 56, 63, 64, 65, 119, 120, 1000):
+            data = bytes(k * 7 % 256 for k in range(count))
+            found = tab.value(f"(() => {{{script} return hex(hashed(new Uint8Array({list(data)})));}})()")
+            assert found == hashlib.sha256(data).hexdigest()
