@@ -11,6 +11,7 @@ function begin() {
     const button = event.target.closest("button[data-job]");
     if (button) watch(button.dataset.job);
   });
+  at("pair").addEventListener("change", (event) => chose.add(event.target.id));
   at("pair").addEventListener("submit", (event) => {
     event.preventDefault();
     filled("difference", made("p", {className: "note"}, "comparing …"));

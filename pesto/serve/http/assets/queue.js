@@ -1,5 +1,6 @@
 // The jobs, the newest first, and which two of them are compared.
 const LOOK_MS = 2000;
+const chose = new Set();
 let jobs = [], pages = 1;
 
 function age(job) {
@@ -63,7 +64,7 @@ function paired() {
     const chosen = at(id).value;
     if (document.activeElement === at(id)) continue;
     filled(id, ...ended.map((job) => option(job.id, `${called(job)}, ${best(job)} (${job.id})`)));
-    at(id).value = ended.some((job) => job.id === chosen) ? chosen : ended[usual] ? ended[usual].id : "";
+    at(id).value = chose.has(id) && ended.some((job) => job.id === chosen) ? chosen : ended[usual] ? ended[usual].id : "";
   }
 }
 

@@ -40,6 +40,7 @@ async function source() {
 }
 
 async function send(request) {
+  at("submitted").textContent = "";
   try {
     const id = await submitted(typeof request === "function" ? await request() : request);
     at("submitted").textContent = `job ${id} is queued`;

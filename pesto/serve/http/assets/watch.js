@@ -12,7 +12,8 @@ function watch(id) {
   at("job").hidden = false;
   at("shown").hidden = true;
   at("shown").removeAttribute("src");
-  filled("log");
+  for (const part of ["job-title", "cards", "log"]) filled(part);
+  for (const button of ["cancel", "plan", "report"]) at(button).hidden = true;
   drawn();
   shown(id).catch(trouble);
   follow(id, (event) => { if (id === watched) heard(event); }, leaving.signal).then(() => { if (id === watched) shown(id).catch(trouble); });
