@@ -35,7 +35,7 @@ def late_pipeline(trace: Trace, cluster: Cluster, wish: Wish) -> StepPipeline:
     if wish.name is not None and wish.name not in LATE_NAMES:
         raise UsageError(f"{wish.name} is no schedule without a flush - give one of {', '.join(LATE_NAMES)}")
     if wish.search:
-        raise UsageError("search is for steps with a flush - leave it out, or --asynchronous")
+        raise UsageError("search is for steps with a flush - leave it out, or let the step flush")
     ground = StepGround.of(trace(()), cluster, None)
     if ground.step.batches < len(ground.fast):
         raise UsageError(
@@ -72,7 +72,7 @@ def _schedule(ground: StepGround, wish: Wish, memory: int) -> Schedule:
     if not fitting:
         raise NothingFoundError(
             f"{made[0].name}: {made[0].why} with a version of the weights for every batch in flight - use more or "
-            "larger devices, a smaller batch, or leave out --asynchronous"
+            "larger devices, a smaller batch, or let the step flush"
         )
     return min(fitting, key=lambda each: each.period or 0)
 

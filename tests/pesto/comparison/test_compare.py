@@ -117,6 +117,7 @@ def test_utilisation_and_cut_bytes(make_graph, make_cluster, make_costs) -> None
     assert entry.device_use == pytest.approx(1 / 3) and entry.link_use == pytest.approx(1 / 3)
 
 
+@pytest.mark.slow
 def test_splits_stand_beside_placements(tmp_path) -> None:
     """A built-in step has shapes: cut in two and placed by hand, timed alike; a graph file has none, and is refused."""
     words = ["--model", "nmt", "--variant", "tiny", "--methods", "split,expert", "--cluster", "v100x2-nvlink"]

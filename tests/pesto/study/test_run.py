@@ -247,6 +247,7 @@ def test_a_killed_worker_takes_its_solver_along_and_is_replaced(tmp_path):
     assert until(lambda: not mine())
 
 
+@pytest.mark.slow
 def test_ray_gives_the_same_file(tmp_path, undisturbed):
     """The cells as remote tasks of a local Ray; this process writes the file."""
     pytest.importorskip("ray")

@@ -167,6 +167,7 @@ def test_cuts_for_so_many_workers():
         factorings(1)
 
 
+@pytest.mark.slow
 def test_solve_writes_what_it_chose(tmp_path):
     """A split as a file that pesto check confirms; kinds are told with their step, peak and whether they fit."""
     out = tmp_path / "best.json"

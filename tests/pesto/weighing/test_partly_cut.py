@@ -133,6 +133,7 @@ def test_as_if_alone_all_that_takes_long_is_worth_its_time(step, placed):
     assert beside.transfer == 0 and alone.transfer == int(path.latency_s / path.s_per_byte / 2)
 
 
+@pytest.mark.slow
 def test_both_from_the_command_line_to_a_run(source, tmp_path):
     """It is the shortest; it is written as a split with places, confirmed, and runs as the whole step."""
     step, out = ["--graph", source.file, "--fetch", "loss"], tmp_path / "both.json"

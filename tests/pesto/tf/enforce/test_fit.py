@@ -125,7 +125,8 @@ def test_gradients_of_inputs_are_let_through() -> None:
     assert case("tape on inputs")["shape"] == [20, 6]
 
 
-@pytest.mark.parametrize("how", [pytest.param("function", marks=pytest.mark.slow), "session"])
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["function", "session"])
 def test_the_order_holds_when_the_ops_run(how: str) -> None:
     """A trace of the run: every op once, each after its neighbour; clocks in the chain over many runs say the same."""
     (row,) = [r for r in rows("order") if r["how"] == f"{how}, order=True"]

@@ -7,6 +7,7 @@ from typing import Any
 import forked
 import pytest
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[4]
 
 

@@ -46,8 +46,8 @@ def benchmark() -> ModuleType:
 @pytest.mark.parametrize(
     ("name", "cluster", "plans"),
     [
-        ("rnnlm", "cpux2", 1), ("nmt", "cpux3", 0), ("transformer", "cpux4", 0), ("nasnet", "v100x2-nvlink", 0),
-        ("mlp reference", "v100x4", 0),
+        ("rnnlm", "cpux2", 1), ("nmt", "cpux3", 0), ("transformer", "cpux4", 0), ("mlp reference", "v100x4", 0),
+        pytest.param("nasnet", "v100x2-nvlink", 0, marks=pytest.mark.slow),
         *(pytest.param(*one, 1, marks=pytest.mark.matrix) for one in
           (("nmt", "cpux3"), ("mlp reference", "v100x4"), ("lstm resource", "cpux3"))),
     ],
