@@ -4,6 +4,8 @@ import json
 import os
 import signal
 import sys
+import time
+import weakref
 from pathlib import Path
 
 import pytest
@@ -22,7 +24,9 @@ GRAPH = {
 def handlers() -> None:
     """Signals as a shell leaves them, not as nohup does; the process's handlers and the module's memory put back."""
     before = {s: signal.signal(s, signal.SIG_DFL) for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    hook = sys.unraisablehook
     yield
+    sys.unraisablehook = hook
     for number, handler in before.items():
         signal.signal(number, handler)
     interrupt._State.received, interrupt._State.held, interrupt._State.noted = None, False, False
@@ -77,3 +81,36 @@ def test_a_signal_between_two_solves_ends_the_second_at_once(handlers: None) -> 
         os.kill(os.getpid(), signal.SIGINT)
     interrupt.hold()
     interrupt.release()  # what interrupted once does not do so again
+
+
+class _Held:
+    def __del__(self) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.parametrize("lost", ["finaliser", "weak reference"])
+def test_a_signal_that_python_ignores_comes_again(lost: str, handlers: None, capsys) -> None:
+    """Raised where Python only prints it: it is raised again outside, and nothing is printed."""
+    interrupt.install()
+    thing = _Held() if lost == "finaliser" else (lambda: None)
+    watched = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.SIGTERM)) if callable(thing) else None
+    with pytest.raises(KeyboardInterrupt):
+        del thing
+        for _ in range(6000):
+            time.sleep(0.01)
+    assert interrupt.received() == 143
+    assert not capsys.readouterr().err
+    del watched
+
+
+def test_other_ignored_errors_are_told_as_before(handlers: None, capsys) -> None:
+    """Only interruptions come again."""
+
+    class Broken:
+        def __del__(self) -> None:
+            raise ValueError("not a signal")
+
+    interrupt.install()
+    broken = Broken()
+    del broken
+    assert "not a signal" in capsys.readouterr().err
