@@ -16,13 +16,15 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from fit_cases import flow, inputs, simulate
 
 from pesto import api
 from pesto.graph import Graph
+from pesto.inputs.load import load_cluster, load_costs
 from pesto.pipelining.step_pipeline import Wish, step_pipeline
 from pesto.plans.plan import Plan
 from pesto.settings import Settings
+from pesto.simulator import simulate
+from pesto.solving.flow import formulate
 from pesto.source import Cut, function_label
 from solvers.arrays import rank_of
 from solvers.compiled.dag import topological_order
@@ -46,7 +48,7 @@ def main() -> None:
     rng = np.random.default_rng(0)
     data = [rng.standard_normal((given.rows, given.width)).astype("float32") for _ in range(2)]
     graph = _graph(given, data)
-    piped = step_pipeline(graph, inputs.load_cluster(CLUSTER), batches=None, wish=Wish(name="1f1b")).plan
+    piped = step_pipeline(graph, load_cluster(CLUSTER), batches=None, wish=Wish(name="1f1b")).plan
     plans = {"serial": _serial(graph, piped), "1f1b": piped}
     steps = {name: api.pipeline(_model(given), plan, devices="cpu") for name, plan in plans.items()}
     took: dict[str, list[float]] = {name: [] for name in plans}
@@ -91,8 +93,8 @@ def _graph(given: argparse.Namespace, data: list[Any]) -> Graph:
 
 def _serial(graph: Graph, like: Plan) -> Plan:
     """All on the first device, one micro-batch after the other, as the graph lists them."""
-    machine = inputs.load_cluster(CLUSTER)
-    problem = flow.formulate(graph, inputs.load_costs(graph, machine, None), machine, Settings())
+    machine = load_cluster(CLUSTER)
+    problem = formulate(graph, load_costs(graph, machine, None), machine, Settings())
     device = devices_at(problem, np.zeros(problem.tasks, dtype=np.int64))
     rank = rank_of(topological_order(problem.tasks, problem.src, problem.dst))
     return replace(like, rank=rank, schedule=simulate(problem, device, rank).schedule)

@@ -125,6 +125,11 @@ class Cluster:
         kinds = " + ".join(f"{count} {kind}" for kind, count in Counter(d.kind for d in self.devices).items())
         return f"Cluster({reprlib.repr(self.name)}, {reprlib.repr(kinds)[1:-1]}, {counted(len(self.links), 'link')})"
 
+    def s_per_byte(self, a: int, b: int) -> float:
+        """Seconds that a byte takes from device `a` to device `b` behind others; infinite from a device to itself."""
+        path = self.paths[a][b]
+        return float("inf") if path is None else path.s_per_byte
+
     def _check_path(self, a: int, b: int, path: Path | None) -> None:
         where = f"cluster {self.name}: {self.devices[a].name} to {self.devices[b].name}"
         if (path is None) != (a == b):

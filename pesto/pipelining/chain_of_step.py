@@ -59,14 +59,9 @@ def accelerators(cluster: Cluster) -> Ints:
             )
     line, left = found[:1], found[1:]
     while left:
-        line.append(min(left, key=lambda at: _s_per_byte(cluster, line[-1], at)))
+        line.append(min(left, key=lambda at: cluster.s_per_byte(line[-1], at)))
         left.remove(line[-1])
     return ints(line)
-
-
-def _s_per_byte(cluster: Cluster, a: int, b: int) -> float:
-    path = cluster.paths[a][b]
-    return float("inf") if path is None else path.s_per_byte
 
 
 def chain_of_step(

@@ -121,11 +121,6 @@ def _beside(before: tuple[int, ...], own: tuple[int, ...], cluster: Cluster, lin
     left, found = list(own), list[int]()
     for k in range(len(own)):
         sender = int(line[before[k % len(before)]])
-        found.append(min(left, key=lambda device: _s_per_byte(cluster, sender, int(line[device]))))
+        found.append(min(left, key=lambda device: cluster.s_per_byte(sender, int(line[device]))))
         left.remove(found[-1])
     return tuple(found)
-
-
-def _s_per_byte(cluster: Cluster, a: int, b: int) -> float:
-    path = cluster.paths[a][b]
-    return float("inf") if path is None else path.s_per_byte

@@ -5,24 +5,11 @@ import os
 import signal
 import sys
 import time
-from pathlib import Path
 
 from pesto.executing.line import Line
 
 PATIENCE_S = 600.0
 """Seconds after which one that waits gives up: only a hang takes them."""
-
-
-def gone(pid: int) -> bool:
-    """Whether a process has ended, within ten minutes."""
-    for _ in range(60_000):
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                return True
-        except OSError:
-            return True
-        time.sleep(0.01)
-    return False
 
 
 def echo(data: bytes, line: Line) -> bytes:

@@ -12,7 +12,6 @@ from pesto.cli import afar
 from pesto.cli.main import pesto
 from pesto.client.sync_client import Client
 from pesto.errors import FileError, InputError, UsageError
-from pesto.solving import interrupt
 
 SOLVE = {"kind": "solve", "source": {"model": "rnnlm"}}
 
@@ -22,18 +21,6 @@ def live(tmp_path, monkeypatch):
     with live_service(tmp_path / "data") as found:
         monkeypatch.setenv("PESTO_SERVER", found.url)
         yield found
-
-
-@pytest.fixture
-def signals():
-    """Ctrl-C as a verb has it, and afterwards as it was."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.getsignal(number) for number in numbers}
-    interrupt.install()
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-    interrupt._State.received, interrupt._State.held, interrupt._State.noted = None, False, False
 
 
 def said(*words, code=0):

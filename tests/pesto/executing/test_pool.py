@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from small_works import gone
+from process_families import gone
 
 from pesto.executing.executor import Answered, Limits, Lost, Outcome, Said, Work
 from pesto.executing.pool import Pool, _shares

@@ -4,7 +4,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from small_works import gone
+from process_families import gone
 
 from pesto.executing.executor import Answered, Limits, Lost, Outcome, Said, Work
 from pesto.executing.ray_cluster import RayCluster

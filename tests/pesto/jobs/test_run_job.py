@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -16,7 +15,6 @@ from pesto.cli.main import pesto
 from pesto.jobs.job_events import Done, Event, Incumbent, Stage, decode, encode
 from pesto.jobs.request import JobRequest
 from pesto.jobs.run_job import run
-from pesto.solving import interrupt
 
 TOWERS = Path(__file__).parents[2] / "data" / "two-towers.graph.json"
 CLUSTERS = Path(__file__).parents[3] / "configs" / "clusters"
@@ -28,18 +26,6 @@ def blobs(tmp_path: Path) -> Path:
     folder = tmp_path / "blobs"
     folder.mkdir()
     return folder
-
-
-@pytest.fixture
-def signals() -> Iterator[None]:
-    """Signals as a worker has them, and afterwards as they were."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.getsignal(number) for number in numbers}
-    interrupt.install()
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-    interrupt._State.received, interrupt._State.held, interrupt._State.noted = None, False, False
 
 
 def stored(blobs: Path, data: bytes) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from process_families import descendants, gone
 
 from pesto.cli.main import pesto
 
@@ -35,38 +36,6 @@ def begin(graph: Path, tmp_path: Path) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "pesto", "solve", "--graph", str(graph), "--cluster", "v100x4", "--out", "p.json"]
     command += ["--time-limit", "120"]
     return subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def descendants(pid: int) -> set[int]:
-    """Every process whose chain of parents leads to `pid`, from /proc."""
-    parent = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parent[int(entry.name)] = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
-            except (OSError, IndexError):
-                continue
-    found, grown = {pid}, True
-    while grown:
-        more = {p for p, above in parent.items() if above in found} - found
-        found, grown = found | more, bool(more)
-    return found - {pid}
-
-
-def gone(pids: set[int], seconds: float = 600) -> bool:
-    """Whether all end (or are zombies) within the time, which is long, as the machine may be busy."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        alive = []
-        for pid in pids:
-            try:
-                alive.append(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z")
-            except OSError:
-                alive.append(False)
-        if not any(alive):
-            return True
-        time.sleep(0.05)
-    return False
 
 
 def working(run: subprocess.Popen[str]) -> set[int]:
@@ -112,7 +81,7 @@ def test_an_interrupted_solve_saves_a_valid_plan(
     out, err = run.communicate(timeout=600)
     assert run.returncode == code, err
     assert "written to p.json" in out
-    assert gone(below), "a process outlived the solve"
+    assert gone(*below), "a process outlived the solve"
     checked = CliRunner().invoke(
         pesto, ["check", str(tmp_path / "p.json"), "--graph", str(graph), "--cluster", "v100x4"]
     )
@@ -127,5 +96,5 @@ def test_a_killed_solve_leaves_no_solver_behind(graph: Path, tmp_path: Path) -> 
     below = working(run)
     run.kill()
     run.communicate()
-    assert gone(below), "the solver outlived its parent"
+    assert gone(*below), "the solver outlived its parent"
     assert not (tmp_path / "p.json").exists()

@@ -20,22 +20,10 @@ GRAPH = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def handlers() -> None:
-    """Signals as a shell leaves them, not as nohup does; the process's handlers and the module's memory put back."""
-    before = {s: signal.signal(s, signal.SIG_DFL) for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    hook = sys.unraisablehook
-    yield
-    sys.unraisablehook = hook
-    for number, handler in before.items():
-        signal.signal(number, handler)
-    interrupt._State.received, interrupt._State.held, interrupt._State.noted = None, False, False
-
-
 @pytest.mark.parametrize("step", ["save", "to_json"])
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143)])
 def test_a_signal_while_writing(
-    step: str, sent: int, code: int, handlers: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd
+    step: str, sent: int, code: int, signals: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd
 ) -> None:
     """Twice, just before the plan is saved or the result printed: both still happen, and the exit code tells."""
     path = tmp_path / "g.json"
@@ -57,7 +45,7 @@ def test_a_signal_while_writing(
     assert (tmp_path / "plan.json").exists()
 
 
-def test_a_closed_terminal_changes_nothing_under_nohup(handlers: None) -> None:
+def test_a_closed_terminal_changes_nothing_under_nohup(signals: None) -> None:
     """Who ignores SIGHUP from the start goes on ignoring it; else it interrupts, as SIGTERM does."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     interrupt.install()
@@ -70,9 +58,8 @@ def test_a_closed_terminal_changes_nothing_under_nohup(handlers: None) -> None:
     assert interrupt.received() == 143
 
 
-def test_a_signal_between_two_solves_ends_the_second_at_once(handlers: None) -> None:
+def test_a_signal_between_two_solves_ends_the_second_at_once(signals: None) -> None:
     """While one solve's plan is written a signal is only noted; what begins next hears of it."""
-    interrupt.install()
     interrupt.hold()
     os.kill(os.getpid(), signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
@@ -89,9 +76,8 @@ class _Held:
 
 
 @pytest.mark.parametrize("lost", ["finaliser", "weak reference"])
-def test_a_signal_that_python_ignores_comes_again(lost: str, handlers: None, capsys) -> None:
+def test_a_signal_that_python_ignores_comes_again(lost: str, signals: None, capsys) -> None:
     """Raised where Python only prints it: it is raised again outside, and nothing is printed."""
-    interrupt.install()
     thing = _Held() if lost == "finaliser" else (lambda: None)
     watched = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.SIGTERM)) if callable(thing) else None
     with pytest.raises(KeyboardInterrupt):
@@ -103,14 +89,13 @@ def test_a_signal_that_python_ignores_comes_again(lost: str, handlers: None, cap
     del watched
 
 
-def test_other_ignored_errors_are_told_as_before(handlers: None, capsys) -> None:
+def test_other_ignored_errors_are_told_as_before(signals: None, capsys) -> None:
     """Only interruptions come again."""
 
     class Broken:
         def __del__(self) -> None:
             raise ValueError("not a signal")
 
-    interrupt.install()
     broken = Broken()
     del broken
     assert "not a signal" in capsys.readouterr().err

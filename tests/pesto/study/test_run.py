@@ -14,6 +14,7 @@ import forked
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from process_families import alive, descendants
 
 from pesto.cli.main import pesto
 from pesto.executing import ray_cluster
@@ -85,33 +86,6 @@ def everything(folder: Path) -> list:
     results = [row[:timed] + row[timed + 1 :] for row in found]
     traces = query(folder, "SELECT key, makespan, lower_bound FROM traces ORDER BY key, rowid")
     return [query(folder, "SELECT * FROM study"), rows, results, traces]
-
-
-def descendants(pid: int) -> set[int]:
-    """Every process whose chain of parents leads to `pid`, from /proc."""
-    parent = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parent[int(entry.name)] = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
-            except (OSError, IndexError):
-                continue
-    found, grown = {pid}, True
-    while grown:
-        more = {p for p, above in parent.items() if above in found} - found
-        found, grown = found | more, bool(more)
-    return found - {pid}
-
-
-def alive(pids: set[int]) -> set[int]:
-    found = set()
-    for pid in pids:
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z":
-                found.add(pid)
-        except OSError:
-            continue
-    return found
 
 
 def until(true, seconds: float = 600.0) -> bool:

@@ -1,5 +1,12 @@
 """Chains and allocations for every test of pipelines."""
 
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -15,6 +22,24 @@ def made(forward, backward, **bytes_and_ticks):
         "transfers": [0] * (layers - 1),
     } | bytes_and_ticks
     return Chain(forward=forward, backward=backward, **given)
+
+
+@contextmanager
+def started(name: str) -> Iterator[subprocess.Popen[bytes]]:
+    script = Path(__file__).parent.parent / "stubs" / f"{name}.py"
+    where = os.pathsep.join(path for path in sys.path if path)
+    with subprocess.Popen(
+        [sys.executable, "-P", str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": where},
+    ) as running:  # fmt: skip
+        yield running
+        running.stdin.close()
+
+
+@pytest.fixture(scope="session")
+def stub():
+    """A program of tests/solvers/stubs in a process of its own, while the context lasts."""
+    return started
 
 
 @pytest.fixture(scope="session")

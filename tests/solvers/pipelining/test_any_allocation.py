@@ -1,13 +1,9 @@
 """Allocations of any kind: the least greatest load of all, never above the contiguous one, in a process of its own."""
 
 import io
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,16 +18,10 @@ from solvers.pipelining.unequal_devices import Machines
 
 
 @pytest.fixture(scope="module")
-def spreads():
+def spreads(stub):
     """CP-SAT in one process for all, whose start takes longer than the search; not in this one, for its libraries."""
-    script = Path(__file__).parent.parent / "stubs" / "spreads.py"
-    where = os.pathsep.join(path for path in sys.path if path)
-    with subprocess.Popen(
-        [sys.executable, "-P", str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": where},
-    ) as running:  # fmt: skip
+    with stub("spreads") as running:
         yield running
-        running.stdin.close()
 
 
 @pytest.fixture

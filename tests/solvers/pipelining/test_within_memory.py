@@ -1,10 +1,6 @@
 """Any allocation within memory: equal to enumeration of allocations and schedules, never above contiguous stages."""
 
-import os
-import subprocess
-import sys
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,16 +21,10 @@ from solvers.pipelining.unequal_devices import Machines
 
 
 @pytest.fixture(scope="module")
-def races():
+def races(stub):
     """CP-SAT in one process for all, whose start takes longer than most races; not in this one, for its libraries."""
-    script = Path(__file__).parent.parent / "stubs" / "races.py"
-    where = os.pathsep.join(path for path in sys.path if path)
-    with subprocess.Popen(
-        [sys.executable, "-P", str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": where},
-    ) as running:  # fmt: skip
+    with stub("races") as running:
         yield running
-        running.stdin.close()
 
 
 @pytest.fixture

@@ -1,0 +1,22 @@
+"""What several rooms' tests of the product share."""
+
+import signal
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from pesto.solving import interrupt
+
+
+@pytest.fixture
+def signals() -> Iterator[None]:
+    """Signals as a verb has them, begun as a shell leaves them; handlers and memory put back afterwards."""
+    before = {s: signal.signal(s, signal.SIG_DFL) for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    hook = sys.unraisablehook
+    interrupt.install()
+    yield
+    sys.unraisablehook = hook
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    interrupt._State.received, interrupt._State.held, interrupt._State.noted = None, False, False
