@@ -15,8 +15,9 @@ from pesto.client.sync_client import Client
 from pesto.errors import Exit
 from pesto.files.disk import write_atomic
 from pesto.inputs.load import load_graph
-from pesto.jobs.work import ANSWER, PAGE, PLAN, REPORT
+from pesto.jobs.work import ANSWER, PAGE, PLAN, REPORT, SPLIT
 from pesto.plans.plan_file import cdep_json, load, part_json
+from pesto.show.lines import fact
 from pesto.show.solve_report import VERIFIED, closing, following
 
 
@@ -30,7 +31,7 @@ class Beside(NamedTuple):
 
 def solve_there(server: tuple[str, str | None], solve: Solve, beside: Beside, *, as_json: bool, quiet: bool) -> None:
     """Have it solved by a service, and write what it gives; `server`: its address, and the file of the token."""
-    refuse("a service is asked for one plan, and its solver's log stays there", "split", "verbose")
+    refuse("the solver's log stays with the service", "verbose")
     with connected(*server) as client:
         name = client.submit(solve_request(client, solve, quiet=quiet))
         if not quiet:
@@ -43,11 +44,12 @@ def solve_there(server: tuple[str, str | None], solve: Solve, beside: Beside, *,
 
 
 def _written(client: Client, name: str, ended: dict[str, Any], solve: Solve, beside: Beside) -> None:
-    """The plan and what goes with it; the job's own error where there is no plan."""
-    if PLAN not in ended.get("files", ()):
+    """The plan and what goes with it, or the split; the job's own error where there is neither."""
+    found = next((file for file in (PLAN, SPLIT) if file in ended.get("files", ())), None)
+    if found is None:
         code, error = ended.get("exit_code", Exit.BUG), ended.get("error") or f"job {name} left no plan"
         raise failed(code, error, ended.get("remedy"))
-    write_atomic(solve.out, client.plan(name))
+    write_atomic(solve.out, client.file(name, found))
     if beside.report is not None:
         write_atomic(beside.report, client.file(name, REPORT))
     if beside.part is not None:
@@ -61,9 +63,23 @@ def _say(client: Client, name: str, solve: Solve, beside: Beside, *, as_json: bo
     if as_json:
         said = msgspec.json.decode(client.file(name, ANSWER), type=dict[str, Any])
         report = None if beside.report is None else str(beside.report)
-        answer({**said, "plan": str(solve.out), "report": report, "job": name})
+        file = "split" if "split" in said else "plan"
+        answer({**said, file: str(solve.out), **({"report": report} if file == "plan" else {}), "job": name})
         return
-    lines = client.file(name, PAGE).decode().splitlines()
+    said_page = client.file(name, PAGE).decode()
+    if solve.cuts is not None:
+        click.echo(_with_paths(said_page, solve.out), nl=False)
+        return
+    lines = said_page.splitlines()
     last = max(k for k, line in enumerate(lines) if line.startswith(VERIFIED))
     after = following(solve.source, solve.cluster, solve.costs, solve.out, beside.report)
     click.echo("\n".join([*lines[:last], *closing(solve.out, after, beside.report)]))
+
+
+def _with_paths(page: str, out: Path) -> str:
+    """A page of all kinds of plans, with the file as it is called here."""
+    files = (Path(out.name), out)
+    there, here = ([fact("split", str(file)), *closing(file, ["pesto", "check", file])] for file in files)
+    for said, meant in zip(there, here, strict=True):
+        page = page.replace(f"\n{said}\n", f"\n{meant}\n")
+    return page

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from pesto.client.sync_client import Client
+from pesto.errors import UsageError
 from pesto.files import graph_file
 from pesto.inputs.cluster_file import cluster_names
 from pesto.inputs.load import load_graph
@@ -26,11 +27,18 @@ class Solve:
     costs: Path | None
     start: Path | None
     settings: Settings
+    cuts: str | None
+    """Also cut tensors so; None for placements alone."""
     out: Path
 
 
 def solve_request(client: Client, solve: Solve, *, quiet: bool) -> JobRequest:
     """The job, with its files sent; `quiet` as of `load_graph`."""
+    if solve.cuts is not None and solve.source.model is None and solve.source.file is None:
+        raise UsageError(
+            "a service takes no code, and the graph that is sent for it has no shapes to cut by - give a GraphDef, or "
+            "solve it here"
+        )
     preset = solve.cluster in cluster_names()
     return JobRequest(
         kind="solve",
@@ -38,6 +46,7 @@ def solve_request(client: Client, solve: Solve, *, quiet: bool) -> JobRequest:
         cluster=solve.cluster if preset else _file(client, Path(solve.cluster)),
         costs=None if solve.costs is None else _file(client, solve.costs),
         start=None if solve.start is None else PlanFile(blob=client.upload(solve.start), name=solve.start.name),
+        cuts=solve.cuts,
         settings=JobSettings(**{field.name: getattr(solve.settings, field.name) for field in fields(Settings)}),
         out=solve.out.name,
         label=_label(solve.source)[:200],

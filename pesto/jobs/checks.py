@@ -15,6 +15,7 @@ from pesto.settings import Settings
 from pesto.source import Source
 from pesto.split.dividing import factors_of
 from pesto.split.methods.cut_methods import METHODS
+from pesto.weighing.asked_cuts import named_cuts
 from pesto.whatif.grid import Grid, Point, chosen_values
 from solvers.api import SOLVERS
 
@@ -22,7 +23,7 @@ PRESET = "v100x2-nvlink"
 """The cluster of a request that names none, as of the command line."""
 _STEP = ("source", "cluster", "costs")
 _GO_WITH: dict[Kind, tuple[str, ...]] = {
-    "solve": (*_STEP, "settings", "start"),
+    "solve": (*_STEP, "settings", "start", "cuts"),
     "compare": (*_STEP, "settings", "methods"),
     "sweep": (*_STEP, "settings", "sweep"),
     "split": ("source", "cluster", "settings", "split"),
@@ -114,7 +115,7 @@ def _plain() -> JobRequest:
 
 def _texts(request: JobRequest) -> None:
     """UsageError for a text that would harm where it is shown, and for a name that no file can have."""
-    for what, text in (("label", request.label), ("methods", request.methods)):
+    for what, text in (("label", request.label), ("methods", request.methods), ("cuts", request.cuts)):
         if text is not None and not text.isprintable():
             raise UsageError(f"the {what} {shown(text)!r} has characters that cannot be shown - leave them out")
     files = [request.source, request.cluster, request.costs, *plans_of(request)]
@@ -138,6 +139,17 @@ def _cluster(request: JobRequest) -> None:
 @cache
 def _presets() -> tuple[str, ...]:
     return cluster_names()
+
+
+def _solve(request: JobRequest) -> None:
+    if request.cuts is None:
+        return
+    for name in ("costs", "start"):
+        if getattr(request, name) is not None:
+            raise UsageError(f"{name} is for placements alone - leave it out, or cuts")
+    named_cuts(request.cuts)
+    if request.source is not None and not named_source(request.source).has_shapes:
+        raise UsageError("a graph file has no shapes to cut by - give a model or a GraphDef, or leave out cuts")
 
 
 def _compare(request: JobRequest) -> None:
@@ -175,5 +187,5 @@ def _of_plan(request: JobRequest) -> None:
 
 
 _WHAT: dict[Kind, Callable[[JobRequest], None]] = {
-    "compare": _compare, "sweep": _sweep, "split": _split, "check": _of_plan, "report": _of_plan,
+    "solve": _solve, "compare": _compare, "sweep": _sweep, "split": _split, "check": _of_plan, "report": _of_plan,
 }  # fmt: skip

@@ -131,6 +131,8 @@ class JobRequest(_Asked, frozen=True):
     start: PlanFile | None = None
     """The plan that a solve begins from."""
     settings: JobSettings = JobSettings()
+    cuts: Text | None = None
+    """Of a solve: also cut tensors so, auto or such as 2x2,4; the shortest step is chosen, a plan or a split."""
     methods: Text | None = None
     """Of a comparison: names with commas between, or all."""
     split: SplitOptions | None = None

@@ -11,6 +11,7 @@ from pesto.files.json import encode_json
 from pesto.graph import Graph
 from pesto.inputs.load import load_cluster, load_costs
 from pesto.jobs.checks import asked_settings
+from pesto.jobs.cut_job import cut_job
 from pesto.jobs.work import PLAN, REPORT, Work
 from pesto.plans.plan_file import dumps, load
 from pesto.show.report.html_report import html_report
@@ -28,6 +29,8 @@ def solve_job(work: Work) -> dict[str, Any]:
 
     After an interruption the best plan is written, with what the verb prints and its page, and no more.
     """
+    if work.request.cuts is not None:
+        return cut_job(work, work.request.cuts)
     given, settings = work.given, asked_settings(work.request)
     machine = load_cluster(given.cluster or "")
     start = None if given.start is None else load(given.start)

@@ -1,15 +1,42 @@
-"""Kinds of plans side by side: one table, the chosen one, and why."""
+"""What a choice among kinds of plans says of itself: the chosen plan or split, all kinds in one table, and why."""
 
+from pathlib import Path
 from typing import Any
 
 from pesto.quantities import duration, size
 from pesto.show.lines import fact
+from pesto.show.solve_report import as_object, page
+from pesto.show.split_page import split_object, split_page
 from pesto.show.table import aligned
+from pesto.split.dividing import uncovered
+from pesto.split.shaped import Shaped
 from pesto.weighing.choice import Choice, Kind
 
 
+def choice_object(shaped: Shaped, choice: Choice, out: Path) -> dict[str, Any]:
+    """The keys of `pesto solve --split --json`: those of the plan or the split in `out`, and those of all kinds."""
+    outcome, timed = choice.chosen.outcome, choice.chosen.cut
+    if outcome is not None:
+        return {**as_object(outcome, outcome.stages_s, out), **kinds_object(choice)}
+    if timed is None:
+        raise ValueError("a kind is a split or a placement")
+    return {**split_object(shaped, timed.split, uncovered(shaped), out, timed), **kinds_object(choice)}
+
+
+def choice_page(shaped: Shaped, choice: Choice, out: Path) -> str:
+    """The page of the plan or the split in `out`, and the table of all kinds."""
+    outcome, timed = choice.chosen.outcome, choice.chosen.cut
+    if outcome is not None:
+        text = page(outcome, outcome.stages_s, out, ["pesto", "check", out])
+    elif timed is not None:
+        text = split_page(shaped, timed.split, uncovered(shaped), out, timed)
+    else:
+        raise ValueError("a kind is a split or a placement")
+    return f"{text}\n\n{kinds_page(choice)}"
+
+
 def kinds_object(choice: Choice) -> dict[str, Any]:
-    """The keys that `pesto solve --split --json` adds: the chosen kind, all kinds by name, the reason."""
+    """The chosen kind, all kinds by name, the reason."""
     return {
         "kind": choice.chosen.kind,
         "chosen_kind": choice.chosen.name,

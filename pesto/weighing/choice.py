@@ -92,6 +92,11 @@ class Choice:
     reason: str
     """What is known of the others."""
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether a search was ended by Ctrl-C."""
+        return any(kind.outcome is not None and kind.outcome.interrupted for kind in self.kinds)
+
 
 def choose(
     step: tuple[Graph, Shaped],

@@ -14,7 +14,7 @@ from pesto.cli.printed import aside, to_json
 from pesto.client.asking import failed
 from pesto.client.sync_client import Client
 from pesto.files.disk import write_atomic
-from pesto.jobs.work import PAGE, PLAN
+from pesto.jobs.work import PAGE, PLAN, SPLIT
 from pesto.quantities import duration, percent
 from pesto.serve.http.replies import JobReply
 from pesto.serve.store.job_states import State
@@ -103,15 +103,16 @@ def cancel_command(*, name: str, server: str, token: str | None, as_json: bool) 
 @out_option("plan.json", "Plan file.")
 @json_option()
 def plan_command(*, name: str, server: str, token: str | None, out: Path, as_json: bool) -> None:
-    """Fetch the plan of a job, also the best so far of one that was interrupted."""
+    """Fetch the plan or split of a job, also the best so far of one that was interrupted."""
     check_outputs([out], [], as_json=as_json)
     with connected(server, token) as client:
-        data = client.plan(name)
+        cut = SPLIT in client.job(name).files
+        data = client.file(name, SPLIT) if cut else client.plan(name)
     write_atomic(out, data)
     if as_json:
         click.echo(to_json({"id": name, "plan": str(out), "bytes": len(data)}))
     else:
-        aside(f"the plan of job {name} is in {out}; next: pesto check {out}")
+        aside(f"the {'split' if cut else 'plan'} of job {name} is in {out}; next: pesto check {out}")
 
 
 def _told(client: Client, job: JobReply) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from pesto.cli.afar import token_option
-from pesto.cli.cutting import Asked, cut
+from pesto.cli.cutting import Asked, cut, refuse_beside
 from pesto.cli.options import (
     Duration,
     Existing,
@@ -126,14 +126,14 @@ def solve_command(
     machine = load_cluster(cluster)
     before = load(start) if start is not None else None
     check_outputs(present(out, report, part, cdep), present(source.file, start), as_json=as_json)
+    refuse_beside(split, source, {"costs": costs, "start": start, "report": report, "part": part, "cdep": cdep})
     if server is not None:
-        there = Solve(source=source, cluster=cluster, costs=costs, start=start, settings=chosen, out=out)
+        there = Solve(source=source, cluster=cluster, costs=costs, start=start, settings=chosen, cuts=split, out=out)
         return solve_there((server, token), there, Beside(report, part, cdep), as_json=as_json, quiet=quiet)
     if verbose:
         logging.getLogger("pesto").setLevel(logging.INFO)
     if split is not None:
-        apart = {"costs": costs, "start": start, "report": report, "part": part, "cdep": cdep}
-        return cut(Asked(split, source, machine, chosen, out), apart, as_json=as_json, quiet=quiet)
+        return cut(Asked(split, source, machine, chosen, out), as_json=as_json, quiet=quiet)
     began = time.perf_counter()
     graph = read_step(source, quiet=quiet)
     loaded = time.perf_counter()

@@ -84,7 +84,8 @@ def test_bad_input(live, tmp_path, monkeypatch):
 
 def test_what_is_not_for_a_service_is_refused(tmp_path):
     step = ("solve", "--model", "rnnlm", "--server", "http://127.0.0.1:1", "-o", str(tmp_path / "p.json"))
-    assert "leave out --split" in refused(UsageError, *step, "--split", "auto")
+    code = ("solve", "--function", "m:step", *step[3:], "--split", "auto")
+    assert "takes no code" in refused(UsageError, *code)
     assert "leave out --verbose" in refused(UsageError, *step, "--verbose")
     assert "cannot reach" in refused(FileError, *step)
     assert list(tmp_path.iterdir()) == []

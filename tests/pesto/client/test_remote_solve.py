@@ -111,6 +111,21 @@ def test_a_plan_of_the_service_and_one_of_home_are_the_same_bytes(server, folder
     assert told[0][1].split("verified")[1] == told[1][1].split("verified")[1]
 
 
+def test_a_solve_with_cuts_is_that_of_home(server, folder):
+    """The plan, the table of kinds with the file as it is called here, and code refused."""
+    (folder / "sub").mkdir()
+    asked = ("--split", 2, "--deterministic", "--time-limit", 0, "-q")
+    step = ("--model", "rnnlm", "--variant", "tiny")
+    home = solved(folder, *step, *asked, "-o", "sub/home.json")
+    there = solved(folder, *step, *asked, "-o", "sub/there.json", "--server", server.url)
+    assert (home.returncode, there.returncode) == (0, 0), home.stderr + there.stderr
+    assert (folder / "sub/there.json").read_bytes() == (folder / "sub/home.json").read_bytes()
+    told = [done.stdout.replace("there.", "home.").split("\nverified")[1] for done in (home, there)]
+    assert told[0].split("found in s")[0] == told[1].split("found in s")[0]
+    code = solved(folder, "--function", "mymodel:step", *asked, "--server", server.url)
+    assert code.returncode == 2 and "no shapes to cut by" in code.stderr
+
+
 def test_refusals_are_those_of_home(server, folder):
     (folder / "odd.json").write_text("{")
     asked = ("--graph", "odd.json", "--json", "-q", "--time-limit", 1)

@@ -106,3 +106,49 @@ def test_a_split_is_that_of_the_verb(folder) -> None:
     assert (mine["ways"] if "ways" in mine else mine["bytes"]) == (home["ways"] if "ways" in home else home["bytes"])
     end, _ = done(folder, "split", split={"workers": "2"}, cluster="v100x4")
     assert end.exit_code == 2 and end.error is not None and "shapes alone" in end.error
+
+
+@pytest.fixture
+def too_large(folder) -> dict[str, dict[str, object]]:
+    """A product by a weight of 1 MiB, of which a device holds no more than 0.8, as files and for a request."""
+    import tensorflow as tf
+
+    with tf.Graph().as_default() as graph:
+        weight = tf.compat.v1.get_variable("w", (512, 512))
+        tf.matmul(tf.compat.v1.placeholder(tf.float32, (8, 512)), weight, name="y")
+    (folder / "product.pb").write_bytes(graph.as_graph_def().SerializeToString())
+    preset = (Path(__file__).parents[3] / "configs" / "clusters" / "v100x2-nvlink.toml").read_text()
+    (folder / "small.toml").write_text(preset.replace("memory_gib = 16\n", "memory_gib = 0.0008\n"))
+    files = {name: stored(folder, (folder / name).read_bytes()) for name in ("product.pb", "small.toml")}
+    return {
+        "source": {"blob": files["product.pb"], "name": "product.pb", "fetch": ["y"]},
+        "cluster": {"blob": files["small.toml"], "name": "small.toml"},
+    }
+
+
+@pytest.mark.slow
+def test_a_solve_with_cuts_is_that_of_the_verb(folder, too_large) -> None:
+    """Placement where that is shorter, and a split where no placement fits."""
+    words = "solve -q --json --time-limit 0 --deterministic --split 2 --model rnnlm --variant tiny -o plan.json"
+    asked = {"settings": {"time_limit_s": 0, "deterministic": True}, "cuts": "2"}
+    end, _ = done(folder, "solve", source={"model": "rnnlm", "variant": "tiny"}, **asked)
+    assert (end.exit_code, end.files) == (0, ("plan.json", "answer.json", "page.txt")), end
+    assert json.loads((folder / "solve/answer.json").read_text())["chosen_kind"] == end.result["kind"] == "place"
+    assert at_home(*words.split())[0] == 0
+    assert (folder / "solve" / "plan.json").read_bytes() == (folder / "plan.json").read_bytes()
+
+    words = "solve -q --json --split 2 --graph product.pb --fetch y --cluster small.toml -o split.json"
+    end, _ = done(folder, "solve", cuts="2", **too_large)
+    assert (end.exit_code, end.files) == (0, ("split.json", "answer.json", "page.txt")), end
+    code, said = at_home(*words.split())
+    assert code == 0
+    mine, home = json.loads((folder / "solve" / "answer.json").read_text()), json.loads(said)
+    assert mine["chosen_kind"] == home["chosen_kind"] == "split 2"
+    assert [mine[key] for key in ("bytes", "step_s", "split")] == [home[key] for key in ("bytes", "step_s", "split")]
+    code, said = at_home("check", "solve/split.json", "--graph", "product.pb", "--fetch", "y", "--json")
+    assert code == 0 and json.loads(said)["valid"]
+
+
+def test_cuts_for_more_accelerators_than_there_are(folder) -> None:
+    end, _ = done(folder, "solve", source={"model": "rnnlm", "variant": "tiny"}, cluster="v100x4", cuts="8")
+    assert end.exit_code == 2 and end.error is not None and "for 8 workers" in end.error

@@ -18,6 +18,8 @@ FINE = [
     {"kind": "solve", "source": TINY},
     {"kind": "solve", "source": {"blob": SHA, "name": "g.pb", "fetch": ["*"]}, "cluster": {"blob": OTHER}},
     {"kind": "solve", "source": TINY, "settings": {"solver": "highs", "formulation": "paper"}},
+    {"kind": "solve", "source": TINY, "cluster": "v100x4", "cuts": "2x2,4"},
+    {"kind": "solve", "source": {"blob": SHA, "name": "g.pb", "fetch": ["*"]}, "cuts": "auto"},
     {"kind": "compare", "source": TINY, "methods": "expert,m-sct,pesto", "settings": {"headroom": 0}},
     {"kind": "sweep", "source": TINY, "sweep": {"links": [0.1, 1], "devices": [2, 4], "cross": True}},
     {"kind": "split", "source": TINY, "cluster": "v100x4", "split": {"workers": "2x2", "memory_gib": 4}},
@@ -41,6 +43,9 @@ REFUSED = [
     ({"kind": "solve", "source": TINY, "settings": {"formulation": "tigt", "solver": "highs"}}, "tight"),
     ({"kind": "solve", "source": TINY, "start": {}}, "a blob or of a job"),
     ({"kind": "solve", "source": TINY, "methods": "all"}, "methods does not go with the kind solve"),
+    ({"kind": "solve", "source": TINY, "cuts": "2y2"}, "2y2"),
+    ({"kind": "solve", "source": {"blob": SHA, "name": "g.json"}, "cuts": "auto"}, "no shapes to cut by"),
+    ({"kind": "solve", "source": TINY, "cuts": "auto", "start": {"blob": SHA}}, "for placements alone"),
     ({"kind": "solve", "source": TINY, "label": "a\nb"}, "cannot be shown"),
     ({"kind": "compare", "source": TINY, "methods": "exprt"}, "did you mean expert?"),
     ({"kind": "compare", "source": TINY, "settings": {"gap": 0.1}}, "gap is no setting of the kind compare"),
@@ -90,7 +95,7 @@ def test_settings_are_those_of_a_solve() -> None:
     """Every one, under its name, and with the time limits that the verbs have."""
     assert JobSettings.__struct_fields__ == tuple(f.name for f in fields(Settings))
     assert asked_settings(msgspec.convert(FINE[0], JobRequest)) == Settings()
-    for row, seconds in ((3, 30), (4, 20), (5, 60)):
+    for row, seconds in ((5, 30), (6, 20), (7, 60)):
         assert asked_settings(msgspec.convert(FINE[row], JobRequest)).time_limit_s == seconds
 
 

@@ -3,7 +3,7 @@ function begin() {
   formed();
   const on = (id, act) => at(id).addEventListener("click", () => Promise.resolve(act()).catch(trouble));
   on("cancel", () => asked(`jobs/${watched}`, {method: "DELETE"}).then(() => shown(watched)));
-  on("plan", () => save(`jobs/${watched}/plan`, "plan.json"));
+  on("plan", () => save(`jobs/${watched}/files/${wrote}`, wrote));
   on("report", reported);
   on("more", () => { pages += 1; return look(); });
   at("state").addEventListener("change", () => { pages = 1; look().catch(trouble); });

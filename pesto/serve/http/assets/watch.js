@@ -1,7 +1,7 @@
 // One job, live: what it has found over time, its end, and what it wrote.
 const SVG = "http://www.w3.org/2000/svg";
 const HIGH = 260, LEFT = 84, RIGHT = 16, TOP = 14, LOW = 30;
-let watched = "", leaving = new AbortController(), found = [];
+let watched = "", wrote = "", leaving = new AbortController(), found = [];
 
 function watch(id) {
   leaving.abort();
@@ -64,7 +64,8 @@ function told_of(job) {
     if (!at("log").querySelector(".end")) at("log").append(made("p", {className: "bad end"}, visible(said)));
   }
   at("cancel").hidden = ENDED.includes(job.state);
-  at("plan").hidden = !job.files.includes("plan.json");
+  wrote = ["plan.json", "split.json"].find((file) => job.files.includes(file)) || "";
+  at("plan").hidden = !wrote;
   at("report").hidden = !job.files.includes("report.html");
 }
 

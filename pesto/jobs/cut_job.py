@@ -1,0 +1,46 @@
+"""A solve with cuts as a job: what `pesto solve --split` does."""
+
+from typing import Any
+
+from pesto.inputs.load import load_cluster, load_costs, load_shaped
+from pesto.jobs.checks import asked_settings
+from pesto.jobs.work import PLAN, SPLIT, Work
+from pesto.plans.plan_file import dumps
+from pesto.show.kinds_page import choice_object, choice_page
+from pesto.solving.interrupt import hold
+from pesto.split.files.split_file import save_split
+from pesto.split.shaped import Shaped
+from pesto.weighing.asked_cuts import cuts_of
+from pesto.weighing.choice import Choice, choose
+
+
+def cut_job(work: Work, cuts: str) -> dict[str, Any]:
+    """Try every kind of plan, and write the shortest: a plan or a split; errors as of the verb."""
+    machine = load_cluster(work.given.cluster or "")
+    asked, settings = cuts_of(cuts, machine), asked_settings(work.request)
+    work.begin_reading()
+    step = load_shaped(work.given.source, quiet=True)
+    work.within(step[0])
+    costs = load_costs(step[0], machine, None)
+    choice = choose(step, machine, costs, settings, work.telling, cuts=asked)
+    hold()
+    name = _written(work, step[1], choice, settings.time_limit_s)
+    out = work.shown_out(name)
+    work.answer(choice_object(step[1], choice, out), choice_page(step[1], choice, out))
+    return {
+        "kind": choice.chosen.name,
+        "makespan_s": choice.chosen.makespan_s,
+        "ops": step[0].ops,
+        "interrupted": choice.interrupted,
+    }
+
+
+def _written(work: Work, shaped: Shaped, choice: Choice, seconds: float) -> str:
+    """The name of the file with the chosen plan or split."""
+    if choice.chosen.outcome is not None:
+        work.keep(PLAN, dumps(choice.chosen.outcome.plan))
+        return PLAN
+    if choice.chosen.cut is not None:
+        save_split(shaped, choice.chosen.cut.split, work.folder / SPLIT, time_limit_s=seconds)
+        work.written.append(SPLIT)
+    return SPLIT
