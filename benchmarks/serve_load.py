@@ -29,7 +29,7 @@ import uvloop
 
 from pesto.serve.store.job_states import Event, Outcome, State, Submission
 from pesto.serve.store.ledger import Ledger
-from pesto.serve.store.ledger_schema import connected
+from pesto.serve.store.sqlite_file import connected
 
 SOLVE = {"kind": "solve", "source": {"model": "rnnlm", "variant": "tiny"}, "settings": {"time_limit_s": 86400}}
 QUEUED = {"kind": "solve", "source": {"model": "rnnlm", "variant": "tiny"}, "priority": -1}

@@ -22,6 +22,8 @@ LEAST_FREE = 0.05
 """Share of the disk below which nothing more is taken."""
 LOOK_S = 0.5
 """Seconds between two looks at the disk."""
+PART = ".part"
+"""The ending of a file that is coming."""
 _CHUNK = 1 << 20
 _SHA = re.compile(r"[0-9a-f]{64}")
 
@@ -41,15 +43,20 @@ class Part(NamedTuple):
 
 
 class Blobs:
-    """The folder of uploaded files. One process writes it."""
+    """The folder of uploaded files."""
 
-    def __init__(self, folder: Path, most: int, space: Callable[[Path], float] = free_share) -> None:
-        """`most`: bytes of one file. Removes what a killed process left half-written."""
+    def __init__(
+        self, folder: Path, most: int, space: Callable[[Path], float] = free_share, *, stale_s: float = 0.0
+    ) -> None:
+        """`most`: bytes of one file. Removes half of files to which nothing was added for `stale_s`.
+
+        That is what a killed process left, where no other process writes to the folder or none is so slow.
+        """
         self.folder, self._most, self._space = folder, most, space
         self._looked, self._free = -LOOK_S, 1.0
         make_folder(folder)
-        for left in folder.glob("*.part"):
-            left.unlink(missing_ok=True)
+        for left in folder.glob(f"*{PART}"):
+            _remove_stale(left, stale_s)
 
     def path(self, digest: str) -> Path:
         """Where a file lies. RefusedError (400) for what is no SHA-256."""
@@ -75,9 +82,9 @@ class Blobs:
         others (422), too many (413), fewer than announced (400), or the disk is full (507); nothing is left then.
         """
         self.path(digest)
-        self._require_room(told or 0, room)
+        self.require_room(told or 0, room)
         self.require_space()
-        part = self.folder / f"{os.urandom(8).hex()}.part"
+        part = self.folder / f"{os.urandom(8).hex()}{PART}"
         try:
             count, found = await self._written(part, chunks, room)
             if told is not None and count != told:
@@ -107,7 +114,7 @@ class Blobs:
     def copied(self, file: Path) -> Part:
         """A copy of a file of this machine, to be settled."""
         hashed, count = hashlib.sha256(), 0
-        part = self.folder / f"{os.urandom(8).hex()}.part"
+        part = self.folder / f"{os.urandom(8).hex()}{PART}"
         try:
             with file.open("rb") as source, part.open("xb") as copy:
                 while chunk := source.read(_CHUNK):
@@ -120,7 +127,8 @@ class Blobs:
             raise _failed(error) from error
         return Part(hashed.hexdigest(), count, part)
 
-    def _require_room(self, count: int, room: int) -> None:
+    def require_room(self, count: int, room: int) -> None:
+        """RefusedError (413) for more bytes than a file may have, or than `room`, what the token may still upload."""
         if count > self._most:
             raise RefusedError(413, f"a file may have {size(self._most)} here - split it, or pack it with gzip")
         if count > room:
@@ -137,7 +145,7 @@ class Blobs:
 
             async for chunk in chunks:
                 count += len(chunk)
-                self._require_room(count, room)
+                self.require_room(count, room)
                 held += chunk
                 if len(held) >= _CHUNK:
                     self.require_space()
@@ -147,10 +155,20 @@ class Blobs:
         return count, hashed.hexdigest()
 
 
-def taken_in(ledger: Ledger, blobs: Blobs, part: Part, token: str) -> None:
-    """An act: a file gets its name, and is remembered."""
+def taken_in(ledger: Ledger, blobs: Blobs, part: Part, token: str, most: int) -> None:
+    """An act: a file gets its name, and is remembered. RefusedError (413) beyond `most` bytes of the token's files."""
+    ledger.alone()
+    blobs.require_room(part.size, most - ledger.blob_bytes(token))
     blobs.settle(part)
     ledger.add_blob(part.sha256, part.size, token)
+
+
+def _remove_stale(part: Path, stale_s: float) -> None:
+    try:
+        if time.time() - part.stat().st_mtime >= stale_s:
+            part.unlink()
+    except FileNotFoundError:  # another server has removed it, or given it its name
+        return
 
 
 def _sync(part: Path) -> None:

@@ -31,7 +31,7 @@ def job_work(begun: Begun, blobs: Path, out: Path, bounds: JobBounds) -> Work:
         cores=asked.threads,
     )
     data = msgspec.json.encode(order)
-    return Work(key=f"{begun.id}.{begun.attempt}", entry=ENTRY, data=data, live=True, limits=limits)
+    return Work(key=begun.key, entry=ENTRY, data=data, live=True, limits=limits)
 
 
 def event_of(said: Said) -> Event:

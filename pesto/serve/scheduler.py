@@ -8,14 +8,16 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import NamedTuple
 
 from pesto.errors import Exit, FileError
 from pesto.executing.executor import Answered, Executor, Lost, Said
 from pesto.executing.executor import Outcome as Heard
 from pesto.files.disk import make_folder, sync_folder
+from pesto.serve.due import Dues
 from pesto.serve.job_work import event_of, job_work, outcome_of
 from pesto.serve.retention import Retention
 from pesto.serve.serve_config import ServeConfig
@@ -24,19 +26,22 @@ from pesto.serve.store.job_states import Begun, Event, Outcome, State
 from pesto.serve.store.ledger import Ledger
 from pesto.serve.tokens import Doorkeeper
 
-T = TypeVar("T")
 JOBS, BLOBS = "jobs", "blobs"
 """Folders in that of the service: what jobs wrote, and uploaded files."""
 _LOG = logging.getLogger(__name__)
 _COLLECT_S = 1.0
-_AGAIN_S = 1.0
-"""Seconds between two tries to write."""
 PATIENCE_S = 6.0
 """Seconds for which interrupted jobs may save their best plans when the service ends."""
 SWEEP_S = 600.0
 """Seconds between two looks at what is to be removed."""
 MOST_LOGGED = 10_000
 """Lines that one attempt may log; what it finds is kept beyond."""
+
+
+class _Cancel(NamedTuple):
+    job: str
+    attempt: int | None
+    """None for whichever runs."""
 
 
 class Scheduler:
@@ -47,13 +52,16 @@ class Scheduler:
     ) -> None:
         """`folder`: of the service; each job has a folder there, with one in it for each attempt."""
         self._writer, self._executor, self._doors, self._bounds = writer, executor, doors, config.job
+        self._dues = Dues(writer)
         self._folder, self._blobs = folder / JOBS, folder / BLOBS
         self._retention = Retention(self._folder, self._blobs, config.keep_days, int(config.keep_gib * 2**30))
         self._swept = time.monotonic()
         self._running: dict[str, Begun] = {}
+        self._interrupted: set[str] = set()
+        self._over: set[str] = set()
         self._logged: Counter[str] = Counter()
         self._woken = False
-        self._cancels: SimpleQueue[str] = SimpleQueue()
+        self._cancels: SimpleQueue[_Cancel] = SimpleQueue()
         self._ending = threading.Event()
         self.fault: BaseException | None = None
         """What ended it, if that was not asked for."""
@@ -72,8 +80,8 @@ class Scheduler:
     def start(self) -> None:
         """Begin to schedule."""
         make_folder(self._folder)
-        self._writer.do(self._retention.tidy)
-        self._writer.do(self._retention.sweep)
+        self._retention.tidy(self._writer.do)
+        self._retention.sweep(self._writer.do)
         self._thread.start()
 
     def wake(self) -> None:
@@ -82,10 +90,14 @@ class Scheduler:
             self._woken = True
             self._executor.poke()
 
-    def cancel(self, name: str) -> None:
-        """Interrupt the worker that is at a job, by its id."""
-        self._cancels.put(name)
+    def cancel(self, name: str, attempt: int | None = None) -> None:
+        """Interrupt the worker that is at a job, by its id, or at this attempt of it; once, however often asked."""
+        self._cancels.put(_Cancel(name, attempt))
         self._executor.poke()
+
+    def running(self) -> list[Begun]:
+        """The attempts that were begun here and of which something is still to be written; from any thread."""
+        return list(self._running.values())
 
     def end(self) -> None:
         """Interrupt all jobs, keep their best plans, queue them again, and end every worker."""
@@ -114,8 +126,11 @@ class Scheduler:
 
     def _begin(self) -> None:
         self._woken = False
-        while len(self._running) < self._executor.slots and not self._ending.is_set():
-            begun = self._write(lambda ledger: ledger.begin(self._at_their_most(ledger)))
+        while len(self._running) < self._executor.slots and not self._ending.is_set() and self._dues.work():
+            try:
+                begun = self._writer.do(self._next)
+            except FileError:  # where it was begun nonetheless, nobody renews its lease
+                return
             if begun is None:
                 return
             self._clear(begun, begun.kept)
@@ -125,17 +140,21 @@ class Scheduler:
             self._running[work.key] = begun
             self._executor.begin(work)
 
-    def _at_their_most(self, ledger: Ledger) -> list[str]:
-        """Tokens that have as many running jobs as they may."""
-        return [name for name, count in ledger.waiting.running.items() if count >= self._doors.quota(name).jobs]
+    def _next(self, ledger: Ledger) -> Begun | None:
+        return ledger.begin(lambda token: self._doors.quota(token).jobs)
 
     def _interrupt(self) -> None:
         """Interrupt what is to be cancelled; what is not running any more has ended since."""
         while not self._cancels.empty():
-            name = self._cancels.get()
+            asked = self._cancels.get()
             for key, begun in self._running.items():
-                if begun.id == name:
-                    self._executor.cancel(key)
+                if begun.id == asked.job and asked.attempt in (None, begun.attempt):
+                    self._stop(key)
+
+    def _stop(self, key: str) -> None:
+        if key in self._running and key not in self._interrupted:
+            self._interrupted.add(key)
+            self._executor.cancel(key)
 
     def _take(self, heard: list[Heard]) -> None:
         """Keep what was heard: events of one job that come together in one act."""
@@ -151,6 +170,7 @@ class Scheduler:
             self._ended(item)
         for key, told in events.items():
             self._note(key, told)
+        self._dues.work()
 
     def _may_tell(self, key: str, event: Event) -> bool:
         self._logged[key] += event.kind == "log"
@@ -159,22 +179,24 @@ class Scheduler:
     def _note(self, key: str, events: list[Event]) -> None:
         if events:
             begun = self._running[key]
-            self._write(lambda ledger: ledger.note(begun.number, begun.attempt, events))
+            self._dues.add(
+                lambda ledger: ledger.note(begun.number, begun.attempt, events),
+                lambda ours: None if ours else self._stop(key),
+            )
 
     def _ended(self, item: Answered | Lost) -> None:
-        key = item.work.key
-        begun = self._running.pop(key)
-        del self._logged[key]
+        begun = self._running[item.work.key]
         if isinstance(item, Answered):
             self._answered(begun, outcome_of(item))
         elif self._ending.is_set():
             self._release(begun, keeps=False, seconds=item.seconds)
         elif item.why == "death":
-            self._write(lambda ledger: ledger.lose(begun.number, begun.attempt, item.detail, item.seconds))
+            lost = item
+            self._due(begun, lambda ledger: ledger.lose(begun.number, begun.attempt, lost.detail, lost.seconds))
         else:
             remedy = "raise its limit, or give it less to do"
             outcome = Outcome(exit_code=Exit.NOTHING, error=item.detail, remedy=remedy, seconds=item.seconds)
-            self._write(lambda ledger: ledger.finish(begun.number, begun.attempt, State.FAILED, outcome))
+            self._due(begun, lambda ledger: ledger.finish(begun.number, begun.attempt, State.FAILED, outcome))
 
     def _answered(self, begun: Begun, outcome: Outcome) -> None:
         keeps = bool(outcome.files)
@@ -184,8 +206,23 @@ class Scheduler:
             self._release(begun, keeps=keeps, seconds=outcome.seconds)
             return
         state = State.DONE if outcome.exit_code == 0 or (keeps and _interrupted(outcome)) else State.FAILED
-        self._write(lambda ledger: ledger.finish(begun.number, begun.attempt, state, outcome, keeps=keeps))
-        self._clear(begun, begun.attempt if keeps else begun.kept)
+        kept = begun.attempt if keeps else begun.kept
+        self._due(begun, lambda ledger: ledger.finish(begun.number, begun.attempt, state, outcome, keeps=keeps), kept)
+
+    def _due(self, begun: Begun, act: Callable[[Ledger], bool], kept: int | None = None) -> None:
+        """An attempt's last act, to be written. `kept`: whose files alone are left then, where it counts."""
+
+        def written(ours: bool) -> None:
+            del self._running[begun.key], self._logged[begun.key]
+            self._interrupted.discard(begun.key)
+            self._over.discard(begun.key)
+            if not ours:  # another server has it: nothing but this attempt's own files is this one's to remove
+                shutil.rmtree(self.results(begun.id, begun.attempt), ignore_errors=True)
+            elif kept is not None:
+                self._clear(begun, kept)
+
+        self._over.add(begun.key)
+        self._dues.add(act, written)
 
     def _settle(self, begun: Begun) -> None:
         """Make the names of an attempt's files last, as they do themselves."""
@@ -195,7 +232,7 @@ class Scheduler:
 
     def _release(self, begun: Begun, *, keeps: bool, seconds: float) -> None:
         why = "the service ended; what was found is kept" if keeps else "the service ended"
-        self._write(lambda ledger: ledger.release(begun.number, begun.attempt, why, keeps=keeps, seconds=seconds))
+        self._due(begun, lambda ledger: ledger.release(begun.number, begun.attempt, why, keeps=keeps, seconds=seconds))
 
     def _clear(self, begun: Begun, kept: int) -> None:
         """Remove what a job's attempts left, but for that of the one that is kept."""
@@ -206,8 +243,9 @@ class Scheduler:
 
     def _sweep(self) -> None:
         if time.monotonic() >= self._swept + SWEEP_S:
-            self._write(self._retention.sweep)
             self._swept = time.monotonic()
+            with suppress(FileError):  # it is told where something is due; what is too old now is so later
+                self._retention.sweep(self._writer.do)
 
     def _wind_up(self) -> None:
         for key in self._running:
@@ -215,21 +253,10 @@ class Scheduler:
         until = time.monotonic() + PATIENCE_S
         while self._running and time.monotonic() < until:
             self._take(self._executor.collect(max(0.0, min(_COLLECT_S, until - time.monotonic()))))
-        for begun in self._running.values():
-            self._release(begun, keeps=False, seconds=0.0)
-
-    def _write(self, act: Callable[[Ledger], T]) -> T:
-        """Have it written, however long the disk is full; where the service ends meanwhile, FileError."""
-        said = False
-        while True:
-            try:
-                return self._writer.do(act)
-            except FileError as error:
-                if self._ending.wait(_AGAIN_S):
-                    raise
-                if not said:
-                    _LOG.warning("%s; jobs wait until it can be written", error)
-                said = True
+        for key, begun in self._running.items():
+            if key not in self._over:
+                self._release(begun, keeps=False, seconds=0.0)
+        self._dues.finish()
 
 
 def _interrupted(outcome: Outcome) -> bool:

@@ -12,15 +12,11 @@ from pesto.executing.pool import Pool
 from pesto.executing.ray_cluster import RayCluster
 from pesto.files.disk import make_folder
 from pesto.files.json import shown
-from pesto.files.lock import Kind, held
 from pesto.serve.blobs import Blobs
 from pesto.serve.scheduler import BLOBS, Scheduler
 from pesto.serve.serve_config import LOOPBACK, ServeConfig
 from pesto.serve.service import Service
-from pesto.serve.store.group_commit import Writer
-from pesto.serve.store.ledger import Ledger
-from pesto.serve.store.ledger_schema import FILE, connected, reading
-from pesto.serve.store.readings import Readings
+from pesto.serve.store.opening import of_one_server
 from pesto.serve.tokens import Doorkeeper
 from pesto.serve.watchers import Watchers
 
@@ -30,7 +26,6 @@ KEEP_BYTES = 4 << 30
 """A worker that holds more after a job is not used again."""
 SEND_BYTES = 1 << 18
 """What the system holds of an answer that a slow reader has not taken."""
-_LOCK = Kind("service", "server", "give another --data")
 
 
 @contextmanager
@@ -41,22 +36,15 @@ def opened(folder: Path, config: ServeConfig, executor: Callable[[], Executor]) 
     """
     make_folder(folder)
     with ExitStack() as stack:
-        stack.enter_context(held(folder / FILE, _LOCK))
-        connection = connected(folder)
-        stack.callback(connection.close)
-        ledger, watchers = Ledger(connection), Watchers()
-        writer = Writer(connection, ledger, watchers.told)
-        stack.callback(writer.close)
-        writer.do(lambda kept: kept.recover())
+        watchers = Watchers()
+        store = stack.enter_context(of_one_server(folder, watchers.told))
         doors, blobs = Doorkeeper(folder), Blobs(folder / BLOBS, int(config.upload_gib * 2**30))
-        scheduler = Scheduler(writer, executor(), folder, doors, config)
+        scheduler = Scheduler(store.writer, executor(), folder, doors, config)
         scheduler.start()
         stack.callback(scheduler.end)
-        read = reading(folder)
-        stack.callback(read.close)
         yield Service(
-            config=config, folder=folder, writer=writer, readings=Readings(read), waiting=ledger.waiting, blobs=blobs,
-            doors=doors, scheduler=scheduler, watchers=watchers, diffs=asyncio.Semaphore(2),
+            config=config, folder=folder, store=store, blobs=blobs, doors=doors, scheduler=scheduler,
+            watchers=watchers, diffs=asyncio.Semaphore(2),
         )  # fmt: skip
 
 

@@ -7,9 +7,7 @@ from pathlib import Path
 from pesto.serve.blobs import Blobs
 from pesto.serve.scheduler import Scheduler
 from pesto.serve.serve_config import ServeConfig
-from pesto.serve.store.group_commit import Writer
-from pesto.serve.store.readings import Readings
-from pesto.serve.store.waiting import Waiting
+from pesto.serve.store.opening import Store
 from pesto.serve.tokens import Doorkeeper
 from pesto.serve.watchers import Watchers
 
@@ -20,9 +18,7 @@ class Service:
 
     config: ServeConfig
     folder: Path
-    writer: Writer
-    readings: Readings
-    waiting: Waiting
+    store: Store
     blobs: Blobs
     doors: Doorkeeper
     scheduler: Scheduler

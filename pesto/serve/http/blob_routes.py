@@ -24,14 +24,16 @@ async def upload(sha256: FromPath[str], caller: Who, request: Asking) -> Respons
     """The body is the file as it is. 201 once it is on the disk, 200 when it was there already."""
     service = caller.service
     service.blobs.path(sha256)
-    known = service.readings.blob(sha256)
-    if known is not None and await service.writer.asked(_touch(sha256)):
+    known = service.store.readings.blob(sha256)
+    if known is not None and await service.store.writer.asked(_touch(sha256)):
         return Response(BlobReply(sha256=sha256, bytes=known), status_code=200)
-    room = caller.quota.bytes - service.readings.blob_bytes(caller.name)
+    room = caller.quota.bytes - service.store.readings.blob_bytes(caller.name)
     length = request.headers.get("content-length")
     told = int(length) if length is not None and length.isdecimal() else None
     async with service.blobs.coming(sha256, request.stream(), told, room) as part:
-        await service.writer.asked(lambda ledger: taken_in(ledger, service.blobs, part, caller.name))
+        await service.store.writer.asked(
+            lambda ledger: taken_in(ledger, service.blobs, part, caller.name, caller.quota.bytes)
+        )
     return Response(BlobReply(sha256=sha256, bytes=part.size), status_code=201)
 
 
@@ -41,7 +43,7 @@ async def known(caller: Who, sha256: Annotated[list[str], QueryParameter(max_ite
     service, found = caller.service, list[str]()
     for digest in sha256:
         service.blobs.path(digest)
-        if service.readings.blob(digest) is not None and await service.writer.asked(_touch(digest)):
+        if service.store.readings.blob(digest) is not None and await service.store.writer.asked(_touch(digest)):
             found.append(digest)
     return found
 

@@ -27,7 +27,7 @@ class Caller:
 
     def job(self, name: str) -> Job:
         """A job of theirs; RefusedError (404) for another's as for none."""
-        found = self.service.readings.job(name)
+        found = self.service.store.readings.job(name)
         if found is None or found.token != self.name:
             raise no_job(name)
         return found

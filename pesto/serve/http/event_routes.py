@@ -46,8 +46,8 @@ async def _stream(service: Service, job: int, last: int) -> AsyncIterator[bytes]
         yield b": pesto\n\n"
         while not service.watchers.closed:
             woken.clear()
-            ended = service.readings.ended(job)  # first: whatever it told before is found then
-            found = service.readings.events(job, last, _PAGE)
+            ended = service.store.readings.ended(job)  # first: whatever it told before is found then
+            found = service.store.readings.events(job, last, _PAGE)
             if found:
                 yield b"".join(map(_lines, found))
                 last = found[-1].number

@@ -21,6 +21,7 @@ from pesto.serve.refusals import RefusedError, full
 from pesto.serve.serve_config import JobBounds
 from pesto.serve.store.job_states import FINAL, State, Submission
 from pesto.serve.store.ledger import Ledger
+from pesto.serve.tokens import MACHINE
 
 PAGE = 50
 """Jobs of a page, where no other number is asked for."""
@@ -56,7 +57,7 @@ async def submit(data: JSONBody[JobRequest], caller: Who, key: Key = "") -> Resp
         digest=hashlib.sha256(body).digest(),
     )
     most = min(caller.quota.queued, 1 << 62)
-    name = await service.writer.asked(lambda ledger: _queued(ledger, asked, most, service.config.queued))
+    name = await service.store.writer.asked(lambda ledger: _queued(ledger, asked, most, service.config.queued))
     service.scheduler.wake()
     url = f"/v1/jobs/{name}"
     return Response(Submitted(id=name, url=url), status_code=202, headers={"Location": url})
@@ -73,15 +74,16 @@ def jobs(
     """The newest first, a page at a time."""
     service = caller.service
     before = None if after is None else caller.job(after).number
-    found = service.readings.jobs(caller.name, in_state, label, before, most + 1)
-    page = [job_reply(job, service.waiting) for job in found[:most]]
+    found = service.store.readings.jobs(caller.name, in_state, label, before, most + 1)
+    waiting = service.store.waiting()
+    page = [job_reply(job, waiting) for job in found[:most]]
     return JobsReply(jobs=page, after=page[-1].id if len(found) > most else None)
 
 
 @get("/jobs/{name:str}", responses=refusals(404), sync_to_thread=False, summary="Show a job")
 def job(name: FromPath[str], caller: Who) -> JobReply:
     """State, place in the queue, stage, best, bound and gap."""
-    return job_reply(caller.job(name), caller.service.waiting)
+    return job_reply(caller.job(name), caller.service.store.waiting())
 
 
 @delete("/jobs/{name:str}", status_code=200, responses=refusals(404, 507), summary="Cancel a job")
@@ -89,7 +91,7 @@ async def cancel(name: FromPath[str], caller: Who) -> Cancelled:
     """Cancel it as Ctrl-C does: the best verified plan is kept. One that has ended stays as it is."""
     service = caller.service
     caller.job(name)
-    state = await service.writer.asked(lambda ledger: ledger.cancel(name))
+    state = await service.store.writer.asked(lambda ledger: ledger.cancel(name))
     if state == State.CANCELLING:
         service.scheduler.cancel(name)
     return Cancelled(id=name, state=state)
@@ -104,7 +106,7 @@ def _checked(data: JobRequest) -> None:
 def _queued(ledger: Ledger, asked: Submission, of_token: int, of_all: int) -> str:
     """Submit, in the writer's thread, unless too much waits; a key that is known is no new job."""
     if not ledger.knows(asked):
-        if ledger.waiting.queued[asked.token] >= of_token:
+        if ledger.waiting.queued_of(asked.token) >= of_token:
             raise full(f"{of_token} jobs of this token wait already - wait for them, or cancel some", 10)
         if len(ledger.waiting) >= of_all:
             raise full(f"{of_all} jobs wait already - try again later", 30)
@@ -128,10 +130,10 @@ def _require_bounds(data: JobRequest, bounds: JobBounds) -> None:
 async def _require_room(caller: Caller) -> None:
     """RefusedError (429) when the disk is behind, or the token has had its hours."""
     service = caller.service
-    if service.writer.waiting > MOST_TURNS:
+    if service.store.writer.waiting > MOST_TURNS:
         raise full("the disk is behind with what was asked already - try again", 1)
     hours = caller.quota.hours
-    if caller.name and service.readings.worked_s(caller.name, time.time() - _DAY_S) >= hours * 3600:
+    if caller.name and service.store.readings.worked_s(caller.name, time.time() - _DAY_S) >= hours * 3600:
         raise full(f"this token has had its {hours:g} hours of the last 24 - wait, or ask for a larger quota", 600)
 
 
@@ -154,7 +156,7 @@ async def _adopted(name: str, caller: Caller) -> str:
     if not plan.is_file():
         raise UsageError(f"the job {name} has no plan - name another, or upload the plan")
     part = await asyncio.to_thread(service.blobs.copied, plan)
-    await service.writer.asked(lambda ledger: taken_in(ledger, service.blobs, part, caller.name))
+    await service.store.writer.asked(lambda ledger: taken_in(ledger, service.blobs, part, caller.name, MACHINE.bytes))
     return part.sha256
 
 

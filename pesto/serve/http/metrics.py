@@ -30,16 +30,17 @@ class _Counts(Collector):
 
     def collect(self) -> Iterator[Metric]:
         service = self._service
-        oldest = service.readings.oldest_waiting()
+        waiting = service.store.waiting()
+        oldest = service.store.readings.oldest_waiting()
         waited = 0.0 if oldest is None else max(0.0, time.time() - oldest)
-        yield _gauge("pesto_queue_jobs", "Jobs that wait.", len(service.waiting))
+        yield _gauge("pesto_queue_jobs", "Jobs that wait.", len(waiting))
         yield _gauge("pesto_queue_oldest_seconds", "Age of the job that waits longest.", waited)
-        yield _gauge("pesto_running_jobs", "Jobs that run.", sum(service.waiting.running.values()))
+        yield _gauge("pesto_running_jobs", "Jobs that run.", sum(waiting.running.values()))
         yield _gauge("pesto_workers", "Jobs that may run at a time.", service.scheduler.slots)
         yield _gauge("pesto_scheduler_alive", "Whether jobs are begun.", int(service.scheduler.alive))
-        yield _gauge("pesto_blobs_bytes", "Bytes of uploaded files.", service.readings.blob_bytes())
+        yield _gauge("pesto_blobs_bytes", "Bytes of uploaded files.", service.store.readings.blob_bytes())
         yield _gauge("pesto_watchers", "Streams of events that are open.", service.watchers.count)
-        yield _gauge("pesto_acts_waiting", "Changes that wait for the disk.", service.writer.waiting)
+        yield _gauge("pesto_acts_waiting", "Changes that wait for the disk.", service.store.writer.waiting)
         yield from self._of_jobs()
 
     def _of_jobs(self) -> Iterator[Metric]:
@@ -48,7 +49,7 @@ class _Counts(Collector):
         seconds = CounterMetricFamily("pesto_job_seconds", "Seconds of workers at jobs that have ended.", labels=labels)
         gaps = CounterMetricFamily("pesto_gap_sum", "Gaps of ended jobs that have one, added up.", labels=labels)
         with_gap = CounterMetricFamily("pesto_gap_count", "Ended jobs that have a gap.", labels=labels)
-        for row in self._service.readings.sums():
+        for row in self._service.store.readings.sums():
             names = (row.kind, row.model or OTHER, row.state)
             ended.add_metric(names, row.jobs)
             seconds.add_metric(names, row.seconds)

@@ -2,19 +2,20 @@
 
 import asyncio
 import queue
-import sqlite3
 import threading
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from pesto.errors import FileError, PestoError
-from pesto.files.json import shown
+from pesto.errors import PestoError
+from pesto.serve.store.database import AwayError, Database, UncertainError
 from pesto.serve.store.ledger import Ledger
 
 T = TypeVar("T")
 Act = Callable[[Ledger], Any]
+_Answer = tuple[Any, Any, BaseException | None]
+"""Who waits, for what, or why not."""
 _MOST = 256
 """Acts of one transaction, about."""
 
@@ -22,15 +23,15 @@ _MOST = 256
 class Writer:
     """Acts on the ledger, in the order in which they come; each is answered after its transaction's commit.
 
-    A failure of the database (the disk is full) is answered to all acts of its transaction, none of which has
-    happened then; the next transaction is tried anew.
+    A failure of the database (the disk is full, nobody answers) is told to all acts of its transaction, none of which
+    has happened then, or to each that nobody knows it (`UncertainError`); the next transaction is tried anew.
     """
 
     def __init__(
-        self, connection: sqlite3.Connection, ledger: Ledger, committed: Callable[[set[int]], None] = lambda _: None
+        self, database: Database, ledger: Ledger, committed: Callable[[set[int]], None] = lambda _: None
     ) -> None:
         """`committed` hears, in the writer's thread after a commit, the numbers of the jobs that have new events."""
-        self._db, self._ledger, self._committed = connection, ledger, committed
+        self._db, self._ledger, self._committed = database, ledger, committed
         self._acts: queue.SimpleQueue[list[tuple[Act, Any]] | None] = queue.SimpleQueue()
         self._gathered: list[tuple[Act, Any]] = []
         self._thread = threading.Thread(target=self._write, name="writer")
@@ -79,41 +80,43 @@ class Writer:
                 self._transaction(batch)
 
     def _transaction(self, batch: list[tuple[Act, Any]]) -> None:
-        answers: list[tuple[Any, Any, BaseException | None]] = []
+        answers: list[_Answer] = []
         try:
-            self._db.execute("BEGIN IMMEDIATE")
+            self._db.begin()
             for act, future in batch:
                 try:
                     answers.append((future, act(self._ledger), None))
                 except PestoError as refused:
+                    if isinstance(refused, AwayError):
+                        raise
                     answers.append((future, None, refused))
-            self._db.execute("COMMIT")
+            self._db.commit()
         except Exception as error:  # whatever it is, who waits must hear of it
-            self._undo()
-            if len(batch) > 1:  # one of them may have spoilt it for all
-                for one in batch:
-                    self._transaction([one])
-                return
-            answers = [(batch[0][1], None, _explained(error))]
+            self._failed(batch, answers, error)
         else:
             self._committed(self._ledger.told())
-        _answer(answers)
+            _answer(answers)
 
-    def _undo(self) -> None:
-        if self._db.in_transaction:
-            self._db.execute("ROLLBACK")
-        self._ledger.reload()
+    def _failed(self, batch: list[tuple[Act, Any]], answers: list[_Answer], error: Exception) -> None:
+        """Undo a transaction, and do its acts one by one where one of them may have spoilt it for all."""
+        said = self._db.explained(error)
+        try:
+            self._db.undo()
+            self._ledger.reload()
+        except Exception as other:  # the database cannot even be asked
+            said = self._db.explained(other)
+        if isinstance(said, UncertainError):
+            _answer([(future, None, refused or said.holding(value)) for future, value, refused in answers])
+        elif isinstance(said, AwayError) or len(batch) == 1:
+            _answer([(future, None, said) for _, future in batch])
+        else:
+            for one in batch:
+                self._transaction([one])
 
 
-def _explained(error: Exception) -> Exception:
-    if not isinstance(error, sqlite3.Error):
-        return error
-    return FileError(f"cannot write the service's database: {shown(error)} - check the folder and the disk")
-
-
-def _answer(answers: list[tuple[Any, Any, BaseException | None]]) -> None:
+def _answer(answers: list[_Answer]) -> None:
     """Tell who waits: threads at once, each event loop in one call."""
-    loops: dict[asyncio.AbstractEventLoop, list[tuple[Any, Any, BaseException | None]]] = defaultdict(list)
+    loops: dict[asyncio.AbstractEventLoop, list[_Answer]] = defaultdict(list)
     for future, value, error in answers:
         if isinstance(future, asyncio.Future):
             loops[future.get_loop()].append((future, value, error))
@@ -126,7 +129,7 @@ def _answer(answers: list[tuple[Any, Any, BaseException | None]]) -> None:
             loop.call_soon_threadsafe(_tell, told)
 
 
-def _tell(told: list[tuple[Any, Any, BaseException | None]]) -> None:
+def _tell(told: list[_Answer]) -> None:
     for future, value, error in told:
         if future.done():  # who waited has gone
             continue

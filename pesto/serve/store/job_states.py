@@ -134,6 +134,11 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True):
     """The earlier attempt whose files are kept; 0 for none."""
     request: bytes
 
+    @property
+    def key(self) -> str:
+        """Tells this attempt from all others."""
+        return f"{self.id}.{self.attempt}"
+
 
 class Sums(msgspec.Struct, frozen=True, kw_only=True):
     """Of all jobs of one kind and model that have ended in one state."""

@@ -1,10 +1,10 @@
 """The acts that change what the service remembers; each is called within a transaction, by one thread.
 
-An act refuses before it writes, so that what shares its transaction is not touched by a refusal.
+An act refuses before it writes, so that what shares its transaction is not touched by a refusal. These are the rules of
+jobs, whichever database keeps them.
 """
 
 import secrets
-import sqlite3
 import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -12,28 +12,28 @@ from typing import Any
 import msgspec
 
 from pesto.serve.refusals import RefusedError, no_job
+from pesto.serve.store.database import Crowd, Database
 from pesto.serve.store.job_states import DEATHS, FINAL, Begun, Event, Outcome, State, Submission
-from pesto.serve.store.waiting import Waiting
 
+UNLIMITED = 1 << 20
+"""Running jobs of a token that has no limit."""
 _KEPT = ("best_s", "bound_s")
 """Keys of events that are kept with the job, too."""
 
 
 class Ledger:
-    """What the service remembers, on SQLite."""
+    """What the service remembers."""
 
-    def __init__(self, connection: sqlite3.Connection, clock: Callable[[], float] = time.time) -> None:
-        """`clock`: seconds since 1970; it decides about ages and nothing else."""
-        self._db, self._clock = connection, clock
-        self.waiting = Waiting()
+    def __init__(self, database: Database, clock: Callable[[], float] = time.time, crowd: Crowd | None = None) -> None:
+        """`clock`: seconds since 1970; it decides about ages and nothing else. `crowd`: for who else looks at it."""
+        self._db, self._clock = database, clock
+        self.waiting = database.crowd() if crowd is None else crowd
         self._told: set[int] = set()
         self.reload()
 
     def reload(self) -> None:
         """Take what waits and runs from the database, after a rollback."""
-        running = "SELECT token FROM jobs WHERE state IN ('running', 'cancelling')"
-        queued = "SELECT token, priority, number FROM jobs WHERE state = 'queued'"
-        self.waiting.reset(self._db.execute(queued), (token for (token,) in self._db.execute(running)))
+        self.waiting.reload(self._db)
         self._told = set()
 
     def told(self) -> set[int]:
@@ -42,13 +42,17 @@ class Ledger:
         return told
 
     def recover(self) -> None:
-        """After a crash: what ran is queued again, and what was being cancelled is cancelled."""
-        rows = self._db.execute("SELECT number, attempt FROM jobs WHERE state IN ('running', 'cancelling')")
-        for number, attempt in rows.fetchall():
-            self.release(number, attempt, "the service was restarted")
+        """After a server's crash: what ran there is queued again, and what was being cancelled is cancelled."""
+        for number, attempt in self._db.execute(self._db.words.left).fetchall():
+            self.release(number, attempt, self._db.words.left_why)
+
+    def alone(self) -> None:
+        """From here to the end of the transaction no other server takes in jobs or files, or removes files."""
+        self._db.alone()
 
     def submit(self, asked: Submission) -> str:
         """Queue a job; its id. RefusedError for a key that came with another request, and for a missing blob."""
+        self._db.alone()
         known = self._known(asked)
         if known is not None:
             if known[0] != asked.digest:
@@ -56,12 +60,11 @@ class Ledger:
             return known[1]
         self._require_blobs(asked)
         name, now = secrets.token_hex(8), self._clock()
-        self._db.execute(
+        (number,) = self._db.execute(
             "INSERT INTO jobs (id, token, kind, model, label, priority, request, state, created)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, 'queued', ?)",
+            " VALUES (?, ?, ?, ?, ?, ?, ?, 'queued', ?) RETURNING number",
             (name, asked.token, asked.kind, asked.model, asked.label, asked.priority, asked.request, now),
-        )
-        (number,) = self._db.execute("SELECT last_insert_rowid()").fetchone()
+        ).fetchone()
         if asked.key:
             self._db.execute("INSERT INTO keys VALUES (?, ?, ?, ?)", (asked.token, asked.key, asked.digest, number))
         for digest in set(asked.blobs):
@@ -72,26 +75,26 @@ class Ledger:
 
     def knows(self, asked: Submission) -> bool:
         """Whether its key came before."""
+        self._db.alone()
         return self._known(asked) is not None
 
-    def begin(self, but: Collection[str] = ()) -> Begun | None:
-        """Begin the next job, of no token in `but`; None when there is none."""
-        marks = ", ".join("?" * len(but))
-        row = self._db.execute(
-            f"SELECT number, id, token, priority, attempt, kept, request FROM jobs INDEXED BY jobs_waiting"  # noqa: S608
-            f" WHERE state = 'queued' AND token NOT IN ({marks}) ORDER BY priority DESC, number LIMIT 1",
-            tuple(but),
-        ).fetchone()
-        if row is None:
-            return None
-        number, name, token, priority, attempt, kept, request = row
-        self._db.execute(
-            "UPDATE jobs SET state = 'running', attempt = attempt + 1, started = ?, stage = '' WHERE number = ?",
-            (self._clock(), number),
-        )
-        self.waiting.leave(token, priority, number)
-        self.waiting.begin(token)
-        return Begun(number=number, id=name, token=token, attempt=attempt + 1, kept=kept, request=request)
+    def begin(self, most: Callable[[str], int] = lambda _: UNLIMITED) -> Begun | None:
+        """Begin the next job of a token with fewer running ones than it may have (`most`, by name); None for none."""
+        full = {token for token, count in self.waiting.running.items() if count >= most(token)}
+        while (row := self._next(full)) is not None:
+            number, name, token, priority, attempt, kept, request = row
+            if not self.waiting.may_begin(token, most(token)):
+                full.add(token)
+                continue
+            self._db.execute(
+                "UPDATE jobs SET state = 'running', attempt = attempt + 1, started = ?, stage = '' WHERE number = ?",
+                (self._clock(), number),
+            )
+            self._db.hold(number, attempt + 1)
+            self.waiting.leave(token, priority, number)
+            self.waiting.begin(token)
+            return Begun(number=number, id=name, token=token, attempt=attempt + 1, kept=kept, request=request)
+        return None
 
     def note(self, number: int, attempt: int, events: Sequence[Event]) -> bool:
         """Keep what a job's attempt tells; False, and nothing is kept, unless it is the one that runs."""
@@ -110,6 +113,7 @@ class Ledger:
         self._end(number, state, outcome)
         if keeps:
             self._db.execute("UPDATE jobs SET kept = ? WHERE number = ?", (attempt, number))
+        self._db.let_go(number)
         self.waiting.end(row["token"])
         return True
 
@@ -122,10 +126,10 @@ class Ledger:
             return self.finish(number, attempt, State.CANCELLED, _cancelled(seconds), keeps=keeps)
         self._append(number, [Event(kind="stage", data={"name": "queued", "attempt": attempt, "why": why})])
         self._db.execute(
-            "UPDATE jobs SET state = 'queued', stage = '', seconds = seconds + ?, kept = iif(?, ?, kept)"
-            " WHERE number = ?",
-            (seconds, keeps, attempt, number),
+            "UPDATE jobs SET state = 'queued', stage = '', seconds = seconds + ?, kept = ? WHERE number = ?",
+            (seconds, attempt if keeps else row["kept"], number),
         )
+        self._db.let_go(number)
         self.waiting.end(row["token"])
         self.waiting.join(row["token"], row["priority"], number)
         return True
@@ -169,6 +173,11 @@ class Ledger:
         changed = self._db.execute("UPDATE blobs SET used = ? WHERE digest = ?", (self._clock(), digest))
         return changed.rowcount == 1
 
+    def blob_bytes(self, token: str) -> int:
+        """Bytes of a token's uploaded files."""
+        asked = "SELECT coalesce(sum(bytes), 0) FROM blobs WHERE token = ?"
+        return int(self._db.execute(asked, (token,)).fetchone()[0])
+
     def blobs(self) -> list[tuple[str, int, float]]:
         """(SHA-256, bytes, when it was wanted last) of each uploaded file."""
         return self._db.execute("SELECT digest, bytes, used FROM blobs").fetchall()
@@ -179,10 +188,14 @@ class Ledger:
         going = (State.QUEUED, State.RUNNING, State.CANCELLING)
         return {digest for (digest,) in self._db.execute(asked, going)}
 
-    def forget_blob(self, digest: str) -> None:
-        """A file is gone."""
+    def forget_blob(self, digest: str, used: float) -> bool:
+        """A file is to go that was wanted last at `used`; False where it was wanted since."""
+        asked = f"SELECT used FROM blobs WHERE digest = ?{self._db.words.locked}"  # noqa: S608 - a constant
+        if self._db.execute(asked, (digest,)).fetchone() != (used,):
+            return False
         self._db.execute("DELETE FROM needs WHERE digest = ?", (digest,))
         self._db.execute("DELETE FROM blobs WHERE digest = ?", (digest,))
+        return True
 
     def ended_with_files(self) -> list[tuple[int, str, float]]:
         """(number, id, when it ended) of each job that has ended and has its files."""
@@ -198,6 +211,16 @@ class Ledger:
         row = self._db.execute("SELECT expired FROM jobs WHERE id = ?", (name,)).fetchone()
         return None if row is None else not row[0]
 
+    def _next(self, full: Collection[str]) -> Any:
+        """The first that waits, of no token in `full`."""
+        others = f" AND token NOT IN ({', '.join('?' * len(full))})" if full else ""
+        words = self._db.words
+        return self._db.execute(
+            f"SELECT number, id, token, priority, attempt, kept, request FROM jobs{words.in_order}"  # noqa: S608
+            f" WHERE state = 'queued'{others} ORDER BY priority DESC, number LIMIT 1{words.unless_locked}",
+            tuple(full),
+        ).fetchone()
+
     def _known(self, asked: Submission) -> tuple[bytes, str] | None:
         """The digest and the job of a key that came before."""
         if not asked.key:
@@ -212,8 +235,9 @@ class Ledger:
                 raise RefusedError(422, f"no file {digest} was uploaded - PUT it to /v1/blobs/{digest} first")
 
     def _row(self, column: str, value: str | int) -> dict[str, Any] | None:
-        names = ("number", "token", "priority", "state", "attempt", "deaths")
-        row = self._db.execute(f"SELECT {', '.join(names)} FROM jobs WHERE {column} = ?", (value,)).fetchone()  # noqa: S608
+        names = ("number", "token", "priority", "state", "attempt", "deaths", "kept")
+        asked = f"SELECT {', '.join(names)} FROM jobs WHERE {column} = ?{self._db.words.locked}"  # noqa: S608 - constants
+        row = self._db.execute(asked, (value,)).fetchone()
         return None if row is None else dict(zip(names, row, strict=True))
 
     def _running(self, number: int, attempt: int) -> dict[str, Any] | None:
@@ -246,10 +270,11 @@ class Ledger:
         )
         self._db.execute(
             "INSERT INTO sums SELECT kind, model, state, 1, seconds,"
-            " coalesce(max(0, 1 - bound_s / best_s), 0), coalesce(best_s > 0 AND bound_s IS NOT NULL, 0)"
-            " FROM jobs WHERE number = ?"
-            " ON CONFLICT (kind, model, state) DO UPDATE SET jobs = jobs + 1, seconds = seconds + excluded.seconds,"
-            " gap = gap + excluded.gap, gaps = gaps + excluded.gaps",
+            " CASE WHEN best_s > bound_s THEN 1 - bound_s / best_s ELSE 0 END,"
+            " CASE WHEN best_s > 0 AND bound_s IS NOT NULL THEN 1 ELSE 0 END FROM jobs WHERE number = ?"
+            " ON CONFLICT (kind, model, state) DO UPDATE SET jobs = sums.jobs + 1,"
+            " seconds = sums.seconds + excluded.seconds, gap = sums.gap + excluded.gap,"
+            " gaps = sums.gaps + excluded.gaps",
             (number,),
         )
 

@@ -1,131 +1,93 @@
-"""The tables of the service's database, and how its file is opened."""
+"""The tables of the service's database: the same on SQLite and on PostgreSQL, but for the names of types."""
 
-import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-
-from pesto.errors import FileError, UsageError
-from pesto.files.json import shown
+from typing import NamedTuple
 
 SCHEMA = 1
-"""The version of these tables; a file of another one is refused."""
+"""The version of these tables; a database of another one is refused."""
 
-FILE = "pesto-serve.sqlite"
-"""Its name in the service's folder."""
 
-TABLES = """
+class Types(NamedTuple):
+    """What a database calls its types."""
+
+    key: str
+    """A number that grows with each row, its key."""
+    whole: str
+    real: str
+    bytes: str
+    strict: str = ""
+    """After a table: values of other types are refused."""
+    by_key: str = ""
+    """After a table that is kept in the order of its key."""
+
+
+_TABLES = """
 CREATE TABLE jobs (
-    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    number {key},
     id TEXT NOT NULL UNIQUE,
     token TEXT NOT NULL,
     kind TEXT NOT NULL,
     model TEXT NOT NULL,
     label TEXT NOT NULL,
-    priority INTEGER NOT NULL,
-    request BLOB NOT NULL,
+    priority {whole} NOT NULL,
+    request {bytes} NOT NULL,
     state TEXT NOT NULL CHECK (state IN ('queued', 'running', 'cancelling', 'done', 'failed', 'cancelled')),
-    attempt INTEGER NOT NULL DEFAULT 0,
-    deaths INTEGER NOT NULL DEFAULT 0,
-    events INTEGER NOT NULL DEFAULT 0,
+    attempt {whole} NOT NULL DEFAULT 0,
+    deaths {whole} NOT NULL DEFAULT 0,
+    events {whole} NOT NULL DEFAULT 0,
     stage TEXT NOT NULL DEFAULT '',
-    best_s REAL,
-    bound_s REAL,
-    created REAL NOT NULL,
-    started REAL,
-    finished REAL,
-    seconds REAL NOT NULL DEFAULT 0,
-    kept INTEGER NOT NULL DEFAULT 0,
-    outcome BLOB,
-    expired INTEGER NOT NULL DEFAULT 0
-) STRICT;
+    best_s {real},
+    bound_s {real},
+    created {real} NOT NULL,
+    started {real},
+    finished {real},
+    seconds {real} NOT NULL DEFAULT 0,
+    kept {whole} NOT NULL DEFAULT 0,
+    outcome {bytes},
+    expired {whole} NOT NULL DEFAULT 0
+){strict};
 CREATE INDEX jobs_waiting ON jobs (priority DESC, number) WHERE state = 'queued';
 CREATE INDEX jobs_under_way ON jobs (number) WHERE state IN ('running', 'cancelling');
 CREATE INDEX jobs_of_token ON jobs (token, number);
 CREATE INDEX jobs_labelled ON jobs (label, number) WHERE label != '';
 CREATE INDEX jobs_kept ON jobs (finished) WHERE kept > 0 AND expired = 0;
 CREATE TABLE events (
-    job INTEGER NOT NULL REFERENCES jobs (number),
-    number INTEGER NOT NULL,
+    job {whole} NOT NULL REFERENCES jobs (number),
+    number {whole} NOT NULL,
     kind TEXT NOT NULL,
-    data BLOB NOT NULL,
+    data {bytes} NOT NULL,
     PRIMARY KEY (job, number)
-) STRICT, WITHOUT ROWID;
+){by_key};
 CREATE TABLE keys (
     token TEXT NOT NULL,
     key TEXT NOT NULL,
-    digest BLOB NOT NULL,
-    job INTEGER NOT NULL REFERENCES jobs (number),
+    digest {bytes} NOT NULL,
+    job {whole} NOT NULL REFERENCES jobs (number),
     PRIMARY KEY (token, key)
-) STRICT, WITHOUT ROWID;
+){by_key};
 CREATE TABLE sums (
     kind TEXT NOT NULL,
     model TEXT NOT NULL,
     state TEXT NOT NULL,
-    jobs INTEGER NOT NULL,
-    seconds REAL NOT NULL,
-    gap REAL NOT NULL,
-    gaps INTEGER NOT NULL,
+    jobs {whole} NOT NULL,
+    seconds {real} NOT NULL,
+    gap {real} NOT NULL,
+    gaps {whole} NOT NULL,
     PRIMARY KEY (kind, model, state)
-) STRICT, WITHOUT ROWID;
+){by_key};
 CREATE TABLE blobs (
     digest TEXT PRIMARY KEY,
-    bytes INTEGER NOT NULL,
+    bytes {whole} NOT NULL,
     token TEXT NOT NULL,
-    used REAL NOT NULL
-) STRICT, WITHOUT ROWID;
+    used {real} NOT NULL
+){by_key};
 CREATE TABLE needs (
     digest TEXT NOT NULL REFERENCES blobs (digest),
-    job INTEGER NOT NULL REFERENCES jobs (number),
+    job {whole} NOT NULL REFERENCES jobs (number),
     PRIMARY KEY (digest, job)
-) STRICT, WITHOUT ROWID;
+){by_key};
 """
 
 
-def connected(folder: Path) -> sqlite3.Connection:
-    """The database of the service's folder, made if there is none; hold the folder's lock meanwhile.
-
-    UsageError when it is of another version or something else; FileError when it cannot be read or written.
-    """
-    path = folder / FILE
-    with explained(path):
-        connection = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
-        try:
-            _prepare(connection, path)
-        except BaseException:
-            connection.close()
-            raise
-    return connection
-
-
-def reading(folder: Path) -> sqlite3.Connection:
-    """A second connection to the same database, which cannot write."""
-    path = folder / FILE
-    with explained(path):
-        connection = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
-        connection.execute("PRAGMA query_only = ON")
-    return connection
-
-
-def _prepare(connection: sqlite3.Connection, path: Path) -> None:
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    (objects,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    new = version == 0 and objects == 0
-    if not new and version != SCHEMA:
-        what = f"it is of version {version}, this program's is {SCHEMA}" if version else "it is no data of this service"
-        raise UsageError(f"{shown(path)}: {what} - give another --data, or the program of that version")
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
-    if new:
-        connection.executescript(f"BEGIN; {TABLES} PRAGMA user_version = {SCHEMA}; COMMIT;")
-
-
-@contextmanager
-def explained(path: Path) -> Iterator[None]:
-    """SQLite's errors as one line with a remedy."""
-    try:
-        yield
-    except sqlite3.OperationalError as error:
-        raise FileError(f"cannot write {shown(path)}: {shown(error)} - check the folder and the disk") from error
-    except sqlite3.DatabaseError as error:
-        raise UsageError(f"{shown(path)}: {shown(error)} - give another --data") from error
+def tables(types: Types) -> str:
+    """The statements that make them."""
+    return _TABLES.format(**types._asdict())

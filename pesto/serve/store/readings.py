@@ -1,11 +1,11 @@
 """What the service remembers, read: never written, and as of the last commit."""
 
-import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
+from pesto.serve.store.database import Asked
 from pesto.serve.store.job_states import FINAL, Job, Numbered, Outcome, State, Sums
 
 _COLUMNS = (
@@ -18,9 +18,9 @@ _SELECT = f"SELECT {', '.join(_COLUMNS)} FROM jobs"  # noqa: S608 - constants
 class Readings:
     """Questions to the store, each a short one: for one thread."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        """`connection`: one of its own, beside the writer's."""
-        self._db = connection
+    def __init__(self, database: Asked) -> None:
+        """`database`: a connection of its own, beside the writer's."""
+        self._db = database
 
     def job(self, name: str) -> Job | None:
         """The job with that id."""

@@ -4,6 +4,11 @@ from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterable
 
+from pesto.serve.store.database import Asked
+
+QUEUED = "SELECT token, priority, number FROM jobs WHERE state = 'queued'"
+RUNNING = "SELECT token FROM jobs WHERE state IN ('running', 'cancelling')"
+
 
 class Waiting:
     """The queue's order, and each token's queued and running jobs.
@@ -16,6 +21,10 @@ class Waiting:
         self.queued: Counter[str] = Counter()
         self.running: Counter[str] = Counter()
 
+    def reload(self, database: Asked) -> None:
+        """Begin anew with what the database has."""
+        self.reset(database.execute(QUEUED), (token for (token,) in database.execute(RUNNING)))
+
     def reset(self, queued: Iterable[tuple[str, int, int]], running: Iterable[str]) -> None:
         """Begin anew from rows (token, priority, number) of what waits, and the token of each job that runs."""
         rows = list(queued)
@@ -26,6 +35,14 @@ class Waiting:
     def __len__(self) -> int:
         """How many wait."""
         return len(self._order)
+
+    def queued_of(self, token: str) -> int:
+        """How many of a token's wait."""
+        return self.queued[token]
+
+    def may_begin(self, token: str, most: int) -> bool:
+        """Whether fewer of a token's run than `most`."""
+        return self.running[token] < most
 
     def place(self, priority: int, number: int) -> int:
         """The place in the queue of a job that waits there, from 1."""

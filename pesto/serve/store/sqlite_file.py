@@ -1,0 +1,116 @@
+"""The service's database as one SQLite file of one server, which alone opens it."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pesto.errors import FileError, UsageError
+from pesto.files.json import shown
+from pesto.serve.store.database import Words
+from pesto.serve.store.ledger_schema import SCHEMA, Types, tables
+from pesto.serve.store.waiting import Waiting
+
+FILE = "pesto-serve.sqlite"
+"""Its name in the service's folder."""
+_TYPES = Types(
+    key="INTEGER PRIMARY KEY AUTOINCREMENT", whole="INTEGER", real="REAL", bytes="BLOB", strict=" STRICT",
+    by_key=" STRICT, WITHOUT ROWID",
+)  # fmt: skip
+
+
+class SqliteFile(sqlite3.Connection):
+    """One server's `pesto.serve.store.database.Database`; its transactions shut out everybody else anyway."""
+
+    words = Words(
+        in_order=" INDEXED BY jobs_waiting",
+        locked="",
+        unless_locked="",
+        left="SELECT number, attempt FROM jobs WHERE state IN ('running', 'cancelling')",
+        left_why="the service was restarted",
+    )
+
+    def begin(self) -> None:
+        """Begin to write."""
+        self.execute("BEGIN IMMEDIATE")
+
+    def commit(self) -> None:
+        """Have it on the disk."""
+        self.execute("COMMIT")
+
+    def undo(self) -> None:
+        """Forget what was done since `begin`."""
+        if self.in_transaction:
+            self.execute("ROLLBACK")
+
+    def explained(self, error: Exception) -> Exception:
+        """FileError for those of SQLite: the disk is full, mostly."""
+        if not isinstance(error, sqlite3.Error):
+            return error
+        return FileError(f"cannot write the service's database: {shown(error)} - check the folder and the disk")
+
+    def crowd(self) -> Waiting:
+        """All in memory."""
+        return Waiting()
+
+    def alone(self) -> None:
+        """It is."""
+
+    def hold(self, number: int, attempt: int) -> None:
+        """Whose should it be."""
+
+    def let_go(self, number: int) -> None:
+        """Nobody else waits for it."""
+
+
+def connected(folder: Path) -> SqliteFile:
+    """The database of the service's folder, made if there is none; hold the folder's lock meanwhile.
+
+    UsageError when it is of another version or something else; FileError when it cannot be read or written.
+    """
+    path = folder / FILE
+    with explained(path):
+        connection = _open(path)
+        try:
+            _prepare(connection, path)
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def reading(folder: Path) -> SqliteFile:
+    """A second connection to the same database, which cannot write."""
+    path = folder / FILE
+    with explained(path):
+        connection = _open(path)
+        connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+def _open(path: Path) -> SqliteFile:
+    return sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False, factory=SqliteFile)
+
+
+def _prepare(connection: SqliteFile, path: Path) -> None:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (objects,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    new = version == 0 and objects == 0
+    if not new and version != SCHEMA:
+        what = f"it is of version {version}, this program's is {SCHEMA}" if version else "it is no data of this service"
+        raise UsageError(f"{shown(path)}: {what} - give another --data, or the program of that version")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    if new:
+        connection.executescript(f"BEGIN; {tables(_TYPES)} PRAGMA user_version = {SCHEMA}; COMMIT;")
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """SQLite's errors as one line with a remedy."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise FileError(f"cannot write {shown(path)}: {shown(error)} - check the folder and the disk") from error
+    except sqlite3.DatabaseError as error:
+        raise UsageError(f"{shown(path)}: {shown(error)} - give another --data") from error
