@@ -34,7 +34,7 @@ class StepChain:
     once: Ints
     """[L] ticks that a layer's updates take, once a step."""
     far: tuple[tuple[int, tuple[int, ...]], ...]
-    """Variables, or what is made of them, that forward ops of several layers read: the op, and these layers."""
+    """Variables that forward ops of several layers read, or what is made of them: the op, and these layers."""
     version: Ints
     """[L] bytes of a version of each layer's weights, which every batch in flight has; 0 where all read the same."""
 
@@ -194,9 +194,14 @@ def _kept(graph: Graph, parts: StepParts) -> Ints:
 
 
 def _far(graph: Graph, parts: StepParts, layer: Ints) -> tuple[tuple[int, tuple[int, ...]], ...]:
-    """Ops done once, with a variable's group, whose outputs forward ops of several layers read, and these layers."""
-    reads = (parts.part[graph.src] == BEFORE) & (parts.part[graph.dst] == FORWARD) & (graph.group[graph.src] >= 0)
-    pairs = np.unique(np.stack([graph.src[reads], layer[graph.dst[reads]]]), axis=1)
+    """Variables that forward ops of several layers read, themselves or what is made of them alone, and these layers."""
+    made_of = np.where(graph.param_bytes > 0, np.arange(graph.ops), -1)
+    into, edge = adjacency(graph.ops, graph.dst)
+    for op in topological_order(graph.ops, graph.edge_src, graph.edge_dst).tolist():
+        if parts.part[op] == BEFORE and made_of[op] < 0:
+            made_of[op] = made_of[graph.src[edge[into[op] : into[op + 1]]]].max(initial=-1)
+    reads = (parts.part[graph.src] == BEFORE) & (parts.part[graph.dst] == FORWARD) & (made_of[graph.src] >= 0)
+    pairs = np.unique(np.stack([made_of[graph.src[reads]], layer[graph.dst[reads]]]), axis=1)
     ops, first, count = np.unique(pairs[0], return_index=True, return_counts=True)
     many = count > 1
     return tuple(

@@ -8,8 +8,10 @@ from pesto.errors import InputError, NothingFoundError, UsageError
 from pesto.graph import Graph
 from pesto.pipelining.lateness import lateness
 from pesto.pipelining.schedules import EXACT, KEEPS, STAR, THINNED, Asked, Schedule, periodic
-from pesto.pipelining.step_ground import StepGround
+from pesto.pipelining.step_ground import Laid, StepGround
 from pesto.pipelining.step_pipeline import StepPipeline, Wish, piped
+from pesto.quantities import size
+from solvers.pipelining.contiguous import least_memory
 from solvers.pipelining.unequal.device_orders import best_orders
 from solvers.pipelining.unequal_devices import Machines
 
@@ -42,22 +44,26 @@ def late_pipeline(trace: Trace, cluster: Cluster, wish: Wish) -> StepPipeline:
             f"{ground.step.batches} batches on {len(ground.fast)} devices never fill the pipeline - give as many "
             "micro-batches as devices, or more"
         )
-    memory, short = ground.memory, 0
-    for _ in range(_TIGHTER):
-        memory -= short
-        schedule = _schedule(ground, wish, memory)
+    memory, tried = ground.memory, list[tuple[int, StepGround, Laid, bool]]()
+    while len(tried) < _TIGHTER and (not tried or tried[-1][0]):
+        try:
+            schedule, interrupted = _schedule(ground, wish, memory)
+        except NothingFoundError:
+            if not tried:
+                raise
+            break  # what was laid out says how much is needed
         found = _late(trace, ground, schedule)
         laid = found.laid(schedule)
         if laid.candidate is None:
             raise ValueError("a schedule that was chosen has a run")
-        if laid.fits:
-            break
-        short = laid.candidate.short
-    return piped(found, wish, laid)
+        tried.append((laid.candidate.short, found, laid, interrupted))
+        memory -= laid.candidate.short
+    _, found, laid, interrupted = min(tried, key=lambda each: each[0])
+    return piped(found, wish, laid, interrupted=interrupted)
 
 
-def _schedule(ground: StepGround, wish: Wish, memory: int) -> Schedule:
-    """Of the chain, for so many bytes a device; NothingFoundError where none fits them."""
+def _schedule(ground: StepGround, wish: Wish, memory: int) -> tuple[Schedule, bool]:
+    """Of the chain, for so many bytes a device, and whether Ctrl-C ended a search; NothingFoundError: none fits."""
     try:
         asked = Asked(
             chain=ground.chain.chain, machines=Machines.alike(len(ground.fast), max(0, memory)),
@@ -69,12 +75,17 @@ def _schedule(ground: StepGround, wish: Wish, memory: int) -> Schedule:
     thin = best_orders(asked.chain, asked.machines, asked.model, KEEPS)
     made = [each for each in periodic(asked, cuts, thin) if wish.name in (None, each.name)]
     fitting = [each for each in made if each.fits and each.period is not None]
+    interrupted = any(each.interrupted for each in made)
+    if not fitting and interrupted:
+        raise KeyboardInterrupt
     if not fitting:
+        least = least_memory(asked.chain, asked.devices, asked.model)
+        more = f" (of {least} bytes, {size(least)}, or more)" if least > memory else ""
         raise NothingFoundError(
-            f"{made[0].name}: {made[0].why} with a version of the weights for every batch in flight - use more or "
-            "larger devices, a smaller batch, or let the step flush"
+            f"{made[0].name}: {made[0].why}, with a version of the weights for every batch in flight - use larger "
+            f"devices{more}, more of them, a smaller batch, or let the step flush"
         )
-    return min(fitting, key=lambda each: each.period or 0)
+    return min(fitting, key=lambda each: each.period or 0), interrupted
 
 
 def _late(trace: Trace, ground: StepGround, schedule: Schedule) -> StepGround:

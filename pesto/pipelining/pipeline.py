@@ -6,7 +6,17 @@ from fractions import Fraction
 import numpy as np
 
 from pesto.errors import InfeasibleError, InputError, NothingFoundError, UsageError
-from pesto.pipelining.schedules import KEEPS, NAMES, STAR, THINNED, Asked, Schedule, schedules, without_memory
+from pesto.pipelining.schedules import (
+    KEEPS,
+    NAMES,
+    STAR,
+    THINNED,
+    Asked,
+    Schedule,
+    check_name,
+    schedules,
+    without_memory,
+)
 from pesto.quantities import counted, size
 from solvers.pipelining.anywhere.roomy import roomy_memory
 from solvers.pipelining.chain import WEIGHT_GRADIENT, Allocation
@@ -70,12 +80,11 @@ class Pipeline:
 def pipelined(asked: Asked, name: str | None = None) -> Pipeline:
     """The schedule of that name, else the one of least period that fits; of equal ones the first, as NAMES has them.
 
-    UsageError for a name that there is not; InputError for a chain that takes no time, or more than can be counted over
+    UsageError as of `check_name`; InputError for a chain that takes no time, or more than can be counted over
     all batches; InfeasibleError, or NothingFoundError where that is not proven, with the
     least memory that some stages fit, where none fits.
     """
-    if name is not None and name not in NAMES:
-        raise UsageError(f"there is no schedule {name!r} - give one of {', '.join(NAMES)}")
+    check_name(name, NAMES, k=asked.k, contiguous=asked.contiguous)
     _countable(asked)
     try:
         cuts = best_orders(asked.chain, asked.machines, asked.model)
@@ -86,6 +95,8 @@ def pipelined(asked: Asked, name: str | None = None) -> Pipeline:
     chosen = _chosen(asked, found, name)
     allocation = chosen.allocation
     if allocation is None or chosen.period is None:
+        if chosen.interrupted:
+            raise KeyboardInterrupt
         raise NothingFoundError(f"{chosen.name}: {chosen.why}")
     machines = asked.machines if chosen.fits else replace(asked.machines, memory=None)
     floors = [each.floor for each in found if each.floor is not None and chosen.fits]

@@ -1,11 +1,12 @@
 """The named schedules of one chain on devices, each on the stages that it is made for; all are checked."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
 
+from pesto.errors import UsageError
 from pesto.files.json import shown
 from pesto.pipelining.replicas import Replicas
 from pesto.pipelining.unrolled import Unrolled, unrolled
@@ -30,6 +31,8 @@ NAMES = (STAR, THINNED, EXACT, FREE, "gpipe", "1f1b", "interleaved-2", "zero-bub
 contiguous, then those that begin and end empty."""
 REPLICATED = "replicated"
 """Of steps alone: stages that several devices share, whole batches each."""
+FREED = (FREE, REPLICATED)
+"""Those that have more than one run of layers a device, or several devices a stage."""
 LONGEST_THINNING = 5
 """Of up to so many batches some are kept."""
 MOST_SECONDS = 5.0
@@ -122,6 +125,16 @@ class Schedule:
     def step(self) -> int | None:
         """Ticks of a step, from empty to empty."""
         return None if self.run is None else self.run.step
+
+
+def check_name(name: str | None, names: Sequence[str], *, k: int, contiguous: bool) -> None:
+    """UsageError for a schedule that is none of these, or that what else is asked for leaves out."""
+    if name is not None and name not in names:
+        raise UsageError(f"there is no schedule {name!r} - give one of {', '.join(names)}")
+    if name == EXACT and not k:
+        raise UsageError(f"{EXACT} is of so many batches a period, and none are asked for - give k too, such as 1")
+    if contiguous and name in FREED:
+        raise UsageError(f"{name} has other than contiguous stages - do not ask for contiguous ones")
 
 
 def schedules(asked: Asked, cuts: Cuts | None, thin: Cuts | None) -> Iterator[Schedule]:

@@ -9,7 +9,7 @@ from pesto.cluster import Cluster
 from pesto.errors import NothingFoundError, UsageError
 from pesto.graph import Graph
 from pesto.pipelining.replica_run import shared_step
-from pesto.pipelining.schedules import KEEPS, NAMES, REPLICATED, Asked, Schedule, schedules
+from pesto.pipelining.schedules import KEEPS, NAMES, REPLICATED, Asked, Schedule, check_name, schedules
 from pesto.pipelining.step_ground import Laid, StepGround
 from pesto.pipelining.step_search import Searched, replicated, searched
 from pesto.plans.plan import Plan, verify
@@ -48,11 +48,8 @@ class Wish:
     """Whether each device has stages of its own, and FREE is not looked for."""
 
     def __post_init__(self) -> None:
-        """UsageError for a schedule that there is not, and for seconds below 0."""
-        if self.name is not None and self.name not in STEP_NAMES:
-            raise UsageError(f"there is no schedule {self.name!r} - give one of {', '.join(STEP_NAMES)}")
-        if self.contiguous and self.name == REPLICATED:
-            raise UsageError(f"{REPLICATED} has devices that share a stage - do not ask for contiguous ones")
+        """UsageError for a schedule that there is not or that is left out, and for seconds below 0."""
+        check_name(self.name, STEP_NAMES, k=self.k, contiguous=self.contiguous)
         if self.search is not None and not 0 <= self.search < float("inf"):
             raise UsageError(f"search for {self.search} s - give 0 or more seconds")
 
@@ -115,9 +112,12 @@ def step_pipeline(graph: Graph, cluster: Cluster, *, batches: int | None, wish: 
     return _Work(StepGround.of(graph, cluster, batches), wish or Wish()).pipeline()
 
 
-def piped(ground: StepGround, wish: Wish, chosen: Laid) -> StepPipeline:
-    """One schedule that was laid out, as the plan; NothingFoundError where it does not fit."""
-    return _Work(ground, wish).only(chosen)
+def piped(ground: StepGround, wish: Wish, chosen: Laid, *, interrupted: bool) -> StepPipeline:
+    """One schedule that was laid out, as the plan; NothingFoundError where it does not fit.
+
+    interrupted: whether Ctrl-C ended a search for a better one.
+    """
+    return replace(_Work(ground, wish).only(chosen), interrupted=interrupted)
 
 
 class _Work:
@@ -192,6 +192,8 @@ class _Work:
 
     def _priced(self, laid: Laid) -> Laid:
         if laid.candidate is None:
+            if laid.schedule.interrupted:
+                raise KeyboardInterrupt
             raise NothingFoundError(f"{laid.schedule.name}: {laid.schedule.why}")
         return replace(laid, candidate=self.ground.bench.priced(laid.candidate))
 
@@ -203,7 +205,9 @@ class _Work:
             graph=ground.step.graph, cluster=ground.cluster, costs=ground.costs, settings=Settings(),
             bound=quick_bounds.best(ground.problem), exact=None,
         )  # fmt: skip
-        plan = make_plan(record, candidate, {each.candidate.name: each.candidate for each in laid if each.candidate})
+        # A plan says that none of its candidates is shorter, which one that was asked for need not be.
+        rivals = laid if self.wish.name is None else (chosen,)
+        plan = make_plan(record, candidate, {each.candidate.name: each.candidate for each in rivals if each.candidate})
         verify(plan, ground.step.graph, ground.problem, ground.cluster)
         return StepPipeline(
             ground=ground, asked=self.asked, laid=laid, chosen=chosen, plan=plan, search=search,

@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 
 from pesto.micro_batches.step_parts import FORWARD
-from pesto.pipelining.chain_of_step import StepChain
-from pesto.pipelining.schedules import Schedule
 from pesto.pipelining.step_ground import Laid
 from pesto.pipelining.step_pipeline import StepPipeline
 from pesto.pipelining.step_search import SEARCH
@@ -181,8 +179,8 @@ def _stages(found: StepPipeline) -> list[dict[str, Any]]:
             "devices": int((rows[:, 0] == first).sum()),
             "load": int(chain.loads[first : last + 1].sum()),
             "load_s": int(chain.loads[first : last + 1].sum()) * TICK_S,
-            "weights_bytes": _weights(schedule, ground.chain, (first, last, device)),
-            "in_flight": int(schedule.in_flight[first : last + 1].max()),
+            "weights_bytes": _weights(found, (first, last, device)),
+            "in_flight": min(int(schedule.in_flight[first : last + 1].max()), found.asked.batches),
             "bytes": int(candidate.peak[ground.fast[device]]),
             "begins_with": _begins(found, first),
         }
@@ -190,10 +188,10 @@ def _stages(found: StepPipeline) -> list[dict[str, Any]]:
     ]
 
 
-def _weights(schedule: Schedule, chain: StepChain, stage: tuple[int, int, int]) -> int:
+def _weights(found: StepPipeline, stage: tuple[int, int, int]) -> int:
     """Bytes of the variables of a stage that are on its device, with all versions of its weights."""
-    first, last, device = stage
-    flight = 0 if schedule.in_flight is None else schedule.in_flight
+    (first, last, device), schedule, chain = stage, found.chosen.schedule, found.ground.chain
+    flight = 0 if schedule.in_flight is None else np.minimum(schedule.in_flight, found.asked.batches)
     own = (chain.chain.weights + chain.version * flight)[first : last + 1]
     return int(own.sum() if schedule.shared is None else own[schedule.shared.homes[first : last + 1] == device].sum())
 

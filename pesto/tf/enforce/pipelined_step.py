@@ -38,7 +38,7 @@ def pipeline(step: Any, plan: Plan, options: Options) -> Callable[..., Any]:
 
 def _function(step: Any, cut: Cut) -> Any:
     label = f"function {getattr(step, '__name__', 'step')}"
-    whole = in_micro_batches(converted(step), cut, label, joined=True)
+    whole = in_micro_batches(converted(step), cut, label)
     return tf.function(whole, input_signature=getattr(step, "input_signature", None), autograph=False)
 
 

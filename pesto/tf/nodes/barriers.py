@@ -7,7 +7,9 @@ travels there and back. Keras hands all gradients through one on their way to th
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pesto.tf.nodes.needed_nodes import producer
+from pesto.tf.nodes.conditions import SWITCHES, conditions_of, taken
+from pesto.tf.nodes.frames import outermost
+from pesto.tf.nodes.needed_nodes import parse, producer
 from pesto.tf.nodes.signatures import Signatures
 
 _TYPE = "IdentityN"
@@ -16,13 +18,29 @@ _TYPE = "IdentityN"
 def barriers(graph_def: Any) -> dict[str, tuple[str, ...]]:
     """The tensors that each IdentityN passes, by its name, where its readers may read these instead.
 
-    One that waits for other ops orders its readers behind them, and one that reads a reference takes a copy: both stay.
+    One that waits for other ops orders its readers behind them, one that reads a reference takes a copy, and one of
+    whose inputs some are dead when others are not (those of a v1 conditional's branch) is dead with them: these stay.
     """
     signatures = Signatures({f.signature.name: f for f in graph_def.library.function})
     found = {n.name: tuple(n.input) for n in graph_def.node if n.op == _TYPE and all(t[0] != "^" for t in n.input)}
     read = {producer(text) for inputs in found.values() for text in inputs}
     refs = {node.name for node in graph_def.node if node.name in read and any(signatures.output_refs(node))}
-    return {name: inputs for name, inputs in found.items() if refs.isdisjoint(map(producer, inputs))}
+    found = {name: inputs for name, inputs in found.items() if refs.isdisjoint(map(producer, inputs))}
+    stay = _deadly(graph_def, list(found)) if found and any(n.op in SWITCHES for n in graph_def.node) else set()
+    return {name: inputs for name, inputs in found.items() if name not in stay}
+
+
+def _deadly(graph_def: Any, names: Sequence[str]) -> set[str]:
+    """Those of these nodes that can be dead though an input of theirs is not, and those in loops, which are one op."""
+    nodes = parse(graph_def, names)
+    looped = {i for i, label in enumerate(outermost(nodes).tolist()) if label >= 0}
+    under, wanted = conditions_of(nodes, range(len(nodes.defs)), looped), set(names)
+    return {
+        node.name
+        for i, node in enumerate(nodes.defs)
+        if node.name in wanted
+        and (i in looped or any(under[p] | taken(nodes, p, k, looped) != under[i] for p, k in nodes.inputs[i]))
+    }
 
 
 def around(graph_def: Any, passed: Mapping[str, Sequence[str]]) -> None:

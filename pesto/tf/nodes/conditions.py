@@ -5,10 +5,9 @@ from collections.abc import Collection, Sequence
 from pesto.tf.nodes.needed_nodes import Nodes
 
 MERGES = ("Merge", "RefMerge")
+SWITCHES = ("Switch", "RefSwitch", "_SwitchN")
 Conditions = frozenset[tuple[int, int]]
 """What must hold for an op to run: (node of a predicate, its outcome) each."""
-
-_SWITCHES = ("Switch", "RefSwitch", "_SwitchN")
 
 
 def conditions_of(nodes: Nodes, op: Sequence[int], looped: Collection[int]) -> list[Conditions]:
@@ -18,10 +17,10 @@ def conditions_of(nodes: Nodes, op: Sequence[int], looped: Collection[int]) -> l
     """
     of_node: list[Conditions] = [frozenset()] * len(nodes.defs)
     found: list[Conditions] = [frozenset()] * (max(op, default=-1) + 1)
-    if not any(node.op in _SWITCHES and i not in looped for i, node in enumerate(nodes.defs)):
+    if not any(node.op in SWITCHES and i not in looped for i, node in enumerate(nodes.defs)):
         return found
     for i, node in enumerate(nodes.defs):
-        data = [of_node[p] | _taken(nodes, p, k, looped) for p, k in nodes.inputs[i]]
+        data = [of_node[p] | taken(nodes, p, k, looped) for p, k in nodes.inputs[i]]
         if node.op in MERGES and i not in looped:
             data = [frozenset.intersection(*data)]
         # A loop is one op: what its first nodes wait for, the others do.
@@ -29,7 +28,8 @@ def conditions_of(nodes: Nodes, op: Sequence[int], looped: Collection[int]) -> l
     return found
 
 
-def _taken(nodes: Nodes, producer: int, output: int, looped: Collection[int]) -> Conditions:
-    if nodes.defs[producer].op not in _SWITCHES or producer in looped:
+def taken(nodes: Nodes, producer: int, output: int, looped: Collection[int]) -> Conditions:
+    """Under what an output of a node is alive, beside what the node runs under."""
+    if nodes.defs[producer].op not in SWITCHES or producer in looped:
         return frozenset()
     return frozenset(((nodes.inputs[producer][1][0], output),))

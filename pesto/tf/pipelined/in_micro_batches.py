@@ -12,12 +12,15 @@ from pesto.tf.pipelined.passes import Passes
 from pesto.tf.private import autograph_of
 
 
-def in_micro_batches(step: Callable[..., Any], cut: Cut, label: str, *, joined: bool) -> Callable[..., Any]:
+def in_micro_batches(
+    step: Callable[..., Any], cut: Cut, label: str, *, metrics: Callable[[], Sequence[Any]] = tuple
+) -> Callable[..., Any]:
     """`step`, done with each of the equal pieces of its arguments, with gradients added up before one update.
 
-    Every argument with a first dimension is cut, scalars are given whole. joined: whether results of all micro-batches
-    are put together (scalars averaged, rows put one behind the other), or those of the last stand for all, as metrics
-    do, which have seen all of them. Of a cut with late weights (`pesto.tf.pipelined.late_weights`) every piece updates.
+    Every argument with a first dimension is cut, scalars are given whole. Results of all pieces are put together:
+    scalars averaged, rows put one behind the other. metrics: gives variables that count over all of them, so that what
+    the last pass makes of them stands for all. Of a cut with late weights (`pesto.tf.pipelined.late_weights`) every
+    piece updates.
     UsageError for a batch that cannot be cut so; InputError for one of open size, and as of `Passes`.
     """
 
@@ -27,14 +30,16 @@ def in_micro_batches(step: Callable[..., Any], cut: Cut, label: str, *, joined: 
         passes = Passes(cut, label)
         with passes.watched():
             found = [passes.run(step, batch, *given) for batch, given in enumerate(pieces)]
-        return _joined(found) if joined else found[-1]
+        return _joined(found, {id(variable.handle) for variable in metrics()})
 
     return whole
 
 
 def train_in_micro_batches(model: Any, cut: Cut) -> Callable[..., Any]:
-    """The train step of a compiled Keras model in micro-batches; it gives metrics, which have seen them all."""
-    return in_micro_batches(model.train_step, cut, f"keras {model.name}", joined=False)
+    """The train step of a compiled Keras model in micro-batches; metrics have seen them all, other losses are means."""
+    return in_micro_batches(
+        model.train_step, cut, f"keras {model.name}", metrics=lambda: [v.value for v in model.metrics_variables]
+    )
 
 
 def converted(step: Any) -> Callable[..., Any]:
@@ -75,10 +80,33 @@ def _has_rows(value: Any) -> bool:
     return isinstance(value, tf.Tensor) and value.shape.rank != 0
 
 
-def _joined(results: Sequence[Any]) -> Any:
-    """The mean of scalars, rows one behind the other, and of all else what the last micro-batch gave."""
+def _joined(results: Sequence[Any], counting: set[int]) -> Any:
+    """The mean of scalars, rows one behind the other, and of all else what the last micro-batch gave.
+
+    counting: the handles of variables that all of them have seen; what is made of these is the last's, too.
+    """
     flat = [tf.nest.flatten(result) for result in results]
-    return tf.nest.pack_sequence_as(results[-1], [_of_all(values) for values in zip(*flat, strict=True)])
+    last = [isinstance(one, tf.Tensor) and _reads(one, counting) for one in flat[-1]]
+    every = [
+        values[-1] if seen else _of_all(values) for values, seen in zip(zip(*flat, strict=True), last, strict=True)
+    ]
+    return tf.nest.pack_sequence_as(results[-1], every)
+
+
+def _reads(tensor: Any, handles: set[int]) -> bool:
+    """Whether a tensor is computed from a variable with one of these handles."""
+    if not handles:
+        return False
+    wanted = {inner.name for outer, inner in tensor.graph.captures if id(outer) in handles}
+    left, seen = [tensor], set[str]()
+    while left:
+        one = left.pop()
+        if one.name in wanted:
+            return True
+        if one.op.name not in seen:
+            seen.add(one.op.name)
+            left += one.op.inputs
+    return False
 
 
 def _of_all(values: Sequence[Any]) -> Any:

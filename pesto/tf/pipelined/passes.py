@@ -54,7 +54,7 @@ class Passes:
             )
         if not self._applied:
             raise InputError(
-                f"{self.label}: no Keras optimizer applies its gradients, so it would update for every micro-batch - "
+                f"{self.label}: no Keras optimizer applies its gradients, and no other update is known here - "
                 f"call optimizer.apply_gradients in it, or {self._remedy}"
             )
         if self._derived > 1 or self._applied > 1:

@@ -82,7 +82,7 @@ def capture_pieces(fn: Any, *specs: Any, batch: int | None, cut: Cut, source: st
     if hasattr(fn, "structured_outputs"):
         raise concrete(source)
     step = tf.function(
-        in_micro_batches(converted(fn), cut, source, joined=True),
+        in_micro_batches(converted(fn), cut, source),
         input_signature=getattr(fn, "input_signature", None),
         jit_compile=jit_of(fn) or None,
     )

@@ -95,9 +95,12 @@ def test_a_step_is_pipelined_and_its_plan_checked(step, ended, tmp_path):
 
 
 def test_the_schedule_that_is_asked_for(step, ended):
-    """It is the plan, though another is shorter."""
-    said = json.loads(ended("pipeline", "--graph", step, "--schedule", "gpipe", "--json")[1])
-    assert said["schedule"] == "gpipe" and said["micro_batches"] == 8
+    """It is the plan, though another is shorter, and is confirmed as such."""
+    words = ("--graph", step, "--schedule", "interleaved-2", "--cluster", "v100x4")
+    said = json.loads(ended("pipeline", *words, "-o", "plan.json", "--json")[1])
+    assert said["schedule"] == "interleaved-2" and said["micro_batches"] == 8
+    assert any(row["fits"] and row["step_s"] < said["step_s"] for row in said["schedules"].values())
+    assert ended("check", "plan.json", "--graph", step, "--micro-batches", 8)[0] == 0
 
 
 @pytest.mark.parametrize("case", WRONG)

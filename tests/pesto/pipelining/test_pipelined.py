@@ -117,8 +117,10 @@ def test_a_named_schedule_is_taken():
     assert found.chosen.name == "1f1b" and not found.chosen.fits and "device 0" in found.chosen.why
     with pytest.raises(UsageError, match="gpipe"):
         pipelined(asked(), "gpip")
-    with pytest.raises(NothingFoundError, match="not looked for"):
+    with pytest.raises(UsageError, match="give k too"):
         pipelined(asked(), "exact")
+    with pytest.raises(NothingFoundError, match="two stages a device need 26 layers"):
+        pipelined(asked(devices=13), "interleaved-2")
 
 
 def test_memory_that_nothing_fits_is_told_with_what_does():

@@ -77,6 +77,47 @@ def test_one_of_references_stays():
     assert barriers(graph_of(build).as_graph_def()) == {}
 
 
+def branched(a, b):
+    """Two barriers in a branch: of what that branch alone has, and of what is there whether it is taken or not."""
+    taken = tf.greater(tf.reduce_sum(a), 0, name="taken")
+    dead, alive = tf.raw_ops.Switch(data=b, pred=taken)
+    inside = tf.raw_ops.IdentityN(input=[alive, tf.negative(alive)], name="inside")
+    across = tf.raw_ops.IdentityN(input=[a, dead], name="across")
+    tf.raw_ops.Merge(inputs=[tf.negative(inside[1]), tf.negative(across[0])], name="merged")
+
+
+def test_one_that_may_be_dead_alone_stays():
+    """Its readers are dead with it, though what it passes them is not: of two branches one gives what is merged."""
+    graph = graph_of(branched)
+    assert set(barriers(graph.as_graph_def())) == {"inside"}
+    graph_def = graph.as_graph_def()
+    around(graph_def, barriers(graph_def))
+    led = tf.Graph()
+    with led.as_default():
+        tf.import_graph_def(graph_def, name="")
+    plain = v1.ConfigProto()
+    plain.graph_options.rewrite_options.disable_meta_optimizer = True  # Grappler goes around it all the same
+    for a in ([1, 1], [-1, -1]):
+        given = {"a:0": a, "b:0": [2, 3]}
+        found = [v1.Session(graph=each, config=plain).run("merged:0", given).tolist() for each in (graph, led)]
+        assert found[0] == found[1] == ([2, 3] if a[0] > 0 else [1, 1])
+
+
+def test_a_conditional_keeps_its_barriers_readers():
+    """As tf.cond makes one: all that a barrier in a branch passes is of that branch."""
+    v1.disable_control_flow_v2()
+    try:
+        graph = graph_of(
+            lambda a, b: tf.identity(
+                v1.cond(tf.greater(a[0], 0), lambda: tf.raw_ops.IdentityN(input=[a, b])[0], lambda: b), name="out"
+            )
+        )
+    finally:
+        v1.enable_control_flow_v2()
+    assert any(node.op == "Merge" for node in graph.as_graph_def().node)
+    assert [len(inputs) for inputs in barriers(graph.as_graph_def()).values()] == [2]
+
+
 def test_a_live_graph_is_led_around_and_back():
     """The ops of the graph in memory read and wait for the same as those of its GraphDef; undone, for what they did."""
     graph = graph_of(pair)

@@ -39,7 +39,7 @@ def by_hand(w):
 
 
 def run(step, *args, pieces=3):
-    whole = in_micro_batches(step, Cut(pieces), "function step", joined=True)
+    whole = in_micro_batches(step, Cut(pieces), "function step")
     return tf.function(whole, autograph=False)(*map(tf.constant, args))
 
 
@@ -50,6 +50,19 @@ def test_one_update_by_the_mean_of_all():
     assert np.allclose(step.w, w - by_hand(w), rtol=1e-6)
     assert np.allclose(each, (X @ w) ** 2) and np.allclose(loss, np.mean((X @ w) ** 2)) and rows == 2
     assert int(step.optimizer.iterations) == 1
+
+
+def test_what_counts_over_all_pieces_is_the_lasts():
+    """As results of metrics, which are no means of what they were; a loss beside them is one."""
+    step, count = Step(), tf.Variable(0.0, trainable=False)
+
+    def counting(x):
+        loss, _, _ = step(x)
+        return {"loss": loss, "count": count.assign_add(1.0) * 2}
+
+    whole = in_micro_batches(counting, Cut(3), "function step", metrics=lambda: [count])
+    found = tf.function(whole, autograph=False)(tf.constant(X))
+    assert float(found["count"]) == 6 and np.allclose(found["loss"], np.mean((X @ np.float32([1, -2])) ** 2))
 
 
 def test_what_a_step_does_with_its_gradients_it_does_with_the_mean():
