@@ -1,12 +1,13 @@
 """The placement service while anything of it is killed: what it acknowledged must finish, and be right.
 
-    python benchmarks/serve_kill.py [--kills 200] [--workers 2] [--seed N] [--json]
+    python -m benchmarks.serve_kill [--kills 200] [--workers 2] [--servers 2] [--seed N] [--json]
 
 Jobs (deterministic solves of graphs of 24 ops) are submitted all the time, each until it is acknowledged, and each is
 watched event by event, with `Last-Event-ID` after every cut. At random moments one of these is killed (kill -9): the
 server, which is then started again; a worker; a process that a worker started (the exact solver); all of them at
 once. A job may lose two workers (the third ends it, by design), so workers are spared while a job runs that has lost
-two.
+two. With several servers these are on one PostgreSQL database, of the system's binaries, which is killed, too; each
+request goes to another one of them.
 
 Counted at the end: acknowledged and finished jobs; lost ones (acknowledged and not done); wrong ones (without a plan:
 each plan is verified by the checker, which ends the benchmark where it refuses); plans by graph (more than one where
@@ -27,10 +28,14 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 
 import httpx
 import numpy as np
+
+from benchmarks.postgres_server import PostgresServer
 
 GRAPHS = 4
 _TAG = "PESTO_SERVE_KILL"
@@ -42,16 +47,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--servers", type=int, default=1, help="more than one are on one PostgreSQL")
     parser.add_argument("--seed", type=int, default=None, help="of the moments; default: another each time")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     seed = int.from_bytes(os.urandom(4)) if given.seed is None else given.seed
     with tempfile.TemporaryDirectory(prefix="pesto-serve-kill-") as folder:
-        run = Run(Path(folder), given.workers, np.random.default_rng(seed))
+        postgres = PostgresServer() if given.servers > 1 else None
+        servers = [
+            Server(Path(folder) / "data", given.workers, postgres.url if postgres else "") for _ in range(given.servers)
+        ]
+        run = Run(Path(folder), servers, postgres, np.random.default_rng(seed))
         try:
             found = run.all(given.kills)
         finally:
-            run.server.end(signal.SIGKILL)
+            for server in servers:
+                server.end(signal.SIGKILL)
+            if postgres is not None:
+                postgres.close()
     load, spent = os.getloadavg()[0], resource.getrusage(resource.RUSAGE_CHILDREN)
     found |= {"seed": seed, "cores": os.cpu_count(), "load": round(load, 1)}
     found["cpu_s_of_reaped"] = round(spent.ru_utime + spent.ru_stime, 1)
@@ -63,14 +76,15 @@ def main() -> None:
 class Server:
     """The service's process, on one port for ever."""
 
-    def __init__(self, folder: Path, workers: int) -> None:
+    def __init__(self, folder: Path, workers: int, database: str = "") -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         words = ["serve", "--data", str(folder), "--port", str(self.port), "--workers", str(workers), "-q"]
+        words += ["--database", database] if database else []
         self._words = [sys.executable, "-m", "pesto", *words]
-        self._tag = str(folder)
+        self._tag = f"{folder}:{self.port}"
         self.process: subprocess.Popen[bytes] | None = None
         self.starts_s: list[float] = []
 
@@ -115,16 +129,18 @@ class Server:
 class Watch(threading.Thread):
     """One job's events, from its first to its last, over any number of cuts."""
 
-    def __init__(self, url: str, name: str) -> None:
+    def __init__(self, urls: Sequence[str], name: str) -> None:
+        """`urls`: of servers, each asked in turn."""
         super().__init__(daemon=True)
-        self._url, self.last, self.repeated, self.missing, self.done = f"{url}/v1/jobs/{name}/events", 0, 0, 0, False
+        self._urls = cycle([f"{url}/v1/jobs/{name}/events" for url in urls])
+        self.last, self.repeated, self.missing, self.done = 0, 0, 0, False
 
     def run(self) -> None:
         """Watch until the stream ends with `done`."""
         while not self.done:
             try:
                 headers = {"Last-Event-ID": str(self.last)}
-                with httpx.stream("GET", self._url, headers=headers, timeout=60) as stream:
+                with httpx.stream("GET", next(self._urls), headers=headers, timeout=60) as stream:
                     for line in stream.iter_lines():
                         self._take(line)
             except httpx.TransportError:
@@ -142,9 +158,11 @@ class Watch(threading.Thread):
 class Run:
     """One run of the benchmark."""
 
-    def __init__(self, folder: Path, workers: int, dice: np.random.Generator) -> None:
-        self.folder, self.dice = folder, dice
-        self.server = Server(folder / "data", workers)
+    def __init__(
+        self, folder: Path, servers: list[Server], postgres: PostgresServer | None, dice: np.random.Generator
+    ) -> None:
+        self.folder, self.dice, self.servers, self.postgres = folder, dice, servers, postgres
+        self._next = cycle(servers)
         self.watches: dict[str, Watch] = {}
         self.graph_of: dict[str, int] = {}
         self.over = threading.Event()
@@ -153,24 +171,28 @@ class Run:
     def all(self, kills: int) -> dict[str, object]:
         """Kill so often, then wait for everything."""
         began = time.monotonic()
-        self.server.start()
+        for server in self.servers:
+            server.start()
         self._upload()
         submitting = threading.Thread(target=self._submit)
         submitting.start()
         while self.kills.total() < kills:
             time.sleep(self.dice.uniform(0.05, 4.0))
-            self._kill(str(self.dice.choice(["server", "worker", "solver", "all"])))
+            self._kill(
+                str(self.dice.choice(["server", "worker", "solver", "all", *(["database"] if self.postgres else [])]))
+            )
         self.over.set()
         submitting.join()
         until = time.monotonic() + _PATIENCE_S
         for watch in self.watches.values():
             watch.join(max(0.0, until - time.monotonic()))
         found = self._count()
-        code = self.server.end(signal.SIGTERM)
+        codes = [server.end(signal.SIGTERM) for server in self.servers]
         time.sleep(1.0)
-        found |= {"orphans": len(self.server.family()), "exit_code_after_sigterm": code}
+        orphans = sum(len(server.family()) for server in self.servers)
+        found |= {"orphans": orphans, "exit_code_after_sigterm": max(codes)}
         found |= {"kills": dict(self.kills), "seconds": round(time.monotonic() - began, 1)}
-        found["slowest_start_s"] = round(max(self.server.starts_s), 2)
+        found["slowest_start_s"] = round(max(max(server.starts_s) for server in self.servers), 2)
         return found
 
     def _upload(self) -> None:
@@ -187,7 +209,7 @@ class Run:
             data = json.dumps({"format": "pesto-graph", "format_version": 1, "ops": ops}).encode()
             (self.folder / f"graph{k}.json").write_bytes(data)
             sha = hashlib.sha256(data).hexdigest()
-            assert httpx.put(f"{self.server.url}/v1/blobs/{sha}", content=data).status_code == 201
+            assert httpx.put(f"{next(self._next).url}/v1/blobs/{sha}", content=data).status_code == 201
             self.blobs.append(sha)
 
     def _submit(self) -> None:
@@ -205,27 +227,36 @@ class Run:
             count += 1
             name = self._acknowledged(body, f"key-{count}")
             self.graph_of[name] = graph
-            self.watches[name] = watch = Watch(self.server.url, name)
+            self.watches[name] = watch = Watch([next(self._next).url, *(server.url for server in self.servers)], name)
             watch.start()
 
     def _acknowledged(self, body: dict[str, object], key: str) -> str:
         while True:
             try:
                 answer = httpx.post(
-                    f"{self.server.url}/v1/jobs", json=body, headers={"Idempotency-Key": key}, timeout=30
+                    f"{next(self._next).url}/v1/jobs", json=body, headers={"Idempotency-Key": key}, timeout=30
                 )
-                assert answer.status_code == 202, answer.text
-                return str(answer.json()["id"])
+                assert answer.status_code in (202, 503), answer.text
+                if answer.status_code == 202:
+                    return str(answer.json()["id"])
             except httpx.TransportError:
-                time.sleep(0.05)
+                pass
+            time.sleep(0.05)
 
     def _kill(self, what: str) -> None:
-        assert self.server.process is not None
-        server = self.server.process.pid
-        parents = {pid: _parent(pid) for pid in self.server.family()}
+        if what == "database" and self.postgres is not None:
+            self.postgres.kill()
+            self.kills[what] += 1
+            time.sleep(self.dice.uniform(0.0, 3.0))
+            self.postgres.start()
+            return
+        chosen = self.servers[self.dice.integers(len(self.servers))]
+        assert chosen.process is not None
+        server = chosen.process.pid
+        parents = {pid: _parent(pid) for pid in chosen.family()}
         workers = [pid for pid, parent in parents.items() if parent == server]
         below = [pid for pid in parents if pid != server and pid not in workers]
-        running = httpx.get(f"{self.server.url}/v1/jobs?state=running", timeout=60).json()["jobs"]
+        running = self._asked("?state=running").json()["jobs"]
         spared = any(job["deaths"] >= 2 for job in running)
         victims = {"server": [server], "worker": workers[:1], "solver": below[:1], "all": [server, *workers, *below]}[
             what
@@ -239,8 +270,14 @@ class Run:
                 continue
         self.kills[what] += 1
         if server in victims:
-            self.server.process.wait()
-            self.server.start()
+            chosen.process.wait()
+            chosen.start()
+
+    def _asked(self, what: str) -> httpx.Response:
+        """What GET /v1/jobs... says, of whichever server, once its database is there."""
+        while (answer := httpx.get(f"{next(self._next).url}/v1/jobs{what}", timeout=60)).status_code == 503:
+            time.sleep(0.1)
+        return answer
 
     def _count(self) -> dict[str, object]:
         import pesto
@@ -249,11 +286,11 @@ class Run:
         states: Counter[str] = Counter()
         wrong, attempts, plans = 0, 0, dict[int, set[bytes]]()
         for name, watch in self.watches.items():
-            job = httpx.get(f"{self.server.url}/v1/jobs/{name}", timeout=60).json()
+            job = self._asked(f"/{name}").json()
             states[job["state"]] += 1
             attempts += job["attempt"]
             assert not watch.done or watch.last == job["events"]
-            plan = httpx.get(f"{self.server.url}/v1/jobs/{name}/plan", timeout=60)
+            plan = self._asked(f"/{name}/plan")
             wrong += plan.status_code != 200
             if plan.status_code == 200 and plan.content not in plans.setdefault(self.graph_of[name], set()):
                 plans[self.graph_of[name]].add(plan.content)

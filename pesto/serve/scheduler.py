@@ -199,9 +199,7 @@ class Scheduler:
             self._due(begun, lambda ledger: ledger.finish(begun.number, begun.attempt, State.FAILED, outcome))
 
     def _answered(self, begun: Begun, outcome: Outcome) -> None:
-        keeps = bool(outcome.files)
-        if keeps:
-            self._settle(begun)
+        keeps = bool(outcome.files) and self._settle(begun)
         if self._ending.is_set() and _interrupted(outcome):
             self._release(begun, keeps=keeps, seconds=outcome.seconds)
             return
@@ -224,11 +222,15 @@ class Scheduler:
         self._over.add(begun.key)
         self._dues.add(act, written)
 
-    def _settle(self, begun: Begun) -> None:
-        """Make the names of an attempt's files last, as they do themselves."""
+    def _settle(self, begun: Begun) -> bool:
+        """Make the names of an attempt's files last, as they do themselves; False where another server removed them."""
         out = self.results(begun.id, begun.attempt)
-        for folder in (out, out.parent, self._folder):
-            sync_folder(folder)
+        try:
+            for folder in (out, out.parent, self._folder):
+                sync_folder(folder)
+        except FileNotFoundError:
+            return False
+        return True
 
     def _release(self, begun: Begun, *, keeps: bool, seconds: float) -> None:
         why = "the service ended; what was found is kept" if keeps else "the service ended"

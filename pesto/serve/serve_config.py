@@ -33,6 +33,8 @@ class ServeConfig:
     workers: int = 1
     """Jobs at a time."""
     executor: str = "local"
+    database: str = ""
+    """The address of a PostgreSQL database for several servers; empty for a file in the service's folder."""
     queued: int = 100_000
     """Jobs of all tokens that may wait."""
     upload_gib: float = 2.0

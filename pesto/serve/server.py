@@ -16,7 +16,7 @@ from pesto.serve.blobs import Blobs
 from pesto.serve.scheduler import BLOBS, Scheduler
 from pesto.serve.serve_config import LOOPBACK, ServeConfig
 from pesto.serve.service import Service
-from pesto.serve.store.opening import of_one_server
+from pesto.serve.store.opening import opened_store
 from pesto.serve.tokens import Doorkeeper
 from pesto.serve.watchers import Watchers
 
@@ -24,6 +24,8 @@ NICENESS = 5
 """Of workers, so that requests are answered while all cores solve."""
 KEEP_BYTES = 4 << 30
 """A worker that holds more after a job is not used again."""
+STALE_S = 3600.0
+"""Without a byte of an upload to a folder of several servers, after which it is taken for dead."""
 SEND_BYTES = 1 << 18
 """What the system holds of an answer that a slow reader has not taken."""
 
@@ -37,11 +39,15 @@ def opened(folder: Path, config: ServeConfig, executor: Callable[[], Executor]) 
     make_folder(folder)
     with ExitStack() as stack:
         watchers = Watchers()
-        store = stack.enter_context(of_one_server(folder, watchers.told))
-        doors, blobs = Doorkeeper(folder), Blobs(folder / BLOBS, int(config.upload_gib * 2**30))
+        store = stack.enter_context(opened_store(folder, config.database, watchers.told))
+        doors, blobs = (
+            Doorkeeper(folder),
+            Blobs(folder / BLOBS, int(config.upload_gib * 2**30), stale_s=STALE_S if config.database else 0.0),
+        )
         scheduler = Scheduler(store.writer, executor(), folder, doors, config)
         scheduler.start()
         stack.callback(scheduler.end)
+        stack.enter_context(store.beside(scheduler, watchers))
         yield Service(
             config=config, folder=folder, store=store, blobs=blobs, doors=doors, scheduler=scheduler,
             watchers=watchers, diffs=asyncio.Semaphore(2),

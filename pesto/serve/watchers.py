@@ -17,6 +17,10 @@ class Watchers:
         """How many watch."""
         return sum(map(len, self._waiting.values()))
 
+    def watched(self) -> list[int]:
+        """The numbers of the jobs that somebody watches; from any thread."""
+        return list(self._waiting)
+
     def attach(self) -> None:
         """Belong to the loop that runs now."""
         self._loop = asyncio.get_running_loop()

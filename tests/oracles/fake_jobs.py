@@ -43,6 +43,9 @@ class FakeJobs:
         """A running job ends with a plan."""
         work = self.begun[key]
         out = Path(msgspec.json.decode(work.data, type=Order).out)
+        if not out.is_dir():  # another server has the job, and has made room
+            self._answer(work, Done(exit_code=8, error="no folder", remedy="none"))
+            return
         for name in ("plan.json", "report.html"):
             (out / name).write_bytes(self._files.get(name, key.encode()))
         self._answer(work, Done(exit_code=code, files=("plan.json", "report.html")))

@@ -48,6 +48,9 @@ def _data(required: bool) -> Any:
 @click.option("--workers", type=click.IntRange(1, 4096), help="Jobs at a time.  [default: 1]")
 @click.option("--executor", type=click.Choice(EXECUTORS), help="Where jobs run.  [default: local]")
 @click.option(
+    "--database", metavar="URL", help="PostgreSQL, for several servers that share --data: postgresql://USER@HOST/NAME."
+)
+@click.option(
     "-c", "--config", type=click.Path(path_type=Path), metavar="serve.toml", help="Limits, quotas, retention."
 )
 @quiet_option()

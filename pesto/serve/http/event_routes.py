@@ -11,6 +11,7 @@ from litestar.response import Stream
 from pesto.serve.http.caller import Who
 from pesto.serve.http.refused import refusals
 from pesto.serve.service import Service
+from pesto.serve.store.database import AGAIN_S, LaterError
 from pesto.serve.store.job_states import Numbered
 
 QUIET_S = 15.0
@@ -46,8 +47,12 @@ async def _stream(service: Service, job: int, last: int) -> AsyncIterator[bytes]
         yield b": pesto\n\n"
         while not service.watchers.closed:
             woken.clear()
-            ended = service.store.readings.ended(job)  # first: whatever it told before is found then
-            found = service.store.readings.events(job, last, _PAGE)
+            try:
+                ended = service.store.readings.ended(job)  # first: whatever it told before is found then
+                found = service.store.readings.events(job, last, _PAGE)
+            except LaterError:
+                await asyncio.sleep(AGAIN_S)
+                continue
             if found:
                 yield b"".join(map(_lines, found))
                 last = found[-1].number

@@ -44,9 +44,9 @@ def healthz() -> Health:
     responses={503: ResponseSpec(Health, description="not now", generate_examples=False)},
 )
 def readyz(request: Asking) -> Response[Health]:
-    """503 while the service begins or ends."""
+    """503 while the service begins or ends, or its database is away."""
     service: Service = request.app.state[SERVICE]
-    fine = service.scheduler.alive and not service.watchers.closed
+    fine = service.scheduler.alive and service.store.there() and not service.watchers.closed
     return Response(Health(status="ready" if fine else "not ready"), status_code=200 if fine else 503)
 
 

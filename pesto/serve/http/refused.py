@@ -12,6 +12,7 @@ from pesto.errors import Exit, FileError, PestoError
 from pesto.serve.http.caller import Asking
 from pesto.serve.http.replies import Problem
 from pesto.serve.refusals import RefusedError
+from pesto.serve.store.database import AGAIN_S, LaterError
 from pesto.show.screen import one_line
 
 _LOG = logging.getLogger(__name__)
@@ -27,9 +28,10 @@ _SAYS = {
     422: "what is asked cannot be done",
     429: "too much waits",
     500: "a fault of the service",
+    503: "the database does not answer",
     507: "the disk is full",
 }
-_USUAL = (400, 401, 403, 500)
+_USUAL = (400, 401, 403, 500, 503)
 _UNPROCESSABLE = 422
 
 
@@ -42,7 +44,7 @@ def refusals(*statuses: int) -> dict[int, ResponseSpec]:
 
 
 def refused(_: Asking, error: PestoError) -> Response[Problem]:
-    """An error of this project: a refusal has its status, a failing disk is 507, anything else is of the request."""
+    """An error of this project: a refusal has its status, no database is 503, a bad disk 507, else the request's."""
     status, headers = _UNPROCESSABLE, {}
     if isinstance(error, RefusedError):
         status = error.status
@@ -50,6 +52,8 @@ def refused(_: Asking, error: PestoError) -> Response[Problem]:
             headers["Retry-After"] = str(error.retry_after_s)
         if status == 401:
             headers["WWW-Authenticate"] = "Bearer"
+    elif isinstance(error, LaterError):
+        status, headers["Retry-After"] = 503, str(AGAIN_S)
     elif isinstance(error, FileError):
         status = 507
     return _reply(status, str(error), int(error.exit_code), headers)

@@ -12,11 +12,15 @@ AGAIN_S = 2
 """Seconds after which a request may be sent again that found no database."""
 
 
-class AwayError(FileError):
+class LaterError(FileError):
+    """The database cannot do it now; it may be asked again."""
+
+
+class AwayError(LaterError):
     """The database does not answer now, and nothing of what was asked has happened."""
 
 
-class UncertainError(AwayError):
+class UncertainError(LaterError):
     """The database went away during a commit: whether what was asked has happened is known once it is back."""
 
     def __init__(self, happened: Callable[[], bool], value: Any = None) -> None:

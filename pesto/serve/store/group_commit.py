@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from pesto.errors import PestoError
-from pesto.serve.store.database import AwayError, Database, UncertainError
+from pesto.serve.store.database import AwayError, Database, LaterError, UncertainError
 from pesto.serve.store.ledger import Ledger
 
 T = TypeVar("T")
@@ -87,7 +87,7 @@ class Writer:
                 try:
                     answers.append((future, act(self._ledger), None))
                 except PestoError as refused:
-                    if isinstance(refused, AwayError):
+                    if isinstance(refused, LaterError):
                         raise
                     answers.append((future, None, refused))
             self._db.commit()

@@ -1,16 +1,21 @@
 """The service's store, open: its writer, its reader, and who waits."""
 
+import os
+import secrets
+import socket
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+from pesto.errors import SolverError
 from pesto.files.lock import Kind, held
+from pesto.serve.store.beside import Watched, Works
 from pesto.serve.store.group_commit import Writer
 from pesto.serve.store.ledger import Ledger
 from pesto.serve.store.readings import Readings
 from pesto.serve.store.sqlite_file import FILE, connected, reading
-from pesto.serve.store.waiting import Waiting
+from pesto.serve.store.waiting import RecentWaiting, Waiting
 
 _LOCK = Kind("service", "server", "give another --data")
 Committed = Callable[[set[int]], None]
@@ -26,6 +31,21 @@ class Store:
     """For the event loop's thread."""
     waiting: Callable[[], Waiting]
     """Who waits and who runs, as of now or of a moment ago."""
+    there: Callable[[], bool]
+    """Whether the database answers, as far as is known."""
+    beside: Callable[[Works, Watched], AbstractContextManager[object]]
+    """What must go on as long as jobs run here."""
+
+
+@contextmanager
+def opened_store(folder: Path, database: str, committed: Committed) -> Iterator[Store]:
+    """The store of a server. `database`: an address of PostgreSQL; empty for SQLite in the folder.
+
+    As `of_one_server` and `of_several_servers`.
+    """
+    way = of_several_servers(folder, database, committed) if database else of_one_server(folder, committed)
+    with way as store:
+        yield store
 
 
 @contextmanager
@@ -44,4 +64,43 @@ def of_one_server(folder: Path, committed: Committed) -> Iterator[Store]:
         writer.do(lambda ledger: ledger.recover())
         read = reading(folder)
         stack.callback(read.close)
-        yield Store(writer=writer, readings=Readings(read), waiting=lambda: everybody)
+        yield Store(
+            writer=writer, readings=Readings(read), waiting=lambda: everybody, there=lambda: True,
+            beside=lambda _, __: nullcontext(),
+        )  # fmt: skip
+
+
+@contextmanager
+def of_several_servers(folder: Path, database: str, committed: Committed) -> Iterator[Store]:
+    """PostgreSQL; the folder is one that all its servers share.
+
+    UsageError for what is no address, for tables of another version, and for another folder than the database's;
+    AwayError when it cannot be reached; SolverError where psycopg is not installed.
+    """
+    try:
+        from pesto.serve.store.postgres.address import addressed
+        from pesto.serve.store.postgres.leases import Leases
+        from pesto.serve.store.postgres.session import Session
+        from pesto.serve.store.postgres.shared_tables import prepare
+    except ImportError as error:
+        raise SolverError(f"--database needs {error.name} - pip install 'pesto[serve-postgres]'") from error
+    address = addressed(database)
+    server = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+    with ExitStack() as stack:
+        first, written, read, beside = (
+            stack.enter_context(closing(Session(address, server, turns=turns))) for turns in (False, True, False, False)
+        )
+        prepare(first, folder, address.where)
+        first.close()
+        written.connect()
+        read.connect()
+        beside.connect()
+        writer = Writer(written, Ledger(written), committed)
+        stack.callback(writer.close)
+        yield Store(
+            writer=writer,
+            readings=Readings(read),
+            waiting=RecentWaiting(read),
+            there=lambda: written.there and read.there and beside.there,
+            beside=lambda works, watched: closing(Leases(beside, read, server, works, watched)),
+        )

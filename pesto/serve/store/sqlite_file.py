@@ -13,6 +13,8 @@ from pesto.serve.store.waiting import Waiting
 
 FILE = "pesto-serve.sqlite"
 """Its name in the service's folder."""
+MARK = "pesto-serve.shared"
+"""A file in a folder that several servers share, whose database is elsewhere."""
 _TYPES = Types(
     key="INTEGER PRIMARY KEY AUTOINCREMENT", whole="INTEGER", real="REAL", bytes="BLOB", strict=" STRICT",
     by_key=" STRICT, WITHOUT ROWID",
@@ -69,6 +71,8 @@ def connected(folder: Path) -> SqliteFile:
     UsageError when it is of another version or something else; FileError when it cannot be read or written.
     """
     path = folder / FILE
+    if (folder / MARK).exists():
+        raise UsageError(f"{shown(folder)} is shared by the servers of a database - give --database, or another --data")
     with explained(path):
         connection = _open(path)
         try:

@@ -1,11 +1,13 @@
 """Who waits and who runs, in memory: the order of the queue and how much each token has, as the database has it."""
 
+import time
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterable
 
 from pesto.serve.store.database import Asked
 
+RECENT_S = 1.0
 QUEUED = "SELECT token, priority, number FROM jobs WHERE state = 'queued'"
 RUNNING = "SELECT token FROM jobs WHERE state IN ('running', 'cancelling')"
 
@@ -68,3 +70,18 @@ class Waiting:
     def end(self, token: str) -> None:
         """One less runs."""
         self.running[token] -= 1
+
+
+class RecentWaiting:
+    """Who waits and who runs as the database had it within the last second: for reading, where others change it."""
+
+    def __init__(self, database: Asked) -> None:
+        self._db, self._seen, self._looked = database, Waiting(), -RECENT_S
+
+    def __call__(self) -> Waiting:
+        """As of less than a second ago."""
+        now = time.monotonic()
+        if now >= self._looked + RECENT_S:
+            self._seen.reload(self._db)
+            self._looked = now
+        return self._seen

@@ -7,18 +7,21 @@ committed and opens the file anew. What is committed is never lost, and events o
 import copy
 import json
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
+from benchmarks.postgres_server import PostgresServer, missing
 from pesto.serve.refusals import RefusedError
 from pesto.serve.store.job_states import DEATHS, Event, Outcome, State, Submission
 from pesto.serve.store.ledger import UNLIMITED, Ledger
 from pesto.serve.store.readings import Readings
 from pesto.serve.store.sqlite_file import connected
+from pesto.serve.store.waiting import Waiting
 
 TOKENS = ("", "ann", "bob")
 PLAN = Outcome(exit_code=0, result={"step_s": 0.5}, seconds=2.0, files=("plan.json",))
@@ -79,14 +82,21 @@ class Machine(RuleBasedStateMachine):
         self.model, self.names, self.ticks = Model(), [], 1000.0
         self.open()
 
-    def open(self):
+    def connect(self):
+        """A connection, its server taken for gone where it was another's."""
         self.db = connected(Path(self.folder.name))
-        self.db.execute("BEGIN IMMEDIATE")
+        self.db.begin()
+
+    def waiting(self):
+        return self.ledger.waiting
+
+    def open(self):
+        self.connect()
         self.ledger = Ledger(self.db, lambda: self.ticks)
         self.ledger.recover()
-        self.db.execute("COMMIT")
+        self.db.commit()
         self.model.recover()
-        self.db.execute("BEGIN IMMEDIATE")
+        self.db.begin()
         self.kept = copy.deepcopy(self.model), list(self.names)
 
     def teardown(self):
@@ -95,8 +105,8 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def commit(self):
-        self.db.execute("COMMIT")
-        self.db.execute("BEGIN IMMEDIATE")
+        self.db.commit()
+        self.db.begin()
         self.kept = copy.deepcopy(self.model), list(self.names)
 
     @rule()
@@ -107,10 +117,10 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def fail(self):
-        self.db.execute("ROLLBACK")  # as the writer does where the disk is full
+        self.db.undo()  # as the writer does where the disk is full
         self.ledger.reload()
         self.model, self.names = copy.deepcopy(self.kept[0]), list(self.kept[1])
-        self.db.execute("BEGIN IMMEDIATE")
+        self.db.begin()
 
     @rule(back=st.floats(-4000, 4000))
     def set_clock(self, back):
@@ -234,12 +244,50 @@ class Machine(RuleBasedStateMachine):
     def in_memory(self, found):
         """Queue places and each token's counts are those of the model."""
         order = sorted((-job.priority, job.number) for job in found if job.state == "queued")
-        assert [self.ledger.waiting.place(-p, number) for p, number in order] == list(range(1, len(order) + 1))
+        waiting, crowd = self.waiting(), self.ledger.waiting
+        assert [waiting.place(-p, number) for p, number in order] == list(range(1, len(order) + 1))
+        assert len(crowd) == len(waiting) == len(order)
         for token in TOKENS:
             of = [job for job in found if job.token == token]
-            assert self.ledger.waiting.queued[token] == sum(job.state == "queued" for job in of)
-            assert self.ledger.waiting.running[token] == sum(job.state in ("running", "cancelling") for job in of)
+            assert waiting.queued[token] == crowd.queued_of(token) == sum(job.state == "queued" for job in of)
+            assert (
+                waiting.running[token]
+                == crowd.running.get(token, 0)
+                == sum(job.state in ("running", "cancelling") for job in of)
+            )
 
 
 Machine.TestCase.settings = settings(settings.default, stateful_step_count=30)
 TestMachine = Machine.TestCase
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(missing()), reason=missing())
+def test_the_same_on_postgresql(tmp_path):
+    """One state machine, both databases: a crash is a server whose leases have run out."""
+    from pesto.serve.store.postgres.address import addressed
+    from pesto.serve.store.postgres.session import Session
+    from pesto.serve.store.postgres.shared_tables import prepare
+
+    with closing(PostgresServer()) as server:
+        address = addressed(server.url)
+        with closing(Session(address, "first")) as first:
+            prepare(first, tmp_path, address.where)
+
+        class OnPostgres(Machine):
+            fresh = True
+
+            def connect(self):
+                self.db = Session(address, "server", turns=True)
+                self.db.begin()
+                if self.fresh:
+                    self.db.execute("TRUNCATE jobs, events, keys, sums, blobs, needs, leases")
+                    self.fresh = False
+                self.db.execute("UPDATE leases SET until = '-infinity'")
+
+            def waiting(self):
+                seen = Waiting()
+                seen.reload(self.db)
+                return seen
+
+        run_state_machine_as_test(OnPostgres, settings=settings(max_examples=20, stateful_step_count=30, deadline=None))

@@ -334,7 +334,7 @@ def test_the_document_describes_every_answer(client):
             if path.startswith("/v1/"):
                 assert {"400", "401", "403", "500"} <= set(operation["responses"]), (method, path)
     submission = document["paths"]["/v1/jobs"]["post"]
-    assert set(submission["responses"]) == {"202", "400", "401", "403", "409", "413", "422", "429", "500", "507"}
+    assert set(submission["responses"]) == {"202", "400", "401", "403", "409", "413", "422", "429", "500", "503", "507"}
 
 
 def test_one_server_a_folder_and_one_a_port(tmp_path):
