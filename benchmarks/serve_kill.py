@@ -198,19 +198,9 @@ class Run:
     def _upload(self) -> None:
         self.blobs = []
         for k in range(GRAPHS):
-            ops = [
-                {
-                    "name": f"op{i}", "type": "MatMul", "outputs": [4096 * (1 + (i * 7 + k) % 5)],
-                    "inputs": [f"op{j}" for j in (i - 2, i - 3 - k % 2) if j >= 0],
-                    "time_s": {"gpu": 1e-4 * (1 + (i * 3 + k) % 7), "cpu": 1e-2},
-                }
-                for i in range(24)
-            ]  # fmt: skip
-            data = json.dumps({"format": "pesto-graph", "format_version": 1, "ops": ops}).encode()
+            data = small_graph(k)
             (self.folder / f"graph{k}.json").write_bytes(data)
-            sha = hashlib.sha256(data).hexdigest()
-            assert httpx.put(f"{next(self._next).url}/v1/blobs/{sha}", content=data).status_code == 201
-            self.blobs.append(sha)
+            self.blobs.append(uploaded(next(self._next), data))
 
     def _submit(self) -> None:
         """Keep some jobs unfinished; each is asked for with its key until it is acknowledged."""
@@ -311,6 +301,26 @@ class Run:
             "events_missing": sum(watch.missing for watch in self.watches.values()),
             "streams_not_ended": len(self.watches) - len(done),
         }
+
+
+def small_graph(number: int) -> bytes:
+    """A graph file of 24 ops, another for each number."""
+    ops = [
+        {
+            "name": f"op{i}", "type": "MatMul", "outputs": [4096 * (1 + (i * 7 + number) % 5)],
+            "inputs": [f"op{j}" for j in (i - 2, i - 3 - number % 2) if j >= 0],
+            "time_s": {"gpu": 1e-4 * (1 + (i * 3 + number) % 7), "cpu": 1e-2},
+        }
+        for i in range(24)
+    ]  # fmt: skip
+    return json.dumps({"format": "pesto-graph", "format_version": 1, "ops": ops}).encode()
+
+
+def uploaded(server: Server, data: bytes) -> str:
+    """The SHA-256 of a file that the server has now."""
+    sha = hashlib.sha256(data).hexdigest()
+    assert httpx.put(f"{server.url}/v1/blobs/{sha}", content=data).status_code == 201
+    return sha
 
 
 def _parent(pid: int) -> int:
