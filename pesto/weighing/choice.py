@@ -225,7 +225,7 @@ def _reason(chosen: Kind, kinds: Sequence[Kind], bound: float | None, known: str
     """One line on why the others were not chosen."""
     took, others = chosen.makespan_s or 0.0, [k for k in kinds if k.fits and k.kind != chosen.kind]
     if not others:
-        return "nothing else fits the memory"
+        return "no other kind can be had, or fits the memory"
     other = min(others, key=lambda kind: kind.makespan_s or 0.0)
     against = other.makespan_s or 0.0
     if chosen.kind in (SPLIT, BOTH) and bound is not None and took < bound:

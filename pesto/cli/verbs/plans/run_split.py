@@ -43,6 +43,7 @@ def _object(ran: "PartsRan", found: SplitFile) -> dict[str, Any]:
         "variables": ran.variables,
         "variables_distance": ran.variables_distance,
         "furthest": ran.furthest,
+        "nudged_distance": ran.nudged_distance,
         "finite": ran.finite,
         "moves": len(ran.moves),
         "steps": ran.steps,
@@ -64,6 +65,7 @@ def _page(ran: "PartsRan", found: SplitFile) -> str:
     facts = {
         "losses": f"{names} of {counted(ran.steps, 'step')}{finite}: at most {ran.losses_distance:.1e} from the whole "
         "step's, relative to its largest number",
+        **_rounding(ran),
         "variables": f"{counted(ran.variables, 'variable')} at the end: at most {ran.variables_distance:.1e}{least}",
         "held": f"{percent(ran.held)} of all variables on the fullest worker",
         "sent": f"{size(ran.moved_bytes)} a step; {counted(ran.late, 'tensor')} late, shortly before their use",
@@ -73,3 +75,13 @@ def _page(ran: "PartsRan", found: SplitFile) -> str:
     }
     head = paragraph(f"{found.what}: {counted(ran.nodes, 'node')} on {where}", 2)
     return "\n".join([head, *(fact(label, text) for label, text in facts.items())])
+
+
+def _rounding(ran: "PartsRan") -> dict[str, str]:
+    """How far the whole step carries a rounding, where that was asked."""
+    if ran.nudged_distance is None:
+        return {}
+    told = "which explains it" if ran.as_whole else "which does not explain it"
+    return {
+        "rounding": f"the last place of all variables moves the whole step's own by {ran.nudged_distance:.1e}, {told}"
+    }

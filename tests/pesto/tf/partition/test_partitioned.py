@@ -17,6 +17,8 @@ v1 = tf.compat.v1
 
 from pesto.tf import models  # noqa: E402
 from pesto.tf.importer.shapes import known_nodes  # noqa: E402
+from pesto.tf.partition import parts_run  # noqa: E402
+from pesto.tf.partition.part_variables import in_parts  # noqa: E402
 from pesto.tf.partition.partitioned import partition  # noqa: E402
 from pesto.tf.partition.parts_run import TOLERANCE, run_parts  # noqa: E402
 from pesto.tf.run.runnable import runnable  # noqa: E402
@@ -81,6 +83,30 @@ def test_all_models_run_in_parts(name, factors):
     ran = check(*model(name), factors)
     assert ran.variables_distance <= 5 * TOLERANCE
     assert factors == (3,) or ran.held <= 1 / np.prod(factors) + 0.02
+
+
+@pytest.mark.parametrize("turns", [1, 12])
+def test_a_step_that_carries_roundings_far_is_told_from_a_wrong_one(turns, monkeypatch):
+    """A logistic map doubles them at every turn: the whole step's own distance says so."""
+    graph = tf.Graph()
+    with graph.as_default():
+        v1.set_random_seed(5)
+        x = v1.placeholder(tf.float32, [BATCH, WIDTH], name="x")
+        weight = v1.get_variable("weight", [WIDTH, WIDTH], use_resource=True)
+        squares = tf.reduce_mean((tf.math.l2_normalize(x, 1) @ weight) ** 2)
+        value = squares / (0.05 + squares)
+        for _ in range(turns):
+            value = 3.99 * value * (1 - value)
+        tf.identity(value, name="value")
+        v1.train.GradientDescentOptimizer(1e-3).minimize(squares)
+    captured, shaped, step = captured_step(graph, ["value", "GradientDescent"])
+    division = divided(shaped, (4,)).division
+    ran = run_parts(captured, shaped, division, step, steps=3)
+    assert ran.as_whole and (ran.losses_distance > TOLERANCE) == (turns > 1) == (ran.nudged_distance is not None)
+    if turns == 1:
+        monkeypatch.setattr(parts_run, "in_parts", lambda *given: {k: v * 1.01 for k, v in in_parts(*given).items()})
+        wrong = run_parts(captured, shaped, division, step, steps=3)
+        assert not wrong.as_whole and 10 * wrong.nudged_distance < wrong.variables_distance
 
 
 def trapped():
