@@ -258,7 +258,10 @@ class Scheduler:
         for key, begun in self._running.items():
             if key not in self._over:
                 self._release(begun, keeps=False, seconds=0.0)
-        self._dues.finish()
+        try:
+            self._dues.finish()
+        except FileError as error:  # what is not written counts as lost in a crash: it is queued again
+            self.fault = error
 
 
 def _interrupted(outcome: Outcome) -> bool:

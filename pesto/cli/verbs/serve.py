@@ -70,6 +70,8 @@ def serve_command(ctx: click.Context, /, *, data: Path | None, config: Path | No
         return
     if data is None:
         raise UsageError("no folder is given - give --data DIR, where jobs and files are kept")
+    if given["database"] == "":
+        raise UsageError("--database has no address - write postgresql://USER@HOST:5432/NAME, or leave it out")
     from pesto.serve.server import serve
 
     chosen = configured(config, **given)

@@ -180,7 +180,8 @@ class Session:
         self.execute("DELETE FROM leases WHERE job = ?", (number,))
 
     def _away(self, why: str = "") -> AwayError:
-        return AwayError(f"cannot reach the database at {self._address.where}{why} - see that it runs, and try again")
+        what = f"cannot reach the database at {self._address.where}{why}"
+        return AwayError(f"{what} - see that it runs and lets this user in, and try again")
 
 
 @cache

@@ -43,7 +43,9 @@ def prepare(session: Session, folder: Path, where: str) -> None:
     except psycopg.Error as error:
         session.undo()
         said = str(error).splitlines()[0]
-        raise UsageError(f"{where}: {shown(said)} - give a database whose schema {SCHEMA_NAME} is free") from error
+        raise UsageError(
+            f"{where}: {shown(said)} - give one where this user may make the schema {SCHEMA_NAME}"
+        ) from error
     except BaseException:
         session.undo()
         raise
