@@ -17,9 +17,10 @@ MICRO_BATCHES = "micro-batches"
 READ_SCOPE = "pesto_weights_"
 """Before the number of a variable, the scope of its reads by each batch in a step whose weights may be late."""
 _MODEL = re.compile(rf"^model ([\w-]+) ([\w-]+)(?: batch (\d+))?(?:, (\d+) {MICRO_BATCHES})?$")
-_LATE = "batches, an update after each, weights late by"
+_UPDATED, _LATE = "batches, an update after", "weights late by"
 _FUNCTION = re.compile(
-    rf"^function (\S+?)(?: batch (\d+))?, (\d+) (?:{MICRO_BATCHES}|{_LATE} (0|\d+x\d+(?: \d+x\d+)*))$"
+    rf"^function (\S+?)(?: batch (\d+))?, (\d+) "
+    rf"(?:{MICRO_BATCHES}|{_UPDATED} (?:each|every (\d+)), {_LATE} (0|\d+x\d+(?: \d+x\d+)*))$"
 )
 _MOST_WEIGHTS = 1 << 16
 """Variables that a label may speak of."""
@@ -31,9 +32,11 @@ class Cut(NamedTuple):
     batches: int
     """Equal pieces of it."""
     late: tuple[int, ...] | None = None
-    """None: gradients are added up before one update. Else every piece is a batch with an update of its own, and each
-    trained variable, in the order in which the first piece reads them, is read so many updates before the one
+    """None: gradients are added up before one update. Else there are several updates, each with `every` pieces, and
+    each trained variable, in the order in which the first piece reads them, is read so many updates before the one
     that is the latest when nothing is late; 0 where the tuple is too short."""
+    every: int = 1
+    """Where weights are late: pieces whose gradients are added up before each update."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +57,8 @@ class Source:
     Of a function they are pieces of its batch; of all else each has a batch of its own."""
     late: tuple[int, ...] | None = None
     """Of a function: as `Cut.late`; None: gradients are added up."""
+    every: int = 1
+    """Of a function: as `Cut.every`."""
 
     @property
     def pieces(self) -> int | None:
@@ -63,7 +68,7 @@ class Source:
     @property
     def cut(self) -> Cut | None:
         """How a function cuts its batch; None where it does not."""
-        return None if self.pieces is None else Cut(self.pieces, self.late)
+        return None if self.pieces is None else Cut(self.pieces, self.late, self.every)
 
     @property
     def has_shapes(self) -> bool:
@@ -97,8 +102,11 @@ class Source:
             expect_count("batch", self.batch)
         if self.micro_batches is not None:
             expect_count("micro_batches", self.micro_batches)
+        expect_count("updates_each", self.every)
         if self.pieces and self.batch:
             check_cut(self.batch, self.pieces, f"function {self.function}")
+        if self.pieces and self.every > 1:
+            _check_updates(self.pieces, self.every)
 
 
 def model_label(model: str, variant: str, batch: int | None) -> str:
@@ -116,11 +124,22 @@ def check_cut(batch: int, pieces: int, label: str) -> None:
         )
 
 
+def _check_updates(pieces: int, every: int) -> None:
+    """UsageError for an update behind so many micro-batches that these are not twice as many, or are no multiple."""
+    if pieces % every or pieces < 2 * every:
+        fitting = sorted({max(2, pieces // every) * every, max(2, -(-pieces // every)) * every})
+        raise UsageError(
+            f"an update behind every {every} of {pieces} micro-batches - give {' or '.join(map(str, fitting))} "
+            "micro-batches, two or more times as many as an update has, or fewer an update"
+        )
+
+
 def function_label(reference: str, batch: int | None, cut: Cut | None) -> str:
     """How the graph of a function calls its source; `cut_by` reads back what is said of micro-batches."""
     if cut is None:
         return f"function {reference}"
-    how = MICRO_BATCHES if cut.late is None else f"{_LATE} {_told(cut.late)}"
+    turn = "each" if cut.every == 1 else f"every {cut.every}"
+    how = MICRO_BATCHES if cut.late is None else f"{_UPDATED} {turn}, {_LATE} {_told(cut.late)}"
     return f"function {reference}" + (f" batch {batch}" if batch else "") + f", {cut.batches} {how}"
 
 
@@ -142,12 +161,12 @@ def cut_by(label: str) -> Source | None:
     found = _FUNCTION.match(label)
     if not found:
         return None
-    reference, batch, pieces, told = found.groups()
-    late = None if told is None else _late(told)
-    if told is not None and late is None:
+    reference, batch, pieces, turn, told = found.groups()
+    late, every = None if told is None else _late(told), int(turn or 1)
+    if (told is not None and late is None) or every < 1 or int(pieces) % every:
         return None
     return Source(
-        function=reference, batch=int(batch) if batch else None, micro_batches=int(pieces), late=late
+        function=reference, batch=int(batch) if batch else None, micro_batches=int(pieces), late=late, every=every
     )  # fmt: skip
 
 

@@ -107,7 +107,7 @@ _SOURCE = (
 )
 
 
-SOURCE_NAMES = tuple(f.name for f in fields(Source) if f.name != "late")
+SOURCE_NAMES = tuple(f.name for f in fields(Source) if f.name not in ("late", "every"))
 """The parameters of the options that name a graph."""
 
 

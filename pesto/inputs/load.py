@@ -58,7 +58,7 @@ def load_graph(source: Source, *, quiet: bool = False) -> Graph:
 
 
 def load_late(source: Source, *, quiet: bool = False) -> Callable[[tuple[int, ...]], Graph]:
-    """The step of a function with an update behind every micro-batch, by how late its weights are (`Cut.late`).
+    """The step of a function with updates behind its micro-batches, by how late its weights are (`Cut.late`).
 
     UsageError for what is no function, or is not cut; else errors as of `load_graph`.
     """
@@ -262,7 +262,7 @@ def source_of(made: str, source: Source, what: str, when: str) -> Source:
     cut = cut_by(made)
     if cut is not None and source.function == cut.function:
         batch, pieces = source.batch or cut.batch, source.micro_batches or cut.micro_batches
-        source = replace(source, batch=batch, micro_batches=pieces, late=cut.late)
+        source = replace(source, batch=batch, micro_batches=pieces, late=cut.late, every=cut.every)
     if source == Source():
         named = named_by(made)
         if named is None:

@@ -1,5 +1,7 @@
 """A step that loops over micro-batches itself: which op is of which of them, and the step of one; from structure."""
 
+import functools
+from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,8 +13,8 @@ from pesto.micro_batches.unrolling import MicroBatched
 from solvers.arrays import Bools, Ints, bools, ints
 from solvers.compiled.dag import adjacency, topological_order
 
-_NONE, _SEVERAL = -1, -2
-"""Labels of ops of no micro-batch, and of more than one."""
+_NONE, _SEVERAL, _TURN = -1, -2, -3
+"""Labels of ops of no micro-batch, and of more than one; of several of update u alone it is _TURN - u."""
 _SPLITS = frozenset(("Split", "SplitV", "Unpack"))
 _SLICES = frozenset(("StridedSlice", "Slice", "GatherV2"))
 _PASSING = frozenset(("Identity", "Cast"))
@@ -32,19 +34,19 @@ class Recognised:
     """The step as it is; `op` speaks of `one`."""
 
 
-def recognised(graph: Graph, *, updates_each: bool = False) -> Recognised | None:
+def recognised(graph: Graph, *, every: int | None = None) -> Recognised | None:
     """The micro-batches of a step that cuts what it is fed into pieces; None for one that does not.
 
     Pieces are the outputs of a split of what is fed, or slices of it. An op is of the micro-batch of the pieces that it
     depends on, or of what depends on it; what depends on several adds up gradients or results, or comes after them.
     The n-th op of one micro-batch corresponds to the n-th of another, as they are listed, or, of what depends on no
-    piece, by type and by what is read. updates_each: whether each has a pass with an update of its own, one behind the
-    other as ops are listed. InputError where ops differ in type or bytes.
+    piece, by type and by what is read. every: so many have an update of their own, one behind the other as ops are
+    listed; None: all have one. InputError where ops differ in type or bytes.
     """
     pieces = _pieces(graph)
     if not pieces:
         return None
-    found = _Finder(graph, pieces, updates_each=updates_each)
+    found = _Finder(graph, pieces, every)
     return found.recognised() if found.apart() else None
 
 
@@ -74,9 +76,11 @@ def _pieces(graph: Graph) -> dict[int, int]:
 
 
 class _Finder:
-    def __init__(self, graph: Graph, pieces: dict[int, int], *, updates_each: bool) -> None:
-        self.graph, self.pieces, self.each = graph, pieces, updates_each
+    def __init__(self, graph: Graph, pieces: dict[int, int], every: int | None) -> None:
+        self.graph, self.pieces, self.each, self.every = graph, pieces, every or 0, every or 1
         self.batches = max(pieces.values()) + 1
+        self.updates = self.batches // self.every if self.each > 1 else 0
+        """Of several micro-batches each."""
         self.order = topological_order(graph.ops, graph.edge_src, graph.edge_dst).tolist()
         self.part = step_parts(graph).part
         self.label = self._labels()
@@ -89,66 +93,88 @@ class _Finder:
     def recognised(self) -> Recognised:
         """All of it."""
         g, label = self.graph, self.label
-        after = (label == _SEVERAL) & (self.part == AFTER)
-        sums = bools((label == _SEVERAL) & ~after)
-        listed = np.lexsort((np.arange(g.ops), self._read(), np.where(self.fed, -1, g.type_of), self.fed))
-        own = [ints(listed[label[listed] == b]) for b in range(self.batches)]
-        for b in range(1, self.batches):
-            self._check_alike(own[0], own[b], b)
-        kept = np.flatnonzero((label == _NONE) | (label == 0) | after)
+        stood = self._stood()
+        sums = bools((label <= _SEVERAL) & self.fed & (self.part[stood] != AFTER))
+        kept = np.flatnonzero((stood == np.arange(g.ops)) & ~sums)
         place = np.full(g.ops, -1)
         place[kept] = np.arange(len(kept))
-        for b in range(1, self.batches):
-            place[own[b]] = place[own[0]]
-        stands, last = self._summed(sums)
-        one = _subset(g, ints(kept), place, ints(np.array(stands)))
+        place = np.where(sums, -1, place[stood])
+        stands, last = self._summed(sums, stood)
+        one = _subset(g, ints(kept), place, stands)
         of = np.where(sums, place[g.tensor_op[np.maximum(stands, 0)]], place)
-        batch = np.where(sums, last, np.maximum(label, -1))
+        ends = np.where(label <= _TURN, (_TURN - label + 1) * self.every - 1, np.maximum(label, -1))
+        batch = np.where(sums, last, ends)
         step = MicroBatched(
             graph=g, batches=self.batches, op=ints(of), batch=ints(batch), sums=sums, updates_each=self.each
         )  # fmt: skip
         return Recognised(one=one, parts=step_parts(one), step=step)
 
+    def _stood(self) -> Ints:
+        """[n] the op of the first micro-batch, or update, that each corresponds to; what is of none is itself."""
+        g, label = self.graph, self.label
+        listed = np.lexsort((np.arange(g.ops), self._read(), np.where(self.fed, -1, g.type_of), self.fed))
+        found = np.arange(g.ops)
+        for alike in (range(self.batches), range(_TURN, _TURN - self.updates, -1)):
+            own = [ints(listed[label[listed] == each]) for each in alike]
+            for at, its in enumerate(own):
+                self._check_alike(own[0], its, at)
+                found[its] = own[0]
+        return ints(found)
+
     def _labels(self) -> Ints:
-        """[n] the micro-batch of each op; of what only one of them reads, that one."""
+        """[n] the micro-batch of each op, or the update; of what only one of them reads, that one."""
         g, label = self.graph, [_NONE] * self.graph.ops
         into, src, tensor = adjacency(g.ops, g.dst), g.src.tolist(), g.tensor.tolist()
         for op in self.order:
             for at in into[1][into[0][op] : into[0][op + 1]].tolist():
-                its = self.pieces.get(tensor[at], label[src[at]])
-                if its != _NONE:
-                    label[op] = its if label[op] in (_NONE, its) else _SEVERAL
+                label[op] = self._both(label[op], self.pieces.get(tensor[at], label[src[at]]))
         self.fed = bools(np.array(label) != _NONE)
         self._needed(label)
         if self.each:
             self._updating(label)
         return ints(label)
 
+    def _both(self, one: int, other: int) -> int:
+        """The label of what depends on ops of both."""
+        if _NONE in (one, other) or one == other:
+            return other if one == _NONE else one
+        update = self._update(one)
+        return _TURN - update if 0 <= update == self._update(other) else _SEVERAL
+
+    def _update(self, label: int) -> int:
+        """The update of a label, where an update is of several micro-batches; else -1."""
+        if not self.updates or label in (_NONE, _SEVERAL):
+            return -1
+        return label // self.every if label >= 0 else _TURN - label
+
     def _needed(self, label: list[int]) -> None:
-        """What only one micro-batch reads is of that."""
+        """What only one micro-batch reads, or those of one update alone, is of that."""
         g, outof = self.graph, adjacency(self.graph.ops, self.graph.src)
         dst = g.dst.tolist()
         for op in reversed(self.order):
             if label[op] == _NONE and not g.param_bytes[op]:
                 read = {label[dst[at]] for at in outof[1][outof[0][op] : outof[0][op + 1]].tolist()}
-                label[op] = read.pop() if len(read) == 1 and min(read) >= 0 else _NONE
+                found = functools.reduce(self._both, read, _NONE)
+                label[op] = _NONE if _NONE in read or found == _SEVERAL else found
 
     def _updating(self, label: list[int]) -> None:
-        """What leads to writes of variables alone is of the micro-batch in whose pass the step has it.
+        """What leads to no piece but by variables, which it writes: of a variable, the n-th such write is of pass n.
 
-        As optimizers do with what they read behind a write of the same pass: no piece leads there but by that write.
+        As counters are written, by an optimizer for each update, and by steps themselves for each micro-batch.
         """
-        g, outof = self.graph, adjacency(self.graph.ops, self.graph.src)
-        fed, dst = np.where(self.fed, label, _NONE), g.dst.tolist()
-        first = np.maximum.accumulate([int(np.argmax(fed == b)) for b in range(self.batches)])
-        its = (np.searchsorted(first, np.arange(g.ops), side="right") - 1).tolist()
-        writes = np.zeros(g.ops, dtype=np.bool_)
-        writes[g.dst[g.param_bytes[g.src] > 0]] = True
-        writes[g.tensor_op] = False
-        for op in reversed(self.order):
-            if label[op] == _NONE and not g.param_bytes[op]:
-                read = {label[dst[at]] for at in outof[1][outof[0][op] : outof[0][op + 1]].tolist()}
-                label[op] = its[op] if read == {its[op]} or (not read and writes[op]) else _NONE
+        g, writes = self.graph, defaultdict[int, list[int]](list)
+        for at in np.flatnonzero(g.param_bytes[g.src] > 0).tolist():
+            writes[int(g.src[at])].append(int(g.dst[at]))
+        makes = np.isin(np.arange(g.ops), g.tensor_op)
+        for heads in writes.values():
+            own = [op for op in sorted(set(heads)) if label[op] == _NONE and not makes[op]]
+            many, turns = len(own) // self.batches, len(own) // max(1, self.updates)
+            for n, op in enumerate(own):
+                if len(own) == many * self.batches:
+                    label[op] = n // many
+                elif self.updates and len(own) == turns * self.updates:
+                    label[op] = _TURN - n // turns
+        self._needed(label)
 
     def _read(self) -> Ints:
         """[n] the last of the ops that each reads, for those that depend on no piece; -1 for all else."""
@@ -165,8 +191,8 @@ class _Finder:
                 "batch into equal pieces, and do the same with each"
             )
 
-    def _summed(self, sums: Bools) -> tuple[list[int], Ints]:
-        """([n] of a sum, the tensor of the first micro-batch in it, else -1; [n] the last that it takes in)."""
+    def _summed(self, sums: Bools, stood: Ints) -> tuple[Ints, Ints]:
+        """([n] of a sum, the first tensor in what it stands for, else -1; [n] the last micro-batch in it)."""
         g, first = self.graph, [-1] * self.graph.ops
         last = np.maximum(self.label, -1)
         offset, edge = adjacency(g.ops, g.dst)
@@ -177,7 +203,7 @@ class _Finder:
                     last[op] = max(last[op], last[tail])
                     if first[op] < 0:
                         first[op] = int(g.tensor[at]) if self.label[tail] == 0 else first[tail]
-        return first, ints(last)
+        return ints(np.where(sums, np.array(first)[stood], -1)), ints(last)
 
 
 def _subset(graph: Graph, kept: Ints, place: Ints, stands: Ints) -> Graph:

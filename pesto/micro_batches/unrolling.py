@@ -27,8 +27,8 @@ class MicroBatched:
     """[n'] 0..M - 1 of what is done for one, and of sums, which take it in; -1 of what is done once."""
     sums: Bools
     """[n'] which are sums, or tensors put one behind the other."""
-    updates_each: bool = False
-    """Whether every batch updates the variables, and none waits for the sum over all of them."""
+    updates_each: int = 0
+    """Batches whose gradients each update takes, which is then of the last of them; 0: one takes those of all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

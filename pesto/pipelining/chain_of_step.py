@@ -36,7 +36,7 @@ class StepChain:
     far: tuple[tuple[int, tuple[int, ...]], ...]
     """Variables that forward ops of several layers read, or what is made of them: the op, and these layers."""
     version: Ints
-    """[L] bytes of a version of each layer's weights, which every batch in flight has; 0 where all read the same."""
+    """[L] bytes of a version of each layer's weights, which every batch in flight has; 0 where batches share them."""
 
 
 def accelerators(cluster: Cluster) -> Ints:

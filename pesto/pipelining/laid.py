@@ -9,7 +9,7 @@ from pesto.micro_batches.unrolling import MicroBatched
 from pesto.pipelining.chain_of_step import StepChain
 from pesto.pipelining.unrolled import Unrolled
 from solvers import Problem
-from solvers.arrays import Ints, ints, rank_of
+from solvers.arrays import Bools, Ints, bools, ints, rank_of
 from solvers.compiled.dag import after_all, topological_order
 from solvers.heuristics.devices_of_location import devices_at
 from solvers.pipelining.chain import BACKWARD as WHOLE
@@ -32,8 +32,8 @@ def lay(
     """([n'] device, [n'] rank) of the step's ops: blocks in the order of the schedule, ops inside as they follow.
 
     Variables and their updates are on the device of their layer, a sum where its gradient is made, or with its
-    variable. What is of a batch is where its block is done. Updates come last, or, where every batch has its own, in
-    its backward block.
+    variable. What is of a batch is where its block is done. Updates come last, or, where they are of a batch,
+    in its backward block.
     """
     return places(step, parts, chain, schedule, problem, accelerators), _rank(step, parts, chain, schedule[1], problem)
 
@@ -78,11 +78,42 @@ def _rank(step: MicroBatched, parts: StepParts, chain: StepChain, run: Unrolled,
         apart = np.where(chain.weight[step.op], WEIGHT_GRADIENT, INPUT_GRADIENT)
         kind = np.where(step.sums, WEIGHT_GRADIENT, np.where(part == BACKWARD, apart, kind))
     key = start[kind, chain.layer[step.op], np.maximum(step.batch, 0)]
+    each = (part == AFTER) & (step.batch >= 0) & (step.updates_each > 0)
+    key = 2 * key
     if step.updates_each:
-        own = start[WHOLE, chain.home[step.op], np.maximum(step.batch, 0)]
-        key = np.where((part == AFTER) & (step.batch >= 0), own, key)
-    last = (part == AFTER) & ~step.sums & ~((step.batch >= 0) & step.updates_each)
-    key = np.where(last, run.step, np.where(part == BEFORE, -1, key))
+        updates = _updates(run, start[WHOLE], apart=step.updates_each > 1)
+        key = np.where(each, updates[chain.home[step.op], np.maximum(step.batch, 0)], key)
+    last = (part == AFTER) & ~step.sums & ~each
+    key = np.where(last, 2 * run.step, np.where(part == BEFORE, -1, key))
     order = topological_order(problem.tasks, problem.src, problem.dst)
     key = after_all(order, problem.src, problem.dst, ints(key))
+    if step.updates_each:
+        key = _before_use(problem, order, bools(part == BEFORE), key)
     return rank_of(ints(np.lexsort((rank_of(order), key))))
+
+
+def _updates(run: Unrolled, start: Ints, *, apart: bool) -> Ints:
+    """[L, M] twice the start of each update's backward half in `start` [L, M].
+
+    apart: of the last backward half of its batch on its device instead, and behind that, so that gradients on their way
+    to other devices do not wait for updates; until then the sums over several batches are held anyway.
+    """
+    if not apart:
+        return ints(2 * start)
+    done = run.kind == WHOLE
+    device = np.zeros(start.shape, dtype=np.int64)
+    device[run.layer[done], run.batch[done]] = run.resource[done]
+    latest = np.zeros((int(device.max()) + 1, run.batches), dtype=np.int64)
+    np.maximum.at(latest, (run.resource[done], run.batch[done]), run.start[done])
+    return ints(2 * latest[device, np.arange(run.batches)] + 1)
+
+
+def _before_use(problem: Problem, order: Ints, once: Bools, key: Ints) -> Ints:
+    """[n'] keys; what is done `once` comes right before the first op that needs it: versions of weights are held."""
+    by = np.argsort(problem.src, kind="stable")
+    first = np.searchsorted(problem.src[by], np.arange(problem.tasks + 1))
+    found = key.copy()
+    for op in order[::-1].tolist():
+        if once[op] and first[op] < first[op + 1]:
+            found[op] = found[problem.dst[by[first[op] : first[op + 1]]]].min()
+    return ints(found)

@@ -1,4 +1,4 @@
-"""A training step pipelined without a flush: an update behind every batch, by gradients of weights that are late."""
+"""A training step pipelined without a flush: updates behind its batches, by gradients of weights that are late."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,7 +21,7 @@ _TIGHTER = 3
 """How often stages are cut for less memory, where what was cut for all of it does not fit op by op."""
 
 Trace = Callable[[tuple[int, ...]], Graph]
-"""The step with an update behind every batch, with each variable read so much too late (`pesto.source.Cut.late`)."""
+"""The step with updates behind its batches, with each variable read so much too late (`pesto.source.Cut.late`)."""
 
 
 def late_pipeline(trace: Trace, cluster: Cluster, wish: Wish) -> StepPipeline:
@@ -29,10 +29,12 @@ def late_pipeline(trace: Trace, cluster: Cluster, wish: Wish) -> StepPipeline:
 
     PipeDream's weight stashing (Narayanan et al., SOSP 2019, section 3.3): batch b is done, on a stage with NCA batches
     in flight, with the weights of NCA - 1 updates before those that it would have without a pipeline, in both halves.
+    With an update behind several batches (PipeDream-2BW, Narayanan et al., ICML 2021, section 3.1) all are late by one,
+    so that two versions do.
     The stages are found on a trace of which nothing is late; a second trace has what is late by them, and is the plan's
     step: its values are the same in whatever order it runs.
-    UsageError for a schedule that begins and ends empty, for search, and for fewer batches than devices; else as
-    `step_pipeline`.
+    UsageError for a schedule that begins and ends empty, for search, and for fewer batches than devices, or in an
+    update than in flight; else as `step_pipeline`.
     """
     if wish.name is not None and wish.name not in LATE_NAMES:
         raise UsageError(f"{wish.name} is no schedule without a flush - give one of {', '.join(LATE_NAMES)}")
@@ -52,6 +54,7 @@ def late_pipeline(trace: Trace, cluster: Cluster, wish: Wish) -> StepPipeline:
             if not tried:
                 raise
             break  # what was laid out says how much is needed
+        _check_flight(ground, schedule)
         found = _late(trace, ground, schedule)
         laid = found.laid(schedule)
         if laid.candidate is None:
@@ -88,11 +91,21 @@ def _schedule(ground: StepGround, wish: Wish, memory: int) -> tuple[Schedule, bo
     return min(fitting, key=lambda each: each.period or 0), interrupted
 
 
+def _check_flight(ground: StepGround, schedule: Schedule) -> None:
+    """UsageError where the batches in flight are more than those of an update, so that two versions would not do."""
+    flight = 0 if schedule.in_flight is None else min(int(schedule.in_flight.max()), ground.step.batches)
+    if 1 < ground.every < flight:
+        raise UsageError(
+            f"an update behind every {ground.every} micro-batches: {schedule.name} has {flight} in flight, which two "
+            f"versions of the weights do not serve - give {flight} or more micro-batches an update, or fewer devices"
+        )
+
+
 def _late(trace: Trace, ground: StepGround, schedule: Schedule) -> StepGround:
     """What a schedule is laid on: the step whose weights are late by it."""
     if schedule.in_flight is None:
         raise ValueError("a schedule that was chosen was measured")
-    late = lateness(ground.chain, ground.one, schedule.in_flight, ground.step.batches)
+    late = lateness(ground.chain, ground.one, schedule.in_flight, ground.step.batches, ground.every)
     found = StepGround.of(trace(late), ground.cluster, None)
     if found.chain.chain.layers != ground.chain.chain.layers:
         raise InputError(

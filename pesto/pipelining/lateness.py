@@ -27,30 +27,34 @@ def weight_reads(graph: Graph) -> tuple[Ints, Ints]:
     return ints([found[k] for k in numbers]), ints(numbers)
 
 
-def with_versions(chain: StepChain, graph: Graph) -> StepChain:
-    """The chain with updates in its backward halves, and a version of a layer's weights for each batch in flight there.
+def with_versions(chain: StepChain, graph: Graph, every: int) -> StepChain:
+    """The chain with updates in its backward halves, and the versions of a layer's weights that are held there.
 
-    graph: the step of one batch. NCA batches in flight have NCA versions, the latest among them.
+    graph: the step of one batch; every: batches of an update. With one, NCA batches in flight have NCA versions, the
+    latest among them. With more there are two, which batches share, and each has its part of the update's ticks.
     """
     reads, _ = weight_reads(graph)
     held = np.zeros(graph.ops, dtype=np.int64)
     np.maximum.at(held, graph.tensor_op, graph.tensor_bytes)
     each = np.bincount(chain.home[reads], weights=held[reads], minlength=chain.chain.layers).astype(np.int64)
+    none = np.zeros_like(each)
+    own, shared = (each, none) if every == 1 else (none, each)
     counted = replace(
-        chain.chain, weights=ints(chain.chain.weights - each), activation=ints(chain.chain.activation + each),
-        backward=ints(chain.chain.backward + chain.once),
+        chain.chain, weights=ints(chain.chain.weights - own + shared), activation=ints(chain.chain.activation + own),
+        backward=ints(chain.chain.backward - -chain.once // every),
     )  # fmt: skip
-    return replace(chain, chain=counted, version=ints(each), once=ints(np.zeros_like(chain.once)))
+    return replace(chain, chain=counted, version=ints(own), once=ints(none))
 
 
-def lateness(chain: StepChain, graph: Graph, in_flight: Ints, batches: int) -> tuple[int, ...]:
+def lateness(chain: StepChain, graph: Graph, in_flight: Ints, batches: int, every: int) -> tuple[int, ...]:
     """Updates by which each variable's reads are late: the batches in flight of its stage, less 1.
 
     in_flight: [L] most batches of each layer between their forward and backward halves, NCA. A variable that several
-    stages read is with the first of them, where most batches are in flight.
+    stages read is with the first of them, where most batches are in flight. every: batches of an update; with more than
+    one all are late by one.
     """
     reads, numbers = weight_reads(graph)
     late = [0] * (int(numbers.max(initial=-1)) + 1)
     for op, k in zip(reads.tolist(), numbers.tolist(), strict=True):
-        late[k] = max(0, min(int(in_flight[chain.home[op]]), batches) - 1)
+        late[k] = max(0, min(int(in_flight[chain.home[op]]), batches) - 1) if every == 1 else 1
     return tuple(late)

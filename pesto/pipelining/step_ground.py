@@ -69,7 +69,9 @@ class StepGround:
     one: Graph
     """The step of one micro-batch."""
     late: tuple[int, ...] | None = None
-    """Where every batch updates: as `pesto.source.Cut.late`."""
+    """Of a step without a flush: as `pesto.source.Cut.late`."""
+    every: int = 1
+    """As `pesto.source.Cut.every`."""
 
     @classmethod
     def of(cls, graph: Graph, cluster: Cluster, batches: int | None) -> "StepGround":
@@ -82,8 +84,8 @@ class StepGround:
         if len(fast) < 2:
             raise UsageError(f"{cluster.name} has one accelerator - a pipeline needs two; give a cluster with more")
         cut = cut_by(graph.source)
-        each = cut is not None and cut.late is not None
-        seen = recognised(graph, updates_each=each) if batches is None else None
+        every = cut.every if cut is not None and cut.late is not None else None
+        seen = recognised(graph, every=every) if batches is None else None
         if seen is None and cut is not None:
             raise InputError(
                 f"{graph.source}: most of it needs more than one piece of the batch, as examples that are mixed do - "
@@ -95,13 +97,13 @@ class StepGround:
             parts = step_parts(graph)
             step = unroll(graph, parts, BATCHES if batches is None else batches)
         chain = chain_of_step(graph, parts, fold(graph, parts), modelled(graph, cluster), cluster, batches=step.batches)
-        if each:
-            chain = with_versions(chain, graph)
+        if every is not None:
+            chain = with_versions(chain, graph, every)
         costs = modelled(step.graph, cluster)
         problem = formulate(step.graph, costs, cluster, Settings())
         return cls(
             cluster=cluster, fast=fast, names=graph.names, parts=parts, step=step, chain=chain, costs=costs,
-            problem=problem, bench=Bench.of(step.graph, problem), one=graph,
+            problem=problem, bench=Bench.of(step.graph, problem), one=graph, every=every or 1,
         )  # fmt: skip
 
     @property

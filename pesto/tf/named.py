@@ -43,7 +43,7 @@ def load(source: Source) -> Graph:
 
 
 def late(source: Source) -> Callable[[tuple[int, ...]], Graph]:
-    """The step of the function that `source` names with an update behind every micro-batch, by how late weights are.
+    """The step of the function that `source` names with updates behind its micro-batches, by how late weights are.
 
     The object that has the step is made once, so that all traces have the same names. Errors as of `load`.
     """

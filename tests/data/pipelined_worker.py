@@ -1,12 +1,12 @@
 """Keras models trained in micro-batches by plans, on three logical CPUs; a script, as devices are set once a process.
 
-    pipelined_worker.py [PROGRAM [CLUSTER OPTIMIZER]]
+    pipelined_worker.py [PROGRAM [CLUSTER OPTIMIZER [BATCHES EVERY]]]
 
 Without PROGRAM: what `pesto.pipeline` and `fit` do by one plan, a JSON line for each case. With one, a line for each
 schedule: ops that were verified, and whether every loss of 20 steps and every variable after them was that of plain
-accumulation, bit for bit. With a cluster and an optimizer, of a step that updates behind every batch: whether all was
-that of a loop, one batch after the other, that keeps every version of every variable. test_pipelined.py says what is
-right.
+accumulation, bit for bit. With a cluster and an optimizer, of a step that updates behind every batch, or behind every
+EVERY of BATCHES: whether all was that of a loop, one batch after the other, that keeps every version of every variable.
+test_pipelined.py says what is right.
 """
 
 import json
@@ -131,9 +131,9 @@ def plus(a: Any, b: Any) -> Any:
     return a + b
 
 
-def over(g: Any) -> Any:
+def over(g: Any, pieces: int = PIECES) -> Any:
     return (
-        tf.IndexedSlices(g.values / PIECES, g.indices, g.dense_shape) if isinstance(g, tf.IndexedSlices) else g / PIECES
+        tf.IndexedSlices(g.values / pieces, g.indices, g.dense_shape) if isinstance(g, tf.IndexedSlices) else g / pieces
     )
 
 
@@ -149,23 +149,24 @@ def graph_of(program: str) -> Any:
     return build(capture_keras(model, PIECES * EACH, data=batches(model)[0], source=label, cut=Cut(PIECES)))
 
 
-def versioned(program: str, cluster: str, optimizer: str) -> None:
+def versioned(program: str, cluster: str, optimizer: str, pieces: str = "6", turn: str = "1") -> None:
     """Two calls of a step of late weights against a loop that numbers versions."""
     source, model, other = [compiled(program, optimizer) for _ in range(3)]
-    data = batches(model, 2 * PIECES)[:2]
+    many, every = int(pieces), int(turn)
+    data = batches(model, many)[:2]
 
     def trace(late: tuple[int, ...]) -> Any:
-        cut = Cut(2 * PIECES, late)
-        label = function_label(f"worker:{program}", 2 * PIECES * EACH, cut)
-        return build(capture_keras(source, 2 * PIECES * EACH, data=data[0], source=label, cut=cut))
+        cut = Cut(many, late, every)
+        label = function_label(f"worker:{program}", many * EACH, cut)
+        return build(capture_keras(source, many * EACH, data=data[0], source=label, cut=cut))
 
     found = late_pipeline(trace, load_cluster(cluster), Wish())
     late, flight = found.ground.late or (), found.chosen.schedule.in_flight
     step = api.pipeline(model, found.plan, devices="cpu")
     gave = [np.asarray(step(x, y)) for x, y in data]
-    losses = by_versions(other, data, late)
+    losses = by_versions(other, data, late, (many, every))
     plain = compiled(program, optimizer)
-    by_versions(plain, data, (0,) * len(late))
+    by_versions(plain, data, (0,) * len(late), (many, every))
     tell(
         late=sorted(set(late)), flight=[] if flight is None else sorted({*flight.tolist()}), given=len(late),
         weights=len(model.trainable_variables), devices=len({*found.plan.schedule.device.tolist()}),
@@ -175,11 +176,13 @@ def versioned(program: str, cluster: str, optimizer: str) -> None:
     )  # fmt: skip
 
 
-def by_versions(model: Any, data: Any, late: tuple[int, ...]) -> list[Any]:
+def by_versions(model: Any, data: Any, late: tuple[int, ...], turns: tuple[int, int]) -> list[Any]:
     """The mean loss of each call; a batch's gradients are of the weights of so many updates ago, and update the latest.
 
-    Versions are numbered from each call on, as a call ends when all its updates are done.
+    Versions are numbered from each call on, as a call ends when all its updates are done. turns: batches, and how many
+    of them are added up, in their order, for each update.
     """
+    many, every = turns
     model.optimizer.build(model.trainable_variables)
     weights, means = in_order(model), list[Any]()
 
@@ -195,14 +198,19 @@ def by_versions(model: Any, data: Any, late: tuple[int, ...]) -> list[Any]:
 
     for x, y in data:
         kept, losses = [[w.numpy()] for w in weights], list[Any]()
-        for part, wanted in zip(tf.split(x, 2 * PIECES), tf.split(y, 2 * PIECES), strict=True):
+        added: Any = None
+        for at, (part, wanted) in enumerate(zip(tf.split(x, many), tf.split(y, many), strict=True)):
             for weight, versions, by in zip(weights, kept, late, strict=True):
                 weight.assign(versions[max(0, len(versions) - 1 - by)])
             loss, found = gradients(part, wanted)
             losses.append(loss)
             for weight, versions in zip(weights, kept, strict=True):
                 weight.assign(versions[-1])
-            update(*found)
+            added = found if added is None else [plus(a, b) for a, b in zip(added, found, strict=True)]
+            if (at + 1) % every:
+                continue
+            update(*(added if every == 1 else [over(g, every) for g in added]))
+            added = None
             for weight, versions in zip(weights, kept, strict=True):
                 versions.append(weight.numpy())
         means.append(mean(losses))

@@ -57,6 +57,11 @@ _OF_CHAINS = ("devices", "memory", "memory_model")
     is_flag=True,
     help="Of a function: update behind every micro-batch, by late weights (PipeDream). Changes what is computed.",
 )
+@click.option(
+    "--updates-each",
+    type=click.IntRange(1),
+    help="With --asynchronous: so many micro-batches an update; with 2 or more all weights are one update late (2BW).",
+)
 @click.option("--contiguous", is_flag=True, help="Look for no stages that are shared, or not one run of layers.")
 @click.option("--k", type=click.IntRange(0, 64), default=0, help="Look for the least period of so many batches too.")
 @click.option("--time-limit", type=Duration(), default="20", show_default=True, help="Of each search by CP-SAT.")
@@ -77,9 +82,9 @@ _OF_CHAINS = ("devices", "memory", "memory_model")
 @quiet_option()
 def pipeline_command(
     *, chain: Path | None, source: Source, cluster: str, devices: int | None, memory: int | None, memory_model: str,
-    asynchronous: bool, contiguous: bool, k: int, time_limit: float, search: float | None, schedule: str | None,
-    picture: Path | None, trade: Path | None, actions: Path | None, listed: Path | None, out: Path | None,
-    as_json: bool, quiet: bool,
+    asynchronous: bool, updates_each: int | None, contiguous: bool, k: int, time_limit: float, search: float | None,
+    schedule: str | None, picture: Path | None, trade: Path | None, actions: Path | None, listed: Path | None,
+    out: Path | None, as_json: bool, quiet: bool,
 ) -> None:  # fmt: skip
     """Cut a training step into stages, and find the schedule whose micro-batches follow each other quickest.
 
@@ -91,14 +96,15 @@ def pipeline_command(
 
     A step has --micro-batches times its batch: gradients are added up, variables are updated once. All schedules are
     laid over it op by op, and the shortest that fits is the plan. CHAIN is a file of layers, in ticks and bytes.
-    With --asynchronous every micro-batch updates, and reads weights that are some updates late, as PipeDream does.
+    With --asynchronous every micro-batch updates, and reads weights that are some updates late, as PipeDream does;
+    with --updates-each M one does for M, and all reads are one update late, as in PipeDream-2BW.
     Devices may share a stage where that is shorter, each with whole batches; --contiguous leaves that out.
     Ends with 4 where nothing can fit the memory; with 5 where that is not proven, or what was asked for does not fit.
     """
     wanted = _Wanted(picture, trade, actions, listed, out)
     if chain is None:
         refuse("a step's devices and memory are its cluster's", *_OF_CHAINS)
-        source.checked()
+        source = replace(source, every=updates_each or 1).checked()
         wanted.check(source.file, as_json=as_json)
         wish = Wish(name=schedule, k=k, seconds=time_limit, search=search, contiguous=contiguous)
         step = _of_step(source, cluster, wish, asynchronous=asynchronous, quiet=quiet)
@@ -107,7 +113,7 @@ def pipeline_command(
     if source != Source(micro_batches=source.micro_batches):
         raise UsageError(f"{chain} and the options name two things to lay out - leave out one of them")
     refuse("a chain is of equal devices", "cluster")
-    refuse("a chain has no ops", "search", "listed", "asynchronous")
+    refuse("a chain has no ops", "search", "listed", "asynchronous", "updates_each")
     wanted.check(chain, as_json=as_json)
     instance, machines = _machines(load_chain(chain), chain, devices, memory)
     try:
@@ -137,6 +143,7 @@ def _machines(
 def _of_step(source: Source, cluster: str, wish: Wish, *, asynchronous: bool, quiet: bool) -> StepPipeline:
     if asynchronous:
         return late_pipeline(load_late(source, quiet=quiet), load_cluster(cluster), wish)
+    refuse("a step with a flush updates once", "updates_each")
     repeated = None if source.pieces else source.micro_batches
     graph = read_step(replace(source, micro_batches=source.pieces), quiet=quiet)
     return step_pipeline(graph, load_cluster(cluster), batches=repeated, wish=wish)

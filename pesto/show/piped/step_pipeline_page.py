@@ -107,16 +107,21 @@ _ALL = "all plans of these ops"
 
 
 def _late(found: StepPipeline) -> dict[str, Any] | None:
-    """Of a step with an update behind every micro-batch; None of one with a flush."""
-    late, many = found.ground.late, found.asked.batches
-    return None if late is None else {"changes_what_is_computed": True, "late": list(late), "updates": many}
+    """Of a step with updates behind its micro-batches; None of one with a flush."""
+    late, many, every = found.ground.late, found.asked.batches, found.ground.every
+    if late is None:
+        return None
+    return {"changes_what_is_computed": True, "late": list(late), "updates": many // every, "updates_each": every}
 
 
 def _updates(found: StepPipeline) -> list[str]:
     """That it is another computation, and by how many updates the weights of each stage are late."""
-    late, flight = found.ground.late, found.chosen.schedule.in_flight
+    late, flight, every = found.ground.late, found.chosen.schedule.in_flight, found.ground.every
     if late is None or flight is None:
         return []
+    if every > 1:
+        said = "gradients are those of weights one update late, on all stages, which hold two versions"
+        return [fact("updates", f"behind every {every} micro-batches, which changes what is computed: {said}")]
     stages = [int(flight[a : b + 1].max()) for a, b in found.chosen.schedule.rows[:, :2].tolist()]
     by = ", ".join(str(min(many, found.asked.batches) - 1) for many in stages)
     said = f"gradients are those of weights up to {counted(max(late, default=0), 'update')} late, by stage {by}"

@@ -53,6 +53,6 @@ def _cut(plans: Sequence[Plan]) -> Cut | None:
     every = {None if one is None else one.cut for one in made}
     if len(every) > 1:
         said = " and ".join(sorted({"none" if cut is None else str(cut.batches) for cut in every}))
-        said = said if " and " in said else f"{said}, with and without late weights,"
+        said = said if " and " in said else f"{said}, updated in several ways,"
         raise UsageError(f"apply: these plans have {said} micro-batches - apply each in a context of its own")
     return next(iter(every), None)

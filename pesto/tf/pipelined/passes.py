@@ -18,7 +18,7 @@ class Passes:
 
     In all but the last the optimizer updates nothing, and in the last a step is given the mean of all gradients. What
     it does with its gradients before it hands them on, as clipping by the norm of all, it so does with the mean. Where
-    weights are late, each pass updates by its own gradients, of the weights that `Versions` gives it.
+    weights are late, this holds for the passes of each update, which read the weights that `Versions` gives them.
     """
 
     def __init__(self, cut: Cut, label: str) -> None:
@@ -26,7 +26,8 @@ class Passes:
         self.batches, self.label = cut.batches, label
         itself = "let it loop over micro-batches itself, and leave out their number where it does so"
         self._remedy = itself if cut.late is None else "plan it with a flush, as no update of its own can be late"
-        self._versions = None if cut.late is None else Versions(cut.batches, cut.late)
+        self._versions = None if cut.late is None else Versions(cut, cut.late)
+        self._every = cut.batches if cut.late is None else cut.every
         self._batch, self._derived, self._applied, self._inside = 0, 0, 0, False
         self._sums: list[Any] = []
 
@@ -64,6 +65,11 @@ class Passes:
             )
         return result
 
+    @property
+    def _updates(self) -> bool:
+        """Whether the update of several passes is this pass's."""
+        return (self._batch + 1) % self._every == 0
+
     def _gradient(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def gradient(tape: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
             found = original(tape, target, sources, *args, **kwargs)
@@ -76,12 +82,13 @@ class Passes:
                     f"{self.label}: no variable leads to the loss, all gradients are None - compute the loss of "
                     "trainable variables inside the tape"
                 )
-            if self._versions is not None:
+            if self._every == 1:
                 return found
             self._sums = [_added(a, b) for a, b in zip(self._sums or [None] * len(flat), flat, strict=True)]
-            if self._batch < self.batches - 1:
+            if not self._updates:
                 return found
-            return tf.nest.pack_sequence_as(found, [_mean(one, self.batches) for one in self._sums])
+            means, self._sums = [_mean(one, self._every) for one in self._sums], []
+            return tf.nest.pack_sequence_as(found, means)
 
         return gradient
 
@@ -90,10 +97,10 @@ class Passes:
             if self._inside:  # what one optimizer hands on to another
                 return original(optimizer, *args, **kwargs)
             self._applied += 1
+            if not self._updates:
+                return None
             if self._versions is not None:
                 self._versions.end()
-            elif self._batch < self.batches - 1:
-                return None
             self._inside = True
             try:
                 return original(optimizer, *args, **kwargs)

@@ -30,6 +30,10 @@ WRONG = {
     "rows unlike": ("lengths", (), 3, "12 and 24 rows.* - give every argument the batch"),
     "no k": ("dense", (*BATCH, LATE, "--schedule", "exact"), 2, "give k too, such as 1"),
     "empty to empty": ("dense", (*BATCH, LATE, "--schedule", "gpipe"), 2, r"give one of 1f1b\*, thinned, exact"),
+    "flush": ("dense", (*BATCH, "--updates-each", "3"), 2, "updates once - leave out --updates-each"),
+    "no multiple": ("dense", (*BATCH, LATE, "--updates-each", "4"), 2, "give 8 micro-batches, two or more times"),
+    "one update": ("dense", (*BATCH, LATE, "--updates-each", "6"), 2, "give 12 micro-batches, two or more times"),
+    "flight": ("dense", (*BATCH, LATE, "--updates-each", "2"), 2, "1f1b. has 4 in flight, .* - give 4 or more"),
     "search": ("dense", (*BATCH, LATE, "--search", "3"), 2, "leave it out, or let the step flush"),
     "contiguous": ("dense", (*BATCH, "--contiguous", "--schedule", "free"), 2, "do not ask for contiguous ones"),
     "few batches": ("dense", (*BATCH, LATE, "--micro-batches", "2"), 2, "give as many micro-batches as devices"),
@@ -93,6 +97,8 @@ RUN = {
     "own, late": ("own", (LATE,)),
     "thinned, late": ("dense", (LATE, "--schedule", "thinned")),
     "exact, late": ("dense", (LATE, "--schedule", "exact", "--k", "2")),
+    "two versions": ("dense", (LATE, "--updates-each", "3", "--micro-batches", "12", "--cluster", "cpux2")),
+    "two versions, own": ("own", (LATE, "--updates-each", "4", "--micro-batches", "12")),
     "tight, late": ("dense", (LATE, "--cluster", "./tight.toml")),
 }
 

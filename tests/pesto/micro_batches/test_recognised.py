@@ -59,6 +59,56 @@ def test_each_op_has_its_micro_batch(make_graph, seed, batches):
     assert {name: part[name] for name in expected} == {name: truth[kind] for name, kind in expected.items()}
 
 
+def updating(make_graph, step, batches, every):
+    """The step with an update behind so many micro-batches, which reads its weights anew for them."""
+    ops = [op for op in step.ops if "param" in op] + [{"name": "fed", "inputs": [], "bytes": 1920}]
+    reads = {op["name"] for op in step.ops if step.kind[op["name"]] == "held" and "param" not in op}
+    many = {name for name, kind in step.kind.items() if kind in MANY}
+    for b in range(batches):
+        turn, own = b // every, b % every
+
+        def name(of, b=b, turn=turn):
+            return f"{of}/{b}" if of in many else f"{of}@{turn}" if of in reads else of
+
+        ops += [{**op, "name": f"{op['name']}@{turn}"} for op in step.ops if op["name"] in reads and not own]
+        given = [op for op in step.ops if op["name"] in many]
+        ops += [{**op, "name": name(op["name"]), "inputs": [*map(name, op["inputs"])] or ["fed"]} for op in given]
+        for k in range(6 if own else 0):
+            before = f"dw{k}/{b - 1}" if own == 1 else f"dw{k}+{b - 1}"
+            ops.append({"name": f"dw{k}+{b}", "inputs": [before, f"dw{k}/{b}"], "bytes": 1000 + 8 * k})
+        updates = [op for op in step.ops if step.kind[op["name"]] == "update"] * (own == every - 1)
+        turned = {op["name"]: f"{op['name']}@{turn}" for op in updates} | {f"dw{k}": f"dw{k}+{b}" for k in range(6)}
+        ops += [
+            {**op, "name": turned[op["name"]], "inputs": [turned.get(of) or name(of) for of in op["inputs"]]}
+            for op in updates
+        ]
+    ops.append({"name": "total", "inputs": [f"loss/{b}" for b in range(batches)], "bytes": 4})
+    graph = make_graph(ops)
+    sliced = np.array([name.startswith("x/") for name in graph.names])
+    return replace(graph, types=("Op", "StridedSlice"), type_of=sliced.astype(np.int64))
+
+
+@pytest.mark.parametrize(("batches", "every"), [(4, 2), (6, 3)])
+@pytest.mark.parametrize("seed", range(2))
+def test_each_update_has_its_micro_batches(make_graph, seed, batches, every):
+    """What is of several of one update is of the last of them, and stands for what the first update has."""
+    step = training_step(seed, momentum=True)
+    graph = updating(make_graph, step, batches, every)
+    found = recognised(graph, every=every)
+    assert found.step.updates_each == every and found.step.graph is graph
+    for at, name in enumerate(graph.names):
+        stem, mark, number = (*name.partition("+"),) if "+" in name else (*name.partition("@"),)
+        stem, mark, number = (*name.partition("/"),) if "/" in name else (stem, mark, number)
+        batch = {"@": (int(number or 0) + 1) * every - 1, "": -1}.get(mark, int(number or 0))
+        stands = {"@": f"{stem}@0", "": stem}.get(mark, f"{stem}/0")
+        if name == "total":
+            batch, stands = batches - 1, "loss/0"
+        assert found.step.batch[at] == batch, name
+        assert found.one.names[found.step.op[at]] == stands
+        assert found.step.sums[at] == (mark == "+" or name == "total")
+    assert found.one.ops == len(step.ops) + 1
+
+
 def test_a_step_without_a_loop_is_none(make_graph):
     """It is repeated instead."""
     assert recognised(make_graph(training_step(0).ops)) is None

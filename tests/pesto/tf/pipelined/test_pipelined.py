@@ -53,6 +53,23 @@ def test_late_weights_are_numbered_versions(program: str, cluster: str, optimize
     assert row["losses"] and row["variables"] and not row["plain"], row
 
 
+TWO = [
+    ("dense", "cpux3", "SGD", 12, 4), ("convolution", "cpux2", "AdamW", 8, 4), ("shared", "cpux3", "Adam", 12, 4),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("program", "cluster", "optimizer", "batches", "every"), TWO)
+def test_two_versions_are_numbered_versions(
+    program: str, cluster: str, optimizer: str, batches: int, every: int
+) -> None:
+    """All weights one update late, gradients of an update added up in order; else as above."""
+    (row,) = worker(program, cluster, optimizer, str(batches), str(every))
+    assert row["late"] == [1] and 1 < max(row["flight"]) <= every, row
+    assert row["given"] == row["weights"] and row["devices"] == int(cluster[-1])
+    assert row["verified"] == 1 and row["moved"] == 0
+    assert row["losses"] and row["variables"] and not row["plain"], row
+
+
 def test_fit_trains_in_the_plans_micro_batches() -> None:
     """As calls of `pesto.pipeline` do; afterwards a model trains as before."""
     assert cases()["fit"] == {"equal": True, "verified": 2, "after": True}
