@@ -82,6 +82,5 @@ def _rounding(ran: "PartsRan") -> dict[str, str]:
     if ran.nudged_distance is None:
         return {}
     told = "which explains it" if ran.as_whole else "which does not explain it"
-    return {
-        "rounding": f"the last place of all variables moves the whole step's own by {ran.nudged_distance:.1e}, {told}"
-    }
+    moved = f"move the whole step's own by {ran.nudged_distance:.1e}, {told}"
+    return {"rounding": f"variables changed in their last two digits {moved}"}
