@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import sqlite3
 import time
 from contextlib import contextmanager
 
@@ -15,6 +16,7 @@ from pesto.serve.http.app import application
 from pesto.serve.retention import Retention
 from pesto.serve.serve_config import JobBounds, ServeConfig
 from pesto.serve.server import listening, opened
+from pesto.serve.store.sqlite_file import FILE
 
 SOLVE = {"kind": "solve", "source": {"model": "rnnlm"}}
 LOCAL = {"base_url": "http://127.0.0.1"}
@@ -346,6 +348,19 @@ def test_one_server_a_folder_and_one_a_port(tmp_path):
         listening(ServeConfig(port=bound.getsockname()[1]), tmp_path)
     with pytest.raises(UsageError, match="token add"):
         listening(ServeConfig(host="0.0.0.0"), tmp_path)  # noqa: S104
+
+
+@pytest.mark.parametrize(
+    ("made", "why"), [("PRAGMA user_version = 99", "version 99"), ("CREATE TABLE mine (x)", "no data of this service")]
+)
+def test_data_of_another_version_or_program_is_left_as_it_is(tmp_path, made, why):
+    with sqlite3.connect(tmp_path / FILE) as other:
+        other.execute(made)
+    other.close()
+    before = (tmp_path / FILE).read_bytes()
+    with pytest.raises(UsageError, match=f"{why}.* - give another --data"), opened(tmp_path, ServeConfig(), FakeJobs):
+        pass
+    assert (tmp_path / FILE).read_bytes() == before
 
 
 def test_bounds_of_a_configuration():
