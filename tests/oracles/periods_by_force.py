@@ -5,8 +5,10 @@ batches follow each other in each operation; so each next one begins less than a
 to wait for longer makes room for nothing.
 """
 
-from collections.abc import Iterator
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise, product
 from typing import NamedTuple
 
 import numba
@@ -68,8 +70,8 @@ def way(chain: Chain, device: tuple[int, ...], paper: bool) -> Way:
     return Way(*np.array(steps, dtype=np.int64).T, *things)
 
 
-def fits(chain: Chain, device: tuple[int, ...], period: int, k: int, memory: int, paper: bool) -> bool:
-    """Whether some schedule of k <= 2 batches every `period` ticks is within the memory."""
+def fits(chain: Chain, device: tuple[int, ...], period: int, k: int, memory: int | np.ndarray, paper: bool) -> bool:
+    """Whether some schedule of k <= 2 batches every `period` ticks is within the memory, of all devices or each."""
     found, devices = way(chain, device, paper), max(device) + 1
     room = memory - np.bincount(device, weights=chain.weights, minlength=devices).astype(np.int64)
     busy = k * np.bincount(found.resource, weights=found.ticks)
@@ -172,7 +174,42 @@ def _least(chain: Chain, every: list[tuple[int, ...]], k: int, memory: int, pape
     )
 
 
-def one_fits(chain: Chain, device: tuple[int, ...], memory: int, paper: bool) -> bool:
+def least_on(
+    chain: Chain, speed: Sequence[Fraction], links: dict[tuple[int, int], Fraction], memory: Sequence[int], paper: bool
+) -> int | None:
+    """The least period of one batch of all allocations to unequal devices; None: no allocation fits.
+
+    speed, memory: of each device; links: of each pair, lower first. A layer takes its ticks over the speed, rounded up.
+    """
+
+    def slower(ticks: int, at: Fraction) -> int:
+        return next(n for n in range(1000 * int(ticks) + 1) if n * at >= ticks)
+
+    def on(device: tuple[int, ...]) -> Chain:
+        forward, backward = (
+            [slower(ticks, speed[d]) for ticks, d in zip(half.tolist(), device, strict=True)]
+            for half in (chain.forward, chain.backward)
+        )
+        pairs = [(min(pair), max(pair)) for pair in pairwise(device)]
+        sent = [
+            slower(t, links.get(pair, Fraction(1))) for t, pair in zip(chain.transfers.tolist(), pairs, strict=True)
+        ]
+        none = [0] * chain.layers
+        return replace(chain, forward=forward, backward=backward, transfers=sent, weight_gradient=none)
+
+    every = [(on(device), device, np.array(memory)[: max(device) + 1]) for device in _all(chain, len(speed))]
+    roomy = [each for each in every if one_fits(*each, paper)]
+    longest = max((int(slow.loads.sum() + slow.transfers.sum()) for slow, _, _ in roomy), default=0)
+    return next(
+        (n for n in range(1, longest + 1) if any(fits(slow, d, n, 1, room, paper) for slow, d, room in roomy)), None
+    )
+
+
+def _all(chain: Chain, devices: int) -> Iterator[tuple[int, ...]]:
+    return product(range(devices), repeat=chain.layers)
+
+
+def one_fits(chain: Chain, device: tuple[int, ...], memory: int | np.ndarray, paper: bool) -> bool:
     """Whether one batch by itself is within the memory."""
     found = way(chain, device, paper)
     room = memory - np.bincount(device, weights=chain.weights, minlength=max(device) + 1).astype(np.int64)

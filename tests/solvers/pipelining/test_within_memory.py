@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from periods_by_force import least_of_all
+from periods_by_force import least_of_all, least_on
 from pipelines import small_chain
 
 from solvers.arrays import ints
@@ -122,6 +122,34 @@ def test_a_quick_schedule_is_1f1b_star_on_contiguous_stages(seeds) -> None:
             int(chain.loads.sum()) + 99,
         )
         assert found <= least_period(chain, device, memory, MemoryModel.PAPER).period
+
+
+SPEEDS = (Fraction(1, 2), Fraction(2, 3), Fraction(1), Fraction(3, 2), Fraction(2))
+
+
+@pytest.mark.property
+def test_the_best_of_all_allocations_to_unequal_devices(here, seeds) -> None:
+    """Up to 4 layers on 2 or 3 devices of any speeds, bytes and links: as enumerated, also where nothing fits."""
+    found, none = 0, 0
+    for seed in seeds(10):
+        rng = np.random.default_rng(seed)
+        chain, devices = small_chain(rng, int(rng.integers(2, 5)), 3, 5), int(rng.integers(2, 4))
+        model, paper = list(MemoryModel)[seed % 2], list(MemoryModel)[seed % 2] is MemoryModel.PAPER
+        least = least_memory(chain, devices, model)
+        memory = ints(rng.integers(max(0, least - 4), least + 8, devices))
+        speed = tuple(SPEEDS[at] for at in rng.integers(0, len(SPEEDS), devices).tolist())
+        links = {(0, 1): SPEEDS[int(rng.integers(0, len(SPEEDS)))]}
+        machines = Machines(speed=speed, memory=memory, links=links)
+        answer = least_anywhere(Wanted(chain=chain, machines=machines, model=model, seconds=600, rounds=1))
+        wanted = least_on(chain, speed, links, memory.tolist(), paper)
+        if wanted is None:
+            assert answer.pattern is None and answer.infeasible, seed
+            none += 1
+            continue
+        assert answer.pattern.period == answer.least == wanted, seed
+        assert check(chain, answer.allocation, answer.pattern, memory, model, machines).valid
+        found += 1
+    assert found > none
 
 
 def test_unequal_devices(here) -> None:
