@@ -152,7 +152,7 @@ class Scheduler:
                     self._stop(key)
 
     def _stop(self, key: str) -> None:
-        if key in self._running and key not in self._interrupted:
+        if key in self._running and key not in self._interrupted | self._over:
             self._interrupted.add(key)
             self._executor.cancel(key)
 
@@ -251,7 +251,7 @@ class Scheduler:
 
     def _wind_up(self) -> None:
         for key in self._running:
-            self._executor.cancel(key)
+            self._stop(key)
         until = time.monotonic() + PATIENCE_S
         while self._running and time.monotonic() < until:
             self._take(self._executor.collect(max(0.0, min(_COLLECT_S, until - time.monotonic()))))

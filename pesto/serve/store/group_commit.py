@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from pesto.errors import PestoError
-from pesto.serve.store.database import AwayError, Database, LaterError, UncertainError
+from pesto.serve.store.database import Database, LaterError, UncertainError
 from pesto.serve.store.ledger import Ledger
 
 T = TypeVar("T")
@@ -98,7 +98,7 @@ class Writer:
             _answer(answers)
 
     def _failed(self, batch: list[tuple[Act, Any]], answers: list[_Answer], error: Exception) -> None:
-        """Undo a transaction, and do its acts one by one where one of them may have spoilt it for all."""
+        """Undo a transaction; where one of its acts may have spoilt it for all, do them one by one."""
         said = self._db.explained(error)
         try:
             self._db.undo()
@@ -107,7 +107,7 @@ class Writer:
             said = self._db.explained(other)
         if isinstance(said, UncertainError):
             _answer([(future, None, refused or said.holding(value)) for future, value, refused in answers])
-        elif isinstance(said, AwayError) or len(batch) == 1:
+        elif isinstance(said, LaterError) or len(batch) == 1:
             _answer([(future, None, said) for _, future in batch])
         else:
             for one in batch:

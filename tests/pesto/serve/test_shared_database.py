@@ -15,7 +15,10 @@ from benchmarks.postgres_server import PASSWORD, PostgresServer, missing
 from pesto.cli.main import pesto as command
 from pesto.errors import FileError, UsageError
 from pesto.serve import tokens
+from pesto.serve.blobs import Blobs
 from pesto.serve.http.app import application
+from pesto.serve.http.caller import SERVICE
+from pesto.serve.retention import Retention
 from pesto.serve.serve_config import ServeConfig
 from pesto.serve.server import opened
 from pesto.serve.store.database import AwayError, UncertainError
@@ -150,6 +153,30 @@ def test_keys_quotas_and_uploads_hold_over_all_servers(tmp_path, url):
             return client.put(f"/v1/blobs/{sha}", content=data, headers=headers).status_code
 
         assert [put(a, b"x" * 6), put(b, b"x" * 6), put(b, b"y" * 5), put(b, b"y" * 4)] == [201, 200, 413, 201]
+
+
+def test_no_server_removes_what_anothers_job_reads(tmp_path, two):
+    a, b, jobs_a, jobs_b = two
+    data = [b"old", b"needed", b"again"]
+    old, needed, again = (hashlib.sha256(one).hexdigest() for one in data)
+    for one in data:
+        assert a.put(f"/v1/blobs/{hashlib.sha256(one).hexdigest()}", content=one).status_code == 201
+    for _ in range(3):  # two run, one waits
+        submitted(b, "wait", source={"blob": needed, "name": "g.json"})
+    until(lambda: jobs_a.begun and jobs_b.begun)
+    service = a.app.state[SERVICE]
+    retention = Retention(tmp_path / "data/jobs", tmp_path / "data/blobs", 1.0, 1 << 40)
+    assert retention.sweep(service.store.writer.do, time.time() + 90_000) == 2
+    left = lambda: sorted(path.name for path in (tmp_path / "data/blobs").iterdir())  # noqa: E731
+    assert left() == [needed]
+    assert b.post("/v1/jobs", json=SOLVE | {"source": {"blob": old, "name": "g.json"}}).status_code == 422
+    assert b.put(f"/v1/blobs/{again}", content=data[2]).status_code == 201
+    coming = tmp_path / "data/blobs/coming.part"  # another server's, of now
+    coming.write_bytes(b"half")
+    (tmp_path / "data/blobs" / ("0" * 64)).write_bytes(b"unknown")
+    retention.tidy(service.store.writer.do)
+    Blobs(tmp_path / "data/blobs", 1000, stale_s=60.0)
+    assert left() == sorted([needed, again, coming.name])
 
 
 @pytest.fixture
