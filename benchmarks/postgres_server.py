@@ -39,12 +39,13 @@ def _as_somebody(*words: str) -> list[str]:
 
 
 class PostgresServer:
-    """On a free port of 127.0.0.1, its data in memory where that is possible."""
+    """On a free port of 127.0.0.1."""
 
-    def __init__(self, *settings: str) -> None:
-        """`settings`: as name=value. Without fsync unless they say otherwise: no test pulls the plug."""
-        self._folder = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))  # noqa: S108
-        self._settings = [word for one in ("fsync=off", *settings) for word in ("-c", one)]
+    def __init__(self, *, durable: bool = False) -> None:
+        """`durable`: on the disk, as where power may fail; otherwise in memory where that is possible."""
+        shared = Path("/dev/shm")  # noqa: S108
+        self._folder = Path(tempfile.mkdtemp(dir=shared if shared.is_dir() and not durable else None))
+        self._settings = ["-c", f"fsync={'on' if durable else 'off'}"]
         secret = self._folder / "password"
         secret.write_text(PASSWORD)
         if os.getuid() == 0:

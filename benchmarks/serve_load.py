@@ -1,12 +1,13 @@
 """The placement service under load, while its worker solves: rates, waiting times, thousands of streams, overload.
 
-    python benchmarks/serve_load.py [--seconds 10] [--overload 60] [--streams 500] [--clients 32] [--json]
+    python -m benchmarks.serve_load [--seconds 10] [--overload 60] [--streams 500] [--clients 32] [--postgres] [--json]
 
 The server runs with one worker, which solves throughout, niced as it is. Clients are connections of one other
 process, each with one request under way. Phases: GET /healthz alone, to compare with; submissions (durable: 202 after
 the commit); the status of one job; `streams` streams of a job that tells nothing and as many of one with 40 000
 events whose readers do not read, and /healthz beside them; ten times the clients for `overload` seconds, with the
-server's memory. Only 127.0.0.1 is asked.
+server's memory. Only 127.0.0.1 is asked. With --postgres the jobs are in a PostgreSQL database on the same machine,
+on its disk.
 """
 
 import argparse
@@ -20,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import cast
 
@@ -27,8 +29,13 @@ import httpx
 import numpy as np
 import uvloop
 
+from benchmarks.postgres_server import PostgresServer
+from pesto.serve.store.database import Database
 from pesto.serve.store.job_states import Event, Outcome, State, Submission
 from pesto.serve.store.ledger import Ledger
+from pesto.serve.store.postgres.address import addressed
+from pesto.serve.store.postgres.session import Session
+from pesto.serve.store.postgres.shared_tables import prepare
 from pesto.serve.store.sqlite_file import connected
 
 SOLVE = {"kind": "solve", "source": {"model": "rnnlm", "variant": "tiny"}, "settings": {"time_limit_s": 86400}}
@@ -42,12 +49,18 @@ def main() -> None:
     parser.add_argument("--overload", type=float, default=60.0)
     parser.add_argument("--streams", type=int, default=500)
     parser.add_argument("--clients", type=int, default=32)
+    parser.add_argument("--postgres", action="store_true")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="pesto-serve-load-") as folder:
+    with tempfile.TemporaryDirectory(prefix="pesto-serve-load-") as folder, ExitStack() as stack:
         (Path(folder) / "serve.toml").write_text("queued = 100000000\n")
-        talked = talkative(Path(folder) / "data")
+        postgres = stack.enter_context(closing(PostgresServer(durable=True))) if given.postgres else None
+        data = Path(folder) / "data"
+        data.mkdir()
+        with closing(shared(postgres.url, data) if postgres else connected(data)) as database:
+            talked = talkative(database)
         words = ["serve", "--data", f"{folder}/data", "--port", "0", "--config", f"{folder}/serve.toml"]
+        words += ["--database", postgres.url] if postgres else []
         server = subprocess.Popen([sys.executable, "-m", "pesto", *words], stderr=subprocess.PIPE, text=True)
         try:
             assert server.stderr is not None
@@ -62,19 +75,24 @@ def main() -> None:
     sys.exit(1 if found["answers_of_500_or_above"] else 0)
 
 
-def talkative(folder: Path) -> str:
-    """A folder of a service with one job that has ended after 40 000 events, 6 MB of them; its id."""
-    folder.mkdir(parents=True)
-    connection = connected(folder)
-    connection.execute("BEGIN IMMEDIATE")
-    ledger = Ledger(connection)
+def shared(url: str, folder: Path) -> Session:
+    """A database for servers with that folder."""
+    address = addressed(url)
+    session = Session(address, "first")
+    prepare(session, folder, address.where)
+    return session
+
+
+def talkative(database: Database) -> str:
+    """Have one job that has ended after 40 000 events, 6 MB of them; its id."""
+    database.begin()
+    ledger = Ledger(database)
     name = ledger.submit(Submission(token="", kind="solve", request=json.dumps(QUEUED).encode()))
     begun = ledger.begin()
     assert begun is not None
     ledger.note(begun.number, begun.attempt, [Event(kind="log", data={"level": "info", "text": "x" * 100})] * 40_000)
     ledger.finish(begun.number, begun.attempt, State.DONE, Outcome())
-    connection.execute("COMMIT")
-    connection.close()
+    database.commit()
     return name
 
 
