@@ -71,7 +71,7 @@ class StepGround:
     late: tuple[int, ...] | None = None
     """Of a step without a flush: as `pesto.source.Cut.late`."""
     every: int = 1
-    """As `pesto.source.Cut.every`."""
+    """Of a step without a flush: as `pesto.source.Cut.every`."""
 
     @classmethod
     def of(cls, graph: Graph, cluster: Cluster, batches: int | None) -> "StepGround":
