@@ -54,7 +54,6 @@ def late_pipeline(trace: Trace, cluster: Cluster, wish: Wish) -> StepPipeline:
             if not tried:
                 raise
             break  # what was laid out says how much is needed
-        _check_flight(ground, schedule)
         found = _late(trace, ground, schedule)
         laid = found.laid(schedule)
         if laid.candidate is None:
@@ -88,17 +87,29 @@ def _schedule(ground: StepGround, wish: Wish, memory: int) -> tuple[Schedule, bo
             f"{made[0].name}: {made[0].why}, with a version of the weights for every batch in flight - use larger "
             f"devices{more}, more of them, a smaller batch, or let the step flush"
         )
-    return min(fitting, key=lambda each: each.period or 0), interrupted
+    return min(_served(ground, fitting), key=lambda each: each.period or 0), interrupted
 
 
-def _check_flight(ground: StepGround, schedule: Schedule) -> None:
-    """UsageError where the batches in flight are more than those of an update, so that two versions would not do."""
-    flight = 0 if schedule.in_flight is None else min(int(schedule.in_flight.max()), ground.step.batches)
-    if 1 < ground.every < flight:
+def _served(ground: StepGround, schedules: list[Schedule]) -> list[Schedule]:
+    """Those with no more batches in flight than an update has, where it has several, so that two versions do.
+
+    UsageError where there are none.
+    """
+
+    def flight(each: Schedule) -> int:
+        return 0 if each.in_flight is None else min(int(each.in_flight.max()), ground.step.batches)
+
+    if ground.every == 1:
+        return schedules
+    least = min(schedules, key=flight)
+    if flight(least) > ground.every:
+        other = f"or {STAR}, " if least.name == EXACT else ""
         raise UsageError(
-            f"an update behind every {ground.every} micro-batches: {schedule.name} has {flight} in flight, which two "
-            f"versions of the weights do not serve - give {flight} or more micro-batches an update, or fewer devices"
+            f"an update behind every {ground.every} micro-batches: {least.name} has {flight(least)} in flight, which "
+            f"two versions of the weights do not serve - give {flight(least)} or more micro-batches an update, and "
+            f"twice as many in all, {other}or fewer devices"
         )
+    return [each for each in schedules if flight(each) <= ground.every]
 
 
 def _late(trace: Trace, ground: StepGround, schedule: Schedule) -> StepGround:

@@ -79,6 +79,15 @@ def test_the_memory_that_is_named_is_enough(ended):
     assert code == 0 and json.loads(out)["fits"], err
 
 
+def test_two_versions_choose_what_they_serve(ended):
+    """The exact schedule has as many batches in flight as it likes; where it has too many another is taken."""
+    words = ("dense", *BATCH, LATE, "--updates-each", 4, "--micro-batches", "12", "--k", 1)
+    code, out, err = ended(*words, "--json")
+    assert code == 0 and json.loads(out)["schedule"] == "1f1b*", err
+    code, _, err = ended(*words, "--schedule", "exact")
+    assert code == 2 and re.search(r"exact has \d+ in flight.* twice as many in all, or 1f1b\*, or fewer", err), err
+
+
 @pytest.mark.parametrize("program", ["two", "scalar"])
 def test_several_inputs(ended, program):
     """What has the batch is cut, a number is given whole."""
