@@ -17,7 +17,7 @@ from solvers.pipelining.unequal_devices import Machines
 
 LATE_NAMES = (STAR, THINNED, EXACT)
 """The schedules that begin and end no step: 1F1B goes on in them."""
-_TIGHTER = 3
+_TIGHTER = 6
 """How often stages are cut for less memory, where what was cut for all of it does not fit op by op."""
 
 Trace = Callable[[tuple[int, ...]], Graph]
@@ -46,19 +46,30 @@ def late_pipeline(trace: Trace, cluster: Cluster, wish: Wish) -> StepPipeline:
             f"{ground.step.batches} batches on {len(ground.fast)} devices never fill the pipeline - give as many "
             "micro-batches as devices, or more"
         )
+    return _within_memory(trace, ground, wish)
+
+
+def _within_memory(trace: Trace, ground: StepGround, wish: Wish) -> StepPipeline:
+    """The quickest by the chain that fits op by op; where that does not, stages are cut for less."""
     memory, tried = ground.memory, list[tuple[int, StepGround, Laid, bool]]()
-    while len(tried) < _TIGHTER and (not tried or tried[-1][0]):
+    for _ in range(_TIGHTER):
         try:
             schedule, interrupted = _schedule(ground, wish, memory)
-        except NothingFoundError:
+        except (NothingFoundError, UsageError):
             if not tried:
                 raise
             break  # what was laid out says how much is needed
-        found = _late(trace, ground, schedule)
+        if tried and _same(schedule, tried[-1][2].schedule):
+            memory = min(memory, _fullest(schedule) - 1)
+            continue
+        late = _lateness(ground, schedule)
+        found = tried[-1][1] if tried and tried[-1][1].late == late else _traced(trace, ground, late)
         laid = found.laid(schedule)
         if laid.candidate is None:
             raise ValueError("a schedule that was chosen has a run")
         tried.append((laid.candidate.short, found, laid, interrupted))
+        if laid.fits:
+            break
         memory -= laid.candidate.short
     _, found, laid, interrupted = min(tried, key=lambda each: each[0])
     return piped(found, wish, laid, interrupted=interrupted)
@@ -112,11 +123,29 @@ def _served(ground: StepGround, schedules: list[Schedule]) -> list[Schedule]:
     return [each for each in schedules if flight(each) <= ground.every]
 
 
-def _late(trace: Trace, ground: StepGround, schedule: Schedule) -> StepGround:
-    """What a schedule is laid on: the step whose weights are late by it."""
+def _same(one: Schedule, other: Schedule) -> bool:
+    """Whether both have the same stages and period."""
+    if one.allocation is None or other.allocation is None or one.name != other.name:
+        return False
+    return one.period == other.period and bool((one.allocation.device == other.allocation.device).all())
+
+
+def _fullest(schedule: Schedule) -> int:
+    """Bytes of its fullest device, by the chain."""
+    if schedule.peaks is None:
+        raise ValueError("a schedule that was chosen was measured")
+    return int(schedule.peaks.max())
+
+
+def _lateness(ground: StepGround, schedule: Schedule) -> tuple[int, ...]:
+    """By how much each variable is late by a schedule."""
     if schedule.in_flight is None:
         raise ValueError("a schedule that was chosen was measured")
-    late = lateness(ground.chain, ground.one, schedule.in_flight, ground.step.batches, ground.every)
+    return lateness(ground.chain, ground.one, schedule.in_flight, ground.step.batches, ground.every)
+
+
+def _traced(trace: Trace, ground: StepGround, late: tuple[int, ...]) -> StepGround:
+    """What a schedule is laid on: the step whose weights are so late."""
     found = StepGround.of(trace(late), ground.cluster, None)
     if found.chain.chain.layers != ground.chain.chain.layers:
         raise InputError(

@@ -36,11 +36,17 @@ WRONG = {
     "flight": ("dense", (*BATCH, LATE, "--updates-each", "2"), 2, "1f1b. has 4 in flight, .* - give 4 or more"),
     "search": ("dense", (*BATCH, LATE, "--search", "3"), 2, "leave it out, or let the step flush"),
     "contiguous": ("dense", (*BATCH, "--contiguous", "--schedule", "free"), 2, "do not ask for contiguous ones"),
+    "two versions": (
+        "dense",
+        ("--batch", "48", LATE, "--updates-each", "4", "--micro-batches", "12", "--cluster", "short.toml"),
+        5,
+        "lacks .* - give devices of 21568 bytes",
+    ),
     "few batches": ("dense", (*BATCH, LATE, "--micro-batches", "2"), 2, "give as many micro-batches as devices"),
     "no memory": ("dense", (*BATCH, LATE, "--cluster", "small.toml"), 4, "short; .* - use more or larger devices"),
     "no versions": ("dense", (*BATCH, LATE, "--cluster", "mean.toml"), 5, r"\(of 12288 bytes, 12.00 KiB, or more\)"),
 }
-SMALL = {"small.toml": 4, "mean.toml": 10, "enough.toml": 12}
+SMALL = {"small.toml": 4, "mean.toml": 10, "enough.toml": 12, "short.toml": 18, "told.toml": 21568 / 1024}
 """Clusters, and KiB of each of their devices."""
 
 
@@ -73,9 +79,12 @@ def test_what_is_wrong_is_one_line(ended, tmp_path, case):
     assert not (tmp_path / "plan.json").exists()
 
 
-def test_the_memory_that_is_named_is_enough(ended):
+@pytest.mark.parametrize(
+    ("words", "cluster"), [((), "enough.toml"), (("--updates-each", 4, "--micro-batches", "12"), "told.toml")]
+)
+def test_the_memory_that_is_named_is_enough(ended, words, cluster):
     """As it is told where there is less."""
-    code, out, err = ended("dense", *BATCH, LATE, "--cluster", "enough.toml", "--json")
+    code, out, err = ended("dense", "--batch", 48 if words else 24, LATE, *words, "--cluster", cluster, "--json")
     assert code == 0 and json.loads(out)["fits"], err
 
 
