@@ -1,6 +1,6 @@
 """The placement service, killed before each system call of a submission: what it acknowledged must be there, once.
 
-    python benchmarks/serve_syscalls.py [--most N] [--json]
+    python -m benchmarks.serve_syscalls [--most N] [--json]
 
 Needs strace. One submission is traced first: how often each of the server's threads makes each system call meanwhile.
 Then, for every call and every number up to the most of a thread, a submission is made while strace kills the server
@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from serve_kill import Server, small_graph, uploaded
+from benchmarks.serve_kill import Server, small_graph, uploaded
 
 _CALL = re.compile(r"^(\d+) +(\w+)\(")
 _SETTLES_S = 0.3
@@ -39,7 +39,7 @@ _PATIENCE_S = 900.0
 def main() -> None:
     """Trace one submission, then kill at every call."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--most", type=int, default=12, help="of one call of a thread")
+    parser.add_argument("--most", type=int, default=30, help="of one call of a thread")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     load = os.getloadavg()[0]
@@ -84,15 +84,18 @@ class Run:
 
     def _traced(self) -> dict[str, int]:
         """The most times that a thread makes each call during a submission."""
-        path = self.folder / "calls.txt"
+        assert self.server.process is not None
+        path, own = self.folder / "calls.txt", Path(f"/proc/{self.server.process.pid}/task")
         with self._attached("-o", str(path)):
             time.sleep(_SETTLES_S)
             self.jobs.append(self._submitted("traced"))
             time.sleep(_SETTLES_S)
+        threads = {thread.name for thread in own.iterdir()}
         counts = Counter(m.groups() for line in path.read_text().splitlines() if (m := _CALL.match(line)))
         most = Counter[str]()
-        for (_, call), count in counts.items():
-            most[call] = max(most[call], count)
+        for (thread, call), count in counts.items():
+            if thread in threads:  # not those of a worker that was begun meanwhile
+                most[call] = max(most[call], count)
         return dict(most)
 
     def _struck(self, call: str, time_: int) -> None:
