@@ -23,7 +23,7 @@ from pesto.serve.store.job_states import FINAL, Job
 
 FILES = {"plan": "plan.json", "report": "report.html", "trace": "trace.json.gz", "explain": "explain.json"}
 """Routes of single files, and the file of each."""
-_TYPES = {".json": "application/json", ".html": "text/html; charset=utf-8", ".gz": "application/gzip"}
+_TYPES = {".json": "application/json", ".html": "text/html", ".gz": "application/gzip"}
 _ALONE = {
     "Content-Security-Policy": "sandbox allow-scripts allow-downloads",
     "X-Content-Type-Options": "nosniff",
@@ -40,13 +40,19 @@ def plan(name: FromPath[str], caller: Who, match: Match = "") -> Response[Any]:
     return _file(caller.job(name), FILES["plan"], caller, match)
 
 
-@get("/jobs/{name:str}/report", responses=refusals(404, 409, 410), sync_to_thread=False, summary="A plan as a page")
+@get(
+    "/jobs/{name:str}/report", responses=refusals(404, 409, 410), sync_to_thread=False, summary="A plan as a page",
+    media_type=_TYPES[".html"],
+)  # fmt: skip
 def report(name: FromPath[str], caller: Who, match: Match = "") -> Response[Any]:
     """One HTML file."""
     return _file(caller.job(name), FILES["report"], caller, match)
 
 
-@get("/jobs/{name:str}/trace", responses=refusals(404, 409, 410), sync_to_thread=False, summary="A plan for Perfetto")
+@get(
+    "/jobs/{name:str}/trace", responses=refusals(404, 409, 410), sync_to_thread=False, summary="A plan for Perfetto",
+    media_type=_TYPES[".gz"],
+)  # fmt: skip
 def trace(name: FromPath[str], caller: Who, match: Match = "") -> Response[Any]:
     """Chrome's trace format, packed with gzip."""
     return _file(caller.job(name), FILES["trace"], caller, match)
@@ -92,7 +98,7 @@ def _file(job: Job, name: str, caller: Caller, match: str) -> Response[Any]:
     tag = f"{job.id}-{job.kept}-{name}"
     if f'"{tag}"' in match or match == "*":
         return Response(None, status_code=304, headers={"ETag": f'"{tag}"'})
-    kind = _TYPES.get(path.suffix, "text/plain; charset=utf-8")
+    kind = _TYPES.get(path.suffix, "text/plain")
     return File(
         path, etag=ETag(value=tag), media_type=kind, headers=_ALONE, filename=name, content_disposition_type="inline"
     )
