@@ -33,13 +33,14 @@ from benchmarks.serve_kill import Server, small_graph, uploaded
 _CALL = re.compile(r"^(\d+) +(\w+)\(")
 _SETTLES_S = 0.3
 """Seconds that a server is left alone before and after a submission."""
+_LETS_GO_S = 5.0
 _PATIENCE_S = 900.0
 
 
 def main() -> None:
     """Trace one submission, then kill at every call."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--most", type=int, default=30, help="of one call of a thread")
+    parser.add_argument("--most", type=int, default=12, help="of one call of a thread")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     load = os.getloadavg()[0]
@@ -144,7 +145,10 @@ class Run:
             assert "attached" in strace.stderr.readline(), "strace cannot attach to the server"
             yield
             strace.send_signal(signal.SIGINT)
-            strace.stderr.read()
+            try:
+                strace.wait(_LETS_GO_S)
+            except subprocess.TimeoutExpired:  # it can wait for a thread whose process was killed, for ever
+                strace.kill()
 
     def _undone(self) -> int:
         """Jobs that are not done, once all have ended or patience has."""

@@ -29,14 +29,14 @@ def pod(manifest):
     return manifest["spec"]["template"]["spec"]
 
 
-def compose():
-    return yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]["pesto"]
+def compose(name="compose.yaml"):
+    return yaml.safe_load((DEPLOY / name).read_text())["services"]["pesto"]
 
 
 def commands():
     """What `pesto` is called with: by each file, and as comments and docs/service.md tell it."""
     told = re.search(r"^CMD (\[.*\])$", (DEPLOY / "Dockerfile").read_text(), re.M)
-    found = [msgspec.json.decode(told[1]), compose()["command"]]
+    found = [msgspec.json.decode(told[1]), compose()["command"], compose("compose.postgres.yaml")["command"]]
     found += [pod(manifests("service.yaml")["Deployment"])["containers"][0]["args"]]
     found += [pod(manifests("solve.yaml")["Job"])["containers"][0]["args"]]
     script = (DEPLOY / "solve.sbatch").read_text().replace("\\\n", "")
@@ -45,7 +45,7 @@ def commands():
             re.search(r"pesto (solve .*?) \|\|", script)[1].replace('"$@"', "").replace("$SLURM_CPUS_PER_TASK", "8")
         )
     ]
-    for path in (DEPLOY / "compose.yaml", DEPLOY / "kubernetes" / "service.yaml", DEPLOY / "solve.sbatch"):
+    for path in (*DEPLOY.glob("compose*.yaml"), DEPLOY / "kubernetes" / "service.yaml", DEPLOY / "solve.sbatch"):
         for line in re.findall(r"^#.*$", path.read_text(), re.M):
             found += [words.split() for words in re.findall(r"pesto (serve token add .*)$", line)]
             found += [["solve", *words.split()] for words in re.findall(r"solve\.sbatch (--.*)$", line)]
@@ -54,7 +54,7 @@ def commands():
 
 def test_commands_are_understood():
     """Each is parsed by the verb that it names: an unknown option, or a value that it does not take, raises."""
-    assert len(commands()) == 8
+    assert len(commands()) == 10
     for verb, *words in commands():
         command, context, left = pesto.get_command(click.Context(pesto), verb), None, list(words)
         while isinstance(command, click.Group) and not left[0].startswith("-"):
@@ -97,6 +97,7 @@ def test_probes_ask_routes_that_there_are():
     assert container["ports"][0]["containerPort"] == port
     assert f"http://127.0.0.1:{port}/healthz" in (DEPLOY / "Dockerfile").read_text()
     assert compose()["ports"] == [f"127.0.0.1:{port}:{port}"]
+    assert compose("compose.postgres.yaml")["ports"] == [f"127.0.0.1:{port}-{port + 1}:{port}"]
 
 
 def test_configurations_are_taken_and_leave_the_server_memory():
