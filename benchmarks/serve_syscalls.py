@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+
 from benchmarks.serve_kill import Server, small_graph, uploaded
 
 _CALL = re.compile(r"^(\d+) +(\w+)\(")
