@@ -13,7 +13,7 @@ from pesto.baselines.places import accelerators
 from pesto.baselines.scopes import RulePlacement
 from pesto.cluster import Cluster
 from pesto.costs import Costs
-from pesto.errors import NothingFoundError, PestoError, UsageError
+from pesto.errors import NothingFoundError, PestoError, UsageError, struck
 from pesto.quantities import duration
 from pesto.settings import Settings
 from pesto.solving.baselines import estimates
@@ -133,6 +133,8 @@ def _guarded(propose: Propose) -> Propose:
         except (NoProposalError, PestoError):
             raise
         except Exception as error:
+            if struck(error):
+                raise KeyboardInterrupt from error
             raise NoProposalError("failed", f"{type(error).__name__}: {error}") from error
 
     return safely

@@ -64,6 +64,8 @@ class Exact:
     """
     start: Start | None
     """None where memory defeats the list scheduler."""
+    interrupted: bool
+    """Whether Ctrl-C came while it ran, or while its last answers were taken in."""
 
 
 def exact(bench: Bench, level: Level, settings: Settings, run: Run | None = None) -> Stage[Exact]:
@@ -96,7 +98,9 @@ def exact(bench: Bench, level: Level, settings: Settings, run: Run | None = None
         last = expanded(result.schedule, settings.solver)
         yield last
     answered = last if result.status in ANSWERED else None
-    return Exact(coarsening=level.coarsening, result=result, last=answered, start=began)
+    return Exact(
+        coarsening=level.coarsening, result=result, last=answered, start=began, interrupted=running.interrupted
+    )
 
 
 class Running:
@@ -104,6 +108,9 @@ class Running:
 
     A context manager. Ctrl-C inside ends the solver, which keeps what it has; leaving it waits for that.
     """
+
+    interrupted = False
+    """Whether Ctrl-C came inside, also when the solver had ended by itself."""
 
     def __init__(self, problem: Problem, solver: str, options: Options, by: Callable[..., Result] = api.solve) -> None:
         self._news: SimpleQueue[Progress | None] = SimpleQueue()
@@ -121,7 +128,8 @@ class Running:
         """End the solver. Ctrl-C goes on where it does not end: a method without a process looks at no clock."""
         self._stop.set()
         wait([self._ended], timeout=None if kind is None else _GRACE_S)
-        return kind is KeyboardInterrupt and self._ended.done()
+        self.interrupted = kind is KeyboardInterrupt and self._ended.done()
+        return self.interrupted
 
     def schedules(self) -> Iterator[Schedule]:
         """Better schedules as they come: of several that wait, the best, but all when deterministic."""

@@ -236,15 +236,19 @@ def _exactly(bench: Bench, level: Level, tracker: Tracker, settings: Settings) -
     run = whole_run(bench.problem, settings, tracker.lower_bound if tracker.best is not None else 0)
     done = tracker.run("solve", exact(bench, living(bench, whole(bench, tracker.best), tracker), settings, run))
     tracker.strengthen(proven(done, tracker.bound), by="exact")
-    if tracker.best is None and done.result.limit is not Limit.INTERRUPT:
+    if tracker.best is None and not _stopped(done):
         _go_on(tracker.run("solve", exact(bench, level, settings)))
     return done
 
 
 def _go_on(done: Exact) -> None:
     """KeyboardInterrupt where Ctrl-C ended the exact solver, which keeps what it had: nothing further is begun."""
-    if done.result.limit is Limit.INTERRUPT:
+    if _stopped(done):
         raise KeyboardInterrupt
+
+
+def _stopped(done: Exact) -> bool:
+    return done.interrupted or done.result.limit is Limit.INTERRUPT
 
 
 def formulate(graph: Graph, costs: Costs, cluster: Cluster, settings: Settings) -> Problem:

@@ -23,20 +23,16 @@ def repairs(bench: Bench, so_far: SoFar, settings: Settings) -> Stage[None]:
     """`repaired`: of the candidates that do not fit and are shorter than the best that does.
 
     But not `single`, of which a repair would have to move the most and gain the least. With deterministic settings none
-    looks at the clock. Ctrl-C leaves it at what has been found; KeyboardInterrupt when that is no plan.
+    looks at the clock.
     """
     best = so_far.best
     over = [c for c in so_far.candidates.values() if not c.fits and c.name != "single"]
     over = [c for c in over if best is None or c.makespan < best.makespan]
-    try:
-        if over:
-            beside().need("repair")
-        seconds = math.inf if settings.deterministic else SECONDS
-        for candidate in sorted(over, key=lambda c: c.makespan)[:_TRIES]:
-            yield repaired(bench, candidate, name="repaired", seconds=seconds, headroom=settings.headroom)
-    except KeyboardInterrupt:
-        if so_far.best is None:
-            raise
+    if over:
+        beside().need("repair")
+    seconds = math.inf if settings.deterministic else SECONDS
+    for candidate in sorted(over, key=lambda c: c.makespan)[:_TRIES]:
+        yield repaired(bench, candidate, name="repaired", seconds=seconds, headroom=settings.headroom)
 
 
 def repaired(

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from pesto.coarsen import Coarsening
+from pesto.errors import struck
 from pesto.settings import Settings
 from pesto.solving.candidates import Bench, Candidate, Turns
 from pesto.solving.search_graphs import Grounds
@@ -68,6 +69,8 @@ def search(
         grounds = Grounds(bench, planning, ladder, _known(so_far)[0])
         yield from _rounds(grounds, bench, so_far, settings, Windows(bench, planning, settings))
     except Exception as error:
+        if struck(error):
+            raise
         _LOG.warning("search failed: %r", error)
 
 

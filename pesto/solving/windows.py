@@ -74,5 +74,5 @@ class Windows:
         if result.status in FAILED:
             self.weight = 0.0
             _LOG.warning("windows by %s failed: %s", self.engine, result.detail)
-        if result.limit is Limit.INTERRUPT:
+        if running.interrupted or result.limit is Limit.INTERRUPT:
             raise KeyboardInterrupt

@@ -167,6 +167,12 @@ def here(monkeypatch):
     return add
 
 
+def test_an_interruption_within_compiled_code_is_no_crash(here):
+    here("Struck")
+    result = api.solve(fork(6), "stub", Options(seconds=1, start=all_on(fork(6), 0)))
+    assert (result.limit, result.status) == (Limit.INTERRUPT, Status.FEASIBLE)
+
+
 @pytest.mark.parametrize(
     ("stub", "status", "detail"),
     [

@@ -13,6 +13,9 @@ import pytest
 from pesto.cli.main import main
 from pesto.cli.verbs import solve
 from pesto.solving import interrupt
+from pesto.solving.exact import Running
+from solvers import Limit, Options, api
+from solvers.instances.plain import chain
 
 GRAPH = {
     "format": "pesto-graph", "format_version": 1, "source": "two ops",
@@ -99,3 +102,16 @@ def test_other_ignored_errors_are_told_as_before(signals: None, capsys) -> None:
     broken = Broken()
     del broken
     assert "not a signal" in capsys.readouterr().err
+
+
+def test_a_signal_behind_the_last_answer_of_a_solver_is_not_lost() -> None:
+    """It came while that was taken in: the solver had ended by itself, so its result tells of no interruption."""
+    problem = chain(3)
+    answer = api.solve(problem, "list")
+    with Running(problem, "list", Options(), by=lambda *_, **__: answer) as running:
+        assert not list(running.schedules())  # it has ended
+        raise KeyboardInterrupt
+    assert running.interrupted and running.result().limit is not Limit.INTERRUPT
+    with Running(problem, "list", Options(), by=lambda *_, **__: answer) as running:
+        assert not list(running.schedules())
+    assert not running.interrupted

@@ -117,6 +117,13 @@ class Raises(Failing):
         raise ZeroDivisionError("the vendor's bug")
 
 
+class Struck(Failing):
+    """Interrupted within compiled code, which raises an error of its own in the interruption's place."""
+
+    def fail(self, problem, report):
+        raise SystemError("returned a result with an exception set") from KeyboardInterrupt()
+
+
 class EatsMemory(Failing):
     def fail(self, problem, report):
         return bytearray(1 << 45)
