@@ -127,9 +127,9 @@ def test_defaults_are_those_of_the_command_line(name, command) -> None:
 def test_sources_are_named_as_in_source() -> None:
     """`load_graph` has every field of `Source`, and its defaults; so has `profile`, but for micro-batches: not run.
 
-    How late weights are is for the pipeline to say, whose plan tells it.
+    How late weights are, and how many micro-batches an update has, is for the pipeline to say, whose plan tells it.
     """
-    fields = {f.name: f.default for f in dataclasses.fields(Source) if f.name != "late"}
+    fields = {f.name: f.default for f in dataclasses.fields(Source) if f.name not in ("late", "every")}
     for name in ("load_graph", "profile"):
         others = ("iterations", "keep_disturbed")
         if name == "profile":
