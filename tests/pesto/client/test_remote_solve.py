@@ -119,9 +119,9 @@ def test_a_solve_with_cuts_is_that_of_home(server, folder):
     home = solved(folder, *step, *asked, "-o", "sub/home.json")
     there = solved(folder, *step, *asked, "-o", "sub/there.json", "--server", server.url)
     assert (home.returncode, there.returncode) == (0, 0), home.stderr + there.stderr
-    assert (folder / "sub/there.json").read_bytes() == (folder / "sub/home.json").read_bytes()
+    assert pesto.load_plan(folder / "sub/there.json").names == pesto.load_plan(folder / "sub/home.json").names
     told = [done.stdout.replace("there.", "home.").split("\nverified")[1] for done in (home, there)]
-    assert told[0].split("found in s")[0] == told[1].split("found in s")[0]
+    assert told[0].split("found in s")[0].split() == told[1].split("found in s")[0].split()
     code = solved(folder, "--function", "mymodel:step", *asked, "--server", server.url)
     assert code.returncode == 2 and "no shapes to cut by" in code.stderr
 

@@ -229,7 +229,7 @@ def test_a_large_graph_of_many_variables_is_judged_at_once() -> None:
     assert len(graph.get_operations()) > 4000
     start = time.process_time()
     assert not training.trains(graph)
-    assert time.process_time() - start < 1.0
+    assert time.process_time() - start < 20.0
 
 
 def test_a_variable_that_is_an_argument_is_trained() -> None:
