@@ -8,7 +8,7 @@ import numpy as np
 
 from pesto.errors import InputError
 from pesto.graph import Graph
-from pesto.micro_batches.step_parts import AFTER, BACKWARD, FORWARD, StepParts, step_parts
+from pesto.micro_batches.step_parts import StepParts, each_or_after, step_parts
 from pesto.micro_batches.unrolling import MicroBatched
 from solvers.arrays import Bools, Ints, bools, ints
 from solvers.compiled.dag import adjacency, topological_order
@@ -82,19 +82,19 @@ class _Finder:
         self.updates = self.batches // self.every if self.each > 1 else 0
         """Of several micro-batches each."""
         self.order = topological_order(graph.ops, graph.edge_src, graph.edge_dst).tolist()
-        self.part = step_parts(graph).part
+        self.each_batch, self.after = each_or_after(graph)
         self.label = self._labels()
 
     def apart(self) -> bool:
         """Whether most of what depends on the batch depends on one piece alone, unlike the time steps of a sequence."""
-        batch = (self.part == FORWARD) | (self.part == BACKWARD)
-        return bool((self.label[batch] >= 0).mean() > _MOST)
+        own = self.label[self.each_batch] >= 0
+        return bool(own.sum() > _MOST * len(own))
 
     def recognised(self) -> Recognised:
         """All of it."""
         g, label = self.graph, self.label
         stood = self._stood()
-        sums = bools((label <= _SEVERAL) & self.fed & (self.part[stood] != AFTER))
+        sums = bools((label <= _SEVERAL) & self.fed & ~self.after[stood])
         kept = np.flatnonzero((stood == np.arange(g.ops)) & ~sums)
         place = np.full(g.ops, -1)
         place[kept] = np.arange(len(kept))

@@ -42,6 +42,15 @@ def step_parts(graph: Graph) -> StepParts:
     return _Finder(graph).found()
 
 
+def each_or_after(graph: Graph) -> tuple[Bools, Bools]:
+    """([n] what of a step depends on the batch, [n] what is done once with the sums), its halves not told apart.
+
+    For steps of many micro-batches, whose levels say nothing of where a forward half ends. InputError as of
+    `step_parts`, but for halves.
+    """
+    return _Finder(graph).each_or_after()
+
+
 class _Finder:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -56,6 +65,12 @@ class _Finder:
         self.heavy = (kernel >= MATMUL) & (kernel <= DEPTHWISE_FILTER)
 
     def found(self) -> StepParts:
+        each, after = self.each_or_after()
+        part = np.where(after, AFTER, np.where(each, BACKWARD, BEFORE))
+        part[self._forward(each)] = FORWARD
+        return self._with_sums(part)
+
+    def each_or_after(self) -> tuple[Bools, Bools]:
         g = self.graph
         batch = self._reached(self._inputs(), forward=True, edges=np.ones(len(self.src), dtype=np.bool_))
         if not batch.any():
@@ -71,9 +86,7 @@ class _Finder:
         heads = [at for op in gradients if op >= 0 for at in self._edges(self.by_src, op) if self.data[at]]
         once[self.dst[np.array(heads, dtype=np.int64)]] = True
         after = self._reached(np.flatnonzero(once), forward=True, edges=np.ones(len(self.src), dtype=np.bool_))
-        part = np.where(after, AFTER, np.where(batch, BACKWARD, BEFORE))
-        part[self._forward(bools(batch & ~after))] = FORWARD
-        return self._with_sums(part)
+        return bools(batch & ~after), after
 
     def _inputs(self) -> Ints:
         """Ops without data inputs that are no variables and no constants; drawing ones too, whatever they read."""
@@ -136,7 +149,7 @@ class _Finder:
 
     def _likely(self, found: Bools, batch: Bools) -> bool:
         """Whether these can be the forward half of what is done for each batch."""
-        return bool(_LEAST_FORWARD <= found.sum() / batch.sum() <= _MOST_FORWARD)
+        return bool(_LEAST_FORWARD <= found.sum() / max(1, batch.sum()) <= _MOST_FORWARD)
 
     def _with_sums(self, part: Ints) -> StepParts:
         g = self.graph

@@ -26,7 +26,8 @@ def looping(make_graph, step, batches):
             if op["name"] in many:
                 inputs = [f"{name}/{b}" if name in many else name for name in op["inputs"]] or ["fed"]
                 ops.append({**op, "name": f"{op['name']}/{b}", "inputs": inputs})
-    for name, size in [(f"dw{k}", 1000 + 8 * k) for k in range(6)] + [("loss", 4)]:
+    added = [op for op in step.ops if op["name"] == "loss" or op["name"].startswith("dw")]
+    for name, size in [(op["name"], op["bytes"]) for op in added]:
         for b in range(1, batches):
             before = f"{name}/0" if b == 1 else f"{name}+{b - 1}"
             ops.append({"name": f"{name}+{b}", "inputs": [before, f"{name}/{b}"], "bytes": size})
@@ -57,6 +58,21 @@ def test_each_op_has_its_micro_batch(make_graph, seed, batches):
     part = dict(zip(found.one.names, found.parts.part.tolist(), strict=True))
     truth = {SOURCE: 1, FORWARD: 1, BACKWARD: 2, "update": 3, "held": 0}
     assert {name: part[name] for name in expected} == {name: truth[kind] for name, kind in expected.items()}
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_many_micro_batches_are_recognised_without_a_loss(make_graph, seed):
+    """Where only metrics read it, levels tell the halves of one apart, and say nothing of those of all together."""
+    whole = training_step(seed, layers=12)
+    step = whole._replace(
+        ops=[op for op in whole.ops if op["name"] != "loss"], kind={k: v for k, v in whole.kind.items() if k != "loss"}
+    )
+    graph = looping(make_graph, step, 48)
+    found = recognised(graph)
+    part = dict(zip(found.one.names, found.parts.part.tolist(), strict=True))
+    assert found.step.batches == 48 and found.one.ops == len(step.ops) + 1
+    # At the turn itself either is right.
+    assert {part[f"f{k}/0"] for k in range(11)} == {1} and {part[f"dw{k}/0"] for k in range(11)} == {2}
 
 
 def updating(make_graph, step, batches, every):
