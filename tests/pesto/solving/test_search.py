@@ -90,15 +90,30 @@ def test_a_bound_that_fails_leaves_the_fast_one(case, monkeypatch, caplog):
     assert found.plan.provenance.lower_bound_ticks == quick_bounds.best(found.problem)[0]
 
 
-def test_an_interruption_keeps_the_best(case, monkeypatch):
-    """Ctrl-C while walks are on their way."""
+@pytest.mark.parametrize("compiled", [False, True], ids=["plain", "in compiled code"])
+def test_an_interruption_keeps_the_best(case, compiled, monkeypatch):
+    """Ctrl-C while walks are on their way, also where numba raises an error of its own for it: that is no failure."""
 
     def interrupted(*_):
+        if compiled:
+            raise SystemError("returned a result with an exception set") from KeyboardInterrupt()
         raise KeyboardInterrupt
 
     monkeypatch.setattr(search, "walk_all", interrupted)
     found = solve(*case, QUICK, nobody)
     assert found.interrupted and found.plan.schedule.makespan > 0
+
+
+def test_an_interruption_of_a_repair_ends_the_solve(case, make_cluster, monkeypatch):
+    """What has been found is kept, and the search behind it is not begun."""
+    graph, _, costs = case
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(repair, "repaired", interrupted)
+    found = solve(graph, make_cluster(memory=4_000_000), costs, QUICK, nobody)
+    assert found.interrupted and found.candidates["search"] is None and found.plan.schedule.makespan > 0
 
 
 def test_search_respects_memory(case):

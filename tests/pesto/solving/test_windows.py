@@ -103,6 +103,19 @@ def test_an_interruption_of_windows_ends_the_search(begun, monkeypatch):
         list(turns.turn(start, 1.0, rate=0.0))
 
 
+def test_an_interruption_while_an_answer_is_taken_in_ends_the_search(begun, monkeypatch):
+    """The engine has ended by itself, so its result tells of none."""
+    turns, start = begun
+
+    def struck(_running):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(windows.api, "improve", lambda *_, **__: ended(Status.FEASIBLE, Limit.TIME, start))
+    monkeypatch.setattr(windows.Running, "schedules", struck)
+    with pytest.raises(KeyboardInterrupt):
+        list(turns.turn(start, 1.0, rate=0.0))
+
+
 def test_there_are_none_when_deterministic_and_the_solver_chooses_the_engine(case):
     """A clock ends them; a solver that has none of its own gets CP-SAT."""
     graph, cluster, costs = case
