@@ -205,7 +205,7 @@ def test_the_optima_are_those_of_arrays(count):
 @pytest.mark.skipif(find_spec("highspy") is None, reason="HiGHS is not installed")
 def test_files_read_back_to_the_optimum(seeds):
     """LP by HiGHS, MPS by HiGHS and PuLP, of every formulation, and PuLP's problem by every solver that PuLP finds."""
-    count = len(seeds(15))
+    count = len(seeds(8))
     found = run("files", 0, count, 5)
     assert found["wrong"] == []
     assert {f"{f} {way}" for f in FORMULATIONS for way in ("lp", "mps", "PuLP", "rebuilt")} | {"PULP_CBC_CMD"} <= set(
