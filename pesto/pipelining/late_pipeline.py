@@ -11,8 +11,7 @@ from pesto.pipelining.schedules import EXACT, KEEPS, STAR, THINNED, Asked, Sched
 from pesto.pipelining.step_ground import Laid, StepGround
 from pesto.pipelining.step_pipeline import StepPipeline, Wish, piped
 from pesto.quantities import size
-from solvers.pipelining.contiguous import least_memory
-from solvers.pipelining.unequal.device_orders import best_orders
+from solvers.pipelining.unequal.fitting_cuts import bytes_short, fitting_cuts
 from solvers.pipelining.unequal_devices import Machines
 
 LATE_NAMES = (STAR, THINNED, EXACT)
@@ -84,16 +83,17 @@ def _schedule(ground: StepGround, wish: Wish, memory: int) -> tuple[Schedule, bo
         )  # fmt: skip
     except ValueError as error:
         raise UsageError(str(error)) from error
-    cuts = best_orders(asked.chain, asked.machines, asked.model)
-    thin = best_orders(asked.chain, asked.machines, asked.model, KEEPS)
+    cuts = fitting_cuts(asked.chain, asked.machines, asked.model)
+    thin = fitting_cuts(asked.chain, asked.machines, asked.model, KEEPS)
     made = [each for each in periodic(asked, cuts, thin) if wish.name in (None, each.name)]
     fitting = [each for each in made if each.fits and each.period is not None]
     interrupted = any(each.interrupted for each in made)
     if not fitting and interrupted:
         raise KeyboardInterrupt
     if not fitting:
-        least = least_memory(asked.chain, asked.devices, asked.model)
-        more = f" (of {least} bytes, {size(least)}, or more)" if least > memory else ""
+        short = bytes_short(asked.chain, asked.machines, asked.model)
+        least = max(0, memory) + short
+        more = f" (of {least} bytes, {size(least)}, or more)" if short else ""
         raise NothingFoundError(
             f"{made[0].name}: {made[0].why}, with a version of the weights for every batch in flight - use larger "
             f"devices{more}, more of them, a smaller batch, or let the step flush"

@@ -7,8 +7,12 @@ import numpy as np
 
 from pesto.errors import InfeasibleError, InputError, NothingFoundError, UsageError
 from pesto.pipelining.schedules import (
+    FREE,
     KEEPS,
     NAMES,
+    NO_CONTIGUOUS,
+    NO_STAGES,
+    NONE_FOUND,
     STAR,
     THINNED,
     Asked,
@@ -20,10 +24,11 @@ from pesto.pipelining.schedules import (
 from pesto.quantities import counted, size
 from solvers.pipelining.anywhere.roomy import roomy_memory
 from solvers.pipelining.chain import WEIGHT_GRADIENT, Allocation
-from solvers.pipelining.contiguous import Cuts, least_memory
+from solvers.pipelining.contiguous import Cuts
 from solvers.pipelining.one_f_one_b_star import least_period
 from solvers.pipelining.pipeline_bounds import Bound, best, flushed_step, of_allocation
-from solvers.pipelining.unequal.device_orders import best_orders, bytes_lacking, order_bound
+from solvers.pipelining.unequal.device_orders import order_bound
+from solvers.pipelining.unequal.fitting_cuts import bytes_short, fitting_cuts
 from solvers.pipelining.unequal.unequal_bounds import of_machines
 
 ALL, OF_SO_MANY, THESE_STAGES, WHOLE_HALVES, PERIODIC = (
@@ -87,8 +92,8 @@ def pipelined(asked: Asked, name: str | None = None) -> Pipeline:
     check_name(name, NAMES, k=asked.k, contiguous=asked.contiguous)
     _countable(asked)
     try:
-        cuts = best_orders(asked.chain, asked.machines, asked.model)
-        thin = best_orders(asked.chain, asked.machines, asked.model, KEEPS)
+        cuts = fitting_cuts(asked.chain, asked.machines, asked.model)
+        thin = fitting_cuts(asked.chain, asked.machines, asked.model, KEEPS)
     except ValueError as error:
         raise UsageError(str(error)) from error
     found = tuple(schedules(asked, cuts, thin))
@@ -97,6 +102,8 @@ def pipelined(asked: Asked, name: str | None = None) -> Pipeline:
     if allocation is None or chosen.period is None:
         if chosen.interrupted:
             raise KeyboardInterrupt
+        if chosen.why in (NO_CONTIGUOUS, NO_STAGES, NONE_FOUND):
+            raise _unfit(replace(asked, contiguous=chosen.name != FREE), found)
         raise NothingFoundError(f"{chosen.name}: {chosen.why}")
     machines = asked.machines if chosen.fits else replace(asked.machines, memory=None)
     floors = [each.floor for each in found if each.floor is not None and chosen.fits]
@@ -138,7 +145,7 @@ def _unfit(asked: Asked, found: tuple[Schedule, ...]) -> InfeasibleError | Nothi
     kind, proven = "contiguous stages", order_bound(asked.chain, asked.machines, asked.model) is None
     if not asked.contiguous:
         kind, proven = "stages", any(each.infeasible for each in found)
-    text = f"no {kind} {_lack(asked)}, or more devices"
+    text = f"no {kind} {'' if proven else 'were found that '}{_lack(asked)}, or more devices"
     return InfeasibleError(text) if proven else NothingFoundError(text)
 
 
@@ -148,13 +155,23 @@ def _lack(asked: Asked) -> str:
     if memory is None:
         raise ValueError("without a limit of memory all stages fit")
     if not asked.machines.equal:
-        more = bytes_lacking(chain, asked.machines, asked.model)
-        return f"on these {asked.devices} devices fit their memory - give each {more} bytes ({size(more)}) more"
+        more = bytes_short(chain, asked.machines, asked.model)
+        return f"fit the memory of these {asked.devices} devices - give each {more} bytes ({size(more)}) more"
     each = int(memory[0])
-    least = least_memory(chain, asked.devices, asked.model)
+    least = each + bytes_short(chain, asked.machines, asked.model)
     if not asked.contiguous:
         least = min(least, roomy_memory(chain, asked.devices, asked.model))
-    return f"on {asked.devices} devices fit {each} bytes each: {size(least - each)} lack - give {least} bytes"
+    return f"fit {each} bytes on each of {asked.devices} devices: {size(least - each)} lack - give {least} bytes"
+
+
+def misfit(found: Pipeline) -> str:
+    """What lacks for the chosen schedule, which does not fit, and what would do."""
+    memory, peaks = found.asked.machines.memory, found.chosen.peaks
+    if memory is None or peaks is None:
+        raise ValueError("without a limit of memory every schedule fits")
+    short = int((peaks - memory).max())
+    enough = f"{int(peaks.max())} bytes" if found.asked.machines.equal else f"each {short} bytes ({size(short)}) more"
+    return f"{found.chosen.why}: {size(short)} lack - give {enough}, or take another schedule"
 
 
 def _optimal(
@@ -184,7 +201,7 @@ def curve(asked: Asked, points: int = 24) -> list[tuple[int, dict[str, Fraction 
     stages cut without regard to memory, then 1F1B* on them.
     """
     free = without_memory(asked)
-    low, high = bytes_lacking(asked.chain, _with(asked, 0).machines, asked.model), int(free.bytes.max())
+    low, high = bytes_short(asked.chain, _with(asked, 0).machines, asked.model), int(free.bytes.max())
     sizes = sorted(set(np.linspace(low, max(low, high), points).astype(np.int64).tolist()))
     return [(memory, _at(_with(asked, memory), free, memory)) for memory in sizes]
 
@@ -197,11 +214,13 @@ def _with(asked: Asked, memory: int) -> Asked:
 def _at(asked: Asked, free: Cuts, memory: int) -> dict[str, Fraction | None]:
     chain, model = asked.chain, asked.model
     fixed = least_period(asked.seen(free.allocation), free.allocation, memory, model)
-    joint = best_orders(chain, asked.machines, model)
-    thin = best_orders(chain, asked.machines, model, KEEPS)
+    joint = fitting_cuts(chain, asked.machines, model)
+    thin = fitting_cuts(chain, asked.machines, model, KEEPS)
+    # Stages that were cut without regard to memory are some of those that are cut for it.
+    known = [each.period for each in (fixed, joint) if each is not None]
     return {
         "fixed": None if fixed is None else fixed.period,
-        "joint": None if joint is None else joint.period,
-        THINNED: None if thin is None else thin.period,
+        "joint": min(known, default=None),
+        THINNED: min([*known, *([] if thin is None else [thin.period])], default=None),
         "bound": best(of_machines(chain, asked.machines, model)).value,
     }

@@ -37,6 +37,12 @@ LONGEST_THINNING = 5
 """Of up to so many batches some are kept."""
 MOST_SECONDS = 5.0
 """Of the search for stages that need not be contiguous."""
+NO_CONTIGUOUS, NO_STAGES, NONE_FOUND = (
+    "no contiguous stages were found that fit the memory",
+    "no stages fit the memory",
+    "no stages were found that fit the memory",
+)
+"""Why a schedule has no stages where memory is short."""
 _FAILED = "its solver failed: {}"
 MOST_BATCHES, MOST_HALVES = 1 << 12, 1 << 18
 """Batches of a step, and forward halves of all its layers and batches, that are laid out at most."""
@@ -171,7 +177,7 @@ def periodic(asked: Asked, cuts: Cuts | None, thin: Cuts | None) -> Iterator[Sch
 def _star(asked: Asked, name: str, cuts: Cuts | None) -> Schedule:
     """1F1B*, thinned or not."""
     if cuts is None:
-        return Schedule(name=name, why="no contiguous stages fit the memory")
+        return Schedule(name=name, why=NO_CONTIGUOUS)
     pattern = thinned(asked.seen(cuts.allocation), cuts.allocation, cuts.T, cuts.keep)
     return replace(_measured(asked, name, cuts.allocation, pattern), periodic=True, keep=cuts.keep)
 
@@ -179,7 +185,7 @@ def _star(asked: Asked, name: str, cuts: Cuts | None) -> Schedule:
 def _exact(asked: Asked, cuts: Cuts | None) -> Schedule:
     """The least period of k batches on these stages, as far as it is found in the time."""
     if not asked.k or cuts is None:
-        return Schedule(name=EXACT, why="not looked for" if cuts else "no contiguous stages fit the memory")
+        return Schedule(name=EXACT, why="not looked for" if cuts else NO_CONTIGUOUS)
     question = Question(
         chain=asked.seen(cuts.allocation), allocation=cuts.allocation, k=asked.k, memory=asked.machines.memory,
         model=asked.model, seconds=asked.seconds,
@@ -205,7 +211,7 @@ def _free(asked: Asked, known: Schedule) -> Schedule:
     try:
         bound = best(of_machines(asked.chain, asked.machines, asked.model))
     except ValueError:
-        return Schedule(name=FREE, why="no stages fit the memory", infeasible=True)
+        return Schedule(name=FREE, why=NO_STAGES, infeasible=True)
     if known.period == bound.value:
         return Schedule(name=FREE, why=f"not looked for: none is shorter than {known.name}")
     try:
@@ -231,7 +237,7 @@ def _anywhere(asked: Asked, known: Schedule) -> Schedule:
     start = None if known.allocation is None or known.pattern is None else (known.allocation, known.pattern)
     answer = least_anywhere(wanted, start, spread.allocation if spread else None)
     if answer.allocation is None or answer.pattern is None:
-        why = "no stages fit the memory" if answer.infeasible else "no stages were found that fit the memory"
+        why = NO_STAGES if answer.infeasible else NONE_FOUND
         return Schedule(name=FREE, why=why, infeasible=answer.infeasible, interrupted=answer.interrupted)
     return replace(
         _measured(asked, FREE, answer.allocation, answer.pattern), periodic=True, least=answer.least,

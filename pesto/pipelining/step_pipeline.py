@@ -21,7 +21,7 @@ from solvers.arrays import Ints
 from solvers.bounds import quick_bounds
 from solvers.pipelining.pipeline_bounds import Bound, flushed_step
 from solvers.pipelining.pipeline_bounds import best as greatest
-from solvers.pipelining.unequal.device_orders import best_orders
+from solvers.pipelining.unequal.fitting_cuts import fitting_cuts
 from solvers.pipelining.unequal_devices import Machines
 
 STEP_NAMES = (*NAMES, REPLICATED)
@@ -185,8 +185,8 @@ class _Work:
             yield replicated(self.ground)
 
     def _named(self, asked: Asked) -> Iterator[Laid]:
-        cuts = best_orders(asked.chain, asked.machines, asked.model)
-        thin = best_orders(asked.chain, asked.machines, asked.model, KEEPS)
+        cuts = fitting_cuts(asked.chain, asked.machines, asked.model)
+        thin = fitting_cuts(asked.chain, asked.machines, asked.model, KEEPS)
         for schedule in schedules(asked, cuts, thin):
             yield self.ground.laid(schedule)
 

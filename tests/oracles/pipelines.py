@@ -26,6 +26,20 @@ class Stage(NamedTuple):
         return self.forward + self.backward
 
 
+def twelve() -> Chain:
+    """A chain of 12 layers with large activations first, large weights last."""
+    rows = [
+        (4, 8, 1, 16), (6, 12, 1, 16), (5, 9, 2, 8), (7, 13, 2, 8), (3, 6, 4, 8), (8, 15, 4, 4), (8, 15, 4, 4),
+        (4, 8, 8, 4), (6, 11, 8, 2), (6, 11, 8, 2), (3, 5, 32, 1), (2, 3, 16, 1),
+    ]  # fmt: skip
+    forward, backward, weights, activation = zip(*rows, strict=True)
+    return Chain(
+        forward=np.array(forward), backward=np.array(backward), weights=np.array(weights),
+        activation=np.array(activation), output=np.array([0, *activation]),
+        transfers=np.array([8, 8, 4, 4, 4, 2, 2, 2, 1, 1, 0]),
+    )  # fmt: skip
+
+
 def small_chain(rng: np.random.Generator, layers: int, ticks: int = 6, size: int = 6) -> Chain:
     """A random chain of small whole numbers, zeros among them."""
     return Chain(

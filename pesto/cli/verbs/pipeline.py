@@ -18,7 +18,7 @@ from pesto.files.pattern_file import save_pattern
 from pesto.inputs.load import load_cluster, load_late
 from pesto.pipelining.kept_pattern import kept
 from pesto.pipelining.late_pipeline import late_pipeline
-from pesto.pipelining.pipeline import Pipeline, curve, pipelined
+from pesto.pipelining.pipeline import Pipeline, curve, misfit, pipelined
 from pesto.pipelining.rank_actions import rank_actions
 from pesto.pipelining.schedules import NAMES, REPLICATED, Asked, Schedule
 from pesto.pipelining.step_ground import BATCHES
@@ -182,7 +182,7 @@ def _tell_chain(found: Pipeline, instance: ChainInstance, name: str, wanted: "_W
         raise click.exceptions.Exit(received() or Exit.INTERRUPTED)
     if not found.chosen.fits:
         kept_not = "; its pattern is not written" if wanted.out is not None else ""
-        raise NothingFoundError(f"{found.chosen.name} on the stages above: {found.chosen.why}{kept_not}")
+        raise NothingFoundError(f"{found.chosen.name} on the stages above: {misfit(found)}{kept_not}")
 
 
 class _Wanted(NamedTuple):

@@ -68,7 +68,7 @@ def bytes_lacking(chain: Chain, machines: Machines, model: MemoryModel = MemoryM
     low, high = 0, held.held(0, chain.layers, 1, 1)
     while low < high:
         middle = (low + high) // 2
-        fits = _Search(chain, _larger(machines, middle), held).fits()
+        fits = _Search(chain, larger(machines, middle), held).fits()
         low, high = (low, middle) if fits else (middle + 1, high)
     return low
 
@@ -84,7 +84,8 @@ def _each(machines: Machines) -> int | None:
     return None if machines.memory is None else int(machines.memory[0])
 
 
-def _larger(machines: Machines, more: int) -> Machines:
+def larger(machines: Machines, more: int) -> Machines:
+    """With so many bytes more on each device that has a limit."""
     memory = machines.memory
     return machines if memory is None else replace(machines, memory=np.minimum(memory, MOST - more) + more)
 

@@ -20,6 +20,8 @@ WRONG = {
     "no such schedule": (("--devices", 2, "--schedule", "gpip"), 2, "gpipe"),
     "too little memory": (("--devices", 2, "--memory", 20, "--memory-model", "paper"), 4, "give 28 bytes"),
     "a schedule that does not fit": (("--devices", 2, "--memory", 40, "--schedule", "gpipe"), 5, "out of memory"),
+    "it lacks bytes": (("--devices", 2, "--memory", 40, "--schedule", "gpipe"), 5, "give 116 bytes"),
+    "a schedule without stages": (("--devices", 2, "--memory", 20, "--schedule", "thinned"), 4, "give 32 bytes"),
     "no picture": (("--devices", 2, "--chart", "x.pdf"), 2, ".png"),
     "one file twice": (("--devices", 2, "--chart", "x.png", "--curve", "x.png"), 2, "twice"),
 }

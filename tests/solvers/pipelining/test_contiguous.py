@@ -4,27 +4,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from pipelines import every_cut, groups, held, least_of_cuts, peaks, small_chain, stages_of
+from pipelines import every_cut, groups, held, least_of_cuts, peaks, small_chain, stages_of, twelve
 
 from solvers.pipelining.chain import Chain, MemoryModel
 from solvers.pipelining.contiguous import best_cuts, least_memory, period_bound, thinnings
 
 PAPER, RECEIVED = MemoryModel.PAPER, MemoryModel.RECEIVED
 RATIOS = ((1, 1), (1, 2), (2, 3), (1, 3), (3, 4), (1, 4), (4, 5), (3, 5), (2, 5), (1, 5))
-
-
-def twelve() -> Chain:
-    """A chain of 12 layers with large activations first, large weights last."""
-    rows = [
-        (4, 8, 1, 16), (6, 12, 1, 16), (5, 9, 2, 8), (7, 13, 2, 8), (3, 6, 4, 8), (8, 15, 4, 4), (8, 15, 4, 4),
-        (4, 8, 8, 4), (6, 11, 8, 2), (6, 11, 8, 2), (3, 5, 32, 1), (2, 3, 16, 1),
-    ]  # fmt: skip
-    forward, backward, weights, activation = zip(*rows, strict=True)
-    return Chain(
-        forward=np.array(forward), backward=np.array(backward), weights=np.array(weights),
-        activation=np.array(activation), output=np.array([0, *activation]),
-        transfers=np.array([8, 8, 4, 4, 4, 2, 2, 2, 1, 1, 0]),
-    )  # fmt: skip
 
 
 LEAST = {
