@@ -61,6 +61,8 @@ AT_ONCE = 2
 """Partial splits that are sought at once: a process each."""
 TRYING = 0.7
 """Share of the time that finding what to cut may take."""
+FAR = 1.25
+"""Times the shortest, from which on a placement is tried after the others: cutting hardly makes up for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -86,7 +88,8 @@ def partly_cut(
 ) -> TimedSplit | None:
     """The best step of a placement whose long ops are cut, searched for the time limit; None where nothing is cut.
 
-    placements: of the cluster, or of one board of it, on which the rest is then placed too; the first is tried first.
+    placements: of the cluster, or of one board of it, on which the rest is then placed too; the first is tried first,
+    unless it takes much longer than another.
     Of all that is tried the shortest by quick methods is searched, and timed on the cluster. The step may take longer
     than the placement: whoever asks compares. SolverError of those who solve.
     """
@@ -135,9 +138,10 @@ def _tries(
     """
     ends, (graph, shaped), seen = time.monotonic() + seconds, step, set[tuple[int, int, tuple[bool, ...]]]()
     sizes = [_sizes(on) for on, _ in placements]
+    first = turns([placed.plan.makespan_s for _, placed in placements])
     asked = [
         (at, sizes[at][turn], aim)
-        for turn, aims, at in product(range(max(map(len, sizes))), AIMS, range(len(placements)))
+        for turn, aims, at in product(range(max(map(len, sizes))), AIMS, first)
         for aim in aims
         if turn < len(sizes[at])
     ]
@@ -162,6 +166,11 @@ def _tries(
         if split is not None:
             yield at, _tried(graph, shaped, split, *placements[at])
             return
+
+
+def turns(makespans: Sequence[float]) -> list[int]:
+    """Placements in the order in which their ops are cut: as they stand, but those that take far longer last."""
+    return sorted(range(len(makespans)), key=lambda at: makespans[at] > FAR * min(makespans))
 
 
 def _sizes(cluster: Cluster) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from pesto.split.way import ONCE_WAY, cut_ops
 from pesto.split.worker_parts import parts_of
 from pesto.tf import named
 from pesto.tf.start import tensorflow
-from pesto.weighing.partly_cut import Aim, _gain, idle_beside, partly_cut
+from pesto.weighing.partly_cut import Aim, _gain, idle_beside, partly_cut, turns
 
 tf = tensorflow()
 v1 = tf.compat.v1
@@ -134,6 +134,12 @@ def test_as_if_alone_all_that_takes_long_is_worth_its_time(step, placed):
 
 
 @pytest.mark.slow
+def test_a_placement_that_takes_far_longer_is_cut_last() -> None:
+    """That of one board goes first where it is about as short as that of the cluster."""
+    assert turns([1.0]) == [0] and turns([1.1, 1.0]) == turns([1.0, 1.0]) == turns([1.0, 1.1]) == [0, 1]
+    assert turns([1.6, 1.0]) == [1, 0] and turns([1.6, 1.0, 1.7]) == [1, 0, 2]
+
+
 def test_both_from_the_command_line_to_a_run(source, tmp_path):
     """It is the shortest; it is written as a split with places, confirmed, and runs as the whole step."""
     step, out = ["--graph", source.file, "--fetch", "loss"], tmp_path / "both.json"
