@@ -1,13 +1,14 @@
 """The placement service while anything of it is killed: what it acknowledged must finish, and be right.
 
-    python -m benchmarks.serve_kill [--kills 200] [--workers 2] [--servers 2] [--seed N] [--json]
+    python -m benchmarks.serve_kill [--kills 200] [--workers 2] [--servers 2] [--executor ray] [--seed N] [--json]
 
 Jobs (deterministic solves of graphs of 24 ops) are submitted all the time, each until it is acknowledged, and each is
 watched event by event, with `Last-Event-ID` after every cut. At random moments one of these is killed (kill -9): the
 server, which is then started again; a worker; a process that a worker started (the exact solver); all of them at
 once. A job may lose two workers (the third ends it, by design), so workers are spared while a job runs that has lost
 two. With several servers these are on one PostgreSQL database, of the system's binaries, which is killed, too; each
-request goes to another one of them.
+request goes to another one of them. With Ray, jobs run on a cluster of two nodes of this machine, and killed in turn
+are the second node with all that runs there, a worker, the server, and the whole cluster; a node counts as a worker.
 
 Counted at the end: acknowledged and finished jobs; lost ones (acknowledged and not done); wrong ones (without a plan:
 each plan is verified by the checker, which ends the benchmark where it refuses); plans by graph (more than one where
@@ -29,6 +30,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import cycle
 from pathlib import Path
 
@@ -36,6 +38,7 @@ import httpx
 import numpy as np
 
 from benchmarks.postgres_server import PostgresServer
+from benchmarks.ray_nodes import RayNodes
 
 GRAPHS = 4
 _TAG = "PESTO_SERVE_KILL"
@@ -48,16 +51,17 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--servers", type=int, default=1, help="more than one are on one PostgreSQL")
+    parser.add_argument("--executor", choices=("local", "ray"), default="local", help="where jobs run")
     parser.add_argument("--seed", type=int, default=None, help="of the moments; default: another each time")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     seed = int.from_bytes(os.urandom(4)) if given.seed is None else given.seed
     with tempfile.TemporaryDirectory(prefix="pesto-serve-kill-") as folder:
         postgres = PostgresServer() if given.servers > 1 else None
-        servers = [
-            Server(Path(folder) / "data", given.workers, postgres.url if postgres else "") for _ in range(given.servers)
-        ]
-        run = Run(Path(folder), servers, postgres, np.random.default_rng(seed))
+        nodes = RayNodes(Path(folder) / "ray") if given.executor == "ray" else None
+        database, ray = postgres.url if postgres else "", nodes.environment if nodes else None
+        servers = [Server(Path(folder) / "data", given.workers, database, ray) for _ in range(given.servers)]
+        run = Run(Path(folder), servers, postgres, nodes, np.random.default_rng(seed))
         try:
             found = run.all(given.kills)
         finally:
@@ -65,6 +69,8 @@ def main() -> None:
                 server.end(signal.SIGKILL)
             if postgres is not None:
                 postgres.close()
+            if nodes is not None:
+                nodes.kill_all()
     load, spent = os.getloadavg()[0], resource.getrusage(resource.RUSAGE_CHILDREN)
     found |= {"seed": seed, "cores": os.cpu_count(), "load": round(load, 1)}
     found["cpu_s_of_reaped"] = round(spent.ru_utime + spent.ru_stime, 1)
@@ -76,13 +82,16 @@ def main() -> None:
 class Server:
     """The service's process, on one port for ever."""
 
-    def __init__(self, folder: Path, workers: int, database: str = "") -> None:
+    def __init__(self, folder: Path, workers: int, database: str = "", ray: dict[str, str] | None = None) -> None:
+        """`ray`: the environment of the cluster where jobs run, empty for one of its own; None for local processes."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         words = ["serve", "--data", str(folder), "--port", str(self.port), "--workers", str(workers), "-q"]
         words += ["--database", database] if database else []
+        words += ["--executor", "ray"] if ray is not None else []
+        self._ray = ray or {}
         self._words = [sys.executable, "-m", "pesto", *words]
         self._tag = f"{folder}:{self.port}"
         self.process: subprocess.Popen[bytes] | None = None
@@ -91,7 +100,7 @@ class Server:
     def start(self) -> None:
         """Start it, and wait until it is ready."""
         began = time.monotonic()
-        environment = os.environ | {_TAG: self._tag}
+        environment = os.environ | {_TAG: self._tag} | self._ray
         self.process = subprocess.Popen(self._words, env=environment, start_new_session=True)
         while True:
             try:
@@ -159,9 +168,11 @@ class Run:
     """One run of the benchmark."""
 
     def __init__(
-        self, folder: Path, servers: list[Server], postgres: PostgresServer | None, dice: np.random.Generator
-    ) -> None:
-        self.folder, self.dice, self.servers, self.postgres = folder, dice, servers, postgres
+        self, folder: Path, servers: list[Server], postgres: PostgresServer | None, nodes: RayNodes | None,
+        dice: np.random.Generator,
+    ) -> None:  # fmt: skip
+        self.folder, self.dice, self.servers, self.postgres, self.nodes = folder, dice, servers, postgres, nodes
+        self._turn = cycle(["node", "worker", "server", "cluster"])
         self._next = cycle(servers)
         self.watches: dict[str, Watch] = {}
         self.graph_of: dict[str, int] = {}
@@ -178,6 +189,9 @@ class Run:
         submitting.start()
         while self.kills.total() < kills:
             time.sleep(self.dice.uniform(0.05, 4.0))
+            if self.nodes is not None:
+                self._kill_of_ray(next(self._turn), self.nodes)
+                continue
             self._kill(
                 str(self.dice.choice(["server", "worker", "solver", "all", *(["database"] if self.postgres else [])]))
             )
@@ -190,6 +204,7 @@ class Run:
         codes = [server.end(signal.SIGTERM) for server in self.servers]
         time.sleep(1.0)
         orphans = sum(len(server.family()) for server in self.servers)
+        orphans += 0 if self.nodes is None else len(self.nodes.workers())
         found |= {"orphans": orphans, "exit_code_after_sigterm": max(codes)}
         found |= {"kills": dict(self.kills), "seconds": round(time.monotonic() - began, 1)}
         found["slowest_start_s"] = round(max(max(server.starts_s) for server in self.servers), 2)
@@ -246,8 +261,7 @@ class Run:
         parents = {pid: _parent(pid) for pid in chosen.family()}
         workers = [pid for pid, parent in parents.items() if parent == server]
         below = [pid for pid in parents if pid != server and pid not in workers]
-        running = self._asked("?state=running").json()["jobs"]
-        spared = any(job["deaths"] >= 2 for job in running)
+        spared = self._any_lost_two()
         victims = {"server": [server], "worker": workers[:1], "solver": below[:1], "all": [server, *workers, *below]}[
             what
         ]
@@ -262,6 +276,27 @@ class Run:
         if server in victims:
             chosen.process.wait()
             chosen.start()
+
+    def _kill_of_ray(self, what: str, nodes: RayNodes) -> None:
+        """Kill it while a job runs there, and start it again."""
+        counts = what in ("node", "worker")
+        while not (workers := nodes.workers()) or (counts and self._any_lost_two()):
+            time.sleep(0.2)
+        time.sleep(self.dice.uniform(0.0, 2.0))
+        if what == "worker":
+            with suppress(ProcessLookupError):
+                os.kill(int(self.dice.choice(workers)), signal.SIGKILL)
+        elif what == "server":
+            self.servers[0].end(signal.SIGKILL)
+            self.servers[0].start()
+        else:
+            nodes.kill_second() if what == "node" else nodes.kill_all()
+            time.sleep(self.dice.uniform(0.0, 3.0))
+            nodes.start()
+        self.kills[what] += 1
+
+    def _any_lost_two(self) -> bool:
+        return any(job["deaths"] >= 2 for job in self._asked("?state=running").json()["jobs"])
 
     def _asked(self, what: str) -> httpx.Response:
         """What GET /v1/jobs... says, of whichever server, once its database is there."""

@@ -6,7 +6,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-Why = Literal["death", "time", "memory"]
+Why = Literal["death", "time", "memory", "place"]
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,6 +27,20 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 NO_LIMITS = Limits()
 
 
+class Files(msgspec.Struct, frozen=True, kw_only=True):
+    """Files of a work, as whoever began it has them: a worker elsewhere has copies (`Line.here`)."""
+
+    folder: str
+    """Where what is read lies."""
+    reads: tuple[str, ...] = ()
+    """Names of files there."""
+    out: str
+    """The folder for what it writes: files without folders, which are there before its answer is."""
+
+
+NO_FILES = Files(folder="", out="")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
     """Something to be done in a process of its own, by a function that the process imports."""
@@ -39,6 +53,7 @@ class Work:
     live: bool = False
     """Whether it tells of itself while it runs, and minds SIGINT and SIGTERM (`Line.interrupted`), which end others."""
     limits: Limits = NO_LIMITS
+    files: Files = NO_FILES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +80,8 @@ class Lost:
 
     work: Work
     why: Why
-    """death: it ended by itself or by somebody else; time, memory: it went beyond a limit and was killed."""
+    """death: it ended by itself or by somebody else; time, memory: it went beyond a limit and was killed; place: all
+    that ran there was lost, which says nothing of this work."""
     detail: str
     """For people: how it ended, and the last line that it wrote."""
     seconds: float
@@ -80,7 +96,7 @@ class Executor(Protocol):
 
     @property
     def slots(self) -> int:
-        """Most works at a time."""
+        """Most works at a time; 0 while none can be begun."""
         ...
 
     def begin(self, work: Work) -> None:
@@ -90,7 +106,7 @@ class Executor(Protocol):
     def collect(self, seconds: float | None = None) -> list[Outcome]:
         """What has come of the works that were begun: waits for something, for a poke, or so many seconds.
 
-        Without `seconds` it waits as long as something runs.
+        Without `seconds` it waits as long as something runs, or nothing can be begun.
         """
         ...
 

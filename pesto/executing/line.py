@@ -22,6 +22,10 @@ class Line(Protocol):
         """Processors that were promised to the work, where nobody binds it to them; else None."""
         ...
 
+    def here(self, folder: str) -> str:
+        """Where the worker has a folder of the work's `Files`: there itself, or a copy."""
+        ...
+
     def tell(self, data: bytes) -> None:
         """Send a message; from any thread, and from the handler of a signal."""
         ...
@@ -83,6 +87,10 @@ class PipeLine:
     def began(self) -> None:
         """Say that signals are for the work at hand from now on."""
         self._messages.put(BEGAN)
+
+    def here(self, folder: str) -> str:
+        """There: it sees the same files."""
+        return folder
 
     def tell(self, data: bytes) -> None:
         """Send a message."""

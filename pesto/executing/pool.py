@@ -2,11 +2,10 @@
 
 import os
 import signal
-import socket
 import time
-from contextlib import suppress
 from multiprocessing.connection import wait
 
+from pesto.executing.bell import Bell
 from pesto.executing.executor import Outcome, Work
 from pesto.executing.memory_use import resident_bytes
 from pesto.executing.worker_process import POLL_S, WorkerProcess
@@ -37,9 +36,7 @@ class Pool:
         self._busy: list[WorkerProcess] = []
         self._slots, self._niceness, self._keep_bytes = jobs, niceness, keep_bytes
         self._looked = 0.0
-        self._poked, self._poke = socket.socketpair()
-        for end in (self._poked, self._poke):
-            end.setblocking(False)
+        self._bell = Bell()
 
     @property
     def slots(self) -> int:
@@ -60,9 +57,11 @@ class Pool:
             left = POLL_S if until is None else min(POLL_S, max(0.0, until - time.monotonic()))
             limited = any(worker.limits.rss_bytes is not None for worker in self._busy)
             connections = [worker.connection for worker in self._busy]
-            ready = wait([*connections, self._poked], min(left, _LOOK_S) if limited else left)
+            ready = wait([*connections, self._bell.ear], min(left, _LOOK_S) if limited else left)
             found = self._found()
-            if (self._poked in ready and self._unpoked()) or (until is not None and time.monotonic() >= until):
+            if self._bell.ear in ready:
+                self._bell.hear()
+            if self._bell.ear in ready or (until is not None and time.monotonic() >= until):
                 break
         return found
 
@@ -76,8 +75,7 @@ class Pool:
 
     def poke(self) -> None:
         """Have `collect` return; from any thread."""
-        with suppress(OSError):  # it is poked already, or closed
-            self._poke.send(b"!")
+        self._bell.ring()
 
     def close(self) -> None:
         """Kill every worker; what their solvers started ends with them."""
@@ -85,8 +83,7 @@ class Pool:
             worker.kill()
         self._busy.clear()
         self._idle.clear()
-        self._poke.close()
-        self._poked.close()
+        self._bell.close()
 
     def _found(self) -> list[Outcome]:
         found: list[Outcome] = []
@@ -128,12 +125,6 @@ class Pool:
     def _end(self, worker: WorkerProcess) -> None:
         worker.kill()
         self._free.append(worker.share)
-
-    def _unpoked(self) -> bool:
-        with suppress(OSError):
-            while self._poked.recv(4096):
-                pass
-        return True
 
 
 def _cores() -> list[int]:

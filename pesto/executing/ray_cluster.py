@@ -3,40 +3,71 @@
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from pesto.errors import SolverError, UsageError
+from pesto.errors import FileError, SolverError, UsageError
 from pesto.executing.deadline import Deadline
 from pesto.executing.executor import Answered, Lost, Outcome, Said, Why, Work
-from pesto.executing.line import SAID, Signals
+from pesto.executing.line import BEGAN, SAID, Signals
+from pesto.executing.ray_files import Copies, bring_back, contents, copies
 from pesto.executing.ray_post import FELL, Post, PostLine, QuietLine, listening
-from pesto.executing.worker import entry_of
+from pesto.executing.worker import Entry, entry_of
 
 _POLL_S = 1.0
 _POKE_S = 0.1
 """Seconds that a poke may be late: Ray waits for nothing but its own."""
+_UNBEGUN_S = 1.5
+"""Seconds that a work which was sent a signal may wait for a process of its own, before it is ended without one."""
 
 
 class _Task:
     """A work that runs."""
 
-    def __init__(self, work: Work) -> None:
-        self.work, self.began = work, time.monotonic()
+    def __init__(self, work: Work, read: dict[str, Any]) -> None:
+        self.work, self._since = work, time.monotonic()
+        self.read = read
+        """What it reads, in Ray's store as long as this holds it."""
+        self.begun = not work.live
         self.deadline = Deadline(work.limits)
+        self.signalled: float | None = None
+        """When it was sent a signal that it had not begun to hear."""
         self.fell: tuple[Why, str] | None = None
         """Why it is lost, where that is known before Ray says so."""
+
+    @property
+    def passed(self) -> float:
+        """Seconds since it has a process, as far as that is told: before, it waits for room in the cluster."""
+        return time.monotonic() - self._since
+
+    def begins(self) -> None:
+        """It has a process now."""
+        self.begun, self._since = True, time.monotonic()
+        if self.signalled is not None:
+            self.deadline.interrupted(0.0)
+
+    def late(self) -> tuple[Why, str] | None:
+        """Why it is to be ended, if it is."""
+        if not self.begun:
+            waited = self.signalled is not None and time.monotonic() >= self.signalled + _UNBEGUN_S
+            return ("death", "cancelled before it began") if waited else None
+        late = self.deadline.late(self.passed)
+        return None if late is None else ("time", late)
 
 
 class RayCluster:
     """The cluster that RAY_ADDRESS names, or else this machine.
 
-    Every node needs this project, its solvers and, under the same path, the files that works name.
+    Every node needs this project and its solvers. Files of works go there and come back as bytes; what a work names
+    beside them (`Work.files`) is to be under the same path on each node.
     """
 
-    def __init__(self, jobs: int | None) -> None:
-        """Connect. SolverError when Ray is missing, UsageError when the cluster cannot be reached or has no room."""
+    def __init__(self, jobs: int | None, *, room: bool = True) -> None:
+        """Connect. `room`: refuse more jobs than there are CPUs; otherwise some wait until there are more nodes.
+
+        SolverError when Ray is missing, FileError when the cluster cannot be reached, UsageError when it has no room.
+        """
         try:
             import ray
         except ImportError as error:
@@ -46,16 +77,17 @@ class RayCluster:
         try:
             ray.init(log_to_driver=False, include_dashboard=False if _local() else None, configure_logging=False)
         except Exception as error:  # of whatever type Ray likes
-            raise UsageError(f"no Ray cluster: {' '.join(str(error).split())} - check RAY_ADDRESS") from error
+            raise FileError(f"no Ray cluster: {' '.join(str(error).split())} - check RAY_ADDRESS") from error
         finally:
             signal.signal(signal.SIGTERM, handler)  # Ray puts its own there
-        cores = int(ray.cluster_resources().get("CPU", 0))
+        nodes = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
+        cores = sum(nodes)
         self._slots = jobs if jobs is not None else max(1, cores // 2)
-        if self._slots > cores:
+        if self._slots > cores and (room or not cores):
             self.close()
             raise UsageError(f"{self._slots} jobs on a cluster of {cores} CPUs - give at most one job a CPU")
         # A work that loses its process is begun again by who began it, and who counts.
-        self._each = cores // self._slots
+        self._each = _share(nodes, self._slots)
         self._remote = ray.remote(num_cpus=self._each, max_retries=0)(_done)
         self._running: dict[Any, _Task] = {}
         self._post: Any = None
@@ -72,8 +104,9 @@ class RayCluster:
         post = self._opened() if work.live else None
         cores = self._each if work.limits.cores is None else min(self._each, work.limits.cores)
         remote = self._remote if cores == self._each else self._remote.options(num_cpus=cores)
-        reference = remote.remote(work, post)
-        self._running[reference] = _Task(work)
+        read = {name: self._ray.put(data) for name, data in contents(work.files)}
+        reference = remote.remote(work, post, read)
+        self._running[reference] = _Task(work, read)
 
     def collect(self, seconds: float | None = None) -> list[Outcome]:
         """Wait for a work, its messages, or the end of its time; Ray says when its process or node is lost."""
@@ -91,8 +124,7 @@ class RayCluster:
         for reference, task in self._running.items():
             if task.work.key == key:
                 if task.work.live:
-                    task.deadline.interrupted(time.monotonic() - task.began)
-                    self._post.send.remote(key, int(signum))
+                    self._signal(task, signum)
                 else:
                     self._end(reference, "death", "cancelled")
                 return True
@@ -105,6 +137,14 @@ class RayCluster:
     def close(self) -> None:
         """Leave the cluster, which ends this run's tasks."""
         self._ray.shutdown()
+
+    def _signal(self, task: _Task, signum: signal.Signals) -> None:
+        if task.begun:
+            task.deadline.interrupted(task.passed)
+        elif task.signalled is None:
+            task.signalled = time.monotonic()
+        if self._post is not None:  # without it the work ends by itself
+            self._post.send.remote(task.work.key, int(signum))
 
     def _opened(self) -> Any:
         """The post: on this node, as it is to last as long as this process does."""
@@ -142,18 +182,19 @@ class RayCluster:
         for key, message in messages:
             if key in tasks and message[:1] == SAID:
                 found.append(Said(work=tasks[key].work, data=message[1:]))
+            elif key in tasks and message[:1] == BEGAN:
+                tasks[key].begins()
             elif key in tasks and message[:1] == FELL:
                 tasks[key].fell = "memory", message[1:].decode()
         return found
 
     def _hurry(self) -> None:
         """Interrupt, or end, the tasks that took too long."""
-        now = time.monotonic()
         for reference, task in list(self._running.items()):
-            late = task.deadline.late(now - task.began)
+            late = task.late()
             if late is not None:
-                self._end(reference, "time", late)
-            elif task.deadline.interrupts(now - task.began):
+                self._end(reference, *late)
+            elif task.begun and task.deadline.interrupts(task.passed):
                 self.cancel(task.work.key)
 
     def _end(self, reference: Any, why: Why, detail: str) -> None:
@@ -165,10 +206,12 @@ class RayCluster:
 
     def _outcome(self, reference: Any) -> Outcome:
         task = self._running.pop(reference)
-        seconds = time.monotonic() - task.began
+        seconds = task.passed
         try:
-            return Answered(work=task.work, data=self._ray.get(reference), seconds=seconds)
-        except self._ray.exceptions.RayError as error:
+            data, written = self._ray.get(reference)
+            bring_back(task.work.files, written)
+            return Answered(work=task.work, data=data, seconds=seconds)
+        except (self._ray.exceptions.RayError, FileError) as error:
             cause = getattr(error, "cause", None) or error  # of what the function raised itself
             why, detail = task.fell or ("death", " ".join(f"{type(cause).__name__}: {cause}".split())[:300])
             return Lost(work=task.work, why=why, detail=detail, seconds=seconds)
@@ -178,16 +221,27 @@ class RayCluster:
         return poked
 
 
-def _done(work: Work, post: Any) -> bytes:
+def _share(nodes: Sequence[int], slots: int) -> int:
+    """CPUs of each of so many works, so that all find room at once on nodes of so many; they have one each at least."""
+    most = sum(nodes) // slots
+    return next((each for each in range(most, 1, -1) if sum(node // each for node in nodes) >= slots), 1)
+
+
+def _done(work: Work, post: Any, read: dict[str, Any]) -> tuple[bytes, dict[str, bytes]]:
     """Runs where Ray sends it, in the main thread of a process that is used again; Ray binds nobody to cores."""
     import ray
 
-    signals = Signals()
     cores = int(ray.get_runtime_context().get_assigned_resources().get("CPU", 0))
     entry = entry_of(work.entry)
-    if not work.live:
-        return entry(work.data, QuietLine(cores))
-    line = PostLine(work.key, post, signals, cores)
+    with copies(work.files, dict(zip(read, ray.get(list(read.values())), strict=True))) as files:
+        answer = _heard(work, entry, post, cores, files) if work.live else entry(work.data, QuietLine(cores, files))
+        return answer, files.written()
+
+
+def _heard(work: Work, entry: Entry, post: Any, cores: int, files: Copies) -> bytes:
+    """The answer of a work that tells of itself, and minds signals."""
+    signals = Signals()
+    line = PostLine(work.key, post, signals, cores, files)
     with _handlers():
         signals.remember()
         signals.begin(live=True)

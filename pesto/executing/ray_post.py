@@ -12,6 +12,7 @@ from typing import Any
 
 from pesto.executing.line import BEGAN, SAID, Signals
 from pesto.executing.memory_use import resident_bytes
+from pesto.executing.ray_files import Copies
 from pesto.quantities import size
 
 FELL = b"f"
@@ -59,8 +60,9 @@ class Post:
 class QuietLine:
     """The line of a work that is not live."""
 
-    def __init__(self, cores: int) -> None:
+    def __init__(self, cores: int, files: Copies) -> None:
         self.cores: int | None = cores
+        self.here = files.here
 
     def tell(self, data: bytes) -> None:
         """Nobody hears it."""
@@ -72,8 +74,9 @@ class QuietLine:
 class PostLine:
     """The line of a work on Ray: by the post."""
 
-    def __init__(self, key: str, post: Any, signals: Signals, cores: int) -> None:
+    def __init__(self, key: str, post: Any, signals: Signals, cores: int, files: Copies) -> None:
         self.cores: int | None = cores
+        self.here = files.here
         self._key, self._post, self._signals = key, post, signals
         self._messages: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._sender = threading.Thread(target=self._send, daemon=True)

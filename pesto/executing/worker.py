@@ -30,16 +30,21 @@ class Begin(msgspec.Struct, frozen=True, kw_only=True):
 
 def main() -> None:
     """Answer works until the connection ends."""
-    parent, descriptor = int(sys.argv[1]), int(sys.argv[2])
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it died before that call
-        os._exit(128 + signal.SIGKILL)
+    descriptor = int(sys.argv[2])
+    die_with(int(sys.argv[1]))
     cores = {int(core) for core in sys.argv[3].split(",") if core}
     if cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores)
     os.nice(int(sys.argv[4]))
     _serve(Connection(descriptor))
+
+
+def die_with(parent: int) -> None:
+    """Have the system kill this process once its parent, of that id, has ended."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it died before that call
+        os._exit(128 + signal.SIGKILL)
 
 
 def entry_of(name: str) -> Entry:

@@ -42,7 +42,7 @@ class WorkerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=self._said,
                 stderr=self._said,
-                env=_environment(),
+                env=environment(),
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
             )
@@ -157,10 +157,9 @@ class WorkerProcess:
         except subprocess.TimeoutExpired:
             code = 0
         how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        self._said.seek(max(0, self._said.seek(0, os.SEEK_END) - _TAIL))
-        lines = [line for line in self._said.read().decode("utf-8", "replace").split("\n") if line.strip()]
+        last = last_line(self._said)
         self.kill()
-        return f"the worker ended: {how}" + (f": {shown(lines[-1].strip())}" if lines else "")
+        return f"the worker ended: {how}" + (f": {last}" if last else "")
 
 
 def _bound(share: tuple[int, ...], most: int | None) -> tuple[int, ...]:
@@ -170,7 +169,14 @@ def _bound(share: tuple[int, ...], most: int | None) -> tuple[int, ...]:
     return tuple((share or sorted(os.sched_getaffinity(0)))[:most])
 
 
-def _environment() -> dict[str, str]:
+def last_line(said: IO[bytes]) -> str:
+    """The last line of what a process wrote that is not empty, fit to be shown; empty for none."""
+    said.seek(max(0, said.seek(0, os.SEEK_END) - _TAIL))
+    lines = [line for line in said.read().decode("utf-8", "replace").split("\n") if line.strip()]
+    return shown(lines[-1].strip()) if lines else ""
+
+
+def environment() -> dict[str, str]:
     """This process's environment, with the project importable from where it is."""
     home = str(Path(__file__).resolve().parents[2])
     return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH")]))}

@@ -16,7 +16,7 @@ ENTRY = f"{__name__}:answer"
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker is sent, as JSON; the folders are the worker's, too."""
+    """What a worker is sent, as JSON; it has the folders, or copies of what it needs of them."""
 
     request: JobRequest
     blobs: str
@@ -33,7 +33,8 @@ def answer(data: bytes, line: Line) -> bytes:
         came = line.interrupted()
         if came is not None:  # before anybody else looked to signals
             signal.raise_signal(came)
-        done = run(order.request, Path(order.blobs), Path(order.out), lambda event: line.tell(encode(event)))
+        blobs, out = Path(line.here(order.blobs)), Path(line.here(order.out))
+        done = run(order.request, blobs, out, lambda event: line.tell(encode(event)))
     except KeyboardInterrupt as error:
         failure = told(error, received())
         done = Done(exit_code=failure.exit_code, error=failure.what, remedy=failure.remedy)

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import msgspec
 
-from pesto.executing.executor import Answered, Limits, Said, Work
+from pesto.executing.executor import Answered, Files, Limits, Said, Work
 from pesto.jobs.job_entry import ENTRY, Order
 from pesto.jobs.job_events import Done
-from pesto.jobs.request import JobRequest
+from pesto.jobs.request import JobRequest, blobs_of
 from pesto.serve.serve_config import JobBounds
 from pesto.serve.store.job_states import Begun, Event, Outcome
 
@@ -31,7 +31,8 @@ def job_work(begun: Begun, blobs: Path, out: Path, bounds: JobBounds) -> Work:
         cores=asked.threads,
     )
     data = msgspec.json.encode(order)
-    return Work(key=begun.key, entry=ENTRY, data=data, live=True, limits=limits)
+    files = Files(folder=order.blobs, reads=blobs_of(request), out=order.out)
+    return Work(key=begun.key, entry=ENTRY, data=data, live=True, limits=limits, files=files)
 
 
 def event_of(said: Said) -> Event:

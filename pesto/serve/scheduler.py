@@ -190,6 +190,8 @@ class Scheduler:
             self._answered(begun, outcome_of(item))
         elif self._ending.is_set():
             self._release(begun, keeps=False, seconds=item.seconds)
+        elif item.why == "place":
+            self._release(begun, keeps=False, seconds=item.seconds, why=item.detail)
         elif item.why == "death":
             lost = item
             self._due(begun, lambda ledger: ledger.lose(begun.number, begun.attempt, lost.detail, lost.seconds))
@@ -232,8 +234,8 @@ class Scheduler:
             return False
         return True
 
-    def _release(self, begun: Begun, *, keeps: bool, seconds: float) -> None:
-        why = "the service ended; what was found is kept" if keeps else "the service ended"
+    def _release(self, begun: Begun, *, keeps: bool, seconds: float, why: str = "the service ended") -> None:
+        why = f"{why}; what was found is kept" if keeps else why
         self._due(begun, lambda ledger: ledger.release(begun.number, begun.attempt, why, keeps=keeps, seconds=seconds))
 
     def _clear(self, begun: Begun, kept: int) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from pesto.errors import FileError, SolverError, UsageError
 from pesto.executing.executor import Executor
 from pesto.executing.pool import Pool
-from pesto.executing.ray_cluster import RayCluster
+from pesto.executing.ray_apart import RayApart
 from pesto.files.disk import make_folder
 from pesto.files.json import shown
 from pesto.serve.blobs import Blobs
@@ -96,4 +96,4 @@ def _executor(config: ServeConfig) -> Executor:
     """Where jobs run; solvers give way to who answers requests."""
     if config.executor == "local":
         return Pool(config.workers, niceness=NICENESS, keep_bytes=KEEP_BYTES)
-    return RayCluster(config.workers)
+    return RayApart(config.workers)

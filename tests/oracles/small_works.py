@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 from pesto.executing.line import Line
 
@@ -98,3 +99,13 @@ def dies(data: bytes, line: Line) -> bytes:
 def raises(data: bytes, line: Line) -> bytes:
     """Fails."""
     raise RuntimeError(data.decode())
+
+
+def shouts(data: bytes, line: Line) -> bytes:
+    """Writes what it reads in capitals, once it is sent a signal where the data says so; answers with its folder."""
+    folder, out, name, waits = (part.decode() for part in data.split(b"\n"))
+    line.tell(line.here(folder).encode())
+    if waits:
+        _signal(line)
+    Path(line.here(out), "loud").write_bytes(Path(line.here(folder), name).read_bytes().upper())
+    return line.here(folder).encode()

@@ -55,6 +55,8 @@ class _Run:
         self._todo, self._store, self._executor, self._told = todo, store, executor, told
         self._running: dict[str, Cell] = {}
         self._losses: Counter[str] = Counter()
+        self._again: set[str] = set()
+        """Keys of cells that ran where all was lost; that is no loss of theirs."""
         self._lost_s: dict[str, float] = defaultdict(float)
         self._sized: dict[str, Answer] = {}
         self._ran = 0
@@ -69,13 +71,17 @@ class _Run:
         return self._ran
 
     def _begin(self, cell: Cell) -> None:
-        if not self._losses[cell.key]:
+        if not self._losses[cell.key] and cell.key not in self._again:
             self._store.lease(cell.key)
         self._running[cell.key] = cell
         self._executor.begin(cell_work(cell))
 
     def _take(self, outcome: Answered | Lost) -> None:
         cell = self._running.pop(outcome.work.key)
+        if isinstance(outcome, Lost) and outcome.why == "place":
+            self._again.add(cell.key)
+            self._todo.appendleft(cell)
+            return
         if isinstance(outcome, Lost) and outcome.why != "time":
             self._losses[cell.key] += 1
             self._lost_s[cell.key] += outcome.seconds

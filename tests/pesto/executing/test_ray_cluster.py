@@ -1,12 +1,14 @@
 """Work on a Ray cluster of this machine: the same as in local processes, by the same functions."""
 
+import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from process_families import gone
+from process_families import descendants, gone
 
-from pesto.executing.executor import Answered, Limits, Lost, Outcome, Said, Work
+from pesto.executing.executor import Answered, Files, Limits, Lost, Outcome, Said, Work
 from pesto.executing.ray_cluster import RayCluster
 
 ray = pytest.importorskip("ray")
@@ -90,3 +92,50 @@ def test_a_limit_of_time_interrupts_first(cluster) -> None:
     cluster.begin(work("awaits", live=True, limits=Limits(interrupt_s=0.1)))
     *_, answer = all_of(cluster)
     assert isinstance(answer, Answered) and answer.data == b"2"
+
+
+def test_files_go_there_and_come_back(cluster, tmp_path) -> None:
+    """As copies, which are removed: by the next work where a process was killed."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "word").write_bytes(b"quiet")
+    files = Files(folder=str(tmp_path / "in"), reads=("word",), out=str(tmp_path / "out"))
+    lines = [files.folder.encode(), files.out.encode(), b"word"]
+    cluster.begin(work("shouts", b"\n".join([*lines, b"waits"]), live=True, files=files))
+    (said,) = cluster.collect()
+    (worker,) = [pid for pid in descendants(os.getpid()) if title(pid).startswith("ray::_done")]
+    os.kill(worker, signal.SIGKILL)
+    (lost,) = all_of(cluster)
+    assert isinstance(lost, Lost) and lost.why == "death"
+    assert not (tmp_path / "out").exists()
+    assert Path(said.data.decode()).exists() and said.data != files.folder.encode()
+    cluster.begin(work("shouts", b"\n".join([*lines, b""]), live=True, files=files))
+    *_, answer = all_of(cluster)
+    assert isinstance(answer, Answered) and (tmp_path / "out" / "loud").read_bytes() == b"QUIET"
+    assert not Path(said.data.decode()).exists() and not Path(answer.data.decode()).exists()
+
+
+def title(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
+def test_what_has_no_room_is_neither_late_nor_kept_from_ending(cluster) -> None:
+    """Its limits begin with its process; a signal ends it without one."""
+    first, second = work("awaits", live=True), work("awaits", live=True)
+    third = work("awaits", live=True, limits=Limits(interrupt_s=0.0, patience_s=0.0))
+    for one in (first, second):
+        cluster.begin(one)
+    heard = cluster.collect()
+    while len(heard) < 2:
+        heard += cluster.collect()
+    cluster.begin(third)
+    assert cluster.collect(0.5) == []
+    assert cluster.cancel(third.key)
+    (lost,) = all_of(cluster)
+    assert isinstance(lost, Lost) and (lost.why, lost.detail) == ("death", "cancelled before it began")
+    for one in (first, second):
+        assert cluster.cancel(one.key)
+        *_, answer = all_of(cluster)
+        assert isinstance(answer, Answered)

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from pesto.cli.main import pesto
-from pesto.executing.executor import Answered, Executor, Limits, Lost, Work
+from pesto.executing.executor import Answered, Executor, Files, Limits, Lost, Work
 from pesto.executing.pool import Pool
 from pesto.executing.ray_cluster import RayCluster
 from pesto.jobs.job_entry import ENTRY, Order
@@ -49,7 +49,8 @@ def begin(executor: Executor, out: Path, graph: bytes, limits: Limits | None = N
     fields = {"kind": "solve", "source": {"blob": sha, "name": "step.json"}, "settings": given}
     order = Order(request=msgspec.convert(fields, JobRequest), blobs=str(blobs), out=str(out))
     data = msgspec.json.encode(order)
-    work = Work(key=out.name, entry=ENTRY, data=data, live=True, limits=limits or Limits())
+    files = Files(folder=str(blobs), reads=(sha,), out=str(out))
+    work = Work(key=out.name, entry=ENTRY, data=data, live=True, limits=limits or Limits(), files=files)
     executor.begin(work)
     return work
 

@@ -245,8 +245,8 @@ class Endless:
     def remote(self, **_):
         return lambda _: SimpleNamespace(remote=lambda *_: "reference")
 
-    def cluster_resources(self):
-        return {"CPU": 2.0}
+    def nodes(self):
+        return [{"Alive": True, "Resources": {"CPU": 2.0}}]
 
     def wait(self, references, *, num_returns, timeout):
         time.sleep(min(timeout, 0.05) * num_returns)

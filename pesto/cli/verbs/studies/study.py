@@ -126,9 +126,9 @@ def status_command(*, db: Path, as_json: bool) -> None:
 
 def _executor(kind: str, jobs: int | None) -> Executor:
     if kind == "ray":
-        from pesto.executing.ray_cluster import RayCluster
+        from pesto.executing.ray_apart import RayApart
 
-        return RayCluster(jobs)
+        return RayApart(jobs)
     from pesto.executing.pool import Pool, default_jobs
 
     return Pool(jobs if jobs is not None else default_jobs())
