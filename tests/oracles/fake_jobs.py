@@ -1,7 +1,8 @@
 """An executor of jobs without processes: what a job does is its label, and time passes only where a test says so.
 
 "" ends at once with a plan; `wait` runs until it is interrupted, and leaves a plan then; `die` loses its worker each
-time; `big` needed too much memory; `wrong` is refused by its verb; `talk N` tells N incumbents first.
+time; `lost N` loses the cluster that it runs on N times; `big` needed too much memory; `wrong` is refused by its verb;
+`talk N` tells N incumbents first.
 """
 
 import threading
@@ -32,6 +33,8 @@ class FakeJobs:
         self._hear(*(Said(work=work, data=encode(event)) for event in told))
         if words[0] == "die":
             self._hear(Lost(work=work, why="death", detail="killed by SIGKILL", seconds=1.0))
+        elif words[0] == "lost" and int(work.key.rpartition(".")[2]) <= int(words[1]):
+            self._hear(Lost(work=work, why="place", detail="the cluster was lost", seconds=1.0))
         elif words[0] == "big":
             self._hear(Lost(work=work, why="memory", detail="needed more than 8 GiB", seconds=1.0))
         elif words[0] == "wrong":

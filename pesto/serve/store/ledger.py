@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from pesto.errors import Exit
 from pesto.serve.refusals import RefusedError, no_job
 from pesto.serve.store.database import Crowd, Database
 from pesto.serve.store.job_states import DEATHS, FINAL, Begun, Event, Outcome, State, Submission
@@ -108,8 +109,8 @@ class Ledger:
         row = self._running(number, attempt)
         if row is None:
             return False
-        if row["state"] == State.CANCELLING and state == State.DONE and outcome.exit_code:
-            state = State.CANCELLED
+        if row["state"] == State.CANCELLING and outcome.exit_code in (Exit.INTERRUPTED, Exit.TERMINATED):
+            state = State.CANCELLED  # also before it had a plan
         self._end(number, state, outcome)
         if keeps:
             self._db.execute("UPDATE jobs SET kept = ? WHERE number = ?", (attempt, number))

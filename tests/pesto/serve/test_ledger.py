@@ -14,6 +14,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from msgspec.structs import replace
 
 from benchmarks.postgres_server import PostgresServer, missing
 from pesto.serve.refusals import RefusedError
@@ -174,13 +175,15 @@ class Machine(RuleBasedStateMachine):
             self.model.jobs[k]["events"] += kinds
 
     @precondition(lambda self: self.model.jobs)
-    @rule(data=st.data(), late=st.booleans(), good=st.booleans())
-    def finish(self, data, late, good):
+    @rule(data=st.data(), late=st.booleans(), good=st.booleans(), cut=st.booleans())
+    def finish(self, data, late, good, cut):
+        """`cut`: it was interrupted, with a plan or before there was one."""
         k, number, attempt, runs = self.drawn(data, late)
-        state = State.DONE if good else State.FAILED
-        assert self.ledger.finish(number, attempt, state, PLAN, keeps=good) == runs
+        state, outcome = State.DONE if good else State.FAILED, replace(PLAN, exit_code=130) if cut else PLAN
+        assert self.ledger.finish(number, attempt, state, outcome, keeps=good) == runs
         if runs:
-            self.model.end(k, state.value)
+            asked_for = cut and self.model.jobs[k]["state"] == "cancelling"
+            self.model.end(k, "cancelled" if asked_for else state.value)
             self.model.jobs[k]["kept"] = attempt if good else self.model.jobs[k]["kept"]
 
     @precondition(lambda self: self.model.jobs)

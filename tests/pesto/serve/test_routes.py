@@ -144,6 +144,15 @@ def test_what_fails_says_why(client):
     assert told(client, submitted(client))["state"] == "done"  # the queue goes on
 
 
+def test_a_lost_cluster_is_no_death_of_a_worker(client):
+    name = submitted(client, "lost 4")
+    again = [data for _, kind, data in events(client, name) if kind == "stage" and data["name"] == "queued"]
+    assert [(data["attempt"], data["why"]) for data in again] == [(k, "the cluster was lost") for k in (1, 2, 3, 4)]
+    found = told(client, name)
+    assert (found["state"], found["attempt"], found["deaths"]) == ("done", 5, 0)
+    assert client.get(f"/v1/jobs/{name}/plan").content == f"{name}.5".encode()
+
+
 def test_a_key_makes_one_job_of_many_submissions(client):
     headers = {"Idempotency-Key": "monday"}
     first, again = (client.post("/v1/jobs", json=SOLVE, headers=headers) for _ in range(2))
