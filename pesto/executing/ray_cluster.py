@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,10 +15,13 @@ from pesto.executing.line import BEGAN, SAID, Signals
 from pesto.executing.ray_files import Copies, bring_back, contents, copies
 from pesto.executing.ray_post import FELL, Post, PostLine, QuietLine, listening
 from pesto.executing.worker import Entry, entry_of
+from pesto.files.json import shown
 
 _POLL_S = 1.0
 _POKE_S = 0.1
 """Seconds that a poke may be late: Ray waits for nothing but its own."""
+_ANSWER_S = 10.0
+"""Seconds that whoever listens at the cluster's address may take to answer."""
 _UNBEGUN_S = 1.5
 """Seconds that a work which was sent a signal may wait for a process of its own, before it is ended without one."""
 
@@ -68,6 +72,7 @@ class RayCluster:
 
         SolverError when Ray is missing, FileError when the cluster cannot be reached, UsageError when it has no room.
         """
+        _require_answer(os.environ.get("RAY_ADDRESS", ""))
         try:
             import ray
         except ImportError as error:
@@ -264,6 +269,17 @@ def _handlers() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _require_answer(address: str) -> None:
+    """FileError when nobody listens at host:port, where Ray itself tries for minutes; other forms are Ray's to read."""
+    host, _, port = address.rpartition(":")
+    if not (host and port.isdigit()) or "/" in host:
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _ANSWER_S).close()
+    except (OSError, OverflowError) as error:
+        raise FileError(f"no Ray cluster: nobody answers at {shown(address)} - check RAY_ADDRESS") from error
 
 
 def _local() -> bool:

@@ -1,5 +1,7 @@
 """A cluster that is lost ends a process of its own, and nothing else: a stand-in for Ray loses it at a sign."""
 
+import socket
+
 import pytest
 
 from pesto.errors import FileError, SolverError, UsageError
@@ -93,12 +95,19 @@ def test_a_poke_ends_a_wait(ray):
     assert (ray / "left").exists()
 
 
-def test_a_cluster_that_cannot_be_used_is_refused_at_once(ray):
+def test_a_cluster_that_cannot_be_used_is_refused_at_once(ray, monkeypatch):
     with pytest.raises(UsageError, match="3 jobs on a cluster of 2 CPUs"):
         RayApart(3)
     (ray / "away").touch()
     with pytest.raises(FileError, match="no Ray cluster: nobody is there - check RAY_ADDRESS"):
         RayApart(1)
+    with socket.socket() as bound:  # and does not listen
+        bound.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{bound.getsockname()[1]}"
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        with pytest.raises(FileError, match=f"nobody answers at '?{address}'? - check RAY_ADDRESS"):
+            RayApart(1)
+    monkeypatch.delenv("RAY_ADDRESS")
     (ray / "ray.py").write_text("raise ImportError")
     with pytest.raises(SolverError, match=r"pip install 'pesto\[ray\]'"):
         RayApart(1)
