@@ -20,6 +20,8 @@ from pesto.files.json import shown
 _POLL_S = 1.0
 _POKE_S = 0.1
 """Seconds that a poke may be late: Ray waits for nothing but its own."""
+_CALLS = 1000
+"""Calls that the post answers at once, beside those of works: Ray has later ones wait."""
 _ANSWER_S = 10.0
 """Seconds that whoever listens at the cluster's address may take to answer."""
 _UNBEGUN_S = 1.5
@@ -156,7 +158,8 @@ class RayCluster:
         if self._post is None:
             node = self._ray.get_runtime_context().get_node_id()
             here = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
-            self._post = self._ray.remote(num_cpus=0, scheduling_strategy=here)(Post).remote()
+            calls = 2 * self._slots + _CALLS  # each work has one that waits for its signals
+            self._post = self._ray.remote(num_cpus=0, scheduling_strategy=here, max_concurrency=calls)(Post).remote()
             self._news = self._post.take.remote()
         return self._post
 
@@ -218,6 +221,8 @@ class RayCluster:
             return Answered(work=task.work, data=data, seconds=seconds)
         except (self._ray.exceptions.RayError, FileError) as error:
             cause = getattr(error, "cause", None) or error  # of what the function raised itself
+            if task.work.live and self._post is not None:
+                self._post.over.remote(task.work.key)
             why, detail = task.fell or ("death", " ".join(f"{type(cause).__name__}: {cause}".split())[:300])
             return Lost(work=task.work, why=why, detail=detail, seconds=seconds)
 

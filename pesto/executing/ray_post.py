@@ -53,8 +53,13 @@ class Post:
         """The next signal for a work, as soon as there is one."""
         signum = await self._signals[key].get()
         if signum == 0:
-            del self._signals[key]
+            self._signals.pop(key, None)
         return signum
+
+    async def over(self, key: str) -> None:
+        """A work has lost its process: who waited for its signals is not there any more, and is one of so many."""
+        if (waiting := self._signals.pop(key, None)) is not None:
+            waiting.put_nowait(0)
 
 
 class QuietLine:

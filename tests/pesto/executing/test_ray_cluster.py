@@ -1,5 +1,6 @@
 """Work on a Ray cluster of this machine: the same as in local processes, by the same functions."""
 
+import asyncio
 import os
 import signal
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from process_families import descendants, gone
 
 from pesto.executing.executor import Answered, Files, Limits, Lost, Outcome, Said, Work
 from pesto.executing.ray_cluster import RayCluster
+from pesto.executing.ray_post import Post
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.slow
@@ -139,3 +141,21 @@ def test_what_has_no_room_is_neither_late_nor_kept_from_ending(cluster) -> None:
         assert cluster.cancel(one.key)
         *_, answer = all_of(cluster)
         assert isinstance(answer, Answered)
+
+
+def test_nobody_waits_at_the_post_for_a_work_that_is_over() -> None:
+    """A call that never ends is one of so many that the post answers at once."""
+
+    async def both() -> None:
+        post = Post()
+        waiting = asyncio.create_task(post.signal("a"))
+        await asyncio.sleep(0)
+        await post.over("a")
+        await post.over("b")
+        assert await waiting == 0
+        await post.send("c", 2)
+        await post.send("c", 0)
+        assert [await post.signal("c"), await post.signal("c")] == [2, 0]
+        assert not post._signals
+
+    asyncio.run(both())
