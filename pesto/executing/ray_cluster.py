@@ -22,6 +22,8 @@ _POKE_S = 0.1
 """Seconds that a poke may be late: Ray waits for nothing but its own."""
 _CALLS = 1000
 """Calls that the post answers at once, beside those of works: Ray has later ones wait."""
+_AGAIN_S = 5.0
+"""Seconds after which Ray is asked again to end what it has not ended."""
 _ANSWER_S = 10.0
 """Seconds that whoever listens at the cluster's address may take to answer."""
 _UNBEGUN_S = 1.5
@@ -41,6 +43,8 @@ class _Task:
         """When it was sent a signal that it had not begun to hear."""
         self.fell: tuple[Why, str] | None = None
         """Why it is lost, where that is known before Ray says so."""
+        self.ended = 0.0
+        """When Ray was asked last to end it."""
 
     @property
     def passed(self) -> float:
@@ -199,7 +203,7 @@ class RayCluster:
     def _hurry(self) -> None:
         """Interrupt, or end, the tasks that took too long."""
         for reference, task in list(self._running.items()):
-            late = task.late()
+            late = task.fell or task.late()
             if late is not None:
                 self._end(reference, *late)
             elif task.begun and task.deadline.interrupts(task.passed):
@@ -208,8 +212,8 @@ class RayCluster:
     def _end(self, reference: Any, why: Why, detail: str) -> None:
         """Kill a task's process; its end is heard of as that of others is."""
         task = self._running[reference]
-        if task.fell is None:
-            task.fell = why, detail
+        if task.fell is None or time.monotonic() >= task.ended + _AGAIN_S:  # Ray promises no more than to try
+            task.fell, task.ended = (why, detail), time.monotonic()
             self._ray.cancel(reference, force=True)
 
     def _outcome(self, reference: Any) -> Outcome:

@@ -236,8 +236,9 @@ def test_ray_gives_the_same_file(tmp_path, undisturbed):
 class Endless:
     """Ray, as far as it is used, on a cluster where no task ever ends by itself."""
 
-    def __init__(self):
-        self.cancelled, self.exceptions = [], SimpleNamespace(RayError=RuntimeError)
+    def __init__(self, deaf=0):
+        """`deaf`: how often it does not mind a cancel."""
+        self.cancelled, self.exceptions, self.deaf = [], SimpleNamespace(RayError=RuntimeError), deaf
 
     def init(self, **_):
         pass
@@ -250,7 +251,7 @@ class Endless:
 
     def wait(self, references, *, num_returns, timeout):
         time.sleep(min(timeout, 0.05) * num_returns)
-        return [r for r in references if (r, True) in self.cancelled], []
+        return [r for r in references if self.cancelled.count((r, True)) > self.deaf], []
 
     def cancel(self, reference, *, force):
         self.cancelled.append((reference, force))
@@ -281,6 +282,15 @@ def test_a_task_that_takes_too_long_is_given_up(tmp_path, monkeypatch):
     begun(tmp_path, monkeypatch, executor)
     assert ray.cancelled == [("reference", True)]
     assert executor.collect() == []
+
+
+def test_ray_is_asked_again_to_end_a_task(tmp_path, monkeypatch):
+    """It promises no more than to try."""
+    ray = Endless(deaf=2)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr(ray_cluster, "_AGAIN_S", 0.05)
+    begun(tmp_path, monkeypatch, ray_cluster.RayCluster(1))
+    assert ray.cancelled == [("reference", True)] * 3
 
 
 def test_a_worker_that_takes_too_long_is_given_up(tmp_path, monkeypatch):
