@@ -135,7 +135,7 @@ def test_memory_that_nothing_fits_is_told_with_what_does():
 def test_memory_that_may_be_enough_is_not_called_too_little():
     """Between what nothing is below and what is found, where received inputs count, no proof is claimed."""
     received = {"model": MemoryModel.RECEIVED}
-    with pytest.raises(NothingFoundError, match="were found that fit 52 bytes .* give 53 bytes"):
+    with pytest.raises(NothingFoundError, match=r"were found that fit 52 bytes .* give 53 bytes"):
         pipelined(asked(52, **received))
     with pytest.raises(InfeasibleError):
         pipelined(asked(51, **received))
