@@ -1,6 +1,6 @@
 """What a split says of itself: one JSON object, or a page for people; and the table of op types."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,6 @@ def split_page(
 ) -> str:
     """A page for people: how op types are cut, and what is sent."""
     factors = "x".join(map(str, split.division.factors))
-    gap = 0.0 if not split.counted_bytes else 1 - split.bound_bytes / split.counted_bytes
     rows = [("op type", "ops", "cut along"), *((t, str(n), how) for t, n, how in ways_by_type(shaped, split))]
     lines = [
         paragraph(f"{shaped.source}: {counted(shaped.ops, 'op')} in {factors} parts", 2),
@@ -65,7 +64,7 @@ def split_page(
         "",
         *tables(shaped, split),
         fact("method", f"{split.method}: {_WHAT.get(split.method) or METHODS[split.method].what}"),
-        fact("sent", f"{_sent(split, timed)}; {_proven(split, gap)}"),
+        fact("sent", f"{_sent(split, timed)}; {_proven(split)}"),
         *([fact("objective", _weighed(split.objective, split))] if split.objective is not None else []),
         fact("parameters", f"{size(split.parameter_bytes)} a worker{_at_most(split)}, with slots"),
         *([] if timed is None else _step(timed)),
@@ -108,7 +107,7 @@ def _at_most(split: Split) -> str:
     return " at most" if split.method == PARTIAL else ""
 
 
-def _proven(split: Split, gap: float) -> str:
+def _proven(split: Split) -> str:
     after = " after the cuts before it" if len(split.cuts) > 1 else ""
     if not split.bound_bytes and split.counted_bytes:
         return "no bound is known"
@@ -116,7 +115,24 @@ def _proven(split: Split, gap: float) -> str:
         return f"no other cut{after} counts less than {size(split.counted_bytes)}, each layout received on its own"
     if split.status == "optimal":
         return f"no other cut{after} sends less"
-    return f"a cut{after} sends {size(split.bound_bytes)} at least, gap {percent(gap)}"
+    number, known, value = least_known([(cut.bound, cut.value or 0) for cut in split.cuts])
+    which = f"cut {number} of {len(split.cuts)}" if number < len(split.cuts) else f"a cut{after}"
+    of = f", of {size(value)}" if number < len(split.cuts) else ""
+    return f"{which} sends {size(known)} at least{of}, gap {percent(gap_of(known, value))}"
+
+
+def least_known(cuts: Sequence[tuple[int, int]]) -> tuple[int, int, int]:
+    """Of bounds and bytes of cuts, outermost first: the number of the cut with the widest gap, its bound, its bytes.
+
+    The last of equals. A step is proven no further than its worst cut, whatever is known of those after it.
+    """
+    number = max(range(len(cuts)), key=lambda at: (gap_of(*cuts[at]), at))
+    return number + 1, *cuts[number]
+
+
+def gap_of(bound: int, value: int) -> float:
+    """What of a value its bound leaves open."""
+    return 1 - bound / value if value else 0.0
 
 
 def coverage_object(rows: Iterable[Row]) -> dict[str, Any]:

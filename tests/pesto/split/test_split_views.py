@@ -11,18 +11,23 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pesto.cli.main import pesto
+from pesto.cli.verbs.plans.check_split import _bound
 from pesto.errors import UsageError
 from pesto.show.divided import split_picture
+from pesto.show.split_page import split_page
 from pesto.source import Source
 from pesto.split.dividing import divide, ways_by_class
 from pesto.split.explained_op import explained_op, found_op
 from pesto.split.exports import _axes, _joined, jax_text
+from pesto.split.files.checked import Certificate
 from pesto.split.files.shaped_file import save_shaped
+from pesto.split.files.split_file import dumps_split, loads_split
 from pesto.split.layouts import PARTIAL, WHOLE
 from pesto.split.program import Rules
 from pesto.split.undescribed import MATTERS, refuse_undescribed, undescribed_shares
 from pesto.split.variable_rows import layout_words, variable_rows
 from pesto.tf import named
+from solvers.result import Status
 
 OP = "layer_0/step_0/MatMul"
 
@@ -50,6 +55,20 @@ def test_parts_of_kept_outputs_cover_the_tensor(shaped, found):
     elements = {box: math.prod(box[1]) for box in made.parts}
     assert sum(elements.values()) == math.prod(made.shape)
     assert len(made.parts) == found.division.workers
+
+
+def test_a_first_cut_without_a_proof_is_named(shaped, found):
+    """A proof of the last cut says nothing of the first, on the page and where the file is checked."""
+    first, last = found.cuts
+    proven = replace(last, status=Status.OPTIMAL, bound=last.value)
+    split = replace(found, cuts=(replace(first, status=Status.FEASIBLE, bound=32), proven))
+    page = " ".join(split_page(shaped, split, []).split())
+    assert "cut 1 of 2 sends 32 B at least" in page and "gap 0%" not in page
+    file = loads_split(dumps_split(shaped, split, time_limit_s=1.0), "split")
+    again = Certificate(claimed=file.cuts, found=(32, proven.bound), rests_on=("HiGHS",))
+    assert "cut 1 has 32 B, of" in _bound(file, again) and "confirmed" in _bound(file, again)
+    split = replace(split, cuts=(replace(first, status=Status.OPTIMAL, bound=first.value), proven))
+    assert "no other cut after the cuts before it sends less" in " ".join(split_page(shaped, split, []).split())
 
 
 def test_every_variable_of_the_lambda_is_found_or_refused(shaped, found):

@@ -7,6 +7,7 @@ from pesto.cli.printed import answer
 from pesto.plans.statements import NOT_CHECKED
 from pesto.quantities import counted, size
 from pesto.show.lines import paragraph
+from pesto.show.split_page import least_known
 from pesto.split.files.checked import Certificate, certified, unconfirmed, verified
 from pesto.split.files.split_file import SplitFile
 from pesto.split.shaped import Shaped
@@ -59,4 +60,6 @@ def _bound(found: SplitFile, bounds: Certificate | None) -> str:
         return f"{claim}, which is the word of the method {found.method}: its cuts were not made one by one"
     after = " after the cuts before it, for each cut" if len(found.cuts) > 1 else ""
     known = "confirmed" if bounds.confirmed else f"not confirmed, only {size(bounds.found[-1])} of the last cut"
-    return f"{claim}{after}: {known}, by solving again; that rests on {', '.join(bounds.rests_on)}"
+    number, least, value = least_known([(cut.bound_bytes, cut.bytes) for cut in found.cuts])
+    wide = f" (cut {number} has {size(least)}, of {size(value)})" if number < len(found.cuts) else ""
+    return f"{claim}{after}{wide}: {known}, by solving again; that rests on {', '.join(bounds.rests_on)}"
