@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from pesto.errors import InputError
 from pesto.source import Cut, check_cut
-from pesto.tf.pipelined.passes import Passes
+from pesto.tf.pipelined.passes import Passes, computed_from
 from pesto.tf.private import autograph_of
 
 
@@ -97,16 +97,7 @@ def _reads(tensor: Any, handles: set[int]) -> bool:
     """Whether a tensor is computed from a variable with one of these handles."""
     if not handles:
         return False
-    wanted = {inner.name for outer, inner in tensor.graph.captures if id(outer) in handles}
-    left, seen = [tensor], set[str]()
-    while left:
-        one = left.pop()
-        if one.name in wanted:
-            return True
-        if one.op.name not in seen:
-            seen.add(one.op.name)
-            left += one.op.inputs
-    return False
+    return bool(computed_from([tensor], {inner.name for outer, inner in tensor.graph.captures if id(outer) in handles}))
 
 
 def _of_all(values: Sequence[Any]) -> Any:

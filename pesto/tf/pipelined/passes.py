@@ -1,6 +1,6 @@
 """A training step traced once for each micro-batch: gradients added up in the order of the batches, one update."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -11,6 +11,8 @@ from pesto.errors import InputError
 from pesto.source import Cut
 from pesto.tf.pipelined.late_weights import Versions
 from pesto.tf.private import replaced
+
+_ASSIGNMENTS = {"AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"}
 
 
 class Passes:
@@ -30,6 +32,7 @@ class Passes:
         self._every = cut.batches if cut.late is None else cut.every
         self._batch, self._derived, self._applied, self._inside = 0, 0, 0, False
         self._sums: list[Any] = []
+        self._trained, self._update_at = set[int](), 0
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -63,7 +66,25 @@ class Passes:
                 f"{self.label}: it takes gradients {self._derived} times and updates {self._applied} times, and one "
                 f"may need another - {self._remedy}"
             )
+        if not self._updates and (wrong := self._of_old_weights((args, kwargs))):
+            raise InputError(
+                f"{self.label}: behind its update it assigns what it makes of trained variables ({wrong}), which "
+                "would be done for each micro-batch, before the update of all - leave it to the optimizer, as a "
+                f"moving average (use_ema=True), or {self._remedy}"
+            )
         return result
+
+    def _of_old_weights(self, given: Any) -> str:
+        """The name of an op behind an update that was left out, which assigns what is of weights alone; else empty."""
+        graph = tf.compat.v1.get_default_graph()
+        weights = {inner.name for outer, inner in graph.captures if id(outer) in self._trained}
+        pieces = {one.name for one in tf.nest.flatten(given) if isinstance(one, tf.Tensor) and one.shape.rank != 0}
+        for op in graph.get_operations()[self._update_at :]:
+            if op.type in _ASSIGNMENTS:
+                of = computed_from(op.inputs[1:], weights | pieces)
+                if of & weights and not of & pieces:
+                    return str(op.name)
+        return ""
 
     @property
     def _updates(self) -> bool:
@@ -76,6 +97,7 @@ class Passes:
             if not any(getattr(source, "trainable", False) for source in tf.nest.flatten(sources)):
                 return found
             self._derived += 1
+            self._trained |= {id(_handle(source)) for source in tf.nest.flatten(sources)}
             flat = tf.nest.flatten(found)
             if all(one is None for one in flat):
                 raise InputError(
@@ -98,6 +120,7 @@ class Passes:
                 return original(optimizer, *args, **kwargs)
             self._applied += 1
             if not self._updates:
+                self._update_at = len(tf.compat.v1.get_default_graph().get_operations())
                 return None
             if self._versions is not None:
                 self._versions.end()
@@ -108,6 +131,24 @@ class Passes:
                 self._inside = False
 
         return apply
+
+
+def _handle(source: Any) -> Any:
+    """Of a variable, Keras' or TensorFlow's; of a tensor None."""
+    return getattr(source.value if isinstance(source, keras.Variable) else source, "handle", None)
+
+
+def computed_from(tensors: Iterable[Any], named: set[str]) -> set[str]:
+    """Which of the named tensors of their graph some tensors are computed from."""
+    left, seen, found = list(tensors), set[str](), set[str]()
+    while left:
+        one = left.pop()
+        if one.name in named:
+            found.add(one.name)
+        elif one.op.name not in seen:
+            seen.add(one.op.name)
+            left += one.op.inputs
+    return found
 
 
 def _kinds() -> list[type]:

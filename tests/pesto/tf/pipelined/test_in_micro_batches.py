@@ -73,6 +73,23 @@ def test_what_a_step_does_with_its_gradients_it_does_with_the_mean():
     assert np.allclose(step.w, w - 0.5 * mean / np.linalg.norm(mean), rtol=1e-5)
 
 
+def test_what_a_step_assigns_of_pieces_it_assigns_for_each():
+    """Behind the update, too: what it has seen of rows and of losses, and how often."""
+    step, seen, losses = Step(), tf.Variable([0.0, 0.0], trainable=False), tf.Variable(0.0, trainable=False)
+    count = tf.Variable(0, trainable=False)
+
+    def counting(x):
+        loss, _, _ = step(x)
+        seen.assign_add(tf.reduce_sum(x, 0))
+        losses.assign_add(loss)
+        return count.assign_add(1)
+
+    w = step.w.numpy()
+    run(counting, X)
+    assert np.allclose(seen, X.sum(0)) and count.numpy() == 3
+    assert np.allclose(losses, 3 * np.mean((X @ w) ** 2))
+
+
 def test_an_optimizer_within_another_updates_once():
     """As one that scales the loss does, which hands on to its own."""
     step, plain = Step(optimizer=keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(1.0), 1.0)), Step()
@@ -131,7 +148,18 @@ def unled():
     return step
 
 
+def averaged():
+    step, average = Step(), tf.Variable([1.0, -2.0], trainable=False)
+
+    def whole(x):
+        step(x)
+        average.assign(0.5 * average + 0.5 * step.w)
+
+    return whole
+
+
 REFUSED = {
+    "an average of weights": (averaged, (X,), InputError, r"assigns what it makes of .*use_ema=True\), or let it loop"),
     "no gradient": (lambda: tf.reduce_sum, (X,), InputError, "takes no gradients .* give a training step"),
     "no loss": (unled, (X,), InputError, "all gradients are None - compute the loss"),
     "own update": (bare, (X,), InputError, "no Keras optimizer .* call optimizer.apply_gradients"),
