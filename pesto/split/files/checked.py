@@ -64,6 +64,8 @@ def _faults(found: SplitFile, shaped: Shaped, division: Division) -> Iterator[st
         yield "it is made for seconds, and bounds bytes"
     if any(cut.bound_bytes > cut.bytes for cut in found.cuts) or found.bound_bytes > found.cuts[-1].bytes:
         yield "a bound is above the bytes"
+    if found.bound_bytes != found.cuts[-1].bound_bytes:
+        yield "its bound is not that of its last cut"
     if any(cut.status == "optimal" and cut.bound_bytes < cut.bytes for cut in found.cuts):
         yield "a cut is said to be optimal, and its bound is below its bytes"
     if found.status == "optimal" and any(cut.status != "optimal" for cut in found.cuts):

@@ -113,12 +113,20 @@ def test_bytes_that_were_changed_are_found(shaped, text):
             verified(loads_split(changed(text, **{key: said[key] + 4}), "split"), shaped)
 
 
+def test_a_bound_that_is_not_that_of_the_last_cut_is_found(shaped, text):
+    """Also a lower one, which would hold."""
+    forged = changed(text, bound_bytes=json.loads(text)["bound_bytes"] - 4)
+    with pytest.raises(VerificationError, match="its bound is not that of its last cut"):
+        verified(loads_split(forged, "split"), shaped)
+
+
 def test_bytes_of_a_cut_that_were_changed_are_found(shaped, text):
     """Whichever cut is said to send less than it does, by its number; the last counts what the split sends."""
     said = json.loads(text)["cuts"]
     for at, cut in enumerate(said):
         less = {**cut, "bytes": cut["bytes"] - 4, "bound_bytes": cut["bytes"] - 4}
-        forged = changed(text, cuts=[*said[:at], less, *said[at + 1 :]], status="feasible", bound_bytes=0)
+        cuts = [*said[:at], less, *said[at + 1 :]]
+        forged = changed(text, cuts=cuts, status="feasible", bound_bytes=cuts[-1]["bound_bytes"])
         with pytest.raises(VerificationError, match=f"cut {at + 1} counts {cut['bytes'] - 4} bytes, and "):
             verified(loads_split(forged, "split"), shaped)
 

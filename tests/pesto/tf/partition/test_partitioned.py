@@ -78,10 +78,11 @@ def test_a_model_runs_in_parts():
 def test_all_models_run_in_parts(name, factors):
     """Ditto for every model and factor; what no factor of its shapes divides stays whole.
 
-    A variable that is nearly zero is further from the whole step's, in terms of itself.
+    A variable that is nearly zero is further from the whole step's, in terms of itself; where a processor's kernels
+    have batch normalisation carry roundings far, the whole step is as far from itself.
     """
     ran = check(*model(name), factors)
-    assert ran.variables_distance <= 5 * TOLERANCE
+    assert ran.variables_distance <= max(5 * TOLERANCE, ran.nudged_distance or 0.0)
     assert factors == (3,) or ran.held <= 1 / np.prod(factors) + 0.02
 
 
