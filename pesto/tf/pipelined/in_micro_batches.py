@@ -12,15 +12,13 @@ from pesto.tf.pipelined.passes import Passes, computed_from
 from pesto.tf.private import autograph_of
 
 
-def in_micro_batches(
-    step: Callable[..., Any], cut: Cut, label: str, *, metrics: Callable[[], Sequence[Any]] = tuple
-) -> Callable[..., Any]:
+def in_micro_batches(step: Callable[..., Any], cut: Cut, label: str) -> Callable[..., Any]:
     """`step`, done with each of the equal pieces of its arguments, with gradients added up before one update.
 
     Every argument with a first dimension is cut, scalars are given whole. Results of all pieces are put together:
-    scalars averaged, rows put one behind the other. metrics: gives variables that count over all of them, so that what
-    the last pass makes of them stands for all. Of a cut with late weights (`pesto.tf.pipelined.late_weights`) every
-    piece updates.
+    scalars averaged, rows put one behind the other. What is made of the mean of all gradients, or of no piece but of
+    variables, as results of metrics are, is what the last pass gives. Of a cut with late weights
+    (`pesto.tf.pipelined.late_weights`) every piece updates.
     UsageError for a batch that cannot be cut so; InputError for one of open size, and as of `Passes`.
     """
 
@@ -30,16 +28,15 @@ def in_micro_batches(
         passes = Passes(cut, label)
         with passes.watched():
             found = [passes.run(step, batch, *given) for batch, given in enumerate(pieces)]
-        return _joined(found, {id(variable.handle) for variable in metrics()})
+        rows = {one.name for one in tf.nest.flatten(pieces) if _has_rows(one)}
+        return _joined(found, rows, passes.means)
 
     return whole
 
 
 def train_in_micro_batches(model: Any, cut: Cut) -> Callable[..., Any]:
     """The train step of a compiled Keras model in micro-batches; metrics have seen them all, other losses are means."""
-    return in_micro_batches(
-        model.train_step, cut, f"keras {model.name}", metrics=lambda: [v.value for v in model.metrics_variables]
-    )
+    return in_micro_batches(model.train_step, cut, f"keras {model.name}")
 
 
 def converted(step: Any) -> Callable[..., Any]:
@@ -80,24 +77,23 @@ def _has_rows(value: Any) -> bool:
     return isinstance(value, tf.Tensor) and value.shape.rank != 0
 
 
-def _joined(results: Sequence[Any], counting: set[int]) -> Any:
+def _joined(results: Sequence[Any], pieces: set[str], means: set[str]) -> Any:
     """The mean of scalars, rows one behind the other, and of all else what the last micro-batch gave.
 
-    counting: the handles of variables that all of them have seen; what is made of these is the last's, too.
+    pieces, means: the names of what the passes are given, and of the means of all gradients.
     """
     flat = [tf.nest.flatten(result) for result in results]
-    last = [isinstance(one, tf.Tensor) and _reads(one, counting) for one in flat[-1]]
+    last = [isinstance(one, tf.Tensor) and _stands_for_all(one, pieces, means) for one in flat[-1]]
     every = [
-        values[-1] if seen else _of_all(values) for values, seen in zip(zip(*flat, strict=True), last, strict=True)
+        values[-1] if alone else _of_all(values) for values, alone in zip(zip(*flat, strict=True), last, strict=True)
     ]
     return tf.nest.pack_sequence_as(results[-1], every)
 
 
-def _reads(tensor: Any, handles: set[int]) -> bool:
-    """Whether a tensor is computed from a variable with one of these handles."""
-    if not handles:
-        return False
-    return bool(computed_from([tensor], {inner.name for outer, inner in tensor.graph.captures if id(outer) in handles}))
+def _stands_for_all(one: Any, pieces: set[str], means: set[str]) -> bool:
+    """Whether a result is made of the mean of all gradients, or of no piece."""
+    made_of = computed_from([one], pieces | means)
+    return bool(made_of & means) or not made_of
 
 
 def _of_all(values: Sequence[Any]) -> Any:

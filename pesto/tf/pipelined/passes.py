@@ -33,6 +33,8 @@ class Passes:
         self._batch, self._derived, self._applied, self._inside = 0, 0, 0, False
         self._sums: list[Any] = []
         self._trained, self._update_at = set[int](), 0
+        self.means = set[str]()
+        """The names of the means of all gradients."""
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -110,6 +112,7 @@ class Passes:
             if not self._updates:
                 return found
             means, self._sums = [_mean(one, self._every) for one in self._sums], []
+            self.means |= {one.name for one in tf.nest.flatten(means, expand_composites=True) if one is not None}
             return tf.nest.pack_sequence_as(found, means)
 
         return gradient

@@ -60,7 +60,7 @@ def test_what_counts_over_all_pieces_is_the_lasts():
         loss, _, _ = step(x)
         return {"loss": loss, "count": count.assign_add(1.0) * 2}
 
-    whole = in_micro_batches(counting, Cut(3), "function step", metrics=lambda: [count])
+    whole = in_micro_batches(counting, Cut(3), "function step")
     found = tf.function(whole, autograph=False)(tf.constant(X))
     assert float(found["count"]) == 6 and np.allclose(found["loss"], np.mean((X @ np.float32([1, -2])) ** 2))
 
@@ -71,6 +71,19 @@ def test_what_a_step_does_with_its_gradients_it_does_with_the_mean():
     run(step, X)
     mean = by_hand(w)
     assert np.allclose(step.w, w - 0.5 * mean / np.linalg.norm(mean), rtol=1e-5)
+
+
+def test_what_is_made_of_the_mean_of_all_gradients_is_the_lasts():
+    """Its norm, which a function may return beside its loss, and a variable as it is behind the update."""
+    norms = []
+    step, w = Step(lambda gradients: norms.append(tf.linalg.global_norm(gradients)) or gradients), np.float32([1, -2])
+
+    def told(x):
+        step(x)
+        return norms[-1], step.w.read_value()
+
+    norm, after = run(told, X)
+    assert np.allclose(norm, np.linalg.norm(by_hand(w))) and np.allclose(after, w - by_hand(w))
 
 
 def test_what_a_step_assigns_of_pieces_it_assigns_for_each():
