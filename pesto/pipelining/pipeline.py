@@ -195,15 +195,25 @@ def _optimal(
 
 
 def curve(asked: Asked, points: int = 24) -> list[tuple[int, dict[str, Fraction | None]]]:
-    """Bytes of a device, then the least period by way: fixed, joint, thinned, and the bound of all; None: none fits.
+    """Bytes of a device, then the least period by way: fixed, joint, thinned, free, and the bound of all.
 
-    From the least memory that some stages fit to where more memory is of no use, each device with as much. Fixed:
-    stages cut without regard to memory, then 1F1B* on them.
+    None: none fits. From the least memory that some stages fit to where more memory is of no use, each device with as
+    much. Fixed: stages cut without regard to memory, then 1F1B* on them. Free is looked for where stages need not be
+    contiguous, at all points together for each search's time; it is not longer than with less memory.
     """
-    free = without_memory(asked)
-    low, high = bytes_short(asked.chain, _with(asked, 0).machines, asked.model), int(free.bytes.max())
+    wide = without_memory(asked)
+    low, high = bytes_short(asked.chain, _with(asked, 0).machines, asked.model), int(wide.bytes.max())
+    if not asked.contiguous and asked.machines.equal:
+        low = min(low, roomy_memory(asked.chain, asked.devices, asked.model))
     sizes = sorted(set(np.linspace(low, max(low, high), points).astype(np.int64).tolist()))
-    return [(memory, _at(_with(asked, memory), free, memory)) for memory in sizes]
+    quick, found = (
+        replace(asked, k=0, seconds=asked.seconds / len(sizes)),
+        list[tuple[int, dict[str, Fraction | None]]](),
+    )
+    for memory in sizes:
+        with_less = found[-1][1][FREE] if found else None
+        found.append((memory, _at(_with(quick, memory), wide, memory, with_less)))
+    return found
 
 
 def _with(asked: Asked, memory: int) -> Asked:
@@ -211,16 +221,36 @@ def _with(asked: Asked, memory: int) -> Asked:
     return replace(asked, machines=replace(asked.machines, memory=np.full(asked.devices, memory)))
 
 
-def _at(asked: Asked, free: Cuts, memory: int) -> dict[str, Fraction | None]:
+def _at(asked: Asked, wide: Cuts, memory: int, with_less: Fraction | None) -> dict[str, Fraction | None]:
+    """with_less: the period of FREE with less memory."""
     chain, model = asked.chain, asked.model
-    fixed = least_period(asked.seen(free.allocation), free.allocation, memory, model)
+    fixed = least_period(asked.seen(wide.allocation), wide.allocation, memory, model)
     joint = fitting_cuts(chain, asked.machines, model)
     thin = fitting_cuts(chain, asked.machines, model, KEEPS)
     # Stages that were cut without regard to memory are some of those that are cut for it.
-    known = [each.period for each in (fixed, joint) if each is not None]
+    known = _least(*(None if each is None else each.period for each in (fixed, joint)))
+    thinner = _least(known, None if thin is None else thin.period)
+    bound = best(of_machines(chain, asked.machines, model)).value
+    free = _least(thinner, with_less)
+    if free != bound and not asked.contiguous:
+        free = _least(free, _freely(asked, joint, thin))
     return {
         "fixed": None if fixed is None else fixed.period,
-        "joint": min(known, default=None),
-        THINNED: min([*known, *([] if thin is None else [thin.period])], default=None),
-        "bound": best(of_machines(chain, asked.machines, model)).value,
+        "joint": known,
+        THINNED: thinner,
+        FREE: None if asked.contiguous else free,
+        "bound": bound,
     }
+
+
+def _freely(asked: Asked, joint: Cuts | None, thin: Cuts | None) -> Fraction | None:
+    """The period of FREE; None where none is found, or none can be shorter than that of contiguous stages."""
+    made = next(each for each in schedules(asked, joint, thin) if each.name == FREE)
+    if made.interrupted:
+        raise KeyboardInterrupt
+    return made.period if made.fits else None
+
+
+def _least(*periods: Fraction | None) -> Fraction | None:
+    """Of those that are known."""
+    return min((each for each in periods if each is not None), default=None)

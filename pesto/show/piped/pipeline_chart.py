@@ -48,6 +48,7 @@ _STYLES = {
     "fixed": (GREY, "cut where it is best without memory"),
     "joint": (BLUE, "cut for the memory, 1F1B*"),
     "thinned": ("#009e73", "cut for the memory, thinned"),
+    "free": ("#cc79a7", "stages that need not be contiguous"),
     "bound": (RED, "no schedule below"),
 }
 
@@ -97,10 +98,13 @@ def _shown(chosen: Schedule, run: Unrolled) -> int:
 
 
 def _rows(devices: int, resource: Ints, stages: Ints) -> dict[int, float]:
-    """Resource -> the top of its row; a link below the first of its devices; idle devices have none."""
+    """Resource -> the top of its row, in the order of first stages; a link below the first of its devices.
+
+    Idle devices have none.
+    """
     found, at = dict[int, float](), 0.0
     links = sorted(set(resource[resource >= devices].tolist()))
-    for device in sorted(set(stages[:, 2].tolist())):
+    for device in sorted(set(stages[:, 2].tolist()), key=lambda device: (_stage_of(stages, device), device)):
         found[device], at = at, at + 1.0
         for link in links:
             if (link - devices) // devices == device:
@@ -227,6 +231,8 @@ def draw_curve(
     with drawn_by(_MADE_BY):
         canvas = Canvas(figsize=(7.0, 4.4), layout="constrained")
         axis = canvas.subplots()
+        # The last step has a width, too.
+        beyond = 0.04 * (points[-1][0] - points[0][0]) / units.one
         for key, (colour, label) in _STYLES.items():
             known = [
                 (memory / units.one, float(value) / units.ticks)
@@ -235,6 +241,7 @@ def draw_curve(
             ]
             if known:
                 style = "--" if key == "bound" else "-"
+                known.append((known[-1][0] + beyond, known[-1][1]))
                 axis.step(*zip(*known, strict=True), where="post", color=colour, label=label, linestyle=style)
         axis.set_ylim(bottom=0)
         axis.set_xlabel(f"{units.size} of a device")

@@ -71,7 +71,7 @@ def _ended(monkeypatch, capfd):
 def test_a_step_is_pipelined_and_its_plan_checked(step, ended, tmp_path):
     """The object has what the page says; the plan is confirmed on the step of so many micro-batches, on no other."""
     words = ("pipeline", "--graph", step, "--cluster", "v100x4", "--micro-batches", 6, "--search", 0)
-    files = ("-o", "plan.json", "--chart", "pipe.svg", "--curve", "curve.svg", "--export", "ranks.csv")
+    files = ("-o", "plan.json", "--chart", "pipe.svg", "--export", "ranks.csv")
     files += ("--stages", "stages.csv")
     code, out, err = ended(*words, *files, "--json")
     assert code == 0, err
@@ -124,3 +124,13 @@ def test_several_micro_batches_are_planned_and_not_run(step, ended):
     assert code == 0 and json.loads(out)["makespan_s"] > 0, err
     left, _, err = ended("run", "p.json", "--graph", step, "--micro-batches", 2)
     assert left == 2 and "not run or cut" in err
+
+
+@pytest.mark.slow
+def test_the_curve_of_a_step_has_every_way(step, ended, tmp_path):
+    """Stages that need not be contiguous, too."""
+    words = ("pipeline", "--graph", step, "--cluster", "v100x4", "--micro-batches", 6, "--search", 0)
+    code, _, err = ended(*words, "--time-limit", 2, "--curve", "curve.svg")
+    assert code == 0, err
+    drawn = (tmp_path / "curve.svg").read_text()
+    assert all(way in drawn for way in ("best without memory", "1F1B*", "need not be contiguous", "no schedule below"))

@@ -92,7 +92,7 @@ def test_pictures_and_ranks_are_the_same_each_time(chain, tmp_path):
     made = []
     for turn in "ab":
         words = ("--chart", f"{turn}.svg", "--curve", f"{turn}c.png", "--export", f"{turn}.csv")
-        assert run(chain, "--devices", 2, *words).exit_code == 0
+        assert run(chain, "--devices", 2, "--contiguous", *words).exit_code == 0
         made.append([(tmp_path / name).read_bytes() for name in (words[1], words[3], words[5])])
     assert made[0] == made[1] and all(made[0])
     assert made[0][2].decode().splitlines()[0].startswith("0F0,0F1")
@@ -167,7 +167,8 @@ def test_devices_that_are_named_in_the_file(chain, tmp_path):
     """The fast one gets three layers of four; --memory is for those without; the pattern has it all and is checked."""
     named = FILE | {"devices": [{"memory_bytes": 99}, {"speed": "3"}]}
     (tmp_path / chain).write_text(json.dumps(named))
-    done = run(chain, "--memory", 60, "--json", "-o", "pattern.json", "--chart", "pipe.svg", "--curve", "curve.svg")
+    files = ("-o", "pattern.json", "--chart", "pipe.svg", "--curve", "curve.svg")
+    done = run(chain, "--memory", 60, "--contiguous", "--json", *files)
     assert done.exit_code == 0, done.output
     said = json.loads(done.stdout)
     rows = {row["device"]: row for row in said["stages"]}

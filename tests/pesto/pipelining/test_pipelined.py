@@ -202,14 +202,19 @@ def test_ranks_do_what_the_schedule_does():
         assert [first[action] for action in row] == sorted(first[action] for action in row)
 
 
-def test_more_memory_is_never_longer():
-    """Along the curve each way falls; cuts for the memory are never above fixed ones, thinned never above 1F1B*."""
-    points = curve(asked(), 6)
+@pytest.mark.parametrize("contiguous", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_more_memory_is_never_longer(contiguous):
+    """Along the curve each way falls; cuts for the memory are never above fixed ones, thinned never above 1F1B*.
+
+    Stages that need not be contiguous are never above these, and fit less memory.
+    """
+    points = curve(asked(contiguous=contiguous, seconds=2.0), 6 if contiguous else 3)
     assert [memory for memory, _ in points] == sorted({memory for memory, _ in points})
     for (_, one), (_, other) in combinations(points, 2):
         assert all(other[key] <= one[key] for key in one if one[key] is not None)
     for _, row in points:
-        assert row["bound"] <= row["thinned"] <= row["joint"] <= (row["fixed"] or row["joint"])
+        ways = [row[key] for key in ("bound", "free", "thinned", "joint", "fixed") if row[key] is not None]
+        assert ways == sorted(ways) and (row["free"] is None) == contiguous
 
 
 def test_what_cannot_be_asked():
