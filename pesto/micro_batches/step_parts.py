@@ -143,7 +143,8 @@ class _Finder:
             found = batch & (level <= last_forward(level, g.src[inner], g.dst[inner]))
         if not self._likely(found, batch):
             raise InputError(
-                f"{g.source}: its forward and backward halves cannot be told apart - fetch its loss beside the update"
+                f"{g.source}: its forward and backward halves cannot be told apart - fetch its loss beside the "
+                "update, and take no gradients of gradients in it"
             )
         return bools(found)
 

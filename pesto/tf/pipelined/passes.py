@@ -35,6 +35,8 @@ class Passes:
         self._trained, self._update_at = set[int](), 0
         self.means = set[str]()
         """The names of the means of all gradients."""
+        self._graph: Any = None
+        self._within = dict[str, None]()
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -50,9 +52,11 @@ class Passes:
     def run(self, step: Callable[..., Any], batch: int, args: Any, kwargs: Any) -> Any:
         """What one pass gives; InputError for one that does not take gradients once and update once."""
         self._batch, self._derived, self._applied = batch, 0, 0
+        self._graph = tf.compat.v1.get_default_graph()
         if self._versions is not None:
             self._versions.begin(batch)
         result = step(*args, **kwargs)
+        self._check_within()
         if not self._derived:
             raise InputError(
                 f"{self.label}: it takes no gradients of trainable variables (tf.GradientTape.gradient), so there are "
@@ -76,6 +80,21 @@ class Passes:
             )
         return result
 
+    def _is_within(self, what: str) -> bool:
+        """Whether this is traced into another graph than the pass; `run` tells it, as AutoGraph changes errors."""
+        within = tf.compat.v1.get_default_graph() is not self._graph
+        if within:
+            self._within[what] = None
+        return within
+
+    def _check_within(self) -> None:
+        if self._within:
+            raise InputError(
+                f"{self.label}: it {' and '.join(self._within)} inside a branch, a loop or a tf.function that it "
+                "calls, which is not done for all micro-batches together - do so "
+                f"in the step itself (of a tf.function f, call f.python_function), or {self._remedy}"
+            )
+
     def _of_old_weights(self, given: Any) -> str:
         """The name of an op behind an update that was left out, which assigns what is of weights alone; else empty."""
         graph = tf.compat.v1.get_default_graph()
@@ -97,6 +116,8 @@ class Passes:
         def gradient(tape: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
             found = original(tape, target, sources, *args, **kwargs)
             if not any(getattr(source, "trainable", False) for source in tf.nest.flatten(sources)):
+                return found
+            if self._is_within("takes its gradients"):
                 return found
             self._derived += 1
             self._trained |= {id(_handle(source)) for source in tf.nest.flatten(sources)}
@@ -121,6 +142,8 @@ class Passes:
         def apply(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             if self._inside:  # what one optimizer hands on to another
                 return original(optimizer, *args, **kwargs)
+            if self._is_within("updates"):
+                return None
             self._applied += 1
             if not self._updates:
                 self._update_at = len(tf.compat.v1.get_default_graph().get_operations())

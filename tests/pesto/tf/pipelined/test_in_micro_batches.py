@@ -1,5 +1,7 @@
 """A step done with each piece of its batch: gradients summed in order, one update, what cannot be done so refused."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -171,7 +173,42 @@ def averaged():
     return whole
 
 
+def guarded():
+    """A guard in a branch, which would see the loss of the last micro-batch alone."""
+    step = Step()
+
+    @tf.function
+    def whole(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.linalg.matvec(x, step.w))
+        gradients = tape.gradient(loss, [step.w])
+        if tf.math.is_finite(loss):
+            step.optimizer.apply_gradients([(gradients[0], step.w)])
+        return loss
+
+    return converted(whole)
+
+
+def repeated():
+    step = Step()
+
+    @tf.function
+    def whole(x):
+        for _ in tf.range(2):
+            step(x)
+
+    return converted(whole)
+
+
+def called():
+    return functools.partial(tf.function(Step()))
+
+
+WITHIN = r"inside a branch, a loop or a tf.function .* in the step itself .* or let it loop"
 REFUSED = {
+    "a guarded update": (guarded, (X,), InputError, f"it updates {WITHIN}"),
+    "in a loop": (repeated, (X,), InputError, f"it takes its gradients and updates {WITHIN}"),
+    "in a function": (called, (X,), InputError, f"it takes its gradients and updates {WITHIN}"),
     "an average of weights": (averaged, (X,), InputError, r"assigns what it makes of .*use_ema=True\), or let it loop"),
     "no gradient": (lambda: tf.reduce_sum, (X,), InputError, "takes no gradients .* give a training step"),
     "no loss": (unled, (X,), InputError, "all gradients are None - compute the loss"),
