@@ -144,7 +144,7 @@ class _Finder:
         if not self._likely(found, batch):
             raise InputError(
                 f"{g.source}: its forward and backward halves cannot be told apart - fetch its loss beside the "
-                "update, and take no gradients of gradients in it"
+                "update, unroll its loops (unroll=True), and take no gradients of gradients in it"
             )
         return bools(found)
 

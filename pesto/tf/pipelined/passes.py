@@ -36,6 +36,7 @@ class Passes:
         self.means = set[str]()
         """The names of the means of all gradients."""
         self._graph: Any = None
+        self._deriving = False
         self._within = dict[str, None]()
 
     @contextmanager
@@ -114,7 +115,13 @@ class Passes:
 
     def _gradient(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def gradient(tape: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
-            found = original(tape, target, sources, *args, **kwargs)
+            if self._deriving:  # what a gradient takes itself, as tf.recompute_grad does
+                return original(tape, target, sources, *args, **kwargs)
+            self._deriving = True
+            try:
+                found = original(tape, target, sources, *args, **kwargs)
+            finally:
+                self._deriving = False
             if not any(getattr(source, "trainable", False) for source in tf.nest.flatten(sources)):
                 return found
             if self._is_within("takes its gradients"):

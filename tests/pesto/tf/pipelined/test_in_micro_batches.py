@@ -113,6 +113,20 @@ def test_an_optimizer_within_another_updates_once():
     assert np.array_equal(step.w, plain.w) and int(step.optimizer.inner_optimizer.iterations) == 1
 
 
+def test_what_a_gradient_takes_itself_is_no_gradient_of_the_step():
+    """As tf.recompute_grad does, which makes activations anew."""
+    step, plain = Step(), Step()
+
+    def anew(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.recompute_grad(lambda rows: tf.square(tf.linalg.matvec(rows, step.w)))(x))
+        step.optimizer.apply_gradients([(tape.gradient(loss, [step.w])[0], step.w)])
+
+    run(anew, X)
+    run(plain, X)
+    assert np.array_equal(step.w, plain.w) and int(step.optimizer.iterations) == 1
+
+
 def test_hooks_are_gone_afterwards():
     """Also where the step is refused."""
     before = tf.GradientTape.gradient, keras.optimizers.Optimizer.apply
