@@ -1,14 +1,10 @@
 """A Ray cluster as an executor that outlives it: reached by a process of its own, and again when it was lost."""
 
 import logging
-import os
 import signal
 import subprocess
-import sys
-import tempfile
 import time
-from multiprocessing.connection import Pipe, wait
-from typing import IO
+from multiprocessing.connection import wait
 
 import msgspec
 
@@ -16,7 +12,7 @@ from pesto.errors import Exit, FileError, SolverError, UsageError
 from pesto.executing.bell import Bell
 from pesto.executing.executor import Answered, Lost, Outcome, Said, Work
 from pesto.executing.ray_process import Answer, Asked, Begin, Cancel, Heard, Leave, Loss, Ready, Refused, Told, encoded
-from pesto.executing.worker_process import environment, last_line
+from pesto.executing.worker_process import last_line, started
 
 _LOG = logging.getLogger(__name__)
 AGAIN_S = 2.0
@@ -32,19 +28,9 @@ class _Process:
     """The process that reaches the cluster."""
 
     def __init__(self, jobs: int | None, *, room: bool) -> None:
-        self.connection, theirs = Pipe()
-        self._said: IO[bytes] = tempfile.TemporaryFile("a+b")  # noqa: SIM115 - closed in end()
-        with theirs:
-            words = [os.getpid(), theirs.fileno(), jobs or 0, "room" if room else "any"]
-            self._popen = subprocess.Popen(
-                [sys.executable, "-P", "-m", "pesto.executing.ray_process", *map(str, words)],
-                stdin=subprocess.DEVNULL,
-                stdout=self._said,
-                stderr=self._said,
-                env=environment(),
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-            )
+        self.connection, self._said, self._popen = started(
+            "pesto.executing.ray_process", jobs or 0, "room" if room else "any"
+        )
 
     @property
     def pid(self) -> int:

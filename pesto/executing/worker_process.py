@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from multiprocessing.connection import Pipe
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import IO
 
@@ -32,20 +32,8 @@ class WorkerProcess:
         """Start it on at most `most` of the cores `share`, none of which is all."""
         self.share, self.most = share, most
         self.work: Work | None = None
-        self.connection, theirs = Pipe()
-        self._said: IO[bytes] = tempfile.TemporaryFile("a+b")  # noqa: SIM115 - closed in kill()
-        with theirs:
-            # -P: a file in the working directory must not shadow a module. A session of its own: Ctrl-C is not for it.
-            words = [os.getpid(), theirs.fileno(), ",".join(map(str, _bound(share, most))), niceness]
-            self._popen = subprocess.Popen(
-                [sys.executable, "-P", "-m", "pesto.executing.worker", *map(str, words)],
-                stdin=subprocess.DEVNULL,
-                stdout=self._said,
-                stderr=self._said,
-                env=environment(),
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-            )
+        cores = ",".join(map(str, _bound(share, most)))
+        self.connection, self._said, self._popen = started("pesto.executing.worker", cores, niceness)
         self._began, self._deadline = 0.0, Deadline(NO_LIMITS)
         self._listens, self._wanted = False, list[signal.Signals]()
         self._given_up: tuple[Why, str] | None = None
@@ -160,6 +148,27 @@ class WorkerProcess:
         last = last_line(self._said)
         self.kill()
         return f"the worker ended: {how}" + (f": {last}" if last else "")
+
+
+def started(module: str, *words: object) -> tuple[Connection, IO[bytes], "subprocess.Popen[bytes]"]:
+    """A module run as a process, with this one's id and its end of a connection before the words.
+
+    This one's end, the file of all that it writes, and the process.
+    """
+    ours, theirs = Pipe()
+    said: IO[bytes] = tempfile.TemporaryFile("a+b")  # noqa: SIM115 - closed by whoever ends the process
+    with theirs:
+        # -P: a file in the working directory must not shadow a module. A session of its own: Ctrl-C is not for it.
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", module, *map(str, (os.getpid(), theirs.fileno(), *words))],
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            env=environment(),
+            pass_fds=(theirs.fileno(),),
+            start_new_session=True,
+        )
+    return ours, said, process
 
 
 def _bound(share: tuple[int, ...], most: int | None) -> tuple[int, ...]:
