@@ -19,15 +19,15 @@ from solvers.pipelining.dags.load_moves import Knots, annealed_loads, contiguous
 from solvers.pipelining.pipeline_bounds import Bound, bins
 from solvers.problem import MOST
 
-ROUNDS, MOVES, HEAT = 40, 200_000, 0.02
-"""Annealings of each _FEW layers, moves of each, and the share by which a load may grow in a move, at first."""
+PARTS, MOVES, HEAT = 40, 200_000, 0.005
+"""Parts of annealings for each _FEW layers, moves of each, and the share by which a load may grow, at first."""
 ANNEALED, BOUNDED = 0.3, 0.3
 """Shares of the time that they, and the linear program, may take."""
 COMPILED_S = 120.0
 """Seconds that compiling it may take beside them, once on a machine."""
 SPREADING = "spreading"
 """What the bound of the linear program is called."""
-_FEW = 64
+_FEW = 8
 _MOST_TICKS = 1 << 52
 """Beyond these CP-SAT is not asked."""
 
@@ -124,13 +124,21 @@ def _order(dag: LayerDag, given: Knots) -> Ints:
 def _annealed(
     given: Knots, start: tuple[Ints, int], room: Ints, least: int, until: float, seed: int
 ) -> tuple[Ints, int]:
-    """The best, of rounds that each begin with the best so far; the later the cooler."""
-    rng, (device, best) = np.random.default_rng(seed), start
-    for at in range(ROUNDS * (1 + len(device) // _FEW)):
-        if best <= least or time.monotonic() > until:
-            break
-        moved, found = annealed_loads(given, device, room, HEAT / (1 + at % 4), rng.random((MOVES, 4)))
-        device, best = (moved, int(found)) if found < best else (device, best)
+    """The best of annealings from the start, each twice as long as the one before, while there is time for it."""
+    rng, (device, best), began = np.random.default_rng(seed), start, time.monotonic()
+    done, parts, most = 0, 1, PARTS * (1 + len(start[0]) // _FEW)
+    while done < most:
+        at = start[0]
+        for k in range(parts):
+            if best <= least or time.monotonic() > until:
+                return device, best
+            hot, cool = HEAT * (1 - k / parts), HEAT * (1 - (k + 1) / parts)
+            at, met, found = annealed_loads(given, at, room, hot, cool, rng.random((MOVES, 4)))
+            device, best = (met, int(found)) if found < best else (device, best)
+        done += parts
+        now = time.monotonic()
+        fit = int((until - now) * done / (now - began))
+        parts = 2 * parts if 6 * parts <= fit else max(1, fit)
     return device, best
 
 

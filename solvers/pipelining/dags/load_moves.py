@@ -89,11 +89,13 @@ def contiguous_runs(given: Knots, order: Ints, devices: int, memory: int) -> Int
 
 
 @routine
-def annealed_loads(given: Knots, device: Ints, room: Ints, heat: float, draws: Floats) -> tuple[Ints, int]:
-    """The best allocation met, and its busiest, after as many moves as there are `draws`, [n, 4] of 0 to 1.
+def annealed_loads(
+    given: Knots, device: Ints, room: Ints, hot: float, cool: float, draws: Floats
+) -> tuple[Ints, Ints, int]:
+    """The last allocation, the best one met, and its busiest, after moves by `draws`, [n, 4] of 0 to 1.
 
-    A knot moves to a device, mostly one of a neighbour, or two change places; `heat` falls to none. What exceeds
-    `room`, [P] bytes, is never moved to.
+    A knot moves to a device, mostly one of a neighbour, or two change places; the share by which a load may grow falls
+    from `hot` to `cool`. What exceeds `room`, [P] bytes, is never moved to.
     """
     devices = len(room)
     device, load, held = device.copy(), np.zeros(devices, dtype=np.int64), np.zeros(devices, dtype=np.int64)
@@ -110,14 +112,14 @@ def annealed_loads(given: Knots, device: Ints, room: Ints, heat: float, draws: F
         if other != u:
             _move(given, device, load, held, other, a)
         after = (load[a] / mean) ** _POWER + (load[d] / mean) ** _POWER
-        cooled = -heat * (1 - n / len(draws)) * _POWER * np.log(max(draws[n, 3], 1e-12))
+        cooled = -(hot + (cool - hot) * n / len(draws)) * _POWER * np.log(max(draws[n, 3], 1e-12))
         if held[d] > room[d] or held[a] > room[a] or np.log((after + 1e-300) / (before + 1e-300)) > cooled:
             if other != u:
                 _move(given, device, load, held, other, d)
             _move(given, device, load, held, u, a)
         elif load.max() < found:
             found, best = load.max(), device.copy()
-    return best, found
+    return device, best, found
 
 
 @subroutine

@@ -117,7 +117,7 @@ def test_ctrl_c_and_the_clock_keep_the_runs(monkeypatch) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(least_loads, "asked_of", struck)
-    monkeypatch.setattr(least_loads, "ROUNDS", 2)
+    monkeypatch.setattr(least_loads, "PARTS", 2)
     better = least_dag_load(dag, 4, seconds=600)
     assert better.interrupted and better.bound.value <= better.T < found.contiguous
 
