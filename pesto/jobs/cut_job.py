@@ -29,10 +29,19 @@ def cut_job(work: Work, cuts: str) -> dict[str, Any]:
     work.answer(choice_object(step[1], choice, out), choice_page(step[1], choice, out))
     return {
         "kind": choice.chosen.name,
+        "lower_bound_s": _bound_s(choice),
         "makespan_s": choice.chosen.makespan_s,
         "ops": step[0].ops,
         "interrupted": choice.interrupted,
     }
+
+
+def _bound_s(choice: Choice) -> float | None:
+    """Of a plan; none is known of splits."""
+    if choice.chosen.outcome is None:
+        return None
+    plan = choice.chosen.outcome.plan
+    return plan.provenance.lower_bound_ticks * plan.tick_s
 
 
 def _written(work: Work, shaped: Shaped, choice: Choice, seconds: float) -> str:

@@ -17,9 +17,12 @@ from pesto.serve.job_work import Order
 
 
 class FakeJobs:
-    def __init__(self, slots=1, files=None):
-        """`files`: bytes of each file that a job leaves, by name; otherwise they say which attempt it was."""
-        self.slots, self._files, self.begun, self.closed = slots, files or {}, {}, False
+    def __init__(self, slots=1, files=None, result=None):
+        """`files`: bytes of each file that a job leaves, by name; by default a plan and a report that name the attempt.
+
+        `result`: the summary of each job.
+        """
+        self.slots, self._files, self._result, self.begun, self.closed = slots, files, result or {}, {}, False
         self._heard, self._poked = deque(), False
         self._changed = threading.Condition()
 
@@ -49,9 +52,10 @@ class FakeJobs:
         if not out.is_dir():  # another server has the job, and has made room
             self._answer(work, Done(exit_code=8, error="no folder", remedy="none"))
             return
-        for name in ("plan.json", "report.html"):
-            (out / name).write_bytes(self._files.get(name, key.encode()))
-        self._answer(work, Done(exit_code=code, files=("plan.json", "report.html")))
+        files = self._files or dict.fromkeys(("plan.json", "report.html"), key.encode())
+        for name, data in files.items():
+            (out / name).write_bytes(data)
+        self._answer(work, Done(exit_code=code, files=tuple(files), result=self._result))
 
     def collect(self, seconds=None):
         with self._changed:

@@ -112,19 +112,33 @@ def plan_command(*, name: str, server: str, token: str | None, out: Path, as_jso
     if as_json:
         click.echo(to_json({"id": name, "plan": str(out), "bytes": len(data)}))
     else:
-        aside(f"the {'split' if cut else 'plan'} of job {name} is in {out}; next: pesto check {out}")
+        aside(f"the {'split' if cut else 'plan'} of job {name} is in {out}; {_next(out)}")
+
+
+def _next(out: Path) -> str:
+    return f"next: pesto check {out}, with the files of graph and cluster that it was made of, if any"
 
 
 def _told(client: Client, job: JobReply) -> str:
-    """What the job's verb has printed, but for where it wrote a plan, which the service has."""
+    """What the job's verb has printed, but for where it wrote a plan or a split, which the service has."""
     if PAGE not in job.files:
         return _page(job)
     lines = client.file(job.id, PAGE).decode().splitlines()
-    cut = [k for k, line in enumerate(lines) if line.startswith(VERIFIED)]
-    if not cut or PLAN not in job.files:
+    after = command("next", ["pesto", "jobs", "plan", job.id])
+    if PLAN in job.files:
+        return _in_place(
+            lines, VERIFIED, [fact(VERIFIED, "by the independent checker; the service has the plan"), after]
+        )
+    return _in_place(lines, fact("split", ""), [fact("split", "the service has it"), after])
+
+
+def _in_place(lines: list[str], begins: str, after: list[str]) -> str:
+    """A page with other lines in place of the last that begins so and of those under it, up to an empty one."""
+    found = [k for k, line in enumerate(lines) if line.startswith(begins)]
+    if not found:
         return "\n".join(lines)
-    after = [fact(VERIFIED, "by the independent checker; the service has the plan")]
-    return "\n".join([*lines[: cut[-1]], *after, command("next", ["pesto", "jobs", "plan", job.id])])
+    rest = next((k for k in range(found[-1], len(lines)) if not lines[k]), len(lines))
+    return "\n".join([*lines[: found[-1]], *after, *lines[rest:]])
 
 
 def _object(job: JobReply) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from pesto.serve.store.job_states import FINAL, Job
 
 FILES = {"plan": "plan.json", "report": "report.html", "trace": "trace.json.gz", "explain": "explain.json"}
 """Routes of single files, and the file of each."""
-_TYPES = {".json": "application/json", ".html": "text/html", ".gz": "application/gzip"}
+_TYPES = {".json": "application/json", ".html": "text/html", ".gz": "application/gzip", ".svg": "image/svg+xml"}
 _ALONE = {
     "Content-Security-Policy": "sandbox allow-scripts allow-downloads",
     "X-Content-Type-Options": "nosniff",
@@ -77,15 +77,21 @@ async def diff(
     caller: Who,
     a: Annotated[str, QueryParameter(max_length=100)],
     b: Annotated[str, QueryParameter(max_length=100)],
-) -> dict[str, Any]:
-    """The object of pesto diff --json, of the plans of two jobs."""
+    match: Match = "",
+) -> Response[Any]:
+    """The object of pesto diff --json, of the plans of two jobs, which it names by their ids."""
     first, second = caller.job(a), caller.job(b)
     files = [_path(job, FILES["plan"], caller) for job in (first, second)]
+    tag = f"{a}-{first.kept}-{b}-{second.kept}"
+    if _same(tag, match):
+        return _unchanged(tag)
     if caller.service.diffs.locked():
         raise full("two plans are being compared already - try again", 2)
     async with caller.service.diffs:
         with _graph_options(first, caller) as options:
-            return await _told("diff", *map(str, files), *options, "--json")
+            said = await _told("diff", *map(str, files), *options, "--json")
+    headers = {"ETag": f'"{tag}"', "Cache-Control": _ALONE["Cache-Control"]}
+    return Response(said | {"plans": [a, b]}, headers=headers)
 
 
 def file_routes() -> Router:
@@ -96,12 +102,22 @@ def file_routes() -> Router:
 def _file(job: Job, name: str, caller: Caller, match: str) -> Response[Any]:
     path = _path(job, name, caller)
     tag = f"{job.id}-{job.kept}-{name}"
-    if f'"{tag}"' in match or match == "*":
-        return Response(None, status_code=304, headers={"ETag": f'"{tag}"'})
+    if _same(tag, match):
+        return _unchanged(tag)
     kind = _TYPES.get(path.suffix, "text/plain")
     return File(
         path, etag=ETag(value=tag), media_type=kind, headers=_ALONE, filename=name, content_disposition_type="inline"
     )
+
+
+def _same(tag: str, match: str) -> bool:
+    """Whether who asks has it already."""
+    return f'"{tag}"' in match or match == "*"
+
+
+def _unchanged(tag: str) -> Response[Any]:
+    """304: bytes, since nothing has no form in the media types of some routes."""
+    return Response(b"", status_code=304, headers={"ETag": f'"{tag}"'})
 
 
 def _path(job: Job, name: str, caller: Caller) -> Path:

@@ -265,6 +265,10 @@ class Ledger:
     def _end(self, number: int, state: State, outcome: Outcome) -> None:
         data = msgspec.to_builtins(outcome) | {"state": state.value}
         self._append(number, [Event(kind="done", data=data)])
+        result = outcome.result
+        if result.get("makespan_s") is not None:  # of what was written, which need not be what was found last
+            best = (result["makespan_s"], result.get("lower_bound_s"))
+            self._db.execute("UPDATE jobs SET best_s = ?, bound_s = ? WHERE number = ?", (*best, number))
         self._db.execute(
             "UPDATE jobs SET state = ?, finished = ?, seconds = seconds + ?, outcome = ?, stage = '' WHERE number = ?",
             (state.value, self._clock(), outcome.seconds, msgspec.json.encode(outcome), number),

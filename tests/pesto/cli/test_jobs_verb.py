@@ -5,6 +5,7 @@ import signal
 
 import pytest
 from click.testing import CliRunner
+from fake_jobs import FakeJobs
 from live_service import live_service
 
 import pesto as face
@@ -51,6 +52,27 @@ def test_a_job_is_listed_shown_watched_and_fetched(live, tmp_path):
     assert out.read_bytes() == f"{name}.1".encode()
     assert json.loads(said("watch", name, "-q", "--json"))["state"] == "done"
     assert json.loads(said("cancel", name, "--json")) == {"id": name, "state": "done"}
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("split.json", "split         here.json\n"),
+        ("plan.json", "verified      written to here.json\nnext          x\n"),
+    ],
+)
+def test_who_watches_is_told_how_to_fetch_a_plan_or_a_split_of_many_kinds(tmp_path, monkeypatch, file, line):
+    """The table of all kinds of plans stays, and no file is named that is not here."""
+    page = f"step          2.00 ms\n{line}\nkind         step\nsplit 4   2.00 ms\n"
+    with live_service(tmp_path / "data", lambda: FakeJobs(files={file: b"{}", "page.txt": page.encode()})) as live:
+        monkeypatch.setenv("PESTO_SERVER", live.url)
+        with Client(live.url) as client:
+            name = client.submit(SOLVE)
+        shown = said("watch", name, "-q")
+        assert "here.json" not in shown and f"next          pesto jobs plan {name}" in shown
+        assert shown.endswith("\nkind         step\nsplit 4   2.00 ms\n")
+        said("plan", name, "-o", str(tmp_path / "mine.json"))
+        assert (tmp_path / "mine.json").read_bytes() == b"{}"
 
 
 def test_a_failed_job_ends_its_watcher_with_its_own_error(live):

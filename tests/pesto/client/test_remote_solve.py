@@ -126,6 +126,29 @@ def test_a_solve_with_cuts_is_that_of_home(server, folder):
     assert code.returncode == 2 and "no shapes to cut by" in code.stderr
 
 
+def test_a_split_that_is_chosen_is_that_of_home(server, folder):
+    """The same bytes from the service, by its verb and by another fetch; its job has the split's seconds."""
+    import tensorflow as tf
+
+    with tf.Graph().as_default() as graph:
+        weight = tf.compat.v1.get_variable("w", (4096, 4096))
+        tf.matmul(tf.compat.v1.placeholder(tf.float32, (4096, 4096)), weight, name="y")
+    (folder / "product.pb").write_bytes(graph.as_graph_def().SerializeToString())
+    step = ("--graph", "product.pb", "--fetch", "y", "--cluster", "v100x4", "--split", 4)
+    asked = (*step, "--deterministic", "--time-limit", 0, "-q", "--json")
+    home, there = solved(folder, *asked, "-o", "home.json"), solved(folder, *asked, "--server", server.url)
+    assert (home.returncode, there.returncode) == (0, 0), home.stderr + there.stderr
+    assert (folder / "plan.json").read_bytes() == (folder / "home.json").read_bytes()
+    said = [json.loads(done.stdout) for done in (home, there)]
+    assert [one["chosen_kind"] for one in said] == ["split 4", "split 4"]
+    assert [one["split"] for one in said] == ["home.json", "plan.json"]
+    with pesto.Client(server.url) as client:
+        assert client.job(said[1]["job"]).best_s == said[0]["step_s"]
+    fetched = words("jobs", "plan", said[1]["job"], "--server", server.url, "-o", folder / "fetched.json")
+    subprocess.run(fetched, check=True, capture_output=True)
+    assert (folder / "fetched.json").read_bytes() == (folder / "home.json").read_bytes()
+
+
 def test_refusals_are_those_of_home(server, folder):
     (folder / "odd.json").write_text("{")
     asked = ("--graph", "odd.json", "--json", "-q", "--time-limit", 1)

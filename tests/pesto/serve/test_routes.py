@@ -5,11 +5,13 @@ import json
 import sqlite3
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from fake_jobs import FakeJobs
 from litestar.testing import TestClient
 
+import pesto
 from pesto.errors import FileError, UsageError
 from pesto.serve import tokens
 from pesto.serve.http.app import application
@@ -19,6 +21,7 @@ from pesto.serve.server import listening, opened
 from pesto.serve.store.sqlite_file import FILE
 
 SOLVE = {"kind": "solve", "source": {"model": "rnnlm"}}
+TOWERS = Path(__file__).parents[2] / "data" / "two-towers.graph.json"
 LOCAL = {"base_url": "http://127.0.0.1"}
 
 
@@ -220,6 +223,49 @@ def test_not_yet_and_removed(client):
     client.delete(f"/v1/jobs/{name}")
     told(client, name)
     refused(client.get(f"/v1/jobs/{name}/trace"), 404, "no such file")
+
+
+WRITTEN = {
+    "plan": ("plan.json", "application/json"),
+    "report": ("report.html", "text/html; charset=utf-8"),
+    "trace": ("trace.json.gz", "application/gzip"),
+    "explain": ("explain.json", "application/json"),
+    "files/chart.svg": ("chart.svg", "image/svg+xml"),
+    "files/page.txt": ("page.txt", "text/plain; charset=utf-8"),
+}
+
+
+def test_every_file_has_its_type_and_is_not_sent_to_who_has_it(tmp_path):
+    """An ETag that is known is 304 with nothing in it, whatever type the route has."""
+    with serving(tmp_path, FakeJobs(files={file: b"{}" for file, _ in WRITTEN.values()})) as (client, _):
+        name = submitted(client)
+        told(client, name)
+        for route, (_, kind) in WRITTEN.items():
+            found = client.get(f"/v1/jobs/{name}/{route}")
+            assert (found.status_code, found.headers["content-type"], found.content) == (200, kind, b"{}")
+            again = client.get(f"/v1/jobs/{name}/{route}", headers={"If-None-Match": found.headers["etag"]})
+            assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", found.headers["etag"]), route
+
+
+@pytest.mark.slow
+def test_a_difference_names_jobs_and_is_not_made_again_for_who_has_it(tmp_path):
+    plan = tmp_path / "plan.json"
+    pesto.save_plan(pesto.solve(pesto.load_graph(TOWERS), solver="list", search=False, time_limit_s=0), plan)
+    with serving(tmp_path / "data", FakeJobs(files={"plan.json": plan.read_bytes()})) as (client, _):
+        a, b = (submitted(client, label) for label in "ab")
+        told(client, b)
+        found = client.get("/v1/diff", params={"a": a, "b": b})
+        assert found.json()["plans"] == [a, b] and not found.json()["differ"]
+        assert str(tmp_path) not in found.text
+        again = client.get("/v1/diff", params={"a": a, "b": b}, headers={"If-None-Match": found.headers["etag"]})
+        assert (again.status_code, again.content) == (304, b"")
+
+
+def test_the_best_of_a_job_is_that_of_what_it_wrote(tmp_path):
+    """A split that was chosen is of other seconds than the placement that was found beside it."""
+    with serving(tmp_path, FakeJobs(files={"split.json": b"{}"}, result={"makespan_s": 0.25})) as (client, _):
+        found = told(client, submitted(client, "talk 2"))
+        assert (found["best_s"], found["bound_s"], found["gap"]) == (0.25, None, None)
 
 
 def test_old_files_are_removed_and_what_waits_keeps_its_own(tmp_path):
