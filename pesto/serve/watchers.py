@@ -11,6 +11,8 @@ class Watchers:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: dict[int, set[asyncio.Event]] = defaultdict(set)
         self.closed = False
+        self.turn = asyncio.Lock()
+        """Held while one of them reads: one in each turn of the loop, so that a request waits for one, not for all."""
 
     @property
     def count(self) -> int:

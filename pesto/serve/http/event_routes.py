@@ -48,8 +48,9 @@ async def _stream(service: Service, job: int, last: int) -> AsyncIterator[bytes]
         while not service.watchers.closed:
             woken.clear()
             try:
-                ended = service.store.readings.ended(job)  # first: whatever it told before is found then
-                found = service.store.readings.events(job, last, _PAGE)
+                async with service.watchers.turn:
+                    ended = service.store.readings.ended(job)  # first: whatever it told before is found then
+                    found = service.store.readings.events(job, last, _PAGE)
             except LaterError:
                 await asyncio.sleep(AGAIN_S)
                 continue
