@@ -10,7 +10,7 @@ from pesto.files.json import shown
 from pesto.files.toml import closest
 from pesto.inputs.cluster_file import cluster_names
 from pesto.inputs.first_look import first_look
-from pesto.jobs.request import JobRequest, JobSource, Kind, PlanFile, SweepOptions, plans_of
+from pesto.jobs.request import JobRequest, JobSettings, JobSource, Kind, PlanFile, SweepOptions, plans_of
 from pesto.settings import Settings
 from pesto.source import Source
 from pesto.split.dividing import factors_of
@@ -40,6 +40,12 @@ _SETTINGS: dict[Kind, tuple[str, ...]] = {
 _TIME_LIMITS: dict[Kind, float] = {"compare": 30.0, "sweep": 20.0}
 """Seconds where they differ from a solve's."""
 _OF_ALL = ("kind", "out", "priority", "label", "limits")
+_NEEDED: dict[Kind, tuple[str, ...]] = {
+    "sweep": ("source", "sweep"),
+    "split": ("source", "split"),
+    **dict.fromkeys(("check", "report"), ("plan",)),
+}
+"""Fields without which nothing is done; a source of the others."""
 LEAST_S = 0.1
 """Least seconds of a split."""
 _ROOM = 200
@@ -63,6 +69,21 @@ def checked(request: JobRequest) -> None:
     asked_settings(request)
     if request.kind in _WHAT:
         _WHAT[request.kind](request)
+
+
+def fields_of(kind: Kind) -> tuple[str, ...]:
+    """Names of the fields of a request that go with a kind."""
+    return (*_OF_ALL, *_GO_WITH[kind])
+
+
+def needed_of(kind: Kind) -> tuple[str, ...]:
+    """Those of them without which it is refused."""
+    return _NEEDED.get(kind, ("source",))
+
+
+def settings_of(kind: Kind) -> tuple[str, ...]:
+    """Names of the settings of a kind; none for a kind that has no field for them."""
+    return _SETTINGS.get(kind, JobSettings.__struct_fields__) if "settings" in _GO_WITH[kind] else ()
 
 
 def named_source(source: JobSource, file: Path | None = None) -> Source:
@@ -102,7 +123,7 @@ def first_look_at(source: JobSource) -> None:
 
 def _fields(request: JobRequest) -> None:
     """UsageError for a field that says nothing of the kind."""
-    go, plain = (*_GO_WITH[request.kind], *_OF_ALL), _plain()
+    go, plain = fields_of(request.kind), _plain()
     for name in request.__struct_fields__:
         if name not in go and getattr(request, name) != getattr(plain, name):
             raise UsageError(f"{name} does not go with the kind {request.kind} - leave it out")

@@ -6,12 +6,12 @@ from litestar import Litestar, Router
 from litestar.di import Provide
 from litestar.exceptions import HTTPException
 from litestar.openapi import OpenAPIConfig
-from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.openapi.spec import Components, SecurityScheme
 
 from pesto.errors import PestoError
 from pesto.serve.http.blob_routes import blob_routes
 from pesto.serve.http.caller import SERVICE, caller
+from pesto.serve.http.document import Document
 from pesto.serve.http.event_routes import event_routes
 from pesto.serve.http.file_routes import file_routes
 from pesto.serve.http.job_routes import job_routes
@@ -36,7 +36,7 @@ def application(service: Service) -> Litestar:
         title="Pesto's placement service",
         version=version("pesto"),
         path="/v1/openapi.json",
-        render_plugins=[JsonRenderPlugin(path="/")],
+        render_plugins=[Document(path="/")],
         components=Components(security_schemes={"token": SecurityScheme(type="http", scheme="bearer")}),
     )
     app = Litestar(

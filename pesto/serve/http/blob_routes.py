@@ -4,13 +4,17 @@ from collections.abc import Callable
 from typing import Annotated
 
 from litestar import Response, Router, get, put
-from litestar.params import FromPath, QueryParameter
+from litestar.openapi.spec import OpenAPIType, Schema
+from litestar.params import PathParameter, QueryParameter
 
 from pesto.serve.blobs import taken_in
 from pesto.serve.http.caller import Asking, Who
 from pesto.serve.http.refused import refusals
 from pesto.serve.http.replies import BlobReply
 from pesto.serve.store.ledger import Ledger
+
+SHA = "^[0-9a-f]{64}$"
+"""Said by the document; what is none is refused in this service's own words."""
 
 
 @put(
@@ -20,7 +24,9 @@ from pesto.serve.store.ledger import Ledger
     responses=refusals(413, 422, 429, 507),
     summary="Upload a file",
 )
-async def upload(sha256: FromPath[str], caller: Who, request: Asking) -> Response[BlobReply]:
+async def upload(
+    sha256: Annotated[str, PathParameter(schema_extra={"pattern": SHA})], caller: Who, request: Asking
+) -> Response[BlobReply]:
     """The body is the file as it is. 201 once it is on the disk, 200 when it was there already."""
     service = caller.service
     service.blobs.path(sha256)
@@ -38,7 +44,12 @@ async def upload(sha256: FromPath[str], caller: Who, request: Asking) -> Respons
 
 
 @get("/blobs", responses=refusals(400), summary="Which files are there")
-async def known(caller: Who, sha256: Annotated[list[str], QueryParameter(max_items=100)]) -> list[str]:
+async def known(
+    caller: Who,
+    sha256: Annotated[
+        list[str], QueryParameter(max_items=100, schema_extra={"items": Schema(type=OpenAPIType.STRING, pattern=SHA)})
+    ],
+) -> list[str]:
     """Those of the named files that need not be uploaded; they are kept as if they were sent now."""
     service, found = caller.service, list[str]()
     for digest in sha256:

@@ -7,7 +7,8 @@ from functools import lru_cache
 from typing import Annotated
 
 import msgspec
-from litestar import Response, Router, delete, get, post
+from litestar import Response, Router, delete, get, post, route
+from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath, HeaderParameter, JSONBody, QueryParameter
 
 from pesto.errors import UsageError
@@ -162,4 +163,15 @@ async def _adopted(name: str, caller: Caller) -> str:
 
 def job_routes() -> Router:
     """Under /v1."""
-    return Router("/", route_handlers=[submit, jobs, job, cancel], tags=["jobs"])
+    options = [_options("/jobs", "GET, OPTIONS, POST"), _options("/jobs/{name:str}", "DELETE, GET, OPTIONS")]
+    return Router("/", route_handlers=[*options, submit, jobs, job, cancel], tags=["jobs"])
+
+
+def _options(path: str, allowed: str) -> HTTPRouteHandler:
+    """What a path with several methods answers to OPTIONS: the framework names the first of them alone."""
+
+    @route(path, http_method="OPTIONS", status_code=204, include_in_schema=False, sync_to_thread=False)
+    def options() -> Response[None]:
+        return Response(None, status_code=204, headers={"Allow": allowed})
+
+    return options

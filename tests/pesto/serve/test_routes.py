@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from fake_jobs import FakeJobs
+from jsonschema import Draft202012Validator
 from litestar.testing import TestClient
 
 import pesto
@@ -392,6 +393,48 @@ def test_the_document_describes_every_answer(client):
                 assert {"400", "401", "403", "500"} <= set(operation["responses"]), (method, path)
     submission = document["paths"]["/v1/jobs"]["post"]
     assert set(submission["responses"]) == {"202", "400", "401", "403", "409", "413", "422", "429", "500", "503", "507"}
+
+
+def test_options_names_every_method_of_a_route(client):
+    for path, methods in client.get("/v1/openapi.json").json()["paths"].items():
+        allowed = client.options(path.replace("{", "").replace("}", ""))
+        named = set(allowed.headers["allow"].split(", "))
+        assert (allowed.status_code, named) == (204, {"OPTIONS", *(method.upper() for method in methods)}), path
+
+
+def test_the_document_says_what_goes_with_a_kind(client):
+    """What it admits of fields is what is taken, and what it does not admit is refused."""
+    document = client.get("/v1/openapi.json").json()
+    body = document["paths"]["/v1/jobs"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert set(body["discriminator"]["mapping"]) == {"solve", "compare", "sweep", "split", "check", "report"}
+    admits = Draft202012Validator({**body, "components": document["components"]}).is_valid
+    model, plan = {"model": "rnnlm"}, {"job": submitted(client)}
+    taken = [
+        SOLVE | {"cuts": "2", "settings": {"deterministic": True}, "label": "x"},
+        {"kind": "compare", "source": model, "methods": "all", "settings": {"headroom": 0.1}},
+        {"kind": "sweep", "source": model, "sweep": {"links": [0.5]}},
+        {"kind": "split", "source": model, "split": {"workers": "2x2"}, "cluster": "v100x4"},
+        {"kind": "check", "plan": plan, "certificate": True},
+        {"kind": "report", "plan": plan, "against": [plan]},
+    ]
+    assert all(map(admits, taken))
+    told(client, plan["job"])
+    assert [client.post("/v1/jobs", json=one).status_code for one in taken] == [202] * 6
+    wrong = [
+        SOLVE | {"methods": "all"},
+        {"kind": "solve"},
+        {"kind": "compare", "source": model, "settings": {"gap": 0.1}},
+        {"kind": "sweep", "source": model},
+        {"kind": "split", "source": model, "split": {"workers": "2"}, "costs": {"blob": "0" * 64}},
+        {"kind": "check", "source": model},
+        {"kind": "report", "plan": {"blob": "0"}},
+    ]
+    assert not any(map(admits, wrong))
+    assert {client.post("/v1/jobs", json=one).status_code for one in wrong} == {400, 422}
+    put = document["paths"]["/v1/blobs/{sha256}"]["put"]["parameters"][0]["schema"]
+    asked = document["paths"]["/v1/blobs"]["get"]["parameters"][0]["schema"]
+    assert put["pattern"] == asked["items"]["pattern"] == "^[0-9a-f]{64}$"
+    refused(client.get("/v1/blobs?sha256=ABC"), 400, "64 hexadecimal")
 
 
 def test_one_server_a_folder_and_one_a_port(tmp_path):
