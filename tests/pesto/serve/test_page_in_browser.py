@@ -23,6 +23,15 @@ pytestmark = [
 TOWERS = Path(__file__).parents[2] / "data" / "two-towers.graph.json"
 HOSTILE = "<img src=x onerror=document.title='ran'><script>document.title='ran'</script>"
 JOB = "document.getElementById"
+REPORT = b"""<!DOCTYPE html><meta charset="utf-8"><title>a report</title><p id="p">written</p><script>
+const refused = (act) => { try { act(); return "let"; } catch { return "refused"; } };
+setInterval(() => {
+  const found = [document.getElementById("p") && "ran", origin, refused(() => parent.sessionStorage.length),
+    refused(() => parent.document.title)];
+  parent.postMessage(found, "*");
+}, 50);
+</script>"""
+"""A page that tries to reach the one around it, and tells that one what came of it."""
 
 
 @pytest.fixture(scope="module")
@@ -63,11 +72,25 @@ def choose(tab, label, text):
     tab.wait(f"{JOB}('submitted').textContent.includes('is queued')")
 
 
+def reported(tab):
+    """Show the report of the job that is watched: its page, with its own script, in a frame that reaches nothing."""
+    tab.events.clear()
+    press(tab, "report")
+    tab.wait(f"!{JOB}('shown').hidden")
+    heard = f"""new Promise((done) => {{
+        addEventListener("message", (told) => {{
+            if (told.source === {JOB}("shown").contentWindow) done(told.data);
+        }});
+    }})"""
+    assert tab.value(heard) == ["ran", "null", "refused", "refused"]
+    tab.wait(f"{JOB}('shown').getBoundingClientRect().width > 200")
+
+
 def test_submit_watch_look_and_compare(tab, tmp_path):
     """Two jobs of an uploaded step, under hostile names; the page of one, and the difference of their plans."""
-    plan, page = tmp_path / "plan.json", b"<!DOCTYPE html><title>a report</title>"
+    plan = tmp_path / "plan.json"
     pesto.save_plan(pesto.solve(pesto.load_graph(TOWERS), solver="list", search=False, time_limit_s=0), plan)
-    files = {"plan.json": plan.read_bytes(), "report.html": page}
+    files = {"plan.json": plan.read_bytes(), "report.html": REPORT}
     with live_service(tmp_path / "data", lambda: FakeJobs(files=files)) as live:
         tab.size(1280, 900)
         opened(tab, live.url)
@@ -76,8 +99,7 @@ def test_submit_watch_look_and_compare(tab, tmp_path):
             choose(tab, label, TOWERS.read_text())
             tab.wait(f"{JOB}('job-title').textContent.startsWith({json.dumps(label)})")
             tab.wait(f"!{JOB}('report').hidden && document.querySelector('#chart polyline.best')")
-        press(tab, "report")
-        tab.wait(f"{JOB}('shown').src.endsWith('/report')")
+        reported(tab)
         tab.wait("!document.getElementById('compare').hidden && document.getElementById('second').options.length === 2")
         tab.wait(f"{JOB}('first').value !== {JOB}('second').value")  # the last two, unless others are chosen
         tab.value(f"{JOB}('pair').requestSubmit()")
@@ -111,8 +133,11 @@ def test_the_demonstration_is_watched_cancelled_and_outlives_the_server(tab, tmp
         assert tab.value("document.title") == "Pesto: the placement service"
 
 
-def test_a_token_is_asked_for(tab, tmp_path):
-    with live_service(tmp_path / "data") as live:
+def test_a_token_is_asked_for_and_a_report_is_shown_and_a_split_saved_with_it(tab, tmp_path):
+    with live_service(
+        tmp_path / "data", lambda: FakeJobs(files={"split.json": b"a split", "report.html": REPORT})
+    ) as live:
+        tab.size(390, 844, phone=True)
         ann = tokens.add(live.folder, "ann", tokens.Quota())
         live.end()
         live.start()
@@ -121,6 +146,16 @@ def test_a_token_is_asked_for(tab, tmp_path):
         tab.value(f"({JOB}('token').value = '{ann}', {JOB}('door').requestSubmit())")
         tab.wait("document.querySelectorAll('#cluster option').length > 3")
         tab.wait(f"{JOB}('door').hidden && {JOB}('trouble').hidden")
+        choose(tab, "talk 1", TOWERS.read_text())
+        reported(tab)
+        shown = [asked for asked in tab.requests if not asked.startswith(f"{live.url}/v1/jobs")]
+        assert shown == [f"{live.url}/frame"], "the token is in no address"
+        assert tab.complaints == []
+        tab.value("HTMLAnchorElement.prototype.click = function () { window.saved = this.download; }")
+        tab.value("URL.createObjectURL = (blob) => { window.blob = blob; return 'blob:none'; }")
+        press(tab, "plan")
+        tab.wait("window.saved")
+        assert tab.value("blob.text().then((text) => [saved, text])") == ["split.json", "a split"]
 
 
 def test_the_pages_own_hash_is_sha256(tab, tmp_path):
