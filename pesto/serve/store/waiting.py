@@ -1,8 +1,9 @@
 """Who waits and who runs, in memory: the order of the queue and how much each token has, as the database has it."""
 
 import time
+from array import array
 from bisect import bisect_left, insort
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 from pesto.serve.store.database import Asked
@@ -19,7 +20,7 @@ class Waiting:
     """
 
     def __init__(self) -> None:
-        self._order: list[tuple[int, int]] = []
+        self._order: dict[int, array[int]] = {}  # numbers by priority: 8 bytes a job, of which a million may wait
         self.queued: Counter[str] = Counter()
         self.running: Counter[str] = Counter()
 
@@ -29,14 +30,18 @@ class Waiting:
 
     def reset(self, queued: Iterable[tuple[str, int, int]], running: Iterable[str]) -> None:
         """Begin anew from rows (token, priority, number) of what waits, and the token of each job that runs."""
-        rows = list(queued)
-        self._order = sorted((-priority, number) for _, priority, number in rows)
-        self.queued = Counter(token for token, _, _ in rows)
+        order: dict[int, array[int]] = defaultdict(lambda: array("q"))
+        many: Counter[str] = Counter()
+        for token, priority, number in queued:
+            order[priority].append(number)
+            many[token] += 1
+        self._order = {priority: array("q", sorted(numbers)) for priority, numbers in order.items()}
+        self.queued = many
         self.running = Counter(running)
 
     def __len__(self) -> int:
         """How many wait."""
-        return len(self._order)
+        return self.queued.total()
 
     def queued_of(self, token: str) -> int:
         """How many of a token's wait."""
@@ -48,19 +53,23 @@ class Waiting:
 
     def place(self, priority: int, number: int) -> int:
         """The place in the queue of a job that waits there, from 1."""
-        return bisect_left(self._order, (-priority, number)) + 1
+        before = sum(len(numbers) for larger, numbers in list(self._order.items()) if larger > priority)
+        return before + bisect_left(self._order.get(priority, ()), number) + 1
 
     def join(self, token: str, priority: int, number: int) -> None:
         """One more waits."""
-        insort(self._order, (-priority, number))
+        insort(self._order.setdefault(priority, array("q")), number)
         self.queued[token] += 1
 
     def leave(self, token: str, priority: int, number: int) -> None:
         """One less waits."""
-        at = bisect_left(self._order, (-priority, number))
-        if self._order[at : at + 1] != [(-priority, number)]:
+        numbers = self._order.get(priority, array("q"))
+        at = bisect_left(numbers, number)
+        if number not in numbers[at : at + 1]:
             raise ValueError(f"job {number} does not wait")
-        del self._order[at]
+        del numbers[at]
+        if not numbers:
+            del self._order[priority]
         self.queued[token] -= 1
 
     def begin(self, token: str) -> None:
