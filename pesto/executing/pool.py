@@ -23,8 +23,11 @@ def default_jobs() -> int:
 class Pool:
     """Worker processes that do one work at a time and are replaced when they die."""
 
-    def __init__(self, jobs: int, *, niceness: int = 0, keep_bytes: int | None = None) -> None:
+    def __init__(self, jobs: int, *, niceness: int = 0, keep_bytes: int | None = None, ready: str = "") -> None:
         """Start no process yet. ValueError for no job.
+
+        ready: `module:function` that a worker calls before its first work. With it as many workers as there are cores
+        are started as soon as something is collected, and one that ends is replaced at once.
 
         The thread that begins works must last as long as they do: its workers end with it (PR_SET_PDEATHSIG).
         keep_bytes: a worker that holds more after its work is not used again; None keeps all.
@@ -34,7 +37,7 @@ class Pool:
         self._free = _shares(_cores(), jobs)
         self._idle: list[WorkerProcess] = []
         self._busy: list[WorkerProcess] = []
-        self._slots, self._niceness, self._keep_bytes = jobs, niceness, keep_bytes
+        self._slots, self._niceness, self._keep_bytes, self._ready = jobs, niceness, keep_bytes, ready
         self._looked = 0.0
         self._bell = Bell()
 
@@ -53,6 +56,7 @@ class Pool:
         """Wait for a message, an answer, a death, the end of somebody's patience, a poke, or so many seconds."""
         until = None if seconds is None else time.monotonic() + seconds
         found: list[Outcome] = []
+        self._prepare()
         while not found and (self._busy or until is not None):
             left = POLL_S if until is None else min(POLL_S, max(0.0, until - time.monotonic()))
             limited = any(worker.limits.rss_bytes is not None for worker in self._busy)
@@ -113,7 +117,15 @@ class Pool:
                 return worker
         if not self._free:
             self._end(self._idle.pop())
-        return WorkerProcess(self._free.pop(), cores, self._niceness)
+        return self._started(cores)
+
+    def _prepare(self) -> None:
+        """Start workers before there is work for them, where there is something to be ready with."""
+        while self._ready and self._free and len(self._busy) + len(self._idle) < len(_cores()):
+            self._idle.append(self._started(None))
+
+    def _started(self, cores: int | None) -> WorkerProcess:
+        return WorkerProcess(self._free.pop(), cores, self._niceness, self._ready)
 
     def _retire(self, worker: WorkerProcess) -> None:
         self._busy.remove(worker)

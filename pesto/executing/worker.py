@@ -1,7 +1,8 @@
-"""The process that does work, one after another: `python -m pesto.executing.worker PARENT FD CORES NICE`.
+"""The process that does work, one after another: `python -m pesto.executing.worker PARENT FD CORES NICE [READY]`.
 
-It reads works from its connection and writes what they tell, and their answers, to it. It dies with its parent, and
-what a solver started dies with it (`solvers.process.worker`), so that a killed run leaves nothing behind.
+READY is a `module:function` that is called before the first work. It reads works from its connection and writes what
+they tell, and their answers, to it. It dies with its parent, and what a solver started dies with it
+(`solvers.process.worker`), so that a killed run leaves nothing behind.
 """
 
 import ctypes
@@ -10,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import cast
 
@@ -36,7 +38,7 @@ def main() -> None:
     if cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores)
     os.nice(int(sys.argv[4]))
-    _serve(Connection(descriptor))
+    _serve(Connection(descriptor), *sys.argv[5:])
 
 
 def die_with(parent: int) -> None:
@@ -48,14 +50,22 @@ def die_with(parent: int) -> None:
 
 
 def entry_of(name: str) -> Entry:
+    """The function of works that `module:function` names."""
+    return cast(Entry, function_of(name))
+
+
+def function_of(name: str) -> Callable[..., object]:
     """The function that `module:function` names."""
     module, _, function = name.partition(":")
-    return cast(Entry, getattr(importlib.import_module(module), function))
+    return cast(Callable[..., object], getattr(importlib.import_module(module), function))
 
 
-def _serve(connection: Connection) -> None:
+def _serve(connection: Connection, ready: str = "") -> None:
     signals = Signals()
     signals.idle()
+    if ready:
+        with suppress(Exception):  # what is wrong is so at a work, too, which tells of it
+            function_of(ready)()
     line = PipeLine(connection, signals)
     while True:
         try:

@@ -28,12 +28,14 @@ _AT_ONCE = 256
 class WorkerProcess:
     """One process, its connection and the work that it is at."""
 
-    def __init__(self, share: tuple[int, ...], most: int | None, niceness: int) -> None:
-        """Start it on at most `most` of the cores `share`, none of which is all."""
+    def __init__(self, share: tuple[int, ...], most: int | None, niceness: int, ready: str = "") -> None:
+        """Start it on at most `most` of the cores `share`, none of which is all; `ready` as of `Pool`."""
         self.share, self.most = share, most
         self.work: Work | None = None
         cores = ",".join(map(str, _bound(share, most)))
-        self.connection, self._said, self._popen = started("pesto.executing.worker", cores, niceness)
+        self.connection, self._said, self._popen = started(
+            "pesto.executing.worker", cores, niceness, *filter(None, [ready])
+        )
         self._began, self._deadline = 0.0, Deadline(NO_LIMITS)
         self._listens, self._wanted = False, list[signal.Signals]()
         self._given_up: tuple[Why, str] | None = None

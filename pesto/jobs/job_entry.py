@@ -13,6 +13,8 @@ from pesto.jobs.run_job import run
 from pesto.solving.interrupt import install, received
 
 ENTRY = f"{__name__}:answer"
+READY = "pesto.jobs.ready:ready"
+"""What a worker does before its first job; by name, since a server has no use for it."""
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from pesto.executing.pool import Pool
 from pesto.executing.ray_apart import RayApart
 from pesto.files.disk import make_folder
 from pesto.files.json import shown
+from pesto.jobs.job_entry import READY
 from pesto.serve.blobs import Blobs
 from pesto.serve.scheduler import BLOBS, Scheduler
 from pesto.serve.serve_config import LOOPBACK, ServeConfig
@@ -95,5 +96,5 @@ def serve(folder: Path, config: ServeConfig, ready: Callable[[str], None]) -> No
 def _executor(config: ServeConfig) -> Executor:
     """Where jobs run; solvers give way to who answers requests."""
     if config.executor == "local":
-        return Pool(config.workers, niceness=NICENESS, keep_bytes=KEEP_BYTES)
+        return Pool(config.workers, niceness=NICENESS, keep_bytes=KEEP_BYTES, ready=READY)
     return RayApart(config.workers)

@@ -26,6 +26,20 @@ def where(data: bytes, line: Line) -> bytes:
     return f"{os.getpid()} {sorted(os.sched_getaffinity(0))} {os.nice(0)}".encode()
 
 
+_PREPARED = list[int]()
+
+
+def prepare() -> None:
+    """Remembers in which process it was called."""
+    _PREPARED.append(os.getpid())
+
+
+def prepared(data: bytes, line: Line) -> bytes:
+    """Its process, and those that `prepare` was called in, here."""
+    del data, line
+    return f"{os.getpid()} {_PREPARED}".encode()
+
+
 def awaits(data: bytes, line: Line) -> bytes:
     """Says that it is there, then answers with the first signal that comes for it."""
     del data

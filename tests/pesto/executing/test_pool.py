@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from process_families import gone
+from process_families import descendants, gone
 
 from pesto.executing.executor import Answered, Limits, Lost, Outcome, Said, Work
 from pesto.executing.pool import Pool, _shares
@@ -51,6 +51,23 @@ def test_messages_come_in_order_and_before_the_answer(pool) -> None:
     (where,) = (outcome for outcome in found if outcome.work is other)
     assert isinstance(where, Answered)
     assert pool.collect(0.0) == []
+
+
+def test_a_worker_is_ready_before_there_is_work_and_another_once_it_has_died() -> None:
+    """Also with something that it cannot do before, which is its works' to tell."""
+    others = descendants(os.getpid())
+    for ready, count in (("small_works:prepare", 1), ("small_works:nothing", 0)):
+        pool = Pool(1, ready=ready)
+        assert pool.collect(0.0) == []
+        for _ in range(2):
+            (pid,) = descendants(os.getpid()) - others
+            pool.begin(work("prepared"))
+            (found,) = all_of(pool)
+            assert isinstance(found, Answered) and found.data.decode() == f"{pid} {[pid] * count}"
+            pool.begin(work("dies"))
+            assert isinstance(all_of(pool)[-1], Lost)
+            assert pool.collect(0.0) == []
+        pool.close()
 
 
 def test_a_worker_does_several_works_and_is_replaced_where_it_may_not_have_all_cores(pool) -> None:

@@ -15,7 +15,8 @@ from pesto.cli.main import pesto
 from pesto.executing.executor import Answered, Executor, Files, Limits, Lost, Work
 from pesto.executing.pool import Pool
 from pesto.executing.ray_cluster import RayCluster
-from pesto.jobs.job_entry import ENTRY, Order
+from pesto.executing.worker import function_of
+from pesto.jobs.job_entry import ENTRY, READY, Order
 from pesto.jobs.job_events import Done, Event, Incumbent, Stage, decode
 from pesto.jobs.request import JobRequest
 
@@ -154,3 +155,10 @@ def test_a_job_on_ray_gives_the_same_plan(tmp_path, pool) -> None:
         assert isinstance(far, Done) and far.exit_code == 130 and "plan.json" in far.files
     finally:
         cluster.close()
+
+
+def test_what_a_worker_does_before_its_first_job_can_be_done(tmp_path, monkeypatch) -> None:
+    """It leaves no file; a pool would pass over an error."""
+    monkeypatch.chdir(tmp_path)
+    function_of(READY)()
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,41 @@
+"""What a worker does before its first job, so that nobody waits for it: modules and compiled functions are loaded."""
+
+from pathlib import Path
+
+from pesto.api import explain, simulate
+from pesto.explaining.explanation_object import explanation_object
+from pesto.files import graph_file
+from pesto.files.json import encode_json
+from pesto.inputs.load import load_cluster, load_costs
+from pesto.jobs import job_entry  # noqa: F401 - what jobs of all kinds need is loaded
+from pesto.jobs.checks import PRESET
+from pesto.plans.plan_file import dumps
+from pesto.settings import Settings
+from pesto.show.report.html_report import html_report
+from pesto.show.report.reported import of_solve
+from pesto.show.solve_report import as_object, following, page
+from pesto.show.trace import packed, trace
+from pesto.solving.ahead import Compiled, beside
+from pesto.solving.flow import solve
+from pesto.source import Source
+
+_STEP = b"""{"format": "pesto-graph", "format_version": 1, "source": "ready", "ops": [
+{"name": "a", "outputs": [1024], "time_s": {"gpu": 1e-5}},
+{"name": "b", "inputs": ["a"], "outputs": [1024], "time_s": {"gpu": 1e-5}},
+{"name": "c", "inputs": ["a", "b"], "time_s": {"gpu": 1e-5}}]}"""
+
+
+def ready() -> None:
+    """Solve a step of three ops, and show it as a job does, unless this machine has still to compile; write nothing."""
+    if not isinstance(beside(), Compiled):
+        return
+    graph, machine = graph_file.loads(_STEP, "ready"), load_cluster(PRESET)
+    settings = Settings(solver="list", search=False, time_limit_s=0)
+    outcome = solve(graph, machine, load_costs(graph, machine, None), settings, lambda _: None)
+    out, stages_s = Path("ready"), outcome.stages_s
+    dumps(outcome.plan)
+    encode_json(as_object(outcome, stages_s, out))
+    page(outcome, stages_s, out, following(Source(file=out), PRESET, None, out))
+    html_report(graph, [of_solve(outcome, machine, out.name, stages_s)])
+    packed(trace(outcome.plan, simulate(outcome.plan, graph, cluster=machine)))
+    encode_json(explanation_object(explain(outcome.plan, graph, cluster=machine)))
