@@ -150,7 +150,7 @@ def _unfit(asked: Asked, found: tuple[Schedule, ...]) -> InfeasibleError | Nothi
 
 
 def _lack(asked: Asked) -> str:
-    """The bytes that lack on the devices, and those that would do."""
+    """The bytes that lack on the devices, at most where stages need not be contiguous, and those that would do."""
     memory, chain = asked.machines.memory, asked.chain
     if memory is None:
         raise ValueError("without a limit of memory all stages fit")
@@ -158,10 +158,10 @@ def _lack(asked: Asked) -> str:
         more = bytes_short(chain, asked.machines, asked.model)
         return f"fit the memory of these {asked.devices} devices - give each {more} bytes ({size(more)}) more"
     each = int(memory[0])
-    least = each + bytes_short(chain, asked.machines, asked.model)
+    least, most = each + bytes_short(chain, asked.machines, asked.model), ""
     if not asked.contiguous:
-        least = min(least, roomy_memory(chain, asked.devices, asked.model))
-    return f"fit {each} bytes on each of {asked.devices} devices: {size(least - each)} lack - give {least} bytes"
+        least, most = min(least, roomy_memory(chain, asked.devices, asked.model)), " at most"
+    return f"fit {each} bytes on each of {asked.devices} devices: {size(least - each)} lack{most} - give {least} bytes"
 
 
 def misfit(found: Pipeline) -> str:
