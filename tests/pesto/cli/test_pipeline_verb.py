@@ -18,7 +18,11 @@ WRONG = {
     "no batch": (("--devices", 2, "--micro-batches", 0), 2, "range"),
     "more batches than can be laid out": (("--devices", 2, "--micro-batches", 4097), 2, "give 4096 or fewer"),
     "no such schedule": (("--devices", 2, "--schedule", "gpip"), 2, "gpipe"),
-    "too little memory": (("--devices", 2, "--memory", 20, "--memory-model", "paper"), 4, "8 B lack at most - give 28 bytes"),
+    "too little memory": (
+        ("--devices", 2, "--memory", 20, "--memory-model", "paper"),
+        4,
+        "8 B lack at most - give 28 bytes",
+    ),
     "too little for any cuts": (("--devices", 2, "--memory", 20, "--contiguous"), 4, "12 B lack - give 32 bytes"),
     "a schedule that does not fit": (("--devices", 2, "--memory", 40, "--schedule", "gpipe"), 5, "out of memory"),
     "it lacks bytes": (("--devices", 2, "--memory", 40, "--schedule", "gpipe"), 5, "give 116 bytes"),
