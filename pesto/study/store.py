@@ -19,6 +19,7 @@ import msgspec
 from pesto.errors import FileError, InputError, UsageError
 from pesto.files.json import shown
 from pesto.files.lock import Kind
+from pesto.files.sqlite import explained
 from pesto.study.answers import FAILED, SCHEMA, Answer
 from pesto.study.cells import Cell, canonical
 from pesto.study.schema import TABLES, check_tables
@@ -169,7 +170,7 @@ def opened(path: Path) -> Iterator[Store]:
 
     InputError when the file is something else or of another version; FileError when it cannot be read or written.
     """
-    with _explained(path):
+    with explained(path, "give another --db", InputError):
         connection = sqlite3.connect(path, timeout=30, isolation_level=None)
         try:
             _prepare(connection, path)
@@ -214,16 +215,6 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("PRAGMA synchronous = FULL")
     if new:
         connection.executescript(f"BEGIN; {TABLES} PRAGMA user_version = {SCHEMA}; COMMIT;")
-
-
-@contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.OperationalError as error:
-        raise FileError(f"cannot write {shown(path)}: {shown(error)} - check the folder and the disk") from error
-    except sqlite3.DatabaseError as error:
-        raise InputError(f"{shown(path)}: {shown(error)} - give another --db") from error
 
 
 def _one(changed: sqlite3.Cursor) -> None:

@@ -1,12 +1,11 @@
 """The service's database as one SQLite file of one server, which alone opens it."""
 
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from pesto.errors import FileError, UsageError
 from pesto.files.json import shown
+from pesto.files.sqlite import explained
 from pesto.serve.store.database import Words
 from pesto.serve.store.ledger_schema import SCHEMA, Types, tables
 from pesto.serve.store.waiting import Waiting
@@ -73,7 +72,7 @@ def connected(folder: Path) -> SqliteFile:
     path = folder / FILE
     if (folder / MARK).exists():
         raise UsageError(f"{shown(folder)} is shared by the servers of a database - give --database, or another --data")
-    with explained(path):
+    with explained(path, "give another --data", UsageError):
         connection = _open(path)
         try:
             _prepare(connection, path)
@@ -86,7 +85,7 @@ def connected(folder: Path) -> SqliteFile:
 def reading(folder: Path) -> SqliteFile:
     """A second connection to the same database, which cannot write."""
     path = folder / FILE
-    with explained(path):
+    with explained(path, "give another --data", UsageError):
         connection = _open(path)
         connection.execute("PRAGMA query_only = ON")
     return connection
@@ -107,14 +106,3 @@ def _prepare(connection: SqliteFile, path: Path) -> None:
     connection.execute("PRAGMA synchronous = FULL")
     if new:
         connection.executescript(f"BEGIN; {tables(_TYPES)} PRAGMA user_version = {SCHEMA}; COMMIT;")
-
-
-@contextmanager
-def explained(path: Path) -> Iterator[None]:
-    """SQLite's errors as one line with a remedy."""
-    try:
-        yield
-    except sqlite3.OperationalError as error:
-        raise FileError(f"cannot write {shown(path)}: {shown(error)} - check the folder and the disk") from error
-    except sqlite3.DatabaseError as error:
-        raise UsageError(f"{shown(path)}: {shown(error)} - give another --data") from error
