@@ -189,9 +189,9 @@ class Scheduler:
         if isinstance(item, Answered):
             self._answered(begun, outcome_of(item))
         elif self._ending.is_set():
-            self._release(begun, keeps=False, seconds=item.seconds)
+            self._release(begun, seconds=item.seconds)
         elif item.why == "place":
-            self._release(begun, keeps=False, seconds=item.seconds, why=item.detail)
+            self._release(begun, seconds=item.seconds, why=item.detail)
         elif item.why == "death":
             lost = item
             self._due(begun, lambda ledger: ledger.lose(begun.number, begun.attempt, lost.detail, lost.seconds))
@@ -203,7 +203,7 @@ class Scheduler:
     def _answered(self, begun: Begun, outcome: Outcome) -> None:
         keeps = bool(outcome.files) and self._settle(begun)
         if self._ending.is_set() and _interrupted(outcome):
-            self._release(begun, keeps=keeps, seconds=outcome.seconds)
+            self._release(begun, seconds=outcome.seconds, found=outcome if keeps else None)
             return
         state = State.DONE if outcome.exit_code == 0 or (keeps and _interrupted(outcome)) else State.FAILED
         kept = begun.attempt if keeps else begun.kept
@@ -234,9 +234,11 @@ class Scheduler:
             return False
         return True
 
-    def _release(self, begun: Begun, *, keeps: bool, seconds: float, why: str = "the service ended") -> None:
-        why = f"{why}; what was found is kept" if keeps else why
-        self._due(begun, lambda ledger: ledger.release(begun.number, begun.attempt, why, keeps=keeps, seconds=seconds))
+    def _release(
+        self, begun: Begun, *, seconds: float, why: str = "the service ended", found: Outcome | None = None
+    ) -> None:
+        why = why if found is None else f"{why}; what was found is kept"
+        self._due(begun, lambda ledger: ledger.release(begun.number, begun.attempt, why, found=found, seconds=seconds))
 
     def _clear(self, begun: Begun, kept: int) -> None:
         """Remove what a job's attempts left, but for that of the one that is kept."""
@@ -259,7 +261,7 @@ class Scheduler:
             self._take(self._executor.collect(max(0.0, min(_COLLECT_S, until - time.monotonic()))))
         for key, begun in self._running.items():
             if key not in self._over:
-                self._release(begun, keeps=False, seconds=0.0)
+                self._release(begun, seconds=0.0)
         try:
             self._dues.finish()
         except FileError as error:  # what is not written counts as lost in a crash: it is queued again

@@ -2,7 +2,8 @@
 
 "" ends at once with a plan; `wait` runs until it is interrupted, and leaves a plan then; `die` loses its worker each
 time; `lost N` loses the cluster that it runs on N times; `big` needed too much memory; `wrong` is refused by its verb;
-`talk N` tells N incumbents first.
+`talk N` tells N incumbents first; `once` is `wait`, with a plan of its first attempt alone, and `once die` loses its
+worker in later ones.
 """
 
 import threading
@@ -14,6 +15,10 @@ import msgspec
 from pesto.executing.executor import Answered, Lost, Said
 from pesto.jobs.job_events import Done, Incumbent, Stage, encode
 from pesto.serve.job_work import Order
+
+
+def _attempt(key):
+    return int(key.rpartition(".")[2])
 
 
 class FakeJobs:
@@ -36,13 +41,15 @@ class FakeJobs:
         self._hear(*(Said(work=work, data=encode(event)) for event in told))
         if words[0] == "die":
             self._hear(Lost(work=work, why="death", detail="killed by SIGKILL", seconds=1.0))
-        elif words[0] == "lost" and int(work.key.rpartition(".")[2]) <= int(words[1]):
+        elif words[0] == "lost" and _attempt(work.key) <= int(words[1]):
             self._hear(Lost(work=work, why="place", detail="the cluster was lost", seconds=1.0))
         elif words[0] == "big":
             self._hear(Lost(work=work, why="memory", detail="needed more than 8 GiB", seconds=1.0))
         elif words[0] == "wrong":
             self._answer(work, Done(exit_code=3, error="a cycle", remedy="break it"))
-        elif words[0] != "wait":
+        elif words == ["once", "die"] and _attempt(work.key) > 1:
+            self._hear(Lost(work=work, why="death", detail="killed by SIGKILL", seconds=1.0))
+        elif words[0] not in ("wait", "once"):
             self.end(work.key)
 
     def end(self, key, code=0):
@@ -65,7 +72,11 @@ class FakeJobs:
             return found
 
     def cancel(self, key):
-        self.end(key, 130)
+        work = self.begun[key]
+        if msgspec.json.decode(work.data, type=Order).request.label.startswith("once") and _attempt(key) > 1:
+            self._answer(work, Done(exit_code=130, error="interrupted; nothing was written"))
+        else:
+            self.end(key, 130)
 
     def poke(self):
         with self._changed:

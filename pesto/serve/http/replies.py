@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from pesto.serve.store.job_states import Job, State
+from pesto.serve.store.job_states import FINAL, Job, State
 from pesto.serve.store.waiting import Waiting
 
 
@@ -77,7 +77,7 @@ class JobReply(msgspec.Struct, frozen=True, kw_only=True):
     result: dict[str, Any]
     """A summary, which differs by kind."""
     files: tuple[str, ...]
-    """At /v1/jobs/{id}/files/{name}."""
+    """At /v1/jobs/{id}/files/{name}; before its end those of an attempt that was interrupted."""
     expired: bool
     """Whether its files were removed to make room."""
 
@@ -112,7 +112,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
 def job_reply(job: Job, waiting: Waiting) -> JobReply:
     """A job, with its place in the queue."""
-    came = job.outcome
+    came = job.outcome if job.state in FINAL else None
+    files = () if job.outcome is None or job.expired else job.outcome.files
     return JobReply(
         id=job.id,
         number=job.number,
@@ -137,6 +138,6 @@ def job_reply(job: Job, waiting: Waiting) -> JobReply:
         error=None if came is None else came.error,
         remedy=None if came is None else came.remedy,
         result={} if came is None else came.result,
-        files=() if came is None or job.expired else came.files,
+        files=files,
         expired=job.expired,
     )

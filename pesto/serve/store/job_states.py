@@ -94,6 +94,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     kept: int
     """The attempt whose folder has its files; 0 for none."""
     outcome: Outcome | None
+    """How it ended; before its end how the attempt did that is kept, None for none."""
     expired: bool
     """Whether its files are gone by retention."""
 

@@ -111,24 +111,32 @@ class Ledger:
             return False
         if row["state"] == State.CANCELLING and outcome.exit_code in (Exit.INTERRUPTED, Exit.TERMINATED):
             state = State.CANCELLED  # also before it had a plan
-        self._end(number, state, outcome)
+        self._end(number, state, outcome if keeps else _kept(outcome, row, state))
         if keeps:
             self._db.execute("UPDATE jobs SET kept = ? WHERE number = ?", (attempt, number))
         self._db.let_go(number)
         self.waiting.end(row["token"])
         return True
 
-    def release(self, number: int, attempt: int, why: str, *, keeps: bool = False, seconds: float = 0.0) -> bool:
-        """Queue a running job again, or end it where it was being cancelled. False as in `note`."""
+    def release(
+        self, number: int, attempt: int, why: str, *, found: Outcome | None = None, seconds: float = 0.0
+    ) -> bool:
+        """Queue a running job again, or end it where it was being cancelled. False as in `note`.
+
+        found: what the attempt came to, where its folder has its files: they are the job's unless a later one has some.
+        """
         row = self._running(number, attempt)
         if row is None:
             return False
         if row["state"] == State.CANCELLING:
-            return self.finish(number, attempt, State.CANCELLED, _cancelled(seconds), keeps=keeps)
+            ended = _cancelled(seconds) if found is None else found
+            return self.finish(number, attempt, State.CANCELLED, ended, keeps=found is not None)
         self._append(number, [Event(kind="stage", data={"name": "queued", "attempt": attempt, "why": why})])
+        kept = (row["kept"], row["outcome"]) if found is None else (attempt, msgspec.json.encode(found))
         self._db.execute(
-            "UPDATE jobs SET state = 'queued', stage = '', seconds = seconds + ?, kept = ? WHERE number = ?",
-            (seconds, attempt if keeps else row["kept"], number),
+            "UPDATE jobs SET state = 'queued', stage = '', seconds = seconds + ?, kept = ?, outcome = ?"
+            " WHERE number = ?",
+            (seconds, *kept, number),
         )
         self._db.let_go(number)
         self.waiting.end(row["token"])
@@ -154,7 +162,7 @@ class Ledger:
             raise no_job(name)
         number, state = row["number"], State(row["state"])
         if state == State.QUEUED:
-            self._end(number, State.CANCELLED, _cancelled())
+            self._end(number, State.CANCELLED, _kept(_cancelled(), row, State.CANCELLED))
             self.waiting.leave(row["token"], row["priority"], number)
             return State.CANCELLED
         if state == State.RUNNING:
@@ -236,7 +244,7 @@ class Ledger:
                 raise RefusedError(422, f"no file {digest} was uploaded - PUT it to /v1/blobs/{digest} first")
 
     def _row(self, column: str, value: str | int) -> dict[str, Any] | None:
-        names = ("number", "token", "priority", "state", "attempt", "deaths", "kept")
+        names = ("number", "token", "priority", "state", "attempt", "deaths", "kept", "outcome")
         asked = f"SELECT {', '.join(names)} FROM jobs WHERE {column} = ?{self._db.words.locked}"  # noqa: S608 - constants
         row = self._db.execute(asked, (value,)).fetchone()
         return None if row is None else dict(zip(names, row, strict=True))
@@ -282,6 +290,15 @@ class Ledger:
             " gaps = sums.gaps + excluded.gaps",
             (number,),
         )
+
+
+def _kept(outcome: Outcome, row: dict[str, Any], state: State) -> Outcome:
+    """How a job ends whose last attempt has no files: with those of the attempt that is kept, if there is one."""
+    if not row["kept"] or row["outcome"] is None:
+        return msgspec.structs.replace(outcome, files=())
+    found = msgspec.json.decode(row["outcome"], type=Outcome)
+    ended = msgspec.structs.replace(outcome, files=found.files, result=found.result)
+    return msgspec.structs.replace(ended, error=None, remedy=None) if state == State.CANCELLED else ended
 
 
 def _cancelled(seconds: float = 0.0) -> Outcome:

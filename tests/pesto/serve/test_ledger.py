@@ -207,7 +207,8 @@ class Machine(RuleBasedStateMachine):
     def release(self, data, late, keeps):
         k, number, attempt, runs = self.drawn(data, late)
         cancelling = self.model.jobs[k]["state"] == "cancelling"
-        assert self.ledger.release(number, attempt, "the service ends", keeps=keeps) == runs
+        found = replace(PLAN, exit_code=143) if keeps else None
+        assert self.ledger.release(number, attempt, "the service ends", found=found) == runs
         if runs:
             self.model.jobs[k]["kept"] = attempt if keeps else self.model.jobs[k]["kept"]
             if cancelling:
@@ -236,6 +237,8 @@ class Machine(RuleBasedStateMachine):
                 expected["token"], expected["priority"], expected["state"], expected["attempt"], expected["deaths"],
                 expected["kept"],
             )  # fmt: skip
+            # what is kept is told, whatever came of later attempts
+            assert bool(job.outcome and job.outcome.files) == bool(expected["kept"])
             events = readings.events(job.number, 0)
             assert [event.number for event in events] == list(range(1, job.events + 1))
             assert [event.kind for event in events] == expected["events"]

@@ -369,6 +369,26 @@ def test_what_ran_is_queued_again_and_its_plan_kept_when_the_service_ends(tmp_pa
         assert stages == ["solve", "queued", "solve", "done"]
 
 
+@pytest.mark.parametrize("how", ["queued", "running", "failed"])
+def test_a_plan_that_was_kept_is_there_whatever_comes_of_later_attempts(tmp_path, how):
+    """Of a job that is cancelled while it waits again or runs again, and of one whose workers die then."""
+    with serving(tmp_path) as (client, _):
+        name = submitted(client, "once die" if how == "failed" else "once")
+        while client.get(f"/v1/jobs/{name}").json()["stage"] != "solve":
+            pass
+    written = ["plan.json", "report.html"]
+    with serving(tmp_path, FakeJobs(slots=0 if how == "queued" else 1)) as (client, _):
+        if how != "failed":
+            assert client.get(f"/v1/jobs/{name}").json()["files"] == written
+            while how == "running" and client.get(f"/v1/jobs/{name}").json()["attempt"] < 2:
+                pass
+            client.delete(f"/v1/jobs/{name}")
+        found = told(client, name)
+        assert (found["state"], found["files"]) == ("failed" if how == "failed" else "cancelled", written)
+        assert bool(found["error"]) == (how == "failed")
+        assert client.get(f"/v1/jobs/{name}/plan").content == f"{name}.1".encode()
+
+
 def test_counts(client):
     submitted(client, "wait")
     hostile = submitted(client, 'a"} 1\\nb{')
