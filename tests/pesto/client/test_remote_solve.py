@@ -181,3 +181,20 @@ def test_a_server_that_is_killed_and_begun_anew_is_waited_for(folder):
             assert client.plan(name) == (folder / "there.json").read_bytes()
             told = list(client.events(name))
         assert [event.number for event in told] == list(range(1, len(told) + 1))
+
+
+@pytest.mark.kill
+def test_sigterm_while_solving_keeps_the_plan_and_queues_the_job_again(tmp_path):
+    with serving(tmp_path / "data") as server, pesto.Client(server.url, patience_s=600.0) as client:
+        settings = {"time_limit_s": 3600, "gap": 0}
+        source = {"model": "rnnlm", "variant": "tiny"}
+        name = client.submit({"kind": "solve", "source": source, "settings": settings})
+        assert any(event.kind == "incumbent" for event in client.events(name))
+        assert server.end(signal.SIGTERM) == 0
+        server.start()
+        (tmp_path / "plan.json").write_bytes(client.plan(name))
+        client.cancel(name)
+        (*_, last) = client.events(name)
+        assert (last.kind, client.job(name).state) == ("done", "cancelled")
+        assert {event.data.get("attempt") for event in client.events(name) if event.data.get("name") == "queued"} == {1}
+    pesto.check(pesto.load_plan(tmp_path / "plan.json"), pesto.load_graph(model="rnnlm", variant="tiny"))

@@ -1,5 +1,6 @@
 """Every kind of job does what its verb does: the same objects, files and errors."""
 
+import gzip
 import hashlib
 import json
 from pathlib import Path
@@ -148,6 +149,19 @@ def test_a_solve_with_cuts_is_that_of_the_verb(folder, too_large) -> None:
     assert [mine[key] for key in ("bytes", "step_s", "split")] == [home[key] for key in ("bytes", "step_s", "split")]
     code, said = at_home("check", "solve/split.json", "--graph", "product.pb", "--fetch", "y", "--json")
     assert code == 0 and json.loads(said)["valid"]
+
+
+@pytest.mark.parametrize(
+    ("name", "bomb", "why"),
+    [
+        ("step.json.gz", gzip.compress(bytes(1 << 24)), "more than 200 times its size"),
+        ("step.pb", b"\n\x00" * 5_000_001, "5000001 nodes, the limit is 5000000"),
+    ],
+)
+def test_bombs_are_refused(folder, name, bomb, why) -> None:
+    end, _ = done(folder, "solve", source={"blob": stored(folder, bomb), "name": name})
+    assert (end.exit_code, end.files) == (3, ())
+    assert end.error is not None and why in end.error and end.remedy
 
 
 def test_cuts_for_more_accelerators_than_there_are(folder) -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import socket
 import sqlite3
 import time
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ import pytest
 from fake_jobs import FakeJobs
 from jsonschema import Draft202012Validator
 from litestar.testing import TestClient
+from live_service import live_service
 
 import pesto
 from pesto.errors import FileError, UsageError
@@ -199,6 +201,40 @@ def test_a_full_disk_is_507(tmp_path, monkeypatch):
         assert client.get("/v1/jobs").json()["jobs"] == []
 
 
+def test_a_disk_that_is_full_in_a_commit_is_507_and_half_of_nothing(tmp_path):
+    """SQLite's own limit of pages stands for the disk's."""
+
+    def limit(pages):
+        service.store.writer.do(lambda ledger: ledger._db.execute(f"PRAGMA max_page_count = {pages}").fetchone())
+
+    with serving(tmp_path, FakeJobs(slots=0)) as (client, service):
+        limit(1)  # which is as many as there are
+        fitted, full = [], None
+        while full is None:
+            answer = client.post("/v1/jobs", json=SOLVE | {"label": "x" * 200})
+            if answer.status_code == 202:
+                fitted.append(answer.json()["id"])
+            else:
+                full = answer
+        refused(full, 507, "full", "check the folder and the disk")
+        assert client.get("/readyz").status_code == 200
+        limit(1 << 30)
+        fitted.append(submitted(client))
+        assert [job["id"] for job in client.get("/v1/jobs?most=500").json()["jobs"]] == fitted[::-1]
+
+
+def test_an_upload_that_is_cut_leaves_nothing(tmp_path):
+    with live_service(tmp_path) as live:
+        blobs, head = live.service.blobs.folder, f"PUT /v1/blobs/{'0' * 64} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+        for how, begun in (("Content-Length: 1000", b"x" * 500), ("Transfer-Encoding: chunked", b"5\r\nabcde\r\n")):
+            with socket.create_connection(("127.0.0.1", int(live.url.rpartition(":")[2]))) as link:
+                link.sendall(f"{head}{how}\r\n\r\n".encode() + begun)
+                while not list(blobs.iterdir()):
+                    pass
+            while list(blobs.iterdir()):
+                pass
+
+
 def test_what_is_refused_at_once(client):
     post = lambda body: client.post("/v1/jobs", content=body, headers={"Content-Type": "application/json"})  # noqa: E731
     refused(post(b'{"kind": "solve"'), 400)
@@ -211,6 +247,7 @@ def test_what_is_refused_at_once(client):
     refused(client.post("/v1/jobs", json=SOLVE | {"limits": {"threads": 65}}), 422, "64", "less")
     refused(post(b'"' + b"x" * (1 << 21) + b'"'), 413)
     refused(client.get("/v1/jobs/nobody"), 404)
+    refused(client.get("/v1/jobs/%0a%1b[31m"), 404, "\\n\\x1b[31m")  # as text, wherever that is shown
     refused(client.get("/v1/jobs?after=nobody"), 404)
     refused(client.get("/v1/nothing"), 404)
     refused(client.patch("/v1/jobs"), 405)
