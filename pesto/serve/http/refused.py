@@ -33,6 +33,8 @@ _SAYS = {
 }
 _USUAL = (400, 401, 403, 500, 503)
 _UNPROCESSABLE = 422
+_CALLED = {"last": "Last-Event-ID", "key": "Idempotency-Key", "match": "If-None-Match", "in_state": "state"}
+"""Parameters as requests call them, where routes call them otherwise."""
 
 
 def refusals(*statuses: int) -> dict[int, ResponseSpec]:
@@ -81,7 +83,8 @@ def _detail(error: HTTPException) -> str:
     extra: Any = error.extra
     if isinstance(extra, list) and extra and isinstance(extra[0], dict):
         first = extra[0]
-        return f"{first.get('key', 'the request')}: {first.get('message', error.detail)}"
+        key = str(first.get("key", "the request"))
+        return f"{_CALLED.get(key, key)}: {first.get('message', error.detail)}"
     cause = error.__cause__
     return str(cause) if isinstance(cause, msgspec.DecodeError) else str(error.detail)
 

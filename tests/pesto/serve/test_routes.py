@@ -252,12 +252,17 @@ def test_what_is_refused_at_once(client):
     refused(client.get("/v1/nothing"), 404)
     refused(client.patch("/v1/jobs"), 405)
     refused(client.get("/v1/jobs?most=0"), 400, "most")
+    refused(client.get("/v1/jobs?state=odd"), 400, "state: ")
+    refused(client.get("/v1/jobs/x/events", headers={"Last-Event-ID": "-1"}), 400, "Last-Event-ID: ")
+    refused(client.post("/v1/jobs", json=SOLVE, headers={"Idempotency-Key": "x" * 201}), 400, "Idempotency-Key: ")
     assert client.get("/v1/jobs").json()["jobs"] == []
 
 
 def test_not_yet_and_removed(client):
     name = submitted(client, "wait")
     refused(client.get(f"/v1/jobs/{name}/plan"), 409, "wait for it")
+    while client.get(f"/v1/jobs/{name}").json()["stage"] != "solve":
+        pass
     client.delete(f"/v1/jobs/{name}")
     told(client, name)
     refused(client.get(f"/v1/jobs/{name}/trace"), 404, "no such file")
