@@ -206,23 +206,29 @@ class Scheduler:
             self._release(begun, seconds=outcome.seconds, found=outcome if keeps else None)
             return
         state = State.DONE if outcome.exit_code == 0 or (keeps and _interrupted(outcome)) else State.FAILED
-        kept = begun.attempt if keeps else begun.kept
-        self._due(begun, lambda ledger: ledger.finish(begun.number, begun.attempt, state, outcome, keeps=keeps), kept)
+        self._due(
+            begun, lambda ledger: ledger.finish(begun.number, begun.attempt, state, outcome, keeps=keeps), clears=True
+        )
 
-    def _due(self, begun: Begun, act: Callable[[Ledger], bool], kept: int | None = None) -> None:
-        """An attempt's last act, to be written. `kept`: whose files alone are left then, where it counts."""
+    def _due(self, begun: Begun, act: Callable[[Ledger], bool], *, clears: bool = False) -> None:
+        """An attempt's last act, to be written; `clears`: what other attempts left than the kept one goes then."""
 
-        def written(ours: bool) -> None:
+        def done(ledger: Ledger) -> tuple[bool, int]:
+            ours = act(ledger)
+            return ours, ledger.kept(begun.number) if ours else 0
+
+        def written(came: tuple[bool, int]) -> None:
+            ours, kept = came
             del self._running[begun.key], self._logged[begun.key]
             self._interrupted.discard(begun.key)
             self._over.discard(begun.key)
             if not ours:  # another server has it: nothing but this attempt's own files is this one's to remove
                 shutil.rmtree(self.results(begun.id, begun.attempt), ignore_errors=True)
-            elif kept is not None:
+            elif clears:
                 self._clear(begun, kept)
 
         self._over.add(begun.key)
-        self._dues.add(act, written)
+        self._dues.add(done, written)
 
     def _settle(self, begun: Begun) -> bool:
         """Make the names of an attempt's files last, as they do themselves; False where another server removed them."""

@@ -105,10 +105,14 @@ class Ledger:
         return True
 
     def finish(self, number: int, attempt: int, state: State, outcome: Outcome, *, keeps: bool = False) -> bool:
-        """End a job with its last event; `keeps`: the attempt's folder has its files. False as in `note`."""
+        """End a job with its last event; `keeps`: the attempt's folder has its files. False as in `note`.
+
+        They are the job's unless the attempt was cut short and an earlier one found a shorter step.
+        """
         row = self._running(number, attempt)
         if row is None:
             return False
+        keeps = keeps and _is_best(outcome, row)
         if row["state"] == State.CANCELLING and outcome.exit_code in (Exit.INTERRUPTED, Exit.TERMINATED):
             state = State.CANCELLED  # also before it had a plan
         self._end(number, state, outcome if keeps else _kept(outcome, row, state))
@@ -128,6 +132,8 @@ class Ledger:
         row = self._running(number, attempt)
         if row is None:
             return False
+        if found is not None and not _is_best(found, row):
+            found = None
         if row["state"] == State.CANCELLING:
             ended = _cancelled(seconds) if found is None else found
             return self.finish(number, attempt, State.CANCELLED, ended, keeps=found is not None)
@@ -142,6 +148,10 @@ class Ledger:
         self.waiting.end(row["token"])
         self.waiting.join(row["token"], row["priority"], number)
         return True
+
+    def kept(self, number: int) -> int:
+        """The attempt of a job whose files are kept; 0 for none."""
+        return int(self._db.execute("SELECT kept FROM jobs WHERE number = ?", (number,)).fetchone()[0])
 
     def lose(self, number: int, attempt: int, why: str, seconds: float) -> bool:
         """A job's worker died: queue it again, or end it with the last death that it may have. False as in `note`."""
@@ -290,6 +300,15 @@ class Ledger:
             " gaps = sums.gaps + excluded.gaps",
             (number,),
         )
+
+
+def _is_best(outcome: Outcome, row: dict[str, Any]) -> bool:
+    """Whether an attempt's files take the place of those that are kept, whose step may be shorter than what was cut."""
+    if outcome.exit_code not in (Exit.INTERRUPTED, Exit.TERMINATED) or not row["kept"] or row["outcome"] is None:
+        return True
+    before = msgspec.json.decode(row["outcome"], type=Outcome).result.get("makespan_s")
+    found = outcome.result.get("makespan_s")
+    return before is None or found is None or bool(found <= before)
 
 
 def _kept(outcome: Outcome, row: dict[str, Any], state: State) -> Outcome:

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
-from msgspec.structs import replace
 
 from benchmarks.postgres_server import PostgresServer, missing
 from pesto.serve.refusals import RefusedError
@@ -25,7 +24,12 @@ from pesto.serve.store.sqlite_file import connected
 from pesto.serve.store.waiting import Waiting
 
 TOKENS = ("", "ann", "bob")
-PLAN = Outcome(exit_code=0, result={"step_s": 0.5}, seconds=2.0, files=("plan.json",))
+BEST = st.sampled_from((0.5, 1.0, 2.0))
+
+
+def found(code, best):
+    """How an attempt ends that has a plan."""
+    return Outcome(exit_code=code, result={"makespan_s": best}, seconds=2.0, files=("plan.json",))
 
 
 class Model:
@@ -46,6 +50,7 @@ class Model:
             "deaths": 0,
             "events": [],
             "kept": 0,
+            "best": None,
         }
         self.jobs.append(job)
         if key:
@@ -67,6 +72,12 @@ class Model:
     def again(self, k):
         self.jobs[k]["state"] = "queued"
         self.jobs[k]["events"].append("stage")
+
+    def keep(self, k, attempt, best, cut):
+        """The files of an attempt, if it has some, unless it was cut and those of another are of a shorter step."""
+        job = self.jobs[k]
+        if best is not None and not (cut and job["kept"] and job["best"] < best):
+            job |= {"kept": attempt, "best": best}
 
     def recover(self):
         for k, job in enumerate(self.jobs):
@@ -175,16 +186,16 @@ class Machine(RuleBasedStateMachine):
             self.model.jobs[k]["events"] += kinds
 
     @precondition(lambda self: self.model.jobs)
-    @rule(data=st.data(), late=st.booleans(), good=st.booleans(), cut=st.booleans())
-    def finish(self, data, late, good, cut):
+    @rule(data=st.data(), late=st.booleans(), good=st.booleans(), cut=st.booleans(), best=BEST)
+    def finish(self, data, late, good, cut, best):
         """`cut`: it was interrupted, with a plan or before there was one."""
         k, number, attempt, runs = self.drawn(data, late)
-        state, outcome = State.DONE if good else State.FAILED, replace(PLAN, exit_code=130) if cut else PLAN
+        state, outcome = State.DONE if good else State.FAILED, found(130 if cut else 0, best)
         assert self.ledger.finish(number, attempt, state, outcome, keeps=good) == runs
         if runs:
             asked_for = cut and self.model.jobs[k]["state"] == "cancelling"
             self.model.end(k, "cancelled" if asked_for else state.value)
-            self.model.jobs[k]["kept"] = attempt if good else self.model.jobs[k]["kept"]
+            self.model.keep(k, attempt, best if good else None, cut)
 
     @precondition(lambda self: self.model.jobs)
     @rule(data=st.data(), late=st.booleans())
@@ -203,14 +214,14 @@ class Machine(RuleBasedStateMachine):
             self.model.again(k)
 
     @precondition(lambda self: self.model.jobs)
-    @rule(data=st.data(), late=st.booleans(), keeps=st.booleans())
-    def release(self, data, late, keeps):
+    @rule(data=st.data(), late=st.booleans(), best=st.none() | BEST)
+    def release(self, data, late, best):
         k, number, attempt, runs = self.drawn(data, late)
         cancelling = self.model.jobs[k]["state"] == "cancelling"
-        found = replace(PLAN, exit_code=143) if keeps else None
-        assert self.ledger.release(number, attempt, "the service ends", found=found) == runs
+        came = None if best is None else found(143, best)
+        assert self.ledger.release(number, attempt, "the service ends", found=came) == runs
         if runs:
-            self.model.jobs[k]["kept"] = attempt if keeps else self.model.jobs[k]["kept"]
+            self.model.keep(k, attempt, best, cut=True)
             if cancelling:
                 self.model.end(k, "cancelled")
             else:
@@ -239,6 +250,7 @@ class Machine(RuleBasedStateMachine):
             )  # fmt: skip
             # what is kept is told, whatever came of later attempts
             assert bool(job.outcome and job.outcome.files) == bool(expected["kept"])
+            assert not job.kept or job.outcome.result["makespan_s"] == expected["best"]
             events = readings.events(job.number, 0)
             assert [event.number for event in events] == list(range(1, job.events + 1))
             assert [event.kind for event in events] == expected["events"]

@@ -131,6 +131,8 @@ def test_larger_priority_first_then_the_earlier(tmp_path):
 
 def test_cancelling_keeps_the_best_plan(client):
     running, waiting = submitted(client, "wait"), submitted(client)
+    while client.get(f"/v1/jobs/{running}").json()["stage"] != "solve":
+        pass
     assert client.delete(f"/v1/jobs/{waiting}").json()["state"] == "cancelled"
     assert client.delete(f"/v1/jobs/{running}").json()["state"] in ("cancelling", "cancelled")
     found = told(client, running)
