@@ -7,6 +7,7 @@ import numpy as np
 
 from pesto.errors import VerificationError
 from pesto.files.json import shown
+from pesto.pipelining.named_rows import laid_as
 from pesto.pipelining.pipeline import Pipeline
 from solvers.pipelining.chain_json import ChainInstance
 from solvers.pipelining.pattern_check import check
@@ -40,9 +41,10 @@ def kept(found: Pipeline, of: ChainInstance) -> PatternInstance:
 
 
 def verified(found: PatternInstance, what: str) -> None:
-    """VerificationError where a pattern is no valid schedule, exceeds its memory, or holds other bytes than it claims.
+    """VerificationError where a pattern is no valid schedule, exceeds its memory, or is not what the file claims.
 
-    `what` names it in errors.
+    It claims bytes, and by a name that is one of `schedules.NAMES` how batches follow each other. `what` names it in
+    errors.
     """
     machines = found.machines
     checked = check(found.of.chain, found.allocation, found.pattern, machines.memory, found.model, machines)
@@ -50,6 +52,9 @@ def verified(found: PatternInstance, what: str) -> None:
     if not wrong and (differs := np.flatnonzero(checked.peaks != found.peaks)).size:
         at = int(differs[0])
         wrong = f"device {at} holds {checked.peaks[at]} bytes at its most, the file says {found.peaks[at]}"
+    seen, name = machines.on(found.of.chain, found.allocation), found.schedule
+    if not wrong and not laid_as(name, seen, found.allocation, found.pattern, checked.in_flight):
+        wrong = f"its rows are not those of {name} on these stages"
     if wrong:
         raise VerificationError(f"{shown(what)}: the pattern is invalid: {wrong} - make it anew")
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
@@ -196,6 +197,7 @@ def test_rows_elsewhere_are_not_written() -> None:
         (example() | {"k": 2}, "copies: forward of layer 0 does not do each batch once"),
         (example() | {"memory_bytes": 13}, "memory: device 0 holds 14 bytes, and has 13"),
         (example() | {"memory_model": "paper"}, "device 0 holds 10 bytes at its most, the file says 14"),
+        (example() | {"schedule": "gpipe"}, "its rows are not those of gpipe on these stages"),
         (example() | {"peak_bytes": [14, 12]}, "device 1 holds 13 bytes at its most, the file says 12"),
     ],
 )  # fmt: skip
@@ -207,7 +209,7 @@ def test_breaches_are_found(document, said) -> None:
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "exact"])
 def test_every_named_schedule_is_kept(name, tmp_path) -> None:
-    """Packed or not, it comes back and is verified."""
+    """Packed or not, it comes back and is verified; under another schedule's name it is refused."""
     chain = make_case("random-chain", 3, layers=8, devices=3).chain
     asked = Asked(chain=chain, machines=Machines.alike(3), batches=6, contiguous=name != "free")
     found = kept(pipelined(asked, name), ChainInstance(chain=chain))
@@ -216,6 +218,10 @@ def test_every_named_schedule_is_kept(name, tmp_path) -> None:
         again = load_pattern(path)
         verified(again, "it")
         assert columns(again) == columns(found) and again.schedule == name
+        same = {name, "free", *(["exact"] if again.allocation.contiguous else [])}
+        for other in set(NAMES) - (same | {"1f1b*", "thinned"} if again.pattern.k == 1 else same):
+            with pytest.raises(VerificationError, match="its rows are not those of"):
+                verified(replace(again, schedule=other), "it")
         assert certified(again).bound.value <= certified(again).stage_bound.value
     (tmp_path / "bad.json").write_text("{}")
     with pytest.raises(InputError, match=r"bad\.json: no format is named, expected 'pesto-pattern' - give"):
