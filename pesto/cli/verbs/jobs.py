@@ -125,6 +125,8 @@ def _told(client: Client, job: JobReply) -> str:
         return _page(job)
     lines = client.file(job.id, PAGE).decode().splitlines()
     after = command("next", ["pesto", "jobs", "plan", job.id])
+    if job.kind == "compare":
+        return _in_place(lines, fact("plans", ""), [fact("plans", "the service has them"), after])
     if PLAN in job.files:
         return _in_place(
             lines, VERIFIED, [fact(VERIFIED, "by the independent checker; the service has the plan"), after]

@@ -36,7 +36,7 @@ Key = Annotated[
 ]
 
 
-@post("/jobs", status_code=202, responses=refusals(409, 413, 422, 429, 507), summary="Submit a job")
+@post("/jobs", status_code=202, responses=refusals(404, 409, 413, 422, 429, 507), summary="Submit a job")
 async def submit(data: JSONBody[JobRequest], caller: Who, key: Key = "") -> Response[Submitted]:
     """Queue a job; answered when it is on the disk, so that it will be run whatever happens."""
     service = caller.service

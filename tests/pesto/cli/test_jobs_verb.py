@@ -55,19 +55,20 @@ def test_a_job_is_listed_shown_watched_and_fetched(live, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("file", "line"),
+    ("asked", "file", "line"),
     [
-        ("split.json", "split         here.json\n"),
-        ("plan.json", "verified      written to here.json\nnext          x\n"),
+        (SOLVE, "split.json", "split         here.json\n"),
+        (SOLVE, "plan.json", "verified      written to here.json\nnext          x\n"),
+        (SOLVE | {"kind": "compare"}, "plan.json", "plans         in here.json\n"),
     ],
 )
-def test_who_watches_is_told_how_to_fetch_a_plan_or_a_split_of_many_kinds(tmp_path, monkeypatch, file, line):
+def test_who_watches_is_told_how_to_fetch_a_plan_or_a_split_of_many_kinds(tmp_path, monkeypatch, asked, file, line):
     """The table of all kinds of plans stays, and no file is named that is not here."""
     page = f"step          2.00 ms\n{line}\nkind         step\nsplit 4   2.00 ms\n"
     with live_service(tmp_path / "data", lambda: FakeJobs(files={file: b"{}", "page.txt": page.encode()})) as live:
         monkeypatch.setenv("PESTO_SERVER", live.url)
         with Client(live.url) as client:
-            name = client.submit(SOLVE)
+            name = client.submit(asked)
         shown = said("watch", name, "-q")
         assert "here.json" not in shown and f"next          pesto jobs plan {name}" in shown
         assert shown.endswith("\nkind         step\nsplit 4   2.00 ms\n")

@@ -255,6 +255,7 @@ def test_what_is_refused_at_once(client):
     refused(client.patch("/v1/jobs"), 405)
     refused(client.get("/v1/jobs?most=0"), 400, "most")
     refused(client.get("/v1/jobs?state=odd"), 400, "state: ")
+    refused(client.post("/v1/jobs", json={"kind": "check", "plan": {"job": "nobody"}}), 404, "nobody")
     refused(client.get("/v1/jobs/x/events", headers={"Last-Event-ID": "-1"}), 400, "Last-Event-ID: ")
     refused(client.post("/v1/jobs", json=SOLVE, headers={"Idempotency-Key": "x" * 201}), 400, "Idempotency-Key: ")
     assert client.get("/v1/jobs").json()["jobs"] == []
@@ -456,7 +457,20 @@ def test_the_document_describes_every_answer(client):
             if path.startswith("/v1/"):
                 assert {"400", "401", "403", "500"} <= set(operation["responses"]), (method, path)
     submission = document["paths"]["/v1/jobs"]["post"]
-    assert set(submission["responses"]) == {"202", "400", "401", "403", "409", "413", "422", "429", "500", "503", "507"}
+    assert set(submission["responses"]) == {
+        "202",
+        "400",
+        "401",
+        "403",
+        "404",
+        "409",
+        "413",
+        "422",
+        "429",
+        "500",
+        "503",
+        "507",
+    }
 
 
 def test_options_names_every_method_of_a_route(client):
