@@ -40,6 +40,8 @@ def solve_there(server: tuple[str, str | None], solve: Solve, beside: Beside, *,
         _written(client, name, ended, solve, beside)
         _say(client, name, solve, beside, as_json=as_json)
     if ended["exit_code"]:
+        if ended.get("error") and not as_json:  # an earlier attempt found what is written
+            raise failed(ended["exit_code"], ended["error"], ended.get("remedy"))
         raise click.exceptions.Exit(ended["exit_code"])
 
 

@@ -9,10 +9,10 @@ from fake_jobs import FakeJobs
 from live_service import live_service
 
 import pesto as face
-from pesto.cli import afar
+from pesto.cli import afar, remote_solve
 from pesto.cli.main import pesto
 from pesto.client.sync_client import Client
-from pesto.errors import FileError, InputError, UsageError
+from pesto.errors import FileError, InputError, SolverError, UsageError
 
 SOLVE = {"kind": "solve", "source": {"model": "rnnlm"}}
 
@@ -74,6 +74,20 @@ def test_who_watches_is_told_how_to_fetch_a_plan_or_a_split_of_many_kinds(tmp_pa
         assert shown.endswith("\nkind         step\nsplit 4   2.00 ms\n")
         said("plan", name, "-o", str(tmp_path / "mine.json"))
         assert (tmp_path / "mine.json").read_bytes() == b"{}"
+
+
+def test_a_job_that_failed_after_it_had_a_plan_gives_both(tmp_path, monkeypatch):
+    """As one does whose first attempt was interrupted by the end of its server, and whose workers died then."""
+    page = b"step          2.00 ms\nverified      written to there.json\n"
+    files = {"plan.json": b"{}", "page.txt": page}
+    ended = {"exit_code": 7, "error": "3 workers died of it", "remedy": "give it less to do", "files": [*files]}
+    with live_service(tmp_path / "data", lambda: FakeJobs(files=files)) as live:
+        whole = remote_solve.watch
+        monkeypatch.setattr(remote_solve, "watch", lambda *job, **how: whole(*job, **how) and ended)
+        out = tmp_path / "mine.json"
+        step = ("solve", "--model", "rnnlm", "--server", live.url, "-q", "-o", str(out))
+        assert refused(SolverError, *step) == "3 workers died of it - give it less to do"
+        assert out.read_bytes() == b"{}"
 
 
 def test_a_failed_job_ends_its_watcher_with_its_own_error(live):
