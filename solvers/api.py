@@ -9,6 +9,7 @@ from typing import NamedTuple
 from solvers.arguments import expect
 from solvers.base import Progress, Report, Stoppable
 from solvers.checker import check
+from solvers.compiled.interruption import struck
 from solvers.heuristics.methods import PLACERS, Placer
 from solvers.heuristics.overflow.answer import fitted
 from solvers.memory.usage import fits
@@ -251,7 +252,7 @@ def _run_here(problem: Problem, entry: Entry, options: Options, judge: Judge, st
         # Whatever a solver raises is its crash; what the caller's own report raised is the caller's.
         if callers:
             raise callers[0] from None
-        if _struck(error):
+        if struck(error):
             return judge.interrupted()
         return judge.failed(Status.CRASHED, f"{type(error).__name__}: {error}")
     if claim.status is Status.INFEASIBLE and entry.confirms:
@@ -261,13 +262,6 @@ def _run_here(problem: Problem, entry: Entry, options: Options, judge: Judge, st
         return judge.interrupted()
     result = judge.ended(claim.status, claim.limit, claim.schedule, claim.lower_bound, claim.detail)
     return replace(result, detail=result.detail or claim.detail)
-
-
-def _struck(error: BaseException | None) -> bool:
-    """Whether an error stands for an interruption that came within compiled code, which numba raises as its own."""
-    while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__cause__ or error.__context__
-    return error is not None
 
 
 def _entry(name: str) -> Entry:

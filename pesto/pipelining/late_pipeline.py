@@ -11,6 +11,7 @@ from pesto.pipelining.schedules import EXACT, KEEPS, STAR, THINNED, Asked, Sched
 from pesto.pipelining.step_ground import Laid, StepGround
 from pesto.pipelining.step_pipeline import StepPipeline, Wish, piped
 from pesto.quantities import size
+from pesto.solving.interrupt import release
 from solvers.pipelining.unequal.fitting_cuts import bytes_short, fitting_cuts
 from solvers.pipelining.unequal_devices import Machines
 
@@ -39,6 +40,7 @@ def late_pipeline(trace: Trace, cluster: Cluster, wish: Wish) -> StepPipeline:
         raise UsageError(f"{wish.name} is no schedule without a flush - give one of {', '.join(LATE_NAMES)}")
     if wish.search:
         raise UsageError("search is for steps with a flush - leave it out, or let the step flush")
+    release()
     ground = StepGround.of(trace(()), cluster, None)
     if ground.step.batches < len(ground.fast):
         raise UsageError(

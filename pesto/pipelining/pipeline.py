@@ -1,7 +1,9 @@
 """A chain laid on devices: stages and schedule of the least period that fits, and what is proven of it."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
@@ -18,10 +20,12 @@ from pesto.pipelining.schedules import (
     Asked,
     Schedule,
     check_name,
+    gathered,
     schedules,
     without_memory,
 )
 from pesto.quantities import counted, size
+from pesto.solving.interrupt import hold, release
 from solvers.pipelining.anywhere.roomy import roomy_memory
 from solvers.pipelining.chain import WEIGHT_GRADIENT, Allocation
 from solvers.pipelining.contiguous import Cuts
@@ -53,7 +57,7 @@ class Pipeline:
     chosen: Schedule
     """The least period that fits, or the schedule that was asked for."""
     schedules: tuple[Schedule, ...] = field(repr=False)
-    """All that there are, in the order of NAMES."""
+    """All that there are, in the order of NAMES; after Ctrl-C those that were found before."""
     bound: Bound
     """What no schedule of any stages is below."""
     stage_bound: Bound
@@ -62,11 +66,8 @@ class Pipeline:
     """What no step of so many micro-batches through the chosen stages is below."""
     optimal_among: str | None
     """Among which schedules the period is proven the least; None where that is not proven."""
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether Ctrl-C ended a search; all else was found."""
-        return any(each.interrupted for each in self.schedules)
+    interrupted: bool
+    """Whether Ctrl-C ended something; what was found before is kept."""
 
     @property
     def gap(self) -> float:
@@ -89,14 +90,11 @@ def pipelined(asked: Asked, name: str | None = None) -> Pipeline:
     all batches; InfeasibleError, or NothingFoundError where that is not proven, with the
     least memory that some stages fit, where none fits.
     """
+    release()
     check_name(name, NAMES, k=asked.k, contiguous=asked.contiguous)
     _countable(asked)
-    try:
-        cuts = fitting_cuts(asked.chain, asked.machines, asked.model)
-        thin = fitting_cuts(asked.chain, asked.machines, asked.model, KEEPS)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    found = tuple(schedules(asked, cuts, thin))
+    found, interrupted = gathered(_made(asked), partial(_enough, name))
+    hold()
     chosen = _chosen(asked, found, name)
     allocation = chosen.allocation
     if allocation is None or chosen.period is None:
@@ -106,19 +104,38 @@ def pipelined(asked: Asked, name: str | None = None) -> Pipeline:
             raise _unfit(replace(asked, contiguous=chosen.name != FREE), found)
         raise NothingFoundError(f"{chosen.name}: {chosen.why}")
     machines = asked.machines if chosen.fits else replace(asked.machines, memory=None)
-    floors = [each.floor for each in found if each.floor is not None and chosen.fits]
-    bound = best([*of_machines(asked.chain, machines, asked.model), *floors])
+    bound = best([*of_machines(asked.chain, machines, asked.model), *_floors(found, chosen)])
     seen = asked.seen(allocation)
     split = chosen.pattern is not None and bool((chosen.pattern.kind == WEIGHT_GRADIENT).any())
     return Pipeline(
         asked=asked,
         chosen=chosen,
-        schedules=found,
+        schedules=tuple(found),
         bound=bound,
         stage_bound=best(of_allocation(seen, allocation, machines.memory, asked.model)),
         step_bound=best(flushed_step(seen, allocation, asked.batches, split=split)),
         optimal_among=_optimal(asked, chosen, allocation, bound, [each.least for each in found]),
+        interrupted=interrupted,
     )
+
+
+def _made(asked: Asked) -> Iterator[Schedule]:
+    try:
+        cuts = fitting_cuts(asked.chain, asked.machines, asked.model)
+        thin = fitting_cuts(asked.chain, asked.machines, asked.model, KEEPS)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    yield from schedules(asked, cuts, thin)
+
+
+def _floors(found: list[Schedule], chosen: Schedule) -> list[Bound]:
+    """Bounds of all stages that were found beside schedules, which hold for the one that is chosen."""
+    return [each.floor for each in found if each.floor is not None and chosen.fits]
+
+
+def _enough(name: str | None, each: Schedule) -> bool:
+    """Whether it may be the one that is chosen."""
+    return each.period is not None and (each.fits if name is None else each.name == name)
 
 
 def _countable(asked: Asked) -> None:
@@ -131,7 +148,7 @@ def _countable(asked: Asked) -> None:
         raise InputError(f"{ticks} ticks a batch are more than can be counted here - give them in a larger unit")
 
 
-def _chosen(asked: Asked, found: tuple[Schedule, ...], name: str | None) -> Schedule:
+def _chosen(asked: Asked, found: list[Schedule], name: str | None) -> Schedule:
     if name is not None:
         return next(each for each in found if each.name == name)
     fitting = [each for each in found if each.fits and each.period is not None]
@@ -140,7 +157,7 @@ def _chosen(asked: Asked, found: tuple[Schedule, ...], name: str | None) -> Sche
     return min(fitting, key=lambda each: each.period or Fraction(0))
 
 
-def _unfit(asked: Asked, found: tuple[Schedule, ...]) -> InfeasibleError | NothingFoundError:
+def _unfit(asked: Asked, found: list[Schedule]) -> InfeasibleError | NothingFoundError:
     """With a memory that can, and whether the lack of it is proven."""
     kind, proven = "contiguous stages", order_bound(asked.chain, asked.machines, asked.model) is None
     if not asked.contiguous:

@@ -1,12 +1,13 @@
 """The named schedules of one chain on devices, each on the stages that it is made for; all are checked."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Protocol, TypeVar
 
 import numpy as np
 
-from pesto.errors import UsageError
+from pesto.errors import UsageError, struck
 from pesto.files.json import shown
 from pesto.pipelining.replicas import Replicas
 from pesto.pipelining.unrolled import Unrolled, unrolled
@@ -133,6 +134,17 @@ class Schedule:
         return None if self.run is None else self.run.step
 
 
+class Interruptible(Protocol):
+    """What may have been looked for until Ctrl-C."""
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether it was."""
+
+
+Made = TypeVar("Made", bound=Interruptible)
+
+
 def check_name(name: str | None, names: Sequence[str], *, k: int, contiguous: bool) -> None:
     """UsageError for a schedule that is none of these, or that what else is asked for leaves out."""
     if name is not None and name not in names:
@@ -141,6 +153,27 @@ def check_name(name: str | None, names: Sequence[str], *, k: int, contiguous: bo
         raise UsageError(f"{EXACT} is of so many batches a period, and none are asked for - give k too, such as 1")
     if contiguous and name in FREED:
         raise UsageError(f"{name} has other than contiguous stages - do not ask for contiguous ones")
+
+
+def gathered(
+    made: Iterable[Made], enough: Callable[[Made], bool], *, interrupted: bool = False
+) -> tuple[list[Made], bool]:
+    """All that is made, and whether Ctrl-C came, or had come: after it no more than until one is enough.
+
+    KeyboardInterrupt where it ends what makes them before one is.
+    """
+    found = list[Made]()
+    try:
+        for each in made:
+            found.append(each)
+            interrupted |= each.interrupted
+            if interrupted and any(map(enough, found)):
+                break
+    except (KeyboardInterrupt, Exception) as error:
+        if not (struck(error) and any(map(enough, found))):
+            raise
+        interrupted = True
+    return found, interrupted
 
 
 def schedules(asked: Asked, cuts: Cuts | None, thin: Cuts | None) -> Iterator[Schedule]:

@@ -40,6 +40,11 @@ class Laid:
     """Ticks of the updates on the device that has most of them."""
 
     @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C ended the search for it."""
+        return self.schedule.interrupted
+
+    @property
     def fits(self) -> bool:
         """Whether the step, op by op, is within the memory."""
         return self.candidate is not None and self.candidate.fits

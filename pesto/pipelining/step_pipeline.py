@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import numpy as np
 
@@ -9,13 +10,14 @@ from pesto.cluster import Cluster
 from pesto.errors import NothingFoundError, UsageError
 from pesto.graph import Graph
 from pesto.pipelining.replica_run import shared_step
-from pesto.pipelining.schedules import KEEPS, NAMES, REPLICATED, Asked, Schedule, check_name, schedules
+from pesto.pipelining.schedules import KEEPS, NAMES, REPLICATED, Asked, Schedule, check_name, gathered, schedules
 from pesto.pipelining.step_ground import Laid, StepGround
 from pesto.pipelining.step_search import Searched, replicated, searched
 from pesto.plans.plan import Plan, verify
 from pesto.quantities import size
 from pesto.settings import Settings
 from pesto.solving.candidates import Candidate, best
+from pesto.solving.interrupt import hold, release
 from pesto.solving.record import SolveRecord, make_plan
 from solvers.arrays import Ints
 from solvers.bounds import quick_bounds
@@ -109,6 +111,7 @@ def step_pipeline(graph: Graph, cluster: Cluster, *, batches: int | None, wish: 
     where the variables cannot fit; NothingFoundError, with the bytes that lack, where no schedule fits. Ctrl-C keeps
     the best that was found; KeyboardInterrupt before there is any.
     """
+    release()
     return _Work(StepGround.of(graph, cluster, batches), wish or Wish()).pipeline()
 
 
@@ -117,6 +120,7 @@ def piped(ground: StepGround, wish: Wish, chosen: Laid, *, interrupted: bool) ->
 
     interrupted: whether Ctrl-C ended a search for a better one.
     """
+    hold()
     return replace(_Work(ground, wish).only(chosen), interrupted=interrupted)
 
 
@@ -137,6 +141,7 @@ class _Work:
     def pipeline(self) -> StepPipeline:
         """The best of all, or the one of that name, as a plan."""
         laid = self._found()
+        hold()
         chosen, search = self._priced(self._chosen(laid)), None
         if self.wish.search_s and not self.interrupted:
             starts = laid if self.wish.name is None else (chosen,)
@@ -157,25 +162,28 @@ class _Work:
         return self._result((chosen,), chosen, None)
 
     def _found(self) -> tuple[Laid, ...]:
-        """Every schedule laid out; what the chain has within the memory and does not fit op by op, again for less."""
-        found, memory = dict[str, Laid](), self.ground.memory
-        try:
-            for each in self._all(self.asked):
-                found[each.schedule.name] = each
-            for _ in range(_TIGHTER):
-                over = [each.candidate.short for each in found.values() if each.candidate and _surprised(each)]
-                if not over:
-                    break
-                memory = max(0, memory - max(over))
-                for new in self._named(replace(self.asked, machines=Machines.alike(self.asked.devices, memory))):
-                    if new.fits and not found[new.schedule.name].fits:
-                        found[new.schedule.name] = new
-        except KeyboardInterrupt:
-            if not any(each.fits for each in found.values()):
-                raise
-            self.interrupted = True
-        self.interrupted |= any(each.schedule.interrupted for each in found.values())
+        """Every schedule laid out; what the chain has within the memory and does not fit op by op, again for less.
+
+        After Ctrl-C no more than until one will do.
+        """
+        laid, self.interrupted = gathered(self._all(self.asked), self._enough)
+        found, memory = {each.schedule.name: each for each in laid}, self.ground.memory
+        for _ in range(_TIGHTER):
+            over = [each.candidate.short for each in found.values() if each.candidate and _surprised(each)]
+            if not over:
+                break
+            memory = max(0, memory - max(over))
+            less = replace(self.asked, machines=Machines.alike(self.asked.devices, memory))
+            tighter = chain(list(found.values()), self._named(less))
+            laid, self.interrupted = gathered(tighter, self._enough, interrupted=self.interrupted)
+            for new in laid:
+                if new.fits and not found[new.schedule.name].fits:
+                    found[new.schedule.name] = new
         return tuple(found.values())
+
+    def _enough(self, laid: Laid) -> bool:
+        """Whether it may be the plan: it fits, and it is what was asked for."""
+        return laid.fits and self.wish.name in (None, laid.schedule.name)
 
     def _all(self, asked: Asked) -> Iterator[Laid]:
         yield from self._named(asked)

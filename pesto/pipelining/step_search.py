@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from pesto.errors import struck
 from pesto.pipelining.laid import Homes, places
 from pesto.pipelining.replica_run import in_flight, replica_run
 from pesto.pipelining.replicas import Replicas, divisions, replicas
@@ -14,6 +15,7 @@ from pesto.pipelining.schedules import REPLICATED, Schedule
 from pesto.pipelining.step_ground import Laid, StepGround
 from pesto.pipelining.unrolled import Unrolled
 from pesto.solving.candidates import Bench, Candidate
+from pesto.solving.interrupt import hold, release
 from solvers.arrays import Ints, ints, rank_of
 from solvers.timing.replay import replay
 
@@ -94,9 +96,13 @@ def searched(ground: StepGround, laid: Sequence[Laid], seconds: float) -> Search
     """
     search = _Search(ground, laid, seconds)
     try:
+        release()
         search.run()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Exception) as error:
+        if not struck(error):
+            raise
         search.interrupted = True
+    hold()
     return search.found()
 
 

@@ -4,6 +4,9 @@ What takes a function to compile is, for more than half, the code that unpacks P
 dozens of arrays. What only compiled functions call needs none. Called from Python, it would take the process down:
 so a test holds that nothing does.
 
+None that Python calls returns a named tuple, but a plain one: numba makes a named one by a call of Python, in which a
+signal that came meanwhile is raised, and goes on with what that call did not return. A test holds that, too.
+
 A function that is handed a constant is compiled for the constant and once more for any number: `int(np.int64(0))` is
 any number to begin with.
 """

@@ -51,9 +51,14 @@ def push(group: int, load: int, ticks: int, most: int) -> tuple[int, int]:
     return group + 1, ticks
 
 
-@routine
 def labels(laid: Laid, devices: int, memory: int, most: int) -> Labels:
     """The labels of all states for T = `most` and devices of `memory` bytes. O(L^2 P)."""
+    return Labels(*_labels(laid, devices, memory, most))
+
+
+@routine
+def _labels(laid: Laid, devices: int, memory: int, most: int) -> tuple[Ints, Ints, Ints]:
+    """As of `Labels`."""
     layers = len(laid.transfers) + 1
     found = Labels(
         np.zeros((layers + 1, devices + 1), dtype=np.int64),
@@ -69,7 +74,7 @@ def labels(laid: Laid, devices: int, memory: int, most: int) -> Labels:
         for j in range(1, layers):
             if found.group[j, p] != NONE:
                 behind[j] = push(found.group[j, p], found.load[j, p], laid.transfers[j - 1], most)
-    return found
+    return found.group, found.load, found.end
 
 
 @subroutine

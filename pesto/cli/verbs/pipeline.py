@@ -9,7 +9,7 @@ import numpy as np
 
 from pesto.cli.options import Duration, cluster_option, json_option, quiet_option, refuse, source_options
 from pesto.cli.outputs import check_outputs, picture_format
-from pesto.cli.printed import answer
+from pesto.cli.printed import answer, aside
 from pesto.cli.read_step import read_step
 from pesto.errors import Exit, NothingFoundError, UsageError
 from pesto.files.chain_file import load_chain
@@ -28,7 +28,7 @@ from pesto.plans.plan_file import save
 from pesto.show.piped import pipeline_chart
 from pesto.show.piped.pipeline_page import pipeline_object, pipeline_page
 from pesto.show.piped.step_pipeline_page import step_object, step_page
-from pesto.solving.interrupt import hold, received
+from pesto.solving.interrupt import hold, received, release
 from pesto.source import Source
 from solvers.pipelining.chain import MemoryModel
 from solvers.pipelining.chain_json import ChainInstance
@@ -151,14 +151,15 @@ def _of_step(source: Source, cluster: str, wish: Wish, *, asynchronous: bool, qu
 
 def _tell_step(found: StepPipeline, wanted: "_Wanted", *, as_json: bool) -> None:
     hold()
+    if wanted.out is not None:
+        save(found.plan, wanted.out)
     units = pipeline_chart.OF_STEPS._replace(names=found.accelerators)
-    wanted.write(found.asked, found.chosen.schedule, found.ground.step.graph.source, units)
+    wanted.draw(found.asked, found.chosen.schedule, units)
     if wanted.actions is not None:
         _save_ranks(found.chosen.schedule, np.argsort(found.ground.fast).tolist(), wanted.actions)
     if wanted.listed is not None:
         write_atomic(wanted.listed, step_stages(found).encode())
-    if wanted.out is not None:
-        save(found.plan, wanted.out)
+    wanted.draw_curve(found.asked, found.ground.step.graph.source, units)
     if as_json:
         answer(step_object(found, wanted.out))
     else:
@@ -169,11 +170,12 @@ def _tell_step(found: StepPipeline, wanted: "_Wanted", *, as_json: bool) -> None
 
 def _tell_chain(found: Pipeline, instance: ChainInstance, name: str, wanted: "_Wanted", *, as_json: bool) -> None:
     hold()
-    wanted.write(found.asked, found.chosen, name)
-    if wanted.actions is not None:
-        _save_ranks(found.chosen, list(range(found.asked.devices)), wanted.actions)
     if wanted.out is not None and found.chosen.fits:
         save_pattern(kept(found, instance), wanted.out)
+    wanted.draw(found.asked, found.chosen)
+    if wanted.actions is not None:
+        _save_ranks(found.chosen, list(range(found.asked.devices)), wanted.actions)
+    wanted.draw_curve(found.asked, name)
     if as_json:
         answer(pipeline_object(found, instance.ticks_per_second, wanted.out if found.chosen.fits else None))
     else:
@@ -201,15 +203,25 @@ class _Wanted(NamedTuple):
         outputs = [path for path in self if path is not None]
         check_outputs(outputs, [given] if given is not None else [], as_json=as_json)
 
-    def write(
-        self, asked: Asked, chosen: Schedule, name: str, units: pipeline_chart.Units = pipeline_chart.NATURAL
-    ) -> None:
-        """Pictures."""
+    def draw(self, asked: Asked, chosen: Schedule, units: pipeline_chart.Units = pipeline_chart.NATURAL) -> None:
+        """The pipeline."""
         if self.picture is not None:
             write_atomic(self.picture, pipeline_chart.draw(asked, chosen, picture_format(self.picture), units))
-        if self.trade is not None:
-            points = curve(asked)
+
+    def draw_curve(self, asked: Asked, name: str, units: pipeline_chart.Units = pipeline_chart.NATURAL) -> None:
+        """The curve, whose points are searched for: not after Ctrl-C, which ends that and nothing else."""
+        if self.trade is None:
+            return
+        try:
+            release()
+            points = [] if received() else curve(asked)
+        except KeyboardInterrupt:
+            points = []
+        hold()
+        if points:
             write_atomic(self.trade, pipeline_chart.draw_curve(points, name, picture_format(self.trade), units))
+        else:
+            aside(f"interrupted: {self.trade} is not drawn")
 
 
 def _save_ranks(chosen: Schedule, ranks: list[int], path: Path) -> None:

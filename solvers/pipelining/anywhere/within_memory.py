@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from solvers.arrays import Ints, ints
+from solvers.compiled.interruption import struck
 from solvers.pipelining.anywhere.annealed_stages import DRAWS, POOL, Pool, annealed
 from solvers.pipelining.anywhere.every_allocation import every_allocation
 from solvers.pipelining.anywhere.quick_period import NONE, Ground, ground
@@ -87,7 +88,9 @@ def least_anywhere(
     try:
         search.anneal()
         search.race()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Exception) as error:
+        if not struck(error):
+            raise
         search.interrupted = True
     return search.answer()
 

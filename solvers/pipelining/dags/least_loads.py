@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from solvers.arrays import Ints, ints
+from solvers.compiled.interruption import struck
 from solvers.pipelining.any_allocation import GRACE_S, asked_of
 from solvers.pipelining.dags.layer_dag import LayerDag, busiest
 from solvers.pipelining.dags.load_moves import Knots, annealed_loads, contiguous_runs, knots
@@ -84,12 +85,12 @@ def least_dag_load(
                 device, best = told["device"], busiest(dag, told["device"][given.of], devices)
             if int(told["bound"]) > least:
                 least, name = int(told["bound"]), "CP-SAT"
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Exception) as error:
+        if not struck(error):
+            raise
         interrupted = True
-    bound = Bound(name=name, value=Fraction(least))
-    return DagSpread(
-        device=ints(device[given.of]), T=best, contiguous=contiguous, bound=bound, interrupted=interrupted
-    )  # fmt: skip
+    bound, device = Bound(name=name, value=Fraction(least)), ints(device[given.of])
+    return DagSpread(device=device, T=best, contiguous=contiguous, bound=bound, interrupted=interrupted)
 
 
 def _least(given: Knots, devices: int) -> tuple[int, str]:

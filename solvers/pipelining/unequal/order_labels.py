@@ -61,9 +61,14 @@ class OrderLabels(NamedTuple):
     """The state of what is behind it; -1: nothing."""
 
 
-@routine
 def order_labels(fleet: Fleet, states: States, most: int) -> OrderLabels:
     """The labels of all states for T = `most`. O(S (L^2 + L n / S))."""
+    return OrderLabels(*_order_labels(fleet, states, most))
+
+
+@routine
+def _order_labels(fleet: Fleet, states: States, most: int) -> tuple[Ints, Ints, Ints, Ints]:
+    """As of `OrderLabels`."""
     layers, many = fleet.work.shape[1] - 1, len(states.kind)
     found = OrderLabels(
         np.zeros((many, layers + 1), dtype=np.int64), np.zeros((many, layers + 1), dtype=np.int64),
@@ -73,7 +78,7 @@ def order_labels(fleet: Fleet, states: States, most: int) -> OrderLabels:
         ahead = _ahead(fleet, states, found, s, most)
         for i in range(layers - 1, -1, -1):
             _stage(fleet, found, ahead, (s, states.kind[s], i), most)
-    return found
+    return found.group, found.load, found.end, found.behind
 
 
 @subroutine

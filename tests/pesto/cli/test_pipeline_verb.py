@@ -80,7 +80,7 @@ def test_the_exact_schedule_is_no_longer(chain):
 
 
 def test_ctrl_c_keeps_what_is_found(chain, tmp_path, monkeypatch):
-    """It ends the exact search alone: the best of all others is told and drawn, and the exit code says so."""
+    """The best so far is told and drawn, and the exit code says so; no other is made, and no curve searched for."""
 
     def struck(_):
         raise KeyboardInterrupt
@@ -88,8 +88,15 @@ def test_ctrl_c_keeps_what_is_found(chain, tmp_path, monkeypatch):
     monkeypatch.setattr("pesto.pipelining.schedules.exact", struck)
     done = run(chain, "--devices", 2, "--memory", 60, "--k", 2, "--chart", "a.svg", "--json")
     said = json.loads(done.stdout)
+    assert list(said["schedules"]) == ["1f1b*", "thinned", "exact"]
     assert (done.exit_code, said["interrupted"], said["schedule"], said["period"]) == (130, True, "1f1b*", "10")
     assert said["schedules"]["exact"]["why"] == "interrupted" and (tmp_path / "a.svg").exists()
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("pesto.cli.verbs.pipeline.curve", struck)
+    done = run(chain, "--devices", 2, "--curve", "c.svg", "-o", "kept.json")
+    assert "c.svg is not drawn" in done.stderr and "optimal" in done.stdout and (tmp_path / "kept.json").exists()
+    assert not (tmp_path / "c.svg").exists()
 
 
 def test_pictures_and_ranks_are_the_same_each_time(chain, tmp_path):

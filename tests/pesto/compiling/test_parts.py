@@ -53,6 +53,18 @@ def test_python_calls_nothing_that_only_compiled_functions_may_call() -> None:
 
 
 @pytest.mark.slow
+def test_what_python_calls_returns_no_named_tuple() -> None:
+    """numba would make it by a call of Python, and takes the process down where a signal ends that."""
+    files = {file: tree for file, tree, _ in _functions()}
+    classes = [n for tree in files.values() for n in ast.walk(tree) if isinstance(n, ast.ClassDef)]
+    named = {each.name for each in classes if "NamedTuple" in {getattr(base, "id", "") for base in each.bases}}
+    assert {"Labels", "Knots"} < named
+    for file, _, f in _functions():
+        if _decorators(f) & {*_TAKES_ANY} and f.returns is not None:
+            assert not {n.id for n in ast.walk(f.returns) if isinstance(n, ast.Name)} & named, (file, f.name)
+
+
+@pytest.mark.slow
 def test_what_is_spliced_is_called_once() -> None:
     """With more calls it would be compiled once for each: no other compiled function, and no line but one, names it."""
     functions = [(file, f) for file, _, f in _functions() if _decorators(f) & {*_TAKES_ANY, *_INNER}]

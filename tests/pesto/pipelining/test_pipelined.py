@@ -69,7 +69,7 @@ def other_stages(*devices):
 
 
 def test_stages_that_need_not_be_contiguous_fit_the_memory(monkeypatch):
-    """They are shorter than contiguous ones, their bound holds for all; what is interrupted is told, others kept."""
+    """They are shorter than contiguous ones, their bound holds for all; what was found before Ctrl-C is kept."""
     monkeypatch.setattr(schedules, "least_load", other_stages(0, 1, 0, 1, 1, 2, 2, 2, 2, 3, 3, 3))
     monkeypatch.setattr(within_memory, "streamed", lambda *_, **__: ())
     found = pipelined(asked(160, contiguous=False, seconds=600))
@@ -83,6 +83,8 @@ def test_stages_that_need_not_be_contiguous_fit_the_memory(monkeypatch):
     monkeypatch.setattr(schedules, "least_load", struck)
     found = pipelined(asked(160, contiguous=False))
     assert found.interrupted and found.chosen.period == 58
+    assert [each.name for each in found.schedules] == ["1f1b*", "thinned", "exact", "free"], "and nothing after it"
+    assert pipelined(asked(160, contiguous=False), "1f1b").chosen.name == "1f1b", "what was asked for is made"
 
 
 def test_a_search_that_fails_costs_nothing_else(monkeypatch):

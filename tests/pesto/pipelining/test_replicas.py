@@ -10,6 +10,7 @@ from pesto.inputs.load import load_cluster
 from pesto.pipelining import step_search
 from pesto.pipelining.replica_run import in_flight, replica_run, shared_step
 from pesto.pipelining.replicas import Replicas, divisions, replicas
+from pesto.pipelining.schedules import Schedule
 from pesto.pipelining.step_pipeline import Wish, step_pipeline
 from pesto.pipelining.step_stages import step_stages
 from solvers.arrays import ints
@@ -186,3 +187,13 @@ def test_ctrl_c_keeps_what_was_found(heavy, monkeypatch, when):
     monkeypatch.setattr("pesto.pipelining.step_pipeline.replicated", lambda _: interrupted())
     found = step_pipeline(heavy, load_cluster("v100x2-nvlink"), batches=4, wish=Wish(search=600))
     assert found.interrupted and found.search is None and found.chosen.schedule.name != "replicated"
+
+
+def test_after_ctrl_c_nothing_more_is_laid_out(heavy, monkeypatch):
+    """But for what was asked for, which is laid out where it comes later."""
+    ended = Schedule(name="free", why="interrupted", interrupted=True)
+    monkeypatch.setattr("pesto.pipelining.schedules._free", lambda *_: ended)
+    found = step_pipeline(heavy, load_cluster("v100x2-nvlink"), batches=4)
+    assert found.interrupted and [each.schedule.name for each in found.laid][-1] == "free"
+    found = step_pipeline(heavy, load_cluster("v100x2-nvlink"), batches=4, wish=Wish(name="1f1b"))
+    assert found.interrupted and found.chosen.schedule.name == "1f1b" == found.laid[-1].schedule.name
