@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -59,4 +60,4 @@ def test_lines_of_equal_values_do_not_hide_each_other(figure):
     at = dict.fromkeys(("fixed", "joint", "thinned", "free", "bound"), Fraction(5))
     drawn = figure(pipeline_chart.draw_curve, [(1, at), (2, at)], "equal").axes[0].lines
     wide = [line.get_linewidth() for line in sorted(drawn, key=lambda line: line.zorder)]
-    assert len(wide) == 5 and all(a > b for a, b in zip(wide, wide[1:], strict=False))
+    assert len(wide) == 5 and all(a > b for a, b in pairwise(wide))
