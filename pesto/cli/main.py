@@ -10,6 +10,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import click
+from click.exceptions import NoArgsIsHelpError
 
 from pesto.cli.printed import ANSWERED, PROGRESS, aside, to_json
 from pesto.errors import Exit, Told, told
@@ -148,18 +149,38 @@ def _run() -> int:
             found = {"error": failure.what, "remedy": failure.remedy, "exit_code": int(code)}
             with suppress(OSError):
                 click.echo(to_json(found))
-        if isinstance(error, click.ClickException):
+        if isinstance(error, NoArgsIsHelpError):
             error.show()
         else:
             aside(f"pesto: {one_line(failure.text)}")
     return code
 
 
+def _usage(error: click.ClickException) -> str:
+    """What click refuses, with the remedy: values that it would take, where they are known."""
+    text, param = error.format_message().rstrip("."), getattr(error, "param", None)
+    of = getattr(param, "type", None)
+    if not isinstance(error, click.MissingParameter) and " - " in text:
+        return text
+    if isinstance(error, click.BadParameter) and isinstance(of, click.Choice):
+        return f"{text} - give one of {', '.join(map(str, of.choices))}"
+    if isinstance(error, click.BadParameter) and isinstance(of, click.IntRange | click.FloatRange):
+        return f"{text} - give {_numbers(of)}"
+    return f"{text} - see {getattr(getattr(error, 'ctx', None), 'command_path', 'pesto')} --help"
+
+
+def _numbers(of: click.IntRange | click.FloatRange) -> str:
+    """Those that an option takes, in words."""
+    what = "a whole number" if isinstance(of, click.IntRange) else "a number"
+    if of.max is not None:
+        return f"{what} from {of.min} to {of.max}"
+    return f"{what} above {of.min}" if of.min_open else f"{what}, {of.min} or more"
+
+
 def _told(error: Exception | KeyboardInterrupt) -> Told:
     """What is said of an error, the remedy after its last dash, and the exit code; a bug is raised where asked for."""
     if isinstance(error, click.ClickException):
-        verb = getattr(getattr(error, "ctx", None), "command_path", "pesto")
-        return Told(f"{error.format_message()} - see {verb} --help", Exit.USAGE)
+        return Told(_usage(error), Exit.USAGE)
     found = told(KeyboardInterrupt() if isinstance(error, click.Abort) else error, received())
     if found.exit_code == Exit.BUG and os.environ.get("PESTO_TRACEBACK"):
         raise error

@@ -186,7 +186,7 @@ def _boxes(axis: "Axes", chosen: Schedule, run: Unrolled, rows: dict[int, float]
         colours.append(base + (1 - base) * light)
         # A white edge would hide what is thinner than it.
         edges.append((1.0, 1.0, 1.0) if finish - start > 3 * point else tuple(colours[-1]))
-        shown = between[0] <= (start + finish) / 2 <= between[1]
+        shown = between[0] + 8 * point < (start + finish) / 2 < between[1] - 8 * point or start >= between[0]
         # A digit takes less than five points.
         if shown and tall > 0.5 and finish - start > (4.6 * len(str(batch)) + 2) * point:
             axis.text(

@@ -119,8 +119,9 @@ def refused(arguments: tuple[object, ...], code: int, says: str, folder: Path) -
     assert done.returncode == code, done.stderr
     assert says in done.stderr
     assert "Traceback" not in done.stderr
-    lines = [line for line in done.stderr.splitlines() if not line.startswith(("Usage:", "Try ")) and line.strip()]
-    assert len(lines) == 1, done.stderr
+    assert len(done.stderr.splitlines()) == 1 and done.stderr.startswith("pesto: ") and " - " in done.stderr, (
+        done.stderr
+    )
     assert json.loads(done.stdout)["exit_code"] == code if "--json" in arguments else done.stdout == ""
     assert set(folder.iterdir()) == before
 
