@@ -7,6 +7,7 @@ from litestar import Request
 from litestar.openapi.plugins import JsonRenderPlugin
 
 from pesto.jobs.request_schema import request_schema
+from pesto.serve.http.file_routes import OTHER, TYPES
 
 _PARTS = "#/components/schemas/"
 
@@ -15,11 +16,13 @@ class Document(JsonRenderPlugin):
     """The document as JSON."""
 
     def render(self, request: Request[Any, Any, Any], openapi_schema: dict[str, Any]) -> bytes:
-        """The framework's own, but for the body of a submission."""
+        """The framework's own, but for the body of a submission, and for a file that may be of any type."""
         body, parts = _requests()
         paths, components = openapi_schema["paths"], openapi_schema["components"]
         submit = paths["/v1/jobs"]["post"]
         submit["requestBody"]["content"]["application/json"]["schema"] = body
+        kinds: dict[str, Any] = {kind: {} for kind in (*sorted(TYPES.values()), OTHER)}
+        paths["/v1/jobs/{name}/files/{file}"]["get"]["responses"]["200"]["content"] = kinds
         schemas = {name: part for name, part in components["schemas"].items() if name not in _WHOLE} | parts
         return self.render_json(request, openapi_schema | {"components": components | {"schemas": schemas}})
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from litestar import Response, Router, get
 from litestar.datastructures import ETag
+from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, HeaderParameter, QueryParameter
 from litestar.response import File
 
@@ -23,7 +24,8 @@ from pesto.serve.store.job_states import FINAL, Job
 
 FILES = {"plan": "plan.json", "report": "report.html", "trace": "trace.json.gz", "explain": "explain.json"}
 """Routes of single files, and the file of each."""
-_TYPES = {".json": "application/json", ".html": "text/html", ".gz": "application/gzip", ".svg": "image/svg+xml"}
+TYPES = {".json": "application/json", ".html": "text/html", ".gz": "application/gzip", ".svg": "image/svg+xml"}
+OTHER = "text/plain"
 _ALONE = {
     "Content-Security-Policy": "sandbox allow-scripts allow-downloads",
     "X-Content-Type-Options": "nosniff",
@@ -31,18 +33,19 @@ _ALONE = {
 }
 """A page made of a stranger's names must not act as this site."""
 _DIFF_S = 60.0
+_ANSWERS = {304: ResponseSpec(None, description="as its ETag says"), **refusals(404, 409, 410)}
 Match = Annotated[str, HeaderParameter(name="If-None-Match", max_length=500)]
 
 
-@get("/jobs/{name:str}/plan", responses=refusals(404, 409, 410), sync_to_thread=False, summary="A job's plan")
+@get("/jobs/{name:str}/plan", responses=_ANSWERS, sync_to_thread=False, summary="A job's plan")
 def plan(name: FromPath[str], caller: Who, match: Match = "") -> Response[Any]:
     """The plan file. 409 as long as there is none, 410 once it is removed."""
     return _file(caller.job(name), FILES["plan"], caller, match)
 
 
 @get(
-    "/jobs/{name:str}/report", responses=refusals(404, 409, 410), sync_to_thread=False, summary="A plan as a page",
-    media_type=_TYPES[".html"],
+    "/jobs/{name:str}/report", responses=_ANSWERS, sync_to_thread=False, summary="A plan as a page",
+    media_type=TYPES[".html"],
 )  # fmt: skip
 def report(name: FromPath[str], caller: Who, match: Match = "") -> Response[Any]:
     """One HTML file."""
@@ -50,29 +53,27 @@ def report(name: FromPath[str], caller: Who, match: Match = "") -> Response[Any]
 
 
 @get(
-    "/jobs/{name:str}/trace", responses=refusals(404, 409, 410), sync_to_thread=False, summary="A plan for Perfetto",
-    media_type=_TYPES[".gz"],
+    "/jobs/{name:str}/trace", responses=_ANSWERS, sync_to_thread=False, summary="A plan for Perfetto",
+    media_type=TYPES[".gz"],
 )  # fmt: skip
 def trace(name: FromPath[str], caller: Who, match: Match = "") -> Response[Any]:
     """Chrome's trace format, packed with gzip."""
     return _file(caller.job(name), FILES["trace"], caller, match)
 
 
-@get(
-    "/jobs/{name:str}/explain", responses=refusals(404, 409, 410), sync_to_thread=False, summary="Why it takes so long"
-)
+@get("/jobs/{name:str}/explain", responses=_ANSWERS, sync_to_thread=False, summary="Why it takes so long")
 def explain(name: FromPath[str], caller: Who, match: Match = "") -> Response[Any]:
     """The object of pesto explain --json."""
     return _file(caller.job(name), FILES["explain"], caller, match)
 
 
-@get("/jobs/{name:str}/files/{file:str}", responses=refusals(404, 409, 410), sync_to_thread=False, summary="Any file")
+@get("/jobs/{name:str}/files/{file:str}", responses=_ANSWERS, sync_to_thread=False, summary="Any file")
 def any_file(name: FromPath[str], file: FromPath[str], caller: Who, match: Match = "") -> Response[Any]:
     """One of the names that the job has in `files`."""
     return _file(caller.job(name), file, caller, match)
 
 
-@get("/diff", responses=refusals(404, 409, 410, 422, 429), summary="Wherein two plans differ")
+@get("/diff", responses=_ANSWERS | refusals(422, 429), summary="Wherein two plans differ")
 async def diff(
     caller: Who,
     a: Annotated[str, QueryParameter(max_length=100)],
@@ -104,7 +105,7 @@ def _file(job: Job, name: str, caller: Caller, match: str) -> Response[Any]:
     tag = f"{job.id}-{job.kept}-{name}"
     if _same(tag, match):
         return _unchanged(tag)
-    kind = _TYPES.get(path.suffix, "text/plain")
+    kind = TYPES.get(path.suffix, OTHER)
     return File(
         path, etag=ETag(value=tag), media_type=kind, headers=_ALONE, filename=name, content_disposition_type="inline"
     )

@@ -286,7 +286,11 @@ def test_every_file_has_its_type_and_is_not_sent_to_who_has_it(tmp_path):
     with serving(tmp_path, FakeJobs(files={file: b"{}" for file, _ in WRITTEN.values()})) as (client, _):
         name = submitted(client)
         told(client, name)
+        routes = client.get("/v1/openapi.json").json()["paths"]
         for route, (_, kind) in WRITTEN.items():
+            path = "files/{file}" if route.startswith("files/") else route
+            answers = routes[f"/v1/jobs/{{name}}/{path}"]["get"]["responses"]
+            assert kind.split(";")[0] in answers["200"]["content"] and "304" in answers
             found = client.get(f"/v1/jobs/{name}/{route}")
             assert (found.status_code, found.headers["content-type"], found.content) == (200, kind, b"{}")
             again = client.get(f"/v1/jobs/{name}/{route}", headers={"If-None-Match": found.headers["etag"]})
