@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,6 +26,7 @@ def _decorators(node: ast.FunctionDef) -> set[str]:
     return {d.attr if isinstance(d, ast.Attribute) else getattr(d, "id", "") for d in named}
 
 
+@cache
 def _functions() -> list[tuple[Path, ast.Module, ast.FunctionDef]]:
     files = [f for package in (pesto, solvers) for f in Path(package.__path__[0]).rglob("*.py")]
     trees = [(file, ast.parse(file.read_text())) for file in files]
