@@ -39,14 +39,15 @@ def test_python_calls_nothing_that_only_compiled_functions_may_call() -> None:
     functions = _functions()
     inner = {(file.stem, f.name) for file, _, f in functions if _decorators(f) & set(_INNER)}
     assert len(inner) > 50
-    for file, tree, f in functions:
-        if _decorators(f) & {*_TAKES_ANY, *_INNER}:
-            continue
-        known = {(file.stem, name): name for _, name in inner}
+    known = {file: {(file.stem, name): name for _, name in inner} for file, _, _ in functions}
+    for file, tree in {file: tree for file, tree, _ in functions}.items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and node.module:
-                known |= {(node.module.split(".")[-1], a.name): a.asname or a.name for a in node.names}
-        names = {known[key] for key in inner if key in known}
+                known[file] |= {(node.module.split(".")[-1], a.name): a.asname or a.name for a in node.names}
+    for file, _, f in functions:
+        if _decorators(f) & {*_TAKES_ANY, *_INNER}:
+            continue
+        names = {known[file][key] for key in inner & set(known[file])}
         calls = [n.func for n in ast.walk(f) if isinstance(n, ast.Call)]
         called = {c.id for c in calls if isinstance(c, ast.Name)}
         assert not called & names, (file, f.name)
