@@ -15,7 +15,7 @@ from pesto.show.report.html_report import html_report
 from pesto.show.report.reported import of_solve
 from pesto.show.solve_report import as_object, following, page
 from pesto.show.trace import packed, trace
-from pesto.solving.ahead import Compiled, beside
+from pesto.solving.ahead import LAST, beside, parts_there
 from pesto.solving.flow import solve
 from pesto.source import Source
 
@@ -27,7 +27,8 @@ _STEP = b"""{"format": "pesto-graph", "format_version": 1, "source": "ready", "o
 
 def ready() -> None:
     """Solve a step of three ops, and show it as a job does, unless this machine has still to compile; write nothing."""
-    if not isinstance(beside(), Compiled):
+    beside()  # begins what is still to be compiled: a job can be cancelled while it waits for that, this could not
+    if LAST not in parts_there():
         return
     graph, machine = graph_file.loads(_STEP, "ready"), load_cluster(PRESET)
     settings = Settings(solver="list", search=False, time_limit_s=0)
