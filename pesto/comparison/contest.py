@@ -12,7 +12,7 @@ from pesto.cluster import Cluster
 from pesto.comparison.methods import METHODS, Case, NoProposalError, Proposal
 from pesto.comparison.step_shape import StepShape, shape_of
 from pesto.costs import Costs
-from pesto.errors import InfeasibleError, NothingFoundError, PestoError, SolverError, UsageError
+from pesto.errors import InfeasibleError, NothingFoundError, PestoError, SolverError, UsageError, struck
 from pesto.files.html_table import html_table
 from pesto.files.json import shown
 from pesto.files.toml import closest
@@ -200,7 +200,9 @@ def compete(
             hear(entry)
             if interrupted:
                 break
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Exception) as error:
+        if not struck(error):
+            raise
         interrupted = True
     return Comparison(
         graph=graph,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from pesto.cluster import Cluster
 from pesto.costs import Costs
-from pesto.errors import InfeasibleError, InputError, NothingFoundError, PestoError, SolverError
+from pesto.errors import InfeasibleError, InputError, NothingFoundError, PestoError, SolverError, struck
 from pesto.files.html_table import html_table
 from pesto.files.json import shown
 from pesto.graph import Graph
@@ -150,7 +150,9 @@ def sweep(task: Task, hear: Callable[[Sweep], None]) -> Sweep:
             hear(done())
             if interrupted:
                 break
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Exception) as error:
+        if not struck(error):
+            raise
         interrupted = True
     return done()
 

@@ -252,7 +252,7 @@ def test_an_interruption_in_compiled_code_ends_the_comparison(
     """Numba raises an error of its own for it: that is no failed method, and those after it are not begun."""
     from solvers.heuristics.lists import etf
 
-    def struck(problem, options):
+    def struck(*_):
         raise SystemError("returned a result with an exception set") from KeyboardInterrupt()
 
     monkeypatch.setattr(etf, "place", struck)
@@ -260,3 +260,6 @@ def test_an_interruption_in_compiled_code_ends_the_comparison(
     names = ("heft", "etf", "round-robin")
     contest = compete(graph, cluster, make_costs(graph, cluster), QUICK, lambda _: None, entrants=Entrants(names))
     assert contest.interrupted and [e.method for e in contest.entries] == ["heft"]
+    monkeypatch.setattr("pesto.comparison.contest.verify", struck)
+    contest = compete(graph, cluster, make_costs(graph, cluster), QUICK, lambda _: None, entrants=Entrants(names))
+    assert contest.interrupted and not contest.entries
