@@ -12,7 +12,7 @@ from pesto.pipelining.step_ground import Laid, StepGround
 from pesto.pipelining.step_pipeline import StepPipeline, Wish, piped
 from pesto.quantities import size
 from pesto.solving.interrupt import release
-from solvers.pipelining.unequal.fitting_cuts import bytes_short, fitting_cuts
+from solvers.pipelining.unequal.fitting_cuts import bytes_short, fitting_both
 from solvers.pipelining.unequal_devices import Machines
 
 LATE_NAMES = (STAR, THINNED, EXACT)
@@ -85,8 +85,7 @@ def _schedule(ground: StepGround, wish: Wish, memory: int) -> tuple[Schedule, bo
         )  # fmt: skip
     except ValueError as error:
         raise UsageError(str(error)) from error
-    cuts = fitting_cuts(asked.chain, asked.machines, asked.model)
-    thin = fitting_cuts(asked.chain, asked.machines, asked.model, KEEPS)
+    cuts, thin = fitting_both(asked.chain, asked.machines, asked.model, KEEPS)
     made = [each for each in periodic(asked, cuts, thin) if wish.name in (None, each.name)]
     fitting = [each for each in made if each.fits and each.period is not None]
     interrupted = any(each.interrupted for each in made)

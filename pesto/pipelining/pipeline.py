@@ -32,7 +32,7 @@ from solvers.pipelining.contiguous import Cuts
 from solvers.pipelining.one_f_one_b_star import least_period
 from solvers.pipelining.pipeline_bounds import Bound, best, flushed_step, of_allocation
 from solvers.pipelining.unequal.device_orders import order_bound
-from solvers.pipelining.unequal.fitting_cuts import bytes_short, fitting_cuts
+from solvers.pipelining.unequal.fitting_cuts import bytes_short, fitting_both
 from solvers.pipelining.unequal.unequal_bounds import of_machines
 
 ALL, OF_SO_MANY, THESE_STAGES, WHOLE_HALVES, PERIODIC = (
@@ -121,8 +121,7 @@ def pipelined(asked: Asked, name: str | None = None) -> Pipeline:
 
 def _made(asked: Asked) -> Iterator[Schedule]:
     try:
-        cuts = fitting_cuts(asked.chain, asked.machines, asked.model)
-        thin = fitting_cuts(asked.chain, asked.machines, asked.model, KEEPS)
+        cuts, thin = fitting_both(asked.chain, asked.machines, asked.model, KEEPS)
     except ValueError as error:
         raise UsageError(str(error)) from error
     yield from schedules(asked, cuts, thin)
@@ -242,8 +241,7 @@ def _at(asked: Asked, wide: Cuts, memory: int, with_less: Fraction | None) -> di
     """with_less: the period of FREE with less memory."""
     chain, model = asked.chain, asked.model
     fixed = least_period(asked.seen(wide.allocation), wide.allocation, memory, model)
-    joint = fitting_cuts(chain, asked.machines, model)
-    thin = fitting_cuts(chain, asked.machines, model, KEEPS)
+    joint, thin = fitting_both(chain, asked.machines, model, KEEPS)
     # Stages that were cut without regard to memory are some of those that are cut for it.
     known = _least(*(None if each is None else each.period for each in (fixed, joint)))
     thinner = _least(known, None if thin is None else thin.period)

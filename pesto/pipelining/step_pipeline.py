@@ -23,7 +23,7 @@ from solvers.arrays import Ints
 from solvers.bounds import quick_bounds
 from solvers.pipelining.pipeline_bounds import Bound, flushed_step
 from solvers.pipelining.pipeline_bounds import best as greatest
-from solvers.pipelining.unequal.fitting_cuts import fitting_cuts
+from solvers.pipelining.unequal.fitting_cuts import fitting_both
 from solvers.pipelining.unequal_devices import Machines
 
 STEP_NAMES = (*NAMES, REPLICATED)
@@ -193,8 +193,7 @@ class _Work:
             yield replicated(self.ground)
 
     def _named(self, asked: Asked) -> Iterator[Laid]:
-        cuts = fitting_cuts(asked.chain, asked.machines, asked.model)
-        thin = fitting_cuts(asked.chain, asked.machines, asked.model, KEEPS)
+        cuts, thin = fitting_both(asked.chain, asked.machines, asked.model, KEEPS)
         for schedule in schedules(asked, cuts, thin):
             yield self.ground.laid(schedule)
 

@@ -60,8 +60,9 @@ def _pieces(given: Any, batches: int, label: str) -> list[Any]:
     if not rows or None in rows:
         what = "the size of its batch is open" if rows else "no argument has a batch"
         raise InputError(
-            f"{label}: {what}, and micro-batches are equal pieces of one size - give a batch (batch=64), and train "
-            "on batches of that size alone (drop_remainder=True, or arrays that it divides)"
+            f"{label}: {what}, and micro-batches are equal pieces of one size - give a model a batch (batch=64), write "
+            "a tf.function's into its input_signature (tf.TensorSpec([64, ...])), and train on batches of that size "
+            "alone (drop_remainder=True, or arrays that it divides)"
         )
     if len(known) > 1:
         raise InputError(

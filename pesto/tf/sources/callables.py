@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
@@ -87,9 +88,13 @@ def _lookup(reference: str, module_name: str, attribute: str) -> Any:
             sys.path.remove(here)
     found: Any = module
     for part in attribute.split("."):
+        near = get_close_matches(part, dir(found), n=1)
         found = getattr(found, part, None)
         if found is None:
-            raise UsageError(f"function {shown(reference)}: module {module_name} has no {shown(attribute)}")
+            raise UsageError(
+                f"function {shown(reference)}: module {module_name} has no {shown(attribute)} - "
+                + (f"did you mean {near[0]}?" if near else "give a name that is defined there")
+            )
     return found
 
 

@@ -32,11 +32,27 @@ def fitting_cuts(
 
     In the paper's model, and without memory, that of `best_orders`. ValueError as there.
     """
-    found = best_orders(chain, machines, model, keeps)
+    return _of_each(chain, machines, model, [keeps])[0]
+
+
+def fitting_both(chain: Chain, machines: Machines, model: MemoryModel, keeps: Keeps) -> tuple[Cuts | None, Cuts | None]:
+    """`fitting_cuts` of 1F1B*, and of these thinnings; the stages that are cut for other memory are cut once."""
+    whole, thin = _of_each(chain, machines, model, [((1, 1),), keeps])
+    return whole, thin
+
+
+def _of_each(chain: Chain, machines: Machines, model: MemoryModel, ways: list[Keeps]) -> list[Cuts | None]:
+    found = [best_orders(chain, machines, model, keeps) for keeps in ways]
     if machines.memory is None or model is MemoryModel.PAPER:
         return found
+    others = list(_others(chain, machines))
+    return [_least(chain, machines, best, others, keeps) for best, keeps in zip(found, ways, strict=True)]
+
+
+def _least(chain: Chain, machines: Machines, found: Cuts | None, others: list[Cuts], keeps: Keeps) -> Cuts | None:
+    """The least period by these keeps on the stages found by the rule, and on others."""
     seen = dict[tuple[int, ...], _On]()
-    for other in _others(chain, machines):
+    for other in others:
         key = tuple(other.allocation.device.tolist())
         if key not in seen and (found is None or other.period < found.period):
             seen[key] = _On(chain, machines, other.allocation)

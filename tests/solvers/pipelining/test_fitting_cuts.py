@@ -8,7 +8,7 @@ from solvers.pipelining.contiguous import best_cuts, period_bound, thinnings
 from solvers.pipelining.one_f_one_b_star import least_period, thinned
 from solvers.pipelining.pattern_check import check
 from solvers.pipelining.unequal.device_orders import best_orders, bytes_lacking
-from solvers.pipelining.unequal.fitting_cuts import bytes_short, fitting_cuts
+from solvers.pipelining.unequal.fitting_cuts import bytes_short, fitting_both, fitting_cuts
 from solvers.pipelining.unequal_devices import Machines
 
 
@@ -41,14 +41,17 @@ def test_memory_that_just_suffices() -> None:
 
 def test_what_is_found_fits_and_says_what_it_holds() -> None:
     """Random chains on equal and unequal devices: the pattern is valid within the memory, bytes and groups are its."""
-    shorter = 0
-    for seed in range(60):
+    shorter, model = 0, MemoryModel.RECEIVED
+    for seed in range(40):
         rng = np.random.default_rng(seed)
         chain, keeps = small_chain(rng, int(rng.integers(3, 9))), thinnings(int(rng.integers(1, 4)))
         machines = Machines.alike(3, int(rng.integers(10, 60)))
         if seed % 2:
             machines = Machines(speed=machines.speed, memory=machines.memory + np.arange(3))
         found, rule = fitting_cuts(chain, machines, keeps=keeps), best_orders(chain, machines, keeps=keeps)
+        both = [each and (each.period, each.first.tolist()) for each in fitting_both(chain, machines, model, keeps)]
+        alone = [fitting_cuts(chain, machines, keeps=each) for each in (((1, 1),), keeps)]
+        assert both == [each and (each.period, each.first.tolist()) for each in alone], seed
         if found is None:
             assert rule is None
             continue

@@ -345,7 +345,7 @@ def test_callables_may_be_or_return_any_step(user_module: str) -> None:
     [
         ("users_steps", UsageError, "package.module:callable"),
         ("users_nowhere:f", UsageError, "no module 'users_nowhere'"),
-        ("users_steps:nothing", UsageError, "has no nothing"),
+        ("users_steps:nothing", UsageError, "has no nothing - give a name that is"),
         ("users_steps:constant", UsageError, "not callable"),
         ("users_steps:wrong", InputError, "gave a int"),
         ("users_steps:raises", InputError, "RuntimeError: mine"),
