@@ -142,5 +142,6 @@ def test_built_in_models_are_pipelined(model):
         assert (sign * (place[graph.dst[inner]] - place[graph.src[inner]]) >= 0).all()
     found = step_pipeline(graph, load_cluster("v100x4"), batches=8)
     assert found.chosen.fits and found.bound_ticks <= found.chosen.candidate.makespan
-    gpipe = next(each for each in found.laid if each.schedule.name == "gpipe").candidate
-    assert found.chosen.candidate.makespan <= gpipe.makespan
+    laid = {each.schedule.name: each.candidate.makespan for each in found.laid if each.candidate is not None}
+    assert {"gpipe", "1f1b", "interleaved-2", "zero-bubble"} <= set(laid)
+    assert found.chosen.candidate.makespan <= min(laid.values())

@@ -144,6 +144,18 @@ def test_the_papers_gap_is_closed_in_a_process_of_its_own() -> None:
     assert (found.T, found.optimal, case.least_contiguous) == (21, True, 36)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("k", [2, 3, 4])
+@pytest.mark.parametrize("name", ["twice-as-long", "arbitrarily-longer"])
+def test_the_papers_gaps_are_proven(name, k) -> None:
+    """Th 5 and 6: the least of all allocations, with a bound that meets it."""
+    case = make_case(name, k=k)
+    weighed = case.memory is not None
+    machines = Machines.alike(case.devices, case.memory) if weighed else Machines.alike(case.devices)
+    found = least_load(case.chain, machines, seconds=10.0)
+    assert (found.T, found.optimal) == (case.least, True)
+
+
 def test_without_time_the_contiguous_allocation_is_the_answer(here) -> None:
     """With a bound that holds, and not called optimal."""
     case = make_case("twice-as-long", k=4)
