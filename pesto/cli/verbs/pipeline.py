@@ -141,12 +141,13 @@ def _machines(
 
 
 def _of_step(source: Source, cluster: str, wish: Wish, *, asynchronous: bool, quiet: bool) -> StepPipeline:
+    devices = load_cluster(cluster)  # before the step, which takes seconds to read
     if asynchronous:
-        return late_pipeline(load_late(source, quiet=quiet), load_cluster(cluster), wish)
+        return late_pipeline(load_late(source, quiet=quiet), devices, wish)
     refuse("a step with a flush updates once", "updates_each")
     repeated = None if source.pieces else source.micro_batches
     graph = read_step(replace(source, micro_batches=source.pieces), quiet=quiet)
-    return step_pipeline(graph, load_cluster(cluster), batches=repeated, wish=wish)
+    return step_pipeline(graph, devices, batches=repeated, wish=wish)
 
 
 def _tell_step(found: StepPipeline, wanted: "_Wanted", *, as_json: bool) -> None:

@@ -17,6 +17,7 @@ WRONG = {
     "no such schedule": (("--graph", "step.json", "--schedule", "gpip"), 2, "give one of"),
     "one accelerator": (("--graph", "step.json", "--cluster", "one.toml"), 2, "one accelerator"),
     "unequal accelerators": (("--graph", "step.json", "--cluster", "two.toml"), 2, "whose accelerators are alike"),
+    "no such cluster, nor module": (("--function", "no_such:f", "--cluster", "v100x5"), 2, "did you mean v100x8"),
     "no training step": (("--graph", "forward.json"), 3, "it updates no variable"),
     "search of a chain": (("step.json", "--devices", 2, "--search", 3), 2, "a chain has no ops - leave out --search"),
     "asynchronous of a graph": (("--graph", "step.json", "--asynchronous"), 2, "whose updates Pesto makes - give a"),
