@@ -18,6 +18,7 @@ from typing import cast
 import msgspec
 
 from pesto.executing.line import Line, PipeLine, Signals
+from solvers.process.niceness import keep_niceness
 
 _PR_SET_PDEATHSIG = 1
 Entry = Callable[[bytes, Line], bytes]
@@ -38,6 +39,7 @@ def main() -> None:
     if cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores)
     os.nice(int(sys.argv[4]))
+    keep_niceness(os.getpid())
     _serve(Connection(descriptor), *sys.argv[5:])
 
 

@@ -12,6 +12,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 
+from solvers.process.niceness import keep_niceness
+
 
 def streamed(module: str, given: bytes, seconds: float, *, solver: str) -> Iterator[bytes]:
     """Each line that `python -m module` tells of what it is given, as it comes; the last at the latest after `seconds`.
@@ -54,11 +56,13 @@ def answered(module: str, given: bytes, seconds: float, *, solver: str) -> bytes
 
 def _started(module: str) -> subprocess.Popen[bytes]:
     where = os.pathsep.join(path for path in sys.path if path)
-    return subprocess.Popen(
+    running = subprocess.Popen(
         [sys.executable, "-P", "-m", module],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         start_new_session=True, env=os.environ | {"PYTHONPATH": where},
     )  # fmt: skip
+    keep_niceness(running.pid)
+    return running
 
 
 def _failure(solver: str, code: int, said: bytes) -> RuntimeError:

@@ -24,6 +24,7 @@ from solvers.files.npz import pack_problem, pack_schedule, unpack_schedule
 from solvers.problem import Problem
 from solvers.process import wire
 from solvers.process.judge import Judge
+from solvers.process.niceness import keep_niceness
 from solvers.process.registry import Entry
 from solvers.process.scratch import RUN, folders
 from solvers.result import Options, Result, Status
@@ -171,6 +172,7 @@ class _Process:
             start_new_session=True,
             env=_environment() | {RUN: self._run},
         )
+        keep_niceness(self._popen.pid)
         self._stderr = bytearray()
         self._selector = selectors.DefaultSelector()
         for stream in (self._popen.stdout, self._popen.stderr):

@@ -26,6 +26,12 @@ def where(data: bytes, line: Line) -> bytes:
     return f"{os.getpid()} {sorted(os.sched_getaffinity(0))} {os.nice(0)}".encode()
 
 
+def session(data: bytes, line: Line) -> bytes:
+    """How nice its session is, where there are autogroups."""
+    del data, line
+    return Path("/proc/self/autogroup").read_bytes()
+
+
 _PREPARED = list[int]()
 
 

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from process_families import descendants, gone
@@ -93,6 +94,10 @@ def test_a_nice_worker_leaves_the_processors_to_others() -> None:
             assert found.data.split()[-1] == b"%d" % (os.nice(0) + 7)
             pids.add(found.data.split()[0])
         assert len(pids) == 2, "who holds more than may be kept is not used again"
+        if Path("/proc/self/autogroup").exists():  # by session first, as Linux shares processors out
+            pool.begin(work("session"))
+            (found,) = all_of(pool)
+            assert found.data.split()[-1] == b"%d" % (os.nice(0) + 7)
     finally:
         pool.close()
 

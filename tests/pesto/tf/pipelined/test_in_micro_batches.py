@@ -231,7 +231,7 @@ REFUSED = {
     "not divisible": (Step, (X[:5],), UsageError, "a batch of 5 cannot .* 3 equal .* give a batch of 3 or 6"),
     "too small": (Step, (X[:2],), UsageError, "a batch of 2 cannot .* give a batch of 3, or another"),
     "two sizes": (lambda: tf.add, (X, X[:2]), InputError, "have 2 and 6 rows, .* close over the others"),
-    "no batch": (Step, (np.float32(1),), InputError, "no argument has a batch, .* give a batch"),
+    "no batch": (Step, (np.float32(1),), InputError, "no argument has a batch, .* give a model a batch"),
 }
 
 
