@@ -107,14 +107,9 @@ def told(error: BaseException, interrupted: Exit | None) -> Told:
             return Told(f"{error.strerror or error} - check what the output goes to", Exit.IO)
         case MemoryError():
             return Told("out of memory - give the machine more, or plan a smaller graph", Exit.NOTHING)
+    from solvers.compiled.interruption import struck  # late: solvers are not loaded with this face
+
     if struck(error):
         return told(KeyboardInterrupt(), interrupted)
     what = f"bug: {type(error).__name__}: {error}"
     return Told(f"{what} - set PESTO_TRACEBACK=1 and report what it prints", Exit.BUG)
-
-
-def struck(error: BaseException | None) -> bool:
-    """Whether it came of an interruption: numpy and numba have errors of their own in its place."""
-    while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__cause__ or error.__context__
-    return error is not None

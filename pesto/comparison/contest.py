@@ -12,7 +12,7 @@ from pesto.cluster import Cluster
 from pesto.comparison.methods import METHODS, Case, NoProposalError, Proposal
 from pesto.comparison.step_shape import StepShape, shape_of
 from pesto.costs import Costs
-from pesto.errors import InfeasibleError, NothingFoundError, PestoError, SolverError, UsageError, struck
+from pesto.errors import InfeasibleError, NothingFoundError, PestoError, SolverError, UsageError
 from pesto.files.html_table import html_table
 from pesto.files.json import shown
 from pesto.files.toml import closest
@@ -32,6 +32,7 @@ from pesto.weighing.data_parallel import DataParallel
 from pesto.weighing.timed_split import TimedSplit, shortfall
 from solvers import check
 from solvers.bounds import quick_bounds
+from solvers.compiled.interruption import struck
 
 ALL = "all"
 RIVAL = "data-parallel"

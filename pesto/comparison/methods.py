@@ -13,7 +13,7 @@ from pesto.baselines.places import accelerators
 from pesto.baselines.scopes import RulePlacement
 from pesto.cluster import Cluster
 from pesto.costs import Costs
-from pesto.errors import NothingFoundError, PestoError, UsageError, struck
+from pesto.errors import NothingFoundError, PestoError, UsageError
 from pesto.quantities import duration
 from pesto.settings import Settings
 from pesto.solving.baselines import estimates
@@ -25,6 +25,7 @@ from pesto.weighing.one_board import accelerators_of
 from pesto.weighing.timed_split import TimedSplit, cut_and_timed, factorings, quickest
 from solvers import Limit, Options, Problem, Schedule, Status, api
 from solvers.arrays import Ints
+from solvers.compiled.interruption import struck
 from solvers.heuristics.devices_of_location import devices_at
 from solvers.heuristics.methods import PLACERS, NoRoomError, Placer
 from solvers.instances.plain import fork

@@ -7,11 +7,12 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from pesto.errors import UsageError, struck
+from pesto.errors import UsageError
 from pesto.files.json import shown
 from pesto.pipelining.replicas import Replicas
 from pesto.pipelining.unrolled import Unrolled, unrolled
 from solvers.arrays import Ints, ints
+from solvers.compiled.interruption import struck
 from solvers.pipelining.any_allocation import least_load, with_one_batch
 from solvers.pipelining.anywhere.within_memory import Wanted, least_anywhere
 from solvers.pipelining.back_to_back import back_to_back

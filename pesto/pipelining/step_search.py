@@ -7,7 +7,6 @@ from fractions import Fraction
 
 import numpy as np
 
-from pesto.errors import struck
 from pesto.pipelining.laid import Homes, places
 from pesto.pipelining.replica_run import in_flight, replica_run
 from pesto.pipelining.replicas import Replicas, divisions, replicas
@@ -17,6 +16,7 @@ from pesto.pipelining.unrolled import Unrolled
 from pesto.solving.candidates import Bench, Candidate
 from pesto.solving.interrupt import hold, release
 from solvers.arrays import Ints, ints, rank_of
+from solvers.compiled.interruption import struck
 from solvers.timing.replay import replay
 
 SEARCH = "search"

@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from pesto.coarsen import Coarsening
-from pesto.errors import struck
 from pesto.settings import Settings
 from pesto.solving.candidates import Bench, Candidate, Turns
 from pesto.solving.search_graphs import Grounds
 from pesto.solving.tracker import SoFar, Stage
 from pesto.solving.windows import LEAST_S, WORTH_S, Windows
 from solvers import Problem, Schedule
+from solvers.compiled.interruption import struck
 from solvers.search.annealing import Heat, Walk
 from solvers.search.parallel import Budget, walk_all
 

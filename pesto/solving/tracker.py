@@ -7,12 +7,12 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar, runtime_checkable
 
-from pesto.errors import struck
 from pesto.problem import TICK_S
 from pesto.solving.candidates import Candidate, best
 from pesto.solving.contributions import Ledger
 from solvers import relative_gap
 from solvers.bounds.evidence import FullBound
+from solvers.compiled.interruption import struck
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from pesto.cluster import Cluster
 from pesto.costs import Costs
-from pesto.errors import InfeasibleError, InputError, NothingFoundError, PestoError, SolverError, struck
+from pesto.errors import InfeasibleError, InputError, NothingFoundError, PestoError, SolverError
 from pesto.files.html_table import html_table
 from pesto.files.json import shown
 from pesto.graph import Graph
@@ -18,6 +18,7 @@ from pesto.solving.candidates import Candidate
 from pesto.solving.flow import Outcome, solve
 from pesto.whatif.grid import AXES, Grid, Point
 from pesto.whatif.scaled import scaled
+from solvers.compiled.interruption import struck
 
 SOLVED = "solved"
 _STATUS = ((InfeasibleError, "infeasible"), (NothingFoundError, "no plan"), (InputError, "refused"))
