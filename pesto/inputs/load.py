@@ -254,6 +254,11 @@ def plan_source(plan: Plan, source: Source) -> Source:
     return source_of(plan.provenance.graph_source, source, "the plan's graph", "when it was planned")
 
 
+def split_source(split: "SplitFile", source: Source) -> Source:
+    """The step that the options name, or else the built-in model that the split names."""
+    return source_of(split.source, source, "the split's step", "when it was split")
+
+
 def source_of(made: str, source: Source, what: str, when: str) -> Source:
     """What the options name, or else the built-in model that a file says it was made of.
 

@@ -125,7 +125,7 @@ class JobRequest(_Asked, frozen=True):
     costs: BlobFile | None = None
     """A profile, or times of one's own (a name that ends in .csv)."""
     plan: PlanFile | None = None
-    """What is checked or reported."""
+    """What is checked or reported; a check may be of a split or a pattern."""
     against: Annotated[tuple[PlanFile, ...], Meta(max_length=16)] = ()
     """Other plans of the same graph on the page of a report."""
     start: PlanFile | None = None

@@ -29,8 +29,7 @@ def split_job(work: Work) -> dict[str, Any]:
     check_objective(options.objective, rules, machine)
     work.begin_reading()
     graph, shaped = (None, load_shapes(source)) if machine is None else load_shaped(source, quiet=True)
-    if graph is not None:
-        work.within(graph)
+    work.within(shaped)
     if not options.whole:
         refuse_undescribed(shaped, "accept that with whole")
     work.telling.begins("cuts")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pesto.errors import InputError
 from pesto.files.disk import write_atomic
@@ -15,12 +15,14 @@ from pesto.jobs.telling import Telling
 from pesto.quantities import counted
 from pesto.solving.ahead import beside
 from pesto.source import Source
+from pesto.split.shaped import Shaped
 
 PLAN, SPLIT, REPORT = "plan.json", "split.json", "report.html"
 ANSWER = "answer.json"
 """The one object of the verb's --json."""
 PAGE = "page.txt"
 """What the verb prints for people."""
+Step = TypeVar("Step", Graph, Shaped)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +46,8 @@ class Work:
         self.begin_reading()
         return self.within(load_graph(source or self.given.source, quiet=True))
 
-    def within(self, graph: Graph) -> Graph:
-        """The graph itself; InputError where it has more ops than the job may have."""
+    def within(self, graph: Step) -> Step:
+        """The graph, or what its ops are, itself; InputError where it has more ops than the job may have."""
         most = self.request.limits.nodes
         if most is not None and graph.ops > most:
             raise InputError(

@@ -3,7 +3,9 @@
 import asyncio
 import hashlib
 import time
+from collections.abc import Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -28,6 +30,8 @@ PAGE = 50
 """Jobs of a page, where no other number is asked for."""
 MOST_TURNS = 1_000
 """Turns of acts that may wait for the disk; beyond, submissions are refused."""
+PLANS = ("plan.json", "split.json")
+"""What a job leaves of its result; a check takes either."""
 _DAY_S = 86_400.0
 """Of the hours that a token may have."""
 Key = Annotated[
@@ -142,19 +146,20 @@ async def _with_plans(data: JobRequest, caller: Caller) -> JobRequest:
     """The request with plans of other jobs as uploaded files."""
     shas: dict[str, str] = {}
     for name in jobs_of(data):
-        shas[name] = await _adopted(name, caller)
+        shas[name] = await _adopted(name, caller, PLANS if data.kind == "check" else PLANS[:1])
     return resolved(data, shas) if shas else data
 
 
-async def _adopted(name: str, caller: Caller) -> str:
-    """The SHA-256 of a job's plan, which is an uploaded file then. RefusedError when it has none."""
+async def _adopted(name: str, caller: Caller, files: Sequence[str]) -> str:
+    """The SHA-256 of the first of these files of a job, which is uploaded then. RefusedError when it has none."""
     service, found = caller.service, caller.job(name)
     if found.expired or (found.state in FINAL and not found.kept):
         raise RefusedError(422, f"the job {name} has no plan - name another, or upload the plan")
     if not found.kept:
         raise RefusedError(422, f"the job {name} has no plan yet - wait for it")
-    plan = service.scheduler.results(name, found.kept) / "plan.json"
-    if not plan.is_file():
+    results = service.scheduler.results(name, found.kept)
+    plan = next(filter(Path.is_file, map(results.joinpath, files)), None)
+    if plan is None:
         raise UsageError(f"the job {name} has no plan - name another, or upload the plan")
     part = await asyncio.to_thread(service.blobs.copied, plan)
     await service.store.writer.asked(lambda ledger: taken_in(ledger, service.blobs, part, caller.name, MACHINE.bytes))

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from pesto.cli.main import pesto
+from pesto.errors import PestoError, told
 from pesto.jobs.job_events import Done, Event, Log
 from pesto.jobs.request import JobRequest
 from pesto.jobs.run_job import run
@@ -80,6 +81,45 @@ def test_a_plan_is_checked_and_reported_as_by_the_verbs(folder) -> None:
     source = {"blob": stored(folder, json.dumps(other).encode()), "name": "other.json"}
     end, _ = done(folder, "check", plan=plan, source=source)
     assert (end.exit_code, end.files) == (9, ())
+
+
+@pytest.mark.slow
+def test_a_split_and_a_pattern_are_checked_as_by_the_verb(folder) -> None:
+    """With the same refusals; a page of plans takes neither, here as there."""
+    words = "split --model rnnlm --variant tiny --workers 2 --method greedy -o split.json"
+    assert at_home(*words.split())[0] == 0
+    layer = {"forward": 2, "backward": 3, "weights_bytes": 10, "activation_bytes": 4}
+    chain = {"format": "pesto-chain", "format_version": 1, "layers": [layer] * 4, "transfers": [1, 1, 1]}
+    (folder / "chain.json").write_text(json.dumps(chain))
+    assert at_home("pipeline", "chain.json", "--devices", "2", "-o", "pattern.json")[0] == 0
+    bad = json.loads((folder / "split.json").read_text())
+    (folder / "bad.json").write_text(json.dumps(bad | {"bytes": bad["bytes"] + 1}))
+    for name in ("split.json", "pattern.json"):
+        plan = {"blob": stored(folder, (folder / name).read_bytes()), "name": name}
+        end, _ = done(folder, "check", plan=plan, source=None, certificate=True)
+        assert (end.exit_code, end.files) == (0, ("answer.json", "page.txt")), end
+        said = at_home("check", name, "--certificate", "--json")[1]
+        assert json.loads((folder / "check" / "answer.json").read_text()) == json.loads(said)
+        assert (folder / "check" / "page.txt").read_text() == at_home("check", name, "--certificate")[1]
+    for kind, name, more in (
+        ("check", "split.json", {"cluster": "v100x4"}),
+        ("check", "split.json", {"source": {"model": "nmt", "variant": "tiny"}}),
+        ("check", "bad.json", {}),
+        ("check", "pattern.json", {"source": {"model": "rnnlm"}}),
+        ("check", "chain.json", {}),
+        ("report", "split.json", {}),
+    ):
+        plan = {"blob": stored(folder, (folder / name).read_bytes()), "name": name}
+        end, _ = done(folder, kind, **{"plan": plan, "source": None} | more)
+        source, cluster = more.get("source", {}), more.get("cluster")
+        words = [word for key, value in source.items() for word in (f"--{key}", value)]
+        found = CliRunner().invoke(pesto, [kind, name, *words, *(["--cluster", cluster] if cluster else [])])
+        assert isinstance(found.exception, PestoError), (kind, name, more)
+        home = told(found.exception, None)
+        assert (end.exit_code, end.error) == (home.exit_code, home.what), (kind, name, more)
+    plan = {"blob": stored(folder, (folder / "split.json").read_bytes()), "name": "split.json"}
+    end, _ = done(folder, "check", plan=plan, source=None, limits={"nodes": 10})
+    assert end.exit_code == 3 and end.error is not None and "758 ops" in end.error
 
 
 @pytest.mark.slow

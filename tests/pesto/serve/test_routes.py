@@ -318,6 +318,17 @@ def test_the_best_of_a_job_is_that_of_what_it_wrote(tmp_path):
         assert (found["best_s"], found["bound_s"], found["gap"]) == (0.25, None, None)
 
 
+def test_a_split_of_a_job_is_checked_by_that_job_s_name(tmp_path):
+    """Only checked: what is solved from or shown must be a plan."""
+    with serving(tmp_path, FakeJobs(files={"split.json": b"{}"})) as (client, service):
+        name = submitted(client)
+        told(client, name)
+        asked = {"kind": "check", "plan": {"job": name}}
+        assert client.post("/v1/jobs", json=asked).status_code == 202
+        assert service.store.readings.blob(hashlib.sha256(b"{}").hexdigest()) == 2
+        refused(client.post("/v1/jobs", json=asked | {"kind": "report"}), 422, name, "no plan")
+
+
 def test_old_files_are_removed_and_what_waits_keeps_its_own(tmp_path):
     data = [b"old", b"needed", b"new"]
     old, needed, _ = shas = [hashlib.sha256(one).hexdigest() for one in data]

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pesto.cli.main import pesto
-from pesto.cli.verbs.plans.check_split import _bound
 from pesto.errors import UsageError
+from pesto.jobs.checked_split import _bound
 from pesto.show.divided import split_picture
 from pesto.show.split_page import split_page
 from pesto.source import Source

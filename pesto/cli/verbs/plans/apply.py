@@ -15,7 +15,7 @@ from pesto.errors import UsageError
 from pesto.files.disk import check_writable, read_bytes, write_atomic
 from pesto.files.json import format_of
 from pesto.inputs.first_look import first_look
-from pesto.inputs.load import source_of
+from pesto.inputs.load import split_source
 from pesto.plans.plan import Plan
 from pesto.plans.plan_file import loads
 from pesto.quantities import brief, counted
@@ -87,7 +87,7 @@ def apply_command(
     if format_of(data, str(plan)) == SPLIT.format:
         refuse("a split has no order, and constants of each worker's own", "no_order", "keep")
         split = loads_split(data, str(plan))
-        named = source_of(split.source, source, "the split's step", "when it was split")
+        named = split_source(split, source)
         check_outputs([out], [source.file] if source.file else [], as_json=as_json)
         apply_split(split, named, out, wanted, as_json=as_json)
         return

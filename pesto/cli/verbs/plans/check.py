@@ -14,13 +14,13 @@ from pesto.cli.options import (
     refuse,
     source_options,
 )
-from pesto.cli.printed import to_json
-from pesto.cli.verbs.plans.check_pattern import check_pattern
-from pesto.cli.verbs.plans.check_split import check_split
+from pesto.cli.printed import answer
 from pesto.files.disk import read_bytes
 from pesto.files.json import format_of
-from pesto.inputs.load import load_graph, load_shapes, plan_source, source_of
+from pesto.inputs.load import load_graph, load_shapes, plan_source, split_source
+from pesto.jobs.checked_pattern import CheckedPattern
 from pesto.jobs.checked_plan import CheckedPlan
+from pesto.jobs.checked_split import CheckedSplit
 from pesto.plans.plan_file import loads
 from pesto.source import Source
 from pesto.split.files.split_file import KIND as SPLIT
@@ -54,19 +54,28 @@ def check_command(
     kind = format_of(data, str(plan))
     if kind == PATTERN.format:
         refuse("a pattern has its chain and devices within it", *_OF_STEPS, "cluster", "costs")
-        check_pattern(data, str(plan), certificate=certificate, as_json=as_json)
+        pattern = CheckedPattern.of(data, str(plan), certificate=certificate)
+        _print(pattern, as_json=as_json)
         return
     if kind == SPLIT.format:
         refuse("a split is of no cluster and of no costs", "cluster", "costs")
         split = loads_split(data, str(plan))
-        named = source_of(split.source, source, "the split's step", "when it was split")
-        check_split(split, load_shapes(named), certificate=certificate, as_json=as_json)
+        shaped = load_shapes(split_source(split, source))
+        cut = CheckedSplit.of(split, shaped, certificate=certificate)
+        _print(cut, as_json=as_json)
         return
     found = loads(data, str(plan))
     graph = load_graph(plan_source(found, source))
     left = check(found, graph, cluster=cluster or None, costs=costs)
     checked = CheckedPlan.of(found, graph, left, cluster, costs)
     if as_json:
-        click.echo(to_json(checked.as_object(plan, certificate=certificate)))
+        answer(checked.as_object(plan, certificate=certificate))
     else:
         click.echo(checked.page(plan, certificate=certificate))
+
+
+def _print(checked: CheckedSplit | CheckedPattern, *, as_json: bool) -> None:
+    if as_json:
+        answer(checked.as_object())
+    else:
+        click.echo(checked.page())

@@ -23,7 +23,7 @@ from pesto.errors import UsageError, VerificationError
 from pesto.files.disk import read_bytes
 from pesto.files.json import format_of, shown
 from pesto.graph import FUNCTION, SESSION
-from pesto.inputs.load import plan_source, run_plan, source_of
+from pesto.inputs.load import plan_source, run_plan, split_source
 from pesto.plans.plan_file import loads
 from pesto.plans.statements import NOT_CHECKED
 from pesto.plans.ways import GRAPHDEF
@@ -113,7 +113,7 @@ def run_command(
     if format_of(data, str(plan)) == SPLIT.format:
         refuse("a split has no order, and is run on this machine", but=("steps", "devices", "as_json", *SOURCE_NAMES))
         split = loads_split(data, str(plan))
-        named = source_of(split.source, source, "the split's step", "when it was split")
+        named = split_source(split, source)
         run_divided(split, named, steps=steps, devices=devices, as_json=as_json)
         return
     _check_given(emulate=emulate)
