@@ -8,7 +8,9 @@ from types import FrameType
 from pesto.errors import Exit
 
 AGAIN_S = 0.01
-"""Seconds until an interruption that was ignored comes again: by then what ignored it has most often ended."""
+"""Seconds until an interruption comes again that was ignored, or came too early: most often that is over by then."""
+_COMPILERS = ("numba.", "llvmlite.")
+"""Packages that an interruption leaves broken, registries half read and code half loaded, if the process survives."""
 
 
 class _State:
@@ -26,7 +28,8 @@ def install() -> None:
     """Make SIGTERM and SIGHUP raise KeyboardInterrupt as Ctrl-C does, and remember which of them came.
 
     Python ignores what is raised in a finaliser and in the callback of a weak reference or of a C library. What a
-    signal raised there is raised again a little later, until it is taken.
+    signal raised there is raised again a little later, until it is taken. One that comes while numba compiles or loads
+    a function is raised after that.
     """
     _State.received, _State.held, _State.noted = None, False, False
     sys.unraisablehook = _ignored
@@ -53,16 +56,33 @@ def received() -> Exit | None:
     return _State.received
 
 
-def _handle(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001
+def _handle(signum: int, frame: FrameType | None) -> None:
     _State.received, _State.number = (Exit.INTERRUPTED if signum == signal.SIGINT else Exit.TERMINATED), signum
     _State.noted = _State.held
-    if not _State.held:
+    if _State.held:
+        return
+    if _compiles(frame):
+        _again()
+    else:
         raise KeyboardInterrupt
 
 
+def _compiles(frame: FrameType | None) -> bool:
+    """Whether a function is being compiled or loaded: while one runs, no frame is its compiler's."""
+    while frame is not None and not str(frame.f_globals.get("__name__")).startswith(_COMPILERS):
+        frame = frame.f_back
+    return frame is not None
+
+
 def _ignored(ignored: "sys.UnraisableHookArgs") -> None:
-    main = threading.main_thread().ident
-    if main is not None and received() is not None and issubclass(ignored.exc_type, KeyboardInterrupt):
-        threading.Timer(AGAIN_S, signal.pthread_kill, (main, _State.number)).start()
+    if received() is not None and issubclass(ignored.exc_type, KeyboardInterrupt):
+        _again()
     else:
         sys.__unraisablehook__(ignored)
+
+
+def _again() -> None:
+    """Send this process's main thread the last signal a little later."""
+    main = threading.main_thread().ident
+    if main is not None:
+        threading.Timer(AGAIN_S, signal.pthread_kill, (main, _State.number)).start()

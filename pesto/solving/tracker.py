@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 from pesto.problem import TICK_S
 from pesto.solving.candidates import Candidate, best
 from pesto.solving.contributions import Ledger
+from pesto.solving.interrupt import received
 from solvers import relative_gap
 from solvers.bounds.evidence import FullBound
 from solvers.compiled.interruption import struck
@@ -152,11 +153,14 @@ class Tracker:
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Ctrl-C inside ends what is inside, and no more than that once there is a plan to keep."""
+        """Ctrl-C inside ends what is inside, and no more than that once there is a plan to keep.
+
+        So does any error that comes after it: what an interruption breaks off need not tell of it.
+        """
         try:
             yield
         except (KeyboardInterrupt, Exception) as error:
-            if self.best is None or not struck(error):
+            if self.best is None or not (struck(error) or received()):
                 raise
             self.interrupted = True
 

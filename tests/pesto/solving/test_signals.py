@@ -8,7 +8,9 @@ import time
 import weakref
 from pathlib import Path
 
+import numba
 import pytest
+from numba.core.registry import cpu_target
 
 from pesto.cli.main import main
 from pesto.cli.verbs import solve
@@ -90,6 +92,28 @@ def test_a_signal_that_python_ignores_comes_again(lost: str, signals: None, caps
     assert interrupt.received() == 143
     assert not capsys.readouterr().err
     del watched
+
+
+def test_a_signal_while_a_function_is_compiled_comes_after_that(signals: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What numba loads once in a process is loaded to its end: broken off, all that it compiles later would fail."""
+    load, loads = cpu_target.target_context.refresh, []
+
+    def struck() -> None:
+        if not loads:
+            os.kill(os.getpid(), signal.SIGTERM)
+        loads.append("begun")
+        load()
+        loads.append("ended")
+
+    monkeypatch.setattr(cpu_target.target_context, "refresh", struck)
+    function = numba.njit(lambda x: x + 1)
+    with pytest.raises(KeyboardInterrupt):
+        function(1)
+        for _ in range(6000):
+            time.sleep(0.01)
+    assert interrupt.received() == 143
+    assert loads[:2] == ["begun", "ended"]
+    assert function(1) == 2
 
 
 def test_other_ignored_errors_are_told_as_before(signals: None, capsys) -> None:
