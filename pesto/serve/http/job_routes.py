@@ -13,7 +13,7 @@ from litestar import Response, Router, delete, get, post, route
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath, HeaderParameter, JSONBody, QueryParameter
 
-from pesto.errors import UsageError
+from pesto.errors import PestoError, UsageError
 from pesto.jobs.checks import checked
 from pesto.jobs.request import JobRequest, blobs_of, jobs_of, resolved
 from pesto.serve.blobs import taken_in
@@ -43,27 +43,16 @@ Key = Annotated[
 @post("/jobs", status_code=202, responses=refusals(404, 409, 413, 422, 429, 507), summary="Submit a job")
 async def submit(data: JSONBody[JobRequest], caller: Who, key: Key = "") -> Response[Submitted]:
     """Queue a job; answered when it is on the disk, so that it will be run whatever happens."""
-    service = caller.service
     body = msgspec.json.encode(data)
-    _checked(data)
-    _require_bounds(data, service.config.job)
-    await _require_room(caller)
-    service.blobs.require_space()
-    needed = await _with_plans(data, caller)
-    asked = Submission(
-        token=caller.name,
-        kind=data.kind,
-        model=(data.source.model if data.source is not None else None) or "",
-        label=data.label,
-        priority=data.priority,
-        request=body if needed is data else msgspec.json.encode(needed),
-        blobs=blobs_of(needed),
-        key=key,
-        digest=hashlib.sha256(body).digest(),
-    )
-    most = min(caller.quota.queued, 1 << 62)
-    name = await service.store.writer.asked(lambda ledger: _queued(ledger, asked, most, service.config.queued))
-    service.scheduler.wake()
+    digest = hashlib.sha256(body).digest()
+    try:
+        name = await _taken(data, body, caller, (key, digest))
+    except PestoError:  # a key that is known has its job, whatever has filled up or changed since
+        known = caller.service.store.readings.job_of_key(caller.name, key, digest)
+        if known is None:
+            raise
+        name = known
+    caller.service.scheduler.wake()
     url = f"/v1/jobs/{name}"
     return Response(Submitted(id=name, url=url), status_code=202, headers={"Location": url})
 
@@ -100,6 +89,29 @@ async def cancel(name: FromPath[str], caller: Who) -> Cancelled:
     if state == State.CANCELLING:
         service.scheduler.cancel(name)
     return Cancelled(id=name, state=state)
+
+
+async def _taken(data: JobRequest, body: bytes, caller: Caller, key: tuple[str, bytes]) -> str:
+    """The id of the job, once it is on the disk; `key`: its own and the request's digest."""
+    service = caller.service
+    _checked(data)
+    _require_bounds(data, service.config.job)
+    await _require_room(caller)
+    service.blobs.require_space()
+    needed = await _with_plans(data, caller)
+    asked = Submission(
+        token=caller.name,
+        kind=data.kind,
+        model=(data.source.model if data.source is not None else None) or "",
+        label=data.label,
+        priority=data.priority,
+        request=body if needed is data else msgspec.json.encode(needed),
+        blobs=blobs_of(needed),
+        key=key[0],
+        digest=key[1],
+    )
+    most = min(caller.quota.queued, 1 << 62)
+    return await service.store.writer.asked(lambda ledger: _queued(ledger, asked, most, service.config.queued))
 
 
 @lru_cache(1024)

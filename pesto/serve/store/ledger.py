@@ -15,6 +15,7 @@ from pesto.errors import Exit
 from pesto.serve.refusals import RefusedError, no_job
 from pesto.serve.store.database import Crowd, Database
 from pesto.serve.store.job_states import DEATHS, FINAL, Begun, Event, Outcome, State, Submission
+from pesto.serve.store.keys import job_of
 
 UNLIMITED = 1 << 20
 """Running jobs of a token that has no limit."""
@@ -54,11 +55,9 @@ class Ledger:
     def submit(self, asked: Submission) -> str:
         """Queue a job; its id. RefusedError for a key that came with another request, and for a missing blob."""
         self._db.alone()
-        known = self._known(asked)
+        known = job_of(self._db, asked.token, asked.key, asked.digest)
         if known is not None:
-            if known[0] != asked.digest:
-                raise RefusedError(409, "this Idempotency-Key was given with another request - choose a new key")
-            return known[1]
+            return known
         self._require_blobs(asked)
         name, now = secrets.token_hex(8), self._clock()
         (number,) = self._db.execute(
@@ -75,9 +74,9 @@ class Ledger:
         return name
 
     def knows(self, asked: Submission) -> bool:
-        """Whether its key came before."""
+        """Whether its key came before; RefusedError as in `submit`."""
         self._db.alone()
-        return self._known(asked) is not None
+        return job_of(self._db, asked.token, asked.key, asked.digest) is not None
 
     def begin(self, most: Callable[[str], int] = lambda _: UNLIMITED) -> Begun | None:
         """Begin the next job of a token with fewer running ones than it may have (`most`, by name); None for none."""
@@ -239,14 +238,6 @@ class Ledger:
             f" WHERE state = 'queued'{others} ORDER BY priority DESC, number LIMIT 1{words.unless_locked}",
             tuple(full),
         ).fetchone()
-
-    def _known(self, asked: Submission) -> tuple[bytes, str] | None:
-        """The digest and the job of a key that came before."""
-        if not asked.key:
-            return None
-        found = "SELECT digest, id FROM keys JOIN jobs ON number = job WHERE keys.token = ? AND key = ?"
-        row = self._db.execute(found, (asked.token, asked.key)).fetchone()
-        return None if row is None else (bytes(row[0]), str(row[1]))
 
     def _require_blobs(self, asked: Submission) -> None:
         for digest in asked.blobs:

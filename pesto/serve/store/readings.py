@@ -7,6 +7,7 @@ import msgspec
 
 from pesto.serve.store.database import Asked
 from pesto.serve.store.job_states import FINAL, Job, Numbered, Outcome, State, Sums
+from pesto.serve.store.keys import job_of
 
 _COLUMNS = (
     "number", "id", "token", "kind", "label", "priority", "request", "state", "attempt", "deaths", "events", "stage",
@@ -26,6 +27,10 @@ class Readings:
         """The job with that id."""
         row = self._db.execute(f"{_SELECT} WHERE id = ?", (name,)).fetchone()
         return None if row is None else _job(row)
+
+    def job_of_key(self, token: str, key: str, digest: bytes) -> str | None:
+        """As `pesto.serve.store.keys.job_of`."""
+        return job_of(self._db, token, key, digest)
 
     def jobs(
         self, token: str | None, state: State | None, label: str | None, before: int | None, most: int

@@ -1,80 +1,32 @@
 """Every route of the service answers and refuses as its document says, with jobs that take no time."""
 
 import hashlib
-import json
 import socket
 import sqlite3
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from fake_jobs import FakeJobs
 from jsonschema import Draft202012Validator
-from litestar.testing import TestClient
 from live_service import live_service
+from serving import SOLVE, events, refused, serving, submitted, told
 
 import pesto
 from pesto.errors import FileError, UsageError
 from pesto.serve import tokens
-from pesto.serve.http.app import application
 from pesto.serve.retention import Retention
 from pesto.serve.serve_config import JobBounds, ServeConfig
 from pesto.serve.server import listening, opened
 from pesto.serve.store.sqlite_file import FILE
 
-SOLVE = {"kind": "solve", "source": {"model": "rnnlm"}}
 TOWERS = Path(__file__).parents[2] / "data" / "two-towers.graph.json"
-LOCAL = {"base_url": "http://127.0.0.1"}
-
-
-@contextmanager
-def serving(folder, jobs=None, **config):
-    """A client of a service over a folder, and the service."""
-    with (
-        opened(folder, ServeConfig(**config), lambda: jobs or FakeJobs()) as service,
-        TestClient(application(service), **LOCAL) as client,
-    ):
-        yield client, service
 
 
 @pytest.fixture
 def client(tmp_path):
     with serving(tmp_path / "data") as (found, _):
         yield found
-
-
-def submitted(client, label="", **more):
-    answer = client.post("/v1/jobs", json=SOLVE | {"label": label} | more)
-    assert answer.status_code == 202, answer.text
-    assert answer.headers["location"] == answer.json()["url"]
-    return answer.json()["id"]
-
-
-def events(client, name, last=None):
-    """The events of a job that ends, as (number, kind, data)."""
-    headers = {} if last is None else {"Last-Event-ID": str(last)}
-    text = client.get(f"/v1/jobs/{name}/events", headers=headers).text
-    blocks = [
-        dict(line.split(": ", 1) for line in block.split("\n")) for block in text.split("\n\n") if "id: " in block
-    ]
-    return [(int(block["id"]), block["event"], json.loads(block["data"])) for block in blocks]
-
-
-def told(client, name):
-    """The job once it has ended."""
-    events(client, name)
-    return client.get(f"/v1/jobs/{name}").json()
-
-
-def refused(answer, status, *words):
-    assert answer.status_code == status, answer.text
-    problem = answer.json()
-    assert set(problem) <= {"error", "remedy", "exit_code"}
-    assert "\n" not in problem["error"]
-    assert problem["remedy"]
-    for word in words:
-        assert word in problem["error"] + problem["remedy"]
 
 
 def test_a_job_from_its_submission_to_its_plan(client):
@@ -159,14 +111,6 @@ def test_a_lost_cluster_is_no_death_of_a_worker(client):
     found = told(client, name)
     assert (found["state"], found["attempt"], found["deaths"]) == ("done", 5, 0)
     assert client.get(f"/v1/jobs/{name}/plan").content == f"{name}.5".encode()
-
-
-def test_a_key_makes_one_job_of_many_submissions(client):
-    headers = {"Idempotency-Key": "monday"}
-    first, again = (client.post("/v1/jobs", json=SOLVE, headers=headers) for _ in range(2))
-    assert first.json() == again.json()
-    assert len(client.get("/v1/jobs").json()["jobs"]) == 1
-    refused(client.post("/v1/jobs", json=SOLVE | {"label": "x"}, headers=headers), 409, "another request", "new key")
 
 
 def test_uploads(client):
