@@ -7,6 +7,7 @@ from litestar.di import Provide
 from litestar.exceptions import HTTPException
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.spec import Components, SecurityScheme
+from litestar.types import ASGIApp
 
 from pesto.errors import PestoError
 from pesto.serve.http.blob_routes import blob_routes
@@ -14,6 +15,7 @@ from pesto.serve.http.caller import SERVICE, caller
 from pesto.serve.http.document import Document
 from pesto.serve.http.event_routes import event_routes
 from pesto.serve.http.file_routes import file_routes
+from pesto.serve.http.head import with_head
 from pesto.serve.http.job_routes import job_routes
 from pesto.serve.http.other_routes import catalogue_routes, health_routes
 from pesto.serve.http.page_routes import page_routes
@@ -24,7 +26,7 @@ BODY = 1 << 20
 """Bytes of a request's JSON."""
 
 
-def application(service: Service) -> Litestar:
+def application(service: Service) -> ASGIApp:
     """The routes of a service."""
     v1 = Router(
         "/v1",
@@ -48,4 +50,4 @@ def application(service: Service) -> Litestar:
         on_startup=[service.watchers.attach],
     )
     app.state[SERVICE] = service
-    return app
+    return with_head(app)

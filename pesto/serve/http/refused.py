@@ -10,6 +10,7 @@ from litestar.openapi.datastructures import ResponseSpec
 
 from pesto.errors import Exit, FileError, PestoError
 from pesto.serve.http.caller import Asking
+from pesto.serve.http.head import beside_get
 from pesto.serve.http.replies import Problem
 from pesto.serve.refusals import RefusedError
 from pesto.serve.store.database import AGAIN_S, LaterError
@@ -63,7 +64,7 @@ def refused(_: Asking, error: PestoError) -> Response[Problem]:
 
 def of_http(_: Asking, error: HTTPException) -> Response[Problem]:
     """What the framework refuses."""
-    allowed = {name: value for name, value in (error.headers or {}).items() if name.lower() == "allow"}
+    allowed = {name: beside_get(value) for name, value in (error.headers or {}).items() if name.lower() == "allow"}
     return _reply(error.status_code, f"{_detail(error)} - {_remedy(error.status_code)}", int(Exit.USAGE), allowed)
 
 

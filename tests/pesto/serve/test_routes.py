@@ -6,6 +6,7 @@ import sqlite3
 import time
 from pathlib import Path
 
+import httpx
 import pytest
 from fake_jobs import FakeJobs
 from jsonschema import Draft202012Validator
@@ -436,7 +437,32 @@ def test_options_names_every_method_of_a_route(client):
     for path, methods in client.get("/v1/openapi.json").json()["paths"].items():
         allowed = client.options(path.replace("{", "").replace("}", ""))
         named = set(allowed.headers["allow"].split(", "))
-        assert (allowed.status_code, named) == (204, {"OPTIONS", *(method.upper() for method in methods)}), path
+        head = {"HEAD"} if "get" in methods else set()
+        assert (allowed.status_code, named) == (204, {"OPTIONS", *map(str.upper, methods)} | head), path
+
+
+def test_head_is_get_without_a_body(tmp_path):
+    """Also of errors and of what is not to be sent again; of a stream it ends at once, and nobody watches after it."""
+    with live_service(tmp_path) as live, httpx.Client(base_url=live.url) as client:
+        name, waits = submitted(client), submitted(client, "wait")
+        told(client, name)
+        while client.get(f"/v1/jobs/{waits}").json()["stage"] != "solve":
+            pass
+        paths = ["/", "/healthz", "/v1/jobs", "/v1/models", f"/v1/jobs/{name}", f"/v1/jobs/{name}/plan"]
+        for path in (*paths, f"/v1/jobs/{name}/report", "/v1/jobs/nobody", "/v1/jobs?most=0", "/v1/openapi.json"):
+            found, bare = client.get(path), client.head(path)
+            assert (bare.status_code, bare.content) == (found.status_code, b""), path
+            for header in ("content-type", "content-length", "etag", "content-security-policy"):
+                assert bare.headers.get(header) == found.headers.get(header), (path, header)
+        tag = {"If-None-Match": client.head(f"/v1/jobs/{name}/plan").headers["etag"]}
+        assert client.head(f"/v1/jobs/{name}/plan", headers=tag).status_code == 304
+        stream = client.head(f"/v1/jobs/{waits}/events")
+        assert stream.status_code == 200 and stream.headers["content-type"].startswith("text/event-stream")
+        while live.service.watchers.count:
+            pass
+        wrong = client.head(f"/v1/blobs/{'0' * 64}")
+        assert wrong.status_code == 405 and "HEAD" not in wrong.headers["allow"]
+        assert "GET, HEAD" in client.patch("/v1/jobs").headers["allow"]
 
 
 def test_the_document_says_what_goes_with_a_kind(client):
