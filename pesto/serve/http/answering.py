@@ -12,6 +12,7 @@ import uvicorn
 
 from pesto.serve.http.app import application
 from pesto.serve.service import Service
+from pesto.serve.short_turns import take_short_turns
 
 _LOG = logging.getLogger(__name__)
 _CLOSE_S = 2
@@ -57,5 +58,6 @@ async def _until_told(server: _Server, service: Service, bound: socket.socket, r
 async def _tell(server: _Server, ready: Callable[[], None]) -> None:
     while not server.started:
         await asyncio.sleep(0.01)
+    take_short_turns()
     gc.freeze()  # what is loaded stays: looking through it for garbage would stop all requests for 0.1 s each time
     ready()

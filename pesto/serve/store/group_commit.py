@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from pesto.errors import PestoError
+from pesto.serve.short_turns import take_short_turns
 from pesto.serve.store.database import Database, LaterError, UncertainError
 from pesto.serve.store.ledger import Ledger
 
@@ -68,6 +69,7 @@ class Writer:
         self._thread.join()
 
     def _write(self) -> None:
+        take_short_turns()
         going = True
         while going:
             first = self._acts.get()
