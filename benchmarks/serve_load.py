@@ -1,13 +1,14 @@
 """The placement service under load, while its worker solves: rates, waiting times, thousands of streams, overload.
 
-    python -m benchmarks.serve_load [--seconds 10] [--overload 60] [--streams 500] [--clients 32] [--postgres] [--json]
+    python -m benchmarks.serve_load [--seconds 10] [--overload 60] [--streams 500] [--clients 32] [--queued 100000000]
+        [--postgres] [--json]
 
 The server runs with one worker, which solves throughout, niced as it is. Clients are connections of one other
 process, each with one request under way. Phases: GET /healthz alone, to compare with; submissions (durable: 202 after
 the commit); the status of one job; `streams` streams of a job that tells nothing and as many of one with 40 000
 events whose readers do not read, and /healthz beside them; ten times the clients for `overload` seconds, with the
-server's memory. Only 127.0.0.1 is asked. With --postgres the jobs are in a PostgreSQL database on the same machine,
-on its disk.
+server's memory: beyond `queued` jobs that wait they are told 429. Only 127.0.0.1 is asked. With --postgres the jobs
+are in a PostgreSQL database on the same machine, on its disk.
 """
 
 import argparse
@@ -49,11 +50,12 @@ def main() -> None:
     parser.add_argument("--overload", type=float, default=60.0)
     parser.add_argument("--streams", type=int, default=500)
     parser.add_argument("--clients", type=int, default=32)
+    parser.add_argument("--queued", type=int, default=100_000_000, help="jobs that may wait")
     parser.add_argument("--postgres", action="store_true")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="pesto-serve-load-") as folder, ExitStack() as stack:
-        (Path(folder) / "serve.toml").write_text("queued = 100000000\n")
+        (Path(folder) / "serve.toml").write_text(f"queued = {given.queued}\n")
         postgres = stack.enter_context(closing(PostgresServer(durable=True))) if given.postgres else None
         data = Path(folder) / "data"
         data.mkdir()
