@@ -13,7 +13,7 @@ import msgspec
 from pesto.client.asking import Ask, Steps, answered
 from pesto.client.link import Patience, checked_url
 from pesto.errors import FileError, UsageError
-from pesto.files.json import shown
+from pesto.files.json import quoted, shown
 from pesto.jobs.request import JobRequest
 from pesto.serve.http.replies import Cancelled, JobReply, JobsReply, Submitted
 
@@ -118,5 +118,5 @@ class Calls:
 def job_path(name: str) -> str:
     """The path of a job; UsageError for what no job is called."""
     if not _ID.fullmatch(name):
-        raise UsageError(f"no job is called {shown(name)!r} - see pesto jobs list")
+        raise UsageError(f"no job is called {quoted(name)} - see pesto jobs list")
     return f"/v1/jobs/{name}"

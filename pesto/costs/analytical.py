@@ -8,7 +8,7 @@ from pesto.costs.kernels.engines import engine, lacking
 from pesto.costs.kernels.launched import times
 from pesto.costs.presets import PRESETS, Preset, speeds
 from pesto.errors import InputError
-from pesto.files.json import shown
+from pesto.files.json import quoted, shown
 from pesto.files.toml import closest
 from pesto.graph import Graph, launched
 from solvers.arrays import Bools, Floats
@@ -105,7 +105,7 @@ def _check_given(graph: Graph, cluster: Cluster) -> None:
     for label in graph.given_kinds:
         if label not in known:
             raise InputError(
-                f"{shown(graph.source)}: time_s names {shown(label)!r}, which is no kind of device and no preset - "
+                f"{shown(graph.source)}: time_s names {quoted(label)}, which is no kind of device and no preset - "
                 f"{closest(label, known)}"
             )
 

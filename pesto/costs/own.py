@@ -17,7 +17,7 @@ from pesto.costs.analytical import everywhere, placeable, runnable
 from pesto.costs.presets import PRESETS
 from pesto.errors import InputError
 from pesto.files.disk import read_bytes
-from pesto.files.json import shown
+from pesto.files.json import quoted, shown
 from pesto.files.toml import closest
 from pesto.graph import Graph
 from solvers.arrays import Bools, Ints
@@ -58,7 +58,7 @@ class Row:
     @property
     def of(self) -> str:
         """For people: the op or the type."""
-        return f"op {shown(self.name)!r}" if self.name else f"type {shown(self.type)!r}"
+        return f"op {quoted(self.name)}" if self.name else f"type {quoted(self.type)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +187,7 @@ def _columns(graph: Graph, cluster: Cluster, times: OwnTimes) -> dict[str, list[
     for row in times.rows:
         if row.device and row.device not in known:
             raise InputError(
-                f"{times.where}, line {row.line}: device {shown(row.device)!r} is no kind of device and no preset - "
+                f"{times.where}, line {row.line}: device {quoted(row.device)} is no kind of device and no preset - "
                 f"{closest(row.device, known)}"
             )
         found.setdefault(row.device, [k for k, d in enumerate(devices) if row.device in (d.kind, d.preset)])
@@ -235,10 +235,10 @@ def _check_header(header: list[str], where: str) -> None:
     for name in header:
         if set(name) & {";", "\t"}:
             raise InputError(
-                f"{where}: column {shown(name, 80)!r} - separate with commas, and write decimals with a point"
+                f"{where}: column {quoted(name, 80)} - separate with commas, and write decimals with a point"
             )
         if name not in _READ + _PASSED_OVER:
-            raise InputError(f"{where}: unknown column {shown(name, 80)!r} - {closest(name, _READ + _PASSED_OVER)}")
+            raise InputError(f"{where}: unknown column {quoted(name, 80)} - {closest(name, _READ + _PASSED_OVER)}")
     if len(set(header)) < len(header):
         twice = next(name for name in header if header.count(name) > 1)
         raise InputError(f"{where}: two columns are named {twice!r} - leave one")
@@ -271,7 +271,7 @@ def _number(text: str, column: str, most: float, where: str) -> float:
         value = math.nan
     if not 0 <= value <= most:
         unit = "seconds, such as 0.038 for 38 ms" if column == "seconds" else "a factor, such as 1.5"
-        raise InputError(f"{where}: {column} is {shown(text, 40)!r} - write {unit}, from 0 to {most:.0f}")
+        raise InputError(f"{where}: {column} is {quoted(text, 40)} - write {unit}, from 0 to {most:.0f}")
     return value
 
 

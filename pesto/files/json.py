@@ -9,11 +9,11 @@ import msgspec
 
 from pesto.errors import InputError
 from solvers.files import json_text
-from solvers.files.json_text import Kind, Outline, shown, without_collection
+from solvers.files.json_text import Kind, Outline, quoted, shown, without_collection
 
 __all__ = [
     "Amount", "Count", "Kind", "Outline",
-    "decode_document", "decode_json", "encode_json", "format_of", "shown", "without_collection",
+    "decode_document", "decode_json", "encode_json", "format_of", "quoted", "shown", "without_collection",
 ]  # fmt: skip
 
 T = TypeVar("T")

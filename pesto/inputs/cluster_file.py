@@ -17,7 +17,7 @@ from pesto.costs.presets import PRESETS, preset, speeds
 from pesto.errors import InputError, UsageError
 from pesto.files import toml
 from pesto.files.disk import read_bytes
-from pesto.files.json import shown
+from pesto.files.json import quoted, shown
 from solvers.arrays import Bools
 
 VERSION = 1
@@ -178,7 +178,7 @@ def _content(name_or_path: str) -> tuple[bytes, str, str]:
         return read_bytes(path, toml.MOST_BYTES), shown(path), shown(path.name)
     if name_or_path not in cluster_names():
         remedy = toml.closest(name_or_path, cluster_names())
-        raise UsageError(f"no cluster is named {shown(name_or_path)!r} - {remedy}; or give a file ending in .toml")
+        raise UsageError(f"no cluster is named {quoted(name_or_path)} - {remedy}; or give a file ending in .toml")
     path = _folder() / f"{name_or_path}.toml"
     return read_bytes(path, toml.MOST_BYTES), str(path), f"preset {name_or_path}"
 

@@ -10,7 +10,7 @@ from pesto.arguments import expect
 from pesto.costs.presets import PRESETS
 from pesto.errors import InputError
 from pesto.files.graph_file import MAX_KINDS, MAX_OPS, Op, to_graph
-from pesto.files.json import shown
+from pesto.files.json import quoted, shown
 from pesto.files.labels import check_labels
 from pesto.files.toml import closest
 from pesto.graph import BOUND, BRANCHED, MEANT, NOT_SAID, Graph
@@ -97,7 +97,7 @@ def from_networkx(graph: Any, reading: Reading, source: str = "") -> Graph:
         )  # fmt: skip
     ops = []
     for node, data in graph.nodes(data=True):
-        name, where = names[node], f"node {shown(names[node])!r}"
+        name, where = names[node], f"node {quoted(names[node])}"
         seconds = _seconds(reading, node, data, kinds, where)
         on = runs_on[node] or _timed_kinds(seconds, data) or kinds
         times = _times(reading.durations, seconds, on, data, where)
@@ -119,7 +119,7 @@ def _made(said: dict[str, Any], ops: list[Op], kinds: list[str], source: str) ->
         check_labels([source], lambda _: "the graph's source")
         return to_graph(ops, kinds, source, batch=batch, way=way)
     except InputError as error:
-        text = _PLACE.sub(lambda at: f"node {shown(ops[int(at[1])].name)!r}", str(error))
+        text = _PLACE.sub(lambda at: f"node {quoted(ops[int(at[1])].name)}", str(error))
         raise InputError(text.replace("$.ops", "the nodes").replace("$.kinds", "the graph's kinds")) from error
 
 
@@ -167,7 +167,7 @@ def _spelt(graph: Any, reading: Reading) -> None:
             continue
         if name != "durations" or not any(key.startswith(f"{pick}_") for key in there):
             raise InputError(
-                f"no node has the attribute {shown(pick)!r}, given as {name} - {shown(closest(pick, there))}"
+                f"no node has the attribute {quoted(pick)}, given as {name} - {shown(closest(pick, there))}"
             )
 
 
@@ -176,7 +176,7 @@ def _kinds(graph: Any, names: dict[Any, str], reading: Reading) -> tuple[list[st
     kinds = dict.fromkeys(parts(graph.graph.get("kinds", "cpu,gpu"), "the graph", "kinds"))
     runs_on: dict[Any, list[str]] = {}
     for node, data in graph.nodes(data=True):
-        where = f"node {shown(names[node])!r}"
+        where = f"node {quoted(names[node])}"
         value = picked(reading.kinds, (node,), data, where)
         runs_on[node] = [] if value is None else parts(value, where, "its kinds of device")
         if value is not None and not any(runs_on[node]):
@@ -204,7 +204,7 @@ def _seconds(reading: Reading, node: Any, data: dict[str, Any], kinds: list[str]
     known = [*kinds, *PRESETS]
     for label in said:
         if label and label not in known:
-            raise InputError(f"{where}: a time for {shown(label, 60)!r}, no kind of device - {closest(label, known)}")
+            raise InputError(f"{where}: a time for {quoted(label, 60)}, no kind of device - {closest(label, known)}")
     if isinstance(reading.durations, str):
         named = {label: f"{reading.durations}_{label}" for label in known}
         said |= {label: data[key] for label, key in named.items() if key in data}
@@ -238,7 +238,7 @@ def _times(
         )
     if left:
         key = f"{pick}_{left[0]}" if isinstance(pick, str) else left[0]
-        raise InputError(f"{where}: it may run on {left[0]}, where its time is missing - give {shown(key, 60)!r}, too")
+        raise InputError(f"{where}: it may run on {left[0]}, where its time is missing - give {quoted(key, 60)}, too")
     general = dict.fromkeys(on, seconds[""]) if "" in seconds else {}
     return general | {label: s for label, s in seconds.items() if label} or None
 

@@ -17,7 +17,7 @@ from pesto.costs.own import SUFFIX, load_own, own
 from pesto.costs.precision import noted
 from pesto.errors import InputError, UsageError
 from pesto.files import graph_file
-from pesto.files.json import shown
+from pesto.files.json import quoted, shown
 from pesto.graph import Graph
 from pesto.inputs import cluster_file
 from pesto.inputs.first_look import first_look
@@ -274,6 +274,6 @@ def source_of(made: str, source: Source, what: str, when: str) -> Source:
             called = made.startswith("function ") and ":" in made
             named_as = made if cut is None else f"function {cut.function}"
             option = f"--{shown(named_as)}" if called else "--graph, --saved-model or --function"
-            raise UsageError(f"{what} was {shown(made)!r} - give it with {option}, as {when}")
+            raise UsageError(f"{what} was {quoted(made)} - give it with {option}, as {when}")
         return named
     return source.checked()

@@ -7,7 +7,7 @@ from typing import Any
 
 from pesto.errors import InputError
 from pesto.files.graph_file import MAX_EDGES
-from pesto.files.json import shown
+from pesto.files.json import quoted, shown
 from pesto.inputs.attribute_values import count, parts, truth
 
 Size = Callable[[tuple[Any, ...], dict[str, Any], str], int]
@@ -65,7 +65,7 @@ def _readers(found: Wiring, graph: Any, names: dict[Any, str], node: Any, size: 
         name, reader, data = names[node], names[at[1]], graph.edges[at]
         edge = f"edge {shown(name, 100)} -> {shown(reader, 100)}"
         if name == reader:
-            raise InputError(f"{edge}: node {shown(name)!r} waits for itself - remove the edge; a loop must be one op")
+            raise InputError(f"{edge}: node {quoted(name)} waits for itself - remove the edge; a loop must be one op")
         if truth(data.get("control", False), edge, "control"):
             found.control[reader].append(name)
             continue
@@ -115,7 +115,7 @@ def _outputs(found: Wiring, name: str, said: dict[str, Any], readers: list[_Read
 
 def _listed(name: str, said: dict[str, Any]) -> tuple[list[int], list[str]]:
     """The bytes and data types that a node's `outputs` and `dtypes` give, read or not."""
-    node = f"node {shown(name)!r}"
+    node = f"node {quoted(name)}"
     sizes = (
         [count(size, node, "outputs") for size in parts(said["outputs"], node, "outputs")] if "outputs" in said else []
     )
@@ -133,7 +133,7 @@ def _places(name: str, outputs: list[tuple[bool, int, str]], listed: int | None)
     beyond = max(numbered.values(), default=-1)
     if beyond >= listed:
         raise InputError(
-            f"node {shown(name)!r}: an edge carries output {beyond}, its 'outputs' lists {listed} - list all of them"
+            f"node {quoted(name)}: an edge carries output {beyond}, its 'outputs' lists {listed} - list all of them"
         )
     rest = [output for output in outputs if output not in numbered]
     return numbered | {output: listed + k for k, output in enumerate(rest)}

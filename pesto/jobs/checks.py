@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pesto.comparison.contest import chosen_methods
 from pesto.errors import UsageError
-from pesto.files.json import shown
+from pesto.files.json import quoted
 from pesto.files.toml import closest
 from pesto.inputs.cluster_file import cluster_names
 from pesto.inputs.first_look import first_look
@@ -107,7 +107,7 @@ def asked_settings(request: JobRequest) -> Settings:
             raise UsageError(f"{name} is no setting of the kind {request.kind} - leave it out: {', '.join(have)} are")
     solver = given.get("solver")
     if solver is not None and solver not in SOLVERS:
-        raise UsageError(f"no solver is called {shown(solver)!r} - {closest(str(solver), SOLVERS)}")
+        raise UsageError(f"no solver is called {quoted(solver)} - {closest(str(solver), SOLVERS)}")
     usual = {"time_limit_s": _TIME_LIMITS[request.kind]} if request.kind in _TIME_LIMITS else {}
     return Settings(**{**usual, **given})  # type: ignore[arg-type]  # checked by the type itself
 
@@ -138,11 +138,11 @@ def _texts(request: JobRequest) -> None:
     """UsageError for a text that would harm where it is shown, and for a name that no file can have."""
     for what, text in (("label", request.label), ("methods", request.methods), ("cuts", request.cuts)):
         if text is not None and not text.isprintable():
-            raise UsageError(f"the {what} {shown(text)!r} has characters that cannot be shown - leave them out")
+            raise UsageError(f"the {what} {quoted(text)} has characters that cannot be shown - leave them out")
     files = [request.source, request.cluster, request.costs, *plans_of(request)]
     for name in (request.out, *(getattr(file, "name", None) for file in files)):
         if name is not None and (name in (".", "..") or not name.isprintable() or len(name.encode()) > _ROOM):
-            raise UsageError(f"no file can be called {shown(name)!r} - give a short name, such as step.json")
+            raise UsageError(f"no file can be called {quoted(name)} - give a short name, such as step.json")
 
 
 def _plan(plan: PlanFile) -> None:
@@ -154,7 +154,7 @@ def _cluster(request: JobRequest) -> None:
     """UsageError for a preset that is not there."""
     name = request.cluster
     if isinstance(name, str) and name not in _presets():
-        raise UsageError(f"no cluster is named {shown(name)!r} - {closest(name, _presets())}; or upload a file")
+        raise UsageError(f"no cluster is named {quoted(name)} - {closest(name, _presets())}; or upload a file")
 
 
 @cache
@@ -197,7 +197,7 @@ def _split(request: JobRequest) -> None:
         raise UsageError('how many workers? - give split, such as {"workers": "2x2"}')
     factors_of(options.workers)
     if options.method not in METHODS:
-        raise UsageError(f"no method is called {shown(options.method)!r} - {closest(options.method, METHODS)}")
+        raise UsageError(f"no method is called {quoted(options.method)} - {closest(options.method, METHODS)}")
     if asked_settings(request).time_limit_s < LEAST_S:
         raise UsageError(f"cuts need time - give a time_limit_s of {LEAST_S} or more")
 

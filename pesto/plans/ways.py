@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pesto.errors import UsageError
-from pesto.files.json import shown
+from pesto.files.json import quoted, shown
 from pesto.graph import BOUND, FREE, FUNCTION, SESSION, SHARED, Graph
 from pesto.plans.relay_tasks import sent_in_turn, with_relays
 from pesto.problem import TICK_S, copied
@@ -73,7 +73,7 @@ def enforced(graph: Graph, planned: Timeline, rank: Ints, *, way: str) -> Enforc
     UsageError for another way, and when the graph does not say which ops are.
     """
     if way not in WAYS:
-        raise UsageError(f"no way of running is called {shown(way)!r} - choose one of {', '.join(WAYS)}")
+        raise UsageError(f"no way of running is called {quoted(way)} - choose one of {', '.join(WAYS)}")
     if way != PLACEMENT and not (graph.way or graph.loose.any()):
         raise UsageError(
             f"{shown(graph.source)}: the graph does not say which ops have no place in the order - write its file "

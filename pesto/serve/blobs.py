@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from pesto.errors import FileError
 from pesto.files.disk import make_folder, sync_folder
-from pesto.files.json import shown
+from pesto.files.json import quoted, shown
 from pesto.quantities import size
 from pesto.serve.refusals import RefusedError
 from pesto.serve.store.ledger import Ledger
@@ -61,7 +61,7 @@ class Blobs:
     def path(self, digest: str) -> Path:
         """Where a file lies. RefusedError (400) for what is no SHA-256."""
         if not _SHA.fullmatch(digest):
-            raise RefusedError(400, f"{shown(digest)!r} is no SHA-256 - give 64 hexadecimal digits, as sha256sum does")
+            raise RefusedError(400, f"{quoted(digest)} is no SHA-256 - give 64 hexadecimal digits, as sha256sum does")
         return self.folder / digest
 
     def require_space(self) -> None:

@@ -10,7 +10,7 @@ import msgspec
 
 from pesto.errors import InputError, UsageError
 from pesto.files.disk import read_bytes, write_atomic
-from pesto.files.json import decode_json, encode_json, shown
+from pesto.files.json import decode_json, encode_json, quoted, shown
 from pesto.files.lock import Kind, held
 from pesto.files.toml import closest
 from pesto.quantities import size
@@ -78,7 +78,7 @@ def listed(folder: Path) -> tuple[Token, ...]:
 def add(folder: Path, name: str, quota: Quota) -> str:
     """Make a token, and keep its hash; the token itself, which is nowhere else. UsageError for a name that is taken."""
     if not name or len(name) > 100 or not name.isprintable():
-        raise UsageError(f"no token can be called {shown(name)!r} - give a short name, such as ann")
+        raise UsageError(f"no token can be called {quoted(name)} - give a short name, such as ann")
     if quota.jobs < 1 or quota.queued < 1 or quota.bytes < 0 or not quota.hours > 0:
         raise UsageError(f"the quota {quota} lets nothing be done - give more than nothing of each")
     secret, identity = secrets.token_urlsafe(32), secrets.token_hex(4)
@@ -86,7 +86,7 @@ def add(folder: Path, name: str, quota: Quota) -> str:
     with held(folder / FILE, _LOCK):
         known = listed(folder)
         if any(name == one.name for one in known):
-            raise UsageError(f"there is a token {shown(name)!r} already - remove it first, or choose another name")
+            raise UsageError(f"there is a token {quoted(name)} already - remove it first, or choose another name")
         if len(known) >= MOST:
             raise UsageError(f"there are {MOST} tokens already - remove some")
         _write(folder, (*known, token))
@@ -101,7 +101,7 @@ def remove(folder: Path, name: str) -> None:
         if len(rest) == len(known):
             names = [one.name for one in known]
             remedy = closest(name, names) if names else "there is none at all"
-            raise UsageError(f"there is no token {shown(name)!r} - {remedy}")
+            raise UsageError(f"there is no token {quoted(name)} - {remedy}")
         _write(folder, rest)
 
 

@@ -10,7 +10,7 @@ from msgspec import Meta
 from pesto.errors import UsageError
 from pesto.files import toml
 from pesto.files.disk import read_bytes
-from pesto.files.json import shown
+from pesto.files.json import quoted, shown
 from solvers.api import SOLVERS
 
 VERSION = 1
@@ -147,7 +147,7 @@ def load_study(name_or_path: str) -> Study:
         path = _folder() / f"{name_or_path}.toml"
     else:
         remedy = toml.closest(name_or_path, study_names())
-        raise UsageError(f"no study is named {shown(name_or_path)!r} - {remedy}; or give a file ending in .toml")
+        raise UsageError(f"no study is named {quoted(name_or_path)} - {remedy}; or give a file ending in .toml")
     content = read_bytes(path, toml.MOST_BYTES)
     spec = toml.parse(content, Spec, shown(path))
     if spec.format_version != VERSION:

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from pesto.errors import FileError, InputError, UsageError
-from pesto.files.json import shown
+from pesto.files.json import quoted, shown
 from pesto.files.lock import Kind
 from pesto.files.sqlite import explained
 from pesto.study.answers import FAILED, SCHEMA, Answer
@@ -75,7 +75,7 @@ class Store:
             held = db.execute("SELECT name FROM study").fetchone()
             if held is not None and held[0] != study.spec.name:
                 raise UsageError(
-                    f"the file holds the study {shown(held[0])!r}, not {study.spec.name!r} - give another --db"
+                    f"the file holds the study {quoted(held[0])}, not {study.spec.name!r} - give another --db"
                 )
             spec = canonical(msgspec.to_builtins(study.spec))
             if held is None:

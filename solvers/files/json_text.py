@@ -90,6 +90,12 @@ def shown(text: object, limit: int = 200) -> str:
     return line if len(line) <= limit else f"{line[: limit - 3]}..."
 
 
+def quoted(text: object, limit: int = 200) -> str:
+    """`text` as `shown`, in quotation marks: what cannot be printed is escaped once."""
+    line = repr(str(text))
+    return line if len(line) - 2 <= limit else f"{line[: limit - 2]}...{line[-1]}"
+
+
 def check_label(text: str, where: str) -> None:
     """ValueError unless `text` is printable and at most MOST_TEXT characters long."""
     if len(text) > MOST_TEXT or not text.isprintable():

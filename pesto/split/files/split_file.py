@@ -13,7 +13,7 @@ import numpy as np
 
 from pesto.errors import InputError, MismatchError, VerificationError
 from pesto.files.disk import gzipped, read_bytes, write_atomic
-from pesto.files.json import Amount, Count, Kind, Outline, decode_document, encode_json, shown
+from pesto.files.json import Amount, Count, Kind, Outline, decode_document, encode_json, quoted, shown
 from pesto.files.labels import check_labels
 from pesto.split.dividing import MOST_WORKERS, Split
 from pesto.split.division import Division
@@ -306,7 +306,7 @@ def _way(found: SplitFile, shaped: Shaped, op: int) -> Way:
         if name not in options:
             raise VerificationError(
                 f"{found.what}: the split is invalid: op {shown(shaped.names[op])}: {signature.type} cannot be cut "
-                f"in {factors[-1]} along {shown(name, 40)!r}, only {', '.join(options)} - split again, or register "
+                f"in {factors[-1]} along {quoted(name, 40)}, only {', '.join(options)} - split again, or register "
                 "the description that it was made with"
             )
         made = options[name]

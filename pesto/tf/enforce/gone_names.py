@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from pesto.errors import UsageError
-from pesto.files.json import shown
+from pesto.files.json import quoted, shown
 from pesto.tf.laying.placement import Placement
 from pesto.tf.laying.relays import small_constants
 from pesto.tf.laying.step_graph import Trace
@@ -45,8 +45,8 @@ def _why_not(name: str, trace: Trace, names: Collection[str], small: Collection[
     if name in names:
         return f"{shown(name)} is no constant that a plan copies, so its name stays - leave it out"
     near = difflib.get_close_matches(name, small, n=1, cutoff=0.5)
-    remedy = f"did you mean {shown(near[0])!r}?" if near else "name a constant of the step, of at most 128 bytes"
-    return f"no op is named {shown(name)!r} - {remedy}"
+    remedy = f"did you mean {quoted(near[0])}?" if near else "name a constant of the step, of at most 128 bytes"
+    return f"no op is named {quoted(name)} - {remedy}"
 
 
 def renames(placement: Placement) -> dict[str, str]:

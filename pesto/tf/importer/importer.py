@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pesto.errors import InputError
-from pesto.files.json import shown
+from pesto.files.json import quoted
 from pesto.graph import FUNCTION, SESSION, Graph
 from pesto.tf.importer import datatypes, devices
 from pesto.tf.importer.opcosts import Coster, OpCosts, warn_unknown
@@ -98,7 +98,7 @@ def _uses(nodes: Nodes, source: str) -> Mapping[int, list[Touch]]:
 def _named(nodes: Nodes) -> Nodes:
     for node in nodes.defs:
         if not node.name or len(node.name.encode()) > _MAX_NAME or not node.name.isprintable():
-            raise InputError(f"graph: op name {shown(node.name)!r} is empty, too long or not printable - rename it")
+            raise InputError(f"graph: op name {quoted(node.name)} is empty, too long or not printable - rename it")
     return nodes
 
 

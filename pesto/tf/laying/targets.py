@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 import tensorflow as tf
 
 from pesto.errors import InputError, UsageError
-from pesto.files.json import shown
+from pesto.files.json import quoted, shown
 from pesto.plans.plan import Plan
 
 Devices = Mapping[str, str] | str | None
@@ -28,12 +28,12 @@ def targets(plan: Plan, devices: Devices) -> dict[str, str]:
             raise UsageError(f"devices: the plan's {lacking[0]!r} has no entry - map each of {', '.join(names)}")
         strange = [n for n in devices if n not in names]
         if strange:
-            raise UsageError(f"devices: {shown(strange[0])!r} is no device of the plan - it has {', '.join(names)}")
+            raise UsageError(f"devices: {quoted(strange[0])} is no device of the plan - it has {', '.join(names)}")
         return {n: _readable(devices[n]) for n in names}
     if devices == "cpu":
         return {n: f"/device:CPU:{k}" for k, n in enumerate(names)}
     if devices not in (None, "gpu"):
-        raise UsageError(f"devices: {shown(devices)!r} is not known - give 'cpu', 'gpu', or a mapping by device name")
+        raise UsageError(f"devices: {quoted(devices)} is not known - give 'cpu', 'gpu', or a mapping by device name")
     return {n: _by_name(n) for n in names}
 
 
@@ -75,7 +75,7 @@ def _readable(target: str) -> str:
     try:
         spec = tf.DeviceSpec.from_string(target)
     except (ValueError, TypeError, AttributeError) as error:
-        raise UsageError(f"devices: {shown(target)!r} is no device name of TensorFlow - e.g. /device:GPU:0") from error
+        raise UsageError(f"devices: {quoted(target)} is no device name of TensorFlow - e.g. /device:GPU:0") from error
     if spec.device_type is None or spec.device_index is None:
-        raise UsageError(f"devices: {shown(target)!r} says no type and number - e.g. /device:GPU:0")
+        raise UsageError(f"devices: {quoted(target)} says no type and number - e.g. /device:GPU:0")
     return str(spec.to_string())

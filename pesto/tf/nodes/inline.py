@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from tensorflow.core.framework import graph_pb2, node_def_pb2
 
 from pesto.errors import InputError
-from pesto.files.json import shown
+from pesto.files.json import quoted, shown
 from pesto.tf import private
 from pesto.tf.nodes.flat import CALLS
 from pesto.tf.nodes.graph_def_bytes import MAX_NODES
@@ -146,7 +146,7 @@ class _Inliner:
             return f"^{prefix}/{name}"
         if name not in local:
             raise InputError(
-                f"function behind {shown(prefix)}: its input {shown(text)!r} does not exist - the graph is damaged"
+                f"function behind {shown(prefix)}: its input {quoted(text)} does not exist - the graph is damaged"
             )
         output, _, k = rest.partition(":")
         if k and not k.isdigit():
@@ -159,7 +159,7 @@ class _Inliner:
             return None
         if name not in self.library:
             raise InputError(
-                f"op {shown(node.name)}: the function {shown(name)!r} that it calls is missing - the graph is damaged"
+                f"op {shown(node.name)}: the function {quoted(name)} that it calls is missing - the graph is damaged"
             )
         if private.must_compile(node.attr) or private.must_compile(self.library[name].attr):
             raise compiled(f"op {shown(node.name)}")

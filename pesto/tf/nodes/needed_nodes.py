@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pesto.errors import InputError
-from pesto.files.json import shown
+from pesto.files.json import quoted, shown
 from pesto.tf.nodes.signatures import Signatures
 
 RECORDED = "_traced_shapes"
@@ -97,7 +97,7 @@ def needed(by_name: Mapping[str, Any], fetches: Iterable[str]) -> set[str]:
             if name not in found:
                 if name not in by_name:
                     raise InputError(
-                        f"op {shown(node.name)}: its input {shown(text)!r} does not exist - the graph is incomplete"
+                        f"op {shown(node.name)}: its input {quoted(text)} does not exist - the graph is incomplete"
                     )
                 found.add(name)
                 stack.append(name)
@@ -157,7 +157,7 @@ def _edges(
             p, k = (index[text], 0) if at < 0 else (index[text[:at]], int(text[at + 1 :]))
             if k >= len(dtypes[p]):
                 raise InputError(
-                    f"op {shown(node.name)}: its input {shown(text)!r} does not exist - the graph is incomplete"
+                    f"op {shown(node.name)}: its input {quoted(text)} does not exist - the graph is incomplete"
                 )
             data.append((p, k))
         inputs.append(data)

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from pesto.errors import InputError, UsageError
-from pesto.files.json import shown
+from pesto.files.json import quoted, shown
 from pesto.split.division import Division
 from pesto.split.shaped import Shaped
 from pesto.tf.laying.targets import covers
@@ -107,7 +107,7 @@ def run_parts(
     devices, InputError when the step does not run.
     """
     if steps < 1 or devices not in (None, CPU, GPU):
-        raise UsageError(f"run: {steps} steps on {shown(devices)!r} - give at least 1, on cpu or gpu")
+        raise UsageError(f"run: {steps} steps on {quoted(devices)} - give at least 1, on cpu or gpu")
     many = len(tf.config.list_physical_devices("GPU"))
     devices = devices or (GPU if many >= division.devices else CPU)
     if devices == GPU and many < division.devices:

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from pesto.errors import InputError, MismatchError, UsageError
-from pesto.files.json import shown
+from pesto.files.json import quoted, shown
 from pesto.graph import Graph
 from pesto.plans.plan import Plan
 from pesto.plans.unlike import unlike
@@ -55,9 +55,9 @@ class How:
     def __post_init__(self) -> None:
         """Validate."""
         if self.reference not in (UNPLACED, STOCK):
-            raise UsageError(f"run: the reference {shown(self.reference)!r} is not known - give unplaced or stock")
+            raise UsageError(f"run: the reference {quoted(self.reference)} is not known - give unplaced or stock")
         if self.steps < 1 or self.devices not in (None, CPU, GPU):
-            raise UsageError(f"run: {self.steps} steps on {shown(self.devices)!r} - give at least 1, on cpu or gpu")
+            raise UsageError(f"run: {self.steps} steps on {quoted(self.devices)} - give at least 1, on cpu or gpu")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tensorflow.core.framework import node_def_pb2
 
 from pesto.errors import InputError, PestoError
-from pesto.files.json import shown
+from pesto.files.json import quoted, shown
 from pesto.graph import Graph
 from pesto.source import EVERYTHING, Cut
 from pesto.tf.importer.importer import build
@@ -169,7 +169,7 @@ def _signature(names: Sequence[str], wanted: str | None, where: str) -> str:
         raise InputError(f"{where}: it has no signatures - save it with signatures=")
     if wanted is not None:
         if wanted not in names:
-            raise InputError(f"{where}: it has no signature {shown(wanted)!r} - it has {listed}")
+            raise InputError(f"{where}: it has no signature {quoted(wanted)} - it has {listed}")
         return wanted
     if len(names) > 1 and default not in names:
         raise InputError(f"{where}: it has the signatures {listed} - name one of them as the signature")

@@ -1,5 +1,7 @@
 import json
 import logging
+import re
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -9,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pesto.errors import InputError, PestoError
-from pesto.files.json import Kind, decode_document, decode_json, encode_json, shown
+from pesto.files.json import Kind, decode_document, decode_json, encode_json, quoted, shown
 from solvers.files.json_text import MAX_DEPTH
+
+ROOT = Path(__file__).parents[3]
 
 KIND = Kind(format="thing", version=2, help="make one")
 
@@ -192,3 +196,13 @@ def test_shown_is_one_line():
     assert shown("a\nb\x1b[0m\u202e\ud800") == "a\\nb\\x1b[0m\\u202e\\ud800"
     assert shown("é" * 200) == "é" * 200
     assert shown("x" * 201) == "x" * 197 + "..."
+
+
+def test_what_is_quoted_is_escaped_once():
+    """In bounded space as well, and nowhere is what is escaped already quoted by `!r`, which escapes it again."""
+    assert quoted("a\nb\x1b[0m\u202e\ud800") == "'a\\nb\\x1b[0m\\u202e\\ud800'"
+    assert quoted("é'\\") == repr("é'\\")
+    assert quoted("x" * 200) == f"'{'x' * 200}'" and quoted("x" * 201) == f"'{'x' * 197}...'"
+    files = [path for room in ("pesto", "solvers") for path in (ROOT / room).rglob("*.py")]
+    assert len(files) > 500
+    assert [path for path in files if re.search(r"\{shown\([^{}]*\)!r\}", path.read_text())] == []

@@ -34,7 +34,10 @@ REFUSED = [
     ({"kind": "solve", "source": {"model": "rnnlm", "variant": "tinny"}}, "did you mean tiny?"),
     ({"kind": "solve", "source": {"blob": SHA, "batch": 3}}, "a batch goes with TensorFlow's graphs"),
     ({"kind": "solve", "source": {"blob": SHA, "name": ".."}}, "no file can be called"),
-    ({"kind": "solve", "source": {"blob": SHA, "name": "\u202egraph.json"}}, "no file can be called"),
+    (
+        {"kind": "solve", "source": {"blob": SHA, "name": "\u202egraph.json"}},
+        r"called '\u202egraph.json'",
+    ),
     ({"kind": "solve", "source": {"blob": SHA, "name": "\U0001f600" * 60}}, "no file can be called"),
     ({"kind": "solve", "source": TINY, "cluster": "v100x3"}, "did you mean v100x8?"),
     ({"kind": "solve", "source": TINY, "cluster": "../v100x4.toml"}, "no cluster is named"),
@@ -46,7 +49,10 @@ REFUSED = [
     ({"kind": "solve", "source": TINY, "cuts": "2y2"}, "2y2"),
     ({"kind": "solve", "source": {"blob": SHA, "name": "g.json"}, "cuts": "auto"}, "no shapes to cut by"),
     ({"kind": "solve", "source": TINY, "cuts": "auto", "start": {"blob": SHA}}, "for placements alone"),
-    ({"kind": "solve", "source": TINY, "label": "a\nb"}, "cannot be shown"),
+    (
+        {"kind": "solve", "source": TINY, "label": "a\nb\x1b"},
+        r"'a\nb\x1b' has characters that cannot be shown",
+    ),
     ({"kind": "compare", "source": TINY, "methods": "exprt"}, "did you mean expert?"),
     ({"kind": "compare", "source": TINY, "settings": {"gap": 0.1}}, "gap is no setting of the kind compare"),
     ({"kind": "compare", "source": TINY, "methods": "heft", "settings": {"solver": "highs"}}, "leave out solver"),
