@@ -24,6 +24,14 @@ def step():
 """
 
 
+PATIENT = """
+from pesto.cli.main import main
+from pesto.serve import scheduler
+scheduler.PATIENCE_S = 600.0  # a busy machine needs some of them
+main()
+"""
+
+
 def words(*given):
     return [sys.executable, "-m", "pesto", *map(str, given)]
 
@@ -39,7 +47,8 @@ class Server:
         self.start()
 
     def start(self):
-        self.process = subprocess.Popen(words("serve", "--data", self._folder, "--port", self.port, "-q"))
+        given = ("serve", "--data", self._folder, "--port", self.port, "-q")
+        self.process = subprocess.Popen([sys.executable, "-c", PATIENT, *map(str, given)])
         with pesto.Client(self.url, "", patience_s=0) as client:
             while True:
                 assert self.process.poll() is None
