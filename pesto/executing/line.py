@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection
 from types import FrameType
 from typing import Protocol
 
-BEGAN, SAID, ANSWER = b"b", b"s", b"a"
+READY, BEGAN, SAID, ANSWER = b"r", b"b", b"s", b"a"
 """What a message begins with."""
 _HEARD = (signal.SIGINT, signal.SIGTERM)
 
@@ -83,6 +83,10 @@ class PipeLine:
         self._signals = signals
         self._messages: queue.SimpleQueue[bytes | Callable[[], None]] = queue.SimpleQueue()
         threading.Thread(target=self._send, args=(connection,), daemon=True).start()
+
+    def ready(self) -> None:
+        """Say that what is done before the first work is done."""
+        self._messages.put(READY)
 
     def began(self) -> None:
         """Say that signals are for the work at hand from now on."""

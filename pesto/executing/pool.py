@@ -1,16 +1,20 @@
 """Work in processes on this machine, each on cores of its own."""
 
+import logging
 import os
 import signal
 import time
+from collections.abc import Callable
 from multiprocessing.connection import wait
 
+from pesto.executing.backoff import Backoff
 from pesto.executing.bell import Bell
-from pesto.executing.executor import Outcome, Work
+from pesto.executing.executor import Answered, Outcome, Work
 from pesto.executing.memory_use import resident_bytes
 from pesto.executing.worker_process import POLL_S, WorkerProcess
-from pesto.quantities import size
+from pesto.quantities import duration, size
 
+_LOG = logging.getLogger(__name__)
 _LOOK_S = 0.25
 """Seconds between two looks at the memory of what may not have all."""
 
@@ -23,11 +27,15 @@ def default_jobs() -> int:
 class Pool:
     """Worker processes that do one work at a time and are replaced when they die."""
 
-    def __init__(self, jobs: int, *, niceness: int = 0, keep_bytes: int | None = None, ready: str = "") -> None:
+    def __init__(
+        self, jobs: int, *, niceness: int = 0, keep_bytes: int | None = None, ready: str = "",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
         """Start no process yet. ValueError for no job.
 
         ready: `module:function` that a worker calls before its first work. With it as many workers as there are cores
-        are started as soon as something is collected, and one that ends is replaced at once.
+        are started as soon as something is collected, and one that ends is replaced at once; after one that ended
+        before it was ready, one at a time, with pauses by `clock` in between, and works are for those that are ready.
 
         The thread that begins works must last as long as they do: its workers end with it (PR_SET_PDEATHSIG).
         keep_bytes: a worker that holds more after its work is not used again; None keeps all.
@@ -37,13 +45,16 @@ class Pool:
         self._free = _shares(_cores(), jobs)
         self._idle: list[WorkerProcess] = []
         self._busy: list[WorkerProcess] = []
+        self._getting_ready: set[WorkerProcess] = set()
         self._slots, self._niceness, self._keep_bytes, self._ready = jobs, niceness, keep_bytes, ready
-        self._looked = 0.0
+        self._looked, self._backoff = 0.0, Backoff(clock)
         self._bell = Bell()
 
     @property
     def slots(self) -> int:
-        """Most works at a time."""
+        """Most works at a time; while workers end before they are ready, those that run and those that could."""
+        if self._backoff.failing:
+            return len(self._busy) + sum(worker.ready for worker in self._idle)
         return self._slots
 
     def begin(self, work: Work) -> None:
@@ -57,12 +68,12 @@ class Pool:
         until = None if seconds is None else time.monotonic() + seconds
         found: list[Outcome] = []
         self._prepare()
-        while not found and (self._busy or until is not None):
+        while not found and (self._busy or until is not None or not self.slots):
             left = POLL_S if until is None else min(POLL_S, max(0.0, until - time.monotonic()))
-            limited = any(worker.limits.rss_bytes is not None for worker in self._busy)
-            connections = [worker.connection for worker in self._busy]
-            ready = wait([*connections, self._bell.ear], min(left, _LOOK_S) if limited else left)
+            connections = [worker.connection for worker in (*self._busy, *self._idle)]
+            ready = wait([*connections, self._bell.ear], min(left, self._soonest_s()))
             found = self._found()
+            self._prepare()
             if self._bell.ear in ready:
                 self._bell.hear()
             if self._bell.ear in ready or (until is not None and time.monotonic() >= until):
@@ -89,6 +100,11 @@ class Pool:
         self._idle.clear()
         self._bell.close()
 
+    def _soonest_s(self) -> float:
+        """Seconds after which there is something to do here, whatever is heard."""
+        limited = any(worker.limits.rss_bytes is not None for worker in self._busy)
+        return min(_LOOK_S if limited else POLL_S, self._backoff.left_s or POLL_S)
+
     def _found(self) -> list[Outcome]:
         found: list[Outcome] = []
         self._look()
@@ -96,6 +112,8 @@ class Pool:
             found += worker.outcomes()
             if worker.work is None:
                 self._retire(worker)
+        if any(isinstance(outcome, Answered) for outcome in found):
+            self._backoff.worked()
         return found
 
     def _look(self) -> None:
@@ -111,7 +129,7 @@ class Pool:
 
     def _taken(self, cores: int | None) -> WorkerProcess:
         """An idle worker with as many cores, or a new one, where need be in place of another."""
-        for worker in self._idle:
+        for worker in sorted(self._idle, key=lambda worker: not worker.ready):
             if worker.alive and worker.most == cores:
                 self._idle.remove(worker)
                 return worker
@@ -121,14 +139,40 @@ class Pool:
 
     def _prepare(self) -> None:
         """Start workers before there is work for them, where there is something to be ready with."""
+        for worker in list(self._idle):
+            here = worker.idles()
+            if not here:
+                worker.epitaph()
+            self._note(worker)
+            if not here:
+                self._idle.remove(worker)
+                self._end(worker)
         while self._ready and self._free and len(self._busy) + len(self._idle) < len(_cores()):
+            if self._backoff.left_s or (self._backoff.failing and not all(worker.ready for worker in self._idle)):
+                return
             self._idle.append(self._started(None))
 
+    def _note(self, worker: WorkerProcess) -> None:
+        """Whether workers get ready, as this one shows, once."""
+        if worker not in self._getting_ready or not (worker.ready or worker.closed):
+            return
+        self._getting_ready.remove(worker)
+        if worker.ready:
+            self._backoff.worked()
+        elif not worker.given_up:
+            self._backoff.failed()
+            pause = duration(self._backoff.left_s)
+            _LOG.warning("%s before it was ready; the next one begins in %s", worker.epitaph(), pause)
+
     def _started(self, cores: int | None) -> WorkerProcess:
-        return WorkerProcess(self._free.pop(), cores, self._niceness, self._ready)
+        worker = WorkerProcess(self._free.pop(), cores, self._niceness, self._ready)
+        if self._ready:
+            self._getting_ready.add(worker)
+        return worker
 
     def _retire(self, worker: WorkerProcess) -> None:
         self._busy.remove(worker)
+        self._note(worker)
         if worker.alive and (self._keep_bytes is None or resident_bytes([worker.pid])[worker.pid] <= self._keep_bytes):
             self._idle.append(worker)
             return
@@ -136,6 +180,7 @@ class Pool:
 
     def _end(self, worker: WorkerProcess) -> None:
         worker.kill()
+        self._getting_ready.discard(worker)
         self._free.append(worker.share)
 
 

@@ -69,6 +69,7 @@ def _serve(connection: Connection, ready: str = "") -> None:
         with suppress(Exception):  # what is wrong is so at a work, too, which tells of it
             function_of(ready)()
     line = PipeLine(connection, signals)
+    line.ready()
     while True:
         try:
             begin = msgspec.json.decode(connection.recv_bytes(), type=Begin)

@@ -14,7 +14,7 @@ import msgspec
 
 from pesto.executing.deadline import Deadline
 from pesto.executing.executor import NO_LIMITS, Answered, Limits, Lost, Outcome, Said, Why, Work
-from pesto.executing.line import ANSWER, BEGAN
+from pesto.executing.line import ANSWER, BEGAN, READY
 from pesto.executing.worker import Begin
 from pesto.files.json import shown
 
@@ -36,15 +36,27 @@ class WorkerProcess:
         self.connection, self._said, self._popen = started(
             "pesto.executing.worker", cores, niceness, *filter(None, [ready])
         )
+        self.ready = False
+        """Whether it has done what comes before its first work."""
         self._began, self._deadline = 0.0, Deadline(NO_LIMITS)
         self._listens, self._wanted = False, list[signal.Signals]()
         self._given_up: tuple[Why, str] | None = None
-        self._closed = False
+        self._closed, self._ended = False, "the worker was ended"
 
     @property
     def alive(self) -> bool:
         """Whether it can be handed a work."""
         return not self._closed and self._popen.poll() is None
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was ended, or its end was seen."""
+        return self._closed
+
+    @property
+    def given_up(self) -> bool:
+        """Whether it is this side that ended it before its work was done."""
+        return self._given_up is not None
 
     @property
     def pid(self) -> int:
@@ -99,6 +111,15 @@ class WorkerProcess:
         self._hurry()
         return found
 
+    def idles(self) -> bool:
+        """Whether one without a work is there, ready or getting so."""
+        try:
+            while self.connection.poll():
+                self.ready |= self.connection.recv_bytes() == READY
+        except (EOFError, OSError):
+            return False
+        return self.alive
+
     def kill(self) -> None:
         """End it now."""
         if not self._closed:
@@ -110,6 +131,9 @@ class WorkerProcess:
 
     def _read(self, work: Work) -> list[Outcome]:
         message = self.connection.recv_bytes()
+        if message[:1] == READY:
+            self.ready = True
+            return []
         if message[:1] == BEGAN:
             self._listens = True
             for signum in self._wanted:
@@ -136,20 +160,22 @@ class WorkerProcess:
 
     def _lost(self, work: Work) -> Lost:
         why, detail = self._given_up or ("death", "")
-        epitaph = self._epitaph()
+        epitaph = self.epitaph()
         self.work = None
         return Lost(work=work, why=why, detail=detail or epitaph, seconds=self._passed)
 
-    def _epitaph(self) -> str:
+    def epitaph(self) -> str:
         """How the process ended, and the last line that it wrote; it is gone then."""
-        try:
-            code = self._popen.wait(POLL_S)
-        except subprocess.TimeoutExpired:
-            code = 0
-        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        last = last_line(self._said)
-        self.kill()
-        return f"the worker ended: {how}" + (f": {last}" if last else "")
+        if not self._closed:
+            try:
+                code = self._popen.wait(POLL_S)
+            except subprocess.TimeoutExpired:
+                code = 0
+            how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+            last = last_line(self._said)
+            self.kill()
+            self._ended = f"the worker ended: {how}" + (f": {last}" if last else "")
+        return self._ended
 
 
 def started(module: str, *words: object) -> tuple[Connection, IO[bytes], "subprocess.Popen[bytes]"]:

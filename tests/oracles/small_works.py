@@ -40,6 +40,13 @@ def prepare() -> None:
     _PREPARED.append(os.getpid())
 
 
+def prepare_if() -> None:
+    """Ends its process where the file that the environment names is not there."""
+    if not Path(os.environ["PREPARED_IF"]).exists():
+        print("no such thing", file=sys.stderr, flush=True)
+        os._exit(3)
+
+
 def prepared(data: bytes, line: Line) -> bytes:
     """Its process, and those that `prepare` was called in, here."""
     del data, line

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from process_families import descendants, gone
 
+from pesto.executing.backoff import Backoff
 from pesto.executing.executor import Answered, Limits, Lost, Outcome, Said, Work
 from pesto.executing.pool import Pool, _shares
 
@@ -69,6 +70,85 @@ def test_a_worker_is_ready_before_there_is_work_and_another_once_it_has_died() -
             assert isinstance(all_of(pool)[-1], Lost)
             assert pool.collect(0.0) == []
         pool.close()
+
+
+class Hands:
+    """A clock that stands unless it is moved."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_workers_that_end_before_they_are_ready_are_begun_again_with_pauses(tmp_path, monkeypatch, caplog) -> None:
+    """Meanwhile no work is taken; once one gets ready, all is as before."""
+    others, clock, there = descendants(os.getpid()), Hands(), tmp_path / "there"
+    monkeypatch.setenv("PREPARED_IF", str(there))
+    pool = Pool(1, ready="small_works:prepare_if", clock=clock)
+    try:
+        assert pool.slots == 1
+        for pause in (0.1, 0.2, 0.4):
+            assert pool.collect(0.0) == []
+            assert len(descendants(os.getpid()) - others) == 1
+            while descendants(os.getpid()) - others:  # it is there until its end was seen
+                assert pool.collect(0.01) == []
+            assert pool.slots == 0
+            clock.now += 0.9 * pause
+            assert pool.collect(0.0) == [] and not descendants(os.getpid()) - others
+            clock.now += 0.2 * pause
+        words = "the worker ended: exit code 3: no such thing before it was ready; the next one begins in"
+        assert [record.message for record in caplog.records] == [
+            f"{words} {pause}" for pause in ("100.00 ms", "200.00 ms", "400.00 ms")
+        ]
+        there.touch()
+        assert pool.collect() == [] and pool.slots == 1  # it waits for the first that can be handed a work
+        pool.begin(work("echo"))
+        (found,) = all_of(pool)
+        assert isinstance(found, Answered)
+    finally:
+        pool.close()
+
+
+def test_an_idle_worker_that_was_killed_is_replaced_and_ready(pool) -> None:
+    """At once; a pool without anything to be ready with has one less."""
+    others = descendants(os.getpid())
+    mine = Pool(1, ready="small_works:prepare", clock=Hands())
+    try:
+        for _ in range(3):
+            assert mine.collect(0.0) == []
+            (pid,) = descendants(os.getpid()) - others
+            mine.begin(work("prepared"))
+            (found,) = all_of(mine)
+            assert isinstance(found, Answered) and found.data.decode() == f"{pid} {[pid]}"
+            os.kill(pid, signal.SIGKILL)
+            assert gone(pid)
+        pool.begin(work("where"))
+        (found,) = all_of(pool)
+        assert isinstance(found, Answered)
+        os.kill(int(found.data.split()[0]), signal.SIGKILL)
+        assert gone(int(found.data.split()[0]))
+        assert pool.collect(0.0) == [] and pool.slots == 2
+    finally:
+        mine.close()
+
+
+def test_pauses_double_up_to_a_bound() -> None:
+    clock = Hands()
+    backoff = Backoff(clock)
+    assert not backoff.failing and backoff.left_s == 0
+    pauses = []
+    for _ in range(12):
+        backoff.failed()
+        backoff.failed()  # of one that was begun before the pause
+        pauses.append(backoff.left_s)
+        clock.now += backoff.left_s
+        assert backoff.failing and backoff.left_s == 0
+    assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30, 30, 30])
+    backoff.worked()
+    assert not backoff.failing
+    backoff.failed()
+    assert backoff.left_s == pytest.approx(0.1)
 
 
 def test_a_worker_does_several_works_and_is_replaced_where_it_may_not_have_all_cores(pool) -> None:
