@@ -1,5 +1,6 @@
 """Who asks: the token of a request, or the machine itself where there are no tokens."""
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,8 @@ from pesto.serve.tokens import MACHINE, Quota
 Asking = Request[Any, Any, Any]
 SERVICE = "service"
 """Its name in the state of the application."""
+_PORT = re.compile(r":[0-9]*$")
+"""Of a host, which has brackets where it is an address with colons."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +39,17 @@ class Caller:
 def caller(request: Asking) -> Caller:
     """Who asks. RefusedError (401) without a token that is known.
 
-    Without any token the machine itself may ask; a page of another site, which a browser has been led to send here
-    under its own host's name, may not.
+    Without any token the machine itself may ask; a page of another site may not, neither under its own host's name,
+    by which a browser has been led here, nor under this one's: then it is the page's origin that is another.
     """
     service: Service = request.app.state[SERVICE]
     service.doors.refresh()
     if service.doors.open:
-        host = request.headers.get("host", "").rsplit(":", 1)[0].strip("[]")
-        if host not in (*LOOPBACK, service.config.host):
+        named, origin = request.headers.get("host", "").lower(), request.headers.get("origin")
+        if _PORT.sub("", named).strip("[]") not in (*LOOPBACK, service.config.host):
             raise RefusedError(403, "this service answers its own machine alone - add a token: pesto serve token add")
+        if origin is not None and origin.lower().partition("://")[2] != named:
+            raise RefusedError(403, "a page of another site may not ask - add a token: pesto serve token add")
         return Caller("", MACHINE, service)
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     found = service.doors.who(token.strip()) if scheme.lower() == "bearer" else None

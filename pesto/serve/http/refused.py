@@ -68,6 +68,13 @@ def of_http(_: Asking, error: HTTPException) -> Response[Problem]:
     return _reply(error.status_code, f"{_detail(error)} - {_remedy(error.status_code)}", int(Exit.USAGE), allowed)
 
 
+def too_deep(request: Asking, error: RecursionError) -> Response[Problem]:
+    """JSON that goes deeper than the reader does; any other of these errors is a bug."""
+    if "deserializing" not in str(error):
+        return of_bug(request, error)
+    return _reply(400, f"the body goes too deep - {_remedy(400)}", int(Exit.USAGE), {})
+
+
 def of_bug(_: Asking, error: Exception) -> Response[Problem]:
     """What should not be; the log has all of it."""
     _LOG.error("a request failed", exc_info=error)
@@ -85,6 +92,8 @@ def _detail(error: HTTPException) -> str:
     if isinstance(extra, list) and extra and isinstance(extra[0], dict):
         first = extra[0]
         key = str(first.get("key", "the request"))
+        if key == "data" and first.get("message") == repr(key):  # the framework's lookup, which found none
+            return "there is no body"
         return f"{_CALLED.get(key, key)}: {first.get('message', error.detail)}"
     cause = error.__cause__
     return str(cause) if isinstance(cause, msgspec.DecodeError) else str(error.detail)

@@ -96,6 +96,8 @@ def test_a_lost_cluster_is_no_death_of_a_worker(client):
 def test_what_is_refused_at_once(client):
     post = lambda body: client.post("/v1/jobs", content=body, headers={"Content-Type": "application/json"})  # noqa: E731
     refused(post(b'{"kind": "solve"'), 400)
+    refused(post(b""), 400, "no body")
+    refused(post(b"[" * 200_000), 400, "too deep")
     refused(post(b'{"kind": "solv"}'), 400, "solv")
     refused(post(b'{"kind": "solve", "sauce": 1}'), 400, "sauce")
     refused(post(b'{"kind": "solve"}'), 422, "source")
@@ -172,7 +174,23 @@ def test_too_many_wait(tmp_path):
 
 def test_a_site_that_a_browser_was_led_from_may_not_ask(client):
     refused(client.get("/v1/jobs", headers={"Host": "evil.example"}), 403, "token add")
-    assert client.get("/v1/jobs", headers={"Host": "localhost:8780"}).status_code == 200
+    for host in ("localhost:8780", "LOCALHOST", "[::1]", "[::1]:8780", "127.0.0.1:"):
+        assert client.get("/v1/jobs", headers={"Host": host}).status_code == 200
+    refused(client.get("/v1/jobs", headers={"Host": "[::1].evil.example:1"}), 403)
+
+
+def test_a_page_of_another_site_may_not_ask_by_this_one_s_name(client, tmp_path):
+    """A browser sends what a page asks for without looking at the answer, and says the page's origin; who has none, and
+    who has a token, may ask."""
+    here = {"Host": "localhost:8780", "Content-Type": "text/plain"}
+    for origin in ("http://evil.example", "http://localhost:8781", "http://localhost", "null", ""):
+        refused(client.post("/v1/jobs", json=SOLVE, headers=here | {"Origin": origin}), 403, "another site")
+    assert client.get("/v1/jobs").json()["jobs"] == []
+    assert client.post("/v1/jobs", json=SOLVE, headers=here | {"Origin": "http://LocalHost:8780"}).status_code == 202
+    ann = tokens.add(tmp_path, "ann", tokens.Quota())
+    with serving(tmp_path) as (other, _):
+        headers = {"Origin": "http://evil.example", "Authorization": f"Bearer {ann}"}
+        assert other.get("/v1/jobs", headers=headers).status_code == 200
 
 
 def test_counts(client):
