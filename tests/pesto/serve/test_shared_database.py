@@ -17,7 +17,6 @@ from pesto.errors import FileError, UsageError
 from pesto.serve import tokens
 from pesto.serve.blobs import Blobs
 from pesto.serve.http.app import application
-from pesto.serve.http.caller import SERVICE
 from pesto.serve.retention import Retention
 from pesto.serve.serve_config import ServeConfig
 from pesto.serve.server import opened
@@ -60,12 +59,18 @@ def serving(folder, url, jobs=None, **config):
 
 
 @pytest.fixture
-def two(tmp_path, url):
-    """Clients of two servers, and what runs their jobs."""
+def servers(tmp_path, url):
+    """Two, each with a client, its service and what runs its jobs."""
     with ExitStack() as stack:
         jobs = FakeJobs(), FakeJobs()
-        clients = [stack.enter_context(serving(tmp_path / "data", url, one))[0] for one in jobs]
-        yield *clients, *jobs
+        yield [(*stack.enter_context(serving(tmp_path / "data", url, one)), one) for one in jobs]
+
+
+@pytest.fixture
+def two(servers):
+    """Clients of two servers, and what runs their jobs."""
+    (a, _, jobs_a), (b, _, jobs_b) = servers
+    return a, b, jobs_a, jobs_b
 
 
 def asked(url, sql, *given):
@@ -155,8 +160,8 @@ def test_keys_quotas_and_uploads_hold_over_all_servers(tmp_path, url):
         assert [put(a, b"x" * 6), put(b, b"x" * 6), put(b, b"y" * 5), put(b, b"y" * 4)] == [201, 200, 413, 201]
 
 
-def test_no_server_removes_what_anothers_job_reads(tmp_path, two):
-    a, b, jobs_a, jobs_b = two
+def test_no_server_removes_what_anothers_job_reads(tmp_path, servers):
+    (a, service, jobs_a), (b, _, jobs_b) = servers
     data = [b"old", b"needed", b"again"]
     old, needed, again = (hashlib.sha256(one).hexdigest() for one in data)
     for one in data:
@@ -164,7 +169,6 @@ def test_no_server_removes_what_anothers_job_reads(tmp_path, two):
     for _ in range(3):  # two run, one waits
         submitted(b, "wait", source={"blob": needed, "name": "g.json"})
     until(lambda: jobs_a.begun and jobs_b.begun)
-    service = a.app.state[SERVICE]
     retention = Retention(tmp_path / "data/jobs", tmp_path / "data/blobs", 1.0, 1 << 40)
     assert retention.sweep(service.store.writer.do, time.time() + 90_000) == 2
     left = lambda: sorted(path.name for path in (tmp_path / "data/blobs").iterdir())  # noqa: E731
