@@ -35,7 +35,15 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def begin(graph: Path, tmp_path: Path) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "pesto", "solve", "--graph", str(graph), "--cluster", "v100x4", "--out", "p.json"]
     command += ["--time-limit", "120"]
-    return subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    hear = lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL)  # noqa: E731 - also where nohup began the tests
+    return subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=hear,  # noqa: PLW1509
+    )
 
 
 def working(run: subprocess.Popen[str]) -> set[int]:
