@@ -8,15 +8,15 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-FILE_LINES = 400
-TEST_FILE_LINES = 600
+FILE_LINES = 600
+TEST_FILE_LINES = 800
 """More for tests: modules without packages share nothing but fixtures, so a file keeps its own small builders."""
-BODY_LINES = 30
-FUNCTION_LINES = 50
+BODY_LINES = 60
+FUNCTION_LINES = 90
 BLOCK_LINES = 8
 LOOSE = 12
 """Modules at the top of a package."""
-FOLDER = 20
+FOLDER = 22
 """Modules in any other folder."""
 PARTS = ("solver", "program")
 """Parts that modules of sibling folders play alike; any other name belongs to one module of a package."""
@@ -90,7 +90,7 @@ def of_file(path: Path) -> list[str]:
 
 
 def of_function(node: Function, where: str) -> list[str]:
-    """A body of at most 30 lines, 50 with signature and docstring."""
+    """A body of at most 60 lines, 90 with signature and docstring."""
     first = node.body[0]
     doc = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
     start = (first.end_lineno or 0) + 1 if doc else first.lineno
