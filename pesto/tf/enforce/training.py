@@ -11,9 +11,10 @@ import tensorflow as tf
 from pesto.errors import InputError, UsageError
 from pesto.files.json import shown
 from pesto.tf.nodes.flat import CALLS
+from pesto.tf.nodes.inline import called
 from pesto.tf.nodes.signatures import Signatures
 from pesto.tf.unplaceable import EAGERLY, nested
-from pesto.tf.variables.function_effects import FLOW, READS, Bodies, called, plain_fate
+from pesto.tf.variables.function_effects import FLOW, READS, Bodies, plain_fate
 from pesto.tf.variables.handles import holders
 
 _DERIVING: "weakref.WeakSet[Any]" = weakref.WeakSet()

@@ -7,10 +7,10 @@ from typing import Any
 from tensorflow.core.framework import node_def_pb2
 
 from pesto.tf.nodes.inference import infer
-from pesto.tf.nodes.inline import body
+from pesto.tf.nodes.inline import body, called
 from pesto.tf.nodes.needed_nodes import Nodes, Shape, parse, producer
 from pesto.tf.nodes.signatures import RESOURCE
-from pesto.tf.variables.function_effects import BRANCHES, called
+from pesto.tf.variables.function_effects import BRANCHES
 from pesto.tf.variables.variables import Roots, roots
 
 Bounded = Callable[[Any, Sequence[str]], Nodes]

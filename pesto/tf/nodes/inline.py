@@ -1,7 +1,7 @@
 """Function calls replaced by the functions' bodies, so that every op of the step is seen and can be placed."""
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ def flatten(graph_def: Any) -> Any:
     if not any(node.op in CALLS or node.op in library for node in graph_def.node):
         return graph_def
     inliner = _Inliner(library, Signatures(library))
-    flat = inliner.finish(inliner.expand(graph_def.node, 0))
+    flat = inliner.finish(inliner.expand(graph_def.node, 0), library)
     flat.versions.CopyFrom(graph_def.versions)
     return flat
 
@@ -59,9 +59,33 @@ def body(function: Any, arguments: Sequence[Any], library: Mapping[str, Any]) ->
         node.name = name
         nodes.append(node)
     inner, returned, effects = inliner.instantiate(function, "body", names, {}, [])
-    flat = inliner.finish([*nodes, *inliner.expand(inner, 0)])
+    # Importing a function costs time, and a step has several for each `If`: only those that this one needs.
+    made = [*nodes, *inliner.expand(inner, 0)]
+    flat = inliner.finish(made, reachable(made, library))
     results = tuple(inliner.resolved(t) for t in returned)
     return Body(flat, results, [c[1:] for c in _controls([*results, *map(inliner.resolved, effects)])])
+
+
+def called(node: Any) -> Iterator[str]:
+    """Yield the names of the functions that the attributes of a NodeDef hold."""
+    for value in node.attr.values():
+        if value.HasField("func"):
+            yield value.func.name
+        elif value.HasField("list"):
+            yield from (f.name for f in value.list.func)
+
+
+def reachable(nodes: Iterable[Any], library: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the functions of `library` that `nodes` call, directly or through other functions."""
+    found: dict[str, Any] = {}
+    stack = list(nodes)
+    while stack:
+        node = stack.pop()
+        for name in (node.op, *called(node)):
+            if name in library and name not in found:
+                found[name] = library[name]
+                stack += library[name].node_def
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +142,10 @@ class _Inliner:
         ]  # fmt: skip
         return nodes, returned, [f"{prefix}/{n}" for n in function.control_ret.values()]
 
-    def finish(self, nodes: Any) -> Any:
+    def finish(self, nodes: Any, library: Mapping[str, Any]) -> Any:
         """A GraphDef of `nodes` with every reference to a call's output led into its body, without stale shapes."""
         flat = graph_pb2.GraphDef()
-        flat.library.function.extend(self.library.values())
+        flat.library.function.extend(library.values())
         flat.node.extend(nodes)
         for node in flat.node:
             node.input[:] = [self.resolved(t) for t in node.input]

@@ -1,10 +1,10 @@
 """What ops do to a resource that they are given, through the functions of calls, loops and branches too."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pesto.tf.nodes.flat import CALLS
+from pesto.tf.nodes.inline import called
 from pesto.tf.nodes.signatures import Signatures
 
 READS = frozenset(
@@ -139,12 +139,3 @@ def _fill(uses: _Uses, function: Any) -> None:
 def _either(fates: list[Fate]) -> Fate:
     """One of several functions runs; none is known where there are none."""
     return Fate(not fates or any(f.written for f in fates), frozenset().union(*(f.outputs for f in fates)))
-
-
-def called(node: Any) -> Iterator[str]:
-    """Names of the functions that a NodeDef's attributes hold."""
-    for value in node.attr.values():
-        if value.HasField("func"):
-            yield value.func.name
-        elif value.HasField("list"):
-            yield from (f.name for f in value.list.func)
