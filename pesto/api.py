@@ -1,7 +1,7 @@
 """Pesto from Python: graphs, plans, and TensorFlow programs that run by them. Options by keyword only."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -267,6 +267,7 @@ def profile(
     *,
     iterations: int = 100,
     keep_disturbed: bool = False,
+    feeds: str | Path | Mapping[str, Any] | None = None,
     model: str | None = None,
     variant: str | None = None,
     saved_model: str | Path | None = None,
@@ -278,7 +279,8 @@ def profile(
     """The graph of a step, named as in `load_graph`, and the time of each op on this machine's devices (Pesto, 3.1).
 
     iterations: steps that are traced, at least 2. keep_disturbed: whether steps count during which other programs used
-    the processors; the profile then says so.
+    the processors; the profile then says so. feeds: a batch of your own, as arrays by the name of their feed or a .npz
+    file of them; otherwise values are random, whole numbers from the range that the step's ops imply.
 
     UsageError for a graph that TensorFlow cannot run, NothingFoundError, with who was busy, where other programs leave
     nothing to be measured.
@@ -288,7 +290,8 @@ def profile(
         file=maybe_path("file", file), model=model, variant=variant, saved_model=maybe_path("saved_model", saved_model),
         signature=signature, function=function, fetch=expect_names("fetch", fetch), batch=batch,
     )  # fmt: skip
-    return inputs.profile_source(source.checked(), iterations, keep_disturbed=keep_disturbed)
+    given = feeds if isinstance(feeds, Mapping) else maybe_path("feeds", feeds)
+    return inputs.profile_source(source.checked(), iterations, keep_disturbed=keep_disturbed, feeds=given)
 
 
 def save_profile(profile: Profile, graph: Graph, path: str | Path) -> None:

@@ -189,6 +189,16 @@ def chart_option(text: str) -> Callable[..., Any]:
     return click.option("--chart", "picture", type=click.Path(path_type=Path), help=f"{text} (.png or .svg).")
 
 
+def feeds_option() -> Callable[..., Any]:
+    """--feeds, a batch of one's own."""
+    return click.option(
+        "--feeds",
+        type=Existing(),
+        metavar="FILE.npz",
+        help="A batch of your own: arrays named as the feeds (numpy.savez); feeds that it lacks get random values.",
+    )
+
+
 def keep_option() -> Callable[..., Any]:
     """--keep-disturbed."""
     return click.option(

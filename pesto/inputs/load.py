@@ -26,6 +26,7 @@ from pesto.micro_batches.step_parts import step_parts
 from pesto.micro_batches.unrolling import unroll
 from pesto.plans.plan import Plan
 from pesto.source import GRAPH_DEF, Source, cut_by, named_by
+from pesto.tf.run.run_options import Batch, How
 from pesto.tf.step_facts import StepFacts, Tie
 from solvers.arrays import Ints
 
@@ -158,36 +159,41 @@ def _tie(graph: Graph, ops: Ints) -> Tie:
     )
 
 
-def profile_source(source: Source, iterations: int, *, keep_disturbed: bool = False) -> tuple[Graph, Profile]:
+def profile_source(
+    source: Source, iterations: int, *, keep_disturbed: bool = False, feeds: Batch | None = None
+) -> tuple[Graph, Profile]:
     """Measure the step that `source` names on this machine's devices; UsageError when it cannot be run.
 
     NothingFoundError where other programs keep the machine so busy that nothing can be measured, unless what they
-    disturbed is to be kept.
+    disturbed is to be kept. feeds: a batch of one's own; InputError for one that does not fit.
     """
     _executable(source)
     from pesto.tf import named
 
-    return named.profile(source, iterations, Watch(keep=keep_disturbed))
+    return named.profile(source, iterations, Watch(keep=keep_disturbed), feeds)
 
 
-def run_plan(
-    plan: Plan, source: Source, *, steps: int, devices: str | None, order: bool = True, reference: str = "unplaced"
-) -> "Ran":
-    """Run the step that `source` names by `plan` (`pesto.tf.run.planned_run`). UsageError when it cannot be run."""
+def run_plan(plan: Plan, source: Source, how: How) -> "Ran":
+    """Run the step that `source` names by `plan` (`pesto.tf.run.planned_run`).
+
+    UsageError when it cannot be run, InputError for a batch of one's own that does not fit.
+    """
     _executable(source)
     from pesto.tf import named
 
-    return named.run(source, plan, steps=steps, devices=devices, order=order, reference=reference)
+    return named.run(source, plan, how)
 
 
-def run_split(found: "SplitFile", source: Source, *, steps: int, devices: str | None) -> "PartsRan":
-    """Run the step that `source` names whole and in parts (`pesto.tf.partition`). UsageError when it cannot be run."""
+def run_split(
+    found: "SplitFile", source: Source, *, steps: int, devices: str | None, feeds: Batch | None = None
+) -> "PartsRan":
+    """Run the step that `source` names whole and in parts (`pesto.tf.partition`); errors as of `run_plan`."""
     _executable(source)
     from pesto.tf import named
     from pesto.tf.start import hushed
 
     with hushed(quiet=True):
-        return named.run_parts(source, found, steps=steps, devices=devices)
+        return named.run_parts(source, found, steps=steps, devices=devices, feeds=feeds)
 
 
 def partitioned(found: "SplitFile", source: Source, devices: Sequence[str], host: str) -> "Partition":

@@ -37,8 +37,9 @@ class CheckedSplit:
     def as_object(self) -> dict[str, object]:
         """The keys of `pesto check --json`; with a certificate those of the bounds, too."""
         split = self.split
-        said = {"valid": True, "split": split.what, "ops": self.shaped.ops, "factors": list(split.factors),
-                "bytes": split.bytes, "params_per_worker_bytes": split.params_per_worker_bytes}  # fmt: skip
+        said = {"valid": True, "executed": False, "split": split.what, "ops": self.shaped.ops,
+                "factors": list(split.factors), "bytes": split.bytes,
+                "params_per_worker_bytes": split.params_per_worker_bytes}  # fmt: skip
         return {**said, **(_keys(split, self.bounds) if self.certificate else {})}
 
     def page(self) -> str:
@@ -50,6 +51,7 @@ class CheckedSplit:
             f"valid; {counted(self.shaped.ops, 'op')} in {factors} parts, {size(split.bytes)} sent a step{for_cuts}, "
             f"{size(split.params_per_worker_bytes)} of parameters a worker{at_most}"
         ]
+        lines += ["not executed: this is about ways, layouts and bytes; pesto run compares what the parts compute"]
         if self.certificate:
             lines += [_bound(split, self.bounds), f"{NOT_CHECKED}: {', '.join(unconfirmed(split, self.bounds))}"]
         return "\n".join(paragraph(f"{split.what}: {line}", 2) for line in lines)

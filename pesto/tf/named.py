@@ -13,6 +13,7 @@ from pesto.errors import InputError, PestoError, UsageError
 from pesto.graph import Graph
 from pesto.plans.plan import Plan
 from pesto.source import EVERYTHING, Source, model_label
+from pesto.tf.run.run_options import STOCK, Batch, How
 from pesto.tf.start import tensorflow
 from pesto.tf.step_facts import StepFacts
 
@@ -137,22 +138,22 @@ def _several(captured: "Captured") -> Iterator[PestoError]:
         yield error
 
 
-def profile(source: Source, iterations: int, watch: Watch) -> tuple[Graph, Profile]:
+def profile(source: Source, iterations: int, watch: Watch, feeds: Batch | None) -> tuple[Graph, Profile]:
     """The graph that `source` names, and its op times on this machine; errors as of `pesto.tf.run.profiler.profile`."""
     graph, step = runs(source)
     from pesto.tf.run import profiler
+    from pesto.tf.run.own_batch import with_batch
 
-    return graph, profiler.profile(graph, step, iterations=iterations, watch=watch)
+    return graph, profiler.profile(graph, with_batch(step, feeds), iterations=iterations, watch=watch)
 
 
-def run(source: Source, plan: Plan, *, steps: int, devices: str | None, order: bool, reference: str) -> "Ran":
+def run(source: Source, plan: Plan, how: How) -> "Ran":
     """Run the step that `source` names by `plan`; see `pesto.tf.run.planned_run.run`."""
-    if reference == "stock":  # what TensorFlow does by itself; before it loads, and unless the user has set it
+    if how.reference == STOCK:  # what TensorFlow does by itself; before it loads, and unless the user has set it
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     graph, step = runs(source)
     from pesto.tf.run import planned_run
 
-    how = planned_run.How(steps=steps, devices=devices, order=order, reference=reference)
     return planned_run.run(plan, graph, step, how)
 
 
@@ -169,13 +170,17 @@ def partitioned(source: Source, found: "SplitFile", devices: Sequence[str], host
     return partition(captured.graph_def, shaped, division, captured.fetches, devices=devices, host=host)
 
 
-def run_parts(source: Source, found: "SplitFile", *, steps: int, devices: str | None) -> "PartsRan":
+def run_parts(
+    source: Source, found: "SplitFile", *, steps: int, devices: str | None, feeds: Batch | None
+) -> "PartsRan":
     """Run the step that `source` names whole and in parts (`pesto.tf.partition.parts_run`); errors as of both."""
     captured, shaped, step = _to_divide(source)
     from pesto.split.files.checked import verified
     from pesto.tf.partition import parts_run
+    from pesto.tf.run.own_batch import with_batch
 
-    return parts_run.run_parts(captured, shaped, verified(found, shaped), step(), steps=steps, devices=devices)
+    division = verified(found, shaped)
+    return parts_run.run_parts(captured, shaped, division, with_batch(step(), feeds), steps=steps, devices=devices)
 
 
 def _to_divide(source: Source) -> "tuple[Captured, Shaped, Callable[[], Runs]]":

@@ -28,6 +28,7 @@ from pesto.inputs import load as inputs  # noqa: E402
 from pesto.source import Source  # noqa: E402
 from pesto.tf import named  # noqa: E402
 from pesto.tf.run import stepping  # noqa: E402
+from pesto.tf.run.run_options import How  # noqa: E402
 
 v1 = tf.compat.v1
 
@@ -63,7 +64,7 @@ def session() -> None:
     plan = api.solve(graph, cluster="cpux2", time_limit_s=0, solver="list")
     found: dict[str, Any] = {"case": "session", "merged": merged(step)}
     for reference in ("unplaced", "stock"):
-        ran = inputs.run_plan(plan, source, steps=3, devices="cpu", reference=reference)
+        ran = inputs.run_plan(plan, source, How(steps=3, devices="cpu", reference=reference))
         found[reference] = {
             "as_planned": ran.as_planned, "losses_equal": ran.losses_equal, "unordered_equal": ran.unordered_equal,
             "losses_distance": ran.losses_distance, "variables_distance": ran.variables_distance,

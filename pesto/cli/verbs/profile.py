@@ -6,7 +6,15 @@ from pathlib import Path
 import click
 import numpy as np
 
-from pesto.cli.options import chart_option, disturbed_told, json_option, keep_option, out_option, source_options
+from pesto.cli.options import (
+    chart_option,
+    disturbed_told,
+    feeds_option,
+    json_option,
+    keep_option,
+    out_option,
+    source_options,
+)
 from pesto.cli.outputs import check_outputs, picture_format
 from pesto.cli.printed import to_json
 from pesto.costs.measured import Profile, save_profile, spread_quantiles
@@ -29,10 +37,18 @@ _NAMES = ("medians", "means of all samples", "their launches on the host")
 @click.option("--iterations", type=click.IntRange(2), default=100, show_default=True, help="Traced steps (Pesto, 3.1).")
 @out_option("profile.json")
 @chart_option("Also draw the spread here")
+@feeds_option()
 @keep_option()
 @json_option()
 def profile_command(
-    *, source: Source, iterations: int, picture: Path | None, keep_disturbed: bool, out: Path, as_json: bool
+    *,
+    source: Source,
+    iterations: int,
+    picture: Path | None,
+    feeds: Path | None,
+    keep_disturbed: bool,
+    out: Path,
+    as_json: bool,
 ) -> None:
     """Trace a training step on this machine's devices and write the time of each op, and how noisy it was.
 
@@ -47,7 +63,7 @@ def profile_command(
     form = picture_format(picture)
     check_outputs([out, *([picture] if picture else [])], [source.file] if source.file else [], as_json=as_json)
     with disturbed_told():
-        graph, profile = profile_source(source, iterations, keep_disturbed=keep_disturbed)
+        graph, profile = profile_source(source, iterations, keep_disturbed=keep_disturbed, feeds=feeds)
     save_profile(out, profile, graph)
     if picture is not None:
         write_atomic(picture, spread_chart.draw(profile, form))

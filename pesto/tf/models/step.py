@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pesto.tf.feed_values import FeedValues
+
 if TYPE_CHECKING:
     import tensorflow as tf
 
@@ -28,6 +30,14 @@ class Feed:
             return rng.integers(int(self.low), int(self.high), self.shape, dtype=self.dtype)
         return rng.uniform(self.low, self.high, self.shape).astype(self.dtype)
 
+    def values(self) -> FeedValues:
+        """The range for people, whose whole numbers include the last."""
+        whole = bool(np.issubdtype(np.dtype(self.dtype), np.integer))
+        return FeedValues(
+            name=self.name, shape=self.shape, dtype=self.dtype, low=self.low, high=self.high - whole, whole=whole,
+            why="as the model has it",
+        )  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
@@ -46,3 +56,8 @@ class Step:
     def feed(self, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
         """A random valid batch, by tensor name."""
         return {f"{feed.name}:0": feed.draw(rng) for feed in self.feeds}
+
+    @property
+    def feed_values(self) -> tuple[FeedValues, ...]:
+        """What `feed` draws."""
+        return tuple(feed.values() for feed in self.feeds)

@@ -13,6 +13,7 @@ from pesto.errors import InputError, UsageError
 from pesto.files.json import quoted, shown
 from pesto.split.division import Division
 from pesto.split.shaped import Shaped
+from pesto.tf.feed_values import FeedValues
 from pesto.tf.laying.targets import covers
 from pesto.tf.nodes.captured import Captured
 from pesto.tf.partition.part_variables import PartVariable, in_parts, whole
@@ -70,6 +71,8 @@ class PartsRan:
     """Tensors that are sent late."""
     devices: tuple[str, ...]
     """TensorFlow's device of each worker."""
+    feeds: tuple[FeedValues, ...]
+    """What each feed was given in both runs."""
 
     @property
     def as_whole(self) -> bool:
@@ -127,7 +130,8 @@ def run_parts(
         third = _run(replace(alone, values=_nudged(first.before)), step, steps) if far else None
     except tf.errors.OpError as error:
         raise InputError(f"run: {captured.source} does not run: {shown(error)} - run it on its own first") from error
-    return _compared(made, first, second, apart, None if third is None else _apart(first, third).furthest[0])
+    nudged = None if third is None else _apart(first, third).furthest[0]
+    return replace(_compared(made, first, second, apart, nudged), feeds=step.feed_values)
 
 
 def _workers(division: Division, devices: str) -> tuple[str, ...]:
@@ -289,7 +293,7 @@ def _compared(made: Partition, first: _Run, second: _Run, apart: _Apart, nudged:
         moves=_moves(made, second.traced), steps=len(first.losses),
         step_s=statistics.median(second.seconds), whole_step_s=statistics.median(first.seconds),
         held=made.share, moved_bytes=made.parts.moved_bytes(), nodes=len(made.graph_def.node),
-        late=made.late, devices=made.devices,
+        late=made.late, devices=made.devices, feeds=(),
     )  # fmt: skip
 
 

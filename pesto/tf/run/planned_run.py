@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import numpy as np
 import tensorflow as tf
 
-from pesto.errors import InputError, MismatchError, UsageError
-from pesto.files.json import quoted, shown
+from pesto.errors import InputError, MismatchError
+from pesto.files.json import shown
 from pesto.graph import Graph
 from pesto.plans.plan import Plan
 from pesto.plans.unlike import unlike
@@ -21,7 +21,10 @@ from pesto.tf.enforce import context, partitions
 from pesto.tf.enforce.apply_options import Options
 from pesto.tf.enforce.partitions import Expected, Findings
 from pesto.tf.enforce.steps import configured
+from pesto.tf.feed_values import FeedValues
 from pesto.tf.laying.targets import check_exist, covers, targets
+from pesto.tf.run.own_batch import with_batch
+from pesto.tf.run.run_options import CPU, GPU, STOCK, UNPLACED, How
 from pesto.tf.run.runnable import Runs
 from pesto.tf.run.stepping import Drive, Record, differing, distances
 from pesto.tf.start import onednn
@@ -30,34 +33,11 @@ from pesto.tf.unoptimized import unmerged
 v1 = tf.compat.v1
 T = TypeVar("T")
 
-CPU, GPU = "cpu", "gpu"
 CPU_NOTE = (
     "logical CPUs: transfers copy nothing and devices share the machine's cores, so these times check the order, not "
     "the plan's speed"
 )
 GPU_NOTE = "ops run deterministically, so that results can be compared; without that some kernels are faster"
-UNPLACED, STOCK = "unplaced", "stock"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class How:
-    """How a plan is run; UsageError for less than one step."""
-
-    steps: int = 20
-    """Timed steps, after a few traced ones to warm up."""
-    devices: str | None = None
-    """CPU for logical CPUs, GPU for the devices that the plan names; None takes GPU when the process has them."""
-    order: bool = True
-    """Whether the plan's order is enforced, too."""
-    reference: str = UNPLACED
-    """What has no plan and is compared with: UNPLACED, without rewrites, bit for bit, or STOCK, with all of them."""
-
-    def __post_init__(self) -> None:
-        """Validate."""
-        if self.reference not in (UNPLACED, STOCK):
-            raise UsageError(f"run: the reference {quoted(self.reference)} is not known - give unplaced or stock")
-        if self.steps < 1 or self.devices not in (None, CPU, GPU):
-            raise UsageError(f"run: {self.steps} steps on {quoted(self.devices)} - give at least 1, on cpu or gpu")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +96,8 @@ class Ran:
     """Seconds of holding the partition graphs and traces against the plan."""
     note: str
     """What the times do not say."""
+    feeds: tuple[FeedValues, ...]
+    """What each feed was given in all runs."""
 
     @property
     def as_planned(self) -> bool:
@@ -139,7 +121,13 @@ def run(plan: Plan, graph: Graph, step: Runs, how: How) -> Ran:
         )
     devices = how.devices or _at_hand(plan)
     wanted = targets(plan, devices)
-    drive = Drive.of(step, steps=how.steps, threads=len(wanted), gpu=devices == GPU, keep=how.reference == STOCK)
+    drive = Drive.of(
+        with_batch(step, how.feeds),
+        steps=how.steps,
+        threads=len(wanted),
+        gpu=devices == GPU,
+        keep=how.reference == STOCK,
+    )
     try:
         return _compared(plan, graph, drive, Options(devices=wanted, order=how.order))
     except tf.errors.OpError as error:
@@ -177,7 +165,7 @@ def _compared(plan: Plan, graph: Graph, drive: Drive, options: Options) -> Ran:
         steps=drive.steps, traced_steps=len(planned.traced), devices=wanted, ops=graph.ops,
         predicted_step_s=predicted, costs=plan.provenance.costs_basis,
         inject_s=max(0.0, planned.opened_s - drive.stock_open_s()),
-        note=GPU_NOTE if drive.gpu else CPU_NOTE,
+        note=GPU_NOTE if drive.gpu else CPU_NOTE, feeds=drive.step.feed_values,
     )  # fmt: skip
 
 

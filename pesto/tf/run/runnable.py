@@ -10,9 +10,11 @@ import tensorflow as tf
 
 from pesto.errors import InputError
 from pesto.files.json import shown
+from pesto.tf.feed_values import FeedValues
 from pesto.tf.nodes.captured import Captured
 from pesto.tf.nodes.needed_nodes import Nodes, Shape
 from pesto.tf.nodes.signatures import RESOURCE
+from pesto.tf.run.implied_values import ImpliedValues
 from pesto.tf.variables.variables import declared_shape
 
 _REFERENCES = ("VariableV2", "Variable")
@@ -36,23 +38,29 @@ class Runs(Protocol):
     def init(self) -> str:
         """Name of the op that initialises every variable."""
 
+    @property
+    def feed_values(self) -> tuple[FeedValues, ...]:
+        """Which values `feed` has, and why."""
+
     def feed(self, rng: np.random.Generator) -> Mapping[str, Any]:
         """A batch, by tensor name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runnable:
-    """A `Runs` made from a captured step; `given` are fed as they are, `drawn` at random."""
+    """A `Runs` made from a captured step."""
 
     graph: Any
     fetches: tuple[str, ...]
     init: str
     given: Mapping[str, Any]
-    drawn: Mapping[str, tuple[tuple[int, ...], Any]]
+    """Tensors that the step closed over, fed as they are."""
+    feed_values: tuple[FeedValues, ...]
+    """What is drawn."""
 
     def feed(self, rng: np.random.Generator) -> Mapping[str, Any]:
-        """Random reals in [0, 1), zeros for integers (they index), empty strings, and what the step closed over."""
-        return {**self.given, **{name: _draw(rng, shape, dtype) for name, (shape, dtype) in self.drawn.items()}}
+        """A batch drawn from the ranges that the ops imply, and what the step closed over."""
+        return {**self.given, **{f"{values.name}:0": values.draw(rng) for values in self.feed_values}}
 
 
 def runnable(captured: Captured, nodes: Nodes) -> Runnable:
@@ -62,11 +70,13 @@ def runnable(captured: Captured, nodes: Nodes) -> Runnable:
     that only the program which made the step can provide.
     """
     given: dict[str, Any] = {}
-    drawn: dict[str, tuple[tuple[int, ...], Any]] = {}
+    drawn: list[FeedValues] = []
+    implied = ImpliedValues.of(nodes)
     graph = tf.Graph()
     with graph.as_default():
         tf.import_graph_def(_repeatable(nodes), name="")
-        assigned = [_initial(graph, node) for node in nodes.defs if node.op in ("VarHandleOp", *_REFERENCES)]
+        variables = [node for node in nodes.defs if node.op in ("VarHandleOp", *_REFERENCES)]
+        assigned = [_initial(graph, node, k) for k, node in enumerate(variables)]
         for i, node in enumerate(nodes.defs):
             if node.op in ("Placeholder", "PlaceholderV2"):
                 name = f"{node.name}:0"
@@ -75,9 +85,10 @@ def runnable(captured: Captured, nodes: Nodes) -> Runnable:
                 if node.name in captured.values:
                     given[name] = np.asarray(captured.values[node.name])
                 else:
-                    drawn[name] = (_static(nodes.shapes[i][0]), tf.as_dtype(nodes.dtypes[i][0]))
+                    shape = _static(nodes.shapes[i][0])
+                    drawn.append(implied.feed(node.name, shape, tf.as_dtype(nodes.dtypes[i][0])))
         init = tf.group(*assigned, name="pesto_init")
-    return Runnable(graph=graph, fetches=captured.fetches, init=init.name, given=given, drawn=drawn)
+    return Runnable(graph=graph, fetches=captured.fetches, init=init.name, given=given, feed_values=tuple(drawn))
 
 
 def _repeatable(nodes: Nodes) -> Any:
@@ -104,14 +115,15 @@ def _repeatable(nodes: Nodes) -> Any:
     return graph_def
 
 
-def _initial(graph: Any, node: Any) -> Any:
+def _initial(graph: Any, node: Any, number: int) -> Any:
+    """The op that gives a variable its first values, other ones for each number of a variable."""
     handle = graph.get_tensor_by_name(f"{node.name}:0")
     dtype = tf.as_dtype(node.attr["dtype"].type)
     shape = _static(declared_shape(node))
     if dtype.is_floating:
         # Not negative: nothing says which variables are second moments or variances, whose roots are taken.
         high = min(_LARGEST, 1 / math.prod(shape[:-1]))
-        value = tf.cast(tf.random.stateless_uniform(shape, (1, 2), 0, high), dtype)
+        value = tf.cast(tf.random.stateless_uniform(shape, (1, 2 + number), 0, high), dtype)
     else:
         value = tf.zeros(shape, dtype)
     if node.op == "VarHandleOp":
@@ -121,11 +133,3 @@ def _initial(graph: Any, node: Any) -> Any:
 
 def _static(shape: Shape) -> tuple[int, ...]:
     return tuple(max(1, d) for d in shape or ())
-
-
-def _draw(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Any:
-    if dtype == tf.string:
-        return np.full(shape, b"", dtype=object)
-    if dtype.is_floating:
-        return rng.random(shape).astype(dtype.as_numpy_dtype)
-    return np.zeros(shape, dtype=dtype.as_numpy_dtype)

@@ -22,6 +22,7 @@ from pesto.problem import build
 from pesto.simulator import simulate
 from pesto.solving.candidates import Bench
 from pesto.source import Source
+from pesto.tf.run.run_options import How
 from solvers.timing.replay import fifo
 
 # On one GPU, first in, first out runs the loose b (10 ms), which is listed first, before x, whose chain goes on at the
@@ -143,7 +144,7 @@ def test_a_run_adds_no_control_edges(asked) -> None:
     """Whether the plan leaves the order to TensorFlow, or the run does; only the plan then predicts the step."""
     graph = face.load_graph(model="rnnlm", variant="tiny")
     plan = face.solve(graph, cluster="cpux2", time_limit_s=0, solver="list", placement_only=asked)
-    ran = inputs.run_plan(plan, plan_source(plan, Source()), steps=1, devices="cpu", order=asked)
+    ran = inputs.run_plan(plan, plan_source(plan, Source()), How(steps=1, devices="cpu", order=asked))
     assert (ran.chain_edges, ran.inversions, ran.moves, ran.as_planned) == (0, (), (), True)
     assert ran.predicted_step_s == (plan.makespan_s if asked else None)
 

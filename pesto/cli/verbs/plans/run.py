@@ -12,6 +12,7 @@ from pesto.cli.options import (
     Existing,
     cluster_option,
     costs_option,
+    feeds_option,
     first_given,
     json_option,
     refuse,
@@ -28,16 +29,18 @@ from pesto.plans.plan_file import loads
 from pesto.plans.statements import NOT_CHECKED
 from pesto.plans.ways import GRAPHDEF
 from pesto.quantities import counted, duration
+from pesto.show.fed_lines import fed_lines
 from pesto.show.lines import fact, paragraph
 from pesto.source import Source
 from pesto.split.files.split_file import KIND as SPLIT
 from pesto.split.files.split_file import loads_split
+from pesto.tf.run.run_options import How
 
 if TYPE_CHECKING:
     from pesto.tf.run.planned_run import Ran
 
 
-_OF_RUNS = ("steps", "devices", "reference", "placement_only")
+_OF_RUNS = ("steps", "feeds", "devices", "reference", "placement_only")
 _OF_EMULATIONS = ("clock", "scale", "ties", "way", "against", "cluster", "costs")
 
 
@@ -59,6 +62,7 @@ _OF_EMULATIONS = ("clock", "scale", "ties", "way", "against", "cluster", "costs"
     "runs by itself, Grappler and oneDNN on, by the largest relative difference.",
 )
 @click.option("--placement-only", is_flag=True, help="Place ops by the plan, and leave their order to TensorFlow.")
+@feeds_option()
 @click.option("--emulate", is_flag=True, help="Run functions that take the predicted times in place of the ops.")
 @click.option(
     "--clock",
@@ -87,8 +91,8 @@ _OF_EMULATIONS = ("clock", "scale", "ties", "way", "against", "cluster", "costs"
 @json_option()
 def run_command(
     *, plan: Path, source: Source, steps: int, devices: str | None, reference: str, placement_only: bool, emulate: bool,
-    clock: str, scale: float | None, ties: str, way: str | None, against: str | None, cluster: str | None,
-    costs: Path | None, as_json: bool,
+    feeds: Path | None, clock: str, scale: float | None, ties: str, way: str | None, against: str | None,
+    cluster: str | None, costs: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Run a training step by PLAN or SPLIT on stock TensorFlow; exit 6 unless it runs as planned and computes the same.
 
@@ -97,6 +101,9 @@ def run_command(
     TensorFlow's partition graphs and traces; losses and variables are compared with the reference's, bit for bit. A
     reference whose graph TensorFlow rewrites, stock, computes other last digits: then the differences are reported, and
     are no failure.
+
+    Every run sees the same random values. Whole numbers are drawn from the range that the step's ops imply, such as
+    classes or rows of a table, and the page says which; --feeds gives a batch of your own instead.
 
     A SPLIT is run whole and in parts from the same variables on the same batches: the losses of each step may differ by
     1e-5, since sums of parts have another order; how far variables are is reported.
@@ -111,10 +118,13 @@ def run_command(
     """
     data = read_bytes(plan)
     if format_of(data, str(plan)) == SPLIT.format:
-        refuse("a split has no order, and is run on this machine", but=("steps", "devices", "as_json", *SOURCE_NAMES))
+        refuse(
+            "a split has no order, and is run on this machine",
+            but=("steps", "devices", "feeds", "as_json", *SOURCE_NAMES),
+        )
         split = loads_split(data, str(plan))
         named = split_source(split, source)
-        run_divided(split, named, steps=steps, devices=devices, as_json=as_json)
+        run_divided(split, named, steps=steps, devices=devices, feeds=feeds, as_json=as_json)
         return
     _check_given(emulate=emulate)
     found = loads(data, str(plan))
@@ -123,7 +133,8 @@ def run_command(
         emulated(found, plan_source(found, source), asked, as_json=as_json)
         return
     named = plan_source(found, source)
-    ran = run_plan(found, named, steps=steps, devices=devices, order=not placement_only, reference=reference)
+    how = How(steps=steps, devices=devices, order=not placement_only, reference=reference, feeds=feeds)
+    ran = run_plan(found, named, how)
     if as_json:
         answer(as_object(ran))
     else:
@@ -178,6 +189,7 @@ def as_object(ran: "Ran") -> dict[str, Any]:
         "inject_s": ran.inject_s,
         "verify_s": ran.verify_s,
         "note": ran.note,
+        "feeds": [feed.as_object() for feed in ran.feeds],
     }
 
 
@@ -198,7 +210,7 @@ def page(ran: "Ran", source: str) -> str:
         "note": ran.note,
     }
     head = paragraph(f"{source}: {counted(ran.ops, 'op')} on {where}", 2)
-    return "\n".join([head, *(fact(label, text) for label, text in facts.items())])
+    return "\n".join([head, *(fact(label, text) for label, text in facts.items()), *fed_lines(ran.feeds)])
 
 
 def _predicted(ran: "Ran") -> str:

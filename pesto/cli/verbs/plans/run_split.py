@@ -1,5 +1,6 @@
 """pesto run of a split: the step whole and in parts, compared, for people and as JSON."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,6 +10,7 @@ from pesto.errors import VerificationError
 from pesto.files.json import shown
 from pesto.inputs.load import run_split
 from pesto.quantities import counted, duration, percent, size
+from pesto.show.fed_lines import fed_lines
 from pesto.show.lines import fact, paragraph
 from pesto.source import Source
 from pesto.split.files.split_file import SplitFile
@@ -17,9 +19,11 @@ if TYPE_CHECKING:
     from pesto.tf.partition.parts_run import PartsRan
 
 
-def run_divided(found: SplitFile, source: Source, *, steps: int, devices: str | None, as_json: bool) -> None:
+def run_divided(
+    found: SplitFile, source: Source, *, steps: int, devices: str | None, feeds: Path | None, as_json: bool
+) -> None:
     """Run a split's step whole and in parts; VerificationError unless both compute the same."""
-    ran = run_split(found, source, steps=steps, devices=devices)
+    ran = run_split(found, source, steps=steps, devices=devices, feeds=feeds)
     if as_json:
         answer(_object(ran, found))
     else:
@@ -53,6 +57,7 @@ def _object(ran: "PartsRan", found: SplitFile) -> dict[str, Any]:
         "bytes": ran.moved_bytes,
         "nodes": ran.nodes,
         "late": ran.late,
+        "feeds": [feed.as_object() for feed in ran.feeds],
     }
 
 
@@ -74,7 +79,7 @@ def _page(ran: "PartsRan", found: SplitFile) -> str:
         "logical CPUs share this machine, and say nothing of speed",
     }
     head = paragraph(f"{found.what}: {counted(ran.nodes, 'node')} on {where}", 2)
-    return "\n".join([head, *(fact(label, text) for label, text in facts.items())])
+    return "\n".join([head, *(fact(label, text) for label, text in facts.items()), *fed_lines(ran.feeds)])
 
 
 def _rounding(ran: "PartsRan") -> dict[str, str]:

@@ -29,6 +29,7 @@ from pesto.tf.run import (  # noqa: E402
     planned_run,
     stepping,
 )
+from pesto.tf.run.run_options import How  # noqa: E402
 from pesto.tf.run.runnable import runnable  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
@@ -36,7 +37,7 @@ KEYS = {
     "moves", "inversions", "losses_equal", "variables_equal", "finite", "single_equal", "unordered_equal", "step_s",
     "unplaced_step_s", "single_step_s", "unordered_step_s", "steps", "traced_steps", "devices", "ops", "chain_edges",
     "predicted_step_s", "costs", "inject_s", "verify_s", "note", "reference", "reference_is", "losses_distance",
-    "variables_distance", "furthest",
+    "variables_distance", "furthest", "feeds",
 }  # fmt: skip
 
 
@@ -70,7 +71,7 @@ def spread(plan: Plan, source: Source) -> Plan:
 
 
 def run(plan: Plan, source: Source, steps: int = 3, reference: str = "unplaced") -> Any:
-    return inputs.run_plan(plan, source, steps=steps, devices="cpu", reference=reference)
+    return inputs.run_plan(plan, source, How(steps=steps, devices="cpu", reference=reference))
 
 
 @pytest.mark.parametrize("ref", [False, True])
@@ -292,7 +293,7 @@ def test_wrong_inputs_are_refused_before_anything_runs(tmp_path: Path) -> None:
     if not tf.config.list_physical_devices("GPU"):
         assert planned_run._at_hand(for_gpus) == planned_run.CPU
         with pytest.raises(InputError, match="this program does not have"):
-            inputs.run_plan(for_gpus, source, steps=1, devices="gpu")
+            inputs.run_plan(for_gpus, source, How(steps=1, devices="gpu"))
     with pytest.raises(UsageError, match="no kernels to run"):
         run(plan, Source(file=Path("graph.json")))
     with pytest.raises(UsageError, match="no kernels to run"):

@@ -1,0 +1,109 @@
+"""Values that a step is fed when Pesto runs it: how they are drawn, and why in that range."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+WORDS = 1000
+"""Number of different strings: decimal numbers below it, which an op that parses numbers takes, too."""
+SPECIAL = 0.25
+"""Share of the values that are one of `specials`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedValues:
+    """The values that one feed gets in every run that is compared; equal seeds draw equal values."""
+
+    name: str
+    """Name of the op that is fed."""
+    shape: tuple[int, ...]
+    dtype: str
+    """numpy's name of the type; `object` for strings."""
+    low: float = 0.0
+    """Smallest value that is drawn."""
+    high: float = 1.0
+    """Largest whole number that is drawn; of other numbers, what all are below."""
+    whole: bool = False
+    """Whether whole numbers are drawn, of whatever type."""
+    specials: tuple[float, ...] = ()
+    """Values drawn more often, since ops compare with them."""
+    ordered: bool = False
+    """Whether values ascend along the first dimension, as ids of segments do."""
+    distinct: bool = False
+    """Whether rows ascend and differ, as the indices of a sparse tensor do."""
+    why: str = ""
+    """What the range follows from."""
+    file: str | None = None
+    """The file that the values come from; None where they are drawn."""
+
+    def draw(self, rng: np.random.Generator) -> NDArray[Any]:
+        """An array of this shape and type."""
+        if self.dtype == "object":
+            words = rng.integers(0, WORDS, self.shape).astype("S")
+            return np.asarray(words, dtype=object)
+        kind = np.dtype(self.dtype)
+        if kind.kind == "b":
+            return rng.random(self.shape) < 0.5
+        if kind.kind == "c":
+            return (rng.random(self.shape) + 1j * rng.random(self.shape)).astype(kind)
+        return self._numbers(rng).astype(kind)
+
+    def _numbers(self, rng: np.random.Generator) -> NDArray[Any]:
+        if self.distinct and self.whole:
+            return self._rows(rng)
+        if self.whole:
+            values: NDArray[Any] = rng.integers(int(self.low), int(self.high), self.shape, endpoint=True)
+        else:
+            values = rng.uniform(self.low, self.high, self.shape)
+        if self.specials:
+            # Reals are compared row by row where a row is one example or time step, as by a Masking layer.
+            rows = self.shape if self.whole or len(self.shape) < 3 else (*self.shape[:-1], 1)
+            chosen = rng.random(rows) < SPECIAL
+            values = np.where(chosen, rng.choice(np.array(self.specials), rows), values)
+        return np.sort(values, axis=0) if self.ordered and values.ndim else values
+
+    def _rows(self, rng: np.random.Generator) -> NDArray[Any]:
+        """Rows of whole numbers, ascending; all different where the range has so many."""
+        columns = self.shape[-1] if len(self.shape) > 1 else 1
+        span = int(self.high - self.low) + 1
+        many = math.prod(self.shape[:-1]) if len(self.shape) > 1 else math.prod(self.shape)
+        total = span**columns
+        if many > total or total > np.iinfo(np.int64).max:
+            return rng.integers(int(self.low), int(self.high), self.shape, endpoint=True)
+        flat = np.unique(rng.integers(0, total, many))
+        while len(flat) < many:
+            flat = np.unique(np.concatenate([flat, rng.integers(0, total, many - len(flat))]))
+        places = np.stack([flat // span ** (columns - 1 - k) % span for k in range(columns)], axis=-1)
+        return (places + int(self.low)).reshape(self.shape)
+
+    def as_object(self) -> dict[str, Any]:
+        """The keys of an entry of `feeds` in `pesto run --json`; None where no range is drawn from."""
+        drawn = self.file is None and self.dtype not in ("object", "bool") and np.dtype(self.dtype).kind != "c"
+        return {
+            "name": self.name, "dtype": self.dtype, "shape": list(self.shape), "file": self.file,
+            "low": self.low if drawn else None, "high": self.high if drawn else None,
+            "whole_numbers": self.whole if drawn else None, "specials": list(self.specials) if drawn else [],
+            "why": self.why,
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        """One line for people."""
+        kind = "string" if self.dtype == "object" else self.dtype
+        head = f"{self.name}: {kind} [{', '.join(map(str, self.shape))}]"
+        if self.file is not None:
+            return f"{head}, from {self.file}"
+        return f"{head}, {self._drawn()}{f' ({self.why})' if self.why else ''}"
+
+    def _drawn(self) -> str:
+        if self.dtype == "object":
+            return f"numbers below {WORDS} as text"
+        if np.dtype(self.dtype).kind == "b":
+            return "true or false"
+        specials = "".join(f", often {value:g}" for value in self.specials)
+        if self.whole:
+            only = self.low == self.high
+            return (f"all {self.low:.0f}" if only else f"{self.low:.0f} to {self.high:.0f}") + specials
+        return f"reals from {self.low:g} to {self.high:g}{specials}"

@@ -1,0 +1,211 @@
+"""The ranges that a step's ops imply for whole numbers that are fed: classes, rows of tables, masks, lengths.
+
+From each feed the numbers are followed through ops that hand them on, shift or cut them, into the functions of loops
+and branches, to the ops that ask something of them. What an op asks is carried back to the feed.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tensorflow as tf
+
+from pesto.tf.feed_values import FeedValues
+from pesto.tf.nodes.needed_nodes import Nodes
+from pesto.tf.run.function_scopes import Functions, Scope, Tensor, step_scope
+from pesto.tf.run.known_values import interval
+from pesto.tf.run.value_rules import ASKED, HANDED_ON, Asked, At
+
+_MOST = 20_000
+"""Tensors after which a feed is followed no further."""
+_EACH = 4
+"""Ways in which numbers are followed that reach one tensor changed in several."""
+_EXACT = 1e-6
+"""What divisions of floating point may be off by."""
+_UNKNOWN = "no op implies a range"
+
+
+@dataclass(frozen=True, slots=True)
+class _Carried:
+    """How numbers changed on the way: each became itself times `scale` plus one of `least` to `most`."""
+
+    scale: float = 1
+    least: float = 0
+    most: float = 0
+    floored: bool = False
+    """Whether small numbers were raised on the way, so that no lower end is asked of the feed."""
+    capped: bool = False
+    whole: bool = False
+    """Whether the numbers went through a type of whole numbers."""
+    column: int | None = None
+
+    def back(self, asked: Asked) -> Asked:
+        """What is asked of the feed."""
+        low = None if asked.low is None or self.floored else math.ceil((asked.low - self.least) / self.scale - _EXACT)
+        high = None if asked.high is None or self.capped else math.floor((asked.high - self.most) / self.scale + _EXACT)
+        specials = tuple(float((value - self.least) / self.scale) for value in asked.specials)
+        return replace(asked, low=low, high=high, specials=specials if self.least == self.most else ())
+
+
+@dataclass(frozen=True, slots=True)
+class ImpliedValues:
+    """Finds the values of feeds of one step."""
+
+    step: Scope
+    functions: Functions
+
+    @classmethod
+    def of(cls, nodes: Nodes) -> "ImpliedValues":
+        """For the feeds of a step."""
+        return cls(step_scope(nodes), Functions(nodes.signatures))
+
+    def feed(self, name: str, shape: tuple[int, ...], dtype: Any) -> FeedValues:
+        """The values to feed the first output of the op `name`."""
+        if dtype == tf.string:
+            return FeedValues(name=name, shape=shape, dtype="object", why="ops may hash or parse them")
+        plain = FeedValues(name=name, shape=shape, dtype=dtype.as_numpy_dtype.__name__)
+        if dtype == tf.bool or dtype.is_complex:
+            return plain
+        return self._ranged(plain, list(self._asked(Tensor(name, 0), whole=dtype.is_integer)), dtype)
+
+    def _ranged(self, plain: FeedValues, asked: list[tuple[Asked, bool]], dtype: Any) -> FeedValues:
+        """A range that every op takes; where ops only compare, the numbers that they compare with."""
+        if not dtype.is_integer:  # as whole numbers only where the step makes them such
+            masked = {a.specials[0] for a, whole in asked if a.specials and a.equal and not whole}
+            asked = [(a, whole) for a, whole in asked if whole]
+            if not asked:
+                return replace(plain, specials=tuple(sorted(masked)))
+        asked = [(replace(a, specials=tuple(v for v in a.specials if v.is_integer())), whole) for a, whole in asked]
+        required = [a for a, _ in asked if a.required and (a.low is not None or a.high is not None)]
+        hinted = [a for a, _ in asked if not a.required and a.high is not None]
+        specials = [a for a, _ in asked if a.specials]
+        chosen = required or hinted
+        if chosen:
+            return self._within(plain, chosen, specials, dtype)
+        if specials:
+            numbers = sorted({v for a in specials for v in a.specials if dtype.min <= v <= dtype.max})
+            low, high = (numbers[0], numbers[-1]) if numbers else (0.0, 1.0)
+            rest = () if numbers == list(range(int(low), int(high) + 1)) else tuple(numbers)
+            if rest and high - low > len(rest) * 4:  # far apart: what lies between says nothing more
+                low, high = rest[-2], rest[-1]
+            return replace(plain, low=low, high=high, whole=True, why=specials[0].why, specials=rest)
+        if dtype == tf.uint8:
+            return replace(plain, low=0, high=255, whole=True, why=f"all of the type, {_UNKNOWN}")
+        return replace(plain, low=0, high=1, whole=True, why=_UNKNOWN)
+
+    @staticmethod
+    def _within(plain: FeedValues, chosen: list[Asked], specials: list[Asked], dtype: Any) -> FeedValues:
+        highs = [a for a in chosen if a.high is not None]
+        lows = [a.low for a in chosen if a.low is not None]
+        least = min(highs, key=lambda a: (a.high or 0, a.why)) if highs else chosen[0]
+        # Where small numbers are raised on the way, nothing asks for a lower end: then 0, as with most indices.
+        low = max(lows, default=min(0.0, least.high or 0.0)) if len(lows) == len(chosen) or lows else 0.0
+        high = least.high if least.high is not None else low + 1
+        if low > high:  # two ops that no number satisfies, as far as can be seen: the one with the least range
+            low = least.low if least.low is not None else min(0.0, high)
+        bounded = len(lows) == len(chosen)
+        firsts = {a.specials[0] for a in specials}
+        inside = sorted(v for v in firsts if (low <= v or not bounded) and v <= high and dtype.min <= v <= dtype.max)
+        high = min(high, dtype.max)
+        return replace(
+            plain, low=low, high=high, whole=True, why=least.why, specials=tuple(inside),
+            ordered=any(a.ordered for a in chosen), distinct=any(a.distinct for a in chosen),
+        )  # fmt: skip
+
+    def _asked(self, feed: Tensor, *, whole: bool) -> Iterator[tuple[Asked, bool]]:
+        """What each op that the numbers reach asks of the feed, and whether they reach it as whole numbers."""
+        stack = [(self.step, feed, _Carried(whole=whole))]
+        seen: dict[tuple[int, Tensor], list[_Carried]] = {}
+        for _ in range(_MOST):
+            if not stack:
+                return
+            scope, tensor, carried = stack.pop()
+            ways = seen.setdefault((id(scope), tensor), [])
+            if carried in ways or len(ways) >= _EACH:
+                continue
+            ways.append(carried)
+            for read in scope.readers.get(tensor, ()):
+                at = At(scope, scope.nodes[read.node], read.input, carried.column)
+                rule = ASKED.get((at.node.op, read.input))
+                asked = rule(at) if rule is not None else None
+                if asked is not None:
+                    yield carried.back(asked), carried.whole or at.node.op == "Cast"
+                stack += self._onward(at, carried)
+            stack += self._returned(scope, tensor, carried)
+
+    def _onward(self, at: At, carried: _Carried) -> Iterator[tuple[Scope, Tensor, _Carried]]:
+        """The tensors that a node makes of the numbers."""
+        node, op = at.node, at.node.op
+        for inner, first in self.functions.called(at.scope, node.name):
+            for name, number in inner.arguments.items():
+                if number == at.input - first:
+                    yield inner, Tensor(name, 0), carried
+        if self.functions.loops(at.scope, node.name):
+            yield at.scope, Tensor(node.name, at.input), carried
+        changed = _changed(at, carried)
+        if changed is not None:
+            yield at.scope, Tensor(node.name, 0), changed
+            return
+        where = HANDED_ON.get((op, at.input), HANDED_ON.get((op, -1)))
+        if where is None:
+            return
+        if op == "Cast":
+            whole = tf.as_dtype(node.attr["DstT"].type).is_integer
+            carried = replace(carried, whole=carried.whole or whole)
+        if op in ("Pack", "ConcatV2"):
+            carried = replace(carried, column=_column(at))
+        outputs = {"first": [0], "same": [at.input]}.get(where)
+        for k in outputs if outputs is not None else range(self.functions.outputs(node)):
+            yield at.scope, Tensor(node.name, k), carried
+
+    def _returned(self, scope: Scope, tensor: Tensor, carried: _Carried) -> Iterator[tuple[Scope, Tensor, _Carried]]:
+        """A function's result is an output of the node that runs it, and in a loop the next argument."""
+        if scope.caller is None or tensor not in scope.results:
+            return
+        outer, name = scope.caller
+        if self.functions.is_condition(scope):
+            return
+        for number in scope.results[tensor]:
+            yield outer, Tensor(name, number), carried
+            if self.functions.repeats(scope):
+                for inner, _ in self.functions.called(outer, name):
+                    for argument, place in inner.arguments.items():
+                        if place == number:
+                            yield inner, Tensor(argument, 0), carried
+
+
+def _column(at: At) -> int | None:
+    """Which entry of a row a number becomes where several are packed into rows."""
+    shape = at.scope.shape(Tensor(at.node.name, 0))
+    if shape is None:
+        return None
+    if at.node.op == "Pack":
+        last = at.node.attr["axis"].i in (-1, len(shape) - 1)
+        return at.input if last else None
+    axis = at.constant(len(at.inputs) - 1)
+    last = axis is not None and int(axis) in (-1, len(shape) - 1)
+    alone = all(at.size(k, -1) == 1 for k in range(len(at.inputs) - 1))
+    return at.input if last and alone else None
+
+
+def _changed(at: At, carried: _Carried) -> _Carried | None:
+    """How numbers go on behind an op of arithmetic with known ones; None for other ops and unknown numbers."""
+    op = at.node.op
+    first = at.input == 0
+    if op in ("Relu", "Relu6") or (op == "ClipByValue" and first):
+        return replace(carried, floored=True, capped=carried.capped or op != "Relu")
+    if op not in ("Add", "AddV2", "Sub", "Mul", "FloorDiv", "Maximum", "Minimum"):
+        return None
+    other = interval(at.scope, at.inputs[1 - at.input])
+    one_way = first or op not in ("Sub", "FloorDiv")
+    if other is None or not one_way or (op in ("Mul", "FloorDiv") and not 0 < other[0] == other[1]):
+        return None
+    least, most = other
+    if op in ("Maximum", "Minimum"):
+        return replace(carried, floored=carried.floored or op == "Maximum", capped=carried.capped or op == "Minimum")
+    if op in ("Mul", "FloorDiv"):
+        by, rest = (least, 0.0) if op == "Mul" else (1 / least, 1 - 1 / least)  # rest: what a division leaves out
+        return replace(carried, scale=carried.scale * by, least=carried.least * by, most=carried.most * by - rest)
+    down, up = (-most, -least) if op == "Sub" else (least, most)
+    return replace(carried, least=carried.least + down, most=carried.most + up)
