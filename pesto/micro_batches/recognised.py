@@ -101,13 +101,16 @@ class _Finder:
         place = np.where(sums, -1, place[stood])
         stands, last = self._summed(sums, stood)
         one = _subset(g, ints(kept), place, stands)
-        of = np.where(sums, place[g.tensor_op[np.maximum(stands, 0)]], place)
+        of = place.copy()
+        for op in np.flatnonzero(sums).tolist():
+            of[op] = place[g.tensor_op[max(stands[op], key=lambda tensor: int(g.tensor_bytes[tensor]))]]
         ends = np.where(label <= _TURN, (_TURN - label + 1) * self.every - 1, np.maximum(label, -1))
         batch = np.where(sums, last, ends)
         step = MicroBatched(
             graph=g, batches=self.batches, op=ints(of), batch=ints(batch), sums=sums, updates_each=self.each
         )  # fmt: skip
-        return Recognised(one=one, parts=step_parts(one), step=step)
+        once = bools((label <= _SEVERAL) & self.fed)[kept]
+        return Recognised(one=one, parts=step_parts(one, once=once), step=step)
 
     def _stood(self) -> Ints:
         """[n] the op of the first micro-batch, or update, that each corresponds to; what is of none is itself."""
@@ -148,14 +151,31 @@ class _Finder:
         return label // self.every if label >= 0 else _TURN - label
 
     def _needed(self, label: list[int]) -> None:
-        """What only one micro-batch reads, or those of one update alone, is of that."""
-        g, outof = self.graph, adjacency(self.graph.ops, self.graph.src)
-        dst = g.dst.tolist()
+        """Label what depends on no piece by its readers: of one micro-batch, or of those of one update, it is of that.
+
+        Readers that no micro-batch waits for, such as updates, do not count beside those of one micro-batch: an update
+        also reads what the last pass has computed, as the shape of a table whose gradient is of rows.
+        """
+        g, outof = self.graph, adjacency(self.graph.ops, self.graph.edge_src)
+        dst, edges = g.edge_dst.tolist(), len(g.src)
+        late = [False] * g.ops
+        """Of what is of no micro-batch: whether none waits for it."""
         for op in reversed(self.order):
+            heads = outof[1][outof[0][op] : outof[0][op + 1]].tolist()
             if label[op] == _NONE and not g.param_bytes[op]:
-                read = {label[dst[at]] for at in outof[1][outof[0][op] : outof[0][op + 1]].tolist()}
-                found = functools.reduce(self._both, read, _NONE)
-                label[op] = _NONE if _NONE in read or found == _SEVERAL else found
+                read = {label[dst[at]] for at in heads if at < edges and not late[dst[at]]}
+                label[op] = self._read_by(read)
+            late[op] = label[op] in (_NONE, _SEVERAL) and all(late[dst[at]] for at in heads)
+
+    def _read_by(self, read: set[int]) -> int:
+        """The label of what is read by ops of these labels, and depends on no piece."""
+        batches = {each for each in read if each >= 0}
+        if len(batches) == 1 and _NONE not in read:
+            (batch,) = batches
+            if all(each == _SEVERAL or self._update(each) == self._update(batch) for each in read):
+                return batch
+        found = functools.reduce(self._both, read, _NONE)
+        return _NONE if _NONE in read or found == _SEVERAL else found
 
     def _updating(self, label: list[int]) -> None:
         """What leads to no piece but by variables, which it writes: of a variable, the n-th such write is of pass n.
@@ -191,27 +211,38 @@ class _Finder:
                 "batch into equal pieces, and do the same with each"
             )
 
-    def _summed(self, sums: Bools, stood: Ints) -> tuple[Ints, Ints]:
-        """([n] of a sum, the first tensor in what it stands for, else -1; [n] the last micro-batch in it)."""
-        g, first = self.graph, [-1] * self.graph.ops
+    def _summed(self, sums: Bools, stood: Ints) -> tuple[dict[int, tuple[int, ...]], Ints]:
+        """(sum -> the tensors of the first micro-batch that it stands for; [n] the last micro-batch in it).
+
+        A gradient stands for one tensor; rows that are added up by their indices stand for the rows and the indices.
+        """
+        g, found = self.graph, dict[int, tuple[int, ...]]()
+        first = np.searchsorted(g.tensor_op, np.arange(g.ops)).tolist()
         last = np.maximum(self.label, -1)
         offset, edge = adjacency(g.ops, g.dst)
         for op in self.order:
             if sums[op]:
+                tensors = dict[int, None]()
                 for at in edge[offset[op] : offset[op + 1]].tolist():
                     tail = int(g.src[at])
                     last[op] = max(last[op], last[tail])
-                    if first[op] < 0:
-                        first[op] = int(g.tensor[at]) if self.label[tail] == 0 else first[tail]
-        return ints(np.where(sums, np.array(first)[stood], -1)), ints(last)
+                    if sums[tail]:
+                        tensors.update(dict.fromkeys(found[tail]))
+                    elif self.fed[tail]:
+                        tensors[int(g.tensor[at]) - first[tail] + first[stood[tail]]] = None
+                found[op] = tuple(tensors)
+        return found, ints(last)
 
 
-def _subset(graph: Graph, kept: Ints, place: Ints, stands: Ints) -> Graph:
-    """These ops alone; what reads a sum reads the tensor that stands for it. place: [n] index among them, or -1."""
+def _subset(graph: Graph, kept: Ints, place: Ints, stands: dict[int, tuple[int, ...]]) -> Graph:
+    """These ops alone; what reads a sum reads the tensors that stand for it. place: [n] index among them, or -1."""
     inside = np.zeros(graph.ops, dtype=np.bool_)
     inside[kept] = True
-    tensor = np.where(stands[graph.src] >= 0, stands[graph.src], graph.tensor)
-    edges = np.flatnonzero(inside[graph.dst] & inside[graph.tensor_op[tensor]])
+    read = dict[tuple[int, int], None]()
+    for src, dst, tensor in zip(graph.src.tolist(), graph.dst.tolist(), graph.tensor.tolist(), strict=True):
+        if inside[dst]:
+            read.update({(each, dst): None for each in stands.get(src, (tensor,)) if inside[graph.tensor_op[each]]})
+    tensor, dst = np.array(list(read), dtype=np.int64).reshape(-1, 2).T
     tensors = np.flatnonzero(inside[graph.tensor_op])
     number = np.full(len(graph.tensor_op), -1)
     number[tensors] = np.arange(len(tensors))
@@ -219,7 +250,7 @@ def _subset(graph: Graph, kept: Ints, place: Ints, stands: Ints) -> Graph:
     return Graph(
         names=tuple(graph.names[op] for op in kept.tolist()), types=graph.types, type_of=graph.type_of[kept],
         tensor_op=place[graph.tensor_op[tensors]], tensor_bytes=graph.tensor_bytes[tensors],
-        src=place[graph.tensor_op[tensor[edges]]], dst=place[graph.dst[edges]], tensor=number[tensor[edges]],
+        src=place[graph.tensor_op[tensor]], dst=place[dst], tensor=number[tensor],
         control_src=place[graph.control_src[waits]], control_dst=place[graph.control_dst[waits]],
         group=graph.group[kept], kinds=graph.kinds, runs_on=graph.runs_on[kept], param_bytes=graph.param_bytes[kept],
         flops=graph.flops[kept], moved_bytes=graph.moved_bytes[kept], launches=graph.launches[kept],

@@ -31,15 +31,17 @@ class StepParts:
     """[t] those that are put one behind the other: what updates read of rows, and everything else of another size."""
 
 
-def step_parts(graph: Graph) -> StepParts:
+def step_parts(graph: Graph, *, once: Bools | None = None) -> StepParts:
     """The parts of a step, from where its inputs, its variables and what nobody reads are. O(n log n + e).
+
+    once: [n] ops of which it is known already that they are done once, with the sums.
 
     A gradient is what an update is computed from: of a variable's writer the last tensor, on the way up from it through
     tensors of the variable's size, that all of these ways share, and that no matmul or convolution needs. What follows
     a gradient is done once. What leads to a result that is no update is the forward half.
     InputError for a step without inputs, or without a variable that is updated.
     """
-    return _Finder(graph).found()
+    return _Finder(graph, once).found()
 
 
 def each_or_after(graph: Graph) -> tuple[Bools, Bools]:
@@ -52,8 +54,9 @@ def each_or_after(graph: Graph) -> tuple[Bools, Bools]:
 
 
 class _Finder:
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, once: Bools | None = None) -> None:
         self.graph = graph
+        self.once = bools(np.zeros(graph.ops, dtype=np.bool_)) if once is None else once
         src, dst = graph.edge_src, graph.edge_dst
         self.order = topological_order(graph.ops, src, dst)
         self.rank = rank_of(self.order)
@@ -67,7 +70,7 @@ class _Finder:
     def found(self) -> StepParts:
         each, after = self.each_or_after()
         part = np.where(after, AFTER, np.where(each, BACKWARD, BEFORE))
-        part[self._forward(each)] = FORWARD
+        part[self._forward(each, after)] = FORWARD
         return self._with_sums(part)
 
     def each_or_after(self) -> tuple[Bools, Bools]:
@@ -81,7 +84,7 @@ class _Finder:
         into = np.unique(g.src[self.heavy[g.dst]])
         free = bools(batch & ~self._reached(into, forward=False, edges=self.data))
         gradients = {self._gradient(int(op), free) for op in writers.tolist()}
-        once = np.zeros(g.ops, dtype=np.bool_)
+        once = self.once.copy()
         once[writers] = True
         heads = [at for op in gradients if op >= 0 for at in self._edges(self.by_src, op) if self.data[at]]
         once[self.dst[np.array(heads, dtype=np.int64)]] = True
@@ -127,16 +130,18 @@ class _Finder:
                     heappush(heap, (-int(self.rank[tail]), tail))
         return common
 
-    def _forward(self, batch: Bools) -> Bools:
+    def _forward(self, batch: Bools, after: Bools) -> Bools:
         """What leads to a result of a micro-batch that is no update: to what nobody reads or waits for.
 
-        Where metrics alone, which are variables too, read the loss: what is before the level at which tensors that are
-        kept begin to be used last in, first out (`solvers.heuristics.clusters.layers`).
+        Where metrics alone, which are variables too, read the loss: what leads to them; else what is before the level
+        at which tensors that are kept begin to be used last in, first out (`solvers.heuristics.clusters.layers`).
         """
         g = self.graph
         read = np.zeros(g.ops, dtype=np.bool_)
         read[self.src] = True
         found = self._reached(np.flatnonzero(batch & ~read), forward=False, edges=self.data) & batch
+        if not self._likely(found, batch):
+            found = self._reached(self._untrained(batch, after), forward=False, edges=self.data) & batch
         if not self._likely(found, batch):
             inner = batch[g.src] & batch[g.dst]
             level = heights(g.ops, g.src[inner], g.dst[inner])
@@ -147,6 +152,24 @@ class _Finder:
                 "update, unroll its loops (unroll=True), and take no gradients of gradients in it"
             )
         return bools(found)
+
+    def _untrained(self, batch: Bools, after: Bools) -> Ints:
+        """Ops behind micro-batches that no update of a variable which they read waits for, as of metrics.
+
+        Slots that are updated beside their variable, from the same gradient, are not among them.
+        """
+        g = self.graph
+        needed = self._reached(np.flatnonzero(batch), forward=False, edges=self.data)
+        trained = np.unique(g.group[needed & (g.param_bytes > 0) & (g.group >= 0)])
+        updates = self._writers(bools(batch | after))
+        updates = updates[np.isin(g.group[updates], trained)]
+        waited = self._reached(ints(updates), forward=False, edges=np.ones(len(self.src), dtype=np.bool_))
+        gradient = np.zeros(g.ops, dtype=np.bool_)
+        gradient[g.src[batch[g.src] & (after & waited)[g.dst]]] = True
+        beside = after & waited
+        beside[g.dst[gradient[g.src] & after[g.dst]]] = True
+        slots = self._reached(np.flatnonzero(beside), forward=True, edges=self.data)
+        return ints(np.flatnonzero(after & ~waited & ~slots))
 
     def _likely(self, found: Bools, batch: Bools) -> bool:
         """Whether these can be the forward half of what is done for each batch."""

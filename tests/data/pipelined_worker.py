@@ -81,11 +81,66 @@ def shared() -> Any:
     )
 
 
-PROGRAMS: dict[str, Callable[[], Any]] = {f.__name__: f for f in (dense, convolution, attention, recurrent, shared)}
+def rows() -> Any:
+    """A table at the first end alone, whose gradient is of rows."""
+    given = keras.Input((6,), dtype="int32")
+    x = layers.GlobalAveragePooling1D()(layers.Embedding(100, 8)(given))
+    for _ in range(2):
+        x = layers.Dense(8, activation="relu")(x)
+    return keras.Model(given, layers.Dense(3)(x))
 
 
-def compiled(program: str, optimizer: str = "Adam") -> Any:
+def bert() -> Any:
+    """Tokens and positions, attention with dropout, a head tied to the table."""
+    given = keras.Input((6,), dtype="int32")
+    table = layers.Embedding(12, 8)
+    x = Positions()(table(given))
+    x = encoder(layers.Dropout(0.1)(layers.LayerNormalization()(x)))
+    return keras.Model(given, layers.Lambda(lambda t: keras.ops.matmul(t, keras.ops.transpose(table.embeddings)))(x))
+
+
+class Positions(layers.Layer):
+    """Adds rows of a table, one a position."""
+
+    def build(self, shape: Any) -> None:
+        self.table = layers.Embedding(shape[1], shape[2])
+        self.table.build()
+
+    def call(self, x: Any) -> Any:
+        return x + self.table(keras.ops.arange(x.shape[1]))[None]
+
+
+class ClassToken(layers.Layer):
+    """A token of its own before those of the patches."""
+
+    def build(self, shape: Any) -> None:
+        self.token = self.add_weight(shape=(1, 1, shape[-1]), name="token")
+
+    def call(self, x: Any) -> Any:
+        return keras.ops.concatenate([keras.ops.repeat(self.token, keras.ops.shape(x)[0], 0), x], 1)
+
+
+def vit() -> Any:
+    """Patches and a class token, with positions of a table, attention with dropout."""
+    given = keras.Input((8, 8, 3))
+    x = ClassToken()(layers.Reshape((4, 8))(layers.Conv2D(8, 4, 4)(given)))
+    return keras.Model(given, layers.Dense(3)(encoder(layers.Dropout(0.1)(Positions()(x)))[:, 0]))
+
+
+def encoder(x: Any) -> Any:
+    """A layer of a transformer."""
+    x = layers.LayerNormalization()(x + layers.MultiHeadAttention(2, 4, dropout=0.1)(x, x))
+    return layers.LayerNormalization()(x + layers.Dropout(0.1)(layers.Dense(8)(layers.Dense(16, "gelu")(x))))
+
+
+PROGRAMS: dict[str, Callable[[], Any]] = {
+    f.__name__: f for f in (dense, convolution, attention, recurrent, shared, rows, bert, vit)
+}
+
+
+def compiled(program: str, optimizer: str = "") -> Any:
     keras.utils.set_random_seed(7)
+    optimizer = optimizer or ("RMSprop" if program == "rows" else "Adam")
     model = PROGRAMS[program]()
     clip = {"global_clipnorm": 1.0} if program == "recurrent" else {}
     model.compile(

@@ -12,6 +12,8 @@ import pytest
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[4]
+TABLES = ["rows", "bert", "vit"]
+"""Models whose gradients are of rows of a table."""
 SCHEDULES = ["1f1b*", "gpipe", "1f1b", "interleaved-2", "zero-bubble", "zero-bubble-v"]
 
 
@@ -28,7 +30,7 @@ def cases() -> dict[str, dict[str, Any]]:
     return {row.pop("case"): row for row in worker()}
 
 
-@pytest.mark.parametrize("program", ["dense", "convolution", "attention", "recurrent", "shared"])
+@pytest.mark.parametrize("program", ["dense", "convolution", "attention", "recurrent", "shared", *TABLES])
 def test_all_schedules_are_plain_accumulation(program: str) -> None:
     """Each verified on three devices, no op moved and no order inverted; 20 steps have its losses and variables."""
     found = worker(program)
