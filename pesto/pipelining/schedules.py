@@ -18,6 +18,7 @@ from solvers.pipelining.anywhere.within_memory import Wanted, least_anywhere
 from solvers.pipelining.back_to_back import back_to_back
 from solvers.pipelining.chain import Allocation, Chain, MemoryModel, Pattern
 from solvers.pipelining.contiguous import Cuts, thinnings
+from solvers.pipelining.device_sums import equal_shares, least_device_sum
 from solvers.pipelining.exact_periodic import Question, exact
 from solvers.pipelining.flushed import gpipe, interleaved, one_f_one_b, round_robin, v_shaped, zero_bubble
 from solvers.pipelining.one_f_one_b_star import thinned
@@ -187,18 +188,9 @@ def schedules(asked: Asked, cuts: Cuts | None, thin: Cuts | None) -> Iterator[Sc
     yield _free(asked, known)
     for name, make in _FLUSHED.items():
         try:
-            allocation, pattern = make(asked, roomy)
+            yield make(asked, name, roomy)
         except ValueError as error:
             yield Schedule(name=name, why=str(error))
-        else:
-            yield _measured(asked, name, allocation, pattern)
-    for name, stages in _ZERO_BUBBLE.items():
-        try:
-            allocation = stages(asked, roomy)
-        except ValueError as error:
-            yield Schedule(name=name, why=str(error))
-        else:
-            yield _zero_bubble(asked, name, allocation)
 
 
 def periodic(asked: Asked, cuts: Cuts | None, thin: Cuts | None) -> Iterator[Schedule]:
@@ -301,32 +293,37 @@ def without_memory(asked: Asked) -> Cuts:
     return cuts
 
 
-def _two_each(asked: Asked, back: int) -> list[int]:
-    """Layers of each of two stages a device, of loads as near to the devices' speeds as cuts at these shares make them.
+def _two_each(asked: Asked, device: list[int]) -> list[list[int]]:
+    """Layers of each stage for two stages a device: cuts of the least largest device sum, and those of equal shares.
 
-    back: 1 where the second ones go round again, -1 where they come back. ValueError where there are fewer layers.
+    device: [2 P] device of each stage. ValueError where there are fewer layers than stages.
     """
-    stages, layers = 2 * asked.devices, asked.chain.layers
-    speeds = asked.machines.speed
-    if layers < stages:
-        raise ValueError(f"two stages a device need {stages} layers")
-    share = np.cumsum(asked.chain.loads) / asked.chain.loads.sum()
-    until = np.cumsum([float(speed / (2 * sum(speeds))) for speed in (*speeds, *speeds[::back])])[:-1]
-    if len(set(speeds)) == 1:
-        until = np.arange(1, stages) / stages
-    ends = np.searchsorted(share, until) + 1
-    ends = np.minimum(np.maximum.accumulate(ends - np.arange(stages - 1)), layers - stages + 1) + np.arange(stages - 1)
-    return np.diff([0, *ends.tolist(), layers]).tolist()
+    if asked.chain.layers < len(device):
+        raise ValueError(f"two stages a device need {len(device)} layers")
+    least = list(least_device_sum(asked.chain, asked.machines, device).layers)
+    shares = equal_shares(asked.chain, asked.machines, device)
+    return [least] if shares == least else [least, shares]
+
+
+def _shortest(made: list[Schedule]) -> Schedule:
+    """The shortest of those that fit, else of all; the first of equal ones."""
+    return min(made, key=lambda each: (not each.fits, each.period or Fraction(0)))
 
 
 def _on_these(make: Callable[[Chain, Allocation, int], Pattern]) -> "_Maker":
     """On one stage a device."""
-    return lambda asked, roomy: (roomy, make(asked.seen(roomy), roomy, asked.batches))
+    return lambda asked, name, roomy: _measured(asked, name, roomy, make(asked.seen(roomy), roomy, asked.batches))
 
 
-def _interleaved(asked: Asked, _: Allocation) -> tuple[Allocation, Pattern]:
-    at = round_robin(_two_each(asked, 1), asked.devices)
-    return at, interleaved(asked.seen(at), at, asked.batches)
+def _interleaved(asked: Asked, name: str, _: Allocation) -> Schedule:
+    cuts = _two_each(asked, [*range(asked.devices)] * 2)
+    made = [round_robin(each, asked.devices) for each in cuts]
+    return _shortest([_measured(asked, name, at, interleaved(asked.seen(at), at, asked.batches)) for at in made])
+
+
+def _v_shaped(asked: Asked, name: str, _: Allocation) -> Schedule:
+    cuts = _two_each(asked, [*range(asked.devices), *reversed(range(asked.devices))])
+    return _shortest([_zero_bubble(asked, name, v_shaped(each)) for each in cuts])
 
 
 def _zero_bubble(asked: Asked, name: str, allocation: Allocation) -> Schedule:
@@ -341,16 +338,12 @@ def _zero_bubble(asked: Asked, name: str, allocation: Allocation) -> Schedule:
     return found[0]
 
 
-_Maker = Callable[[Asked, Allocation], tuple[Allocation, Pattern]]
+_Maker = Callable[[Asked, str, Allocation], Schedule]
 _FLUSHED: dict[str, _Maker] = {
     "gpipe": _on_these(gpipe), "1f1b": _on_these(one_f_one_b), "interleaved-2": _interleaved,
+    "zero-bubble": _zero_bubble, "zero-bubble-v": _v_shaped,
 }  # fmt: skip
-"""Name -> stages and pattern of a step from empty to empty."""
-_ZERO_BUBBLE: dict[str, Callable[[Asked, Allocation], Allocation]] = {
-    "zero-bubble": lambda _, roomy: roomy,
-    "zero-bubble-v": lambda asked, _: v_shaped(_two_each(asked, -1)),
-}
-"""Name -> stages of one whose weight gradients are apart."""
+"""Name -> what makes a step from empty to empty, of the stages that are best without memory or of its own."""
 
 KEEPS = thinnings(LONGEST_THINNING)
 """(k, n) of every thinning that is tried."""

@@ -154,6 +154,19 @@ def test_two_stages_a_device_hold_all_layers(seed):
     assert len(named["interleaved-2"].allocation.stages) == len(named["zero-bubble-v"].allocation.stages) + 1 == 8
 
 
+def test_two_stages_a_device_are_cut_by_their_sum():
+    """A table, 16 equal layers and a head of 2.6: the head's device has little else to do."""
+    none = [0] * 18
+    chain = Chain(
+        forward=[10, *[100] * 16, 260], backward=[20, *[200] * 16, 520], weights=none, activation=none,
+        output=[0, *none], transfers=none[1:],
+    )  # fmt: skip
+    for name, before in (("interleaved-2", 29100), ("zero-bubble-v", 27780)):
+        found = pipelined(asked(chain=chain, batches=16), name)
+        loads = np.bincount(found.chosen.allocation.device, weights=chain.loads)
+        assert loads.max() == 1500 and found.chosen.step < before  # of stages of equal shares
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_a_step_is_its_pattern(seed):
     """Each half of each batch once, no resource twice at once, batch after batch a period apart, nothing too early."""
