@@ -165,6 +165,8 @@ class Tracing:
 
     function: str
     """Its name."""
+    module: str
+    """Name of the module that defines it."""
     signature: Any
     """FunctionType with the types of its arguments."""
     create: Callable[[Any], Any]
@@ -189,7 +191,8 @@ def around_traces(traced: Callable[[Tracing], Any]) -> Iterator[None]:
             return _traced_apart(other, context, type(func_graph)(options.name), options)
 
         outer = tf.compat.v1.get_default_graph() if not tf.executing_eagerly() else None
-        return traced(Tracing(options.name, signature, create, graph, getattr(outer, "name", None)))
+        module = getattr(options.python_function, "__module__", None) or ""
+        return traced(Tracing(options.name, module, signature, create, graph, getattr(outer, "name", None)))
 
     with replaced(module, {"_create_concrete_function": watched}):
         yield
@@ -243,6 +246,13 @@ def replaced(holder: Any, names: Mapping[str, Any]) -> Iterator[None]:
 def compiled_by_xla(graph: Any) -> bool:
     """Whether a FuncGraph is traced for XLA."""
     return bool(_name("ops.control_flow_util", "GraphOrParentsInXlaContext")(graph))
+
+
+def element_of(spec: Any) -> Any:
+    """Return the structure of TensorSpecs that an iterator of a tf.data.IteratorSpec gives."""
+    if not hasattr(spec, "_element_spec"):
+        raise _gone("IteratorSpec._element_spec is missing")
+    return spec._element_spec
 
 
 def is_body(graph: Any) -> bool:

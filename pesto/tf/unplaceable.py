@@ -77,8 +77,21 @@ def check_model(model: Any, label: str) -> None:
         raise distributed(label)
     if getattr(model, "jit_compile", False):
         raise compiled(label)
-    if getattr(model, "steps_per_execution", 1) > 1:
+    if _steps_per_execution(model) != 1:
         raise looped(label)
+    if getattr(getattr(model, "optimizer", None), "jit_compile", False):
+        raise InputError(
+            f"{label}: XLA compiles the updates of its optimizer, which voids a plan - set model.optimizer.jit_compile "
+            "= False before the model trains"
+        )
+
+
+def _steps_per_execution(model: Any) -> int:
+    """Return how many steps one call of a model's train function runs; Keras 2 keeps that in a variable."""
+    if getattr(model, "autotune_steps_per_execution", False):
+        return 0
+    kept = getattr(model, "_steps_per_execution", None)
+    return int(kept.numpy()) if hasattr(kept, "numpy") else getattr(model, "steps_per_execution", None) or 1
 
 
 def check_graph(graph: Any, label: str) -> None:

@@ -25,6 +25,7 @@ from pesto.tf.laying.placement import Placement
 from pesto.tf.laying.relays import laid
 from pesto.tf.laying.step_graph import Trace, trace
 from pesto.tf.laying.targets import check_exist, targets
+from pesto.tf.nodes.flat import keras_2_inline
 from pesto.tf.sources.sources import SAVED_MODEL, capture_func_graph
 
 
@@ -76,6 +77,7 @@ class Functions:
         mine = _own(graph, traced)
         made_outside = np.array([name not in mine for name in traced.graph.names], dtype=np.bool_)
         placement = throughout(laid(plan, traced, wanted, made_outside, order=self.options.order))
+        _check_iterators(graph, placement, label)
         self.moves.settle(graph, placement)
         make(graph, edits(placement, traced, traced.nodes.defs))
         if traced.graph.batch is not None:
@@ -99,7 +101,8 @@ class Functions:
     def on_trace(self, tracing: private.Tracing) -> Any:
         """A function is about to be traced."""
         try:
-            return causes.fitted(tracing, self.plans)
+            with keras_2_inline(tracing):
+                return causes.fitted(tracing, self.plans)
         except PestoError as error:  # AutoGraph puts the lines of the program's functions around what is raised in them
             first = next((said for said in self.refused if str(said) in str(error)), None)
             if first is None:
@@ -186,6 +189,21 @@ class Functions:
                 )
             for parts, prefix in found:
                 self.findings.append(examine(parts, expected, prefix).checked())
+
+
+def _check_iterators(graph: Any, placement: Placement, label: str) -> None:
+    """InputError for a plan that has what reads a function's iterator elsewhere than the iterator, on the first CPU."""
+    index = {name: i for i, name in enumerate(placement.graph.names)}
+    for op in graph.get_operations():
+        if op.type.startswith("IteratorGetNext") and op.name in index:
+            where = placement.device_of(index[op.name])
+            device = tf.DeviceSpec.from_string(where)
+            if (device.device_type, device.device_index or 0) != ("CPU", 0):
+                raise InputError(
+                    f"{label}: the plan has {shown(op.name)}, which reads the step's batch, on {where}, and iterators "
+                    "are on /device:CPU:0 - map the plan's device of that op to it (devices={...}), or plan for a "
+                    "cluster with one CPU"
+                )
 
 
 def _exported(graph: Any, plan: Plan) -> bool:

@@ -12,6 +12,7 @@ from pesto.tf import private, unplaceable
 from pesto.tf.enforce import training
 from pesto.tf.importer.importer import build
 from pesto.tf.nodes.captured import Captured
+from pesto.tf.nodes.flat import keras_2_inline
 from pesto.tf.sources.sources import capture_func_graph
 
 
@@ -53,6 +54,11 @@ class Recorded:
             unplaceable.check_graph(graph, label)
             self.captured.append(capture_func_graph(graph, label))
 
+    def on_trace(self, tracing: private.Tracing) -> Any:
+        """Inside: a function is about to be traced; it is traced as `apply` does."""
+        with keras_2_inline(tracing):
+            return tracing.create(tracing.signature)
+
 
 @contextlib.contextmanager
 def record(batch: int | None) -> Iterator[Recorded]:
@@ -62,5 +68,6 @@ def record(batch: int | None) -> Iterator[Recorded]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(training.in_functions_only())
         stack.enter_context(private.watch_traces(found.on_graph, lambda _: None))
+        stack.enter_context(private.around_traces(found.on_trace))
         stack.enter_context(private.traced_apart(f"pesto record {uuid.uuid4()}"))
         yield found

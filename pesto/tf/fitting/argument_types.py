@@ -5,11 +5,14 @@ from typing import Any
 
 import tensorflow as tf
 
+from pesto.tf.private import element_of
+
 Change = Callable[[str, Any], Any]
 """From an argument's name and TensorSpec to another TensorSpec."""
 FIT = "one_step_on_data"
 """The function of Keras that runs one step of `fit`."""
-_FIT = {f"data[{k}]": f"data[{k}] ({name} of fit)" for k, name in enumerate(("x", "y", "sample_weight"))}
+_FIT_ARGUMENTS = {FIT: "data", "train_function": "iterator"}
+"""Functions of Keras 3 and of Keras 2 that run a step of `fit` -> the argument that has or gives its batch."""
 
 
 def tensors(signature: Any) -> dict[str, Any]:
@@ -26,7 +29,9 @@ def tensors(signature: Any) -> dict[str, Any]:
 
 def told(name: str, function: str) -> str:
     """An argument's name, in the function of Keras that runs a step with what it is for `fit`."""
-    return _FIT.get(name, name) if function == FIT else name
+    whole = _FIT_ARGUMENTS.get(function)
+    meant = {f"{whole}[{k}]": part for k, part in enumerate(("x", "y", "sample_weight"))} if whole else {}
+    return f"{name} ({meant[name]} of fit)" if name in meant else name
 
 
 def changed(signature: Any, change: Change) -> Any:
@@ -45,12 +50,26 @@ def _with(signature: Any, kinds: Mapping[str, Any]) -> Any:
 def _changed(name: str, kind: Any, change: Change) -> Any:
     if isinstance(kind, tf.TensorSpec):
         return change(name, kind)
+    if isinstance(kind, tf.data.IteratorSpec):
+        return tf.data.IteratorSpec(_changed_element(name, element_of(kind), change))
     parts = _parts(kind)
     if parts is not None:
         return type(kind)(*(_changed(f"{name}[{k}]", part, change) for k, part in enumerate(parts)))
     if type(kind).__name__ == "Dict":
         return type(kind)({k: _changed(f"{name}[{k!r}]", part, change) for k, part in kind.mapping.items()})
     return kind
+
+
+def _changed_element(name: str, spec: Any, change: Change) -> Any:
+    """Change the specs of what an iterator gives; (x, y) is named as the argument of Keras' own step is."""
+    if isinstance(spec, tf.TensorSpec):
+        return change(name, spec)
+    if isinstance(spec, tuple):
+        parts = [_changed_element(f"{name}[{k}]", part, change) for k, part in enumerate(spec)]
+        return type(spec)(*parts) if hasattr(spec, "_fields") else tuple(parts)
+    if isinstance(spec, dict):
+        return type(spec)({k: _changed_element(f"{name}[{k!r}]", part, change) for k, part in spec.items()})
+    return spec
 
 
 def _parts(kind: Any) -> Any:
@@ -98,11 +117,14 @@ def reweighted(signature: Any) -> Iterator[tuple[str, bool, Any]]:
     given: whether the argument has weights as it is.
     """
     for parameter in signature.parameters.values():
-        parts = _parts(parameter.type_constraint)
-        if parts is None or len(parts) not in (2, 3):
+        kind = parameter.type_constraint
+        iterated = isinstance(kind, tf.data.IteratorSpec)
+        parts = element_of(kind) if iterated else _parts(kind)
+        if not isinstance(parts, tuple) or len(parts) not in (2, 3):
             continue
         if len(parts) == 2 and not isinstance(parts[1], tf.TensorSpec):
             continue
         weights = () if len(parts) == 3 else (tf.TensorSpec(parts[1].shape[:1], tf.float32),)
-        kinds = {parameter.name: type(parameter.type_constraint)(*parts[:2], *weights)}
-        yield parameter.name, len(parts) == 3, _with(signature, kinds)
+        others = (*parts[:2], *weights)
+        changed_kind = tf.data.IteratorSpec(others) if iterated else type(kind)(*others)
+        yield parameter.name, len(parts) == 3, _with(signature, {parameter.name: changed_kind})

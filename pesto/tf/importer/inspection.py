@@ -54,7 +54,7 @@ def inspected(captured: Captured, batch: int | None, refused: tuple[PestoError, 
         for touch in found if size[variable] else ():
             by_op[touch.op].add(variable)
     held = _Held(nodes, size, by_op)
-    writers = {touch.op for found in touched.values() for touch in found if touch.writes}
+    updates = [[touch.op for touch in found if touch.writes] for v, found in touched.items() if size[v]]
     holders = [held.tie(1, by_op[i], held.name(i)) for i in by_op if nodes.defs[i].op in FLOW and len(by_op[i]) > 1]
     ops, told = _built(captured, batch, len(nodes.defs))
     return StepFacts(
@@ -68,8 +68,8 @@ def inspected(captured: Captured, batch: int | None, refused: tuple[PestoError, 
         batch=batch,
         open_batch=has_open_batch(captured.graph_def),
         optimizer=captured.optimizer,
-        updated=sum(any(t.writes for t in found) for found in touched.values()),
-        updates=dict(Counter(nodes.defs[i].op for i in writers).most_common()),
+        updated=sum(bool(writers) for writers in updates),
+        updates=dict(Counter(nodes.defs[i].op for i in sorted({i for ops in updates for i in ops})).most_common()),
         holders=_largest(holders),
         careful=tuple(f"in pesto.apply, {nested(captured.source, name)}" for name in captured.calls[:1]),
         refused=(*refused, *told),

@@ -3,12 +3,12 @@
 import functools
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import tensorflow as tf
 
-from pesto.tf.private import autograph_of
+from pesto.tf.private import Tracing, autograph_of
 
 CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 """Types of the ops that run another function."""
@@ -54,6 +54,13 @@ def retraced_flat(function: Any, specs: Sequence[Any]) -> Any | None:
         _log.debug("a flat trace failed: %s", error)
         return None
     return None if has_calls(graph) else graph
+
+
+@contextmanager
+def keras_2_inline(tracing: Tracing) -> Iterator[None]:
+    """Trace inline what a function of Keras 2 (tf_keras) calls: its recurrent layers are tf.functions of their own."""
+    with _inline() if tracing.module.startswith("tf_keras.") else nullcontext():
+        yield
 
 
 @contextmanager

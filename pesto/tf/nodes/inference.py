@@ -1,6 +1,5 @@
 """Shapes as TensorFlow infers them from a GraphDef."""
 
-import math
 from typing import Any
 
 import tensorflow as tf
@@ -37,19 +36,23 @@ def infer(graph_def: Any) -> Any:
 
 
 def learn(graph_def: Any, other: Any) -> None:
-    """Give the tensors of `graph_def` the shapes of `other` where it knows more of them."""
+    """Give the tensors of `graph_def` the shapes of `other` where its own are open."""
     found = {node.name: node.attr["_output_shapes"].list.shape for node in other.node if "_output_shapes" in node.attr}
     for node in graph_def.node:
         own, known_there = node.attr["_output_shapes"].list.shape, found.get(node.name, ())
         if len(own) == len(known_there):
             for shape, better in zip(own, known_there, strict=True):
-                if _holes(better) < _holes(shape):
-                    shape.CopyFrom(better)
+                _complete(shape, better)
 
 
-def _holes(shape: Any) -> float:
-    """Unknown dimensions of a TensorShapeProto."""
-    return math.inf if shape.unknown_rank else sum(d.size < 0 for d in shape.dim)
+def _complete(shape: Any, other: Any) -> None:
+    """Fill what a TensorShapeProto leaves open from another: its rank, or those of its dimensions that are known."""
+    if shape.unknown_rank:
+        shape.CopyFrom(other)
+    elif not other.unknown_rank and len(shape.dim) == len(other.dim):
+        for own, known in zip(shape.dim, other.dim, strict=True):
+            if own.size < 0:
+                own.size = known.size
 
 
 def copied(graph_def: Any) -> Any:

@@ -63,12 +63,18 @@ def _fill_body(nodes: Any, batch: int) -> None:
 
 
 def _fill_lists(nodes: Any, batch: int) -> None:
-    """Put `batch` in for the open rows of what tensor lists hold, such as an RNN's outputs of each time."""
+    """Put `batch` in for the open rows of what tensor lists hold, such as an RNN's outputs of each time.
+
+    How many elements are stacked is written down where it was set (`set_shape`): TensorFlow does not infer it.
+    """
     readers: dict[str, list[str]] = {}
     for node in nodes:
         for text in node.input:
             readers.setdefault(producer(text.partition(":")[0]), []).append(node.op)
     for node in nodes:
+        stacked = node.attr["_output_shapes"].list.shape if node.op == "TensorListStack" else ()
+        if stacked and stacked[0].dim and node.attr["num_elements"].i < 0:
+            node.attr["num_elements"].i = stacked[0].dim[0].size
         if node.op == "Const" and all(op in _LISTS for op in readers.get(node.name, ("",))):
             value = tf.make_ndarray(node.attr["value"].tensor)
             if value.ndim == 1 and len(value) and value[0] == -1:

@@ -16,6 +16,7 @@ from pesto.errors import InputError, UsageError
 from pesto.files.json import shown
 from pesto.source import Cut, function_label
 from pesto.tf.nodes.captured import Captured
+from pesto.tf.sources.keras_step import is_keras_2
 from pesto.tf.sources.sources import capture_function, capture_keras, capture_pieces, capture_v1, told
 
 _TAKES = "a tf.function, a compiled Keras model, (model, (x, y)), (function, *specs) or (tf.Graph, fetches)"
@@ -127,7 +128,7 @@ def _capture_with_data(model: Any, data: Any, asked: _Asked) -> Captured:
     try:
         return _capture_example(model, data, asked)
     except InputError as error:
-        if model.loss is None or (isinstance(data, tuple | list) and len(data) > 1):
+        if model.loss is None or is_keras_2(model) or (isinstance(data, tuple | list) and len(data) > 1):
             raise
         raise InputError(
             f"{asked.source}: it has a loss, and the example no targets - return (model, (x, y))"

@@ -1,9 +1,11 @@
-"""The train step of a compiled Keras 3 model as a function of one batch."""
+"""The train step of a compiled Keras model as a function of one batch, or in Keras 2 of an iterator over batches."""
 
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from pesto.errors import InputError
@@ -17,19 +19,22 @@ def keras_step(
 ) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """(step, specs): `step((x, y))` runs `model.train_step` as `fit` does, whose graph the trace of it has.
 
+    The step of a Keras 2 (tf_keras) model is its train function, which takes an iterator over batches.
+
     A `batch` of None leaves the first dimension open. The specs follow the model's inputs, outputs and losses: targets
     have the outputs' shapes and types, but one class index (int32) an example where a loss is sparse. `data`, a batch
     or specs (x, y) or (x, y, sample_weight), or x where it is no tuple, says otherwise. `cut` is how the step cuts
-    the batch (`pesto.tf.pipelined`). InputError when the model is not compiled
-    or not built.
+    the batch (`pesto.tf.pipelined`). InputError when the model is not compiled or not built.
     """
     name = getattr(model, "name", type(model).__name__)
-    if not getattr(model, "compiled", False):
+    if not getattr(model, "_is_compiled" if is_keras_2(model) else "compiled", False):
         raise InputError(f"keras {name}: the model is not compiled - call model.compile(optimizer, loss) first")
     default = tf.distribute.get_strategy()
     if data is None and not getattr(model, "inputs", None):
         raise InputError(f"keras {name}: its inputs are unknown - add an Input layer, or give (model, (x, y))")
-    given = (_like(model, "input", batch), _targets(model, batch)) if data is None else _specs(model, data, batch)
+    given = _fitted_specs(model, batch) if data is None else _specs(model, data, batch)
+    if is_keras_2(model):
+        return _train_function(model, cut), (tf.data.IteratorSpec(given),)
     built(model, given)
 
     train = model.train_step if cut is None else train_in_micro_batches(model, cut)
@@ -40,6 +45,36 @@ def keras_step(
         return default.run(train, args=(data,))
 
     return step, (given,)
+
+
+def is_keras_2(model: Any) -> bool:
+    """Return whether a model is made of the classes of tf_keras."""
+    return any(kind.__module__.partition(".")[0] == "tf_keras" for kind in type(model).__mro__)
+
+
+def _train_function(model: Any, cut: Cut | None) -> Callable[..., Any]:
+    """Return what `fit` of a Keras 2 model calls with an iterator for each step."""
+    name = f"keras {model.name}"
+    if cut is not None:
+        raise InputError(
+            f"{name}: a Keras 2 (tf_keras) model cannot be cut into micro-batches - build it in Keras 3, or plan its "
+            "whole batch"
+        )
+    train = model.make_train_function()
+    if not hasattr(train, "get_concrete_function"):
+        raise InputError(
+            f"{name}: its make_train_function returns a {type(train).__name__}, not a tf.function - record the step as "
+            "it runs: with pesto.record(batch=32) as step: model.fit(x, y); pesto.solve(step.graph, ...) plans it"
+        )
+    return train
+
+
+def _fitted_specs(model: Any, batch: int | None) -> Any:
+    """Specs of the (x, y) that `fit` expects; of a Keras 2 model without a loss x, as its loss is in the model."""
+    inputs = _like(model, "input", batch)
+    if is_keras_2(model) and not model.loss:
+        return _packed((inputs,))
+    return inputs, _targets(model, batch)
 
 
 def built(model: Any, data: Any) -> None:
@@ -61,9 +96,18 @@ def _specs(model: Any, data: Any, batch: int | None) -> Any:
                 f"keras {model.name}: data holds a {type(value).__name__} without a batch dimension - "
                 f"give arrays, tensors or tf.TensorSpecs"
             )
-        return tf.TensorSpec([batch, *value.shape[1:]], value.dtype)
+        # The fit of Keras 2 makes arrays of reals tensors of its own precision.
+        real = is_keras_2(model) and isinstance(value, np.ndarray) and value.dtype.kind == "f"
+        dtype = sys.modules["tf_keras"].backend.floatx() if real else value.dtype
+        return tf.TensorSpec([batch, *value.shape[1:]], dtype)
 
-    return tf.nest.map_structure(spec, tuple(data) if isinstance(data, list | tuple) else (data,))
+    return tf.nest.map_structure(spec, _packed(data))
+
+
+def _packed(data: Any) -> Any:
+    """A batch in the structure in which `fit` hands it on: x alone is in no tuple, unless it is one."""
+    parts = tuple(data) if isinstance(data, list | tuple) else (data,)
+    return parts[0] if len(parts) == 1 and not isinstance(parts[0], list | tuple) else parts
 
 
 def _like(model: Any, which: str, batch: int | None) -> Any:

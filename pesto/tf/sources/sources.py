@@ -47,7 +47,7 @@ def from_function(fn: Any, *specs: Any, batch: int | None = None, source: str | 
 
 
 def from_keras(model: Any, batch: int, *, static: bool = False, data: Any = None, source: str | None = None) -> Graph:
-    """The train step (forward, loss, gradients, optimizer, metrics) of a compiled Keras 3 model.
+    """The train step (forward, loss, gradients, optimizer, metrics) of a compiled model of Keras 3 or 2 (tf_keras).
 
     TensorFlow builds another graph when it knows the batch size. By default it does not, as for arrays or datasets
     with a last batch that is smaller; `batch` then only gives the sizes, and `pesto.apply` runs batches of up to that
