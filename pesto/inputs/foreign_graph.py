@@ -1,4 +1,4 @@
-"""Graphs in other programs' files: GraphML, GML, DOT and node-link JSON, read by networkx and pydot."""
+"""Graphs in other programs' files: GraphML, GML, DOT, node-link JSON and Standard Task Graphs."""
 
 import io
 from collections.abc import Callable
@@ -79,10 +79,39 @@ def _gml(data: bytes, what: str) -> Any:
     import networkx as nx
 
     del what
+    if data.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"<":  # some programs give GraphML this ending
+        return _graphml(data, "")
     graph = nx.parse_gml(data.decode("utf-8").splitlines(), label=None)
     labels = {node: said["label"] for node, said in graph.nodes(data=True) if "label" in said}
     own = len(set(map(str, labels.values()))) == len(graph)
     return nx.relabel_nodes(graph, labels) if own else graph
+
+
+def _task_graph(data: bytes, what: str) -> Any:
+    """Read a Standard Task Graph: the number of tasks, then one line a task of its id, time and predecessors.
+
+    The ids run from 0, two tasks without time (the entry and the exit) beyond that number among them. A file with a
+    communication time behind each predecessor is not told from one without, and refused where its lines do not fit.
+    """
+    import networkx as nx
+
+    lines = [line.split("#")[0].split() for line in data.decode("ascii").splitlines()]
+    count, *rows = [[int(word) for word in line] for line in lines if line]
+    if len(count) != 1 or len(rows) not in (count[0], count[0] + 2):
+        raise InputError(
+            f"{what}: it says {' '.join(map(str, count))} tasks and has {len(rows)} lines of tasks - a Standard Task "
+            "Graph has one line a task, with or without an entry and an exit"
+        )
+    graph = nx.DiGraph()
+    graph.add_nodes_from((row[0], {"seconds": row[1]}) for row in rows if len(row) > 2)
+    for row in rows:
+        if row[0] not in graph or row[2] != len(row) - 3 or not graph.nodes.keys() >= set(row[3:]):
+            raise InputError(
+                f"{what}: task {row[0]}: not an id, a time, a number of predecessors and so many ids of other tasks - "
+                "write each task in this form, without times of communication"
+            )
+        graph.add_edges_from((before, row[0], {"control": True}) for before in row[3:])
+    return graph
 
 
 def _node_link(data: bytes, what: str) -> Any:
@@ -126,6 +155,7 @@ FORMATS: dict[str, Callable[[bytes, str], Any]] = {
     ".dot": parse_dot,
     ".gv": parse_dot,
     ".json": _node_link,
+    ".stg": _task_graph,
 }
 """The endings of files of other programs, and what reads each."""
 _DIRECTED = {
@@ -134,4 +164,5 @@ _DIRECTED = {
     ".dot": "write digraph, and -> for each edge",
     ".gv": "write digraph, and -> for each edge",
     ".json": 'write "directed": true',
+    ".stg": "",
 }

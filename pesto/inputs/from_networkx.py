@@ -41,6 +41,12 @@ class Reading:
     """Of a node: a label; nodes with the same share a device."""
     unit_s: float = 1.0
     """Seconds of one unit of `durations`."""
+    default_duration: float | None = None
+    """Time of a node that gives none, in the unit of `durations`; None: that is an error."""
+    default_bytes: int | None = None
+    """Bytes of an edge that gives none; None: that is an error."""
+    order_only: bool = False
+    """Whether every edge is for order alone, as one with `control` is."""
 
     def __post_init__(self) -> None:
         """Validate."""
@@ -86,10 +92,14 @@ def from_networkx(graph: Any, reading: Reading, source: str = "") -> Graph:
     says so.
     """
     _checked(graph)
+    if reading.order_only:
+        graph = graph.copy()
+        for *_, data in graph.edges(data=True):
+            data["control"] = True
     names = _names(graph)
     _spelt(graph, reading)
     kinds, runs_on = _kinds(graph, names, reading)
-    wiring = wired(graph, names, lambda at, data, edge: _size(reading.sizes, at, data, edge))
+    wiring = wired(graph, names, lambda at, data, edge: _size(reading, at, data, edge))
     if wiring.added:
         logging.getLogger("pesto").warning(
             "several edges between two nodes are one, their bytes added: %d were added to others, as %s",
@@ -187,12 +197,15 @@ def _kinds(graph: Any, names: dict[Any, str], reading: Reading) -> tuple[list[st
     return list(kinds), runs_on
 
 
-def _size(pick: Pick, at: tuple[Any, ...], data: dict[str, Any], edge: str) -> int:
-    value = picked(pick, at, data, edge)
+def _size(reading: Reading, at: tuple[Any, ...], data: dict[str, Any], edge: str) -> int:
+    value = picked(reading.sizes, at, data, edge)
+    if value is None and reading.default_bytes is not None:
+        return reading.default_bytes
     if value is None:
         raise InputError(
-            f"{edge}: its bytes are missing: {has(pick, data)} - set them (0 for what carries nothing; "
-            "control for what only waits), or name the attribute that has them as bytes"
+            f"{edge}: its bytes are missing: {has(reading.sizes, data)} - set them (0 for what carries nothing; "
+            "control for what only waits), or name the attribute that has them as bytes; pesto import --order-only is for "
+            "edges that carry nothing, --bytes 0 for those that carry 0 bytes"
         )
     return count(value, edge, "its number of bytes")
 
@@ -208,6 +221,8 @@ def _seconds(reading: Reading, node: Any, data: dict[str, Any], kinds: list[str]
     if isinstance(reading.durations, str):
         named = {label: f"{reading.durations}_{label}" for label in known}
         said |= {label: data[key] for label, key in named.items() if key in data}
+    if not said and not _modelled(data) and reading.default_duration is not None:
+        said[""] = reading.default_duration
     most, unit = MOST_SECONDS / reading.unit_s, reading.unit_s
     return {label: number(each, where, "its time", most) * unit for label, each in said.items()}
 
@@ -234,7 +249,8 @@ def _times(
     left = [] if "" in seconds or _modelled(data) else [kind for kind in on if kind not in kinds]
     if left and not seconds:
         raise InputError(
-            f"{where}: its time is missing: {has(pick, data)} - set it, or name the attribute that has it as durations"
+            f"{where}: its time is missing: {has(pick, data)} - set it, or name the attribute that has it as "
+            "durations; pesto import --duration 0 is for nodes that give none"
         )
     if left:
         key = f"{pick}_{left[0]}" if isinstance(pick, str) else left[0]

@@ -90,7 +90,7 @@ def _steps_per_execution(model: Any) -> int:
     """Return how many steps one call of a model's train function runs; Keras 2 keeps that in a variable."""
     if getattr(model, "autotune_steps_per_execution", False):
         return 0
-    kept = getattr(model, "_steps_per_execution", None)
+    kept: Any = getattr(model, "_steps_per_execution", None)
     return int(kept.numpy()) if hasattr(kept, "numpy") else getattr(model, "steps_per_execution", None) or 1
 
 

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 import pesto
 from pesto.cli.main import pesto as command
+from pesto.errors import InputError
 from pesto.files import graph_file
 from pesto.inputs.foreign_graph import FORMATS, load_foreign
 from pesto.inputs.from_networkx import Reading
@@ -58,7 +59,7 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(command, ["import", *map(str, arguments)])
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", [form for form in FORMATS if form != ".stg"])
 def test_every_format_gives_one_graph(form: str, tmp_path: Path) -> None:
     """Also packed with gzip: times, bytes, memory, groups."""
     if form in (".dot", ".gv"):
@@ -224,3 +225,72 @@ def test_another_programs_file_is_no_graph_file(tmp_path: Path) -> None:
     """`--graph` names the verb that reads it."""
     with pytest.raises(pesto.UsageError, match=r"another program - first run pesto import .*dag.graphml"):
         pesto.load_graph(written(".graphml", tmp_path))
+
+
+STG = b"""  3
+0 0 0
+1 5 1 0
+2 3 1 0
+3 4 2 1 2
+4 0 1 3
+# comment
+"""
+
+
+def imported(folder: Path, name: str, content: bytes, *options: str) -> Result:
+    (folder / name).write_bytes(content)
+    return CliRunner().invoke(command, ["import", str(folder / name), *options, "-o", str(folder / "out.json")])
+
+
+def test_task_graph_has_times_and_an_order(tmp_path: Path) -> None:
+    """With and without the entry and the exit, which are not counted in the first line."""
+    for content, ops in ((STG, 5), (b"2\n0 5 0\n1 3 1 0\n", 2)):
+        assert imported(tmp_path, "a.stg", content, "--unit", "ms", "-q").output == ""
+        graph = graph_file.load(tmp_path / "out.json")
+        assert graph.ops == ops and len(graph.src) == 0
+    assert graph.given_s[:, 0].tolist() == [0.005, 0.003]
+    assert graph.control_src.tolist() == [0] and graph.control_dst.tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"9\n0 5 0\n", "it says 9 tasks and has 1 lines"),
+        (b"2\n0 5 0\n1 3 1 0 7\n", "task 1: not an id, a time"),  # a time of communication
+        (b"2\n0 5 0\n1 3 1 6\n", "task 1: not an id, a time"),
+        (b"x\n", "no graph in the format .stg"),
+        (b"", "no graph in the format .stg"),
+        (b"1\n0\n", "task 0: not an id, a time"),
+    ],
+)
+def test_what_is_no_task_graph_is_refused(tmp_path: Path, content: bytes, words: str) -> None:
+    done = imported(tmp_path, "a.stg", content)
+    assert isinstance(done.exception, InputError) and words in str(done.exception)
+
+
+ORDER = b'{"nodes":[{"id":0,"w":5},{"id":1}],"edges":[{"source":1,"target":0}]}'
+
+
+def test_edges_and_nodes_that_say_nothing(tmp_path: Path) -> None:
+    """Each message names the option, and the option does."""
+    done = imported(tmp_path, "o.json", ORDER, "--durations", "w")
+    assert "--order-only" in str(done.exception) and "--bytes 0" in str(done.exception)
+    done = imported(tmp_path, "o.json", ORDER, "--durations", "w", "--bytes", "0")
+    assert "--duration 0" in str(done.exception)
+    common = ("--durations", "w", "--unit", "ms", "--duration", "2")
+    assert imported(tmp_path, "o.json", ORDER, *common, "--bytes", "7").exit_code == 0
+    graph = graph_file.load(tmp_path / "out.json")
+    assert graph.tensor_bytes.tolist() == [7] and sorted(graph.given_s[:, 0].tolist()) == [0.002, 0.005]
+    assert imported(tmp_path, "o.json", ORDER, *common, "--order-only").exit_code == 0
+    graph = graph_file.load(tmp_path / "out.json")
+    assert len(graph.src) == 0 and len(graph.control_src) == 1
+    done = imported(tmp_path, "o.json", ORDER, *common, "--order-only", "--bytes", "7")
+    assert "leave out one" in str(done.exception)
+
+
+def test_graphml_that_is_called_gml(tmp_path: Path) -> None:
+    file = tmp_path / "g.graphml"
+    nx.write_graphml(the_graph(), file)
+    graph = load_foreign(file, FEW)
+    file.rename(tmp_path / "g.gml")
+    assert load_foreign(tmp_path / "g.gml", FEW).fingerprint() == graph.fingerprint()
