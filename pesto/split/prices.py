@@ -19,6 +19,10 @@ class Prices:
     """Bytes sent while a kernel starts, which a part takes as long for as the whole op."""
     ops: tuple[int, ...]
     """[n] bytes sent while one worker does all of each op."""
+    feed: float = 0.0
+    """Bytes sent while the host feeds each worker one."""
+    cut_out: float = 0.0
+    """Bytes sent while the host copies one of a block that is not consecutive rows of what is fed."""
 
     def of_part(self, op: int, parts: int) -> int:
         """Of one part of an op of so many equal ones."""

@@ -325,6 +325,13 @@ class _Maker:
         """Of an element, and of a block of them that is sent."""
         return item_bytes(dtype), self.transfer
 
+    def _feed(self, op: int) -> tuple[float, float]:
+        """What a byte costs that the host feeds to every worker, of rows and of other blocks; 0 where it feeds none."""
+        prices = self.rules.prices
+        if prices is None or self.shaped.signature(op).type not in FED:
+            return 0.0, 0.0
+        return prices.feed, prices.feed + prices.cut_out
+
     def _fetch(self, op: int, output: int, found: Sequence[tuple[int, int]]) -> None:
         shape, dtype = self.shaped.signature(op).outputs[output]
         needs = sorted({way.need(at) for i, at in found for way in self.ways[i]})
@@ -335,6 +342,7 @@ class _Maker:
             self.layouts[op][output],
             tuple(needs),
             self.factors,
+            self._feed(op),
         )
         together = defaultdict[int, list[tuple[int, int]]](list)
         for i, at in found:
@@ -377,14 +385,21 @@ def _keeping(
 
 @lru_cache(maxsize=1 << 16)
 def _fetching(
-    shape: Shape, price: tuple[int, int], kept: tuple[Layouts, ...], needs: tuple[Need, ...], factors: Shape
-) -> list[list[int]]:
+    shape: Shape, price: tuple[int, int], kept: tuple[Layouts, ...], needs: tuple[Need, ...], factors: Shape,
+    feed: tuple[float, float],
+) -> list[list[int]]:  # fmt: skip
     item, block = price
     return [
         [
             item * geometry.fetched(shape, at, need.layouts, factors, need.rims)
             + (block * pieces.fetching_blocks(shape, at, need, factors) if block else 0)
+            + (_feeding(shape, item, need, factors, feed) if any(feed) else 0)
             for need in needs
         ]
         for at in kept
     ]
+
+
+def _feeding(shape: Shape, item: int, need: Need, factors: Shape, feed: tuple[float, float]) -> int:
+    part = geometry.largest(shape, need, factors)
+    return round(feed[part[1:] != shape[1:]] * item * prod(part))

@@ -19,8 +19,14 @@ from solvers.arrays import Bools, Floats, Ints, bools, ints
 
 _MATMUL = {"m": (1,), "n": (2,), "k": (3,)}
 _CONV = {"b": (1,), "ci": (2,), "co": (5,), "x0": (3, 10), "x1": (4, 11)}
+_VOLUME = {**_CONV, "x0": (1,), "x1": (3, 10), "x2": (4, 11)}
+"""The depth of a volume counts as batch."""
 _DEPTHWISE = {**_CONV, "ci": (2, 5), "co": (2, 5)}
 """Index variable -> the columns of `Graph.kernels` that its cut divides."""
+_TABLES = ("Gather", "ResourceGather", "Scatter", "ResourceScatter")
+"""Beginnings of op types that touch some rows of their first input: their bytes are those of the other tensors."""
+_OUTPUTS_ALONE = frozenset(("Fill", "OnesLike", "Slice", "StridedSlice", "ZerosLike"))
+"""Op types that read no more than they write: their bytes are those of their outputs."""
 
 
 def split_step(graph: Graph, parts: Parts, devices: Sequence[str]) -> Graph:
@@ -83,8 +89,9 @@ class _Step:
         part, _, tensor = self.tensors
         types, type_of = self._types()
         fast = self._fast()[of]
-        flops, moved, kernels = self._work()
-        share = flops / np.where(g.flops[of] > 0, g.flops[of], 1.0)
+        cuts, share, divisors = self._shares()
+        flops = np.where(clones, g.flops[of] / cuts[of], 0.0)
+        moved = ints(np.where(clones, np.ceil(g.moved_bytes[of] * share[of]).astype(np.int64), self._copied()))
         return Graph(
             names=self._names(), types=types, type_of=type_of, tensor_op=part, tensor_bytes=self.sizes,
             src=self.parts.src, dst=self.parts.dst, tensor=tensor,
@@ -93,10 +100,10 @@ class _Step:
             kinds=g.kinds, runs_on=np.where(clones[:, None], g.runs_on[of], self._where(fast)),
             param_bytes=self._held(), flops=flops, moved_bytes=moved,
             launches=np.where(clones, g.launches[of], moved > 0),
-            given_kinds=g.given_kinds, given_s=np.where(clones[:, None], g.given_s[of] * share[:, None], np.nan),
+            given_kinds=g.given_kinds, given_s=np.where(clones[:, None], g.given_s[of] / cuts[of, None], np.nan),
             source=f"{g.source}, in {'x'.join(map(str, self.parts.division.factors))} parts", batch=g.batch,
             dtypes=g.dtypes, dtype_of=g.dtype_of[of], tensor_dtype=self._dtypes(),
-            loose=np.where(clones, g.loose[of], BOUND), kernels=kernels, way=g.way,
+            loose=np.where(clones, g.loose[of], BOUND), kernels=self._kernels(share, divisors), way=g.way,
             devices=self.devices, device_of=np.where(fast & ~self._free_parts(), self.worker, -1),
         )  # fmt: skip
 
@@ -155,17 +162,13 @@ class _Step:
         held = np.where(held > 0, held, self.graph.param_bytes)
         return np.where(self.clones, held[self.op], 0)
 
-    def _work(self) -> tuple[Floats, Ints, Ints]:
-        """[p] operations and bytes moved, and [p, 12] kernels."""
-        g, of = self.graph, self.op
-        cuts, share, divisors = self._shares()
-        clones = self.clones
-        flops = np.where(clones, g.flops[of] / cuts[of], 0.0)
-        moved = np.where(clones, np.ceil(g.moved_bytes[of] * share[of]).astype(np.int64), self._copied())
+    def _kernels(self, share: Floats, divisors: Ints) -> Ints:
+        """[p, 12] kernels of clones, by the shares of their ops."""
+        g, of, clones = self.graph, self.op, self.clones
         kernels = np.where(clones[:, None], -(-g.kernels[of] // divisors[of]), 0)
         passes = clones & (g.kernels[of, 0] == PASSES)
         kernels[passes, 2] = (g.kernels[of[passes], 2] * share[of[passes]]).astype(np.int64)
-        return flops, ints(moved), ints(kernels)
+        return ints(kernels)
 
     def _shares(self) -> tuple[Floats, Floats, Ints]:
         """[n] parts that an op's work is cut into, [n] share of its bytes, [n, 12] divisors of its kernel's sizes."""
@@ -175,7 +178,7 @@ class _Step:
         for op, kind in enumerate(shaped.signature_of.tolist()):
             key = (kind, division.ways[op], forms[op])
             if key not in known:
-                known[key] = _share(shaped.signatures[kind], division.ways[op], forms[op], division.factors)
+                known[key] = share_of(shaped.signatures[kind], division.ways[op], forms[op], division.factors)
             rows.append(known[key])
         cuts, share, divisors = zip(*rows, strict=True)
         return np.array(cuts, dtype=np.float64), np.array(share, dtype=np.float64), np.array(divisors)
@@ -215,11 +218,12 @@ class _Step:
         return {dst: (src, output) for dst, src, output in rows}
 
 
-def _share(signature: Signature, way: Way, form: int, factors: Shape) -> tuple[float, float, list[int]]:
+def share_of(signature: Signature, way: Way, form: int, factors: Shape) -> tuple[float, float, list[int]]:
     """(parts of an op's work, share of its bytes, what its kernel's sizes are divided by)."""
     cut = [(name, k) for name, k in zip(way.names, factors, strict=True) if name not in (WHOLE_WAY, ONCE_WAY)]
     whole = part = 0
-    tensors = [(o.shape, o.dtype, way.need(at)) for at, o in enumerate(signature.inputs)]
+    read = () if signature.type in _OUTPUTS_ALONE else range(int(signature.type.startswith(_TABLES)), len(way.needs))
+    tensors = [(signature.inputs[at].shape, signature.inputs[at].dtype, way.need(at)) for at in read]
     tensors += [(shape, dtype, Need(gives)) for (shape, dtype), gives in zip(signature.outputs, way.gives, strict=True)]
     for shape, dtype, need in tensors:
         if shape is not None:
@@ -227,15 +231,24 @@ def _share(signature: Signature, way: Way, form: int, factors: Shape) -> tuple[f
             part += prod(geometry.largest(shape, need, factors)) * item_bytes(dtype)
     divisors = [1] * (1 + max(KERNEL_SIZES))
     for name, k in cut:
-        for column in _columns(form, name):
+        for column in _columns(signature, form, name):
             divisors[column] *= k
     return float(prod(k for _, k in cut)), part / whole if whole else 1.0, divisors
 
 
-def _columns(form: int, name: str) -> tuple[int, ...]:
-    """Columns of `Graph.kernels` that a cut along an index variable divides; a batch of matmuls for any other name."""
+def _columns(signature: Signature, form: int, name: str) -> tuple[int, ...]:
+    """Columns of `Graph.kernels` that a cut along an index variable divides."""
     if form == MATMUL:
-        return _MATMUL.get(name, (4,))
+        return _of_letter(signature, name) if signature.type == "Einsum" else _MATMUL.get(name, (4,))
     if CONV <= form < DEPTHWISE:
-        return _CONV.get(name, ())
+        return (_VOLUME if "Conv3D" in signature.type else _CONV).get(name, ())
     return _DEPTHWISE.get(name, ()) if DEPTHWISE <= form < PASSES else ()
+
+
+def _of_letter(signature: Signature, letter: str) -> tuple[int, ...]:
+    """The column of a letter of an equation: m, n, k or batch, by which of both factors and of the result have it."""
+    factors, _, made = str(signature.attribute("equation", "")).partition("->")
+    left, _, right = factors.partition(",")
+    if letter in left and letter in right:
+        return (4,) if letter in made else (3,)
+    return (1,) if letter in left else (2,)

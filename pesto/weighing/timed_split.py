@@ -1,7 +1,7 @@
 """A split on a cluster: what its step takes, and what each device holds, by the simulator that times all plans."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import prod
@@ -11,7 +11,8 @@ import numpy as np
 from pesto.cluster import Cluster
 from pesto.costs import Costs
 from pesto.costs.analytical import modelled
-from pesto.errors import InfeasibleError, InputError, NothingFoundError, UsageError
+from pesto.costs.presets import speeds
+from pesto.errors import InfeasibleError, NothingFoundError, PestoError, UsageError
 from pesto.graph import Graph
 from pesto.problem import build
 from pesto.quantities import size
@@ -84,22 +85,23 @@ def all_timed(step: tuple[Graph, Shaped], split: Split, cluster: Cluster, settin
 def cut_and_timed(
     step: tuple[Graph, Shaped], factors: Shape, cluster: Cluster, settings: Settings, *, method: str = "exact",
     seconds: float,
-) -> tuple[TimedSplit, ...]:  # fmt: skip
-    """A step cut to send least, and by methods that can to take least; with the first cuts alone, all timed.
+) -> Iterator[tuple[TimedSplit, ...]]:  # fmt: skip
+    """Yield a step cut to send least, then by methods that can to take least; with the first cuts alone, all timed.
 
-    Of each number of cuts the shorter one. seconds: for all cuts; those to take least have what is left of it, and no
-    more than _AGAIN times what the others took. Errors as of `divide`.
+    Of each number of cuts the shortest so far. seconds: for all cuts; those to take least have what is left of it, and
+    no more than _AGAIN times what the others took. Errors as of `divide`, of the cuts to send least.
     """
     began = time.monotonic()
     found = list(all_timed(step, divide(step[1], factors, method, Rules(), seconds=seconds), cluster, settings))
+    yield tuple(found)
     took = time.monotonic() - began
     left = min(seconds - took, _AGAIN * took)
     if METHODS[method].priced and left > 0:
-        with suppress(NothingFoundError, UsageError, InputError):
+        with suppress(PestoError):
             split = divide(step[1], factors, method, priced(step[0], cluster, prod(factors)), seconds=left)
             found += all_timed(step, split, cluster, settings)
     ways = dict.fromkeys(each.split.division.factors for each in found)
-    return tuple(quickest([each for each in found if each.split.division.factors == way]) for way in ways)
+    yield tuple(quickest([each for each in found if each.split.division.factors == way]) for way in ways)
 
 
 def check_objective(objective: str, rules: Rules, cluster: Cluster | None) -> None:
@@ -127,13 +129,28 @@ def priced(graph: Graph, cluster: Cluster, workers: int) -> Rules:
     took = np.nan_to_num(modelled(graph, cluster).compute_s[:, fast]).max(axis=1)
     some, at_once = took[took > 0], max(1, workers - 1)
     start = float(np.percentile(some, 25)) if len(some) else 0.0
+    feed_s, copy_s = _feed_s_per_byte(cluster, fast)
     prices = Prices(
         unit_s=per_byte / (workers * at_once),
         message=round(max((path.latency_s for path in paths), default=0.0) / per_byte),
         kernel=round(at_once * start / per_byte),
         ops=tuple(np.round(at_once * took / per_byte).astype(np.int64).tolist()),
+        feed=workers * at_once * feed_s / per_byte,
+        cut_out=workers * at_once * copy_s / per_byte,
     )
     return Rules(redundant=True, prices=prices)
+
+
+def _feed_s_per_byte(cluster: Cluster, fast: Sequence[int]) -> tuple[float, float]:
+    """Seconds that a byte takes from the nearest host to the farthest accelerator, and to be copied on a host first.
+
+    Zeros where no host is apart from the accelerators.
+    """
+    hosts = [at for at, device in enumerate(cluster.devices) if device.kind == "cpu" and at not in fast]
+    paths = [[path.s_per_byte for host in hosts if (path := cluster.paths[host][at]) is not None] for at in fast]
+    cores = [speeds(cluster.devices[host]) for host in hosts]
+    copied = [2 / (core.bandwidth * core.bandwidth_efficiency) for core in cores]  # read and written
+    return max((min(each) for each in paths if each), default=0.0), max(copied, default=0.0)
 
 
 def timed(graph: Graph, shaped: Shaped, split: Split, cluster: Cluster, settings: Settings) -> TimedSplit:
