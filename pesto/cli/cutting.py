@@ -16,7 +16,7 @@ from pesto.settings import Settings
 from pesto.show.kinds_page import choice_object, choice_page
 from pesto.show.live_line import LiveLine
 from pesto.solving.ahead import beside
-from pesto.solving.interrupt import received
+from pesto.solving.interrupt import hold, received
 from pesto.source import Source
 from pesto.split.files.split_file import save_split
 from pesto.split.shaped import Shaped
@@ -55,6 +55,7 @@ def cut(asked: Asked, *, as_json: bool, quiet: bool) -> None:
     costs = load_costs(step[0], asked.cluster, None)
     with LiveLine(quiet=quiet) as live:
         choice = choose(step, asked.cluster, costs, asked.settings, live, cuts=cuts)
+    hold()
     _write(step[1], choice, asked)
     if as_json:
         answer(choice_object(step[1], choice, asked.out))

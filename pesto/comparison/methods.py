@@ -204,7 +204,8 @@ def _cutting(method: str) -> Propose:
         for factors in ways:
             step, seconds = (case.bench.graph, case.shaped), case.settings.time_limit_s / len(ways)
             try:
-                found += cut_and_timed(step, factors, case.cluster, case.settings, method=method, seconds=seconds)
+                *_, cuts = cut_and_timed(step, factors, case.cluster, case.settings, method=method, seconds=seconds)
+                found += cuts
             except (UsageError, NothingFoundError) as none:
                 why.append(str(none))
         if not found:
@@ -229,7 +230,7 @@ def _replicas(case: Case) -> Proposal:
     step, seconds = (case.bench.graph, case.shaped), case.settings.time_limit_s
     try:
         found = data_parallel(step, case.cluster, case.settings, seconds=seconds)
-    except UsageError as none:
+    except (UsageError, NothingFoundError) as none:
         raise NoProposalError("refused", str(none)) from none
     one, ring = found.replica, f"the ring of gradients takes {duration(found.ring_s)}"
     rule = f"a replica on each of {len(found.devices)} devices, {ring}; modelled, and no plan"

@@ -58,6 +58,8 @@ def analyse(description: Description, signature: Signature, k: int, *, halo: boo
 
     halo: whether parts may read what their neighbours have, too.
     """
+    if signature.outputs and all(0 in (shape or ()) for shape, _ in signature.outputs):
+        return Strategies((), (Refusal("*", "it makes no elements"),))
     traced = trace(description, signature, halo=halo)
     extents = _extents(traced, signature)
     _within(traced, extents, signature)
@@ -76,7 +78,10 @@ def _variables(traced: Traced) -> list[str]:
 
 
 def _extents(traced: Traced, signature: Signature) -> dict[str, int]:
-    """How many values each variable takes: of outputs' by their shapes, of others by a dimension that is theirs."""
+    """How many values each variable takes: of outputs' by their shapes, of others by a dimension that is theirs.
+
+    Variables of dimensions without elements are left out: nothing reads along them, and they cannot be cut.
+    """
     found: dict[str, int] = {}
     for (variables, _), (shape, _) in zip(traced, signature.outputs, strict=False):
         found.update((name, extent) for name, extent in zip(variables, shape or (), strict=True) if extent)
@@ -84,7 +89,13 @@ def _extents(traced: Traced, signature: Signature) -> dict[str, int]:
         for read in value.reads:
             shape = signature.inputs[read.tensor].shape or ()
             for index, extent in zip(read.at, shape, strict=True):
-                if index is not None and len(index.terms) == 1 and index.terms[0][1] == 1 and not index.offset:
+                if (
+                    extent
+                    and index is not None
+                    and len(index.terms) == 1
+                    and index.terms[0][1] == 1
+                    and not index.offset
+                ):
                     found.setdefault(index.terms[0][0], extent)
     return found
 

@@ -1,13 +1,16 @@
 """Place, split, or as people do today: every kind of plan for one step on one cluster, and the shortest that fits."""
 
+import logging
+import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from pesto.cluster import Cluster
 from pesto.costs import Costs
-from pesto.errors import InfeasibleError, NothingFoundError, UsageError
+from pesto.errors import InfeasibleError, NothingFoundError, PestoError, UsageError, told
 from pesto.graph import Graph
 from pesto.problem import TICK_S
 from pesto.quantities import duration, percent
@@ -21,6 +24,7 @@ from pesto.weighing.one_board import Board, first_board
 from pesto.weighing.partly_cut import partly_cut
 from pesto.weighing.timed_split import TimedSplit, cut_and_timed, shortfall
 from solvers.bounds import quick_bounds
+from solvers.compiled.interruption import struck
 
 PLACE, SPLIT, BOTH, DATA_PARALLEL = "place", "split", "both", "data-parallel"
 CUTTING_SHARE = 0.5
@@ -31,6 +35,9 @@ BOARD_SHARE = 0.5
 """Share of placing's time that one board gets first, where there are several."""
 LEAST_S = 1.0
 """Seconds that placing has at least."""
+_NO_PLAN = (InfeasibleError, NothingFoundError, UsageError)
+"""Errors that say that a kind has no plan here; all others are failures of the search for it."""
+_log = logging.getLogger("pesto")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -55,6 +62,8 @@ class Kind:
     """Of a split, whole or partial."""
     rival: DataParallel | None = field(default=None, repr=False)
     """Of data parallelism: shown beside the others, and never chosen, since it is no plan."""
+    error: BaseException | None = field(default=None, repr=False)
+    """The error that ended the search for this kind, if one did; KeyboardInterrupt after Ctrl-C."""
 
     @property
     def makespan_s(self) -> float | None:
@@ -81,6 +90,11 @@ class Kind:
             return self.rival.replica.fits
         return self.outcome is not None or (self.cut is not None and self.cut.candidate.fits)
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether the search for it was ended by Ctrl-C."""
+        return isinstance(self.error, KeyboardInterrupt) or (self.outcome is not None and self.outcome.interrupted)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Choice:
@@ -95,7 +109,7 @@ class Choice:
     @property
     def interrupted(self) -> bool:
         """Whether a search was ended by Ctrl-C."""
-        return any(kind.outcome is not None and kind.outcome.interrupted for kind in self.kinds)
+        return any(kind.interrupted for kind in self.kinds)
 
 
 def choose(
@@ -111,62 +125,108 @@ def choose(
 
     Where a cut's step takes less than any placement can, placing is quick: list scheduling and the literature's
     methods, without search. Both is that placement with its long ops cut (`pesto.weighing.partly_cut`). On several
-    boards one is placed on first, and the whole cluster from there; either placement's long ops are cut. Where no kind
-    fits InfeasibleError, if that is proven of all, else NothingFoundError, with what lacks; InputError, SolverError of
-    those who solve.
+    boards one is placed on first, and the whole cluster from there; either placement's long ops are cut.
+
+    A kind whose search fails, for whatever reason, is listed with that reason, and the shortest of the others is
+    chosen. Ctrl-C ends the search, and the shortest kind so far is chosen. Where no kind fits, the first failure is
+    raised, or KeyboardInterrupt; without failures InfeasibleError, if that is proven of all kinds, else
+    NothingFoundError, with what lacks.
     """
     began = time.monotonic()
     graph, _ = step
-    kinds = [kind for factors in cuts for kind in _cut(step, cluster, settings, factors, len(cuts))]
-    best = min((kind.makespan_s or 0.0 for kind in kinds if kind.fits), default=None)
-    bound, known = _bound(graph, costs, cluster, settings)
-    left = max(LEAST_S, settings.time_limit_s - (time.monotonic() - began))
-    beaten = best is not None and bound is not None and best < bound
-    share = left * (1 - BOTH_SHARE)
-    placed = _placed(graph, cluster, costs, replace(settings, time_limit_s=0.0 if beaten else share), watch)
-    left = settings.time_limit_s - (time.monotonic() - began)
-    kinds += [placed, *_both(step, cluster, replace(settings, time_limit_s=max(0.0, left)), placed, watch)]
-    fitting = [kind for kind in kinds if kind.fits]
+    search = _Search()
+    bound: float | None = None
+    known = ""
+
+    def place() -> Iterator[Kind]:
+        nonlocal bound, known
+        best = min((kind.makespan_s or 0.0 for kind in search.kinds if kind.fits), default=None)
+        bound, known = _bound(graph, costs, cluster, settings)
+        left = max(LEAST_S, settings.time_limit_s - (time.monotonic() - began))
+        beaten = best is not None and bound is not None and best < bound
+        share = 0.0 if beaten else left * (1 - BOTH_SHARE)
+        yield from _placed(graph, cluster, costs, replace(settings, time_limit_s=share), watch)
+
+    def both() -> Iterator[Kind]:
+        left = max(0.0, settings.time_limit_s - (time.monotonic() - began))
+        yield from _both(step, cluster, replace(settings, time_limit_s=left), search.kinds[-1], watch)
+
+    for factors in cuts:
+        search.run(_called(factors), SPLIT, partial(_cut, step, cluster, settings, factors, len(cuts)))
+    search.run(PLACE, PLACE, place)
+    search.run(BOTH, BOTH, both)
+    fitting = [kind for kind in search.kinds if kind.fits]
     if not fitting:
-        error = InfeasibleError if all(kind.proven for kind in kinds) else NothingFoundError
-        raise error("; ".join(f"{kind.name}: {kind.why}" for kind in kinds))
+        raise _nothing(search.kinds)
     chosen = min(reversed(fitting), key=lambda kind: kind.makespan_s or 0.0)
-    reason = _reason(chosen, kinds, bound, known)
-    return Choice(kinds=(*kinds, _rival(step, cluster, settings)), chosen=chosen, reason=reason)
+    reason = _reason(chosen, search.kinds, bound, known)
+    search.run(DATA_PARALLEL, DATA_PARALLEL, partial(_rival, step, cluster, settings))
+    return Choice(kinds=tuple(search.kinds), chosen=chosen, reason=reason)
 
 
-def _rival(step: tuple[Graph, Shaped], cluster: Cluster, settings: Settings) -> Kind:
+class _Search:
+    """The kinds that were searched for so far; none is searched for after Ctrl-C."""
+
+    def __init__(self) -> None:
+        self.kinds: list[Kind] = []
+
+    def run(self, name: str, kind: str, find: Callable[[], Iterable[Kind]]) -> None:
+        """Add the kinds that `find` gives, or one that says why it failed."""
+        if any(each.interrupted for each in self.kinds):
+            return
+        began, before = time.monotonic(), len(self.kinds)
+        try:
+            self.kinds += find()
+        except (Exception, KeyboardInterrupt) as error:  # whatever it is, the other kinds' plans are kept
+            cause = KeyboardInterrupt() if struck(error) else error
+            why = "interrupted" if isinstance(cause, KeyboardInterrupt) else told(cause, None).text
+            if len(self.kinds) > before:
+                self.kinds[-1] = replace(self.kinds[-1], error=cause)
+            else:
+                proven, seconds = isinstance(cause, InfeasibleError), time.monotonic() - began
+                self.kinds.append(Kind(name=name, kind=kind, seconds=seconds, why=why, proven=proven, error=cause))
+            if not isinstance(cause, (PestoError, KeyboardInterrupt)):
+                _log.warning("%s: %s", name, why, exc_info=cause if os.environ.get("PESTO_TRACEBACK") else None)
+
+
+def _nothing(kinds: Sequence[Kind]) -> BaseException:
+    """The error of a step of which no kind fits."""
+    failed = [kind.error for kind in kinds if kind.error is not None and not isinstance(kind.error, _NO_PLAN)]
+    if failed:
+        return next((error for error in failed if isinstance(error, KeyboardInterrupt)), failed[0])
+    error = InfeasibleError if all(kind.proven for kind in kinds) else NothingFoundError
+    return error("; ".join(f"{kind.name}: {kind.why}" for kind in kinds))
+
+
+def _rival(step: tuple[Graph, Shaped], cluster: Cluster, settings: Settings) -> Iterator[Kind]:
     began = time.monotonic()
-    try:
-        seconds = max(LEAST_S, CUTTING_SHARE * settings.time_limit_s)
-        found = data_parallel(step, cluster, settings, seconds=seconds)
-    except (UsageError, NothingFoundError) as none:
-        return Kind(name=DATA_PARALLEL, kind=DATA_PARALLEL, seconds=time.monotonic() - began, why=str(none))
+    seconds = max(LEAST_S, CUTTING_SHARE * settings.time_limit_s)
+    found = data_parallel(step, cluster, settings, seconds=seconds)
     why = "" if found.replica.fits else shortfall(found.replica, cluster)
-    return Kind(name=DATA_PARALLEL, kind=DATA_PARALLEL, seconds=time.monotonic() - began, rival=found, why=why)
+    yield Kind(name=DATA_PARALLEL, kind=DATA_PARALLEL, seconds=time.monotonic() - began, rival=found, why=why)
 
 
 def _cut(step: tuple[Graph, Shaped], cluster: Cluster, settings: Settings, factors: Shape, many: int) -> Iterator[Kind]:
     """The shorter of a split for bytes and one for seconds, and of their first cuts alone."""
     began = time.monotonic()
     seconds = max(LEAST_S, CUTTING_SHARE * settings.time_limit_s / many)
+    found: tuple[TimedSplit, ...] = ()
     try:
-        found = cut_and_timed(step, factors, cluster, settings, seconds=seconds)
-    except (UsageError, NothingFoundError) as none:
-        yield Kind(name=_called(factors), kind=SPLIT, seconds=time.monotonic() - began, why=str(none))
-        return
-    took = time.monotonic() - began
-    for each in found:
-        name = _called(each.split.division.factors)
-        short = "" if each.candidate.fits else each.proof or shortfall(each.candidate, cluster)
-        yield Kind(name=name, kind=SPLIT, seconds=took, cut=each, why=short, proven=bool(each.proof))
+        for better in cut_and_timed(step, factors, cluster, settings, seconds=seconds):
+            found = better
+    finally:  # also after Ctrl-C, what was found until then is kept
+        took = time.monotonic() - began
+        for each in found:
+            name = _called(each.split.division.factors)
+            short = "" if each.candidate.fits else each.proof or shortfall(each.candidate, cluster)
+            yield Kind(name=name, kind=SPLIT, seconds=took, cut=each, why=short, proven=bool(each.proof))
 
 
 def _both(
     step: tuple[Graph, Shaped], cluster: Cluster, settings: Settings, placed: Kind, watch: Watch
 ) -> Iterator[Kind]:
-    """The placements with their long ops cut; none where they have no such ops, or Ctrl-C was pressed."""
-    if placed.outcome is None or placed.outcome.interrupted:
+    """The placements with their long ops cut; none where they have no such ops."""
+    if placed.outcome is None:
         return
     began = time.monotonic()
     placements = [(cluster, placed.outcome)]
@@ -187,19 +247,15 @@ def _bound(graph: Graph, costs: Costs, cluster: Cluster, settings: Settings) -> 
     """Seconds that no placement of whole ops can beat, and the argument; None where no placement is possible."""
     try:
         ticks, name = quick_bounds.best(formulate(graph, costs, cluster, settings))
-    except InfeasibleError as infeasible:
-        return None, str(infeasible)
+    except PestoError as none:  # placing fails with the same error, and its row says so
+        return None, str(none)
     return ticks * TICK_S, name
 
 
-def _placed(graph: Graph, cluster: Cluster, costs: Costs, settings: Settings, watch: Watch) -> Kind:
+def _placed(graph: Graph, cluster: Cluster, costs: Costs, settings: Settings, watch: Watch) -> Iterator[Kind]:
     began = time.monotonic()
-    try:
-        outcome, board = placed_from_a_board(graph, cluster, costs, settings, watch)
-    except (InfeasibleError, NothingFoundError) as none:
-        proven = isinstance(none, InfeasibleError)
-        return Kind(name=PLACE, kind=PLACE, seconds=time.monotonic() - began, why=str(none), proven=proven)
-    return Kind(name=PLACE, kind=PLACE, seconds=time.monotonic() - began, outcome=outcome, board=board)
+    outcome, board = placed_from_a_board(graph, cluster, costs, settings, watch)
+    yield Kind(name=PLACE, kind=PLACE, seconds=time.monotonic() - began, outcome=outcome, board=board)
 
 
 def placed_from_a_board(

@@ -1,8 +1,11 @@
 """What users do by hand: data parallelism, and matmuls by columns, then by rows (Megatron-LM, arXiv:1909.08053)."""
 
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from math import prod
 
 from pesto.errors import NothingFoundError
+from pesto.split.geometry import Shape
 from pesto.split.layouts import PARTIAL, WHOLE
 from pesto.split.methods.cut import Chosen, Cut, completed
 from pesto.split.methods.spreading import Port, Spreading
@@ -11,20 +14,20 @@ from pesto.split.ops.op_types import CLASSES
 from pesto.split.ops.wholes import FED
 from pesto.split.program import Program
 from pesto.split.shaped import Shaped
+from pesto.split.signature import Signature
 from pesto.split.way import Way
 
 
 def data_parallel(cut: Cut) -> Chosen:
     """Every op along its batch, variables whole, gradients summed.
 
-    The batch is the extent that all fed tensors have, the largest of several. A tensor cannot be kept as partial sums,
-    so a variable's gradients of several time steps are summed one by one. NothingFoundError where no batch divides.
+    Fed tensors without the batch (`_batch`) stay whole. A tensor cannot be kept as partial sums, so a variable's
+    gradients of several time steps are summed one by one. NothingFoundError where no batch divides.
     """
     shaped, made = cut.shaped, cut.program()
     fed = [op for op in range(shaped.ops) if shaped.signature(op).type in FED and shaped.signature(op).outputs[0][0]]
     shapes = {op: shaped.signature(op).outputs[0][0] or () for op in fed}
-    common = set.intersection(*map(set, shapes.values())) if shapes else set()
-    batch = max(common, default=0)
+    batch = _batch(shaped, list(shapes.values()))
     if not batch or batch % prod(made.factors):
         raise NothingFoundError(
             f"{shaped.source}: no batch that is fed divides by {prod(made.factors)} - give fewer workers"
@@ -32,9 +35,32 @@ def data_parallel(cut: Cut) -> Chosen:
     spread = Spreading(shaped, made, {}, rows=True)
     for op in range(shaped.ops):
         spread.op(op)
-        if op in shapes:
+        if batch in shapes.get(op, ()):
             spread.cut[op, 0] = shapes[op].index(batch)
     return completed(cut, spread.labels(tensors_of(shaped, made).count), "data-parallel")
+
+
+def _batch(shaped: Shaped, shapes: Sequence[Shape]) -> int:
+    """Return the extent of the batch of fed tensors of such shapes, 0 where nothing is fed.
+
+    It is an extent that most of them have: of several the one with which most begin, or else the largest, but not that
+    of the time steps, which are taken one by one.
+    """
+    having = Counter(extent for shape in shapes for extent in set(shape) if extent)
+    first, most = Counter(shape[0] for shape in shapes), max(having.values(), default=0)
+    shared = [extent for extent, many in having.items() if many == most]
+    steps = {extent for signature in shaped.signatures for extent in _steps(signature)}
+    batches = [extent for extent in shared if extent not in steps] or shared
+    return max(batches, key=lambda extent: (first[extent], extent), default=0)
+
+
+def _steps(signature: Signature) -> Iterator[int]:
+    """Yield the number of pieces that a tensor is taken apart into, or put together of, where they are no scalars."""
+    tensors = [operand.shape for operand in signature.inputs] + [shape for shape, _ in signature.outputs]
+    if signature.type in ("Pack", "Unpack") and all(tensors):
+        yield len(signature.inputs if signature.type == "Pack" else signature.outputs)
+    elif signature.type == "TensorListFromTensor" and tensors[0]:
+        yield tensors[0][0]
 
 
 def megatron(cut: Cut) -> Chosen:

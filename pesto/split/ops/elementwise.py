@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from pesto.split.tdl import Body, Description, Index, Op, Tensor, Value
+from pesto.split.tdl import Body, Description, Index, Op, Tensor, Value, opaque
 
 NAMES = (
     "Abs", "Acos", "Add", "AddN", "AddV2", "Asin", "Asinh", "Atan", "Atan2", "Atanh", "BiasAddV1",
@@ -45,4 +45,12 @@ def select(op: Op) -> list[Body]:
     return [lambda *i: condition[i[: condition.rank]] + then[i] + other[i]]
 
 
-ROWS: Mapping[str, Description] = dict.fromkeys(NAMES, describe) | {"Select": select}
+def bitcast(op: Op) -> list[Body]:
+    """Bitcast: a last dimension comes, or goes, with the bytes of an element; the others stay."""
+    tensor, rank = op[0], len(op.out())
+    if rank > tensor.rank:
+        return [lambda *i: opaque(tensor[i[:-1]])[i[-1]]]
+    return [lambda *i: tensor[(*i, slice(None)) if rank < tensor.rank else i]]
+
+
+ROWS: Mapping[str, Description] = dict.fromkeys(NAMES, describe) | {"Bitcast": bitcast, "Select": select}

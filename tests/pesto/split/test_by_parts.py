@@ -124,12 +124,30 @@ def test_a_wrong_strategy_is_noticed() -> None:
         ("Einsum", {"N": 1, "equation": "ii->i"}, [((4, 4), None)], (4,), set()),
         ("Einsum", {"N": 1, "equation": "...i->..."}, [((4, 4), None)], (4,), set()),
         ("Cumsum", {}, [((4, 6), None), ((), 1)], (4, 6), {"i0"}),
+        ("AddV2", {}, [((0,), None), ((0,), None)], (0,), set()),  # without elements there is nothing to cut
+        ("AddV2", {}, [((0, 4), None), ((4,), None)], (0, 4), set()),
+        ("Sum", {"keep_dims": False}, [((0, 4), None), ((1,), (0,))], (4,), {"i1"}),
     ],
 )
 def test_ops_that_no_built_in_model_has(op_type, attributes, inputs, output, found) -> None:
     """Equations and sums up to an element, found and right."""
     operands = tuple(Operand(shape, "float32" if value is None else "int32", value) for shape, value in inputs)
     signature = Signature(op_type, tuple(sorted(attributes.items())), operands, ((output, "float32"),))
+    assert {s.name for s in strategies(signature, 2).found} == found and wrong(signature, 2, 1) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "made", "found"),
+    [
+        (((4, 6), "int32"), ((4, 6), "uint32"), {"i0", "i1"}),
+        (((4, 6), "int64"), ((4, 6, 2), "int32"), {"i0", "i1"}),
+        (((4, 6, 4), "uint8"), ((4, 6), "int32"), {"i0", "i1"}),
+    ],
+)
+def test_bits_as_another_type(given, made, found) -> None:
+    """Bitcast: all dimensions can be cut but one that is the bytes of an element."""
+    attributes = (("T", given[1]), ("type", made[1]))
+    signature = Signature("Bitcast", attributes, (Operand(*given),), (made,))
     assert {s.name for s in strategies(signature, 2).found} == found and wrong(signature, 2, 1) == []
 
 

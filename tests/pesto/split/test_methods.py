@@ -16,6 +16,12 @@ from pesto.split.methods.cut_methods import METHODS
 from pesto.split.program import Rules, program_of
 from pesto.split.worker_parts import parts_of
 from pesto.tf import named
+from pesto.tf.shaping.shaping import shape
+from pesto.tf.sources.sources import capture_v1
+from pesto.tf.start import tensorflow
+
+tf = tensorflow()
+v1 = tf.compat.v1
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +83,29 @@ def test_data_parallel_has_whole_variables(rnnlm) -> None:
     assert set(names) <= {"m", "k", "whole"} and names.count("whole") < len(names) / 10
     with pytest.raises(NothingFoundError, match="no batch"):
         divide(rnnlm, (3,), "data-parallel", Rules(), seconds=30)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "workers", "batch"),
+    [
+        ([(64, 100), (64, 100)], 8, 64),  # the features are more, and 8 does not divide them
+        ([(64, 3, 224, 224)], 8, 64),
+        ([(64, 16), (64, 3), (64, 3)], 8, 64),
+        ([(64, 16), (64,), (100, 100)], 8, 64),  # one is no example of a batch: it stays whole
+        ([(35, 64, 20), (64,)], 8, 64),  # time steps first
+    ],
+)
+def test_the_batch_of_what_is_fed(shapes, workers, batch) -> None:
+    """The extent that most have, and with which most begin; each worker has its share of that."""
+    with tf.Graph().as_default() as graph:
+        fed = [v1.placeholder(tf.float32, extents, name=f"fed{at}") for at, extents in enumerate(shapes)]
+        sums = [tf.reduce_sum(tf.square(each), name=f"sum{at}") for at, each in enumerate(fed)]
+        captured = capture_v1(graph, [tf.add_n(sums, name="loss")], source="a test")
+    _, shaped = shape(captured)
+    found = divide(shaped, (workers,), "data-parallel", Rules(), seconds=30)
+    for at, extents in enumerate(shapes):
+        square = found.division.ways[shaped.names.index("Square" if at == 0 else f"Square_{at}")]
+        assert square.needs[0] == ((extents.index(batch) if batch in extents else WHOLE),)
 
 
 def test_pairs_of_matmuls(transformer, rnnlm) -> None:

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from pesto.cli.main import pesto
 from pesto.costs.analytical import modelled
 from pesto.costs.network import transfer_s
-from pesto.errors import Exit, InfeasibleError, NothingFoundError, UsageError
+from pesto.errors import Exit, InfeasibleError, InputError, NothingFoundError, SolverError, UsageError
 from pesto.inputs.cluster_file import load_cluster
 from pesto.problem import TICK_S
 from pesto.settings import Settings
@@ -22,6 +22,7 @@ from pesto.split.first_cuts import first_cuts
 from pesto.split.program import Rules
 from pesto.split.worker_parts import CLONE, REDUCE, parts_of
 from pesto.tf import named
+from pesto.weighing import choice, timed_split
 from pesto.weighing.choice import choose, placed_from_a_board
 from pesto.weighing.data_parallel import data_parallel, replica_of, ring_s
 from pesto.weighing.one_board import first_board
@@ -61,14 +62,14 @@ def quick(step, cluster, cuts):
 @pytest.mark.parametrize("slower", [pytest.param(1.0, marks=pytest.mark.slow), 1e5])
 def test_the_shortest_that_fits_is_chosen(step, slower):
     """Whatever the links; every kind is timed, and says what it holds."""
-    choice = quick(step, small(slower=slower), [(2,)])
-    assert [kind.name for kind in choice.kinds if kind.kind != "both"] == ["split 2", "place", "data-parallel"]
-    fitting = [kind for kind in choice.kinds[:-1] if kind.fits]
-    assert choice.chosen.makespan_s == min(kind.makespan_s for kind in fitting)
+    found = quick(step, small(slower=slower), [(2,)])
+    assert [kind.name for kind in found.kinds if kind.kind != "both"] == ["split 2", "place", "data-parallel"]
+    fitting = [kind for kind in found.kinds[:-1] if kind.fits]
+    assert found.chosen.makespan_s == min(kind.makespan_s for kind in fitting)
     assert all(kind.peak_bytes > 0 for kind in fitting)
-    assert choice.reason
+    assert found.reason
     if slower > 1:
-        assert choice.chosen.kind in ("place", "both")
+        assert found.chosen.kind in ("place", "both")
 
 
 @pytest.mark.slow
@@ -95,6 +96,64 @@ def test_first_cuts_are_splits_themselves(step):
     assert (again.division, again.moved_bytes, again.bound_bytes) == (one.division, one.moved_bytes, one.bound_bytes)
     found = all_timed((graph, shaped), both, load_cluster("v100x4"), Settings())
     assert [each.candidate.name for each in found] == ["split 2x2", "split 2"]
+
+
+def failing(error):
+    """A search that raises an error."""
+
+    def search(*_, **__):
+        raise error
+
+    return search
+
+
+ERRORS = [InputError("a description fails - mend it"), SolverError("no HiGHS - install it"), ValueError("a mistake")]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize(
+    ("search", "name"),
+    [("cut_and_timed", "split 2"), ("placed_from_a_board", "place"), ("partly_cut", "both"),
+     ("data_parallel", "data-parallel")],
+)  # fmt: skip
+def test_a_kind_that_fails_takes_no_other_along(step, monkeypatch, caplog, search, name, error):
+    """Its row says why, and the shortest of the others is chosen; of a mistake of the program a warning is logged."""
+    monkeypatch.setattr(choice, search, failing(error))
+    found = quick(step, small(), [(2,)])
+    (failed,) = [kind for kind in found.kinds if kind.name == name]
+    assert str(error) in failed.why and not failed.fits and failed.makespan_s is None
+    assert found.chosen.fits and not found.interrupted
+    assert {kind.kind for kind in found.kinds if kind.fits} >= {"split", "place", "data-parallel"} - {failed.kind}
+    assert bool(caplog.records) == isinstance(error, ValueError)
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_where_all_kinds_fail_the_first_failure_is_raised(step, monkeypatch, error):
+    """With its own exit code."""
+    for search in ("cut_and_timed", "placed_from_a_board"):
+        monkeypatch.setattr(choice, search, failing(error))
+    with pytest.raises(type(error), match=str(error)):
+        quick(step, small(), [(2,)])
+
+
+@pytest.mark.parametrize("search", ["placed_from_a_board", "partly_cut", "data_parallel"])
+def test_an_interruption_keeps_what_was_found(step, monkeypatch, search):
+    """Nothing is searched for after it."""
+    monkeypatch.setattr(choice, search, failing(KeyboardInterrupt()))
+    found = quick(step, small(), [(2,)])
+    assert found.interrupted and found.chosen.fits
+    assert found.kinds[-1].why == "interrupted"
+
+
+def test_an_interruption_within_a_kind_keeps_its_first_split(step, monkeypatch):
+    """The split for bytes, where the one for seconds is interrupted; without any nothing is kept."""
+    monkeypatch.setattr(timed_split, "priced", failing(KeyboardInterrupt()))
+    settings, cluster = Settings(time_limit_s=10.0), small()
+    found = choose(step, cluster, modelled(step[0], cluster), settings, lambda _: None, cuts=[(2,)])
+    assert found.interrupted and [kind.name for kind in found.kinds] == ["split 2"] and found.chosen.fits
+    monkeypatch.setattr(timed_split, "divide", failing(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        quick(step, cluster, [(2,)])
 
 
 @pytest.mark.slow
