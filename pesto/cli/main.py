@@ -16,6 +16,7 @@ from pesto.cli.printed import ANSWERED, PROGRESS, aside, to_json
 from pesto.errors import Exit, Told, told
 from pesto.show.screen import one_line, screens
 from pesto.solving.interrupt import install, received
+from pesto.solving.watchdog import watched
 
 VERBS = {
     "solve": ("solve", "Find a checked placement and schedule for a training step."),
@@ -128,7 +129,8 @@ def _log_to_stderr() -> None:
 def main() -> None:
     """Run the command line and exit with one of `pesto.errors.Exit`."""
     install()
-    with nullcontext() if "_PESTO_COMPLETE" in os.environ else screens():  # click completes in bytes, for a shell
+    # click completes in bytes, for a shell
+    with watched(), nullcontext() if "_PESTO_COMPLETE" in os.environ else screens():
         _log_to_stderr()
         code = _run()
     sys.exit(code)

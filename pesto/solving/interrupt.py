@@ -1,14 +1,18 @@
 """Ctrl-C, SIGTERM and SIGHUP: all end the search and differ in the exit code. None may lose a plan that is found."""
 
+import os
 import signal
 import sys
 import threading
+from contextlib import suppress
 from types import FrameType
 
 from pesto.errors import Exit
 
 AGAIN_S = 0.01
 """Seconds until an interruption comes again that was ignored, or came too early: most often that is over by then."""
+TAKEN = 255
+"""A byte that no signal has: the main thread has taken one."""
 _COMPILERS = ("numba.", "llvmlite.")
 """Packages that an interruption leaves broken, registries half read and code half loaded, if the process survives."""
 
@@ -22,6 +26,10 @@ class _State:
     held = False
     noted = False
     """Whether one came while held, and nothing was interrupted for it yet."""
+    keeps = False
+    """Whether something was found that is to be written."""
+    watchdog: int | None = None
+    """Where to write that a signal was taken."""
 
 
 def install() -> None:
@@ -31,7 +39,7 @@ def install() -> None:
     signal raised there is raised again a little later, until it is taken. One that comes while numba compiles or loads
     a function is raised after that.
     """
-    _State.received, _State.held, _State.noted = None, False, False
+    _State.received, _State.held, _State.noted, _State.keeps = None, False, False, False
     sys.unraisablehook = _ignored
     signal.signal(signal.SIGINT, _handle)
     signal.signal(signal.SIGTERM, _handle)
@@ -41,7 +49,32 @@ def install() -> None:
 
 def hold() -> None:
     """From now on only remember a signal: what is left is quick and must not be cut off. Needs `install`."""
-    _State.held = True
+    _State.held = _State.keeps = True
+
+
+def keep() -> None:
+    """Say that something was found which is to be written: a signal that is taken late must not lose it."""
+    _State.keeps = True
+
+
+def keeps() -> bool:
+    """Whether something was found that is to be written."""
+    return _State.keeps
+
+
+def holds() -> bool:
+    """Whether signals are only remembered, as while a plan is written."""
+    return _State.held
+
+
+def handles(signum: int) -> bool:
+    """Whether a signal is handled here, and not by whom a verb has called."""
+    return signal.getsignal(signum) is _handle
+
+
+def report_to(descriptor: int | None) -> None:
+    """Write TAKEN there for every signal that the main thread takes; None for nobody."""
+    _State.watchdog = descriptor
 
 
 def release() -> None:
@@ -57,6 +90,9 @@ def received() -> Exit | None:
 
 
 def _handle(signum: int, frame: FrameType | None) -> None:
+    if _State.watchdog is not None:
+        with suppress(OSError):  # it is told of so many that one more says nothing
+            os.write(_State.watchdog, bytes([TAKEN]))
     _State.received, _State.number = (Exit.INTERRUPTED if signum == signal.SIGINT else Exit.TERMINATED), signum
     _State.noted = _State.held
     if _State.held:

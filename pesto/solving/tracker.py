@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 from pesto.problem import TICK_S
 from pesto.solving.candidates import Candidate, best
 from pesto.solving.contributions import Ledger
-from pesto.solving.interrupt import received
+from pesto.solving.interrupt import keep, received
 from solvers import relative_gap
 from solvers.bounds.evidence import FullBound
 from solvers.compiled.interruption import struck
@@ -190,6 +190,7 @@ class Tracker:
         if known is None or (not candidate.fits, candidate.makespan) < (not known.fits, known.makespan):
             self.candidates[candidate.name] = candidate
         if candidate.fits and candidate.makespan < least:
+            keep()
             self.ledger.found(candidate.name, candidate.makespan)
             self._tell(candidate)
 

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from pesto.errors import InputError, UsageError
-from pesto.files.json import quoted, shown
+from pesto.files.json import quoted
 from pesto.split.division import Division
 from pesto.split.shaped import Shaped
 from pesto.tf.feed_values import FeedValues
@@ -18,6 +18,7 @@ from pesto.tf.laying.targets import covers
 from pesto.tf.nodes.captured import Captured
 from pesto.tf.partition.part_variables import PartVariable, in_parts, whole
 from pesto.tf.partition.partitioned import Partition, partition
+from pesto.tf.run.input_sources import explain_failure
 from pesto.tf.run.runnable import Runs
 from pesto.tf.run.stepping import SEED, distance
 from pesto.tf.unoptimized import unoptimized
@@ -129,7 +130,7 @@ def run_parts(
         far = apart.furthest[0] > TOLERANCE
         third = _run(replace(alone, values=_nudged(first.before)), step, steps) if far else None
     except tf.errors.OpError as error:
-        raise InputError(f"run: {captured.source} does not run: {shown(error)} - run it on its own first") from error
+        raise explain_failure("run", captured.source, error) from error
     nudged = None if third is None else _apart(first, third).furthest[0]
     return replace(_compared(made, first, second, apart, nudged), feeds=step.feed_values)
 

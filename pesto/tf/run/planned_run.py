@@ -13,7 +13,6 @@ import numpy as np
 import tensorflow as tf
 
 from pesto.errors import InputError, MismatchError
-from pesto.files.json import shown
 from pesto.graph import Graph
 from pesto.plans.plan import Plan
 from pesto.plans.unlike import unlike
@@ -23,6 +22,7 @@ from pesto.tf.enforce.partitions import Expected, Findings
 from pesto.tf.enforce.steps import configured
 from pesto.tf.feed_values import FeedValues
 from pesto.tf.laying.targets import check_exist, covers, targets
+from pesto.tf.run.input_sources import explain_failure
 from pesto.tf.run.own_batch import with_batch
 from pesto.tf.run.run_options import CPU, GPU, STOCK, UNPLACED, How
 from pesto.tf.run.runnable import Runs
@@ -131,7 +131,7 @@ def run(plan: Plan, graph: Graph, step: Runs, how: How) -> Ran:
     try:
         return _compared(plan, graph, drive, Options(devices=wanted, order=how.order))
     except tf.errors.OpError as error:
-        raise InputError(f"run: {graph.source} does not run: {shown(error)} - run it on its own first") from error
+        raise explain_failure("run", graph.source, error) from error
 
 
 def _at_hand(plan: Plan) -> str:

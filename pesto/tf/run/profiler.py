@@ -13,11 +13,12 @@ import tensorflow as tf
 from pesto.costs.disturbance import NAMED, Watch, Watched, watched
 from pesto.costs.gpu_clocks import gpu_clocks
 from pesto.costs.measured import Noise, Profile
-from pesto.errors import InputError, UsageError
+from pesto.errors import UsageError
 from pesto.files.json import shown
 from pesto.graph import Graph
 from pesto.tf.enforce.partitions import repeats
 from pesto.tf.nodes.fetches import op_name
+from pesto.tf.run.input_sources import explain_failure
 from pesto.tf.run.runnable import Runs
 from pesto.tf.unoptimized import unoptimized
 from solvers.arrays import Floats
@@ -61,7 +62,7 @@ def profile(
             found = watched(runs.traced, iterations, watch)
             clocks = gpu_clocks() if kind == "gpu" else ""
     except (tf.errors.OpError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"profile: {graph.source} does not run: {shown(error)} - run it on its own first") from error
+        raise explain_failure("profile", graph.source, error) from error
     rows = np.array(found.samples)
     samples = op_seconds(rows)
     seconds, spread = trimmed(samples)

@@ -15,6 +15,7 @@ from pesto.tf.nodes.captured import Captured
 from pesto.tf.nodes.needed_nodes import Nodes, Shape
 from pesto.tf.nodes.signatures import RESOURCE
 from pesto.tf.run.implied_values import ImpliedValues
+from pesto.tf.run.input_sources import refuse_waiting
 from pesto.tf.variables.variables import declared_shape
 
 _REFERENCES = ("VariableV2", "Variable")
@@ -67,8 +68,9 @@ def runnable(captured: Captured, nodes: Nodes) -> Runnable:
     """`captured` with its variables at small random values and feeds of the shapes that `nodes` have.
 
     Op names stay, so that a trace speaks of the same ops as the `Graph`. InputError for resources other than variables
-    that only the program which made the step can provide.
+    that only the program which made the step can provide, and for queues that only it fills.
     """
+    refuse_waiting(nodes, captured.source)
     given: dict[str, Any] = {}
     drawn: list[FeedValues] = []
     implied = ImpliedValues.of(nodes)
@@ -81,7 +83,10 @@ def runnable(captured: Captured, nodes: Nodes) -> Runnable:
             if node.op in ("Placeholder", "PlaceholderV2"):
                 name = f"{node.name}:0"
                 if nodes.dtypes[i][0] == RESOURCE:
-                    raise InputError(f"{captured.source}: {shown(node.name)} is a table or iterator of another program")
+                    raise InputError(
+                        f"{captured.source}: {shown(node.name)} is a table or iterator of another program - give the "
+                        "batch to the step as an argument, or run its program by pesto.apply"
+                    )
                 if node.name in captured.values:
                     given[name] = np.asarray(captured.values[node.name])
                 else:

@@ -42,8 +42,9 @@ def machine(monkeypatch, graph):
             noise=Noise(**known), **times,
         )  # fmt: skip
 
-        def profile_source(source, iterations, *, keep_disturbed):
+        def profile_source(source, iterations, *, keep_disturbed, feeds):
             asked.append((source.model, iterations, keep_disturbed))
+            assert feeds is None
             return graph, found
 
         monkeypatch.setattr(verb, "profile_source", profile_source)

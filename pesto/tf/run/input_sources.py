@@ -1,0 +1,69 @@
+"""Sources of batches that only a step's own program fills or starts: without it the step waits for ever, or fails."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from pesto.errors import InputError
+from pesto.files.json import shown
+from pesto.tf.nodes.needed_nodes import Nodes
+
+_TAKES = {
+    "QueueDequeue": "QueueEnqueue", "ReaderRead": "QueueEnqueue", "Unstage": "Stage", "StagePeek": "Stage",
+    "MapUnstage": "MapStage", "MapPeek": "MapStage", "OrderedMapUnstage": "OrderedMapStage",
+    "OrderedMapPeek": "OrderedMapStage", "BarrierTakeMany": "BarrierInsertMany",
+    "AccumulatorTakeGradient": "AccumulatorApplyGradient",
+    "SparseAccumulatorTakeGradient": "SparseAccumulatorApplyGradient",
+    "ResourceAccumulatorTakeGradient": "ResourceAccumulatorApplyGradient", "Recv": "Send", "HostRecv": "HostSend",
+}  # fmt: skip
+"""Beginnings of the types of ops that wait until something was put in, and of those that put it in."""
+_STARTED = ("Iterator", "IteratorV2", "IteratorFromStringHandle", "IteratorFromStringHandleV2")
+"""Types of iterators that an op of the program starts, which is no part of a step."""
+
+
+def refuse_waiting(nodes: Nodes, source: str) -> None:
+    """InputError for a step that takes its batch from a queue, staging area or iterator that its program fills.
+
+    One that the step fills itself is left alone.
+    """
+    every = list(_with_functions(nodes))
+    types = {node.op for node in every}
+    for node in every:
+        fills = next((put for take, put in _TAKES.items() if node.op.startswith(take)), None)
+        if fills is not None and not any(op.startswith(fills) for op in types):
+            name = shown(node.name)
+            raise InputError(
+                f"{source}: {name} ({node.op}) waits for what only its own program puts in, so the step would wait for "
+                "ever - read the batch from a tf.compat.v1.placeholder; with this graph a plan runs by pesto.apply in "
+                f"a program that fills the queue, or in the GraphDef of pesto apply, fed at {name}:0"
+            )
+        if node.op in _STARTED:
+            raise InputError(
+                f"{source}: {shown(node.name)} is an iterator that only its own program starts - give the batch to the "
+                "step as an argument or a tf.compat.v1.placeholder, or run its program by pesto.apply"
+            )
+
+
+def _with_functions(nodes: Nodes) -> Iterator[Any]:
+    """The nodes of the step, and those of the functions that its loops and branches run."""
+    library = nodes.signatures.library
+    stack, seen = [nodes.defs], set[str]()
+    while stack:
+        for node in stack.pop():
+            yield node
+            if node.op.endswith("Dataset") or node.op == "OneShotIterator":
+                continue  # a dataset's functions run in its own threads
+            for value in node.attr.values():
+                for function in [value.func, *value.list.func]:
+                    if function.name in library and function.name not in seen:
+                        seen.add(function.name)
+                        stack.append(library[function.name].node_def)
+
+
+def explain_failure(verb: str, source: str, error: Exception) -> InputError:
+    """What is said of a step that TensorFlow does not run to its end."""
+    if isinstance(error, tf.errors.OutOfRangeError):
+        what = "its dataset or queue ended before all steps had a batch"
+        return InputError(f"{verb}: {source}: {what} - end the dataset in .repeat(), or ask for fewer steps")
+    return InputError(f"{verb}: {source} does not run: {shown(error)} - run it on its own first")

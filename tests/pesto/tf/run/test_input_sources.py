@@ -1,0 +1,120 @@
+"""Steps whose batches only their own program provides: refused before they run, in one line."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pesto as face
+from pesto.errors import InputError
+from pesto.tf.start import tensorflow
+
+tf = tensorflow()
+v1 = tf.compat.v1
+
+from pesto.inputs import load as inputs  # noqa: E402
+from pesto.source import Source  # noqa: E402
+from pesto.tf import named  # noqa: E402
+from pesto.tf.nodes.needed_nodes import parse  # noqa: E402
+from pesto.tf.run.input_sources import refuse_waiting  # noqa: E402
+from pesto.tf.run.run_options import How  # noqa: E402  # after the quiet load
+
+
+def queue(kind: Callable[..., Any]) -> Any:
+    return kind().dequeue_many(4)
+
+
+def produced() -> Any:
+    """As input pipelines of v1 batch what they read."""
+    one = v1.train.limit_epochs(tf.random.uniform([6]))
+    return v1.train.batch([one], 4)
+
+
+def initializable() -> Any:
+    data = tf.data.Dataset.from_tensors(tf.ones([4, 6])).repeat()
+    return v1.data.make_initializable_iterator(data).get_next()
+
+
+def in_a_branch() -> Any:
+    """The op that waits is in a function."""
+    made = v1.FIFOQueue(8, [tf.float32], [[6]])
+    return tf.cond(v1.placeholder(tf.bool, []), lambda: made.dequeue_many(4), lambda: tf.ones([4, 6]))
+
+
+WAIT = {
+    "first in, first out": lambda: queue(lambda: v1.FIFOQueue(8, [tf.float32], [[6]])),
+    "shuffled": lambda: queue(lambda: v1.RandomShuffleQueue(8, 2, [tf.float32], [[6]])),
+    "padded": lambda: tf.ensure_shape(queue(lambda: v1.PaddingFIFOQueue(8, [tf.float32], [[6]])), [4, 6]),
+    "a pipeline": produced,
+    "in a branch": in_a_branch,
+}
+
+
+def saved(tmp_path: Path, batch: Callable[[], Any]) -> Source:
+    """A GraphDef of a step that trains on a batch."""
+    with tf.Graph().as_default() as graph:
+        v1.enable_control_flow_v2()
+        w = v1.get_variable("w", [6, 3], use_resource=True)
+        loss = tf.reduce_mean(tf.tanh(batch() @ w), name="loss")
+        v1.train.GradientDescentOptimizer(0.1).minimize(loss, name="train")
+    path = tmp_path / "step.pb"
+    path.write_bytes(graph.as_graph_def(add_shapes=True).SerializeToString())
+    return Source(file=path, fetch=("train", "loss"))
+
+
+@pytest.mark.parametrize("kind", WAIT)
+def test_a_step_that_would_wait_for_ever_is_refused(kind: str, tmp_path: Path) -> None:
+    """It is planned, but neither run nor profiled; one line names the op and what to do."""
+    source = saved(tmp_path, WAIT[kind])
+    plan = face.solve(inputs.load_graph(source), cluster="cpux2", time_limit_s=0, solver="list")
+    for attempt in (
+        lambda: inputs.run_plan(plan, source, How(steps=1, devices="cpu")),
+        lambda: inputs.profile_source(source, 2),
+    ):
+        with pytest.raises(
+            InputError, match=r"would wait for ever - read the batch from a tf\.compat\.v1\.placeholder"
+        ):
+            attempt()
+
+
+def test_staging_areas_wait_too() -> None:
+    """What they give has no shape in a file, so such steps are rarely planned."""
+    with tf.Graph().as_default() as graph:
+        tf.raw_ops.Unstage(dtypes=[tf.float32], shared_name="area", name="taken")
+    with pytest.raises(InputError, match=r"taken \(Unstage\) waits"):
+        refuse_waiting(parse(graph.as_graph_def(), ["taken"]), "step")
+
+
+def test_an_iterator_that_is_not_started_is_refused(tmp_path: Path) -> None:
+    """TensorFlow would fail in the first step."""
+    with pytest.raises(InputError, match="only its own program starts - give the batch to the step"):
+        named.runs(saved(tmp_path, initializable))
+
+
+def test_a_queue_that_the_step_fills_runs(tmp_path: Path) -> None:
+    """Nothing else is needed for it."""
+
+    def filled() -> Any:
+        made = v1.FIFOQueue(8, [tf.float32], [[6]])
+        with tf.control_dependencies([made.enqueue_many(tf.ones([4, 6]))]):
+            return made.dequeue_many(4)
+
+    graph, profile = inputs.profile_source(saved(tmp_path, filled), 2, keep_disturbed=True)
+    assert len(profile.seconds) == graph.ops
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+def test_a_dataset_that_ends_is_named(repeated: bool, tmp_path: Path) -> None:
+    """Its end is no fault of the step; one that repeats runs."""
+
+    def of_dataset() -> Any:
+        data = tf.data.Dataset.from_tensors(tf.ones([4, 6]))
+        return v1.data.make_one_shot_iterator(data.repeat() if repeated else data).get_next()
+
+    source = saved(tmp_path, of_dataset)
+    if repeated:
+        assert inputs.profile_source(source, 2, keep_disturbed=True)
+    else:
+        with pytest.raises(InputError, match=r"ended before all steps had a batch - end the dataset in \.repeat\(\)"):
+            inputs.profile_source(source, 2, keep_disturbed=True)
