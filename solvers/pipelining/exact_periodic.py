@@ -149,13 +149,10 @@ def _line(question: Question) -> Line:
 def _least_bytes(question: Question, line: Line) -> Ints:
     """[P] bytes of each device where one batch is done at a time, one operation after the other."""
     chain, allocation = question.chain, question.allocation
-    if question.model is MemoryModel.PAPER:
-        need = np.zeros(allocation.devices, dtype=np.int64)
-        np.add.at(need, allocation.device, chain.weights + chain.activation)
-        return need
     begins = offsets(ints(list(line.ticks.values()))).tolist()
     starts = [(*key, 0, begins[number]) for number, key in enumerate(line.ticks)]
-    return check(chain, allocation, pattern_of_line(chain, allocation, line, 1, starts)).peaks
+    pattern = pattern_of_line(chain, allocation, line, 1, starts)
+    return check(chain, allocation, pattern, model=question.model).peaks
 
 
 def _held(question: Question, line: Line) -> list[tuple[int, int, int, int, int, int]]:
@@ -174,16 +171,21 @@ _Row = tuple[tuple[int, int], int, tuple[int, int], int, int, int]
 
 
 def _activations(question: Question, line: Line) -> list[_Row]:
-    """Of each stage as a whole in the paper's model; else of each layer from its own start to its own end."""
+    """Of each layer from its own start to its own end; in the paper's model of each stage as a whole.
+
+    There too layers from which on nothing takes time are apart: they hold nothing where they are undone at once.
+    """
     chain, rows = question.chain, list[_Row]()
+    busy = int(np.flatnonzero(chain.loads).max(initial=-1)) + 1
     for stage, (first, last, device) in enumerate(line.stages.tolist()):
         mine, end = (FORWARD, stage), (line.release, stage)
-        if question.model is MemoryModel.PAPER:
-            rows.append((mine, 0, end, 0, device, int(chain.activation[first : last + 1].sum())))
-            continue
+        whole = question.model is MemoryModel.PAPER
+        if whole:
+            rows.append((mine, 0, end, 0, device, int(chain.activation[first : min(last + 1, busy)].sum())))
         late = early = 0
         for layer in range(first, last + 1):
-            rows.append((mine, late, end, early, device, int(chain.activation[layer])))
+            if not whole or layer >= busy:
+                rows.append((mine, late, end, early, device, int(chain.activation[layer])))
             late += int(chain.forward[layer])
             early += int(chain.ticks(np.array([line.release]), np.array([layer]))[0])
     return rows

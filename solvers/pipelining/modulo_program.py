@@ -34,7 +34,7 @@ def main() -> None:
 def least_period(asked: Asked) -> Told:
     """The least period that is found of those asked for, and below which there is none."""
     until = time.monotonic() + asked.seconds
-    stretches = asked.summed or not any(late or early for _, late, _, early, _, _ in asked.held)
+    stretches = not any(late or early for _, late, _, early, _, _ in asked.held)
     low, most, best, starts = asked.least, asked.most, 0, list[list[int]]()
     attempt, shut = low, set[int]()
     while low <= most and time.monotonic() < until:

@@ -177,7 +177,8 @@ def _rooms(chain: Chain, allocation: Allocation, memory: list[int], model: Memor
     for (i, last, device), passing in zip(allocation.stages.tolist(), left, strict=True):
         j = last + 1
         before = accumulate(chain.loads[i:j].tolist(), initial=0)
-        later = sum(a * ticks for a, ticks in zip(chain.activation[i:j].tolist(), before, strict=False))
+        kept = np.diff(held.activation[i : j + 1]).tolist()
+        later = sum(a * ticks for a, ticks in zip(kept, before, strict=False))
         weights[device] += held.held(i, j, 0, 0)
         each = held.held(i, j, 1, 1) - held.held(i, j, 0, 0)
         stages[device].append((passing, each, each * passing - later))
@@ -220,7 +221,9 @@ class _Layers:
     def of(cls, chain: Chain, devices: int, memory: int, model: MemoryModel) -> "_Layers":
         passing = list(accumulate(reversed(chain.loads.tolist())))[::-1]
         found = cls(
-            passing=passing, weights=chain.weights.tolist(), activation=chain.activation.tolist(),
+            passing=passing, weights=chain.weights.tolist(),
+            # What nothing behind takes time for is done and undone at once.
+            activation=[a if d else 0 for a, d in zip(chain.activation.tolist(), passing, strict=True)],
             devices=devices, memory=memory, rounded=model is MemoryModel.PAPER,
         )  # fmt: skip
         # Between the forward and the backward half of the last layer a batch holds all its activations.

@@ -13,6 +13,9 @@ half that writes it to the end of the one that reads it. In one group those foll
 comes first waits for T minus the load of the group behind, of which it is part: within 2 T, so two at a time. Why at
 least: while a stage waits for its backward half, or turns to it, all n have their activations and their x.
 
+Layers at the chain's end that take no ticks, as no layer behind them does, are done and undone at once, so of a batch
+they hold nothing: at least where nothing waits in between, and in 1F1B* at most where nothing is sent behind them.
+
 A rule by gradients of one group alone would not grow with the group, and one label a state would not do.
 """
 
@@ -20,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from solvers.arrays import Ints, offsets
+from solvers.arrays import Bools, Ints, bools, ints, offsets
 from solvers.pipelining.chain import Chain, MemoryModel
 
 
@@ -48,7 +51,9 @@ class StageBytes(NamedTuple):
 
 def at_most(chain: Chain, model: MemoryModel) -> StageBytes:
     """What no stage is above."""
-    found = at_least(chain, model)
+    held = _busy_from(np.append(chain.loads[:-1] + chain.transfers, chain.loads[-1]))
+    entering = chain.output[:-1] * (held | (np.append(0, chain.transfers) > 0))
+    found = _held(chain, held, entering * (model is MemoryModel.RECEIVED))
     if model is MemoryModel.PAPER:
         return found
     before = np.append(0, 2 * chain.output[1:-1] * (chain.transfers > 0))
@@ -58,6 +63,17 @@ def at_most(chain: Chain, model: MemoryModel) -> StageBytes:
 
 def at_least(chain: Chain, model: MemoryModel) -> StageBytes:
     """What no stage is below, with as many inputs as batches in flight."""
+    held = _busy_from(chain.loads)
+    return _held(chain, held, chain.output[:-1] * held * (model is MemoryModel.RECEIVED))
+
+
+def _busy_from(ticks: Ints) -> Bools:
+    """[L] whether a layer or one behind it takes any ticks."""
+    return bools(np.cumsum(ticks[::-1])[::-1] > 0)
+
+
+def _held(chain: Chain, held: Bools, entering: Ints) -> StageBytes:
+    """With the activations of these layers alone, and without transit."""
     none = np.zeros(chain.layers + 1, dtype=np.int64)
-    entering = none[:-1] if model is MemoryModel.PAPER else chain.output[:-1]
-    return StageBytes(offsets(chain.weights), offsets(chain.activation), entering, none[:-1], none[:-1], none)
+    activation = offsets(ints(chain.activation * held))
+    return StageBytes(offsets(chain.weights), activation, ints(entering), none[:-1], none[:-1], none)

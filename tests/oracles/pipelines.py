@@ -52,6 +52,20 @@ def small_chain(rng: np.random.Generator, layers: int, ticks: int = 6, size: int
     )
 
 
+def chain_with_idle_layers(seed: int) -> tuple[Chain, int, int]:
+    """A random chain of up to 3 layers, of which half take no ticks; devices, and bytes of each."""
+    rng = np.random.default_rng(seed)
+    layers = int(rng.integers(1, 4))
+    ticks = np.zeros((2, layers), dtype=np.int64)
+    while not ticks.any():
+        ticks = rng.integers(0, 4, (2, layers)) * (rng.random(layers) < 0.5)
+    chain = Chain(
+        forward=ticks[0], backward=ticks[1], weights=rng.integers(0, 5, layers), activation=rng.integers(0, 5, layers),
+        output=rng.integers(0, 5, layers + 1), transfers=rng.integers(0, 3, layers - 1) // 2 * 2,
+    )  # fmt: skip
+    return chain, int(rng.integers(1, 5)), int(rng.integers(0, 14))
+
+
 def stages_of(chain: Chain, first: Sequence[int]) -> list[Stage]:
     """Stages and transfers in the chain's order; a transfer's forward half is the shorter."""
     found = []

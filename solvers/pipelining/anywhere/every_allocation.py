@@ -17,6 +17,8 @@ def every_allocation(on: Ground, kind: Ints, below: int, most: int) -> tuple[Int
     found = np.zeros((most, layers), dtype=np.int64)
     device, load, held = np.full(layers, -1), np.zeros(devices, dtype=np.int64), np.zeros(devices, dtype=np.int64)
     count, at = 0, 0
+    busy = np.flatnonzero(on.forward[0, 1:] + on.backward[0, 1:] - on.forward[0, :-1] - on.backward[0, :-1])
+    until = busy[-1] if len(busy) else -1
     while at >= 0:
         if at == layers:
             if count == most:
@@ -28,9 +30,9 @@ def every_allocation(on: Ground, kind: Ints, below: int, most: int) -> tuple[Int
         d = device[at]
         if d >= 0:
             load[d] -= _ticks(on, d, at)
-            held[d] -= _bytes(on, at)
+            held[d] -= _bytes(on, at, until)
         d = _next(device, kind, at, d + 1)
-        while d < devices and (load[d] + _ticks(on, d, at) >= below or held[d] + _bytes(on, at) > on.memory[d]):
+        while d < devices and (load[d] + _ticks(on, d, at) >= below or held[d] + _bytes(on, at, until) > on.memory[d]):
             d = _next(device, kind, at, d + 1)
         if d == devices:
             device[at] = -1
@@ -38,7 +40,7 @@ def every_allocation(on: Ground, kind: Ints, below: int, most: int) -> tuple[Int
             continue
         device[at] = d
         load[d] += _ticks(on, d, at)
-        held[d] += _bytes(on, at)
+        held[d] += _bytes(on, at, until)
         at += 1
     return found, count
 
@@ -49,9 +51,13 @@ def _ticks(on: Ground, d: int, at: int) -> int:
 
 
 @routine
-def _bytes(on: Ground, at: int) -> int:
-    """Weights and one batch's activation, which a layer holds while it does its backward half."""
-    return on.weights[at + 1] - on.weights[at] + on.activation[at + 1] - on.activation[at]
+def _bytes(on: Ground, at: int, until: int) -> int:
+    """Weights and one batch's activation, which a layer holds while it does its backward half.
+
+    Layers behind `until`, the last that takes any time, may do and undo it at once.
+    """
+    kept = on.activation[at + 1] - on.activation[at] if at <= until else 0
+    return on.weights[at + 1] - on.weights[at] + kept
 
 
 @routine

@@ -50,9 +50,9 @@ def _fastest(chain: Chain, machines: Machines) -> Fraction:
 def _average(quick: Chain, memory: int) -> Fraction:
     """Bytes times ticks of a batch over the room of all devices; ValueError where weights and a batch have none."""
     room = memory - int(quick.weights.sum())
-    lacking = int(quick.activation.sum()) - room
+    passing = np.cumsum(quick.loads[::-1])[::-1]
+    lacking = int(quick.activation[passing > 0].sum()) - room
     if lacking > 0:
         raise ValueError(f"no allocation fits: a batch and all weights lack {lacking} bytes - give devices more")
-    passing = np.cumsum(quick.loads[::-1])[::-1].tolist()
-    held = sum(d * a for d, a in zip(passing, quick.activation.tolist(), strict=True))
+    held = sum(d * a for d, a in zip(passing.tolist(), quick.activation.tolist(), strict=True))
     return Fraction(held, room) if held else Fraction(0)

@@ -6,8 +6,10 @@ from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
+from periods_by_force import least_of_all, one_fits, partitions
+from pipelines import chain_with_idle_layers
 
-from pesto.errors import InfeasibleError, NothingFoundError, UsageError
+from pesto.errors import InfeasibleError, InputError, NothingFoundError, UsageError
 from pesto.pipelining import schedules
 from pesto.pipelining.pipeline import ALL, PERIODIC, THESE_STAGES, WHOLE_HALVES, curve, pipelined
 from pesto.pipelining.rank_actions import rank_actions
@@ -19,6 +21,7 @@ from solvers.pipelining.anywhere import within_memory
 from solvers.pipelining.chain import BACKWARD, FORWARD, INPUT_GRADIENT, Allocation, Chain, MemoryModel
 from solvers.pipelining.flushed import gpipe, one_f_one_b
 from solvers.pipelining.one_f_one_b_star import thinned
+from solvers.pipelining.pattern_check import check
 from solvers.pipelining.pipeline_bounds import Bound
 from solvers.pipelining.unequal_devices import Machines
 
@@ -259,3 +262,32 @@ def test_layers_that_take_no_time_do_not_lengthen_a_step(batches):
         made = (gpipe(chain, allocation, batches), one_f_one_b(chain, allocation, batches))
         steps.append([unrolled(chain, pattern, batches).step for pattern in made])
     assert steps[0] == steps[1]
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_what_fits_is_planned_also_where_layers_take_no_time(seed):
+    """What is called impossible is so by enumeration; all else is answered, or refused as not found."""
+    chain, devices, memory = chain_with_idle_layers(seed)
+    model = list(MemoryModel)[seed % 2]
+    given = asked(chain=chain, machines=Machines.alike(devices, memory), model=model, batches=3)
+    runs = [device for device in partitions(chain.layers, devices) if list(device) == sorted(device)]
+    fitting = [device for device in runs if one_fits(chain, device, memory, model is MemoryModel.PAPER)]
+    try:
+        found = pipelined(given)
+    except InfeasibleError:
+        assert not fitting
+    except NothingFoundError as error:
+        assert "were found" in str(error)
+    else:
+        chosen = found.chosen
+        assert check(chain, chosen.allocation, chosen.pattern, memory, model).valid
+        least = least_of_all(chain, devices, 1, memory, model is MemoryModel.PAPER) if chosen.pattern.k == 1 else None
+        assert least is None or found.bound.value <= least
+        assert tuple(chosen.allocation.device.tolist()) in fitting
+
+
+def test_a_chain_without_ticks_is_refused():
+    """In a line with a remedy."""
+    none = [0] * 12
+    with pytest.raises(InputError, match="no layer takes any ticks - give"):
+        pipelined(asked(chain=replace(TWELVE, forward=none, backward=none, weight_gradient=[])))

@@ -4,8 +4,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from periods_by_force import least_of_all, least_on
-from pipelines import small_chain
+from periods_by_force import least_of_all, least_on, least_ticks, one_fits, partitions
+from pipelines import chain_with_idle_layers, small_chain
 
 from solvers.arrays import ints
 from solvers.families.chain_table import make_case
@@ -13,10 +13,11 @@ from solvers.pipelining.anywhere import within_memory
 from solvers.pipelining.anywhere.quick_period import ground, quick_period
 from solvers.pipelining.anywhere.roomy import roomy_memory
 from solvers.pipelining.anywhere.within_memory import Wanted, least_anywhere
-from solvers.pipelining.chain import Chain, MemoryModel
-from solvers.pipelining.contiguous import best_cuts, least_memory
+from solvers.pipelining.chain import Allocation, Chain, MemoryModel
+from solvers.pipelining.contiguous import best_cuts, least_memory, period_bound
 from solvers.pipelining.one_f_one_b_star import least_period, thinned
 from solvers.pipelining.pattern_check import check
+from solvers.pipelining.pipeline_bounds import best, of_all, of_allocation
 from solvers.pipelining.unequal_devices import Machines
 
 
@@ -78,6 +79,37 @@ def test_the_best_of_all_allocations_and_schedules_on_a_hundred_chains(here) -> 
 def test_the_best_of_all_allocations_with_two_batches_a_period(here) -> None:
     """Up to 3 layers."""
     assert sum(equals_enumeration(seed, 3, 2) for seed in range(16)) >= 4
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_layers_that_take_no_ticks_hold_what_enumeration_says(here, seed) -> None:
+    """Nothing where they are undone at once: schedules, bounds, and what is said not to fit, on 1 to 4 devices."""
+    chain, devices, memory, model = *chain_with_idle_layers(seed), list(MemoryModel)[seed % 2]
+    paper = model is MemoryModel.PAPER
+    least = least_of_all(chain, devices, 1, memory, paper)
+    found = least_anywhere(asked(chain, devices, memory, model))
+    assert found.infeasible == (found.pattern is None) == (least is None)
+    assert least is None or found.pattern.period == found.least == least
+    if least is None:
+        assert best_cuts(chain, devices, memory, model) is None
+        return
+    assert best(of_all(chain, devices, memory, model)).value <= least
+    for device in partitions(chain.layers, devices):
+        if one_fits(chain, device, memory, paper):
+            bounds = of_allocation(chain, Allocation(device=device, devices=devices), memory, model)
+            own = least_ticks(chain, device, 1, memory, paper)
+            assert best([each for each in bounds if each.name != "in flight"]).value <= own
+    cuts, runs = best_cuts(chain, devices, memory, model), [p for p in partitions(chain.layers, devices) if ordered(p)]
+    if period_bound(chain, devices, memory, model) is None:
+        assert not any(one_fits(chain, device, memory, paper) for device in runs)
+    if cuts is not None:
+        pattern = thinned(chain, cuts.allocation, cuts.T, cuts.keep)
+        assert check(chain, cuts.allocation, pattern, memory, model).valid
+
+
+def ordered(device: tuple[int, ...]) -> bool:
+    """Whether each device has one run of layers."""
+    return list(device) == sorted(device)
 
 
 def test_what_no_contiguous_stages_do(here) -> None:
