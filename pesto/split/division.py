@@ -9,7 +9,6 @@ import numpy as np
 
 from pesto.split import geometry
 from pesto.split.geometry import Layouts, Need, Shape
-from pesto.split.ops.wholes import READ_SHAPES
 from pesto.split.pieces import Box, boxes
 from pesto.split.shaped import Shaped
 from pesto.split.way import Way
@@ -61,7 +60,7 @@ def readers(shaped: Shaped) -> dict[tuple[int, int], list[tuple[int, int]]]:
         signature = shaped.signature(i)
         operand = signature.inputs[at]
         constant = operand.value is not None or operand.dtype.startswith("resource")
-        if not constant and signature.type not in READ_SHAPES:
+        if not constant and not signature.reads_shapes_alone:
             found[p, output].append((i, at))
     return found
 

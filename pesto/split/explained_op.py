@@ -11,7 +11,6 @@ from pesto.split.division import Division, item_bytes
 from pesto.split.geometry import Layouts, Shape
 from pesto.split.layouts import Rims, Strategies
 from pesto.split.ops.op_types import coverage, strategies
-from pesto.split.ops.wholes import READ_SHAPES
 from pesto.split.pieces import Box, boxes
 from pesto.split.shaped import Shaped
 from pesto.split.way import Way
@@ -94,7 +93,7 @@ def _input(shaped: Shaped, division: Division, op: int, at: int) -> Carried:
     operand, (needed, rims) = shaped.signature(op).inputs[at], division.ways[op].need(at)
     edges = np.flatnonzero((shaped.dst == op) & (shaped.input == at))
     uses = np.flatnonzero((shaped.use_op == op) & (shaped.use_input == at))
-    known = operand.value is not None or shaped.signature(op).type in READ_SHAPES  # nothing is brought
+    known = operand.value is not None or shaped.signature(op).reads_shapes_alone  # nothing is brought
     tensor, found = f"input {at}", needed
     if len(edges):
         maker, output = int(shaped.src[edges[0]]), int(shaped.output[edges[0]])

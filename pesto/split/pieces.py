@@ -56,6 +56,7 @@ def assembly(shape: Shape, stored: Layouts, need: Box, worker: int, factors: Sha
     size = geometry.part_shape(shape, stored, factors)
     along = [
         [begin for begin in sorted({first[d] for first in have}) if begin < low + n and begin + size[d] > low]
+        or [max(first[d] for first in have if first[d] <= low)]  # of no elements there is one piece, of none
         for d, (low, n) in enumerate(zip(*need, strict=True))
     ]
     return Assembly(

@@ -23,7 +23,7 @@ from pesto.split.layouts import ONE, WHOLE
 from pesto.split.ops.wholes import FED
 from pesto.split.prices import Prices
 from pesto.split.shaped import Shaped
-from pesto.split.signature import Signature
+from pesto.split.signature import RANK, Signature
 from pesto.split.way import ONCE_WAY, WHOLE_WAY, Way, once_way, uncut, ways, whole_way
 from solvers.arrays import Bools, bools
 from solvers.labels.builder import Builder
@@ -152,7 +152,12 @@ class _Maker:
         self.tie_of = {op: tie for (op, _), tie in self.taken.items()}
         """op -> the tie of a variable whose handle it takes."""
         self.small = cut_though_small(shaped, self.tiny, SMALL_SHARE)
+        self.lies_whole: frozenset[int] = frozenset()
+        """Ties that no layout fits which is cut wherever it can be: they may be whole, and so may what takes them."""
         self.ways = [self._ways(op) for op in range(shaped.ops)]
+        self.lies_whole = frozenset(v for v, found in self._possible().items() if not set.intersection(*found))
+        for op in {op for (op, _), v in self.taken.items() if v in self.lies_whole}:
+            self.ways[op] = self._ways(op)
         self.tied = self._tied()
         self.tie = {v: self.builder.variable([0] * len(found)) for v, found in self.tied.items()}
         for op in self.handles if rules.partial else ():
@@ -202,7 +207,7 @@ class _Maker:
         if rules.partial and not once:
             return self._if_it_pays(op, before, factors)
         update = (not signature.outputs and bool(signature.inputs)) or (op, 0) in self.taken
-        whole = rules.redundant or (update and rules.replicate)
+        whole = rules.redundant or (update and rules.replicate) or self.tie_of.get(op) in self.lies_whole
         return ways(signature, before, factors, whole=whole, once=once, halo=rules.halo)
 
     def _if_it_pays(self, op: int, before: Way, factors: Shape) -> tuple[Way, ...]:
@@ -231,16 +236,20 @@ class _Maker:
 
     def _tied(self) -> dict[int, tuple[Layouts, ...]]:
         """Layouts that all ops on a variable and its slots can do with."""
-        possible: dict[int, list[set[Layouts]]] = defaultdict(list)
-        for (op, at), v in self.taken.items():
-            possible[v].append({way.needs[at] for way in self.ways[op]})
-        tied = {}
+        possible, tied = self._possible(), {}
         for v in sorted(set(self.shaped.tie.tolist())):
             before = self.made.variables[v] if self.made else ()
             common = self._cut_if_possible(set.intersection(*possible[v]) if possible[v] else set())
             otherwise = ONE if self.rules.partial else WHOLE
             tied[v] = tuple(sorted(common)) or ((*before, *([otherwise] * len(self.cuts))),)
         return tied
+
+    def _possible(self) -> dict[int, list[set[Layouts]]]:
+        """Tie -> for each op that takes one of its variables the layouts that the op can do with."""
+        possible: dict[int, list[set[Layouts]]] = defaultdict(list)
+        for (op, at), v in self.taken.items():
+            possible[v].append({way.needs[at] for way in self.ways[op]})
+        return possible
 
     def _cut_if_possible(self, found: set[Layouts]) -> set[Layouts]:
         """Those that are whole in a cut only where none with the same cuts before is cut, or replication is asked."""
@@ -265,12 +274,12 @@ class _Maker:
         """Where a tensor can be kept: cut where that is even; whole where it is tiny, cannot be cut, or all have it."""
         shape, dtype = self.shaped.signature(op).outputs[output]
         if self.rules.partial and shape is not None and item_bytes(dtype) and not self._free(op, output, 0):
-            return ((ONE,), *(at for at in self._longer(shape, dtype, (), whole=False) if at != (WHOLE,)))
+            return ((ONE,), *(at for at in self._longer(op, output, (), whole=False) if at != (WHOLE,)))
         found: list[Layouts] = [self.made.kept[op][output] if self.made else ()]
         for at in self.cuts:
             whole = shape is None or prod(shape) * item_bytes(dtype) < self.tiny or self.rules.replicate
             whole = whole or self._free(op, output, at)
-            found = [layouts for before in found for layouts in self._longer(shape, dtype, before, whole=whole)]
+            found = [layouts for before in found for layouts in self._longer(op, output, before, whole=whole)]
         return tuple(found)
 
     def _free(self, op: int, output: int, at: int) -> bool:
@@ -280,10 +289,14 @@ class _Maker:
             given[way.names[:at]].update(way.gives[output][: at + 1])
         return {WHOLE} in given.values()
 
-    def _longer(self, shape: Shape | None, dtype: str, before: Layouts, *, whole: bool) -> list[Layouts]:
+    def _longer(self, op: int, output: int, before: Layouts, *, whole: bool) -> list[Layouts]:
+        """The layouts that one more cut makes of one; dimensions whose extents depend on the data are not cut."""
         factors, cut = self.factors[: len(before) + 1], list[Layouts]()
-        if shape is not None and prod(shape) * item_bytes(dtype) >= self.tiny:
-            cut = [(*before, d) for d in range(len(shape)) if geometry.divides(shape, (*before, d), factors)]
+        signature = self.shaped.signature(op)
+        (shape, dtype), bounded = signature.outputs[output], signature.bounded_output(output)
+        if shape is not None and prod(shape) * item_bytes(dtype) >= self.tiny and RANK not in bounded:
+            along = [d for d in range(len(shape)) if d not in bounded]
+            cut = [(*before, d) for d in along if geometry.divides(shape, (*before, d), factors)]
         return [*cut, *([(*before, WHOLE)] if whole or not cut else [])]
 
     def _tensors(self, op: int) -> tuple[int, ...]:

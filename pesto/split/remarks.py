@@ -9,8 +9,6 @@ from pesto.split.shaped import Shaped
 
 ROUNDED = frozenset(("float16", "bfloat16", "half"))
 """Data types in which the order of a sum is seen."""
-SHORT = frozenset(("int8", "uint8", "int16", "uint16"))
-"""Data types whose means are rounded to whole numbers."""
 
 
 def remarks(shaped: Shaped, division: Division) -> list[str]:
@@ -19,12 +17,10 @@ def remarks(shaped: Shaped, division: Division) -> list[str]:
     for op, way in enumerate(division.ways):
         for (_, dtype), gives in zip(shaped.signature(op).outputs, way.gives, strict=True):
             if PARTIAL in gives and way.reducer in ("sum", "prod"):
-                summed[dtype] += dtype in ROUNDED or (dtype in SHORT and way.scaled)
+                summed[dtype] += dtype in ROUNDED
     return [f"{counted(many, 'op')} {_told(dtype, many)}" for dtype, many in sorted(summed.items()) if many]
 
 
 def _told(dtype: str, many: int) -> str:
     ending = "s" if many == 1 else ""
-    if dtype in ROUNDED:
-        return f"add{ending} up parts of {dtype}: the order of sums changes the result"
-    return f"make{ending} one mean of the means of {dtype} parts, each rounded: the result changes"
+    return f"add{ending} up parts of {dtype}: the order of sums changes the result"

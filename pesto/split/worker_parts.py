@@ -11,7 +11,7 @@ from pesto.split import geometry
 from pesto.split.division import Division, item_bytes
 from pesto.split.geometry import Layouts, Need, Shape
 from pesto.split.layouts import PARTIAL, WHOLE
-from pesto.split.ops.wholes import FED, READ_SHAPES
+from pesto.split.ops.wholes import FED
 from pesto.split.pieces import Assembly, Box, Piece, assembly, boxes, summands
 from pesto.split.shaped import Shaped
 from pesto.split.way import ONCE_WAY
@@ -172,7 +172,7 @@ class _Maker:
         s = self.shaped
         for p, output, i, at in zip(s.src.tolist(), s.output.tolist(), s.dst.tolist(), s.input.tolist(), strict=True):
             signature = s.signature(i)
-            if signature.inputs[at].value is not None or signature.type in READ_SHAPES:
+            if signature.inputs[at].value is not None or signature.reads_shapes_alone:
                 self.known[i].append(p)
             else:
                 self.given[i].append((p, output, at))

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from pesto.split.layouts import PARTIAL, WHOLE, Layout, Rims, Strategy
-from pesto.split.ops.shape_operands import REPEATS, SHAPE_OPERAND, repeats
+from pesto.split.ops.shape_operands import REPEATS, SHAPE_OPERAND, part_attributes, repeats
 from pesto.split.ops.window_kernels import told
 from pesto.split.pieces import boxes
 from pesto.split.signature import Signature
@@ -112,7 +112,10 @@ def by_parts(signature: Signature, strategy: Strategy, k: int, inputs: Sequence[
         shape[strategy.gives[0]] //= k
         times = repeats(signature.inputs[repeated].value, signature.inputs[0].shape, shape)
         parts[repeated] = [np.asarray(times, dtype=inputs[repeated].dtype)] * k
-    made = [run(*_told(signature, strategy, k, worker, each)) for worker, each in enumerate(zip(*parts, strict=True))]
+    own = replace(
+        signature, attributes=tuple(sorted((dict(signature.attributes) | part_attributes(signature)).items()))
+    )
+    made = [run(*_told(own, strategy, k, worker, each)) for worker, each in enumerate(zip(*parts, strict=True))]
     handles = [
         layout for o, layout in zip(signature.inputs, strategy.needs, strict=True) if o.dtype.startswith("resource:")
     ]

@@ -19,6 +19,7 @@ from pesto.split.layouts import ONE, WHOLE
 from pesto.split.methods.within_memory import limited_cut
 from pesto.split.program import Program, program_of
 from pesto.split.shaped import Shaped
+from pesto.split.signature import RANK
 from pesto.split.way import ONCE_WAY, Way
 from pesto.split.worker_parts import parts_of
 from solvers.labels.label_methods import solve
@@ -90,6 +91,9 @@ def _kept(shaped: Shaped, division: Division) -> Iterator[str]:
         for output, at in enumerate(layouts):
             shape, _ = signature.outputs[output]
             alone = {*at} == {ONE}
+            bounded = signature.bounded_output(output)
+            if bounded and any(layout >= 0 and (layout in bounded or RANK in bounded) for layout in at):
+                yield f"output {output} of {_op(shaped, op)} lies in parts along a dimension whose extent data decide"
             if not alone and (min(at) < WHOLE or not fits(shape or (), at, division.factors)):
                 yield f"output {output} of {_op(shaped, op)} cannot lie as {list(at)}"
 

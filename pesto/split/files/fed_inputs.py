@@ -48,7 +48,9 @@ def _alike(shaped: Shaped) -> None:
     for (tail, output, head, at), edge in zip(distinct.T.tolist(), where.tolist(), strict=True):
         operand = shaped.signatures[head].inputs[at]
         made = shaped.signatures[tail].outputs[output]
-        if not operand.dtype.startswith(_HANDLE) and made != (operand.shape, operand.dtype):
+        bounded = shaped.signatures[tail].bounded_output(output)
+        same = made == (operand.shape, operand.dtype) and bounded == operand.bounded
+        if not operand.dtype.startswith(_HANDLE) and not same:
             one, other = _op(shaped, int(shaped.src[edge])), _op(shaped, int(shaped.dst[edge]))
             raise InputError(f"$.edges: output {output} of {one} is not what input {at} of {other} is - {_DAMAGED}")
 

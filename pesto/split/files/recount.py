@@ -12,7 +12,6 @@ from math import prod
 from pesto.split.division import ITEM_BYTES, Division
 from pesto.split.geometry import Need
 from pesto.split.layouts import ONE, PARTIAL, WHOLE, Rims
-from pesto.split.ops.wholes import READ_SHAPES
 from pesto.split.shaped import Shaped
 
 Ranges = tuple[range, ...]
@@ -134,7 +133,7 @@ def recounted_bytes(shaped: Shaped, division: Division) -> int:
     ):
         signature = shaped.signature(head)
         operand = signature.inputs[at]
-        read = operand.value is None and signature.type not in READ_SHAPES
+        read = operand.value is None and not signature.reads_shapes_alone
         if read and not operand.dtype.startswith("resource"):
             read_as[tail, output].add(division.ways[head].need(at))
     total = 0

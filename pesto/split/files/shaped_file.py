@@ -15,7 +15,7 @@ from pesto.files.json import Count, Kind, Outline, decode_document, encode_json,
 from pesto.files.labels import check_labels
 from pesto.split.files.fed_inputs import check_fed
 from pesto.split.shaped import Shaped
-from pesto.split.signature import Attribute, Number, Operand, Signature
+from pesto.split.signature import RANK, Attribute, Number, Operand, Signature
 from solvers.arrays import ints
 
 KIND = Kind(
@@ -30,6 +30,7 @@ _MOST_RANK = 254
 _NO_NUMBERS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 """Floats that JSON has no word for: {"float": "inf"}."""
 
+_Dimensions = Annotated[list[Annotated[int, msgspec.Meta(ge=RANK)]], msgspec.Meta(max_length=_MOST_RANK)]
 _Shape = Annotated[list[Annotated[int, msgspec.Meta(ge=0, le=MOST_ELEMENTS)]], msgspec.Meta(max_length=_MOST_RANK)]
 
 
@@ -37,11 +38,13 @@ class _Operand(msgspec.Struct, kw_only=True, omit_defaults=True):
     shape: _Shape | None
     dtype: str
     value: Any = None
+    bounded: _Dimensions = []
 
 
-class _Output(msgspec.Struct, kw_only=True):
+class _Output(msgspec.Struct, kw_only=True, omit_defaults=True):
     shape: _Shape | None
     dtype: str
+    bounded: _Dimensions = []
 
 
 class _Kind(msgspec.Struct, kw_only=True):
@@ -192,10 +195,18 @@ def _written(signature: Signature) -> _Kind:
         type=signature.type,
         attributes={name: _plain(value) for name, value in signature.attributes},
         inputs=[
-            _Operand(shape=_listed(o.shape), dtype=o.dtype, value=None if o.value is None else _plain(o.value))
+            _Operand(
+                shape=_listed(o.shape),
+                dtype=o.dtype,
+                value=None if o.value is None else _plain(o.value),
+                bounded=list(o.bounded),
+            )
             for o in signature.inputs
         ],
-        outputs=[_Output(shape=_listed(shape), dtype=dtype) for shape, dtype in signature.outputs],
+        outputs=[
+            _Output(shape=_listed(shape), dtype=dtype, bounded=list(signature.bounded_output(k)))
+            for k, (shape, dtype) in enumerate(signature.outputs)
+        ],
     )
 
 
@@ -222,13 +233,22 @@ def _read(kind: _Kind, where: str) -> Signature:
         (_extents(made.shape, f"{where}.outputs[{k}]"), _dtype(made.dtype, f"{where}.outputs[{k}]"))
         for k, made in enumerate(kind.outputs)
     )
-    return Signature(kind.type, tuple(sorted(attributes.items())), inputs, outputs)
+    bounded = tuple(_bounded(made.bounded, made.shape, f"{where}.outputs[{k}]") for k, made in enumerate(kind.outputs))
+    return Signature(kind.type, tuple(sorted(attributes.items())), inputs, outputs, bounded if any(bounded) else ())
+
+
+def _bounded(dimensions: list[int], shape: list[int] | None, where: str) -> tuple[int, ...]:
+    """Dimensions whose extents depend on the data, ascending."""
+    rank = -1 if shape is None else len(shape)
+    if dimensions != sorted(set(dimensions)) or (dimensions and not dimensions[-1] < rank) or (RANK in dimensions[1:]):
+        raise InputError(f"{where}.bounded: {dimensions} are no dimensions of it in ascending order - correct it there")
+    return tuple(dimensions)
 
 
 def _operand(given: _Operand, where: str) -> Operand:
     shape, dtype = _extents(given.shape, where), _dtype(given.dtype, where)
     if given.value is None:
-        return Operand(shape, dtype)
+        return Operand(shape, dtype, bounded=_bounded(given.bounded, given.shape, where))
     value = _attribute(given.value, f"{where}.value")
     if not _is_number(value) or (shape is not None and not _lies(value, shape)):
         raise InputError(f"{where}.value: it is not of numbers nested as the shape is - correct it there")

@@ -13,6 +13,7 @@ from functools import lru_cache
 from pesto.split.files.recount import place, wanted
 from pesto.split.geometry import Shape
 from pesto.split.layouts import ONE, PARTIAL, WHOLE, Rim
+from pesto.split.ops.data_sizes import layouts_fault
 from pesto.split.ops.op_types import description, reads_windows
 from pesto.split.signature import Signature
 from pesto.split.tdl import Index, NotDescribedError, Read, Value, trace
@@ -40,9 +41,10 @@ def way_fault(signature: Signature, way: Way, factors: Shape, *, once: bool, hal
         rows = trace(found, signature, halo=windows) if found is not None and cut else ()
     except NotDescribedError as refused:
         return str(refused)
+    sizes = layouts_fault(signature, way.needs, way.gives, windows=any(way.rims)) if cut else ""
     if way.rims and not windows:
-        return "it reads windows, which were not asked for, or which its kernel cannot run on"
-    return _Held(signature, way, factors, rows).fault(cut)
+        sizes = "it reads windows, which were not asked for, or which its kernel cannot run on"
+    return sizes or _Held(signature, way, factors, rows).fault(cut)
 
 
 class _Held:

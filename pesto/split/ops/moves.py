@@ -133,7 +133,8 @@ def reverse(op: Op) -> list[Lambda]:
 
 def transpose(op: Op) -> list[Lambda]:
     """Transpose: the dimensions in another order."""
-    order, tensor = _constant(op, 1), op[0]
+    tensor = op[0]
+    order = [d % tensor.rank for d in _constant(op, 1)]
     return [Lambda(_names(tensor.rank), lambda *i: tensor[tuple(i[order.index(d)] for d in range(tensor.rank))])]
 
 

@@ -1,6 +1,6 @@
 """The table of op types, and the ways in which an op can be divided."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from pesto.split.ops import (
     updates,
     wholes,
 )
+from pesto.split.ops.data_sizes import size_fault
 from pesto.split.ops.window_kernels import WINDOWED, kernel_fault
 from pesto.split.regions import analyse
 from pesto.split.signature import Signature
@@ -107,14 +108,16 @@ def strategies(signature: Signature, k: int, *, halo: bool = False) -> Strategie
         return Strategies((), (Refusal("*", why),))
     try:
         if halo and reads_windows(signature.type):
-            return _that_run(analyse(found, signature, k, halo=True), signature, k)
-        return analyse(found, signature, k)
+            made = _that_run(analyse(found, signature, k, halo=True), signature, k)
+        else:
+            made = analyse(found, signature, k)
     except NotDescribedError as refused:
         if isinstance(refused, MisdescribedError) and signature.type in _OWN:
             raise InputError(f"the description of {signature.type} is of another op: {refused} - mend it") from refused
         return Strategies((), (Refusal("*", str(refused)),))
     except Exception as error:
         raise InputError(f"the description of {signature.type} fails: {error!r} - mend it") from error
+    return _without(made, lambda strategy: size_fault(signature, strategy))
 
 
 def reads_windows(op_type: str) -> bool:
@@ -124,9 +127,14 @@ def reads_windows(op_type: str) -> bool:
 
 def _that_run(found: Strategies, signature: Signature, k: int) -> Strategies:
     """Those whose parts the op's kernel can run on; what it cannot is refused."""
+    return _without(found, lambda strategy: kernel_fault(signature, strategy, k))
+
+
+def _without(found: Strategies, fault: Callable[[Strategy], str]) -> Strategies:
+    """The strategies without a fault; the others are refused for theirs."""
     kept, refused = list[Strategy](), list(found.refused)
     for strategy in found.found:
-        why = kernel_fault(signature, strategy, k)
+        why = fault(strategy)
         if why:
             refused.append(Refusal(strategy.name, why))
         else:

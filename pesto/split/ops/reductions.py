@@ -4,14 +4,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pesto.split.ops.formats import channel
-from pesto.split.tdl import Description, Index, Lambda, Max, Mean, Min, Op, Prod, Sum, Value
+from pesto.split.tdl import Description, Index, Lambda, Max, Mean, Min, Op, Prod, Sum, Value, opaque
 
 
 def _over(reduce: Callable[..., Value]) -> Callable[[Op], list[Lambda]]:
     def describe(op: Op) -> list[Lambda]:
-        return [
-            _reduced(op, reduce, axes(op.value(1), op[0].rank), keep=bool(op.attribute("keep_dims", missing=False)))
-        ]
+        over, keep = axes(op.value(1), op[0].rank), bool(op.attribute("keep_dims", missing=False))
+        if reduce is Mean and "int" in op.operand(0).dtype:
+            return [_rounded(op, over, keep=keep)]
+        return [_reduced(op, reduce, over, keep=keep)]
 
     return describe
 
@@ -35,6 +36,18 @@ def _reduced(op: Op, reduce: Callable[..., Value], over: frozenset[int], *, keep
         return reduce(inner, [f"r{d}" for d in sorted(over)]) if over else inner()
 
     return Lambda(names, element)
+
+
+def _rounded(op: Op, over: frozenset[int], *, keep: bool) -> Lambda:
+    """A mean of integers, which is rounded: means of parts do not add up to it."""
+    tensor = op[0]
+    left = [d for d in range(tensor.rank) if keep or d not in over]
+
+    def element(*i: Index) -> Value:
+        place = dict(zip(left, i, strict=True))
+        return opaque(tensor[tuple(slice(None) if d in over else place[d] for d in range(tensor.rank))])
+
+    return Lambda(tuple(f"i{d}" for d in left), element)
 
 
 def everything(op: Op) -> list[Lambda]:

@@ -34,11 +34,31 @@ def _product(shape: Sequence[int], dimensions: Sequence[int]) -> int:
 
 
 def describe(op: Op) -> list[Lambda]:
-    """Reshape, ExpandDims, Squeeze."""
+    """Reshape, ExpandDims."""
     tensor, out = op[0], op.out()
     if prod(tensor.shape) != prod(out):
         raise NotDescribedError(f"{prod(tensor.shape)} elements cannot become {prod(out)}")
+    _refuse_bounds(op, tensor.shape, out)
     return [Lambda(tuple(f"i{d}" for d in range(len(out))), lambda *i: _element(tensor, out, i))]
+
+
+def squeeze(op: Op) -> list[Lambda]:
+    """Squeeze; one without axes that finds nothing to remove might find something in its parts."""
+    if not op.attribute("squeeze_dims") and 1 not in op[0].shape:
+        raise NotDescribedError("it removes nothing, and has no axes to say so for parts of extent 1")
+    return describe(op)
+
+
+def _refuse_bounds(op: Op, before: Sequence[int], after: Sequence[int]) -> None:
+    """NotDescribedError where extents that depend on the data hide which dimensions became which.
+
+    They do not where there is one of each, of one run: all others are known.
+    """
+    given, made = op.operand(0).bounded, op.signature.bounded_output(0)
+    if given or made:
+        one = len(given) == len(made) == 1
+        if not one or not any(given[0] in run.inputs and made[0] in run.outputs for run in runs(before, after)):
+            raise NotDescribedError("extents depend on the data, and which dimensions they become")
 
 
 def _element(tensor: Tensor, out: tuple[int, ...], i: tuple[Index, ...]) -> Value:
@@ -56,4 +76,4 @@ def _element(tensor: Tensor, out: tuple[int, ...], i: tuple[Index, ...]) -> Valu
     return opaque(read)[tuple(merged)] if merged else read
 
 
-ROWS: Mapping[str, Description] = dict.fromkeys(("Reshape", "ExpandDims", "Squeeze"), describe)
+ROWS: Mapping[str, Description] = {"Reshape": describe, "ExpandDims": describe, "Squeeze": squeeze}

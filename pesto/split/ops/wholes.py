@@ -3,8 +3,6 @@
 SOURCE = "a source: it has no input to divide"
 FED = frozenset(("Placeholder", "PlaceholderV2", "PlaceholderWithDefault"))
 """Op types whose values the host feeds, to every worker that reads them."""
-READ_SHAPES = frozenset(("Rank", "Shape", "ShapeN", "Size"))
-"""Op types that read shapes and no elements: nobody sends them anything."""
 SHAPES = "a few whole numbers, made of shapes"
 ALIKE = "all workers draw the same numbers, from one key"
 ONCE = "it must run once: its parts would draw other numbers, or have effects twice"

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pesto.tf.nodes.needed_nodes import Shape
+from pesto.tf.nodes.sizes import Shape
 
 
 @dataclass(frozen=True, slots=True)

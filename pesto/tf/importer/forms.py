@@ -16,7 +16,7 @@ from pesto.graph import (
     PASSES,
 )
 from pesto.tf.importer.flops import OpView, einsum_sizes
-from pesto.tf.nodes.needed_nodes import Shape
+from pesto.tf.nodes.sizes import Shape
 
 Row = tuple[int, ...]
 NO_ROW: Row = (0,) * (1 + max(KERNEL_SIZES))

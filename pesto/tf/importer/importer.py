@@ -116,11 +116,7 @@ def _edges(nodes: Nodes, uses: Mapping[int, list[Touch]]) -> _Edges:
         tails += waits
         control_heads += [i] * len(waits)
     ordered = hazards(nodes, uses)
-    size = [
-        bytes_of(t, s)
-        for types, shapes in zip(nodes.dtypes, nodes.shapes, strict=True)
-        for t, s in zip(types, shapes, strict=True)
-    ]
+    size = [bytes_of(t, nodes.upper_bound(i, k)) for i, types in enumerate(nodes.dtypes) for k, t in enumerate(types)]
     return _Edges(
         tensor_op=np.repeat(np.arange(len(nodes.defs)), np.diff(offset)),
         tensor_bytes=np.array(size, dtype=np.int64),

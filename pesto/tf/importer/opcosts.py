@@ -16,11 +16,12 @@ from pesto.tf.importer.datatypes import computes_in, heaviest
 from pesto.tf.importer.flops import OpView, flops
 from pesto.tf.importer.forms import NO_ROW, kernel_row, loop_row
 from pesto.tf.importer.kernels import kernel
-from pesto.tf.importer.shapes import bounded, infer, known
+from pesto.tf.importer.shapes import bounded, infer
 from pesto.tf.importer.traffic import launches, moved_bytes
 from pesto.tf.nodes.inline import body
 from pesto.tf.nodes.needed_nodes import Nodes
 from pesto.tf.nodes.signatures import RESOURCE, TRAVELS_NOT
+from pesto.tf.nodes.sizes import is_known
 from pesto.tf.nodes.trips import LOOPS, trips
 from pesto.tf.variables.variables import Roots, bytes_of, declared_shape, roots, value_bytes
 from solvers.arrays import Bools, Floats, Ints
@@ -149,8 +150,7 @@ class Coster:
 
 
 def _out_bytes(nodes: Nodes) -> list[list[int]]:
-    both = zip(nodes.dtypes, nodes.shapes, strict=True)
-    return [[bytes_of(t, s) for t, s in zip(types, shapes, strict=True)] for types, shapes in both]
+    return [[bytes_of(t, nodes.upper_bound(i, k)) for k, t in enumerate(types)] for i, types in enumerate(nodes.dtypes)]
 
 
 def _work_in(parts: list[_Body]) -> int:
@@ -167,8 +167,8 @@ def warn_unknown(nodes: Nodes, matter: Bools, where: str) -> None:
     """Warn of the ops among those that `matter` [n], in a loop's or branch's body, whose work is not known."""
     silent = 0
     for i in np.flatnonzero(matter).tolist():
-        outputs = zip(nodes.dtypes[i], nodes.shapes[i], strict=True)
-        silent += any(t not in TRAVELS_NOT and not known(s) for t, s in outputs)
+        outputs = zip(nodes.dtypes[i], nodes.upper_bounds(i), strict=True)
+        silent += any(t not in TRAVELS_NOT and not is_known(s) for t, s in outputs)
     if silent:
         _log.warning(
             "%s: %d ops of a loop or branch have unknown shapes and count too little - export with add_shapes=True",
@@ -194,7 +194,7 @@ def _view(nodes: Nodes, i: int, root: Roots, values: list[int], out_bytes: list[
     outs = out_bytes[i]
     if ref_outputs:
         outs = [0 if ref else b for ref, b in zip(ref_outputs, outs, strict=True)]
-    return OpView(node, nodes.input_shapes(i), list(nodes.shapes[i]), in_bytes, outs, handles)
+    return OpView(node, nodes.input_upper_bounds(i), nodes.upper_bounds(i), in_bytes, outs, handles)
 
 
 class _Trips:

@@ -10,19 +10,20 @@ import tensorflow as tf
 
 from pesto.errors import InputError
 from pesto.files.json import shown
-from pesto.tf.importer.branch_shapes import branch_shape, handed_on
+from pesto.tf.importer.branch_shapes import Branches, handed_on
 from pesto.tf.nodes.captured import Captured
 from pesto.tf.nodes.frames import closes_loop, outermost
 from pesto.tf.nodes.inference import copied, infer, learn
-from pesto.tf.nodes.needed_nodes import Nodes, Shape, parse
+from pesto.tf.nodes.needed_nodes import Nodes, parse
 from pesto.tf.nodes.open_inputs import refuse_fed
 from pesto.tf.nodes.openbatch import closed, has_open_batch
 from pesto.tf.nodes.signatures import TRAVELS_NOT
+from pesto.tf.nodes.sizes import KnownShape, Shape, is_known
 from pesto.tf.nodes.trips import LOOPS
 from pesto.tf.variables.function_effects import BRANCHES
 from pesto.tf.variables.variables import roots
 
-__all__ = ["bounded", "infer", "known", "known_nodes"]
+__all__ = ["bounded", "infer", "known_nodes"]
 
 _ROUNDS = 8
 _ENTERS = ("Enter", "RefEnter", "Merge", "RefMerge")
@@ -33,11 +34,11 @@ _log = logging.getLogger("pesto")
 
 
 def known_nodes(captured: Captured, batch: int | None) -> Nodes:
-    """The nodes of the step, with the shape of every tensor that travels.
+    """The nodes of the step, with the shape of every tensor that travels, or an upper bound of it.
 
     With `batch` the unknown first dimension of feeds becomes that, and TensorFlow infers the rest anew. Where a size
-    depends on the data (`Unique`, `Where`) its upper bound is used, with a warning. InputError naming the first op
-    whose output is still unknown, with the remedy.
+    depends on the data (`Unique`, `Where`) it has an upper bound, with a warning. InputError naming the first op
+    whose output has neither, with the remedy.
     """
     graph_def = captured.graph_def
     if batch is not None and has_open_batch(graph_def):
@@ -50,31 +51,55 @@ def known_nodes(captured: Captured, batch: int | None) -> Nodes:
 
 
 def bounded(graph_def: Any, fetches: Sequence[str]) -> Nodes:
-    """The nodes that `fetches` need, with upper bounds of sizes that depend on the data; what has none stays open."""
+    """The nodes that `fetches` need, with upper bounds of sizes that depend on the data; what has none stays open.
+
+    Bounds are inferred in a graph of their own, after all that can be known without them, so that none becomes a shape.
+    """
+    branches = Branches(bounded)
+    graph_def, nodes = _inferred(graph_def, fetches, lambda nodes, open_: _proven(nodes, open_, branches))
+    if all(nodes.defs[i].op == _AXES for i, _ in _open(nodes)):
+        return replace(nodes, bounds=_axes_bounds(nodes))
+    _, upper = _inferred(graph_def, fetches, lambda nodes, open_: _bounds(nodes, open_, branches), warn=True)
+    bounds = {
+        (i, k): shape
+        for i, shapes in enumerate(upper.shapes)
+        for k, shape in enumerate(shapes)
+        if shape is not None and is_known(shape) and not is_known(nodes.shapes[i][k])
+    }
+    return replace(nodes, bounds=bounds | _axes_bounds(upper))
+
+
+Rule = Callable[[Nodes, list[tuple[int, int]]], Iterator[tuple[tuple[str, int], tuple[int, ...]]]]
+"""From nodes and their open outputs to shapes of outputs, by (name, output)."""
+
+
+def _inferred(graph_def: Any, fetches: Sequence[str], rule: Rule, *, warn: bool = False) -> tuple[Any, Nodes]:
+    """The GraphDef and its nodes once `rule` has closed what it can, and TensorFlow has inferred what follows."""
     nodes = parse(graph_def, fetches)
     handles = _past_loops(nodes) | handed_on(nodes)
-    bounds: dict[tuple[str, int], tuple[int, ...]] = {}
+    shapes: dict[tuple[str, int], tuple[int, ...]] = {}
     for tried in range(_ROUNDS):
-        open_ = list(_open(nodes))
-        found = {k: v for k, v in _bounds(nodes, open_) if k not in bounds}
-        if not open_ or (not found and (tried or not handles)):
+        open_ = [(i, k) for i, k in _open(nodes) if nodes.defs[i].op != _AXES]
+        new = {k: v for k, v in rule(nodes, open_) if k not in shapes} if open_ else {}
+        if not open_ or (not new and (tried or not handles)):
             break
-        _warn(nodes, found)
-        bounds |= found
-        if all(nodes.defs[i].op == _AXES for i, _ in open_):
-            return _with_axes(nodes, found)
-        graph_def = _take_shapes(graph_def, infer(_bounded(graph_def, bounds, handles)), bounds)
+        if warn:
+            _warn(nodes, new)
+        shapes |= new
+        graph_def = _take_shapes(graph_def, infer(_bounded(graph_def, shapes, handles)), shapes)
         nodes = parse(graph_def, fetches)
-    return nodes
+    return graph_def, nodes
 
 
-def _with_axes(nodes: Nodes, found: Mapping[tuple[str, int], tuple[int, ...]]) -> Nodes:
-    """`nodes` with bounds of axes: nothing else is open, and what reads axes gets its shape from other inputs."""
-    shapes = [
-        tuple(found.get((node.name, k), shape) for k, shape in enumerate(own)) if node.op == _AXES else own
-        for node, own in zip(nodes.defs, nodes.shapes, strict=True)
-    ]
-    return replace(nodes, shapes=shapes)
+def _axes_bounds(nodes: Nodes) -> dict[tuple[int, int], tuple[int, ...]]:
+    """Upper bounds of how many axes there are to sum over."""
+    return {
+        (i, k): source[0][:1]
+        for i, node in enumerate(nodes.defs)
+        if node.op == _AXES and (source := nodes.input_shapes(i)) and source[0] is not None and is_known(source[0])
+        for k, shape in enumerate(nodes.shapes[i])
+        if not is_known(shape)
+    }
 
 
 def _open(nodes: Nodes) -> Iterator[tuple[int, int]]:
@@ -87,29 +112,44 @@ def _open(nodes: Nodes) -> Iterator[tuple[int, int]]:
                 read[p].add(k)
     for i, outputs in enumerate(read):
         for k in sorted(outputs):
-            if nodes.dtypes[i][k] not in TRAVELS_NOT and not known(nodes.shapes[i][k]):
+            if nodes.dtypes[i][k] not in TRAVELS_NOT and not is_known(nodes.upper_bound(i, k)):
                 yield i, k
 
 
-def known(shape: Shape) -> bool:
-    """Whether all of a shape is known."""
-    return shape is not None and -1 not in shape
-
-
-def _bounds(nodes: Nodes, open_: list[tuple[int, int]]) -> Iterator[tuple[tuple[str, int], tuple[int, ...]]]:
+def _entering(nodes: Nodes) -> Iterator[tuple[tuple[str, int], tuple[int, ...]]]:
+    """Shapes of what goes round v1 loops."""
     for i, node in enumerate(nodes.defs):
-        if node.op in _ENTERS and nodes.dtypes[i][0] not in TRAVELS_NOT and not known(nodes.shapes[i][0]):
+        if node.op in _ENTERS and nodes.dtypes[i][0] not in TRAVELS_NOT and not is_known(nodes.shapes[i][0]):
             shape = _entered(nodes, i)
-            if known(shape):
+            if is_known(shape):
                 yield (node.name, 0), shape or ()
+
+
+def _proven(
+    nodes: Nodes, open_: list[tuple[int, int]], branches: Branches
+) -> Iterator[tuple[tuple[str, int], tuple[int, ...]]]:
+    """Shapes that hold whatever the data are."""
+    yield from _entering(nodes)
     for i, k in open_:
-        if nodes.defs[i].op in BRANCHES and known(shape := branch_shape(nodes, i, k, bounded)):
-            yield (nodes.defs[i].name, k), shape or ()
+        if nodes.defs[i].op in BRANCHES and isinstance(size := branches.size(nodes, i, k), KnownShape):
+            yield (nodes.defs[i].name, k), size.extents
+
+
+def _bounds(
+    nodes: Nodes, open_: list[tuple[int, int]], branches: Branches
+) -> Iterator[tuple[tuple[str, int], tuple[int, ...]]]:
+    """Upper bounds of shapes; `nodes` has those found before in place of shapes."""
+    yield from _entering(nodes)
+    for i, k in open_:
+        if nodes.defs[i].op in BRANCHES:
+            shape = branches.upper_bound(nodes, i, k)
+            if shape is not None:
+                yield (nodes.defs[i].name, k), shape
         rule = _AT_MOST.get(nodes.defs[i].op)
         if rule is None:
             continue
         source = nodes.input_shapes(i)
-        if source and known(source[0]):
+        if source and is_known(source[0]):
             shape = rule(source[0] or (), k)
             if shape is not None:
                 yield (nodes.defs[i].name, k), shape
@@ -117,7 +157,7 @@ def _bounds(nodes: Nodes, open_: list[tuple[int, int]]) -> Iterator[tuple[tuple[
 
 def _warn(nodes: Nodes, found: Mapping[tuple[str, int], tuple[int, ...]]) -> None:
     types = {node.name: node.op for node in nodes.defs}
-    for name in dict.fromkeys(name for name, _ in found if types[name] not in (_AXES, *_ENTERS)):
+    for name in dict.fromkeys(name for name, _ in found if types[name] not in _ENTERS):
         what = "a bound without what its branches search for" if types[name] in BRANCHES else "its upper bound"
         _log.warning("op %s: the size of its output depends on the data; %s is assumed", shown(name), what)
 
@@ -154,7 +194,6 @@ _AT_MOST: Mapping[str, Callable[[tuple[int, ...], int], tuple[int, ...] | None]]
     **dict.fromkeys(("ListDiff", "SetDiff1D"), _axes),
     "Where": _coordinates,
     "DynamicPartition": _rows,
-    _AXES: _axes,
 }
 """Upper bounds of outputs whose size depends on the data, from the shape of the first input."""
 
@@ -180,8 +219,6 @@ def _bounded(graph_def: Any, bounds: Mapping[tuple[str, int], tuple[int, ...]], 
     by_name = {node.name: node for node in graph_def.node}
     lead = dict(handles)
     for number, ((name, k), shape) in enumerate(bounds.items()):
-        if by_name[name].op == _AXES:
-            continue  # its readers infer more from its value than from its shape
         node = copy.node.add(name=f"pesto_bound_{number}", op="EnsureShape", input=[f"{name}:{k}"])
         node.attr["T"].type = _type(by_name[name], k)
         node.attr["shape"].shape.SetInParent()  # a scalar has no dimension that would
@@ -219,7 +256,7 @@ def _take_shapes(graph_def: Any, inferred: Any, bounds: Mapping[tuple[str, int],
 
 def _unknown(captured: Captured, nodes: Nodes, batch: int | None) -> InputError:
     i, k = next(_open(nodes))
-    shape = nodes.shapes[i][k]
+    shape = nodes.upper_bound(i, k)
     text = "of unknown rank" if shape is None else f"[{', '.join('?' if d < 0 else str(d) for d in shape)}]"
     if shape is None:
         remedy = "give the feeds static shapes, or set its shape with tf.ensure_shape"

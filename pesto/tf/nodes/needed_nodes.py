@@ -2,21 +2,19 @@
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pesto.errors import InputError
 from pesto.files.json import quoted, shown
 from pesto.tf.nodes.signatures import Signatures
+from pesto.tf.nodes.sizes import BoundedShape, KnownShape, Shape, TensorShape, UnknownShape, is_known
 
 RECORDED = "_traced_shapes"
 """Attribute with the shapes that a function's op had when it was traced: inference loses those of tensor lists."""
 
 RELAY, COPY = "/pesto_send_", "/pesto_copy_"
 """Parts of the names of nodes that a plan added to a live graph, which cannot lose them: later nothing reads them."""
-
-Shape = tuple[int, ...] | None
-"""Dimensions, -1 where unknown; None for an unknown rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -28,16 +26,39 @@ class Nodes:
     dtypes: list[tuple[int, ...]]
     """[n] data type numbers of each output."""
     shapes: list[tuple[Shape, ...]]
-    """[n] shape of each output."""
+    """[n] shape of each output as far as it is known before the step runs; no bound is among these."""
     inputs: list[list[tuple[int, int]]]
     """[n] (producer, output) of each data input, in the order of the op's arguments."""
     controls: list[list[int]]
     """[n] control inputs, ascending."""
     signatures: Signatures
+    bounds: Mapping[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
+    """(node, output) -> upper bound of a shape that depends on the data."""
 
     def input_shapes(self, node: int) -> list[Shape]:
-        """Shapes of a node's data inputs."""
+        """Shapes of a node's data inputs as far as they are known."""
         return [self.shapes[p][k] for p, k in self.inputs[node]]
+
+    def size(self, node: int, output: int) -> TensorShape:
+        """The shape of an output: known, bounded, or unknown."""
+        shape = self.shapes[node][output]
+        if shape is not None and is_known(shape):
+            return KnownShape(shape)
+        if (node, output) in self.bounds:
+            return BoundedShape(self.bounds[node, output], shape)
+        return UnknownShape()
+
+    def upper_bound(self, node: int, output: int) -> Shape:
+        """The largest shape that an output is planned to have: for bytes and work, never for a value."""
+        return self.bounds.get((node, output), self.shapes[node][output])
+
+    def upper_bounds(self, node: int) -> list[Shape]:
+        """Upper bounds of the shapes of a node's outputs."""
+        return [self.upper_bound(node, k) for k in range(len(self.shapes[node]))]
+
+    def input_upper_bounds(self, node: int) -> list[Shape]:
+        """Upper bounds of the shapes of a node's data inputs."""
+        return [self.upper_bound(p, k) for p, k in self.inputs[node]]
 
 
 def parse(graph_def: Any, fetches: Sequence[str]) -> Nodes:

@@ -72,14 +72,14 @@ def _initial(nodes: Nodes, loop: int, argument: int, known: Mapping[int, int]) -
 
 
 def _dimension(nodes: Nodes, node: int) -> int | None:
-    """The value of a StridedSlice that takes one element of a tensor's shape, None for any other."""
+    """The largest value of a StridedSlice that takes one element of a tensor's shape, None for any other."""
     (vector, _), *ends = nodes.inputs[node]
     found = nodes.defs[vector]
     masks = [nodes.defs[node].attr[f"{name}_mask"].i for name in ("begin", "end", "ellipsis", "new_axis")]
     if masks != [0, 0, 0, 0] or nodes.defs[node].attr["shrink_axis_mask"].i != 1:
         return None
     begin = _vector(nodes.defs[ends[0][0]])
-    shape = nodes.input_shapes(vector)[0] if found.op == "Shape" else _vector(found)
+    shape = nodes.input_upper_bounds(vector)[0] if found.op == "Shape" else _vector(found)
     if begin is None or len(begin) != 1 or shape is None or not -len(shape) <= begin[0] < len(shape):
         return None
     return shape[begin[0]] if shape[begin[0]] >= 0 else None

@@ -7,9 +7,9 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 
-from pesto.tf.importer.shapes import known
 from pesto.tf.nodes.inference import infer
 from pesto.tf.nodes.needed_nodes import producer
+from pesto.tf.nodes.sizes import is_known
 from pesto.tf.private import op_def
 from pesto.tf.variables.variables import bytes_of
 
@@ -119,7 +119,7 @@ def _foldable(node: Any, shapes: Any) -> bool:
 
 
 def _static(shape: Any) -> bool:
-    return not shape.unknown_rank and known(_sizes(shape))
+    return not shape.unknown_rank and is_known(_sizes(shape))
 
 
 def _sizes(shape: Any) -> tuple[int, ...]:

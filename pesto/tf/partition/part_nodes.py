@@ -10,8 +10,8 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2, node_def_pb2
 
 from pesto.errors import InputError
-from pesto.split.ops.shape_operands import REPEATS, SHAPE_OPERAND, repeats
-from pesto.split.ops.wholes import FED, READ_SHAPES
+from pesto.split.ops.shape_operands import REPEATS, SHAPE_OPERAND, part_attributes, part_operand, repeats
+from pesto.split.ops.wholes import FED
 from pesto.split.ops.window_kernels import Told
 from pesto.split.pieces import boxes
 from pesto.split.way import told_of
@@ -142,18 +142,21 @@ class Writer:
 
     def _port(self, src: int, output: int) -> str:
         part = self.parts.parts[src]
-        if part.kind == CLONE and output and self._type(part.op) in READ_SHAPES:
+        if part.kind == CLONE and output and self._reads_shapes_alone(part.op):
             return f"{self.names[src]}/{output}"
         return f"{self.names[src]}:{output}" if output else self.names[src]
 
     def _type(self, op: int) -> str:
         return self.parts.shaped.signature(op).type
 
+    def _reads_shapes_alone(self, op: int) -> bool:
+        return self.parts.shaped.signature(op).reads_shapes_alone
+
     def _clone(self, number: int, part: Part, variable: PartVariable | None) -> None:
         op_type = self._type(part.op)
         if op_type in FED:
             self._from_host(number, part)
-        elif op_type in READ_SHAPES:
+        elif self._reads_shapes_alone(part.op):
             self._shapes(number, part)
         else:
             inputs = self._operands(number, part)
@@ -174,6 +177,8 @@ class Writer:
             for name, value in self.defs[op].attr.items():
                 if name not in _GONE:
                     made.attr[name].CopyFrom(value)
+            for name, value in part_attributes(self.parts.shaped.signature(op)).items():
+                made.attr[name].list.i[:] = value
             self.templates = {op: made}  # clones of an op follow each other
         return self.templates[op]
 
@@ -198,7 +203,8 @@ class Writer:
             value = np.asarray(known.get(at, operand.value), dtype=tf.as_dtype(operand.dtype).as_numpy_dtype)
             value = value.reshape(operand.shape if operand.shape is not None else value.shape)
             if SHAPE_OPERAND.get(signature.type) == at and max(way.gives[0], default=-1) >= 0:
-                value = np.asarray(self.parts.output_shape(number, 0), dtype=value.dtype)
+                own = self.parts.output_shape(number, 0) or ()
+                value = np.asarray(part_operand(value.tolist(), own, signature.bounded_output(0)), dtype=value.dtype)
             elif REPEATS.get(signature.type) == at:
                 shape = signature.inputs[0].shape
                 part_shape = self.parts.output_shape(number, 0)
@@ -243,7 +249,7 @@ class Writer:
         node.attr["T"].type = self._dtype(number, 0)
 
     def _shapes(self, number: int, part: Part) -> None:
-        """What an op reads of shapes is a constant: of whole tensors, as in the whole step."""
+        """What an op reads of known shapes is a constant: of whole tensors, as in the whole step."""
         signature = self.parts.shaped.signature(part.op)
         for k, operand in enumerate(signature.inputs):
             if operand.shape is None:
@@ -259,7 +265,9 @@ class Writer:
         """A block, at its owner; of what is fed, on the host, where nobody else reads it."""
         _, src, output = self.given[number][0]
         place = int(self.parts.place[number])
-        begin, size = (self._constant(np.asarray(v, dtype=np.int32), place) for v in (part.begin, part.shape))
+        bounded = self.parts.shaped.signature(part.op).bounded_output(part.output)
+        extents = [-1 if d in bounded else n for d, n in enumerate(part.shape or ())]  # -1: all there is
+        begin, size = (self._constant(np.asarray(v, dtype=np.int32), place) for v in (part.begin, extents))
         source = self.parts.parts[src]
         fed = self.is_fed[src] and self.readers[number] == {place}
         text = self.parts.shaped.names[source.op] if fed else self._read(src, output, place)

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pesto.tf.nodes.flat import CALLS
-from pesto.tf.nodes.needed_nodes import Nodes, Shape
+from pesto.tf.nodes.needed_nodes import Nodes
 from pesto.tf.nodes.signatures import Signatures
+from pesto.tf.nodes.sizes import Shape
 from pesto.tf.nodes.trips import LOOPS
 
 BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")

@@ -12,8 +12,9 @@ from pesto.errors import InputError
 from pesto.files.json import shown
 from pesto.tf.feed_values import FeedValues
 from pesto.tf.nodes.captured import Captured
-from pesto.tf.nodes.needed_nodes import Nodes, Shape
+from pesto.tf.nodes.needed_nodes import Nodes
 from pesto.tf.nodes.signatures import RESOURCE
+from pesto.tf.nodes.sizes import Shape
 from pesto.tf.run.implied_values import ImpliedValues
 from pesto.tf.run.input_sources import refuse_waiting
 from pesto.tf.variables.variables import declared_shape

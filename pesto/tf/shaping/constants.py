@@ -42,7 +42,7 @@ def _small(nodes: Nodes, i: int) -> bool:
 
 
 def _of_shapes(nodes: Nodes, i: int) -> dict[Tensor, Any]:
-    """Shapes read as data: they are known before the step runs."""
+    """Shapes read as data, where they are known before the step runs."""
     node, found = nodes.defs[i], {}
     for k, shape in enumerate(nodes.input_shapes(i)):
         if shape is None or (-1 in shape and node.op != "Rank"):
@@ -61,7 +61,7 @@ def _folded(nodes: Nodes, found: dict[Tensor, Any]) -> list[int]:
         if not sources or (i, 0) in known or any(tensor not in known for tensor in sources):
             continue
         few = all(t in _WHOLE_NUMBERS for t in nodes.dtypes[i]) and all(
-            shape is not None and -1 not in shape and prod(shape) <= MOST for shape in nodes.shapes[i]
+            shape is not None and -1 not in shape and prod(shape) <= MOST for shape in nodes.upper_bounds(i)
         )
         definition = op_def(node.op)
         if few and definition is not None and not definition.is_stateful:

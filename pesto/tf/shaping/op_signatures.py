@@ -5,9 +5,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from pesto.split.signature import Attribute, Operand, Signature
-from pesto.tf.nodes.needed_nodes import Nodes, Shape
+from pesto.split.signature import RANK, Attribute, Operand, Signature
+from pesto.tf.nodes.needed_nodes import Nodes
 from pesto.tf.nodes.signatures import RESOURCE
+from pesto.tf.nodes.sizes import BoundedShape, KnownShape, is_known
 from pesto.tf.shaping.constants import constants
 from pesto.tf.variables.variables import Roots, declared_shape, roots
 
@@ -24,10 +25,10 @@ def op_signatures(nodes: Nodes) -> list[Signature]:
     found = []
     for i, node in enumerate(nodes.defs):
         inputs = tuple(_operand(nodes, tensor, values, root) for tensor in nodes.inputs[i])
-        outputs = tuple(
-            (_closed(shape), _name(dtype)) for shape, dtype in zip(nodes.shapes[i], nodes.dtypes[i], strict=True)
-        )
-        made = Signature(node.op, _attributes(node), inputs, outputs)
+        sizes = [_size(nodes, (i, k), values) for k in range(len(nodes.dtypes[i]))]
+        outputs = tuple((shape, _name(dtype)) for (shape, _), dtype in zip(sizes, nodes.dtypes[i], strict=True))
+        bounded = tuple(dimensions for _, dimensions in sizes)
+        made = Signature(node.op, _attributes(node), inputs, outputs, bounded if any(bounded) else ())
         found.append(same.setdefault(made, made))
     return found
 
@@ -38,15 +39,26 @@ def _operand(nodes: Nodes, tensor: tuple[int, int], values: dict[tuple[int, int]
     if dtype == RESOURCE:
         node = nodes.defs[root[i][k]]
         if node.op in _HANDLES:
-            return Operand(_closed(declared_shape(node)), f"resource:{_name(node.attr['dtype'].type)}")
+            shape = declared_shape(node)
+            return Operand(shape if is_known(shape) else None, f"resource:{_name(node.attr['dtype'].type)}")
     value = values.get(tensor)
-    if value is None:
-        return Operand(_closed(nodes.shapes[i][k]), _name(dtype))
-    return Operand(value.shape, _name(dtype), _nested(value.tolist()))  # what shapes say may be a guess: of axes, say
+    shape, bounded = _size(nodes, tensor, values)
+    return Operand(shape, _name(dtype), None if value is None else _nested(value.tolist()), bounded)
 
 
-def _closed(shape: Shape) -> tuple[int, ...] | None:
-    return None if shape is None or -1 in shape else shape
+def _size(
+    nodes: Nodes, tensor: tuple[int, int], values: dict[tuple[int, int], Any]
+) -> tuple[tuple[int, ...] | None, tuple[int, ...]]:
+    """The shape of a tensor, or its upper bound, and the dimensions of which it is just that."""
+    if tensor in values:
+        return values[tensor].shape, ()
+    size = nodes.size(*tensor)
+    if isinstance(size, KnownShape):
+        return size.extents, ()
+    if isinstance(size, BoundedShape):
+        known = size.known
+        return size.upper_bound, (RANK,) if known is None else tuple(d for d, n in enumerate(known) if n < 0)
+    return None, ()
 
 
 def _nested(value: Any) -> Any:

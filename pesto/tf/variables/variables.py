@@ -6,8 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from pesto.tf.nodes.needed_nodes import Nodes, Shape
+from pesto.tf.nodes.needed_nodes import Nodes
 from pesto.tf.nodes.signatures import RESOURCE, TRAVELS_NOT
+from pesto.tf.nodes.sizes import Shape
 
 _REF_VARIABLES = ("VariableV2", "Variable", "TemporaryVariable")
 _ALIGNED = ("While", "StatelessWhile", "IdentityN")
