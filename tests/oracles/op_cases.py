@@ -544,7 +544,8 @@ MAKERS: dict[str, Maker] = (
     | dict.fromkeys(("Sum", "Mean", "Max", "Min", "Prod"), _reduction)
     | {name: _norm(name) for name in CLASSES["normalisation"]}
     | {
-        "Bitcast": _bitcast, "Select": _select, "L2Loss": _l2, "BiasAdd": _bias, "BiasAddGrad": _bias_gradient, "MatMul": _matmul,
+        "Bitcast": _bitcast,
+        "Select": _select, "L2Loss": _l2, "BiasAdd": _bias, "BiasAddGrad": _bias_gradient, "MatMul": _matmul,
         "BatchMatMul": _batches(broadcast=False), "BatchMatMulV2": _batches(broadcast=True),
         "BatchMatMulV3": _batches(broadcast=True, typed=True), "Einsum": _einsum,
         "Conv2D": _conv(2), "Conv3D": _conv(3), "DepthwiseConv2dNative": _conv(2, depthwise=True),
