@@ -4,7 +4,7 @@ import numpy as np
 
 from pesto.cluster import Cluster
 from pesto.graph import Graph
-from pesto.memory.forwarding import KEPT, of_type, taken_over
+from pesto.memory.forwarding import KEPT, of_type, of_variable, taken_over, updated
 from pesto.problem import COPIED, payloads
 from pesto.quantities import brief, size
 from pesto.simulator import Timeline
@@ -21,20 +21,25 @@ def footprint(graph: Graph, *, per_edge: bool = False, scratch: Ints | None = No
     received copy from the start of its transfer until its last reader there. An op that launches nothing and whose
     output is as large as its largest input (identity, reshape, the read of a variable) passes that on without a
     copy, and elementwise ops may write into an input that nobody else needs (`pesto.memory.forwarding`). A constant
-    lives for ever where it was made; copies of small ones (`pesto.problem.copied`), at most 128 bytes a device, do not
-    count. scratch: [n] bytes that each op's kernel needs while it runs, none where left out.
+    lives for ever where it was made, and so does a variable, whose bytes (`Graph.param_bytes`) count once: what an op
+    that launches nothing gives of them is another name for them. Copies of small constants (`pesto.problem.copied`), at
+    most 128 bytes a device, do not count. scratch: [n] bytes that each op's kernel needs while it runs, none where left
+    out.
     """
     payload = payloads(graph, per_edge=per_edge)[0]
     made, edge = _passed_on(graph)
     made, edge = made[payload[edge] >= 0], edge[payload[edge] >= 0]
-    kept = np.flatnonzero(of_type(graph, KEPT)[graph.tensor_op])
+    variable, constant = of_variable(graph), of_type(graph, KEPT)[graph.tensor_op]
+    stays = variable | constant
+    kept = np.flatnonzero(stays)
     tensors, reads = len(graph.tensor_op), len(graph.dst)
     static = graph.param_bytes.astype(np.int64)
-    np.add.at(static, graph.tensor_op[kept], graph.tensor_bytes[kept])
+    own = np.flatnonzero(constant & ~variable)
+    np.add.at(static, graph.tensor_op[own], graph.tensor_bytes[own])
     passes = np.full(tensors + len(kept), -1)
     passes[made] = edge
-    # The bytes of a constant are static where it was made: its tensor is another name of its kernel's, a buffer of no
-    # size, and has a size of its own only where it is received.
+    # The bytes of a constant or a variable are static where it was made: its tensor is another name of its kernel's, a
+    # buffer of no size, and has a size of its own only where it is received.
     passes[kept] = reads + np.arange(len(kept))
     none = np.zeros(len(kept), dtype=np.int64)
     owner = graph.tensor_op[kept]
@@ -46,7 +51,7 @@ def footprint(graph: Graph, *, per_edge: bool = False, scratch: Ints | None = No
         read_buffer=np.concatenate([graph.tensor, tensors + np.arange(len(kept))]),
         read_by=np.concatenate([np.where(payload < 0, graph.src, graph.dst), owner]),  # a copy is read elsewhere
         read_payload=np.concatenate([payload, none - 1]),
-        reuses=np.concatenate([taken_over(graph, _sources(graph, made, edge)), none - 1]),
+        reuses=np.concatenate([taken_over(graph, _sources(graph, made, edge), stays), none - 1]),
         scratch=np.zeros(graph.ops, dtype=np.int64) if scratch is None else scratch,
     )
 
@@ -107,7 +112,9 @@ def _passed_on(graph: Graph) -> tuple[Ints, Ints]:
     same = graph.tensor_bytes == np.append(carried, -1)[edge]
     kept = np.isin(graph.tensor_op, _outliving(graph))
     made = np.flatnonzero(~graph.launches[graph.tensor_op] & (edge >= 0) & same & ~kept)
-    return made, edge[made]
+    again, by = updated(graph)
+    passed, first = np.unique(np.append(made, again), return_index=True)
+    return ints(passed), ints(np.append(edge[made], by)[first])
 
 
 def _outliving(graph: Graph) -> Ints:

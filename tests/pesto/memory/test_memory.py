@@ -69,6 +69,39 @@ def test_a_version_that_outlives_an_update_has_bytes(make_graph, make_cluster, m
     assert peak(ops) == [0, 1020, 0]
 
 
+V, READ = {"name": "v", "param": 1000, "bytes": 1000, "launches": False}, {"name": "r", "bytes": 10, "inputs": ["v"]}
+
+
+@pytest.mark.parametrize(
+    ("ops", "types", "peak"),
+    [
+        ([V, READ], {}, 1010),
+        ([V, {**READ, "name": "r", "inputs": ["v", "v"]}], {"v": "Variable"}, 1010),
+        ([{**V, "launches": True}, READ], {"v": "VariableV2"}, 1010),  # a reference variable of TensorFlow 1
+        ([{**V, "param": 3000}, READ], {}, 3010),  # with its slots
+        ([{**V, "launches": True}, READ], {}, 2010),  # a kernel with weights of its own makes another tensor
+        ([V, READ], {"v": "Const"}, 1010),
+        ([V, {**READ, "bytes": 1000}], {"v": "Variable", "r": "Relu"}, 2000),  # it is not written over
+        ([V, {**READ, "bytes": 1000, "launches": False}, {"name": "b", "bytes": 10, "inputs": ["r"]}], {}, 1010),
+        ([V, {**READ, "bytes": 1000}, {"name": "b", "bytes": 10, "inputs": ["r"]}], {"r": "AssignAdd"}, 1010),
+        ([V, {**READ, "bytes": 1000}, {"name": "b", "bytes": 10, "inputs": ["r"]}], {"r": "ApplyMomentum"}, 1010),
+    ],
+)
+def test_a_variable_that_is_read_itself_has_one_copy(make_graph, make_cluster, make_costs, ops, types, peak) -> None:
+    """What an op gives of the variable that it holds is the variable, as is what an update hands on."""
+    graph = typed(make_graph(ops), **types)
+    cluster = make_cluster()
+    found = run(graph, cluster, make_costs(graph, cluster), [1] * graph.ops)
+    assert found.peak.tolist() == [0, peak, 0]
+
+
+def test_a_variable_is_copied_to_who_reads_it_elsewhere(make_graph, make_cluster, make_costs) -> None:
+    """Its 1000 bytes are received, and stay where they are held."""
+    graph = make_graph([V, READ])
+    cluster = make_cluster()
+    assert run(graph, cluster, make_costs(graph, cluster), [1, 2]).peak.tolist() == [0, 1000, 1010]
+
+
 def test_variables_live_for_ever(make_graph, make_cluster, make_costs) -> None:
     """1000 bytes of a variable add to whatever else is alive."""
     graph = make_graph([{"name": "v", "param": 1000, "launches": False}, {"name": "b", "bytes": 10, "inputs": ["v"]}])
