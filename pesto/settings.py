@@ -18,7 +18,7 @@ class Settings:
     """
 
     time_limit_s: float = 60.0
-    """Wall-clock seconds of the exact solver and of search, after the quick candidates."""
+    """Wall-clock seconds of the solve, once the graph is read and what it runs is compiled."""
     gap: float = 0.0
     """Stop at this relative gap of the full graph (and the exact solver at that of the coarse one)."""
     search: bool = True

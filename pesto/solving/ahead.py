@@ -16,6 +16,7 @@ import subprocess
 import sys
 import sysconfig
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -43,6 +44,8 @@ class Beside:
         self.count, self.of, self.done = 0, 0, set[str]()
         self.waiting = False
         """Whether a stage waits for a part."""
+        self.waited_s = 0.0
+        """How long stages have waited for parts."""
         self._changed, self._over, self._here = threading.Condition(), False, os.getpid()
         # Its stdin ends with this process, whatever becomes of it, and with that it ends, too.
         self._process = subprocess.Popen(
@@ -56,6 +59,7 @@ class Beside:
         """Wait until parts are compiled, or will not be; a fork of this process, which hears of none, goes on."""
         if os.getpid() != self._here:
             return
+        began = time.perf_counter()
         with self._changed:
             try:
                 while not self._over and not self.done.issuperset(parts):
@@ -63,6 +67,7 @@ class Beside:
                     self._changed.wait(_LOOK_S)  # or Ctrl-C would wait, too
             finally:
                 self.waiting = False
+                self.waited_s += time.perf_counter() - began
 
     @property
     def standing(self) -> str:
@@ -98,6 +103,7 @@ class Compiled:
     """Nothing to wait for."""
 
     standing = ""
+    waited_s = 0.0
 
     def need(self, *parts: str) -> None:
         """Go on."""

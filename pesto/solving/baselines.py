@@ -14,7 +14,7 @@ from pesto.memory.peaks import measure
 from pesto.solving.ahead import beside
 from pesto.solving.candidates import Bench
 from pesto.solving.levels import quick
-from pesto.solving.tracker import Stage
+from pesto.solving.tracker import Late, Stage, never
 from solvers import FORBIDDEN, Problem
 from solvers.arrays import Ints
 from solvers.bounds import quick_bounds
@@ -35,8 +35,10 @@ _TRIES = 3
 """List schedules to make until one's measured peaks fit, each planned with less capacity than the one before."""
 
 
-def baselines(bench: Bench, cluster: Cluster) -> Stage[Problem]:
+def baselines(bench: Bench, cluster: Cluster, late: Late = never) -> Stage[Problem]:
     """`single`, `expert`, `list`, `layer-balanced` and RIVALS; returns the problem that planning should use.
+
+    late: asked before each of RIVALS; from then on they are left out.
 
     Its memory is what is alive at the peak when all runs on one device, charged to the ops that made it: summed
     over a device that estimates its peak. Its capacity is lowered until a list schedule's measured peaks fit.
@@ -60,6 +62,8 @@ def baselines(bench: Bench, cluster: Cluster) -> Stage[Problem]:
         return planning
     free = quick_bounds.share(problem.holding(memory=np.zeros_like(problem.memory)), problem)
     for name in RIVALS:
+        if late():
+            return planning
         beside().need(name)
         trials, these = tee(trials)
         for posed in these if PLACERS[name].memory else (free,):
@@ -67,7 +71,8 @@ def baselines(bench: Bench, cluster: Cluster) -> Stage[Problem]:
             if schedule is not None:
                 yield bench.scheduled(name, f"{name} on the full graph", schedule)
                 break
-    yield from _fewer(bench, cluster, planning)
+    if not late():
+        yield from _fewer(bench, cluster, planning)
     return planning
 
 

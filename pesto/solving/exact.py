@@ -1,11 +1,13 @@
 """The exact solver on the coarse graph: every schedule that it finds on the way is expanded to the full graph."""
 
 import logging
+import math
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import wait
 from dataclasses import dataclass, replace
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from types import TracebackType
 
 import numpy as np
@@ -16,14 +18,21 @@ from pesto.solving.background_bound import in_thread
 from pesto.solving.candidates import Bench, Candidate
 from pesto.solving.levels import Level
 from pesto.solving.tracker import Stage
-from solvers import ANSWERED, Options, Problem, Progress, Result, Schedule, api
+from solvers import ANSWERED, FAILED, Limit, Options, Problem, Progress, Result, Schedule, Status, api
 from solvers.memory.usage import fits
+from solvers.process.judge import NOT_BEGUN
 from solvers.timing.rebuild import rebuild
 
 _LOG = logging.getLogger("pesto.solver")
 """The exact solver's own lines, which -v shows."""
 _GRACE_S = 2.5
-"""Seconds that a solver has to end after Ctrl-C."""
+"""Seconds that a solver has to end after Ctrl-C, or after it was told that its time is over."""
+_LATE_S = 1.0
+"""Seconds past its time after which a solver that has not ended by itself is told to."""
+_LOOK_S = 0.1
+"""How often it is looked whether a solver need not go on."""
+CLOCK: Callable[[], float] = time.monotonic
+"""Tells the seconds that a solver's time is counted in."""
 _EXACT, _EXACT_LEAST_S = 0.15, 5.0
 """Share of the time limit that the exact solver gets where search follows; these seconds, or half of the limit, at
 least."""
@@ -67,11 +76,19 @@ class Exact:
     interrupted: bool
     """Whether Ctrl-C came while it ran, or while its last answers were taken in."""
 
+    @property
+    def useless(self) -> bool:
+        """Whether to start its engine again in this solve would help nobody: it failed, or never began."""
+        return self.result.status in FAILED or self.result.detail.startswith(NOT_BEGUN)
 
-def exact(bench: Bench, level: Level, settings: Settings, run: Run | None = None) -> Stage[Exact]:
+
+def exact(
+    bench: Bench, level: Level, settings: Settings, run: Run | None = None, enough: Callable[[], bool] | None = None
+) -> Stage[Exact]:
     """`coarse`: the start, and every schedule that the solver finds on the way, expanded.
 
-    run: how the solver is run, and for how long; None for `solvers.solve` and `exact_seconds`.
+    run: how the solver is run, and for how long; None for `solvers.solve` and `exact_seconds`. enough: whether the
+    solver need not go on; asked from time to time, but not when deterministic.
 
     Without congestion the solver gets the problem without links, so that transfers never wait for each other (Pesto,
     3.2.2, Fig 5). Its placement and orders are then timed on the real links, and the start, which knows of them, is no
@@ -90,7 +107,7 @@ def exact(bench: Bench, level: Level, settings: Settings, run: Run | None = None
         if settings.congestion:
             yield began.expanded
     engine = api.solve if run is None else run.engine
-    with Running(problem, settings.solver, _options(settings, start, run), by=engine) as running:
+    with Running(problem, settings.solver, _options(settings, start, run), by=engine, enough=enough) as running:
         for schedule in running.schedules():
             yield expanded(schedule, settings.solver)
     result = running.result()
@@ -106,15 +123,27 @@ def exact(bench: Bench, level: Level, settings: Settings, run: Run | None = None
 class Running:
     """A solver that runs in a thread of its own while the caller takes what it finds, and can be interrupted.
 
-    A context manager. Ctrl-C inside ends the solver, which keeps what it has; leaving it waits for that.
+    A context manager. Ctrl-C inside ends the solver, which keeps what it has; leaving it waits for that. So does
+    `enough()`, which is asked from time to time, and the time limit, `_LATE_S` after the solver should have ended by
+    itself; both only where the limit is one of time.
     """
 
     interrupted = False
     """Whether Ctrl-C came inside, also when the solver had ended by itself."""
 
-    def __init__(self, problem: Problem, solver: str, options: Options, by: Callable[..., Result] = api.solve) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        solver: str,
+        options: Options,
+        by: Callable[..., Result] = api.solve,
+        enough: Callable[[], bool] | None = None,
+    ) -> None:
         self._news: SimpleQueue[Progress | None] = SimpleQueue()
         self._all, self._stop = options.deterministic, threading.Event()
+        self._enough, self._cut = enough, Limit.NONE
+        self._seconds, self._solver = options.seconds, solver
+        self._ends = math.inf if options.deterministic else CLOCK() + options.seconds + _LATE_S
         self._ended = in_thread(lambda: by(problem, solver, options, report=self._news.put, stop=self._stop))
         self._ended.add_done_callback(lambda _: self._news.put(None))
 
@@ -127,15 +156,18 @@ class Running:
     ) -> bool:
         """End the solver. Ctrl-C goes on where it does not end: a method without a process looks at no clock."""
         self._stop.set()
-        wait([self._ended], timeout=None if kind is None else _GRACE_S)
+        wait([self._ended], timeout=None if kind is None and self._cut is Limit.NONE else _GRACE_S)
         self.interrupted = kind is KeyboardInterrupt and self._ended.done()
         return self.interrupted
 
     def schedules(self) -> Iterator[Schedule]:
         """Better schedules as they come: of several that wait, the best, but all when deterministic."""
         going = True
-        while going:
-            waiting = [self._news.get()]
+        while going and not self._given_up():
+            try:
+                waiting = [self._news.get(timeout=None if self._all else _LOOK_S)]
+            except Empty:
+                continue
             while not self._all and not self._news.empty():
                 waiting.append(self._news.get())
             going = None not in waiting
@@ -144,9 +176,35 @@ class Running:
                 _LOG.info("%s", line)
             yield from [progress.schedule for progress in told if progress.schedule is not None][-1:]
 
+    def _given_up(self) -> bool:
+        """Tell the solver to end where it need not go on, or its time is over; whether it does not do so either."""
+        if self._all:
+            return False
+        now = CLOCK()
+        if self._cut is Limit.NONE and now >= self._ends:
+            self._cut = Limit.TIME
+        elif self._cut is Limit.NONE and self._enough is not None and self._enough():
+            self._cut, self._ends = Limit.GAP, now
+        if self._cut is not Limit.NONE:
+            self._stop.set()
+        return now >= self._ends + _GRACE_S
+
     def result(self) -> Result:
-        """What became of it, once it has ended; what the solver itself raised is raised here."""
-        return self._ended.result()
+        """What became of it, once it has ended; what the solver itself raised is raised here.
+
+        `hung` for one without a process that goes on, which no one can end.
+        """
+        if not self._ended.done():
+            detail = f"no answer within {self._seconds:g} s"
+            return Result(
+                status=Status.HUNG, schedule=None, lower_bound=0, seconds=self._seconds, solver=self._solver,
+                version="", detail=detail,
+            )  # fmt: skip
+        result = self._ended.result()
+        if self._cut is Limit.NONE or result.limit is not Limit.INTERRUPT:
+            return result
+        late = f"{NOT_BEGUN} within {self._seconds:.1f} s" if result.detail == NOT_BEGUN else result.detail
+        return replace(result, limit=self._cut, detail=late if self._cut is Limit.TIME else "")
 
 
 def _posed(level: Level, settings: Settings) -> tuple[Problem, Schedule | None]:

@@ -1,12 +1,13 @@
 """The whole program on one screen: graph -> costs -> problem -> coarsening -> schedule -> plan."""
 
 import math
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from pesto.cluster import Cluster
-from pesto.coarsen import Removed
+from pesto.coarsen import Coarsening, Removed
 from pesto.costs import Costs
 from pesto.errors import InfeasibleError, InputError, NothingFoundError, SolverError
 from pesto.graph import Graph
@@ -24,17 +25,17 @@ from pesto.solving.background_bound import strengthened
 from pesto.solving.baselines import MOST_TASKS, RIVALS, baselines
 from pesto.solving.candidates import Bench, Candidate, Turns
 from pesto.solving.contributions import Contribution
-from pesto.solving.exact import Exact, exact
+from pesto.solving.exact import Exact, exact, exact_seconds
 from pesto.solving.interrupt import hold, release
 from pesto.solving.levels import Level, levels
 from pesto.solving.living import REASON as LIVES
 from pesto.solving.living import living
 from pesto.solving.record import SolveRecord, make_plan
 from pesto.solving.repair import SECONDS, repaired, repairs
-from pesto.solving.search import search
+from pesto.solving.search import Search
 from pesto.solving.search_graphs import MOST
 from pesto.solving.ties import Tie, ties
-from pesto.solving.tracker import Stage, Tracker, Watch
+from pesto.solving.tracker import Late, Stage, Tracker, Watch, never
 from pesto.solving.trust import Trust, in_a_solve, least_p90, trust
 from pesto.solving.whole import is_small, proven, whole, whole_run
 from pesto.solving.windows import engine_of
@@ -116,20 +117,24 @@ def solve(
         problem = formulate(graph, costs, cluster, settings)
         bench = Bench.of(graph, problem, per_edge=settings.per_edge)
         tracker.price, tracker.bound = bench.priced, FullBound(*quick_bounds.best(problem))
+    tracker.limit(settings.time_limit_s)
     if start is not None:
         tracker.run("start", older(start, bench, cluster))
     with tracker.interruptible():
-        planning = tracker.run("baselines", baselines(bench, cluster))
+        planning = tracker.run("baselines", baselines(bench, cluster, _late(tracker, settings, _RIVALS)))
         if not tracker.proven:
-            level, ladder = tracker.run("coarsen", levels(bench, planning, settings))
+            level, ladder = tracker.run("coarsen", levels(bench, planning, settings, _late(tracker, settings, _QUICK)))
             tracker.run("repair", repairs(bench, tracker, settings))
-            _start_the_clock(tracker, settings)
+            _share_out(tracker, settings)
             with strengthened(problem, tracker, settings):
+                rounds = _rounds(bench, planning, ladder, tracker, settings)
                 if not _at_once(problem, tracker, settings):
-                    done = _exactly(bench, level, tracker, settings)
+                    done = _exactly(bench, level, tracker, settings, rounds)
                     _go_on(done)
-                if settings.search and problem.tasks <= MOST_TASKS:
-                    tracker.run("search", search(bench, planning, ladder, tracker, settings))
+                if rounds is not None:
+                    if done is not None and done.useless:
+                        rounds.windows.weight = 0.0
+                    tracker.run("search", rounds.other_rounds())
     hold()
     with tracker.timed("verify"):
         chosen = _chosen(bench, cluster, tracker, settings) or _nothing_fits(tracker, cluster, done)
@@ -176,11 +181,38 @@ def _without_order(bench: Bench, tracker: Tracker, settings: Settings) -> Candid
     return tracker.best
 
 
-def _start_the_clock(tracker: Tracker, settings: Settings) -> None:
-    """The time limit begins when search is compiled: a machine's first solve has as much of it as any other."""
+_RIVALS, _QUICK = 0.25, 0.5
+"""Shares of the time limit after which no further method of the literature, and no further size of coarse graph, is
+tried: engines are to have the rest."""
+_CLOSING = 0.25
+"""Share of the time limit that is kept at most for what comes after the search: choosing, checking, trusting a plan."""
+_LEAST, _LEAST_S = 0.25, 1.0
+"""Share of the time limit, and seconds at most, that engines get however long the quick candidates took."""
+
+
+def _late(tracker: Tracker, settings: Settings, share: float) -> Late:
+    """Whether more than a share of the time is over; never where work is counted in its place."""
+    return never if settings.deterministic else partial(tracker.past, share)
+
+
+def _share_out(tracker: Tracker, settings: Settings) -> None:
+    """Keep what the end of the solve will take: about as long as the baselines did, on the same busy machine.
+
+    What search runs is compiled first, outside of the time limit.
+    """
     if settings.time_limit_s > 0:
         beside().need("search", "bound", "rest")
-    tracker.limit(settings.time_limit_s)
+        closing = min(tracker.stages_s.get("baselines", 0.0), _CLOSING * settings.time_limit_s)
+        tracker.keep(closing, least=min(_LEAST * settings.time_limit_s, _LEAST_S))
+
+
+def _rounds(
+    bench: Bench, planning: Problem, ladder: Sequence[Coarsening], tracker: Tracker, settings: Settings
+) -> Search | None:
+    """The search, before its first round; None where nothing is to be searched."""
+    if not settings.search or bench.problem.tasks > MOST_TASKS:
+        return None
+    return Search(bench, planning, ladder, tracker, settings)
 
 
 def _outcome(plan: Plan, bench: Bench, tracker: Tracker, given: SolveRecord) -> Outcome:
@@ -226,24 +258,42 @@ def _at_once(problem: Problem, tracker: Tracker, settings: Settings) -> bool:
     return settings.search and (problem.tasks > MOST or (start is not None and start.fits))
 
 
-def _exactly(bench: Bench, level: Level, tracker: Tracker, settings: Settings) -> Exact:
+def _exactly(bench: Bench, level: Level, tracker: Tracker, settings: Settings, rounds: Search | None) -> Exact | None:
     """What the exact solver did: on the graph itself where that is small, with a bound of it, else on the coarse one.
 
-    Where none of its plans of the graph itself fits the memory, the coarse one, which estimates peaks, comes after it.
+    By the clock, the first round of search comes before it where there is a plan to begin from, and it is not started
+    once the gap is met. Where none of its plans of the graph itself fits the memory, the coarse one, which estimates
+    peaks, comes after it.
     """
-    if not is_small(bench.problem, settings):
-        return tracker.run("solve", exact(bench, living(bench, level, tracker), settings))
-    run = whole_run(bench.problem, settings, tracker.lower_bound if tracker.best is not None else 0)
-    done = tracker.run("solve", exact(bench, living(bench, whole(bench, tracker.best), tracker), settings, run))
+    small = is_small(bench.problem, settings)
+
+    def limited() -> Settings:
+        return settings if settings.deterministic else replace(settings, time_limit_s=tracker.left_s)
+
+    def enough() -> bool:
+        return tracker.gap <= settings.gap
+
+    if rounds is not None and tracker.best is not None and not settings.deterministic:
+        now = limited()
+        kept_s = whole_run(bench.problem, now, 0).seconds if small else exact_seconds(now)
+        tracker.run("search", rounds.first_round(kept_s))
+    if enough():
+        return None
+    if not small:
+        return tracker.run("solve", exact(bench, living(bench, level, tracker), limited(), enough=enough))
+    now = limited()
+    run = whole_run(bench.problem, now, tracker.lower_bound if tracker.best is not None else 0)
+    posed = living(bench, whole(bench, tracker.best), tracker)
+    done = tracker.run("solve", exact(bench, posed, now, run, enough))
     tracker.strengthen(proven(done, tracker.bound), by="exact")
     if tracker.best is None and not _stopped(done):
-        _go_on(tracker.run("solve", exact(bench, level, settings)))
+        _go_on(tracker.run("solve", exact(bench, level, limited(), enough=enough)))
     return done
 
 
-def _go_on(done: Exact) -> None:
+def _go_on(done: Exact | None) -> None:
     """KeyboardInterrupt where Ctrl-C ended the exact solver, which keeps what it had: nothing further is begun."""
-    if _stopped(done):
+    if done is not None and _stopped(done):
         raise KeyboardInterrupt
 
 

@@ -7,7 +7,7 @@ from pesto.coarsen import Caps, Coarsening, coarsen, contract
 from pesto.settings import Settings
 from pesto.solving.ahead import beside
 from pesto.solving.candidates import Bench
-from pesto.solving.tracker import Stage
+from pesto.solving.tracker import Late, Stage, never
 from solvers import MOST, Limit, Options, Problem, Result, Schedule, api
 
 SIZES = (3200, 1600, 800, 400)
@@ -29,7 +29,9 @@ class Level:
     """What made the schedule."""
 
 
-def levels(bench: Bench, planning: Problem, settings: Settings) -> Stage[tuple[Level, list[Coarsening]]]:
+def levels(
+    bench: Bench, planning: Problem, settings: Settings, late: Late = never
+) -> Stage[tuple[Level, list[Coarsening]]]:
     """`levels`: quick schedules of coarse graphs of any size down to the target of `settings`, expanded.
 
     Returns the best coarse graph of the target size, and the coarsenings that were reached by steps, fine to coarse.
@@ -38,12 +40,16 @@ def levels(bench: Bench, planning: Problem, settings: Settings) -> Stage[tuple[L
     graph nor the one that the exact solver gets is always its best. Each size is reached in two ways: from the full
     graph, and from the next larger size. Neither is always better: NASNet's graphs profit from small steps (at 200
     nodes by a quarter), recurrent networks from one large one.
+
+    late: asked before each size; from then on only what is returned is made, which is reached by steps.
     """
     beside().need("coarse")
     found: list[tuple[bool, int, Level]] = []
     steps: list[Coarsening] = []
-    for stepwise, coarsening in _ladder(planning, settings):
+    for stepwise, coarsening in _ladder(planning, settings, late):
         steps += [coarsening] if stepwise else []
+        if late() and coarsening.target != settings.coarsen_to:
+            continue
         level, fits, makespan = _level(planning, coarsening), False, MOST
         if level.schedule is not None:
             device, rank, rule = bench.expand(coarsening, level.schedule)
@@ -64,7 +70,7 @@ def quick(problem: Problem, name: str) -> Result:
     return result
 
 
-def _ladder(planning: Problem, settings: Settings) -> Iterator[tuple[bool, Coarsening]]:
+def _ladder(planning: Problem, settings: Settings, late: Late) -> Iterator[tuple[bool, Coarsening]]:
     """(whether by steps, coarsening): every size, from large to small, by steps and (the first apart) at once.
 
     Where nothing can be merged any more above a size, as where many ops are pinned, only the target is tried after it:
@@ -80,7 +86,7 @@ def _ladder(planning: Problem, settings: Settings) -> Iterator[tuple[bool, Coars
             continue
         stepwise = stepwise.then(coarsen(contract(planning, stepwise.node_of), size, caps=caps))
         yield True, stepwise
-        if not few:
+        if not few and not late():
             yield False, coarsen(planning, size, caps=caps)
 
 

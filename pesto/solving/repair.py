@@ -15,6 +15,8 @@ from solvers.heuristics.overflow.relief import relieve
 
 SECONDS = 30.0
 """For one repair, about: the largest training steps take a few, what no repair can fit would take minutes."""
+_LEAST_S = 1.0
+"""For one repair at least, about, where no time is left."""
 _TRIES = 3
 """Candidates to repair at most, shortest first."""
 
@@ -22,16 +24,18 @@ _TRIES = 3
 def repairs(bench: Bench, so_far: SoFar, settings: Settings) -> Stage[None]:
     """`repaired`: of the candidates that do not fit and are shorter than the best that does.
 
-    But not `single`, of which a repair would have to move the most and gain the least. With deterministic settings none
-    looks at the clock.
+    But not `single`, of which a repair would have to move the most and gain the least. Where a plan fits, all of them
+    have what is left of the time at most. With deterministic settings none looks at the clock.
     """
     best = so_far.best
     over = [c for c in so_far.candidates.values() if not c.fits and c.name != "single"]
     over = [c for c in over if best is None or c.makespan < best.makespan]
     if over:
         beside().need("repair")
-    seconds = math.inf if settings.deterministic else SECONDS
     for candidate in sorted(over, key=lambda c: c.makespan)[:_TRIES]:
+        seconds = math.inf if settings.deterministic else SECONDS
+        if so_far.best is not None and not settings.deterministic:
+            seconds = min(seconds, max(so_far.left_s, _LEAST_S))
         yield repaired(bench, candidate, name="repaired", seconds=seconds, headroom=settings.headroom)
 
 

@@ -56,44 +56,70 @@ _BEFORE = 2
 """Rounds before the first that a turn of windows follows: while walks find much, they find more a second."""
 
 
-def search(
-    bench: Bench, planning: Problem, ladder: Sequence[Coarsening], so_far: SoFar, settings: Settings
-) -> Stage[None]:
-    """`search`: what walks from the best candidates come to.
+class Search:
+    """`search`: what walks from the best candidates come to, in rounds, with turns of windows between the last.
 
     planning: the problem whose memory estimates what is alive at peaks. ladder: coarsenings of it by steps, fine to
     coarse. Ends when no time is left (when deterministic, after what is planned), or at `settings.gap` of the full
-    graph. A failure costs what was not found yet, and is a warning.
+    graph. A failure costs what was not found yet, is a warning, and the end of search.
     """
-    try:
-        grounds = Grounds(bench, planning, ladder, _known(so_far)[0])
-        yield from _rounds(grounds, bench, so_far, settings, Windows(bench, planning, settings))
-    except Exception as error:
-        if struck(error):
-            raise
-        _LOG.warning("search failed: %r", error)
 
+    def __init__(
+        self, bench: Bench, planning: Problem, ladder: Sequence[Coarsening], so_far: SoFar, settings: Settings
+    ) -> None:
+        self._bench, self._planning, self._ladder = bench, planning, ladder
+        self._so_far, self._settings = so_far, settings
+        self._phases = PHASES if settings.deterministic else ALTERNATING
+        self._next = 0
+        """The round that comes next."""
+        self._begins_s = 0.0
+        """What it took to begin the last round: without more time than that, none is worth to be begun."""
+        self._grounds: Grounds | None = None
+        self.windows = Windows(bench, planning, settings, self._over)
+        """Turns of windows; without weight there are none."""
 
-def _rounds(grounds: Grounds, bench: Bench, so_far: SoFar, settings: Settings, windows: Windows) -> Iterator[Candidate]:
-    def over() -> bool:
+    def first_round(self, kept_s: float) -> Stage[None]:
+        """The first round: its share of the time, without so many seconds that an exact solver is to have after it."""
+        return self._guarded(1, kept_s)
+
+    def other_rounds(self) -> Stage[None]:
+        """All rounds that are left."""
+        return self._guarded(len(self._phases), 0.0)
+
+    def _over(self) -> bool:
         # When deterministic the gap is looked at between phases alone.
-        return not settings.deterministic and so_far.gap <= settings.gap
+        return not self._settings.deterministic and self._so_far.gap <= self._settings.gap
 
-    phases = PHASES if settings.deterministic else ALTERNATING
-    for at, phase in enumerate(phases):
-        late = so_far.left_s <= 0 and not settings.deterministic
-        if late or so_far.gap <= settings.gap:
-            return
-        turns = len(phases) - 1 - max(at, _BEFORE)
-        shares = [*(each.share for each in phases[at:]), turns * windows.weight]
+    def _guarded(self, until: int, kept_s: float) -> Stage[None]:
+        try:
+            while self._next < until:
+                late = self._so_far.left_s <= kept_s + self._begins_s and not self._settings.deterministic
+                if late or self._so_far.gap <= self._settings.gap:
+                    return
+                at, self._next = self._next, self._next + 1
+                yield from self._round(at, kept_s)
+        except Exception as error:
+            if struck(error):
+                raise
+            self._next = len(self._phases)
+            _LOG.warning("search failed: %r", error)
+
+    def _round(self, at: int, kept_s: float) -> Iterator[Candidate]:
+        so_far, settings, windows = self._so_far, self._settings, self.windows
+        phase, turns = self._phases[at], len(self._phases) - 1 - max(at, _BEFORE)
+        shares = [*(each.share for each in self._phases[at:]), turns * windows.weight]
         starts = _known(so_far)[: _lanes(settings) if at == 0 else 1]
-        lanes = _begun(grounds, starts, settings, at, phase)
+        begins = time.monotonic()
+        if self._grounds is None:
+            self._grounds = Grounds(self._bench, self._planning, self._ladder, starts[0])
+        lanes = _begun(self._grounds, starts, settings, at, phase)
         began, before = time.monotonic(), starts[0].makespan
-        for found in walk_all(lanes, _budget(bench, settings, shares, so_far.left_s), over):
-            again = bench.ordered("search", f"annealed on {found.rule}", found.device, found.rank)
+        self._begins_s = began - begins
+        for found in walk_all(lanes, _budget(self._bench, settings, shares, so_far.left_s - kept_s), self._over):
+            again = self._bench.ordered("search", f"annealed on {found.rule}", found.device, found.rank)
             yield replace(again, turns=Turns(tried=0, least=again.makespan))  # it was priced to be weighed
         best = so_far.best
-        if _BEFORE <= at < len(phases) - 1 and windows.weight and best is not None and not over():
+        if _BEFORE <= at < len(self._phases) - 1 and windows.weight and best is not None and not self._over():
             rate = (before - best.makespan) / max(time.monotonic() - began, 1e-3)
             seconds = so_far.left_s * windows.weight / (sum(shares[1:-1]) + turns * windows.weight)
             if seconds >= WORTH_S or (turns == 1 and seconds >= LEAST_S):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar, runtime_checkable
 
 from pesto.problem import TICK_S
+from pesto.solving.ahead import beside
 from pesto.solving.candidates import Candidate, best
 from pesto.solving.contributions import Ledger
 from pesto.solving.interrupt import keep, received
@@ -46,11 +47,20 @@ class StageWatch(Protocol):
         ...
 
 
+CLOCK: Callable[[], float] = time.perf_counter
+"""Tells the seconds that the time limit is counted in."""
 T = TypeVar("T")
 Price = Callable[[Candidate, float], Candidate]
 """Makes a candidate as long as a plan may promise; of what is not below so many ticks it need not know how long."""
+Late = Callable[[], bool]
+"""Whether quick candidates have had their share of the time, so that those that can be left out are."""
 Stage = Generator[Candidate, None, T]
 """What a stage of a solve is: candidates as they are found, and at the end what later stages need to know."""
+
+
+def never() -> bool:
+    """All the time that it takes."""
+    return False
 
 
 class SoFar(Protocol):
@@ -98,6 +108,7 @@ class Tracker:
         self._watch = watch
         self._begins = watch.begins if isinstance(watch, StageWatch) else None
         self._began = self._ends = time.perf_counter()
+        self._limit_s = self._compiled_s = 0.0
 
     @property
     def best(self) -> Candidate | None:
@@ -134,12 +145,24 @@ class Tracker:
 
     @property
     def left_s(self) -> float:
-        """Seconds until the time limit, 0 from then on."""
-        return max(self._ends - time.perf_counter(), 0.0)
+        """Seconds until the time limit, 0 from then on; waiting for compilation is no part of it."""
+        return max(self._left_s, 0.0)
+
+    @property
+    def _left_s(self) -> float:
+        return self._ends + (beside().waited_s - self._compiled_s) - CLOCK()
 
     def limit(self, seconds: float) -> None:
         """Let the time limit begin now."""
-        self._ends = time.perf_counter() + seconds
+        self._ends, self._limit_s, self._compiled_s = CLOCK() + seconds, seconds, beside().waited_s
+
+    def past(self, share: float) -> bool:
+        """Whether more than this share of the time limit is over; never where that is 0."""
+        return self._limit_s > 0 and self._left_s < (1 - share) * self._limit_s
+
+    def keep(self, seconds: float, least: float) -> None:
+        """End so many seconds before the time limit, which what comes after it takes; `least` are left in any case."""
+        self._ends += max(-seconds, least - self._left_s)
 
     def run(self, name: str, stage: Stage[T]) -> T:
         """Offer a stage's candidates as they come, and return what it does; its seconds are kept under `name`."""

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from pesto.settings import Settings
 from pesto.solving.candidates import Bench, Candidate
 from pesto.solving.exact import Running
 from solvers import FAILED, Limit, Options, Problem, Schedule, api
+from solvers.process.judge import NOT_BEGUN
 
 _LOG = logging.getLogger("pesto")
 SHARE = 0.1
@@ -32,7 +33,10 @@ def engine_of(settings: Settings) -> str:
 class Windows:
     """Turns of windows in one solve, with what they weigh beside annealing."""
 
-    def __init__(self, bench: Bench, planning: Problem, settings: Settings) -> None:
+    def __init__(
+        self, bench: Bench, planning: Problem, settings: Settings, enough: Callable[[], bool] | None = None
+    ) -> None:
+        self._enough = enough
         self.engine = engine_of(settings)
         many = settings.deterministic or planning.tasks > _MOST_TASKS
         self.weight = 0.0 if many else SHARE
@@ -68,10 +72,10 @@ class Windows:
             formulation=settings.formulation,
             start=start,
         )
-        with Running(roomy, self.engine, options, by=api.improve) as running:
+        with Running(roomy, self.engine, options, by=api.improve, enough=self._enough) as running:
             yield from running.schedules()
         result = running.result()
-        if result.status in FAILED:
+        if result.status in FAILED or result.detail.startswith(NOT_BEGUN):
             self.weight = 0.0
             _LOG.warning("windows by %s failed: %s", self.engine, result.detail)
         if running.interrupted or result.limit is Limit.INTERRUPT:

@@ -21,6 +21,8 @@ from solvers.problem import Problem
 from solvers.result import ANSWERED, Limit, Options, Result, Status
 from solvers.schedule import Schedule
 
+NOT_BEGUN = "its process had not begun to solve"
+"""The detail of a run that was stopped before its solver was loaded."""
 _LOG_KEPT = 1000
 """Lines of a solver's log that wait to be told, at most: the last ones."""
 
@@ -109,9 +111,9 @@ class Judge:
                 self._bound = min(self._bound, self._best.makespan)
         return self._result(status, Limit.OTHER, detail)
 
-    def interrupted(self) -> Result:
+    def interrupted(self, detail: str = "") -> Result:
         """The result of a run that the user stopped."""
-        return self.failed(Status.INVALID, self.lie) if self.lie else self._answer(Limit.INTERRUPT, "")
+        return self.failed(Status.INVALID, self.lie) if self.lie else self._answer(Limit.INTERRUPT, detail)
 
     def _accepts(self, schedule: Schedule) -> bool:
         """Whether a schedule is valid and better than the best; notes a lie when it is invalid."""

@@ -23,15 +23,18 @@ from typing import IO
 from solvers.files.npz import pack_problem, pack_schedule, unpack_schedule
 from solvers.problem import Problem
 from solvers.process import wire
-from solvers.process.judge import Judge
+from solvers.process.judge import NOT_BEGUN, Judge
 from solvers.process.niceness import keep_niceness
 from solvers.process.registry import Entry
 from solvers.process.scratch import RUN, folders
-from solvers.result import Options, Result, Status
+from solvers.result import Limit, Options, Result, Status
 from solvers.schedule import Schedule
 
-STARTUP_S = 120.0
-"""Time that a process has to load its solver; the solver's own limit starts after that."""
+COMPILING_S = 120.0
+"""Time that a loaded solver has to compile what it runs, where this machine has not done so before. It is no part of
+the limit, while the time to load the solver is."""
+UNHURRIED_S = 120.0
+"""Time that a process has to load its solver where the limit is a measure of work: in deterministic runs."""
 GRACE_S = 5.0
 """Least time past its limit before a solver is hung."""
 CLOCK: Callable[[], float] = time.monotonic
@@ -63,8 +66,10 @@ def run(
     """Run the solver of `entry` to its end, limit or failure, or to Ctrl-C, and return the judge's result.
 
     `memory_bytes` limits the address space of the process. `stop`, once set by another thread, ends it as Ctrl-C
-    does. Nothing that was started is left at the end.
+    does. Nothing that was started is left at the end. What only improves on a start is not started without time.
     """
+    if entry.polishes and options.seconds == 0:
+        return judge.ended(Status.UNKNOWN, Limit.TIME, None, 0, "")
     conversation = _Conversation(options, judge, stop or threading.Event())
     try:
         with _Process(memory_bytes) as process:
@@ -88,6 +93,7 @@ def _request(problem: Problem, entry: Entry, options: Options) -> bytes:
         lower_bound=options.lower_bound,
         formulation=options.formulation,
         start=options.start is not None,
+        begun=time.monotonic(),
     )
     start = b"" if options.start is None else wire.encode(wire.Start(), pack_schedule(options.start))
     return wire.encode(request, pack_problem(problem)) + start
@@ -98,8 +104,14 @@ class _Conversation:
 
     def __init__(self, options: Options, judge: Judge, stop: threading.Event) -> None:
         self._judge, self._options, self._frames, self._stop = judge, options, wire.Frames(), stop
-        self._patience = STARTUP_S + patience(options.seconds)
-        self._deadline = CLOCK() + self._patience
+        self._began, self._begun = CLOCK(), False
+        self._loaded_s: float | None = None
+        """What loading took of the limit; None before that has ended, and where the limit is one of work."""
+        if options.deterministic:
+            self._patience = UNHURRIED_S + patience(options.seconds)
+        else:
+            self._patience = max(options.seconds, GRACE_S)
+        self._deadline = self._began + self._patience
 
     def listen(self, process: "_Process") -> Result | None:
         """The result, or None when the process ends without one."""
@@ -118,10 +130,11 @@ class _Conversation:
             if result is not None or ended:
                 return result
             if self._stop.is_set():
-                return self._judge.interrupted()
+                return self._judge.interrupted("" if self._begun else NOT_BEGUN)
             # Only after that read: an answer that already lies in the pipe came in time.
             if not left:
-                return self._judge.failed(Status.HUNG, f"no answer within {self._patience:g} s")
+                why = "no answer" if self._begun else NOT_BEGUN
+                return self._judge.failed(Status.HUNG, f"{why} within {self._patience:g} s")
 
     def _hear(self, data: bytes) -> Result | None:
         """The result, if it is in `data`; else the caller is told of the best that is, in time of its own."""
@@ -145,10 +158,17 @@ class _Conversation:
 
     def _take(self, message: wire.Message, schedule: Schedule | None) -> Result | None:
         judge = self._judge
-        if isinstance(message, wire.Ready):
+        if isinstance(message, wire.Loaded):
+            if self._options.deterministic or self._loaded_s is not None:
+                return None
+            self._loaded_s = CLOCK() - self._began
+            self._patience += COMPILING_S
+            self._deadline += COMPILING_S
+        elif isinstance(message, wire.Ready):
             judge.begin()
+            self._begun = True
             self._patience = patience(self._options.seconds)
-            self._deadline = CLOCK() + self._patience
+            self._deadline = CLOCK() + self._patience - (self._loaded_s or 0.0)
         elif isinstance(message, wire.Improved):
             judge.take_in(schedule, message.lower_bound, message.bound_by, message.log)
         elif isinstance(message, wire.Ended):

@@ -3,6 +3,8 @@
 import os
 import sys
 import threading
+import time
+from dataclasses import replace
 from typing import BinaryIO
 
 from solvers.base import Compiling, Progress, UnavailableError
@@ -17,7 +19,7 @@ from solvers.schedule import Schedule
 def serve() -> None:
     """Answer one request; an exception of the solver ends the process with its traceback on stderr."""
     out = _private_stdout()
-    entry, problem, options = _request(sys.stdin.buffer)
+    entry, problem, options, begun = _request(sys.stdin.buffer)
     _detach_stdin()
     writing = threading.Lock()
 
@@ -34,9 +36,13 @@ def serve() -> None:
 
     try:
         solver = entry.load()
+        spent = time.monotonic() - begun
+        send(wire.Loaded())
         if isinstance(solver, Compiling):
             solver.compile_ahead()
         send(wire.Ready())
+        if not options.deterministic:  # whose seconds are a measure of work
+            options = replace(options, seconds=max(0.0, options.seconds - spent))
         result = solver.solve(problem, options, report)
     except (ImportError, UnavailableError) as error:
         send(_ended(Status.MISSING, str(error)))
@@ -57,7 +63,8 @@ def _detach_stdin() -> None:
     os.close(null)
 
 
-def _request(stream: BinaryIO) -> tuple[Entry, Problem, Options]:
+def _request(stream: BinaryIO) -> tuple[Entry, Problem, Options, float]:
+    """The solver, what it is given, and when its limit began."""
     request, body = wire.read(stream)
     if not isinstance(request, wire.Request):
         raise TypeError(f"a request expected, found {type(request).__name__}")
@@ -72,7 +79,7 @@ def _request(stream: BinaryIO) -> tuple[Entry, Problem, Options]:
         start=unpack_schedule(wire.read(stream)[1]) if request.start else None,
     )
     entry = Entry(module=request.module, attribute=request.attribute, arguments=request.arguments, isolated=True)
-    return entry, unpack_problem(body), options
+    return entry, unpack_problem(body), options, request.begun
 
 
 def _claimed(result: Result) -> wire.Ended:

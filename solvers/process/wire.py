@@ -32,14 +32,20 @@ class Request(msgspec.Struct, kw_only=True, frozen=True, tag="request"):
     lower_bound: int
     formulation: str
     start: bool
+    begun: float
+    """`time.monotonic()` when the limit began, which is one clock for all processes of a machine."""
 
 
 class Start(msgspec.Struct, kw_only=True, frozen=True, tag="start"):
     """The schedule to start from is the body."""
 
 
+class Loaded(msgspec.Struct, kw_only=True, frozen=True, tag="loaded"):
+    """The solver is loaded; it may compile what its solve will run before it starts."""
+
+
 class Ready(msgspec.Struct, kw_only=True, frozen=True, tag="ready"):
-    """The solver is loaded and starts now."""
+    """The solver starts now."""
 
 
 class Improved(msgspec.Struct, kw_only=True, frozen=True, tag="improved"):
@@ -63,7 +69,7 @@ class Ended(msgspec.Struct, kw_only=True, frozen=True, tag="ended"):
     bound_by: str = ""
 
 
-Message = Request | Start | Ready | Improved | Ended
+Message = Request | Start | Loaded | Ready | Improved | Ended
 _DECODER = msgspec.json.Decoder(Message)
 
 

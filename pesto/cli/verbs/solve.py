@@ -58,7 +58,7 @@ def _explained(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
     type=Duration(),
     default="60",
     show_default=True,
-    help="Of all search: 60, 90s, 10m.",
+    help="Of the solve, once the graph is read: 60, 90s, 10m.",
 )
 @click.option("--gap", type=float, default=0.0, show_default=True, help="Stop at this relative gap of the full graph.")
 @click.option("--search/--no-search", default=True, show_default=True, help="Search op by op after the exact solver.")

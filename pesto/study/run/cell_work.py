@@ -11,7 +11,7 @@ from pesto.study.cells import Cell
 from pesto.study.instance_cache import Shelf
 from pesto.study.run.execute import execute
 from solvers import Status
-from solvers.process.parent import STARTUP_S, patience
+from solvers.process.parent import COMPILING_S, UNHURRIED_S, patience
 
 PREPARE_S = 1800.0
 """Seconds that a cell may take beside its solver: TensorFlow, a large model, its coarsening, its baselines."""
@@ -19,7 +19,7 @@ PREPARE_S = 1800.0
 
 def patience_s(cell: Cell) -> float:
     """Seconds after which a cell is given up: its limit may pass twice, where its solver was killed from outside."""
-    return PREPARE_S + STARTUP_S + 2 * patience(cell.limit_s)
+    return PREPARE_S + UNHURRIED_S + COMPILING_S + 2 * patience(cell.limit_s)
 
 
 def cell_work(cell: Cell) -> Work:

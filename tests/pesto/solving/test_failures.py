@@ -40,10 +40,10 @@ def without_cpsat(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SOLVERS, "cpsat", replace(SOLVERS["cpsat"], package="no-such-package"))
 
 
-def solve(path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+def solve(path: Path, monkeypatch: pytest.MonkeyPatch, *more: str) -> int:
     monkeypatch.chdir(path.parent)
     options = ["--graph", str(path), "--cluster", "v100x4", "--time-limit", "0.1"]
-    monkeypatch.setattr(sys, "argv", ["pesto", "solve", "-q", "--json", *options])
+    monkeypatch.setattr(sys, "argv", ["pesto", "solve", "-q", "--json", *options, *more])
     with pytest.raises(SystemExit) as ended:
         main()
     return int(ended.value.code or 0)
@@ -61,7 +61,7 @@ def test_without_the_exact_solver_a_plan_is_found_and_the_user_warned(
         for a in range(4) for b in range(6)
     ]  # fmt: skip
     path.write_text(json.dumps(text))
-    assert solve(path, monkeypatch) == 0
+    assert solve(path, monkeypatch, "--no-search") == 0
     out, err = capfd.readouterr()
     assert json.loads(out)["coarse"]["status"] == "missing"
     assert json.loads(out)["coarse"]["makespan_s"] is None

@@ -5,8 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from itertools import chain, repeat
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ from solvers.checker import check
 from solvers.instances.plain import fork
 from solvers.process import parent as process
 from solvers.process import wire
-from solvers.process.judge import Judge
+from solvers.process.judge import NOT_BEGUN, Judge
 from solvers.process.registry import Entry
 from solvers.result import Limit, Options, Status
 from solvers.schedule import Schedule
@@ -146,10 +146,76 @@ def test_what_gives_no_answer_is_hung(groups, clock, stub):
 
 
 def test_compiling_is_not_the_solvers_time(groups, monkeypatch):
-    """A hundred seconds go by before it is ready, with a limit of 5 s; and it solves only what it has compiled."""
-    monkeypatch.setattr(process, "CLOCK", chain([0.0], repeat(100.0)).__next__)
+    """100 s go by between loaded and ready, with a limit of 5 s; and it solves only what it has compiled."""
+    clock = Clock()
+    monkeypatch.setattr(process, "CLOCK", clock)
+    take = process._Conversation._take
+
+    def compiled_meanwhile(self, message, schedule):
+        taken = take(self, message, schedule)
+        clock.now += 100.0 * isinstance(message, wire.Loaded)
+        return taken
+
+    monkeypatch.setattr(process._Conversation, "_take", compiled_meanwhile)
     result = run("Compiles")
     assert (result.status, result.detail) == (Status.FEASIBLE, "")
+
+
+def loads(clock, tmp_path):
+    """Lets time go by once the stub is loading."""
+
+    class Late(Clock):
+        def __call__(self):
+            clock.step = float((tmp_path / "loads").exists())
+            return clock()
+
+    return Late()
+
+
+@pytest.mark.parametrize(
+    ("stub", "limit", "within"), [("LoadsForever", 7.0, 7), ("LoadsForever", 2.0, 5), ("CompilesForever", 7.0, 127)]
+)
+def test_a_process_that_has_not_begun_by_its_limit_is_given_up(
+    groups, clock, tmp_path, monkeypatch, stub, limit, within
+):
+    """At the limit, or after the grace of 5 s where that is longer; compiling has two minutes more."""
+    monkeypatch.setenv("TOLD", str(tmp_path))
+    monkeypatch.setattr(process, "CLOCK", loads(clock, tmp_path))
+    result = run(stub, Options(seconds=limit, start=serial()))
+    assert (result.status, result.detail) == (Status.HUNG, f"its process had not begun to solve within {within} s")
+    assert result.schedule is not None and result.schedule.makespan == SERIAL
+    assert alive(groups[0]) == []
+
+
+def test_a_process_that_is_stopped_before_it_began_says_so(groups, clock, tmp_path, monkeypatch):
+    """What it was given to start from is kept; it ignores SIGTERM, and does not survive."""
+    monkeypatch.setenv("TOLD", str(tmp_path))
+    stop = threading.Event()
+    threading.Thread(target=lambda: wait_for((tmp_path / "loads").exists) and stop.set(), daemon=True).start()
+    options = Options(seconds=600.0, start=serial())
+    judge = Judge(PROBLEM, options, [].append, solver="stub", version="1")
+    entry = Entry(module="bad_solvers", attribute="LoadsForever", isolated=True)
+    result = process.run(PROBLEM, entry, options, judge, stop=stop)
+    assert (result.status, result.limit, result.detail) == (Status.FEASIBLE, Limit.INTERRUPT, NOT_BEGUN)
+    assert alive(groups[0]) == []
+
+
+@pytest.mark.parametrize(("deterministic", "seconds"), [(False, range(97)), (True, [100])])
+def test_loading_is_of_the_limit_where_that_is_one_of_time(groups, monkeypatch, deterministic, seconds):
+    """Begun 4 s ago: of 100 s at most 96 are left; where they are a measure of work, all of them."""
+    request = wire.Request
+    monkeypatch.setattr(process.wire, "Request", lambda **given: request(**given | {"begun": given["begun"] - 4.0}))
+    result = run("TellsSeconds", Options(seconds=100.0, deterministic=deterministic))
+    assert int(result.detail) in seconds
+
+
+def test_what_improves_a_start_is_not_started_without_time(groups):
+    """The start is the answer."""
+    options = Options(seconds=0.0, start=serial())
+    judge = Judge(PROBLEM, options, [].append, solver="stub", version="1")
+    entry = Entry(module="bad_solvers", attribute="Aborts", isolated=True, polishes=True)
+    result = process.run(PROBLEM, entry, options, judge)
+    assert (result.status, result.limit) == (Status.FEASIBLE, Limit.TIME) and not groups
 
 
 def test_a_lie_takes_the_bounds_with_it(groups):

@@ -148,6 +148,32 @@ class Compiles(Honest):
         return super().solve(problem, options, report)
 
 
+class TellsSeconds:
+    """Says in its detail how many whole seconds it was given."""
+
+    def solve(self, problem, options, report):
+        result = claim(Status.FEASIBLE, serial(problem), 1)
+        object.__setattr__(result, "detail", f"{options.seconds:.0f}")
+        return result
+
+
+class LoadsForever:
+    """Never gets as far as to solve, and ends by SIGKILL alone."""
+
+    def __init__(self):
+        Path(os.environ["TOLD"], "loads").touch()
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(FOREVER_S)
+
+
+class CompilesForever(Honest):
+    """Is loaded, and does not get further."""
+
+    def compile_ahead(self):
+        Path(os.environ["TOLD"], "loads").touch()
+        time.sleep(FOREVER_S)
+
+
 class Hangs(Failing):
     def fail(self, problem, report):
         time.sleep(FOREVER_S)

@@ -1,0 +1,237 @@
+"""A limit is a limit: no engine is begun without need, none is waited for past its time, and annealing comes first."""
+
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pesto.settings import Settings
+from pesto.solving import ahead, background_bound, baselines, exact, levels, search, tracker
+from pesto.solving.candidates import Bench
+from pesto.solving.exact import Running
+from pesto.solving.flow import formulate, solve
+from pesto.solving.tracker import Tracker
+from pesto.solving.windows import Windows
+from solvers import Limit, Options, Progress, Result, Status
+from solvers.bounds.evidence import FullBound
+from solvers.process.judge import NOT_BEGUN
+
+SETTINGS = Settings(time_limit_s=600, coarsen_to=20)
+OPS = 60
+
+
+@pytest.fixture
+def case(make_graph, make_cluster, make_costs):
+    """Layers of three ops of 0.1 to 1 ms that read from the layer before; two GPUs."""
+    rng, rows = np.random.default_rng(3), []
+    for k in range(OPS):
+        before = list(range(max(0, (k // 3 - 1) * 3), k // 3 * 3))
+        inputs = tuple(f"op{b}" for b in rng.permutation(before)[: rng.integers(1, 4)])
+        seconds, size = float(rng.integers(1, 11)) * 1e-4, int(rng.integers(100, 900)) * 1000
+        rows.append({"name": f"op{k}", "inputs": inputs, "s": seconds, "bytes": size, "kinds": ("gpu",)})
+    graph, cluster = make_graph(rows), make_cluster(memory=10**8)
+    return graph, cluster, make_costs(graph, cluster)
+
+
+@pytest.fixture
+def engines(monkeypatch):
+    """Who was begun, in order; exact engines and walks find nothing and take no time."""
+    begun = []
+
+    def engine(name):
+        def run(_problem, _solver, options, **_told):
+            begun.append(name)
+            return answer(Status.FEASIBLE, Limit.TIME, options.start)
+
+        return run
+
+    def walk(*_):
+        begun.append("walks")
+        return iter(())
+
+    monkeypatch.setattr(exact.api, "solve", engine("exact"))
+    monkeypatch.setattr(exact.api, "solve_whole", engine("exact"))
+    monkeypatch.setattr(exact.api, "improve", engine("windows"))
+    monkeypatch.setattr(search, "walk_all", walk)
+    return begun
+
+
+@pytest.fixture
+def quick_methods(monkeypatch):
+    """`levels.quick` as it is, whatever `engines` does to the table's `solve`."""
+    found = levels.api.solve
+    for room in (baselines, levels):
+        monkeypatch.setattr(room, "quick", lambda problem, name: found(problem, name, Options()))
+
+
+def answer(status, limit=Limit.NONE, schedule=None, detail=""):
+    """What an engine may come back with."""
+    return Result(
+        status=status, limit=limit, schedule=schedule, lower_bound=0, seconds=0.0, solver="x", version="", detail=detail
+    )
+
+
+def nobody(incumbent):
+    """Watch when nobody does."""
+
+
+def test_no_engine_is_begun_once_the_gap_is_met(case, quick_methods, engines, monkeypatch):
+    """At a gap of 99 % every plan is good enough: no exact solver, no walk, no stronger bound."""
+    monkeypatch.setattr(background_bound, "full_bound", lambda *_, **__: engines.append("bounds"))
+    for settings in (SETTINGS, replace(SETTINGS, coarsen_to=200), replace(SETTINGS, deterministic=True)):
+        found = solve(*case, replace(settings, gap=0.99), nobody)
+        assert engines == [] and found.exact is None
+
+
+@pytest.mark.parametrize("coarsen_to", [20, 200], ids=["coarse", "whole"])
+def test_annealing_has_its_share_before_the_exact_solver(case, quick_methods, engines, coarsen_to):
+    """Then the exact solver, then the other rounds; counted work keeps the order that its plans were made in."""
+    solve(*case, replace(SETTINGS, coarsen_to=coarsen_to), nobody)
+    assert engines[:3] == ["walks", "exact", "walks"]
+    engines.clear()
+    solve(*case, replace(SETTINGS, coarsen_to=coarsen_to, deterministic=True), nobody)
+    assert engines[:2] == ["exact", "walks"]
+
+
+def test_an_engine_that_never_began_is_not_begun_again(case, quick_methods, engines, monkeypatch):
+    """Windows would ask for the same process once more."""
+    late = answer(Status.UNKNOWN, Limit.INTERRUPT, detail=NOT_BEGUN)
+    monkeypatch.setattr(exact.Running, "schedules", lambda running: setattr(running, "_cut", Limit.TIME) or iter(()))
+    monkeypatch.setattr(exact.api, "solve", lambda *_, **__: late)
+    found = solve(*case, SETTINGS, nobody)
+    assert found.exact is not None and found.exact.useless and found.exact.result.limit is Limit.TIME
+    assert "windows" not in engines and engines.count("walks") > 1 and not found.interrupted
+
+
+class Patient:
+    """An engine that ends when it is told to, and says as what."""
+
+    def __init__(self):
+        self.told = False
+
+    def __call__(self, _problem, _solver, _options, *, stop, report):
+        report(Progress(schedule=None, lower_bound=1, seconds=0.0))
+        self.told = stop.wait(600)
+        return answer(Status.UNKNOWN, Limit.INTERRUPT)
+
+
+@pytest.fixture
+def problem(case):
+    graph, cluster, costs = case
+    return formulate(graph, costs, cluster, SETTINGS)
+
+
+def test_an_engine_is_ended_once_the_gap_is_met(problem):
+    """Which no interruption is: a solve goes on."""
+    engine = Patient()
+    with Running(problem, "x", Options(seconds=600), by=engine, enough=lambda: True) as running:
+        assert not list(running.schedules())
+    assert engine.told and not running.interrupted
+    assert (running.result().limit, running.result().status) == (Limit.GAP, Status.UNKNOWN)
+
+
+def test_an_engine_is_ended_when_its_time_is_over(problem, monkeypatch):
+    """A second after it should have ended by itself; a deterministic one is waited for."""
+    now = iter([0.0, 10.0, 10.9, 11.0])
+    monkeypatch.setattr(exact, "CLOCK", lambda: next(now, 11.0))
+    engine = Patient()
+    with Running(problem, "x", Options(seconds=10), by=engine) as running:
+        assert not list(running.schedules())
+    assert engine.told and running.result().limit is Limit.TIME
+    monkeypatch.setattr(exact, "CLOCK", lambda: 1e9)
+    ended = answer(Status.UNKNOWN, Limit.TIME)
+    with Running(problem, "x", Options(seconds=10, deterministic=True), by=lambda *_, **__: ended) as running:
+        assert not list(running.schedules())
+    assert running.result() is ended
+
+
+def test_an_engine_without_a_process_that_does_not_end_is_left(problem, monkeypatch):
+    """No one can end it; it is as good as hung, and what comes after it begins."""
+    clock, gone = iter(range(0, 10_000, 5)), threading.Event()
+    monkeypatch.setattr(exact, "CLOCK", lambda: float(next(clock)))
+    monkeypatch.setattr(exact, "_GRACE_S", 0.01)
+
+    def deaf(*_, **__):
+        gone.wait(600)
+        return answer(Status.UNKNOWN)
+
+    with Running(problem, "x", Options(seconds=10), by=deaf) as running:
+        assert not list(running.schedules())
+    assert (running.result().status, running.result().detail) == (Status.HUNG, "no answer within 10 s")
+    gone.set()
+
+
+def test_windows_end_once_the_gap_is_met(case, problem, monkeypatch):
+    """The engine is told to end, and search is not interrupted."""
+    bench = Bench.of(case[0], problem)
+    start = bench.placed("any", "", np.ones(OPS, dtype=np.int64)).timeline.schedule
+    engine = Patient()
+    monkeypatch.setattr(exact.api, "improve", engine)
+    turns = Windows(bench, problem, SETTINGS, lambda: True)
+    assert not list(turns.turn(start, 600.0, rate=0.0)) and engine.told and turns.weight > 0
+
+
+def test_a_bound_that_is_late_is_neither_waited_for_nor_taken(case, problem, monkeypatch):
+    """The time is over: the plan is written with the bound that there is, and no other comes afterwards."""
+    go, there = threading.Event(), threading.Event()
+
+    def slow(*_, **__):
+        go.wait(600)
+        return FullBound(10**6, "late")
+
+    kept = Tracker(nobody)
+    monkeypatch.setattr(background_bound, "full_bound", slow)
+    monkeypatch.setattr(kept, "strengthen", lambda *_, **__: there.set())
+    kept.limit(0.0)
+    with background_bound.strengthened(problem, kept, SETTINGS):
+        pass
+    go.set()
+    while any(thread.name == "bounds" for thread in threading.enumerate()):
+        time.sleep(0.01)
+    assert not there.is_set()
+
+
+def test_waiting_for_compilation_is_not_of_the_limit(monkeypatch):
+    """40 s went by, 30 of them waiting for a part; then what the end takes is kept."""
+    clock, compiler = [100.0], ahead.Compiled()
+    monkeypatch.setattr(tracker, "CLOCK", lambda: clock[0])
+    monkeypatch.setattr(tracker, "beside", lambda: compiler)
+    kept = Tracker(nobody)
+    kept.limit(60.0)
+    clock[0], compiler.waited_s = 140.0, 30.0
+    assert kept.left_s == 50.0
+    kept.keep(20.0, least=1.0)
+    assert kept.left_s == 30.0
+    kept.keep(40.0, least=1.0)
+    assert kept.left_s == 1.0
+    clock[0] = 200.0
+    assert kept.left_s == 0.0
+    kept.keep(0.0, least=1.0)
+    assert kept.left_s == 1.0
+
+
+def test_quick_candidates_leave_time_to_engines(case, quick_methods, engines, monkeypatch):
+    """Their share is over at once: what a solve needs is made, nothing else; with counted work, or no time, all is."""
+    monkeypatch.setattr(Tracker, "past", lambda *_: True)
+    found = solve(*case, SETTINGS, nobody)
+    made = {name for name, candidate in found.candidates.items() if candidate is not None}
+    assert made == {"single", "expert", "layer-balanced", "list", "levels", "coarse"} and "walks" in engines
+    monkeypatch.undo()
+    for settings in (replace(SETTINGS, deterministic=True, time_limit_s=1), replace(SETTINGS, time_limit_s=0)):
+        found = solve(*case, replace(settings, search=False, solver="list"), nobody)
+        assert all(found.candidates[name] is not None for name in baselines.RIVALS)
+
+
+def test_a_share_of_the_limit_is_past_when_more_of_it_is_over(monkeypatch):
+    """26 of 100 s are more than a quarter; of no seconds nothing is ever over."""
+    clock = [0.0]
+    monkeypatch.setattr(tracker, "CLOCK", lambda: clock[0])
+    kept = Tracker(nobody)
+    kept.limit(100.0)
+    clock[0] = 26.0
+    assert kept.past(0.25) and not kept.past(0.5)
+    kept.limit(0.0)
+    clock[0] = 50.0
+    assert not kept.past(0.25)
