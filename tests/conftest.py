@@ -16,6 +16,7 @@ from solver_processes import SUBPROCESS
 from pesto.cluster import Cluster, Device, Path
 from pesto.costs import GIVEN, Costs
 from pesto.graph import Graph
+from pesto.solving import flow
 from solvers.process import parent
 
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "dev")
@@ -114,8 +115,12 @@ def given_costs(graph: Graph, cluster: Cluster) -> Costs:
 
 @pytest.fixture(autouse=True)
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only a solver that goes on for an hour beyond its limit is hung, however busy the machine is."""
+    """Only a solver that goes on for an hour beyond its limit is hung, however busy the machine is.
+
+    And no quick candidate is left out of a solve because others took long.
+    """
     monkeypatch.setattr(parent, "GRACE_S", 3600.0)
+    monkeypatch.setattr(flow, "HURRY_S", 3600.0)
 
 
 @pytest.fixture(autouse=True)

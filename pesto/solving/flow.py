@@ -184,6 +184,8 @@ def _without_order(bench: Bench, tracker: Tracker, settings: Settings) -> Candid
 _RIVALS, _QUICK = 0.25, 0.5
 """Shares of the time limit after which no further method of the literature, and no further size of coarse graph, is
 tried: engines are to have the rest."""
+HURRY_S = 1.0
+"""Seconds that quick candidates have at least: they load compiled code for some tenths of them."""
 _CLOSING = 0.25
 """Share of the time limit that is kept at most for what comes after the search: choosing, checking, trusting a plan."""
 _LEAST, _LEAST_S = 0.25, 1.0
@@ -192,7 +194,7 @@ _LEAST, _LEAST_S = 0.25, 1.0
 
 def _late(tracker: Tracker, settings: Settings, share: float) -> Late:
     """Whether more than a share of the time is over; never where work is counted in its place."""
-    return never if settings.deterministic else partial(tracker.past, share)
+    return never if settings.deterministic else partial(tracker.past, share, HURRY_S)
 
 
 def _share_out(tracker: Tracker, settings: Settings) -> None:
@@ -277,7 +279,7 @@ def _exactly(bench: Bench, level: Level, tracker: Tracker, settings: Settings, r
         now = limited()
         kept_s = whole_run(bench.problem, now, 0).seconds if small else exact_seconds(now)
         tracker.run("search", rounds.first_round(kept_s))
-    if enough():
+    if enough() and (settings.gap > 0 or not settings.deterministic):
         return None
     if not small:
         return tracker.run("solve", exact(bench, living(bench, level, tracker), limited(), enough=enough))

@@ -156,9 +156,9 @@ class Tracker:
         """Let the time limit begin now."""
         self._ends, self._limit_s, self._compiled_s = CLOCK() + seconds, seconds, beside().waited_s
 
-    def past(self, share: float) -> bool:
-        """Whether more than this share of the time limit is over; never where that is 0."""
-        return self._limit_s > 0 and self._left_s < (1 - share) * self._limit_s
+    def past(self, share: float, least_s: float) -> bool:
+        """Whether more than this share of the time limit, and than so many seconds, is over; never where that is 0."""
+        return self._limit_s > 0 and self._limit_s - self._left_s > max(share * self._limit_s, least_s)
 
     def keep(self, seconds: float, least: float) -> None:
         """End so many seconds before the time limit, which what comes after it takes; `least` are left in any case."""

@@ -32,6 +32,8 @@ PRESETS = {  # devices with the CPUs, GiB per GPU, preset
     "v100x2-nvlink": (3, 16, "V100"), "v100x2-pcie": (3, 16, "V100"), "v100x4": (5, 16, "V100"),
     "v100x8": (9, 16, "V100"), "v100x16": (17, 32, "V100"), "k80x8": (9, 12, "K80"), "a100x8": (9, 40, "A100"),
     "v100x4x2-25gbe": (10, 16, "V100"), "k80x8-switched": (9, 12, "K80"),
+    "h100x8": (9, 80, "H100"), "h200x8": (9, 141, "H200"), "a100x8-80gb": (9, 80, "A100"), "l40sx4": (5, 48, "L40S"),
+    "rtx4090x2": (3, 24, "RTX 4090"), "h100x8x2-ndr": (18, 80, "H100"),
 }  # fmt: skip
 LOGICAL = {"cpux2": 2, "cpux3": 3, "cpux4": 4}
 
@@ -101,7 +103,7 @@ def test_cube_mesh_has_six_nvlinks_per_gpu():
             assert held(found, f"gpu:{a}", f"gpu:{b}") == {f"gpu:{a}>cpu:0", qpi, f"cpu:0>gpu:{b}"}
 
 
-@pytest.mark.parametrize("name", ["v100x16", "a100x8"])
+@pytest.mark.parametrize("name", ["v100x16", "a100x8", "h100x8", "h200x8", "a100x8-80gb"])
 def test_switch_shares_only_ports(name):
     """Behind an NVSwitch transfers meet at the sender's way out or the receiver's way in, and nowhere else."""
     found = load_cluster(name)
@@ -109,6 +111,32 @@ def test_switch_shares_only_ports(name):
     assert len(held(found, "gpu:0", "gpu:1") & held(found, "gpu:2", "gpu:1")) == 1
     assert not held(found, "gpu:0", "gpu:1") & held(found, "gpu:1", "gpu:0")
     assert not held(found, "gpu:0", "gpu:1") & held(found, "gpu:2", "gpu:3")
+
+
+def test_pcie_cards_share_their_lanes_with_the_cpu():
+    """Without NVLink a transfer takes the lanes up of one GPU and those down of the other, at PCIe 4.0's rate."""
+    for name in ("l40sx4", "rtx4090x2"):
+        found = load_cluster(name)
+        assert held(found, "gpu:0", "gpu:1") == held(found, "gpu:0", "cpu:0") | held(found, "cpu:0", "gpu:1")
+        one, two = path(found, "gpu:0", "cpu:0"), path(found, "gpu:0", "gpu:1")
+        assert 1e-9 / two.s_per_byte == pytest.approx(24.98, abs=0.01) == 1e-9 / one.s_per_byte
+    assert two.latency_s == 2 * one.latency_s  # GeForce: through the host's memory
+
+
+def test_the_larger_a100_reads_its_memory_faster():
+    """2 039 GB/s by its datasheet, where the preset, of the one of 40 GB, has 1 555."""
+    plain, larger = (load_cluster(name).devices[1].rates for name in ("a100x8", "a100x8-80gb"))
+    assert plain is None and larger.bandwidth == 2039e9
+
+
+def test_each_gpu_of_two_hosts_has_an_infiniband_card():
+    """NDR at 47.7 of 50 GB/s; transfers of two GPUs of one host do not meet, two to one GPU do."""
+    found = load_cluster("h100x8x2-ndr")
+    assert 1e-9 / path(found, "gpu:3", "gpu:12").s_per_byte == pytest.approx(47.7)
+    assert held(found, "gpu:3", "gpu:12") == {"nic gpu:3 out", "nic gpu:12 in"}
+    assert not held(found, "gpu:0", "gpu:8") & held(found, "gpu:1", "gpu:9")
+    assert held(found, "gpu:0", "gpu:8") & held(found, "gpu:1", "gpu:8") == {"nic gpu:8 in"}
+    assert held(found, "gpu:0", "gpu:7") == {"nvswitch gpu:0 out", "nvswitch gpu:7 in"}
 
 
 def test_k80_box_has_one_pcie_root():
@@ -185,7 +213,7 @@ def test_later_links_win_and_one_way_is_one_way():
 
 def test_wrong_name_suggests_the_right_one():
     """A misspelt preset is a usage error that names the nearest and lists all."""
-    with pytest.raises(UsageError, match=r"did you mean v100x2-nvlink\? known: a100x8, cpux2"):
+    with pytest.raises(UsageError, match=r"did you mean v100x2-nvlink\? known: a100x8, a100x8-80gb, cpux2"):
         load_cluster("v100x2-nvlnk")
     with pytest.raises(UsageError, match="did you mean v100x2-nvlink"):
         load_cluster("v100x2")

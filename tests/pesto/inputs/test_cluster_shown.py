@@ -71,13 +71,16 @@ def test_a_file_without_a_name_keeps_the_one_it_had(file, tmp_path):
     assert load_cluster(str(tmp_path / "copy.toml")).name == "friend"
 
 
-@pytest.mark.parametrize("name", ["v100x8", "v100x4x2-25gbe", "cpux2", "a100x8"])
+@pytest.mark.parametrize(
+    "name", ["v100x8", "v100x4x2-25gbe", "cpux2", "a100x8", "a100x8-80gb", "rtx4090x2", "h100x8x2-ndr"]
+)
 def test_a_cluster_is_shown_wholly(name):
     """Each device, each link that there is and each ordered pair stand on the page; no time is without a source."""
     cluster, page = load_cluster(name), typed("--show", name)
     lines = page.splitlines()
     for device in cluster.devices:
-        assert sum(line.startswith(f"  {device.name}  {device.preset}") for line in lines) == 1
+        model = device.preset.split()
+        assert sum(line.split()[: 1 + len(model)] == [device.name, *model] for line in lines) == 1
         for other in cluster.devices:
             shown = sum(line.startswith(f"  {device.name} > {other.name} ") for line in lines)
             assert shown == (device is not other)

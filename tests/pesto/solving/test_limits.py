@@ -231,7 +231,7 @@ def test_a_share_of_the_limit_is_past_when_more_of_it_is_over(monkeypatch):
     kept = Tracker(nobody)
     kept.limit(100.0)
     clock[0] = 26.0
-    assert kept.past(0.25) and not kept.past(0.5)
+    assert kept.past(0.25, 1.0) and not kept.past(0.5, 1.0) and not kept.past(0.25, 27.0)
     kept.limit(0.0)
     clock[0] = 50.0
-    assert not kept.past(0.25)
+    assert not kept.past(0.25, 1.0)
