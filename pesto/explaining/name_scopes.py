@@ -2,6 +2,7 @@
 
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,18 +13,49 @@ MOST = 24
 NO_SCOPE = "(no scope)"
 _LARGE = 0.25
 """Share of all time from which on a scope is taken apart into the scopes within it."""
-_GRADIENT = re.compile(r"^(?:gradients(?:_\d+)?|gradient_tape)/(?=.*/)")
+GRADIENT = re.compile(r"^(?:gradients(?:_\d+)?|gradient_tape)/(?=.*/)")
 """What the names of gradients begin with, in v1 graphs and under a tape, where a scope follows."""
+_LAYERS = 3
+"""Scopes within one from which on it may be that of a whole model."""
 _Prefix = tuple[str, ...]
+
+
+def common_scope(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The scopes that a whole model is in, such as ("bert_1",), outermost first; () where there is none.
+
+    A scope with _LAYERS scopes within it at least, where those beside it, as of a loss, have one at most. Gradients
+    count with what they are gradients of. None within which a scope is called as one beside it.
+    """
+    parts = {tuple(GRADIENT.sub("", name).split("/")[:-1]) for name in names}
+    found: _Prefix = ()
+    while True:
+        inner = defaultdict[str, set[str]](set)
+        for p in parts:
+            if len(p) > len(found) + 1 and p[: len(found)] == found:
+                inner[p[len(found)]].add(p[len(found) + 1])
+        several = [head for head, within in inner.items() if len(within) > 1]
+        beside = {p[0] for p in parts if p and p[:1] != (*found, *several)[:1]}
+        if len(several) != 1 or len(inner[several[0]]) < _LAYERS or inner[several[0]] & beside:
+            return found
+        found = (*found, several[0])
+
+
+def without_scope(parts: Sequence[str], common: Sequence[str]) -> tuple[str, ...]:
+    """The parts of a scope's name without those that it shares with the whole model; the model's own stays."""
+    k = 0
+    while k < min(len(common), len(parts) - 1) and parts[k] == common[k]:
+        k += 1
+    return tuple(parts[k:])
 
 
 def name_scopes(names: tuple[str, ...], ticks: Ints) -> tuple[Ints, tuple[str, ...]]:
     """([n] scope of each op, the scopes' names by falling ticks): the outermost, the large ones taken apart.
 
     ticks: [n] of each op. The scope that takes the most is taken apart into those within it as long as it takes more
-    than a quarter of all, and there are at most MOST.
+    than a quarter of all, and there are at most MOST. What all of a model shares is left out of the names.
     """
-    parts = [tuple(_GRADIENT.sub("", name).split("/")[:-1]) for name in names]
+    common = common_scope(names)
+    parts = [without_scope(GRADIENT.sub("", name).split("/")[:-1], common) for name in names]
     groups: dict[_Prefix, list[int]] = {(): list(range(len(names)))}
     whole: set[_Prefix] = set()
     while True:

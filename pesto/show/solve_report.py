@@ -6,11 +6,13 @@ from typing import Any
 
 from pesto.inputs.cluster_file import cluster_names
 from pesto.plans.order_worth import OrderWorth
+from pesto.plans.plan import Plan
 from pesto.problem import TICK_S
 from pesto.quantities import counted, duration, durations, percent, size
 from pesto.show.facts.contribution_lines import contribution_keys, contribution_lines
 from pesto.show.facts.costs_note import costs_text, note_key
 from pesto.show.facts.enforced_step import enforced_keys, enforced_line
+from pesto.show.facts.idle_devices import idle_devices
 from pesto.show.facts.layers_line import layers_lines
 from pesto.show.facts.trust_lines import trust_keys, trust_line
 from pesto.show.lines import command, fact, paragraph
@@ -150,12 +152,19 @@ def page(
         *([enforced_line(outcome.enforced, outcome.remedy)] if outcome.enforced and outcome.remedy else []),
         *_coarse_lines(outcome),
         *layers_lines(plan),
-        fact("peak memory", ", ".join(f"{name} {size(peak)}" for name, peak in plan.peak_bytes.items())),
+        fact("peak memory", _peaks(plan)),
         *contribution_lines(outcome.first, outcome.contributions),
         fact("seconds", ", ".join(f"{name} {seconds:.2f}" for name, seconds in stages_s.items())),
         *closing(out, following, report),
     ]
     return "\n".join(lines)
+
+
+def _peaks(plan: Plan) -> str:
+    """Peak bytes of each device, those that hold nothing together."""
+    idle = idle_devices(plan)
+    held = [f"{name} {size(peak)}" for name, peak in plan.peak_bytes.items() if peak or name.startswith("cpu")]
+    return ", ".join(held) + (f"; {idle}" if idle else "")
 
 
 def closing(out: Path, following: Iterable[object], report: Path | None = None) -> list[str]:

@@ -6,6 +6,7 @@ import numpy as np
 
 from pesto.coarsen import coarsen
 from pesto.errors import MismatchError
+from pesto.explaining.name_scopes import GRADIENT, common_scope, without_scope
 from pesto.graph import Graph
 from pesto.plans.plan import Plan
 from pesto.show.drawn.grouped import heaviest, scopes
@@ -74,10 +75,22 @@ def boxes(plan: Plan, graph: Graph, by: str | None = None, most: int = 200) -> B
         box_of, labels = ints(np.arange(graph.ops)), list(graph.names)
     elif by == SCOPE:
         box_of, labels = scopes(graph.names, device, took)
+        labels = _shortened(labels, graph.names)
     else:
         box_of = _runs(plan, graph, device, most)
-        labels = heaviest(graph.names, box_of, took)
+        labels = _shortened(heaviest(graph.names, box_of, took), graph.names)
     return _summed(plan, graph, by, (devices, device), (box_of, labels))
+
+
+def _shortened(labels: list[str], names: tuple[str, ...]) -> list[str]:
+    """Scopes without those that all of the model is in; what gradients begin with stays."""
+    common = common_scope(names)
+    found = []
+    for label in labels:
+        head = GRADIENT.match(f"{label}/")
+        inner = label[head.end() :] if head else label
+        found.append((head[0] if head else "") + "/".join(without_scope(inner.split("/"), common)))
+    return found
 
 
 def _runs(plan: Plan, graph: Graph, device: Ints, most: int) -> Ints:

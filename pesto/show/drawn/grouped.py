@@ -4,6 +4,7 @@ from collections import defaultdict
 
 import numpy as np
 
+from pesto.explaining.name_scopes import GRADIENT
 from solvers.arrays import Ints, ints
 
 MOST_SCOPES = 48
@@ -68,6 +69,6 @@ def heaviest(names: tuple[str, ...], box_of: Ints, took: Ints) -> list[str]:
     time: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for name, box, ticks in zip(names, box_of.tolist(), took.tolist(), strict=True):
         parts = name.split("/")
-        depth = _DEPTH + (parts[0] == "gradients")
+        depth = _DEPTH + bool(GRADIENT.match(name))
         time[box]["/".join(parts[:-1][:depth]) or name] += ticks + 1
     return [max(time[box].items(), key=lambda each: (each[1], each[0]))[0] for box in range(len(time))]

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pesto.explaining.name_scopes import GRADIENT
 from pesto.files.json import shown
 from pesto.plans.plan import Plan
 from pesto.quantities import brief, counted, duration, percent, time_unit
@@ -97,7 +98,7 @@ def _boxes(axis: "Axes", boxes: Boxes, page: Layout) -> None:
 
 def _short(label: str, most: int) -> str:
     """A label of at most `most` characters: leading scopes without a number to three, then its middle left out."""
-    inner = label.removeprefix("gradients/")
+    inner = GRADIENT.sub("", f"{label}/")[:-1]
     parts = (inner if inner == label else inner.removesuffix("_grad")).split("/")
     mark = "" if inner == label else "∇ "
     for k in range(len(parts) - 1):

@@ -101,6 +101,7 @@ def draw(asked: Asked, chosen: Schedule, form: str, units: Units = NATURAL) -> b
         _held(below, (asked, chosen), seen.run, units)
         below.set_xlabel(units.time)
         top.set_title(_title(chosen, seen.run, chosen.run, units), loc="left", fontsize=10)
+        top.set_title(_shades(seen.run), loc="right", fontsize=8, color=GREY)
         return saved(canvas, form, _MADE_BY)
 
 
@@ -112,6 +113,12 @@ def _title(chosen: Schedule, drawn: Unrolled, run: Unrolled, units: Units) -> st
     if drawn.batches == run.batches:
         return said
     return said + (f" (the first {drawn.batches})" if drawn.batches < run.batches else f" ({drawn.batches} are drawn)")
+
+
+def _shades(run: Unrolled) -> str:
+    """What light and dark boxes are."""
+    backward = "lightest its weights' gradients" if (run.kind == WEIGHT_GRADIENT).any() else ""
+    return "light is forward, dark backward" + (f", {backward}" if backward else "")
 
 
 class _Seen(NamedTuple):
@@ -230,14 +237,18 @@ def _held(axis: "Axes", of: tuple[Asked, Schedule], run: Unrolled, units: Units)
     """Weights and activations of each device over time."""
     asked, chosen = of
     chain, stages = asked.chain, chosen.rows
-    for number, device in enumerate(_devices(stages)):
+    curves = []
+    for device in _devices(stages):
         mine = run.resource == device
         begins = mine & (run.kind == FORWARD)
         last = WEIGHT_GRADIENT if (run.kind == WEIGHT_GRADIENT).any() else BACKWARD
         ends = mine & (run.kind == last)
         ticks = np.concatenate([run.start[begins], run.finish[ends]])
         change = np.concatenate([chain.activation[run.layer[begins]], -chain.activation[run.layer[ends]]])
-        x, y = _stepped(ticks, change, _weights(chain, chosen, device), run.step)
+        curves.append((device, *_stepped(ticks, change, _weights(chain, chosen, device), run.step)))
+    highest = max(float(y.max()) for _, _, y in curves)
+    units = _legible(units, highest)
+    for number, (device, x, y) in enumerate(curves):
         axis.step(
             x,
             y / units.one,
@@ -247,8 +258,8 @@ def _held(axis: "Axes", of: tuple[Asked, Schedule], run: Unrolled, units: Units)
             linestyle=_LINES[number // len(COLOURS) % len(_LINES)],
             label=units.called(device),
         )
+    axis.set_ylim(0, 1.15 * highest / units.one if highest > 0 else None)
     _limits(axis, asked.machines, stages, units)
-    axis.set_ylim(bottom=0)
     axis.set_ylabel(f"weights and\nactivations, {units.size}", fontsize=8)
     axis.tick_params(labelsize=8)
     if asked.devices <= len(COLOURS) * len(_LINES):
@@ -257,14 +268,29 @@ def _held(axis: "Axes", of: tuple[Asked, Schedule], run: Unrolled, units: Units)
         axis.spines[side].set_visible(False)
 
 
+def _legible(units: Units, most: float) -> Units:
+    """Smaller units of bytes than GiB where less than one of these is held."""
+    smaller = [("MiB", 2.0**20), ("KiB", 2.0**10)] if units.size == "GiB" and most < units.one else []
+    for name, one in smaller:
+        if most >= one or name == "KiB":
+            return units._replace(size=name, one=one)
+    return units
+
+
 def _limits(axis: "Axes", machines: Machines, stages: Ints, units: Units) -> None:
-    """Dotted: the bytes of equal devices, or of each in its colour."""
+    """Dotted: the bytes of equal devices, or of each in its colour; in words where they are beyond the axis."""
     limits = machines.limits
-    same = len(set(limits)) == 1
+    same, beyond = len(set(limits)) == 1, list[float]()
     for number, device in enumerate(_devices(stages)[: 1 if same else None]):
         colour = INK if same else COLOURS[number % len(COLOURS)]
-        if (limit := limits[device]) is not None:
+        limit = limits[device]
+        if limit is not None and limit / units.one > axis.get_ylim()[1]:
+            beyond.append(limit / units.one)
+        elif limit is not None:
             axis.axhline(limit / units.one, color=colour, linestyle=":", linewidth=0.9)
+    if beyond:
+        most = f"{min(beyond):.4g}" + (f" to {max(beyond):.4g}" if max(beyond) > min(beyond) else "")
+        axis.set_title(f"a device may hold {most} {units.size}", loc="left", fontsize=8, color=GREY)
 
 
 def _devices(stages: Ints) -> list[int]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from pesto.explaining.name_scopes import common_scope
 from pesto.explaining.waits import waits
 from pesto.graph import Graph
 from pesto.show.drawn.grouped import scopes
@@ -50,6 +51,8 @@ def _of_graph(graph: Graph, names: Names, took: Ints) -> dict[str, Any]:
     _, labels = scopes(graph.names, np.zeros(graph.ops, dtype=np.int64), took, _MOST_SCOPES)
     return {
         "source": graph.source,
+        "batch": graph.batch,
+        "common": common_scope(graph.names),
         "ops": graph.ops,
         "types": graph.types,
         "kinds": graph.kinds,

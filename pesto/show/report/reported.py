@@ -13,6 +13,7 @@ from pesto.plans.order_worth import OrderWorth
 from pesto.plans.plan import Plan
 from pesto.quantities import duration
 from pesto.show.facts.enforced_step import enforced_line
+from pesto.show.facts.idle_devices import idle_devices
 from pesto.show.facts.trust_lines import trust_line
 from pesto.show.lines import LABEL
 from pesto.show.solve_words import WORDS
@@ -58,6 +59,8 @@ def facts(shown: Reported, found: Waits) -> dict[str, Any]:
         "basis": made.costs_basis.partition(":")[0],
         "tick_s": plan.tick_s,
         "step": plan.schedule.makespan,
+        "batch": made.graph_batch,
+        "idle": idle_devices(plan),
         "status": plan.status,
         "chosen": made.chosen,
         "rule": made.rule,

@@ -61,3 +61,10 @@ def test_lines_of_equal_values_do_not_hide_each_other(figure):
     drawn = figure(pipeline_chart.draw_curve, [(1, at), (2, at)], "equal").axes[0].lines
     wide = [line.get_linewidth() for line in sorted(drawn, key=lambda line: line.zorder)]
     assert len(wide) == 5 and all(a > b for a, b in pairwise(wide))
+
+
+@pytest.mark.parametrize(("most", "size"), [(3 * 2**30, "GiB"), (3 * 2**20, "MiB"), (3 * 2**10, "KiB"), (3, "KiB")])
+def test_bytes_have_a_unit_that_suits_them(most, size):
+    """Of steps, whose bytes are told in GiB; those of a chain's file stay bytes."""
+    assert pipeline_chart._legible(pipeline_chart.OF_STEPS, most).size == size
+    assert pipeline_chart._legible(pipeline_chart.NATURAL, most) == pipeline_chart.NATURAL

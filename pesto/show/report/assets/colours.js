@@ -7,7 +7,7 @@ const COOLING = ["#d4351c", "#ef8a3d", "#efc04d", "#86bd84", "#4f9db5", "#8693a5
 const SLACKS = [0.001, 0.01, 0.05, 0.2]; // shares of the step
 const CAUSES = [["began with the step", "#98a2ad"], ["waited for data", "#4e79a7"], ["waited for a transfer", "#b07aa1"],
   ["waited for its device", "#f28e2b"]];
-const BACKWARD = "gradients/";
+const BACKWARD = /^(?:gradients(?:_\d+)?|gradient_tape)\//;
 
 function mixed(colour, other, share) {
   const part = (text, k) => parseInt(text.slice(2 * k + 1, 2 * k + 3), 16);
@@ -37,13 +37,23 @@ function totals(step, of, classes) {
 function families(labels) {
   const known = new Set(labels);
   return labels.map((label) => {
-    if (!label.startsWith(BACKWARD)) return label;
-    let stripped = label.slice(BACKWARD.length);
+    if (!BACKWARD.test(label)) return label;
+    const stripped = label.replace(BACKWARD, "");
     for (let parts = stripped.split("/"); parts.length; parts.pop()) {
       if (known.has(parts.join("/"))) return parts.join("/");
     }
     return stripped;
   });
+}
+
+// A scope's name without what all of the model shares, and with a sign in place of what its gradients begin with.
+function plain(label, common) {
+  const stripped = label.replace(BACKWARD, ""), parts = stripped.split("/");
+  for (const scope of common) {
+    if (parts.length < 2 || parts[0] !== scope) break;
+    parts.shift();
+  }
+  return (stripped === label ? "" : "\u2207 ") + parts.join("/");
 }
 
 // Hues for the families that take most of the time; gradients are darker; the rest is grey.
@@ -54,10 +64,10 @@ function byTime(step, of, labels) {
   const hue = new Map(ranked.slice(0, HUES.length).map((name, k) => [name, HUES[k]]));
   const colours = labels.map((label, k) => {
     const own = hue.get(family[k]) || OTHER;
-    return label.startsWith(BACKWARD) ? mixed(own, "#000000", 0.3) : own;
+    return BACKWARD.test(label) ? mixed(own, "#000000", 0.3) : own;
   });
   const legend = [...hue].map(([name]) => [name, [...new Set(colours.filter((_, k) => family[k] === name && sums[k]))]]);
-  if (labels.some((label, k) => label.startsWith(BACKWARD) && sums[k])) legend.push(["darker: gradients", []]);
+  if (labels.some((label, k) => BACKWARD.test(label) && sums[k])) legend.push(["darker: gradients", []]);
   if (ranked.length > hue.size) legend.push([`${ranked.length - hue.size} more`, [OTHER]]);
   return colouring(of, colours, legend);
 }

@@ -19,9 +19,30 @@ function cards(step) {
   ];
   if (single && single.fits && single.ticks > said.step) found.push(card("One device alone", step.seconds(single.ticks), `${percent(1 - said.step / single.ticks)} shorter on all`));
   found.push(card("Fullest memory", size(full[0].peak), `${percent(full[1])} of ${visible(full[0].name)}`));
+  found.push(...gpuCards(step));
   found.push(card("Sent", size(step.bytesSent), counted(step.sentOp.length, "transfer")));
   if (said.cpu_s !== null) found.push(card("Solved in", `${said.cpu_s.toFixed(1)} s`, "CPU seconds, all processes"));
   filled("cards", ...found);
+}
+
+// How busy accelerators are, and what holds nothing; batches a second where the batch is known.
+function gpuCards(step) {
+  const said = step.said, found = [];
+  const ours = said.devices.some((device) => device.kind !== "cpu") ? (device) => device.kind !== "cpu" : () => true;
+  const busy = said.devices.map((device, d) => {
+    const lanes = said.lanes.filter((lane) => lane.device === d);
+    return [visible(device.name), share(lanes.reduce((sum, lane) => sum + lane.busy, 0), said.step * lanes.length), device];
+  }).filter(([, part, device]) => ours(device) && (part > 0 || device.peak > 0));
+  if (busy.length) {
+    const parts = busy.map(([, part]) => part), least = Math.min(...parts), most = Math.max(...parts);
+    const words = busy.map(([name, part]) => `${name} ${percent(part)}`).join(", ");
+    found.push(card("Busy", least === most ? percent(most) : `${percent(least)} to ${percent(most)}`, said.idle ? `${words}; ${said.idle}` : words));
+  }
+  if (said.batch && said.step) {
+    const rate = said.batch / (said.step * said.tick_s);
+    found.push(card("Samples a second", rate >= 100 ? count(Math.round(rate)) : rate.toPrecision(3), `batches of ${count(said.batch)}`));
+  }
+  return found;
 }
 
 function candidateTable(step) {
@@ -119,7 +140,7 @@ function scopeTable(step, graph) {
   const sum = (k) => time[k].reduce((a, b) => a + b, 0), colours = byTime(step, graph.gathered, graph.labels).colours;
   const rows = graph.labels.map((_, k) => k).filter((k) => ops[k]).sort((a, b) => sum(b) - sum(a));
   filled("scopes", table([["Scope", "text wide"], ["Ops"], ...devices.map(([name]) => [name])], rows.map((k) => [
-    made("span", {className: "dot"}, swatch(colours[k]), brief(graph.labels[k], 120)), count(ops[k]),
+    made("span", {className: "dot"}, swatch(colours[k]), briefEnd(plain(graph.labels[k], graph.said.common), 120)), count(ops[k]),
     ...devices.map(([, d]) => time[k][d] ? made("span", null, step.seconds(time[k][d]), meter(share(time[k][d], step.said.step))) : "")])));
 }
 
@@ -130,7 +151,7 @@ function madeTable(step) {
   filled("made", table([["", "text"], ["", "text wide"]], rows));
 }
 
-function legend(colours, step) {
-  const entries = colours.of(step).legend.map(([words, shades]) => made("span", null, ...shades.map((each) => swatch(each)), brief(words, 70)));
+function legend(colours, step, graph) {
+  const entries = colours.of(step).legend.map(([words, shades]) => made("span", null, ...shades.map((each) => swatch(each)), briefEnd(plain(words, graph.said.common), 50)));
   filled("legend", ...entries, made("span", null, swatch("var(--path)", "line"), "critical path"), made("span", null, "\u2506 lower bound"), made("span", null, swatch("var(--link)"), "transfer"), made("span", null, swatch("var(--memory)"), "bytes alive"));
 }

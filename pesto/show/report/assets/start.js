@@ -49,7 +49,7 @@ class Page {
 
   colour(way) {
     this.colours.way = way;
-    legend(this.colours, this.steps[0]);
+    legend(this.colours, this.steps[0], this.graph);
     this.view.changed();
   }
 
@@ -123,7 +123,7 @@ async function begin() {
   const steps = said.plans.map((plan, k) => new Step(plan, columnsOf(plan.columns, own[k]), graph));
   const page = new Page(graph, steps);
   cards(steps[0]);
-  legend(page.colours, steps[0]);
+  legend(page.colours, steps[0], graph);
   page.panel.show(-1);
   page.draw();
   window.pestoReport = {page, drawn_ms: performance.now() - BEGUN};

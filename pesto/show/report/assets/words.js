@@ -39,6 +39,12 @@ function brief(name, most) {
   return `${all.slice(0, head).join("")}…${tail > 0 ? all.slice(-tail).join("") : ""}`;
 }
 
+// At most `most` characters of its end, which tells scopes apart.
+function briefEnd(name, most) {
+  const all = Array.from(name);
+  return all.length <= most ? name : `…${all.slice(1 - most).join("")}`;
+}
+
 const at = (id) => document.getElementById(id);
 
 // An element with properties and children; a child that is a string is text.
