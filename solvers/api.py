@@ -19,7 +19,7 @@ from solvers.problem import Problem
 from solvers.process import parent
 from solvers.process.judge import Judge
 from solvers.process.registry import Entry
-from solvers.result import Options, Result, Status
+from solvers.result import NOT_BEGUN, Options, Result, Status
 from solvers.schedule import Schedule
 from solvers.structure.horizon import serial
 
@@ -175,6 +175,11 @@ def solve_whole(
     entry = replace(_entry(name), attribute=_WHOLE[name])
     judge = Judge(problem, options, report, solver=name, version=here.version or "")
     return parent.run(problem, entry, options, judge, stop=stop)
+
+
+def has_begun(result: Result) -> bool:
+    """Whether a solver got as far as to solve; not where it was stopped while its process still loaded it."""
+    return not result.detail.startswith(NOT_BEGUN)
 
 
 def _without_lives(

@@ -54,6 +54,8 @@ FAILED = frozenset({Status.CRASHED, Status.HUNG, Status.INVALID, Status.MISSING}
 """Something is wrong with the solver or its answer."""
 
 
+NOT_BEGUN = "its process had not begun to solve"
+"""The detail of a run that was stopped before its solver was loaded, or how it begins."""
 SEEDS = 2**31
 """How many seeds there are: what all solvers can be given."""
 _KINDS: dict[type, tuple[type | UnionType, str]] = {

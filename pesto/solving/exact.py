@@ -20,7 +20,6 @@ from pesto.solving.levels import Level
 from pesto.solving.tracker import Stage
 from solvers import ANSWERED, FAILED, Limit, Options, Problem, Progress, Result, Schedule, Status, api
 from solvers.memory.usage import fits
-from solvers.process.judge import NOT_BEGUN
 from solvers.timing.rebuild import rebuild
 
 _LOG = logging.getLogger("pesto.solver")
@@ -79,7 +78,7 @@ class Exact:
     @property
     def useless(self) -> bool:
         """Whether to start its engine again in this solve would help nobody: it failed, or never began."""
-        return self.result.status in FAILED or self.result.detail.startswith(NOT_BEGUN)
+        return self.result.status in FAILED or not api.has_begun(self.result)
 
 
 def exact(
@@ -203,7 +202,7 @@ class Running:
         result = self._ended.result()
         if self._cut is Limit.NONE or result.limit is not Limit.INTERRUPT:
             return result
-        late = f"{NOT_BEGUN} within {self._seconds:.1f} s" if result.detail == NOT_BEGUN else result.detail
+        late = result.detail if api.has_begun(result) else f"{result.detail} within {self._seconds:.1f} s"
         return replace(result, limit=self._cut, detail=late if self._cut is Limit.TIME else "")
 
 

@@ -10,7 +10,6 @@ from pesto.settings import Settings
 from pesto.solving.candidates import Bench, Candidate
 from pesto.solving.exact import Running
 from solvers import FAILED, Limit, Options, Problem, Schedule, api
-from solvers.process.judge import NOT_BEGUN
 
 _LOG = logging.getLogger("pesto")
 SHARE = 0.1
@@ -75,7 +74,7 @@ class Windows:
         with Running(roomy, self.engine, options, by=api.improve, enough=self._enough) as running:
             yield from running.schedules()
         result = running.result()
-        if result.status in FAILED or result.detail.startswith(NOT_BEGUN):
+        if result.status in FAILED or not api.has_begun(result):
             self.weight = 0.0
             _LOG.warning("windows by %s failed: %s", self.engine, result.detail)
         if running.interrupted or result.limit is Limit.INTERRUPT:

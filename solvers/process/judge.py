@@ -21,8 +21,6 @@ from solvers.problem import Problem
 from solvers.result import ANSWERED, Limit, Options, Result, Status
 from solvers.schedule import Schedule
 
-NOT_BEGUN = "its process had not begun to solve"
-"""The detail of a run that was stopped before its solver was loaded."""
 _LOG_KEPT = 1000
 """Lines of a solver's log that wait to be told, at most: the last ones."""
 

@@ -23,11 +23,11 @@ from typing import IO
 from solvers.files.npz import pack_problem, pack_schedule, unpack_schedule
 from solvers.problem import Problem
 from solvers.process import wire
-from solvers.process.judge import NOT_BEGUN, Judge
+from solvers.process.judge import Judge
 from solvers.process.niceness import keep_niceness
 from solvers.process.registry import Entry
 from solvers.process.scratch import RUN, folders
-from solvers.result import Limit, Options, Result, Status
+from solvers.result import NOT_BEGUN, Limit, Options, Result, Status
 from solvers.schedule import Schedule
 
 COMPILING_S = 120.0

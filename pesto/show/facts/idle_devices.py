@@ -18,7 +18,7 @@ def idle_devices(plan: Plan) -> str:
 
 def spans(names: list[str]) -> list[str]:
     """Names that count on, as gpu:4, gpu:5, gpu:6, are one: "gpu:4 to 6"."""
-    numbered = [(kind, int(number)) for kind, _, number in (name.rpartition(":") for name in names)]
+    numbered = sorted((kind, int(number)) for kind, _, number in (name.rpartition(":") for name in names))
     found = []
     for _, run in groupby(enumerate(numbered), key=lambda each: (each[1][0], each[1][1] - each[0])):
         row = [each for _, each in run]

@@ -9,6 +9,7 @@ import numpy as np
 
 from pesto.pipelining.schedules import MOST_HALVES, Asked, Schedule
 from pesto.pipelining.unrolled import Unrolled, unrolled
+from pesto.quantities import size
 from pesto.show.drawing import BLUE, COLOURS, GREY, INK, RED, drawn_by, saved
 from solvers.arrays import Bools, Floats, Ints
 from solvers.pipelining.chain import BACKWARD, FORWARD, SEND_BACKWARD, SEND_FORWARD, WEIGHT_GRADIENT, Chain
@@ -280,17 +281,18 @@ def _legible(units: Units, most: float) -> Units:
 def _limits(axis: "Axes", machines: Machines, stages: Ints, units: Units) -> None:
     """Dotted: the bytes of equal devices, or of each in its colour; in words where they are beyond the axis."""
     limits = machines.limits
-    same, beyond = len(set(limits)) == 1, list[float]()
+    same, beyond = len(set(limits)) == 1, list[int]()
     for number, device in enumerate(_devices(stages)[: 1 if same else None]):
         colour = INK if same else COLOURS[number % len(COLOURS)]
         limit = limits[device]
         if limit is not None and limit / units.one > axis.get_ylim()[1]:
-            beyond.append(limit / units.one)
+            beyond.append(limit)
         elif limit is not None:
             axis.axhline(limit / units.one, color=colour, linestyle=":", linewidth=0.9)
     if beyond:
-        most = f"{min(beyond):.4g}" + (f" to {max(beyond):.4g}" if max(beyond) > min(beyond) else "")
-        axis.set_title(f"a device may hold {most} {units.size}", loc="left", fontsize=8, color=GREY)
+        least, most = (f"{each} bytes" if units.one == 1 else size(each) for each in (min(beyond), max(beyond)))
+        text = least if least == most else f"{least} to {most}"
+        axis.set_title(f"a device may hold {text}", loc="left", fontsize=8, color=GREY)
 
 
 def _devices(stages: Ints) -> list[int]:

@@ -16,7 +16,7 @@ from pesto.solving.tracker import Tracker
 from pesto.solving.windows import Windows
 from solvers import Limit, Options, Progress, Result, Status
 from solvers.bounds.evidence import FullBound
-from solvers.process.judge import NOT_BEGUN
+from solvers.result import NOT_BEGUN
 
 SETTINGS = Settings(time_limit_s=600, coarsen_to=20)
 OPS = 60

@@ -16,9 +16,9 @@ from solvers.checker import check
 from solvers.instances.plain import fork
 from solvers.process import parent as process
 from solvers.process import wire
-from solvers.process.judge import NOT_BEGUN, Judge
+from solvers.process.judge import Judge
 from solvers.process.registry import Entry
-from solvers.result import Limit, Options, Status
+from solvers.result import NOT_BEGUN, Limit, Options, Status
 from solvers.schedule import Schedule
 
 STUBS = Path(__file__).resolve().parents[1] / "stubs"
