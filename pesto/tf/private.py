@@ -47,6 +47,11 @@ def registered_kernels() -> list[Any]:
     return list(_name("framework.kernels", "get_all_registered_kernels")().kernel)
 
 
+def constant_value(tensor: Any) -> Any:
+    """The value of a graph's tensor that depends on constants alone, an array; None for any other."""
+    return _name("framework.tensor_util", "try_evaluate_constant")(tensor)
+
+
 def handle_shape(handle: Any) -> tuple[int, Any] | None:
     """Dtype number and TensorShapeProto of the variable behind an eager resource handle; None for other resources."""
     data = getattr(handle, "_handle_data", None)

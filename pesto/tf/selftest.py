@@ -35,6 +35,14 @@ def _op_definitions() -> bool:
     return getattr(private.op_def("MatMul"), "name", "") == "MatMul" and private.op_def("NoSuchOp") is None
 
 
+def _constants() -> bool:
+    """What is made of constants is evaluated, and what is made of a feed is not."""
+    with tf.Graph().as_default():
+        values = tf.math.floormod(tf.constant([7, 8]), 4), tf.math.floormod(v1.placeholder(tf.int32, [2]), 4)
+        known, fed = (private.constant_value(value) for value in values)
+    return fed is None and known is not None and known.tolist() == [3, 0]
+
+
 def _kernels() -> bool:
     return any(k.op == "MatMul" for k in private.registered_kernels())
 
@@ -219,6 +227,7 @@ def _ops_are_chosen() -> bool:
 _CHECKS: dict[str, Callable[[], bool]] = {
     "op_def_registry.get": _op_definitions,
     "kernels.get_all_registered_kernels": _kernels,
+    "tensor_util.try_evaluate_constant": _constants,
     "tf_optimizer.OptimizeGraph": _optimizer,
     "editing a live graph (Operation._set_device_from_string and the like)": _edits,
     "BaseSession (its constructor and _do_run)": _sessions,

@@ -138,6 +138,31 @@ def two_models() -> Any:
     return {"equal": before == inside, "findings": len(found.findings)}
 
 
+def few_rows() -> Any:
+    """A table of fewer rows than a batch has ids, by a plan of an open batch and by one of a fixed size."""
+
+    def run() -> Any:
+        model = made_of_table()
+        return [model.fit(data, verbose=0).history, state(model)]
+
+    def made_of_table() -> Any:
+        keras.utils.set_random_seed(1)
+        parts = [layers.Embedding(5, 4), layers.Flatten(), layers.Dense(3)]
+        model = keras.Sequential([keras.Input((1,), dtype="int64"), *parts])
+        model.compile("rmsprop", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+        return model
+
+    ids = np.random.default_rng(2).integers(0, 5, (16, 1))
+    data = tf.data.Dataset.from_tensor_slices((ids, Y[:16])).batch(8, drop_remainder=True)
+    before, inside, found = run(), [], []
+    for static in (False, True):
+        graph = sources.from_keras(made_of_table(), 8, static=static, data=(ids, Y[:16]))
+        with applied(fit_cases.random_plan(graph, "cpux2", 0)) as context:
+            inside.append(run())
+        found.append(len(context.findings))
+    return {"equal": all(one == before for one in inside), "findings": found}
+
+
 def the_same_plan_again() -> Any:
     """Context after context around one model, and a model left alone in between."""
     alone, model = made(), made()
@@ -246,6 +271,7 @@ def clustering() -> Any:
 CASES = {
     "everything": everything_of_fit,
     "two models": two_models,
+    "few rows": few_rows,
     "again": the_same_plan_again,
     "interrupted": interrupted,
     "rate": rate_schedule,

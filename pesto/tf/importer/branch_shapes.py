@@ -1,67 +1,141 @@
-"""Shapes of what a branch returns where they depend on the data: Keras' sparse updates are chosen by an `If`."""
+"""Shapes of what branches and loops return, from those of their functions' results."""
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tensorflow.core.framework import node_def_pb2
 
-from pesto.tf.nodes.inference import infer
+from pesto.tf.nodes.inference import copied, infer
 from pesto.tf.nodes.inline import body, called
-from pesto.tf.nodes.needed_nodes import Nodes, parse, producer
-from pesto.tf.nodes.signatures import RESOURCE
-from pesto.tf.nodes.sizes import BoundedShape, KnownShape, Shape, TensorShape, UnknownShape
+from pesto.tf.nodes.needed_nodes import Nodes, needed, producer
+from pesto.tf.nodes.signatures import RESOURCE, VARIANT
+from pesto.tf.nodes.sizes import Shape, is_known
 from pesto.tf.variables.function_effects import BRANCHES
 from pesto.tf.variables.variables import Roots, roots
 
 Bounded = Callable[[Any, Sequence[str]], Nodes]
 _RESULT = "pesto_result"
 _SEARCH = "Where"
+_OPAQUE = (RESOURCE, VARIANT)
 _MOST = 64
 """Elements of a constant that a function may be given as such: sizes, axes."""
 
 
-class Branches:
-    """Shapes of what branch ops return, each inferred once for the shapes of its arguments."""
+class FunctionShapes:
+    """Shapes of what branches and loops return, each body being inferred once for the shapes of its arguments."""
 
     def __init__(self, bounded: Bounded) -> None:
         """`bounded` gives the nodes of a GraphDef with bounds."""
         self._bounded = bounded
-        self._known: dict[Any, list[tuple[TensorShape, bool]]] = {}
+        self._made: dict[Any, dict[int, _Result]] = {}
 
-    def size(self, nodes: Nodes, i: int, k: int) -> TensorShape:
-        """The shape of output `k` of a branch op: known where every branch returns the same."""
-        sizes = [size for size, _ in self._returned(nodes, i, k)]
-        same = sizes and isinstance(sizes[0], KnownShape) and all(size == sizes[0] for size in sizes)
-        return sizes[0] if same else UnknownShape()
+    def known_of_branch(self, nodes: Nodes, i: int) -> dict[int, Shape]:
+        """The outputs of a branch op that have the same known shape in every branch."""
+        returned = self._of_branches(nodes, i)
+        return {
+            k: returned[0][k].shape
+            for k in (returned[0] if returned else ())
+            if is_known(returned[0][k].shape) and all(of[k].shape == returned[0][k].shape for of in returned)
+        }
 
-    def upper_bound(self, nodes: Nodes, i: int, k: int) -> tuple[int, ...] | None:
-        """An upper bound of output `k` of a branch op; None where there is none.
+    def bounds_of_branch(self, nodes: Nodes, i: int) -> dict[int, Shape]:
+        """Upper bounds of the outputs of a branch op, where they have any.
 
         Of branches, those count in which no search (`Where`) decides the size, if there are any: its bound is a whole
         table, as if every row were found.
         """
-        returned = self._returned(nodes, i, k)
-        sure = [size for size, searched in returned if not searched] or [size for size, _ in returned]
-        shapes = [_largest(size) for size in sure]
-        if not shapes or any(shape is None or len(shape) != len(shapes[0] or ()) for shape in shapes):
-            return None
-        return tuple(max(sizes) for sizes in zip(*(shape or () for shape in shapes), strict=True))
+        returned = self._of_branches(nodes, i)
+        bounds: dict[int, Shape] = {}
+        for k in returned[0] if returned else ():
+            of = [results[k] for results in returned]
+            sure = [one.upper_bound for one in of if not one.searched] or [one.upper_bound for one in of]
+            if all(is_known(shape) and len(shape or ()) == len(sure[0] or ()) for shape in sure):
+                bounds[k] = tuple(max(sizes) for sizes in zip(*(shape or () for shape in sure), strict=True))
+        return bounds
 
-    def _returned(self, nodes: Nodes, i: int, k: int) -> list[tuple[TensorShape, bool]]:
-        """Of each branch the size of its result `k`, and whether a search decides it."""
-        key = (nodes.defs[i].name, k, tuple(nodes.input_shapes(i)))
-        if key not in self._known:
-            root, library = roots(nodes), nodes.signatures.library
-            functions = [library[name] for name in called(nodes.defs[i]) if name in library]
-            self._known[key] = [_returned(nodes, i, k, function, root, self._bounded) for function in functions]
-        return self._known[key]
+    def known_of_loop(self, nodes: Nodes, i: int) -> dict[int, Shape]:
+        """What goes round a loop in one known shape."""
+        return self._of_loop(nodes, i, lambda after, first: after.shape == first)
+
+    def bounds_of_loop(self, nodes: Nodes, i: int) -> dict[int, Shape]:
+        """Upper bounds of what goes round a loop: its first size, where a round makes it no larger."""
+        return self._of_loop(nodes, i, lambda after, first: _within(after.upper_bound, first))
+
+    def _of_loop(self, nodes: Nodes, i: int, stays: "Callable[[_Result, Shape], bool]") -> dict[int, Shape]:
+        function = nodes.signatures.library.get(nodes.defs[i].attr["body"].func.name)
+        first, root = nodes.input_shapes(i), roots(nodes)
+        kept = {k: first[k] for k in _open_outputs(nodes, i) if is_known(first[k])}
+        while kept and function is not None:
+            arguments = [argument(nodes, p, j, root) for p, j in nodes.inputs[i]]
+            for k, dtype in enumerate(nodes.dtypes[i]):
+                if dtype not in _OPAQUE:  # another value, and perhaps another size, in each round
+                    arguments[k] = _placeholder(dtype, kept.get(k, nodes.shapes[i][k]))
+            after = self._returned(nodes, i, function, arguments, list(kept))
+            staying = {k: shape for k, shape in kept.items() if stays(after[k], shape)}
+            if staying == kept:
+                break
+            kept = staying
+        return kept if function is not None else {}
+
+    def _of_branches(self, nodes: Nodes, i: int) -> "list[dict[int, _Result]]":
+        """What each branch returns."""
+        root, library = roots(nodes), nodes.signatures.library
+        arguments = [argument(nodes, p, j, root) for p, j in nodes.inputs[i][1:]]
+        functions = [library[name] for name in called(nodes.defs[i]) if name in library]
+        return [self._returned(nodes, i, function, arguments, _open_outputs(nodes, i)) for function in functions]
+
+    def _returned(
+        self, nodes: Nodes, i: int, function: Any, arguments: Sequence[Any], wanted: Sequence[int]
+    ) -> "dict[int, _Result]":
+        """Those results of a function that are wanted."""
+        key = (
+            function.signature.name,
+            *wanted,
+            *(argument.SerializeToString(deterministic=True) for argument in arguments),
+        )
+        if key not in self._made:
+            made = body(function, arguments, nodes.signatures.library)
+            flat = copied(made.graph_def)
+            for k in wanted:
+                result = flat.node.add(name=f"{_RESULT}_{k}", op="Identity", input=[made.results[k]])
+                result.attr["T"].type = nodes.dtypes[i][k]
+            inner = self._bounded(infer(flat), [f"{_RESULT}_{k}" for k in wanted])
+            place = {node.name: j for j, node in enumerate(inner.defs)}
+            by_name = {node.name: node for node in made.graph_def.node}
+            self._made[key] = {
+                k: _Result(
+                    shape=inner.shapes[j][0],
+                    upper_bound=inner.upper_bound(j, 0),
+                    searched=any(by_name[n].op == _SEARCH for n in needed(by_name, [producer(made.results[k])])),
+                )
+                for k, j in ((k, place[f"{_RESULT}_{k}"]) for k in wanted)
+            }
+        return self._made[key]
 
 
-def _largest(size: TensorShape) -> tuple[int, ...] | None:
-    if isinstance(size, BoundedShape):
-        return size.upper_bound
-    return size.extents if isinstance(size, KnownShape) else None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Result:
+    """What a function returns."""
+
+    shape: Shape
+    """As far as it is known before the step runs."""
+    upper_bound: Shape
+    searched: bool
+    """Whether a search decides the size."""
+
+
+def _open_outputs(nodes: Nodes, i: int) -> list[int]:
+    both = zip(nodes.dtypes[i], nodes.shapes[i], strict=True)
+    return [k for k, (dtype, shape) in enumerate(both) if dtype not in _OPAQUE and not is_known(shape)]
+
+
+def _within(shape: Shape, bound: Shape) -> bool:
+    """Whether a shape is known and no larger than another."""
+    if shape is None or bound is None or -1 in shape or len(shape) != len(bound):
+        return False
+    return all(n <= most for n, most in zip(shape, bound, strict=True))
 
 
 def argument(nodes: Nodes, p: int, k: int, root: Roots) -> Any:
@@ -72,40 +146,33 @@ def argument(nodes: Nodes, p: int, k: int, root: Roots) -> Any:
         return made_by
     if nodes.defs[p].op == "Const" and shape is not None and math.prod(shape) <= _MOST:
         return nodes.defs[p]
+    return _placeholder(dtype, shape if dtype != RESOURCE else ())
+
+
+def _placeholder(dtype: int, shape: Shape) -> Any:
     node = node_def_pb2.NodeDef(op="Placeholder")
     node.attr["dtype"].type = dtype
-    _set_shape(node.attr["shape"].shape, shape if dtype != RESOURCE else ())
+    _set_shape(node.attr["shape"].shape, shape)
     return node
 
 
-def _returned(nodes: Nodes, i: int, k: int, function: Any, root: Roots, bounded: Bounded) -> tuple[TensorShape, bool]:
-    """The size of a function's result `k`, and whether a search decides it."""
-    arguments = [argument(nodes, p, j, root) for p, j in nodes.inputs[i][1:]]
-    made = body(function, arguments, nodes.signatures.library)
-    result = made.graph_def.node.add(name=_RESULT, op="Identity", input=[made.results[k]])
-    result.attr["T"].type = nodes.dtypes[i][k]
-    inner = bounded(infer(made.graph_def), [_RESULT])
-    last = next(j for j, node in enumerate(inner.defs) if node.name == _RESULT)
-    needed = parse(made.graph_def, [producer(made.results[k])])
-    return inner.size(last, 0), any(node.op == _SEARCH for node in needed.defs)
-
-
 def _set_shape(proto: Any, shape: Shape) -> None:
+    proto.SetInParent()  # a scalar has no dimension that would
     proto.unknown_rank = shape is None
     for size in shape or ():
         proto.dim.add(size=size)
 
 
-def handed_on(nodes: Nodes) -> dict[str, str]:
+def handed_on(nodes: Nodes) -> dict[tuple[int, int], tuple[int, int]]:
     """Branch output -> the tensor that it is whichever branch is taken: its value may be needed to know a shape."""
     library, found = nodes.signatures.library, {}
-    for node, dtypes in zip(nodes.defs, nodes.dtypes, strict=True):
+    for i, node in enumerate(nodes.defs):
         if node.op in BRANCHES:
             functions = [library[name] for name in called(node) if name in library]
-            for k in range(len(dtypes)):
+            for k in range(len(nodes.dtypes[i])):
                 slots = {_argument_of(function, k) for function in functions}
                 if len(slots) == 1 and (slot := slots.pop()) is not None:
-                    found[f"{node.name}:{k}"] = str(node.input[1 + slot])
+                    found[i, k] = nodes.inputs[i][1 + slot]
     return found
 
 

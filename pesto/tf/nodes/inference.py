@@ -1,5 +1,6 @@
 """Shapes as TensorFlow infers them from a GraphDef."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -7,6 +8,9 @@ from tensorflow.core.framework import graph_pb2
 
 from pesto.errors import InputError
 from pesto.files.json import shown, without_collection
+
+_SCALARS_KNOWN = 22
+"""GraphDef version from which a placeholder of shape [] is a scalar; before, TensorFlow takes its rank for unknown."""
 
 
 @without_collection()  # it would go through all of TensorFlow's objects again and again
@@ -16,14 +20,7 @@ def infer(graph_def: Any) -> Any:
     Where TensorFlow infers no shape, the one that the GraphDef was exported with stays.
     InputError, one line, when TensorFlow refuses it.
     """
-    bare = copied(graph_def)
-    names = {node.name for node in bare.node}
-    for node in bare.node:
-        node.attr.pop("_output_shapes", None)
-        node.device = ""
-        if "_class" in node.attr:
-            where = node.attr["_class"].list.s
-            where[:] = [w for w in where if w.decode(errors="replace").removeprefix("loc:@") in names]
+    bare = _bare(copied(graph_def))
     try:
         graph = tf.Graph()
         with graph.as_default():
@@ -33,6 +30,26 @@ def infer(graph_def: Any) -> Any:
         raise InputError(f"TensorFlow refuses the graph: {shown(error)} - repair or export it again") from error
     learn(inferred, graph_def)
     return inferred
+
+
+def unplaced(nodes: Iterable[Any], functions: Iterable[Any]) -> Any:
+    """A GraphDef of NodeDefs and FunctionDefs, without devices and recorded shapes."""
+    graph_def = graph_pb2.GraphDef()
+    graph_def.node.extend(nodes)
+    graph_def.library.function.extend(functions)
+    return _bare(graph_def)
+
+
+def _bare(graph_def: Any) -> Any:
+    graph_def.versions.producer = graph_def.versions.producer or _SCALARS_KNOWN
+    names = {node.name for node in graph_def.node}
+    for node in graph_def.node:
+        node.attr.pop("_output_shapes", None)
+        node.device = ""
+        if "_class" in node.attr:
+            where = node.attr["_class"].list.s
+            where[:] = [w for w in where if w.decode(errors="replace").removeprefix("loc:@") in names]
+    return graph_def
 
 
 def learn(graph_def: Any, other: Any) -> None:

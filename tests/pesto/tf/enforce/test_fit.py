@@ -29,7 +29,15 @@ SCRIPTS = {
     "fit more": (*QUICK, "--devices=3", "--ways=fit", "--models=cnn,attention,lstm-unrolled,lstm-loop"),
     "ways": (*QUICK, "--devices=2", "--models=mlp", "--ways=batches,place-nested"),
     "ways more": (*QUICK, "--devices=2", "--models=mlp", "--ways=record,place"),
-    "cases": (CASES, "everything", "again", "interrupted", "tape on inputs", *(name for name, *_ in REFUSED)),
+    "cases": (
+        CASES,
+        "everything",
+        "again",
+        "few rows",
+        "interrupted",
+        "tape on inputs",
+        *(name for name, *_ in REFUSED),
+    ),
     "cases more": (CASES, "two models", "rate", "accumulation"),
     "order": ("tests/data/order_worker.py",),
     "barrier": ("tests/data/barrier_worker.py",),
@@ -91,6 +99,7 @@ def case(name: str) -> dict[str, Any]:
     [
         ("everything", 1),
         ("again", [1, 1, 0, 1]),
+        ("few rows", [1, 1]),
         *(pytest.param(*one, marks=MORE) for one in (("two models", 2), ("rate", 1), ("accumulation", 1))),
     ],
 )
