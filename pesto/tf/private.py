@@ -52,6 +52,39 @@ def constant_value(tensor: Any) -> Any:
     return _name("framework.tensor_util", "try_evaluate_constant")(tensor)
 
 
+def members(kind: Any) -> list[tuple[str, Any]] | None:
+    """The members of the type of a tuple, list, dict, named tuple or attrs class, each behind how Python names it.
+
+    None for other types of a tf.function's arguments.
+    """
+    match type(kind).__name__:
+        case "Tuple":
+            return [(f"[{k}]", part) for k, part in enumerate(kind.components)]
+        case "List":
+            return members(kind.components_tuple)
+        case "Dict":
+            return [(f"[{key!r}]", part) for key, part in kind.mapping.items()]
+        case "NamedTuple":
+            names = zip(kind.attribute_names, kind.attributes.components, strict=True)
+            return [(f".{name}", part) for name, part in names]
+        case "Attrs":
+            return members(kind.named_attributes)
+    return None
+
+
+def with_members(kind: Any, parts: Sequence[Any]) -> Any:
+    """A type like `kind` with other members, in the order of `members`."""
+    match type(kind).__name__:
+        case "Dict":  # what a value of the type is made by is kept: without it no function is traced
+            return type(kind)(dict(zip(kind.mapping, parts, strict=True)), kind._placeholder_type)
+        case "NamedTuple":
+            return type(kind)(kind.type_name, kind.attribute_names, tuple(parts), kind._placeholder_type)
+        case "Attrs":
+            named = kind.named_attributes
+            return type(kind)(named.type_name, named.attribute_names, tuple(parts), kind._placeholder_type)
+    return type(kind)(*parts)
+
+
 def handle_shape(handle: Any) -> tuple[int, Any] | None:
     """Dtype number and TensorShapeProto of the variable behind an eager resource handle; None for other resources."""
     data = getattr(handle, "_handle_data", None)

@@ -43,6 +43,20 @@ def _constants() -> bool:
     return fed is None and known is not None and known.tolist() == [3, 0]
 
 
+def _argument_types() -> bool:
+    """The type of a dict in a tuple is taken apart and put together, and a function is traced with what is made."""
+
+    @tf.function(autograph=False)
+    def double(batch: Any) -> Any:
+        return batch[0]["x"] * 2.0
+
+    kind = double.get_concrete_function(({"x": tf.TensorSpec([2])},)).function_type.parameters["batch"].type_constraint
+    label, inner = (private.members(kind) or [])[0]
+    key, _ = (private.members(inner) or [])[0]
+    open_ = private.with_members(kind, [private.with_members(inner, [tf.TensorSpec([None])])])
+    return (label, key) == ("[0]", "['x']") and kind.is_subtype_of(open_) and not open_.is_subtype_of(kind)
+
+
 def _kernels() -> bool:
     return any(k.op == "MatMul" for k in private.registered_kernels())
 
@@ -228,6 +242,7 @@ _CHECKS: dict[str, Callable[[], bool]] = {
     "op_def_registry.get": _op_definitions,
     "kernels.get_all_registered_kernels": _kernels,
     "tensor_util.try_evaluate_constant": _constants,
+    "trace types (members of tuples and dicts)": _argument_types,
     "tf_optimizer.OptimizeGraph": _optimizer,
     "editing a live graph (Operation._set_device_from_string and the like)": _edits,
     "BaseSession (its constructor and _do_run)": _sessions,

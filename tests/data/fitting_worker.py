@@ -63,6 +63,22 @@ def trained(model: Any, x: Any, y: Any, **how: Any) -> Any:
     return model.fit(x, y, batch_size=32, verbose=0, shuffle=False, **how).history["loss"]
 
 
+def named(rows: int) -> dict[str, Any]:
+    """A model whose inputs have names, in whole batches: a dict of them is traced with an open batch, too."""
+    x, y = data(rows)
+    parts = {"left": x[:, :2], "right": x[:, 2:]}
+
+    def made_of_two() -> Any:
+        keras.utils.set_random_seed(1)
+        inputs = {name: keras.Input((part.shape[1],), name=name) for name, part in parts.items()}
+        model = keras.Model(inputs, layers.Dense(3)(layers.Concatenate()(list(inputs.values()))))
+        model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+        return model
+
+    plan = fit_cases.random_plan(sources.from_keras(made_of_two(), 32, data=(parts, y)), "cpux2", 0)
+    return by(plan, lambda: trained(made_of_two(), parts, y))
+
+
 def stepped(rows: int) -> Any:
     """A loop of one's own, with a step that takes an iterator: the batch is no argument of it."""
     weight = tf.Variable(tf.ones([6, 1]))
@@ -185,6 +201,7 @@ def in_a_function(rows: int, *, twice: bool) -> Any:
 CASES: dict[str, Callable[[], Any]] = {
     "remainder": lambda: by(OPEN, lambda: fit(200)),
     "whole": lambda: by(OPEN, lambda: fit(96)),
+    "whole, by name": lambda: named(96),
     "smaller": lambda: by(OPEN, lambda: fit(96, 8)),
     "whole, fixed": lambda: by(FIXED, lambda: fit(96)),
     "remainder, fixed": lambda: by(FIXED, lambda: fit(200)),

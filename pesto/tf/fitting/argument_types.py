@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from pesto.tf.private import element_of
+from pesto.tf import private
 
 Change = Callable[[str, Any], Any]
 """From an argument's name and TensorSpec to another TensorSpec."""
@@ -51,13 +51,11 @@ def _changed(name: str, kind: Any, change: Change) -> Any:
     if isinstance(kind, tf.TensorSpec):
         return change(name, kind)
     if isinstance(kind, tf.data.IteratorSpec):
-        return tf.data.IteratorSpec(_changed_element(name, element_of(kind), change))
-    parts = _parts(kind)
-    if parts is not None:
-        return type(kind)(*(_changed(f"{name}[{k}]", part, change) for k, part in enumerate(parts)))
-    if type(kind).__name__ == "Dict":
-        return type(kind)({k: _changed(f"{name}[{k!r}]", part, change) for k, part in kind.mapping.items()})
-    return kind
+        return tf.data.IteratorSpec(_changed_element(name, private.element_of(kind), change))
+    parts = private.members(kind)
+    if parts is None:
+        return kind
+    return private.with_members(kind, [_changed(f"{name}{label}", part, change) for label, part in parts])
 
 
 def _changed_element(name: str, spec: Any, change: Change) -> Any:
@@ -119,7 +117,7 @@ def reweighted(signature: Any) -> Iterator[tuple[str, bool, Any]]:
     for parameter in signature.parameters.values():
         kind = parameter.type_constraint
         iterated = isinstance(kind, tf.data.IteratorSpec)
-        parts = element_of(kind) if iterated else _parts(kind)
+        parts = private.element_of(kind) if iterated else _parts(kind)
         if not isinstance(parts, tuple) or len(parts) not in (2, 3):
             continue
         if len(parts) == 2 and not isinstance(parts[1], tf.TensorSpec):

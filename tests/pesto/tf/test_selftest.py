@@ -18,6 +18,7 @@ from pesto.tf.variables import handles  # noqa: E402  # after the quiet load
 MISSING = (
     ("framework.op_def_registry", "get"),
     ("framework.kernels", "get_all_registered_kernels"),
+    ("framework.tensor_util", "try_evaluate_constant"),
     ("grappler.tf_optimizer", "OptimizeGraph"),
     ("client.session", "BaseSession"),
     ("eager.polymorphic_function.transform", "FUNC_GRAPH_TRANSFORMS"),

@@ -22,7 +22,9 @@ def cases() -> dict[str, dict[str, Any]]:
     return {row.pop("case"): row for row in map(json.loads, done.stdout.splitlines())}
 
 
-@pytest.mark.parametrize("name", ["remainder", "whole", "smaller", "whole, fixed", "as planned, iterator"])
+@pytest.mark.parametrize(
+    "name", ["remainder", "whole", "whole, by name", "smaller", "whole, fixed", "as planned, iterator"]
+)
 def test_a_plan_fits_whatever_the_batches_leave_over(name: str) -> None:
     """200 and 96 rows at 32, and batches of 8, by one plan of an open batch; every bit as without it."""
     found = cases()[name]
