@@ -163,6 +163,70 @@ def few_rows() -> Any:
     return {"equal": all(one == before for one in inside), "findings": found}
 
 
+class _Gan(keras.Model):
+    """A generator and a discriminator, whose steps are one."""
+
+    def __init__(self, generator: Any, discriminator: Any) -> None:
+        super().__init__()
+        self.generator, self.discriminator = generator, discriminator
+        self.second = keras.optimizers.SGD(0.1)
+        self.second.build(discriminator.trainable_variables)
+        self.compile("sgd", jit_compile=False)
+        self.optimizer.build(generator.trainable_variables)
+
+    def train_step(self, data: Any) -> Any:
+        noise, real, _ = keras.utils.unpack_x_y_sample_weight(data)
+        with tf.GradientTape() as tape:
+            lost = tf.reduce_mean(self.discriminator(self.generator(noise)) - self.discriminator(real))
+        weights = self.discriminator.trainable_variables
+        self.second.apply(tape.gradient(lost, weights), weights)
+        with tf.GradientTape() as tape:
+            won = -tf.reduce_mean(self.discriminator(self.generator(noise)))
+        weights = self.generator.trainable_variables
+        self.optimizer.apply(tape.gradient(won, weights), weights)
+        return {"discriminator": lost, "generator": won}
+
+
+def both_of_gan() -> Any:
+    """Two models that share weights, by a plan of each and by one of a model whose train_step does both."""
+
+    def parts() -> Any:
+        keras.utils.set_random_seed(1)
+        generator = keras.Sequential([keras.Input((3,)), layers.Dense(8, "relu"), layers.Dense(6)])
+        discriminator = keras.Sequential([keras.Input((6,)), layers.Dense(8, "relu"), layers.Dense(1)], name="critic")
+        return generator, discriminator
+
+    def apart() -> Any:
+        generator, discriminator = parts()
+        discriminator.compile("sgd", "mse", jit_compile=False)
+        discriminator.trainable = False
+        noise = keras.Input((3,))
+        both = keras.Model(noise, discriminator(generator(noise)), name="both")
+        both.compile("sgd", "mse", jit_compile=False)
+        discriminator.trainable = True
+        return discriminator, both
+
+    def run() -> Any:
+        model = _Gan(*parts())
+        losses = [model.train_on_batch(X[:8, :3], X[8:16], return_dict=True) for _ in range(2)]
+        return [{name: float(loss) for name, loss in row.items()} for row in losses], state(model)
+
+    plans = [fit_cases.random_plan(sources.from_keras(model, 8), "cpux2", k) for k, model in enumerate(apart())]
+    discriminator, both = apart()
+    try:
+        with applied(*plans):
+            discriminator.train_on_batch(X[:8], X[:8, :1])
+            both.train_on_batch(X[:8, :3], X[:8, :1])
+        text = None
+    except PestoError as error:
+        text = str(error)
+    before = run()
+    plan = fit_cases.random_plan(sources.from_keras(_Gan(*parts()), 8, data=(X[:8, :3], X[:8])), "cpux2", 0)
+    with applied(plan) as found:
+        inside = run()
+    return {"equal": before == inside, "findings": len(found.findings), "text": text}
+
+
 def the_same_plan_again() -> Any:
     """Context after context around one model, and a model left alone in between."""
     alone, model = made(), made()
@@ -272,6 +336,7 @@ CASES = {
     "everything": everything_of_fit,
     "two models": two_models,
     "few rows": few_rows,
+    "both of a GAN": both_of_gan,
     "again": the_same_plan_again,
     "interrupted": interrupted,
     "rate": rate_schedule,

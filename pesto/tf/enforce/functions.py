@@ -78,7 +78,7 @@ class Functions:
         made_outside = np.array([name not in mine for name in traced.graph.names], dtype=np.bool_)
         placement = throughout(laid(plan, traced, wanted, made_outside, order=self.options.order))
         _check_iterators(graph, placement, label)
-        self.moves.settle(graph, placement)
+        self.moves.settle(graph, placement, plan.provenance.graph_source)
         make(graph, edits(placement, traced, traced.nodes.defs))
         if traced.graph.batch is not None:
             batch_limit.limit(graph, traced.graph.batch)

@@ -39,8 +39,10 @@ class Moves:
     claims: dict[int, _Claim] = field(default_factory=dict)
     """By id of the handle: what the placed steps use, moved or not, until `undo`."""
 
-    def settle(self, graph: Any, placement: Placement) -> None:
+    def settle(self, graph: Any, placement: Placement, source: str) -> None:
         """Move what the FuncGraph captures to where the placement has it, slots and counters included.
+
+        source: what the plan is of, for messages.
 
         A moved variable keeps its identity, value and name; checkpoints do not change. InputError for a table or other
         resource that is elsewhere and cannot be moved, or that a tf.data pipeline reads; MismatchError for a variable
@@ -48,7 +50,7 @@ class Moves:
         """
         wanted = list(_resources(graph, placement))
         _LIVE.add(self)
-        _refuse_contested(wanted, placement.graph.source)
+        _refuse_contested(wanted, source)
         away = [(o, name, to) for o, name, to in wanted if not covers(to, tf.DeviceSpec.from_string(o.device))]
         now = {id(outer): outer for outer, _, _ in wanted}
         if away:
@@ -62,7 +64,7 @@ class Moves:
             now |= {id(o): v.handle for (v, _), (o, _, _) in zip(moved, away, strict=True)}
         for outer, _, target in wanted:
             handle = now[id(outer)]
-            self.claims[id(handle)] = _Claim(handle=handle, target=target, source=placement.graph.source)
+            self.claims[id(handle)] = _Claim(handle=handle, target=target, source=source)
 
     def undo(self) -> None:
         """Move everything back."""
@@ -105,9 +107,10 @@ def _refuse_contested(wanted: Sequence[tuple[Any, str, str]], source: str) -> No
     if found is not None:
         claim, name, target = found
         raise MismatchError(
-            f"{shown(name)} is planned on {target} by the plan of {shown(source)}, and on {claim.target} by that of "
-            f"{shown(claim.source)}, which is in use - make one tf.function that calls both as plain Python "
-            "functions, and plan that, or use the plans one after the other: close the first pesto.apply, drop the "
+            f"variable {_named(holders(), claim.handle)} ({shown(name)}) is planned on {target} by the plan of "
+            f"{shown(source)}, and on {claim.target} by that of {shown(claim.source)}, which is in use - plan both "
+            "steps as one: a Keras model whose train_step does both, as of a GAN, or one tf.function that calls both "
+            "as plain Python functions; or use the plans one after the other: close the first pesto.apply, drop the "
             "first pesto.place"
         )
 

@@ -29,15 +29,8 @@ SCRIPTS = {
     "fit more": (*QUICK, "--devices=3", "--ways=fit", "--models=cnn,attention,lstm-unrolled,lstm-loop"),
     "ways": (*QUICK, "--devices=2", "--models=mlp", "--ways=batches,place-nested"),
     "ways more": (*QUICK, "--devices=2", "--models=mlp", "--ways=record,place"),
-    "cases": (
-        CASES,
-        "everything",
-        "again",
-        "few rows",
-        "interrupted",
-        "tape on inputs",
-        *(name for name, *_ in REFUSED),
-    ),
+    "cases": (CASES, "everything", "again", "few rows", "interrupted", "tape on inputs", *(row[0] for row in REFUSED)),
+    "cases of two": (CASES, "both of a GAN"),
     "cases more": (CASES, "two models", "rate", "accumulation"),
     "order": ("tests/data/order_worker.py",),
     "barrier": ("tests/data/barrier_worker.py",),
@@ -90,7 +83,8 @@ def test_other_ways_to_train(way: str, script: str) -> None:
 
 
 def case(name: str) -> dict[str, Any]:
-    (row,) = [r for r in rows("cases" if name in SCRIPTS["cases"] else "cases more") if r["case"] == name]
+    script = next(script for script in ("cases", "cases of two", "cases more") if name in SCRIPTS[script])
+    (row,) = [r for r in rows(script) if r["case"] == name]
     return row
 
 
@@ -100,6 +94,7 @@ def case(name: str) -> dict[str, Any]:
         ("everything", 1),
         ("again", [1, 1, 0, 1]),
         ("few rows", [1, 1]),
+        ("both of a GAN", 1),
         *(pytest.param(*one, marks=MORE) for one in (("two models", 2), ("rate", 1), ("accumulation", 1))),
     ],
 )
@@ -108,6 +103,14 @@ def test_programs_run_as_without_a_plan(name: str, findings: Any) -> None:
     row = case(name)
     assert row.get("equal"), row
     assert row["findings"] == findings
+
+
+def test_plans_that_want_a_shared_variable_elsewhere_name_both_models_and_the_remedy() -> None:
+    """The variable by its own name; that the remedy works is a case above."""
+    text = case("both of a GAN")["text"]
+    assert "variable critic/" in text
+    assert "by the plan of keras both, and" in text
+    assert "by that of keras critic, which is in use - plan both steps as one: a Keras model whose train_step" in text
 
 
 def test_variables_are_elsewhere_inside_only() -> None:
