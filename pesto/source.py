@@ -9,8 +9,8 @@ from typing import NamedTuple
 from pesto.arguments import expect, expect_count
 from pesto.errors import UsageError
 
-GRAPH_DEF = (".pb", ".pbtxt")
-"""Endings of GraphDef files; any other file is the project's own."""
+GRAPH_DEF = (".pb", ".pbtxt", ".meta")
+"""Endings of files with a GraphDef, in .meta within a MetaGraphDef; any other file is the project's own."""
 EVERYTHING = ("*",)
 """What is fetched of a GraphDef when all ops that nothing reads are."""
 MICRO_BATCHES = "micro-batches"
@@ -22,6 +22,7 @@ _FUNCTION = re.compile(
     rf"^function (\S+?)(?: batch (\d+))?, (\d+) "
     rf"(?:{MICRO_BATCHES}|{_UPDATED} (?:each|every (\d+)), {_LATE} (0|\d+x\d+(?: \d+x\d+)*))$"
 )
+_SHAPE = re.compile(r"^(.+)=((?:\d{1,12}(?:,\d{1,12})*)?)$")
 _MOST_WEIGHTS = 1 << 16
 """Variables that a label may speak of."""
 
@@ -59,6 +60,20 @@ class Source:
     """Of a function: as `Cut.late`; None: gradients are added up."""
     every: int = 1
     """Of a function: as `Cut.every`."""
+    shape: tuple[str, ...] = ()
+    """Shapes of feeds that the graph leaves open, each as NAME=16,40."""
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each feed, by name; UsageError for a text that says none."""
+        found = {}
+        for text in self.shape:
+            match = _SHAPE.match(text)
+            if match is None or match[1] in found:
+                what = "is no shape of a feed" if match is None else "is a second shape of one feed"
+                raise UsageError(f"shape {text!r} {what} - give NAME=16,40, all sizes in order, each feed once")
+            found[match[1]] = tuple(map(int, match[2].split(","))) if match[2] else ()
+        return found
 
     @property
     def pieces(self) -> int | None:
@@ -92,7 +107,14 @@ class Source:
             raise UsageError("a signature goes with a SavedModel - name its folder, or leave it out")
         own = self.file is not None and self.file.suffix not in GRAPH_DEF
         if self.fetch and (self.file is None or own):
-            raise UsageError("fetch goes with a GraphDef - give one, a file ending in .pb or .pbtxt, or leave it out")
+            raise UsageError(
+                "fetch goes with a GraphDef - give one, a file ending in .pb, .pbtxt or .meta, or leave it out"
+            )
+        if self.shapes and (own or self.model is not None or self.pieces):
+            raise UsageError(
+                "shapes go with a GraphDef, a SavedModel or a function of one batch; other graphs have their own - "
+                "leave them out"
+            )
         if self.batch and own:
             raise UsageError("a batch goes with TensorFlow's graphs; the project's file has its sizes - leave it out")
         return self

@@ -102,6 +102,9 @@ _SOURCE = (
     ),
     click.option("--batch", type=click.IntRange(1), help="Batch size where the graph leaves it open."),
     click.option(
+        "--shape", multiple=True, metavar="FEED=16,40", help="Shape of a feed that the graph leaves open; repeatable."
+    ),
+    click.option(
         "--micro-batches", type=click.IntRange(1), metavar="M", help="M batches, their gradients added up, one update."
     ),
 )

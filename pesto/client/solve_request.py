@@ -59,7 +59,7 @@ def _source(client: Client, source: Source, *, quiet: bool) -> JobSource:
         return JobSource(
             model=source.model, variant=source.variant, batch=source.batch, micro_batches=source.micro_batches
         )
-    if source.file is not None:
+    if source.file is not None and not source.shape:
         sha = client.upload(source.file)
         return JobSource(
             blob=sha, name=source.file.name, fetch=source.fetch, batch=source.batch, micro_batches=source.micro_batches

@@ -51,9 +51,19 @@ def load_foreign(path: Path, reading: Reading) -> Graph:
 def format_of(path: Path) -> str:
     """The ending of a file's name, without .gz, in lower case; UsageError unless it is one of FORMATS."""
     form = Path(path.name.removesuffix(".gz")).suffix.lower()
+    refuse_onnx(path)
     if form not in FORMATS:
         raise UsageError(f"{shown(path)}: no format of graphs ends in {form!r} - known: {', '.join(FORMATS)}")
     return form
+
+
+def refuse_onnx(path: Path) -> None:
+    """UsageError for a model of ONNX, by its name."""
+    if path.suffix.lower() == ".onnx":
+        raise UsageError(
+            f"{shown(path)}: an ONNX model has no training step and no times - name the TensorFlow program that trains "
+            "it (--function), or write its ops, times and bytes as node-link JSON and pesto import that"
+        )
 
 
 def _read(path: Path, form: str) -> Any:

@@ -21,7 +21,7 @@ from pesto.files.json import quoted, shown
 from pesto.graph import Graph
 from pesto.inputs import cluster_file
 from pesto.inputs.first_look import first_look
-from pesto.inputs.foreign_graph import FORMATS
+from pesto.inputs.foreign_graph import FORMATS, refuse_onnx
 from pesto.micro_batches.step_parts import step_parts
 from pesto.micro_batches.unrolling import unroll
 from pesto.plans.plan import Plan
@@ -124,6 +124,7 @@ def _own(file: Path) -> Graph:
     """The graph in the project's own file; UsageError for one that other programs write."""
     if Path(file.name.removesuffix(".gz")).suffix.lower() in FORMATS and ".json" not in file.suffixes:
         raise UsageError(f"{file}: a graph of another program - first run pesto import {shlex.quote(str(file))}")
+    refuse_onnx(file)
     return graph_file.load(file)
 
 

@@ -215,11 +215,15 @@ def _model(source: Source) -> tuple["Step", str]:
 def _captured(source: Source, *, open_batch: bool = False) -> "Captured":
     from pesto.tf.sources import sources
     from pesto.tf.sources.callables import capture_callable
+    from pesto.tf.sources.feed_shapes import with_shapes
 
     if source.file is not None:
-        return sources.capture_file(source.file, source.fetch)
-    if source.saved_model is not None:
-        return sources.capture_saved_model(source.saved_model, source.signature)
-    if source.function is not None:
-        return capture_callable(source.function, source.batch, open_batch=open_batch, cut=source.cut)
-    raise UsageError("no graph is named - give a model, a graph file, a SavedModel or a function")
+        captured = sources.capture_file(source.file, source.fetch)
+    elif source.saved_model is not None:
+        captured = sources.capture_saved_model(source.saved_model, source.signature)
+    elif source.function is not None:
+        open_batch = open_batch or bool(source.shape)
+        captured = capture_callable(source.function, source.batch, open_batch=open_batch, cut=source.cut)
+    else:
+        raise UsageError("no graph is named - give a model, a graph file, a SavedModel or a function")
+    return with_shapes(captured, source.shapes)

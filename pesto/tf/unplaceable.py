@@ -36,6 +36,21 @@ def distributed(label: str) -> InputError:
     return InputError(f"{label}: a tf.distribute strategy places its ops itself - train without the strategy")
 
 
+def in_dataset(label: str) -> InputError:
+    """What is said of a function that trains in a loop over a dataset."""
+    return InputError(
+        f"{label} loops over a dataset, which TensorFlow makes part of the dataset, where no op can be placed - loop "
+        "over the dataset in Python, and call a tf.function that takes one batch"
+    )
+
+
+def check_datasets(graph: Any, label: str) -> None:
+    """InputError for a FuncGraph in which the loop over a dataset is given variables or other resources."""
+    for op in graph.get_operations():
+        if op.type in ("ScanDataset", "ReduceDataset") and any(t.dtype == tf.resource for t in op.inputs):
+            raise in_dataset(label)
+
+
 def nested(label: str, inner: str) -> InputError:
     """What is said of a step whose ops lie in functions that it calls."""
     return InputError(

@@ -15,6 +15,9 @@ from pesto.tf.nodes.captured import Captured
 from pesto.tf.nodes.flat import keras_2_inline
 from pesto.tf.sources.sources import capture_func_graph
 
+_OF_DATASETS = "function Dataset_"
+"""How TensorFlow names functions that it makes of the body of a loop over a dataset."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recorded:
@@ -29,6 +32,10 @@ class Recorded:
     def graph(self) -> Graph:
         """The graph of the one training step; InputError when there was none or several."""
         names = list(dict.fromkeys(captured.source for captured in self.captured))
+        inside = [name for name in names if name.startswith(_OF_DATASETS)]
+        if inside:
+            around = next((name for name in names if name not in inside), "a function")
+            raise unplaceable.in_dataset(f"record: {around}")
         if len(names) != 1:
             remedy = (
                 "make one tf.function that calls them as plain Python functions" if names else "run a training step"

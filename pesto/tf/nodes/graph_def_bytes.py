@@ -22,12 +22,13 @@ Bytes = npt.NDArray[np.uint8]
 
 _NODE, _LIBRARY = 1, 2
 _FUNCTION, _NODE_DEF = 1, 3
+_META_GRAPH = 2
 _TEXT_NODE = re.compile(rb"\bnode(_def)?\s*:?\s*[{<]")
 _TEXT_NAME = re.compile(rb"\bnode\s*:?\s*[{<]\s*name\s*:\s*[\"']([^\"']*)")
 
 
 def graph_def_bytes(path: Path) -> bytes:
-    """The content of a `.pb` or `.pbtxt` file (gzip is unpacked), a GraphDef as far as its bytes can say.
+    """The GraphDef in a `.pb`, `.pbtxt` or `.meta` file (gzip is unpacked), as far as its bytes can say.
 
     FileError when it cannot be read; InputError, one line, for an empty, truncated or foreign file, one beyond the
     limits (2 GiB, 5 million nodes, those of functions included), or one without nodes.
@@ -38,6 +39,8 @@ def graph_def_bytes(path: Path) -> bytes:
         raise InputError(f"{where}: the file is empty - export the graph again")
     if path.name == "saved_model.pb":
         raise InputError(f"{where}: this is a SavedModel, not a GraphDef - give its folder as the SavedModel")
+    if path.suffix == ".meta":
+        data = _graph_of_meta(data, where)
     text = path.suffix == ".pbtxt"
     count = sum(1 for _ in _TEXT_NODE.finditer(data)) if text else count_nodes(data, where)
     if count > MAX_NODES:
@@ -46,6 +49,18 @@ def graph_def_bytes(path: Path) -> bytes:
         kind = "not a GraphDef in text" if text else "not a GraphDef"
         raise InputError(f"{where}: {kind}, or one that has no ops - export the graph again")
     return data
+
+
+def _graph_of_meta(data: bytes, where: str) -> bytes:
+    """The serialized GraphDef in a MetaGraphDef, which tf.compat.v1.train.export_meta_graph and Saver write."""
+    buffer, at = np.frombuffer(data, dtype=np.uint8), 0
+    while 0 <= at < len(data):
+        field, start, at = _field(buffer, at, len(data))
+        if field == _META_GRAPH and start >= 0 and at >= 0:
+            return data[start:at]
+    raise InputError(
+        f"{where}: not a MetaGraphDef in binary, which tf.compat.v1.train.export_meta_graph writes - export it again"
+    )
 
 
 def look(path: Path, fetches: Iterable[str]) -> None:

@@ -16,6 +16,8 @@ _LISTS = (
     "EmptyTensorList", "TensorListFromTensor", "TensorListGetItem", "TensorListPopBack", "TensorListReserve",
     "TensorListStack",
 )  # fmt: skip
+_ARRAYS = ("TensorArrayV3", "TensorArrayGatherV3", "TensorArrayConcatV3")
+"""Ops of version 1 loops that declare the shape of the rows which a TensorArray holds."""
 
 
 def has_open_batch(graph_def: Any) -> bool:
@@ -39,6 +41,11 @@ def closed(graph_def: Any, batch: int) -> Any:
     """
     filled = copied(graph_def)
     _lead(_fed(filled), batch)
+    return followed(filled, batch)
+
+
+def followed(filled: Any, batch: int) -> Any:
+    """`filled`, of whose feeds the batch is known, with `batch` where nodes, loops and functions leave it open."""
     for function in filled.library.function:
         _fill_body(function.node_def, batch)
     for nodes in (filled.node, *(function.node_def for function in filled.library.function)):
@@ -72,6 +79,8 @@ def _fill_lists(nodes: Any, batch: int) -> None:
         for text in node.input:
             readers.setdefault(producer(text.partition(":")[0]), []).append(node.op)
     for node in nodes:
+        if node.op in _ARRAYS and "element_shape" in node.attr:
+            _lead([node.attr["element_shape"].shape], batch)
         stacked = node.attr["_output_shapes"].list.shape if node.op == "TensorListStack" else ()
         if stacked and stacked[0].dim and node.attr["num_elements"].i < 0:
             node.attr["num_elements"].i = stacked[0].dim[0].size

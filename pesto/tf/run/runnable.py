@@ -12,7 +12,7 @@ from pesto.errors import InputError
 from pesto.files.json import shown
 from pesto.tf.feed_values import FeedValues
 from pesto.tf.nodes.captured import Captured
-from pesto.tf.nodes.needed_nodes import Nodes
+from pesto.tf.nodes.needed_nodes import Nodes, needed, producer
 from pesto.tf.nodes.signatures import RESOURCE
 from pesto.tf.nodes.sizes import Shape
 from pesto.tf.run.implied_values import ImpliedValues
@@ -21,6 +21,11 @@ from pesto.tf.variables.variables import declared_shape
 
 _REFERENCES = ("VariableV2", "Variable")
 _LOCATION = b"loc:@"
+_STARTS = {
+    "MakeIterator": 1, "InitializeTable": 0, "InitializeTableV2": 0, "InitializeTableFromTextFile": 0,
+    "InitializeTableFromTextFileV2": 0, "LookupTableImport": 0, "LookupTableImportV2": 0,
+}  # fmt: skip
+"""Ops that initialise what a session keeps -> the input that says what."""
 _LARGEST = 0.05
 """Bound of a variable's random values, and 1 / fan-in where that is less: deep networks stay finite."""
 
@@ -77,7 +82,10 @@ def runnable(captured: Captured, nodes: Nodes) -> Runnable:
     implied = ImpliedValues.of(nodes)
     graph = tf.Graph()
     with graph.as_default():
-        tf.import_graph_def(_repeatable(nodes), name="")
+        program = _repeatable(nodes)
+        starts = _add_starts(program, captured.graph_def)
+        tf.import_graph_def(program, name="")
+        _set_shapes(graph, captured.graph_def)
         variables = [node for node in nodes.defs if node.op in ("VarHandleOp", *_REFERENCES)]
         assigned = [_initial(graph, node, k) for k, node in enumerate(variables)]
         for i, node in enumerate(nodes.defs):
@@ -93,8 +101,40 @@ def runnable(captured: Captured, nodes: Nodes) -> Runnable:
                 else:
                     shape = _static(nodes.shapes[i][0])
                     drawn.append(implied.feed(node.name, shape, tf.as_dtype(nodes.dtypes[i][0])))
-        init = tf.group(*assigned, name="pesto_init")
+        init = tf.group(*assigned, *map(graph.get_operation_by_name, starts), name="pesto_init")
     return Runnable(graph=graph, fetches=captured.fetches, init=init.name, given=given, feed_values=tuple(drawn))
+
+
+def _add_starts(program: Any, whole: Any) -> list[str]:
+    """Add the ops that initialise the step's tables and iterators, with all that they need; return their names.
+
+    One that needs a feed is left out, since nothing says what a program feeds before its first step.
+    """
+    inside, by_name = {node.name for node in program.node}, {node.name: node for node in whole.node}
+    started: dict[str, str] = {}
+    for node in whole.node:
+        slot = _STARTS.get(node.op)
+        handle = "" if slot is None else producer(node.input[slot].partition(":")[0])
+        if handle in inside and handle not in started:
+            names = needed(by_name, [node.name])
+            if not any(by_name[name].op.startswith("Placeholder") for name in names):
+                started[handle] = node.name
+                for name in sorted(names - inside):
+                    program.node.add().CopyFrom(by_name[name])
+                    program.node[-1].device = ""
+                    program.node[-1].attr.pop("_output_shapes", None)
+                inside |= names
+    return list(started.values())
+
+
+def _set_shapes(graph: Any, whole: Any) -> None:
+    """Set the shapes that the program set: no GraphDef has them, as of what is looked up in a table."""
+    names = {op.name for op in graph.get_operations()}
+    for node in whole.node:
+        if node.name in names:
+            outputs = graph.get_operation_by_name(node.name).outputs
+            for tensor, shape in zip(outputs, node.attr["_output_shapes"].list.shape, strict=False):
+                tensor.set_shape(shape)
 
 
 def _repeatable(nodes: Nodes) -> Any:

@@ -24,7 +24,7 @@ from pesto.tf.pipelined.in_micro_batches import converted, in_micro_batches
 from pesto.tf.private import handle_shape, jit_of, must_compile
 from pesto.tf.sources.graphdefs import read_graph_def
 from pesto.tf.sources.keras_step import keras_step
-from pesto.tf.unplaceable import check_graph, check_model, check_process, compiled, concrete
+from pesto.tf.unplaceable import check_datasets, check_graph, check_model, check_process, compiled, concrete
 
 SAVED_MODEL = "SavedModel"
 """How the source of a graph begins that is one of these."""
@@ -112,6 +112,7 @@ def capture_function(fn: Any, *specs: Any, batch: int | None = None, source: str
     except Exception as error:  # whatever the user's code raises
         raise InputError(f"{label}: tracing it raised {told(error)} - call it once by hand with such inputs") from error
     check_graph(graph, label)
+    check_datasets(graph, label)
     step, calls = capture_func_graph(graph, label), called_by(graph)
     again = retraced_flat(traceable, given) if calls else None
     return replace(step if again is None else capture_func_graph(again, label), calls=calls)

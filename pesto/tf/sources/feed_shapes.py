@@ -1,0 +1,67 @@
+"""Shapes of feeds that a graph leaves open, given by the user."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from pesto.errors import InputError
+from pesto.files.json import shown
+from pesto.tf.nodes.captured import Captured
+from pesto.tf.nodes.inference import copied, infer
+from pesto.tf.nodes.needed_nodes import parse
+from pesto.tf.nodes.openbatch import followed
+
+
+def with_shapes(captured: Captured, shapes: Mapping[str, tuple[int, ...]]) -> Captured:
+    """The step with these shapes of its feeds, and those that follow from them.
+
+    Where all have one first size, that is the batch, also for what loops leave open.
+    A feed is a placeholder, or an output of what reads an iterator (IteratorGetNext:1). InputError for a name that is
+    no feed of the step, and for a shape that contradicts the graph's own.
+    """
+    if not shapes:
+        return captured
+    graph_def = copied(captured.graph_def)
+    feeds = _feeds(graph_def)
+    for name, sizes in shapes.items():
+        shape = feeds.get(name.removesuffix(":0"))
+        if shape is None:
+            needed = {node.name for node in parse(captured.graph_def, captured.fetches).defs}
+            own = [feed for feed in feeds if feed.partition(":")[0] in needed]
+            listed = ", ".join(map(shown, own[:8])) or "none"
+            raise InputError(f"{captured.source}: {shown(name)} is no feed of the step - it has {listed}")
+        _fill(shape, sizes, f"{captured.source}: feed {shown(name)}")
+    for node in graph_def.node:
+        if node.op.startswith(("Placeholder", "IteratorGetNext")):
+            node.attr.pop("_output_shapes", None)
+    known = infer(graph_def)
+    batches = {sizes[0] for sizes in shapes.values() if sizes}
+    return replace(captured, graph_def=followed(known, batches.pop()) if len(batches) == 1 else known)
+
+
+def _feeds(graph_def: Any) -> dict[str, Any]:
+    """The TensorShapeProto that declares each feed, by its name."""
+    found = {}
+    for node in graph_def.node:
+        if node.op.startswith("Placeholder"):
+            if "shape" not in node.attr:  # of graphs that are older than the attribute
+                node.attr["shape"].shape.unknown_rank = True
+            found[node.name] = node.attr["shape"].shape
+        elif node.op.startswith("IteratorGetNext"):
+            for k, shape in enumerate(node.attr["output_shapes"].list.shape):
+                found[f"{node.name}:{k}" if k else node.name] = shape
+    return found
+
+
+def _fill(shape: Any, sizes: tuple[int, ...], what: str) -> None:
+    """Write the sizes into a shape that is of their rank and has none that differs, or of unknown rank.
+
+    A scalar is filled in, too: a placeholder of a version 1 graph says so where its rank is unknown.
+    """
+    own = [dimension.size for dimension in shape.dim]
+    if own and (len(own) != len(sizes) or any(a not in (-1, b) for a, b in zip(own, sizes, strict=True))):
+        said = ", ".join("?" if size < 0 else str(size) for size in own)
+        raise InputError(f"{what} has the shape [{said}] - give {len(own)} sizes that agree with it")
+    shape.Clear()
+    for size in sizes:
+        shape.dim.add(size=size)

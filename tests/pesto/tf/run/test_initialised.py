@@ -1,0 +1,58 @@
+"""Tables and iterators of version 1 are initialised before a step is run."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pesto.tf.start import tensorflow
+
+tf = tensorflow()
+v1 = tf.compat.v1
+
+from pesto.tf.importer.shapes import known_nodes  # noqa: E402
+from pesto.tf.run.runnable import runnable  # noqa: E402
+from pesto.tf.sources import sources  # noqa: E402
+
+
+def iterator() -> Any:
+    rows = tf.data.Dataset.from_tensor_slices(np.arange(12, dtype="f4").reshape(6, 2)).batch(3, drop_remainder=True)
+    return v1.data.make_initializable_iterator(rows.map(lambda x: x + 1).repeat()).get_next()
+
+
+def table() -> Any:
+    words = v1.lookup.KeyValueTensorInitializer(["a", "b"], [5, 6], value_dtype=tf.int32)
+    keys = tf.constant(["b", "a", "c"])
+    return v1.lookup.StaticHashTable(words, 7).lookup(keys)
+
+
+def table_of_two() -> Any:
+    """Of several ops that could fill it, one is run."""
+    made = v1.lookup.StaticHashTable(
+        v1.lookup.KeyValueTensorInitializer([1, 2], [5, 6], key_dtype=tf.int64, value_dtype=tf.int64), 7
+    )
+    return made.lookup(tf.constant([2, 1, 9], tf.int64))
+
+
+@pytest.mark.parametrize(
+    ("build", "values"),
+    [(iterator, [[1, 2], [3, 4], [5, 6]]), (table, [6, 5, 7]), (table_of_two, [6, 5, 7])],
+)
+def test_step_reads_what_its_program_puts_there(build: Callable[[], Any], values: list[Any]) -> None:
+    with tf.Graph().as_default() as graph:
+        out = tf.identity(build(), name="end")
+    captured = sources.capture_v1(graph, [out])
+    step = runnable(captured, known_nodes(captured, None))
+    with v1.Session(graph=step.graph) as session:
+        session.run(step.graph.get_operation_by_name(step.init))
+        assert session.run("end:0", step.feed(np.random.default_rng(0))).tolist() == values
+
+
+def test_initialiser_that_needs_a_feed_is_not_run() -> None:
+    with tf.Graph().as_default() as graph:
+        rows = tf.data.Dataset.from_tensors(v1.placeholder(tf.float32, [2], name="first"))
+        out = tf.identity(v1.data.make_initializable_iterator(rows).get_next(), name="end")
+    captured = sources.capture_v1(graph, [out])
+    step = runnable(captured, known_nodes(captured, None))
+    assert "first" not in {op.name for op in step.graph.get_operations()}

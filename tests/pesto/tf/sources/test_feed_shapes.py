@@ -1,0 +1,124 @@
+"""Shapes that the user gives for feeds, and files of kinds that are read since."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pesto.errors import InputError, UsageError
+from pesto.graph import Graph
+from pesto.inputs.load import load_graph
+from pesto.source import Source
+from pesto.tf.start import tensorflow
+
+tf = tensorflow()
+v1 = tf.compat.v1
+
+
+def written(folder: Path, build: Any) -> Path:
+    with tf.Graph().as_default() as graph:
+        build()
+    file = folder / "step.pb"
+    file.write_bytes(graph.as_graph_def().SerializeToString())
+    return file
+
+
+def planned(file: Path, *shapes: str, fetch: str = "end", batch: int | None = None) -> Graph:
+    return load_graph(Source(file=file, fetch=(fetch,), shape=shapes, batch=batch), quiet=True)
+
+
+def sizes(graph: Graph, name: str) -> list[int]:
+    op = graph.names.index(name)
+    return graph.tensor_bytes[graph.tensor_op == op].tolist()
+
+
+def without_rank() -> None:
+    x = v1.placeholder(tf.float32, name="x")
+    tf.nn.relu(tf.nn.relu(x, name="middle"), name="end")
+
+
+def test_placeholder_without_rank(tmp_path: Path) -> None:
+    file = written(tmp_path, without_rank)
+    with pytest.raises(InputError, match="--shape NAME=16,40"):
+        planned(file)
+    assert sizes(planned(file, "x=16,40"), "middle") == [16 * 40 * 4]
+    assert sizes(planned(file, "x:0="), "middle") == [4]
+
+
+def test_open_sizes(tmp_path: Path) -> None:
+    """Of an image, whose batch is not all that is open; a size that is declared stays."""
+
+    def image() -> None:
+        x = v1.placeholder(tf.float32, [None, None, None, 3], name="x")
+        tf.nn.relu(tf.nn.relu(x, name="middle"), name="end")
+
+    file = written(tmp_path, image)
+    assert sizes(planned(file, "x=2,8,9,3"), "middle") == [2 * 8 * 9 * 3 * 4]
+    with pytest.raises(InputError, match=r"has the shape \[\?, \?, \?, 3\] - give 4 sizes"):
+        planned(file, "x=2,8,9,4")
+    with pytest.raises(InputError, match="give 4 sizes"):
+        planned(file, "x=2,8")
+    with pytest.raises(InputError, match=r"'?y'? is no feed of the step - it has x"):
+        planned(file, "y=2")
+
+
+@pytest.mark.parametrize("text", ["x", "x=4,", "x=-1", "=4", "x=a"])
+def test_what_is_no_shape(text: str) -> None:
+    with pytest.raises(UsageError, match="give NAME=16,40"):
+        Source(file=Path("a.pb"), shape=(text,)).checked()
+
+
+def test_two_shapes_of_one_feed_and_of_another_graph() -> None:
+    with pytest.raises(UsageError, match="second shape"):
+        Source(file=Path("a.pb"), shape=("x=4", "x=5")).checked()
+    with pytest.raises(UsageError, match="shapes go with"):
+        Source(model="nmt", shape=("x=4",)).checked()
+
+
+def dynamic() -> None:
+    """A loop of version 1 over time, as dynamic_rnn writes it: rows of an open batch in a TensorArray."""
+    x = v1.placeholder(tf.float32, [None, 5, 3], name="x")
+    rows = tf.transpose(x, [1, 0, 2])
+    array = tf.TensorArray(tf.float32, 5, element_shape=[None, 3])
+    _, array = v1.while_loop(lambda t, _: t < 5, lambda t, a: (t + 1, a.write(t, rows[t])), [0, array])
+    tf.nn.relu(array.stack(name="stacked"), name="end")
+
+
+@pytest.mark.parametrize(("shapes", "batch"), [(("x=4,5,3",), None), ((), 4)])
+def test_loop_of_version_1_over_an_open_batch(tmp_path: Path, shapes: tuple[str, ...], batch: int | None) -> None:
+    before = v1.control_flow_v2_enabled()
+    v1.disable_control_flow_v2()
+    try:
+        file = written(tmp_path, dynamic)
+    finally:
+        (v1.enable_control_flow_v2 if before else v1.disable_control_flow_v2)()
+    graph = planned(file, *shapes, batch=batch)
+    assert max(graph.tensor_bytes.tolist()) == 4 * 5 * 3 * 4
+
+
+def test_function_with_an_open_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (
+        "import tensorflow as tf\n@tf.function(input_signature=[tf.TensorSpec([None, None])])\ndef f(x): return x + 1\n"
+    )
+    (tmp_path / "open_sizes.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    graph = load_graph(Source(function="open_sizes:f", shape=("x=6,7",)).checked(), quiet=True)
+    assert 6 * 7 * 4 in graph.tensor_bytes.tolist()
+
+
+def test_meta_graph_is_the_graph_in_it(tmp_path: Path) -> None:
+    with tf.Graph().as_default() as graph:
+        without_rank()
+        v1.train.export_meta_graph(str(tmp_path / "step.meta"), graph=graph)
+    (tmp_path / "step.pb").write_bytes(graph.as_graph_def().SerializeToString())
+    found, same = (planned(tmp_path / f"step.{ending}", "x=3,4") for ending in ("meta", "pb"))
+    assert found.fingerprint() == same.fingerprint()
+    (tmp_path / "text.meta").write_text("meta_info_def {}")
+    with pytest.raises(InputError, match="not a MetaGraphDef in binary"):
+        planned(tmp_path / "text.meta")
+
+
+def test_onnx_is_said_by_name(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").touch()
+    with pytest.raises(UsageError, match="ONNX model"):
+        load_graph(Source(file=tmp_path / "m.onnx"))
