@@ -1,6 +1,6 @@
 """Sources of batches that only a step's own program fills or starts: without it the step waits for ever, or fails."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -22,10 +22,10 @@ _STARTED = ("Iterator", "IteratorV2", "IteratorFromStringHandle", "IteratorFromS
 """Types of iterators that an op of the program starts, which is no part of a step."""
 
 
-def refuse_waiting(nodes: Nodes, source: str) -> None:
+def refuse_waiting(nodes: Nodes, source: str, started: Collection[str] = ()) -> None:
     """InputError for a step that takes its batch from a queue, staging area or iterator that its program fills.
 
-    One that the step fills itself is left alone.
+    One that the step fills itself is left alone, and an iterator among `started`, which the graph has an op for.
     """
     every = list(_with_functions(nodes))
     types = {node.op for node in every}
@@ -38,7 +38,7 @@ def refuse_waiting(nodes: Nodes, source: str) -> None:
                 "ever - read the batch from a tf.compat.v1.placeholder; with this graph a plan runs by pesto.apply in "
                 f"a program that fills the queue, or in the GraphDef of pesto apply, fed at {name}:0"
             )
-        if node.op in _STARTED:
+        if node.op in _STARTED and node.name not in started:
             raise InputError(
                 f"{source}: {shown(node.name)} is an iterator that only its own program starts - give the batch to the "
                 "step as an argument or a tf.compat.v1.placeholder, or run its program by pesto.apply"

@@ -76,14 +76,14 @@ def runnable(captured: Captured, nodes: Nodes) -> Runnable:
     Op names stay, so that a trace speaks of the same ops as the `Graph`. InputError for resources other than variables
     that only the program which made the step can provide, and for queues that only it fills.
     """
-    refuse_waiting(nodes, captured.source)
+    program = _repeatable(nodes)
+    starts = _add_starts(program, captured.graph_def)
+    refuse_waiting(nodes, captured.source, starts)
     given: dict[str, Any] = {}
     drawn: list[FeedValues] = []
     implied = ImpliedValues.of(nodes)
     graph = tf.Graph()
     with graph.as_default():
-        program = _repeatable(nodes)
-        starts = _add_starts(program, captured.graph_def)
         tf.import_graph_def(program, name="")
         _set_shapes(graph, captured.graph_def)
         variables = [node for node in nodes.defs if node.op in ("VarHandleOp", *_REFERENCES)]
@@ -101,12 +101,12 @@ def runnable(captured: Captured, nodes: Nodes) -> Runnable:
                 else:
                     shape = _static(nodes.shapes[i][0])
                     drawn.append(implied.feed(node.name, shape, tf.as_dtype(nodes.dtypes[i][0])))
-        init = tf.group(*assigned, *map(graph.get_operation_by_name, starts), name="pesto_init")
+        init = tf.group(*assigned, *map(graph.get_operation_by_name, starts.values()), name="pesto_init")
     return Runnable(graph=graph, fetches=captured.fetches, init=init.name, given=given, feed_values=tuple(drawn))
 
 
-def _add_starts(program: Any, whole: Any) -> list[str]:
-    """Add the ops that initialise the step's tables and iterators, with all that they need; return their names.
+def _add_starts(program: Any, whole: Any) -> dict[str, str]:
+    """Add the ops that initialise the step's tables and iterators, with all that they need: their names, by handle.
 
     One that needs a feed is left out, since nothing says what a program feeds before its first step.
     """
@@ -124,7 +124,7 @@ def _add_starts(program: Any, whole: Any) -> list[str]:
                     program.node[-1].device = ""
                     program.node[-1].attr.pop("_output_shapes", None)
                 inside |= names
-    return list(started.values())
+    return started
 
 
 def _set_shapes(graph: Any, whole: Any) -> None:

@@ -86,10 +86,19 @@ def test_staging_areas_wait_too() -> None:
         refuse_waiting(parse(graph.as_graph_def(), ["taken"]), "step")
 
 
-def test_an_iterator_that_is_not_started_is_refused(tmp_path: Path) -> None:
+def test_an_iterator_that_is_not_started_is_refused() -> None:
     """TensorFlow would fail in the first step."""
+    with tf.Graph().as_default() as graph:
+        types, shapes = [tf.float32], [[6]]
+        handle = tf.raw_ops.IteratorV2(shared_name="rows", container="", output_types=types, output_shapes=shapes)
+        tf.raw_ops.IteratorGetNext(iterator=handle, output_types=types, output_shapes=shapes, name="taken")
     with pytest.raises(InputError, match="only its own program starts - give the batch to the step"):
-        named.runs(saved(tmp_path, initializable))
+        refuse_waiting(parse(graph.as_graph_def(), ["taken"]), "step")
+
+
+def test_an_iterator_is_started_by_the_graphs_own_op(tmp_path: Path) -> None:
+    _, step = named.runs(saved(tmp_path, initializable))
+    assert "MakeIterator" in {op.type for op in step.graph.get_operations()}
 
 
 def test_a_queue_that_the_step_fills_runs(tmp_path: Path) -> None:
