@@ -1,6 +1,6 @@
 """The nodes of a step and of the functions that its loops and branches run: who reads which tensor, and its shape."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -8,7 +8,7 @@ from pesto.tf.nodes.flat import CALLS
 from pesto.tf.nodes.needed_nodes import Nodes
 from pesto.tf.nodes.signatures import Signatures
 from pesto.tf.nodes.sizes import Shape
-from pesto.tf.nodes.trips import LOOPS
+from pesto.tf.nodes.trips import LOOPS, trips
 
 BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
 _FUNCTIONS = {"While": ("body", "cond"), "If": ("then_branch", "else_branch"), "Case": ("branches",)}
@@ -42,6 +42,8 @@ class Scope:
     """Which results of the function a tensor is."""
     caller: "tuple[Scope, str] | None" = None
     """Where the function runs, and by which node."""
+    trips: Mapping[str, int] = field(default_factory=dict)
+    """How often each loop runs at most, where the graph tells."""
     function: str = ""
     """Name of the function; empty for a step."""
 
@@ -62,9 +64,14 @@ def step_scope(nodes: Nodes) -> Scope:
     names = [node.name for node in nodes.defs]
     inputs = {names[i]: [Tensor(names[p], k) for p, k in made] for i, made in enumerate(nodes.inputs)}
     shapes = {Tensor(names[i], k): shape for i, found in enumerate(nodes.shapes) for k, shape in enumerate(found)}
+    known: dict[int, int] = {}
+    for i, node in enumerate(nodes.defs):
+        if node.op in LOOPS and (count := trips(nodes, i, known)) is not None:
+            known[i] = count
     return Scope(
-        nodes=dict(zip(names, nodes.defs, strict=True)), inputs=inputs, readers=_readers(inputs), shapes=shapes
-    )
+        nodes=dict(zip(names, nodes.defs, strict=True)), inputs=inputs, readers=_readers(inputs), shapes=shapes,
+        trips={names[i]: count for i, count in known.items()},
+    )  # fmt: skip
 
 
 def _readers(inputs: dict[str, list[Tensor]]) -> dict[Tensor, list[Read]]:

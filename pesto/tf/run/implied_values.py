@@ -39,13 +39,21 @@ class _Carried:
     whole: bool = False
     """Whether the numbers went through a type of whole numbers."""
     column: int | None = None
+    perhaps: bool = False
+    """Whether an op chose between these and other numbers after they had changed, as negative indices are moved up."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether numbers are not as they were fed."""
+        return (self.scale, self.least, self.most) != (1, 0, 0)
 
     def back(self, asked: Asked) -> Asked:
         """What is asked of the feed."""
         low = None if asked.low is None or self.floored else math.ceil((asked.low - self.least) / self.scale - _EXACT)
         high = None if asked.high is None or self.capped else math.floor((asked.high - self.most) / self.scale + _EXACT)
         specials = tuple(float((value - self.least) / self.scale) for value in asked.specials)
-        return replace(asked, low=low, high=high, specials=specials if self.least == self.most else ())
+        specials = specials if self.least == self.most else ()
+        return replace(asked, low=low, high=high, specials=specials, perhaps=self.perhaps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +79,7 @@ class ImpliedValues:
 
     def _ranged(self, plain: FeedValues, asked: list[tuple[Asked, bool]], dtype: Any) -> FeedValues:
         """A range that every op takes; where ops only compare, the numbers that they compare with."""
+        asked = [(a, whole) for a, whole in asked if not a.perhaps] or asked
         if not dtype.is_integer:  # as whole numbers only where the step makes them such
             masked = {a.specials[0] for a, whole in asked if a.specials and a.equal and not whole}
             asked = [(a, whole) for a, whole in asked if whole]
@@ -153,6 +162,8 @@ class ImpliedValues:
         if op == "Cast":
             whole = tf.as_dtype(node.attr["DstT"].type).is_integer
             carried = replace(carried, whole=carried.whole or whole)
+        if op in ("Select", "SelectV2", "Merge"):
+            carried = replace(carried, perhaps=carried.perhaps or carried.changed)
         if op in ("Pack", "ConcatV2"):
             carried = replace(carried, column=_column(at))
         outputs = {"first": [0], "same": [at.input]}.get(where)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from pesto.tf.nodes.trips import LOOPS
 from pesto.tf.run.function_scopes import Scope, Tensor
 
 _LARGEST = 1 << 16
@@ -23,13 +24,13 @@ _ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def origin(scope: Scope, tensor: Tensor) -> tuple[Scope, Tensor]:
-    """Where a tensor comes from, behind identities and the arguments of functions."""
+    """Where a tensor comes from, behind identities and the arguments of functions, but for what a loop changes."""
     for _ in range(1000):
         if tensor.node in scope.arguments and scope.caller is not None:
             outer, name = scope.caller
             first = 1 if "If" in outer.nodes[name].op or "Case" in outer.nodes[name].op else 0
             place = scope.arguments[tensor.node] + first
-            if place >= len(outer.inputs[name]):
+            if place >= len(outer.inputs[name]) or varies(scope, tensor):
                 break
             scope, tensor = outer, outer.inputs[name][place]
             continue
@@ -42,6 +43,33 @@ def origin(scope: Scope, tensor: Tensor) -> tuple[Scope, Tensor]:
             break
         tensor = scope.inputs[node.name][0]
     return scope, tensor
+
+
+def varies(scope: Scope, argument: Tensor) -> bool:
+    """Whether an argument is a loop's that the next trip has another value of, as far as is known."""
+    if scope.caller is None or scope.caller[0].nodes[scope.caller[1]].op not in LOOPS:
+        return False
+    return scope.arguments[argument.node] not in scope.results.get(argument, ())
+
+
+def _trips(scope: Scope, argument: Tensor) -> tuple[float, float] | None:
+    """The least and the largest value of a loop's counter, where the graph tells how often the loop runs."""
+    if scope.caller is None or argument.node not in scope.arguments or not varies(scope, argument):
+        return None
+    outer, name = scope.caller
+    place = scope.arguments[argument.node]
+    count, first = outer.trips.get(name), value(outer, outer.inputs[name][place])
+    made = next((tensor for tensor, places in scope.results.items() if place in places), None)
+    if not count or first is None or np.size(first) != 1 or made is None:
+        return None
+    _, made = origin(scope, made)
+    node = scope.nodes.get(made.node)
+    if node is None or node.op not in ("Add", "AddV2") or argument not in scope.inputs[node.name]:
+        return None
+    by = [value(scope, tensor) for tensor in scope.inputs[node.name] if tensor != argument]
+    if len(by) != 1 or by[0] is None or np.size(by[0]) != 1 or by[0] != 1:
+        return None
+    return float(first), float(first) + count - 1
 
 
 def value(scope: Scope, tensor: Tensor, depth: int = 0) -> Any | None:
@@ -118,7 +146,7 @@ def interval(scope: Scope, tensor: Tensor) -> tuple[float, float] | None:
             return float(np.min(found)), float(np.max(found))
         node = scope.nodes.get(tensor.node)
         if node is None:
-            return None
+            return _trips(scope, tensor)
         inputs = scope.inputs[node.name]
         if node.op == "ArgMax":
             axis = value(scope, inputs[1])

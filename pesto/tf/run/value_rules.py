@@ -27,6 +27,8 @@ class Asked:
     """Numbers that make a difference to it; the first is what it compares with."""
     equal: bool = False
     """Whether it asks for equality, which random reals never have."""
+    perhaps: bool = False
+    """Whether it sees the numbers changed, and only where another op chose them."""
     ordered: bool = False
     """Whether they must ascend."""
     distinct: bool = False

@@ -76,6 +76,14 @@ def lengths(n: Any) -> Any:
     return tf.reduce_mean(tf.sequence_mask(n, 7, dtype=tf.float32)) * TABLE[0, 0]
 
 
+def stepped(n: Any) -> Any:
+    """A recurrent layer that keeps its state behind the end of each example."""
+    state = tf.zeros([4, WIDTH])
+    for t in tf.range(6):
+        state = tf.where((t >= n)[:, None], state, tf.tanh(state + TABLE[0]))
+    return tf.reduce_mean(state)
+
+
 def reversed_rows(n: Any) -> Any:
     return tf.reduce_mean(tf.reverse_sequence(tf.ones([4, 9]) * TABLE[0, 0], n, seq_axis=1))
 
@@ -98,12 +106,16 @@ CASES: dict[str, Case] = {
         lambda i: mean_of(i + tf.constant([0, 10, 20])), (spec([4, 3]),), [(0, ROWS - 1 - 20)]
     ),
     "raised": (lambda i: mean_of(tf.nn.relu(i)), (spec([4]),), [(0, ROWS - 1)]),
+    "negative indices moved up": (
+        lambda i: mean_of(tf.where(i < 0, i + ROWS, i)), (spec([4]),), [(0, ROWS - 1)]
+    ),
     "modulo": (lambda i: mean_of(i % ROWS), (spec([4]),), [(0, 4 * ROWS - 1)]),
     "shifted and divided": (counted_down, (spec([4]),), [(3, ROWS + 2)]),
     "in a loop": (looped, (spec([4, 3]),), [(-1, ROWS - 2)]),
     "in a branch": (branched, (spec([4]), spec([], tf.bool)), [(0, ROWS - 1), None]),
     "a column of indices": (placed, (spec([4]),), [(0, CLASSES - 1)]),
     "lengths of a mask": (lengths, (spec([4]),), [(1, 7)]),
+    "lengths that a loop compares": (stepped, (spec([4]),), [(1, 6)]),
     "lengths": (reversed_rows, (spec([4], tf.int64),), [(1, 9)]),
     "segments": (counts_of, (spec([4]),), [(0, 2)]),
     "a mask": (lambda m: tf.reduce_mean(tf.cast(m > 0, tf.float32)) * TABLE[0, 0], (spec([4]),), [(0, 1)]),
