@@ -79,11 +79,16 @@ def _batch(facts: StepFacts) -> str:
     if not facts.open_batch:
         given = f"; {facts.batch} was given for open first dimensions" if facts.batch else ""
         return f"fixed by the shapes, or none{given}"
-    return (
-        "open: a size of it is needed to plan"
-        if facts.batch is None
-        else f"{facts.batch}, where the graph leaves it open"
-    )
+    if facts.batch is None:
+        text = "open: a size of it is needed to plan"
+    else:
+        text = f"{facts.batch}, where the graph leaves it open"
+    if facts.size_ops:
+        text += (
+            f"; {counted(facts.size_ops, 'op')} read its size as the step runs, and others reckon with it: a fixed "
+            "batch is shorter - give an example batch, or a signature with its size"
+        )
+    return text
 
 
 def _updates(facts: StepFacts) -> str:

@@ -54,6 +54,8 @@ class StepFacts:
     """Examples in a batch, in place of an open first dimension; None where none was given or is needed."""
     open_batch: bool = False
     """Whether a feed leaves its first dimension open."""
+    size_ops: int = 0
+    """How many ops read sizes at run time that the open batch alone leaves open: a fixed batch has none of them."""
     optimizer: str = ""
     """Class of the Keras optimizer; empty where the step does not tell."""
     updated: int | None = None

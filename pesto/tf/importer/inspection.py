@@ -13,7 +13,7 @@ from pesto.tf.importer.importer import build
 from pesto.tf.nodes.captured import Captured
 from pesto.tf.nodes.groups import groups
 from pesto.tf.nodes.needed_nodes import Nodes, parse
-from pesto.tf.nodes.openbatch import has_open_batch
+from pesto.tf.nodes.openbatch import has_open_batch, size_reads
 from pesto.tf.nodes.signatures import RESOURCE, VARIANT
 from pesto.tf.step_facts import Feed, StepFacts, Tie
 from pesto.tf.unplaceable import nested
@@ -67,6 +67,7 @@ def inspected(captured: Captured, batch: int | None, refused: tuple[PestoError, 
         feeds=tuple(_feeds(captured, nodes)),
         batch=batch,
         open_batch=has_open_batch(captured.graph_def),
+        size_ops=size_reads(captured.graph_def) if has_open_batch(captured.graph_def) else 0,
         optimizer=captured.optimizer,
         updated=sum(bool(writers) for writers in updates),
         updates=dict(Counter(nodes.defs[i].op for i in sorted({i for ops in updates for i in ops})).most_common()),

@@ -25,6 +25,21 @@ def has_open_batch(graph_def: Any) -> bool:
     return any(_is_open(shape) for shape in _fed(graph_def))
 
 
+def size_reads(graph_def: Any) -> int:
+    """How many ops read the shape of a tensor that has an open first dimension, and no other open one."""
+    shapes = {node.name: node.attr["_output_shapes"].list.shape for node in graph_def.node}
+    count = 0
+    for node in graph_def.node:
+        for text in node.input if node.op in ("Shape", "ShapeN", "Size") else ():
+            name, _, port = text.partition(":")
+            known = shapes.get(name, ())
+            dims = [d.size for d in known[int(port or 0)].dim] if int(port or 0) < len(known) else []
+            if dims and dims[0] == -1 and -1 not in dims[1:]:
+                count += 1
+                break
+    return count
+
+
 def _fed(graph_def: Any) -> Iterator[Any]:
     """The TensorShapeProtos that feeds declare."""
     for node in graph_def.node:
