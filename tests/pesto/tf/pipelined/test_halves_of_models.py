@@ -13,7 +13,7 @@ from pesto.source import Cut, function_label
 from pesto.tf.importer.importer import build
 from pesto.tf.sources.sources import capture_keras
 
-BATCH, PIECES, IDS, ROWS = 12, 3, 6, 100
+BATCH, PIECES, IDS, ROWS = 12, 3, 6, 20
 
 
 def table(optimizer: Any, loss: Any = None) -> Any:
