@@ -66,12 +66,13 @@ _OF_SPLITS = (
 @click.option("--export", type=click.Choice(list(EXPORTS)), help="Print where variables lie, as a program for these.")
 @click.option("--whole", is_flag=True, help="Accept op types without a description: every worker does them whole.")
 @click.option("--uncovered", "missing", is_flag=True, help="With ops: those without a description alone.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing but warnings and errors.")
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Write the split here (.json, .json.gz).")
 @json_option()
 def split_command(
     *, what: str | None, source: Source, workers: str | None, method: str, objective: str, replicate: bool,
     halo: bool, memory: float | None, time_limit: float, cluster: str | None, explain: str | None, picture: Path | None,
-    export: str | None, whole: bool, missing: bool, out: Path | None, as_json: bool,
+    export: str | None, whole: bool, missing: bool, quiet: bool, out: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Cut every tensor of a step into parts for several workers, so that they send each other least (Tofu).
 
@@ -112,7 +113,7 @@ def split_command(
     _write(shaped, found, (out, time_limit), (picture, form))
     if export:
         click.echo(EXPORTS[export](shaped, found.division), nl=False)
-    else:
+    elif as_json or not quiet:
         op = explained_op(shaped, found.division, explain, halo=halo) if explain is not None else None
         _say(shaped, found, out, clocked, op, as_json=as_json)
     if clocked is not None and machine is not None and not clocked.candidate.fits:

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from pesto.source import Source
 from pesto.split import geometry
 from pesto.split.dividing import divide, factors_of
 from pesto.split.division import Division, cut_though_small, moved_bytes
+from pesto.split.files.shaped_file import save_shaped
 from pesto.split.layouts import WHOLE
 from pesto.split.program import Rules, program
 from pesto.split.shaped import Shaped
@@ -259,3 +261,11 @@ def test_small_variables_are_cut_where_they_are_much_of_all() -> None:
     cut = [sorted(cut_though_small(shaped, 1000, share)) for share in (0.04, 0.02, 0.01, 0.001)]
     assert cut == [[], [1], [1, 2], [1, 2, 3]]
     assert not cut_though_small(shaped, 20, 0.001)
+
+
+def test_quiet_split_prints_nothing_and_writes_its_file(tmp_path: Path) -> None:
+    found, shapes = tmp_path / "split.json", tmp_path / "chain.shaped.json"
+    save_shaped(step(2), shapes)
+    done = run("split", shapes, "--workers", 2, "-q", "-o", found)
+    assert (done.exit_code, done.output) == (0, "") and found.exists()
+    assert run("split", shapes, "--workers", 2).output
