@@ -126,6 +126,35 @@ def add_identity(graph: Any, name: str, tensor: Any) -> Any:
     return _added(graph, "Identity", name, [tensor], tensor.dtype, None)
 
 
+def add_nodes(graph: Any, ops: Mapping[str, Any], nodes: Sequence[Any], functions: Sequence[Any]) -> list[Any]:
+    """Add NodeDefs to a live function, without control inputs, with the functions that they call.
+
+    `ops` are the graph's ops by name, of which the nodes read.
+    """
+    graph_def = tf.compat.v1.GraphDef()
+    own = {node.name for node in nodes}
+    given = {}
+    for node in nodes:
+        copy = graph_def.node.add()
+        copy.CopyFrom(node)
+        copy.input[:] = [text for text in node.input if text[0] != "^"]
+        for text in copy.input:
+            name, _, k = text.partition(":")
+            if name not in own:
+                given[text] = ops[name].outputs[int(k or 0)]
+    context = _name("eager.context", "context")()
+    for function in functions:
+        graph_def.library.function.add().CopyFrom(function)
+        if not context.has_function(function.signature.name):
+            context.add_function_def(function)
+    with graph.as_default():
+        return list(
+            tf.graph_util.import_graph_def(
+                graph_def, input_map=given, return_elements=[node.name for node in nodes], name=""
+            )
+        )
+
+
 def add_copy(graph: Any, name: str, constant: Any) -> Any:
     """A constant of a live graph once more, without control inputs."""
     attrs = {key: constant.node_def.attr[key] for key in ("dtype", "value")}

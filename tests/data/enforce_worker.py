@@ -4,6 +4,7 @@ Prints a JSON line for each function: its name, and what it returned or raised; 
 """
 
 import contextlib
+import itertools
 import json
 import sys
 import tempfile
@@ -122,6 +123,49 @@ def accumulation() -> Any:
     with applied(fit_cases.random_plan(recorded.graph, "cpux2", 0)) as found:
         inside = run()
     return {"equal": before == inside, "findings": len(found.findings)}
+
+
+def loss_scaling(**accumulated: Any) -> Any:
+    """An optimizer in a branch of loss scaling: some steps overflow and are left out, and the scale grows after two."""
+    x, y = np.repeat(X, 2, axis=0), np.random.default_rng(1).random((40, 1)).astype("float32")
+    y[20] = y[33] = 3e3
+
+    def model() -> Any:
+        keras.utils.set_random_seed(1)
+        keras.config.set_dtype_policy("mixed_float16")
+        given = keras.Input((6,))
+        towers = [layers.Dense(5)(layers.Dense(12, "relu")(given)) for _ in range(2)]
+        made = keras.Model(given, layers.Dense(1, dtype="float32")(layers.Add()(towers)))
+        inner = keras.optimizers.Adam(global_clipnorm=0.5, **accumulated)
+        scaled = keras.optimizers.LossScaleOptimizer(inner, dynamic_growth_steps=2)
+        made.compile(scaled, "mse", jit_compile=False)
+        return made
+
+    def run() -> Any:
+        made, losses, scales = model(), [], []
+        for start in range(0, 40, 4):
+            losses.append(float(made.train_on_batch(x[start : start + 4], y[start : start + 4])))
+            scales.append(float(made.optimizer.dynamic_scale))
+        return [losses, scales, state(made)]
+
+    try:
+        plan = fit_cases.random_plan(sources.from_keras(model(), 4, static=True), "cpux2", 0)
+        before = run()
+        with applied(plan) as found:
+            inside = run()
+    finally:
+        keras.config.set_dtype_policy("float32")
+    where = {
+        plan.lane_device[d] for name, d in zip(plan.names, plan.schedule.device, strict=True) if "/pesto_part_" in name
+    }
+    grew = [b > a for a, b in itertools.pairwise(before[1])]
+    fell = [b < a for a, b in itertools.pairwise(before[1])]
+    return {
+        "equal": before == inside,
+        "findings": len(found.findings),
+        "both": any(grew) and any(fell),
+        "devices": len(where),
+    }
 
 
 def two_models() -> Any:
@@ -341,6 +385,8 @@ CASES = {
     "interrupted": interrupted,
     "rate": rate_schedule,
     "accumulation": accumulation,
+    "loss scaling": loss_scaling,
+    "loss scaling and accumulation": lambda: loss_scaling(gradient_accumulation_steps=2),
     "eager": lambda: refused(fit, run_eagerly=True),
     "eager later": eager_after_planned,
     "tape": tape_outside,

@@ -14,6 +14,7 @@ from pesto.tf.laying.chain_places import Place, places_of
 from pesto.tf.laying.placement import FED, Copy, Placement, Relay
 from pesto.tf.laying.step_graph import Trace
 from pesto.tf.nodes.barriers import around
+from pesto.tf.nodes.branch_division import Division
 from pesto.tf.nodes.needed_nodes import producer
 from pesto.tf.nodes.signatures import Signatures
 from pesto.tf.unoptimized import MERGED
@@ -33,6 +34,8 @@ class Edits:
     """Loops and branches that must not be taken apart."""
     passed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Barriers that nothing may wait at, and the tensors that each passes (`pesto.tf.nodes.barriers`)."""
+    divided: Mapping[str, Division] = field(default_factory=dict)
+    """Branch ops of a live graph that several take the place of."""
     relays: tuple[Relay, ...] = ()
     """Identities to add, and what reads them from then on."""
     copies: tuple[Copy, ...] = ()
@@ -62,6 +65,7 @@ def edits(placement: Placement, trace: Trace, every: Iterable[Any]) -> Edits:
         unbound=tuple(n.name for n in every if "_class" in n.attr and not nodes.signatures.has_ref(n)),
         whole=tuple(n.name for n in nodes.defs if private.LOWERED in n.attr and n.attr[private.LOWERED].b),
         passed=trace.passed,
+        divided=trace.divisions,
         relays=placement.relays,
         copies=placement.copies,
     )
@@ -75,6 +79,7 @@ def joined(several: Sequence[Edits]) -> Edits:
         unbound=tuple(dict.fromkeys(node for e in several for node in e.unbound)),
         whole=tuple(dict.fromkeys(node for e in several for node in e.whole)),
         passed={node: tensors for e in several for node, tensors in e.passed.items()},
+        divided={node: division for e in several for node, division in e.divided.items()},
         relays=tuple(relay for e in several for relay in e.relays),
         copies=tuple(dict.fromkeys(copy for e in several for copy in e.copies)),
     )
@@ -150,6 +155,9 @@ def make(graph: Any, wanted: Edits) -> Callable[[], None]:
 def _make(graph: Any, wanted: Edits, undo: list[Callable[[], None]]) -> None:
     """Carry out `wanted`, writing down before each change how to undo it."""
     ops = {op.name: op for op in graph.get_operations()}
+    for name, division in wanted.divided.items():
+        if name in ops:  # a graph made of the captured step has the parts already
+            _divide(graph, ops, name, division, undo)
     _add(graph, wanted, ops)
     for name, device in wanted.device.items():
         op = ops[name]
@@ -169,6 +177,27 @@ def _make(graph: Any, wanted: Edits, undo: list[Callable[[], None]]) -> None:
     for name, attr in (*((n, "_class") for n in wanted.unbound), *((n, private.LOWERED) for n in wanted.whole)):
         undo.append(partial(private.set_attr, ops[name], attr, ops[name].node_def.attr[attr]))
         private.clear_attr(ops[name], attr)
+
+
+def _divide(graph: Any, ops: dict[str, Any], name: str, division: Division, undo: list[Callable[[], None]]) -> None:
+    """Let all that reads a branch op of a live function, or waits for it, do so of the ops that take its place."""
+    whole = ops[name]
+    if division.ends[0] not in ops:
+        added = private.add_nodes(graph, ops, division.nodes, division.functions)
+        ops.update((op.name, op) for op in added)
+        for node in division.nodes:
+            private.add_controls(ops[node.name], [ops[text[1:]] for text in node.input if text[0] == "^"])
+    for output, text in zip(whole.outputs, division.outputs, strict=True):
+        for reader in output.consumers():
+            _read(reader, output, _tensor(ops, text), undo)
+    ends = [ops[end] for end in division.ends]
+    for reader in private.waiting_for(whole):
+        earlier = list(reader.control_inputs)
+        undo.append(partial(private.set_controls, reader, earlier))
+        private.set_controls(reader, [*(e for e in earlier if e is not whole), *ends])
+    controls = list(graph.control_outputs)
+    undo.append(partial(setattr, graph, "control_outputs", controls))
+    graph.control_outputs = [e for op in controls for e in (ends if op is whole else [op])]
 
 
 def _add(graph: Any, wanted: Edits, ops: dict[str, Any]) -> None:

@@ -36,8 +36,8 @@ class Functions:
     plans: tuple[Plan, ...]
     options: Options
     moves: Moves = field(default_factory=Moves)
-    placed: dict[int, tuple[Any, Expected]] = field(default_factory=dict)
-    """By id of the FuncGraph: the graph, kept so that its id stays its own, and what is expected of it."""
+    placed: dict[int, tuple[Any, Expected, Trace]] = field(default_factory=dict)
+    """By id of the FuncGraph: the graph, kept so that its id stays its own, what is expected of it, and its step."""
     names: dict[str, Expected] = field(default_factory=dict)
     """What is expected of each function, by its name in TensorFlow's library."""
     known: "weakref.WeakSet[Any]" = field(default_factory=weakref.WeakSet)
@@ -83,7 +83,7 @@ class Functions:
         if traced.graph.batch is not None:
             batch_limit.limit(graph, traced.graph.batch)
         expected = Expected(placement=placement, loops=traced.loops, ran=mine | {r.name for r in placement.relays})
-        self.placed[id(graph)] = (graph, expected)
+        self.placed[id(graph)] = (graph, expected, traced)
 
     def on_compile(self, graph: Any) -> Sequence[Any]:
         """The ops that a function is made of, of a planned one those that something needs.
@@ -94,7 +94,8 @@ class Functions:
         every: Sequence[Any] = graph.get_operations()
         if id(graph) not in self.placed:
             return every
-        effects = [op for op in every if op.op_def.is_stateful]
+        divided = self.placed[id(graph)][2].divisions
+        effects = [op for op in every if op.op_def.is_stateful and op.name not in divided]
         needed = closure([*(tensor.op for tensor in graph.outputs), *graph.control_outputs, *effects])
         return [op for op in every if op.name in needed]
 
@@ -174,7 +175,8 @@ class Functions:
                 continue
             for plan in self.plans:
                 if plan.provenance.graph_fingerprint == traced.graph.fingerprint():
-                    training.refuse_nested(graph, traced.graph.names, label)
+                    made = {node.name for division in traced.divisions.values() for node in division.nodes}
+                    training.refuse_nested(graph, set(traced.graph.names) - made, label)
                     return traced, plan
             why = causes.stranger(traced.graph, self.plans, label, graph.structured_input_signature)
         raise why or MismatchError(f"{label}: no plan is given for it")

@@ -7,6 +7,7 @@ import numpy as np
 
 from pesto.graph import Graph
 from pesto.tf.importer.importer import build
+from pesto.tf.nodes.branch_division import Division
 from pesto.tf.nodes.captured import Captured
 from pesto.tf.nodes.frames import closes_loop, outermost
 from pesto.tf.nodes.needed_nodes import Nodes, parse
@@ -63,6 +64,8 @@ class Trace:
     """By the op that stands for each."""
     passed: Mapping[str, tuple[str, ...]]
     """Barriers that the step goes around, and the tensors that each passes."""
+    divisions: Mapping[str, Division]
+    """Branch ops of the program that have several in their places, by name."""
 
     @property
     def op_of_node(self) -> list[int]:
@@ -84,4 +87,4 @@ def trace(captured: Captured, batch: int | None) -> Trace:
     """What a placement needs to know of a captured step; InputError where it cannot be planned."""
     graph = build(captured, batch=batch)
     nodes = parse(captured.graph_def, captured.fetches)
-    return Trace(graph=graph, nodes=nodes, loops=loops(nodes), passed=captured.passed)
+    return Trace(graph=graph, nodes=nodes, loops=loops(nodes), passed=captured.passed, divisions=captured.divisions)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pesto.tf.nodes.barriers import around, barriers
+from pesto.tf.nodes.branch_division import Division
 from pesto.tf.nodes.inference import copied, infer
 from pesto.tf.nodes.inline import flatten
 
@@ -30,6 +31,8 @@ class Captured:
     """Names of the tf.functions that it calls, whose ops only `pesto.place` can place."""
     passed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Barriers that the step goes around, and the tensors that each passes (`pesto.tf.nodes.barriers`)."""
+    divisions: Mapping[str, Division] = field(default_factory=dict)
+    """Branch ops of the program that have several in their places, by name."""
     function: bool = False
     """Whether it is all of a tf.function; else other programs may share its graph, as they do of v1 sessions."""
 

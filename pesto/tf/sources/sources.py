@@ -14,6 +14,7 @@ from pesto.files.json import quoted, shown
 from pesto.graph import Graph
 from pesto.source import EVERYTHING, Cut
 from pesto.tf.importer.importer import build
+from pesto.tf.nodes.branch_division import redirected_names, replace_branches
 from pesto.tf.nodes.captured import Captured, captured
 from pesto.tf.nodes.fetches import checked_fetches
 from pesto.tf.nodes.flat import called_by, retraced_flat
@@ -25,6 +26,7 @@ from pesto.tf.private import handle_shape, jit_of, must_compile
 from pesto.tf.sources.graphdefs import read_graph_def
 from pesto.tf.sources.keras_step import keras_step
 from pesto.tf.unplaceable import check_datasets, check_graph, check_model, check_process, compiled, concrete
+from pesto.tf.variables.divided_branches import divisions
 
 SAVED_MODEL = "SavedModel"
 """How the source of a graph begins that is one of these."""
@@ -132,7 +134,11 @@ def capture_func_graph(graph: Any, source: str) -> Captured:
     outputs = [t.op.name for t in graph.outputs if t is not None]
     effects = [op.name for op in graph.control_outputs]
     names = checked_fetches([*outputs, *effects], {op.name: len(op.outputs) for op in graph.get_operations()}, source)
-    return replace(captured(graph_def, names, source, values), function=True)
+    divided = divisions(graph_def, whole=outputs)
+    if divided:
+        replace_branches(graph_def, divided)
+        names = redirected_names(names, divided)
+    return replace(captured(graph_def, names, source, values), function=True, divisions=divided)
 
 
 def capture_keras(

@@ -19,7 +19,7 @@ tf = tensorflow()
 
 import keras  # noqa: E402  # after the quiet load
 
-from pesto.tf.sources import from_keras  # noqa: E402
+from pesto.tf.sources import from_keras, sources  # noqa: E402
 
 QUICK = Settings(time_limit_s=0, solver="list")
 MB = 10**6
@@ -115,9 +115,13 @@ def solved(graph: Any) -> Outcome:
     [({"gradient_accumulation_steps": 4}, "adam/cond", 58), ({"policy": "mixed_float16"}, "cond", 46)],
 )
 def test_keras_optimizers_in_a_branch_are_told(
-    how: dict[str, Any], op: str, variables: int, caplog: pytest.LogCaptureFixture
+    how: dict[str, Any], op: str, variables: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On the page, in the JSON and from Python: the op, nearly all variables, their bytes, and what cutting gives."""
+    """On the page, in the JSON and from Python: the op, nearly all variables, their bytes, and what cutting gives.
+
+    The branch is one that is left whole.
+    """
+    monkeypatch.setattr(sources, "divisions", lambda *_, **__: {})
     graph = towers(**how)
     outcome = solved(graph)
     (tie,) = outcome.ties
@@ -133,9 +137,17 @@ def test_keras_optimizers_in_a_branch_are_told(
     assert f"ties {variables} variables" in caplog.text
 
 
-@pytest.mark.parametrize("how", [{}, {"policy": "mixed_float16", "loss_scale_factor": 1024.0}])
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"policy": "mixed_float16", "loss_scale_factor": 1024.0},
+        {"policy": "mixed_float16"},
+        {"gradient_accumulation_steps": 4},
+    ],
+)
 def test_an_optimizer_without_a_branch_ties_nothing(how: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
-    """Plain fp32, and mixed precision by the remedy: no line, and no warning."""
+    """Plain fp32, mixed precision by the remedy, and branches that are divided: no line, and no warning."""
     graph = towers(**how)
     outcome = solved(graph)
     assert outcome.ties == () and solve_report.as_object(outcome, {}, Path("plan.json"))["ties"] == []

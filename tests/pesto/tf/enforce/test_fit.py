@@ -32,6 +32,7 @@ SCRIPTS = {
     "cases": (CASES, "everything", "again", "few rows", "interrupted", "tape on inputs", *(row[0] for row in REFUSED)),
     "cases of two": (CASES, "both of a GAN"),
     "cases more": (CASES, "two models", "rate", "accumulation"),
+    "branches": (CASES, "loss scaling", "loss scaling and accumulation"),
     "order": ("tests/data/order_worker.py",),
     "barrier": ("tests/data/barrier_worker.py",),
 }
@@ -111,6 +112,13 @@ def test_plans_that_want_a_shared_variable_elsewhere_name_both_models_and_the_re
     assert "variable critic/" in text
     assert "by the plan of keras both, and" in text
     assert "by that of keras critic, which is in use - plan both steps as one: a Keras model whose train_step" in text
+
+
+@pytest.mark.parametrize("name", ["loss scaling", "loss scaling and accumulation"])
+def test_an_optimizer_in_a_branch_is_on_two_devices(name: str) -> None:
+    """Each variable has a branch of its own; losses, scales and variables are equal, also where steps are left out."""
+    (row,) = [r for r in rows("branches") if r["case"] == name]
+    assert row == {"case": name, "equal": True, "findings": 1, "both": True, "devices": 2}
 
 
 def test_variables_are_elsewhere_inside_only() -> None:

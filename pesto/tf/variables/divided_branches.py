@@ -1,0 +1,259 @@
+"""An `If` that updates several variables as one `If` for each, with what an optimizer keeps for the variable.
+
+An op that takes a variable's handle runs where the variable is, so one `If` around an optimizer holds all variables on
+one device: loss scaling and gradient accumulation of Keras are such. Each part has the nodes of both branches that its
+variables need. The values of other variables that a part needs from before the branch are read in front of it. Several
+parts may need one small tensor that is computed of many, such as a global norm: an `If` of its own computes it for all.
+Where a branch orders changes of variables in two parts, one part waits for the other.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tensorflow.core.framework import node_def_pb2
+
+from pesto.tf.nodes.branch_division import Division, copy_node, redirected
+from pesto.tf.nodes.needed_nodes import producer
+from pesto.tf.nodes.signatures import Signatures
+from pesto.tf.variables.branch_function import (
+    Sizes,
+    UndividableError,
+    analyse,
+    data_inputs,
+    elements_of,
+    origin,
+    output_number,
+)
+from pesto.tf.variables.function_effects import Bodies
+from pesto.tf.variables.part_function import READ, SHARED, PartFunction
+from pesto.tf.variables.variable_parts import RESULT, VariableParts
+
+IFS = ("If", "StatelessIf")
+_BRANCHES = ("then_branch", "else_branch")
+_PART = "pesto_part"
+
+
+def divisions(graph_def: Any, whole: Sequence[str] = ()) -> dict[str, Division]:
+    """How the branch ops of a flat GraphDef with `_output_shapes` are divided, by name; those in `whole` are not."""
+    found: dict[str, Division] = {}
+    if not any(node.op in IFS for node in graph_def.node):
+        return found
+    library = {f.signature.name: f for f in graph_def.library.function}
+    bodies = Bodies(Signatures(library))
+    by_name = {node.name: node for node in graph_def.node}
+    read = {producer(t) for node in graph_def.node for t in node.input if t[0] != "^"} if whole else set[str]()
+    for node in graph_def.node:
+        if node.op == "If" and (node.name not in whole or node.name not in read):
+            sizes = [elements_of(by_name[producer(t)], t) for t in data_inputs(node)[1:]]
+            division = divide(node, sizes, bodies, library, in_function=False)
+            if division is not None:
+                found[node.name] = division
+    return found
+
+
+def divide(node: Any, sizes: Sizes, bodies: Bodies, library: dict[str, Any], *, in_function: bool) -> Division | None:
+    """How one `If` is divided; None where it is not. The functions made are added to `library`, which `bodies` has."""
+    made: list[Any] = []
+    try:
+        slots = _slots(data_inputs(node)[1:])
+        branches = []
+        for attr in _BRANCHES:
+            function, inner = _with_divided(library[node.attr[attr].func.name], slots, sizes, bodies, library)
+            made += inner
+            branches.append(analyse(function, slots, sizes, bodies))
+    except (UndividableError, KeyError):
+        return None
+    parts = VariableParts(node, tuple(branches), sizes)
+    if not parts.settle():
+        return None
+    division = _Writer(parts, in_function).division()
+    names = {f.signature.name: f for f in (*made, *division.functions)}
+    library.update(names)
+    return Division(
+        nodes=division.nodes, functions=tuple(names.values()), outputs=division.outputs, ends=division.ends
+    )  # fmt: skip
+
+
+def _slots(inputs: Sequence[str]) -> list[int]:
+    """Number of each argument: the first place at which its tensor is given."""
+    return [inputs.index(text) for text in inputs]
+
+
+def _with_divided(
+    function: Any, slots: Sequence[int], sizes: Sizes, bodies: Bodies, library: dict[str, Any]
+) -> tuple[Any, list[Any]]:
+    """A function with the branch ops in it divided, under another name, and the functions made; itself without any."""
+    inner: dict[str, Division] = {}
+    by_name = {node.name: node for node in function.node_def}
+    given = {a.name: sizes[s] for a, s in zip(function.signature.input_arg, slots, strict=True)}
+    for node in function.node_def:
+        if node.op == "If":
+            own = [_inner_elements(t, by_name, given, bodies.signatures) for t in data_inputs(node)[1:]]
+            division = divide(node, own, bodies, library, in_function=True)
+            if division is not None:
+                inner[node.name] = division
+    if not inner:
+        return function, []
+    copy = type(function)()
+    copy.CopyFrom(function)
+    copy.signature.name += "_divided"
+    del copy.node_def[:]
+    for node in function.node_def:
+        for made in inner[node.name].nodes if node.name in inner else [node]:
+            new = copy_node(made)
+            new.input[:] = _redirected(made.input, inner)
+            copy.node_def.append(new)
+    for name, text in function.ret.items():
+        copy.ret[name] = _redirected([text], inner)[0]
+    for name, node_name in function.control_ret.items():
+        if node_name in inner:
+            del copy.control_ret[name]
+            copy.control_ret.update({end: end for end in inner[node_name].ends})
+    return copy, [f for division in inner.values() for f in division.functions]
+
+
+def _redirected(inputs: Sequence[str], inner: Mapping[str, Division]) -> list[str]:
+    """`redirected` for inputs as a function names them (node:output:k)."""
+    plain = [_flat(t) if t[0] != "^" and origin(t) in inner else t for t in inputs]
+    data = [t for t in plain if t[0] != "^"]
+    data = [inner[producer(t)].outputs[int(t.rpartition(":")[2])] if producer(t) in inner else t for t in data]
+    return [*data, *redirected([t for t in plain if t[0] == "^"], inner)]
+
+
+def _flat(text: str) -> str:
+    return f"{origin(text)}:{text.rpartition(':')[2]}"
+
+
+def _inner_elements(
+    text: str, by_name: Mapping[str, Any], given: Mapping[str, int | None], signatures: Signatures
+) -> int | None:
+    name = origin(text)
+    if name in given:
+        return given[name]
+    node = by_name[name]
+    return elements_of(node, f"{name}:{output_number(text, node, signatures)}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Writer:
+    """The nodes and functions of a divided `If`."""
+
+    parts: VariableParts
+    in_function: bool
+    """Whether the `If` is a node of a function, where tensors have other names."""
+    reads: dict[int, Any] = field(default_factory=dict)
+    """Variable -> the op in front of the parts that reads it for others than its own part."""
+    functions: list[Any] = field(default_factory=list)
+
+    def division(self) -> Division:
+        """What takes the place of the `If`."""
+        node, parts = self.parts.node, self.parts
+        nodes = [self._shared()] if any(parts.users) else []
+        ends = {part: self._part(number, part) for number, part in enumerate(parts.parts)}
+        for a, b in sorted(parts.order):
+            ends[b].input.append(f"^{ends[a].name}")
+        for variable, read in self.reads.items():
+            if variable in parts.above and parts.find(variable) in ends:
+                ends[parts.find(variable)].input.append(f"^{read.name}")
+        nodes += ends.values()
+        for made in nodes:
+            waits = {text for text in (*made.input, *node.input) if text[0] == "^"}
+            made.input[:] = [*data_inputs(made), *sorted(waits)]
+        results = ends[parts.find(RESULT)].name if parts.branches[0].results else ""
+        return Division(
+            nodes=(*self.reads.values(), *_after(nodes)),
+            functions=tuple(self.functions),
+            outputs=tuple(self._tensor(results, "output", k) for k in range(len(parts.branches[0].results))),
+            # A branch that TensorFlow takes apart is done before what it was given need be there: later changes of a
+            # variable wait for the reads themselves.
+            ends=tuple(end.name for end in (*ends.values(), *self.reads.values())),
+        )
+
+    def _tensor(self, node: str, output: str, k: int) -> str:
+        return f"{node}:{output}:{k}" if self.in_function else f"{node}:{k}"
+
+    def _shared(self) -> Any:
+        """The branch op that computes what several parts need; of the other branch's it returns zeros."""
+        branches = self.parts.branches
+        functions, shapes = [], []
+        for b, branch in enumerate(branches):
+            kept = branch.cone({origin(text) for text in self.parts.users[b]})
+            functions.append(PartFunction.of(self.parts, b, kept, None, {}))
+        for of, branch in enumerate(branches):
+            for text in self.parts.users[of]:
+                shapes.append(branch.shape(text))
+                for function in functions:
+                    function.add_result(len(shapes), text, branch)
+        made = self._node(SHARED, functions, {})
+        for attr in ("output_shapes", "_output_shapes"):
+            made.attr[attr].list.shape.extend(shapes)
+        return made
+
+    def _part(self, number: int, part: int) -> Any:
+        """The branch op of a part."""
+        parts, before = self.parts, len(self.parts.users[0])
+        texts = [{t: k for k, t in enumerate(parts.users[0])}, {t: before + k for k, t in enumerate(parts.users[1])}]
+        functions = [PartFunction.of(parts, b, parts.kept[part, b], part, texts[b]) for b in (0, 1)]
+        has_results = bool(parts.branches[0].results) and part == parts.find(RESULT)
+        for function in functions if has_results else ():
+            for k, text in enumerate(function.branch.results):
+                function.add_result(k, text, function.branch)
+        dtypes = {k: parts.branches[b].dtype(t) for b in (0, 1) for t, k in texts[b].items()}
+        made = self._node(f"{_PART}_{number}", functions, dtypes)
+        for attr in ("output_shapes", "_output_shapes"):
+            if has_results and attr in parts.node.attr:
+                made.attr[attr].CopyFrom(parts.node.attr[attr])
+        return made
+
+    def _node(self, name: str, functions: list["PartFunction"], dtypes: Mapping[int, int]) -> Any:
+        """A branch op that calls two functions; `dtypes` are those of the shared tensors."""
+        node, inputs = self.parts.node, data_inputs(self.parts.node)
+        slots = sorted({s for f in functions for s in f.slots})
+        reads = {v: read for f in functions for v, read in f.reads.items()}
+        values = sorted({v for f in functions for v in f.values})
+        made = node_def_pb2.NodeDef(name=f"{node.name}/{name}", op="StatelessIf" if name == SHARED else "If")
+        made.input.extend([inputs[0], *(inputs[1 + s] for s in slots)])
+        made.input.extend(self._read(v, reads[v]) for v in sorted(reads))
+        made.input.extend(self._tensor(f"{node.name}/{SHARED}", "output", v) for v in values)
+        taken = [(v, reads[v].attr["dtype"].type) for v in sorted(reads)]
+        for attr, function in zip(_BRANCHES, functions, strict=True):
+            whole = f"{node.attr[attr].func.name}_{name}"
+            definition = function.finish(whole, slots, taken, [(v, dtypes[v]) for v in values])
+            self.functions.append(definition)
+            made.attr[attr].func.name = whole
+        for attr in ("Tcond", "_lower_using_switch_merge"):
+            if attr in node.attr:
+                made.attr[attr].CopyFrom(node.attr[attr])
+        for attr in ("Tin", "Tout", "output_shapes", "_output_shapes"):
+            made.attr[attr].list.SetInParent()
+        made.attr["Tin"].list.type.extend(a.type for a in definition.signature.input_arg)
+        made.attr["Tout"].list.type.extend(a.type for a in definition.signature.output_arg)
+        return made
+
+    def _read(self, variable: int, like: Any) -> str:
+        """The value of a variable before the parts, read by one op for all."""
+        node = self.parts.node
+        if variable not in self.reads:
+            read = copy_node(like)
+            read.name = f"{node.name}/{READ}_{variable}"
+            read.input[:] = [data_inputs(node)[1 + variable], *(text for text in node.input if text[0] == "^")]
+            self.reads[variable] = read
+        return self._tensor(self.reads[variable].name, "value", 0)
+
+
+def _after(nodes: Sequence[Any]) -> list[Any]:
+    """Nodes in an order in which each is behind those that it needs."""
+    by_name, found = {node.name: node for node in nodes}, dict[str, Any]()
+
+    def add(node: Any) -> None:
+        for text in node.input:
+            name = origin(text)
+            if name in by_name and name not in found:
+                add(by_name[name])
+        found[node.name] = node
+
+    for node in nodes:
+        if node.name not in found:
+            add(node)
+    return list(found.values())
