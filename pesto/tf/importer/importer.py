@@ -11,7 +11,7 @@ from pesto.errors import InputError
 from pesto.files.json import quoted
 from pesto.graph import FUNCTION, SESSION, Graph
 from pesto.tf.importer import datatypes, devices
-from pesto.tf.importer.opcosts import Coster, OpCosts, warn_unknown
+from pesto.tf.importer.opcosts import Coster, OpCosts, warn_assumed
 from pesto.tf.importer.shapes import known_nodes
 from pesto.tf.nodes import frames
 from pesto.tf.nodes.captured import Captured
@@ -49,7 +49,7 @@ def build(captured: Captured, *, batch: int | None = None) -> Graph:
         raise InputError(f"{captured.source}: a batch of {batch} - it must be at least 1")
     nodes = _named(known_nodes(captured, batch))
     costs, group, edges = Coster().costs(nodes), groups(nodes), _edges(nodes, _uses(nodes, captured.source))
-    warn_unknown(nodes, costs.launches & (frames.outermost(nodes) >= 0), captured.source)
+    warn_assumed(nodes, costs, frames.outermost(nodes) >= 0, captured.source)
     types = tuple(sorted({node.op for node in nodes.defs}))
     flat = Graph(
         names=tuple(node.name for node in nodes.defs),

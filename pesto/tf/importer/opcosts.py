@@ -16,7 +16,7 @@ from pesto.tf.importer.datatypes import computes_in, heaviest
 from pesto.tf.importer.flops import OpView, flops
 from pesto.tf.importer.forms import NO_ROW, kernel_row, loop_row
 from pesto.tf.importer.kernels import kernel
-from pesto.tf.importer.shapes import bounded, infer
+from pesto.tf.importer.shapes import bounded, data_sized, infer
 from pesto.tf.importer.traffic import launches, moved_bytes
 from pesto.tf.nodes.inline import body
 from pesto.tf.nodes.needed_nodes import Nodes
@@ -50,6 +50,10 @@ class OpCosts:
     """[n, 12] form and sizes of each op's kernel, as `pesto.graph.Graph.kernels`."""
     dtypes: list[int]
     """[n] data type numbers of what the ops compute in; of a loop or branch, what most of its body's work is in."""
+    data_sized: Bools
+    """[n] whether sizes of the op's outputs, or within its bodies, depend on the data and are upper bounds."""
+    unknown: Ints
+    """[n] ops within the bodies of each op whose sizes are unknown, so that they count too little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,8 @@ class _Body:
     """What most of the work is in."""
     launched: int
     """Kernels that it starts."""
+    data_sized: bool
+    unknown: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +87,14 @@ class Coster:
         rows = [NO_ROW] * n
         dtypes = [computes_in(node, types) for node, types in zip(nodes.defs, nodes.dtypes, strict=True)]
         launch, on_gpu = np.ones(n, dtype=np.bool_), np.ones(n, dtype=np.bool_)
+        sized, unknown = np.zeros(n, dtype=np.bool_), np.zeros(n, dtype=np.int64)
+        sized[data_sized(nodes)] = True
         for i, node in enumerate(nodes.defs):
             if node.op in LOOPS or node.op in _BRANCHES:
                 inner = self._inner(nodes, i, root, count)
                 work[i], moved[i], on_gpu[i] = inner.flops, min(inner.moved, _MOST), inner.on_gpu
                 dtypes[i], rows[i] = inner.dtype, loop_row(min(inner.launched, _MOST_LAUNCHED))
+                sized[i], unknown[i] = sized[i] or inner.data_sized, inner.unknown
                 continue
             op = _view(nodes, i, root, values, out_bytes)
             launch[i] = launches(op, kernels[i][2])
@@ -99,6 +108,8 @@ class Coster:
             runs_on=devices.runs_on(nodes, kernels, on_gpu),
             kernels=np.array(rows, dtype=np.int64).reshape(n, len(NO_ROW)),
             dtypes=dtypes,
+            data_sized=sized,
+            unknown=unknown,
         )
 
     def _inner(self, nodes: Nodes, i: int, root: Roots, count: Callable[[int], int]) -> _Body:
@@ -112,6 +123,8 @@ class Coster:
                 all(p.on_gpu for p in parts),
                 _work_in(parts),
                 times * sum(p.launched for p in parts),
+                any(p.data_sized for p in parts),
+                sum(p.unknown for p in parts),
             )
         names = [node.attr[a].func.name for a in ("then_branch", "else_branch") if a in node.attr]
         names += [f.name for f in node.attr["branches"].list.func] if "branches" in node.attr else []
@@ -123,6 +136,8 @@ class Coster:
             all(p.on_gpu for p in parts),
             _work_in(parts),
             max((p.launched for p in parts), default=0),
+            any(p.data_sized for p in parts),
+            sum(p.unknown for p in parts),
         )
 
     def _body(self, nodes: Nodes, i: int, name: str, root: Roots, skip: int) -> _Body:
@@ -133,11 +148,10 @@ class Coster:
         arguments = [argument(nodes, p, k, root) for p, k in feeds]
         key = (name, *(_kind(a) for a in arguments))
         if key not in self._bodies:
-            self._bodies[key] = _Body(0.0, 0, True, 0, 0)  # what a body that contains itself finds
+            self._bodies[key] = _Body(0.0, 0, True, 0, 0, False, 0)  # what a body that contains itself finds
             made = body(library[name], arguments, library)
             inner = bounded(infer(made.graph_def), made.ops)
             found = self.costs(inner)
-            warn_unknown(inner, found.launches, f"op {shown(nodes.defs[i].name)}")
             plain = [node.op != "Placeholder" for node in inner.defs]
             self._bodies[key] = _Body(
                 float(found.flops.sum()),
@@ -145,6 +159,8 @@ class Coster:
                 bool(found.runs_on[plain, devices.KINDS.index("gpu")].all()),
                 heaviest(found.dtypes, found.flops.tolist()),
                 int(launched(found.kernels, found.launches).sum()),
+                bool(found.data_sized.any()),
+                len(_unknown(inner, found.launches)) + int(found.unknown.sum()),
             )
         return self._bodies[key]
 
@@ -163,17 +179,42 @@ def _kind(given: Any) -> tuple[Any, ...]:
     return given.op, given.attr["dtype"].type, declared_shape(given), value
 
 
-def warn_unknown(nodes: Nodes, matter: Bools, where: str) -> None:
-    """Warn of the ops among those that `matter` [n], in a loop's or branch's body, whose work is not known."""
-    silent = 0
-    for i in np.flatnonzero(matter).tolist():
-        outputs = zip(nodes.dtypes[i], nodes.upper_bounds(i), strict=True)
-        silent += any(t not in TRAVELS_NOT and not is_known(s) for t, s in outputs)
-    if silent:
+def _unknown(nodes: Nodes, matter: Bools) -> list[int]:
+    """Return the ops among those that `matter` [n] some of whose outputs travel and have unknown sizes."""
+    return [
+        i
+        for i in np.flatnonzero(matter).tolist()
+        if any(
+            t not in TRAVELS_NOT and not is_known(s)
+            for t, s in zip(nodes.dtypes[i], nodes.upper_bounds(i), strict=True)
+        )
+    ]
+
+
+def warn_assumed(nodes: Nodes, costs: OpCosts, in_loop: Bools, source: str) -> None:
+    """Log what the costs of a step assume, one line for each kind: upper bounds of sizes, and sizes left out.
+
+    in_loop: [n] whether the op is in a v1 loop, where sizes may be unknown.
+    """
+    sized = np.flatnonzero(costs.data_sized).tolist()
+    if sized:
+        branches = any(nodes.defs[i].op in _BRANCHES for i in sized)
         _log.warning(
-            "%s: %d ops of a loop or branch have unknown shapes and count too little - export with add_shapes=True",
-            where,
-            silent,
+            "%s: sizes of %d ops depend on the data, as of op %s; upper bounds are assumed%s",
+            source,
+            len(sized),
+            shown(nodes.defs[sized[0]].name),
+            ", of branches without what they search for" if branches else "",
+        )
+    lacking = _unknown(nodes, costs.launches & in_loop)
+    inside = np.flatnonzero(costs.unknown).tolist()
+    if lacking or inside:
+        _log.warning(
+            "%s: %d ops of loops or branches, as of %s, have unknown shapes and count too little - export with "
+            "add_shapes=True",
+            source,
+            len(lacking) + int(costs.unknown.sum()),
+            shown(nodes.defs[(inside or lacking)[0]].name),
         )
 
 

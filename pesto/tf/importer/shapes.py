@@ -1,7 +1,6 @@
 """Static shapes: inferred by TensorFlow, with a batch size put in for the feeds' open dimension when one is given."""
 
-import logging
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,20 +21,18 @@ from pesto.tf.nodes.trips import LOOPS
 from pesto.tf.variables.function_effects import BRANCHES
 from pesto.tf.variables.variables import roots
 
-__all__ = ["bounded", "infer", "known_nodes"]
+__all__ = ["bounded", "data_sized", "infer", "known_nodes"]
 
 _AXES = "BroadcastGradientArgs"
 """Gives the axes to sum over, of which there are at most as many as the inputs have; too few bytes to warn of."""
-
-_log = logging.getLogger("pesto")
 
 
 def known_nodes(captured: Captured, batch: int | None) -> Nodes:
     """The nodes of the step, with the shape of every tensor that travels, or an upper bound of it.
 
     With `batch` the unknown first dimension of feeds becomes that, and TensorFlow infers the rest anew. Where a size
-    depends on the data (`Unique`, `Where`) it has an upper bound, with a warning. InputError naming the first op
-    whose output has neither, with the remedy.
+    depends on the data (`Unique`, `Where`) it has an upper bound. InputError naming the first op whose output has
+    neither, with the remedy.
     """
     graph_def = captured.graph_def
     if batch is not None and has_open_batch(graph_def):
@@ -67,7 +64,6 @@ def bounded(graph_def: Any, fetches: Sequence[str]) -> Nodes:
             **dict.fromkeys(LOOPS, functions.bounds_of_loop),
         }
         upper = inferred_shapes(nodes, AT_MOST, limited, handles, bounds=True)
-        _warn(nodes, [(i, k) for i, k in open_ if is_known(upper[i][k])])
         bounds = {
             (i, k): shape
             for i, shapes in enumerate(upper)
@@ -75,6 +71,15 @@ def bounded(graph_def: Any, fetches: Sequence[str]) -> Nodes:
             if shape is not None and is_known(shape) and not is_known(nodes.shapes[i][k])
         }
     return replace(nodes, bounds=_axes_bounds(replace(nodes, bounds=bounds)) | bounds)
+
+
+def data_sized(nodes: Nodes) -> list[int]:
+    """Return the ops whose own output sizes depend on the data and have upper bounds; those of their readers follow."""
+    if not nodes.bounds:
+        return []
+    open_ = _open_but_axes(replace(nodes, bounds={}))
+    kinds = BRANCHES | set(DATA_DEPENDENT)
+    return sorted({i for i, k in open_ if (i, k) in nodes.bounds and nodes.defs[i].op in kinds})
 
 
 def _open_but_axes(nodes: Nodes) -> list[tuple[int, int]]:
@@ -107,15 +112,6 @@ def _open(nodes: Nodes) -> Iterator[tuple[int, int]]:
         for k in sorted(outputs):
             if nodes.dtypes[i][k] not in TRAVELS_NOT and not is_known(nodes.upper_bound(i, k)):
                 yield i, k
-
-
-def _warn(nodes: Nodes, bounds: Collection[tuple[int, int]]) -> None:
-    """Name the ops whose own sizes depend on the data; those of what reads them follow."""
-    for i in sorted({i for i, _ in bounds}):
-        node = nodes.defs[i]
-        if node.op in BRANCHES or node.op in DATA_DEPENDENT:
-            what = "a bound without what its branches search for" if node.op in BRANCHES else "its upper bound"
-            _log.warning("op %s: the size of its output depends on the data; %s is assumed", shown(node.name), what)
 
 
 def _handles(nodes: Nodes) -> dict[tuple[int, int], tuple[int, int]]:

@@ -9,6 +9,7 @@ tf = tensorflow()
 import keras  # noqa: E402  # after the quiet load
 from keras import layers  # noqa: E402
 
+from pesto.tf.importer.importer import build  # noqa: E402
 from pesto.tf.importer.shapes import known_nodes  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402
 
@@ -35,12 +36,45 @@ def embedding(optimizer):
 @pytest.mark.parametrize("optimizer", ["adagrad", "adadelta", "rmsprop"])
 def test_a_sparse_update_has_at_most_as_many_rows_as_ids(optimizer, caplog):
     """Keras divides slices inside a cond; the branch that looks for zeros in all of a table is not what is planned."""
-    found = shapes_of(embedding(optimizer), BATCH)
+    step = embedding(optimizer)
+    found = shapes_of(step, BATCH)
+    build(step, batch=BATCH)
     branches = [shapes for op in ("If", "StatelessIf") for shapes in found.get(op, ())]
     assert all(shape is not None and -1 not in shape for shapes in branches for shape in shapes)
     assert all(shapes[:2] == ((BATCH * IDS, WIDTH), (BATCH * IDS,)) for shapes in branches)
     assert (optimizer == "rmsprop") or branches
-    assert ("without what its branches search for" in caplog.text) == bool(branches)
+    assert ("of branches without what they search for" in caplog.text) == bool(branches)
+
+
+def test_sizes_that_depend_on_data_are_warned_of_in_one_line(caplog):
+    """Three tables with Adagrad have an `If` with searches each: three ops, named by one of them, in one line."""
+    ids = [keras.Input((1,), dtype="int32") for _ in range(3)]
+    rows = [layers.Flatten()(layers.Embedding(ROWS, WIDTH)(i)) for i in ids]
+    model = keras.Model(ids, layers.Dense(1)(layers.Concatenate()(rows)))
+    model.compile("adagrad", "mse", jit_compile=False)
+    graph = build(sources.capture_keras(model, BATCH), batch=BATCH)
+    branches = [name for i, name in enumerate(graph.names) if graph.types[graph.type_of[i]] in ("If", "StatelessIf")]
+    assert len(branches) == 3
+    (line,) = (r.getMessage() for r in caplog.records if r.levelname == "WARNING")
+    assert "sizes of 3 ops depend on the data" in line
+    assert f"as of op {branches[0]};" in line
+
+
+def test_ops_of_unknown_size_in_branches_are_counted_in_one_line(caplog):
+    """Nothing limits what decoding a string in a branch gives; both branches count in one line."""
+
+    @tf.function(autograph=False)
+    def step(flag, table):
+        def some():
+            found = tf.io.decode_raw(tf.constant(["abcd"]), tf.float32)
+            return tf.reduce_sum(table) + tf.reduce_sum(tf.boolean_mask(found, found > 0.0))
+
+        return [tf.cond(flag, some, lambda: 0.0), tf.cond(flag, some, lambda: 1.0)]
+
+    specs = [tf.TensorSpec([], tf.bool), tf.TensorSpec([10, 2], tf.float32)]
+    build(sources.capture_function(step, *specs))
+    (line,) = (r.getMessage() for r in caplog.records if "unknown shapes" in r.getMessage())
+    assert "as of cond, have unknown shapes" in line
 
 
 def choice(one, other):
