@@ -18,6 +18,7 @@ from pesto.costs.presets import named_in
 from pesto.errors import InputError, MismatchError
 from pesto.files.disk import read_bytes, write_atomic
 from pesto.files.json import Amount, Kind, decode_document, encode_json, shown
+from pesto.files.labels import apart
 from pesto.graph import Graph
 from pesto.quantities import percent
 from solvers.arrays import Floats, Ints, floats
@@ -265,7 +266,8 @@ def _order(graph: Graph) -> Ints:
 def _same(fingerprint: str, graph: Graph, where: str) -> None:
     own = graph.fingerprint()
     if fingerprint != own:
+        profiled, here = apart(fingerprint, own)
         raise MismatchError(
-            f"{where}: the profile is of graph {shown(fingerprint[:12])}, this graph is {own[:12]} - "
+            f"{where}: the profile is of graph {shown(profiled)}, this graph is {here} - "
             "profile this one; another batch size or model needs a profile of its own"
         )

@@ -7,6 +7,7 @@ from pesto.errors import InputError
 from pesto.files.json import shown
 
 MAX_NAME_BYTES = 4096
+_DIGITS = 12
 # Line breaks and other control characters, overrides of the writing direction, and halves of characters.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -23,3 +24,9 @@ def check_labels(labels: Sequence[str], where: Callable[[int], str], empty: bool
             raise InputError(f"{where(k)}: '{shown(label)}' holds a control character - take it out")
         if len(label.encode()) > MAX_NAME_BYTES:
             raise InputError(f"{where(k)}: '{shown(label)}' is longer than {MAX_NAME_BYTES} bytes - shorten it")
+
+
+def apart(one: str, other: str) -> tuple[str, str]:
+    """Two fingerprints in short for people: twelve digits of each, and all where those are equal."""
+    long = None if one[:_DIGITS] == other[:_DIGITS] else _DIGITS
+    return one[:long], other[:long]

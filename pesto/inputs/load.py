@@ -258,25 +258,32 @@ def load_costs(graph: Graph, cluster: Cluster, given: Path | Profile | None) -> 
 
 def plan_source(plan: Plan, source: Source) -> Source:
     """The graph that the options name, or else the built-in model that the plan names."""
-    return source_of(plan.provenance.graph_source, source, "the plan's graph", "when it was planned")
+    made = plan.provenance
+    return source_of((made.graph_source, made.graph_batch), source, "the plan's graph", "when it was planned")
 
 
 def split_source(split: "SplitFile", source: Source) -> Source:
     """The step that the options name, or else the built-in model that the split names."""
-    return source_of(split.source, source, "the split's step", "when it was split")
+    return source_of((split.source, split.batch), source, "the split's step", "when it was split")
 
 
-def source_of(made: str, source: Source, what: str, when: str) -> Source:
-    """What the options name, or else the built-in model that a file says it was made of.
+def source_of(recorded: tuple[str, int | None], source: Source, what: str, when: str) -> Source:
+    """The graph that the options name, or else the built-in model that a file says it was made of.
 
-    Of a function whose batch is cut, the file says the batch and the micro-batches where the options do not.
+    `recorded` is the source and the batch size that the file has. A batch size that the options leave out is the
+    file's, and so are the micro-batches of a function whose batch is cut.
     """
+    made, size = recorded
     cut = cut_by(made)
     if cut is not None and source.function == cut.function:
         batch, pieces = source.batch or cut.batch, source.micro_batches or cut.micro_batches
         source = replace(source, batch=batch, micro_batches=pieces, late=cut.late, every=cut.every)
+    named = named_by(made)
+    if source.model is not None and named is not None and source.model == named.model:
+        size = named.batch
+    if source != Source() and source.batch is None and source.has_shapes:
+        source = replace(source, batch=size)
     if source == Source():
-        named = named_by(made)
         if named is None:
             called = made.startswith("function ") and ":" in made
             named_as = made if cut is None else f"function {cut.function}"

@@ -9,13 +9,14 @@ from pesto.cluster import Cluster
 from pesto.errors import MismatchError, UsageError, VerificationError
 from pesto.files.html_table import html_table
 from pesto.files.json import shown
+from pesto.files.labels import apart
 from pesto.graph import Graph
 from pesto.memory.peaks import measure
 from pesto.plans.control_edges import chain
 from pesto.plans.lanes_drawn import LanesDrawn, drawn_lanes
 from pesto.plans.op_frame import frame
 from pesto.plans.solver_claim import claimant
-from pesto.plans.unlike import unlike
+from pesto.plans.unlike import own_graph, unlike
 from pesto.problem import TICK_S, lanes
 from pesto.quantities import counted, duration, percent, size
 from pesto.simulator import Timeline, simulate
@@ -228,19 +229,25 @@ def verify(plan: Plan, graph: Graph, problem: Problem, cluster: Cluster) -> None
     found = graph.fingerprint()
     made = plan.provenance
     if made.graph_fingerprint != found or plan.names != graph.names:
-        other = made.graph_fingerprint != found
-        why = unlike(plan.names, made.graph_batch, graph) if other else "it calls or lists its ops otherwise"
+        if made.graph_fingerprint == found:
+            raise MismatchError(
+                f"the plan is for {made.graph_source}; {graph.source} is of the same structure and sizes, but calls or "
+                "lists its ops otherwise - solve this graph, or give the plan's own"
+            )
+        planned, here = apart(made.graph_fingerprint, found)
         raise MismatchError(
-            f"the plan is for graph {made.graph_fingerprint[:12]} ({made.graph_source}), this is {found[:12]} "
-            f"({graph.source}): {why} - solve this graph, or give the plan's own"
+            f"the plan is for graph {planned} ({made.graph_source}), this is {here} "
+            f"({graph.source}): {unlike(plan.names, made.graph_batch, graph)} - "
+            f"{own_graph(made.graph_batch, graph)}, or solve this one"
         )
     for what, said, own in (
         ("layout", made.graph_layout, graph.layout),
         ("listing", made.graph_listing, graph.listing),
     ):
         if said and said != own():
+            planned, here = apart(said, own())
             raise MismatchError(
-                f"the plan is for {what} {said[:12]}, {graph.source} has another: its ops stand in another order - "
+                f"the plan is for {what} {planned}, {graph.source} has {here}: its ops stand in another order - "
                 "solve this graph, or give the plan's own"
             )
     refuse_outdated(plan)

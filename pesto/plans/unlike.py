@@ -37,6 +37,13 @@ def unlike(names: Sequence[str], batch: int | None, graph: Graph) -> str:
     return what + " and ".join(_told(c, word) for c, word in ((new, "more"), (lost, "fewer")) if c)
 
 
+def own_graph(batch: int | None, graph: Graph) -> str:
+    """Name what gives the graph that a plan of this batch size is for, in place of `graph`."""
+    if batch is not None and graph.batch is not None and batch != graph.batch:
+        return f"give a batch of {batch} (--batch {batch})"
+    return "give the graph that it was made for"
+
+
 def _counts(names: Iterable[str]) -> Counter[str]:
     """Names without the numbers that tell one trace from the next, and how many ops have each."""
     return Counter("/".join(_NUMBER.sub("", part) for part in name.split("/")) for name in names)

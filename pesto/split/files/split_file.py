@@ -14,7 +14,7 @@ import numpy as np
 from pesto.errors import InputError, MismatchError, VerificationError
 from pesto.files.disk import gzipped, read_bytes, write_atomic
 from pesto.files.json import Amount, Count, Kind, Outline, decode_document, encode_json, quoted, shown
-from pesto.files.labels import check_labels
+from pesto.files.labels import apart, check_labels
 from pesto.split.dividing import MOST_WORKERS, Split
 from pesto.split.division import Division
 from pesto.split.geometry import Layouts, Shape
@@ -71,6 +71,7 @@ class _File(msgspec.Struct, kw_only=True):
     format_version: int
     source: str
     fingerprint: str
+    batch: Annotated[int, msgspec.Meta(ge=1)] | msgspec.UnsetType = msgspec.UNSET
     method: str
     rules: _Rules
     factors: Annotated[
@@ -98,6 +99,8 @@ class SplitFile:
     """The file, for people."""
     source: str
     fingerprint: str
+    batch: int | None
+    """Batch size given for a step that leaves it open."""
     method: str
     rules: Rules
     """Without prices."""
@@ -155,7 +158,8 @@ def dumps_split(shaped: Shaped, split: Split, *, time_limit_s: float) -> bytes:
     return encode_json(
         _File(
             format=KIND.format, format_version=KIND.version, source=shaped.source, fingerprint=shaped.fingerprint,
-            method=split.method, rules=_written(split.rules), factors=list(division.factors),
+            batch=shaped.batch or msgspec.UNSET, method=split.method, rules=_written(split.rules),
+            factors=list(division.factors),
             status=_status(split.status), bytes=split.moved_bytes, bound_bytes=split.bound_bytes,
             params_per_worker_bytes=split.parameter_bytes,
             cuts=[
@@ -205,7 +209,8 @@ def loads_split(data: bytes, what: str) -> SplitFile:
     except InputError as error:
         raise InputError(f"{shown(what)}: {shown(error, 2000)}") from error
     return SplitFile(
-        what=shown(what), source=file.source, fingerprint=file.fingerprint, method=file.method,
+        what=shown(what), source=file.source, fingerprint=file.fingerprint,
+        batch=None if isinstance(file.batch, msgspec.UnsetType) else file.batch, method=file.method,
         rules=_rules(file.rules), for_seconds=file.rules.objective == "seconds", factors=tuple(file.factors),
         status=file.status, bytes=file.bytes,
         bound_bytes=file.bound_bytes,
@@ -276,10 +281,13 @@ def division_of(found: SplitFile, shaped: Shaped) -> Division:
 
 def _same_step(found: SplitFile, shaped: Shaped, outputs: int) -> None:
     if found.fingerprint != shaped.fingerprint:
-        here = f"this is {shaped.fingerprint[:12]} ({shown(shaped.source)})"
+        of_split, here = apart(found.fingerprint, shaped.fingerprint)
+        sizes = [] if None in (found.batch, shaped.batch) else [found.batch, shaped.batch]
+        other = f" with batch={sizes[1]}, not {sizes[0]}" if len(set(sizes)) > 1 else ""
+        remedy = f"give --batch {sizes[0]}, or split this step" if other else "split this step, or give the split's own"
         raise MismatchError(
-            f"{found.what}: the split is of graph {found.fingerprint[:12]} ({shown(found.source)}), {here} - "
-            "split this step, or give the split's own"
+            f"{found.what}: the split is of graph {of_split} ({shown(found.source)}), this is {here} "
+            f"({shown(shaped.source)}){other} - {remedy}"
         )
     lengths: Sequence[tuple[str, Ints, int]] = (
         ("ops", found.way_of, shaped.ops), ("outputs", found.kept, outputs),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pesto.errors import InputError, MismatchError, VerificationError
+from pesto.files.labels import apart
 from pesto.graph import Graph
 from pesto.plans.control_edges import chain, neighbours
 from pesto.plans.plan import Plan, refuse_outdated
@@ -151,9 +152,10 @@ def _correspondence(plan: Plan, graph: Graph) -> Ints:
     """
     made = plan.provenance
     if made.graph_fingerprint != graph.fingerprint():
+        planned, here = apart(made.graph_fingerprint, graph.fingerprint())
         raise MismatchError(
-            f"the plan is for {made.graph_source} ({made.graph_fingerprint[:12]}, {len(plan.names)} ops), this step is "
-            f"{graph.source} ({graph.fingerprint()[:12]}, {graph.ops} ops): "
+            f"the plan is for {made.graph_source} ({planned}, {len(plan.names)} ops), this step is "
+            f"{graph.source} ({here}, {graph.ops} ops): "
             f"{unlike(plan.names, made.graph_batch, graph)} - plan this step"
         )
     if len(plan.names) != graph.ops:

@@ -13,9 +13,10 @@ import numpy as np
 import tensorflow as tf
 
 from pesto.errors import InputError, MismatchError
+from pesto.files.labels import apart
 from pesto.graph import Graph
 from pesto.plans.plan import Plan
-from pesto.plans.unlike import unlike
+from pesto.plans.unlike import own_graph, unlike
 from pesto.tf.enforce import context, partitions
 from pesto.tf.enforce.apply_options import Options
 from pesto.tf.enforce.partitions import Expected, Findings
@@ -114,10 +115,10 @@ def run(plan: Plan, graph: Graph, step: Runs, how: How) -> Ran:
     """
     made = plan.provenance
     if made.graph_fingerprint != graph.fingerprint():
+        planned, here = apart(made.graph_fingerprint, graph.fingerprint())
         raise MismatchError(
-            f"the plan is for {made.graph_source} ({made.graph_fingerprint[:12]}), this step is {graph.source} "
-            f"({graph.fingerprint()[:12]}): {unlike(plan.names, made.graph_batch, graph)} - give the graph that it was "
-            "made for"
+            f"the plan is for {made.graph_source} ({planned}), this step is {graph.source} ({here}): "
+            f"{unlike(plan.names, made.graph_batch, graph)} - {own_graph(made.graph_batch, graph)}"
         )
     devices = how.devices or _at_hand(plan)
     wanted = targets(plan, devices)

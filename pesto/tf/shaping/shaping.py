@@ -76,6 +76,7 @@ def shaped(nodes: Nodes, graph: Graph) -> Shaped:
         once=bools([_once(node.op) for node in nodes.defs]),
         source=graph.source,
         fingerprint=graph.fingerprint(),
+        batch=graph.batch,
     )
 
 

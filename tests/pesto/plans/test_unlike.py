@@ -61,5 +61,5 @@ def test_check_names_the_batch() -> None:
     eight, sixteen = (replace(pesto.load_graph(TOWERS), batch=size) for size in (8, 16))
     plan = pesto.solve(eight, solver="list", search=False, time_limit_s=0)
     other = replace(sixteen, moved_bytes=2 * sixteen.moved_bytes)
-    with pytest.raises(pesto.MismatchError, match=r"planned with batch=8, this is batch=16 - solve this graph"):
+    with pytest.raises(pesto.MismatchError, match=r"planned with batch=8, this is batch=16 - give a batch of 8"):
         pesto.check(plan, other)
