@@ -7,6 +7,7 @@ from typing import Any
 
 from tensorflow.core.framework import node_def_pb2
 
+from pesto.tf.importer.function_keys import FunctionKeys
 from pesto.tf.nodes.inference import copied, infer
 from pesto.tf.nodes.inline import body, called
 from pesto.tf.nodes.needed_nodes import Nodes, needed, producer
@@ -15,7 +16,7 @@ from pesto.tf.nodes.sizes import Shape, is_known
 from pesto.tf.variables.function_effects import BRANCHES
 from pesto.tf.variables.variables import Roots, roots
 
-Bounded = Callable[[Any, Sequence[str]], Nodes]
+Bounded = Callable[[Any, Sequence[str], "FunctionShapes"], Nodes]
 _RESULT = "pesto_result"
 _SEARCH = "Where"
 _OPAQUE = (RESOURCE, VARIANT)
@@ -24,11 +25,14 @@ _MOST = 64
 
 
 class FunctionShapes:
-    """Shapes of what branches and loops return, each body being inferred once for the shapes of its arguments."""
+    """Shapes of what branches and loops return, each body being inferred once for the shapes of its arguments.
+
+    Bodies that differ in names only count as one, also those within others.
+    """
 
     def __init__(self, bounded: Bounded) -> None:
-        """`bounded` gives the nodes of a GraphDef with bounds."""
-        self._bounded = bounded
+        """`bounded` gives the nodes of a GraphDef with bounds, and asks this for those of what it calls."""
+        self._bounded, self._keys = bounded, FunctionKeys()
         self._made: dict[Any, dict[int, _Result]] = {}
 
     def known_of_branch(self, nodes: Nodes, i: int) -> dict[int, Shape]:
@@ -90,18 +94,15 @@ class FunctionShapes:
         self, nodes: Nodes, i: int, function: Any, arguments: Sequence[Any], wanted: Sequence[int]
     ) -> "dict[int, _Result]":
         """Those results of a function that are wanted."""
-        key = (
-            function.signature.name,
-            *wanted,
-            *(argument.SerializeToString(deterministic=True) for argument in arguments),
-        )
+        library = nodes.signatures.library
+        key = (self._keys.key(function, library), *wanted, *map(self._keys.argument_key, arguments))
         if key not in self._made:
-            made = body(function, arguments, nodes.signatures.library)
+            made = body(function, arguments, library)
             flat = copied(made.graph_def)
             for k in wanted:
                 result = flat.node.add(name=f"{_RESULT}_{k}", op="Identity", input=[made.results[k]])
                 result.attr["T"].type = nodes.dtypes[i][k]
-            inner = self._bounded(infer(flat), [f"{_RESULT}_{k}" for k in wanted])
+            inner = self._bounded(infer(flat), [f"{_RESULT}_{k}" for k in wanted], self)
             place = {node.name: j for j, node in enumerate(inner.defs)}
             by_name = {node.name: node for node in made.graph_def.node}
             self._made[key] = {

@@ -11,10 +11,11 @@ from pesto.errors import InputError
 from pesto.files.json import shown
 from pesto.graph import launched
 from pesto.tf.importer import devices
-from pesto.tf.importer.branch_shapes import argument
+from pesto.tf.importer.branch_shapes import FunctionShapes, argument
 from pesto.tf.importer.datatypes import computes_in, heaviest
 from pesto.tf.importer.flops import OpView, flops
 from pesto.tf.importer.forms import NO_ROW, kernel_row, loop_row
+from pesto.tf.importer.function_keys import FunctionKeys
 from pesto.tf.importer.kernels import kernel
 from pesto.tf.importer.shapes import bounded, data_sized, infer
 from pesto.tf.importer.traffic import launches, moved_bytes
@@ -71,9 +72,11 @@ class _Body:
 
 @dataclass(frozen=True, slots=True)
 class Coster:
-    """Costs graphs and, once per function and shapes, the bodies of their loops and branches."""
+    """Costs graphs and, once for functions and shapes that differ in names only, the bodies of loops and branches."""
 
     _bodies: dict[Any, _Body] = field(default_factory=dict)
+    _shapes: FunctionShapes = field(default_factory=lambda: FunctionShapes(bounded))
+    _keys: FunctionKeys = field(default_factory=FunctionKeys)
 
     def costs(self, nodes: Nodes) -> OpCosts:
         """The work of every node; a loop counts its trips, 1 with a warning where they cannot be derived."""
@@ -146,11 +149,11 @@ class Coster:
             raise InputError(f"op {shown(nodes.defs[i].name)}: its function {shown(name)} is missing")
         feeds = nodes.inputs[i][skip:]
         arguments = [argument(nodes, p, k, root) for p, k in feeds]
-        key = (name, *(_kind(a) for a in arguments))
+        key = (self._keys.key(library[name], library), *(_kind(a) for a in arguments))
         if key not in self._bodies:
             self._bodies[key] = _Body(0.0, 0, True, 0, 0, False, 0)  # what a body that contains itself finds
             made = body(library[name], arguments, library)
-            inner = bounded(infer(made.graph_def), made.ops)
+            inner = bounded(infer(made.graph_def), made.ops, self._shapes)
             found = self.costs(inner)
             plain = [node.op != "Placeholder" for node in inner.defs]
             self._bodies[key] = _Body(

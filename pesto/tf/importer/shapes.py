@@ -44,12 +44,13 @@ def known_nodes(captured: Captured, batch: int | None) -> Nodes:
     return nodes
 
 
-def bounded(graph_def: Any, fetches: Sequence[str]) -> Nodes:
+def bounded(graph_def: Any, fetches: Sequence[str], functions: FunctionShapes | None = None) -> Nodes:
     """The nodes that `fetches` need, with upper bounds of sizes that depend on the data; what has none stays open.
 
     Bounds are inferred after all that can be known without them, and kept apart, so that none becomes a shape.
+    functions: what is known already of the bodies of loops and branches.
     """
-    nodes, functions = parse(graph_def, fetches), FunctionShapes(bounded)
+    nodes, functions = parse(graph_def, fetches), functions or FunctionShapes(bounded)
     handles = _handles(nodes)
     if _open_but_axes(nodes):
         known = {

@@ -81,8 +81,8 @@ def test_mixed_precision_of_keras(policy: str) -> None:
 
 
 def test_the_optimizer_that_a_branch_holds_is_in_float32() -> None:
-    """Loss scaling folds the updates into one If, whose arguments are handles and half and single gradients."""
-    assert in_types(trained("mixed_float16"), "If") == {"float32": 1}
+    """Loss scaling folds the updates into an If, which is divided: 4 weights, and the number of the step."""
+    assert in_types(trained("mixed_float16"), "If") == {"float32": 4, "int64": 1}
 
 
 def test_a_loop_computes_in_what_most_of_its_body_does() -> None:
