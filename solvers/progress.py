@@ -7,7 +7,7 @@ import numpy as np
 
 from solvers.base import Progress, Report
 from solvers.problem import Problem
-from solvers.result import Limit, Options, Result, Status
+from solvers.result import Limit, Options, Result, Status, wall_limit_s
 from solvers.schedule import Schedule
 
 
@@ -35,6 +35,11 @@ class Watch:
     def remaining(self) -> float:
         """Seconds that are left of the limit."""
         return self.options.seconds - self.elapsed
+
+    @property
+    def clock_s(self) -> float:
+        """Seconds until the clock ends the run: what is left of the limit, or far more where that is one of work."""
+        return wall_limit_s(self.options.seconds, deterministic=self.options.deterministic) - self.elapsed
 
     @property
     def open_ticks(self) -> int:

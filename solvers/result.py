@@ -65,12 +65,21 @@ _KINDS: dict[type, tuple[type | UnionType, str]] = {
 """By the type of a default: what a value must be, and how to say it."""
 
 
+_PATIENCE, _PATIENCE_S = 10.0, 300.0
+"""Times the limit, and seconds beyond that, after which the clock ends a run whose limit is one of work."""
+
+
+def wall_limit_s(seconds: float, *, deterministic: bool) -> float:
+    """Return the seconds after which the clock ends a run: the limit, or far more where the limit is one of work."""
+    return _PATIENCE * seconds + _PATIENCE_S if deterministic else seconds
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """Settings that every solver understands."""
 
     seconds: float = 60.0
-    """Wall-clock limit in seconds."""
+    """Wall-clock limit in seconds; when deterministic, a measure of work."""
     gap: float = 0.0
     """Stop at a relative gap (makespan - bound) / makespan of at most this."""
     seed: int = 0

@@ -85,18 +85,23 @@ def factors_of(workers: str) -> Shape:
     return found
 
 
-def divide(shaped: Shaped, factors: Shape, method: str, rules: Rules, *, seconds: float) -> Split:
+def divide(
+    shaped: Shaped, factors: Shape, method: str, rules: Rules, *, seconds: float, deterministic: bool = False
+) -> Split:
     """Divide a step by one cut for each factor, outermost first.
 
-    seconds: what all cuts may take. UsageError where a factor divides nothing, NothingFoundError where the time is too
-    short, InfeasibleError where a worker would hold more than it may, SolverError where HiGHS fails.
+    seconds: what all cuts may take. deterministic: they stand for work, shared equally among the cuts, whatever the
+    clock says; the joint method, Tofu's and a limit of memory still look at it.
+    UsageError where a factor divides nothing, NothingFoundError where the time is too short, InfeasibleError where a
+    worker would hold more than it may, SolverError where HiGHS fails.
     """
     began, made, cuts, answers = time.monotonic(), None, list[Answer](), list[Answer]()
     row = _row(method, rules)
     for number, more in enumerate(row.cuts(factors)):
-        left = (seconds - (time.monotonic() - began)) / (len(row.cuts(factors)) - number)
+        gone = seconds * number / len(row.cuts(factors)) if deterministic else time.monotonic() - began
+        left = (seconds - gone) / (len(row.cuts(factors)) - number)
         ruled = row.ruled(rules).before(factors[number + 1 :])
-        cut = Cut(shaped=shaped, made=made, more=more, rules=ruled, seconds=max(0.1, left))
+        cut = Cut(shaped=shaped, made=made, more=more, rules=ruled, seconds=max(0.1, left), deterministic=deterministic)
         found = row.choose(cut)
         made = _made(shaped, more, found, rules)
         answers.append(found.answer)
@@ -128,16 +133,19 @@ def least_divided(shaped: Shaped, factors: Shape, method: str, rules: Rules, *, 
     return found if found.moved_bytes < without.moved_bytes else without
 
 
-def divide_partly(shaped: Shaped, workers: int, gain: Gain, *, seconds: float) -> Split | None:
+def divide_partly(
+    shaped: Shaped, workers: int, gain: Gain, *, seconds: float, deterministic: bool = False
+) -> Split | None:
     """The split of one cut that sends least, less what the ops that it cuts are worth; None where it cuts nothing.
 
-    gain: what cutting each op is worth; what is cut beside these saves bytes, all else is whole.
+    gain: what cutting each op is worth; what is cut beside these saves bytes, all else is whole. deterministic: the
+    seconds stand for work.
     Bytes are counted as if all that is whole were on the first worker. Nothing is known of better ones. None too where
     the time is too short; SolverError where HiGHS fails.
     """
     began = time.monotonic()
     made = program_of(shaped, None, (workers,), PARTIAL_RULES, gain=gain)
-    answer = solved(made.problem, "exact", seconds)
+    answer = solved(made.problem, "exact", seconds, deterministic=deterministic)
     if answer.labels is None:
         return None
     division = made.division(answer.labels.tolist())

@@ -138,17 +138,22 @@ def choose(
     bound: float | None = None
     known = ""
 
+    def left_s() -> float:
+        """Seconds of the limit that are left; when deterministic all, since cuts seldom take theirs."""
+        spent = 0.0 if settings.deterministic else time.monotonic() - began
+        return max(0.0, settings.time_limit_s - spent)
+
     def place() -> Iterator[Kind]:
         nonlocal bound, known
         best = min((kind.makespan_s or 0.0 for kind in search.kinds if kind.fits), default=None)
         bound, known = _bound(graph, costs, cluster, settings)
-        left = max(LEAST_S, settings.time_limit_s - (time.monotonic() - began))
+        left = max(LEAST_S, left_s())
         beaten = best is not None and bound is not None and best < bound
         share = 0.0 if beaten else left * (1 - BOTH_SHARE)
         yield from _placed(graph, cluster, costs, replace(settings, time_limit_s=share), watch)
 
     def both() -> Iterator[Kind]:
-        left = max(0.0, settings.time_limit_s - (time.monotonic() - began))
+        left = left_s() * (BOTH_SHARE if settings.deterministic else 1.0)
         yield from _both(step, cluster, replace(settings, time_limit_s=left), search.kinds[-1], watch)
 
     for factors in cuts:

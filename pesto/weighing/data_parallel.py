@@ -52,7 +52,9 @@ def data_parallel(step: tuple[Graph, Shaped], cluster: Cluster, settings: Settin
     """A step's work cut along its batch; UsageError where that divides nothing, NothingFoundError without time."""
     graph, shaped = step
     devices = accelerators_of(cluster)
-    split = divide(shaped, (len(devices),), "data-parallel", Rules(), seconds=seconds)
+    split = divide(
+        shaped, (len(devices),), "data-parallel", Rules(), seconds=seconds, deterministic=settings.deterministic
+    )
     alone = replica_of(parts_of(shaped, split.division))
     found = run(split_step(graph, alone, devices), cluster, settings, ("data-parallel", "one replica, in list order"))
     gradients = _gradient_bytes(shaped, parameter_bytes(shaped, split.division).tolist())

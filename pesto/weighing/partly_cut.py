@@ -5,6 +5,7 @@ time that cutting it saves. What is cut then, and what beside it, is a labelling
 what is cut are pinned to different devices, and all else is searched again from where it was.
 """
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -94,12 +95,13 @@ def partly_cut(
     than the placement: whoever asks compares. SolverError of those who solve.
     """
     began = time.monotonic()
-    tried = list(_tries(step, placements, seconds=TRYING * settings.time_limit_s))
+    tried = list(_tries(step, placements, settings, seconds=TRYING * settings.time_limit_s))
     if not tried:
         return None
     at, chosen = min(tried, key=lambda each: (not each[1].start.fits, each[1].start.makespan))
     on, placed = placements[at]
-    left = max(0.0, settings.time_limit_s - (time.monotonic() - began))
+    gone = TRYING * settings.time_limit_s if settings.deterministic else time.monotonic() - began
+    left = max(0.0, settings.time_limit_s - gone)
     try:
         found = solve(
             chosen.graph, on, chosen.costs, replace(settings, time_limit_s=left), watch, _named_anew(placed.plan)
@@ -130,11 +132,12 @@ def _candidate(found: Outcome, bench: Bench, cluster: Cluster | None) -> Candida
 
 
 def _tries(
-    step: tuple[Graph, Shaped], placements: Sequence[tuple[Cluster, Outcome]], *, seconds: float
+    step: tuple[Graph, Shaped], placements: Sequence[tuple[Cluster, Outcome]], settings: Settings, *, seconds: float
 ) -> Iterator[tuple[int, _Tried]]:
     """Partial splits of each placement, of more or fewer ops in as many parts or fewer, until the time is over.
 
-    One at least; each with the number of its placement.
+    One at least; each with the number of its placement. In deterministic settings the first row of AIMS alone, each aim
+    with an equal share of the time, and the others one by one where these cut nothing.
     """
     ends, (graph, shaped), seen = time.monotonic() + seconds, step, set[tuple[int, int, tuple[bool, ...]]]()
     sizes = [_sizes(on) for on, _ in placements]
@@ -145,12 +148,16 @@ def _tries(
         for aim in aims
         if turn < len(sizes[at])
     ]
+    fixed, rest = settings.deterministic, asked
+    if fixed:
+        many, ends = len(AIMS[0]) * len(first), math.inf
+        asked, rest, seconds = asked[:many], asked[many:], AT_ONCE * seconds / many
 
     def sought(asked: tuple[int, int, Aim]) -> Split | None:
         at, workers, aim = asked
         gain = _gain(placements[at][1], placements[at][0], aim, workers)
-        left = max(1.0, ends - time.monotonic())
-        return divide_partly(shaped, workers, gain, seconds=left) if any(gain.worth) else None
+        left = max(1.0, seconds if fixed else ends - time.monotonic())
+        return divide_partly(shaped, workers, gain, seconds=left, deterministic=fixed) if any(gain.worth) else None
 
     def in_time(asked: tuple[int, int, Aim]) -> Split | None:
         return sought(asked) if time.monotonic() < ends else None
@@ -161,7 +168,7 @@ def _tries(
             if split is not None and key is not None and key not in seen:
                 seen.add(key)
                 yield at, _tried(graph, shaped, split, *placements[at])
-    late = ((at, sought((at, workers, aim))) for at, workers, aim in (() if seen else asked))
+    late = ((at, sought((at, workers, aim))) for at, workers, aim in (() if seen else rest))
     for at, split in late:
         if split is not None:
             yield at, _tried(graph, shaped, split, *placements[at])

@@ -89,16 +89,19 @@ def cut_and_timed(
     """Yield a step cut to send least, then by methods that can to take least; with the first cuts alone, all timed.
 
     Of each number of cuts the shortest so far. seconds: for all cuts; those to take least have what is left of it, and
-    no more than _AGAIN times what the others took. Errors as of `divide`, of the cuts to send least.
+    no more than _AGAIN times what the others took; in deterministic settings as much again. Errors as of `divide`, of
+    the cuts to send least.
     """
-    began = time.monotonic()
-    found = list(all_timed(step, divide(step[1], factors, method, Rules(), seconds=seconds), cluster, settings))
+    began, fixed = time.monotonic(), settings.deterministic
+    least = divide(step[1], factors, method, Rules(), seconds=seconds, deterministic=fixed)
+    found = list(all_timed(step, least, cluster, settings))
     yield tuple(found)
     took = time.monotonic() - began
-    left = min(seconds - took, _AGAIN * took)
+    left = seconds if fixed else min(seconds - took, _AGAIN * took)
     if METHODS[method].priced and left > 0:
         with suppress(PestoError):
-            split = divide(step[1], factors, method, priced(step[0], cluster, prod(factors)), seconds=left)
+            rules = priced(step[0], cluster, prod(factors))
+            split = divide(step[1], factors, method, rules, seconds=left, deterministic=fixed)
             found += all_timed(step, split, cluster, settings)
     ways = dict.fromkeys(each.split.division.factors for each in found)
     yield tuple(quickest([each for each in found if each.split.division.factors == way]) for way in ways)

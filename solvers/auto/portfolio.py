@@ -34,8 +34,6 @@ _HEURISTICS = 0.1
 """Share of the limit that comes before the race, at most."""
 _GRACE_S = 1.0
 """Seconds past the limit after which whatever still runs is stopped."""
-_PATIENCE = 10.0
-"""Times the limit that a deterministic run, whose effort is fixed, may take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,8 +105,8 @@ def _halt_once(race: Race, stop: threading.Event) -> None:
 
 def _run(race: Race, lanes: int, watch: Watch) -> None:
     """Run all lanes to their ends; what ends one early, Ctrl-C too, stops all, and so does the clock."""
-    allowed = watch.options.seconds * (_PATIENCE if watch.options.deterministic else 1.0) + _GRACE_S
-    clock = threading.Timer(max(0.0, min(allowed - watch.elapsed, threading.TIMEOUT_MAX)), race.halt)
+    allowed = watch.clock_s + _GRACE_S
+    clock = threading.Timer(max(0.0, min(allowed, threading.TIMEOUT_MAX)), race.halt)
     clock.daemon = True
     clock.start()
     if watch.options.deterministic:

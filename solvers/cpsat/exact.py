@@ -80,7 +80,7 @@ def exact(watch: Watch, scaled: Scaled, leg: Leg) -> Ended:
     ends = began + leg.seconds
     # A clock would make deterministic runs differ.
     knowing = math.inf if watch.options.deterministic else began + _KNOWING * leg.seconds
-    built_by = began + _BUILDING * max(leg.seconds, watch.remaining)
+    built_by = began + _BUILDING * max(leg.seconds, watch.clock_s)
     try:
         model = _model(scaled, watch.known, leg.hint, knowing if leg.thorough else -math.inf, partial(_check, built_by))
     except TimeoutError as late:

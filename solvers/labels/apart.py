@@ -11,15 +11,31 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from solvers.arrays import Ints
 from solvers.labels.net import Net
 from solvers.process.one_shot import answered
+from solvers.result import wall_limit_s
 
 GRACE_S = 3.0
 """Seconds beyond the limit for the process to begin and to tell."""
+
+
+class Budget(NamedTuple):
+    """The limit of a run."""
+
+    seconds: float
+    threads: int = 1
+    deterministic: bool = False
+    """Whether the seconds stand for work, which the solver counts in a measure of its own, and not for the clock."""
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds after which the clock ends the run."""
+        return wall_limit_s(self.seconds, deterministic=self.deterministic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +57,11 @@ PROGRAMS = {"HiGHS": "solvers.labels.relaxation", "CP-SAT": "solvers.labels.cons
 """Solver -> the module that is run."""
 
 
-def relaxed_apart(net: Net, seconds: float, threads: int, solver: str = "HiGHS") -> Relaxed:
+def relaxed_apart(net: Net, budget: Budget, solver: str = "HiGHS") -> Relaxed:
     """What a solver makes of it; without labels where the limit struck. RuntimeError where the process failed."""
     given = io.BytesIO()
-    np.savez(given, seconds=seconds, threads=threads, **net._asdict())
-    told = answered(PROGRAMS[solver], given.getvalue(), seconds + GRACE_S, solver=solver)
+    np.savez(given, **budget._asdict(), **net._asdict())
+    told = answered(PROGRAMS[solver], given.getvalue(), budget.wall_s + GRACE_S, solver=solver)
     if told is None:
         return Relaxed(None, 0, ended=False, fractional=0)
     found = np.load(io.BytesIO(told), allow_pickle=False)
@@ -56,12 +72,12 @@ def relaxed_apart(net: Net, seconds: float, threads: int, solver: str = "HiGHS")
     )  # fmt: skip
 
 
-def serve(solve: Callable[[Net, float, int], Relaxed]) -> None:
+def serve(solve: Callable[[Net, Budget], Relaxed]) -> None:
     """Solve what is on standard input, tell it on standard output, and end, though the solver may still be at work."""
     given = np.load(io.BytesIO(sys.stdin.buffer.read()), allow_pickle=False)
-    seconds = float(given["seconds"])
-    signal.alarm(int(seconds + 2 * GRACE_S) + 1)  # the process that asked may have been killed
-    found = solve(Net(*(given[name] for name in Net._fields)), seconds, int(given["threads"]))
+    budget = Budget(float(given["seconds"]), int(given["threads"]), bool(given["deterministic"]))
+    signal.alarm(int(budget.wall_s + 2 * GRACE_S) + 1)  # the process that asked may have been killed
+    found = solve(Net(*(given[name] for name in Net._fields)), budget)
     told = io.BytesIO()
     labels = np.zeros(0, dtype=np.int64) if found.labels is None else found.labels
     np.savez(

@@ -10,11 +10,11 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from solvers.arrays import Ints
-from solvers.labels.apart import Relaxed, serve
+from solvers.labels.apart import Budget, Relaxed, serve
 from solvers.labels.net import NEVER, Net
 
 
-def constrained(net: Net, seconds: float, threads: int) -> Relaxed:
+def constrained(net: Net, budget: Budget) -> Relaxed:
     """The best labels that are found, with CP-SAT's bound; RuntimeError when it refuses the model."""
     model, taken = cp_model.CpModel(), list[Any]()
     for begin, end in zip(net.first[:-1].tolist(), net.first[1:].tolist(), strict=True):
@@ -34,7 +34,7 @@ def constrained(net: Net, seconds: float, threads: int) -> Relaxed:
         model.add_bool_or(~taken[one], ~taken[other], paid[-1])
     unit = math.gcd(*costs) or 1
     model.minimize(cp_model.LinearExpr.weighted_sum(paid, [cost // unit for cost in costs]))
-    return _solved(net, model, taken, (seconds, threads, unit))
+    return _solved(net, model, taken, (budget, unit))
 
 
 def _pairs(net: Net) -> list[tuple[int, int, int]]:
@@ -46,11 +46,14 @@ def _pairs(net: Net) -> list[tuple[int, int, int]]:
     return list(zip(one.tolist(), other.tolist(), net.table[pair].tolist(), strict=True))
 
 
-def _solved(net: Net, model: Any, taken: list[Any], asked: tuple[float, int, int]) -> Relaxed:
-    seconds, threads, unit = asked
+def _solved(net: Net, model: Any, taken: list[Any], asked: tuple[Budget, int]) -> Relaxed:
+    budget, unit = asked
     solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds = max(0.1, seconds)
-    solver.parameters.num_workers = max(1, threads)
+    solver.parameters.max_time_in_seconds = max(0.1, budget.wall_s)
+    solver.parameters.num_workers = max(1, budget.threads)
+    if budget.deterministic:
+        solver.parameters.interleave_search = True
+        solver.parameters.max_deterministic_time = max(0.1, budget.seconds)
     status = solver.solve(model)
     if status == cp_model.MODEL_INVALID:
         raise RuntimeError(f"CP-SAT refuses the model: {model.validate()}")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from solvers.arrays import Ints
-from solvers.labels.apart import relaxed_apart
+from solvers.labels.apart import Budget, relaxed_apart
 from solvers.labels.critical import by_paths
 from solvers.labels.elimination import eliminate
 from solvers.labels.labelled import Answer
@@ -22,31 +22,29 @@ MOST_COMBINATIONS, FEW_COMBINATIONS = 10**6, 10**5
 """Of labels, that `exhaustive` looks at, and up to which what elimination leaves is enumerated too."""
 
 
-class Asked(NamedTuple):
-    """The limits of a run."""
+def solve(
+    problem: Labelling, method: str = "exact", *, seconds: float = 60.0, threads: int = 1, deterministic: bool = False
+) -> Answer:
+    """What a method makes of a problem; ValueError for an unknown one, or for a problem that it cannot be asked.
 
-    seconds: float = 60.0
-    threads: int = 1
-
-
-def solve(problem: Labelling, method: str = "exact", *, seconds: float = 60.0, threads: int = 1) -> Answer:
-    """What a method makes of a problem; ValueError for an unknown one, or for a problem that it cannot be asked."""
+    deterministic: the seconds stand for work, so that the same problem has the same answer however fast the machine is.
+    """
     if method not in METHODS:
         raise ValueError(f"no method {method!r} - there are {', '.join(METHODS)}")
-    return METHODS[method](problem, Asked(seconds, threads))
+    return METHODS[method](problem, Budget(seconds, threads, deterministic))
 
 
-def exact(problem: Labelling, asked: Asked) -> Answer:
+def exact(problem: Labelling, budget: Budget) -> Answer:
     """Elimination of variables of degree 2 or less, then the rest as a linear program, whole where it must be."""
-    return _by_elimination(problem, asked, "exact")
+    return _by_elimination(problem, budget, "exact")
 
 
-def cpsat(problem: Labelling, asked: Asked) -> Answer:
+def cpsat(problem: Labelling, budget: Budget) -> Answer:
     """The same elimination, then CP-SAT."""
-    return _by_elimination(problem, asked, "cpsat")
+    return _by_elimination(problem, budget, "cpsat")
 
 
-def chain(problem: Labelling, asked: Asked) -> Answer:
+def chain(problem: Labelling, budget: Budget) -> Answer:
     """The dynamic program of the paper (Tofu, section 4.1); ValueError for what is no forest of chains.
 
     Variables of two labels that stand for what is fetched count as any others.
@@ -56,10 +54,10 @@ def chain(problem: Labelling, asked: Asked) -> Answer:
         raise ValueError(
             f"variable {int(degree.argmax())} has {int(degree.max())} neighbours, so this is no chain - ask exact"
         )
-    return _by_elimination(problem, asked, "chain")
+    return _by_elimination(problem, budget, "chain")
 
 
-def greedy(problem: Labelling, asked: Asked) -> Answer:  # noqa: ARG001
+def greedy(problem: Labelling, budget: Budget) -> Answer:  # noqa: ARG001
     """Variable by variable in their order, each the label that costs least with those before; then one by one anew."""
     began, found = time.perf_counter(), tidy(net_of(problem))
     if found is None:
@@ -75,7 +73,7 @@ def greedy(problem: Labelling, asked: Asked) -> Answer:  # noqa: ARG001
     return _answer(problem, "greedy", was[net.first[:-1] + labels] - problem.first[:-1], 0, _Work(took))
 
 
-def exhaustive(problem: Labelling, asked: Asked) -> Answer:  # noqa: ARG001
+def exhaustive(problem: Labelling, budget: Budget) -> Answer:  # noqa: ARG001
     """Every combination of labels; ValueError where there are more than MOST_COMBINATIONS."""
     began, net = time.perf_counter(), net_of(problem)
     many = _combinations(net)
@@ -87,21 +85,21 @@ def exhaustive(problem: Labelling, asked: Asked) -> Answer:  # noqa: ARG001
     return _answer(problem, "exhaustive", labels, value, _Work((("enumeration", time.perf_counter() - began),)))
 
 
-def trws(problem: Labelling, asked: Asked) -> Answer:
+def trws(problem: Labelling, budget: Budget) -> Answer:
     """A bound by messages, and the best labels met on the way (`solvers.labels.messages`)."""
     began = time.perf_counter()
-    found = pass_messages(problem, asked.seconds)
+    found = pass_messages(problem, budget.wall_s)
     if found.bound > most(problem):
         return _infeasible("trws", began)
     return _answer(problem, "trws", found.labels, found.bound, _Work((("messages", time.perf_counter() - began),)))
 
 
-def critical(problem: Labelling, asked: Asked) -> Answer:
+def critical(problem: Labelling, budget: Budget) -> Answer:
     """CriticalDP (Tofu, section 4.2.2), each variable a group, an edge as long as its dearest pair is dear."""
     began = time.perf_counter()
     dearest = np.array([problem.costs[b:e].max() for b, e in zip(problem.begin[:-1], problem.begin[1:], strict=True)])
     length = dearest[problem.table] if problem.edges else np.zeros(0, np.int64)
-    labels = by_paths(problem, np.arange(problem.variables), length, lambda part: exact(part, asked).labels)
+    labels = by_paths(problem, np.arange(problem.variables), length, lambda part: exact(part, budget).labels)
     took = (("paths", time.perf_counter() - began),)
     if labels is None:
         return Answer(
@@ -111,14 +109,14 @@ def critical(problem: Labelling, asked: Asked) -> Answer:
     return _answer(problem, "critical", labels, 0, _Work(took))
 
 
-METHODS: dict[str, Callable[[Labelling, Asked], Answer]] = {
+METHODS: dict[str, Callable[[Labelling, Budget], Answer]] = {
     "exact": exact, "cpsat": cpsat, "chain": chain, "greedy": greedy, "exhaustive": exhaustive, "trws": trws,
     "critical": critical,
 }  # fmt: skip
 """Name -> method."""
 
 
-def _by_elimination(problem: Labelling, asked: Asked, method: str) -> Answer:
+def _by_elimination(problem: Labelling, budget: Budget, method: str) -> Answer:
     began, found = time.perf_counter(), tidy(net_of(problem))
     if found is None:
         return _infeasible(method, began)
@@ -127,8 +125,9 @@ def _by_elimination(problem: Labelling, asked: Asked, method: str) -> Answer:
     if gone.constant >= NEVER:
         return _infeasible(method, began)
     eliminated = time.perf_counter()
-    left_s, solver = asked.seconds - (eliminated - began), "CP-SAT" if method == "cpsat" else "HiGHS"
-    rest, bound, left = _rest(gone.rest, asked._replace(seconds=left_s), solver)
+    left_s = budget.seconds - (0.0 if budget.deterministic else eliminated - began)
+    solver = "CP-SAT" if method == "cpsat" else "HiGHS"
+    rest, bound, left = _rest(gone.rest, budget._replace(seconds=left_s), solver)
     if bound >= NEVER:
         return _infeasible(method, began)
     labels = None
@@ -139,13 +138,13 @@ def _by_elimination(problem: Labelling, asked: Asked, method: str) -> Answer:
     return _answer(problem, method, labels, gone.constant + bound, work)
 
 
-def _rest(net: Net, asked: Asked, solver: str) -> tuple[Ints | None, int, int]:
+def _rest(net: Net, budget: Budget, solver: str) -> tuple[Ints | None, int, int]:
     """Labels of what is left, a bound of what they cost, and how many variables there are."""
     variables = len(net.first) - 1
     if _combinations(net) <= FEW_COMBINATIONS:
         labels, value = _enumerated(net)
         return labels, value, variables
-    found = relaxed_apart(net, asked.seconds, asked.threads, solver)
+    found = relaxed_apart(net, budget, solver)
     if found.infeasible:
         return None, NEVER, variables
     return (_descended(net) if found.labels is None else found.labels), found.bound, variables

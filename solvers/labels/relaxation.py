@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from solvers.arrays import Floats, Ints, offsets
-from solvers.labels.apart import Relaxed, serve
+from solvers.labels.apart import Budget, Relaxed, serve
 from solvers.labels.net import NEVER, Net
 from solvers.milp.linear import Linear
 from solvers.milp.vendor import Ask, Outcome
@@ -39,11 +39,12 @@ class _Silent:
         """A line."""
 
 
-def relaxed(net: Net, seconds: float, threads: int) -> Relaxed:
+def relaxed(net: Net, budget: Budget) -> Relaxed:
     """Solve the linear program, and with whole labels where its optimum is not whole."""
     unit = max(1, int(np.gcd.reduce(np.concatenate([_known(net.cost), _known(net.table)]), initial=0)))
-    ends, linear = time.monotonic() + seconds, _linear(net, unit)
-    ask = Ask(seconds=max(0.1, seconds), gap=0.0, seed=0, threads=threads, start=None)
+    ends, linear = time.monotonic() + budget.wall_s, _linear(net, unit)
+    effort = budget.seconds if budget.deterministic else math.inf
+    ask = Ask(seconds=max(0.1, budget.wall_s), gap=0.0, seed=0, threads=budget.threads, start=None, effort=effort)
     first = highs.run(linear, ask, _Silent())
     if first.status is Status.INFEASIBLE:
         return Relaxed(None, NEVER, ended=True, fractional=0, infeasible=True)

@@ -27,7 +27,7 @@ from solvers.process.judge import Judge
 from solvers.process.niceness import keep_niceness
 from solvers.process.registry import Entry
 from solvers.process.scratch import RUN, folders
-from solvers.result import NOT_BEGUN, Limit, Options, Result, Status
+from solvers.result import NOT_BEGUN, Limit, Options, Result, Status, wall_limit_s
 from solvers.schedule import Schedule
 
 COMPILING_S = 120.0
@@ -167,7 +167,7 @@ class _Conversation:
         elif isinstance(message, wire.Ready):
             judge.begin()
             self._begun = True
-            self._patience = patience(self._options.seconds)
+            self._patience = patience(wall_limit_s(self._options.seconds, deterministic=self._options.deterministic))
             self._deadline = CLOCK() + self._patience - (self._loaded_s or 0.0)
         elif isinstance(message, wire.Improved):
             judge.take_in(schedule, message.lower_bound, message.bound_by, message.log)

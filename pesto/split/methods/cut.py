@@ -30,6 +30,8 @@ class Cut:
     rules: Rules
     seconds: float
     """What it may take."""
+    deterministic: bool = False
+    """Whether the seconds stand for work (`solvers.labels.label_methods.solve`)."""
 
     def program(self, *, each: bool = False) -> Program:
         """Its problem."""
@@ -43,10 +45,10 @@ class Chosen(NamedTuple):
     answer: Answer
 
 
-def solved(problem: Labelling, method: str, seconds: float) -> Answer:
+def solved(problem: Labelling, method: str, seconds: float, *, deterministic: bool = False) -> Answer:
     """By a method of `solvers.labels`; SolverError where its process fails."""
     try:
-        return solve(problem, method, seconds=max(0.1, seconds))
+        return solve(problem, method, seconds=max(0.1, seconds), deterministic=deterministic)
     except RuntimeError as error:
         raise SolverError(f"{error} - use the greedy method, and see pesto doctor") from error
 
@@ -54,7 +56,7 @@ def solved(problem: Labelling, method: str, seconds: float) -> Answer:
 def by_solver(cut: Cut, method: str) -> Chosen:
     """A method of `solvers.labels`, asked for the whole problem."""
     made = cut.program()
-    return Chosen(made, solved(made.problem, method, cut.seconds))
+    return Chosen(made, solved(made.problem, method, cut.seconds, deterministic=cut.deterministic))
 
 
 def completed(cut: Cut, labels: Ints | None, method: str) -> Chosen:
@@ -66,7 +68,7 @@ def completed(cut: Cut, labels: Ints | None, method: str) -> Chosen:
     if labels is None:
         return Chosen(made, _nothing(method))
     some = pinned(made.problem, labels)
-    found = solved(some.problem, "exact", cut.seconds)
+    found = solved(some.problem, "exact", cut.seconds, deterministic=cut.deterministic)
     if found.labels is None:
         return Chosen(made, _nothing(method))
     whole = np.asarray(some.widened(found.labels))

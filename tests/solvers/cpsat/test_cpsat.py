@@ -210,6 +210,15 @@ def test_deterministic_solves_repeat():
     assert (one.schedule.start == two.schedule.start).all() and (one.schedule.device == two.schedule.device).all()
 
 
+def test_work_and_not_the_clock_ends_a_deterministic_run():
+    """A limit far below the time that its work takes is not one of time: the run is not cut off, and repeats."""
+    problem = layered(np.random.default_rng(3), 6, 6, transfer=2)
+    options = Options(seconds=0.2, deterministic=True, seed=5, workers=2)
+    one, two = (solve(problem, "cpsat", options) for _ in range(2))
+    assert "not repeatable" not in one.detail + two.detail
+    assert (one.status, one.lower_bound) == (two.status, two.lower_bound)
+
+
 def test_optimum_of_a_fork():
     """Four tasks between a first and a last on two GPUs take 5 ticks, as derived in test_parent."""
     result = solve(fork(6), "cpsat", Options(seconds=600))

@@ -200,6 +200,15 @@ def test_a_process_of_its_own_says_the_same(monkeypatch) -> None:
         solve(problem, "exact")
 
 
+def test_work_ends_a_deterministic_run() -> None:
+    """So few simplex iterations as a thousandth of a second allows prove nothing; a second's work proves the best."""
+    problem = dense_problem(3)
+    short = solve(problem, "exact", seconds=0.001, deterministic=True)
+    assert short.status is not Status.OPTIMAL and short.bound == 0
+    best = solve(problem, "exact", seconds=1.0, deterministic=True)
+    assert best.status is Status.OPTIMAL and best.value == solve(problem, "exact", seconds=60.0).value
+
+
 def line(seed, n):
     rng = np.random.default_rng(seed)
     made = Builder()
