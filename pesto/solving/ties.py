@@ -1,4 +1,4 @@
-"""Ops that tie variables together: a branch or loop is one op with all that is in it, and on one device."""
+"""Ops that tie variables together: a loop, or a branch that is not divided, is one op and on one device."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -16,10 +16,11 @@ from solvers.arrays import Ints
 WHOLE = frozenset(("Case", "If", "StatelessCase", "StatelessIf", "StatelessWhile", "While"))
 """Types of ops that are one op with all that they run inside."""
 REMEDY = (
+    "plan it from a tf.function and take random ops and assertions out of the branch, so that Pesto can divide it, or "
     "take an optimizer without a branch around it: in Keras without gradient_accumulation_steps, and for mixed_float16 "
     "compile(optimizer=Adam(loss_scale_factor=1024), auto_scale_loss=False)"
 )
-"""What puts a whole optimizer into one branch, and what does not."""
+"""What to do about a branch that could not be divided."""
 LOOPS = frozenset(("StatelessWhile", "While"))
 """Types of ops whose inside runs again and again, so that no piece of it is a variable's alone."""
 UNROLLED = "give each variable that can be elsewhere a loop of its own, or unroll the loop (in Keras unroll=True)"
