@@ -31,6 +31,8 @@ class Asked:
     cuts: str
     source: Source
     cluster: Cluster
+    cluster_given: str
+    """The preset or the file as the user named it."""
     settings: Settings
     out: Path
 
@@ -60,7 +62,7 @@ def cut(asked: Asked, *, as_json: bool, quiet: bool) -> None:
     if as_json:
         answer(choice_object(step[1], choice, asked.out))
     else:
-        click.echo(choice_page(step[1], choice, asked.out))
+        click.echo(choice_page(step[1], choice, asked.out, asked.source, asked.cluster_given))
     if choice.interrupted or received():
         raise click.exceptions.Exit(received() or Exit.INTERRUPTED)
 

@@ -1,5 +1,6 @@
 """pesto solve on a service: the same options, files, pages and exit codes as at home."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,10 +15,11 @@ from pesto.client.solve_request import Solve, solve_request
 from pesto.client.sync_client import Client
 from pesto.errors import Exit
 from pesto.files.disk import write_atomic
+from pesto.inputs.cluster_file import cluster_names
 from pesto.inputs.load import load_graph
 from pesto.jobs.work import ANSWER, PAGE, PLAN, REPORT, SPLIT
 from pesto.plans.plan_file import cdep_json, load, part_json
-from pesto.show.lines import fact
+from pesto.show.kinds_page import split_closing
 from pesto.show.solve_report import VERIFIED, closing, following
 
 
@@ -70,7 +72,7 @@ def _say(client: Client, name: str, solve: Solve, beside: Beside, *, as_json: bo
         return
     said_page = client.file(name, PAGE).decode()
     if solve.cuts is not None:
-        click.echo(_with_paths(said_page, solve.out), nl=False)
+        click.echo(_with_paths(said_page, solve), nl=False)
         return
     lines = said_page.splitlines()
     last = max(k for k, line in enumerate(lines) if line.startswith(VERIFIED))
@@ -78,10 +80,17 @@ def _say(client: Client, name: str, solve: Solve, beside: Beside, *, as_json: bo
     click.echo("\n".join([*lines[:last], *closing(solve.out, after, beside.report)]))
 
 
-def _with_paths(page: str, out: Path) -> str:
-    """A page of all kinds of plans, with the file as it is called here."""
-    files = (Path(out.name), out)
-    there, here = ([fact("split", str(file)), *closing(file, ["pesto", "check", file])] for file in files)
+def _with_paths(page: str, solve: Solve) -> str:
+    """A page of all kinds of plans, with the files as they are called here."""
+    source, cluster = solve.source, solve.cluster
+    sent = source if source.file is None else replace(source, file=Path(source.file.name))
+    there, here = (
+        [split_closing(out, step), closing(out, following(step, preset, None, out))]
+        for out, step, preset in (
+            (Path(solve.out.name), sent, cluster if cluster in cluster_names() else Path(cluster).name),
+            (solve.out, source, cluster),
+        )
+    )
     for said, meant in zip(there, here, strict=True):
-        page = page.replace(f"\n{said}\n", f"\n{meant}\n")
+        page = page.replace("\n".join(["", *said, ""]), "\n".join(["", *meant, ""]))
     return page

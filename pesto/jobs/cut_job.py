@@ -26,7 +26,8 @@ def cut_job(work: Work, cuts: str) -> dict[str, Any]:
     hold()
     name = _written(work, step[1], choice, settings.time_limit_s)
     out = work.shown_out(name)
-    work.answer(choice_object(step[1], choice, out), choice_page(step[1], choice, out))
+    said = choice_page(step[1], choice, out, work.shown_source(), work.shown_cluster())
+    work.answer(choice_object(step[1], choice, out), said)
     return {
         "kind": choice.chosen.name,
         "lower_bound_s": _bound_s(choice),

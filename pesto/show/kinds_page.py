@@ -4,10 +4,11 @@ from pathlib import Path
 from typing import Any
 
 from pesto.quantities import duration, size
-from pesto.show.lines import fact
-from pesto.show.solve_report import as_object, page
+from pesto.show.lines import command, fact
+from pesto.show.solve_report import as_object, following, page, source_words
 from pesto.show.split_page import split_object, split_page
 from pesto.show.table import aligned
+from pesto.source import Source
 from pesto.split.dividing import uncovered
 from pesto.split.shaped import Shaped
 from pesto.weighing.choice import Choice, Kind
@@ -23,16 +24,21 @@ def choice_object(shaped: Shaped, choice: Choice, out: Path) -> dict[str, Any]:
     return {**split_object(shaped, timed.split, uncovered(shaped), out, timed), **kinds_object(choice)}
 
 
-def choice_page(shaped: Shaped, choice: Choice, out: Path) -> str:
-    """The page of the plan or the split in `out`, and the table of all kinds."""
+def choice_page(shaped: Shaped, choice: Choice, out: Path, source: Source, cluster: str) -> str:
+    """The page of the plan or the split in `out`, and the table of all kinds; `source` and `cluster` as given."""
     outcome, timed = choice.chosen.outcome, choice.chosen.cut
     if outcome is not None:
-        text = page(outcome, outcome.stages_s, out, ["pesto", "check", out])
+        text = page(outcome, outcome.stages_s, out, following(source, cluster, None, out))
     elif timed is not None:
-        text = split_page(shaped, timed.split, uncovered(shaped), out, timed)
+        text = "\n".join([split_page(shaped, timed.split, uncovered(shaped), timed=timed), *split_closing(out, source)])
     else:
         raise ValueError("a kind is a split or a placement")
     return f"{text}\n\n{kinds_page(choice)}"
+
+
+def split_closing(out: Path, source: Source) -> list[str]:
+    """The last lines of a split's page: where it is, and the command that verifies it anew."""
+    return [fact("split", str(out)), command("next", ["pesto", "check", out, *source_words(source)])]
 
 
 def kinds_object(choice: Choice) -> dict[str, Any]:

@@ -181,15 +181,22 @@ def following(source: Source, cluster: str, costs: Path | None, out: Path, repor
 
     A plan names a built-in model and a cluster preset itself.
     """
-    words: list[object] = ["pesto", "report" if report is None else "check", out]
-    if source.model is None:
-        for option in ("file", "saved_model", "signature", "function", "batch", "micro_batches"):
-            value = getattr(source, option)
-            words += [f"--{'graph' if option == 'file' else option.replace('_', '-')}", value] if value else []
-        words += [word for op in source.fetch for word in ("--fetch", op)]
+    words: list[object] = ["pesto", "report" if report is None else "check", out, *source_words(source)]
     if cluster not in cluster_names():
         words += ["--cluster", cluster]
     return [*words, *(["--costs", costs] if costs else [])]
+
+
+def source_words(source: Source) -> list[object]:
+    """The options that name the step of a plan or a split to a verb; none for a built-in model, which files name."""
+    if source.model is not None:
+        return []
+    words: list[object] = []
+    for option in ("file", "saved_model", "signature", "function", "batch", "micro_batches"):
+        value = getattr(source, option)
+        words += [f"--{'graph' if option == 'file' else option.replace('_', '-')}", value] if value else []
+    words += [word for op in source.fetch for word in ("--fetch", op)]
+    return words + [word for feed in source.shape for word in ("--shape", feed)]
 
 
 def _rows(outcome: Outcome) -> list[tuple[str, str, str]]:

@@ -133,7 +133,7 @@ def solve_command(
     if verbose:
         logging.getLogger("pesto").setLevel(logging.INFO)
     if split is not None:
-        return cut(Asked(split, source, machine, chosen, out), as_json=as_json, quiet=quiet)
+        return cut(Asked(split, source, machine, cluster, chosen, out), as_json=as_json, quiet=quiet)
     began = time.perf_counter()
     graph = read_step(source, quiet=quiet)
     loaded = time.perf_counter()

@@ -213,11 +213,13 @@ def warn_assumed(nodes: Nodes, costs: OpCosts, in_loop: Bools, source: str) -> N
     inside = np.flatnonzero(costs.unknown).tolist()
     if lacking or inside:
         _log.warning(
-            "%s: %d ops of loops or branches, as of %s, have unknown shapes and count too little - export with "
-            "add_shapes=True",
+            "%s: %d ops of loops or branches, as of %s, have unknown shapes and count too little - %s",
             source,
             len(lacking) + int(costs.unknown.sum()),
             shown(nodes.defs[(inside or lacking)[0]].name),
+            "export with add_shapes=True"
+            if source.startswith("file ")
+            else "give tensors there fixed sizes (tf.ensure_shape, or shapes of the signature)",
         )
 
 
@@ -253,8 +255,9 @@ class _Trips:
         found = trips(self._nodes, i, self._known)
         if found is None:
             _log.warning(
-                "loop %s: its number of trips is not known before it runs; 1 is assumed - give maximum_iterations "
-                "(of a loop that autograph makes: tf.autograph.experimental.set_loop_options)",
+                "loop %s: its number of trips is not known before it runs; 1 is assumed, too few - bound it: "
+                "tf.while_loop has maximum_iterations, a Python loop tf.autograph.experimental.set_loop_options, and "
+                "tf.map_fn and tf.scan go by the first dimension, which a fixed shape gives",
                 shown(self._nodes.defs[i].name),
             )
         self._known[i] = 1 if found is None else found

@@ -171,7 +171,8 @@ def _trips(nodes: Nodes, loop: Ints, label: int, known: dict[int, int]) -> int:
                 return min(counts)
             break
     _log.warning(
-        "loop %s: its number of trips is not known before it runs; 1 is assumed - give maximum_iterations",
+        "loop %s: its number of trips is not known before it runs; 1 is assumed, too few - bound it: "
+        "tf.while_loop has maximum_iterations, and dynamic_rnn goes by the time dimension, which a fixed shape gives",
         shown(nodes.defs[label].name),
     )
     return 1

@@ -1,5 +1,7 @@
 """The batch size that a plan's or split's file has: taken where none is given, and named where another is."""
 
+import re
+import shlex
 import sys
 from types import ModuleType
 
@@ -16,11 +18,13 @@ from pesto.tf.start import tensorflow
 tf = tensorflow()
 
 
-def build():
-    """A Keras model without a batch size."""
+def build(width=16):
+    """A Keras model without a batch size, of layers of that width."""
     keras = tf.keras
     keras.backend.clear_session()  # or its layers have other names each time
-    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(16), keras.layers.Dense(16), keras.layers.Dense(2)])
+    model = keras.Sequential(
+        [keras.Input((8,)), keras.layers.Dense(width), keras.layers.Dense(width), keras.layers.Dense(2)]
+    )
     model.compile("sgd", "mse", jit_compile=False)
     return model
 
@@ -81,3 +85,19 @@ def test_fingerprints_that_begin_alike_are_whole():
     one, other = "0123456789abcdef", "0123456789abcdee"
     assert apart(one, other) == (one, other)
     assert apart(one, "f" + other) == ("0123456789ab", "f0123456789a")
+
+
+@pytest.mark.parametrize(("width", "kind"), [(16, "plan"), (2048, "split")])
+def test_the_next_command_of_a_choice_works(pesto, tmp_path, monkeypatch, width, kind):
+    """The last command on the page of `solve --split` names the step as its solve did, for a plan and for a split."""
+    monkeypatch.setattr(sys.modules["recorded_batch_model"], "build", lambda: build(width))
+    step, out = ("--function", "recorded_batch_model:build"), tmp_path / "out.json"
+    words = ("--batch", width, "--split", "2", "--time-limit", 1, "--solver", "list", "-q", "-o", out)
+    code, page, err = pesto("solve", *step, *words)
+    assert code == Exit.OK, err
+    assert f'"pesto-{kind}"' in out.read_text()
+    following = re.search(r"^next +((?:.*\\\n)*.*)$", page, re.MULTILINE)
+    assert following is not None
+    monkeypatch.chdir(tmp_path)
+    code, _, err = pesto(*shlex.split(following[1].replace("\\\n", " "))[1:])
+    assert code == Exit.OK, err

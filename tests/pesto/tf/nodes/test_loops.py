@@ -10,6 +10,9 @@ tf = tensorflow()
 v1 = tf.compat.v1
 
 from pesto.tf.importer import importer  # noqa: E402
+from pesto.tf.importer.shapes import known_nodes  # noqa: E402
+from pesto.tf.nodes.trips import LOOPS  # noqa: E402
+from pesto.tf.nodes.trips import trips as trips_of  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
 
@@ -57,7 +60,8 @@ def test_trips_that_depend_on_data_count_once_with_a_warning(caplog: pytest.LogC
         x = v1.placeholder(tf.float32, [4], name="x")
         tf.while_loop(lambda y: tf.reduce_sum(y) < x[0], lambda y: (y * 2.0,), [x], name="loop")
     found = sources.from_v1(graph, [op.name for op in graph.get_operations() if op.type in ("While", "StatelessWhile")])
-    assert "number of trips is not known" in caplog.text and found.flops.max() < 100
+    assert "number of trips is not known" in caplog.text and "tf.map_fn and tf.scan go by" in caplog.text
+    assert found.flops.max() < 100
 
 
 def test_a_branch_costs_its_heavier_side() -> None:
@@ -113,3 +117,64 @@ def test_v1_branches_stay_ops() -> None:
         v1.enable_control_flow_v2()
     graph = sources.from_v1(graph, ["y"])
     assert {"Switch", "Merge", "MatMul"} <= set(graph.types)
+
+
+def _ctc_step() -> Any:
+    """The loss of CTC, which scans 12 times forward, and back with a counter that goes down to 0."""
+    logits, labels = v1.placeholder(tf.float32, [4, 12, 5], name="logits"), tf.ones([4, 3], tf.int32)
+    lengths = (tf.fill([4], 3), tf.fill([4], 12))
+    return tf.reduce_sum(tf.nn.ctc_loss(labels, logits, *lengths, logits_time_major=False, blank_index=0))
+
+
+def _by_array_length() -> Any:
+    """A loop over a TensorArray whose condition asks for its length, 12."""
+    rows = tf.TensorArray(tf.float32, size=12, element_shape=[4]).unstack(v1.placeholder(tf.float32, [12, 4]))
+    return tf.while_loop(lambda i, _: i < rows.size(), lambda i, y: (i + 1, y + rows.read(i)), [0, tf.zeros([4])])[1]
+
+
+def _down(last: int, step: int, greater: Any) -> Any:
+    return tf.while_loop(
+        lambda i, _: greater(i, last), lambda i, y: (i - step, tf.tanh(y)), [23, v1.placeholder(tf.float32, [4])]
+    )[1]
+
+
+@pytest.mark.parametrize(
+    ("made", "trips"),
+    [
+        (_ctc_step, [12, 12]),
+        (_by_array_length, [12]),
+        (lambda: tf.map_fn(tf.tanh, v1.placeholder(tf.float32, [12, 4])), [12]),
+        (lambda: _down(0, 2, tf.greater_equal), [12]),
+        (lambda: _down(0, 2, tf.greater), [12]),
+        (lambda: _down(1, 2, tf.greater), [11]),
+        (lambda: _down(30, 2, tf.greater), [0]),
+    ],
+)
+def test_trips_are_known_from_shapes_lengths_and_counters_down(
+    made: Any, trips: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    """As many as run: a dimension, a TensorArray's length, or a counter on its way down."""
+    graph = tf.Graph()
+    with graph.as_default():
+        made()
+    loops = [op.name for op in graph.get_operations() if op.type in LOOPS]
+    captured = sources.capture_v1(graph, loops)
+    nodes, known = known_nodes(captured, None), {}
+    for i, node in enumerate(nodes.defs):
+        if node.op in LOOPS:
+            known[i] = trips_of(nodes, i, known)
+    assert list(known.values()) == trips
+    assert "number of trips" not in caplog.text
+
+
+def test_a_loop_down_to_a_dimension_has_no_known_trips() -> None:
+    """A dimension is known by its upper bound, from which a counter on its way down would take too few trips."""
+    graph = tf.Graph()
+    with graph.as_default():
+        x = v1.placeholder(tf.float32, [6], name="x")
+        last = tf.shape(tf.boolean_mask(x, x > 0))[0]
+        tf.while_loop(lambda i, _: i > last, lambda i, y: (i - 1, tf.tanh(y)), [23, x], name="loop")
+    loops = [op.name for op in graph.get_operations() if op.type in LOOPS]
+    nodes = known_nodes(sources.capture_v1(graph, loops), None)
+    (loop,) = [i for i, node in enumerate(nodes.defs) if node.op in LOOPS]
+    assert trips_of(nodes, loop, {}) is None
