@@ -130,7 +130,7 @@ class Case:
         tally.inversions += sum(len(f.inversions) for f in applied.findings)
         held = {id(v.value.handle): v.value for v in variables(model)}
         found = 0
-        for graph, expected in applied.functions.placed.values():
+        for graph, expected, _ in applied.functions.placed.values():
             index = {name: i for i, name in enumerate(expected.placement.graph.names)}
             for outer, inner in graph.captures:
                 if id(outer) in held and inner.op.name in index:

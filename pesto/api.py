@@ -50,6 +50,7 @@ def load_graph(
     fetch: str | Iterable[str] = (),
     batch: int | None = None,
     micro_batches: int | None = None,
+    shape: str | Iterable[str] = (),
 ) -> Graph:
     """The graph of one training step, from exactly one of a file, a built-in model, a SavedModel and a function.
 
@@ -59,14 +60,15 @@ def load_graph(
     serving_default, or the only one. function: "module:callable", which is a tf.function with an input_signature, a
     compiled Keras model, or a callable without arguments that returns one of them, (model, (x, y)) with an example of
     a batch, (model, x), (function, *specs) with tf.TensorSpecs, or (tf.Graph, fetches). batch: examples in a batch,
-    where the graph leaves it open. micro_batches: so many, gradients added up (docs/pipelining.md).
+    where the graph leaves it open. micro_batches: so many, gradients added up (docs/pipelining.md). shape: shapes of
+    feeds that the graph leaves open, each as "NAME=16,40".
 
     UsageError for options that do not go together, InputError for a graph that is refused, FileError for a file.
     """
     source = Source(
         file=maybe_path("file", file), model=model, variant=variant, saved_model=maybe_path("saved_model", saved_model),
         signature=signature, function=function, fetch=expect_names("fetch", fetch), batch=batch,
-        micro_batches=micro_batches,
+        micro_batches=micro_batches, shape=expect_names("shape", shape),
     )  # fmt: skip
     return inputs.load_graph(source)
 
@@ -275,6 +277,7 @@ def profile(
     function: str | None = None,
     fetch: str | Iterable[str] = (),
     batch: int | None = None,
+    shape: str | Iterable[str] = (),
 ) -> tuple[Graph, Profile]:
     """The graph of a step, named as in `load_graph`, and the time of each op on this machine's devices (Pesto, 3.1).
 
@@ -289,6 +292,7 @@ def profile(
     source = Source(
         file=maybe_path("file", file), model=model, variant=variant, saved_model=maybe_path("saved_model", saved_model),
         signature=signature, function=function, fetch=expect_names("fetch", fetch), batch=batch,
+        shape=expect_names("shape", shape),
     )  # fmt: skip
     given = feeds if isinstance(feeds, Mapping) else maybe_path("feeds", feeds)
     return inputs.profile_source(source.checked(), iterations, keep_disturbed=keep_disturbed, feeds=given)

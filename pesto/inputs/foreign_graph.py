@@ -61,8 +61,8 @@ def refuse_onnx(path: Path) -> None:
     """UsageError for a model of ONNX, by its name."""
     if path.suffix.lower() == ".onnx":
         raise UsageError(
-            f"{shown(path)}: an ONNX model has no training step and no times - name the TensorFlow program that trains "
-            "it (--function), or write its ops, times and bytes as node-link JSON and pesto import that"
+            f"{shown(path)}: an ONNX model has no training step and no times - name the function of TensorFlow that "
+            "trains it, or write its ops, times and bytes as node-link JSON and pesto import that"
         )
 
 

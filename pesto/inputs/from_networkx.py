@@ -205,7 +205,7 @@ def _size(reading: Reading, at: tuple[Any, ...], data: dict[str, Any], edge: str
         raise InputError(
             f"{edge}: its bytes are missing: {has(reading.sizes, data)} - set them (0 for what carries nothing; "
             "control for what only waits), or name the attribute that has them as bytes; pesto import --order-only is "
-            "for edges that carry nothing, --bytes 0 for those that carry 0 bytes"
+            "for edges that carry nothing, pesto import --bytes 0 for those that carry 0 bytes"
         )
     return count(value, edge, "its number of bytes")
 

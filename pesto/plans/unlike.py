@@ -40,7 +40,7 @@ def unlike(names: Sequence[str], batch: int | None, graph: Graph) -> str:
 def own_graph(batch: int | None, graph: Graph) -> str:
     """Name what gives the graph that a plan of this batch size is for, in place of `graph`."""
     if batch is not None and graph.batch is not None and batch != graph.batch:
-        return f"give a batch of {batch} (--batch {batch})"
+        return f"give a batch of {batch} (batch={batch})"
     return "give the graph that it was made for"
 
 

@@ -115,7 +115,7 @@ def functions(order: bool) -> None:
     x = tf.constant(1.5)
     with api.apply(plan, devices="cpu", order=order) as found:
         one(x)
-        ((graph, expected),) = found.functions.placed.values()
+        ((graph, expected, _),) = found.functions.placed.values()
         names = [t.op.inputs[0].op.name for t in graph.outputs]
         report(f"function, order={order}", expected.placement, lambda: [float(t) for t in one(x)], names)
 

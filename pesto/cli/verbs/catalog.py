@@ -72,16 +72,22 @@ def clusters_command(*, show: str | None, as_toml: bool, as_json: bool) -> None:
         return
     found = [load_cluster(name) for name in cluster_names()]
     listed = [(c.name, f"{_devices(c)}; {counted(len(c.links), 'link')}") for c in found]
-    click.echo("\n".join(aligned(listed, "<", (19,))))
+    click.echo("\n".join(aligned(listed, "<", (17,))))
 
 
 def _devices(cluster: Cluster) -> str:
     """How many there are of each kind."""
     kinds = Counter(
-        f"{d.preset} {d.memory_bytes / 2**30:.0f} GiB" + (f" {d.cores} cores" if d.cores > 1 else "")
+        f"{d.preset} {_memory(d.memory_bytes)}" + (f" {d.cores} cores" if d.cores > 1 else "")
         for d in cluster.devices
     )
     return ", ".join(f"{count} x {text}" for text, count in kinds.items())
+
+
+def _memory(memory_bytes: int) -> str:
+    """Format a device's memory in whole TiB or GiB."""
+    tib, rest = divmod(memory_bytes, 2**40)
+    return f"{tib} TiB" if tib and not rest else f"{memory_bytes / 2**30:.0f} GiB"
 
 
 @click.command("solvers")

@@ -50,7 +50,7 @@ def import_command(
 
     \b
     pesto import dag.graphml --durations weight --bytes size -o dag.json
-    pesto import order.json --durations workload --unit ms --order-only -o order.graph.json
+    pesto import order.json --durations workload --unit ms --order-only -o o.json
     pesto import rand0000.stg --unit ms -o rand.json
     pesto import --model nmt --variant tiny -o nmt.json
     pesto import --graph step.pb --fetch train --batch 32 -o step.json.gz

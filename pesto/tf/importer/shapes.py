@@ -143,12 +143,12 @@ def _unknown(captured: Captured, nodes: Nodes, batch: int | None) -> InputError:
             f"{what}: its size depends on the data, and nothing limits it, so its bytes are unknown - {remedy}"
         )
     if shape is None:
-        remedy = "give the shapes of the feeds (--shape NAME=16,40), or set its shape with tf.ensure_shape"
+        remedy = "give the shapes of the feeds (shape NAME=16,40), or set its shape with tf.ensure_shape"
     elif batch is None:
         remedy = "give a batch size (batch=32), or static shapes"
     else:
         remedy = (
-            "fix every dimension of the feeds (--shape NAME=16,40), the batch too (drop_remainder=True in the dataset, "
+            "fix every dimension of the feeds (shape NAME=16,40), the batch too (drop_remainder=True in the dataset, "
             "static=True in from_keras)"
         )
     return InputError(
