@@ -282,7 +282,11 @@ def test_messages_hold_for_python_and_the_command_line() -> None:
             nodes = list(ast.walk(ast.parse(path.read_text())))
             said = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}  # docstrings are for readers
             texts = [n.value for n in nodes if isinstance(n, ast.Constant) and id(n) not in said]
-            found += [(path.name, t) for t in texts if isinstance(t, str) and re.search(r"(?<!pesto solve )(?<!pesto import )--[a-z]", t)]
+            found += [
+                (path.name, t)
+                for t in texts
+                if isinstance(t, str) and re.search(r"(?<!pesto solve )(?<!pesto import )--[a-z]", t)
+            ]
     # Options of the driver's own program, words of a whole command, and what verbs that take a plan ask for.
     apart = {"gpu_clocks.py", "solve_report.py", "load.py"}
     assert [(name, text) for name, text in found if name not in apart] == []

@@ -78,8 +78,7 @@ def clusters_command(*, show: str | None, as_toml: bool, as_json: bool) -> None:
 def _devices(cluster: Cluster) -> str:
     """How many there are of each kind."""
     kinds = Counter(
-        f"{d.preset} {_memory(d.memory_bytes)}" + (f" {d.cores} cores" if d.cores > 1 else "")
-        for d in cluster.devices
+        f"{d.preset} {_memory(d.memory_bytes)}" + (f" {d.cores} cores" if d.cores > 1 else "") for d in cluster.devices
     )
     return ", ".join(f"{count} x {text}" for text, count in kinds.items())
 

@@ -11,6 +11,7 @@ from pesto.tf.importer.shapes import known_nodes
 from pesto.tf.nodes import frames
 from pesto.tf.nodes.captured import Captured
 from pesto.tf.nodes.needed_nodes import Nodes
+from pesto.tf.nodes.trips import LOOPS
 from pesto.tf.private import op_def
 from pesto.tf.shaping.op_signatures import op_signatures
 from pesto.tf.shaping.slots import ties
@@ -44,9 +45,11 @@ def _refuse(nodes: Nodes, found: Shaped) -> None:
             )
     for op in found.use_op.tolist():
         if found.once[op]:
+            loop = found.signature(op).type in LOOPS
+            remedy = "build a recurrent layer with unroll=True; otherwise " if loop else ""
             raise InputError(
                 f"op {found.names[op]}: it runs once and reads a variable itself, which cannot be divided - "
-                "read the variable before it, and hand the value on"
+                f"{remedy}read the variable before it, and hand the value on"
             )
 
 
