@@ -39,7 +39,7 @@ def without_rank() -> None:
 
 def test_placeholder_without_rank(tmp_path: Path) -> None:
     file = written(tmp_path, without_rank)
-    with pytest.raises(InputError, match="--shape NAME=16,40"):
+    with pytest.raises(InputError, match="shape NAME=16,40"):
         planned(file)
     assert sizes(planned(file, "x=16,40"), "middle") == [16 * 40 * 4]
     assert sizes(planned(file, "x:0="), "middle") == [4]
