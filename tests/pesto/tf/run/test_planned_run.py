@@ -284,7 +284,7 @@ def test_too_little_memory_leaves_a_gap_and_other_errors_do_not() -> None:
 def test_wrong_inputs_are_refused_before_anything_runs(tmp_path: Path) -> None:
     """Another graph, torn groups, missing GPUs, files without kernels, no steps."""
     source, plan = pieces(tmp_path)
-    with pytest.raises(MismatchError, match="give the graph that it was made for"):
+    with pytest.raises(MismatchError, match="give a batch of 4"):
         run(plan, replace(source, batch=5))
     torn = replace(plan, schedule=replace(plan.schedule, device=np.arange(len(plan.names)) % 2))
     with pytest.raises(VerificationError, match="keep groups whole"):
