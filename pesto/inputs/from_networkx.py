@@ -46,7 +46,7 @@ class Reading:
     default_bytes: int | None = None
     """Bytes of an edge that gives none; None: that is an error."""
     order_only: bool = False
-    """Whether every edge is for order alone, as one with `control` is."""
+    """True if every edge only orders its ends, as one with `control` does."""
 
     def __post_init__(self) -> None:
         """Validate."""

@@ -159,7 +159,7 @@ class _Finder:
         g, outof = self.graph, adjacency(self.graph.ops, self.graph.edge_src)
         dst, edges = g.edge_dst.tolist(), len(g.src)
         late = [False] * g.ops
-        """Of what is of no micro-batch: whether none waits for it."""
+        """[n] True for an op outside all micro-batches that no micro-batch waits for."""
         for op in reversed(self.order):
             heads = outof[1][outof[0][op] : outof[0][op + 1]].tolist()
             if label[op] == _NONE and not g.param_bytes[op]:

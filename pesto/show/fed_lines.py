@@ -1,4 +1,4 @@
-"""What a run fed the step, as lines of its page."""
+"""Lines of a run's page that describe the fed values."""
 
 from collections.abc import Iterable, Sequence
 from typing import Protocol

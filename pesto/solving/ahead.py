@@ -45,7 +45,7 @@ class Beside:
         self.waiting = False
         """Whether a stage waits for a part."""
         self.waited_s = 0.0
-        """How long stages have waited for parts."""
+        """Seconds that stages have waited for compiled parts."""
         self._changed, self._over, self._here = threading.Condition(), False, os.getpid()
         # Its stdin ends with this process, whatever becomes of it, and with that it ends, too.
         self._process = subprocess.Popen(

@@ -29,7 +29,7 @@ _GRACE_S = 2.5
 _LATE_S = 1.0
 """Seconds past its time after which a solver that has not ended by itself is told to."""
 _LOOK_S = 0.1
-"""How often it is looked whether a solver need not go on."""
+"""Seconds between checks of whether a running solver is still needed."""
 CLOCK: Callable[[], float] = time.monotonic
 """Tells the seconds that a solver's time is counted in."""
 _EXACT, _EXACT_LEAST_S = 0.15, 5.0
@@ -77,7 +77,7 @@ class Exact:
 
     @property
     def useless(self) -> bool:
-        """Whether to start its engine again in this solve would help nobody: it failed, or never began."""
+        """True if the engine failed or never began, so that this solve does not start it again."""
         return self.result.status in FAILED or not api.has_begun(self.result)
 
 

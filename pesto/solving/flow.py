@@ -193,7 +193,7 @@ _LEAST, _LEAST_S = 0.25, 1.0
 
 
 def _late(tracker: Tracker, settings: Settings, share: float) -> Late:
-    """Whether more than a share of the time is over; never where work is counted in its place."""
+    """Return whether more than a share of the time is over; False where work is counted instead."""
     return never if settings.deterministic else partial(tracker.past, share, HURRY_S)
 
 

@@ -27,9 +27,9 @@ class _State:
     noted = False
     """Whether one came while held, and nothing was interrupted for it yet."""
     keeps = False
-    """Whether something was found that is to be written."""
+    """True if the verb has a result that it would write."""
     watchdog: int | None = None
-    """Where to write that a signal was taken."""
+    """File descriptor to which each signal that the main thread takes is reported."""
 
 
 def install() -> None:
@@ -58,7 +58,7 @@ def keep() -> None:
 
 
 def keeps() -> bool:
-    """Whether something was found that is to be written."""
+    """Return whether the verb has a result that it would write."""
     return _State.keeps
 
 

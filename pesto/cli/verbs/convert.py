@@ -85,7 +85,7 @@ def import_command(
 
 
 def _reading(attributes: dict[str, str], unit: str | None, duration: float | None, *, order_only: bool) -> Reading:
-    """Where the numbers of a file are; --bytes is an attribute's name, or a number for edges that give none."""
+    """Return where a file has its numbers; --bytes names an attribute, or is the number for edges without one."""
     sizes = attributes.get("sizes", "")
     bytes_each = int(sizes) if sizes.isdecimal() else None
     if order_only and sizes:

@@ -117,7 +117,7 @@ def _title(chosen: Schedule, drawn: Unrolled, run: Unrolled, units: Units) -> st
 
 
 def _shades(run: Unrolled) -> str:
-    """What light and dark boxes are."""
+    """Caption that explains light and dark boxes."""
     backward = "lightest its weights' gradients" if (run.kind == WEIGHT_GRADIENT).any() else ""
     return "light is forward, dark backward" + (f", {backward}" if backward else "")
 
