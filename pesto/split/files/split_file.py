@@ -282,9 +282,10 @@ def division_of(found: SplitFile, shaped: Shaped) -> Division:
 def _same_step(found: SplitFile, shaped: Shaped, outputs: int) -> None:
     if found.fingerprint != shaped.fingerprint:
         of_split, here = apart(found.fingerprint, shaped.fingerprint)
-        sizes = [] if None in (found.batch, shaped.batch) else [found.batch, shaped.batch]
-        other = f" with batch={sizes[1]}, not {sizes[0]}" if len(set(sizes)) > 1 else ""
-        remedy = f"give --batch {sizes[0]}, or split this step" if other else "split this step, or give the split's own"
+        other, remedy = "", "split this step, or give the split's own"
+        if None not in (found.batch, shaped.batch) and found.batch != shaped.batch:
+            other = f" with batch={shaped.batch}, not {found.batch}"
+            remedy = f"give a batch of {found.batch} (batch={found.batch}), or split this step"
         raise MismatchError(
             f"{found.what}: the split is of graph {of_split} ({shown(found.source)}), this is {here} "
             f"({shown(shaped.source)}){other} - {remedy}"
