@@ -378,6 +378,7 @@ def test_the_sample_program_runs(tmp_path, capsys) -> None:
     assert pesto.load_plan(tmp_path / "plan.json").names == pesto.load_graph(TOWERS).names
 
 
+@pytest.mark.slow
 def test_a_type_checker_knows_every_option(tmp_path) -> None:
     """`mypy --strict` passes the sample program, and names what is misspelt or of another type in copies of it."""
     good = (ROOT / "examples/plan_a_model.py").read_text()

@@ -88,6 +88,7 @@ def test_a_list_that_is_not_read_to_its_end_is_no_failure(tmp_path) -> None:
     assert run_unread("--help", cwd=tmp_path) == (0, "")
 
 
+@pytest.mark.slow
 def test_a_plan_is_written_though_nobody_reads_of_it(graph, tmp_path) -> None:
     """`pesto solve 2>&1 | true`: neither progress nor the page keeps the plan from its file."""
     words = ("solve", "--graph", str(graph), "--solver", "list", "--no-search", "--time-limit", "0")

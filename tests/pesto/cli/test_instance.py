@@ -122,6 +122,7 @@ def test_an_instance_is_written_solved_and_checked(here: Callable[..., Ended], t
     assert "valid; makespan 5 ticks" in checked.out
 
 
+@pytest.mark.slow
 def test_the_program_is_written_beside_the_problem(here: Callable[..., Ended], tmp_path: Path) -> None:
     """In both forms, as the library writes it, and named in what is said."""
     made = here(

@@ -132,6 +132,7 @@ def test_a_pattern_is_written_and_checked(chain, tmp_path):
     assert check("p.json", "--model", "nmt").exception.exit_code == 2
 
 
+@pytest.mark.slow
 def test_a_pattern_that_does_not_fit_is_not_written(chain, ended, tmp_path):
     """All else is; the message says so."""
     words = ("--devices", 2, "--memory", 40, "--schedule", "gpipe", "--chart", "a.svg", "-o", "p.json")
@@ -178,6 +179,7 @@ def test_a_solver_that_fails_costs_one_row(chain, monkeypatch):
     assert said["schedule"] == "1f1b*" and "ended with code 1" in said["schedules"]["exact"]["why"]
 
 
+@pytest.mark.slow
 def test_devices_that_are_named_in_the_file(chain, tmp_path):
     """The fast one gets three layers of four; --memory is for those without; the pattern has it all and is checked."""
     named = FILE | {"devices": [{"memory_bytes": 99}, {"speed": "3"}]}

@@ -83,6 +83,7 @@ def test_the_page_ranks_what_fits_before_what_does_not(make_graph, make_cluster,
     assert "OOM" in text and "single: " in text and text.count("\n") > len(SMALL)
 
 
+@pytest.mark.slow
 def test_memory_aware_methods_are_repaired_or_say_what_lacks(make_graph, make_cluster, make_costs) -> None:
     """On two GPUs that can just hold the step in halves, every method that knows memory fits or says why not."""
     graph = network(make_graph)

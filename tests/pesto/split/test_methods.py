@@ -108,6 +108,7 @@ def test_the_batch_of_what_is_fed(shapes, workers, batch) -> None:
         assert square.needs[0] == ((extents.index(batch) if batch in extents else WHOLE),)
 
 
+@pytest.mark.slow
 def test_pairs_of_matmuls(transformer, rnnlm) -> None:
     """Transformers' weights are cut by columns and by rows, whole elsewhere; an LSTM has no such pair, and says so."""
     found = divide(transformer, (2,), "megatron", Rules(), seconds=30)

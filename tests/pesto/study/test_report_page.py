@@ -120,6 +120,7 @@ def test_only_the_page_s_own_script_may_run(hostile: Path, tmp_path: Path) -> No
     assert "default-src 'none'" in policy[1]
 
 
+@pytest.mark.slow
 def test_every_picture_is_drawn_from_hostile_names_as_sound_xml(hostile: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     done = write.write_report(hostile, tmp_path / "out", ("svg", "png"))

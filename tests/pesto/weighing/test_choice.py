@@ -107,10 +107,14 @@ def failing(error):
     return search
 
 
-ERRORS = [InputError("a description fails - mend it"), SolverError("no HiGHS - install it"), ValueError("a mistake")]
+ERRORS = [
+    pytest.param(InputError("a description fails - mend it"), id="InputError", marks=pytest.mark.slow),
+    pytest.param(SolverError("no HiGHS - install it"), id="SolverError", marks=pytest.mark.slow),
+    pytest.param(ValueError("a mistake"), id="ValueError"),
+]
 
 
-@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize(
     ("search", "name"),
     [("cut_and_timed", "split 2"), ("placed_from_a_board", "place"), ("partly_cut", "both"),
@@ -127,7 +131,7 @@ def test_a_kind_that_fails_takes_no_other_along(step, monkeypatch, caplog, searc
     assert bool(caplog.records) == isinstance(error, ValueError)
 
 
-@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("error", ERRORS)
 def test_where_all_kinds_fail_the_first_failure_is_raised(step, monkeypatch, error):
     """With its own exit code."""
     for search in ("cut_and_timed", "placed_from_a_board"):
@@ -136,7 +140,10 @@ def test_where_all_kinds_fail_the_first_failure_is_raised(step, monkeypatch, err
         quick(step, small(), [(2,)])
 
 
-@pytest.mark.parametrize("search", ["placed_from_a_board", "partly_cut", "data_parallel"])
+@pytest.mark.parametrize(
+    "search",
+    ["placed_from_a_board", *(pytest.param(name, marks=pytest.mark.slow) for name in ("partly_cut", "data_parallel"))],
+)
 def test_an_interruption_keeps_what_was_found(step, monkeypatch, search):
     """Nothing is searched for after it."""
     monkeypatch.setattr(choice, search, failing(KeyboardInterrupt()))

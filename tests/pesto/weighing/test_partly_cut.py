@@ -140,6 +140,7 @@ def test_a_placement_that_takes_far_longer_is_cut_last() -> None:
     assert turns([1.6, 1.0]) == [1, 0] and turns([1.6, 1.0, 1.7]) == [1, 0, 2]
 
 
+@pytest.mark.slow
 def test_both_from_the_command_line_to_a_run(source, tmp_path):
     """It is the shortest; it is written as a split with places, confirmed, and runs as the whole step."""
     step, out = ["--graph", source.file, "--fetch", "loss"], tmp_path / "both.json"

@@ -131,6 +131,7 @@ def test_one_solver_s_word_needs_a_proof() -> None:
     assert nothing_fits(relay(capacity=1), states=1) == ""
 
 
+@pytest.mark.slow
 def test_engines_without_lives_are_made_to_fit() -> None:
     """A list schedule that does not fit is repaired or refused, never told as it is; its bound holds."""
     kinds = set()

@@ -91,6 +91,7 @@ def test_units_move_as_a_whole(cases):
             assert around.movable[problem.group == group].all()
 
 
+@pytest.mark.slow
 def test_a_grid_reaches_its_optimum(ran):
     """lstm_grid(2, 4) on two GPUs: the list schedule takes 43 ticks, the optimum 38 (CP-SAT's proof)."""
     spans, invalid = ran["grid"]

@@ -88,6 +88,7 @@ def test_windows_that_were_cut_short_leave_a_program_that_holds(cases):
     assert looser > 0
 
 
+@pytest.mark.slow
 def test_a_program_that_is_not_built_in_time_is_given_up(monkeypatch):
     """At its limit, and at whichever look at the clock that is, building ends; the start is the answer."""
     problem = fork(8)

@@ -114,7 +114,9 @@ def modelled(graph: Graph, plan: Plan, way: str) -> tuple[Bools, set[tuple[str, 
     return outside(graph, way), {(graph.names[op], device) for op, device in pairs}
 
 
-@pytest.mark.parametrize("name", ["rnnlm", "nmt", "transformer", "nasnet", *PROGRAMS])
+@pytest.mark.parametrize(
+    "name", ["rnnlm", "nmt", "transformer", pytest.param("nasnet", marks=pytest.mark.slow), *PROGRAMS]
+)
 def test_what_is_outside_is_what_enforcement_leaves_outside(name: str) -> None:
     """Of every way, whatever the placement; and so is what they send at a place in the order."""
     given = captured(name)

@@ -201,6 +201,7 @@ def test_the_verb_writes_a_graph_that_can_be_planned(tmp_path: Path) -> None:
     assert sources.from_graph_def_file(tmp_path / "r.pb", step.fetches).ops == left
 
 
+@pytest.mark.slow
 def test_a_file_without_fetches_is_kept_whole(tmp_path: Path) -> None:
     """Every op that nothing reads stays, and so what it needs; with --fetch only that and --keep."""
     path = tmp_path / "program.pb"

@@ -245,6 +245,7 @@ def test_random_branches_compute_the_same(seed: int) -> None:
     compared(random_step(random.Random(seed)))  # noqa: S311
 
 
+@pytest.mark.slow
 def test_random_branches_are_divided() -> None:
     """The test above is of something."""
     steps = (random_step(random.Random(seed)) for seed in range(20))  # noqa: S311
