@@ -178,7 +178,7 @@ def solve_whole(
 
 
 def has_begun(result: Result) -> bool:
-    """Whether a solver got as far as to solve; not where it was stopped while its process still loaded it."""
+    """Return True if the solver began to solve, and was not stopped while its process still loaded it."""
     return not result.detail.startswith(NOT_BEGUN)
 
 

@@ -189,7 +189,7 @@ class Running:
         return now >= self._ends + _GRACE_S
 
     def result(self) -> Result:
-        """What became of it, once it has ended; what the solver itself raised is raised here.
+        """Return the solver's result once it has ended; raise what the solver itself raised.
 
         `hung` for one without a process that goes on, which no one can end.
         """

@@ -42,7 +42,7 @@ def joint(cut: Cut) -> Chosen:
         )
     cuts_s = time.monotonic() - began
     passed = pass_messages(made.problem, (cut.seconds - cuts_s) / 2)
-    starts = [_labels(cut, made, first)] if first is not None else []
+    starts = [_labels(cut, made, first, began + cut.seconds)] if first is not None else []
     starts += [passed.labels] if passed.labels is not None else []
     passed_s = time.monotonic() - began - cuts_s
     tried = [_improved(cut, made, start, began + cut.seconds) for start in starts if start is not None]
@@ -63,7 +63,7 @@ def _one_by_one(cut: Cut, seconds: float) -> list[Chosen] | None:
     return found
 
 
-def _labels(cut: Cut, made: Program, first: list[Chosen]) -> Ints | None:
+def _labels(cut: Cut, made: Program, first: list[Chosen], ends: float) -> Ints | None:
     """The labels of cuts that were made one after the other; None where the products do not have them."""
     program, answer = first[-1]
     division = program.division([] if answer.labels is None else answer.labels.tolist())
@@ -78,7 +78,7 @@ def _labels(cut: Cut, made: Program, first: list[Chosen]) -> Ints | None:
         if at >= 0:
             labels[at] = choices.index(own)
     some = pinned(made.problem, labels)
-    found = solved(some.problem, "exact", cut.seconds)
+    found = solved(some.problem, "exact", ends - time.monotonic())
     return None if found.labels is None else np.asarray(some.widened(found.labels))
 
 

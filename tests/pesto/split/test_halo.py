@@ -293,3 +293,21 @@ def test_a_halo_that_sends_more_is_not_taken(monkeypatch):
         assert found.halo == taken
     told[True] = 0
     assert not dividing.least_divided(None, (2,), "exact", Rules(), seconds=1).halo
+
+
+def test_splits_with_a_halo_and_without_share_the_limit(monkeypatch):
+    """Half for the one without, what is left for the other; where nothing is left there is no other."""
+    asked, clock, took = [], [0.0], [0.0]
+
+    def divided(shaped, factors, method, rules, *, seconds):
+        asked.append(seconds)
+        clock[0] += took[0]
+        return SimpleNamespace(moved_bytes=1, halo=rules.halo)
+
+    monkeypatch.setattr(dividing, "divide", divided)
+    monkeypatch.setattr(dividing, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    for spent, seconds in ((4.0, [5.0, 6.0]), (10.0, [5.0])):
+        took[0] = spent
+        asked.clear()
+        assert not dividing.least_divided(None, (2,), "exact", Rules(halo=True), seconds=10).halo
+        assert asked == seconds
