@@ -39,7 +39,7 @@ from pesto.serve.store.postgres.session import Session
 from pesto.serve.store.postgres.shared_tables import prepare
 from pesto.serve.store.sqlite_file import connected
 
-SOLVE = {"kind": "solve", "source": {"model": "rnnlm", "variant": "tiny"}, "settings": {"time_limit_s": 86400}}
+SOLVE = {"kind": "solve", "source": {"model": "rnnlm", "variant": "tiny"}, "settings": {"time_limit_s": 14400}}
 QUEUED = {"kind": "solve", "source": {"model": "rnnlm", "variant": "tiny"}, "priority": -1}
 
 

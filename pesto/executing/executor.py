@@ -72,6 +72,8 @@ class Answered:
     data: bytes
     seconds: float
     """Since its begin."""
+    reused: bool = False
+    """Whether its process had done other work before, which may have left it broken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +113,10 @@ class Executor(Protocol):
         ...
 
     def cancel(self, key: str, signum: signal.Signals = signal.SIGINT) -> bool:
-        """Send a signal to a live work, kill another; False when none of that key runs."""
+        """Send a signal to a live work, kill another; False when none of that key runs.
+
+        SIGKILL ends any work with all of its processes: it is lost by `death`.
+        """
         ...
 
     def poke(self) -> None:

@@ -9,8 +9,8 @@ from multiprocessing.connection import Connection
 from types import FrameType
 from typing import Protocol
 
-READY, BEGAN, SAID, ANSWER = b"r", b"b", b"s", b"a"
-"""What a message begins with."""
+READY, BEGAN, SAID, ANSWER, LAST_ANSWER = b"r", b"b", b"s", b"a", b"l"
+"""First byte of a message; after LAST_ANSWER the process is to get no further work."""
 _HEARD = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -32,6 +32,10 @@ class Line(Protocol):
 
     def interrupted(self) -> signal.Signals | None:
         """The signal that came since the work began, while the function had no handler of its own; None for none."""
+        ...
+
+    def retire(self) -> None:
+        """Have the process do no further work after this one, which may have left it broken."""
         ...
 
 
@@ -81,6 +85,8 @@ class PipeLine:
     def __init__(self, connection: Connection, signals: Signals) -> None:
         """Begin to send."""
         self._signals = signals
+        self.retired = False
+        """Whether this process is to do no further work."""
         self._messages: queue.SimpleQueue[bytes | Callable[[], None]] = queue.SimpleQueue()
         threading.Thread(target=self._send, args=(connection,), daemon=True).start()
 
@@ -104,10 +110,14 @@ class PipeLine:
         """The signal that came."""
         return self._signals.came
 
+    def retire(self) -> None:
+        """Answer with LAST_ANSWER."""
+        self.retired = True
+
     def answer(self, data: bytes) -> None:
         """Send the answer, and wait until it is written."""
         sent = threading.Event()
-        self._messages.put(ANSWER + data)
+        self._messages.put((LAST_ANSWER if self.retired else ANSWER) + data)
         self._messages.put(sent.set)
         sent.wait()
 

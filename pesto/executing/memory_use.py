@@ -3,9 +3,11 @@
 import os
 from collections import defaultdict
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 _PROC = Path("/proc")
+_CGROUPS = Path("/sys/fs/cgroup")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -19,6 +21,32 @@ def resident_bytes(roots: Iterable[int]) -> dict[int, int]:
         if entry.isdigit():
             _look(int(entry), below, held)
     return {root: _sum(root, below, held) for root in roots}
+
+
+def usable_memory_bytes() -> int:
+    """Return the memory of this machine, or less where control groups (containers, systemd) limit this process."""
+    physical = os.sysconf("SC_PHYS_PAGES") * _PAGE
+    return min([physical, *_group_limits()])
+
+
+def _group_limits() -> Iterable[int]:
+    """Yield the memory limits of this process's control group and of all above it, in versions 1 and 2 of cgroups."""
+    try:
+        rows = (_PROC / "self" / "cgroup").read_text().splitlines()
+    except OSError:  # not Linux
+        return
+    for row in rows:
+        _, _, rest = row.partition(":")
+        controllers, _, path = rest.partition(":")
+        if controllers not in ("", "memory") and "memory" not in controllers.split(","):
+            continue
+        root, name = (_CGROUPS / "memory", "memory.limit_in_bytes") if controllers else (_CGROUPS, "memory.max")
+        group = root / path.lstrip("/")
+        for folder in (group, *group.parents):  # in a container the path may be of the host: its root is there
+            with suppress(OSError, ValueError):  # no such group, or "max"
+                yield int((folder / name).read_text())
+            if folder == root:
+                break
 
 
 def _look(pid: int, below: dict[int, list[int]], held: dict[int, int]) -> None:

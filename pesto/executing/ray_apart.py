@@ -146,8 +146,8 @@ class RayApart:
         match heard:
             case Told(key, data):
                 return [Said(work=self._running[key][0], data=data)]
-            case Answer(key, data, seconds):
-                return [Answered(work=self._running.pop(key)[0], data=data, seconds=seconds)]
+            case Answer(key, data, seconds, reused):
+                return [Answered(work=self._running.pop(key)[0], data=data, seconds=seconds, reused=reused)]
             case Loss(key, why, detail, seconds):
                 return [Lost(work=self._running.pop(key)[0], why=why, detail=detail, seconds=seconds)]
             case Ready(slots):

@@ -13,7 +13,7 @@ from pesto.executing.deadline import Deadline
 from pesto.executing.executor import Answered, Lost, Outcome, Said, Why, Work
 from pesto.executing.line import BEGAN, SAID, Signals
 from pesto.executing.ray_files import Copies, bring_back, contents, copies
-from pesto.executing.ray_post import FELL, Post, PostLine, QuietLine, listening
+from pesto.executing.ray_post import BROKEN, FELL, Post, PostLine, QuietLine, listening
 from pesto.executing.worker import Entry, entry_of
 from pesto.files.json import shown
 
@@ -134,7 +134,7 @@ class RayCluster:
         """Send a signal to a live work, kill another; False when none of that key runs."""
         for reference, task in self._running.items():
             if task.work.key == key:
-                if task.work.live:
+                if task.work.live and signum != signal.SIGKILL:
                     self._signal(task, signum)
                 else:
                     self._end(reference, "death", "cancelled")
@@ -198,6 +198,8 @@ class RayCluster:
                 tasks[key].begins()
             elif key in tasks and message[:1] == FELL:
                 tasks[key].fell = "memory", message[1:].decode()
+            elif key in tasks and message[:1] == BROKEN:
+                tasks[key].fell = "place", "it was sent to a worker that an earlier work had retired"
         return found
 
     def _hurry(self) -> None:
@@ -220,9 +222,9 @@ class RayCluster:
         task = self._running.pop(reference)
         seconds = task.passed
         try:
-            data, written = self._ray.get(reference)
+            data, written, reused = self._ray.get(reference)
             bring_back(task.work.files, written)
-            return Answered(work=task.work, data=data, seconds=seconds)
+            return Answered(work=task.work, data=data, seconds=seconds, reused=reused)
         except (self._ray.exceptions.RayError, FileError) as error:
             cause = getattr(error, "cause", None) or error  # of what the function raised itself
             if task.work.live and self._post is not None:
@@ -241,15 +243,32 @@ def _share(nodes: Sequence[int], slots: int) -> int:
     return next((each for each in range(most, 1, -1) if sum(node // each for node in nodes) >= slots), 1)
 
 
-def _done(work: Work, post: Any, read: dict[str, Any]) -> tuple[bytes, dict[str, bytes]]:
-    """Runs where Ray sends it, in the main thread of a process that is used again; Ray binds nobody to cores."""
+class _Process:
+    """What the process of Ray's worker has done so far."""
+
+    works = 0
+    retired = False
+    """Whether a work said that this process is to do no more."""
+
+
+def _done(work: Work, post: Any, read: dict[str, Any]) -> tuple[bytes, dict[str, bytes], bool]:
+    """Run where Ray sends it, in the main thread of a process that is used again; Ray binds nobody to cores.
+
+    The answer, the files written, and whether the process had done other work before.
+    """
     import ray
 
+    if _Process.retired:
+        if post is not None:
+            ray.get(post.tell.remote([(work.key, BROKEN)]))
+        os._exit(1)
+    _Process.works += 1
+    reused = _Process.works > 1
     cores = int(ray.get_runtime_context().get_assigned_resources().get("CPU", 0))
     entry = entry_of(work.entry)
     with copies(work.files, dict(zip(read, ray.get(list(read.values())), strict=True))) as files:
         answer = _heard(work, entry, post, cores, files) if work.live else entry(work.data, QuietLine(cores, files))
-        return answer, files.written()
+        return answer, files.written(), reused
 
 
 def _heard(work: Work, entry: Entry, post: Any, cores: int, files: Copies) -> bytes:
@@ -263,6 +282,7 @@ def _heard(work: Work, entry: Entry, post: Any, cores: int, files: Copies) -> by
             answer = entry(work.data, line)
             signals.remember()
         line.close()
+    _Process.retired = line.retired
     return answer
 
 

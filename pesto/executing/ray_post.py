@@ -17,6 +17,8 @@ from pesto.quantities import size
 
 FELL = b"f"
 """What the message of a process begins with that ends itself, since it holds too much memory."""
+BROKEN = b"x"
+"""First byte of the message of a process that ends itself at once, as an earlier work has retired it."""
 Message = tuple[str, bytes]
 _LOOK_S = 0.25
 
@@ -75,6 +77,9 @@ class QuietLine:
     def interrupted(self) -> signal.Signals | None:
         """No signal is remembered: it ends the process."""
 
+    def retire(self) -> None:
+        """Do nothing: such work leaves nothing broken."""
+
 
 class PostLine:
     """The line of a work on Ray: by the post."""
@@ -82,6 +87,8 @@ class PostLine:
     def __init__(self, key: str, post: Any, signals: Signals, cores: int, files: Copies) -> None:
         self.cores: int | None = cores
         self.here = files.here
+        self.retired = False
+        """Whether this process is to do no further work."""
         self._key, self._post, self._signals = key, post, signals
         self._messages: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._sender = threading.Thread(target=self._send, daemon=True)
@@ -94,6 +101,10 @@ class PostLine:
     def interrupted(self) -> signal.Signals | None:
         """The signal that came."""
         return self._signals.came
+
+    def retire(self) -> None:
+        """Have this process end before its next work."""
+        self.retired = True
 
     def close(self) -> None:
         """Wait until all is sent."""

@@ -65,6 +65,7 @@ class Answer(msgspec.Struct, frozen=True, tag=True):
     key: str
     data: bytes
     seconds: float
+    reused: bool
 
 
 class Loss(msgspec.Struct, frozen=True, tag=True):
@@ -133,8 +134,8 @@ def _heard(outcome: Outcome) -> Heard:
     match outcome:
         case Said(data=data):
             return Told(key, data)
-        case Answered(data=data, seconds=seconds):
-            return Answer(key, data, seconds)
+        case Answered(data=data, seconds=seconds, reused=reused):
+            return Answer(key, data, seconds, reused)
         case Lost(why=why, detail=detail, seconds=seconds):
             return Loss(key, why, detail, seconds)
 

@@ -32,7 +32,7 @@ class Begin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def main() -> None:
-    """Answer works until the connection ends."""
+    """Answer works until the connection ends, or a work retires this process."""
     descriptor = int(sys.argv[2])
     die_with(int(sys.argv[1]))
     cores = {int(core) for core in sys.argv[3].split(",") if core}
@@ -81,6 +81,8 @@ def _serve(connection: Connection, ready: str = "") -> None:
         answer = entry_of(begin.entry)(data, line)
         signals.remember()
         line.answer(answer)
+        if line.retired:
+            return
         signals.idle()
 
 

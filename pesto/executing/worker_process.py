@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import IO
@@ -14,7 +15,7 @@ import msgspec
 
 from pesto.executing.deadline import Deadline
 from pesto.executing.executor import NO_LIMITS, Answered, Limits, Lost, Outcome, Said, Why, Work
-from pesto.executing.line import ANSWER, BEGAN, READY
+from pesto.executing.line import ANSWER, BEGAN, LAST_ANSWER, READY
 from pesto.executing.worker import Begin
 from pesto.files.json import shown
 
@@ -42,11 +43,12 @@ class WorkerProcess:
         self._listens, self._wanted = False, list[signal.Signals]()
         self._given_up: tuple[Why, str] | None = None
         self._closed, self._ended = False, "the worker was ended"
+        self._works, self._retired = 0, False
 
     @property
     def alive(self) -> bool:
         """Whether it can be handed a work."""
-        return not self._closed and self._popen.poll() is None
+        return not self._closed and not self._retired and self._popen.poll() is None
 
     @property
     def closed(self) -> bool:
@@ -70,6 +72,7 @@ class WorkerProcess:
 
     def begin(self, work: Work) -> None:
         """Hand it a work."""
+        self._works += 1
         self.work, self._began, self._deadline = work, time.monotonic(), Deadline(work.limits)
         self._listens, self._wanted, self._given_up = False, [], None
         self._said.truncate(0)  # an epitaph is of this work
@@ -81,10 +84,10 @@ class WorkerProcess:
             return
 
     def cancel(self, signum: signal.Signals) -> None:
-        """Send it a signal, as soon as that is for the work at hand; end what cannot be interrupted."""
+        """Send it a signal, as soon as that is for the work at hand; kill it where the work cannot be interrupted, or by SIGKILL."""
         if self.work is None:
             return
-        if not self.work.live:
+        if not self.work.live or signum == signal.SIGKILL:
             self.give_up("death", "cancelled")
             return
         self._deadline.interrupted(self._passed)
@@ -96,7 +99,7 @@ class WorkerProcess:
     def give_up(self, why: Why, detail: str) -> None:
         """End it; its work is lost for that reason."""
         self._given_up = why, detail
-        self._popen.kill()
+        self._kill_group()
 
     def outcomes(self) -> list[Outcome]:
         """What it has told, and its answer or how it ended without one; nothing while nothing has come."""
@@ -124,10 +127,16 @@ class WorkerProcess:
         """End it now."""
         if not self._closed:
             self._closed = True
-            self._popen.kill()
+            self._kill_group()
             self._popen.wait()
             self.connection.close()
             self._said.close()
+
+    def _kill_group(self) -> None:
+        """Kill the process, which leads its own group, and the whole group; nothing once it has ended."""
+        if self._popen.poll() is None:  # its id is its own until it is waited for
+            with suppress(ProcessLookupError):
+                os.killpg(self._popen.pid, signal.SIGKILL)
 
     def _read(self, work: Work) -> list[Outcome]:
         message = self.connection.recv_bytes()
@@ -139,9 +148,9 @@ class WorkerProcess:
             for signum in self._wanted:
                 self._popen.send_signal(signum)
             return []
-        if message[:1] == ANSWER:
-            self.work = None
-            return [Answered(work=work, data=message[1:], seconds=self._passed)]
+        if message[:1] in (ANSWER, LAST_ANSWER):
+            self.work, self._retired = None, message[:1] == LAST_ANSWER
+            return [Answered(work=work, data=message[1:], seconds=self._passed, reused=self._works > 1)]
         return [Said(work=work, data=message[1:])]
 
     @property

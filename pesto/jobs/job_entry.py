@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from pesto.errors import told
+from pesto.errors import Exit, told
 from pesto.executing.line import Line
 from pesto.jobs.job_events import Done, encode
 from pesto.jobs.request import JobRequest
@@ -28,7 +28,11 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def answer(data: bytes, line: Line) -> bytes:
-    """Do a job, telling its events, and answer with its `Done`: Ctrl-C and SIGTERM interrupt it as they do a verb."""
+    """Do a job, telling its events, and answer with its `Done`: Ctrl-C and SIGTERM interrupt it as they do a verb.
+
+    The process is retired after a bug, and after an interruption before anything was written: what it was loading or
+    setting up then may be broken.
+    """
     order = msgspec.json.decode(data, type=Order)
     try:
         install()
@@ -40,4 +44,6 @@ def answer(data: bytes, line: Line) -> bytes:
     except KeyboardInterrupt as error:
         failure = told(error, received())
         done = Done(exit_code=failure.exit_code, error=failure.what, remedy=failure.remedy)
+    if done.exit_code == Exit.BUG or (done.exit_code in (Exit.INTERRUPTED, Exit.TERMINATED) and not done.files):
+        line.retire()
     return msgspec.json.encode(done)

@@ -1,4 +1,4 @@
-"""What a worker does before its first job, so that nobody waits for it: modules and compiled functions are loaded."""
+"""What a worker does before its first job: it loads modules, TensorFlow among them, and compiled functions."""
 
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from pesto.show.trace import packed, trace
 from pesto.solving.ahead import LAST, beside, parts_there
 from pesto.solving.flow import solve
 from pesto.source import Source
+from pesto.tf.start import tensorflow
 
 _STEP = b"""{"format": "pesto-graph", "format_version": 1, "source": "ready", "ops": [
 {"name": "a", "outputs": [1024], "time_s": {"gpu": 1e-5}},
@@ -26,10 +27,15 @@ _STEP = b"""{"format": "pesto-graph", "format_version": 1, "source": "ready", "o
 
 
 def ready() -> None:
-    """Solve a step of three ops, and show it as a job does, unless this machine has still to compile; write nothing."""
+    """Solve a step of three ops, unless this machine has still to compile, and load TensorFlow; write nothing."""
     beside()  # begins what is still to be compiled: a job can be cancelled while it waits for that, this could not
-    if LAST not in parts_there():
-        return
+    if LAST in parts_there():
+        _solve_once()
+    tensorflow()
+
+
+def _solve_once() -> None:
+    """Solve the step and show it as a job does, which loads the compiled functions."""
     graph, machine = graph_file.loads(_STEP, "ready"), load_cluster(PRESET)
     settings = Settings(solver="list", search=False, time_limit_s=0)
     outcome = solve(graph, machine, load_costs(graph, machine, None), settings, lambda _: None)

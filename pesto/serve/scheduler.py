@@ -6,7 +6,7 @@ import shutil
 import signal
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -34,6 +34,10 @@ PATIENCE_S = 6.0
 """Seconds for which interrupted jobs may save their best plans when the service ends."""
 SWEEP_S = 600.0
 """Seconds between two looks at what is to be removed."""
+ESCALATE_S = 60.0
+"""Seconds after which a job that was interrupted and has not ended is sent SIGTERM; a second cancel does so at once."""
+KILL_S = 5.0
+"""Seconds from that SIGTERM to SIGKILL."""
 MOST_LOGGED = 10_000
 """Lines that one attempt may log; what it finds is kept beyond."""
 
@@ -44,6 +48,34 @@ class _Cancel(NamedTuple):
     """None for whichever runs."""
 
 
+class _Stop:
+    """When an attempt that was interrupted is sent its next signals, in seconds of `time.monotonic`."""
+
+    def __init__(self) -> None:
+        self.terminate_s = time.monotonic() + ESCALATE_S
+        self.kill_s = self.terminate_s + KILL_S
+        self.signals = deque((signal.SIGTERM, signal.SIGKILL))
+        """Those that it has not been sent."""
+
+    def hurry(self) -> None:
+        """Send SIGTERM now, unless it was sent already."""
+        if len(self.signals) == 2:
+            self.terminate_s = time.monotonic()
+            self.kill_s = self.terminate_s + KILL_S
+
+    def due(self) -> signal.Signals | None:
+        """The signal that it is to be sent now; each once."""
+        if not self.signals:
+            return None
+        when = self.terminate_s if self.signals[0] == signal.SIGTERM else self.kill_s
+        return self.signals.popleft() if time.monotonic() >= when else None
+
+    @property
+    def killed(self) -> bool:
+        """Whether it was sent SIGKILL."""
+        return not self.signals
+
+
 class Scheduler:
     """Begins jobs by priority, then number, as far as workers and quotas allow; keeps what comes of them."""
 
@@ -51,13 +83,13 @@ class Scheduler:
         self, writer: Writer, executor: Executor, folder: Path, doors: Doorkeeper, config: ServeConfig
     ) -> None:
         """`folder`: of the service; each job has a folder there, with one in it for each attempt."""
-        self._writer, self._executor, self._doors, self._bounds = writer, executor, doors, config.job
+        self._writer, self._executor, self._doors, self._bounds = writer, executor, doors, config.bounds
         self._dues = Dues(writer)
         self._folder, self._blobs = folder / JOBS, folder / BLOBS
         self._retention = Retention(self._folder, self._blobs, config.keep_days, int(config.keep_gib * 2**30))
         self._swept = time.monotonic()
         self._running: dict[str, Begun] = {}
-        self._interrupted: set[str] = set()
+        self._interrupted: dict[str, _Stop] = {}
         self._over: set[str] = set()
         self._logged: Counter[str] = Counter()
         self._woken = False
@@ -91,7 +123,10 @@ class Scheduler:
             self._executor.poke()
 
     def cancel(self, name: str, attempt: int | None = None) -> None:
-        """Interrupt the worker that is at a job, by its id, or at this attempt of it; once, however often asked."""
+        """Interrupt the worker that is at a job, by its id, or at this attempt of it.
+
+        The worker is ended if that takes ESCALATE_S, or where a job is cancelled by its id once more.
+        """
         self._cancels.put(_Cancel(name, attempt))
         self._executor.poke()
 
@@ -149,12 +184,20 @@ class Scheduler:
             asked = self._cancels.get()
             for key, begun in self._running.items():
                 if begun.id == asked.job and asked.attempt in (None, begun.attempt):
-                    self._stop(key)
+                    self._stop(key, again=asked.attempt is None)
+        for key, stop in self._interrupted.items():
+            if key not in self._over and (due := stop.due()) is not None:
+                self._executor.cancel(key, due)
 
-    def _stop(self, key: str) -> None:
-        if key in self._running and key not in self._interrupted | self._over:
-            self._interrupted.add(key)
+    def _stop(self, key: str, *, again: bool = False) -> None:
+        """Interrupt an attempt, once; `again`: one that was interrupted before is ended."""
+        if key not in self._running or key in self._over:
+            return
+        if key not in self._interrupted:
+            self._interrupted[key] = _Stop()
             self._executor.cancel(key)
+        elif again:
+            self._interrupted[key].hurry()
 
     def _take(self, heard: list[Heard]) -> None:
         """Keep what was heard: events of one job that come together in one act."""
@@ -187,20 +230,37 @@ class Scheduler:
     def _ended(self, item: Answered | Lost) -> None:
         begun = self._running[item.work.key]
         if isinstance(item, Answered):
-            self._answered(begun, outcome_of(item))
+            self._answered(begun, outcome_of(item), reused=item.reused)
         elif self._ending.is_set():
             self._release(begun, seconds=item.seconds)
         elif item.why == "place":
             self._release(begun, seconds=item.seconds, why=item.detail)
         elif item.why == "death":
-            lost = item
-            self._due(begun, lambda ledger: ledger.lose(begun.number, begun.attempt, lost.detail, lost.seconds))
+            lost, found = item, self._found(begun, item.seconds)
+            self._due(
+                begun, lambda ledger: ledger.lose(begun.number, begun.attempt, lost.detail, lost.seconds, found=found)
+            )
         else:
             remedy = "raise its limit, or give it less to do"
             outcome = Outcome(exit_code=Exit.NOTHING, error=item.detail, remedy=remedy, seconds=item.seconds)
             self._due(begun, lambda ledger: ledger.finish(begun.number, begun.attempt, State.FAILED, outcome))
 
-    def _answered(self, begun: Begun, outcome: Outcome) -> None:
+    def _found(self, begun: Begun, seconds: float) -> Outcome | None:
+        """What an attempt had written that was cancelled and killed; None where that is nothing."""
+        if begun.key not in self._interrupted or not self._interrupted[begun.key].killed:
+            return None
+        names = tuple(sorted(p.name for p in self.results(begun.id, begun.attempt).glob("[!.]*")))
+        found = Outcome(exit_code=Exit.INTERRUPTED, files=names, seconds=seconds)
+        return found if names and self._settle(begun) else None
+
+    def _answered(self, begun: Begun, outcome: Outcome, *, reused: bool) -> None:
+        if outcome.exit_code == Exit.BUG and reused:  # it may be its worker's fault, which is not used again
+            why = f"tried again in another worker: {outcome.error}"
+            self._due(
+                begun,
+                lambda ledger: ledger.lose(begun.number, begun.attempt, why, outcome.seconds, failure=outcome),
+            )
+            return
         keeps = bool(outcome.files) and self._settle(begun)
         if self._ending.is_set() and _interrupted(outcome):
             self._release(begun, seconds=outcome.seconds, found=outcome if keeps else None)
@@ -220,7 +280,7 @@ class Scheduler:
         def written(came: tuple[bool, int]) -> None:
             ours, kept = came
             del self._running[begun.key], self._logged[begun.key]
-            self._interrupted.discard(begun.key)
+            self._interrupted.pop(begun.key, None)
             self._over.discard(begun.key)
             if not ours:  # another server has it: nothing but this attempt's own files is this one's to remove
                 shutil.rmtree(self.results(begun.id, begun.attempt), ignore_errors=True)

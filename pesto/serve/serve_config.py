@@ -5,9 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from pesto.errors import UsageError
+from pesto.executing.memory_use import usable_memory_bytes
 from pesto.files.toml import load
 
 EXECUTORS = ("local", "ray")
+MEMORY_SHARE = 0.8
+"""Part of the machine's memory for jobs: the rest is for the server, the system, and what grows between two looks."""
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -15,11 +18,11 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 class JobBounds:
     """What one job may use at most, whatever its own limits."""
 
-    seconds: float = 86_400.0
-    """Of its run."""
+    seconds: float = 14_400.0
+    """Upper limit on its wall-clock seconds."""
     threads: int = 64
-    rss_gib: float = 64.0
-    """Resident memory of its processes together."""
+    rss_gib: float = 0.0
+    """Upper limit on the resident memory of its processes together; 0: by the machine's (`ServeConfig.bounds`)."""
     nodes: int = 5_000_000
     """Ops of its graph."""
 
@@ -45,6 +48,13 @@ class ServeConfig:
     """Of the files of ended jobs and of uploads together, beyond which the oldest are removed."""
     job: JobBounds = JobBounds()
 
+    @property
+    def bounds(self) -> JobBounds:
+        """Those of a job, with memory: where none is set, the same part of MEMORY_SHARE for each worker."""
+        if self.job.rss_gib:
+            return self.job
+        return replace(self.job, rss_gib=MEMORY_SHARE * usable_memory_bytes() / 2**30 / self.workers)
+
     def __post_init__(self) -> None:
         """Validate."""
         if not 0 <= self.port <= 65535:
@@ -54,7 +64,7 @@ class ServeConfig:
         bounds = [(f.name, getattr(self.job, f.name)) for f in fields(self.job)]
         rest = [(name, getattr(self, name)) for name in ("workers", "queued", "upload_gib", "keep_days", "keep_gib")]
         for name, value in [*rest, *bounds]:
-            if not value > 0:
+            if not value > 0 and (name, value) != ("rss_gib", 0):
                 raise UsageError(f"{name} is {value} - give more than 0")
 
 

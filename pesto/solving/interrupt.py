@@ -4,7 +4,9 @@ import os
 import signal
 import sys
 import threading
+import time
 from contextlib import suppress
+from pathlib import Path
 from types import FrameType
 
 from pesto.errors import Exit
@@ -15,6 +17,12 @@ TAKEN = 255
 """A byte that no signal has: the main thread has taken one."""
 _COMPILERS = ("numba.", "llvmlite.")
 """Packages that an interruption leaves broken, registries half read and code half loaded, if the process survives."""
+_IMPORT_SYSTEM = "<frozen importlib._bootstrap>"
+"""Source file of the frames of Python's import system."""
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+"""Names of folders for installed packages."""
+DELAY_S = 60.0
+"""Seconds after which an import or a compilation that does not end is interrupted nevertheless."""
 
 
 class _State:
@@ -28,6 +36,8 @@ class _State:
     """Whether one came while held, and nothing was interrupted for it yet."""
     keeps = False
     """True if the verb has a result that it would write."""
+    delayed_since: float | None = None
+    """`time.monotonic()` of the first signal that waits for an import or a compilation to end; None for none."""
     watchdog: int | None = None
     """File descriptor to which each signal that the main thread takes is reported."""
 
@@ -37,9 +47,11 @@ def install() -> None:
 
     Python ignores what is raised in a finaliser and in the callback of a weak reference or of a C library. What a
     signal raised there is raised again a little later, until it is taken. One that comes while numba compiles or loads
-    a function is raised after that.
+    a function, or while an installed package is imported, is raised after that: TensorFlow, for one, registers names
+    as it loads and cannot be imported again after half of it. Modules of the user's own can be interrupted.
     """
     _State.received, _State.held, _State.noted, _State.keeps = None, False, False, False
+    _State.delayed_since = None
     sys.unraisablehook = _ignored
     signal.signal(signal.SIGINT, _handle)
     signal.signal(signal.SIGTERM, _handle)
@@ -97,17 +109,42 @@ def _handle(signum: int, frame: FrameType | None) -> None:
     _State.noted = _State.held
     if _State.held:
         return
-    if _compiles(frame):
+    if _must_delay(frame):
         _again()
     else:
+        _State.delayed_since = None
         raise KeyboardInterrupt
 
 
-def _compiles(frame: FrameType | None) -> bool:
-    """Whether a function is being compiled or loaded: while one runs, no frame is its compiler's."""
-    while frame is not None and not str(frame.f_globals.get("__name__")).startswith(_COMPILERS):
+def _must_delay(frame: FrameType | None) -> bool:
+    """Return whether an import or a compilation is in progress that would stay broken, for DELAY_S at most."""
+    if not (_imports_anything(frame) or _is_unsafe(frame)):
+        return False
+    if _State.delayed_since is None:
+        _State.delayed_since = time.monotonic()
+    return time.monotonic() < _State.delayed_since + DELAY_S
+
+
+def _imports_anything(frame: FrameType | None) -> bool:
+    """Return whether the import system itself runs: its locks and tables are consistent again in a moment."""
+    return frame is not None and frame.f_code.co_filename == _IMPORT_SYSTEM
+
+
+def _is_unsafe(frame: FrameType | None) -> bool:
+    """Return whether a compiler runs (it has no frame while a compiled function does), or a package is imported."""
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).startswith(_COMPILERS) or _imports_package(frame):
+            return True
         frame = frame.f_back
-    return frame is not None
+    return False
+
+
+def _imports_package(frame: FrameType) -> bool:
+    """Return whether the frame executes a module of an installed package for the first time."""
+    if frame.f_code.co_filename != _IMPORT_SYSTEM or frame.f_code.co_name != "_load_unlocked":
+        return False
+    origin = getattr(frame.f_locals.get("spec"), "origin", None)
+    return isinstance(origin, str) and not _INSTALLED.isdisjoint(Path(origin).parts)
 
 
 def _ignored(ignored: "sys.UnraisableHookArgs") -> None:

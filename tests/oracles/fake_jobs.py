@@ -2,10 +2,13 @@
 
 "" ends at once with a plan; `wait` runs until it is interrupted, and leaves a plan then; `die` loses its worker each
 time; `lost N` loses the cluster that it runs on N times; `big` needed too much memory; `wrong` is refused by its verb;
-`talk N` tells N incumbents first; `once` is `wait`, with a plan of its first attempt alone, and `once die` loses its
+`talk N` tells N incumbents first;
+`deaf` is `wait`, and minds SIGKILL alone; `broken` ends with a bug in a worker that was used before;
+`once` is `wait`, with a plan of its first attempt alone, and `once die` loses its
 worker in later ones.
 """
 
+import signal
 import threading
 from collections import deque
 from pathlib import Path
@@ -28,6 +31,7 @@ class FakeJobs:
         `result`: the summary of each job.
         """
         self.slots, self._files, self._result, self.begun, self.closed = slots, files, result or {}, {}, False
+        self.signals = []
         self._heard, self._poked = deque(), False
         self._changed = threading.Condition()
 
@@ -47,9 +51,12 @@ class FakeJobs:
             self._hear(Lost(work=work, why="memory", detail="needed more than 8 GiB", seconds=1.0))
         elif words[0] == "wrong":
             self._answer(work, Done(exit_code=3, error="a cycle", remedy="break it"))
+        elif words[0] == "broken":
+            used = words[1:] != ["once"] or _attempt(work.key) == 1
+            self._answer(work, Done(exit_code=1 if used else 0, error="bug: half loaded" if used else None), used)
         elif words == ["once", "die"] and _attempt(work.key) > 1:
             self._hear(Lost(work=work, why="death", detail="killed by SIGKILL", seconds=1.0))
-        elif words[0] not in ("wait", "once"):
+        elif words[0] not in ("wait", "deaf", "once"):
             self.end(work.key)
 
     def end(self, key, code=0):
@@ -64,6 +71,10 @@ class FakeJobs:
             (out / name).write_bytes(data)
         self._answer(work, Done(exit_code=code, files=tuple(files), result=self._result))
 
+    def folders(self):
+        """Those of the attempts that were begun."""
+        return [Path(msgspec.json.decode(work.data, type=Order).out) for work in self.begun.values()]
+
     def collect(self, seconds=None):
         with self._changed:
             self._changed.wait_for(lambda: self._heard or self._poked, seconds)
@@ -71,9 +82,14 @@ class FakeJobs:
             self._heard.clear()
             return found
 
-    def cancel(self, key):
+    def cancel(self, key, signum=signal.SIGINT):
         work = self.begun[key]
-        if msgspec.json.decode(work.data, type=Order).request.label.startswith("once") and _attempt(key) > 1:
+        self.signals.append((key, signum))
+        if signum == signal.SIGKILL:
+            self._hear(Lost(work=work, why="death", detail="cancelled", seconds=1.0))
+        elif msgspec.json.decode(work.data, type=Order).request.label == "deaf":
+            return
+        elif msgspec.json.decode(work.data, type=Order).request.label.startswith("once") and _attempt(key) > 1:
             self._answer(work, Done(exit_code=130, error="interrupted; nothing was written"))
         else:
             self.end(key, 130)
@@ -86,8 +102,8 @@ class FakeJobs:
     def close(self):
         self.closed = True
 
-    def _answer(self, work, done):
-        self._hear(Answered(work=work, data=msgspec.json.encode(done), seconds=1.0))
+    def _answer(self, work, done, reused=False):
+        self._hear(Answered(work=work, data=msgspec.json.encode(done), seconds=1.0, reused=reused))
 
     def _hear(self, *items):
         with self._changed:

@@ -60,6 +60,24 @@ def awaits(data: bytes, line: Line) -> bytes:
     return _signal(line)
 
 
+def retires(data: bytes, line: Line) -> bytes:
+    """Its process, which is to do no further work."""
+    del data
+    line.retire()
+    return str(os.getpid()).encode()
+
+
+def forks_and_hangs(data: bytes, line: Line) -> bytes:
+    """Tells a child in its process group that nothing ends; both mind neither SIGINT nor SIGTERM."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    child = os.fork()
+    if child:
+        line.tell(b"%d" % child)
+    time.sleep(PATIENCE_S)
+    return data
+
+
 def stubborn(data: bytes, line: Line) -> bytes:
     """Says that it is there, and minds no signal."""
     line.tell(b"here")

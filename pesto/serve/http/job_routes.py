@@ -95,7 +95,7 @@ async def _taken(data: JobRequest, body: bytes, caller: Caller, key: tuple[str, 
     """The id of the job, once it is on the disk; `key`: its own and the request's digest."""
     service = caller.service
     _checked(data)
-    _require_bounds(data, service.config.job)
+    _require_bounds(data, service.config.bounds)
     await _require_room(caller)
     service.blobs.require_space()
     needed = await _with_plans(data, caller)

@@ -152,14 +152,22 @@ class Ledger:
         """The attempt of a job whose files are kept; 0 for none."""
         return int(self._db.execute("SELECT kept FROM jobs WHERE number = ?", (number,)).fetchone()[0])
 
-    def lose(self, number: int, attempt: int, why: str, seconds: float) -> bool:
-        """A job's worker died: queue it again, or end it with the last death that it may have. False as in `note`."""
+    def lose(
+        self, number: int, attempt: int, why: str, seconds: float, *, failure: Outcome | None = None,
+        found: Outcome | None = None,
+    ) -> bool:  # fmt: skip
+        """Queue a job again whose worker died or may be broken, or fail it after the last time. False as in `note`.
+
+        failure: how it ends then, where its worker could tell. found: as of `release`.
+        """
         row = self._running(number, attempt)
         if row is None:
             return False
         self._db.execute("UPDATE jobs SET deaths = deaths + 1 WHERE number = ?", (number,))
         if row["state"] == State.CANCELLING or row["deaths"] + 1 < DEATHS:
-            return self.release(number, attempt, why, seconds=seconds)
+            return self.release(number, attempt, why, found=found, seconds=seconds)
+        if failure is not None:
+            return self.finish(number, attempt, State.FAILED, failure)
         error = f"{DEATHS} workers died of it, the last one so: {why}"
         outcome = Outcome(exit_code=7, error=error, remedy="give it less to do, or report it", seconds=seconds)
         return self.finish(number, attempt, State.FAILED, outcome)

@@ -163,6 +163,31 @@ def test_a_worker_does_several_works_and_is_replaced_where_it_may_not_have_all_c
     assert pids[0] == pids[1] != pids[2] == pids[3]
 
 
+def test_a_work_can_retire_its_worker(pool) -> None:
+    """It answers, and the next work has a process that did none before."""
+    pids = []
+    for entry in ("where", "retires", "where", "where"):
+        pool.begin(work(entry))
+        (found,) = all_of(pool)
+        assert isinstance(found, Answered)
+        pids.append((int(found.data.split()[0]), found.reused))
+    (first, *_), (second, *_), (third, *_), (fourth, *_) = pids
+    assert first == second != third == fourth
+    assert [reused for _, reused in pids] == [False, True, False, True]
+    assert gone(first)
+
+
+def test_sigkill_ends_a_live_work_with_its_process_group(pool) -> None:
+    pool.begin(work("forks_and_hangs", live=True))
+    child = int(until_said(pool).data)
+    assert pool.cancel("forks_and_hangs", signal.SIGTERM)
+    assert pool.collect(0.1) == []
+    assert pool.cancel("forks_and_hangs", signal.SIGKILL)
+    (found,) = all_of(pool)
+    assert isinstance(found, Lost) and (found.why, found.detail) == ("death", "cancelled")
+    assert gone(child)
+
+
 def test_a_nice_worker_leaves_the_processors_to_others() -> None:
     pool = Pool(1, niceness=7, keep_bytes=1)
     try:

@@ -3,7 +3,10 @@
 import hashlib
 import json
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from multiprocessing import Pipe
 from pathlib import Path
 
 import msgspec
@@ -13,13 +16,16 @@ from click.testing import CliRunner
 
 from pesto.cli.main import pesto
 from pesto.executing.executor import Answered, Executor, Files, Limits, Lost, Work
+from pesto.executing.line import PipeLine, Signals
 from pesto.executing.pool import Pool
 from pesto.executing.ray_cluster import RayCluster
 from pesto.executing.worker import function_of
+from pesto.jobs import job_entry
 from pesto.jobs.job_entry import ENTRY, READY, Order
 from pesto.jobs.job_events import Done, Event, Incumbent, Stage, decode
 from pesto.jobs.request import JobRequest
 
+CHECKED = {"kind": "solve", "source": {"model": "rnnlm", "variant": "tiny"}}
 TOWERS = (Path(__file__).parents[2] / "data" / "two-towers.graph.json").read_bytes()
 
 
@@ -76,7 +82,7 @@ def plan_is_valid(out: Path) -> bool:
 
 
 def test_one_worker_does_jobs_alike_and_one_after_the_other(tmp_path, pool) -> None:
-    """A deterministic one twice, with one between that is cancelled before it has begun."""
+    """A deterministic one twice, with one between that is cancelled before it has begun, whose worker is replaced."""
     for key in ("first", "never", "second"):
         begin(pool, tmp_path / key, TOWERS, deterministic=True)
         if key == "never":
@@ -162,3 +168,28 @@ def test_what_a_worker_does_before_its_first_job_can_be_done(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     function_of(READY)()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("done", "retired"),
+    [
+        (Done(exit_code=1, error="bug: half loaded"), True),
+        (Done(exit_code=130, error="interrupted; nothing was written"), True),
+        (Done(exit_code=143, error="interrupted; nothing was written"), True),
+        (Done(exit_code=130, files=("plan.json",)), False),
+        (Done(exit_code=3, error="a cycle"), False),
+        (Done(exit_code=0, files=("plan.json",)), False),
+    ],
+)
+def test_a_worker_that_may_be_broken_is_retired(done: Done, retired: bool, tmp_path, monkeypatch, signals) -> None:
+    """After a bug, and after an interruption before anything was there."""
+    line = PipeLine(Pipe()[0], Signals())
+    monkeypatch.setattr(job_entry, "run", lambda *_: done)
+    order = Order(request=msgspec.convert(CHECKED, JobRequest), blobs=str(tmp_path), out=str(tmp_path))
+    assert msgspec.json.decode(job_entry.answer(msgspec.json.encode(order), line), type=Done) == done
+    assert line.retired == retired
+
+
+def test_workers_load_tensorflow_before_their_first_job() -> None:
+    code = "from pesto.jobs.ready import ready; import sys; ready(); assert 'tensorflow' in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,11 +1,13 @@
 """A signal that comes when the plan is being written must not lose it."""
 
+import importlib
 import json
 import os
 import signal
 import sys
 import time
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 
 import numba
@@ -114,6 +116,58 @@ def test_a_signal_while_a_function_is_compiled_comes_after_that(signals: None, m
     assert interrupt.received() == 143
     assert loads[:2] == ["begun", "ended"]
     assert function(1) == 2
+
+
+STRUCK = """
+import os, signal
+os.kill(os.getpid(), signal.SIGTERM)
+done = True
+"""
+
+
+@pytest.fixture
+def struck_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    """The name of a module, in a folder, that is sent SIGTERM by itself while it is imported."""
+
+    def make(folder: str) -> str:
+        name = f"struck_in_{folder.replace('-', '_')}"
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"{name}.py").write_text(STRUCK)
+        monkeypatch.syspath_prepend(tmp_path / folder)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        return name
+
+    return make
+
+
+@pytest.mark.parametrize("folder", ["site-packages", "dist-packages"])
+def test_a_signal_while_a_package_is_imported_comes_after_that(folder: str, signals: None, struck_package) -> None:
+    """Also a package of pure Python that it imports: the module is whole before the interruption."""
+    name = struck_package(folder)
+    with pytest.raises(KeyboardInterrupt):
+        importlib.import_module(name)
+        for _ in range(6000):
+            time.sleep(0.01)
+    assert interrupt.received() == 143
+    assert sys.modules[name].done
+
+
+def test_a_module_of_the_user_is_interrupted_at_once(signals: None, struck_package) -> None:
+    """It may run for as long as it likes."""
+    name = struck_package("mine")
+    with pytest.raises(KeyboardInterrupt):
+        importlib.import_module(name)
+    assert name not in sys.modules
+
+
+def test_an_import_that_does_not_end_is_interrupted_in_the_end(
+    signals: None, struck_package, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(interrupt, "DELAY_S", 0.0)
+    name = struck_package("site-packages")
+    with pytest.raises(KeyboardInterrupt):
+        importlib.import_module(name)
+    assert name not in sys.modules
 
 
 def test_other_ignored_errors_are_told_as_before(signals: None, capsys) -> None:
