@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=600.0, help="No further moment begins after so many.")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    began, load, rng = time.monotonic(), os.getloadavg()[0], random.Random(options.seed)
+    began, load, rng = time.monotonic(), os.getloadavg()[0], random.Random(options.seed)  # noqa: S311
     moments: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory() as folder:
         server = subprocess.Popen(

@@ -84,7 +84,7 @@ class WorkerProcess:
             return
 
     def cancel(self, signum: signal.Signals) -> None:
-        """Send it a signal, as soon as that is for the work at hand; kill it where the work cannot be interrupted, or by SIGKILL."""
+        """Send it a signal, as soon as that is for the work at hand; kill it by SIGKILL, or where it minds none."""
         if self.work is None:
             return
         if not self.work.live or signum == signal.SIGKILL:
