@@ -1,12 +1,13 @@
-"""An `If` that updates several variables as one `If` for each, with what an optimizer keeps for the variable.
+"""An `If` or `Case` that updates several variables as one for each, with what an optimizer keeps for the variable.
 
 An op that takes a variable's handle runs where the variable is, so one `If` around an optimizer holds all variables on
-one device: loss scaling and gradient accumulation of Keras are such. Each part has the nodes of both branches that its
+one device: loss scaling and gradient accumulation of Keras are such. Each part has the nodes of all branches that its
 variables need. The values of other variables that a part needs from before the branch are read in front of it. Several
 parts may need one small tensor that is computed of many, such as a global norm: an `If` of its own computes it for all.
 Where a branch orders changes of variables in two parts, one part waits for the other.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,22 +30,23 @@ from pesto.tf.variables.function_effects import Bodies
 from pesto.tf.variables.part_function import READ, SHARED, PartFunction
 from pesto.tf.variables.variable_parts import RESULT, VariableParts
 
-IFS = ("If", "StatelessIf")
 _BRANCHES = ("then_branch", "else_branch")
+_STATELESS = {"If": "StatelessIf", "Case": "StatelessCase"}
+"""Branch op that may change variables -> the one that only computes."""
 _PART = "pesto_part"
 
 
 def divisions(graph_def: Any, whole: Sequence[str] = ()) -> dict[str, Division]:
-    """How the branch ops of a flat GraphDef with `_output_shapes` are divided, by name; those in `whole` are not."""
+    """Divide the branch ops of a flat GraphDef with `_output_shapes`, but those in `whole`; the results by name."""
     found: dict[str, Division] = {}
-    if not any(node.op in IFS for node in graph_def.node):
+    if not any(node.op in _STATELESS for node in graph_def.node):
         return found
     library = {f.signature.name: f for f in graph_def.library.function}
     bodies = Bodies(Signatures(library))
     by_name = {node.name: node for node in graph_def.node}
     read = {producer(t) for node in graph_def.node for t in node.input if t[0] != "^"} if whole else set[str]()
     for node in graph_def.node:
-        if node.op == "If" and (node.name not in whole or node.name not in read):
+        if node.op in _STATELESS and (node.name not in whole or node.name not in read):
             sizes = [elements_of(by_name[producer(t)], t) for t in data_inputs(node)[1:]]
             division = divide(node, sizes, bodies, library, in_function=False)
             if division is not None:
@@ -53,13 +55,13 @@ def divisions(graph_def: Any, whole: Sequence[str] = ()) -> dict[str, Division]:
 
 
 def divide(node: Any, sizes: Sizes, bodies: Bodies, library: dict[str, Any], *, in_function: bool) -> Division | None:
-    """How one `If` is divided; None where it is not. The functions made are added to `library`, which `bodies` has."""
+    """Divide one branch op; None if it stays whole. The functions made are added to `library`, which `bodies` has."""
     made: list[Any] = []
     try:
         slots = _slots(data_inputs(node)[1:])
         branches = []
-        for attr in _BRANCHES:
-            function, inner = _with_divided(library[node.attr[attr].func.name], slots, sizes, bodies, library)
+        for name in _functions(node):
+            function, inner = _with_divided(library[name], slots, sizes, bodies, library)
             made += inner
             branches.append(analyse(function, slots, sizes, bodies))
     except (UndividableError, KeyError):
@@ -75,6 +77,13 @@ def divide(node: Any, sizes: Sizes, bodies: Bodies, library: dict[str, Any], *, 
     )  # fmt: skip
 
 
+def _functions(node: Any) -> list[str]:
+    """Return the names of a branch op's functions, in the order of its branches."""
+    if node.op == "Case":
+        return [function.name for function in node.attr["branches"].list.func]
+    return [node.attr[attr].func.name for attr in _BRANCHES]
+
+
 def _slots(inputs: Sequence[str]) -> list[int]:
     """Number of each argument: the first place at which its tensor is given."""
     return [inputs.index(text) for text in inputs]
@@ -88,7 +97,7 @@ def _with_divided(
     by_name = {node.name: node for node in function.node_def}
     given = {a.name: sizes[s] for a, s in zip(function.signature.input_arg, slots, strict=True)}
     for node in function.node_def:
-        if node.op == "If":
+        if node.op in _STATELESS:
             own = [_inner_elements(t, by_name, given, bodies.signatures) for t in data_inputs(node)[1:]]
             division = divide(node, own, bodies, library, in_function=True)
             if division is not None:
@@ -137,17 +146,17 @@ def _inner_elements(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Writer:
-    """The nodes and functions of a divided `If`."""
+    """The nodes and functions of a divided branch op."""
 
     parts: VariableParts
     in_function: bool
-    """Whether the `If` is a node of a function, where tensors have other names."""
+    """The branch op is a node of a function, where tensors have other names."""
     reads: dict[int, Any] = field(default_factory=dict)
     """Variable -> the op in front of the parts that reads it for others than its own part."""
     functions: list[Any] = field(default_factory=list)
 
     def division(self) -> Division:
-        """What takes the place of the `If`."""
+        """The nodes and functions that replace the branch op."""
         node, parts = self.parts.node, self.parts
         nodes = [self._shared()] if any(parts.users) else []
         ends = {part: self._part(number, part) for number, part in enumerate(parts.parts)}
@@ -174,7 +183,7 @@ class _Writer:
         return f"{node}:{output}:{k}" if self.in_function else f"{node}:{k}"
 
     def _shared(self) -> Any:
-        """The branch op that computes what several parts need; of the other branch's it returns zeros."""
+        """The branch op that computes what several parts need; of other branches' it returns zeros."""
         branches = self.parts.branches
         functions, shapes = [], []
         for b, branch in enumerate(branches):
@@ -192,14 +201,14 @@ class _Writer:
 
     def _part(self, number: int, part: int) -> Any:
         """The branch op of a part."""
-        parts, before = self.parts, len(self.parts.users[0])
-        texts = [{t: k for k, t in enumerate(parts.users[0])}, {t: before + k for k, t in enumerate(parts.users[1])}]
-        functions = [PartFunction.of(parts, b, parts.kept[part, b], part, texts[b]) for b in (0, 1)]
+        parts, number_of = self.parts, itertools.count()
+        texts = [{text: next(number_of) for text in users} for users in parts.users]
+        functions = [PartFunction.of(parts, b, parts.kept[part, b], part, of) for b, of in enumerate(texts)]
         has_results = bool(parts.branches[0].results) and part == parts.find(RESULT)
         for function in functions if has_results else ():
             for k, text in enumerate(function.branch.results):
                 function.add_result(k, text, function.branch)
-        dtypes = {k: parts.branches[b].dtype(t) for b in (0, 1) for t, k in texts[b].items()}
+        dtypes = {k: branch.dtype(t) for branch, of in zip(parts.branches, texts, strict=True) for t, k in of.items()}
         made = self._node(f"{_PART}_{number}", functions, dtypes)
         for attr in ("output_shapes", "_output_shapes"):
             if has_results and attr in parts.node.attr:
@@ -207,21 +216,24 @@ class _Writer:
         return made
 
     def _node(self, name: str, functions: list["PartFunction"], dtypes: Mapping[int, int]) -> Any:
-        """A branch op that calls two functions; `dtypes` are those of the shared tensors."""
+        """A branch op that calls the functions, one a branch; `dtypes` are those of the shared tensors."""
         node, inputs = self.parts.node, data_inputs(self.parts.node)
         slots = sorted({s for f in functions for s in f.slots})
         reads = {v: read for f in functions for v, read in f.reads.items()}
         values = sorted({v for f in functions for v in f.values})
-        made = node_def_pb2.NodeDef(name=f"{node.name}/{name}", op="StatelessIf" if name == SHARED else "If")
+        made = node_def_pb2.NodeDef(name=f"{node.name}/{name}", op=_STATELESS[node.op] if name == SHARED else node.op)
         made.input.extend([inputs[0], *(inputs[1 + s] for s in slots)])
         made.input.extend(self._read(v, reads[v]) for v in sorted(reads))
         made.input.extend(self._tensor(f"{node.name}/{SHARED}", "output", v) for v in values)
         taken = [(v, reads[v].attr["dtype"].type) for v in sorted(reads)]
-        for attr, function in zip(_BRANCHES, functions, strict=True):
-            whole = f"{node.attr[attr].func.name}_{name}"
+        targets = [made.attr[attr].func for attr in _BRANCHES] if node.op == "If" else None
+        # A Case may name a function for several of its branches.
+        before = _functions(node)
+        for b, (old, function) in enumerate(zip(before, functions, strict=True)):
+            whole = f"{old}_{name}" if old not in before[:b] else f"{old}_{name}_{b}"
             definition = function.finish(whole, slots, taken, [(v, dtypes[v]) for v in values])
             self.functions.append(definition)
-            made.attr[attr].func.name = whole
+            (targets[b] if targets else made.attr["branches"].list.func.add()).name = whole
         for attr in ("Tcond", "_lower_using_switch_merge"):
             if attr in node.attr:
                 made.attr[attr].CopyFrom(node.attr[attr])

@@ -22,7 +22,7 @@ class PartFunction:
 
     branch: BranchFunction
     number: int
-    """0 of the one branch, 1 of the other."""
+    """Number of the branch."""
     outside: Mapping[str, int]
     """Op of the branch -> the variable whose value, read in front of the parts, it gives."""
     shared: Mapping[str, int]

@@ -25,7 +25,7 @@ class VariableParts:
     """(part, branch) -> its nodes."""
     order: set[tuple[int, int]] = field(default_factory=set)
     """(before, after) of parts whose changes are ordered."""
-    users: list[dict[str, set[int]]] = field(default_factory=lambda: [{}, {}])
+    users: list[dict[str, set[int]]] = field(default_factory=list)
     """[branch] tensor that is computed once for several parts -> those that read it."""
 
     def find(self, variable: int) -> int:
@@ -74,6 +74,7 @@ class VariableParts:
         """Find the nodes of each part, what several parts share, and the order among parts."""
         self.kept.clear()
         self.order.clear()
+        self.users[:] = [{} for _ in self.branches]
         for b, branch in enumerate(self.branches):
             roots = self._roots(branch)
             users: dict[str, set[int]] = {}
@@ -82,7 +83,6 @@ class VariableParts:
                     if len(branch.sources[name]) > 1 and not branch.needs[name]:
                         users.setdefault(name, set()).add(part)
             several = {name for name, parts in users.items() if len(parts) > 1}
-            self.users[b] = {}
             for part in self.parts:
                 kept = self.kept[part, b] = branch.cone(roots[part], several)
                 for text in self._read(branch, part, kept):

@@ -1,6 +1,7 @@
 """An `If` that updates several variables computes the same, bit for bit, as the parts that take its place."""
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ tf = tensorflow()
 from pesto.tf.nodes.branch_division import redirected_names, replace_branches  # noqa: E402  # after the quiet load
 from pesto.tf.sources import sources  # noqa: E402
 from pesto.tf.variables.divided_branches import divisions  # noqa: E402
+from pesto.tf.variables.function_effects import BRANCHES  # noqa: E402
 
 v1 = tf.compat.v1
 SIZE = 70
@@ -22,9 +24,9 @@ def variables(count: int = 3) -> list[Any]:
     return [tf.Variable(tf.range(SIZE, dtype=tf.float32) + k, name=f"v{k}") for k in range(count)]
 
 
-def whole_graph(step: Any) -> tuple[Any, tuple[str, ...]]:
-    """The GraphDef of a function of a predicate and a tensor, undivided, and what a run of it fetches."""
-    specs = tf.TensorSpec([], tf.bool), tf.TensorSpec([SIZE], tf.float32)
+def whole_graph(step: Any, chosen_by: Any = tf.bool) -> tuple[Any, tuple[str, ...]]:
+    """The GraphDef of a function of a predicate (or index) and a tensor, undivided, and what a run of it fetches."""
+    specs = tf.TensorSpec([], chosen_by), tf.TensorSpec([SIZE], tf.float32)
     graph = tf.function(step).get_concrete_function(*specs).graph
     graph_def = graph.as_graph_def(add_shapes=True)
     values = {inner.op.name: outer for outer, inner in graph.captures}
@@ -65,16 +67,16 @@ def run(graph_def: Any, fetches: tuple[str, ...], given: list[Any]) -> list[byte
     return kept
 
 
-def compared(step: Any) -> tuple[Any, list[Any]]:
+def compared(step: Any, choices: Sequence[Any] = (True, False, True, True, False)) -> tuple[Any, list[Any]]:
     """The graph in which the branches are divided, and its branch ops; the runs of both are equal."""
-    graph_def, fetches = whole_graph(step)
+    graph_def, fetches = whole_graph(step, tf.bool if choices[0] is True else tf.int32)
     divided = type(graph_def)()
     divided.CopyFrom(graph_def)
     made = divisions(divided)
     replace_branches(divided, made)
-    given = [(p, np.sin(np.arange(SIZE) + k).astype("float32")) for k, p in enumerate([True, False, True, True, False])]
+    given = [(p, np.sin(np.arange(SIZE) + k).astype("float32")) for k, p in enumerate(choices)]
     assert run(graph_def, fetches, given) == run(divided, redirected_names(fetches, made), given)
-    return divided, [node for node in divided.node if node.op in ("If", "StatelessIf")]
+    return divided, [node for node in divided.node if node.op in BRANCHES]
 
 
 def handles_of(graph_def: Any, node: Any) -> set[str]:
@@ -207,6 +209,78 @@ def test_what_may_not_be_divided_stays_whole(what: str) -> None:
     assert not divisions(graph_def)
 
 
+CASES = (0, 1, 2, 1, 7, -1)
+"""Indices of branches; one out of range takes the last."""
+
+
+def test_each_variable_of_a_case_has_one_of_its_own() -> None:
+    """A rate that all branches read is read in front of the branches, a norm is computed once for all."""
+    weights, rate = variables(), tf.Variable(0.5)
+
+    def step(index, x):
+        def descend():
+            clipped, _ = tf.clip_by_global_norm([x * float(k + 1) * v for k, v in enumerate(weights)], 0.25)
+            for v, g in zip(weights, clipped, strict=True):
+                v.assign_sub(rate * g)
+
+        def add():
+            for v in weights:
+                v.assign_add(x * rate)
+
+        tf.switch_case(index, [descend, add, lambda: None])
+        return weights[0].read_value()
+
+    graph_def, branches = compared(step, CASES)
+    assert sorted((node.op, len(handles_of(graph_def, node))) for node in branches) == [
+        *[("Case", 1)] * 3,
+        ("StatelessCase", 0),
+    ]
+
+
+def test_cases_in_branches_and_branches_in_cases_are_divided() -> None:
+    weights, count = variables(2), tf.Variable(0)
+
+    def step(index, x):
+        def update(by):
+            for k, v in enumerate(weights):
+                v.assign_sub(x * by * (k + 1))
+
+        def cases():
+            tf.switch_case(count % 3, [lambda: update(0.5), lambda: update(0.25), lambda: update(0.125)])
+
+        def one():
+            tf.cond(tf.reduce_sum(x) > 0.0, lambda: update(2.0), lambda: update(4.0))
+
+        tf.switch_case(index, [cases, one])
+        count.assign_add(1)
+
+    graph_def, branches = compared(step, CASES)
+    assert sorted(len(handles_of(graph_def, node)) for node in branches) == [1, 1]
+
+
+def test_a_case_that_names_a_function_twice_is_divided() -> None:
+    weights = variables(2)
+
+    def step(index, x):
+        def add():
+            for v in weights:
+                v.assign_add(x)
+
+        tf.switch_case(index, [add, lambda: None, add])
+
+    graph_def, fetches = whole_graph(step, tf.int32)
+    (case,) = (node for node in graph_def.node if node.op == "Case")
+    functions = case.attr["branches"].list.func
+    functions[2].name = functions[0].name
+    divided = type(graph_def)()
+    divided.CopyFrom(graph_def)
+    made = divisions(divided)
+    replace_branches(divided, made)
+    given = [(i, np.sin(np.arange(SIZE) + i).astype("float32")) for i in CASES]
+    assert run(graph_def, fetches, given) == run(divided, redirected_names(fetches, made), given)
+    assert sum(node.op == "Case" for node in divided.node) == 2
+
+
 def random_step(rng: random.Random) -> Any:
     """A step whose branches read, compute and change variables at random, also in branches of branches."""
     weights = [*variables(4), *(tf.Variable(float(k + 1)) for k in range(2))]
@@ -223,6 +297,11 @@ def random_step(rng: random.Random) -> Any:
                 values.append(value * weights[rng.randrange(len(weights))].read_value())
             elif kind == 2:
                 values.append(tf.reduce_sum(tf.stack([tf.reduce_sum(o * o) for o in values])))
+            elif kind == 3 and depth and rng.random() < 0.3:
+                tf.switch_case(
+                    tf.cast(tf.reduce_sum(value), tf.int32),
+                    [lambda k=k: block(x + k, depth - 1) for k in (1.0, 2.0, 3.0)],
+                )
             elif kind == 3 and depth:
                 tf.cond(tf.reduce_sum(value) > 0.0, lambda: block(x, depth - 1), lambda: block(x * 2.0, depth - 1))
             elif kind == 4:
