@@ -190,6 +190,7 @@ def of_saved_model(limit_s: float, steps: int) -> Row:
     from pesto import api
     from pesto.inputs.load import run_plan
     from pesto.source import Source
+    from pesto.tf.run.run_options import How
 
     row: Row = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -197,8 +198,8 @@ def of_saved_model(limit_s: float, steps: int) -> Row:
         source = Source(saved_model=Path(folder), signature="train")
         graph = timed(row, "record_s", lambda: api.load_graph(saved_model=folder, signature="train"))
         plan = timed(row, "solve_s", lambda: api.solve(graph, cluster=CLUSTER, time_limit_s=limit_s))
-        ran = run_plan(plan, source, steps=steps, devices="cpu")
-        stock = run_plan(plan, source, steps=steps, devices="cpu", reference="stock")
+        ran = run_plan(plan, source, How(steps=steps, devices="cpu"))
+        stock = run_plan(plan, source, How(steps=steps, devices="cpu", reference="stock"))
     equal = ran.losses_equal and ran.variables_equal
     return row | priced(plan) | {
         "ops": graph.ops, "first_s": ran.inject_s + ran.verify_s + ran.step_s, "step_s": ran.step_s,

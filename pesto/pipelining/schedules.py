@@ -120,6 +120,10 @@ class Schedule:
     """Of FREE: whether no stages at all have room for a batch."""
     interrupted: bool = False
     """Whether Ctrl-C ended the search for it."""
+    load: int | None = None
+    """Of two stages a device: ticks a micro-batch of the busiest device, summed over its stages."""
+    load_bound: int | None = None
+    """No cuts into as many stages on these devices, in this order, have a busiest device with fewer ticks than this."""
     shared: Replicas | None = None
     """Of REPLICATED, in place of an allocation: stages that several devices share."""
 
@@ -129,6 +133,13 @@ class Schedule:
         if self.shared is not None:
             return self.shared.rows
         return ints(np.zeros((0, 3))) if self.allocation is None else self.allocation.stages
+
+    @property
+    def load_gap(self) -> float | None:
+        """The busiest device's ticks over their bound, less 1; None where there is no such bound."""
+        if self.load is None or self.load_bound is None:
+            return None
+        return self.load / self.load_bound - 1 if self.load_bound else 0.0
 
     @property
     def step(self) -> int | None:
@@ -293,16 +304,27 @@ def without_memory(asked: Asked) -> Cuts:
     return cuts
 
 
-def _two_each(asked: Asked, device: list[int]) -> list[list[int]]:
-    """Layers of each stage for two stages a device: cuts of the least largest device sum, and those of equal shares.
+def _two_each(asked: Asked, device: list[int], make: Callable[[list[int]], Schedule]) -> Schedule:
+    """The shortest schedule of two stages a device, cut by the least largest device sum or at equal shares.
 
-    device: [2 P] device of each stage. ValueError where there are fewer layers than stages.
+    device: [2 P] device of each stage. make: the schedule of stages with so many layers each. ValueError where there
+    are fewer layers than stages.
     """
     if asked.chain.layers < len(device):
         raise ValueError(f"two stages a device need {len(device)} layers")
-    least = list(least_device_sum(asked.chain, asked.machines, device).layers)
+    least = least_device_sum(asked.chain, asked.machines, device)
+    cuts = [list(least.layers)]
     shares = equal_shares(asked.chain, asked.machines, device)
-    return [least] if shares == least else [least, shares]
+    made = [make(each) for each in (cuts if shares in cuts else [*cuts, shares])]
+    return _bounded(asked, _shortest(made), least.bound)
+
+
+def _bounded(asked: Asked, made: Schedule, bound: int) -> Schedule:
+    """With the ticks a micro-batch of the busiest device, and what no other cuts are below."""
+    if made.allocation is None:
+        return made
+    sums = np.bincount(made.allocation.device, weights=asked.seen(made.allocation).loads)
+    return replace(made, load=int(sums.max()), load_bound=bound)
 
 
 def _shortest(made: list[Schedule]) -> Schedule:
@@ -316,14 +338,16 @@ def _on_these(make: Callable[[Chain, Allocation, int], Pattern]) -> "_Maker":
 
 
 def _interleaved(asked: Asked, name: str, _: Allocation) -> Schedule:
-    cuts = _two_each(asked, [*range(asked.devices)] * 2)
-    made = [round_robin(each, asked.devices) for each in cuts]
-    return _shortest([_measured(asked, name, at, interleaved(asked.seen(at), at, asked.batches)) for at in made])
+    def make(layers: list[int]) -> Schedule:
+        at = round_robin(layers, asked.devices)
+        return _measured(asked, name, at, interleaved(asked.seen(at), at, asked.batches))
+
+    return _two_each(asked, [*range(asked.devices)] * 2, make)
 
 
 def _v_shaped(asked: Asked, name: str, _: Allocation) -> Schedule:
-    cuts = _two_each(asked, [*range(asked.devices), *reversed(range(asked.devices))])
-    return _shortest([_zero_bubble(asked, name, v_shaped(each)) for each in cuts])
+    device = [*range(asked.devices), *reversed(range(asked.devices))]
+    return _two_each(asked, device, lambda layers: _zero_bubble(asked, name, v_shaped(layers)))
 
 
 def _zero_bubble(asked: Asked, name: str, allocation: Allocation) -> Schedule:

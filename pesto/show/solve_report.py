@@ -14,6 +14,7 @@ from pesto.show.facts.costs_note import costs_text, note_key
 from pesto.show.facts.enforced_step import enforced_keys, enforced_line
 from pesto.show.facts.idle_devices import idle_devices
 from pesto.show.facts.layers_line import layers_lines
+from pesto.show.facts.open_batch import open_batch, open_batch_key
 from pesto.show.facts.trust_lines import trust_keys, trust_line
 from pesto.show.lines import command, fact, paragraph
 from pesto.show.table import aligned
@@ -45,6 +46,7 @@ def as_object(outcome: Outcome, stages_s: dict[str, float], out: Path, report: P
         **_promised(outcome),
         "trust": trust_keys(outcome.trust) if outcome.trust else None,
         "ties": [_tie(tie) for tie in outcome.ties],
+        **open_batch_key(plan),
         "ops": len(plan.names),
         "coarse_ops": made.coarse.nodes if made.coarse else None,
         "coarse": _coarse(outcome),
@@ -139,6 +141,7 @@ def page(
     lines = [
         paragraph(f"{made.graph_source}: {counted(len(plan.names), 'op')} on {made.cluster}", 2),
         fact("costs", costs_text(made.costs_basis, made.costs, outcome.costs.said)),
+        *([fact("batch", open_batch(plan))] if open_batch(plan) else []),
         "",
         *aligned(_rows(outcome), "<><", (16, 12)),
         "",

@@ -18,6 +18,7 @@ WORDS = (
 LINES = (
     ("beaten by", "what the chosen plan saves of that candidate's step; -: none was made"),
     ("costs", "where the times of ops and transfers come from: measured, given or modelled"),
+    ("batch", "where its size is open: what the plan was made for, and what that costs"),
     ("step time", "predicted seconds of one training step, and what made the plan"),
     ("lower bound", "no plan of this graph on this cluster at these costs is shorter; gap: the rest, of the step"),
     ("order", "what the enforced order saves against first in, first out, on the same placement"),

@@ -2,10 +2,12 @@
 
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from pesto.cli.main import main
+from pesto.errors import Exit
 from pesto.solving import interrupt
 
 
@@ -20,3 +22,18 @@ def signals() -> Iterator[None]:
     for number, handler in before.items():
         signal.signal(number, handler)
     interrupt._State.received, interrupt._State.held, interrupt._State.noted = None, False, False
+
+
+@pytest.fixture
+def pesto(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[str | int, str, str]]:
+    """(exit code, stdout, stderr) of a command, run in this process."""
+
+    def run(*words: object) -> tuple[str | int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["pesto", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code or Exit.OK, *capfd.readouterr()
+
+    return run

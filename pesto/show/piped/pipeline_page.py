@@ -1,5 +1,6 @@
 """What `pesto pipeline` found, as a page and as one JSON object."""
 
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,7 @@ def _proven(found: Pipeline) -> list[str]:
         fact("period", f"{ticks_text(chosen.period)} ticks a batch, by {chosen.name}{_thinned(chosen)}"),
         fact("bound", f"{bound_text(found.bound)} of all stages: {percent(found.gap)} above it"),
         fact("", f"{bound_text(found.stage_bound)} of these stages{at_once}"),
+        *load_lines(found.schedules, lambda ticks: f"{ticks} ticks"),
         fact("optimal", f"among {found.optimal_among}" if found.optimal_among else "not proven"),
         fact(
             "step",
@@ -76,6 +78,25 @@ def _proven(found: Pipeline) -> list[str]:
         ),
         fact("memory", _MEMORY[asked.model.value]),
     ]
+
+
+def load_lines(schedules: Iterable[Schedule], time: Callable[[int], str]) -> list[str]:
+    """A line for each schedule of two stages a device: how near to the least its cuts are; `time` words ticks."""
+    found = [(each.name, each.load, each.load_bound, each.load_gap) for each in schedules]
+    return [
+        fact(
+            "cuts",
+            f"{name}: the busiest device computes {time(load)} a micro-batch, over both its stages; no cuts for this "
+            f"order of devices have less than {time(bound)}, gap {percent(gap)} - which bounds cuts, not the step",
+        )
+        for name, load, bound, gap in found
+        if load is not None and bound is not None and gap is not None
+    ]
+
+
+def load_keys(each: Schedule) -> dict[str, Any]:
+    """Keys of JSON: ticks a micro-batch of the busiest device over its stages, their bound over all cuts, the gap."""
+    return {"busiest_load": each.load, "busiest_load_bound": each.load_bound, "busiest_load_gap": each.load_gap}
 
 
 _MEMORY = {
@@ -163,6 +184,7 @@ def _schedule(each: Schedule) -> dict[str, Any]:
         "peak_bytes": None if each.peaks is None else int(np.max(each.peaks)),
         "fits": each.fits,
         "periodic": each.periodic,
+        **load_keys(each),
         "why": each.why or None,
     }
 

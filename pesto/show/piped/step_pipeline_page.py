@@ -13,7 +13,7 @@ from pesto.pipelining.step_search import SEARCH
 from pesto.problem import TICK_S
 from pesto.quantities import brief, counted, duration, durations, percent, size
 from pesto.show.lines import fact
-from pesto.show.piped.pipeline_page import period_object
+from pesto.show.piped.pipeline_page import load_keys, load_lines, period_object
 from pesto.show.table import aligned
 
 
@@ -98,6 +98,7 @@ def _said(found: StepPipeline, out: Path | None) -> list[str]:
         *lines,
         fact("bound", f"{_time(found.bound_ticks)} ({found.plan.provenance.lower_bound_name}) of {_ALL}: {gap}"),
         fact("", f"{_time(found.chain_bound.value)} through these stages, of the chain's own steps, {once}"),
+        *load_lines((each.schedule for each in found.laid), _time),
         fact("idle", f"accelerators for {percent(found.bubble)} of the step"),
         fact("costs", found.plan.provenance.costs_basis),
     ]
@@ -224,6 +225,7 @@ def _schedule(each: Laid) -> dict[str, Any]:
         "predicted_step_s": None if candidate is None else each.predicted * TICK_S,
         "peak_bytes": None if candidate is None else int(candidate.peak.max()),
         "fits": each.fits,
+        **load_keys(each.schedule),
         "why": (each.schedule.why or None) if candidate is None else None if each.fits else "out of memory",
     }
 

@@ -14,6 +14,7 @@ from pesto.plans.plan import Plan
 from pesto.quantities import duration
 from pesto.show.facts.enforced_step import enforced_line
 from pesto.show.facts.idle_devices import idle_devices
+from pesto.show.facts.open_batch import open_batch
 from pesto.show.facts.trust_lines import trust_line
 from pesto.show.lines import LABEL
 from pesto.show.solve_words import WORDS
@@ -127,7 +128,7 @@ def _made(shown: Reported) -> list[tuple[str, str]]:
     rows = [
         ("graph", made.graph_source),
         ("fingerprint", made.graph_fingerprint),
-        ("batch", "" if made.graph_batch is None else str(made.graph_batch)),
+        ("batch", open_batch(shown.plan)),
         ("cluster", f"{made.cluster} ({made.cluster_source})"),
         ("costs", f"{made.costs_basis}: {made.costs}"),
         ("chosen", f"{made.chosen}: {made.rule}"),

@@ -219,3 +219,15 @@ def test_what_named_devices_refuse(chain, tmp_path, ended):
     named["devices"] = [{"memory_bytes": 34}, {"memory_bytes": 28}]
     (tmp_path / chain).write_text(json.dumps(named))
     assert run(chain, "--contiguous", "--memory-model", "paper").exit_code == 0
+
+
+def test_cuts_of_two_stages_a_device_are_held_against_their_bound(chain, ended):
+    """Two of four layers of five ticks on each of two devices: 10 of a bound of 10; other schedules have none."""
+    code, said, err = ended(chain, "--devices", 2, "--contiguous", "--json")
+    assert code == 0, err
+    found = json.loads(said)["schedules"]
+    for name, load in (("interleaved-2", 10), ("zero-bubble-v", 10), ("gpipe", None)):
+        keys = {"busiest_load": load, "busiest_load_bound": load, "busiest_load_gap": None if load is None else 0.0}
+        assert keys.items() <= found[name].items()
+    page = " ".join(ended(chain, "--devices", 2, "--contiguous")[1].split())
+    assert "interleaved-2: the busiest device computes 10 ticks a micro-batch" in page and "not the step" in page

@@ -8,7 +8,6 @@ from types import ModuleType
 import pytest
 
 import pesto as library
-from pesto.cli.main import main
 from pesto.errors import Exit
 from pesto.files.labels import apart
 from pesto.inputs.load import source_of
@@ -29,20 +28,12 @@ def build(width=16):
     return model
 
 
-@pytest.fixture
-def pesto(monkeypatch, capfd):
-    """(exit code, stdout, stderr) of a command that may name `recorded_batch_model:build`."""
+@pytest.fixture(autouse=True)
+def _named(monkeypatch):
+    """Commands may name `recorded_batch_model:build`."""
     module = ModuleType("recorded_batch_model")
     module.build = build
     monkeypatch.setitem(sys.modules, module.__name__, module)
-
-    def run(*words):
-        monkeypatch.setattr(sys, "argv", ["pesto", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return ended.value.code or Exit.OK, *capfd.readouterr()
-
-    return run
 
 
 @pytest.mark.slow
@@ -53,6 +44,7 @@ def test_files_give_the_batch_of_their_step(pesto, tmp_path):
     solved = pesto("solve", *step, "--batch", 6, "--time-limit", 0, "--solver", "list", "-q", "-o", plan)
     assert solved[0] == Exit.OK, solved[2]
     assert library.load_plan(plan).provenance.graph_batch == 6
+    assert "batch open, planned at 6;" in " ".join(solved[1].split())
     assert pesto("split", *step, "--batch", 6, "--workers", 2, "-o", split)[0] == Exit.OK
     for words in (
         ("check", plan), ("check", split), ("run", split, "--steps", 1, "--devices", "cpu"),

@@ -1,29 +1,12 @@
 """pesto apply and pesto run of a split: the graph that is written, the comparison, and wrong inputs."""
 
 import json
-import sys
 
-import pytest
-
-from pesto.cli.main import main
 from pesto.errors import Exit
 from pesto.tf.start import tensorflow
 
 tf = tensorflow()
 v1 = tf.compat.v1
-
-
-@pytest.fixture
-def pesto(monkeypatch, capfd):
-    """(exit code, stdout, stderr) of a command."""
-
-    def run(*words):
-        monkeypatch.setattr(sys, "argv", ["pesto", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return ended.value.code or Exit.OK, *capfd.readouterr()
-
-    return run
 
 
 def small(folder):
