@@ -4,7 +4,7 @@ import functools
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from pesto.costs.disturbance import KEEP
 from pesto.costs.launches import Launch
 from pesto.errors import NothingFoundError, UsageError
 from pesto.files.disk import check_there
+from pesto.files.reading import ShowPhase, phases_shown_by
 from pesto.source import Source
 
 _SECONDS = re.compile(r"^(\d+(?:\.\d+)?)(s|m|h)?$")
@@ -115,16 +116,23 @@ SOURCE_NAMES = tuple(f.name for f in fields(Source) if f.name not in ("late", "e
 
 
 def source_options(verb: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that name a graph; the verb gets one `source: Source`."""
+    """Add the options that name a graph; the verb gets one `source: Source`, and what it reads has a live line."""
 
     @functools.wraps(verb)
     def with_source(**given: Any) -> None:
         named = {name: given.pop(name) for name in SOURCE_NAMES}
-        verb(source=Source(**named), **given)
+        with nullcontext() if given.get("quiet") else phases_shown_by(_reading_line):
+            verb(source=Source(**named), **given)
 
     for option in reversed(_SOURCE):
         option(with_source)
     return with_source
+
+
+def _reading_line() -> AbstractContextManager[ShowPhase]:
+    from pesto.show.live_line import ReadingLine  # not for --help, which it would slow down
+
+    return ReadingLine()
 
 
 def cluster_option(default: str | None = "v100x2-nvlink") -> Callable[..., Any]:

@@ -1,5 +1,7 @@
 """The step that a verb solves, read while what its solve needs is compiled."""
 
+import sys
+
 from pesto.cli.printed import aside
 from pesto.graph import Graph
 from pesto.inputs.load import load_both, load_graph
@@ -9,7 +11,7 @@ from pesto.split.shaped import Shaped
 
 
 def read_step(source: Source, *, quiet: bool) -> Graph:
-    """The graph of `source`; a line on stderr says that it is being read."""
+    """The graph of `source`; off a terminal a line on stderr says that it is being read."""
     _begin(quiet=quiet)
     return load_graph(source, quiet=quiet)
 
@@ -22,5 +24,5 @@ def read_shapes(source: Source, *, quiet: bool) -> tuple[Graph, Shaped | str]:
 
 def _begin(*, quiet: bool) -> None:
     beside()
-    if not quiet:
+    if not quiet and not sys.stderr.isatty():  # a terminal has the live line
         aside("reading the graph ...")

@@ -18,6 +18,7 @@ from pesto.costs.precision import noted
 from pesto.errors import InputError, UsageError
 from pesto.files import graph_file
 from pesto.files.json import quoted, shown
+from pesto.files.reading import reading
 from pesto.graph import Graph
 from pesto.inputs import cluster_file
 from pesto.inputs.first_look import first_look
@@ -125,7 +126,8 @@ def _own(file: Path) -> Graph:
     if Path(file.name.removesuffix(".gz")).suffix.lower() in FORMATS and ".json" not in file.suffixes:
         raise UsageError(f"{file}: a graph of another program - first run pesto import {shlex.quote(str(file))}")
     refuse_onnx(file)
-    return graph_file.load(file)
+    with reading(f"reading {shown(file.name)}"):
+        return graph_file.load(file)
 
 
 def inspect_source(source: Source) -> StepFacts:

@@ -9,6 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
+_CLEAR = "\r\x1b[K"
+"""Goes back to the beginning of a terminal's line, and clears it."""
+
 
 def visible(text: str) -> str:
     """The text with whatever is not printable but a line's end or a tab written as in JSON, `\\u001b`."""
@@ -31,15 +34,21 @@ class Screen(io.TextIOBase):
 
     def __init__(self, stream: TextIO, *, expendable: bool = False) -> None:
         self._stream, self._expendable = stream, expendable
+        self._live = self._unfinished = False
 
     def write(self, text: str) -> int:
-        """Write the text, escaped."""
-        self._written(visible(text))
+        """Write the text, escaped, in place of a live line."""
+        self._written((_CLEAR if self._live and text else "") + visible(text))
+        if text:
+            self._live, self._unfinished = False, not text.endswith("\n")
         return len(text)
 
-    def restart_line(self) -> None:
-        """Go back to the beginning of a terminal's line, and clear it."""
-        self._written("\r\x1b[K")
+    def write_live(self, text: str) -> None:
+        """Write a terminal's live line in place of the last one, "" to clear it; text that has no end yet stays."""
+        if text or not self._unfinished:
+            self._written(("\n" if self._unfinished else _CLEAR) + visible(text))
+            self._live, self._unfinished = bool(text), False
+            self.flush()
 
     def flush(self) -> None:
         """Hand on what was written."""

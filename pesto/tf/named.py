@@ -3,13 +3,15 @@
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pesto.costs.disturbance import Watch
 from pesto.costs.measured import Profile
 from pesto.errors import InputError, PestoError, UsageError
+from pesto.files.json import shown
+from pesto.files.reading import reading, report_phase
 from pesto.graph import Graph
 from pesto.plans.plan import Plan
 from pesto.source import EVERYTHING, Source, model_label
@@ -29,103 +31,104 @@ if TYPE_CHECKING:
     from pesto.tf.run.runnable import Runs
 
 
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Load TensorFlow and read a program; what the program prints goes to stderr, not among the results on stdout."""
+    with reading("loading TensorFlow"), redirect_stdout(sys.stderr):
+        tensorflow()
+        yield
+
+
+@_reading()
 def load(source: Source) -> Graph:
     """The graph that `source` names. UsageError for a model that does not exist, InputError for what is refused."""
-    tensorflow()
     from pesto.tf.importer.importer import build
     from pesto.tf.sources import sources
 
-    # What user code prints must not mix with what the command line prints for programs.
-    with redirect_stdout(sys.stderr):
-        if source.model is not None:
-            step, label = _model(source)
-            return sources.from_v1(step.graph, step.fetches, source=label)
-        return build(_captured(source), batch=source.batch)
+    if source.model is not None:
+        step, label = _model(source)
+        return sources.from_v1(step.graph, step.fetches, source=label)
+    return build(_captured(source), batch=source.batch)
 
 
+@_reading()
 def late(source: Source) -> Callable[[tuple[int, ...]], Graph]:
     """The step of the function that `source` names with updates behind its micro-batches, by how late weights are.
 
     The object that has the step is made once, so that all traces have the same names. Errors as of `load`.
     """
-    tensorflow()
     from pesto.tf.importer.importer import build
     from pesto.tf.sources.callables import capture_object, step_object
 
     reference = source.function or ""
-    with redirect_stdout(sys.stderr):
-        found = step_object(reference)
+    found = step_object(reference)
 
+    @_reading()
     def traced(by: tuple[int, ...]) -> Graph:
-        with redirect_stdout(sys.stderr):
-            cut = replace(source, late=by).cut
-            return build(capture_object(found, reference, source.batch, cut=cut), batch=source.batch)
+        cut = replace(source, late=by).cut
+        return build(capture_object(found, reference, source.batch, cut=cut), batch=source.batch)
 
     return traced
 
 
+@_reading()
 def shaped(source: Source) -> "tuple[Graph, Shaped]":
     """The graph that `source` names, and what its ops are to one who divides it; errors as of `load`."""
-    tensorflow()
     from pesto.tf.shaping.shaping import shape
     from pesto.tf.sources import sources
 
-    with redirect_stdout(sys.stderr):
-        if source.model is not None:
-            step, label = _model(source)
-            return shape(sources.capture_v1(step.graph, step.fetches, source=label))
-        return shape(_captured(source), batch=source.batch)
+    if source.model is not None:
+        step, label = _model(source)
+        return shape(sources.capture_v1(step.graph, step.fetches, source=label))
+    return shape(_captured(source), batch=source.batch)
 
 
+@_reading()
 def runs(source: Source) -> "tuple[Graph, Runs]":
     """The graph that `source` names, and its step made runnable; InputError when only its own program can run it."""
-    tensorflow()
     from pesto.tf.importer.importer import build
     from pesto.tf.importer.shapes import known_nodes
     from pesto.tf.run.runnable import runnable
     from pesto.tf.sources import sources
 
-    with redirect_stdout(sys.stderr):
-        if source.model is not None:
-            step, label = _model(source)
-            return sources.from_v1(step.graph, step.fetches, source=label), step
-        captured = _captured(source)
-        graph = build(captured, batch=source.batch)
-        return graph, runnable(captured, known_nodes(captured, source.batch))
+    if source.model is not None:
+        step, label = _model(source)
+        return sources.from_v1(step.graph, step.fetches, source=label), step
+    captured = _captured(source)
+    graph = build(captured, batch=source.batch)
+    return graph, runnable(captured, known_nodes(captured, source.batch))
 
 
+@_reading()
 def step_of(source: Source) -> "tuple[Graph, PlannedStep]":
     """The graph that `source` names, and the step with the program around it, to be emulated; errors as of `load`."""
-    tensorflow()
     from pesto.tf.emulate.enforced import Step as PlannedStep
     from pesto.tf.importer.importer import build
     from pesto.tf.sources import sources
     from pesto.tf.sources.graphdefs import read_graph_def
 
-    with redirect_stdout(sys.stderr):
-        if source.model is not None:
-            step, label = _model(source)
-            captured = sources.capture_v1(step.graph, step.fetches, source=label)
-            program = step.graph.as_graph_def(add_shapes=True)
-        else:
-            captured = _captured(source)
-            program = captured.graph_def if source.file is None else read_graph_def(source.file)
-        return build(captured, batch=source.batch), PlannedStep(captured=captured, program=program)
+    if source.model is not None:
+        step, label = _model(source)
+        captured = sources.capture_v1(step.graph, step.fetches, source=label)
+        program = step.graph.as_graph_def(add_shapes=True)
+    else:
+        captured = _captured(source)
+        program = captured.graph_def if source.file is None else read_graph_def(source.file)
+    return build(captured, batch=source.batch), PlannedStep(captured=captured, program=program)
 
 
+@_reading()
 def inspect(source: Source) -> StepFacts:
     """What the step that `source` names is, unplanned, with what would refuse it; errors as of `load` before that."""
-    tensorflow()
     from pesto.tf.importer.inspection import inspected
     from pesto.tf.sources import sources
 
-    with redirect_stdout(sys.stderr):
-        if source.model is not None:
-            step, label = _model(source)
-            return inspected(sources.capture_v1(step.graph, step.fetches, source=label), None)
-        whole = source.file is not None and not source.fetch
-        captured = _captured(replace(source, fetch=EVERYTHING) if whole else source, open_batch=True)
-        return inspected(captured, source.batch, tuple(_several(captured) if whole else ()))
+    if source.model is not None:
+        step, label = _model(source)
+        return inspected(sources.capture_v1(step.graph, step.fetches, source=label), None)
+    whole = source.file is not None and not source.fetch
+    captured = _captured(replace(source, fetch=EVERYTHING) if whole else source, open_batch=True)
+    return inspected(captured, source.batch, tuple(_several(captured) if whole else ()))
 
 
 def _several(captured: "Captured") -> Iterator[PestoError]:
@@ -183,22 +186,21 @@ def run_parts(
     return parts_run.run_parts(captured, shaped, division, with_batch(step(), feeds), steps=steps, devices=devices)
 
 
+@_reading()
 def _to_divide(source: Source) -> "tuple[Captured, Shaped, Callable[[], Runs]]":
     """The step that `source` names, what its ops are, and the step made runnable when asked for."""
-    tensorflow()
     from pesto.tf.importer.shapes import known_nodes
     from pesto.tf.run.runnable import runnable
     from pesto.tf.shaping.shaping import shape
     from pesto.tf.sources import sources
 
-    with redirect_stdout(sys.stderr):
-        if source.model is not None:
-            step, label = _model(source)
-            captured = sources.capture_v1(step.graph, step.fetches, source=label)
-            return captured, shape(captured)[1], lambda: step
-        captured = _captured(source)
-        found = shape(captured, batch=source.batch)[1]
-        return captured, found, lambda: runnable(captured, known_nodes(captured, source.batch))
+    if source.model is not None:
+        step, label = _model(source)
+        captured = sources.capture_v1(step.graph, step.fetches, source=label)
+        return captured, shape(captured)[1], lambda: step
+    captured = _captured(source)
+    found = shape(captured, batch=source.batch)[1]
+    return captured, found, lambda: runnable(captured, known_nodes(captured, source.batch))
 
 
 def _model(source: Source) -> tuple["Step", str]:
@@ -206,10 +208,12 @@ def _model(source: Source) -> tuple["Step", str]:
 
     try:
         family, variant = models.find(source.model or "", source.variant)
+        label = model_label(family.name, variant, source.batch)
+        report_phase(f"building {label}")
         step = models.build(family.name, variant, source.batch)
     except ValueError as error:
         raise UsageError(f"model: {error} - see pesto models") from error
-    return step, model_label(family.name, variant, source.batch)
+    return step, label
 
 
 def _captured(source: Source, *, open_batch: bool = False) -> "Captured":
@@ -218,8 +222,10 @@ def _captured(source: Source, *, open_batch: bool = False) -> "Captured":
     from pesto.tf.sources.feed_shapes import with_shapes
 
     if source.file is not None:
+        report_phase(f"reading {shown(source.file.name)}")
         captured = sources.capture_file(source.file, source.fetch)
     elif source.saved_model is not None:
+        report_phase(f"loading {shown(source.saved_model)}")
         captured = sources.capture_saved_model(source.saved_model, source.signature)
     elif source.function is not None:
         open_batch = open_batch or bool(source.shape)

@@ -9,7 +9,9 @@ import numpy as np
 
 from pesto.errors import InputError
 from pesto.files.json import quoted
+from pesto.files.reading import report_phase
 from pesto.graph import FUNCTION, SESSION, Graph
+from pesto.quantities import counted
 from pesto.tf.importer import datatypes, devices
 from pesto.tf.importer.opcosts import Coster, OpCosts, warn_assumed
 from pesto.tf.importer.shapes import known_nodes
@@ -47,6 +49,7 @@ def build(captured: Captured, *, batch: int | None = None) -> Graph:
     """
     if batch is not None and batch < 1:
         raise InputError(f"{captured.source}: a batch of {batch} - it must be at least 1")
+    report_phase(f"reading {counted(len(captured.graph_def.node), 'op')}")
     nodes = _named(known_nodes(captured, batch))
     costs, group, edges = Coster().costs(nodes), groups(nodes), _edges(nodes, _uses(nodes, captured.source))
     warn_assumed(nodes, costs, frames.outermost(nodes) >= 0, captured.source)

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from pesto.errors import InputError, UsageError
 from pesto.files.json import shown
+from pesto.files.reading import report_phase
 from pesto.source import Cut, function_label
 from pesto.tf.nodes.captured import Captured
 from pesto.tf.sources.keras_step import is_keras_2
@@ -38,11 +39,13 @@ def step_object(reference: str) -> Any:
     what the user's code raises and for arguments of which nothing says types and shapes.
     """
     module_name, _, attribute = reference.partition(":")
+    report_phase(f"importing {shown(module_name)}")
     found = _lookup(reference, module_name, attribute)
     if not _is_step(found):
         if not callable(found):
             raise UsageError(f"function {shown(reference)}: {type(found).__name__} is not callable - name {_TAKES}")
         _check_arguments(found, reference)
+        report_phase(f"calling {shown(reference)}")
         with _explained(reference, "calling it"):
             found = found()
     return found
@@ -58,6 +61,7 @@ def capture_object(
     """
     if _is_model(found) and batch is None and not open_batch:
         raise InputError(f"function {shown(reference)}: a Keras model has no batch size - give one (batch=32)")
+    report_phase(f"tracing {shown(reference)}")
     source = function_label(reference, batch, cut)
     return _capture(found, _Asked(reference=reference, batch=batch, cut=cut, source=source))
 

@@ -1,11 +1,16 @@
 """The live line of a training step, and that of a problem in ticks."""
 
 import io
+import time
+from contextlib import suppress
 from functools import partial
 
 import pytest
 
-from pesto.show.live_line import LiveLine, amount
+from pesto.files.reading import phases_shown_by, reading, report_phase
+from pesto.show.lines import COLUMNS
+from pesto.show.live_line import LiveLine, ReadingLine, amount
+from pesto.show.screen import Screen
 from pesto.solving.tracker import Incumbent
 from solvers import api
 from solvers.base import Progress
@@ -62,3 +67,48 @@ def test_the_line_of_a_problem(capfd: pytest.CaptureFixture[str]) -> None:
     with LiveLine(ticks, schedule.makespan, quiet=True) as line:
         line.hear(found)
     assert capfd.readouterr().err == ""
+
+
+def on_terminal() -> io.StringIO:
+    stream = io.StringIO()
+    stream.isatty = lambda: True  # type: ignore[method-assign]
+    return stream
+
+
+def test_what_is_printed_takes_the_place_of_the_live_line_and_unfinished_text_stays() -> None:
+    """A warning, and a program's own progress without a line's end, while the program is read."""
+    stream = on_terminal()
+    screen = Screen(stream)
+    screen.write_live("reading 8 ops  0 s")
+    screen.write("pesto: WARNING: 1 is assumed\n")
+    screen.write_live("reading 8 ops  1 s")
+    screen.write("half")
+    screen.write("-done")
+    screen.write_live("reading 8 ops  2 s")
+    screen.write_live("")
+    shown = [line.rpartition("\r\x1b[K")[2] for line in stream.getvalue().split("\n")]
+    assert shown == ["pesto: WARNING: 1 is assumed", "half-done", ""]
+
+
+def test_a_reading_has_a_live_line_on_a_terminal_alone() -> None:
+    """Each phase as it begins, no wider than a line, and nothing is left of it, also after an error."""
+    terminal, file = on_terminal(), io.StringIO()
+    for stream in (terminal, file):
+        with suppress(ValueError), phases_shown_by(partial(ReadingLine, stream=stream)), reading("loading TensorFlow"):
+            report_phase("tracing " + 100 * "m")
+            raise ValueError
+    report_phase("nothing is read any more")
+    assert file.getvalue() == ""
+    shown = terminal.getvalue().split("\r\x1b[K")
+    assert shown[1] == "loading TensorFlow  0 s" and shown[2].startswith("tracing mmm") and shown[-1] == ""
+    assert max(map(len, shown)) < COLUMNS
+
+
+def test_the_live_line_of_a_reading_goes_on_while_a_phase_lasts() -> None:
+    """A thread rewrites it until the reading ends."""
+    stream = on_terminal()
+    with ReadingLine(stream=stream) as show:
+        show("reading 8 ops")
+        while stream.getvalue().count("reading 8 ops") < 2:
+            time.sleep(0.02)
+    assert not show._ticker.is_alive() and stream.getvalue().endswith("\r\x1b[K")

@@ -57,7 +57,7 @@ def test_the_live_line_moves_the_cursor_and_what_it_says_does_not() -> None:
     stream.isatty = lambda: True  # type: ignore[method-assign]
     with LiveLine(stream=stream, verbose=True) as line:
         line.hear(Progress(schedule=None, lower_bound=1, seconds=0.0, bound_by=HOSTILE, log=(HOSTILE,)))
-        line._write(line._text, "\n")
+        line._show()
     assert stream.getvalue().replace("\r\x1b[K", "").replace("\n", "").isprintable()
 
 
