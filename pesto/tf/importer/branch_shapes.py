@@ -8,6 +8,7 @@ from typing import Any
 from tensorflow.core.framework import node_def_pb2
 
 from pesto.tf.importer.function_keys import FunctionKeys
+from pesto.tf.importer.size_rules import BOUND_ATTRIBUTE
 from pesto.tf.nodes.inference import copied, infer
 from pesto.tf.nodes.inline import body, called
 from pesto.tf.nodes.needed_nodes import Nodes, needed, producer
@@ -61,21 +62,42 @@ class FunctionShapes:
 
     def known_of_loop(self, nodes: Nodes, i: int) -> dict[int, Shape]:
         """What goes round a loop in one known shape."""
-        return self._of_loop(nodes, i, lambda after, first: after.shape == first)
+        return self._of_loop(
+            nodes,
+            i,
+            nodes.input_shapes(i),
+            lambda dtype, shape, _: _placeholder(dtype, shape),
+            lambda after, first: after.shape == first,
+        )
 
     def bounds_of_loop(self, nodes: Nodes, i: int) -> dict[int, Shape]:
         """Upper bounds of what goes round a loop: its first size, where a round makes it no larger."""
-        return self._of_loop(nodes, i, lambda after, first: _within(after.upper_bound, first))
+        return self._of_loop(
+            nodes,
+            i,
+            nodes.input_upper_bounds(i),
+            lambda dtype, bound, shape: _placeholder(dtype, shape, bound),
+            lambda after, first: _within(after.upper_bound, first),
+        )
 
-    def _of_loop(self, nodes: Nodes, i: int, stays: "Callable[[_Result, Shape], bool]") -> dict[int, Shape]:
+    def _of_loop(
+        self,
+        nodes: Nodes,
+        i: int,
+        first: Sequence[Shape],
+        entering: "Callable[[int, Shape, Shape], Any]",
+        stays: "Callable[[_Result, Shape], bool]",
+    ) -> dict[int, Shape]:
+        """The shapes among `first` that a round keeps; `entering` makes an argument of one and of what is known."""
         function = nodes.signatures.library.get(nodes.defs[i].attr["body"].func.name)
-        first, root = nodes.input_shapes(i), roots(nodes)
+        root = roots(nodes)
         kept = {k: first[k] for k in _open_outputs(nodes, i) if is_known(first[k])}
         while kept and function is not None:
             arguments = [argument(nodes, p, j, root) for p, j in nodes.inputs[i]]
             for k, dtype in enumerate(nodes.dtypes[i]):
                 if dtype not in _OPAQUE:  # another value, and perhaps another size, in each round
-                    arguments[k] = _placeholder(dtype, kept.get(k, nodes.shapes[i][k]))
+                    shape = nodes.shapes[i][k]
+                    arguments[k] = entering(dtype, kept[k], shape) if k in kept else _placeholder(dtype, shape)
             after = self._returned(nodes, i, function, arguments, list(kept))
             staying = {k: shape for k, shape in kept.items() if stays(after[k], shape)}
             if staying == kept:
@@ -141,19 +163,22 @@ def _within(shape: Shape, bound: Shape) -> bool:
 
 def argument(nodes: Nodes, p: int, k: int, root: Roots) -> Any:
     """A NodeDef that stands for tensor `k` of node `p` in a function: a handle, a constant, or a placeholder."""
-    dtype, shape = nodes.dtypes[p][k], nodes.upper_bound(p, k)
+    dtype, shape = nodes.dtypes[p][k], nodes.shapes[p][k]
     made_by = nodes.defs[root[p][k]] if root[p][k] >= 0 else None
     if made_by is not None and made_by.op == "VarHandleOp":
         return made_by
     if nodes.defs[p].op == "Const" and shape is not None and math.prod(shape) <= _MOST:
         return nodes.defs[p]
-    return _placeholder(dtype, shape if dtype != RESOURCE else ())
+    return _placeholder(dtype, shape if dtype != RESOURCE else (), nodes.bounds.get((p, k)))
 
 
-def _placeholder(dtype: int, shape: Shape) -> Any:
+def _placeholder(dtype: int, shape: Shape, bound: Shape = None) -> Any:
+    """A placeholder of a shape; where that is open, with an upper bound, which is no shape for TensorFlow."""
     node = node_def_pb2.NodeDef(op="Placeholder")
     node.attr["dtype"].type = dtype
     _set_shape(node.attr["shape"].shape, shape)
+    if bound is not None and is_known(bound) and not is_known(shape):
+        _set_shape(node.attr[BOUND_ATTRIBUTE].shape, bound)
     return node
 
 

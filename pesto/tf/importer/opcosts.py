@@ -18,6 +18,7 @@ from pesto.tf.importer.forms import NO_ROW, kernel_row, loop_row
 from pesto.tf.importer.function_keys import FunctionKeys
 from pesto.tf.importer.kernels import kernel
 from pesto.tf.importer.shapes import bounded, data_sized, infer
+from pesto.tf.importer.size_rules import BOUND_ATTRIBUTE
 from pesto.tf.importer.traffic import launches, moved_bytes
 from pesto.tf.nodes.inline import body
 from pesto.tf.nodes.needed_nodes import Nodes
@@ -179,7 +180,8 @@ def _work_in(parts: list[_Body]) -> int:
 def _kind(given: Any) -> tuple[Any, ...]:
     """What of a function's argument its body's work depends on."""
     value = given.attr["value"].tensor.SerializeToString() if given.op == "Const" else b""
-    return given.op, given.attr["dtype"].type, declared_shape(given), value
+    bound = given.attr[BOUND_ATTRIBUTE].shape.SerializeToString() if BOUND_ATTRIBUTE in given.attr else b""
+    return given.op, given.attr["dtype"].type, declared_shape(given), bound, value
 
 
 def _unknown(nodes: Nodes, matter: Bools) -> list[int]:

@@ -1,12 +1,13 @@
 """Static shapes: inferred by TensorFlow, with a batch size put in for the feeds' open dimension when one is given."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from pesto.errors import InputError
 from pesto.files.json import shown
 from pesto.tf.importer.branch_shapes import FunctionShapes, handed_on
+from pesto.tf.importer.size_bounds import inferred_bounds
 from pesto.tf.importer.size_inference import inferred_shapes
 from pesto.tf.importer.size_rules import AT_MOST, DATA_DEPENDENT, ENSURED, EXACT, REMEDIES
 from pesto.tf.nodes.captured import Captured
@@ -57,21 +58,16 @@ def bounded(graph_def: Any, fetches: Sequence[str], functions: FunctionShapes | 
             **dict.fromkeys(BRANCHES, functions.known_of_branch),
             **dict.fromkeys(LOOPS, functions.known_of_loop),
         }
-        nodes = replace(nodes, shapes=inferred_shapes(nodes, EXACT, known, handles, bounds=False))
-    open_, bounds = _open_but_axes(nodes), {}
-    if open_:
+        nodes = replace(nodes, shapes=inferred_shapes(nodes, EXACT, known, handles))
+    bounds: Mapping[tuple[int, int], tuple[int, ...]] = {}
+    if _open_but_axes(nodes):
         limited = {
             **dict.fromkeys(BRANCHES, functions.bounds_of_branch),
             **dict.fromkeys(LOOPS, functions.bounds_of_loop),
         }
-        upper = inferred_shapes(nodes, AT_MOST, limited, handles, bounds=True)
-        bounds = {
-            (i, k): shape
-            for i, shapes in enumerate(upper)
-            for k, shape in enumerate(shapes)
-            if shape is not None and is_known(shape) and not is_known(nodes.shapes[i][k])
-        }
-    return replace(nodes, bounds=_axes_bounds(replace(nodes, bounds=bounds)) | bounds)
+        bounds, unlimited_op = inferred_bounds(nodes, AT_MOST, limited, handles)
+        nodes = replace(nodes, unlimited_op=unlimited_op)
+    return replace(nodes, bounds=_axes_bounds(replace(nodes, bounds=bounds)) | dict(bounds))
 
 
 def data_sized(nodes: Nodes) -> list[int]:
@@ -138,9 +134,14 @@ def _unknown(captured: Captured, nodes: Nodes, batch: int | None) -> InputError:
     what = f"{captured.source}: output {k} of op {shown(nodes.defs[i].name)} ({nodes.defs[i].op}) is {text}"
     fed = any(op.startswith("Placeholder") or "Iterator" in op for op in (nodes.defs[j].op for j, _ in _open(nodes)))
     if not fed:
-        remedy = REMEDIES.get(nodes.defs[i].op, ENSURED)
+        cause = i if nodes.unlimited_op is None else nodes.unlimited_op((i, k))
+        of = "" if cause == i else f" through op {shown(nodes.defs[cause].name)} ({nodes.defs[cause].op})"
+        own = REMEDIES.get(nodes.defs[i].op, ENSURED)
+        remedy = (
+            own if cause == i or nodes.defs[i].op in REMEDIES else f"limit what that op makes by tf.minimum, or {own}"
+        )
         return InputError(
-            f"{what}: its size depends on the data, and nothing limits it, so its bytes are unknown - {remedy}"
+            f"{what}: its size depends on the data{of}, and nothing limits it, so its bytes are unknown - {remedy}"
         )
     if shape is None:
         remedy = "give the shapes of the feeds (shape NAME=16,40), or set its shape with tf.ensure_shape"

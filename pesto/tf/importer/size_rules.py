@@ -4,145 +4,162 @@ Upper bounds are for bytes and times alone. They never become part of a graph th
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from pesto.tf.importer.intervals import Interval, at_corners, at_most, elements, exactly, interval
+from pesto.tf.importer.strided import strided_slice
 from pesto.tf.nodes.sizes import Shape
 
-Sizes = tuple[int, ...]
+Rule = Callable[["OpSizes"], Interval | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpSizes:
-    """One op, for a rule about the size of one of its outputs."""
+    """One op, for a rule about the extents of one of its outputs."""
 
     node: Any
     """Its NodeDef."""
     output: int
     inferred: Shape
     """The shape of the output as far as TensorFlow infers it."""
-    inputs: Sequence[Shape]
-    """Shapes of its data inputs; in rules about upper bounds, upper bounds of them."""
-    value: Callable[[int], Any]
-    """The constant value of an input, an array; None where it has none."""
-    largest: Callable[[int], Sequence[int | None]]
-    """Upper bounds of the elements of an input that is a vector or a scalar of whole numbers; [] where unknown."""
+    arguments: int
+    """The number of its data inputs."""
+    extents: Callable[[int], Interval | None]
+    """The extents of an input; None for an unknown rank. Those that depend on the data lie between two bounds."""
+    values: Callable[[int], Interval]
+    """The values of an input's elements: of each, or of all alike."""
+    factor: Callable[[int, int], Interval | None]
+    """The values of the other factor where an input is computed as a product with another input; else None."""
 
     def attribute(self, name: str) -> int:
         """A whole number among its attributes; 0 where it has none of that name."""
         return int(self.node.attr[name].i) if name in self.node.attr else 0
 
-    def known(self, at: int) -> Sizes | None:
-        """The shape of input `at`; None unless all of it is known."""
-        shape = self.inputs[at] if at < len(self.inputs) else None
-        return None if shape is None or -1 in shape else shape
+    def largest(self, at: int) -> tuple[int, ...] | None:
+        """The largest shape of input `at`; None where it is not bounded."""
+        extents = self.extents(at) if at < self.arguments else None
+        return None if extents is None else extents.sizes()
 
     def elements(self, at: int) -> int | None:
-        """The number of elements of input `at`."""
-        shape = self.known(at)
+        """The largest number of elements of input `at`."""
+        shape = self.largest(at)
         return None if shape is None else math.prod(shape)
+
+    def value(self, at: int) -> Any:
+        """The value of input `at`, an array of whole numbers; None where it is not known."""
+        values = self.values(at)
+        return values.low.astype(np.int64) if values.low.size and (values.low == values.high).all() else None
+
+    def vector(self, at: int) -> Interval | None:
+        """The values of each element of a vector; None where their number is unknown."""
+        values, extents = self.values(at), self.extents(at)
+        if values.low.ndim or extents is None:
+            return values if values.low.ndim else None
+        if len(extents.low) > 1 or not (extents.low == extents.high).all():
+            return None
+        size = int(extents.low.prod())
+        return Interval(np.full(size, values.low), np.full(size, values.high))
 
     def most(self, at: int) -> int | None:
         """The largest element that input `at` can have."""
-        found = self.largest(at)
-        return None if not found or None in found else max(n for n in found if n is not None)
+        values = self.values(at)
+        return int(values.high.max()) if values.limited else None
 
 
-Rule = Callable[[OpSizes], Shape]
-
-
-def apply_rule(rules: Mapping[str, Rule], op: OpSizes) -> Shape:
-    """The shape of an output by the rules for its op type: what TensorFlow infers of it stays; None without a rule."""
+def apply_rule(rules: Mapping[str, Rule], op: OpSizes) -> Interval | None:
+    """The extents of an output by the rule for its op type: what TensorFlow infers stays; None without a rule."""
     rule = rules.get(op.node.op)
     found = None if rule is None else rule(op)
     if found is None or op.inferred is None:
         return found
-    if len(found) != len(op.inferred):
+    if len(found.low) != len(op.inferred):
         return None
-    return tuple(n if n >= 0 else m for n, m in zip(op.inferred, found, strict=True))
+    known = np.array(op.inferred, dtype=np.float64)
+    return Interval(np.where(known >= 0, known, found.low), np.where(known >= 0, known, found.high))
 
 
-def _vector(size: int | None) -> Shape:
-    return None if size is None else (size,)
+def _vector(size: int | None) -> Interval | None:
+    return None if size is None else at_most(size)
 
 
-def _one_dimension(op: OpSizes) -> Shape:
+def _one_dimension(op: OpSizes) -> Interval | None:
     return _vector(op.elements(0))
 
 
-def _like_first(op: OpSizes) -> Shape:
-    return op.known(0)
-
-
-def _unique(op: OpSizes) -> Shape:
+def _unique(op: OpSizes) -> Interval | None:
     """Unique along an axis: values as the input, counts as many as there are along the axis."""
-    shape, axis = op.known(0), op.value(1)
+    shape, axis = op.largest(0), op.value(1)
     if shape is None or op.output == 0:
-        return shape
+        return None if shape is None else at_most(*shape)
     along = None if axis is None or np.size(axis) == 0 else int(np.ravel(axis)[0])
-    return (max(shape, default=1) if along is None else shape[along],)
+    return at_most(max(shape, default=1) if along is None else shape[along])
 
 
-def _where(op: OpSizes) -> Shape:
-    shape = op.known(0)
-    return None if shape is None else (math.prod(shape), len(shape))
+def _where(op: OpSizes) -> Interval | None:
+    shape = op.largest(0)
+    return None if shape is None else at_most(math.prod(shape), len(shape))
 
 
-def _set_difference(op: OpSizes) -> Shape:
-    """What the first input has and the second has not: known where both are constants."""
+def _set_difference(op: OpSizes) -> Interval | None:
+    """Count the elements of the first input that the second lacks: known where both are constants."""
     values, without = op.value(0), op.value(1)
-    return None if values is None or without is None else (int((~np.isin(values, without)).sum()),)
+    return None if values is None or without is None else exactly([int((~np.isin(values, without)).sum())])
 
 
-def _partition(op: OpSizes) -> Shape:
-    data, partitions = op.known(0), op.known(1)
-    return None if data is None or partitions is None else (math.prod(partitions), *data[len(partitions) :])
+def _partition(op: OpSizes) -> Interval | None:
+    data, partitions = op.largest(0), op.largest(1)
+    return None if data is None or partitions is None else at_most(math.prod(partitions), *data[len(partitions) :])
 
 
-def _stitch(op: OpSizes) -> Shape:
+def _stitch(op: OpSizes) -> Interval | None:
     """Rows up to the largest index; where that is unknown, as many as there are indices, each being used once."""
-    half = len(op.inputs) // 2
-    indices, data = op.known(0), op.known(half)
+    half = op.arguments // 2
+    indices, data = op.largest(0), op.largest(half)
     counts, most = [op.elements(at) for at in range(half)], [op.most(at) for at in range(half)]
     if indices is None or data is None or None in counts:
         return None
     rows = sum(n for n in counts if n is not None)
     limits = [n for n in most if n is not None]
-    return (min(rows, max(limits) + 1) if len(limits) == half else rows, *data[len(indices) :])
+    return at_most(min(rows, max(limits) + 1) if len(limits) == half else rows, *data[len(indices) :])
 
 
-def _selected_boxes(op: OpSizes) -> Shape:
-    boxes, most = op.known(0), op.most(2)
-    return None if boxes is None else (boxes[0] if most is None else min(boxes[0], max(most, 0)),)
+def _selected_boxes(op: OpSizes) -> Interval | None:
+    boxes, most = op.largest(0), op.most(2)
+    return None if boxes is None else at_most(boxes[0] if most is None else min(boxes[0], max(most, 0)))
 
 
-def _decoded(op: OpSizes) -> Shape:
-    """Of CTC's decoders: at most a label a time step of each sequence; inputs are [time, batch, classes]."""
-    inputs, paths = op.known(0), op.attribute("top_paths") or 1
+def _decoded(op: OpSizes) -> Interval | None:
+    """Bound a CTC decoder's output by one label per time step of each sequence; inputs are [time, batch, classes]."""
+    inputs, paths = op.largest(0), op.attribute("top_paths") or 1
     if inputs is None or op.output >= 2 * paths:
         return None
     labels = inputs[0] * inputs[1]
-    return (labels, 2) if op.output < paths else (labels,)
+    return at_most(labels, 2) if op.output < paths else at_most(labels)
 
 
-def _found_in_table(op: OpSizes) -> Shape:
-    keys, default = op.known(1), op.known(2)
-    return None if keys is None or default is None else (*keys, *default)
+def _found_in_table(op: OpSizes) -> Interval | None:
+    keys, default = op.largest(1), op.largest(2)
+    return None if keys is None or default is None else at_most(*keys, *default)
 
 
-def _reserve_space(op: OpSizes) -> Shape:
-    """Of batch normalization: cuDNN keeps at most one bit for each element, other devices nothing."""
+def _reserve_space(op: OpSizes) -> Interval | None:
+    """Bound the float32 reserve space of batch normalization by one bit per element of the input, and one element.
+
+    TensorFlow asks cuDNN for the size when it runs. One bit per element, for the mask of a fused activation, is an
+    assumption about cuDNN, not documented by it; without cuDNN the tensor has at most one element.
+    """
     elements = op.elements(0)
-    return _vector(None if op.output != 5 or elements is None else math.ceil(elements / 32))
+    return _vector(None if op.output != 5 or elements is None else max(1, math.ceil(elements / 32)))
 
 
 def _sum_of_values(first: int, second: int) -> Rule:
-    """Of ops on two sparse tensors or sets whose result has at most the values of both; indices have the last rank."""
+    """Make the rule of ops on two sparse tensors or sets whose result has at most the values of both."""
 
-    def rule(op: OpSizes) -> Shape:
+    def rule(op: OpSizes) -> Interval | None:
         one, other = op.elements(first), op.elements(second)
         if one is None or other is None:
             return None
@@ -151,127 +168,213 @@ def _sum_of_values(first: int, second: int) -> Rule:
     return rule
 
 
-def _values_of(op: OpSizes, values: int) -> Shape:
+def _values_of(op: OpSizes, values: int) -> Interval | None:
     """The indices (output 0) or values (output 1) of a sparse tensor; its rank is inferred, or that of the first."""
     if op.output == 1:
-        return (values,)
+        return at_most(values)
     width = op.inferred[1] if op.inferred is not None and len(op.inferred) == 2 else -1
     if width < 0:
-        first = op.known(0)
+        first = op.largest(0)
         width = first[-1] if first else -1
-    return None if op.output != 0 or width < 0 else (values, width)
+    return None if op.output != 0 or width < 0 else at_most(values, width)
 
 
-def _sparse_slice(op: OpSizes) -> Shape:
+def _sparse_slice(op: OpSizes) -> Interval | None:
     values = op.elements(1)
     return None if values is None else _values_of(op, values)
 
 
-def _sparse_split(op: OpSizes) -> Shape:
-    parts, indices = op.attribute("num_split"), op.known(1)
+def _sparse_split(op: OpSizes) -> Interval | None:
+    parts, indices = op.attribute("num_split"), op.largest(1)
     if indices is None or op.output >= 2 * parts:
         return None
-    return indices if op.output < parts else indices[:1]
+    return at_most(*indices) if op.output < parts else at_most(*indices[:1])
 
 
-def _filled_rows(op: OpSizes) -> Shape:
+def _crossed(op: OpSizes) -> Interval | None:
+    """Bound all combinations, in a row, of a value from each input, as if all values were in one row."""
+    if op.output > 1:
+        return None
+    many = op.attribute("N")
+    first = 3 * many
+    counts = [op.elements(at) for at in range(many, 2 * many)]
+    shapes = [op.largest(at) for at in range(first, first + len(op.node.attr["dense_types"].list.type))]
+    if None in counts or any(shape is None or len(shape) != 2 for shape in shapes):
+        return None
+    rows = math.prod(n for n in counts if n is not None) if many else max((s[0] for s in shapes if s), default=0)
+    crossed = rows * math.prod(shape[1] for shape in shapes if shape)
+    return at_most(crossed, 2) if op.output == 0 else at_most(crossed)
+
+
+def _filled_rows(op: OpSizes) -> Interval | None:
     """A value more for each row without one."""
-    values, shape = op.elements(1), op.largest(2)
+    values, shape = op.elements(1), op.vector(2)
     if op.output == 3:
         return _vector(values)
-    if values is None or not shape or shape[0] is None:
+    if values is None or shape is None or not shape.high.size or not np.isfinite(shape.high[0]):
         return None
-    return (shape[0],) if op.output == 2 else _values_of(op, values + shape[0])
+    rows = int(shape.high[0])
+    return at_most(rows) if op.output == 2 else _values_of(op, values + rows)
 
 
-def _gradient_rows(op: OpSizes) -> Shape:
-    gradient, indices = op.known(0), op.known(1)
+def _gradient_rows(op: OpSizes) -> Interval | None:
+    gradient, indices = op.largest(0), op.largest(1)
     if gradient is None or indices is None:
         return None
-    return (*indices, *gradient[1:]) if op.output == 0 else indices
+    return at_most(*indices, *gradient[1:]) if op.output == 0 else at_most(*indices)
 
 
 def _segments(ids: int) -> Rule:
     """Segments up to the largest id, where that is limited by the graph."""
 
-    def rule(op: OpSizes) -> Shape:
-        data, most = op.known(0), op.most(ids)
-        return None if data is None or most is None else (most + 1, *data[1:])
+    def rule(op: OpSizes) -> Interval | None:
+        data, most = op.largest(0), op.most(ids)
+        return None if data is None or most is None else at_most(most + 1, *data[1:])
 
     return rule
 
 
-def _numbered_segments(op: OpSizes) -> Shape:
-    data, ids, most = op.known(0), op.known(1), op.most(len(op.inputs) - 1)
-    return None if data is None or ids is None or most is None else (most, *data[len(ids) :])
-
-
-def _range(op: OpSizes) -> Shape:
-    start, limit, step = op.value(0), op.most(1), op.value(2)
-    if start is None or limit is None or step is None or float(step) <= 0:
+def _numbered_segments(op: OpSizes) -> Interval | None:
+    data, ids, number = op.extents(0), op.largest(1), op.values(op.arguments - 1)
+    if data is None or ids is None or not number.limited or data.sizes() is None:
         return None
-    return (max(0, math.ceil((limit - float(start)) / float(step))),)
+    rest = len(ids)
+    return Interval(
+        np.array([float(number.low.min()), *data.low[rest:]]), np.array([float(number.high.max()), *data.high[rest:]])
+    )
 
 
-def _of_dimensions(at: int) -> Rule:
-    """Of ops one of whose inputs is the shape of the output."""
-
-    def rule(op: OpSizes) -> Shape:
-        sizes = op.largest(at)
-        return None if not sizes or None in sizes else tuple(n for n in sizes if n is not None)
-
-    return rule
-
-
-def _rates(op: OpSizes) -> Shape:
-    sizes, rates = _of_dimensions(0)(op), op.known(len(op.inputs) - 1)
-    return None if sizes is None or rates is None else (*sizes, *rates)
-
-
-def _reshaped(op: OpSizes) -> Shape:
-    elements = op.elements(0)
-    sizes = op.largest(1) if op.inferred is None else [None if n < 0 else n for n in op.inferred]
-    if elements is None or not sizes or sizes.count(None) > 1:
+def _range(op: OpSizes) -> Interval | None:
+    """Bound the number of steps; from 0 to a multiple of the step it is that multiple, whatever the step."""
+    start, limit, step = (op.values(at).over_all() for at in range(3))
+    times = op.factor(1, 2) if start.low == start.high == 0 else None
+    if times is not None and times.limited:
+        return interval(*(np.maximum(bound, 0).reshape(1) for bound in (times.over_all().low, times.over_all().high)))
+    ends = (limit.low - start.high, limit.high - start.low)
+    if not (step.low > 0 or step.high < 0):
         return None
-    rest = math.prod(n for n in sizes if n is not None)
-    return tuple(math.ceil(elements / max(rest, 1)) if n is None else n for n in sizes)
+    count = at_corners(lambda way, by: np.ceil(way / by), ends, (step.low, step.high))
+    return interval(np.maximum(count.low, 0).reshape(1), np.maximum(count.high, 0).reshape(1))
 
 
-def _counts(op: OpSizes) -> Shape:
-    most, shape = op.most(1), op.known(0)
+def _ragged_range(op: OpSizes) -> Interval | None:
+    """A split more than there are rows; as many values as if each row were the longest."""
+    rows = max((op.elements(at) or 0 for at in range(3)), default=0)
+    if op.output == 0:
+        return at_most(rows + 1) if all(op.elements(at) is not None for at in range(3)) else None
+    longest = _range(op)
+    return None if longest is None or longest.sizes() is None else at_most(rows * float(longest.high[0]))
+
+
+def _rates(op: OpSizes) -> Interval | None:
+    sizes, rates = op.vector(0), op.extents(op.arguments - 1)
+    if sizes is None or rates is None:
+        return None
+    return interval(np.concatenate([sizes.low, rates.low]), np.concatenate([sizes.high, rates.high]))
+
+
+def _reshaped(op: OpSizes) -> Interval | None:
+    """Every size is that of the operand; one that is -1 is what the others leave of the elements."""
+    extents, sizes = op.extents(0), op.vector(1)
+    if op.inferred is not None:
+        known = np.array(op.inferred, dtype=np.float64)
+        given = sizes if sizes is not None and len(sizes.low) == len(known) else None
+        low, high = np.where(known >= 0, known, -np.inf), np.where(known >= 0, known, np.inf)
+        if given is not None:
+            low, high = np.where(known >= 0, known, given.low), np.where(known >= 0, known, given.high)
+        sizes = Interval(low, high)
+    if sizes is None:
+        return None
+    total = interval(0, np.inf) if extents is None else elements(extents)
+    low, high = np.maximum(sizes.low, 0), sizes.high.copy()
+    for d in np.flatnonzero(sizes.low < 0):
+        others = float(np.prod([max(n, 1.0) for j, n in enumerate(sizes.low.tolist()) if j != d]))
+        rest = np.floor(total.high / others)
+        high[d] = rest if sizes.low[d] == sizes.high[d] == -1 or not np.isfinite(high[d]) else max(high[d], rest)
+    return Interval(low, high)
+
+
+def _counts(op: OpSizes) -> Interval | None:
+    most, shape = op.most(1), op.largest(0)
     if most is None:
         return None
-    return (most,) if op.node.op == "Bincount" or shape is None or len(shape) < 2 else (shape[0], most)
+    return at_most(most) if op.node.op == "Bincount" or shape is None or len(shape) < 2 else at_most(shape[0], most)
 
 
-def _cut_out(op: OpSizes) -> Shape:
-    """At most what is there; what a mask of a StridedSlice adds or removes changes the rank."""
-    shape, removed = op.known(0), op.attribute("shrink_axis_mask")
-    if shape is None or op.attribute("ellipsis_mask") or op.attribute("new_axis_mask"):
+def _sliced(op: OpSizes) -> Interval | None:
+    """From `begin`, `size` elements, or all for -1, which both lie within the tensor."""
+    extents, begin, size = op.extents(0), op.values(1), op.values(2)
+    if extents is None:
         return None
-    return tuple(n for d, n in enumerate(shape) if not removed >> d & 1)
+    rest = Interval(np.maximum(extents.low - begin.high, 0), extents.high - np.maximum(begin.low, 0))
+    low = np.where(size.low >= 0, size.low, np.where(size.high < 0, rest.low, 0))
+    return Interval(low, np.where(size.low >= 0, np.minimum(size.high, rest.high), rest.high))
 
 
-def _reduced(op: OpSizes) -> Shape:
+def _reduced(op: OpSizes) -> Interval | None:
     """Over axes that are not known: at most all that there is."""
-    return op.known(0)
+    shape = op.largest(0)
+    return None if shape is None else at_most(*shape)
 
 
-def _tiled(op: OpSizes) -> Shape:
-    shape, times = op.known(0), op.largest(1)
-    if shape is None or len(times) != len(shape) or None in times:
+def _scattered(op: OpSizes) -> Interval | None:
+    """Take the operand's sizes: bounds of indices and updates that must agree may differ, which inference refuses."""
+    sizes = op.vector(2)
+    return None if sizes is None else Interval(np.maximum(sizes.low, 0), sizes.high)
+
+
+def _tiled(op: OpSizes) -> Interval | None:
+    extents, times = op.extents(0), op.vector(1)
+    if extents is None or times is None or len(times.low) != len(extents.low):
         return None
-    return tuple(n * (k or 0) for n, k in zip(shape, times, strict=True))
+    return at_corners(np.multiply, (extents.low, extents.high), (np.maximum(times.low, 0), np.maximum(times.high, 0)))
 
 
-def _merged(op: OpSizes) -> Shape:
-    """Of the branches of a v1 conditional the larger."""
-    shapes = [op.known(at) for at in range(len(op.inputs))]
+def _padded(op: OpSizes) -> Interval | None:
+    extents, by = op.extents(0), op.values(1)
+    if extents is None:
+        return None
+    low, high = (bound.sum(axis=1) if bound.ndim == 2 else 2 * bound for bound in (by.low, by.high))
+    return interval(extents.low + np.maximum(low, 0), extents.high + high)
+
+
+def _split(op: OpSizes) -> Interval | None:
+    """Along the axis what `size_splits` says, but at most all."""
+    extents, sizes, axis = op.extents(0), op.vector(1), op.value(2)
+    if extents is None or axis is None or sizes is None or op.output >= len(sizes.low):
+        return None
+    at = int(axis)
+    low, high = extents.low.copy(), extents.high.copy()
+    low[at] = max(0.0, float(sizes.low[op.output]))
+    high[at] = min(high[at], float(sizes.high[op.output])) if sizes.low[op.output] >= 0 else high[at]
+    return Interval(low, high)
+
+
+def _listed(op: OpSizes) -> Interval | None:
+    """A dimension a list element; what an element has is inferred."""
+    number = op.attribute("num_elements")
+    if op.inferred is None or number < 0:
+        return None
+    return interval([number, *op.inferred[1:]], [number, *(n if n >= 0 else np.inf for n in op.inferred[1:])])
+
+
+def _merged(op: OpSizes) -> Interval | None:
+    """Take the larger of the branches of a v1 conditional."""
+    shapes = [op.largest(at) for at in range(op.arguments)]
     first = shapes[0] if shapes else None
     if op.output or first is None or any(shape is None or len(shape) != len(first) for shape in shapes):
         return None
-    return tuple(max(sizes) for sizes in zip(*(shape or () for shape in shapes), strict=True))
+    return at_most(*(max(sizes) for sizes in zip(*(shape or () for shape in shapes), strict=True)))
 
+
+def _bounded_argument(op: OpSizes) -> Interval | None:
+    """Return the bound that the argument of a function has outside, for the placeholder that stands for it."""
+    held = op.node.attr[BOUND_ATTRIBUTE].shape if BOUND_ATTRIBUTE in op.node.attr else None
+    return None if held is None else at_most(*(d.size for d in held.dim))
+
+
+BOUND_ATTRIBUTE = "_pesto_bound"
+"""Attribute of such a placeholder: the upper bound of its shape."""
 
 EXACT: Mapping[str, Rule] = {
     **dict.fromkeys(("ListDiff", "SetDiff1D"), _set_difference),
@@ -285,11 +388,6 @@ _SETS: Mapping[str, Rule] = {
     "SparseAdd": _sum_of_values(1, 4),
     **dict.fromkeys(("SparseSparseMaximum", "SparseSparseMinimum"), _sum_of_values(1, 4)),
 }
-_RANDOM = (
-    "ParameterizedTruncatedNormal", "RandomStandardNormal", "RandomUniform", "RandomUniformInt", "TruncatedNormal",
-    "StatelessRandomNormal", "StatelessRandomNormalV2", "StatelessRandomUniform", "StatelessRandomUniformInt",
-    "StatelessRandomUniformIntV2", "StatelessRandomUniformV2", "StatelessTruncatedNormal", "StatelessTruncatedNormalV2",
-)  # fmt: skip
 _BOXES = (
     "NonMaxSuppression", "NonMaxSuppressionV2", "NonMaxSuppressionV3", "NonMaxSuppressionV4", "NonMaxSuppressionV5",
     "NonMaxSuppressionWithOverlaps",
@@ -315,12 +413,14 @@ DATA_DEPENDENT: Mapping[str, Rule] = {
     **dict.fromkeys(("SegmentSum", "SegmentMean", "SegmentProd", "SegmentMax", "SegmentMin"), _segments(1)),
     **dict.fromkeys(("SparseSegmentSum", "SparseSegmentMean", "SparseSegmentSqrtN"), _segments(2)),
     "Range": _range,
+    "RaggedRange": _ragged_range,
+    **dict.fromkeys(("SparseCross", "SparseCrossV2", "SparseCrossHashed"), _crossed),
     **dict.fromkeys(("Bincount", "DenseBincount"), _counts),
 }
-"""Upper bounds of outputs whose size depends on the data."""
+"""Extents of outputs whose size depends on the data."""
 
 FOLLOWING: Mapping[str, Rule] = {
-    "BroadcastGradientArgs": lambda op: None if (shape := op.known(0)) is None else shape[:1],
+    "BroadcastGradientArgs": lambda op: None if (shape := op.largest(0)) is None else at_most(*shape[:1]),
     **dict.fromkeys(
         (
             "UnsortedSegmentSum", "UnsortedSegmentMax", "UnsortedSegmentMin", "UnsortedSegmentProd", "SegmentSumV2",
@@ -328,18 +428,43 @@ FOLLOWING: Mapping[str, Rule] = {
         ),
         _numbered_segments,
     ),
-    "BroadcastTo": _of_dimensions(1),
-    "Fill": _of_dimensions(0),
-    **dict.fromkeys(_RANDOM, _of_dimensions(0)),
     "RandomPoissonV2": _rates,
     "RandomGamma": _rates,
     "Reshape": _reshaped,
-    **dict.fromkeys(("Slice", "StridedSlice"), _cut_out),
+    "ScatterNd": _scattered,
+    "Slice": _sliced,
+    "StridedSlice": lambda op: strided_slice(op.node, op.extents(0), op.vector(1), op.vector(2), op.vector(3)),
     **dict.fromkeys(("Sum", "Mean", "Prod", "Max", "Min", "Any", "All"), _reduced),
     "Tile": _tiled,
+    **dict.fromkeys(("Pad", "PadV2", "MirrorPad"), _padded),
+    "SplitV": _split,
+    "TensorListStack": _listed,
     **dict.fromkeys(("Merge", "RefMerge"), _merged),
+    "Placeholder": _bounded_argument,
 }  # fmt: skip
-"""Upper bounds of what is made of such outputs, where TensorFlow infers none from their bounds."""
+"""Extents of what is made of such outputs, where TensorFlow infers none from their bounds."""
+
+GROWING: Mapping[str, tuple[int, ...]] = {
+    **dict.fromkeys(
+        (
+            "Empty", "Fill", "ParameterizedTruncatedNormal", "RandomStandardNormal", "RandomUniform",
+            "RandomUniformInt", "StatelessRandomNormal", "StatelessRandomNormalV2",
+            "StatelessRandomUniform", "StatelessRandomUniformFullInt", "StatelessRandomUniformFullIntV2",
+            "StatelessRandomUniformInt", "StatelessRandomUniformIntV2", "StatelessRandomUniformV2",
+            "StatelessTruncatedNormal", "StatelessTruncatedNormalV2", "StridedSliceGrad", "TruncatedNormal",
+        ),
+        (0,),
+    ),
+    **dict.fromkeys(
+        (
+            "BroadcastTo", "Multinomial", "OneHot", "ResizeArea", "ResizeBicubic", "ResizeBilinear",
+            "ResizeNearestNeighbor", "SparseToDense", "TopKV2",
+        ),
+        (1,),
+    ),
+    **dict.fromkeys(("LinSpace", "ScatterNd"), (2,)),
+}  # fmt: skip
+"""By op type the operands with whose values the output grows, so that it is largest for the largest of them."""
 
 AT_MOST: Mapping[str, Rule] = {**DATA_DEPENDENT, **FOLLOWING}
 

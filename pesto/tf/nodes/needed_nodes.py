@@ -1,7 +1,7 @@
 """The part of a GraphDef that the fetches need, in a stable topological order, with its tensors' types and shapes."""
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +34,8 @@ class Nodes:
     signatures: Signatures
     bounds: Mapping[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
     """(node, output) -> upper bound of a shape that depends on the data."""
+    unlimited_op: Callable[[tuple[int, int]], int] | None = None
+    """From (node, output) of a shape without a bound to the node because of which it has none."""
 
     def input_shapes(self, node: int) -> list[Shape]:
         """Shapes of a node's data inputs as far as they are known."""

@@ -108,6 +108,16 @@ CASES = {
     "SegmentSum": (lambda x, ids: tf.math.segment_sum(x, tf.minimum(ids, 5)), [(6, 4)]),
     "SparseSegmentMean": (lambda x, ids: tf.sparse.segment_mean(x, ids, tf.range(8)), [(8, 4)]),
     "Range": (lambda _, ids: tf.range(tf.minimum(ids[0], 100)), [(100,)]),
+    "RaggedRange": (
+        lambda _, ids: raw.RaggedRange(starts=[0, 1], limits=tf.minimum(ids[:2], 6), deltas=1)[1],
+        [(3,), (12,)],
+    ),
+    "SparseCrossV2": (
+        lambda _, ids: raw.SparseCrossV2(
+            indices=[], values=[], shapes=[], dense_inputs=[tf.cast(tf.reshape(ids, [4, 2]), tf.int64)] * 2, sep="x"
+        )[0],
+        [(16, 2), (16,), (2,)],
+    ),
     "DenseBincount": (lambda _, ids: tf.math.bincount(ids, maxlength=9, axis=-1), [(9,)]),
     "Reshape": (lambda x, _: tf.reshape(tf.where(x > 0), [-1, 4]), [(16, 4)]),
     "Slice": (lambda x, ids: tf.slice(x, [0, 0], tf.stack([ids[0], 2])), [(8, 2)]),
@@ -145,7 +155,7 @@ def test_every_rule_for_data_has_a_case() -> None:
         "DenseToSparseSetOperation", "SparseToSparseSetOperation", "SetDiff1D", "NonMaxSuppression",
         "NonMaxSuppressionV2", "LookupTableFind", "FusedBatchNormV3", "SparseSegmentMeanGradV2",
         "SparseSegmentSqrtNGradV2", "SegmentMean", "SegmentProd", "SegmentMax", "SegmentMin", "SparseSegmentSum",
-        "SparseSegmentSqrtN", "Bincount",
+        "SparseSegmentSqrtN", "Bincount", "SparseCross", "SparseCrossHashed",
     }  # fmt: skip
     assert set(DATA_DEPENDENT) - set(CASES) == alike
 
@@ -176,15 +186,17 @@ def test_a_difference_of_constants_is_known() -> None:
 
 
 def test_sizes_that_must_be_equal_take_the_least_bound() -> None:
-    """Of 8 ids, and of 5 rows, as many as there are different ones: 5."""
+    """Of 8 ids, and of 5 rows, 5 where both must be equal; 8 where one row alone would be repeated."""
 
     def step(x, ids):
         few = tf.gather(x, tf.unique(ids)[0])
-        return few + tf.boolean_mask(x[:5], x[:5, 0] > 0)
+        rows = tf.boolean_mask(x[:5], x[:5, 0] > 0)
+        return few + rows, tf.add_n([few, rows])
 
     found = sizes(step, FLOATS, IDS)
     assert found["Unique"][0] == (8,)
-    assert found["AddV2"] == ((5, 4),)
+    assert found["AddV2"] == ((8, 4),)
+    assert found["AddN"] == ((5, 4),)
 
 
 def test_what_a_program_ensures_is_the_size() -> None:
