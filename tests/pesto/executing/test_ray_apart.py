@@ -39,7 +39,7 @@ def wait(references, *, num_returns, timeout):
     return done[:1], []
 
 def get(key):
-    return key.encode(), {"result": b"of " + key.encode()}
+    return key.encode(), {"result": b"of " + key.encode()}, False
 
 def shutdown():
     (here / "left").touch()
