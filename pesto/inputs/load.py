@@ -239,10 +239,13 @@ def load_cluster(name: str) -> Cluster:
 
 
 def plan_cluster(plan: Plan) -> str:
-    """The preset that the plan names; UsageError when its cluster came from a file."""
-    if not plan.provenance.cluster_source.startswith("preset "):
-        raise UsageError(f"the plan's cluster was {plan.provenance.cluster_source!r} - give it as the cluster")
-    return plan.provenance.cluster
+    """The preset that the plan names, never a path: a plan may come from anybody. UsageError for any other cluster."""
+    made = plan.provenance
+    if not made.cluster_source.startswith("preset "):
+        raise UsageError(f"the plan's cluster was {made.cluster_source!r} - give it as the cluster")
+    if made.cluster not in cluster_file.cluster_names():
+        raise UsageError(f"the plan's cluster is {quoted(made.cluster)}, which is no preset - give it as the cluster")
+    return made.cluster
 
 
 def load_costs(graph: Graph, cluster: Cluster, given: Path | Profile | None) -> Costs:

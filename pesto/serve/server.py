@@ -18,7 +18,7 @@ from pesto.serve.scheduler import BLOBS, Scheduler
 from pesto.serve.serve_config import LOOPBACK, ServeConfig
 from pesto.serve.service import Service
 from pesto.serve.store.opening import opened_store
-from pesto.serve.tokens import Doorkeeper
+from pesto.serve.tokens import Doorkeeper, listed
 from pesto.serve.watchers import Watchers
 
 NICENESS = 5
@@ -41,10 +41,10 @@ def opened(folder: Path, config: ServeConfig, executor: Callable[[], Executor]) 
     with ExitStack() as stack:
         watchers = Watchers()
         store = stack.enter_context(opened_store(folder, config.database, watchers.told))
-        doors, blobs = (
-            Doorkeeper(folder),
-            Blobs(folder / BLOBS, int(config.upload_gib * 2**30), stale_s=STALE_S if config.database else 0.0),
-        )
+        loopback = config.host in LOOPBACK
+        doors = Doorkeeper(folder, loopback=loopback, had_tokens=store.readings.had_tokens())
+        stale_s = STALE_S if config.database else 0.0
+        blobs = Blobs(folder / BLOBS, int(config.upload_gib * 2**30), stale_s=stale_s)
         scheduler = Scheduler(store.writer, executor(), folder, doors, config)
         scheduler.start()
         stack.callback(scheduler.end)
@@ -57,7 +57,7 @@ def opened(folder: Path, config: ServeConfig, executor: Callable[[], Executor]) 
 
 def listening(config: ServeConfig, folder: Path) -> socket.socket:
     """The socket, bound. UsageError without tokens beyond loopback; FileError when the port is taken."""
-    if config.host not in LOOPBACK and Doorkeeper(folder).open:
+    if config.host not in LOOPBACK and not listed(folder):
         raise UsageError(
             f"{shown(config.host)} can be reached by others, and there is no token - add one: "
             f"pesto serve token add NAME --data {shown(folder)}"

@@ -19,7 +19,7 @@ from pesto.serve.http.head import with_head
 from pesto.serve.http.job_routes import job_routes
 from pesto.serve.http.other_routes import catalogue_routes, health_routes
 from pesto.serve.http.page_routes import page_routes
-from pesto.serve.http.refused import of_bug, of_http, refused, too_deep
+from pesto.serve.http.refused import of_bug, of_http, refused, too_deep, undecodable
 from pesto.serve.service import Service
 
 BODY = 1 << 20
@@ -44,7 +44,13 @@ def application(service: Service) -> ASGIApp:
     app = Litestar(
         [v1, health_routes(), page_routes()],
         openapi_config=document,
-        exception_handlers={PestoError: refused, HTTPException: of_http, RecursionError: too_deep, Exception: of_bug},
+        exception_handlers={
+            PestoError: refused,
+            HTTPException: of_http,
+            RecursionError: too_deep,
+            UnicodeDecodeError: undecodable,
+            Exception: of_bug,
+        },
         request_max_body_size=BODY,
         logging_config=None,
         on_startup=[service.watchers.attach],

@@ -16,6 +16,8 @@ from pesto.serve.tokens import MACHINE, Quota
 Asking = Request[Any, Any, Any]
 SERVICE = "service"
 """Its name in the state of the application."""
+_ONCE = ("Host", "Authorization", "Origin", "Idempotency-Key")
+"""Headers of which a proxy may read another one than the service, where a request has several."""
 _PORT = re.compile(r":[0-9]*$")
 """Of a host, which has brackets where it is an address with colons."""
 
@@ -37,16 +39,20 @@ class Caller:
 
 
 def caller(request: Asking) -> Caller:
-    """Who asks. RefusedError (401) without a token that is known.
+    """Who asks. RefusedError (401) without a token that is known, (400) where a header that says so is there twice.
 
-    Without any token the machine itself may ask; a page of another site may not, neither under its own host's name,
-    by which a browser has been led here, nor under this one's: then it is the page's origin that is another.
+    Where the service needs none (`Doorkeeper.open`) the machine itself may ask; a page of another site may not, neither
+    under its own host's name, by which a browser has been led here, nor under this one's: then it is the page's origin
+    that is another.
     """
+    for name in _ONCE:
+        if len(request.headers.getall(name, [])) > 1:
+            raise RefusedError(400, f"the request has several headers {name} - send one")
     service: Service = request.app.state[SERVICE]
     service.doors.refresh()
     if service.doors.open:
         named, origin = request.headers.get("host", "").lower(), request.headers.get("origin")
-        if _PORT.sub("", named).strip("[]") not in (*LOOPBACK, service.config.host):
+        if _PORT.sub("", named).strip("[]") not in LOOPBACK:
             raise RefusedError(403, "this service answers its own machine alone - add a token: pesto serve token add")
         if origin is not None and origin.lower().partition("://")[2] != named:
             raise RefusedError(403, "a page of another site may not ask - add a token: pesto serve token add")

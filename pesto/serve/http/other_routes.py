@@ -13,7 +13,7 @@ from pesto.serve.service import Service
 from pesto.show.facts.offers import clusters_object, models_object, solvers_object
 
 
-@get("/models", responses=refusals(), sync_to_thread=True, cache=60, summary="Built-in models")
+@get("/models", responses=refusals(), sync_to_thread=True, summary="Built-in models")
 def models(caller: Who) -> dict[str, Any]:  # noqa: ARG001 - who asks must be known
     """The object of pesto models --json."""
     return models_object()

@@ -1,6 +1,7 @@
 """Every error as one JSON object with its status."""
 
 import logging
+from traceback import walk_tb
 from typing import Any
 
 import msgspec
@@ -73,6 +74,14 @@ def too_deep(request: Asking, error: RecursionError) -> Response[Problem]:
     if "deserializing" not in str(error):
         return of_bug(request, error)
     return _reply(400, f"the body goes too deep - {_remedy(400)}", int(Exit.USAGE), {})
+
+
+def undecodable(request: Asking, error: UnicodeDecodeError) -> Response[Problem]:
+    """JSON with a text that is no UTF-8; any other of these errors is a bug."""
+    *_, (frame, _line) = walk_tb(error.__traceback__)
+    if frame.f_code.co_name != "decode_json":
+        return of_bug(request, error)
+    return _reply(400, "the body is no UTF-8 - send JSON as UTF-8", int(Exit.USAGE), {})
 
 
 def of_bug(_: Asking, error: Exception) -> Response[Problem]:

@@ -70,6 +70,10 @@ class Readings:
         asked = "SELECT coalesce(sum(seconds), 0) FROM jobs WHERE token = ? AND finished >= ?"
         return float(self._db.execute(asked, (token, since)).fetchone()[0])
 
+    def had_tokens(self) -> bool:
+        """Whether any job was submitted with a token."""
+        return self._db.execute("SELECT 1 FROM jobs WHERE token > '' LIMIT 1").fetchone() is not None
+
     def oldest_waiting(self) -> float | None:
         """When the job was submitted that waits longest."""
         first = "SELECT created FROM jobs WHERE state = 'queued' ORDER BY number LIMIT 1"
