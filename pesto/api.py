@@ -87,6 +87,7 @@ def solve(
     cluster: str | Path | Cluster = "v100x2-nvlink",
     costs: str | Path | Profile | None = None,
     start: Plan | str | Path | None = None,
+    beside: Plan | str | Path | None = None,
     on_incumbent: Callable[[Incumbent], None] | None = None,
     time_limit_s: float = 60.0,
     gap: float = 0.0,
@@ -109,10 +110,11 @@ def solve(
 
     cluster: a preset, a file or a value. costs: a profile, or a file of one's own times (.csv, docs/costs.md), in place
     of modelled times. start: a plan to begin from, for this or another cluster, of this step or one like it.
-    on_incumbent: hears of each better plan. The others are `Settings`. Method: Pesto (Middleware '21), 3.1 to 3.3, and
-    search on the full graph. Ctrl-C gives the best so far. A branch that ties most variables to one device, an order of
-    which too little is enforced in the way in which the step is meant to be run, and types that are costed as others
-    are logged as warnings.
+    beside: the plan of another step, which stays in use: variables that both have, by name, stay where it has them, and
+    bound and gap are of the step with these pinned. on_incumbent: hears of each better plan. The others are `Settings`.
+    Method: Pesto (Middleware '21), 3.1 to 3.3, and search on the full graph. Ctrl-C gives the best so far. A branch
+    that ties most variables to one device, an order of which too little is enforced in the way in which the step is
+    meant to be run, and types that are costed as others are logged as warnings.
 
     InfeasibleError with the proof that no plan exists, NothingFoundError when none is found that fits the memory,
     SolverError when besides the exact solver failed, VerificationError, UsageError, InputError, FileError, and
@@ -124,7 +126,8 @@ def solve(
         deterministic=deterministic, per_edge=per_edge, congestion=congestion, headroom=headroom,
         placement_only=placement_only, robust=robust,
     )  # fmt: skip
-    before, hear = None if start is None else given_plan(start, "start"), hearing("on_incumbent", on_incumbent)
+    hear = hearing("on_incumbent", on_incumbent)
+    before = flow.Earlier(*(None if p is None else given_plan(p, n) for n, p in (("start", start), ("beside", beside))))
     machine, op_costs = on_cluster(graph, cluster, costs)
     outcome = flow.solve(graph, machine, op_costs, settings, hear, before)
     for remark in outcome.remarks:
@@ -152,7 +155,7 @@ def check(
     if costs is None and (wanted := needed(found)):
         raise UsageError(f"the plan rests on {wanted} as costs")
     settings = Settings(per_edge=found.provenance.transfers == PER_EDGE)
-    verify(found, graph, flow.formulate(graph, op_costs, machine, settings), machine)
+    verify(found, graph, flow.formulate(graph, op_costs, machine, settings, found.pins), machine)
     return unconfirmed(found, graph, machine, op_costs)
 
 

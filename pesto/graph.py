@@ -5,7 +5,7 @@ import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -34,8 +34,46 @@ channels, height, width, filters, filter height and width, stride down and acros
 launches and bytes beyond `moved_bytes`; of a loop launches."""
 
 
+class Variable(NamedTuple):
+    """A variable that a training step reads or writes."""
+
+    name: str
+    """Unique within the step."""
+    dtype: str = ""
+    """Name of its data type; empty where not known."""
+    shape: tuple[int, ...] | None = None
+    """Its sizes, -1 for an open one; None where the rank is not known."""
+
+    @property
+    def told(self) -> str:
+        """Its data type and shape, for messages."""
+        sizes = "?" if self.shape is None else ", ".join("?" if size < 0 else str(size) for size in self.shape)
+        return f"{self.dtype or 'of unknown type'} [{sizes}]"
+
+
+AGAIN = "#"
+"""Separates a variable's name from its number where several of a step have that name."""
+
+
+def numbered(name: str, taken: dict[str, int]) -> str:
+    """Return the name, with #2, #3 behind it where it is taken; `taken` counts the variables of each name so far."""
+    made = name
+    while made in taken:
+        taken[name] += 1
+        made = f"{name}{AGAIN}{taken[name]}"
+    taken[made] = 1
+    return made
+
+
 def _none() -> Ints:
     return np.empty(0, dtype=np.int64)
+
+
+_NO_ARRAYS = (
+    "names", "types", "kinds", "given_kinds", "source", "batch", "dtypes", "way", "devices", "variables",
+)  # fmt: skip
+_MAY_BE_NONE = ("dtype_of", "tensor_dtype", "device_of", "variable_of")
+"""Columns of indices in which -1 stands for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -107,6 +145,10 @@ class Graph:
     """Distinct names of devices that ops are pinned to, such as gpu:0."""
     device_of: Ints = field(default_factory=_none)
     """[n] index into `devices` of the one device that each op must run on; -1 for none, as everywhere when left out."""
+    variables: tuple[Variable, ...] = ()
+    """Inside: variables of the step, as far as their names are known. Not part of the fingerprint."""
+    variable_of: Ints = field(default_factory=_none)
+    """[n] index into `variables` of the variable that each op stands for; -1 for none, as everywhere when left out."""
 
     def __post_init__(self) -> None:
         """Copy, freeze and validate every array."""
@@ -114,15 +156,16 @@ class Graph:
             said = np.asarray(getattr(self, name))
             if not len(said) or (not self.dtypes and (said < 0).all()):
                 object.__setattr__(self, name, np.full(count, -1))
-        if not np.any(np.asarray(self.device_of) >= 0):
-            object.__setattr__(self, "device_of", np.full(self.ops, -1))
+        for name in ("device_of", "variable_of"):
+            if not np.any(np.asarray(getattr(self, name)) >= 0):
+                object.__setattr__(self, name, np.full(self.ops, -1))
         if not np.any(self.kernels):
             object.__setattr__(self, "kernels", np.zeros((self.ops, 1 + max(KERNEL_SIZES)), dtype=np.int64))
         if not np.any(self.loose):
             object.__setattr__(self, "loose", np.full(self.ops, BOUND))
         as_array = {"runs_on": bools, "launches": bools, "flops": floats, "given_s": floats}
         for f in fields(self):
-            if f.name not in ("names", "types", "kinds", "given_kinds", "source", "batch", "dtypes", "way", "devices"):
+            if f.name not in _NO_ARRAYS:
                 object.__setattr__(self, f.name, as_array.get(f.name, ints)(getattr(self, f.name)))
         _shapes(self)
         _indices(self)
@@ -255,6 +298,7 @@ def _node_columns(g: Graph) -> dict[str, list[Any]]:
         "launches": g.launches.tolist(),
         "group": [None if k < 0 else k for k in g.group.tolist()],
         "pinned_to": [None if d < 0 else g.devices[d] for d in g.device_of.tolist()],
+        **_variable_columns(g),
         "dtype": dtypes[g.dtype_of].tolist(),
         "loose": [k or None for k in g.loose.tolist()],
         "kernel": [KERNEL_FORMS[form] for form in g.kernels[:, 0].tolist()],
@@ -263,6 +307,14 @@ def _node_columns(g: Graph) -> dict[str, list[Any]]:
         "dtypes": ["" if span is None or not any(made[span]) else ",".join(made[span]) for span in spans],
         **{key: [None if s != s else s for s in seconds] for key, seconds in given.items()},  # noqa: PLR0124
     }
+
+
+def _variable_columns(g: Graph) -> dict[str, list[str]]:
+    """[n] name, data type and shape of the variable that each op stands for; the shape of a scalar is "()"."""
+    none = Variable("")
+    of = [none if v < 0 else g.variables[v] for v in g.variable_of.tolist()]
+    shapes = ["" if v.shape is None else ",".join(map(str, v.shape)) or "()" for v in of]
+    return {"variable": [v.name for v in of], "variable_dtype": [v.dtype for v in of], "variable_shape": shapes}
 
 
 def _arranged(g: Graph, order: Ints | None) -> tuple[Ints, Ints]:
@@ -325,7 +377,7 @@ def _shapes(g: Graph) -> None:
         "control_dst": (len(g.control_src),), "group": (n,), "runs_on": (n, k), "param_bytes": (n,), "flops": (n,),
         "moved_bytes": (n,), "launches": (n,), "given_s": (n, len(g.given_kinds)), "dtype_of": (n,),
         "tensor_dtype": (len(g.tensor_op),), "loose": (n,), "kernels": (n, 1 + max(KERNEL_SIZES)),
-        "device_of": (n,),
+        "device_of": (n,), "variable_of": (n,),
     }  # fmt: skip
     for name, shape in want.items():
         if getattr(g, name).shape != shape:
@@ -336,13 +388,11 @@ def _indices(g: Graph) -> None:
     beyond = {
         "type_of": len(g.types), "tensor_op": g.ops, "src": g.ops, "dst": g.ops, "tensor": len(g.tensor_op),
         "control_src": g.ops, "control_dst": g.ops, "dtype_of": len(g.dtypes), "tensor_dtype": len(g.dtypes),
-        "loose": BRANCHED + 1, "device_of": len(g.devices),
+        "loose": BRANCHED + 1, "device_of": len(g.devices), "variable_of": len(g.variables),
     }  # fmt: skip
     for name, limit in beyond.items():
         values = getattr(g, name)
-        bad = np.flatnonzero(
-            (values < (-1 if name in ("dtype_of", "tensor_dtype", "device_of") else 0)) | (values >= limit)
-        )
+        bad = np.flatnonzero((values < (-1 if name in _MAY_BE_NONE else 0)) | (values >= limit))
         if len(bad):
             raise InputError(f"graph: {name}[{bad[0]}] = {values[bad[0]]} points at nothing (0..{limit - 1} exist)")
     if not _sorted(g.tensor_op):
@@ -386,6 +436,8 @@ def _kernels(rows: Ints) -> None:
 
 
 def _structure(g: Graph) -> None:
+    if len({variable.name for variable in g.variables}) != len(g.variables):
+        raise InputError("graph: two variables have one name - give each a name of its own")
     if len(set(g.names)) != g.ops:
         seen: set[str] = set()
         twice = next(n for n in g.names if n in seen or seen.add(n))  # type: ignore[func-returns-value]

@@ -1,5 +1,6 @@
 """The bridge in: graph, costs and cluster become a `solvers.Problem` in ticks. Rounding happens here alone."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -31,12 +32,21 @@ def lanes(cluster: Cluster) -> tuple[tuple[str, int], ...]:
     )
 
 
-def build(graph: Graph, costs: Costs, cluster: Cluster, *, memory: Ints, per_edge: bool = False) -> Problem:
+def build(
+    graph: Graph,
+    costs: Costs,
+    cluster: Cluster,
+    *,
+    memory: Ints,
+    per_edge: bool = False,
+    pins: Mapping[str, str] | None = None,
+) -> Problem:
     """The full-graph problem, one task an op, devices as in `lanes`, locations = the cluster's devices.
 
     memory: [n] bytes an op holds at its location for the whole step (see `pesto.memory.peaks`). per_edge: one transfer
     an edge, as Pesto's paper counts them (3.2.1), in place of TensorFlow's one a tensor and target device; small
-    constants, which are `copied`, are sent then, too.
+    constants, which are `copied`, are sent then, too. pins: device of variables, by name (`Graph.variables`), at which
+    the ops that stand for them are pinned, with their groups.
     Durations and transfers are rounded up to ticks of 1 ns. Control edges cost nothing but order. Nothing waits for a
     constant that is copied, and ops that run beside the order take no time.
 
@@ -44,7 +54,7 @@ def build(graph: Graph, costs: Costs, cluster: Cluster, *, memory: Ints, per_edg
     """
     processors = lanes(cluster)
     location = np.array([device for _, device in processors])
-    allowed = _allowed(graph, cluster)
+    allowed = _allowed(graph, cluster, pins or {})
     missing = allowed & np.isnan(costs.compute_s)
     if missing.any():
         op, device = np.argwhere(missing)[0]
@@ -127,8 +137,11 @@ def _up(seconds: Floats) -> Ints:
     return ticks.astype(np.int64)
 
 
-def _allowed(graph: Graph, cluster: Cluster) -> Bools:
-    """[n, d] where each op may run: on an accelerator when its whole group can, on a CPU otherwise (Pesto, 3.2.1)."""
+def _allowed(graph: Graph, cluster: Cluster, pins: Mapping[str, str]) -> Bools:
+    """[n, d] where each op may run: on an accelerator when its whole group can, on a CPU otherwise (Pesto, 3.2.1).
+
+    One that is pinned runs where it is pinned to, if it can.
+    """
     can = _group_kinds(graph)
     present = {d.kind for d in cluster.devices}
     column = {kind: k for k, kind in enumerate(graph.kinds) if kind in present}
@@ -138,7 +151,12 @@ def _allowed(graph: Graph, cluster: Cluster) -> Bools:
     for d, device in enumerate(cluster.devices):
         if device.kind in column:
             allowed[:, d] = can[:, column[device.kind]] & (on_fast if device.kind != "cpu" else ~on_fast)
-    allowed &= _pinned(graph, cluster)
+    pin = _pinned(graph, cluster, pins)
+    for d, device in enumerate(cluster.devices):
+        here = pin == d
+        allowed[here] = False
+        if device.kind in column:
+            allowed[here, d] = can[here, column[device.kind]]
     nowhere = np.flatnonzero(~allowed.any(axis=1))
     if len(nowhere):
         op = nowhere[0]
@@ -150,20 +168,29 @@ def _allowed(graph: Graph, cluster: Cluster) -> Bools:
     return allowed
 
 
-def _pinned(graph: Graph, cluster: Cluster) -> Bools:
-    """[n, d] where pins let each op be: on the one device that it, or an op of its group, is pinned to."""
+def _pinned(graph: Graph, cluster: Cluster, pins: Mapping[str, str]) -> Ints:
+    """[n] the one device that each op, its variable or an op of its group is pinned to; -1 for none."""
     names = [device.name for device in cluster.devices]
-    missing = [name for name in graph.devices if name not in names]
+    missing = [name for name in (*graph.devices, *pins.values()) if name not in names]
     if missing:
         raise InputError(f"graph: ops are pinned to {missing[0]}, the cluster has {', '.join(names)} - rename one")
     pin = np.append(np.array([names.index(name) for name in graph.devices], dtype=np.int64), -1)[graph.device_of]
+    at = [names.index(pins[variable.name]) if variable.name in pins else -1 for variable in graph.variables]
+    held = np.array([*at, -1], dtype=np.int64)[graph.variable_of]
+    apart = np.flatnonzero((held >= 0) & (pin >= 0) & (held != pin))
+    if len(apart):
+        op = apart[0]
+        raise InputError(
+            f"op {graph.names[op]} is pinned to {names[pin[op]]} by the graph and to {names[held[op]]} by its variable "
+            "- take one of the pins out"
+        )
+    pin = np.where(held >= 0, held, pin)
     group = np.full(int(graph.group.max(initial=-1)) + 2, -1)
     np.maximum.at(group, graph.group, np.where(graph.group >= 0, pin, -1))
     torn = np.flatnonzero((graph.group >= 0) & (pin >= 0) & (pin != group[graph.group]))
     if len(torn):
         raise InputError(f"op {graph.names[torn[0]]}: its group is pinned to two devices - split it, or unpin one")
-    pin = np.where(pin >= 0, pin, group[graph.group])
-    return bools((pin[:, None] < 0) | (pin[:, None] == np.arange(len(names))))
+    return ints(np.where(pin >= 0, pin, group[graph.group]))
 
 
 def _beside(graph: Graph) -> Bools:

@@ -45,7 +45,7 @@ class ExplainedStep:
     def of(cls, plan: Plan, graph: Graph, cluster: Cluster, price: Price) -> "ExplainedStep":
         """The step of a plan, which is verified first: errors as of `pesto.plans.plan.verify`."""
         per_edge = plan.provenance.transfers == PER_EDGE
-        problem = formulate(graph, price(cluster), cluster, Settings(per_edge=per_edge))
+        problem = formulate(graph, price(cluster), cluster, Settings(per_edge=per_edge), plan.pins)
         verify(plan, graph, problem, cluster)
         timeline = Timeline(problem=problem, schedule=plan.schedule)
         found = waits(timeline, plan.rank)

@@ -15,7 +15,7 @@ from pesto.files.disk import gzipped, read_bytes, say_writing, write_atomic
 from pesto.files.json import Count, Kind, Outline, decode_document, shown, without_collection
 from pesto.files.kernel_rows import kernel_rows
 from pesto.files.labels import check_labels
-from pesto.graph import BOUND, BRANCHED, KERNEL_FORMS, KERNEL_SIZES, NOT_SAID, Graph
+from pesto.graph import BOUND, BRANCHED, KERNEL_FORMS, KERNEL_SIZES, NOT_SAID, Graph, Variable
 from solvers.arrays import Bools, Floats, Ints, offsets
 
 MAX_KINDS = 32
@@ -24,6 +24,14 @@ _MOST_BYTES = 2.0**62  # sums over all ops must stay within int64
 _FEW_NAMES = 5000  # among more than these, looking for a similar one takes too long
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
+
+
+class OpVariable(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """The variable that an op stands for."""
+
+    name: str
+    dtype: str = ""
+    shape: list[Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]] | None = None
 
 
 class Op(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
@@ -47,6 +55,7 @@ class Op(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     loose: Annotated[int, msgspec.Meta(ge=BOUND, le=BRANCHED)] = BOUND
     kernel: str = ""
     sizes: Annotated[list[Count], msgspec.Meta(max_length=max(KERNEL_SIZES))] = []
+    variable: OpVariable | None = None
 
 
 def to_graph(ops: list[Op], kinds: list[str], source: str, *, batch: int | None = None, way: str = NOT_SAID) -> Graph:
@@ -62,6 +71,7 @@ def to_graph(ops: list[Op], kinds: list[str], source: str, *, batch: int | None 
     (_, group), (devices, device_of) = (_coded([getattr(op, key) for op in ops], key) for key in ("group", "device"))
     dtypes, dtype_of, tensor_dtype = _dtypes(ops)
     runs_on, (given_kinds, given_s) = _runs_on(ops, kinds), _times(ops)
+    variables, variable_of = _variables(ops)
     param_bytes = _bytes("param_bytes", (op.param_bytes for op in ops))
     moved_bytes = _moved(ops, usually_moved(len(ops), tensor_bytes, first[src] + slot, dst, first))
     try:
@@ -75,6 +85,7 @@ def to_graph(ops: list[Op], kinds: list[str], source: str, *, batch: int | None 
             batch=batch, dtypes=dtypes, dtype_of=dtype_of, tensor_dtype=tensor_dtype,
             loose=np.array([op.loose for op in ops], dtype=np.int64), way=way,
             kernels=kernel_rows([(op.kernel, op.sizes) for op in ops]), devices=devices, device_of=device_of,
+            variables=variables, variable_of=variable_of,
         )  # fmt: skip
     except InputError as error:
         if "a cycle of" not in str(error):
@@ -206,6 +217,23 @@ def _dtypes(ops: list[Op]) -> tuple[tuple[str, ...], Ints, Ints]:
     return dtypes, code[: len(ops)], code[len(ops) :]
 
 
+def _variables(ops: list[Op]) -> tuple[tuple[Variable, ...], Ints]:
+    """The distinct variables in order of appearance, and [n] the index of each op's, -1 for none."""
+    labels = [None if op.variable is None else op.variable.name for op in ops]
+    names, variable_of = _coded(labels, "variable.name")
+    found: dict[str, Variable] = {}
+    for i, op in enumerate(ops):
+        if (said := op.variable) is not None:
+            one = Variable(said.name, said.dtype, None if said.shape is None else tuple(said.shape))
+            if found.setdefault(said.name, one) != one:
+                other = found[said.name].told
+                raise InputError(
+                    f"$.ops[{i}].variable: '{shown(said.name)}' is {one.told} here and {other} above - rename one"
+                )
+    check_labels([one.dtype for one in found.values()], lambda k: f"dtype of variable {k}", empty=True)
+    return tuple(found[name] for name in names), variable_of
+
+
 def _runs_on(ops: list[Op], kinds: list[str]) -> Bools:
     lists: dict[tuple[str, ...], int] = {}
     code = [lists.setdefault(tuple(kinds if op.runs_on is None else op.runs_on), len(lists)) for op in ops]
@@ -330,6 +358,7 @@ def dumps(graph: Graph) -> bytes:
     """
     check_labels(graph.names, lambda k: f"the name of op {k}")
     check_labels([*graph.types, graph.source], lambda k: f"type or source {k}", empty=True)
+    check_labels([variable.name for variable in graph.variables], lambda k: f"the name of variable {k}", empty=True)
     check_labels([*graph.kinds, *graph.given_kinds, *graph.dtypes, *graph.devices], lambda k: f"label {k}")
     said = {"batch": graph.batch, "way": graph.way or None}
     known = {key: value for key, value in said.items() if value is not None}
@@ -348,6 +377,11 @@ def _rows(graph: Graph) -> Iterator[Op]:
     moved = np.where(graph.moved_bytes == usual, -1, graph.moved_bytes).tolist()
     labels = [None if g < 0 else str(g) for g in graph.group.tolist()]
     pins = [None if d < 0 else graph.devices[d] for d in graph.device_of.tolist()]
+    said = [
+        OpVariable(name=v.name, dtype=v.dtype, shape=None if v.shape is None else list(v.shape))
+        for v in graph.variables
+    ]
+    stands_for = [None if v < 0 else said[v] for v in graph.variable_of.tolist()]
     name_of = [*graph.dtypes, ""]
     dtypes = [name_of[k] for k in graph.tensor_dtype.tolist()]
     data = [_reference(names[op], k) for op, k in zip(graph.src.tolist(), slots, strict=True)]
@@ -357,18 +391,18 @@ def _rows(graph: Graph) -> Iterator[Op]:
         _by_head(n, graph.control_dst, control), _cut(graph.tensor_bytes.tolist(), first), labels,
         graph.param_bytes.tolist(), graph.flops.tolist(), moved, graph.launches.tolist(), _given(graph),
         _cut(dtypes, first), [name_of[k] for k in graph.dtype_of.tolist()], graph.loose.tolist(),
-        graph.kernels.tolist(), pins, strict=True,
+        graph.kernels.tolist(), pins, stands_for, strict=True,
     )  # fmt: skip
     for (
         name, kind, runs_on, inputs, waits, outputs, group, params, flops, move, launches, times, made, own, loose, row,
-        pin,
+        pin, variable,
     ) in columns:  # fmt: skip
         yield Op(
             name=name, type=graph.types[kind], runs_on=runs_on, inputs=inputs, control=waits, outputs=outputs,
             group=group, device=pin, param_bytes=params, flops=flops, moved_bytes=None if move < 0 else move,
             launches=launches, time_s=times, dtypes=made if any(made) else [],
             dtype=None if own == (made[0] if made else "") else own, loose=loose,
-            kernel=KERNEL_FORMS[row[0]], sizes=row[1 : 1 + KERNEL_SIZES[row[0]]],
+            kernel=KERNEL_FORMS[row[0]], sizes=row[1 : 1 + KERNEL_SIZES[row[0]]], variable=variable,
         )  # fmt: skip
 
 

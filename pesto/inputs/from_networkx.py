@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pesto.arguments import expect
 from pesto.costs.presets import PRESETS
 from pesto.errors import InputError
-from pesto.files.graph_file import MAX_KINDS, MAX_OPS, Op, to_graph
+from pesto.files.graph_file import MAX_KINDS, MAX_OPS, Op, OpVariable, to_graph
 from pesto.files.json import quoted, shown
 from pesto.files.labels import check_labels
 from pesto.files.toml import closest
@@ -274,10 +274,23 @@ def _others(reading: Reading, node: Any, data: dict[str, Any], where: str) -> di
         "dtype": str(data.get("dtype", "")),
         "loose": _loose(data, where),
         "kernel": str(data.get("kernel", "")),
+        "variable": _variable(data, where),
         "sizes": [count(size, where, "sizes") for size in parts(data["sizes"], where, "sizes")]
         if "sizes" in data
         else [],
     }
+
+
+def _variable(data: dict[str, Any], where: str) -> OpVariable | None:
+    """The variable that a node stands for; InputError for a shape that is no list of sizes."""
+    if "variable" not in data:
+        return None
+    sizes = str(data.get("variable_shape", ""))
+    try:
+        shape = [] if sizes == "()" else [int(size) for size in sizes.split(",")] if sizes else None
+    except ValueError as error:
+        raise InputError(f"{where}: variable_shape is {quoted(sizes, 60)} - give sizes such as 3,4, or ()") from error
+    return OpVariable(name=str(data["variable"]), dtype=str(data.get("variable_dtype", "")), shape=shape)
 
 
 def _loose(data: dict[str, Any], where: str) -> int:

@@ -67,7 +67,7 @@ def _problem(plan: Plan, graph: Graph, cluster: str | None, costs: Path | None) 
     """The full-graph problem that the plan is checked against."""
     machine = load_cluster(cluster or plan_cluster(plan))
     settings = Settings(per_edge=plan.provenance.transfers == PER_EDGE)
-    return formulate(graph, load_costs(graph, machine, costs), machine, settings)
+    return formulate(graph, load_costs(graph, machine, costs), machine, settings, plan.pins)
 
 
 def _as_meant(plan: Plan, graph: Graph, problem: Problem) -> Enforced | None:

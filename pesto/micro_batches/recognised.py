@@ -257,5 +257,5 @@ def _subset(graph: Graph, kept: Ints, place: Ints, stands: dict[int, tuple[int, 
         given_kinds=graph.given_kinds, given_s=graph.given_s[kept], source=f"{graph.source}, one micro-batch",
         dtypes=graph.dtypes, dtype_of=graph.dtype_of[kept], tensor_dtype=graph.tensor_dtype[tensors],
         loose=graph.loose[kept], kernels=graph.kernels[kept], way=graph.way, devices=graph.devices,
-        device_of=graph.device_of[kept],
+        device_of=graph.device_of[kept], variables=graph.variables, variable_of=graph.variable_of[kept],
     )  # fmt: skip

@@ -122,7 +122,8 @@ class _Columns:
             dtype_of=np.where(own, g.tensor_dtype[np.append(np.zeros_like(op), sums.tensor)], g.dtype_of[at]),
             tensor_dtype=g.tensor_dtype[self.tensor], loose=np.where(own, BOUND, g.loose[at]),
             kernels=np.where(own[:, None], 0, g.kernels[at]), way=g.way, devices=g.devices,
-            device_of=np.where(own, -1, g.device_of[at]),
+            device_of=np.where(own, -1, g.device_of[at]), variables=g.variables,
+            variable_of=np.where(own, -1, g.variable_of[at]),
         )  # fmt: skip
 
     def _bytes(self) -> Ints:

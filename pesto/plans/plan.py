@@ -1,6 +1,6 @@
 """The bridge out: a checked placement and order of every op, with where it comes from."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,6 +15,7 @@ from pesto.memory.peaks import measure
 from pesto.plans.control_edges import chain
 from pesto.plans.lanes_drawn import LanesDrawn, drawn_lanes
 from pesto.plans.op_frame import frame
+from pesto.plans.shared_variables import OF_PINNED, Beside, Held
 from pesto.plans.solver_claim import claimant
 from pesto.plans.unlike import own_graph, unlike
 from pesto.problem import TICK_S, lanes
@@ -138,6 +139,10 @@ class Plan:
     """Most bytes alive on each device of the cluster."""
     provenance: Provenance
     """Where the plan comes from, and what it claims."""
+    held: Held = field(default_factory=Held)
+    """Inside: variables of the step, as far as their names are known."""
+    beside: Beside | None = None
+    """Inside: the other step's plan whose variables it leaves in place; None where it was made alone."""
     reader: Reader | None = None
     """Inside: what knows the plan's step, as of a plan of `pesto.solve` and `pesto.load_plan`."""
 
@@ -147,7 +152,8 @@ class Plan:
         basis = made.costs_basis.partition(":")[0]
         where, how, by = shown(made.cluster, 24), shown(basis, 9), shown(made.chosen, 20)
         step, gap = duration(self.makespan_s), percent(self.gap)
-        return f"Plan({counted(len(self.names), 'op')} on {where}, {step} {how}, gap {gap}, by {by})"
+        kept = "" if self.beside is None else f" with {self.beside.pinned}"
+        return f"Plan({counted(len(self.names), 'op')} on {where}, {step} {how}, gap {gap}{kept}, by {by})"
 
     def _repr_html_(self) -> str:
         """What each device of the cluster does in the step, as a table for notebooks."""
@@ -200,18 +206,29 @@ class Plan:
         return self.schedule.makespan * self.tick_s
 
     @property
+    def pins(self) -> dict[str, str]:
+        """Devices of the variables that were pinned beside another plan, by name."""
+        return {} if self.beside is None else self.beside.variables
+
+    def variable_devices(self) -> dict[str, str]:
+        """Name of the cluster's device at which each variable lies, by the variable's name."""
+        device = self.schedule.device
+        pairs = zip(self.held.variables, self.held.op, strict=True)
+        return {variable.name: self.lane_device[device[op]] for variable, op in pairs}
+
+    @property
     def placement_only(self) -> bool:
         """Whether the order is left to the framework: `rank` is then what first in, first out is predicted to make."""
         return self.provenance.settings.get("placement_only") is True
 
     @property
     def gap(self) -> float:
-        """(makespan - lower bound of the full graph) / makespan."""
+        """(makespan - lower bound of the full graph, with its pins) / makespan."""
         return relative_gap(self.schedule.makespan, self.provenance.lower_bound_ticks)
 
     @property
     def status(self) -> str:
-        """'optimal' when the bound of the full graph is reached, else 'feasible'."""
+        """'optimal' when the bound of the full graph, with its pins, is reached, else 'feasible'."""
         return "optimal" if self.schedule.makespan == self.provenance.lower_bound_ticks else "feasible"
 
     def device_names(self) -> list[str]:
@@ -331,9 +348,12 @@ def _claims(plan: Plan, problem: Problem) -> list[str]:
         bound, name = _bound(made.lower_bound_evidence, problem)
     except EvidenceError as error:
         return [f"claims: nothing follows from the evidence of the lower bound: {error}"]
-    if claimant(made.lower_bound_name):
+    pinned = "" if plan.beside is None else OF_PINNED + plan.beside.pinned
+    if not made.lower_bound_name.endswith(pinned):
+        wrong.append(f"claims: the lower bound is not said to be{pinned.replace(',', '')}")
+    elif claimant(made.lower_bound_name):
         wrong += _claimed(plan, problem, bound)
-    elif (made.lower_bound_ticks, made.lower_bound_name) != (bound, name):
+    elif (made.lower_bound_ticks, made.lower_bound_name) != (bound, name + pinned):
         wrong.append(f"claims: the lower bound is {bound} ({name}), the plan says {made.lower_bound_ticks}")
     if made.candidates_ticks.get(made.chosen) != plan.schedule.makespan or not made.candidates_fit.get(made.chosen):
         wrong.append(f"claims: the chosen candidate {made.chosen!r} is not this schedule")

@@ -9,8 +9,9 @@ import numpy as np
 from pesto.errors import InputError
 from pesto.files.disk import read_bytes, say_writing, write_atomic
 from pesto.files.json import Kind, decode_document, decode_json, encode_json
-from pesto.graph import Graph
+from pesto.graph import Graph, Variable
 from pesto.plans.plan import Plan, Provenance, control_edges
+from pesto.plans.shared_variables import Beside, Held
 from solvers import Schedule
 from solvers.arrays import Ints
 
@@ -32,7 +33,14 @@ class _Transfers(msgspec.Struct, kw_only=True):
     finish: list[int]
 
 
-class _File(msgspec.Struct, kw_only=True):
+class _Variables(msgspec.Struct, kw_only=True):
+    name: list[str]
+    dtype: list[str]
+    shape: list[list[int] | None]
+    op: list[int]
+
+
+class _File(msgspec.Struct, kw_only=True, omit_defaults=True):
     format: str
     format_version: int
     tick_s: float
@@ -42,6 +50,8 @@ class _File(msgspec.Struct, kw_only=True):
     transfers: _Transfers
     peak_bytes: dict[str, int]
     provenance: Provenance
+    variables: _Variables | None = None
+    beside: Beside | None = None
 
 
 def dumps(plan: Plan) -> bytes:
@@ -69,7 +79,18 @@ def dumps(plan: Plan) -> bytes:
             ),
             peak_bytes=plan.peak_bytes,
             provenance=plan.provenance,
+            variables=_variables(plan.held) if plan.held.variables else None,
+            beside=plan.beside,
         )
+    )
+
+
+def _variables(held: Held) -> _Variables:
+    return _Variables(
+        name=[variable.name for variable in held.variables],
+        dtype=[variable.dtype for variable in held.variables],
+        shape=[None if variable.shape is None else list(variable.shape) for variable in held.variables],
+        op=list(held.op),
     )
 
 
@@ -103,9 +124,23 @@ def loads(data: bytes, what: str) -> Plan:
             tick_s=found.tick_s,
             peak_bytes=found.peak_bytes,
             provenance=found.provenance,
+            held=_held(found, what),
+            beside=found.beside,
         )
     except (ValueError, OverflowError) as error:
         raise InputError(f"{what}: {error} - the file is damaged") from error
+
+
+def _held(found: _File, what: str) -> Held:
+    if (said := found.variables) is None:
+        return Held()
+    if len({len(said.name), len(said.dtype), len(said.shape), len(said.op)}) != 1:
+        raise InputError(f"{what}: the columns of variables differ in length - the file is damaged")
+    if len(set(said.name)) != len(said.name) or any(not 0 <= op < len(found.ops.name) for op in said.op):
+        raise InputError(f"{what}: a variable is listed twice, or at an op that is not there - the file is damaged")
+    columns = zip(said.name, said.dtype, said.shape, strict=True)
+    variables = (Variable(name, dtype, None if shape is None else tuple(shape)) for name, dtype, shape in columns)
+    return Held(variables=tuple(variables), op=tuple(said.op))
 
 
 def _in_range(found: _File, what: str) -> None:

@@ -1,5 +1,6 @@
 """A lower bound that an exact solver claims to have proven of the graph itself, for which it has no certificate."""
 
+from pesto.plans.shared_variables import OF_PINNED
 from solvers.api import SOLVERS
 from solvers.bounds.evidence import FullBound
 
@@ -13,5 +14,6 @@ def claimed(ticks: int, solver: str, known: FullBound) -> FullBound:
 
 def claimant(name: str) -> str:
     """The solver that claims the bound of this name; empty for a bound that follows by arithmetic."""
-    solver = name.removesuffix(_SEARCH)
-    return solver if solver != name and solver in SOLVERS else ""
+    argument = name.partition(OF_PINNED)[0]
+    solver = argument.removesuffix(_SEARCH)
+    return solver if solver != argument and solver in SOLVERS else ""

@@ -1,6 +1,7 @@
 """What a solve says of itself: one JSON object, or a page for people."""
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ def as_object(outcome: Outcome, stages_s: dict[str, float], out: Path, report: P
         "lower_bound_s": made.lower_bound_ticks * plan.tick_s,
         "lower_bound": made.lower_bound_name,
         "gap": plan.gap,
+        **({} if plan.beside is None else {"beside": asdict(plan.beside)}),
         "chosen": made.chosen,
         "rule": made.rule,
         "candidates": {name: c.makespan * TICK_S if c else None for name, c in outcome.candidates.items()},
@@ -153,6 +155,7 @@ def page(
         *([trust_line(outcome.trust)] if outcome.trust else []),
         *(fact("tie", str(tie)) for tie in outcome.ties),
         *([enforced_line(outcome.enforced, outcome.remedy)] if outcome.enforced and outcome.remedy else []),
+        *_beside(plan),
         *_coarse_lines(outcome),
         *layers_lines(plan),
         fact("peak memory", _peaks(plan)),
@@ -161,6 +164,14 @@ def page(
         *closing(out, following, report),
     ]
     return "\n".join(lines)
+
+
+def _beside(plan: Plan) -> list[str]:
+    """Which variables stay in place, beside which plan."""
+    if plan.beside is None:
+        return []
+    where = [f"{list(plan.pins.values()).count(name)} on {name}" for name in sorted(set(plan.pins.values()))]
+    return [fact("beside", f"the plan of {plan.beside.source}: {plan.beside.pinned}, {', '.join(where)}")]
 
 
 def _peaks(plan: Plan) -> str:

@@ -1,10 +1,11 @@
 """The whole program on one screen: graph -> costs -> problem -> coarsening -> schedule -> plan."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 from pesto.cluster import Cluster
 from pesto.coarsen import Coarsening, Removed
@@ -14,6 +15,7 @@ from pesto.graph import Graph
 from pesto.memory.peaks import shortage
 from pesto.plans.order_worth import OrderWorth, order_worth
 from pesto.plans.plan import Plan, verify
+from pesto.plans.shared_variables import Beside, pinned_beside
 from pesto.plans.warm_start import carried
 from pesto.plans.ways import Enforced, as_meant, remedy
 from pesto.problem import build
@@ -100,21 +102,38 @@ class Outcome:
         return (*map(str, self.ties), *lost, *costs)
 
 
+class Earlier(NamedTuple):
+    """Plans that were made before."""
+
+    start: Plan | None = None
+    """What the search begins from."""
+    beside: Plan | None = None
+    """Of another step: the variables that this one shares with it stay where it has them."""
+
+
 def solve(
-    graph: Graph, cluster: Cluster, costs: Costs, settings: Settings, watch: Watch, start: Plan | None = None
+    graph: Graph,
+    cluster: Cluster,
+    costs: Costs,
+    settings: Settings,
+    watch: Watch,
+    earlier: Plan | Earlier | None = None,
 ) -> Outcome:
     """The best verified plan of all candidates (see CANDIDATES); `watch` hears of every better one, and better bound.
 
-    A stage yields candidates; the tracker keeps the best, the bound and the clock. InfeasibleError with the proof when
-    the variables, or all that is alive, cannot fit the memory; NothingFoundError when no candidate fits, with the bytes
-    short; UsageError when `start` knows none of the ops. Ctrl-C ends the search with the best plan; before there is
-    one, KeyboardInterrupt.
+    `earlier` is a plan to start from, or earlier plans of both kinds. A stage yields candidates; the tracker keeps the
+    best, the bound and the clock. InfeasibleError with the proof when the variables, or all that is alive, cannot fit
+    the memory; NothingFoundError when no candidate fits, with the bytes short; UsageError when `start` knows none of
+    the ops; for a plan to stay beside what `pinned_beside` raises. Ctrl-C ends the search with the best plan; before
+    there is one, KeyboardInterrupt.
     """
     release()
+    start, other = earlier if isinstance(earlier, Earlier) else (earlier, None)
+    kept = None if other is None else _kept(other, graph, cluster)
     tracker, done = Tracker(watch), None
     with tracker.timed("problem"):
         beside().need("problem", "timing", "peaks")
-        problem = formulate(graph, costs, cluster, settings)
+        problem = formulate(graph, costs, cluster, settings, {} if kept is None else kept.variables)
         bench = Bench.of(graph, problem, per_edge=settings.per_edge)
         tracker.price, tracker.bound = bench.priced, FullBound(*quick_bounds.best(problem))
     tracker.limit(settings.time_limit_s)
@@ -139,11 +158,19 @@ def solve(
     with tracker.timed("verify"):
         chosen = _chosen(bench, cluster, tracker, settings) or _nothing_fits(tracker, cluster, done)
         given = SolveRecord(
-            graph=graph, cluster=cluster, costs=costs, settings=settings, bound=tracker.bound, exact=done
-        )
+            graph=graph, cluster=cluster, costs=costs, settings=settings, bound=tracker.bound, exact=done,
+            beside=kept,
+        )  # fmt: skip
         plan = make_plan(given, chosen, tracker.candidates)
         verify(plan, graph, problem, cluster)
     return _outcome(plan, bench, tracker, given)
+
+
+def _kept(other: Plan, graph: Graph, cluster: Cluster) -> Beside:
+    """Return where the plan of another step keeps the variables that `graph` shares; errors as of `pinned_beside`."""
+    made = other.provenance
+    pins = pinned_beside((other.held, other.variable_devices(), made.graph_source), graph, cluster)
+    return Beside(source=made.graph_source, fingerprint=made.graph_fingerprint, variables=pins)
 
 
 def _chosen(bench: Bench, cluster: Cluster, tracker: Tracker, settings: Settings) -> Candidate | None:
@@ -303,12 +330,15 @@ def _stopped(done: Exact) -> bool:
     return done.interrupted or done.result.limit is Limit.INTERRUPT
 
 
-def formulate(graph: Graph, costs: Costs, cluster: Cluster, settings: Settings) -> Problem:
+def formulate(
+    graph: Graph, costs: Costs, cluster: Cluster, settings: Settings, pins: Mapping[str, str] | None = None
+) -> Problem:
     """The full-graph problem that every plan is checked against; its static memory is the variables'.
 
-    InfeasibleError, with the bytes short, when the variables alone cannot fit.
+    `pins` are devices of variables, by name, as of `Plan.pins`. InfeasibleError, with the bytes short, when the
+    variables alone cannot fit.
     """
-    problem = build(graph, costs, cluster, memory=graph.param_bytes, per_edge=settings.per_edge)
+    problem = build(graph, costs, cluster, memory=graph.param_bytes, per_edge=settings.per_edge, pins=pins)
     if quick_bounds.memory_proof(problem) is not None:
         raise InfeasibleError(f"the variables do not fit: {shortage(graph, problem, cluster)} - {_LARGER}")
     return problem

@@ -7,6 +7,7 @@ from pesto.cluster import Cluster
 from pesto.costs import Costs
 from pesto.graph import Graph
 from pesto.plans.plan import FCFS, PER_DEVICE, PER_EDGE, Coarse, Plan, Provenance
+from pesto.plans.shared_variables import OF_PINNED, Beside, Held
 from pesto.problem import TICK_S, lanes
 from pesto.settings import Settings
 from pesto.solving.candidates import Candidate
@@ -30,6 +31,8 @@ class SolveRecord:
     """Ticks of the full graph's lower bound, its name, and the evidence of one beyond the quick ones."""
     exact: Exact | None
     """What the exact solver did; None when it did not run."""
+    beside: Beside | None = None
+    """The other step's plan whose variables stay in place; None without one."""
 
 
 def make_plan(record: SolveRecord, chosen: Candidate, candidates: dict[str, Candidate]) -> Plan:
@@ -45,6 +48,8 @@ def make_plan(record: SolveRecord, chosen: Candidate, candidates: dict[str, Cand
         tick_s=TICK_S,
         peak_bytes={d.name: int(p) for d, p in zip(devices, chosen.peak, strict=True)},
         provenance=_provenance(record, chosen, candidates),
+        held=Held.of(record.graph),
+        beside=record.beside,
     )
 
 
@@ -64,7 +69,7 @@ def _provenance(record: SolveRecord, chosen: Candidate, candidates: dict[str, Ca
         candidates_ticks={c.name: c.makespan for c in candidates.values()},
         candidates_fit={c.name: c.fits for c in candidates.values()},
         lower_bound_ticks=record.bound[0],
-        lower_bound_name=record.bound[1],
+        lower_bound_name=record.bound[1] + ("" if record.beside is None else OF_PINNED + record.beside.pinned),
         lower_bound_evidence=record.bound.evidence if isinstance(record.bound, FullBound) else None,
         links=FCFS,
         transfers=PER_EDGE if record.settings.per_edge else PER_DEVICE,

@@ -394,8 +394,14 @@ def handle_of(variable: Any) -> Any:
 
 
 def set_handle(variable: Any, handle: Any) -> None:
-    """Give an eager variable another handle."""
+    """Give an eager variable another handle, which goes by the variable's name."""
+    handle._name = variable.name
     variable._handle = handle
+
+
+def variable_name(handle: Any) -> str:
+    """The name of the variable behind an eager resource handle; empty where the handle has none."""
+    return str(getattr(handle, "_name", "")).removesuffix(":0")
 
 
 def captured(function: Any) -> Sequence[Any]:

@@ -25,7 +25,7 @@ from pesto.whatif.scaled import scaled
 ROOT = Path(__file__).resolve().parents[2]
 TOWERS = ROOT / "tests/data/two-towers.graph.json"
 QUICK = {"solver": "list", "search": False, "time_limit_s": 0}
-OWN = {"graph", "cluster", "costs", "start", "on_incumbent", "on_entry", "on_point", "methods"}
+OWN = {"graph", "cluster", "costs", "start", "beside", "on_incumbent", "on_entry", "on_point", "methods"}
 """Parameters that are no field of `Settings`."""
 
 

@@ -36,7 +36,7 @@ from pesto.show.report.html_report import html_report
 from pesto.show.report.reported import of_solve
 from pesto.show.solve_report import as_object, following, page
 from pesto.show.solve_words import words
-from pesto.solving.flow import Outcome, solve
+from pesto.solving.flow import Earlier, Outcome, solve
 from pesto.solving.interrupt import received
 from pesto.source import Source
 from solvers import FAILED
@@ -90,6 +90,13 @@ def _explained(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
 @click.option(
     "--start", type=Existing(), metavar="PLAN", help="Begin from this plan: another cluster, a changed graph."
 )
+@click.option(
+    "--beside",
+    "other",
+    type=Existing(),
+    metavar="PLAN",
+    help="Keep shared variables where this plan of another step has them.",
+)
 @click.option("--server", metavar="URL", help="Have it solved by the placement service there (pesto serve).")
 @token_option()
 @out_option("plan.json", "Plan file.")
@@ -108,8 +115,8 @@ def _explained(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
 )
 @click.option("-v", "--verbose", is_flag=True, help="Show the exact solver's own log.")
 def solve_command(
-    *, source: Source, cluster: str, costs: Path | None, split: str | None, start: Path | None, out: Path,
-    report: Path | None, part: Path | None, cdep: Path | None, as_json: bool, quiet: bool, verbose: bool,
+    *, source: Source, cluster: str, costs: Path | None, split: str | None, start: Path | None, other: Path | None,
+    out: Path, report: Path | None, part: Path | None, cdep: Path | None, as_json: bool, quiet: bool, verbose: bool,
     server: str | None, token: str | None, **settings: Any,
 ) -> None:  # fmt: skip
     """Find a placement and schedule, verify it, write it.
@@ -119,15 +126,20 @@ def solve_command(
     pesto solve --graph step.json --cluster v100x4 --time-limit 10m -o step.plan
     pesto solve --model nmt --cluster v100x4 --start plan.json -o plan4.json
     pesto solve --model transformer --cluster v100x4 --split auto -o split.json
+    pesto solve --function gan:generator_step --cluster v100x4 --beside critic.json -o generator.json
     pesto solve --model nmt --server http://127.0.0.1:8780
     """
     source.checked()
     chosen = _chosen(cdep, **settings)
     machine = load_cluster(cluster)
-    before = load(start) if start is not None else None
-    check_outputs(present(out, report, part, cdep), present(source.file, start), as_json=as_json)
-    refuse_beside(split, source, {"costs": costs, "start": start, "report": report, "part": part, "cdep": cdep})
+    before = Earlier(*(None if file is None else load(file) for file in (start, other)))
+    check_outputs(present(out, report, part, cdep), present(source.file, start, other), as_json=as_json)
+    refuse_beside(
+        split, source, {"costs": costs, "start": start, "beside": other, "report": report, "part": part, "cdep": cdep}
+    )
     if server is not None:
+        if other is not None:
+            raise UsageError("--beside is for solves on this machine - leave out --server")
         there = Solve(source=source, cluster=cluster, costs=costs, start=start, settings=chosen, cuts=split, out=out)
         return solve_there((server, token), there, Beside(report, part, cdep), as_json=as_json, quiet=quiet)
     if verbose:

@@ -23,7 +23,7 @@ from pesto.tf.nodes.needed_nodes import Nodes
 from pesto.tf.nodes.openbatch import has_open_batch
 from pesto.tf.variables.program_order import hazards
 from pesto.tf.variables.uses import Touch, touches
-from pesto.tf.variables.variables import bytes_of
+from pesto.tf.variables.variables import bytes_of, named_variables
 from solvers.arrays import Ints
 
 _MAX_NAME = 4096
@@ -54,6 +54,7 @@ def build(captured: Captured, *, batch: int | None = None) -> Graph:
     costs, group, edges = Coster().costs(nodes), groups(nodes), _edges(nodes, _uses(nodes, captured.source))
     warn_assumed(nodes, costs, frames.outermost(nodes) >= 0, captured.source)
     types = tuple(sorted({node.op for node in nodes.defs}))
+    variables, variable_of = named_variables(nodes)
     flat = Graph(
         names=tuple(node.name for node in nodes.defs),
         types=types,
@@ -73,6 +74,8 @@ def build(captured: Captured, *, batch: int | None = None) -> Graph:
         source=captured.source,
         batch=batch if has_open_batch(captured.graph_def) else None,
         **datatypes.columns(nodes, costs.dtypes),
+        variables=variables,
+        variable_of=np.array(variable_of, dtype=np.int64),
     )
     return _meant(frames.folded(flat, nodes), nodes, captured)
 

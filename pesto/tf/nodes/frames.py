@@ -76,6 +76,7 @@ def _contracted(graph: Graph, node_of: Ints, times: Ints, loop: Ints) -> Graph:
         launches=_sums(node_of, graph.launches.astype(np.int64), count) > 0,
         given_s=np.empty((count, 0)),
         loose=graph.loose[leader],
+        variable_of=graph.variable_of[leader],
         kernels=_kernels(graph, node_of, times, loop[leader] >= 0),
         dtype_of=np.where(loop[leader] >= 0, _work_in(graph, node_of, times), graph.dtype_of[leader]),
     )

@@ -11,7 +11,7 @@ from tensorflow.core.framework import node_def_pb2
 
 from pesto.errors import InputError, PestoError
 from pesto.files.json import quoted, shown
-from pesto.graph import Graph
+from pesto.graph import Graph, numbered
 from pesto.source import EVERYTHING, Cut
 from pesto.tf.importer.importer import build
 from pesto.tf.nodes.branch_division import redirected_names, replace_branches
@@ -22,7 +22,7 @@ from pesto.tf.nodes.inference import infer
 from pesto.tf.nodes.needed_nodes import needed, sinks
 from pesto.tf.nodes.open_inputs import refuse_arguments
 from pesto.tf.pipelined.in_micro_batches import converted, in_micro_batches
-from pesto.tf.private import handle_shape, jit_of, must_compile
+from pesto.tf.private import handle_shape, jit_of, must_compile, variable_name
 from pesto.tf.sources.graphdefs import read_graph_def
 from pesto.tf.sources.keras_step import keras_step
 from pesto.tf.unplaceable import check_datasets, check_graph, check_model, check_process, compiled, concrete
@@ -121,16 +121,17 @@ def capture_function(fn: Any, *specs: Any, batch: int | None = None, source: str
 
 
 def capture_func_graph(graph: Any, source: str) -> Captured:
-    """A FuncGraph's outputs and side effects; captured variables become VarHandleOps under the same names.
+    """A FuncGraph's outputs and side effects; captured variables become VarHandleOps, shared under their own names.
 
     InputError for ragged and sparse arguments.
     """
     refuse_arguments(graph, source)
     values = {inner.op.name: outer for outer, inner in graph.captures}
     graph_def = graph.as_graph_def(add_shapes=True)
+    taken: dict[str, int] = {}
     for node in graph_def.node:
         if node.name in values and node.op == "Placeholder":
-            _as_variable(node, values[node.name])
+            _as_variable(node, values[node.name], taken)
     outputs = [t.op.name for t in graph.outputs if t is not None]
     effects = [op.name for op in graph.control_outputs]
     names = checked_fetches([*outputs, *effects], {op.name: len(op.outputs) for op in graph.get_operations()}, source)
@@ -220,15 +221,15 @@ def check_sinks(graph_def: Any, source: str) -> None:
         )
 
 
-def _as_variable(node: Any, value: Any) -> None:
-    """Turn the placeholder of a captured variable into its handle."""
+def _as_variable(node: Any, value: Any, taken: dict[str, int]) -> None:
+    """Turn the placeholder of a captured variable into its handle; `taken` counts the variables of each name so far."""
     known = handle_shape(value) if value.dtype == tf.resource and hasattr(value, "numpy") else None
     if known is None:
         return
     handle = node_def_pb2.NodeDef(name=node.name, op="VarHandleOp")
     handle.attr["dtype"].type = known[0]
     handle.attr["shape"].shape.CopyFrom(known[1])
-    handle.attr["shared_name"].s = node.name.encode()
+    handle.attr["shared_name"].s = numbered(variable_name(value) or node.name, taken).encode()
     handle.attr["container"].s = b""
     handle.attr["_output_shapes"].list.shape.add()
     node.CopyFrom(handle)

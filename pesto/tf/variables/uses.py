@@ -14,7 +14,7 @@ from typing import NamedTuple
 from pesto.tf.nodes.needed_nodes import Nodes
 from pesto.tf.nodes.signatures import RESOURCE
 from pesto.tf.variables.function_effects import FLOW, OTHERWISE_ORDERED, READS, Bodies
-from pesto.tf.variables.variables import Roots, roots
+from pesto.tf.variables.variables import NAMED, Roots, roots, shared_key
 
 _IN_PLACE = frozenset(("InplaceUpdate", "InplaceAdd", "InplaceSub"))
 """Ops that write into the buffer of a plain input."""
@@ -33,9 +33,6 @@ _PARTS = frozenset(("Slice", "StridedSlice", "Split", "SplitV", "Unpack"))
 
 _HOLDERS = ("Bitcast", "TensorList", "TensorArray", "Optional")
 """Prefixes of ops that hand on a buffer as another type, or within a container."""
-
-_ANONYMOUS = b"cd2c89b7-88b7-44c8-ad83-06c2a9158347"
-"""The shared name that TensorFlow gives to handles that share with none."""
 
 Tensor = tuple[int, int]
 """A node and the number of its output."""
@@ -128,12 +125,7 @@ class _Scan:
     def _variable(self, i: int) -> int:
         """The first op that makes the variable of node `i`: those with one shared name are one variable."""
         node = self.nodes.defs[i]
-        if node.op not in ("VarHandleOp", "VariableV2", "Variable"):
-            return i
-        name = node.attr["shared_name"].s
-        if name in (b"", _ANONYMOUS):
-            name = node.name.encode()
-        return self._shared.setdefault((node.attr["container"].s, name), i)
+        return self._shared.setdefault(shared_key(node), i) if node.op in NAMED else i
 
 
 def _at(is_ref: tuple[bool, ...], k: int) -> bool:

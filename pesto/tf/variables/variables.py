@@ -6,11 +6,16 @@ from typing import Any
 
 import tensorflow as tf
 
+from pesto.graph import Variable, numbered
 from pesto.tf.nodes.needed_nodes import Nodes
 from pesto.tf.nodes.signatures import RESOURCE, TRAVELS_NOT
 from pesto.tf.nodes.sizes import Shape
 
 _REF_VARIABLES = ("VariableV2", "Variable", "TemporaryVariable")
+NAMED = ("VarHandleOp", "VariableV2", "Variable")
+"""Ops that make a variable of a name, which they may share with others."""
+_ANONYMOUS = b"cd2c89b7-88b7-44c8-ad83-06c2a9158347"
+"""The shared name that TensorFlow gives to handles that share with none."""
 _ALIGNED = ("While", "StatelessWhile", "IdentityN")
 _TOO_LARGE = 1 << 62
 
@@ -65,6 +70,29 @@ def value_bytes(nodes: Nodes, root: Roots) -> list[int]:
             if handle >= 0 and not found[handle]:
                 found[handle] = bytes_of(nodes.dtypes[i][0], nodes.shapes[i][0])
     return found
+
+
+def shared_key(node: Any) -> tuple[bytes, bytes]:
+    """The container and the name of the variable that a node makes: nodes with the same ones make one variable."""
+    name = node.attr["shared_name"].s
+    return node.attr["container"].s, node.name.encode() if name in (b"", _ANONYMOUS) else name
+
+
+def named_variables(nodes: Nodes) -> tuple[tuple[Variable, ...], list[int]]:
+    """(variables of a step, [n] the index of the one that each node makes, or -1)."""
+    place: dict[tuple[bytes, bytes], int] = {}
+    found: list[Variable] = []
+    taken: dict[str, int] = {}
+    of = [-1] * len(nodes.defs)
+    for i, node in enumerate(nodes.defs):
+        if node.op in NAMED:
+            key = shared_key(node)
+            of[i] = place.setdefault(key, len(place))
+            if of[i] == len(found):
+                name = numbered(key[1].decode(errors="replace"), taken)
+                dtype = tf.as_dtype(node.attr["dtype"].type).base_dtype.name
+                found.append(Variable(name, dtype, declared_shape(node)))
+    return tuple(found), of
 
 
 def declared_shape(node: Any) -> Shape:
