@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import forked
+import pytest
 
+pytestmark = pytest.mark.slow  # one worker for both, of 15 CPU seconds
 ROOT = Path(__file__).resolve().parents[4]
 
 
