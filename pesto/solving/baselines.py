@@ -36,9 +36,9 @@ _TRIES = 3
 
 
 def baselines(bench: Bench, cluster: Cluster, late: Late = never) -> Stage[Problem]:
-    """`single`, `expert`, `list`, `layer-balanced` and RIVALS; returns the problem that planning should use.
+    """`single`, `expert`, `layer-balanced`, `list` and RIVALS; returns the problem that planning should use.
 
-    late: asked before each of RIVALS; from then on they are left out.
+    late: asked before each but `single` and `list`, which are always made; from then on the others are left out.
 
     Its memory is what is alive at the peak when all runs on one device, charged to the ops that made it: summed
     over a device that estimates its peak. Its capacity is lowered until a list schedule's measured peaks fit.
@@ -51,10 +51,10 @@ def baselines(bench: Bench, cluster: Cluster, late: Late = never) -> Stage[Probl
         yield singles[-1]
     single = min(singles, key=lambda c: (not c.fits, c.makespan))
     alive = measure(bench.graph, single.timeline, per_edge=bench.per_edge).alive
-    by_rule = expert(bench.graph, problem, cluster)
-    yield bench.placed("expert", by_rule.rule, by_rule.device)
-    by_layer = layer_balanced(bench.graph, problem, cluster)
-    yield bench.placed("layer-balanced", by_layer.rule, by_layer.device)
+    for name, rule in (("expert", expert), ("layer-balanced", layer_balanced)):
+        if not late():
+            placed = rule(bench.graph, problem, cluster)
+            yield bench.placed(name, placed.rule, placed.device)
     trials, these = tee(estimates(problem, alive))
     beside().need("list")
     planning = yield from _list(bench, next(these))

@@ -26,7 +26,7 @@ _LOG = logging.getLogger("pesto.solver")
 """The exact solver's own lines, which -v shows."""
 _GRACE_S = 2.5
 """Seconds that a solver has to end after Ctrl-C, or after it was told that its time is over."""
-_LATE_S = 1.0
+LATE_S = 1.0
 """Seconds past its time after which a solver that has not ended by itself is told to."""
 _LOOK_S = 0.1
 """Seconds between checks of whether a running solver is still needed."""
@@ -123,7 +123,7 @@ class Running:
     """A solver that runs in a thread of its own while the caller takes what it finds, and can be interrupted.
 
     A context manager. Ctrl-C inside ends the solver, which keeps what it has; leaving it waits for that. So does
-    `enough()`, which is asked from time to time, and the time limit, `_LATE_S` after the solver should have ended by
+    `enough()`, which is asked from time to time, and the time limit, `LATE_S` after the solver should have ended by
     itself; both only where the limit is one of time.
     """
 
@@ -142,7 +142,7 @@ class Running:
         self._all, self._stop = options.deterministic, threading.Event()
         self._enough, self._cut = enough, Limit.NONE
         self._seconds, self._solver = options.seconds, solver
-        self._ends = math.inf if options.deterministic else CLOCK() + options.seconds + _LATE_S
+        self._ends = math.inf if options.deterministic else CLOCK() + options.seconds + LATE_S
         self._ended = in_thread(lambda: by(problem, solver, options, report=self._news.put, stop=self._stop))
         self._ended.add_done_callback(lambda _: self._news.put(None))
 

@@ -27,7 +27,7 @@ from pesto.solving.background_bound import strengthened
 from pesto.solving.baselines import MOST_TASKS, RIVALS, baselines
 from pesto.solving.candidates import Bench, Candidate, Turns
 from pesto.solving.contributions import Contribution
-from pesto.solving.exact import Exact, exact, exact_seconds
+from pesto.solving.exact import LATE_S, Exact, exact, exact_seconds
 from pesto.solving.interrupt import hold, release
 from pesto.solving.levels import Level, levels
 from pesto.solving.living import REASON as LIVES
@@ -141,10 +141,11 @@ def solve(
         tracker.run("start", older(start, bench, cluster))
     with tracker.interruptible():
         planning = tracker.run("baselines", baselines(bench, cluster, _late(tracker, settings, _RIVALS)))
-        if not tracker.proven:
+        closing_s = tracker.used_s
+        if not (tracker.proven or _spent(tracker, settings)):
             level, ladder = tracker.run("coarsen", levels(bench, planning, settings, _late(tracker, settings, _QUICK)))
             tracker.run("repair", repairs(bench, tracker, settings))
-            _share_out(tracker, settings)
+            _share_out(tracker, settings, closing_s)
             with strengthened(problem, tracker, settings):
                 rounds = _rounds(bench, planning, ladder, tracker, settings)
                 if not _at_once(problem, tracker, settings):
@@ -213,7 +214,7 @@ _RIVALS, _QUICK = 0.25, 0.5
 tried: engines are to have the rest."""
 HURRY_S = 1.0
 """Seconds that quick candidates have at least: they load compiled code for some tenths of them."""
-_CLOSING = 0.25
+_CLOSING = 0.4
 """Share of the time limit that is kept at most for what comes after the search: choosing, checking, trusting a plan."""
 _LEAST, _LEAST_S = 0.25, 1.0
 """Share of the time limit, and seconds at most, that engines get however long the quick candidates took."""
@@ -224,14 +225,19 @@ def _late(tracker: Tracker, settings: Settings, share: float) -> Late:
     return never if settings.deterministic else partial(tracker.past, share, HURRY_S)
 
 
-def _share_out(tracker: Tracker, settings: Settings) -> None:
-    """Keep what the end of the solve will take: about as long as the baselines did, on the same busy machine.
+def _spent(tracker: Tracker, settings: Settings) -> bool:
+    """Return True if the time limit is over and a plan fits: nothing further is begun, only the plan is made."""
+    return tracker.best is not None and _late(tracker, settings, 1.0)()
+
+
+def _share_out(tracker: Tracker, settings: Settings, closing_s: float) -> None:
+    """Reserve time for the end of the solve: as long as the baselines took (`closing_s`) on the same busy machine.
 
     What search runs is compiled first, outside of the time limit.
     """
     if settings.time_limit_s > 0:
         beside().need("search", "bound", "rest")
-        closing = min(tracker.stages_s.get("baselines", 0.0), _CLOSING * settings.time_limit_s)
+        closing = min(closing_s, _CLOSING * settings.time_limit_s)
         tracker.keep(closing, least=min(_LEAST * settings.time_limit_s, _LEAST_S))
 
 
@@ -251,7 +257,7 @@ def _outcome(plan: Plan, bench: Bench, tracker: Tracker, given: SolveRecord) -> 
         tied = ties(bench.graph, problem, plan.schedule.makespan, timed=not tracker.interrupted)
     trusted, ordered = None, not plan.placement_only
     with tracker.timed("trust"), suppress(InputError):  # of a step of a hundred years: no reason to lose the plan
-        errors = in_a_solve(bench, given.settings)
+        errors = in_a_solve(bench, given.settings, hurried=_late(tracker, given.settings, 1.0)())
         trusted = trust(bench, given.cluster, chosen, tracker.candidates.values(), errors, order=ordered)
     planned = Timeline(problem=problem, schedule=plan.schedule)
     meant = as_meant(bench.graph, planned, plan.rank, order=ordered)
@@ -297,7 +303,12 @@ def _exactly(bench: Bench, level: Level, tracker: Tracker, settings: Settings, r
     small = is_small(bench.problem, settings)
 
     def limited() -> Settings:
-        return settings if settings.deterministic else replace(settings, time_limit_s=tracker.left_s)
+        if settings.deterministic:
+            return settings
+        left = tracker.left_s
+        if rounds is None:  # nothing comes after it that could take less time where the engine ends late
+            left -= min(LATE_S, left / 4)
+        return replace(settings, time_limit_s=left)
 
     def enough() -> bool:
         return tracker.gap <= settings.gap

@@ -41,7 +41,7 @@ def levels(
     graph, and from the next larger size. Neither is always better: NASNet's graphs profit from small steps (at 200
     nodes by a quarter), recurrent networks from one large one.
 
-    late: asked before each size; from then on only what is returned is made, which is reached by steps.
+    late: asked before each size; from then on only the target is made, in one step from the size before it.
     """
     beside().need("coarse")
     found: list[tuple[bool, int, Level]] = []
@@ -82,7 +82,7 @@ def _ladder(planning: Problem, settings: Settings, late: Late) -> Iterator[tuple
     stepwise = coarsen(planning, sizes[0], caps=caps)
     yield True, stepwise
     for size in sizes[1:]:
-        if size > target and stepwise.nodes > stepwise.target:
+        if size > target and (stepwise.nodes > stepwise.target or late()):
             continue
         stepwise = stepwise.then(coarsen(contract(planning, stepwise.node_of), size, caps=caps))
         yield True, stepwise

@@ -73,7 +73,7 @@ class Search:
         self._next = 0
         """The round that comes next."""
         self._begins_s = 0.0
-        """What it took to begin the last round: without more time than that, none is worth to be begun."""
+        """Seconds that the start of the last round took: with no more time than that left, none is started."""
         self._grounds: Grounds | None = None
         self.windows = Windows(bench, planning, settings, self._over)
         """Turns of windows; without weight there are none."""

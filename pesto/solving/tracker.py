@@ -53,7 +53,7 @@ T = TypeVar("T")
 Price = Callable[[Candidate, float], Candidate]
 """Makes a candidate as long as a plan may promise; of what is not below so many ticks it need not know how long."""
 Late = Callable[[], bool]
-"""Whether quick candidates have had their share of the time, so that those that can be left out are."""
+"""Returns True once quick candidates have used their share of the time, so that those that can be left out are."""
 Stage = Generator[Candidate, None, T]
 """What a stage of a solve is: candidates as they are found, and at the end what later stages need to know."""
 
@@ -108,7 +108,7 @@ class Tracker:
         self._watch = watch
         self._begins = watch.begins if isinstance(watch, StageWatch) else None
         self._began = self._ends = time.perf_counter()
-        self._limit_s = self._compiled_s = 0.0
+        self._limit_s = self._compiled_s = self._kept_s = 0.0
 
     @property
     def best(self) -> Candidate | None:
@@ -155,14 +155,22 @@ class Tracker:
     def limit(self, seconds: float) -> None:
         """Let the time limit begin now."""
         self._ends, self._limit_s, self._compiled_s = CLOCK() + seconds, seconds, beside().waited_s
+        self._kept_s = 0.0
+
+    @property
+    def used_s(self) -> float:
+        """Seconds since the time limit began; waiting for compilation is no part of it."""
+        return self._limit_s - self._left_s - self._kept_s
 
     def past(self, share: float, least_s: float) -> bool:
-        """Whether more than this share of the time limit, and than so many seconds, is over; never where that is 0."""
-        return self._limit_s > 0 and self._limit_s - self._left_s > max(share * self._limit_s, least_s)
+        """Return True if more than this share of the time limit, and `least_s`, is used; never at a limit of 0."""
+        return self._limit_s > 0 and self.used_s > max(share * self._limit_s, least_s)
 
     def keep(self, seconds: float, least: float) -> None:
         """End so many seconds before the time limit, which what comes after it takes; `least` are left in any case."""
-        self._ends += max(-seconds, least - self._left_s)
+        kept = min(seconds, self._left_s - least)
+        self._ends -= kept
+        self._kept_s += kept
 
     def run(self, name: str, stage: Stage[T]) -> T:
         """Offer a stage's candidates as they come, and return what it does; its seconds are kept under `name`."""

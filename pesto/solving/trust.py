@@ -139,9 +139,9 @@ def least_p90(bench: Bench, cluster: Cluster, near: Sequence[Candidate], errors:
     return replace(chosen, rule=f"{chosen.rule}; of least p90 among {len(near)} within {percent(NEAR)} of the shortest")
 
 
-def in_a_solve(bench: Bench, settings: Settings) -> Errors:
-    """As many draws as take a small part of a solve; not by the clock."""
-    draws = _TASKS_RUN // ((1 + MOST_RIVALS) * max(1, bench.problem.tasks))
+def in_a_solve(bench: Bench, settings: Settings, *, hurried: bool = False) -> Errors:
+    """Return as many draws as take a small part of a solve, or the fewest where its time limit is over."""
+    draws = 0 if hurried else _TASKS_RUN // ((1 + MOST_RIVALS) * max(1, bench.problem.tasks))
     return Errors(draws=min(max(draws, _LEAST), DRAWS) * (_ROBUST if settings.robust else 1), seed=settings.seed)
 
 

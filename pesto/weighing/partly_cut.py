@@ -26,7 +26,7 @@ from pesto.settings import Settings
 from pesto.solving.baselines import baselines
 from pesto.solving.candidates import Bench, Candidate, best
 from pesto.solving.flow import Outcome, formulate, solve
-from pesto.solving.tracker import Watch
+from pesto.solving.tracker import Late, Watch
 from pesto.split.dividing import Split, divide_partly
 from pesto.split.program import Gain
 from pesto.split.shaped import Shaped
@@ -62,6 +62,8 @@ AT_ONCE = 2
 """Partial splits that are sought at once: a process each."""
 TRYING = 0.7
 """Share of the time that finding what to cut may take."""
+_LEAST_S = 0.1
+"""Seconds left for placing at least: a solve with a limit of 0 has none, and makes all quick candidates."""
 FAR = 1.25
 """Times the shortest, from which on a placement is tried after the others: cutting hardly makes up for it."""
 
@@ -101,7 +103,7 @@ def partly_cut(
     at, chosen = min(tried, key=lambda each: (not each[1].start.fits, each[1].start.makespan))
     on, placed = placements[at]
     gone = TRYING * settings.time_limit_s if settings.deterministic else time.monotonic() - began
-    left = max(0.0, settings.time_limit_s - gone)
+    left = max(min(_LEAST_S, settings.time_limit_s), settings.time_limit_s - gone)
     try:
         found = solve(
             chosen.graph, on, chosen.costs, replace(settings, time_limit_s=left), watch, _named_anew(placed.plan)
@@ -139,7 +141,7 @@ def _tries(
     One at least; each with the number of its placement. In deterministic settings the first row of AIMS alone, each aim
     with an equal share of the time, and the others one by one where these cut nothing.
     """
-    ends, (graph, shaped), seen = time.monotonic() + seconds, step, set[tuple[int, int, tuple[bool, ...]]]()
+    ends, (_, shaped), seen = time.monotonic() + seconds, step, set[tuple[int, int, tuple[bool, ...]]]()
     sizes = [_sizes(on) for on, _ in placements]
     first = turns([placed.plan.makespan_s for _, placed in placements])
     asked = [
@@ -153,6 +155,9 @@ def _tries(
         many, ends = len(AIMS[0]) * len(first), math.inf
         asked, rest, seconds = asked[:many], asked[many:], AT_ONCE * seconds / many
 
+    def late() -> bool:
+        return time.monotonic() >= ends
+
     def sought(asked: tuple[int, int, Aim]) -> Split | None:
         at, workers, aim = asked
         gain = _gain(placements[at][1], placements[at][0], aim, workers)
@@ -160,18 +165,18 @@ def _tries(
         return divide_partly(shaped, workers, gain, seconds=left, deterministic=fixed) if any(gain.worth) else None
 
     def in_time(asked: tuple[int, int, Aim]) -> Split | None:
-        return sought(asked) if time.monotonic() < ends else None
+        return None if late() else sought(asked)
 
     with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
         for (at, workers, _), split in zip(asked, pool.map(in_time, asked), strict=True):
             key = (at, workers, tuple(cut_ops(split.division.ways))) if split is not None else None
             if split is not None and key is not None and key not in seen:
                 seen.add(key)
-                yield at, _tried(graph, shaped, split, *placements[at])
-    late = ((at, sought((at, workers, aim))) for at, workers, aim in (() if seen else rest))
-    for at, split in late:
+                yield at, _tried(step, split, placements[at], late)
+    others = ((at, sought((at, workers, aim))) for at, workers, aim in (() if seen else rest))
+    for at, split in others:
         if split is not None:
-            yield at, _tried(graph, shaped, split, *placements[at])
+            yield at, _tried(step, split, placements[at], late)
             return
 
 
@@ -185,7 +190,9 @@ def _sizes(cluster: Cluster) -> tuple[int, ...]:
     return tuple(dict.fromkeys((max(2, board_size(cluster)), len(accelerators_of(cluster)), 2)))
 
 
-def _tried(graph: Graph, shaped: Shaped, split: Split, cluster: Cluster, placed: Outcome) -> _Tried:
+def _tried(step: tuple[Graph, Shaped], split: Split, placement: tuple[Cluster, Outcome], late: Late) -> _Tried:
+    """Place a partial split by quick methods; once `late`, only by those that are always made."""
+    (graph, shaped), (cluster, placed) = step, placement
     parts = parts_of(shaped, split.division)
     order = _order(placed, cluster, split)
     made = split_step(graph, parts, order)
@@ -194,7 +201,7 @@ def _tried(graph: Graph, shaped: Shaped, split: Split, cluster: Cluster, placed:
     bench = Bench.of(made, problem)
     known = carried(_named_anew(placed.plan), made, problem, cluster)
     carried_over = bench.ordered("start", known.rule, known.device, known.rank)
-    start = best([carried_over, *baselines(bench, cluster)]) or carried_over
+    start = best([carried_over, *baselines(bench, cluster, late)]) or carried_over
     return _Tried(split=split, parts=parts, order=order, graph=made, costs=costs, start=start)
 
 

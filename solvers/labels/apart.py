@@ -9,6 +9,7 @@ import io
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -20,8 +21,14 @@ from solvers.labels.net import Net
 from solvers.process.one_shot import answered
 from solvers.result import wall_limit_s
 
-GRACE_S = 3.0
-"""Seconds beyond the limit for the process to begin and to tell."""
+GRACE_S = 1.0
+"""Seconds past the limit after which the process is killed: starting it is part of the limit."""
+START_S = 3.0
+"""Seconds that the process has in any case: starting takes half a second of a core, some 3 s on a busy machine."""
+_ALARM_S = 5.0
+"""Seconds past the grace after which a process ends by itself, where the one that asked was killed."""
+CLOCK: Callable[[], float] = time.monotonic
+"""Returns the seconds that the limit is counted in; it is the same in all processes of a machine."""
 
 
 class Budget(NamedTuple):
@@ -30,12 +37,19 @@ class Budget(NamedTuple):
     seconds: float
     threads: int = 1
     deterministic: bool = False
-    """Whether the seconds stand for work, which the solver counts in a measure of its own, and not for the clock."""
+    """True if the seconds stand for work, which the solver counts in a measure of its own, and not for the clock."""
+    began: float = 0.0
+    """Reading of CLOCK from which the seconds are counted; set where the process is asked."""
 
     @property
     def wall_s(self) -> float:
         """Seconds after which the clock ends the run."""
         return wall_limit_s(self.seconds, deterministic=self.deterministic)
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the clock ends the run, a tenth at least."""
+        return max(0.1, self.began + self.wall_s - CLOCK())
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +73,10 @@ PROGRAMS = {"HiGHS": "solvers.labels.relaxation", "CP-SAT": "solvers.labels.cons
 
 def relaxed_apart(net: Net, budget: Budget, solver: str = "HiGHS") -> Relaxed:
     """What a solver makes of it; without labels where the limit struck. RuntimeError where the process failed."""
-    given = io.BytesIO()
+    given, budget = io.BytesIO(), budget._replace(began=CLOCK())
     np.savez(given, **budget._asdict(), **net._asdict())
-    told = answered(PROGRAMS[solver], given.getvalue(), budget.wall_s + GRACE_S, solver=solver)
+    patience_s = max(budget.wall_s + GRACE_S, START_S)
+    told = answered(PROGRAMS[solver], given.getvalue(), patience_s, solver=solver)
     if told is None:
         return Relaxed(None, 0, ended=False, fractional=0)
     found = np.load(io.BytesIO(told), allow_pickle=False)
@@ -75,8 +90,8 @@ def relaxed_apart(net: Net, budget: Budget, solver: str = "HiGHS") -> Relaxed:
 def serve(solve: Callable[[Net, Budget], Relaxed]) -> None:
     """Solve what is on standard input, tell it on standard output, and end, though the solver may still be at work."""
     given = np.load(io.BytesIO(sys.stdin.buffer.read()), allow_pickle=False)
-    budget = Budget(float(given["seconds"]), int(given["threads"]), bool(given["deterministic"]))
-    signal.alarm(int(budget.wall_s + 2 * GRACE_S) + 1)  # the process that asked may have been killed
+    budget = Budget(float(given["seconds"]), int(given["threads"]), bool(given["deterministic"]), float(given["began"]))
+    signal.alarm(int(budget.wall_s + GRACE_S + _ALARM_S) + 1)  # the process that asked may have been killed
     found = solve(Net(*(given[name] for name in Net._fields)), budget)
     told = io.BytesIO()
     labels = np.zeros(0, dtype=np.int64) if found.labels is None else found.labels

@@ -49,7 +49,7 @@ def _pairs(net: Net) -> list[tuple[int, int, int]]:
 def _solved(net: Net, model: Any, taken: list[Any], asked: tuple[Budget, int]) -> Relaxed:
     budget, unit = asked
     solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds = max(0.1, budget.wall_s)
+    solver.parameters.max_time_in_seconds = budget.left_s
     solver.parameters.num_workers = max(1, budget.threads)
     if budget.deterministic:
         solver.parameters.interleave_search = True

@@ -25,7 +25,7 @@ MOST_COMBINATIONS, FEW_COMBINATIONS = 10**6, 10**5
 def solve(
     problem: Labelling, method: str = "exact", *, seconds: float = 60.0, threads: int = 1, deterministic: bool = False
 ) -> Answer:
-    """What a method makes of a problem; ValueError for an unknown one, or for a problem that it cannot be asked.
+    """Solve a problem by a method; ValueError for an unknown one, or for a problem that it cannot be asked.
 
     deterministic: the seconds stand for work, so that the same problem has the same answer however fast the machine is.
     """

@@ -6,7 +6,6 @@ as `python -m solvers.labels.relaxation` (`solvers.labels.apart`).
 """
 
 import math
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -42,9 +41,9 @@ class _Silent:
 def relaxed(net: Net, budget: Budget) -> Relaxed:
     """Solve the linear program, and with whole labels where its optimum is not whole."""
     unit = max(1, int(np.gcd.reduce(np.concatenate([_known(net.cost), _known(net.table)]), initial=0)))
-    ends, linear = time.monotonic() + budget.wall_s, _linear(net, unit)
+    linear = _linear(net, unit)
     effort = budget.seconds if budget.deterministic else math.inf
-    ask = Ask(seconds=max(0.1, budget.wall_s), gap=0.0, seed=0, threads=budget.threads, start=None, effort=effort)
+    ask = Ask(seconds=budget.left_s, gap=0.0, seed=0, threads=budget.threads, start=None, effort=effort)
     first = highs.run(linear, ask, _Silent())
     if first.status is Status.INFEASIBLE:
         return Relaxed(None, NEVER, ended=True, fractional=0, infeasible=True)
@@ -56,7 +55,7 @@ def relaxed(net: Net, budget: Budget) -> Relaxed:
     if not fractional:
         return Relaxed(_labels(net, first.values), bound, ended=True, fractional=0)
     whole = replace(linear, integer=np.arange(linear.columns) < many)
-    second = highs.run(whole, replace(ask, seconds=max(0.1, ends - time.monotonic())), _Silent())
+    second = highs.run(whole, replace(ask, seconds=budget.left_s), _Silent())
     if second.status is Status.INFEASIBLE:
         return Relaxed(None, NEVER, ended=True, fractional=fractional, infeasible=True)
     found = None if second.values is None else _labels(net, second.values)

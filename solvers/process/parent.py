@@ -106,7 +106,7 @@ class _Conversation:
         self._judge, self._options, self._frames, self._stop = judge, options, wire.Frames(), stop
         self._began, self._begun = CLOCK(), False
         self._loaded_s: float | None = None
-        """What loading took of the limit; None before that has ended, and where the limit is one of work."""
+        """Seconds of the limit that loading took; None before that has ended, and where the limit is one of work."""
         if options.deterministic:
             self._patience = UNHURRIED_S + patience(options.seconds)
         else:

@@ -18,20 +18,6 @@ from solvers import Limit, Progress, Result, Status
 from solvers.checker import check
 
 QUICK = Settings(time_limit_s=1, coarsen_to=20, solver="list")
-OPS = 60
-
-
-@pytest.fixture
-def case(make_graph, make_cluster, make_costs):
-    """Layers of three ops of 0.1 to 1 ms that read from the layer before; two GPUs."""
-    rng, rows = np.random.default_rng(3), []
-    for k in range(OPS):
-        before = list(range(max(0, (k // 3 - 1) * 3), k // 3 * 3))
-        inputs = tuple(f"op{b}" for b in rng.permutation(before)[: rng.integers(1, 4)])
-        seconds, size = float(rng.integers(1, 11)) * 1e-4, int(rng.integers(100, 900)) * 1000
-        rows.append({"name": f"op{k}", "inputs": inputs, "s": seconds, "bytes": size, "kinds": ("gpu",)})
-    graph, cluster = make_graph(rows), make_cluster(memory=10**8)
-    return graph, cluster, make_costs(graph, cluster)
 
 
 @pytest.fixture
@@ -40,7 +26,7 @@ def begun(case):
     graph, cluster, costs = case
     problem = formulate(graph, costs, cluster, QUICK)
     bench = Bench.of(graph, problem)
-    start = bench.placed("any", "", np.ones(OPS, dtype=np.int64)).timeline.schedule
+    start = bench.placed("any", "", np.ones(60, dtype=np.int64)).timeline.schedule
     return Windows(bench, problem, replace(QUICK, solver="cpsat", workers=1)), start
 
 
@@ -62,7 +48,7 @@ def test_a_turn_of_windows_finds_shorter_plans(begun):
 def test_windows_that_gain_more_than_annealing_weigh_more(begun, monkeypatch):
     """As much more after each turn as they gained more a second."""
     turns, start = begun
-    better = turns._bench.placed("any", "", 1 + np.arange(OPS) % 2).timeline.schedule
+    better = turns._bench.placed("any", "", 1 + np.arange(60) % 2).timeline.schedule
 
     def improve(_problem, _name, _options, report, **_told):
         report(Progress(schedule=better, lower_bound=0, seconds=0.0))

@@ -1,6 +1,7 @@
 """Split and place at once: of two chains of small ops that end in one long op, the chains are placed, the op is cut."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,8 +9,10 @@ from click.testing import CliRunner
 
 from pesto.cli.main import pesto
 from pesto.costs.analytical import modelled
+from pesto.errors import NothingFoundError
 from pesto.inputs.cluster_file import load_cluster
 from pesto.settings import Settings
+from pesto.solving.candidates import best
 from pesto.solving.flow import solve
 from pesto.source import Source
 from pesto.split.dividing import divide_partly
@@ -18,6 +21,7 @@ from pesto.split.way import ONCE_WAY, cut_ops
 from pesto.split.worker_parts import parts_of
 from pesto.tf import named
 from pesto.tf.start import tensorflow
+from pesto.weighing import partly_cut as module
 from pesto.weighing.partly_cut import Aim, _gain, idle_beside, partly_cut, turns
 
 tf = tensorflow()
@@ -88,6 +92,30 @@ def test_the_long_op_is_cut_and_the_chains_are_not(step, placed):
     assert [d - 1 for d, place in zip(device, parts.place, strict=True) if d > 0] == [
         place for d, place in zip(device, parts.place, strict=True) if d > 0
     ]
+
+
+def test_placing_a_partial_split_is_in_the_limit(step, placed, monkeypatch):
+    """The time is over once it is known what to cut: what is always made places it, and a moment is left to solve."""
+    clock, offered, limits = [0.0], [], []
+
+    def divided(*given, **options):
+        found = divide_partly(*given, **options)
+        clock[0] += 100.0
+        return found
+
+    def offer(candidates):
+        offered.extend(candidate.name for candidate in candidates)
+        return best(candidates)
+
+    def unsolved(_graph, _cluster, _costs, settings, *_):
+        limits.append(settings.time_limit_s)
+        raise NothingFoundError("no plan")
+
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    for name, replaced in (("divide_partly", divided), ("best", offer), ("solve", unsolved)):
+        monkeypatch.setattr(module, name, replaced)
+    partly_cut(step, CLUSTER, Settings(time_limit_s=5), [(CLUSTER, placed)], lambda _: None)
+    assert set(offered) == {"start", "single", "list"} and limits == [0.1]
 
 
 def test_what_is_sent_is_what_the_simulated_devices_send(step, placed):

@@ -1,5 +1,6 @@
 """Labelling problems: exact is what enumeration finds, what is shared is paid once, and every answer is judged."""
 
+import io
 from itertools import product
 
 import numpy as np
@@ -192,6 +193,7 @@ def test_a_process_of_its_own_says_the_same(monkeypatch) -> None:
     monkeypatch.setattr(label_methods, "FEW_COMBINATIONS", 0)
     assert solve(problem, "exact").value == here.value and here.remained
     monkeypatch.setattr(apart, "GRACE_S", -1000.0)
+    monkeypatch.setattr(apart, "START_S", -1000.0)
     late = solve(problem, "exact")
     assert late.bound <= here.value and late.limit is Limit.TIME
     monkeypatch.setattr(apart, "GRACE_S", 30.0)
@@ -283,3 +285,25 @@ def test_nothing_to_label() -> None:
     """A problem without variables has a value of 0."""
     empty = Builder().build()
     assert solve(empty, "exact").value == solve(empty, "exhaustive").value == 0
+
+
+def test_starting_the_process_is_part_of_the_limit(monkeypatch) -> None:
+    """Seconds count from when the process is asked for: it solves in what is left of them, and is killed soon after."""
+    asked = []
+
+    def answered(_module, given, seconds, *, solver):
+        told = np.load(io.BytesIO(given))
+        asked.append((seconds, apart.Budget(float(told["seconds"]), began=float(told["began"]))))
+
+    monkeypatch.setattr(apart, "answered", answered)
+    monkeypatch.setattr(apart, "CLOCK", lambda: 1000.0)
+    net = net_of(random_problem(1))
+    assert apart.relaxed_apart(net, apart.Budget(5.0)).labels is None
+    seconds, budget = asked[0]
+    assert seconds == 5.0 + apart.GRACE_S
+    monkeypatch.setattr(apart, "CLOCK", lambda: 1003.0)
+    assert budget.left_s == 2.0
+    monkeypatch.setattr(apart, "CLOCK", lambda: 1010.0)
+    assert budget.left_s == 0.1
+    apart.relaxed_apart(net, apart.Budget(0.1))
+    assert asked[1][0] == apart.START_S
