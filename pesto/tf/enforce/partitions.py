@@ -204,10 +204,14 @@ _ONEDNN = "_Mkl"
 _NO_ONEDNN = "oneDNN replaces ops of this step: set TF_ENABLE_ONEDNN_OPTS=0 before TensorFlow is imported"
 
 
+_ARGUMENTS = ("VarHandleOp", "IteratorV2", "NoOp")
+"""Types of ops that a function may have as arguments, or not at all."""
+
+
 def prefixes(partitions: Iterable[Any], placement: Placement) -> list[str]:
     """What stands before the names of the placement's ops where functions that call the step were inlined."""
     graph = placement.graph
-    marks = [n for i, n in enumerate(graph.names) if graph.types[graph.type_of[i]] not in (*FED, "VarHandleOp", "NoOp")]
+    marks = [n for i, n in enumerate(graph.names) if graph.types[graph.type_of[i]] not in (*FED, *_ARGUMENTS)]
     if not marks:
         return []
     mark = max(marks, key=len)

@@ -58,6 +58,10 @@ class Step:
         return {f"{feed.name}:0": feed.draw(rng) for feed in self.feeds}
 
     @property
+    def batch_start(self) -> None:
+        """Nothing reads an iterator."""
+
+    @property
     def feed_values(self) -> tuple[FeedValues, ...]:
         """What `feed` draws."""
         return tuple(feed.values() for feed in self.feeds)

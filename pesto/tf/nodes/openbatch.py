@@ -11,6 +11,8 @@ from pesto.tf.nodes.inference import copied, infer, learn
 from pesto.tf.nodes.needed_nodes import producer
 from pesto.tf.nodes.trips import LOOPS
 
+READ_ITERATOR = ("IteratorGetNext", "IteratorGetNextSync")
+"""Types of the ops that take the next batch of an iterator."""
 _AXES = "BroadcastGradientArgs"
 _LISTS = (
     "EmptyTensorList", "TensorListFromTensor", "TensorListGetItem", "TensorListPopBack", "TensorListReserve",
@@ -45,7 +47,7 @@ def _fed(graph_def: Any) -> Iterator[Any]:
     for node in graph_def.node:
         if node.op.startswith("Placeholder"):
             yield node.attr["shape"].shape
-        elif node.op.endswith(("IteratorGetNext", "IteratorGetNextSync")):
+        elif node.op in READ_ITERATOR:
             yield from node.attr["output_shapes"].list.shape
 
 

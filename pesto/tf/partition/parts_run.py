@@ -19,7 +19,7 @@ from pesto.tf.nodes.captured import Captured
 from pesto.tf.partition.part_variables import PartVariable, in_parts, whole
 from pesto.tf.partition.partitioned import Partition, partition
 from pesto.tf.run.input_sources import explain_failure
-from pesto.tf.run.runnable import Runs
+from pesto.tf.run.runnable import Runs, start_batch
 from pesto.tf.run.stepping import SEED, distance
 from pesto.tf.unoptimized import unoptimized
 
@@ -205,7 +205,7 @@ def _run(driven: _Driven, step: Runs, steps: int) -> _Run:
         session.run([assigned for _, assigned, _ in given], {place: value for place, _, value in given})
         before = session.run(read)
         for number in range(steps):
-            feed = _fed(graph, step.feed(rng))
+            feed = _fed(graph, start_batch(session, step, rng))
             traced = {} if number else {"options": _tracing(), "run_metadata": metadata}
             began = time.perf_counter()
             losses.append(session.run((tensors, ops), feed, **traced)[0])

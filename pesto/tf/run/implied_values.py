@@ -69,13 +69,14 @@ class ImpliedValues:
         return cls(step_scope(nodes), Functions(nodes.signatures))
 
     def feed(self, name: str, shape: tuple[int, ...], dtype: Any) -> FeedValues:
-        """The values to feed the first output of the op `name`."""
+        """The values to feed a tensor: the first output of an op that `name` names, or one by its number (name:1)."""
+        op, _, output = name.partition(":")
         if dtype == tf.string:
             return FeedValues(name=name, shape=shape, dtype="object", why="ops may hash or parse them")
         plain = FeedValues(name=name, shape=shape, dtype=dtype.as_numpy_dtype.__name__)
         if dtype == tf.bool or dtype.is_complex:
             return plain
-        return self._ranged(plain, list(self._asked(Tensor(name, 0), whole=dtype.is_integer)), dtype)
+        return self._ranged(plain, list(self._asked(Tensor(op, int(output or 0)), whole=dtype.is_integer)), dtype)
 
     def _ranged(self, plain: FeedValues, asked: list[tuple[Asked, bool]], dtype: Any) -> FeedValues:
         """A range that every op takes; where ops only compare, the numbers that they compare with."""

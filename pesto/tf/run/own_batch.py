@@ -13,7 +13,7 @@ from pesto.files.json import shown
 from pesto.quantities import counted
 from pesto.tf.feed_values import FeedValues
 from pesto.tf.run.run_options import Batch
-from pesto.tf.run.runnable import Runs
+from pesto.tf.run.runnable import BatchStart, Runs, tensor_name
 
 _PYTHON = "the caller's arrays"
 _NAMED = 6
@@ -33,10 +33,11 @@ class OwnBatch:
     graph: Any = field(init=False)
     fetches: tuple[str, ...] = field(init=False)
     init: str = field(init=False)
+    batch_start: BatchStart | None = field(init=False)
 
     def __post_init__(self) -> None:
         """Take over what the step has."""
-        for name in ("graph", "fetches", "init"):
+        for name in ("graph", "fetches", "init", "batch_start"):
             object.__setattr__(self, name, getattr(self.step, name))
 
     @property
@@ -49,7 +50,7 @@ class OwnBatch:
 
     def feed(self, rng: np.random.Generator) -> Mapping[str, Any]:
         """The batch, and what is drawn for the other feeds."""
-        return {**self.step.feed(rng), **{f"{name}:0": array for name, array in self.arrays.items()}}
+        return {**self.step.feed(rng), **{tensor_name(name): array for name, array in self.arrays.items()}}
 
 
 def with_batch(step: Runs, batch: Batch | None) -> Runs:

@@ -19,7 +19,7 @@ from pesto.graph import Graph
 from pesto.tf.enforce.partitions import repeats
 from pesto.tf.nodes.fetches import op_name
 from pesto.tf.run.input_sources import explain_failure
-from pesto.tf.run.runnable import Runs
+from pesto.tf.run.runnable import Runs, start_batch
 from pesto.tf.unoptimized import unoptimized
 from solvers.arrays import Floats
 
@@ -86,11 +86,11 @@ class StepRuns:
 
     def untraced(self) -> None:
         """One run for its own sake."""
-        self.session.run(self.ops, feed_dict=dict(self.step.feed(self.rng)))
+        self.session.run(self.ops, feed_dict=start_batch(self.session, self.step, self.rng))
 
     def traced(self) -> Samples:
         """[2, n] seconds of each op in one run, as the executor and as a GPU's streams have them; NaN where unseen."""
-        feed = self.step.feed(self.rng)
+        feed = start_batch(self.session, self.step, self.rng)
         rows = np.full((2, len(self.index)), np.nan)
         _record(rows, self.index, _trace(self.session, self.ops, feed), self.kind)
         _fed(rows[0], self.index, feed)

@@ -13,6 +13,7 @@ from pesto.files.json import shown
 from pesto.tf.feed_values import FeedValues
 from pesto.tf.nodes.captured import Captured
 from pesto.tf.nodes.needed_nodes import Nodes, needed, producer
+from pesto.tf.nodes.openbatch import READ_ITERATOR
 from pesto.tf.nodes.signatures import RESOURCE
 from pesto.tf.nodes.sizes import Shape
 from pesto.tf.run.implied_values import ImpliedValues
@@ -28,6 +29,16 @@ _STARTS = {
 """Ops that initialise what a session keeps -> the input that says what."""
 _LARGEST = 0.05
 """Bound of a variable's random values, and 1 / fan-in where that is less: deep networks stay finite."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchStart:
+    """How a session is given the next batch of a step that reads it from an iterator of its program."""
+
+    op: str
+    """Name of the op that makes the iterators anew, with that batch."""
+    fed: Mapping[str, str]
+    """Tensor that an iterator gives -> the placeholder that has its value when the op runs."""
 
 
 class Runs(Protocol):
@@ -49,8 +60,26 @@ class Runs(Protocol):
     def feed_values(self) -> tuple[FeedValues, ...]:
         """Which values `feed` has, and why."""
 
+    @property
+    def batch_start(self) -> BatchStart | None:
+        """How its iterators get the part of `feed` that they give; None for a step whose feeds are all placeholders."""
+
     def feed(self, rng: np.random.Generator) -> Mapping[str, Any]:
         """A batch, by tensor name."""
+
+
+def start_batch(session: Any, step: Runs, rng: np.random.Generator) -> dict[str, Any]:
+    """Draw a batch, give the step's iterators their part of it, and return what the step's run is to be fed."""
+    values, start = dict(step.feed(rng)), step.batch_start
+    if start is not None:
+        given = {placeholder: values.pop(tensor) for tensor, placeholder in start.fed.items()}
+        session.run(step.graph.get_operation_by_name(start.op), given)
+    return values
+
+
+def tensor_name(feed: str) -> str:
+    """Name of the tensor that a feed is; the first output of an op is called as the op."""
+    return feed if ":" in feed else f"{feed}:0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +93,11 @@ class Runnable:
     """Tensors that the step closed over, fed as they are."""
     feed_values: tuple[FeedValues, ...]
     """What is drawn."""
+    batch_start: BatchStart | None = None
 
     def feed(self, rng: np.random.Generator) -> Mapping[str, Any]:
         """A batch drawn from the ranges that the ops imply, and what the step closed over."""
-        return {**self.given, **{f"{values.name}:0": values.draw(rng) for values in self.feed_values}}
+        return {**self.given, **{tensor_name(values.name): values.draw(rng) for values in self.feed_values}}
 
 
 def runnable(captured: Captured, nodes: Nodes) -> Runnable:
@@ -78,7 +108,8 @@ def runnable(captured: Captured, nodes: Nodes) -> Runnable:
     """
     program = _repeatable(nodes)
     starts = _add_starts(program, captured.graph_def)
-    refuse_waiting(nodes, captured.source, starts)
+    iterators = _handed_iterators(nodes) if captured.function else []
+    refuse_waiting(nodes, captured.source, {*starts, *(handle for handle, _ in iterators)})
     given: dict[str, Any] = {}
     drawn: list[FeedValues] = []
     implied = ImpliedValues.of(nodes)
@@ -93,16 +124,56 @@ def runnable(captured: Captured, nodes: Nodes) -> Runnable:
                 name = f"{node.name}:0"
                 if nodes.dtypes[i][0] == RESOURCE:
                     raise InputError(
-                        f"{captured.source}: {shown(node.name)} is a table or iterator of another program - give the "
-                        "batch to the step as an argument, or run its program by pesto.apply"
+                        f"{captured.source}: {shown(node.name)} is a table or another resource of its program, of "
+                        "which no value can be drawn - look things up before the step and give it the results, or "
+                        "train in that program inside pesto.apply(plan), which places and verifies the step there"
                     )
                 if node.name in captured.values:
                     given[name] = np.asarray(captured.values[node.name])
                 else:
                     shape = _static(nodes.shapes[i][0])
                     drawn.append(implied.feed(node.name, shape, tf.as_dtype(nodes.dtypes[i][0])))
+        batch_start = _batch_start(graph, nodes, iterators, implied, drawn)
         init = tf.group(*assigned, *map(graph.get_operation_by_name, starts.values()), name="pesto_init")
-    return Runnable(graph=graph, fetches=captured.fetches, init=init.name, given=given, feed_values=tuple(drawn))
+    return Runnable(
+        graph=graph, fetches=captured.fetches, init=init.name, given=given, feed_values=tuple(drawn),
+        batch_start=batch_start,
+    )  # fmt: skip
+
+
+def _handed_iterators(nodes: Nodes) -> list[tuple[str, int]]:
+    """(name of the handle, first node that reads it) of the iterators that a function takes from its program."""
+    first: dict[str, int] = {}
+    for i, node in enumerate(nodes.defs):
+        if node.op in READ_ITERATOR:
+            handle = nodes.defs[nodes.inputs[i][0][0]]
+            if handle.op == "IteratorV2":
+                first.setdefault(handle.name, i)
+    return list(first.items())
+
+
+def _batch_start(
+    graph: Any, nodes: Nodes, iterators: list[tuple[str, int]], implied: ImpliedValues, drawn: list[FeedValues]
+) -> BatchStart | None:
+    """Add to the graph what makes each of the iterators anew with a batch, and to `drawn` what they give.
+
+    All reads of an iterator in a step get one batch.
+    """
+    if not iterators:
+        return None
+    fed, made = {}, []
+    for handle, i in iterators:
+        name, values = nodes.defs[i].name, []
+        for k, dtype in enumerate(nodes.dtypes[i]):
+            shape = _static(nodes.shapes[i][k])
+            feed = implied.feed(f"{name}:{k}" if k else name, shape, tf.as_dtype(dtype))
+            values.append(tf.compat.v1.placeholder(dtype, shape, name=f"pesto_batch/{name}_{k}"))
+            fed[tensor_name(feed.name)] = values[-1].name
+            drawn.append(feed)
+        dataset = tf.data.Dataset.from_tensors(tuple(values)).repeat()
+        iterator = graph.get_tensor_by_name(f"{handle}:0")
+        made.append(tf.raw_ops.MakeIterator(dataset=tf.data.experimental.to_variant(dataset), iterator=iterator))
+    return BatchStart(op=tf.group(*made, name="pesto_batch/start").name, fed=fed)
 
 
 def _add_starts(program: Any, whole: Any) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from pesto.tf.run.runnable import Runs
+from pesto.tf.run.runnable import Runs, start_batch
 from pesto.tf.unoptimized import unoptimized
 
 v1 = tf.compat.v1
@@ -80,7 +80,7 @@ class Drive:
             losses, seconds, metadata, kept, finite = [], [], [], [], True
             for k in range(WARMUP + self.steps):
                 extra = _tracing() if traced and k < WARMUP else {}
-                feed = dict(self.step.feed(rng))
+                feed = start_batch(session, self.step, rng)
                 began = time.perf_counter()
                 found, _ = session.run((dict(self.tensors), self.updates), feed, **extra)
                 seconds.append(time.perf_counter() - began)

@@ -11,6 +11,7 @@ from pesto.tf.importer.shapes import known_nodes
 from pesto.tf.nodes import frames
 from pesto.tf.nodes.captured import Captured
 from pesto.tf.nodes.needed_nodes import Nodes
+from pesto.tf.nodes.openbatch import READ_ITERATOR
 from pesto.tf.nodes.trips import LOOPS
 from pesto.tf.private import op_def
 from pesto.tf.shaping.op_signatures import op_signatures
@@ -42,6 +43,12 @@ def _refuse(nodes: Nodes, found: Shaped) -> None:
         if nodes.signatures.has_ref(node):
             raise InputError(
                 f"op {node.name}: a reference variable cannot be divided - build it with use_resource=True"
+            )
+        if node.op in READ_ITERATOR:
+            raise InputError(
+                f"op {node.name}: it takes the batch from an iterator, of which every worker would take another one, "
+                "so the step cannot be divided - give the batch to the step as an argument; pesto.solve and "
+                "pesto.apply place it as it is"
             )
     for op in found.use_op.tolist():
         if found.once[op]:

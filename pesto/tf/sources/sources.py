@@ -19,8 +19,10 @@ from pesto.tf.nodes.captured import Captured, captured
 from pesto.tf.nodes.fetches import checked_fetches
 from pesto.tf.nodes.flat import called_by, retraced_flat
 from pesto.tf.nodes.inference import infer
-from pesto.tf.nodes.needed_nodes import needed, sinks
+from pesto.tf.nodes.needed_nodes import needed, producer, sinks
 from pesto.tf.nodes.open_inputs import refuse_arguments
+from pesto.tf.nodes.openbatch import READ_ITERATOR
+from pesto.tf.nodes.signatures import RESOURCE
 from pesto.tf.pipelined.in_micro_batches import converted, in_micro_batches
 from pesto.tf.private import handle_shape, jit_of, must_compile, variable_name
 from pesto.tf.sources.graphdefs import read_graph_def
@@ -121,7 +123,10 @@ def capture_function(fn: Any, *specs: Any, batch: int | None = None, source: str
 
 
 def capture_func_graph(graph: Any, source: str) -> Captured:
-    """A FuncGraph's outputs and side effects; captured variables become VarHandleOps, shared under their own names.
+    """A FuncGraph's outputs and side effects.
+
+    Captured variables become VarHandleOps that are shared under their own names, and iterators that only
+    IteratorGetNext reads IteratorV2s, as they are in a graph of a session.
 
     InputError for ragged and sparse arguments.
     """
@@ -139,7 +144,9 @@ def capture_func_graph(graph: Any, source: str) -> Captured:
     if divided:
         replace_branches(graph_def, divided)
         names = redirected_names(names, divided)
-    return replace(captured(graph_def, names, source, values), function=True, divisions=divided)
+    step = captured(graph_def, names, source, values)
+    _make_iterators(step.graph_def)
+    return replace(step, function=True, divisions=divided)
 
 
 def capture_keras(
@@ -233,6 +240,30 @@ def _as_variable(node: Any, value: Any, taken: dict[str, int]) -> None:
     handle.attr["container"].s = b""
     handle.attr["_output_shapes"].list.shape.add()
     node.CopyFrom(handle)
+
+
+def _make_iterators(graph_def: Any) -> None:
+    """Turn the placeholders of iterators whose batches the step reads into their handles."""
+    readers: dict[str, list[Any]] = {node.name: [] for node in graph_def.node if _is_resource(node)}
+    for node in graph_def.node:
+        for text in node.input:
+            name = producer(text.partition(":")[0])
+            if name in readers:
+                readers[name].append(node)
+    for node in graph_def.node:
+        reads = readers.get(node.name)
+        if reads and all(reader.op in READ_ITERATOR for reader in reads):
+            handle = node_def_pb2.NodeDef(name=node.name, op="IteratorV2")
+            for name in ("output_types", "output_shapes"):
+                handle.attr[name].CopyFrom(reads[0].attr[name])
+            handle.attr["shared_name"].s = node.name.encode()
+            handle.attr["container"].s = b""
+            handle.attr["_output_shapes"].list.shape.add()
+            node.CopyFrom(handle)
+
+
+def _is_resource(node: Any) -> bool:
+    return node.op == "Placeholder" and node.attr["dtype"].type == RESOURCE
 
 
 def _with_batch(spec: Any, batch: int | None) -> Any:
