@@ -472,6 +472,14 @@ def optimizer() -> Any:
     return _name("grappler.tf_optimizer", "OptimizeGraph")
 
 
+def owner_of(function: Any) -> Any:
+    """The object of which a function or tf.function is a method; None where it is none."""
+    plain = getattr(function, "python_function", function)
+    _, target = _name("util.tf_decorator", "unwrap")(plain)
+    owner = getattr(target, "__self__", None)
+    return getattr(owner, "target", owner) if type(owner).__name__ == "TfMethodTarget" else owner
+
+
 def jit_of(function: Any) -> bool:
     """Whether a tf.function asks XLA to compile it; False for a plain function."""
     return bool(getattr(function, "_jit_compile", None))

@@ -115,6 +115,7 @@ def case(name: str, graphs: tuple[Any, Any], run: Callable[..., Any]) -> None:
         "devices": len({a[v] for v in shared}), "findings": findings,
         "equal": all(np.array_equal(x, y) for x, y in zip(planned, plain, strict=True)),
         "unchanged": second.provenance.graph_fingerprint == graphs[1].fingerprint(),
+        "sources": [plan.provenance.graph_source for plan in (first, second)],
         "bound": second.provenance.lower_bound_name,
     }  # fmt: skip
     print(json.dumps(row), flush=True)

@@ -108,9 +108,10 @@ def _refuse_contested(wanted: Sequence[tuple[Any, str, str]], source: str) -> No
         claim, name, target = found
         raise MismatchError(
             f"variable {_named(holders(), claim.handle)} ({shown(name)}) is planned on {target} by the plan of "
-            f"{shown(source)}, and on {claim.target} by that of {shown(claim.source)}, which is in use - plan both "
-            "steps as one: a Keras model whose train_step does both, as of a GAN, or one tf.function that calls both "
-            "as plain Python functions; or use the plans one after the other: close the first pesto.apply, drop the "
+            f"{shown(source)}, and on {claim.target} by that of {shown(claim.source)}, which is in use - plan this "
+            "step beside that plan, pesto.solve(graph, beside=plan); or both steps as one: a Keras model whose "
+            "train_step does both, as of a GAN, or one tf.function that calls both as plain Python functions; or use "
+            "the plans one after the other: close the first pesto.apply, drop the "
             "first pesto.place"
         )
 

@@ -17,6 +17,8 @@ def test_a_gan_trains_under_two_plans() -> None:
     assert done.returncode == 0, done.stderr[-3000:]
     rows: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines()]
     assert [row["case"] for row in rows] == ["functions", "train_on_batch"]
+    assert rows[0]["sources"] == ["function gan.train_critic", "function gan.train_generator"]
+    assert rows[1]["sources"] == ["keras critic", "keras both"]
     for row in rows:
         assert row["shared"] >= 4 and row["same places"] and row["devices"] == 2, row
         assert row["equal"] and row["findings"] == 2, row

@@ -111,7 +111,8 @@ def test_plans_that_want_a_shared_variable_elsewhere_name_both_models_and_the_re
     text = case("both of a GAN")["text"]
     assert "variable critic/" in text
     assert "by the plan of keras both, and" in text
-    assert "by that of keras critic, which is in use - plan both steps as one: a Keras model whose train_step" in text
+    assert "by that of keras critic, which is in use - plan this step beside that plan, pesto.solve(graph, be" in text
+    assert "or both steps as one: a Keras model whose train_step does both, as of a GAN" in text
 
 
 @pytest.mark.parametrize("name", ["loss scaling", "loss scaling and accumulation"])
