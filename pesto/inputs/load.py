@@ -15,7 +15,7 @@ from pesto.costs.disturbance import Watch
 from pesto.costs.measured import Profile, load_profile, measured
 from pesto.costs.own import SUFFIX, load_own, own
 from pesto.costs.precision import noted
-from pesto.errors import InputError, UsageError
+from pesto.errors import UsageError
 from pesto.files import graph_file
 from pesto.files.json import quoted, shown
 from pesto.files.reading import reading
@@ -105,10 +105,14 @@ def load_both(source: Source, *, quiet: bool = False) -> "tuple[Graph, Shaped | 
     """The graph, and what its ops are to one who cuts tensors, or why nothing says or none can be cut."""
     if not source.has_shapes:
         return load_graph(source, quiet=quiet), ""
-    try:
-        return load_shaped(source, quiet=quiet)
-    except InputError as refused:
-        return load_graph(source, quiet=quiet), str(refused)
+    source.checked()
+    _whole(source)
+    first_look(source)
+    from pesto.tf import named
+    from pesto.tf.start import hushed
+
+    with hushed(quiet=quiet):
+        return named.both(source)
 
 
 def load_shapes(source: Source) -> "Shaped":

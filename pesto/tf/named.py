@@ -43,12 +43,9 @@ def _reading() -> Iterator[None]:
 def load(source: Source) -> Graph:
     """The graph that `source` names. UsageError for a model that does not exist, InputError for what is refused."""
     from pesto.tf.importer.importer import build
-    from pesto.tf.sources import sources
 
-    if source.model is not None:
-        step, label = _model(source)
-        return sources.from_v1(step.graph, step.fetches, source=label)
-    return build(_captured(source), batch=source.batch)
+    captured, batch = _step(source)
+    return build(captured, batch=batch)
 
 
 @_reading()
@@ -75,12 +72,23 @@ def late(source: Source) -> Callable[[tuple[int, ...]], Graph]:
 def shaped(source: Source) -> "tuple[Graph, Shaped]":
     """The graph that `source` names, and what its ops are to one who divides it; errors as of `load`."""
     from pesto.tf.shaping.shaping import shape
-    from pesto.tf.sources import sources
 
-    if source.model is not None:
-        step, label = _model(source)
-        return shape(sources.capture_v1(step.graph, step.fetches, source=label))
-    return shape(_captured(source), batch=source.batch)
+    captured, batch = _step(source)
+    return shape(captured, batch=batch)
+
+
+@_reading()
+def both(source: Source) -> "tuple[Graph, Shaped | str]":
+    """The graph that `source` names, and what its ops are, or why they cannot be divided; errors as of `load`."""
+    from pesto.tf.importer.importer import build
+    from pesto.tf.shaping.shaping import shape_of
+
+    captured, batch = _step(source)
+    graph = build(captured, batch=batch)
+    try:
+        return graph, shape_of(captured, graph, batch)
+    except InputError as refused:
+        return graph, str(refused)
 
 
 @_reading()
@@ -214,6 +222,16 @@ def _model(source: Source) -> tuple["Step", str]:
     except ValueError as error:
         raise UsageError(f"model: {error} - see pesto models") from error
     return step, label
+
+
+def _step(source: Source) -> "tuple[Captured, int | None]":
+    """The step that `source` names, and the batch that its open sizes get; a model is built with its own."""
+    from pesto.tf.sources import sources
+
+    if source.model is None:
+        return _captured(source), source.batch
+    step, label = _model(source)
+    return sources.capture_v1(step.graph, step.fetches, source=label), None
 
 
 def _captured(source: Source, *, open_batch: bool = False) -> "Captured":

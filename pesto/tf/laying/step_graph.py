@@ -1,6 +1,9 @@
 """One traced step as a placement needs it: its graph, and the nodes behind the graph's ops."""
 
-from collections.abc import Mapping, Sequence
+import logging
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,7 +87,26 @@ class Trace:
 
 
 def trace(captured: Captured, batch: int | None) -> Trace:
-    """What a placement needs to know of a captured step; InputError where it cannot be planned."""
-    graph = build(captured, batch=batch)
+    """What a placement needs to know of a captured step; InputError where it cannot be planned.
+
+    Warnings of what its sizes and costs assume are left out: they were given when the step was planned.
+    """
+    with _warnings_left_out():
+        graph = build(captured, batch=batch)
     nodes = parse(captured.graph_def, captured.fetches)
     return Trace(graph=graph, nodes=nodes, loops=loops(nodes), passed=captured.passed, divisions=captured.divisions)
+
+
+@contextmanager
+def _warnings_left_out() -> Iterator[None]:
+    """Drop what this thread logs as the project."""
+    log, here = logging.getLogger("pesto"), threading.get_ident()
+
+    def of_others(record: logging.LogRecord) -> bool:
+        return record.thread != here
+
+    log.addFilter(of_others)
+    try:
+        yield
+    finally:
+        log.removeFilter(of_others)

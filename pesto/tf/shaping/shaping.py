@@ -23,18 +23,24 @@ _LIKE_PURE = frozenset(("VarHandleOp", "Placeholder", "NoOp", "ReadVariableOp"))
 
 
 def shape(captured: Captured, *, batch: int | None = None) -> tuple[Graph, Shaped]:
-    """A step's graph, and what its ops are; InputError where a shape is open, and for what cannot be divided yet.
+    """A step's graph, and what its ops are; errors of `build` and of `shape_of`."""
+    graph = build(captured, batch=batch)
+    return graph, shape_of(captured, graph, batch)
+
+
+def shape_of(captured: Captured, graph: Graph, batch: int | None) -> Shaped:
+    """What the ops of `graph` are, which was built of `captured`; InputError for what cannot be divided yet.
 
     That is loops of TensorFlow 1, reference variables, and loops and branches that take a variable's handle.
     """
-    graph, nodes = build(captured, batch=batch), known_nodes(captured, batch)
+    nodes = known_nodes(captured, batch)
     if (frames.outermost(nodes) >= 0).any():
         raise InputError(
             f"{captured.source}: loops of TensorFlow 1 cannot be divided - build the step with tf.while_loop v2"
         )
     found = shaped(nodes, graph)
     _refuse(nodes, found)
-    return graph, found
+    return found
 
 
 def _refuse(nodes: Nodes, found: Shaped) -> None:
