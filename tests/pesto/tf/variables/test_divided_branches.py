@@ -30,9 +30,10 @@ def whole_graph(step: Any, chosen_by: Any = tf.bool) -> tuple[Any, tuple[str, ..
     graph = tf.function(step).get_concrete_function(*specs).graph
     graph_def = graph.as_graph_def(add_shapes=True)
     values = {inner.op.name: outer for outer, inner in graph.captures}
+    taken: dict[str, int] = {}
     for node in graph_def.node:
         if node.name in values:
-            sources._as_variable(node, values[node.name])
+            sources._as_variable(node, values[node.name], taken)
     return graph_def, tuple(op.name for op in [*(t.op for t in graph.outputs), *graph.control_outputs])
 
 
