@@ -1,6 +1,7 @@
 """Place, split, or as people do today: every kind of plan for one step on one cluster, and the shortest that fits."""
 
 import logging
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -124,8 +125,9 @@ def choose(
     """Time the step cut in each of `cuts`, then placed in what is left of the time limit, then both, and choose.
 
     Where a cut's step takes less than any placement can, placing is quick: list scheduling and the literature's
-    methods, without search. Both is that placement with its long ops cut (`pesto.weighing.partly_cut`). On several
-    boards one is placed on first, and the whole cluster from there; either placement's long ops are cut.
+    methods, without search. Both is that placement with its long ops cut (`pesto.weighing.partly_cut`), listed
+    where its step is shorter than the placement's and every split's. On several boards one is placed on first, and the
+    whole cluster from there; either placement's long ops are cut.
 
     A kind whose search fails, for whatever reason, is listed with that reason, and the shortest of the others is
     chosen. Ctrl-C ends the search, and the shortest kind so far is chosen. Where no kind fits, the first failure is
@@ -154,7 +156,7 @@ def choose(
 
     def both() -> Iterator[Kind]:
         left = left_s() * (BOTH_SHARE if settings.deterministic else 1.0)
-        yield from _both(step, cluster, replace(settings, time_limit_s=left), search.kinds[-1], watch)
+        yield from _both(step, cluster, replace(settings, time_limit_s=left), search.kinds, watch)
 
     for factors in cuts:
         search.run(_called(factors), SPLIT, partial(_cut, step, cluster, settings, factors, len(cuts)))
@@ -228,9 +230,10 @@ def _cut(step: tuple[Graph, Shaped], cluster: Cluster, settings: Settings, facto
 
 
 def _both(
-    step: tuple[Graph, Shaped], cluster: Cluster, settings: Settings, placed: Kind, watch: Watch
+    step: tuple[Graph, Shaped], cluster: Cluster, settings: Settings, kinds: Sequence[Kind], watch: Watch
 ) -> Iterator[Kind]:
-    """The placements with their long ops cut; none where they have no such ops."""
+    """Cut the long ops of the placement, the last of `kinds`; yield nothing unless that is the shortest that fits."""
+    placed = kinds[-1]
     if placed.outcome is None:
         return
     began = time.monotonic()
@@ -238,10 +241,16 @@ def _both(
     if placed.board is not None:
         placements.insert(0, (placed.board[0].cluster, placed.board[1]))
     best = partly_cut(step, cluster, settings, placements, watch)
-    if best is not None:
-        name = f"{BOTH} {best.split.division.workers}"
-        why = "" if best.candidate.fits else shortfall(best.candidate, cluster)
-        yield Kind(name=name, kind=BOTH, seconds=time.monotonic() - began, cut=best, why=why)
+    if best is None:
+        return
+    name, short = (
+        f"{BOTH} {best.split.division.workers}",
+        "" if best.candidate.fits else shortfall(best.candidate, cluster),
+    )
+    both = Kind(name=name, kind=BOTH, seconds=time.monotonic() - began, cut=best, why=short)
+    least = min((kind.makespan_s or 0.0 for kind in kinds if kind.fits), default=math.inf)
+    if (both.makespan_s or 0.0) < least:
+        yield both
 
 
 def _called(factors: Shape) -> str:

@@ -73,6 +73,24 @@ def test_the_shortest_that_fits_is_chosen(step, slower):
 
 
 @pytest.mark.slow
+def test_a_partial_split_that_is_not_the_shortest_is_left_out(step, monkeypatch):
+    """It is found, with a fixed amount of work, and takes longer than the placement."""
+    found = []
+
+    def kept(*given):
+        found.append(partly_cut(*given))
+        return found[-1]
+
+    monkeypatch.setattr(choice, "partly_cut", kept)
+    graph, cluster = step[0], small()
+    settings = Settings(time_limit_s=0.0, deterministic=True)
+    chosen = choose(step, cluster, modelled(graph, cluster), settings, lambda _: None, cuts=[(2,)])
+    (partial,) = found
+    assert partial.candidate.fits and partial.candidate.makespan * TICK_S > chosen.chosen.makespan_s
+    assert [kind.name for kind in chosen.kinds] == ["split 2", "place", "data-parallel"]
+
+
+@pytest.mark.slow
 def test_memory_that_holds_a_half_alone(step):
     """Where a split alone fits it is chosen; where nothing fits, the proof or what lacks is said."""
     graph, shaped = step
