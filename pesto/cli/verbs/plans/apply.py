@@ -13,14 +13,14 @@ from pesto.cli.printed import to_json
 from pesto.cli.verbs.plans.apply_split import apply_split
 from pesto.errors import UsageError
 from pesto.files.disk import check_writable, read_bytes, write_atomic
-from pesto.files.json import format_of
+from pesto.files.json import format_of, shown
 from pesto.inputs.first_look import first_look
 from pesto.inputs.load import split_source
 from pesto.plans.plan import Plan
 from pesto.plans.plan_file import loads
 from pesto.quantities import brief, counted
 from pesto.show.lines import fact, paragraph
-from pesto.source import Source
+from pesto.source import EVERYTHING, Source
 from pesto.split.files.split_file import KIND as SPLIT
 from pesto.split.files.split_file import loads_split
 
@@ -76,7 +76,7 @@ def apply_command(
 
     \b
     pesto solve --graph step.pb --fetch train --out plan.json
-    pesto apply plan.json --graph step.pb --out placed.pb
+    pesto apply plan.json --graph step.pb --fetch train --out placed.pb
     pesto apply split.json --out parts.pb --device cpu
     pesto apply plan.json --graph step.pb --out placed.pb \\
         --device cpu:0=/job:worker/task:0/device:CPU:0 --device gpu:0=...
@@ -91,10 +91,11 @@ def apply_command(
         check_outputs([out], [source.file] if source.file else [], as_json=as_json)
         apply_split(split, named, out, wanted, as_json=as_json)
         return
-    refuse("a plan is written into a GraphDef", but=("file", "out", "devices", "no_order", "keep", "as_json"))
+    refuse("a plan is written into a GraphDef", but=("file", "fetch", "out", "devices", "no_order", "keep", "as_json"))
     file = _checked_file(source.file, out)
     check_writable(out)
-    said = _apply_plan(loads(data, str(plan)), file, out, Wanted(devices=wanted, order=not no_order, keep=keep))
+    step = Source(file=file, fetch=source.fetch)
+    said = _apply_plan(loads(data, str(plan)), step, out, Wanted(devices=wanted, order=not no_order, keep=keep))
     click.echo(to_json(said) if as_json else _page(said, file, out))
 
 
@@ -107,11 +108,22 @@ class Wanted:
     keep: tuple[str, ...]
 
 
-def _apply_plan(found: Plan, file: Path, out: Path, wanted: Wanted) -> dict[str, Any]:
-    """Write a plan into its GraphDef; the keys of `pesto apply --json`."""
+def _apply_plan(found: Plan, step: Source, out: Path, wanted: Wanted) -> dict[str, Any]:
+    """Write a plan into its GraphDef; the keys of `pesto apply --json`.
+
+    UsageError for fetches that are not ops of the plan, which knows its own.
+    """
+    file = Path(str(step.file))
     if isinstance(wanted.devices, dict):
         _check_known(wanted.devices, found.lane_device)
-    first_look(Source(file=file))
+    first_look(step)
+    fetched = () if step.fetch == EVERYTHING else step.fetch
+    unplanned = [name for name in fetched if name.removeprefix("^").split(":")[0] not in found.names]
+    if unplanned:
+        raise UsageError(
+            f"the plan has no op {shown(unplanned[0])}: it is of another step of {file} - leave --fetch out to write "
+            "the step that was planned, or plan with it: pesto solve --fetch"
+        )
     from pesto.tf.start import tensorflow
 
     tensorflow()

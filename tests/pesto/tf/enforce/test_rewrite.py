@@ -367,3 +367,16 @@ def test_wrong_requests_are_one_line(pesto: Called, arguments: tuple[str, ...], 
     assert (found, out) == (code, "") and match in wrong and wrong.count("\n") == 1
     assert Path("in.pb").read_bytes() == before and not Path("out.pb").exists()
     assert not list(Path().glob(".pesto-*"))
+
+
+def test_the_verb_takes_the_fetches_of_the_plan(pesto: Called) -> None:
+    """The command of a solve with --fetch applies its plan too; a fetch that was not planned is refused."""
+    made = program("calls")
+    fetched = scattered("calls", 1).names[-1]
+    code, _, wrong = pesto("plan.json", "--graph", "in.pb", "--fetch", fetched, "--out", "out.pb")
+    assert code == 0, wrong
+    other = next(node.name for node in made.graph_def.node if node.name not in set(scattered("calls", 1).names))
+    code, _, wrong = pesto("plan.json", "--graph", "in.pb", "--fetch", other, "--out", "other.pb")
+    assert code == 2 and f"no op {other}" in wrong and not Path("other.pb").exists()
+    code, _, wrong = pesto("plan.json", "--graph", "in.pb", "--fetch", "nowhere", "--out", "other.pb")
+    assert code == 3 and "nowhere" in wrong and not Path("other.pb").exists()
