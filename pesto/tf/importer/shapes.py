@@ -128,12 +128,15 @@ def _handles(nodes: Nodes) -> dict[tuple[int, int], tuple[int, int]]:
 
 
 def _unknown(captured: Captured, nodes: Nodes, batch: int | None) -> InputError:
-    i, k = next(_open(nodes))
+    unsized = list(_open(nodes))
+    feeds = [
+        at for at in unsized if nodes.defs[at[0]].op.startswith("Placeholder") or "Iterator" in nodes.defs[at[0]].op
+    ]
+    i, k = (feeds or unsized)[0]
     shape = nodes.upper_bound(i, k)
     text = "of unknown rank" if shape is None else f"[{', '.join('?' if d < 0 else str(d) for d in shape)}]"
     what = f"{captured.source}: output {k} of op {shown(nodes.defs[i].name)} ({nodes.defs[i].op}) is {text}"
-    fed = any(op.startswith("Placeholder") or "Iterator" in op for op in (nodes.defs[j].op for j, _ in _open(nodes)))
-    if not fed:
+    if not feeds:
         cause = i if nodes.unlimited_op is None else nodes.unlimited_op((i, k))
         of = "" if cause == i else f" through op {shown(nodes.defs[cause].name)} ({nodes.defs[cause].op})"
         own = REMEDIES.get(nodes.defs[i].op, ENSURED)

@@ -271,3 +271,18 @@ def test_a_fingerprint_survives_another_learning_rate_and_no_other_batch(optimiz
     assert load_profile(tmp_path / "p.json", slower).seconds.tolist() == profile.seconds.tolist()
     with pytest.raises(MismatchError, match="the profile is of graph"):
         load_profile(tmp_path / "p.json", larger)
+
+
+def test_an_open_feed_is_named_before_what_a_queue_gives():
+    """Shapes can be given for feeds; of what a queue gives a size must be stated in the program."""
+    tf1 = tf.compat.v1
+    with tf.Graph().as_default() as graph:
+        rows = tf1.FIFOQueue(8, [tf.float32]).dequeue(name="rows")
+        given = tf1.placeholder(tf.float32, name="given")
+        total = tf.reduce_sum(rows) + tf.reduce_sum(given)
+    with pytest.raises(InputError, match=r"given .*unknown rank.*shapes of the feeds"):
+        sources.from_v1(graph, [total])
+    with graph.as_default():
+        fixed = tf.reduce_sum(rows) + tf.reduce_sum(tf.ensure_shape(given, [4]))
+    with pytest.raises(InputError, match=r"rows .*QueueDequeue.*ensure_shape"):
+        sources.from_v1(graph, [fixed])
