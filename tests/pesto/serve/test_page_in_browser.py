@@ -158,6 +158,52 @@ def test_a_token_is_asked_for_and_a_report_is_shown_and_a_split_saved_with_it(ta
         assert tab.value("blob.text().then((text) => [saved, text])") == ["split.json", "a split"]
 
 
+def polled(tab, times=2):
+    """Wait until the page has asked for the jobs so many times more."""
+    asked = "performance.getEntriesByType('resource').filter((one) => one.name.includes('jobs?most')).length"
+    tab.wait(f"{asked} >= {tab.value(asked) + times}")
+
+
+def test_refusals_stay_until_they_are_dismissed_and_the_keyboard_keeps_its_place(tab, tmp_path):
+    """By keys alone, over several looks at the queue: refused, dismissed, submitted, selected, cancelled."""
+    focused = "document.activeElement.id || document.activeElement.dataset.job || document.activeElement.tagName"
+    with live_service(tmp_path / "data") as live, Client(live.url) as client:
+        tab.size(1280, 900)
+        opened(tab, live.url)
+        tab.value(f"({JOB}('model').value = 'a file', {JOB}('model').dispatchEvent(new Event('change')))")
+        tab.value(f"{JOB}('label').focus()")
+        tab.press("Enter")
+        tab.wait(f"!{JOB}('submit-refusal').hidden")
+        polled(tab)
+        assert "no file is chosen" in tab.value(f"{JOB}('submit-refusal').textContent")
+        assert tab.value(focused) == "label"
+        tab.value("document.querySelector('#submit-refusal .away').focus()")
+        tab.press("Enter")
+        assert tab.value(f"{JOB}('submit-refusal').hidden") and tab.value(focused) == "label"
+        first = client.submit({"kind": "solve", "source": {"model": "rnnlm"}, "label": "wait"})
+        tab.wait(f"document.querySelector('button[data-job=\"{first}\"]')")
+        tab.value(f"document.querySelector('button[data-job=\"{first}\"]').focus()")
+        tab.value("""(() => {
+            const range = document.createRange();
+            range.selectNodeContents(document.activeElement.closest("tr").lastElementChild);
+            getSelection().removeAllRanges();
+            getSelection().addRange(range);
+        })()""")
+        second = client.submit({"kind": "solve", "source": {"model": "rnnlm"}, "label": "wait"})
+        tab.wait(f"document.querySelector('button[data-job=\"{second}\"]')")
+        polled(tab)
+        assert tab.value(focused) == first and tab.value("getSelection().toString()") == first
+        tab.press("Enter")
+        tab.wait(f"!{JOB}('cancel').hidden && {JOB}('cards').textContent.includes('running')")
+        tab.value(f"{JOB}('cancel').focus()")
+        polled(tab)
+        assert tab.value(focused) == "cancel"
+        tab.press("Enter")
+        tab.wait(f"{JOB}('cards').textContent.includes('cancelled')")
+        assert tab.value(focused) == "job-title"
+        quiet(tab, live.url)
+
+
 def test_the_pages_own_hash_is_sha256(tab, tmp_path):
     """What is used where a browser has none to offer: over plain HTTP from another machine."""
     assets = Path(__file__).parents[3] / "pesto/serve/http/assets"

@@ -1,12 +1,15 @@
 // Hands on the page, and the first look.
 function begin() {
   formed();
-  const on = (id, act) => at(id).addEventListener("click", () => Promise.resolve(act()).catch(trouble));
-  on("cancel", () => asked(`jobs/${watched}`, {method: "DELETE"}).then(() => shown(watched)));
-  on("plan", () => save(`jobs/${watched}/files/${wrote}`, wrote));
-  on("report", reported);
-  on("more", () => { pages += 1; return look(); });
-  at("state").addEventListener("change", () => { pages = 1; look().catch(trouble); });
+  const on = (id, place, act) => at(id).addEventListener("click", () => {
+    dismiss(place);
+    Promise.resolve(act()).catch((error) => refuse(place, error));
+  });
+  on("cancel", "job-refusal", () => asked(`jobs/${watched}`, {method: "DELETE"}).then(() => shown(watched)));
+  on("plan", "job-refusal", () => save(`jobs/${watched}/files/${wrote}`, wrote));
+  on("report", "job-refusal", reported);
+  on("more", "queue-refusal", () => { pages += 1; return look(); });
+  at("state").addEventListener("change", () => { pages = 1; dismiss("queue-refusal"); look().catch((error) => refuse("queue-refusal", error)); });
   at("queue").addEventListener("click", (event) => {
     const button = event.target.closest("button[data-job]");
     if (button) watch(button.dataset.job);
@@ -15,7 +18,8 @@ function begin() {
   at("pair").addEventListener("submit", (event) => {
     event.preventDefault();
     filled("difference", made("p", {className: "note"}, "comparing …"));
-    compared().catch((error) => { filled("difference"); trouble(error); });
+    dismiss("compare-refusal");
+    compared().catch((error) => { filled("difference"); refuse("compare-refusal", error); });
   });
   at("door").addEventListener("submit", (event) => {
     event.preventDefault();
@@ -24,7 +28,7 @@ function begin() {
     offer().then(look).catch(trouble);
   });
   addEventListener("resize", drawn);
-  offer().catch(trouble);
+  offer().catch((error) => (error.status === 401 ? trouble(error) : refuse("submit-refusal", error)));
   looking();
   if (/^#[\w-]{1,100}$/.test(location.hash)) watch(location.hash.slice(1));
 }

@@ -26,7 +26,7 @@ async function look() {
     after = said.after;
   }
   jobs = found;
-  at("more").hidden = after === null;
+  hide("more", after === null, "state");
   at("door").hidden = true;
   fine();
   listed();
@@ -37,10 +37,10 @@ function listed() {
   at("empty").hidden = any || at("state").value !== "";
   const going = jobs.filter((job) => ["running", "cancelling"].includes(job.state)).length;
   const waiting = jobs.filter((job) => job.state === "queued").length;
-  filled("where", `${counted(jobs.length, "job")} shown, ${going} running, ${waiting} waiting`);
+  renewed("where", `${counted(jobs.length, "job")} shown, ${going} running, ${waiting} waiting`);
   const columns = [["label", "text wide"], ["state", "text"], ["best", ""], ["gap", ""], ["age", "late"], ["id", "text late"]];
   const rows = jobs.map((job) => [opener(job), state(job), best(job), gap(job), age(job), job.id]);
-  filled("queue", any ? table(columns, rows, (k) => jobs[k].id === watched) : made("p", {className: "note"}, "None."));
+  renewed("queue", any ? table(columns, rows, (k) => jobs[k].id === watched) : made("p", {className: "note"}, "None."));
   paired();
 }
 

@@ -35,7 +35,7 @@ async function uploaded(file) {
   return sha;
 }
 
-// Say what went wrong above everything else, until something goes right.
+// Say above everything else why jobs cannot be looked at, until they can.
 function trouble(error) {
   const unreached = error instanceof TypeError;
   at("trouble").textContent = unreached ? "The service cannot be reached. What it does goes on; it is asked again." : visible(error.message);

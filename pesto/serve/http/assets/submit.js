@@ -41,6 +41,7 @@ async function source() {
 
 async function send(request) {
   at("submitted").textContent = "";
+  dismiss("submit-refusal");
   try {
     const id = await submitted(typeof request === "function" ? await request() : request);
     at("submitted").textContent = `job ${id} is queued`;
@@ -49,7 +50,7 @@ async function send(request) {
     watch(id);
   } catch (error) {
     at("submitted").textContent = "";
-    trouble(error);
+    refuse("submit-refusal", error);
   }
 }
 

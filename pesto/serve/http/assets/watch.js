@@ -7,6 +7,7 @@ function watch(id) {
   leaving.abort();
   leaving = new AbortController();
   watched = id;
+  dismiss("job-refusal");
   found = [];
   history.replaceState(null, "", `#${id}`);
   at("job").hidden = false;
@@ -51,19 +52,19 @@ async function shown(id) {
 }
 
 function told_of(job) {
-  filled("job-title", `${called(job)} `, made("small", {className: "note"}, job.id));
+  renewed("job-title", `${called(job)} `, made("small", {className: "note"}, job.id));
   const facts = [
     ["state", `${job.state}${place(job)}`, job.stage], ["best", best(job), "of a step, predicted"],
     ["lower bound", job.bound_s === null ? "–" : duration(job.bound_s), ""], ["gap", gap(job), ""],
     ["workers", `${job.seconds.toFixed(1)} s`, `attempt ${job.attempt}`],
   ];
-  filled("cards", ...facts.map(([name, value, small]) => made("div", null, made("dt", null, name),
+  renewed("cards", ...facts.map(([name, value, small]) => made("div", null, made("dt", null, name),
     made("dd", null, value, ...(small ? [made("small", null, visible(small))] : [])))));
   if (job.error) {
     const said = job.remedy ? `${job.error} - ${job.remedy}` : job.error;
     if (!at("log").querySelector(".end")) at("log").append(made("p", {className: "bad end"}, visible(said)));
   }
-  at("cancel").hidden = ENDED.includes(job.state);
+  hide("cancel", ENDED.includes(job.state), "job-title");
   wrote = ["plan.json", "split.json"].find((file) => job.files.includes(file)) || "";
   at("plan").hidden = !wrote;
   at("report").hidden = !job.files.includes("report.html");
