@@ -18,6 +18,8 @@ import click
 from pesto.cli import main as cli
 from pesto.solving import interrupt
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also where nohup began the tests
+
 def stuck():
     \"\"\"Lock a mutex twice: a native call that no signal ends, without the interpreter's lock.\"\"\"
     libc, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(128)

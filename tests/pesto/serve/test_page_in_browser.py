@@ -180,7 +180,16 @@ def test_refusals_stay_until_they_are_dismissed_and_the_keyboard_keeps_its_place
         tab.value("document.querySelector('#submit-refusal .away').focus()")
         tab.press("Enter")
         assert tab.value(f"{JOB}('submit-refusal').hidden") and tab.value(focused) == "label"
-        first = client.submit({"kind": "solve", "source": {"model": "rnnlm"}, "label": "wait"})
+        tab.value(f"({JOB}('model').value = 'rnnlm', {JOB}('model').dispatchEvent(new Event('change')))")
+        tab.value(f"({JOB}('seconds').value = '', {JOB}('label').value = 'wait', {JOB}('label').focus())")
+        tab.value(
+            "(window.sent = [], window.fetched = fetch,"
+            "fetch = (path, how) => (sent.push(how.body), fetched(path, how)))"
+        )
+        tab.press("Enter")
+        tab.wait(f"{JOB}('submitted').textContent.includes('is queued')")
+        assert json.loads(tab.value("sent.find((body) => body)"))["settings"] == {}, "no seconds: the default"
+        first = tab.value("location.hash").removeprefix("#")
         tab.wait(f"document.querySelector('button[data-job=\"{first}\"]')")
         tab.value(f"document.querySelector('button[data-job=\"{first}\"]').focus()")
         tab.value("""(() => {

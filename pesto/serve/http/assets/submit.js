@@ -67,7 +67,7 @@ function formed() {
     event.preventDefault();
     send(async () => ({
       kind: "solve", source: await source(), cluster: at("cluster").value, label: at("label").value,
-      settings: {time_limit_s: Number(at("seconds").value)},
+      settings: at("seconds").value ? {time_limit_s: Number(at("seconds").value)} : {},
     }));
   });
 }
