@@ -126,7 +126,7 @@ def solve_command(
     pesto solve --graph step.json --cluster v100x4 --time-limit 10m -o step.plan
     pesto solve --model nmt --cluster v100x4 --start plan.json -o plan4.json
     pesto solve --model transformer --cluster v100x4 --split auto -o split.json
-    pesto solve --function gan:generator_step --cluster v100x4 --beside critic.json -o generator.json
+    pesto solve --function gan:generator_step --beside critic.json -o gen.json
     pesto solve --model nmt --server http://127.0.0.1:8780
     """
     source.checked()
