@@ -73,7 +73,7 @@ class Answered:
     seconds: float
     """Since its begin."""
     reused: bool = False
-    """Whether its process had done other work before, which may have left it broken."""
+    """True if its process had done other work before, which may have left it broken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

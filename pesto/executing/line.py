@@ -86,7 +86,7 @@ class PipeLine:
         """Begin to send."""
         self._signals = signals
         self.retired = False
-        """Whether this process is to do no further work."""
+        """Return True if this process must do no further work."""
         self._messages: queue.SimpleQueue[bytes | Callable[[], None]] = queue.SimpleQueue()
         threading.Thread(target=self._send, args=(connection,), daemon=True).start()
 

@@ -244,11 +244,11 @@ def _share(nodes: Sequence[int], slots: int) -> int:
 
 
 class _Process:
-    """What the process of Ray's worker has done so far."""
+    """State of a Ray worker's process over its tasks."""
 
     works = 0
     retired = False
-    """Whether a work said that this process is to do no more."""
+    """True once a work has said that this process must do no more."""
 
 
 def _done(work: Work, post: Any, read: dict[str, Any]) -> tuple[bytes, dict[str, bytes], bool]:

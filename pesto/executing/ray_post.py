@@ -88,7 +88,7 @@ class PostLine:
         self.cores: int | None = cores
         self.here = files.here
         self.retired = False
-        """Whether this process is to do no further work."""
+        """Return True if this process must do no further work."""
         self._key, self._post, self._signals = key, post, signals
         self._messages: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._sender = threading.Thread(target=self._send, daemon=True)

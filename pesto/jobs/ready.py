@@ -1,4 +1,4 @@
-"""What a worker does before its first job: it loads modules, TensorFlow among them, and compiled functions."""
+"""Prepare a worker for its first job: load modules, TensorFlow among them, and compiled functions."""
 
 from pathlib import Path
 

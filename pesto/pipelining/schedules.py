@@ -121,7 +121,7 @@ class Schedule:
     interrupted: bool = False
     """Whether Ctrl-C ended the search for it."""
     load: int | None = None
-    """Of two stages a device: ticks a micro-batch of the busiest device, summed over its stages."""
+    """Ticks a micro-batch of the busiest device, summed over its two stages."""
     load_bound: int | None = None
     """No cuts into as many stages on these devices, in this order, have a busiest device with fewer ticks than this."""
     shared: Replicas | None = None

@@ -44,7 +44,7 @@ class Beside:
 
     @property
     def pinned(self) -> str:
-        """How many variables are pinned, in words."""
+        """The number of pinned variables, in words."""
         return f"{counted(len(self.variables), 'variable')} pinned"
 
 

@@ -72,7 +72,7 @@ class _Stop:
 
     @property
     def killed(self) -> bool:
-        """Whether it was sent SIGKILL."""
+        """True if it was sent SIGKILL."""
         return not self.signals
 
 
@@ -246,7 +246,7 @@ class Scheduler:
             self._due(begun, lambda ledger: ledger.finish(begun.number, begun.attempt, State.FAILED, outcome))
 
     def _found(self, begun: Begun, seconds: float) -> Outcome | None:
-        """What an attempt had written that was cancelled and killed; None where that is nothing."""
+        """Return the outcome of a cancelled and killed attempt from its files; None where it wrote none."""
         if begun.key not in self._interrupted or not self._interrupted[begun.key].killed:
             return None
         names = tuple(sorted(p.name for p in self.results(begun.id, begun.attempt).glob("[!.]*")))

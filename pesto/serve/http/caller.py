@@ -39,7 +39,7 @@ class Caller:
 
 
 def caller(request: Asking) -> Caller:
-    """Who asks. RefusedError (401) without a token that is known, (400) where a header that says so is there twice.
+    """Return who asks. RefusedError (401) without a known token, (400) where a header that says so is there twice.
 
     Where the service needs none (`Doorkeeper.open`) the machine itself may ask; a page of another site may not, neither
     under its own host's name, by which a browser has been led here, nor under this one's: then it is the page's origin

@@ -71,7 +71,7 @@ class Readings:
         return float(self._db.execute(asked, (token, since)).fetchone()[0])
 
     def had_tokens(self) -> bool:
-        """Whether any job was submitted with a token."""
+        """Return True if any job was submitted with a token."""
         return self._db.execute("SELECT 1 FROM jobs WHERE token > '' LIMIT 1").fetchone() is not None
 
     def oldest_waiting(self) -> float | None:
