@@ -194,7 +194,7 @@ def test_one_board_is_placed_on_first(step):
     at = {device.name: k for k, device in enumerate(cluster.devices)}
     for a, b in permutations(range(len(names)), 2):
         assert board.cluster.paths[a][b] == cluster.paths[at[names[a]]][at[names[b]]]
-    quick, silent = Settings(time_limit_s=0.0), lambda _: None
+    quick, silent = Settings(time_limit_s=0.0, deterministic=True), lambda _: None
     outcome, (_, there) = placed_from_a_board(graph, cluster, costs, quick, silent)
     assert outcome.plan.makespan_s <= there.plan.makespan_s
     cut = partly_cut(step, cluster, quick, [(board.cluster, there)], silent)
