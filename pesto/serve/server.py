@@ -35,7 +35,7 @@ SEND_BYTES = 1 << 18
 def opened(folder: Path, config: ServeConfig, executor: Callable[[], Executor]) -> Iterator[Service]:
     """A service over a folder, whose jobs run; at the end they are interrupted, kept and queued again.
 
-    UsageError when the folder is another server's, or of another version; FileError when it cannot be written to.
+    UsageError when the folder is another server's, or of a newer version; FileError when it cannot be written to.
     """
     make_folder(folder)
     with ExitStack() as stack:

@@ -1,9 +1,9 @@
-"""The tables of the service's database: the same on SQLite and on PostgreSQL, but for the names of types."""
+"""The tables of the service's database: the same on SQLite and on PostgreSQL, but for the names of types.
+
+To change them, add a text at the end of MIGRATIONS; those before it are in use and stay as they are.
+"""
 
 from typing import NamedTuple
-
-SCHEMA = 1
-"""The version of these tables; a database of another one is refused."""
 
 
 class Types(NamedTuple):
@@ -20,7 +20,7 @@ class Types(NamedTuple):
     """After a table that is kept in the order of its key."""
 
 
-_TABLES = """
+_VERSION_1 = """
 CREATE TABLE jobs (
     number {key},
     id TEXT NOT NULL UNIQUE,
@@ -87,7 +87,28 @@ CREATE TABLE needs (
 ){by_key};
 """
 
+MIGRATIONS = (_VERSION_1,)
+"""The statements that make each version of the tables from the one before it, the first from nothing.
 
-def tables(types: Types) -> str:
-    """The statements that make them."""
-    return _TABLES.format(**types._asdict())
+They are SQL that both databases take, with {key}, {whole}, {real}, {bytes}, {strict} and {by_key} of `Types` (double
+other braces) and no question mark. A database is brought to the last version in one transaction when a server opens it.
+"""
+
+
+def newest_version() -> int:
+    """Return the version of the tables that this program uses."""
+    return len(MIGRATIONS)
+
+
+def statements_since(version: int, types: Types) -> str:
+    """Return the statements that bring tables of a version to the newest one; 0 is a database without tables."""
+    return "".join(text.format(**types._asdict()) for text in MIGRATIONS[version:])
+
+
+def wrong_version(version: int) -> str:
+    """Say in one clause that tables are of a version that this program does not know."""
+    return f"its tables are of version {version}, and this program knows them up to {newest_version()}"
+
+
+NEWER_REMEDY = "use the newer pesto that wrote them"
+"""The first half of the remedy for such tables."""

@@ -52,7 +52,7 @@ def opened_store(folder: Path, database: str, committed: Committed) -> Iterator[
 def of_one_server(folder: Path, committed: Committed) -> Iterator[Store]:
     """SQLite in a folder that no other server may use meanwhile; what ran before is queued again.
 
-    UsageError when the folder is another server's, or of another version; FileError when it cannot be written to.
+    UsageError when the folder is another server's, or of a newer version; FileError when it cannot be written to.
     """
     with ExitStack() as stack:
         stack.enter_context(held(folder / FILE, _LOCK))
@@ -74,7 +74,7 @@ def of_one_server(folder: Path, committed: Committed) -> Iterator[Store]:
 def of_several_servers(folder: Path, database: str, committed: Committed) -> Iterator[Store]:
     """PostgreSQL; the folder is one that all its servers share.
 
-    UsageError for what is no address, for tables of another version, and for another folder than the database's;
+    UsageError for what is no address, for tables of a newer version, and for another folder than the database's;
     AwayError when it cannot be reached; SolverError where psycopg is not installed.
     """
     try:

@@ -7,7 +7,7 @@ from pesto.errors import FileError, UsageError
 from pesto.files.json import shown
 from pesto.files.sqlite import explained
 from pesto.serve.store.database import Words
-from pesto.serve.store.ledger_schema import SCHEMA, Types, tables
+from pesto.serve.store.ledger_schema import NEWER_REMEDY, Types, newest_version, statements_since, wrong_version
 from pesto.serve.store.waiting import Waiting
 
 FILE = "pesto-serve.sqlite"
@@ -67,7 +67,8 @@ class SqliteFile(sqlite3.Connection):
 def connected(folder: Path) -> SqliteFile:
     """The database of the service's folder, made if there is none; hold the folder's lock meanwhile.
 
-    UsageError when it is of another version or something else; FileError when it cannot be read or written.
+    An older version is brought to this program's. UsageError when it is of a newer one or something else; FileError
+    when it cannot be read or written.
     """
     path = folder / FILE
     if (folder / MARK).exists():
@@ -96,13 +97,15 @@ def _open(path: Path) -> SqliteFile:
 
 
 def _prepare(connection: SqliteFile, path: Path) -> None:
+    """Bring the tables to the newest version, all at once or not at all. UsageError for those of no known version."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (objects,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    new = version == 0 and objects == 0
-    if not new and version != SCHEMA:
-        what = f"it is of version {version}, this program's is {SCHEMA}" if version else "it is no data of this service"
-        raise UsageError(f"{shown(path)}: {what} - give another --data, or the program of that version")
+    if version > newest_version():
+        raise UsageError(f"{shown(path)}: {wrong_version(version)} - {NEWER_REMEDY}, or give another --data")
+    if version < 0 or (version == 0) != (objects == 0):
+        raise UsageError(f"{shown(path)}: it is no data of this service - give another --data")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
-    if new:
-        connection.executescript(f"BEGIN; {tables(_TYPES)} PRAGMA user_version = {SCHEMA}; COMMIT;")
+    if version < newest_version():
+        steps = statements_since(version, _TYPES)
+        connection.executescript(f"BEGIN IMMEDIATE; {steps} PRAGMA user_version = {newest_version()}; COMMIT;")

@@ -23,14 +23,18 @@ def test_one_server_a_folder_and_one_a_port(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("made", "why"), [("PRAGMA user_version = 99", "version 99"), ("CREATE TABLE mine (x)", "no data of this service")]
+    ("made", "why"),
+    [
+        ("PRAGMA user_version = 99", "version 99, .* use the newer pesto"),
+        ("CREATE TABLE mine (x)", "no data of this service"),
+    ],
 )
 def test_data_of_another_version_or_program_is_left_as_it_is(tmp_path, made, why):
     with sqlite3.connect(tmp_path / FILE) as other:
         other.execute(made)
     other.close()
     before = (tmp_path / FILE).read_bytes()
-    with pytest.raises(UsageError, match=f"{why}.* - give another --data"), opened(tmp_path, ServeConfig(), FakeJobs):
+    with pytest.raises(UsageError, match=f"{why}.* give another --data"), opened(tmp_path, ServeConfig(), FakeJobs):
         pass
     assert (tmp_path / FILE).read_bytes() == before
 

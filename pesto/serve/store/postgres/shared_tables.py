@@ -8,7 +8,7 @@ import psycopg
 from pesto.errors import UsageError
 from pesto.files.disk import read_bytes, write_atomic
 from pesto.files.json import shown
-from pesto.serve.store.ledger_schema import SCHEMA, Types, tables
+from pesto.serve.store.ledger_schema import NEWER_REMEDY, Types, newest_version, statements_since, wrong_version
 from pesto.serve.store.postgres.session import ALONE, SCHEMA_NAME, Session
 from pesto.serve.store.sqlite_file import FILE, MARK
 
@@ -28,9 +28,9 @@ CREATE TABLE leases (
 
 
 def prepare(session: Session, folder: Path, where: str) -> None:
-    """Make the tables unless they are there, and pair database and folder for good.
+    """Make the tables or bring them to the newest version, and pair database and folder for good.
 
-    UsageError for tables of another version, for another folder than the database's, and for no right to make tables;
+    UsageError for tables of a newer version, for another folder than the database's, and for no right to make tables;
     AwayError when there is no database.
     """
     if (folder / FILE).exists():
@@ -38,7 +38,7 @@ def prepare(session: Session, folder: Path, where: str) -> None:
     session.begin()
     try:
         session.execute("SELECT pg_advisory_xact_lock(?)", (ALONE,))
-        _make(session, where)
+        _migrate(session, where)
         _pair(session, folder, where)
     except psycopg.Error as error:
         session.undo()
@@ -52,17 +52,22 @@ def prepare(session: Session, folder: Path, where: str) -> None:
     session.commit()
 
 
-def _make(session: Session, where: str) -> None:
+def _migrate(session: Session, where: str) -> None:
+    """Bring the tables to the newest version; in one transaction, while other servers that begin wait."""
     (there,) = session.execute("SELECT to_regclass(?) IS NOT NULL", (f"{SCHEMA_NAME}.about",)).fetchone() or (False,)
+    version = 0
+    if there:
+        (version,) = session.execute("SELECT version FROM about").fetchone() or (0,)
+    if version > newest_version():
+        raise UsageError(f"{where}: {wrong_version(version)} - {NEWER_REMEDY}, or give another database")
     if not there:
         session.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA_NAME}")
-        session.execute(tables(_TYPES))
+    if version < newest_version():
+        session.execute(statements_since(version, _TYPES))
+    if not there:
         session.execute(_ABOUT)
-        session.execute("INSERT INTO about VALUES (?, ?, false)", (SCHEMA, secrets.token_hex(16)))
-    (version,) = session.execute("SELECT version FROM about").fetchone() or (None,)
-    if version != SCHEMA:
-        what = f"its tables are of version {version}, this program's are {SCHEMA}"
-        raise UsageError(f"{where}: {what} - give another database, or use the program of that version")
+        session.execute("INSERT INTO about VALUES (?, ?, false)", (newest_version(), secrets.token_hex(16)))
+    session.execute("UPDATE about SET version = ? WHERE version < ?", (newest_version(),) * 2)
 
 
 def _pair(session: Session, folder: Path, where: str) -> None:
