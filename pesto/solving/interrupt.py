@@ -85,7 +85,10 @@ def handles(signum: int) -> bool:
 
 
 def report_to(descriptor: int | None) -> None:
-    """Write TAKEN there for every signal that the main thread takes; None for nobody."""
+    """Write TAKEN there for every signal that the main thread takes; None for nobody.
+
+    Not for one that waits for an import or a compilation to end, unless there is a result to write.
+    """
     _State.watchdog = descriptor
 
 
@@ -102,18 +105,25 @@ def received() -> Exit | None:
 
 
 def _handle(signum: int, frame: FrameType | None) -> None:
-    if _State.watchdog is not None:
-        with suppress(OSError):  # it is told of so many that one more says nothing
-            os.write(_State.watchdog, bytes([TAKEN]))
     _State.received, _State.number = (Exit.INTERRUPTED if signum == signal.SIGINT else Exit.TERMINATED), signum
     _State.noted = _State.held
+    delayed = not _State.held and _must_delay(frame)
+    if not delayed or _State.keeps:  # one that waits while nothing would be lost is the watchdog's to end
+        _report()
     if _State.held:
         return
-    if _must_delay(frame):
+    if delayed:
         _again()
     else:
         _State.delayed_since = None
         raise KeyboardInterrupt
+
+
+def _report() -> None:
+    """Tell the watchdog, where there is one, that the main thread has taken a signal."""
+    if _State.watchdog is not None:
+        with suppress(OSError):  # it is told of so many that one more says nothing
+            os.write(_State.watchdog, bytes([TAKEN]))
 
 
 def _must_delay(frame: FrameType | None) -> bool:

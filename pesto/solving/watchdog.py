@@ -3,7 +3,8 @@
 A signal wakes the thread at once, by the file descriptor that Python's own handler in C writes to. What
 `pesto.solving.interrupt` does for the signal runs in the main thread, between two of its instructions, and writes to
 the same descriptor: where that does not come in time, no instruction of the main thread has ended. A main thread that
-has taken the signal is left alone, however long it saves what it has found.
+has taken the signal is left alone, however long it saves what it has found. While a package is imported, or a function
+compiled, a signal waits until that has ended: where nothing is found yet, the process is ended in place of it.
 
 The thread needs the interpreter's lock. Native calls that may last release it: sessions of TensorFlow, compiled
 functions, exact solvers.
@@ -42,7 +43,8 @@ def watched() -> Iterator[None]:
     before = signal.set_wakeup_fd(mouth.fileno(), warn_on_full_buffer=False)
     interrupt.report_to(mouth.fileno())
     _forget_in_children()
-    thread = threading.Thread(target=_watch, args=(ear,), name="signal watchdog", daemon=True)
+    screen = os.dup(2)  # TensorFlow's own lines are taken from the second descriptor while it reads
+    thread = threading.Thread(target=_watch, args=(ear, screen), name="signal watchdog", daemon=True)
     thread.start()
     try:
         yield
@@ -52,6 +54,7 @@ def watched() -> Iterator[None]:
         with suppress(OSError):
             mouth.send(bytes([_END]))
         thread.join()
+        os.close(screen)
         ear.close()
         mouth.close()
 
@@ -69,8 +72,11 @@ def _forget() -> None:
     interrupt.report_to(None)
 
 
-def _watch(ear: socket.socket) -> None:
-    """Read numbers of signals as they arrive, and `interrupt.TAKEN` once the main thread has taken them."""
+def _watch(ear: socket.socket, screen: int) -> None:
+    """Read numbers of signals as they arrive, and `interrupt.TAKEN` once the main thread has taken them.
+
+    screen: descriptor for a last line where the process is ended.
+    """
     struck: tuple[int, float] | None = None  # a signal that waits to be taken, and since when
     interrupts = 0
     while True:
@@ -78,7 +84,7 @@ def _watch(ear: socket.socket) -> None:
         left = None if struck is None else struck[1] + limit - time.monotonic()
         if struck is not None and left is not None and left <= 0:
             if interrupt.handles(struck[0]) and not interrupt.holds():
-                _end(struck[0])
+                _end(struck[0], screen)
             struck, left = None, None
         ready, _, _ = select.select([ear], [], [], left)
         for number in ear.recv(4096) if ready else b"":
@@ -91,7 +97,7 @@ def _watch(ear: socket.socket) -> None:
                 struck = number, time.monotonic()
 
 
-def _end(number: int) -> None:
+def _end(number: int, screen: int) -> None:
     """End this process and all below it, without any further instruction of the main thread."""
     killed = set[int]()
     while more := _below() - killed:  # one may have begun another meanwhile
@@ -100,7 +106,7 @@ def _end(number: int) -> None:
                 os.kill(process, signal.SIGKILL)
         killed |= more
     with suppress(OSError):
-        os.write(2, b"pesto: interrupted; a native call did not return, so nothing more was written\n")
+        os.write(screen, b"pesto: interrupted in an import or a native call; nothing more was written\n")
     os._exit(Exit.INTERRUPTED if number == signal.SIGINT else Exit.TERMINATED)
 
 

@@ -12,8 +12,8 @@ from process_families import descendants, gone
 
 from pesto.cli.main import VERBS
 
-STUCK = """
-import ctypes, os, signal, subprocess, sys, threading, time
+STUCK = '''
+import ctypes, os, pathlib, signal, subprocess, sys, tempfile, threading, time
 import click
 from pesto.cli import main as cli
 from pesto.solving import interrupt
@@ -21,7 +21,7 @@ from pesto.solving import interrupt
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also where nohup began the tests
 
 def stuck():
-    \"\"\"Lock a mutex twice: a native call that no signal ends, without the interpreter's lock.\"\"\"
+    """Lock a mutex twice: a native call that no signal ends, without the interpreter's lock."""
     libc, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(128)
     libc.pthread_mutex_lock(mutex)
     threading.Timer(1, print, ["begun"], {"flush": True}).start()  # by then this thread is in the call
@@ -32,7 +32,7 @@ def with_child():
     stuck()
 
 def saving():
-    \"\"\"End in order, for longer than a stuck call has.\"\"\"
+    """End in order, for longer than a stuck call has."""
     try:
         print("begun", flush=True)
         time.sleep(10000)
@@ -44,7 +44,7 @@ def saving():
         raise
 
 def forked():
-    \"\"\"A child that is struck by the signal is no reason to end its parent.\"\"\"
+    """A child that is struck by the signal is no reason to end its parent."""
     child = os.fork()
     if not child:
         try:
@@ -57,8 +57,36 @@ def forked():
     os.kill(child, signal.SIGKILL)
     print("outlived", flush=True)
 
+PACKAGE = """
+import time
+print("begun", flush=True)
+until = time.monotonic() + {seconds}
+while time.monotonic() < until:
+    time.sleep(0.01)
+"""
+
+def importing(seconds=10000):
+    """Import a package that takes long, with nothing in hand."""
+    interrupt.DELAY_S = 10000.0
+    with tempfile.TemporaryDirectory() as folder:
+        place = pathlib.Path(folder, "site-packages")
+        place.mkdir()
+        (place / "takes_long.py").write_text(PACKAGE.format(seconds=seconds))
+        sys.path.insert(0, str(place))
+        import takes_long
+
+def importing_with_a_plan():
+    """With a plan in hand, which is written once a package is imported."""
+    interrupt.keep()
+    try:
+        importing(6)
+        time.sleep(10000)
+    except KeyboardInterrupt:
+        print("saved", flush=True)
+        raise
+
 def others():
-    \"\"\"Who handles signals while a verb runs is not disturbed.\"\"\"
+    """Who handles signals while a verb runs is not disturbed."""
     signal.signal(signal.SIGTERM, lambda *_: None)
     stuck()
 
@@ -68,7 +96,7 @@ assert real is not None
 cli.pesto.get_command = lambda ctx, name: click.Command(name, callback=globals()[how])
 sys.argv = ["pesto", verb]
 cli.main()
-"""
+'''
 LINUX = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to see processes")
 
 
@@ -118,6 +146,23 @@ def test_ctrl_c_twice_ends_a_stuck_verb() -> None:
 def test_a_verb_that_ends_in_order_is_left_alone() -> None:
     """However long it saves."""
     run = begin("solve", "saving")
+    run.send_signal(signal.SIGTERM)
+    out, _ = run.communicate(timeout=600)
+    assert run.returncode == 143 and out == "saved\n"
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_a_verb_that_imports_a_package(sent: int, code: int) -> None:
+    """With nothing in hand there is nothing to wait for, however long the package takes."""
+    run = begin("solve", "importing")
+    run.send_signal(sent)
+    _, said = run.communicate(timeout=600)
+    assert run.returncode == code and "pesto: interrupted" in said
+
+
+def test_an_import_ends_before_a_plan_is_saved() -> None:
+    """What it would leave broken may be needed to write the plan."""
+    run = begin("solve", "importing_with_a_plan")
     run.send_signal(signal.SIGTERM)
     out, _ = run.communicate(timeout=600)
     assert run.returncode == 143 and out == "saved\n"
