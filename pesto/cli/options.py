@@ -21,14 +21,14 @@ from pesto.files.disk import check_there
 from pesto.files.reading import ShowPhase, phases_shown_by
 from pesto.source import Source
 
-_SECONDS = re.compile(r"^(\d+(?:\.\d+)?)(s|m|h)?$")
+_SECONDS = re.compile(r"^(\d+(?:\.\d+)?)(s|m|h|d)?$")
 _LAUNCH = re.compile(r"^(\d+(?:\.\d+)?)(ns|us|µs|ms)$")
 _SMALL = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3}
-_FACTOR = {None: 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+_FACTOR = {None: 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 class Duration(click.ParamType[float]):
-    """Seconds, as 60, 90s, 10m or 2h."""
+    """Seconds, as 60, 90s, 10m, 2h or 1d."""
 
     name = "duration"
 

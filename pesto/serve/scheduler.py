@@ -24,7 +24,7 @@ from pesto.serve.serve_config import ServeConfig
 from pesto.serve.store.group_commit import Writer
 from pesto.serve.store.job_states import Begun, Event, Outcome, State
 from pesto.serve.store.ledger import Ledger
-from pesto.serve.tokens import Doorkeeper
+from pesto.serve.tokens import Departure, Doorkeeper
 
 JOBS, BLOBS = "jobs", "blobs"
 """Folders in that of the service: what jobs wrote, and uploaded files."""
@@ -91,6 +91,7 @@ class Scheduler:
         self._running: dict[str, Begun] = {}
         self._interrupted: dict[str, _Stop] = {}
         self._over: set[str] = set()
+        self._departed: set[Departure] = set()
         self._logged: Counter[str] = Counter()
         self._woken = False
         self._cancels: SimpleQueue[_Cancel] = SimpleQueue()
@@ -148,6 +149,7 @@ class Scheduler:
         try:
             while not self._ending.is_set():
                 self._begin()
+                self._mind_tokens()
                 self._interrupt()
                 self._sweep()
                 self._take(self._executor.collect(_COLLECT_S))
@@ -158,6 +160,20 @@ class Scheduler:
             os.kill(os.getpid(), signal.SIGTERM)
         finally:
             self._executor.close()
+
+    def _mind_tokens(self) -> None:
+        """Do with the jobs of removed tokens as was said, and write when tokens were used."""
+        self._doors.refresh()
+        self._doors.save_uses()
+        for departure in self._doors.departures:
+            if departure not in self._departed:
+                self._departed.add(departure)
+                self._dues.add(lambda ledger, left=departure: _settle_jobs(ledger, left), self._cancel_each)
+        self._dues.work()
+
+    def _cancel_each(self, names: list[str]) -> None:
+        for name in names:
+            self._cancels.put(_Cancel(name, None))
 
     def _begin(self) -> None:
         self._woken = False
@@ -332,6 +348,15 @@ class Scheduler:
             self._dues.finish()
         except FileError as error:  # what is not written counts as lost in a crash: it is queued again
             self.fault = error
+        self._doors.save_uses(now=True)
+
+
+def _settle_jobs(ledger: Ledger, left: Departure) -> list[str]:
+    """An act: cancel the jobs of a removed token or give them away; the ids of those that are to be interrupted."""
+    if not left.to:
+        return ledger.cancel_all(left.name, left.until)
+    ledger.give_all(left.name, left.to, left.until)
+    return []
 
 
 def _interrupted(outcome: Outcome) -> bool:

@@ -42,7 +42,8 @@ def opened(folder: Path, config: ServeConfig, executor: Callable[[], Executor]) 
         watchers = Watchers()
         store = stack.enter_context(opened_store(folder, config.database, watchers.told))
         loopback = config.host in LOOPBACK
-        doors = Doorkeeper(folder, loopback=loopback, had_tokens=store.readings.had_tokens())
+        had_tokens = store.readings.had_tokens()
+        doors = Doorkeeper(folder, loopback=loopback, had_tokens=had_tokens, changed=watchers.told_all)
         stale_s = STALE_S if config.database else 0.0
         blobs = Blobs(folder / BLOBS, int(config.upload_gib * 2**30), stale_s=stale_s)
         scheduler = Scheduler(store.writer, executor(), folder, doors, config)

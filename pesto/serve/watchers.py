@@ -32,6 +32,10 @@ class Watchers:
         if jobs and self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._wake, jobs)
 
+    def told_all(self) -> None:
+        """Have everybody look who watches; from any thread."""
+        self.told(set(self.watched()))
+
     def join(self, job: int) -> asyncio.Event:
         """One more watches: what is set when there is something new."""
         event = asyncio.Event()

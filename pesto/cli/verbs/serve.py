@@ -1,12 +1,13 @@
 """pesto serve: the placement service, and the tokens of those who may use it."""
 
 import re
+import time
 from pathlib import Path
 from typing import Any
 
 import click
 
-from pesto.cli.options import json_option, quiet_option
+from pesto.cli.options import Duration, json_option, quiet_option
 from pesto.cli.printed import aside, to_json
 from pesto.errors import UsageError
 from pesto.files.disk import make_folder
@@ -91,15 +92,26 @@ def token_group() -> None:
 @token_group.command("add")
 @click.argument("name")
 @_data(required=True)
+@click.option(
+    "--role",
+    type=click.Choice([role.value for role in tokens.Role]),
+    default="user",
+    show_default=True,
+    help="admin: jobs of everybody; reader: sees them, and changes nothing.",
+)
+@click.option("--expires", type=Duration(), metavar="TIME", help="After such a time, as 90d.  [default: never]")
 @click.option("--jobs", type=click.IntRange(1), default=4, show_default=True, help="Running at a time.")
 @click.option("--queued", type=click.IntRange(1), default=100, show_default=True, help="Waiting at a time.")
 @click.option("--bytes", "upload", type=Size(), default="5G", show_default=True, help="Of uploaded files.")
 @click.option("--hours", type=float, default=10.0, show_default=True, help="Of workers, in 24 hours.")
 @json_option()
-def add_command(*, name: str, data: Path, jobs: int, queued: int, upload: int, hours: float, as_json: bool) -> None:
+def add_command(
+    *, name: str, data: Path, role: str, expires: float | None, upload: int, as_json: bool, **quota: Any
+) -> None:
     """Make a token for NAME, and print it: it is shown this once."""
     make_folder(data)
-    token = tokens.add(data, name, tokens.Quota(jobs=jobs, queued=queued, bytes=upload, hours=hours))
+    given = tokens.Quota(bytes=upload, **quota)
+    token = tokens.add(data, name, given, role=tokens.Role(role), expires_s=expires)
     click.echo(to_json({"name": name, "token": token}) if as_json else token)
 
 
@@ -107,25 +119,51 @@ def add_command(*, name: str, data: Path, jobs: int, queued: int, upload: int, h
 @_data(required=True)
 @json_option()
 def list_command(*, data: Path, as_json: bool) -> None:
-    """List the names that have a token, and their quotas."""
-    found = tokens.listed(data)
+    """List the names that have a token: role, quota, when it expires, and when it was used last."""
+    found, uses = tokens.listed(data), tokens.last_uses(data)
     if as_json:
         rows = [
-            {"name": one.name, **{key: getattr(one.quota, key) for key in one.quota.__struct_fields__}} for one in found
+            {"name": one.name, "role": one.role.value, "expires": one.expires, "last_used": uses.get(one.id)}
+            | {key: getattr(one.quota, key) for key in one.quota.__struct_fields__}
+            for one in found
         ]
         click.echo(to_json({"tokens": rows}))
         return
     lines = [
-        (one.name, str(one.quota.jobs), str(one.quota.queued), size(one.quota.bytes), f"{one.quota.hours:g}")
+        (
+            one.name, one.role.value, str(one.quota.jobs), str(one.quota.queued), size(one.quota.bytes),
+            f"{one.quota.hours:g}", _expiry(one), _day(uses.get(one.id)),
+        )
         for one in found
-    ]
-    head = ("name", "jobs", "queued", "bytes", "hours a day")
-    click.echo("\n".join(aligned([head, *lines], "<>>>>")))
+    ]  # fmt: skip
+    head = ("name", "role", "jobs", "queued", "bytes", "hours a day", "expires", "last used")
+    click.echo("\n".join(aligned([head, *lines], "<<>>>><<")))
+
+
+def _expiry(token: tokens.Token) -> str:
+    return "expired" if not token.valid(time.time()) else _day(token.expires)
+
+
+def _day(when: float | None) -> str:
+    return "never" if when is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(when))
 
 
 @token_group.command("remove")
 @click.argument("name")
 @_data(required=True)
-def remove_command(*, name: str, data: Path) -> None:
-    """Forget NAME's token, also in a server that runs; jobs of that name stay."""
-    tokens.remove(data, name)
+@click.option(
+    "--jobs",
+    type=click.Choice(["keep", "cancel"]),
+    default="keep",
+    show_default=True,
+    help="What becomes of its jobs that have not ended.",
+)
+@click.option("--give", metavar="NAME2", help="Give all of its jobs to this token instead.")
+def remove_command(*, name: str, data: Path, jobs: str, give: str | None) -> None:
+    """Forget NAME's token, also in a server that runs: its streams end, and requests with it are refused.
+
+    Its jobs stay as they are, and admins see them; --jobs cancel cancels them, --give hands them to another token.
+    """
+    if give is not None and jobs != "keep":
+        raise UsageError("the jobs cannot be both cancelled and given away - leave out --jobs or --give")
+    tokens.remove(data, name, cancel=jobs == "cancel", give=give)

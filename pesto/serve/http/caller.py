@@ -7,11 +7,12 @@ from typing import Any
 from litestar import Request
 from litestar.di import NamedDependency
 
+from pesto.serve.http.permissions import ALL, access_of
 from pesto.serve.refusals import RefusedError, no_job
 from pesto.serve.serve_config import LOOPBACK
 from pesto.serve.service import Service
 from pesto.serve.store.job_states import Job
-from pesto.serve.tokens import MACHINE, Quota
+from pesto.serve.tokens import MACHINE, Quota, Role
 
 Asking = Request[Any, Any, Any]
 SERVICE = "service"
@@ -29,17 +30,34 @@ class Caller:
     name: str
     quota: Quota
     service: Service
+    role: Role = Role.USER
+    token_id: str = ""
+    """Empty for the machine itself."""
+    access: str = ""
+    """What the role has of the route (`pesto.serve.http.permissions`)."""
+
+    @property
+    def owner(self) -> str | None:
+        """The token whose jobs alone the route is about; None for the jobs of all."""
+        return None if self.access == ALL else self.name
 
     def job(self, name: str) -> Job:
-        """A job of theirs; RefusedError (404) for another's as for none."""
+        """A job that the route may be about; RefusedError (404) for another's as for none."""
         found = self.service.store.readings.job(name)
-        if found is None or found.token != self.name:
+        if found is None or self.owner not in (None, found.token):
             raise no_job(name)
         return found
 
+    def require_valid(self) -> None:
+        """RefusedError (401) once the token was removed or has expired."""
+        if not self.service.doors.admits(self.token_id):
+            raise RefusedError(401, "this token was removed or has expired - ask for a new one")
+
 
 def caller(request: Asking) -> Caller:
-    """Return who asks. RefusedError (401) without a known token, (400) where a header that says so is there twice.
+    """Return who asks. RefusedError (401) without a known token, (403) where its role may not ask this.
+
+    (400) where a header that says who asks is there twice.
 
     Where the service needs none (`Doorkeeper.open`) the machine itself may ask; a page of another site may not, neither
     under its own host's name, by which a browser has been led here, nor under this one's: then it is the page's origin
@@ -50,18 +68,24 @@ def caller(request: Asking) -> Caller:
             raise RefusedError(400, f"the request has several headers {name} - send one")
     service: Service = request.app.state[SERVICE]
     service.doors.refresh()
+    route = (request.method, request.scope["path_template"])
     if service.doors.open:
         named, origin = request.headers.get("host", "").lower(), request.headers.get("origin")
         if _PORT.sub("", named).strip("[]") not in LOOPBACK:
             raise RefusedError(403, "this service answers its own machine alone - add a token: pesto serve token add")
         if origin is not None and origin.lower().partition("://")[2] != named:
             raise RefusedError(403, "a page of another site may not ask - add a token: pesto serve token add")
-        return Caller("", MACHINE, service)
+        return Caller("", MACHINE, service, access=access_of(*route, Role.USER))
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     found = service.doors.who(token.strip()) if scheme.lower() == "bearer" else None
     if found is None:
         raise RefusedError(401, "no token that is known here - send Authorization: Bearer TOKEN")
-    return Caller(found.name, found.quota, service)
+    access = access_of(*route, found.role)
+    who = Caller(found.name, found.quota, service, found.role, found.id, access)
+    who.require_valid()
+    if not access:
+        raise RefusedError(403, f"the token {found.name} is of a {found.role}, who may not do this - use another token")
+    return who
 
 
 Who = NamedDependency[Caller]

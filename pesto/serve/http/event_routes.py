@@ -8,9 +8,8 @@ from litestar import Router, get
 from litestar.params import FromPath, HeaderParameter
 from litestar.response import Stream
 
-from pesto.serve.http.caller import Who
+from pesto.serve.http.caller import Caller, Who
 from pesto.serve.http.refused import refusals
-from pesto.serve.service import Service
 from pesto.serve.store.database import AGAIN_S, LaterError
 from pesto.serve.store.job_states import Numbered
 
@@ -34,18 +33,19 @@ Last = Annotated[
 def events(name: FromPath[str], caller: Who, last: Last = 0) -> Stream:
     """Each event has the number that follows on the one before; `Last-Event-ID` goes on where a stream was cut.
 
-    A stream ends after `done`. stage, incumbent, bound and log come before it.
+    A stream ends after `done`, and once the token is refused. stage, incumbent, bound and log come before it.
     """
     job = caller.job(name)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return Stream(_stream(caller.service, job.number, last), media_type="text/event-stream", headers=headers)
+    return Stream(_stream(caller, job.number, last), media_type="text/event-stream", headers=headers)
 
 
-async def _stream(service: Service, job: int, last: int) -> AsyncIterator[bytes]:
+async def _stream(caller: Caller, job: int, last: int) -> AsyncIterator[bytes]:
+    service = caller.service
     woken = service.watchers.join(job)
     try:
         yield b": pesto\n\n"
-        while not service.watchers.closed:
+        while not service.watchers.closed and service.doors.admits(caller.token_id):
             woken.clear()
             try:
                 async with service.watchers.turn:

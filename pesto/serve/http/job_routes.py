@@ -68,7 +68,7 @@ def jobs(
     """The newest first, a page at a time."""
     service = caller.service
     before = None if after is None else caller.job(after).number
-    found = service.store.readings.jobs(caller.name, in_state, label, before, most + 1)
+    found = service.store.readings.jobs(caller.owner, in_state, label, before, most + 1)
     waiting = service.store.waiting()
     page = [job_reply(job, waiting) for job in found[:most]]
     return JobsReply(jobs=page, after=page[-1].id if len(found) > most else None)

@@ -187,6 +187,30 @@ class Ledger:
             return State.CANCELLING
         return state
 
+    def cancel_all(self, token: str, until: float) -> list[str]:
+        """Cancel the jobs of a token that were submitted until then; the ids of those that a worker is at."""
+        asked = "SELECT id FROM jobs WHERE token = ? AND created <= ? AND state IN (?, ?)"
+        rows = self._db.execute(asked, (token, until, State.QUEUED, State.RUNNING)).fetchall()
+        return [name for (name,) in rows if self.cancel(name) == State.CANCELLING]
+
+    def give_all(self, token: str, to: str, until: float) -> None:
+        """Make the jobs of a token that were submitted until then those of another; its keys find none of them more."""
+        self._db.alone()
+        asked = "SELECT number, priority, state FROM jobs WHERE token = ? AND created <= ? AND state IN (?, ?, ?)"
+        going = (State.QUEUED, State.RUNNING, State.CANCELLING)
+        for number, priority, state in self._db.execute(
+            asked + self._db.words.locked, (token, until, *going)
+        ).fetchall():
+            if state == State.QUEUED:
+                self.waiting.leave(token, priority, number)
+                self.waiting.join(to, priority, number)
+            else:
+                self.waiting.end(token)
+                self.waiting.begin(to)
+        its = "SELECT number FROM jobs WHERE token = ? AND created <= ?"
+        self._db.execute(f"DELETE FROM keys WHERE token = ? AND job IN ({its})", (token, token, until))  # noqa: S608
+        self._db.execute("UPDATE jobs SET token = ? WHERE token = ? AND created <= ?", (to, token, until))
+
     def add_blob(self, digest: str, size: int, token: str) -> None:
         """Remember a file that lies in the folder."""
         self._db.execute(
