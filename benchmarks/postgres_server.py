@@ -7,6 +7,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg
@@ -76,6 +77,24 @@ class PostgresServer:
         assert self._process is not None
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
+
+    def freeze(self) -> None:
+        """Stop all of its processes, which stay connected and answer nothing."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Have them go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        """Send a signal to the server's first process, and to those that it has started."""
+        assert self._process is not None
+        first = self._process.pid
+        os.kill(first, number)
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):
+                if int(stat.read_text().rpartition(")")[2].split()[1]) == first:
+                    os.kill(int(stat.parent.name), number)
 
     def close(self) -> None:
         """End it, and remove its data."""

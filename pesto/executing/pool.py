@@ -9,7 +9,7 @@ from multiprocessing.connection import wait
 
 from pesto.executing.backoff import Backoff
 from pesto.executing.bell import Bell
-from pesto.executing.executor import Answered, Outcome, Work
+from pesto.executing.executor import Answered, Lost, Outcome, Work
 from pesto.executing.memory_use import resident_bytes
 from pesto.executing.worker_process import POLL_S, WorkerProcess
 from pesto.quantities import duration, size
@@ -45,6 +45,7 @@ class Pool:
         self._free = _shares(_cores(), jobs)
         self._idle: list[WorkerProcess] = []
         self._busy: list[WorkerProcess] = []
+        self._lost: list[Outcome] = []
         self._getting_ready: set[WorkerProcess] = set()
         self._slots, self._niceness, self._keep_bytes, self._ready = jobs, niceness, keep_bytes, ready
         self._looked, self._backoff = 0.0, Backoff(clock)
@@ -58,15 +59,24 @@ class Pool:
         return self._slots
 
     def begin(self, work: Work) -> None:
-        """Hand a work to an idle worker, or to a new one; to a new one, too, where it may not have all of its cores."""
-        worker = self._taken(work.limits.cores)
+        """Hand a work to an idle worker, or to a new one; to a new one, too, where it may not have all of its cores.
+
+        Where workers are started beforehand, a work for which no process can be started is lost by `place`.
+        """
+        try:
+            worker = self._taken(work.limits.cores)
+        except OSError as error:
+            if not self._ready:
+                raise
+            self._lost.append(Lost(work=work, why="place", detail=self._unstarted(error), seconds=0.0))
+            return
         self._busy.append(worker)
         worker.begin(work)
 
     def collect(self, seconds: float | None = None) -> list[Outcome]:
         """Wait for a message, an answer, a death, the end of somebody's patience, a poke, or so many seconds."""
         until = None if seconds is None else time.monotonic() + seconds
-        found: list[Outcome] = []
+        found, self._lost = self._lost, []
         self._prepare()
         while not found and (self._busy or until is not None or not self.slots):
             left = POLL_S if until is None else min(POLL_S, max(0.0, until - time.monotonic()))
@@ -150,7 +160,11 @@ class Pool:
         while self._ready and self._free and len(self._busy) + len(self._idle) < len(_cores()):
             if self._backoff.left_s or (self._backoff.failing and not all(worker.ready for worker in self._idle)):
                 return
-            self._idle.append(self._started(None))
+            try:
+                self._idle.append(self._started(None))
+            except OSError as error:
+                self._unstarted(error)
+                return
 
     def _note(self, worker: WorkerProcess) -> None:
         """Whether workers get ready, as this one shows, once."""
@@ -164,8 +178,17 @@ class Pool:
             pause = duration(self._backoff.left_s)
             _LOG.warning("%s before it was ready; the next one begins in %s", worker.epitaph(), pause)
 
+    def _unstarted(self, error: OSError) -> str:
+        """Pause after a process that could not be started; why it could not."""
+        why = f"no worker can be started: {error.strerror or type(error).__name__}"
+        if not self._backoff.left_s:
+            self._backoff.failed()
+            _LOG.warning("%s; it is tried again in %s", why, duration(self._backoff.left_s))
+        return why
+
     def _started(self, cores: int | None) -> WorkerProcess:
-        worker = WorkerProcess(self._free.pop(), cores, self._niceness, self._ready)
+        worker = WorkerProcess(self._free[-1], cores, self._niceness, self._ready)
+        self._free.pop()
         if self._ready:
             self._getting_ready.add(worker)
         return worker

@@ -12,6 +12,7 @@ from pesto.serve.store.group_commit import Act, Writer
 
 T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
+UNWRITTEN = "the database cannot be written to"
 AGAIN_S = 1.0
 """Seconds between two tries to write."""
 
@@ -27,6 +28,8 @@ class Dues:
     def __init__(self, writer: Writer) -> None:
         self._writer, self._due = writer, deque[_Due]()
         self._failed = -AGAIN_S
+        self.trouble = ""
+        """Why jobs wait, for everybody; empty while everything can be written."""
 
     def add(self, act: Callable[..., T], then: Callable[[T], None] = lambda _: None) -> None:
         """One more act, after all before; `then` hears what it gave."""
@@ -41,9 +44,9 @@ class Dues:
         except FileError as error:
             if self._failed < 0:
                 _LOG.warning("%s; jobs wait until it can be written", error)
-            self._failed = time.monotonic()
+            self._failed, self.trouble = time.monotonic(), UNWRITTEN
             return False
-        self._failed = -AGAIN_S
+        self._failed, self.trouble = -AGAIN_S, ""
         return True
 
     def finish(self) -> None:

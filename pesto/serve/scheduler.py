@@ -7,8 +7,8 @@ import signal
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
@@ -17,7 +17,8 @@ from pesto.errors import Exit, FileError
 from pesto.executing.executor import Answered, Executor, Lost, Said
 from pesto.executing.executor import Outcome as Heard
 from pesto.files.disk import make_folder, sync_folder
-from pesto.serve.due import Dues
+from pesto.serve.due import UNWRITTEN, Dues
+from pesto.serve.job_room import JobRoom
 from pesto.serve.job_work import event_of, job_work, outcome_of
 from pesto.serve.retention import Retention
 from pesto.serve.serve_config import ServeConfig
@@ -25,6 +26,7 @@ from pesto.serve.store.group_commit import Writer
 from pesto.serve.store.job_states import Begun, Event, Outcome, State
 from pesto.serve.store.ledger import Ledger
 from pesto.serve.tokens import Departure, Doorkeeper
+from pesto.show.screen import one_line
 
 JOBS, BLOBS = "jobs", "blobs"
 """Folders in that of the service: what jobs wrote, and uploaded files."""
@@ -88,6 +90,7 @@ class Scheduler:
         self._folder, self._blobs = folder / JOBS, folder / BLOBS
         self._retention = Retention(self._folder, self._blobs, config.keep_days, int(config.keep_gib * 2**30))
         self._swept = time.monotonic()
+        self._room, self._unbegun = JobRoom(self._folder), ""
         self._running: dict[str, Begun] = {}
         self._interrupted: dict[str, _Stop] = {}
         self._over: set[str] = set()
@@ -110,11 +113,17 @@ class Scheduler:
         """Whether it schedules."""
         return self._thread.is_alive() and not self._ending.is_set()
 
+    @property
+    def trouble(self) -> str:
+        """Why no job can be begun, or what jobs tell cannot be kept, for everybody; empty where both can."""
+        return self._room.trouble or self._dues.trouble or self._unbegun
+
     def start(self) -> None:
         """Begin to schedule."""
         make_folder(self._folder)
-        self._retention.tidy(self._writer.do)
-        self._retention.sweep(self._writer.do)
+        with _told_of("what is to be removed stays"):
+            self._retention.tidy(self._writer.do)
+            self._retention.sweep(self._writer.do)
         self._thread.start()
 
     def wake(self) -> None:
@@ -177,19 +186,40 @@ class Scheduler:
 
     def _begin(self) -> None:
         self._woken = False
-        while len(self._running) < self._executor.slots and not self._ending.is_set() and self._dues.work():
+        while len(self._running) < self._executor.slots and not self._ending.is_set() and self._may_begin():
             try:
                 begun = self._writer.do(self._next)
-            except FileError:  # where it was begun nonetheless, nobody renews its lease
+            except FileError as error:  # where it was begun nonetheless, nobody renews its lease
+                if not self._unbegun:
+                    _LOG.warning("%s; jobs wait until one can be begun", error)
+                self._unbegun = UNWRITTEN
                 return
+            self._unbegun = ""
             if begun is None:
                 return
-            self._clear(begun, begun.kept)
             out = self.results(begun.id, begun.attempt)
-            make_folder(out)
             work = job_work(begun, self._blobs, out, self._bounds)
             self._running[work.key] = begun
-            self._executor.begin(work)
+            self._clear(begun, begun.kept)
+            try:
+                make_folder(out)
+            except FileError as error:
+                self._roomless(begun, error)
+            else:
+                self._executor.begin(work)
+
+    def _may_begin(self) -> bool:
+        """Return whether all that is due is written, and folders can be made."""
+        return self._dues.work() and self._room.there()
+
+    def _roomless(self, begun: Begun, error: FileError) -> None:
+        """Queue a job again whose folder cannot be made, as no other can; fail it where others can."""
+        if not self._room.tried():
+            self._release(begun, seconds=0.0, why=str(error))
+            return
+        what, _, remedy = str(error).rpartition(" - ")
+        outcome = Outcome(exit_code=error.exit_code, error=what, remedy=remedy)
+        self._due(begun, lambda ledger: ledger.finish(begun.number, begun.attempt, State.FAILED, outcome))
 
     def _next(self, ledger: Ledger) -> Begun | None:
         return ledger.begin(lambda token: self._doors.quota(token).jobs)
@@ -314,6 +344,8 @@ class Scheduler:
                 sync_folder(folder)
         except FileNotFoundError:
             return False
+        except OSError as error:
+            _LOG.error("what job %s wrote may not outlast a crash: %s", begun.id, error.strerror or error)
         return True
 
     def _release(
@@ -325,14 +357,15 @@ class Scheduler:
     def _clear(self, begun: Begun, kept: int) -> None:
         """Remove what a job's attempts left, but for that of the one that is kept."""
         folder = self._folder / begun.id
-        for left in folder.iterdir() if folder.exists() else ():
-            if left.name != str(kept):
-                shutil.rmtree(left, ignore_errors=True)
+        with suppress(OSError):  # what stays is removed with the job
+            for left in folder.iterdir():
+                if left.name != str(kept):
+                    shutil.rmtree(left, ignore_errors=True)
 
     def _sweep(self) -> None:
         if time.monotonic() >= self._swept + SWEEP_S:
             self._swept = time.monotonic()
-            with suppress(FileError):  # it is told where something is due; what is too old now is so later
+            with _told_of("what is too old stays for now"):
                 self._retention.sweep(self._writer.do)
 
     def _wind_up(self) -> None:
@@ -357,6 +390,15 @@ def _settle_jobs(ledger: Ledger, left: Departure) -> list[str]:
         return ledger.cancel_all(left.name, left.until)
     ledger.give_all(left.name, left.to, left.until)
     return []
+
+
+@contextmanager
+def _told_of(then: str) -> Iterator[None]:
+    """Log that files cannot be looked at or removed, and what that means, and go on."""
+    try:
+        yield
+    except (FileError, OSError) as error:
+        _LOG.warning("%s; %s", one_line(str(error)), then)
 
 
 def _interrupted(outcome: Outcome) -> bool:

@@ -25,3 +25,11 @@ class Service:
     watchers: Watchers
     diffs: asyncio.Semaphore
     """Plans that are compared at a time."""
+
+    def trouble(self) -> str:
+        """Return why jobs are not taken or not run now, on one line; empty where they are."""
+        if self.watchers.closed or not self.scheduler.alive:
+            return "the service begins or ends"
+        if not self.store.there():
+            return "the database does not answer"
+        return self.scheduler.trouble

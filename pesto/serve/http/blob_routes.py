@@ -1,6 +1,7 @@
 """Uploads: graph files, GraphDefs, profiles, cluster files and plans, by the SHA-256 of their bytes."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated
 
 from litestar import Response, Router, get, put
@@ -12,6 +13,7 @@ from pesto.serve.http.caller import Asking, Who
 from pesto.serve.http.refused import refusals
 from pesto.serve.http.replies import BlobReply
 from pesto.serve.store.ledger import Ledger
+from pesto.serve.store.readings import Readings
 
 SHA = "^[0-9a-f]{64}$"
 """Said by the document; what is none is refused in this service's own words."""
@@ -30,13 +32,13 @@ async def upload(
     """The body is the file as it is. 201 once it is on the disk, 200 when it was there already."""
     service = caller.service
     service.blobs.path(sha256)
-    known = service.store.readings.blob(sha256)
+    known = await service.store.reader.asked(lambda store: store.blob(sha256))
     if known is not None and await service.store.writer.asked(_touch(sha256)):
         return Response(BlobReply(sha256=sha256, bytes=known), status_code=200)
-    room = caller.quota.bytes - service.store.readings.blob_bytes(caller.name)
+    held = await service.store.reader.asked(lambda store: store.blob_bytes(caller.name))
     length = request.headers.get("content-length")
     told = int(length) if length is not None and length.isdecimal() else None
-    async with service.blobs.coming(sha256, request.stream(), told, room) as part:
+    async with service.blobs.coming(sha256, request.stream(), told, caller.quota.bytes - held) as part:
         await service.store.writer.asked(
             lambda ledger: taken_in(ledger, service.blobs, part, caller.name, caller.quota.bytes)
         )
@@ -54,9 +56,14 @@ async def known(
     service, found = caller.service, list[str]()
     for digest in sha256:
         service.blobs.path(digest)
-        if service.store.readings.blob(digest) is not None and await service.store.writer.asked(_touch(digest)):
+        there = await service.store.reader.asked(partial(_size, digest=digest))
+        if there is not None and await service.store.writer.asked(_touch(digest)):
             found.append(digest)
     return found
+
+
+def _size(store: Readings, digest: str) -> int | None:
+    return store.blob(digest)
 
 
 def _touch(digest: str) -> Callable[[Ledger], bool]:

@@ -41,9 +41,9 @@ class Caller:
         """The token whose jobs alone the route is about; None for the jobs of all."""
         return None if self.access == ALL else self.name
 
-    def job(self, name: str) -> Job:
+    async def job(self, name: str) -> Job:
         """A job that the route may be about; RefusedError (404) for another's as for none."""
-        found = self.service.store.readings.job(name)
+        found = await self.service.store.reader.asked(lambda store: store.job(name))
         if found is None or self.owner not in (None, found.token):
             raise no_job(name)
         return found

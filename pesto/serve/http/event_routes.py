@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Annotated
 
 from litestar import Router, get
@@ -12,6 +13,7 @@ from pesto.serve.http.caller import Caller, Who
 from pesto.serve.http.refused import refusals
 from pesto.serve.store.database import AGAIN_S, LaterError
 from pesto.serve.store.job_states import Numbered
+from pesto.serve.store.readings import Readings
 
 QUIET_S = 15.0
 """Seconds without an event after which a comment is sent, so that nobody between takes the stream for dead."""
@@ -26,16 +28,15 @@ Last = Annotated[
 @get(
     "/jobs/{name:str}/events",
     responses=refusals(404),
-    sync_to_thread=False,
     media_type="text/event-stream",
     summary="Watch a job",
 )
-def events(name: FromPath[str], caller: Who, last: Last = 0) -> Stream:
+async def events(name: FromPath[str], caller: Who, last: Last = 0) -> Stream:
     """Each event has the number that follows on the one before; `Last-Event-ID` goes on where a stream was cut.
 
     A stream ends after `done`, and once the token is refused. stage, incumbent, bound and log come before it.
     """
-    job = caller.job(name)
+    job = await caller.job(name)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return Stream(_stream(caller, job.number, last), media_type="text/event-stream", headers=headers)
 
@@ -49,8 +50,7 @@ async def _stream(caller: Caller, job: int, last: int) -> AsyncIterator[bytes]:
             woken.clear()
             try:
                 async with service.watchers.turn:
-                    ended = service.store.readings.ended(job)  # first: whatever it told before is found then
-                    found = service.store.readings.events(job, last, _PAGE)
+                    ended, found = await service.store.reader.asked(partial(_news, job=job, last=last))
             except LaterError:
                 await asyncio.sleep(AGAIN_S)
                 continue
@@ -68,6 +68,12 @@ async def _stream(caller: Caller, job: int, last: int) -> AsyncIterator[bytes]:
                 yield b": still here\n\n"
     finally:
         service.watchers.leave(job, woken)
+
+
+def _news(store: Readings, job: int, last: int) -> tuple[bool, list[Numbered]]:
+    """Return whether a job has ended, and its events after `last`."""
+    ended = store.ended(job)  # first: whatever it told before is found then
+    return ended, store.events(job, last, _PAGE)
 
 
 def _lines(event: Numbered) -> bytes:

@@ -37,40 +37,40 @@ _ANSWERS = {304: ResponseSpec(None, description="as its ETag says"), **refusals(
 Match = Annotated[str, HeaderParameter(name="If-None-Match", max_length=500)]
 
 
-@get("/jobs/{name:str}/plan", responses=_ANSWERS, sync_to_thread=False, summary="A job's plan")
-def plan(name: FromPath[str], caller: Who, match: Match = "") -> Response[Any]:
+@get("/jobs/{name:str}/plan", responses=_ANSWERS, summary="A job's plan")
+async def plan(name: FromPath[str], caller: Who, match: Match = "") -> Response[Any]:
     """The plan file. 409 as long as there is none, 410 once it is removed."""
-    return _file(caller.job(name), FILES["plan"], caller, match)
+    return _file(await caller.job(name), FILES["plan"], caller, match)
 
 
 @get(
-    "/jobs/{name:str}/report", responses=_ANSWERS, sync_to_thread=False, summary="A plan as a page",
+    "/jobs/{name:str}/report", responses=_ANSWERS, summary="A plan as a page",
     media_type=TYPES[".html"],
 )  # fmt: skip
-def report(name: FromPath[str], caller: Who, match: Match = "") -> Response[Any]:
+async def report(name: FromPath[str], caller: Who, match: Match = "") -> Response[Any]:
     """One HTML file."""
-    return _file(caller.job(name), FILES["report"], caller, match)
+    return _file(await caller.job(name), FILES["report"], caller, match)
 
 
 @get(
-    "/jobs/{name:str}/trace", responses=_ANSWERS, sync_to_thread=False, summary="A plan for Perfetto",
+    "/jobs/{name:str}/trace", responses=_ANSWERS, summary="A plan for Perfetto",
     media_type=TYPES[".gz"],
 )  # fmt: skip
-def trace(name: FromPath[str], caller: Who, match: Match = "") -> Response[Any]:
+async def trace(name: FromPath[str], caller: Who, match: Match = "") -> Response[Any]:
     """Chrome's trace format, packed with gzip."""
-    return _file(caller.job(name), FILES["trace"], caller, match)
+    return _file(await caller.job(name), FILES["trace"], caller, match)
 
 
-@get("/jobs/{name:str}/explain", responses=_ANSWERS, sync_to_thread=False, summary="Why it takes so long")
-def explain(name: FromPath[str], caller: Who, match: Match = "") -> Response[Any]:
+@get("/jobs/{name:str}/explain", responses=_ANSWERS, summary="Why it takes so long")
+async def explain(name: FromPath[str], caller: Who, match: Match = "") -> Response[Any]:
     """The object of pesto explain --json."""
-    return _file(caller.job(name), FILES["explain"], caller, match)
+    return _file(await caller.job(name), FILES["explain"], caller, match)
 
 
-@get("/jobs/{name:str}/files/{file:str}", responses=_ANSWERS, sync_to_thread=False, summary="Any file")
-def any_file(name: FromPath[str], file: FromPath[str], caller: Who, match: Match = "") -> Response[Any]:
+@get("/jobs/{name:str}/files/{file:str}", responses=_ANSWERS, summary="Any file")
+async def any_file(name: FromPath[str], file: FromPath[str], caller: Who, match: Match = "") -> Response[Any]:
     """One of the names that the job has in `files`."""
-    return _file(caller.job(name), file, caller, match)
+    return _file(await caller.job(name), file, caller, match)
 
 
 @get("/diff", responses=_ANSWERS | refusals(422, 429), summary="Wherein two plans differ")
@@ -81,7 +81,7 @@ async def diff(
     match: Match = "",
 ) -> Response[Any]:
     """The object of pesto diff --json, of the plans of two jobs, which it names by their ids."""
-    first, second = caller.job(a), caller.job(b)
+    first, second = await caller.job(a), await caller.job(b)
     files = [_path(job, FILES["plan"], caller) for job in (first, second)]
     tag = f"{a}-{first.kept}-{b}-{second.kept}"
     if _same(tag, match):

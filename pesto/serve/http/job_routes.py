@@ -48,7 +48,7 @@ async def submit(data: JSONBody[JobRequest], caller: Who, key: Key = "") -> Resp
     try:
         name = await _taken(data, body, caller, (key, digest))
     except PestoError:  # a key that is known has its job, whatever has filled up or changed since
-        known = caller.service.store.readings.job_of_key(caller.name, key, digest)
+        known = await caller.service.store.reader.asked(lambda store: store.job_of_key(caller.name, key, digest))
         if known is None:
             raise
         name = known
@@ -57,8 +57,8 @@ async def submit(data: JSONBody[JobRequest], caller: Who, key: Key = "") -> Resp
     return Response(Submitted(id=name, url=url), status_code=202, headers={"Location": url})
 
 
-@get("/jobs", responses=refusals(404), sync_to_thread=False, summary="List jobs")
-def jobs(
+@get("/jobs", responses=refusals(404), summary="List jobs")
+async def jobs(
     caller: Who,
     in_state: Annotated[State | None, QueryParameter(name="state")] = None,
     label: Annotated[str | None, QueryParameter(max_length=200)] = None,
@@ -67,24 +67,24 @@ def jobs(
 ) -> JobsReply:
     """The newest first, a page at a time."""
     service = caller.service
-    before = None if after is None else caller.job(after).number
-    found = service.store.readings.jobs(caller.owner, in_state, label, before, most + 1)
-    waiting = service.store.waiting()
+    before = None if after is None else (await caller.job(after)).number
+    found = await service.store.reader.asked(lambda store: store.jobs(caller.owner, in_state, label, before, most + 1))
+    waiting = await service.store.reader.waiting()
     page = [job_reply(job, waiting) for job in found[:most]]
     return JobsReply(jobs=page, after=page[-1].id if len(found) > most else None)
 
 
-@get("/jobs/{name:str}", responses=refusals(404), sync_to_thread=False, summary="Show a job")
-def job(name: FromPath[str], caller: Who) -> JobReply:
+@get("/jobs/{name:str}", responses=refusals(404), summary="Show a job")
+async def job(name: FromPath[str], caller: Who) -> JobReply:
     """State, place in the queue, stage, best, bound and gap."""
-    return job_reply(caller.job(name), caller.service.store.waiting())
+    return job_reply(await caller.job(name), await caller.service.store.reader.waiting())
 
 
 @delete("/jobs/{name:str}", status_code=200, responses=refusals(404, 507), summary="Cancel a job")
 async def cancel(name: FromPath[str], caller: Who) -> Cancelled:
     """Cancel it as Ctrl-C does: the best verified plan is kept. One that has ended stays as it is."""
     service = caller.service
-    caller.job(name)
+    await caller.job(name)
     state = await service.store.writer.asked(lambda ledger: ledger.cancel(name))
     if state == State.CANCELLING:
         service.scheduler.cancel(name)
@@ -149,8 +149,10 @@ async def _require_room(caller: Caller) -> None:
     service = caller.service
     if service.store.writer.waiting > MOST_TURNS:
         raise full("the disk is behind with what was asked already - try again", 1)
-    hours = caller.quota.hours
-    if caller.name and service.store.readings.worked_s(caller.name, time.time() - _DAY_S) >= hours * 3600:
+    hours, since = caller.quota.hours, time.time() - _DAY_S
+    if not caller.name:
+        return
+    if await service.store.reader.asked(lambda store: store.worked_s(caller.name, since)) >= hours * 3600:
         raise full(f"this token has had its {hours:g} hours of the last 24 - wait, or ask for a larger quota", 600)
 
 
@@ -164,7 +166,7 @@ async def _with_plans(data: JobRequest, caller: Caller) -> JobRequest:
 
 async def _adopted(name: str, caller: Caller, files: Sequence[str]) -> str:
     """The SHA-256 of the first of these files of a job, which is uploaded then. RefusedError when it has none."""
-    service, found = caller.service, caller.job(name)
+    service, found = caller.service, await caller.job(name)
     if found.expired or (found.state in FINAL and not found.kept):
         raise RefusedError(422, f"the job {name} has no plan - name another, or upload the plan")
     if not found.kept:

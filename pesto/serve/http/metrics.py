@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -9,36 +10,51 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
 from pesto.serve.service import Service
+from pesto.serve.store.job_states import Sums
+from pesto.serve.store.readings import Readings
+from pesto.serve.store.waiting import Waiting
 
 OTHER = "other"
 """The label of models that are not built in."""
 
 
-def measured(service: Service) -> tuple[bytes, str]:
-    """The text of all counts, and its media type."""
+async def measured(service: Service) -> tuple[bytes, str]:
+    """The text of all counts, and its media type. LaterError while the database does not answer."""
+    waiting = await service.store.reader.waiting()
+    counted = await service.store.reader.asked(_counted)
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Counts(service))
+    registry.register(_Counts(service, waiting, counted))
     return generate_latest(registry), CONTENT_TYPE_LATEST
 
 
+class _Counted(NamedTuple):
+    """Counts of the store."""
+
+    oldest: float | None
+    blob_bytes: int
+    sums: list[Sums]
+
+
+def _counted(store: Readings) -> _Counted:
+    return _Counted(store.oldest_waiting(), store.blob_bytes(), store.sums())
+
+
 class _Counts(Collector):
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    def __init__(self, service: Service, waiting: Waiting, counted: _Counted) -> None:
+        self._service, self._waiting, self._counted = service, waiting, counted
 
     def describe(self) -> Iterable[Metric]:
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        service = self._service
-        waiting = service.store.waiting()
-        oldest = service.store.readings.oldest_waiting()
+        service, waiting, oldest = self._service, self._waiting, self._counted.oldest
         waited = 0.0 if oldest is None else max(0.0, time.time() - oldest)
         yield _gauge("pesto_queue_jobs", "Jobs that wait.", len(waiting))
         yield _gauge("pesto_queue_oldest_seconds", "Age of the job that waits longest.", waited)
         yield _gauge("pesto_running_jobs", "Jobs that run.", sum(waiting.running.values()))
         yield _gauge("pesto_workers", "Jobs that may run at a time.", service.scheduler.slots)
         yield _gauge("pesto_scheduler_alive", "Whether jobs are begun.", int(service.scheduler.alive))
-        yield _gauge("pesto_blobs_bytes", "Bytes of uploaded files.", service.store.readings.blob_bytes())
+        yield _gauge("pesto_blobs_bytes", "Bytes of uploaded files.", self._counted.blob_bytes)
         yield _gauge("pesto_watchers", "Streams of events that are open.", service.watchers.count)
         yield _gauge("pesto_acts_waiting", "Changes that wait for the disk.", service.store.writer.waiting)
         yield from self._of_jobs()
@@ -49,7 +65,7 @@ class _Counts(Collector):
         seconds = CounterMetricFamily("pesto_job_seconds", "Seconds of workers at jobs that have ended.", labels=labels)
         gaps = CounterMetricFamily("pesto_gap_sum", "Gaps of ended jobs that have one, added up.", labels=labels)
         with_gap = CounterMetricFamily("pesto_gap_count", "Ended jobs that have a gap.", labels=labels)
-        for row in self._service.store.readings.sums():
+        for row in self._counted.sums:
             names = (row.kind, row.model or OTHER, row.state)
             ended.add_metric(names, row.jobs)
             seconds.add_metric(names, row.seconds)

@@ -9,7 +9,6 @@ from pesto.serve.http.caller import SERVICE, Asking, Who
 from pesto.serve.http.metrics import measured
 from pesto.serve.http.refused import refusals
 from pesto.serve.http.replies import Health
-from pesto.serve.service import Service
 from pesto.show.facts.offers import clusters_object, models_object, solvers_object
 
 
@@ -44,16 +43,15 @@ def healthz() -> Health:
     responses={503: ResponseSpec(Health, description="not now", generate_examples=False)},
 )
 def readyz(request: Asking) -> Response[Health]:
-    """503 while the service begins or ends, or its database is away."""
-    service: Service = request.app.state[SERVICE]
-    fine = service.scheduler.alive and service.store.there() and not service.watchers.closed
-    return Response(Health(status="ready" if fine else "not ready"), status_code=200 if fine else 503)
+    """503 with the reason while the service begins or ends, its database is away, or its disk takes no jobs."""
+    why = request.app.state[SERVICE].trouble()
+    return Response(Health(status="not ready" if why else "ready", why=why or None), status_code=503 if why else 200)
 
 
-@get("/metrics", sync_to_thread=False, media_type=MediaType.TEXT, summary="Counts for Prometheus")
-def metrics(request: Asking) -> Response[bytes]:
+@get("/metrics", media_type=MediaType.TEXT, summary="Counts for Prometheus")
+async def metrics(request: Asking) -> Response[bytes]:
     """Prometheus's text format."""
-    text, kind = measured(request.app.state[SERVICE])
+    text, kind = await measured(request.app.state[SERVICE])
     return Response(text, media_type=kind)
 
 

@@ -104,10 +104,12 @@ class BlobReply(msgspec.Struct, frozen=True, kw_only=True):
     bytes: Annotated[int, Meta(ge=0)]
 
 
-class Health(msgspec.Struct, frozen=True, kw_only=True):
+class Health(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether the service works, and whether it takes and runs jobs."""
 
     status: str
+    why: str | None = None
+    """Why it does not."""
 
 
 def job_reply(job: Job, waiting: Waiting) -> JobReply:

@@ -13,9 +13,10 @@ from pesto.files.lock import Kind, held
 from pesto.serve.store.beside import Watched, Works
 from pesto.serve.store.group_commit import Writer
 from pesto.serve.store.ledger import Ledger
+from pesto.serve.store.reader import Reader
 from pesto.serve.store.readings import Readings
 from pesto.serve.store.sqlite_file import FILE, connected, reading
-from pesto.serve.store.waiting import RecentWaiting, Waiting
+from pesto.serve.store.waiting import RecentWaiting
 
 _LOCK = Kind("service", "server", "give another --data")
 Committed = Callable[[set[int]], None]
@@ -28,9 +29,9 @@ class Store:
 
     writer: Writer
     readings: Readings
-    """For the event loop's thread."""
-    waiting: Callable[[], Waiting]
-    """Who waits and who runs, as of now or of a moment ago."""
+    """For the thread that opened it, before requests are answered."""
+    reader: Reader
+    """For the event loop."""
     there: Callable[[], bool]
     """Whether the database answers, as far as is known."""
     beside: Callable[[Works, Watched], AbstractContextManager[object]]
@@ -64,10 +65,11 @@ def of_one_server(folder: Path, committed: Committed) -> Iterator[Store]:
         writer.do(lambda ledger: ledger.recover())
         read = reading(folder)
         stack.callback(read.close)
+        readings = Readings(read)
+        reader = Reader(readings, lambda: everybody, apart=False)
         yield Store(
-            writer=writer, readings=Readings(read), waiting=lambda: everybody, there=lambda: True,
-            beside=lambda _, __: nullcontext(),
-        )  # fmt: skip
+            writer=writer, readings=readings, reader=reader, there=lambda: True, beside=lambda _, __: nullcontext()
+        )
 
 
 @contextmanager
@@ -80,27 +82,35 @@ def of_several_servers(folder: Path, database: str, committed: Committed) -> Ite
     try:
         from pesto.serve.store.postgres.address import addressed
         from pesto.serve.store.postgres.leases import Leases
-        from pesto.serve.store.postgres.session import Session
+        from pesto.serve.store.postgres.session import MIGRATE_S, READ_S, Session
         from pesto.serve.store.postgres.shared_tables import prepare
     except ImportError as error:
         raise SolverError(f"--database needs {error.name} - pip install 'pesto[serve-postgres]'") from error
     address = addressed(database)
     server = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
     with ExitStack() as stack:
-        first, written, read, beside = (
-            stack.enter_context(closing(Session(address, server, turns=turns))) for turns in (False, True, False, False)
-        )
-        prepare(first, folder, address.where)
-        first.close()
-        written.connect()
-        read.connect()
-        beside.connect()
+        with closing(Session(address, server, answer_s=MIGRATE_S)) as first:
+            prepare(first, folder, address.where)
+        written, read, beside = (
+            Session(address, server, turns=True), Session(address, server, answer_s=READ_S), Session(address, server)
+        )  # fmt: skip
+        for session in (written, read, beside):
+            stack.enter_context(closing(session)).connect()
         writer = Writer(written, Ledger(written), committed)
         stack.callback(writer.close)
+        readings = Readings(read)
+        reader = Reader(readings, RecentWaiting(read), apart=True)
+        stack.callback(reader.close)
+
+        def mend() -> None:
+            read.connect()
+            if not written.there:
+                writer.probe()
+
         yield Store(
             writer=writer,
-            readings=Readings(read),
-            waiting=RecentWaiting(read),
+            readings=readings,
+            reader=reader,
             there=lambda: written.there and read.there and beside.there,
-            beside=lambda works, watched: closing(Leases(beside, read, server, works, watched)),
+            beside=lambda works, watched: closing(Leases(beside, mend, server, works, watched)),
         )

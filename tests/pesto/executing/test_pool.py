@@ -1,5 +1,6 @@
 """Work in processes on this machine: what it tells, signals for it, its limits, its loss, and nothing left behind."""
 
+import errno
 import os
 import signal
 import threading
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from process_families import descendants, gone
 
+from pesto.executing import pool as pools
 from pesto.executing.backoff import Backoff
 from pesto.executing.executor import Answered, Limits, Lost, Outcome, Said, Work
 from pesto.executing.pool import Pool, _shares
@@ -70,6 +72,29 @@ def test_a_worker_is_ready_before_there_is_work_and_another_once_it_has_died() -
             assert isinstance(all_of(pool)[-1], Lost)
             assert pool.collect(0.0) == []
         pool.close()
+
+
+def test_a_process_that_cannot_be_started_is_tried_again(monkeypatch) -> None:
+    """No process, no file descriptor: a work is given back, nothing is begun in a pause, and its cores are not lost."""
+    clock, start = Hands(), pools.WorkerProcess
+    pool = Pool(1, ready="small_works:nothing", clock=clock)
+
+    def fails(*_: object) -> None:
+        raise OSError(errno.EAGAIN, "no process")
+
+    monkeypatch.setattr(pools, "WorkerProcess", fails)
+    mine = work("where")
+    pool.begin(mine)
+    (lost,) = pool.collect(0.0)
+    assert (lost.work, lost.why, pool.slots) == (mine, "place", 0)
+    monkeypatch.setattr(pools, "WorkerProcess", start)
+    assert pool.collect(0.0) == [] and pool.slots == 0
+    clock.now += 1.0
+    while not pool.slots:
+        pool.collect(0.1)
+    pool.begin(mine)
+    assert isinstance(all_of(pool)[-1], Answered)
+    pool.close()
 
 
 class Hands:

@@ -199,7 +199,7 @@ def test_jobs_of_a_removed_token_are_given_to_another(tmp_path):
             tokens.remove(tmp_path, "ann", give="ann")
         tokens.remove(tmp_path, "ann", give="bob")
         until(lambda: states(client, headers["bob"]), [("bob", "queued"), ("bob", "running"), ("bob", "done")])
-        waiting = service.store.waiting()
+        waiting = service.store.reader._waiting()
         assert (waiting.queued["ann"], waiting.queued["bob"]) == (0, 1)
         assert (waiting.running["ann"], waiting.running["bob"]) == (0, 1)
         again = made(tmp_path, ann=Role.USER)["ann"]

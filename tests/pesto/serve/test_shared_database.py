@@ -253,6 +253,28 @@ def test_while_the_database_is_away(tmp_path, url, postgres):
         assert service.scheduler.alive
 
 
+def test_while_the_database_is_frozen(tmp_path, url, postgres):
+    """It keeps its connections and answers nothing: who asks is told so, and it is ready again by itself."""
+    jobs = FakeJobs()
+    with serving(tmp_path / "data", url, jobs) as (client, service):
+        name = submitted(client, "wait")  # from here on nothing is written: the only worker is busy
+        until(lambda: jobs.begun and not service.store.writer.waiting)
+        for session in (service.store.readings._db, service.store.writer._db):
+            session._connection.answer_s = 0.3
+        postgres.freeze()
+        try:
+            answers = [client.get("/v1/jobs"), client.post("/v1/jobs", json=SOLVE), client.get("/metrics")]
+            assert [(answer.status_code, answer.headers["retry-after"]) for answer in answers] == [(503, "2")] * 3
+            answer = client.get("/readyz")
+            assert (answer.status_code, answer.json()["why"]) == (503, "the database does not answer")
+            assert client.get("/healthz").status_code == 200
+        finally:
+            postgres.thaw()
+        until(lambda: client.get("/readyz").status_code == 200)
+        jobs.end(f"{name}.1")
+        assert events(client, name)[-1][2]["state"] == "done"
+
+
 @pytest.mark.parametrize("happened", [True, False])
 def test_a_commit_whose_answer_was_lost_is_known(tmp_path, url, happened):
     """It happened, and is answered as such; it did not, and is done again."""

@@ -9,9 +9,11 @@ from pesto.errors import UsageError
 from pesto.files.json import shown
 
 SCHEMES = ("postgresql://", "postgres://")
+CONNECT_S = 3
+"""Seconds within which a connection must be made."""
 _USUAL: dict[str, str | int] = {
-    "application_name": "pesto serve", "client_encoding": "utf8", "connect_timeout": 3, "tcp_user_timeout": 5000,
-    "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3,
+    "application_name": "pesto serve", "client_encoding": "utf8", "connect_timeout": CONNECT_S,
+    "tcp_user_timeout": 5000, "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3,
 }  # fmt: skip
 """Of a connection, where the address says nothing else: a server that is gone is noticed within seconds."""
 

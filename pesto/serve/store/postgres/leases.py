@@ -26,9 +26,9 @@ class Leases:
     servers' commits wait in one line.
     """
 
-    def __init__(self, session: Session, reader: Session, server: str, works: Works, watched: Watched) -> None:
-        """`reader`: the event loop's session, which is mended here so that the loop never waits for that."""
-        self._session, self._reader, self._server = session, reader, server
+    def __init__(self, session: Session, mend: Callable[[], None], server: str, works: Works, watched: Watched) -> None:
+        """`mend`: connects the server's other sessions again, whether or not anybody asks them; LaterError if away."""
+        self._session, self._mend, self._server = session, mend, server
         self._works, self._watched = works, watched
         self._ledger = Ledger(session)
         self._events: dict[int, int] = {}
@@ -46,7 +46,7 @@ class Leases:
         away = False
         while not self._ended.wait(TICK_S):
             try:
-                self._reader.connect()
+                self._mend()
                 self._session.connect()
                 self._tick()
                 away = False

@@ -9,8 +9,9 @@ import psycopg
 
 from pesto.serve.refusals import RefusedError
 from pesto.serve.store.database import AwayError, LaterError, UncertainError, Words
-from pesto.serve.store.postgres.address import Address
+from pesto.serve.store.postgres.address import CONNECT_S, Address
 from pesto.serve.store.postgres.counted_crowd import CountedCrowd
+from pesto.serve.store.postgres.limited_wait import LimitedConnection
 
 SCHEMA_NAME = "pesto_serve"
 """The schema of all tables, so that the database may have others."""
@@ -24,11 +25,16 @@ _SETTINGS = f"""
 SET search_path = {SCHEMA_NAME};
 SET client_min_messages = warning;
 SET lock_timeout = '10s';
-SET statement_timeout = '60s';
 SET idle_in_transaction_session_timeout = '10s';
 SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';
 """
 """A server that stops within a transaction is cut off, so that it holds up the others for a moment only."""
+ANSWER_S = 12.0
+"""Seconds within which a statement must be answered; more than others hold up one."""
+READ_S = 5.0
+"""The same, of questions for which requests wait."""
+MIGRATE_S = 3600.0
+"""The same, where tables are made or changed."""
 
 
 class Session:
@@ -44,10 +50,14 @@ class Session:
         left_why="its server is gone",
     )
 
-    def __init__(self, address: Address, server: str, *, turns: bool = False) -> None:
-        """`server`: whose leases it makes. `turns`: whether it counts transactions, to know of lost commits."""
-        self._address, self._server, self._turns = address, server, turns
-        self._connection: psycopg.Connection[Any] | None = None
+    def __init__(self, address: Address, server: str, *, turns: bool = False, answer_s: float = ANSWER_S) -> None:
+        """Connect to nothing yet.
+
+        server: whose leases it makes. turns: whether it counts transactions, to know of lost commits. answer_s: seconds
+        within which a statement must be answered, or else the connection is given up.
+        """
+        self._address, self._server, self._turns, self._answer_s = address, server, turns, answer_s
+        self._connection: LimitedConnection | None = None
         self._tried = self.mended = -float("inf")
         self.transactions = 0
         self._turn, self._lost, self._came_through = 0, 0, set[int]()
@@ -67,16 +77,19 @@ class Session:
             raise self._away()
         again, self._tried = self._tried > 0, now
         try:
-            made = psycopg.connect(self._address.conninfo, autocommit=True)
+            made = LimitedConnection.connect(self._address.conninfo, autocommit=True)
+            made.answer_s = min(CONNECT_S, self._answer_s)
             made.execute(_SETTINGS)
+            made.execute(f"SET statement_timeout = '{self._answer_s:g}s'".encode())
             if self._turns:
                 self._sign_on(made)
         except psycopg.Error as error:
             raise self._away(f": {self._address.said(error)}") from None
+        made.answer_s = self._answer_s
         self.mended = time.monotonic() if again else self.mended
         self._connection = made
 
-    def _sign_on(self, made: psycopg.Connection[Any]) -> None:
+    def _sign_on(self, made: LimitedConnection) -> None:
         made.execute("DELETE FROM servers WHERE seen < clock_timestamp() - interval '1 day'")
         made.execute("INSERT INTO servers VALUES (%s, 0, clock_timestamp()) ON CONFLICT DO NOTHING", (self._server,))
 
