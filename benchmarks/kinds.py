@@ -91,7 +91,7 @@ def _case(name: str, step: tuple[Graph, Shaped], cluster: Cluster, limit: float)
         placed, board = placed_from_a_board(graph, cluster, costs, settings, lambda _: None)
         place = placed.plan.makespan_s
         placements = [*([(board[0].cluster, board[1])] if board else []), (cluster, placed)]
-        mixed = partly_cut(step, cluster, settings, placements, lambda _: None)
+        mixed = partly_cut(step, cluster, settings, placements, lambda _: None, [cut.split])
         both = mixed.candidate.makespan * TICK_S if mixed is not None and mixed.candidate.fits else None
     except (InfeasibleError, NothingFoundError):
         pass

@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from math import prod
 
+import numpy as np
+
 from pesto.errors import NothingFoundError, UsageError
 from pesto.quantities import counted
 from pesto.split.division import Division, moved_bytes, parameter_bytes
@@ -14,11 +16,13 @@ from pesto.split.methods.cut import Chosen, Cut, solved
 from pesto.split.methods.cut_methods import METHODS, Method
 from pesto.split.ops.op_types import coverage
 from pesto.split.prices import Prices
-from pesto.split.program import Gain, Rules, program_of
+from pesto.split.program import Gain, Program, Rules, program_of
 from pesto.split.shaped import Shaped
 from pesto.split.way import ONCE_WAY, WHOLE_WAY, cut_ops
 from solvers import Limit, Status
+from solvers.arrays import Ints
 from solvers.labels.labelled import Answer
+from solvers.labels.narrowing import pinned
 
 MOST_WORKERS = 1024
 PARTIAL = "partial"
@@ -138,21 +142,23 @@ def least_divided(shaped: Shaped, factors: Shape, method: str, rules: Rules, *, 
 
 
 def divide_partly(
-    shaped: Shaped, workers: int, gain: Gain, *, seconds: float, deterministic: bool = False
-) -> Split | None:
+    shaped: Shaped, workers: int, gain: Gain, *, start: Division | None = None, seconds: float,
+    deterministic: bool = False,
+) -> Split | None:  # fmt: skip
     """The split of one cut that sends least, less what the ops that it cuts are worth; None where it cuts nothing.
 
-    gain: what cutting each op is worth; what is cut beside these saves bytes, all else is whole. deterministic: the
-    seconds stand for work.
+    gain: what cutting each op is worth; what is cut beside these saves bytes, all else is whole. start: a division of
+    one cut for as many workers, whose cut ops are cut as they are there. deterministic: the seconds stand for work.
     Bytes are counted as if all that is whole were on the first worker. Nothing is known of better ones. None too where
     the time is too short; SolverError where HiGHS fails.
     """
     began = time.monotonic()
     made = program_of(shaped, None, (workers,), PARTIAL_RULES, gain=gain)
-    answer = solved(made.problem, "exact", seconds, deterministic=deterministic)
+    some = pinned(made.problem, _labels_of(made, start))
+    answer = solved(some.problem, "exact", seconds, deterministic=deterministic)
     if answer.labels is None:
         return None
-    division = made.division(answer.labels.tolist())
+    division = made.division(some.widened(answer.labels).tolist())
     if not any(cut_ops(division.ways)):
         return None
     sent = moved_bytes(shaped, division)
@@ -162,6 +168,15 @@ def divide_partly(
         parameter_bytes=int(parameter_bytes(shaped, division).sum()), seconds=time.monotonic() - began,
         rules=PARTIAL_RULES,
     )  # fmt: skip
+
+
+def _labels_of(made: Program, start: Division | None) -> Ints:
+    """[variables of ties, tensors and ops] labels of the ops that `start` cuts, -1 for all others."""
+    labels = np.full(made.problem.variables, -1, dtype=np.int64)
+    for op, way in enumerate(start.ways if start else ()):
+        if made.op[op] >= 0 and not {WHOLE_WAY, ONCE_WAY}.intersection(way.names) and way in made.ways[op]:
+            labels[made.op[op]] = made.ways[op].index(way)
+    return labels
 
 
 def _made(shaped: Shaped, more: Shape, found: Chosen, rules: Rules) -> Division:

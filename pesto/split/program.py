@@ -71,6 +71,10 @@ class Gain:
     """[n] of each op; () where only what sends less is cut."""
     transfer: int = 0
     """Bytes that each transfer costs besides what it sends; ops of tensors of less than half of it are not cut."""
+    feed: float = 0.0
+    """Bytes sent while the host feeds each worker one, as of `Prices`."""
+    cut_out: float = 0.0
+    """Bytes sent while the host copies one of a block that is not consecutive rows of what is fed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -137,6 +141,8 @@ class _Maker:
         self.shaped, self.made, self.rules, self.each, self.builder = shaped, made, rules, each, Builder()
         self.worth, self.near = gain.worth or [0] * shaped.ops, _near(shaped, gain.worth)
         self.transfer = gain.transfer if rules.prices is None else rules.prices.message
+        fed = gain if rules.prices is None else rules.prices
+        self.feed = (fed.feed, fed.feed + fed.cut_out)
         self.handles = dict(zip(shaped.handle.tolist(), shaped.tie.tolist(), strict=True))
         self.tiny = min(TINY_BYTES, max(map(_largest, shaped.signatures), default=0) // TINY_SHARE)
         self.factors: Shape = (*(made.factors if made else ()), *more)
@@ -340,10 +346,7 @@ class _Maker:
 
     def _feed(self, op: int) -> tuple[float, float]:
         """What a byte costs that the host feeds to every worker, of rows and of other blocks; 0 where it feeds none."""
-        prices = self.rules.prices
-        if prices is None or self.shaped.signature(op).type not in FED:
-            return 0.0, 0.0
-        return prices.feed, prices.feed + prices.cut_out
+        return self.feed if self.shaped.signature(op).type in FED else (0.0, 0.0)
 
     def _fetch(self, op: int, output: int, found: Sequence[tuple[int, int]]) -> None:
         shape, dtype = self.shaped.signature(op).outputs[output]

@@ -240,7 +240,11 @@ def _both(
     placements = [(cluster, placed.outcome)]
     if placed.board is not None:
         placements.insert(0, (placed.board[0].cluster, placed.board[1]))
-    best = partly_cut(step, cluster, settings, placements, watch)
+    whole = sorted(
+        (kind for kind in kinds if kind.kind == SPLIT and kind.fits), key=lambda kind: kind.makespan_s or 0.0
+    )
+    splits = [kind.cut.split for kind in whole if kind.cut is not None]
+    best = partly_cut(step, cluster, settings, placements, watch, splits)
     if best is None:
         return
     name, short = (

@@ -28,13 +28,14 @@ from pesto.solving.candidates import Bench, Candidate, best
 from pesto.solving.flow import Outcome, formulate, solve
 from pesto.solving.tracker import Late, Watch
 from pesto.split.dividing import Split, divide_partly
+from pesto.split.division import Division
 from pesto.split.program import Gain
 from pesto.split.shaped import Shaped
 from pesto.split.split_step import split_step
 from pesto.split.way import cut_ops
 from pesto.split.worker_parts import Parts, parts_of
 from pesto.weighing.one_board import accelerators_of, board_size, s_per_byte
-from pesto.weighing.timed_split import TimedSplit
+from pesto.weighing.timed_split import TimedSplit, feed_s_per_byte
 from solvers.arrays import Bools, Floats, ints
 from solvers.timing.idling import idle_under
 
@@ -68,6 +69,10 @@ FAR = 1.25
 """Times the shortest, from which on a placement is tried after the others: cutting hardly makes up for it."""
 
 
+_Wanted = tuple[int, int, Aim | Division]
+"""A placement's number, in how many parts, and which ops: by an aim, or those that a division of the step cuts."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Tried:
     """A partial split, with its graph, and the old placement carried over to it."""
@@ -88,16 +93,18 @@ def partly_cut(
     settings: Settings,
     placements: Sequence[tuple[Cluster, Outcome]],
     watch: Watch,
+    splits: Sequence[Split] = (),
 ) -> TimedSplit | None:
     """The best step of a placement whose long ops are cut, searched for the time limit; None where nothing is cut.
 
     placements: of the cluster, or of one board of it, on which the rest is then placed too; the first is tried first,
-    unless it takes much longer than another.
+    unless it takes much longer than another. splits: of the whole step, the shortest first. What those of one cut cut
+    is tried before anything else, however little time there is.
     Of all that is tried the shortest by quick methods is searched, and timed on the cluster. The step may take longer
     than the placement: whoever asks compares. SolverError of those who solve.
     """
     began = time.monotonic()
-    tried = list(_tries(step, placements, settings, seconds=TRYING * settings.time_limit_s))
+    tried = list(_tries(step, placements, splits, settings, seconds=TRYING * settings.time_limit_s))
     if not tried:
         return None
     at, chosen = min(tried, key=lambda each: (not each[1].start.fits, each[1].start.makespan))
@@ -134,46 +141,61 @@ def _candidate(found: Outcome, bench: Bench, cluster: Cluster | None) -> Candida
 
 
 def _tries(
-    step: tuple[Graph, Shaped], placements: Sequence[tuple[Cluster, Outcome]], settings: Settings, *, seconds: float
+    step: tuple[Graph, Shaped],
+    placements: Sequence[tuple[Cluster, Outcome]],
+    splits: Sequence[Split],
+    settings: Settings,
+    *,
+    seconds: float,
 ) -> Iterator[tuple[int, _Tried]]:
-    """Partial splits of each placement, of more or fewer ops in as many parts or fewer, until the time is over.
+    """Partial splits of each placement: what whole splits cut, then more or fewer ops, until the time is over.
 
-    One at least; each with the number of its placement. In deterministic settings the first row of AIMS alone, each aim
-    with an equal share of the time, and the others one by one where these cut nothing.
+    Of the first whole split, and of one aim at least, whatever the time; each with the number of its placement. In
+    deterministic settings the first row of AIMS alone, each aim with an equal share of the time, and the others one by
+    one where these cut nothing.
     """
     ends, (_, shaped), seen = time.monotonic() + seconds, step, set[tuple[int, int, tuple[bool, ...]]]()
     sizes = [_sizes(on) for on, _ in placements]
     first = turns([placed.plan.makespan_s for _, placed in placements])
-    asked = [
+    starts = [each.division for each in splits if len(each.division.factors) == 1]
+    begun: list[_Wanted] = [(at, each.workers, each) for each in starts for at in first if each.workers in sizes[at]]
+    aimed: list[_Wanted] = [
         (at, sizes[at][turn], aim)
         for turn, aims, at in product(range(max(map(len, sizes))), AIMS, first)
         for aim in aims
         if turn < len(sizes[at])
     ]
-    fixed, rest = settings.deterministic, asked
+    fixed, rest = settings.deterministic, aimed
     if fixed:
         many, ends = len(AIMS[0]) * len(first), math.inf
-        asked, rest, seconds = asked[:many], asked[many:], AT_ONCE * seconds / many
+        aimed, rest, seconds = aimed[:many], aimed[many:], AT_ONCE * seconds / (many + len(begun))
 
     def late() -> bool:
         return time.monotonic() >= ends
 
-    def sought(asked: tuple[int, int, Aim]) -> Split | None:
-        at, workers, aim = asked
-        gain = _gain(placements[at][1], placements[at][0], aim, workers)
+    def sought(wanted: _Wanted) -> Split | None:
+        at, workers, aim = wanted
+        on, placed = placements[at]
+        start = aim if isinstance(aim, Division) else None
+        gain = _gain(placed, on, aim, workers) if isinstance(aim, Aim) else _gain_of_cuts(aim, on)
         left = max(1.0, seconds if fixed else ends - time.monotonic())
-        return divide_partly(shaped, workers, gain, seconds=left, deterministic=fixed) if any(gain.worth) else None
+        if not any(gain.worth):
+            return None
+        return divide_partly(shaped, workers, gain, start=start, seconds=left, deterministic=fixed)
 
-    def in_time(asked: tuple[int, int, Aim]) -> Split | None:
-        return None if late() else sought(asked)
+    def in_time(wanted: _Wanted) -> Split | None:
+        return None if late() and wanted not in begun[:1] else sought(wanted)
 
+    cut = False
     with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
-        for (at, workers, _), split in zip(asked, pool.map(in_time, asked), strict=True):
+        wanted = [*begun, *aimed]
+        for (at, workers, aim), split in zip(wanted, pool.map(in_time, wanted), strict=True):
             key = (at, workers, tuple(cut_ops(split.division.ways))) if split is not None else None
+            cut = cut or (split is not None and isinstance(aim, Aim))
             if split is not None and key is not None and key not in seen:
                 seen.add(key)
                 yield at, _tried(step, split, placements[at], late)
-    others = ((at, sought((at, workers, aim))) for at, workers, aim in (() if seen else rest))
+    others = ((each[0], sought(each)) for each in (() if cut else rest))
     for at, split in others:
         if split is not None:
             yield at, _tried(step, split, placements[at], late)
@@ -237,7 +259,21 @@ def _gain(placed: Outcome, cluster: Cluster, aim: Aim, workers: int) -> Gain:
     seconds = at_least * shrinks * tick_s * (1 - 1 / workers)
     reached, latency = min(_reached(cluster, a, fast, workers) for a in fast)
     worth = (EAGER * seconds / max(reached, 1e-15)).astype(np.int64).tolist()
-    return Gain(worth=worth, transfer=int(WAITING * latency / max(reached, 1e-15)) if aim.alone else 0)
+    transfer = int(WAITING * latency / max(reached, 1e-15)) if aim.alone else 0
+    return replace(_feeding(cluster, fast, reached), worth=worth, transfer=transfer)
+
+
+def _gain_of_cuts(division: Division, cluster: Cluster) -> Gain:
+    """That of ops which a division cuts: nothing but their part in what is cut beside them."""
+    fast = np.flatnonzero(_fast(cluster)).tolist()
+    reached, _ = min(_reached(cluster, a, fast, division.workers) for a in fast)
+    return replace(_feeding(cluster, fast, reached), worth=[int(cut) for cut in cut_ops(division.ways)])
+
+
+def _feeding(cluster: Cluster, fast: Sequence[int], reached: float) -> Gain:
+    """What a link sends while the host feeds a byte, and while it copies one, in `reached` seconds a byte."""
+    feed_s, copy_s = feed_s_per_byte(cluster, fast)
+    return Gain(feed=feed_s / max(reached, 1e-15), cut_out=copy_s / max(reached, 1e-15))
 
 
 def _reached(cluster: Cluster, a: int, fast: Sequence[int], workers: int) -> tuple[float, float]:

@@ -35,6 +35,8 @@ from solvers.heuristics.devices_of_location import devices_at
 SECONDS = "seconds"
 """The objective that weighs messages and ops beside bytes."""
 _AGAIN = 2.0
+QUICK_S = 1.0
+"""Seconds that a quick split may take once the time is over."""
 _LEAST_S_PER_BYTE = 1e-15
 """Where links send at once."""
 
@@ -89,8 +91,9 @@ def cut_and_timed(
     """Yield a step cut to send least, then by methods that can to take least; with the first cuts alone, all timed.
 
     Of each number of cuts the shortest so far. seconds: for all cuts; those to take least have what is left of it, and
-    no more than _AGAIN times what the others took; in deterministic settings as much again. Errors as of `divide`, of
-    the cuts to send least.
+    no more than _AGAIN times what the others took; in deterministic settings as much again. Where that leaves no time
+    for them, the quick cut along the batch (data parallelism) is timed in their place. Errors as of `divide`, of the
+    cuts to send least.
     """
     began, fixed = time.monotonic(), settings.deterministic
     least = divide(step[1], factors, method, Rules(), seconds=seconds, deterministic=fixed)
@@ -102,6 +105,10 @@ def cut_and_timed(
         with suppress(PestoError):
             rules = priced(step[0], cluster, prod(factors))
             split = divide(step[1], factors, method, rules, seconds=left, deterministic=fixed)
+            found += all_timed(step, split, cluster, settings)
+    elif METHODS[method].priced:
+        with suppress(PestoError):
+            split = divide(step[1], factors, "data-parallel", Rules(), seconds=QUICK_S)
             found += all_timed(step, split, cluster, settings)
     ways = dict.fromkeys(each.split.division.factors for each in found)
     yield tuple(quickest([each for each in found if each.split.division.factors == way]) for way in ways)
@@ -132,7 +139,7 @@ def priced(graph: Graph, cluster: Cluster, workers: int) -> Rules:
     took = np.nan_to_num(modelled(graph, cluster).compute_s[:, fast]).max(axis=1)
     some, at_once = took[took > 0], max(1, workers - 1)
     start = float(np.percentile(some, 25)) if len(some) else 0.0
-    feed_s, copy_s = _feed_s_per_byte(cluster, fast)
+    feed_s, copy_s = feed_s_per_byte(cluster, fast)
     prices = Prices(
         unit_s=per_byte / (workers * at_once),
         message=round(max((path.latency_s for path in paths), default=0.0) / per_byte),
@@ -144,7 +151,7 @@ def priced(graph: Graph, cluster: Cluster, workers: int) -> Rules:
     return Rules(redundant=True, prices=prices)
 
 
-def _feed_s_per_byte(cluster: Cluster, fast: Sequence[int]) -> tuple[float, float]:
+def feed_s_per_byte(cluster: Cluster, fast: Sequence[int]) -> tuple[float, float]:
     """Seconds that a byte takes from the nearest host to the farthest accelerator, and to be copied on a host first.
 
     Zeros where no host is apart from the accelerators.
