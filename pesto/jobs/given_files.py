@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pesto.errors import FileError, UsageError
+from pesto.files.file_sha256 import file_sha256
 from pesto.jobs.checks import PRESET, named_source
 from pesto.jobs.request import BlobFile, JobRequest, JobSource, PlanFile
 from pesto.source import Source
@@ -79,6 +80,8 @@ class _Links:
         blob = self._blobs / sha
         if not blob.is_file():
             raise FileError(f"{name}: no blob {sha} is there - upload it")
+        if file_sha256(blob) != sha:
+            raise FileError(f"{name}: the blob {sha} was changed on the disk - upload it again")
         self._made += 1
         link = self._folder / str(self._made) / name
         link.parent.mkdir()

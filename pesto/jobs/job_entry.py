@@ -1,12 +1,14 @@
 """A job in the process of a worker: what that is sent, and what it answers."""
 
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from pesto.errors import Exit, told
 from pesto.executing.line import Line
+from pesto.files.file_sha256 import file_sha256
 from pesto.jobs.job_events import Done, encode
 from pesto.jobs.request import JobRequest
 from pesto.jobs.run_job import run
@@ -41,6 +43,8 @@ def answer(data: bytes, line: Line) -> bytes:
             signal.raise_signal(came)
         blobs, out = Path(line.here(order.blobs)), Path(line.here(order.out))
         done = run(order.request, blobs, out, lambda event: line.tell(encode(event)))
+        with suppress(KeyboardInterrupt, OSError):  # what is written is kept, without digests then
+            done = msgspec.structs.replace(done, digests={name: file_sha256(out / name) for name in done.files})
     except KeyboardInterrupt as error:
         failure = told(error, received())
         done = Done(exit_code=failure.exit_code, error=failure.what, remedy=failure.remedy)

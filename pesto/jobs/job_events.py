@@ -54,6 +54,8 @@ class Done(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="do
     """A summary, which differs by kind; the verb's whole JSON object is in answer.json."""
     files: tuple[str, ...] = ()
     """Names of what was written, whole each."""
+    digests: dict[str, str] = {}
+    """SHA-256 of those files, by name."""
 
 
 Event = Stage | Incumbent | Bound | Log | Done

@@ -7,15 +7,18 @@ import re
 import shutil
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from pesto.errors import FileError
 from pesto.files.disk import make_folder, sync_folder
+from pesto.files.file_sha256 import file_sha256
 from pesto.files.json import quoted, shown
 from pesto.quantities import size
 from pesto.serve.refusals import RefusedError
+from pesto.serve.store.group_commit import Writer
 from pesto.serve.store.ledger import Ledger
 
 LEAST_FREE = 0.05
@@ -25,6 +28,8 @@ LOOK_S = 0.5
 PART = ".part"
 """The ending of a file that is coming."""
 _CHUNK = 1 << 20
+_STEP = 16 << 20
+"""Bytes that are reserved at first where nobody said how many will come."""
 _SHA = re.compile(r"[0-9a-f]{64}")
 
 
@@ -34,35 +39,34 @@ def free_share(folder: Path) -> float:
     return found.free / found.total
 
 
-class Part(NamedTuple):
-    """A whole file that has no name yet."""
+class Uploader(NamedTuple):
+    """Whose a file is, and how many bytes of files they may have."""
 
-    sha256: str
-    size: int
-    path: Path
+    token: str
+    most: int
 
 
 class Blobs:
-    """The folder of uploaded files."""
+    """The folder of uploaded files. Whatever is written to it stands in the ledger before, as a part."""
 
-    def __init__(
-        self, folder: Path, most: int, space: Callable[[Path], float] = free_share, *, stale_s: float = 0.0
-    ) -> None:
-        """`most`: bytes of one file. Removes half of files to which nothing was added for `stale_s`.
-
-        That is what a killed process left, where no other process writes to the folder or none is so slow.
-        """
+    def __init__(self, folder: Path, most: int, space: Callable[[Path], float] = free_share) -> None:
+        """`most`: bytes of one file."""
         self.folder, self._most, self._space = folder, most, space
         self._looked, self._free = -LOOK_S, 1.0
         make_folder(folder)
-        for left in folder.glob(f"*{PART}"):
-            _remove_stale(left, stale_s)
 
     def path(self, digest: str) -> Path:
         """Where a file lies. RefusedError (400) for what is no SHA-256."""
         if not _SHA.fullmatch(digest):
             raise RefusedError(400, f"{quoted(digest)} is no SHA-256 - give 64 hexadecimal digits, as sha256sum does")
         return self.folder / digest
+
+    async def intact(self, digest: str) -> bool:
+        """Return True if the file is there with the bytes that it is called by."""
+        try:
+            return await asyncio.to_thread(file_sha256, self.path(digest)) == digest
+        except OSError:
+            return False
 
     def require_space(self) -> None:
         """RefusedError (507) when the disk is nearly full."""
@@ -72,60 +76,38 @@ class Blobs:
         if self._free < LEAST_FREE:
             raise RefusedError(507, f"the disk has less than {LEAST_FREE:.0%} left - free some of it", 60)
 
-    @asynccontextmanager
-    async def coming(
-        self, digest: str, chunks: AsyncIterator[bytes], told: int | None, room: int
-    ) -> AsyncIterator[Part]:
-        """A file as it came, its bytes on the disk, until it is settled; else it is removed.
+    async def take_in(
+        self, digest: str, chunks: AsyncIterator[bytes], announced: int | None, writer: Writer, by: Uploader
+    ) -> int:
+        """Keep a file as it comes; return its bytes, once it has its name and is remembered.
 
-        told: bytes that are announced. room: bytes that the token may still upload. RefusedError when the bytes are
-        others (422), too many (413), fewer than announced (400), or the disk is full (507); nothing is left then.
+        announced: bytes that will come; None if nobody said so. Bytes are reserved before they are written.
+        RefusedError when the bytes are others (422), too many (413), fewer than announced (400), or the disk is full
+        (507); nothing is left then.
         """
         self.path(digest)
-        self.require_room(told or 0, room)
         self.require_space()
         part = self.folder / f"{os.urandom(8).hex()}{PART}"
+        reserve = partial(self._reserve, part=part.name, digest=digest, by=by)
+        kept = False
         try:
-            count, found = await self._written(part, chunks, room)
-            if told is not None and count != told:
-                raise RefusedError(400, f"{count} of {told} announced bytes came - send the file again")
+            room = await writer.asked(partial(reserve, needed=announced or 0, wanted=announced or _STEP))
+            count, found = await self._written(part, chunks, room, writer, reserve)
+            if announced is not None and count != announced:
+                raise RefusedError(400, f"{count} of {announced} announced bytes came - send the file again")
             if found != digest:
                 raise RefusedError(422, f"the bytes that came have the SHA-256 {found} - send the file that it names")
             await asyncio.to_thread(_sync, part)
+            await writer.asked(lambda ledger: self._settle(ledger, part, digest, count, by))
+            kept = True
         except OSError as error:
-            part.unlink(missing_ok=True)
             raise _failed(error) from error
-        except BaseException:
-            part.unlink(missing_ok=True)
-            raise
-        try:
-            yield Part(digest, count, part)
         finally:
-            part.unlink(missing_ok=True)
-
-    def settle(self, part: Part) -> None:
-        """Give a file its name; by the thread that also removes files."""
-        try:
-            part.path.replace(self.folder / part.sha256)
-            sync_folder(self.folder)
-        except OSError as error:
-            raise _failed(error) from error
-
-    def copied(self, file: Path) -> Part:
-        """A copy of a file of this machine, to be settled."""
-        hashed, count = hashlib.sha256(), 0
-        part = self.folder / f"{os.urandom(8).hex()}{PART}"
-        try:
-            with file.open("rb") as source, part.open("xb") as copy:
-                while chunk := source.read(_CHUNK):
-                    hashed.update(chunk)
-                    copy.write(chunk)
-                    count += len(chunk)
-            _sync(part)
-        except OSError as error:
-            part.unlink(missing_ok=True)
-            raise _failed(error) from error
-        return Part(hashed.hexdigest(), count, part)
+            if not kept:
+                part.unlink(missing_ok=True)
+                with suppress(FileError):  # the reservation runs out
+                    await writer.asked(lambda ledger: ledger.drop_part(part.name))
+        return count
 
     def require_room(self, count: int, room: int) -> None:
         """RefusedError (413) for more bytes than a file may have, or than `room`, what the token may still upload."""
@@ -134,7 +116,9 @@ class Blobs:
         if count > room:
             raise RefusedError(413, f"this token may upload {size(max(room, 0))} more - ask for a larger quota")
 
-    async def _written(self, part: Path, chunks: AsyncIterator[bytes], room: int) -> tuple[int, str]:
+    async def _written(
+        self, part: Path, chunks: AsyncIterator[bytes], room: int, writer: Writer, reserve: Callable[..., int]
+    ) -> tuple[int, str]:
         """Write the chunks as they come, in a thread: how many bytes, and their SHA-256."""
         hashed, count, held = hashlib.sha256(), 0, bytearray()
         with part.open("xb") as file:
@@ -145,7 +129,8 @@ class Blobs:
 
             async for chunk in chunks:
                 count += len(chunk)
-                self.require_room(count, room)
+                if count > room:
+                    room = await writer.asked(partial(reserve, needed=count, wanted=2 * count))
                 held += chunk
                 if len(held) >= _CHUNK:
                     self.require_space()
@@ -154,21 +139,33 @@ class Blobs:
             write(bytes(held))
         return count, hashed.hexdigest()
 
+    def _reserve(self, ledger: Ledger, part: str, digest: str, by: Uploader, *, needed: int, wanted: int) -> int:
+        """Act: reserve bytes for a part, as many of those wanted as there are; return how many it has."""
+        ledger.alone()
+        room = by.most - ledger.upload_bytes(by.token, part, digest)
+        self.require_room(needed, room)
+        reserved = min(wanted, room, self._most)
+        ledger.put_part(part, digest, by.token, reserved)
+        return reserved
 
-def taken_in(ledger: Ledger, blobs: Blobs, part: Part, token: str, most: int) -> None:
-    """An act: a file gets its name, and is remembered. RefusedError (413) beyond `most` bytes of the token's files."""
-    ledger.alone()
-    blobs.require_room(part.size, most - ledger.blob_bytes(token))
-    blobs.settle(part)
-    ledger.add_blob(part.sha256, part.size, token)
+    def _settle(self, ledger: Ledger, part: Path, digest: str, count: int, by: Uploader) -> None:
+        """Act: give a whole file its name, and remember it."""
+        ledger.alone()
+        self.require_room(count, by.most - ledger.upload_bytes(by.token, part.name, digest))
+        try:
+            part.replace(self.folder / digest)
+            sync_folder(self.folder)
+        except OSError as error:
+            raise _failed(error) from error
+        ledger.add_blob(digest, count, by.token)
+        ledger.drop_part(part.name)
 
 
-def _remove_stale(part: Path, stale_s: float) -> None:
-    try:
-        if time.time() - part.stat().st_mtime >= stale_s:
-            part.unlink()
-    except FileNotFoundError:  # another server has removed it, or given it its name
-        return
+async def chunks_of(file: Path) -> AsyncIterator[bytes]:
+    """Read a file of this machine, a chunk at a time."""
+    with await asyncio.to_thread(file.open, "rb") as source:
+        while chunk := await asyncio.to_thread(source.read, _CHUNK):
+            yield chunk
 
 
 def _sync(part: Path) -> None:

@@ -46,5 +46,5 @@ def outcome_of(answered: Answered) -> Outcome:
     done = msgspec.json.decode(answered.data, type=Done)
     return Outcome(
         exit_code=done.exit_code, error=done.error, remedy=done.remedy, result=done.result, files=done.files,
-        seconds=answered.seconds,
+        digests=done.digests, seconds=answered.seconds,
     )  # fmt: skip

@@ -20,16 +20,14 @@ from pesto.files.disk import make_folder, sync_folder
 from pesto.serve.due import UNWRITTEN, Dues
 from pesto.serve.job_room import JobRoom
 from pesto.serve.job_work import event_of, job_work, outcome_of
-from pesto.serve.retention import Retention
+from pesto.serve.retention import STALE_S, Retention
 from pesto.serve.serve_config import ServeConfig
 from pesto.serve.store.group_commit import Writer
 from pesto.serve.store.job_states import Begun, Event, Outcome, State
-from pesto.serve.store.ledger import Ledger
+from pesto.serve.store.ledger import BLOBS, JOBS, Ledger
 from pesto.serve.tokens import Departure, Doorkeeper
 from pesto.show.screen import one_line
 
-JOBS, BLOBS = "jobs", "blobs"
-"""Folders in that of the service: what jobs wrote, and uploaded files."""
 _LOG = logging.getLogger(__name__)
 _COLLECT_S = 1.0
 PATIENCE_S = 6.0
@@ -88,7 +86,8 @@ class Scheduler:
         self._writer, self._executor, self._doors, self._bounds = writer, executor, doors, config.bounds
         self._dues = Dues(writer)
         self._folder, self._blobs = folder / JOBS, folder / BLOBS
-        self._retention = Retention(self._folder, self._blobs, config.keep_days, int(config.keep_gib * 2**30))
+        self._retention = Retention(folder, config.keep_days, int(config.keep_gib * 2**30))
+        self._alone = not config.database
         self._swept = time.monotonic()
         self._room, self._unbegun = JobRoom(self._folder), ""
         self._running: dict[str, Begun] = {}
@@ -122,7 +121,8 @@ class Scheduler:
         """Begin to schedule."""
         make_folder(self._folder)
         with _told_of("what is to be removed stays"):
-            self._retention.tidy(self._writer.do)
+            self._retention.tidy(self._writer.do, 0.0 if self._alone else STALE_S)
+            self._retention.name_others(self._writer.do)
             self._retention.sweep(self._writer.do)
         self._thread.start()
 
@@ -366,6 +366,7 @@ class Scheduler:
         if time.monotonic() >= self._swept + SWEEP_S:
             self._swept = time.monotonic()
             with _told_of("what is too old stays for now"):
+                self._retention.tidy(self._writer.do, STALE_S)
                 self._retention.sweep(self._writer.do)
 
     def _wind_up(self) -> None:

@@ -14,9 +14,10 @@ from pesto.files.disk import make_folder
 from pesto.files.json import shown
 from pesto.jobs.job_entry import READY
 from pesto.serve.blobs import Blobs
-from pesto.serve.scheduler import BLOBS, Scheduler
+from pesto.serve.scheduler import Scheduler
 from pesto.serve.serve_config import LOOPBACK, ServeConfig
 from pesto.serve.service import Service
+from pesto.serve.store.ledger import BLOBS
 from pesto.serve.store.opening import opened_store
 from pesto.serve.tokens import Doorkeeper, listed
 from pesto.serve.watchers import Watchers
@@ -25,8 +26,6 @@ NICENESS = 5
 """Of workers, so that requests are answered while all cores solve."""
 KEEP_BYTES = 4 << 30
 """A worker that holds more after a job is not used again."""
-STALE_S = 3600.0
-"""Without a byte of an upload to a folder of several servers, after which it is taken for dead."""
 SEND_BYTES = 1 << 18
 """What the system holds of an answer that a slow reader has not taken."""
 
@@ -44,8 +43,7 @@ def opened(folder: Path, config: ServeConfig, executor: Callable[[], Executor]) 
         loopback = config.host in LOOPBACK
         had_tokens = store.readings.had_tokens()
         doors = Doorkeeper(folder, loopback=loopback, had_tokens=had_tokens, changed=watchers.told_all)
-        stale_s = STALE_S if config.database else 0.0
-        blobs = Blobs(folder / BLOBS, int(config.upload_gib * 2**30), stale_s=stale_s)
+        blobs = Blobs(folder / BLOBS, int(config.upload_gib * 2**30))
         scheduler = Scheduler(store.writer, executor(), folder, doors, config)
         scheduler.start()
         stack.callback(scheduler.end)

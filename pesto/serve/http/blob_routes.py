@@ -1,19 +1,16 @@
 """Uploads: graph files, GraphDefs, profiles, cluster files and plans, by the SHA-256 of their bytes."""
 
-from collections.abc import Callable
-from functools import partial
 from typing import Annotated
 
 from litestar import Response, Router, get, put
 from litestar.openapi.spec import OpenAPIType, Schema
 from litestar.params import PathParameter, QueryParameter
 
-from pesto.serve.blobs import taken_in
+from pesto.serve.blobs import Uploader
 from pesto.serve.http.caller import Asking, Who
 from pesto.serve.http.refused import refusals
 from pesto.serve.http.replies import BlobReply
-from pesto.serve.store.ledger import Ledger
-from pesto.serve.store.readings import Readings
+from pesto.serve.service import Service
 
 SHA = "^[0-9a-f]{64}$"
 """Said by the document; what is none is refused in this service's own words."""
@@ -29,20 +26,16 @@ SHA = "^[0-9a-f]{64}$"
 async def upload(
     sha256: Annotated[str, PathParameter(schema_extra={"pattern": SHA})], caller: Who, request: Asking
 ) -> Response[BlobReply]:
-    """The body is the file as it is. 201 once it is on the disk, 200 when it was there already."""
+    """The body is the file as it is. 201 once it is on the disk, 200 when it was there already, unchanged."""
     service = caller.service
     service.blobs.path(sha256)
-    known = await service.store.reader.asked(lambda store: store.blob(sha256))
-    if known is not None and await service.store.writer.asked(_touch(sha256)):
-        return Response(BlobReply(sha256=sha256, bytes=known), status_code=200)
-    held = await service.store.reader.asked(lambda store: store.blob_bytes(caller.name))
+    if await _is_there(service, sha256):
+        return Response(BlobReply(sha256=sha256, bytes=service.blobs.path(sha256).stat().st_size), status_code=200)
     length = request.headers.get("content-length")
-    told = int(length) if length is not None and length.isdecimal() else None
-    async with service.blobs.coming(sha256, request.stream(), told, caller.quota.bytes - held) as part:
-        await service.store.writer.asked(
-            lambda ledger: taken_in(ledger, service.blobs, part, caller.name, caller.quota.bytes)
-        )
-    return Response(BlobReply(sha256=sha256, bytes=part.size), status_code=201)
+    announced = int(length) if length is not None and length.isdecimal() else None
+    uploader = Uploader(caller.name, caller.quota.bytes)
+    count = await service.blobs.take_in(sha256, request.stream(), announced, service.store.writer, uploader)
+    return Response(BlobReply(sha256=sha256, bytes=count), status_code=201)
 
 
 @get("/blobs", responses=refusals(400), summary="Which files are there")
@@ -56,18 +49,18 @@ async def known(
     service, found = caller.service, list[str]()
     for digest in sha256:
         service.blobs.path(digest)
-        there = await service.store.reader.asked(partial(_size, digest=digest))
-        if there is not None and await service.store.writer.asked(_touch(digest)):
+        if await _is_there(service, digest):
             found.append(digest)
     return found
 
 
-def _size(store: Readings, digest: str) -> int | None:
-    return store.blob(digest)
-
-
-def _touch(digest: str) -> Callable[[Ledger], bool]:
-    return lambda ledger: ledger.touch_blob(digest)
+async def _is_there(service: Service, digest: str) -> bool:
+    """Return True if a file is remembered and on the disk as it was sent; it counts as wanted now."""
+    if await service.store.reader.asked(lambda store: store.blob(digest)) is None:
+        return False
+    return await service.blobs.intact(digest) and await service.store.writer.asked(
+        lambda ledger: ledger.touch_blob(digest)
+    )
 
 
 def blob_routes() -> Router:

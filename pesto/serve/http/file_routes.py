@@ -15,8 +15,9 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, HeaderParameter, QueryParameter
 from litestar.response import File
 
+from pesto.files.file_sha256 import file_sha256
 from pesto.jobs.given_files import given
-from pesto.jobs.request import JobRequest
+from pesto.jobs.request import JobRequest, blobs_of
 from pesto.serve.http.caller import Caller, Who
 from pesto.serve.http.refused import refusals
 from pesto.serve.refusals import RefusedError, full
@@ -40,7 +41,7 @@ Match = Annotated[str, HeaderParameter(name="If-None-Match", max_length=500)]
 @get("/jobs/{name:str}/plan", responses=_ANSWERS, summary="A job's plan")
 async def plan(name: FromPath[str], caller: Who, match: Match = "") -> Response[Any]:
     """The plan file. 409 as long as there is none, 410 once it is removed."""
-    return _file(await caller.job(name), FILES["plan"], caller, match)
+    return await _file(await caller.job(name), FILES["plan"], caller, match)
 
 
 @get(
@@ -49,7 +50,7 @@ async def plan(name: FromPath[str], caller: Who, match: Match = "") -> Response[
 )  # fmt: skip
 async def report(name: FromPath[str], caller: Who, match: Match = "") -> Response[Any]:
     """One HTML file."""
-    return _file(await caller.job(name), FILES["report"], caller, match)
+    return await _file(await caller.job(name), FILES["report"], caller, match)
 
 
 @get(
@@ -58,19 +59,19 @@ async def report(name: FromPath[str], caller: Who, match: Match = "") -> Respons
 )  # fmt: skip
 async def trace(name: FromPath[str], caller: Who, match: Match = "") -> Response[Any]:
     """Chrome's trace format, packed with gzip."""
-    return _file(await caller.job(name), FILES["trace"], caller, match)
+    return await _file(await caller.job(name), FILES["trace"], caller, match)
 
 
 @get("/jobs/{name:str}/explain", responses=_ANSWERS, summary="Why it takes so long")
 async def explain(name: FromPath[str], caller: Who, match: Match = "") -> Response[Any]:
     """The object of pesto explain --json."""
-    return _file(await caller.job(name), FILES["explain"], caller, match)
+    return await _file(await caller.job(name), FILES["explain"], caller, match)
 
 
 @get("/jobs/{name:str}/files/{file:str}", responses=_ANSWERS, summary="Any file")
 async def any_file(name: FromPath[str], file: FromPath[str], caller: Who, match: Match = "") -> Response[Any]:
     """One of the names that the job has in `files`."""
-    return _file(await caller.job(name), file, caller, match)
+    return await _file(await caller.job(name), file, caller, match)
 
 
 @get("/diff", responses=_ANSWERS | refusals(422, 429), summary="Wherein two plans differ")
@@ -83,12 +84,16 @@ async def diff(
     """The object of pesto diff --json, of the plans of two jobs, which it names by their ids."""
     first, second = await caller.job(a), await caller.job(b)
     files = [_path(job, FILES["plan"], caller) for job in (first, second)]
+    for job, path in zip((first, second), files, strict=True):
+        await _digest(job, path)
     tag = f"{a}-{first.kept}-{b}-{second.kept}"
     if _same(tag, match):
         return _unchanged(tag)
     if caller.service.diffs.locked():
         raise full("two plans are being compared already - try again", 2)
     async with caller.service.diffs:
+        for sha in blobs_of(msgspec.json.decode(first.request, type=JobRequest)):
+            await caller.service.blobs.intact(sha)  # hashed here in a thread, for `given` to find it done
         with _graph_options(first, caller) as options:
             said = await _told("diff", *map(str, files), *options, "--json")
     headers = {"ETag": f'"{tag}"', "Cache-Control": _ALONE["Cache-Control"]}
@@ -100,15 +105,23 @@ def file_routes() -> Router:
     return Router("/", route_handlers=[plan, report, trace, explain, any_file, diff], tags=["results"])
 
 
-def _file(job: Job, name: str, caller: Caller, match: str) -> Response[Any]:
+async def _file(job: Job, name: str, caller: Caller, match: str) -> Response[Any]:
     path = _path(job, name, caller)
-    tag = f"{job.id}-{job.kept}-{name}"
+    tag = await _digest(job, path) or f"{job.id}-{job.kept}-{name}"
     if _same(tag, match):
         return _unchanged(tag)
     kind = TYPES.get(path.suffix, OTHER)
     return File(
         path, etag=ETag(value=tag), media_type=kind, headers=_ALONE, filename=name, content_disposition_type="inline"
     )
+
+
+async def _digest(job: Job, path: Path) -> str | None:
+    """Return a file's SHA-256; None where its job left none. RefusedError (410) if it is another than the job wrote."""
+    written = None if job.outcome is None else job.outcome.digests.get(path.name)
+    if written is not None and await asyncio.to_thread(file_sha256, path) != written:
+        raise RefusedError(410, f"{path.name} of the job {job.id} was changed on the disk - submit it again")
+    return written
 
 
 def _same(tag: str, match: str) -> bool:

@@ -14,9 +14,10 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath, HeaderParameter, JSONBody, QueryParameter
 
 from pesto.errors import PestoError, UsageError
+from pesto.files.file_sha256 import file_sha256
 from pesto.jobs.checks import checked
 from pesto.jobs.request import JobRequest, blobs_of, jobs_of, resolved
-from pesto.serve.blobs import taken_in
+from pesto.serve.blobs import Uploader, chunks_of
 from pesto.serve.http.caller import Caller, Who
 from pesto.serve.http.refused import refusals
 from pesto.serve.http.replies import Cancelled, JobReply, JobsReply, Submitted, job_reply
@@ -99,6 +100,7 @@ async def _taken(data: JobRequest, body: bytes, caller: Caller, key: tuple[str, 
     await _require_room(caller)
     service.blobs.require_space()
     needed = await _with_plans(data, caller)
+    await _require_intact(needed, caller)
     asked = Submission(
         token=caller.name,
         kind=data.kind,
@@ -156,6 +158,14 @@ async def _require_room(caller: Caller) -> None:
         raise full(f"this token has had its {hours:g} hours of the last 24 - wait, or ask for a larger quota", 600)
 
 
+async def _require_intact(data: JobRequest, caller: Caller) -> None:
+    """RefusedError (422) for a file that is not on the service's disk as it was sent."""
+    for sha in blobs_of(data):
+        if not await caller.service.blobs.intact(sha):
+            what = f"no file {sha} was uploaded, or the service's disk has lost or changed it"
+            raise RefusedError(422, f"{what} - PUT it to /v1/blobs/{sha}")
+
+
 async def _with_plans(data: JobRequest, caller: Caller) -> JobRequest:
     """The request with plans of other jobs as uploaded files."""
     shas: dict[str, str] = {}
@@ -175,9 +185,12 @@ async def _adopted(name: str, caller: Caller, files: Sequence[str]) -> str:
     plan = next(filter(Path.is_file, map(results.joinpath, files)), None)
     if plan is None:
         raise UsageError(f"the job {name} has no plan - name another, or upload the plan")
-    part = await asyncio.to_thread(service.blobs.copied, plan)
-    await service.store.writer.asked(lambda ledger: taken_in(ledger, service.blobs, part, caller.name, MACHINE.bytes))
-    return part.sha256
+    digest = await asyncio.to_thread(file_sha256, plan)
+    if digest != (found.outcome.digests if found.outcome else {}).get(plan.name, digest):
+        raise RefusedError(422, f"the plan of the job {name} was changed on the service's disk - submit that job again")
+    uploader = Uploader(caller.name, MACHINE.bytes)
+    await service.blobs.take_in(digest, chunks_of(plan), None, service.store.writer, uploader)
+    return digest
 
 
 def job_routes() -> Router:

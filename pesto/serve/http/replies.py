@@ -78,6 +78,8 @@ class JobReply(msgspec.Struct, frozen=True, kw_only=True):
     """A summary, which differs by kind."""
     files: tuple[str, ...]
     """At /v1/jobs/{id}/files/{name}; before its end those of an attempt that was interrupted."""
+    digests: dict[str, str]
+    """SHA-256 of those files by name; empty for jobs of earlier versions."""
     expired: bool
     """Whether its files were removed to make room."""
 
@@ -115,7 +117,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def job_reply(job: Job, waiting: Waiting) -> JobReply:
     """A job, with its place in the queue."""
     came = job.outcome if job.state in FINAL else None
-    files = () if job.outcome is None or job.expired else job.outcome.files
+    there = None if job.expired else job.outcome
     return JobReply(
         id=job.id,
         number=job.number,
@@ -140,6 +142,7 @@ def job_reply(job: Job, waiting: Waiting) -> JobReply:
         error=None if came is None else came.error,
         remedy=None if came is None else came.remedy,
         result={} if came is None else came.result,
-        files=files,
+        files=() if there is None else there.files,
+        digests={} if there is None else there.digests,
         expired=job.expired,
     )

@@ -61,6 +61,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """A summary, by kind."""
     files: tuple[str, ...] = ()
     """Names of the files that it left in its folder."""
+    digests: dict[str, str] = {}
+    """SHA-256 of those files by name; empty for jobs of earlier versions."""
     seconds: float = 0.0
     """That a worker was at it."""
 

@@ -17,6 +17,8 @@ from pesto.serve.store.database import Crowd, Database
 from pesto.serve.store.job_states import DEATHS, FINAL, Begun, Event, Outcome, State, Submission
 from pesto.serve.store.keys import job_of
 
+JOBS, BLOBS = "jobs", "blobs"
+"""Folders in that of the service: what jobs wrote, and uploaded files."""
 UNLIMITED = 1 << 20
 """Running jobs of a token that has no limit."""
 _KEPT = ("best_s", "bound_s")
@@ -217,16 +219,46 @@ class Ledger:
             "INSERT INTO blobs VALUES (?, ?, ?, ?) ON CONFLICT (digest) DO UPDATE SET used = excluded.used",
             (digest, size, token, self._clock()),
         )
+        self._db.execute("DELETE FROM removals WHERE path = ?", (f"{BLOBS}/{digest}",))
+
+    def put_part(self, name: str, digest: str, token: str, size: int) -> None:
+        """Remember a file that is coming, and the bytes that are reserved for it."""
+        self._db.execute(
+            "INSERT INTO parts VALUES (?, ?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET bytes = excluded.bytes",
+            (name, digest, token, size, self._clock()),
+        )
+
+    def drop_part(self, name: str) -> None:
+        """Forget a file that was coming."""
+        self._db.execute("DELETE FROM parts WHERE name = ?", (name,))
+
+    def parts(self) -> list[tuple[str, str, float]]:
+        """Return (name, SHA-256, when it began) of each file that is coming."""
+        return self._db.execute("SELECT name, digest, since FROM parts").fetchall()
+
+    def removals(self) -> list[str]:
+        """Return the paths in the service's folder that are to be removed."""
+        return [path for (path,) in self._db.execute("SELECT path FROM removals").fetchall()]
+
+    def removed(self, path: str) -> None:
+        """Forget a path that was removed."""
+        self._db.execute("DELETE FROM removals WHERE path = ?", (path,))
+
+    def _remove(self, path: str) -> None:
+        self._db.execute("INSERT INTO removals VALUES (?) ON CONFLICT DO NOTHING", (path,))
 
     def touch_blob(self, digest: str) -> bool:
         """Remember that a file is wanted again; False where it is gone."""
         changed = self._db.execute("UPDATE blobs SET used = ? WHERE digest = ?", (self._clock(), digest))
         return changed.rowcount == 1
 
-    def blob_bytes(self, token: str) -> int:
-        """Bytes of a token's uploaded files."""
-        asked = "SELECT coalesce(sum(bytes), 0) FROM blobs WHERE token = ?"
-        return int(self._db.execute(asked, (token,)).fetchone()[0])
+    def upload_bytes(self, token: str, part: str, digest: str) -> int:
+        """Return the bytes of a token's uploads, also of those under way, without one part and one file."""
+        asked = (
+            "SELECT coalesce((SELECT sum(bytes) FROM blobs WHERE token = ? AND digest <> ?), 0)"
+            " + coalesce((SELECT sum(bytes) FROM parts WHERE token = ? AND name <> ?), 0)"
+        )
+        return int(self._db.execute(asked, (token, digest, token, part)).fetchone()[0])
 
     def blobs(self) -> list[tuple[str, int, float]]:
         """(SHA-256, bytes, when it was wanted last) of each uploaded file."""
@@ -245,6 +277,7 @@ class Ledger:
             return False
         self._db.execute("DELETE FROM needs WHERE digest = ?", (digest,))
         self._db.execute("DELETE FROM blobs WHERE digest = ?", (digest,))
+        self._remove(f"{BLOBS}/{digest}")
         return True
 
     def ended_with_files(self) -> list[tuple[int, str, float]]:
@@ -253,13 +286,9 @@ class Ledger:
         return self._db.execute(asked, FINAL).fetchall()
 
     def expire(self, number: int) -> None:
-        """A job's files are gone."""
-        self._db.execute("UPDATE jobs SET expired = 1 WHERE number = ?", (number,))
-
-    def holds_files(self, name: str) -> bool | None:
-        """Whether a job's folder may have files; None for no job."""
-        row = self._db.execute("SELECT expired FROM jobs WHERE id = ?", (name,)).fetchone()
-        return None if row is None else not row[0]
+        """Have a job's files removed."""
+        (name,) = self._db.execute("UPDATE jobs SET expired = 1 WHERE number = ? RETURNING id", (number,)).fetchone()
+        self._remove(f"{JOBS}/{name}")
 
     def _next(self, full: Collection[str]) -> Any:
         """The first that waits, of no token in `full`."""
@@ -337,9 +366,9 @@ def _is_best(outcome: Outcome, row: dict[str, Any]) -> bool:
 def _kept(outcome: Outcome, row: dict[str, Any], state: State) -> Outcome:
     """How a job ends whose last attempt has no files: with those of the attempt that is kept, if there is one."""
     if not row["kept"] or row["outcome"] is None:
-        return msgspec.structs.replace(outcome, files=())
+        return msgspec.structs.replace(outcome, files=(), digests={})
     found = msgspec.json.decode(row["outcome"], type=Outcome)
-    ended = msgspec.structs.replace(outcome, files=found.files, result=found.result)
+    ended = msgspec.structs.replace(outcome, files=found.files, digests=found.digests, result=found.result)
     return msgspec.structs.replace(ended, error=None, remedy=None) if state == State.CANCELLED else ended
 
 

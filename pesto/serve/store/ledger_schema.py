@@ -86,8 +86,20 @@ CREATE TABLE needs (
     PRIMARY KEY (digest, job)
 ){by_key};
 """
-
-MIGRATIONS = (_VERSION_1,)
+_FILES_ON_DISK = """
+CREATE TABLE parts (
+    name TEXT PRIMARY KEY,
+    digest TEXT NOT NULL,
+    token TEXT NOT NULL,
+    bytes {whole} NOT NULL,
+    since {real} NOT NULL
+){by_key};
+CREATE TABLE removals (
+    path TEXT PRIMARY KEY
+){by_key};
+"""
+"""Uploads under way with the bytes reserved for them, and paths in the service's folder that are to be removed."""
+MIGRATIONS = (_VERSION_1, _FILES_ON_DISK)
 """The statements that make each version of the tables from the one before it, the first from nothing.
 
 They are SQL that both databases take, with {key}, {whole}, {real}, {bytes}, {strict} and {by_key} of `Types` (double

@@ -15,7 +15,7 @@ from pesto.serve.store.group_commit import Writer
 from pesto.serve.store.ledger import Ledger
 from pesto.serve.store.reader import Reader
 from pesto.serve.store.readings import Readings
-from pesto.serve.store.sqlite_file import FILE, connected, reading
+from pesto.serve.store.sqlite_file import FILE, connected, explained_damage, reading
 from pesto.serve.store.waiting import RecentWaiting
 
 _LOCK = Kind("service", "server", "give another --data")
@@ -60,7 +60,9 @@ def of_one_server(folder: Path, committed: Committed) -> Iterator[Store]:
         connection = connected(folder)
         stack.callback(connection.close)
         everybody = connection.crowd()
-        writer = Writer(connection, Ledger(connection, crowd=everybody), committed)
+        with explained_damage(folder / FILE):
+            ledger = Ledger(connection, crowd=everybody)
+        writer = Writer(connection, ledger, committed)
         stack.callback(writer.close)
         writer.do(lambda ledger: ledger.recover())
         read = reading(folder)

@@ -1,12 +1,14 @@
 """The service's database as one SQLite file of one server, which alone opens it."""
 
 import sqlite3
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from pesto.errors import FileError, UsageError
 from pesto.files.json import shown
 from pesto.files.sqlite import explained
 from pesto.serve.store.database import Words
+from pesto.serve.store.ledger import BLOBS, JOBS
 from pesto.serve.store.ledger_schema import NEWER_REMEDY, Types, newest_version, statements_since, wrong_version
 from pesto.serve.store.waiting import Waiting
 
@@ -14,6 +16,8 @@ FILE = "pesto-serve.sqlite"
 """Its name in the service's folder."""
 MARK = "pesto-serve.shared"
 """A file in a folder that several servers share, whose database is elsewhere."""
+RESTORE = "restore the database from a backup"
+"""The first half of the remedy where a database has lost what its folder has."""
 _TYPES = Types(
     key="INTEGER PRIMARY KEY AUTOINCREMENT", whole="INTEGER", real="REAL", bytes="BLOB", strict=" STRICT",
     by_key=" STRICT, WITHOUT ROWID",
@@ -73,7 +77,7 @@ def connected(folder: Path) -> SqliteFile:
     path = folder / FILE
     if (folder / MARK).exists():
         raise UsageError(f"{shown(folder)} is shared by the servers of a database - give --database, or another --data")
-    with explained(path, "give another --data", UsageError):
+    with explained_damage(path):
         connection = _open(path)
         try:
             _prepare(connection, path)
@@ -86,10 +90,23 @@ def connected(folder: Path) -> SqliteFile:
 def reading(folder: Path) -> SqliteFile:
     """A second connection to the same database, which cannot write."""
     path = folder / FILE
-    with explained(path, "give another --data", UsageError):
+    with explained_damage(path):
         connection = _open(path)
         connection.execute("PRAGMA query_only = ON")
     return connection
+
+
+def explained_damage(path: Path) -> AbstractContextManager[None]:
+    """Tell SQLite's errors as FileError, a damaged database with how to get another."""
+    return explained(path, f"{RESTORE}, or give another --data", FileError)
+
+
+def left_files(folder: Path) -> str:
+    """Say which of the service's folders has files, as a clause; empty where none has."""
+    for name in (BLOBS, JOBS):
+        if any((folder / name).glob("*")):
+            return f"{shown(folder / name)} has files of another one"
+    return ""
 
 
 def _open(path: Path) -> SqliteFile:
@@ -104,6 +121,8 @@ def _prepare(connection: SqliteFile, path: Path) -> None:
         raise UsageError(f"{shown(path)}: {wrong_version(version)} - {NEWER_REMEDY}, or give another --data")
     if version < 0 or (version == 0) != (objects == 0):
         raise UsageError(f"{shown(path)}: it is no data of this service - give another --data")
+    if version == 0 and (left := left_files(path.parent)):
+        raise UsageError(f"{shown(path)} is empty or gone, and {left} - {RESTORE}, or give another --data")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     if version < newest_version():

@@ -85,9 +85,9 @@ def test_old_files_are_removed_and_what_waits_keeps_its_own(tmp_path):
     data = [b"old", b"needed", b"new"]
     old, needed, _ = shas = [hashlib.sha256(one).hexdigest() for one in data]
     with serving(tmp_path) as (client, service):
-        sweep = lambda now, days=1.0, most=1 << 40: Retention(  # noqa: E731
-            tmp_path / "jobs", service.blobs.folder, days, most
-        ).sweep(service.store.writer.do, now)
+        sweep = lambda now, days=1.0, most=1 << 40: Retention(tmp_path, days, most).sweep(  # noqa: E731
+            service.store.writer.do, now
+        )
         for sha, one in zip(shas, data, strict=True):
             client.put(f"/v1/blobs/{sha}", content=one)
         name = submitted(client)

@@ -15,7 +15,6 @@ from benchmarks.postgres_server import PASSWORD, PostgresServer, missing
 from pesto.cli.main import pesto as command
 from pesto.errors import FileError, UsageError
 from pesto.serve import tokens
-from pesto.serve.blobs import Blobs
 from pesto.serve.http.app import application
 from pesto.serve.retention import Retention
 from pesto.serve.serve_config import ServeConfig
@@ -169,17 +168,16 @@ def test_no_server_removes_what_anothers_job_reads(tmp_path, servers):
     for _ in range(3):  # two run, one waits
         submitted(b, "wait", source={"blob": needed, "name": "g.json"})
     until(lambda: jobs_a.begun and jobs_b.begun)
-    retention = Retention(tmp_path / "data/jobs", tmp_path / "data/blobs", 1.0, 1 << 40)
+    retention = Retention(tmp_path / "data", 1.0, 1 << 40)
     assert retention.sweep(service.store.writer.do, time.time() + 90_000) == 2
     left = lambda: sorted(path.name for path in (tmp_path / "data/blobs").iterdir())  # noqa: E731
     assert left() == [needed]
     assert b.post("/v1/jobs", json=SOLVE | {"source": {"blob": old, "name": "g.json"}}).status_code == 422
     assert b.put(f"/v1/blobs/{again}", content=data[2]).status_code == 201
     coming = tmp_path / "data/blobs/coming.part"  # another server's, of now
+    service.store.writer.do(lambda ledger: ledger.put_part(coming.name, "0" * 64, "", 4))
     coming.write_bytes(b"half")
-    (tmp_path / "data/blobs" / ("0" * 64)).write_bytes(b"unknown")
-    retention.tidy(service.store.writer.do)
-    Blobs(tmp_path / "data/blobs", 1000, stale_s=60.0)
+    retention.tidy(service.store.writer.do, 60.0)
     assert left() == sorted([needed, again, coming.name])
 
 

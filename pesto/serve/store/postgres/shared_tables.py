@@ -10,7 +10,7 @@ from pesto.files.disk import read_bytes, write_atomic
 from pesto.files.json import shown
 from pesto.serve.store.ledger_schema import NEWER_REMEDY, Types, newest_version, statements_since, wrong_version
 from pesto.serve.store.postgres.session import ALONE, SCHEMA_NAME, Session
-from pesto.serve.store.sqlite_file import FILE, MARK
+from pesto.serve.store.sqlite_file import FILE, MARK, RESTORE, left_files
 
 _TYPES = Types(
     key="BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY", whole="BIGINT", real="DOUBLE PRECISION", bytes="BYTEA"
@@ -75,6 +75,8 @@ def _pair(session: Session, folder: Path, where: str) -> None:
     identity, paired = session.execute("SELECT folder, paired FROM about").fetchone() or ("", False)
     path = folder / MARK
     found = read_bytes(path).decode(errors="replace").strip() if path.exists() else None
+    if found is None and not paired and (left := left_files(folder)):
+        raise UsageError(f"{where}: the database is empty, and {left} - {RESTORE}, or give another --data")
     if found is None and not paired:
         write_atomic(path, f"{identity}\n".encode())
     elif found != identity:
