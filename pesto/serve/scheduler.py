@@ -13,6 +13,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
 
+import msgspec
+
 from pesto.errors import Exit, FileError
 from pesto.executing.executor import Answered, Executor, Lost, Said
 from pesto.executing.executor import Outcome as Heard
@@ -34,6 +36,8 @@ PATIENCE_S = 6.0
 """Seconds for which interrupted jobs may save their best plans when the service ends."""
 SWEEP_S = 600.0
 """Seconds between two looks at what is to be removed."""
+SPENT_S = 5.0
+"""Seconds between two looks at whether tokens of running jobs have had their hours."""
 ESCALATE_S = 60.0
 """Seconds after which a job that was interrupted and has not ended is sent SIGTERM; a second cancel does so at once."""
 KILL_S = 5.0
@@ -93,6 +97,8 @@ class Scheduler:
         self._running: dict[str, Begun] = {}
         self._interrupted: dict[str, _Stop] = {}
         self._over: set[str] = set()
+        self._spent: set[str] = set()
+        self._measured = -SPENT_S
         self._departed: set[Departure] = set()
         self._logged: Counter[str] = Counter()
         self._woken = False
@@ -159,6 +165,7 @@ class Scheduler:
             while not self._ending.is_set():
                 self._begin()
                 self._mind_tokens()
+                self._stop_spent()
                 self._interrupt()
                 self._sweep()
                 self._take(self._executor.collect(_COLLECT_S))
@@ -222,7 +229,24 @@ class Scheduler:
         self._due(begun, lambda ledger: ledger.finish(begun.number, begun.attempt, State.FAILED, outcome))
 
     def _next(self, ledger: Ledger) -> Begun | None:
-        return ledger.begin(lambda token: self._doors.quota(token).jobs)
+        return ledger.begin(lambda token: 0 if self._is_spent(ledger, token) else self._doors.quota(token).jobs)
+
+    def _is_spent(self, ledger: Ledger, token: str) -> bool:
+        """Return True if a token has had its hours, with those of what runs."""
+        return token != "" and ledger.worked_s(token) >= self._doors.quota(token).hours * 3600
+
+    def _stop_spent(self) -> None:
+        """Interrupt the jobs of tokens that have had their hours."""
+        tokens = {begun.token for begun in self._running.values()} - {""}
+        if not tokens or time.monotonic() < self._measured + SPENT_S:
+            return
+        self._measured = time.monotonic()
+        with suppress(FileError):  # it is told where something is due; hours that are over are so later
+            spent = self._writer.do(lambda ledger: {token for token in tokens if self._is_spent(ledger, token)})
+            for key, begun in self._running.items():
+                if begun.token in spent and key not in self._interrupted:
+                    self._spent.add(key)
+                    self._stop(key)
 
     def _interrupt(self) -> None:
         """Interrupt what is to be cancelled; what is not running any more has ended since."""
@@ -308,6 +332,10 @@ class Scheduler:
             )
             return
         keeps = bool(outcome.files) and self._settle(begun)
+        if begun.key in self._spent and _interrupted(outcome) and not keeps:
+            hours = self._doors.quota(begun.token).hours
+            error = f"its token has had its {hours:g} hours of the last 24 before there was a plan"
+            outcome = msgspec.structs.replace(outcome, error=error, remedy="wait, or ask for a larger quota")
         if self._ending.is_set() and _interrupted(outcome):
             self._release(begun, seconds=outcome.seconds, found=outcome if keeps else None)
             return
@@ -328,6 +356,7 @@ class Scheduler:
             del self._running[begun.key], self._logged[begun.key]
             self._interrupted.pop(begun.key, None)
             self._over.discard(begun.key)
+            self._spent.discard(begun.key)
             if not ours:  # another server has it: nothing but this attempt's own files is this one's to remove
                 shutil.rmtree(self.results(begun.id, begun.attempt), ignore_errors=True)
             elif clears:

@@ -38,6 +38,10 @@ _LOCK = Kind("token file", "process", "try again")
 _BEGINS = "pesto"
 
 
+MOST_PRIORITY = 100
+"""The highest priority of a job."""
+
+
 class Quota(msgspec.Struct, frozen=True, kw_only=True):
     """What the jobs of one token may use together."""
 
@@ -49,13 +53,15 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
     """Of uploaded files."""
     hours: float = 10.0
     """Of workers, in the last 24 hours."""
+    priority: int = 0
+    """The highest that its jobs may have."""
 
     def __str__(self) -> str:
         """On one line."""
         return f"{self.jobs} jobs, {self.queued} queued, {size(self.bytes)}, {self.hours:g} h a day"
 
 
-MACHINE = Quota(jobs=1 << 20, queued=1 << 40, bytes=1 << 50, hours=1e9)
+MACHINE = Quota(jobs=1 << 20, queued=1 << 40, bytes=1 << 50, hours=1e9, priority=MOST_PRIORITY)
 """Of the machine itself, where there are no tokens."""
 
 

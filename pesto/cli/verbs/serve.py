@@ -104,6 +104,13 @@ def token_group() -> None:
 @click.option("--queued", type=click.IntRange(1), default=100, show_default=True, help="Waiting at a time.")
 @click.option("--bytes", "upload", type=Size(), default="5G", show_default=True, help="Of uploaded files.")
 @click.option("--hours", type=float, default=10.0, show_default=True, help="Of workers, in 24 hours.")
+@click.option(
+    "--priority",
+    type=click.IntRange(-100, 100),
+    default=0,
+    show_default=True,
+    help="The highest of a job; admins: 100.",
+)
 @json_option()
 def add_command(
     *, name: str, data: Path, role: str, expires: float | None, upload: int, as_json: bool, **quota: Any
@@ -132,12 +139,12 @@ def list_command(*, data: Path, as_json: bool) -> None:
     lines = [
         (
             one.name, one.role.value, str(one.quota.jobs), str(one.quota.queued), size(one.quota.bytes),
-            f"{one.quota.hours:g}", _expiry(one), _day(uses.get(one.id)),
+            f"{one.quota.hours:g}", str(one.quota.priority), _expiry(one), _day(uses.get(one.id)),
         )
         for one in found
     ]  # fmt: skip
-    head = ("name", "role", "jobs", "queued", "bytes", "hours a day", "expires", "last used")
-    click.echo("\n".join(aligned([head, *lines], "<<>>>><<")))
+    head = ("name", "role", "jobs", "queued", "bytes", "hours a day", "priority", "expires", "last used")
+    click.echo("\n".join(aligned([head, *lines], "<<>>>>><<")))
 
 
 def _expiry(token: tokens.Token) -> str:

@@ -12,7 +12,7 @@ from pesto.serve.refusals import RefusedError, no_job
 from pesto.serve.serve_config import LOOPBACK
 from pesto.serve.service import Service
 from pesto.serve.store.job_states import Job
-from pesto.serve.tokens import MACHINE, Quota, Role
+from pesto.serve.tokens import MACHINE, MOST_PRIORITY, Quota, Role
 
 Asking = Request[Any, Any, Any]
 SERVICE = "service"
@@ -40,6 +40,11 @@ class Caller:
     def owner(self) -> str | None:
         """The token whose jobs alone the route is about; None for the jobs of all."""
         return None if self.access == ALL else self.name
+
+    @property
+    def most_priority(self) -> int:
+        """The highest priority of a job that it may submit."""
+        return MOST_PRIORITY if self.role == Role.ADMIN else self.quota.priority
 
     async def job(self, name: str) -> Job:
         """A job that the route may be about; RefusedError (404) for another's as for none."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import time
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -25,7 +24,7 @@ from pesto.serve.refusals import RefusedError, full
 from pesto.serve.serve_config import JobBounds
 from pesto.serve.store.job_states import FINAL, State, Submission
 from pesto.serve.store.ledger import Ledger
-from pesto.serve.tokens import MACHINE
+from pesto.serve.tokens import MACHINE, Quota
 
 PAGE = 50
 """Jobs of a page, where no other number is asked for."""
@@ -33,8 +32,8 @@ MOST_TURNS = 1_000
 """Turns of acts that may wait for the disk; beyond, submissions are refused."""
 PLANS = ("plan.json", "split.json")
 """What a job leaves of its result; a check takes either."""
-_DAY_S = 86_400.0
-"""Of the hours that a token may have."""
+RESERVED_S = 600.0
+"""Seconds of workers that a job of a token reserves, at most, where it has no limit of its own."""
 Key = Annotated[
     str,
     HeaderParameter(name="Idempotency-Key", max_length=200, description="The same key and body again is the same job."),
@@ -97,7 +96,12 @@ async def _taken(data: JobRequest, body: bytes, caller: Caller, key: tuple[str, 
     service = caller.service
     _checked(data)
     _require_bounds(data, service.config.bounds)
-    await _require_room(caller)
+    if data.priority > caller.most_priority:
+        raise RefusedError(
+            403, f"this token may ask for a priority of {caller.most_priority} at most - give a lower one"
+        )
+    if service.store.writer.waiting > MOST_TURNS:
+        raise full("the disk is behind with what was asked already - try again", 1)
     service.blobs.require_space()
     needed = await _with_plans(data, caller)
     await _require_intact(needed, caller)
@@ -112,8 +116,10 @@ async def _taken(data: JobRequest, body: bytes, caller: Caller, key: tuple[str, 
         key=key[0],
         digest=key[1],
     )
-    most = min(caller.quota.queued, 1 << 62)
-    return await service.store.writer.asked(lambda ledger: _queued(ledger, asked, most, service.config.queued))
+    given_s = data.limits.seconds
+    return await service.store.writer.asked(
+        lambda ledger: _queued(ledger, asked, caller.quota, given_s, service.config.queued)
+    )
 
 
 @lru_cache(1024)
@@ -122,14 +128,24 @@ def _checked(data: JobRequest) -> None:
     checked(data)
 
 
-def _queued(ledger: Ledger, asked: Submission, of_token: int, of_all: int) -> str:
-    """Submit, in the writer's thread, unless too much waits; a key that is known is no new job."""
-    if not ledger.knows(asked):
-        if ledger.waiting.queued_of(asked.token) >= of_token:
-            raise full(f"{of_token} jobs of this token wait already - wait for them, or cancel some", 10)
-        if len(ledger.waiting) >= of_all:
-            raise full(f"{of_all} jobs wait already - try again later", 30)
-    return ledger.submit(asked)
+def _queued(ledger: Ledger, asked: Submission, quota: Quota, given_s: float | None, of_all: int) -> str:
+    """Submit, in the writer's thread, unless too much waits; a key that is known is no new job.
+
+    given_s: its own limit of seconds, which it reserves.
+    """
+    if ledger.knows(asked):
+        return ledger.submit(asked)
+    if ledger.waiting.queued_of(asked.token) >= quota.queued:
+        raise full(f"{quota.queued} jobs of this token wait already - wait for them, or cancel some", 10)
+    if len(ledger.waiting) >= of_all:
+        raise full(f"{of_all} jobs wait already - try again later", 30)
+    if not asked.token:
+        return ledger.submit(asked)
+    left_s = quota.hours * 3600 - ledger.claimed_s(asked.token)
+    if left_s <= 0 or (given_s or 0.0) > left_s:
+        what = f"this token has {max(0.0, left_s):.0f} s left of its {quota.hours:g} hours of the last 24"
+        raise full(f"{what}, with what its jobs reserve - wait, give less limits.seconds, or ask for more", 600)
+    return ledger.submit(msgspec.structs.replace(asked, reserved_s=given_s or min(RESERVED_S, left_s)))
 
 
 def _require_bounds(data: JobRequest, bounds: JobBounds) -> None:
@@ -144,18 +160,6 @@ def _require_bounds(data: JobRequest, bounds: JobBounds) -> None:
     ):
         if asked is not None and asked > most:
             raise RefusedError(422, f"{name} is {asked:g}, a job may have {most:g} here - ask for less")
-
-
-async def _require_room(caller: Caller) -> None:
-    """RefusedError (429) when the disk is behind, or the token has had its hours."""
-    service = caller.service
-    if service.store.writer.waiting > MOST_TURNS:
-        raise full("the disk is behind with what was asked already - try again", 1)
-    hours, since = caller.quota.hours, time.time() - _DAY_S
-    if not caller.name:
-        return
-    if await service.store.reader.asked(lambda store: store.worked_s(caller.name, since)) >= hours * 3600:
-        raise full(f"this token has had its {hours:g} hours of the last 24 - wait, or ask for a larger quota", 600)
 
 
 async def _require_intact(data: JobRequest, caller: Caller) -> None:

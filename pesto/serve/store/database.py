@@ -41,8 +41,6 @@ class UncertainError(LaterError):
 class Words:
     """SQL wherein the databases differ; parameters are `?` in both."""
 
-    in_order: str
-    """After `FROM jobs`, where the first that waits is asked for."""
     locked: str
     """At the end of a SELECT of rows that are then changed."""
     unless_locked: str

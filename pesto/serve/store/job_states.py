@@ -40,11 +40,13 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     """The built-in model that it is about; empty for any other."""
     label: str = ""
     priority: int = 0
-    """Larger ones run first; among equals the earlier."""
+    """Larger ones run first; among equals tokens take turns."""
     request: bytes
     """The request, as JSON."""
     blobs: tuple[str, ...] = ()
     """SHA-256 of each uploaded file that it reads, as hexadecimal digits."""
+    reserved_s: float = 0.0
+    """Seconds of workers that count for its token until it has ended."""
     key: str = ""
     """Its Idempotency-Key; empty for none."""
     digest: bytes = b""

@@ -6,7 +6,7 @@ jobs, whichever database keeps them.
 
 import secrets
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -16,11 +16,19 @@ from pesto.serve.refusals import RefusedError, no_job
 from pesto.serve.store.database import Crowd, Database
 from pesto.serve.store.job_states import DEATHS, FINAL, Begun, Event, Outcome, State, Submission
 from pesto.serve.store.keys import job_of
+from pesto.serve.store.usage import add_usage, claimed_s, ended_s, worked_s
 
 JOBS, BLOBS = "jobs", "blobs"
 """Folders in that of the service: what jobs wrote, and uploaded files."""
 UNLIMITED = 1 << 20
 """Running jobs of a token that has no limit."""
+_HEAD = "FROM jobs WHERE state = 'queued' AND token = tokens.token ORDER BY priority DESC, number LIMIT 1"
+_HEADS = f"""SELECT * FROM (WITH RECURSIVE tokens (token) AS (
+    SELECT min(token) FROM jobs WHERE state = 'queued' UNION ALL
+    SELECT (SELECT min(token) FROM jobs WHERE state = 'queued' AND token > tokens.token)
+    FROM tokens WHERE token IS NOT NULL
+) SELECT token, (SELECT priority {_HEAD}), (SELECT number {_HEAD}) FROM tokens WHERE token IS NOT NULL) AS heads"""  # noqa: S608
+"""Token, priority and number of the first waiting job of each token: one look into an index for each."""
 _KEPT = ("best_s", "bound_s")
 """Keys of events that are kept with the job, too."""
 
@@ -63,9 +71,19 @@ class Ledger:
         self._require_blobs(asked)
         name, now = secrets.token_hex(8), self._clock()
         (number,) = self._db.execute(
-            "INSERT INTO jobs (id, token, kind, model, label, priority, request, state, created)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, 'queued', ?) RETURNING number",
-            (name, asked.token, asked.kind, asked.model, asked.label, asked.priority, asked.request, now),
+            "INSERT INTO jobs (id, token, kind, model, label, priority, request, state, created, reserved_s)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, 'queued', ?, ?) RETURNING number",
+            (
+                name,
+                asked.token,
+                asked.kind,
+                asked.model,
+                asked.label,
+                asked.priority,
+                asked.request,
+                now,
+                asked.reserved_s,
+            ),
         ).fetchone()
         if asked.key:
             self._db.execute("INSERT INTO keys VALUES (?, ?, ?, ?)", (asked.token, asked.key, asked.digest, number))
@@ -81,13 +99,18 @@ class Ledger:
         return job_of(self._db, asked.token, asked.key, asked.digest) is not None
 
     def begin(self, most: Callable[[str], int] = lambda _: UNLIMITED) -> Begun | None:
-        """Begin the next job of a token with fewer running ones than it may have (`most`, by name); None for none."""
-        full = {token for token, count in self.waiting.running.items() if count >= most(token)}
-        while (row := self._next(full)) is not None:
-            number, name, token, priority, attempt, kept, request = row
+        """Begin the next job of a token with fewer running ones than it may have (`most`, by name); None for none.
+
+        That of the highest priority is next. Among equals it is the turn of the token with the fewest running jobs,
+        then of the one that has had the fewest seconds of workers in the last 24 hours, then of the earliest job.
+        """
+        for token in self._tokens_in_turn():
             if not self.waiting.may_begin(token, most(token)):
-                full.add(token)
                 continue
+            row = self._next(token)
+            if row is None:  # another server is beginning it
+                continue
+            number, name, priority, attempt, kept, request = row
             self._db.execute(
                 "UPDATE jobs SET state = 'running', attempt = attempt + 1, started = ?, stage = '' WHERE number = ?",
                 (self._clock(), number),
@@ -97,6 +120,14 @@ class Ledger:
             self.waiting.begin(token)
             return Begun(number=number, id=name, token=token, attempt=attempt + 1, kept=kept, request=request)
         return None
+
+    def worked_s(self, token: str) -> float:
+        """Return the seconds of workers that a token has had in the last 24 hours, with those of running jobs."""
+        return worked_s(self._db, token, self._clock())
+
+    def claimed_s(self, token: str) -> float:
+        """Return the same with what the token's waiting and running jobs reserve."""
+        return claimed_s(self._db, token, self._clock())
 
     def note(self, number: int, attempt: int, events: Sequence[Event]) -> bool:
         """Keep what a job's attempt tells; False, and nothing is kept, unless it is the one that runs."""
@@ -145,6 +176,7 @@ class Ledger:
             " WHERE number = ?",
             (seconds, *kept, number),
         )
+        add_usage(self._db, number, seconds, self._clock())
         self._db.let_go(number)
         self.waiting.end(row["token"])
         self.waiting.join(row["token"], row["priority"], number)
@@ -290,14 +322,24 @@ class Ledger:
         (name,) = self._db.execute("UPDATE jobs SET expired = 1 WHERE number = ? RETURNING id", (number,)).fetchone()
         self._remove(f"{JOBS}/{name}")
 
-    def _next(self, full: Collection[str]) -> Any:
-        """The first that waits, of no token in `full`."""
-        others = f" AND token NOT IN ({', '.join('?' * len(full))})" if full else ""
-        words = self._db.words
+    def _tokens_in_turn(self) -> list[str]:
+        """Return the tokens of waiting jobs, in the order of `begin`."""
+        heads = self._db.execute(_HEADS).fetchall()
+        if len(heads) < 2:
+            return [token for token, _, _ in heads]
+        running, now = self.waiting.running, self._clock()
+
+        def turn(head: tuple[str, int, int]) -> tuple[float, ...]:
+            token, priority, number = head
+            return (-priority, running.get(token, 0), ended_s(self._db, token, now), number)
+
+        return [token for token, _, _ in sorted(heads, key=turn)]
+
+    def _next(self, token: str) -> Any:
         return self._db.execute(
-            f"SELECT number, id, token, priority, attempt, kept, request FROM jobs{words.in_order}"  # noqa: S608
-            f" WHERE state = 'queued'{others} ORDER BY priority DESC, number LIMIT 1{words.unless_locked}",
-            tuple(full),
+            "SELECT number, id, priority, attempt, kept, request FROM jobs WHERE state = 'queued' AND token = ?"  # noqa: S608
+            f" ORDER BY priority DESC, number LIMIT 1{self._db.words.unless_locked}",
+            (token,),
         ).fetchone()
 
     def _require_blobs(self, asked: Submission) -> None:
@@ -343,6 +385,7 @@ class Ledger:
             "UPDATE jobs SET state = ?, finished = ?, seconds = seconds + ?, outcome = ?, stage = '' WHERE number = ?",
             (state.value, self._clock(), outcome.seconds, msgspec.json.encode(outcome), number),
         )
+        add_usage(self._db, number, outcome.seconds, self._clock())
         self._db.execute(
             "INSERT INTO sums SELECT kind, model, state, 1, seconds,"
             " CASE WHEN best_s > bound_s THEN 1 - bound_s / best_s ELSE 0 END,"

@@ -99,7 +99,23 @@ CREATE TABLE removals (
 ){by_key};
 """
 """Uploads under way with the bytes reserved for them, and paths in the service's folder that are to be removed."""
-MIGRATIONS = (_VERSION_1, _FILES_ON_DISK)
+_QUOTAS = """
+ALTER TABLE jobs ADD COLUMN reserved_s {real} NOT NULL DEFAULT 0;
+CREATE TABLE usage (
+    token TEXT NOT NULL,
+    hour {whole} NOT NULL,
+    seconds {real} NOT NULL,
+    PRIMARY KEY (token, hour)
+){by_key};
+INSERT INTO usage SELECT token, CAST(finished / 3600 AS {whole}), sum(seconds) FROM jobs
+    WHERE finished IS NOT NULL AND seconds > 0 GROUP BY 1, 2;
+DROP INDEX jobs_waiting;
+CREATE INDEX jobs_next_of_token ON jobs (token, priority DESC, number) WHERE state = 'queued';
+CREATE INDEX jobs_open_of_token ON jobs (token, state, reserved_s, started)
+    WHERE state IN ('queued', 'running', 'cancelling');
+"""
+"""Seconds of workers by token and hour since 1970, and those that a job reserves until it has ended."""
+MIGRATIONS = (_VERSION_1, _FILES_ON_DISK, _QUOTAS)
 """The statements that make each version of the tables from the one before it, the first from nothing.
 
 They are SQL that both databases take, with {key}, {whole}, {real}, {bytes}, {strict} and {by_key} of `Types` (double

@@ -65,11 +65,6 @@ class Readings:
         where, given = ("", ()) if token is None else (" WHERE token = ?", (token,))
         return int(self._db.execute(f"SELECT coalesce(sum(bytes), 0) FROM blobs{where}", given).fetchone()[0])  # noqa: S608
 
-    def worked_s(self, token: str, since: float) -> float:
-        """Seconds that workers were at a token's jobs that ended since then."""
-        asked = "SELECT coalesce(sum(seconds), 0) FROM jobs WHERE token = ? AND finished >= ?"
-        return float(self._db.execute(asked, (token, since)).fetchone()[0])
-
     def had_tokens(self) -> bool:
         """Return True if any job was submitted with a token."""
         return self._db.execute("SELECT 1 FROM jobs WHERE token > '' LIMIT 1").fetchone() is not None

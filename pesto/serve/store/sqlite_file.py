@@ -28,7 +28,6 @@ class SqliteFile(sqlite3.Connection):
     """One server's `pesto.serve.store.database.Database`; its transactions shut out everybody else anyway."""
 
     words = Words(
-        in_order=" INDEXED BY jobs_waiting",
         locked="",
         unless_locked="",
         left="SELECT number, attempt FROM jobs WHERE state IN ('running', 'cancelling')",

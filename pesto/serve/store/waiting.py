@@ -52,7 +52,7 @@ class Waiting:
         return self.running[token] < most
 
     def place(self, priority: int, number: int) -> int:
-        """The place in the queue of a job that waits there, from 1."""
+        """Return the place of a waiting job by priority and number, from 1; tokens take turns besides."""
         before = sum(len(numbers) for larger, numbers in list(self._order.items()) if larger > priority)
         return before + bisect_left(self._order.get(priority, ()), number) + 1
 

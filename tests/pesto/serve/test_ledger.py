@@ -36,7 +36,7 @@ class Model:
     """What the ledger should hold."""
 
     def __init__(self):
-        self.jobs, self.keys = [], {}
+        self.jobs, self.keys, self.used = [], {}, []
 
     def submit(self, token, priority, key, digest):
         if key and (token, key) in self.keys:
@@ -57,10 +57,20 @@ class Model:
             self.keys[token, key] = digest, len(self.jobs) - 1
         return len(self.jobs) - 1
 
-    def next(self, but):
-        waiting = [(-job["priority"], k) for k, job in enumerate(self.jobs) if job["state"] == "queued"]
-        allowed = [(p, k) for p, k in waiting if self.jobs[k]["token"] not in but]
-        return min(allowed)[1] if allowed else None
+    def next(self, but, now):
+        """The job of the highest priority, of the token with the fewest running jobs, then the fewest seconds."""
+
+        def turn(k):
+            token = self.jobs[k]["token"]
+            running = sum(j["state"] in ("running", "cancelling") for j in self.jobs if j["token"] == token)
+            used = sum(s for who, hour, s in self.used if who == token and hour > int(now / 3600) - 24)
+            return -self.jobs[k]["priority"], running, used, k
+
+        allowed = [k for k, job in enumerate(self.jobs) if job["state"] == "queued" and job["token"] not in but]
+        return min(allowed, key=turn) if allowed else None
+
+    def use(self, k, seconds, now):
+        self.used.append((self.jobs[k]["token"], int(now / 3600), seconds))
 
     def runs(self, k, attempt):
         return self.jobs[k]["state"] in ("running", "cancelling") and self.jobs[k]["attempt"] == attempt
@@ -159,7 +169,10 @@ class Machine(RuleBasedStateMachine):
 
     @rule(but=st.sets(st.sampled_from(TOKENS), max_size=2))
     def begin(self, but):
-        begun, expected = self.ledger.begin(lambda token: 0 if token in but else UNLIMITED), self.model.next(but)
+        begun, expected = (
+            self.ledger.begin(lambda token: 0 if token in but else UNLIMITED),
+            self.model.next(but, self.ticks),
+        )
         assert (begun and begun.id) == (None if expected is None else self.names[expected])
         if begun is not None:
             self.model.jobs[expected]["state"] = "running"
@@ -193,6 +206,7 @@ class Machine(RuleBasedStateMachine):
         state, outcome = State.DONE if good else State.FAILED, found(130 if cut else 0, best)
         assert self.ledger.finish(number, attempt, state, outcome, keeps=good) == runs
         if runs:
+            self.model.use(k, 2.0, self.ticks)
             asked_for = cut and self.model.jobs[k]["state"] == "cancelling"
             self.model.end(k, "cancelled" if asked_for else state.value)
             self.model.keep(k, attempt, best if good else None, cut)
@@ -204,6 +218,7 @@ class Machine(RuleBasedStateMachine):
         assert self.ledger.lose(number, attempt, "killed by SIGKILL", 1.0) == runs
         if not runs:
             return
+        self.model.use(k, 1.0, self.ticks)
         job = self.model.jobs[k]
         job["deaths"] += 1
         if job["state"] == "cancelling":
@@ -221,7 +236,10 @@ class Machine(RuleBasedStateMachine):
         came = None if best is None else found(143, best)
         assert self.ledger.release(number, attempt, "the service ends", found=came) == runs
         if runs:
+            kept = self.model.jobs[k]["kept"]
             self.model.keep(k, attempt, best, cut=True)
+            if cancelling and self.model.jobs[k]["kept"] != kept:
+                self.model.use(k, 2.0, self.ticks)
             if cancelling:
                 self.model.end(k, "cancelled")
             else:

@@ -146,7 +146,8 @@ def test_quotas(tmp_path):
     ann, bob = (tokens.add(tmp_path, name, few) for name in ("ann", "bob"))
     with serving(tmp_path, FakeJobs(slots=3)) as (client, _):
         as_ann, as_bob = ({"Authorization": f"Bearer {token}"} for token in (ann, bob))
-        answers = [client.post("/v1/jobs", json=SOLVE | {"label": "wait"}, headers=as_ann) for _ in range(4)]
+        short = SOLVE | {"label": "wait", "limits": {"seconds": 0.5}}
+        answers = [client.post("/v1/jobs", json=short, headers=as_ann) for _ in range(4)]
         running = client.get(f"/v1/jobs/{answers[0].json()['id']}", headers=as_ann).json()
         assert running["state"] == "running"
         refused(answers[3], 429, "2 jobs")

@@ -41,7 +41,6 @@ class Session:
     """A `pesto.serve.store.database.Database`; also read by one thread while another has it mended."""
 
     words = Words(
-        in_order="",
         locked=" FOR UPDATE",
         unless_locked=" FOR UPDATE SKIP LOCKED",
         left="SELECT number, jobs.attempt FROM jobs LEFT JOIN leases ON job = number"
