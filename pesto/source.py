@@ -16,11 +16,12 @@ EVERYTHING = ("*",)
 MICRO_BATCHES = "micro-batches"
 READ_SCOPE = "pesto_weights_"
 """Before the number of a variable, the scope of its reads by each batch in a step whose weights may be late."""
-_MODEL = re.compile(rf"^model ([\w-]+) ([\w-]+)(?: batch (\d+))?(?:, (\d+) {MICRO_BATCHES})?$")
+_MODEL = re.compile(rf"^model ([\w-]+) ([\w-]+)(?: batch (\d{{1,9}}))?(?:, (\d{{1,9}}) {MICRO_BATCHES})?$")
 _UPDATED, _LATE = "batches, an update after", "weights late by"
 _FUNCTION = re.compile(
-    rf"^function (\S+?)(?: batch (\d+))?, (\d+) "
-    rf"(?:{MICRO_BATCHES}|{_UPDATED} (?:each|every (\d+)), {_LATE} (0|\d+x\d+(?: \d+x\d+)*))$"
+    rf"^function (\S+?)(?: batch (\d{{1,9}}))?, (\d{{1,9}}) "
+    rf"(?:{MICRO_BATCHES}|{_UPDATED} (?:each|every (\d{{1,9}})), {_LATE} "
+    r"(0|\d{1,9}x\d{1,9}(?: \d{1,9}x\d{1,9})*))$"
 )
 _SHAPE = re.compile(r"^(.+)=((?:\d{1,12}(?:,\d{1,12})*)?)$")
 _MOST_WEIGHTS = 1 << 16

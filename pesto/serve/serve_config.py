@@ -7,10 +7,12 @@ from typing import Any
 from pesto.errors import UsageError
 from pesto.executing.memory_use import usable_memory_bytes
 from pesto.files.toml import load
+from pesto.serve.tls import Certificate
 
 EXECUTORS = ("local", "ray")
 MEMORY_SHARE = 0.8
 """Part of the machine's memory for jobs: the rest is for the server, the system, and what grows between two looks."""
+_POSITIVE = ("workers", "queued", "upload_gib", "keep_days", "keep_gib", "connections", "connections_per_address")
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -46,6 +48,14 @@ class ServeConfig:
     """After which the files of a job that has ended, and uploads that nothing waits for, are removed."""
     keep_gib: float = 50.0
     """Of the files of ended jobs and of uploads together, beyond which the oldest are removed."""
+    connections: int = 4096
+    """Connections of clients at a time."""
+    connections_per_address: int = 2048
+    """Of them, those of one address, or of one network of 64 bits with IPv6."""
+    tls_cert: str = ""
+    """PEM file of the server's certificate and those that it rests on; empty for no TLS."""
+    tls_key: str = ""
+    """PEM file of its key."""
     job: JobBounds = JobBounds()
 
     @property
@@ -55,14 +65,21 @@ class ServeConfig:
             return self.job
         return replace(self.job, rss_gib=MEMORY_SHARE * usable_memory_bytes() / 2**30 / self.workers)
 
+    def certificate(self) -> Certificate | None:
+        """Read the certificate and its key; None for no TLS. Errors as of `Certificate`."""
+        return Certificate(Path(self.tls_cert), Path(self.tls_key)) if self.tls_cert else None
+
     def __post_init__(self) -> None:
         """Validate."""
         if not 0 <= self.port <= 65535:
             raise UsageError(f"the port is {self.port} - give 1 to 65535, or 0 for any that is free")
         if self.executor not in EXECUTORS:
             raise UsageError(f"no executor is called {self.executor!r} - choose one of {', '.join(EXECUTORS)}")
+        if bool(self.tls_cert) != bool(self.tls_key):
+            given, other = ("certificate", "key") if self.tls_cert else ("key", "certificate")
+            raise UsageError(f"a {given} for TLS is given without a {other} - give tls_cert and tls_key, or neither")
         bounds = [(f.name, getattr(self.job, f.name)) for f in fields(self.job)]
-        rest = [(name, getattr(self, name)) for name in ("workers", "queued", "upload_gib", "keep_days", "keep_gib")]
+        rest = [(name, getattr(self, name)) for name in _POSITIVE]
         for name, value in [*rest, *bounds]:
             if not value > 0 and (name, value) != ("rss_gib", 0):
                 raise UsageError(f"{name} is {value} - give more than 0")

@@ -14,6 +14,7 @@ from pesto.files.disk import make_folder
 from pesto.files.json import shown
 from pesto.jobs.job_entry import READY
 from pesto.serve.blobs import Blobs
+from pesto.serve.open_files import raised_file_limit
 from pesto.serve.scheduler import Scheduler
 from pesto.serve.serve_config import LOOPBACK, ServeConfig
 from pesto.serve.service import Service
@@ -78,16 +79,20 @@ def listening(config: ServeConfig, folder: Path) -> socket.socket:
 def serve(folder: Path, config: ServeConfig, ready: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT; `ready` hears the address once requests are answered.
 
-    SolverError where the extra pesto[serve] is not installed; otherwise as `opened` and `listening`.
+    SolverError where the extra pesto[serve] is not installed; otherwise as `Certificate`, `opened` and `listening`.
     """
     try:
-        from pesto.serve.http.answering import answer
+        from pesto.serve.http.answering import Server, answer
+        from pesto.serve.http.connections import gate_for
     except ImportError as error:
         raise SolverError(f"pesto serve needs {error.name} - pip install 'pesto[serve]'") from error
     make_folder(folder)
+    certificate = config.certificate()
+    gate = gate_for(config, raised_file_limit())
     with listening(config, folder) as bound, opened(folder, config, lambda: _executor(config)) as service:
-        host = f"[{config.host}]" if ":" in config.host else config.host
-        answer(service, bound, lambda: ready(f"http://{host}:{bound.getsockname()[1]}"))
+        scheme, host = "https" if certificate else "http", f"[{config.host}]" if ":" in config.host else config.host
+        server = Server(service, gate, certificate)
+        answer(service, bound, server, lambda: ready(f"{scheme}://{host}:{bound.getsockname()[1]}"))
     if service.scheduler.fault is not None:
         raise service.scheduler.fault
 

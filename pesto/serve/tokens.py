@@ -236,12 +236,13 @@ class Doorkeeper:
         self._reload()
         self._was_open = self.open
 
-    def refresh(self) -> None:
-        """Look now and then whether the file has changed; while it cannot be read, the tokens known before stay.
+    def refresh(self, *, at_once: bool = False) -> None:
+        """Look now and then, or `at_once`, whether the file has changed; known tokens stay while it cannot be read.
 
         From any thread; one that comes while another looks does not wait.
         """
-        if time.monotonic() < self._looked + LOOK_S or not self._looking.acquire(blocking=False):
+        recent = not at_once and time.monotonic() < self._looked + LOOK_S
+        if recent or not self._looking.acquire(blocking=False):
             return
         try:
             self._looked = time.monotonic()

@@ -4,10 +4,10 @@ import threading
 import time
 from contextlib import ExitStack, contextmanager
 
-import uvicorn
 from fake_jobs import FakeJobs
 
-from pesto.serve.http.app import application
+from pesto.serve.http.answering import Server
+from pesto.serve.http.connections import gate_for
 from pesto.serve.serve_config import ServeConfig
 from pesto.serve.server import listening, opened
 
@@ -26,10 +26,10 @@ class LiveService:
         config = ServeConfig(**{"port": self._port} | self._config)
         bound = self._stack.enter_context(listening(config, self.folder))
         self._port = bound.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self._port}"
+        self.url = f"{'https' if config.tls_cert else 'http'}://127.0.0.1:{self._port}"
         self.service = self._stack.enter_context(opened(self.folder, config, lambda: self.jobs))
-        quick = {"log_config": None, "access_log": False, "timeout_graceful_shutdown": 1}
-        server = uvicorn.Server(uvicorn.Config(application(self.service), lifespan="on", **quick))
+        self.gate = gate_for(config, 1024)
+        server = self.server = Server(self.service, self.gate, config.certificate())
         thread = threading.Thread(target=server.run, args=([bound],))
         thread.start()
         while not server.started:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pesto.source import Cut, cut_by, function_label
+from pesto.source import Cut, cut_by, function_label, named_by
 
 CUTS = [Cut(8), Cut(8, ()), Cut(3, (2, 2, 2, 1, 0, 0)), Cut(12, (11,)), Cut(12, (1, 1), 4), Cut(8, (), 2)]
 
@@ -21,3 +21,16 @@ def test_others_name_no_cut() -> None:
     assert label.endswith(" 1x1")
     assert all(cut_by(label.replace("each", f"every {turn}")) is None for turn in (0, 3))
     assert cut_by("function m:f") is None and cut_by(label.replace("1x1", "1x999999999")) is None
+
+
+def test_numbers_that_python_refuses_to_read_name_no_source():
+    """More than 4 300 digits, in each place of a label."""
+    many = "9" * 5000
+    for label in (f"model nmt small batch {many}", f"model nmt small, {many} micro-batches"):
+        assert named_by(label) is None
+    late = "batches, an update after"
+    for label in (
+        f"batch {many}, 4 micro-batches", f", {many} micro-batches", f", 4 {late} every {many}, weights late by 0",
+        f", 4 {late} each, weights late by {many}x1", f", 4 {late} each, weights late by 1x{many}",
+    ):  # fmt: skip
+        assert cut_by(f"function m:f {label}".replace(" ,", ",")) is None

@@ -51,6 +51,8 @@ def _data(required: bool) -> Any:
 @click.option(
     "--database", metavar="URL", help="PostgreSQL, for several servers that share --data: postgresql://USER@HOST/NAME."
 )
+@click.option("--tls-cert", metavar="FILE", help="PEM file of a certificate: answer over TLS.  [default: none]")
+@click.option("--tls-key", metavar="FILE", help="PEM file of its key.")
 @click.option(
     "-c", "--config", type=click.Path(path_type=Path), metavar="serve.toml", help="Limits, quotas, retention."
 )

@@ -7,42 +7,69 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 import uvicorn
 
+from pesto.errors import PestoError
 from pesto.serve.http.app import application
+from pesto.serve.http.connections import IDLE_S, Gate
+from pesto.serve.http.limited_protocol import LimitedProtocol
 from pesto.serve.service import Service
 from pesto.serve.short_turns import take_short_turns
+from pesto.serve.tls import Certificate
 
 _LOG = logging.getLogger(__name__)
 _CLOSE_S = 2
 """Seconds for which requests that are under way may go on when the service ends."""
 
 
-def answer(service: Service, bound: socket.socket, ready: Callable[[], None]) -> None:
+def answer(service: Service, bound: socket.socket, server: "Server", ready: Callable[[], None]) -> None:
     """Answer until SIGTERM or SIGINT; `ready` is called once requests are answered."""
-    settings = uvicorn.Config(
-        application(service), log_config=None, access_log=False, server_header=False, lifespan="on",
-        timeout_graceful_shutdown=_CLOSE_S, timeout_keep_alive=75,
-    )  # fmt: skip
-    with asyncio.Runner(loop_factory=settings.get_loop_factory()) as loop:
-        loop.run(_until_told(_Server(settings), service, bound, ready))
+    with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as loop:
+        loop.run(_until_told(server, service, bound, ready))
 
 
-class _Server(uvicorn.Server):
-    """Leaves signals to this module."""
+class Server(uvicorn.Server):
+    """Answers requests within limits of time, size and number; leaves signals to this module."""
+
+    def __init__(self, service: Service, gate: Gate, certificate: Certificate | None = None) -> None:
+        """`certificate`: for TLS; None for none."""
+        self._gate, self.certificate = gate, certificate
+        protocol: Any = partial(LimitedProtocol, gate, certificate)
+        super().__init__(
+            uvicorn.Config(
+                application(service),
+                http=protocol,
+                ws="none",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                lifespan="on",
+                timeout_graceful_shutdown=_CLOSE_S,
+                timeout_keep_alive=IDLE_S,
+            )
+        )
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Take none."""
         yield
 
+    async def on_tick(self, counter: int) -> bool:
+        """Look at all connections once a second; ten ticks are one."""
+        if counter % 10 == 0:
+            self._gate.sweep()
+        return await super().on_tick(counter)
 
-async def _until_told(server: _Server, service: Service, bound: socket.socket, ready: Callable[[], None]) -> None:
+
+async def _until_told(server: Server, service: Service, bound: socket.socket, ready: Callable[[], None]) -> None:
     """Answer requests until a signal; then streams end, and requests under way have a moment."""
     ended, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
+    loop.add_signal_handler(signal.SIGHUP, _read_again, server, service)
     serving = loop.create_task(server.serve([bound]))
     telling = loop.create_task(_tell(server, ready))
     waiting = loop.create_task(ended.wait())
@@ -55,7 +82,18 @@ async def _until_told(server: _Server, service: Service, bound: socket.socket, r
     telling.cancel()
 
 
-async def _tell(server: _Server, ready: Callable[[], None]) -> None:
+def _read_again(server: Server, service: Service) -> None:
+    """Read tokens and the certificate again; those that cannot be read stay as they are."""
+    _LOG.info("SIGHUP: tokens and certificate are read again")
+    service.doors.refresh(at_once=True)
+    if server.certificate is not None:
+        try:
+            server.certificate.reload()
+        except PestoError as error:
+            _LOG.error("the certificate stays as it was: %s", error)
+
+
+async def _tell(server: Server, ready: Callable[[], None]) -> None:
     while not server.started:
         await asyncio.sleep(0.01)
     take_short_turns()

@@ -11,7 +11,7 @@ from litestar.types import ASGIApp
 
 from pesto.errors import PestoError
 from pesto.serve.http.blob_routes import blob_routes
-from pesto.serve.http.caller import SERVICE, caller
+from pesto.serve.http.caller import SERVICE, caller, refuse_doubled_headers
 from pesto.serve.http.document import Document
 from pesto.serve.http.event_routes import event_routes
 from pesto.serve.http.file_routes import file_routes
@@ -51,6 +51,7 @@ def application(service: Service) -> ASGIApp:
             UnicodeDecodeError: undecodable,
             Exception: of_bug,
         },
+        before_request=refuse_doubled_headers,
         request_max_body_size=BODY,
         logging_config=None,
         on_startup=[service.watchers.attach],

@@ -62,15 +62,10 @@ class Caller:
 def caller(request: Asking) -> Caller:
     """Return who asks. RefusedError (401) without a known token, (403) where its role may not ask this.
 
-    (400) where a header that says who asks is there twice.
-
     Where the service needs none (`Doorkeeper.open`) the machine itself may ask; a page of another site may not, neither
     under its own host's name, by which a browser has been led here, nor under this one's: then it is the page's origin
     that is another.
     """
-    for name in _ONCE:
-        if len(request.headers.getall(name, [])) > 1:
-            raise RefusedError(400, f"the request has several headers {name} - send one")
     service: Service = request.app.state[SERVICE]
     service.doors.refresh()
     route = (request.method, request.scope["path_template"])
@@ -91,6 +86,13 @@ def caller(request: Asking) -> Caller:
     if not access:
         raise RefusedError(403, f"the token {found.name} is of a {found.role}, who may not do this - use another token")
     return who
+
+
+def refuse_doubled_headers(request: Asking) -> None:
+    """RefusedError (400) where a header that says who asks, or for what, is there twice; before any route."""
+    for name in _ONCE:
+        if len(request.headers.getall(name, [])) > 1:
+            raise RefusedError(400, f"the request has several headers {name} - send one")
 
 
 Who = NamedDependency[Caller]

@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 from collections.abc import Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
 
@@ -34,6 +33,9 @@ PLANS = ("plan.json", "split.json")
 """What a job leaves of its result; a check takes either."""
 RESERVED_S = 600.0
 """Seconds of workers that a job of a token reserves, at most, where it has no limit of its own."""
+MOST_FINE = 1024
+_FINE: dict[bytes, None] = {}
+"""Digests of the last requests that could be done, the oldest first: requests themselves have up to 1 MiB each."""
 Key = Annotated[
     str,
     HeaderParameter(name="Idempotency-Key", max_length=200, description="The same key and body again is the same job."),
@@ -94,7 +96,7 @@ async def cancel(name: FromPath[str], caller: Who) -> Cancelled:
 async def _taken(data: JobRequest, body: bytes, caller: Caller, key: tuple[str, bytes]) -> str:
     """The id of the job, once it is on the disk; `key`: its own and the request's digest."""
     service = caller.service
-    _checked(data)
+    _check(data, key[1])
     _require_bounds(data, service.config.bounds)
     if data.priority > caller.most_priority:
         raise RefusedError(
@@ -122,10 +124,14 @@ async def _taken(data: JobRequest, body: bytes, caller: Caller, key: tuple[str, 
     )
 
 
-@lru_cache(1024)
-def _checked(data: JobRequest) -> None:
-    """`checked`, of requests that come again and again once."""
+def _check(data: JobRequest, digest: bytes) -> None:
+    """Refuse what cannot be done (`checked`); a request that comes again and again is looked at once."""
+    if digest in _FINE:
+        return
     checked(data)
+    _FINE[digest] = None
+    if len(_FINE) > MOST_FINE:
+        del _FINE[next(iter(_FINE))]
 
 
 def _queued(ledger: Ledger, asked: Submission, quota: Quota, given_s: float | None, of_all: int) -> str:

@@ -2,14 +2,15 @@
 
 import json
 import logging
+from http.client import HTTPConnection
 
 import pytest
-from litestar import Request
+from live_service import live_service
 from serving import SOLVE, refused, serving
 
+from pesto.jobs.request import JobRequest
 from pesto.serve import tokens
-from pesto.serve.http.caller import caller
-from pesto.serve.refusals import RefusedError
+from pesto.serve.http import job_routes
 
 HERE = {"Host": "localhost"}
 
@@ -107,14 +108,34 @@ def test_a_body_that_is_no_utf8(client, body):
     refused(client.post("/v1/jobs", content=body), 400, "UTF-8")
 
 
-@pytest.mark.parametrize("name", ["Host", "Authorization", "Origin", "Idempotency-Key"])
-def test_a_header_that_is_there_twice(name):
-    """As the server hands it over: clients of tests join such headers."""
-    headers = [(name.lower().encode(), value) for value in (b"localhost", b"evil.example")]
-    request = Request({"type": "http", "method": "GET", "path": "/v1/models", "headers": headers})
-    with pytest.raises(RefusedError, match=f"several headers {name}") as found:
-        caller(request)
-    assert found.value.status == 400
+def test_a_header_that_is_there_twice(tmp_path):
+    """Over a socket, since clients of tests join such headers; also where nobody asks who it is."""
+    with live_service(tmp_path) as live:
+        for path in ("/healthz", "/readyz", "/metrics", "/", "/frame", "/v1/models", "/v1/jobs", "/v1/openapi.json"):
+            for name in ("Host", "Authorization", "Origin", "Idempotency-Key"):
+                link = HTTPConnection("127.0.0.1", int(live.url.rpartition(":")[2]), timeout=60)
+                link.putrequest("GET", path, skip_host=True)
+                for value in ("127.0.0.1", "evil.example"):
+                    link.putheader(name, value)
+                if name != "Host":
+                    link.putheader("Host", "127.0.0.1")
+                link.endheaders()
+                answer = link.getresponse()
+                assert (answer.status, b"several headers " + name.encode() in answer.read()) == (400, True), path
+                link.close()
+
+
+def test_requests_that_were_looked_at_are_remembered_by_their_digest_alone(monkeypatch):
+    """A request may have 1 MiB, and a thousand of them are remembered."""
+    looked = []
+    monkeypatch.setattr(job_routes, "checked", looked.append)
+    monkeypatch.setattr(job_routes, "_FINE", {})
+    requests = [JobRequest(kind="solve", label=str(k)) for k in range(job_routes.MOST_FINE + 1)]
+    for request in requests[:2] * 2 + requests[2:] + requests[:1] + requests[-1:]:
+        job_routes._check(request, request.label.encode())
+    assert looked == [*requests, requests[0]]
+    assert len(job_routes._FINE) == job_routes.MOST_FINE
+    assert all(isinstance(digest, bytes) for digest in job_routes._FINE)
 
 
 def test_models_are_told_to_nobody_without_a_token(tmp_path):
