@@ -149,7 +149,7 @@ class Load:
     async def all(self) -> dict[str, object]:
         """Every phase; a mapping from its name to what was measured."""
         running = httpx.post(f"{self._url}/v1/jobs", json=SOLVE, timeout=60).json()["id"]
-        while not httpx.get(f"{self._url}/v1/jobs/{running}", timeout=60).json()["stage"]:
+        while httpx.get(f"{self._url}/v1/jobs/{running}", timeout=60).json()["stage"] in ("", "running"):
             await asyncio.sleep(0.5)
         seconds, clients = self._given.seconds, self._given.clients
         body = json.dumps(QUEUED).encode()

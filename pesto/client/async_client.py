@@ -52,6 +52,12 @@ class AsyncClient:
         """Inside: as `Client.job`."""
         return await self._run(self._calls.job(name))
 
+    async def wait(self, name: str) -> JobReply:
+        """Inside: as `Client.wait`."""
+        async for _ in self.events(name, (await self.job(name)).events):
+            pass
+        return await self.job(name)
+
     async def cancel(self, name: str) -> str:
         """Inside: as `Client.cancel`."""
         return await self._run(self._calls.cancel(name))

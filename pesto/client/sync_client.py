@@ -60,6 +60,12 @@ class Client:
         """A job as it is now, by its id."""
         return self._run(self._calls.job(name))
 
+    def wait(self, name: str) -> JobReply:
+        """Wait for the end of a job; the job then, whether it is done, failed or cancelled."""
+        for _ in self.events(name, self.job(name).events):
+            pass
+        return self.job(name)
+
     def cancel(self, name: str) -> str:
         """Cancel a job as Ctrl-C does, the best plan is kept; its state then."""
         return self._run(self._calls.cancel(name))

@@ -96,7 +96,8 @@ class Blobs:
             if announced is not None and count != announced:
                 raise RefusedError(400, f"{count} of {announced} announced bytes came - send the file again")
             if found != digest:
-                raise RefusedError(422, f"the bytes that came have the SHA-256 {found} - send the file that it names")
+                what = f"the bytes that came have the SHA-256 {found} - send the file that it names"
+                raise RefusedError(422, what, code="digest_differs")
             await asyncio.to_thread(_sync, part)
             await writer.asked(lambda ledger: self._settle(ledger, part, digest, count, by))
             kept = True
@@ -114,7 +115,9 @@ class Blobs:
         if count > self._most:
             raise RefusedError(413, f"a file may have {size(self._most)} here - split it, or pack it with gzip")
         if count > room:
-            raise RefusedError(413, f"this token may upload {size(max(room, 0))} more - ask for a larger quota")
+            raise RefusedError(
+                413, f"this token may upload {size(max(room, 0))} more - ask for a larger quota", code="quota_bytes"
+            )
 
     async def _written(
         self, part: Path, chunks: AsyncIterator[bytes], room: int, writer: Writer, reserve: Callable[..., int]

@@ -1,15 +1,19 @@
 """What the service refuses, each with its HTTP status, one line and a remedy."""
 
 from pesto.errors import UsageError
+from pesto.serve.error_codes import code_of
 
 
 class RefusedError(UsageError):
     """A request that is refused; the text ends, after a dash, with the remedy."""
 
-    def __init__(self, status: int, text: str, retry_after_s: int | None = None) -> None:
-        """`status`: of HTTP; `retry_after_s`: seconds after which it may be asked again."""
+    def __init__(self, status: int, text: str, retry_after_s: int | None = None, *, code: str = "") -> None:
+        """`status`: of HTTP; `retry_after_s`: seconds after which it may be asked again.
+
+        code: one of `pesto.serve.error_codes.CODES`; by default the usual one of the status.
+        """
         super().__init__(text)
-        self.status, self.retry_after_s = status, retry_after_s
+        self.status, self.retry_after_s, self.code = status, retry_after_s, code or code_of(status)
 
 
 def no_job(name: str) -> RefusedError:
@@ -17,6 +21,6 @@ def no_job(name: str) -> RefusedError:
     return RefusedError(404, f"there is no job {name!r} - see GET /v1/jobs")
 
 
-def full(text: str, retry_after_s: int) -> RefusedError:
+def full(text: str, retry_after_s: int, *, code: str = "full") -> RefusedError:
     """429: too much waits already."""
-    return RefusedError(429, text, retry_after_s)
+    return RefusedError(429, text, retry_after_s, code=code)

@@ -20,6 +20,7 @@ from pesto.executing.executor import Answered, Executor, Lost, Said
 from pesto.executing.executor import Outcome as Heard
 from pesto.files.disk import make_folder, sync_folder
 from pesto.serve.due import UNWRITTEN, Dues
+from pesto.serve.histogram import JOB_S, Histogram
 from pesto.serve.job_room import JobRoom
 from pesto.serve.job_work import event_of, job_work, outcome_of
 from pesto.serve.retention import STALE_S, Retention
@@ -93,6 +94,8 @@ class Scheduler:
         self._retention = Retention(folder, config.keep_days, int(config.keep_gib * 2**30))
         self._alone = not config.database
         self._swept = time.monotonic()
+        self.waited, self.ran = Histogram(JOB_S), Histogram(JOB_S)
+        """Seconds that jobs waited for their first worker, and that workers were at attempts, since the start."""
         self._room, self._unbegun = JobRoom(self._folder), ""
         self._running: dict[str, Begun] = {}
         self._interrupted: dict[str, _Stop] = {}
@@ -204,6 +207,8 @@ class Scheduler:
             self._unbegun = ""
             if begun is None:
                 return
+            if begun.attempt == 1:
+                self.waited.add(begun.waited_s)
             out = self.results(begun.id, begun.attempt)
             work = job_work(begun, self._blobs, out, self._bounds)
             self._running[work.key] = begun
@@ -299,6 +304,7 @@ class Scheduler:
 
     def _ended(self, item: Answered | Lost) -> None:
         begun = self._running[item.work.key]
+        self.ran.add(item.seconds)
         if isinstance(item, Answered):
             self._answered(begun, outcome_of(item), reused=item.reused)
         elif self._ending.is_set():

@@ -40,6 +40,8 @@ class ServeConfig:
     executor: str = "local"
     database: str = ""
     """The address of a PostgreSQL database for several servers; empty for a file in the service's folder."""
+    access_log: str = ""
+    """A file for one JSON object a request, - for standard output; empty for none."""
     queued: int = 100_000
     """Jobs of all tokens that may wait."""
     upload_gib: float = 2.0

@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from pesto.errors import FileError, SolverError, UsageError
@@ -13,7 +13,9 @@ from pesto.executing.ray_apart import RayApart
 from pesto.files.disk import make_folder
 from pesto.files.json import shown
 from pesto.jobs.job_entry import READY
+from pesto.serve.access_log import AccessLog
 from pesto.serve.blobs import Blobs
+from pesto.serve.histogram import RequestTimes
 from pesto.serve.open_files import raised_file_limit
 from pesto.serve.scheduler import Scheduler
 from pesto.serve.serve_config import LOOPBACK, ServeConfig
@@ -39,6 +41,7 @@ def opened(folder: Path, config: ServeConfig, executor: Callable[[], Executor]) 
     """
     make_folder(folder)
     with ExitStack() as stack:
+        access_log = stack.enter_context(closing(AccessLog(config.access_log)))
         watchers = Watchers()
         store = stack.enter_context(opened_store(folder, config.database, watchers.told))
         loopback = config.host in LOOPBACK
@@ -51,7 +54,7 @@ def opened(folder: Path, config: ServeConfig, executor: Callable[[], Executor]) 
         stack.enter_context(store.beside(scheduler, watchers))
         yield Service(
             config=config, folder=folder, store=store, blobs=blobs, doors=doors, scheduler=scheduler,
-            watchers=watchers, diffs=asyncio.Semaphore(2),
+            watchers=watchers, diffs=asyncio.Semaphore(2), access_log=access_log, request_times=RequestTimes(),
         )  # fmt: skip
 
 

@@ -4,7 +4,9 @@ import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 
+from pesto.serve.access_log import AccessLog
 from pesto.serve.blobs import Blobs
+from pesto.serve.histogram import RequestTimes
 from pesto.serve.scheduler import Scheduler
 from pesto.serve.serve_config import ServeConfig
 from pesto.serve.store.opening import Store
@@ -23,6 +25,8 @@ class Service:
     doors: Doorkeeper
     scheduler: Scheduler
     watchers: Watchers
+    access_log: AccessLog
+    request_times: RequestTimes
     diffs: asyncio.Semaphore
     """Plans that are compared at a time."""
 

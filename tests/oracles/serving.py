@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from fake_jobs import FakeJobs
 from litestar.testing import TestClient
 
+from pesto.serve.error_codes import CODES
 from pesto.serve.http.app import application
 from pesto.serve.serve_config import ServeConfig
 from pesto.serve.server import opened
@@ -50,7 +51,9 @@ def told(client, name):
 def refused(answer, status, *words):
     assert answer.status_code == status, answer.text
     problem = answer.json()
-    assert set(problem) <= {"error", "remedy", "exit_code"}
+    assert set(problem) <= {"error", "remedy", "exit_code", "code", "request_id"}
+    assert CODES[problem["code"]].status == status
+    assert problem["request_id"] == answer.headers["x-request-id"]
     assert "\n" not in problem["error"]
     assert problem["remedy"]
     for word in words:

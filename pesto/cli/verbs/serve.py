@@ -56,6 +56,7 @@ def _data(required: bool) -> Any:
 @click.option(
     "-c", "--config", type=click.Path(path_type=Path), metavar="serve.toml", help="Limits, quotas, retention."
 )
+@click.option("--access-log", metavar="FILE", help="Append each request to it, as JSON; - for standard output.")
 @quiet_option()
 @click.pass_context
 def serve_command(ctx: click.Context, /, *, data: Path | None, config: Path | None, quiet: bool, **given: Any) -> None:

@@ -20,6 +20,7 @@ from pesto.serve.http.job_routes import job_routes
 from pesto.serve.http.other_routes import catalogue_routes, health_routes
 from pesto.serve.http.page_routes import page_routes
 from pesto.serve.http.refused import of_bug, of_http, refused, too_deep, undecodable
+from pesto.serve.http.tracing import traced
 from pesto.serve.service import Service
 
 BODY = 1 << 20
@@ -57,4 +58,4 @@ def application(service: Service) -> ASGIApp:
         on_startup=[service.watchers.attach],
     )
     app.state[SERVICE] = service
-    return with_head(app)
+    return traced(with_head(app), service.access_log, service.request_times)

@@ -8,6 +8,7 @@ from litestar import Request
 from litestar.di import NamedDependency
 
 from pesto.serve.http.permissions import ALL, access_of
+from pesto.serve.http.tracing import record_of
 from pesto.serve.refusals import RefusedError, no_job
 from pesto.serve.serve_config import LOOPBACK
 from pesto.serve.service import Service
@@ -56,7 +57,7 @@ class Caller:
     def require_valid(self) -> None:
         """RefusedError (401) once the token was removed or has expired."""
         if not self.service.doors.admits(self.token_id):
-            raise RefusedError(401, "this token was removed or has expired - ask for a new one")
+            raise RefusedError(401, "this token was removed or has expired - ask for a new one", code="token_expired")
 
 
 def caller(request: Asking) -> Caller:
@@ -82,9 +83,12 @@ def caller(request: Asking) -> Caller:
         raise RefusedError(401, "no token that is known here - send Authorization: Bearer TOKEN")
     access = access_of(*route, found.role)
     who = Caller(found.name, found.quota, service, found.role, found.id, access)
+    record = record_of(request.scope)
+    record.token, record.role = found.name, found.role.value
     who.require_valid()
     if not access:
-        raise RefusedError(403, f"the token {found.name} is of a {found.role}, who may not do this - use another token")
+        what = f"the token {found.name} is of a {found.role}, who may not do this"
+        raise RefusedError(403, f"{what} - use another token", code="forbidden_role")
     return who
 
 

@@ -7,6 +7,7 @@ from litestar import Request
 from litestar.openapi.plugins import JsonRenderPlugin
 
 from pesto.jobs.request_schema import request_schema
+from pesto.serve.error_codes import CODES
 from pesto.serve.http.file_routes import OTHER, TYPES
 
 _PARTS = "#/components/schemas/"
@@ -24,6 +25,7 @@ class Document(JsonRenderPlugin):
         kinds: dict[str, Any] = {kind: {} for kind in (*sorted(TYPES.values()), OTHER)}
         paths["/v1/jobs/{name}/files/{file}"]["get"]["responses"]["200"]["content"] = kinds
         schemas = {name: part for name, part in components["schemas"].items() if name not in _WHOLE} | parts
+        schemas["Problem"]["properties"]["code"] |= {"enum": list(CODES)}
         return self.render_json(request, openapi_schema | {"components": components | {"schemas": schemas}})
 
 

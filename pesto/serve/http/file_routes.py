@@ -141,7 +141,8 @@ def _path(job: Job, name: str, caller: Caller) -> Path:
     if not job.kept:
         if job.state in FINAL:
             raise RefusedError(404, f"the job {job.id} is {job.state} and left no file - see GET /v1/jobs/{job.id}")
-        raise RefusedError(409, f"the job {job.id} is {job.state} - wait for it: GET /v1/jobs/{job.id}/events")
+        what = f"the job {job.id} is {job.state} - wait for it: GET /v1/jobs/{job.id}/events"
+        raise RefusedError(409, what, code="not_yet")
     folder = caller.service.scheduler.results(job.id, job.kept)
     names = {file.name for file in folder.iterdir()} if folder.is_dir() else set()
     if name not in names or (job.outcome is not None and name not in job.outcome.files):

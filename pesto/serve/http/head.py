@@ -4,6 +4,8 @@ from typing import Any
 
 from litestar.types import ASGIApp, Message, Receive, ReceiveMessage, Scope, Send
 
+from pesto.serve.http.tracing import TEMPLATE
+
 
 def with_head(app: ASGIApp) -> ASGIApp:
     """The application, which is asked with GET where HEAD comes; OPTIONS names both."""
@@ -42,6 +44,7 @@ async def _bare(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> Non
 
     asked: Any = {**scope, "method": "GET"}
     await app(asked, heard, told)
+    scope[TEMPLATE] = asked.get(TEMPLATE, "")  # type: ignore[literal-required]
 
 
 def _naming(send: Send) -> Send:

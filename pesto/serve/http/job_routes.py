@@ -142,7 +142,9 @@ def _queued(ledger: Ledger, asked: Submission, quota: Quota, given_s: float | No
     if ledger.knows(asked):
         return ledger.submit(asked)
     if ledger.waiting.queued_of(asked.token) >= quota.queued:
-        raise full(f"{quota.queued} jobs of this token wait already - wait for them, or cancel some", 10)
+        raise full(
+            f"{quota.queued} jobs of this token wait already - wait for them, or cancel some", 10, code="quota_queued"
+        )
     if len(ledger.waiting) >= of_all:
         raise full(f"{of_all} jobs wait already - try again later", 30)
     if not asked.token:
@@ -150,7 +152,11 @@ def _queued(ledger: Ledger, asked: Submission, quota: Quota, given_s: float | No
     left_s = quota.hours * 3600 - ledger.claimed_s(asked.token)
     if left_s <= 0 or (given_s or 0.0) > left_s:
         what = f"this token has {max(0.0, left_s):.0f} s left of its {quota.hours:g} hours of the last 24"
-        raise full(f"{what}, with what its jobs reserve - wait, give less limits.seconds, or ask for more", 600)
+        raise full(
+            f"{what}, with what its jobs reserve - wait, give less limits.seconds, or ask for more",
+            600,
+            code="quota_hours",
+        )
     return ledger.submit(msgspec.structs.replace(asked, reserved_s=given_s or min(RESERVED_S, left_s)))
 
 
@@ -165,7 +171,8 @@ def _require_bounds(data: JobRequest, bounds: JobBounds) -> None:
         ("settings.time_limit_s", data.settings.time_limit_s, bounds.seconds),
     ):
         if asked is not None and asked > most:
-            raise RefusedError(422, f"{name} is {asked:g}, a job may have {most:g} here - ask for less")
+            what = f"{name} is {asked:g}, a job may have {most:g} here - ask for less"
+            raise RefusedError(422, what, code="beyond_limit")
 
 
 async def _require_intact(data: JobRequest, caller: Caller) -> None:
@@ -173,7 +180,7 @@ async def _require_intact(data: JobRequest, caller: Caller) -> None:
     for sha in blobs_of(data):
         if not await caller.service.blobs.intact(sha):
             what = f"no file {sha} was uploaded, or the service's disk has lost or changed it"
-            raise RefusedError(422, f"{what} - PUT it to /v1/blobs/{sha}")
+            raise RefusedError(422, f"{what} - PUT it to /v1/blobs/{sha}", code="blob_missing")
 
 
 async def _with_plans(data: JobRequest, caller: Caller) -> JobRequest:
@@ -188,9 +195,9 @@ async def _adopted(name: str, caller: Caller, files: Sequence[str]) -> str:
     """The SHA-256 of the first of these files of a job, which is uploaded then. RefusedError when it has none."""
     service, found = caller.service, await caller.job(name)
     if found.expired or (found.state in FINAL and not found.kept):
-        raise RefusedError(422, f"the job {name} has no plan - name another, or upload the plan")
+        raise RefusedError(422, f"the job {name} has no plan - name another, or upload the plan", code="no_plan")
     if not found.kept:
-        raise RefusedError(422, f"the job {name} has no plan yet - wait for it")
+        raise RefusedError(422, f"the job {name} has no plan yet - wait for it", code="no_plan")
     results = service.scheduler.results(name, found.kept)
     plan = next(filter(Path.is_file, map(results.joinpath, files)), None)
     if plan is None:

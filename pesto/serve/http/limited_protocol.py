@@ -1,6 +1,7 @@
 """HTTP/1.1 on one connection, by uvicorn, within limits of time and size; a slow client costs a place for a moment."""
 
 import asyncio
+import secrets
 import time
 from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from pesto.errors import Exit
+from pesto.serve.error_codes import code_of
 from pesto.serve.http.connections import BODY_RATE, BODY_S, HEAD_S, IDLE_S, RESERVE_S, UNREAD_S, Gate
 from pesto.serve.http.replies import Problem
 from pesto.serve.tls import Certificate
@@ -186,11 +188,16 @@ _Headers = list[tuple[bytes, bytes]]
 def _answer(status: int) -> tuple[_Headers, bytes]:
     """Return the headers and the body of a refusal."""
     error, remedy = _SAYS[status]
-    body = msgspec.json.encode(Problem(error=error, remedy=remedy, exit_code=int(Exit.USAGE)))
+    name = secrets.token_hex(8)
+    problem = Problem(
+        error=error, remedy=remedy, exit_code=int(Exit.USAGE), code=code_of(status), request_id=name
+    )  # fmt: skip
+    body = msgspec.json.encode(problem)
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", b"%d" % len(body)),
         (b"connection", b"close"),
+        (b"x-request-id", name.encode()),
     ]
     return headers + ([(b"retry-after", b"2")] if status == 503 else []), body
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
@@ -58,6 +58,26 @@ class _Counts(Collector):
         yield _gauge("pesto_watchers", "Streams of events that are open.", service.watchers.count)
         yield _gauge("pesto_acts_waiting", "Changes that wait for the disk.", service.store.writer.waiting)
         yield from self._of_jobs()
+        yield from self._histograms()
+
+    def _histograms(self) -> Iterator[Metric]:
+        """Since this server's start, of what it did itself."""
+        scheduler = self._service.scheduler
+        for name, text, values in (
+            (
+                "pesto_job_wait_seconds",
+                "Seconds of jobs from their submission to their first worker.",
+                scheduler.waited,
+            ),
+            ("pesto_job_run_seconds", "Seconds of workers at attempts of jobs.", scheduler.ran),
+        ):
+            yield HistogramMetricFamily(name, text, buckets=values.cumulated(), sum_value=values.sum)
+        labels = ("method", "route", "status")
+        text = "Seconds of requests; of streams, of their whole length."
+        times = HistogramMetricFamily("pesto_http_request_seconds", text, labels=labels)
+        for names, values in list(self._service.request_times.by_labels.items()):
+            times.add_metric(names, values.cumulated(), values.sum)
+        yield times
 
     def _of_jobs(self) -> Iterator[Metric]:
         labels = ("kind", "model", "state")

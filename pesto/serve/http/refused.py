@@ -10,9 +10,11 @@ from litestar.exceptions import HTTPException
 from litestar.openapi.datastructures import ResponseSpec
 
 from pesto.errors import Exit, FileError, PestoError
+from pesto.serve.error_codes import code_of
 from pesto.serve.http.caller import Asking
 from pesto.serve.http.head import beside_get
 from pesto.serve.http.replies import Problem
+from pesto.serve.http.tracing import record_of
 from pesto.serve.refusals import RefusedError
 from pesto.serve.store.database import AGAIN_S, LaterError
 from pesto.show.screen import one_line
@@ -47,7 +49,7 @@ def refusals(*statuses: int) -> dict[int, ResponseSpec]:
     }
 
 
-def refused(_: Asking, error: PestoError) -> Response[Problem]:
+def refused(request: Asking, error: PestoError) -> Response[Problem]:
     """An error of this project: a refusal has its status, no database is 503, a bad disk 507, else the request's."""
     status, headers = _UNPROCESSABLE, {}
     if isinstance(error, RefusedError):
@@ -60,20 +62,23 @@ def refused(_: Asking, error: PestoError) -> Response[Problem]:
         status, headers["Retry-After"] = 503, str(AGAIN_S)
     elif isinstance(error, FileError):
         status = 507
-    return _reply(status, str(error), int(error.exit_code), headers)
+    code = error.code if isinstance(error, RefusedError) else _code(error, status)
+    return _reply(request, status, str(error), int(error.exit_code), headers, code=code)
 
 
-def of_http(_: Asking, error: HTTPException) -> Response[Problem]:
+def of_http(request: Asking, error: HTTPException) -> Response[Problem]:
     """What the framework refuses."""
     allowed = {name: beside_get(value) for name, value in (error.headers or {}).items() if name.lower() == "allow"}
-    return _reply(error.status_code, f"{_detail(error)} - {_remedy(error.status_code)}", int(Exit.USAGE), allowed)
+    return _reply(
+        request, error.status_code, f"{_detail(error)} - {_remedy(error.status_code)}", int(Exit.USAGE), allowed
+    )
 
 
 def too_deep(request: Asking, error: RecursionError) -> Response[Problem]:
     """JSON that goes deeper than the reader does; any other of these errors is a bug."""
     if "deserializing" not in str(error):
         return of_bug(request, error)
-    return _reply(400, f"the body goes too deep - {_remedy(400)}", int(Exit.USAGE), {})
+    return _reply(request, 400, f"the body goes too deep - {_remedy(400)}", int(Exit.USAGE), {})
 
 
 def undecodable(request: Asking, error: UnicodeDecodeError) -> Response[Problem]:
@@ -81,18 +86,29 @@ def undecodable(request: Asking, error: UnicodeDecodeError) -> Response[Problem]
     *_, (frame, _line) = walk_tb(error.__traceback__)
     if frame.f_code.co_name != "decode_json":
         return of_bug(request, error)
-    return _reply(400, "the body is no UTF-8 - send JSON as UTF-8", int(Exit.USAGE), {})
+    return _reply(request, 400, "the body is no UTF-8 - send JSON as UTF-8", int(Exit.USAGE), {})
 
 
-def of_bug(_: Asking, error: Exception) -> Response[Problem]:
+def of_bug(request: Asking, error: Exception) -> Response[Problem]:
     """What should not be; the log has all of it."""
     _LOG.error("a request failed", exc_info=error)
-    return _reply(500, f"bug: {type(error).__name__} - report what the service's log says", int(Exit.BUG), {})
+    return _reply(request, 500, f"bug: {type(error).__name__} - report what the service's log says", int(Exit.BUG), {})
 
 
-def _reply(status: int, text: str, code: int, headers: dict[str, str]) -> Response[Problem]:
+def _code(error: PestoError, status: int) -> str:
+    return "no_database" if isinstance(error, LaterError) else code_of(status, error.exit_code)
+
+
+def _reply(
+    request: Asking, status: int, text: str, exit_code: int, headers: dict[str, str], *, code: str = ""
+) -> Response[Problem]:
     what, _, remedy = one_line(text).rpartition(" - ")
-    problem = Problem(error=what or remedy, remedy=remedy if what else None, exit_code=code)
+    record = record_of(request.scope)
+    record.code = code or code_of(status)
+    problem = Problem(
+        error=what or remedy, remedy=remedy if what else None, exit_code=exit_code, code=record.code,
+        request_id=record.id,
+    )  # fmt: skip
     return Response(problem, status_code=status, media_type=MediaType.JSON, headers=headers)
 
 

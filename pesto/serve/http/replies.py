@@ -18,6 +18,10 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What to do about it."""
     exit_code: int | None = None
     """What the command line would end with."""
+    code: str = ""
+    """By which programs tell it from other errors; empty from a service without them."""
+    request_id: str = ""
+    """As in X-Request-Id, and in the service's log of requests."""
 
 
 class Submitted(msgspec.Struct, frozen=True, kw_only=True):

@@ -138,6 +138,8 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True):
     kept: int
     """The earlier attempt whose files are kept; 0 for none."""
     request: bytes
+    waited_s: float = 0.0
+    """Seconds since its submission."""
 
     @property
     def key(self) -> str:

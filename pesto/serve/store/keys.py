@@ -13,5 +13,6 @@ def job_of(database: Asked, token: str, key: str, digest: bytes) -> str | None:
     if row is None:
         return None
     if bytes(row[0]) != digest:
-        raise RefusedError(409, "this Idempotency-Key was given with another request - choose a new key")
+        what = "this Idempotency-Key was given with another request - choose a new key"
+        raise RefusedError(409, what, code="key_reused")
     return str(row[1])

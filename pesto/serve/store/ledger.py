@@ -110,15 +110,20 @@ class Ledger:
             row = self._next(token)
             if row is None:  # another server is beginning it
                 continue
-            number, name, priority, attempt, kept, request = row
+            number, name, priority, attempt, kept, request, created = row
+            now = self._clock()
             self._db.execute(
                 "UPDATE jobs SET state = 'running', attempt = attempt + 1, started = ?, stage = '' WHERE number = ?",
-                (self._clock(), number),
+                (now, number),
             )
+            self._append(number, [Event(kind="stage", data={"name": "running", "attempt": attempt + 1})])
             self._db.hold(number, attempt + 1)
             self.waiting.leave(token, priority, number)
             self.waiting.begin(token)
-            return Begun(number=number, id=name, token=token, attempt=attempt + 1, kept=kept, request=request)
+            return Begun(
+                number=number, id=name, token=token, attempt=attempt + 1, kept=kept, request=request,
+                waited_s=max(0.0, now - created),
+            )  # fmt: skip
         return None
 
     def worked_s(self, token: str) -> float:
@@ -337,7 +342,8 @@ class Ledger:
 
     def _next(self, token: str) -> Any:
         return self._db.execute(
-            "SELECT number, id, priority, attempt, kept, request FROM jobs WHERE state = 'queued' AND token = ?"  # noqa: S608
+            "SELECT number, id, priority, attempt, kept, request, created FROM jobs"  # noqa: S608 - constants
+            " WHERE state = 'queued' AND token = ?"
             f" ORDER BY priority DESC, number LIMIT 1{self._db.words.unless_locked}",
             (token,),
         ).fetchone()
@@ -345,7 +351,8 @@ class Ledger:
     def _require_blobs(self, asked: Submission) -> None:
         for digest in asked.blobs:
             if self._db.execute("SELECT 1 FROM blobs WHERE digest = ?", (digest,)).fetchone() is None:
-                raise RefusedError(422, f"no file {digest} was uploaded - PUT it to /v1/blobs/{digest} first")
+                what = f"no file {digest} was uploaded - PUT it to /v1/blobs/{digest} first"
+                raise RefusedError(422, what, code="blob_missing")
 
     def _row(self, column: str, value: str | int) -> dict[str, Any] | None:
         names = ("number", "token", "priority", "state", "attempt", "deaths", "kept", "outcome")

@@ -136,7 +136,8 @@ def test_an_interruption_asks(live, monkeypatch, capsys, first, second):
     """Once: the job goes on; twice: it is cancelled, and its end is waited for."""
     with Client(live.url) as client:
         name = client.submit(SOLVE | {"label": "wait"})
-        monkeypatch.setattr(afar, "_show", lambda *_: signal.raise_signal(first))
+        solving = lambda event, _: event.data["name"] == "solve" and signal.raise_signal(first)  # noqa: E731
+        monkeypatch.setattr(afar, "_show", solving)
         monkeypatch.setattr(afar.time, "sleep", lambda _: second and signal.raise_signal(second))
         if second is not None:
             assert afar.watch(client, name, quiet=True)["state"] == "cancelled"

@@ -29,13 +29,15 @@ def test_a_job_from_its_upload_to_its_plan(live, tmp_path):
         assert client.upload(step.read_bytes()) == sha
         name = client.submit({"kind": "solve", "source": {"blob": sha, "name": "step.json"}, "label": "talk 3"})
         told = list(client.events(name))
-        assert [event.kind for event in told] == ["stage", "incumbent", "incumbent", "incumbent", "done"]
+        assert [event.kind for event in told] == ["stage", "stage", "incumbent", "incumbent", "incumbent", "done"]
         assert told == [*client.events(name)] and told[3:] == [*client.events(name, 3)]
-        assert list(client.events(name, 5)) == []  # there is nothing to wait for
+        assert list(client.events(name, 6)) == []  # there is nothing to wait for
         assert client.job(name).state == "done" and told[-1].data["files"] == ["plan.json", "report.html"]
         assert client.plan(name) == client.report(name) == client.file(name, "plan.json") == f"{name}.1".encode()
         assert [job.id for job in client.jobs()] == [name]
         assert client.jobs(state="queued") == client.jobs(label="x") == []
+        assert client.wait(name) == client.job(name)
+        assert client.wait(client.submit(SOLVE | {"label": "talk 2"})).state == "done"
         wait = client.submit(SOLVE | {"label": "wait"})
         assert client.cancel(wait) in ("cancelled", "cancelling")
         assert list(client.events(wait))[-1].data["exit_code"] == 130
@@ -57,16 +59,17 @@ def test_a_service_that_is_begun_anew_is_waited_for_without_a_gap(live):
     with pesto.Client(live.url) as client:
         name = client.submit(SOLVE | {"label": "wait"})
         coming = client.events(name)
-        told = [next(coming)]
+        told = [next(coming), next(coming)]
         for _ in range(2):
             live.end()
             live.start()
-            told += [next(coming), next(coming)]
+            told += [next(coming) for _ in range(3)]
         assert client.job(name).attempt == 3
         live.jobs.end(f"{name}.3")
         told += coming
-    assert [event.number for event in told] == list(range(1, 7))
-    assert [event.data.get("name", "done") for event in told] == ["solve", "queued", "solve", "queued", "solve", "done"]
+    assert [event.number for event in told] == list(range(1, 10))
+    begun = ["running", "solve", "queued"]
+    assert [event.data.get("name", "done") for event in told] == [*begun, *begun, "running", "solve", "done"]
 
 
 def test_the_same_in_an_event_loop(live, tmp_path):
@@ -78,14 +81,14 @@ def test_the_same_in_an_event_loop(live, tmp_path):
             assert await client.upload(b"a graph" * 100_000) == sha
             name = await client.submit(SOLVE | {"label": "wait"})
             coming = client.events(name)
-            told = [await anext(coming)]
+            told = [await anext(coming), await anext(coming)]
             await asyncio.to_thread(live.end)
             await asyncio.to_thread(live.start)
-            told += [await anext(coming), await anext(coming)]
+            told += [await anext(coming) for _ in range(3)]
             live.jobs.end(f"{name}.2")
             told += [event async for event in coming]
-            assert [event.number for event in told] == [1, 2, 3, 4]
-            assert (await client.job(name)).state == "done" and (await client.jobs())[0].id == name
+            assert [event.number for event in told] == [1, 2, 3, 4, 5, 6]
+            assert (await client.wait(name)).state == "done" and (await client.jobs())[0].id == name
             assert await client.plan(name) == await client.report(name) == await client.file(name, "plan.json")
             assert await client.cancel(name) == "done"
             for asked in (client.trace(name), client.explain(name), client.job("nobody"), client.diff(name, "nobody")):

@@ -177,6 +177,7 @@ class Machine(RuleBasedStateMachine):
         if begun is not None:
             self.model.jobs[expected]["state"] = "running"
             self.model.jobs[expected]["attempt"] += 1
+            self.model.jobs[expected]["events"].append("stage")
             assert begun.attempt == self.model.jobs[expected]["attempt"]
 
     def drawn(self, data, late):

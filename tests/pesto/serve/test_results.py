@@ -120,7 +120,7 @@ def test_what_ran_is_queued_again_and_its_plan_kept_when_the_service_ends(tmp_pa
         assert (found["state"], found["attempt"], found["deaths"]) == ("done", 2, 0)
         assert client.get(f"/v1/jobs/{name}/plan").content == f"{name}.2".encode()
         stages = [data.get("name", "done") for _, _, data in events(client, name)]
-        assert stages == ["solve", "queued", "solve", "done"]
+        assert stages == ["running", "solve", "queued", "running", "solve", "done"]
 
 
 @pytest.mark.parametrize("how", ["queued", "running", "failed"])

@@ -15,7 +15,7 @@ def test_a_job_from_its_submission_to_its_plan(client):
     assert (found["state"], found["attempt"], found["exit_code"], found["priority"]) == ("done", 1, 0, 2)
     assert found["best_s"] == 1.0 - 2e-6
     assert found["gap"] == pytest.approx(1 - 0.5 / (1.0 - 2e-6))
-    assert found["events"] == 5  # a stage, three incumbents, done
+    assert found["events"] == 6  # two stages, three incumbents, done
     plan = client.get(f"/v1/jobs/{name}/plan")
     assert plan.content == f"{name}.1".encode()
     again = client.get(f"/v1/jobs/{name}/plan", headers={"If-None-Match": plan.headers["etag"]})
@@ -29,11 +29,11 @@ def test_a_job_from_its_submission_to_its_plan(client):
 def test_a_stream_goes_on_after_the_last_event_that_arrived(client):
     name = submitted(client, "talk 450")
     whole = events(client, name)
-    assert [number for number, _, _ in whole] == list(range(1, 453))
-    assert [kind for _, kind, _ in whole] == ["stage"] + ["incumbent"] * 450 + ["done"]
-    for last in (0, 1, 200, 451):
+    assert [number for number, _, _ in whole] == list(range(1, 454))
+    assert [kind for _, kind, _ in whole] == ["stage"] * 2 + ["incumbent"] * 450 + ["done"]
+    for last in (0, 1, 200, 452):
         assert events(client, name, last) == whole[last:]
-    assert events(client, name, 452) == []  # it ends, too: there is nothing to wait for
+    assert events(client, name, 453) == []  # it ends, too: there is nothing to wait for
 
 
 def test_pages_are_newest_first_and_filtered(client):
@@ -53,6 +53,8 @@ def test_larger_priority_first_then_the_earlier(tmp_path):
     jobs = FakeJobs()
     with serving(tmp_path, jobs) as (client, _):
         wait = submitted(client, "wait")
+        while client.get(f"/v1/jobs/{wait}").json()["stage"] != "solve":
+            pass
         names = [submitted(client, priority=priority) for priority in (0, 1, 0, 1)]
         assert [client.get(f"/v1/jobs/{name}").json()["place"] for name in names] == [3, 1, 4, 2]
         client.delete(f"/v1/jobs/{wait}")
