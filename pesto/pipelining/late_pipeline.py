@@ -7,7 +7,7 @@ from pesto.cluster import Cluster
 from pesto.errors import InputError, NothingFoundError, UsageError
 from pesto.graph import Graph
 from pesto.pipelining.lateness import lateness
-from pesto.pipelining.schedules import EXACT, KEEPS, STAR, THINNED, Asked, Schedule, periodic
+from pesto.pipelining.schedules import CLOCK, EXACT, KEEPS, STAR, THINNED, Asked, Schedule, periodic
 from pesto.pipelining.step_ground import Laid, StepGround
 from pesto.pipelining.step_pipeline import StepPipeline, Wish, piped
 from pesto.quantities import size
@@ -52,10 +52,11 @@ def late_pipeline(trace: Trace, cluster: Cluster, wish: Wish) -> StepPipeline:
 
 def _within_memory(trace: Trace, ground: StepGround, wish: Wish) -> StepPipeline:
     """The quickest by the chain that fits op by op; where that does not, stages are cut for less."""
-    memory, tried = ground.memory, list[tuple[int, StepGround, Laid, bool]]()
+    until, memory = CLOCK() + wish.seconds, ground.memory
+    tried = list[tuple[int, StepGround, Laid, bool]]()
     for _ in range(_TIGHTER):
         try:
-            schedule, interrupted = _schedule(ground, wish, memory)
+            schedule, interrupted = _schedule(ground, wish, memory, until)
         except (NothingFoundError, UsageError):
             if not tried:
                 raise
@@ -76,12 +77,16 @@ def _within_memory(trace: Trace, ground: StepGround, wish: Wish) -> StepPipeline
     return piped(found, wish, laid, interrupted=interrupted)
 
 
-def _schedule(ground: StepGround, wish: Wish, memory: int) -> tuple[Schedule, bool]:
-    """Of the chain, for so many bytes a device, and whether Ctrl-C ended a search; NothingFoundError: none fits."""
+def _schedule(ground: StepGround, wish: Wish, memory: int, until: float) -> tuple[Schedule, bool]:
+    """Of the chain, for so many bytes a device, and whether Ctrl-C ended a search; NothingFoundError: none fits.
+
+    until: moment of CLOCK at which searches end.
+    """
     try:
         asked = Asked(
             chain=ground.chain.chain, machines=Machines.alike(len(ground.fast), max(0, memory)),
-            batches=ground.step.batches, k=wish.k, seconds=wish.seconds, contiguous=True,
+            batches=ground.step.batches, k=wish.k, seconds=wish.seconds, until=until,
+            contiguous=True,
         )  # fmt: skip
     except ValueError as error:
         raise UsageError(str(error)) from error

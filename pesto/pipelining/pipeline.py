@@ -1,5 +1,6 @@
 """A chain laid on devices: stages and schedule of the least period that fits, and what is proven of it."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -93,6 +94,7 @@ def pipelined(asked: Asked, name: str | None = None) -> Pipeline:
     release()
     check_name(name, NAMES, k=asked.k, contiguous=asked.contiguous)
     _countable(asked)
+    asked = asked.begun()
     found, interrupted = gathered(_made(asked), partial(_enough, name))
     hold()
     chosen = _chosen(asked, found, name)
@@ -215,7 +217,7 @@ def curve(asked: Asked, points: int = 24) -> list[tuple[int, dict[str, Fraction 
 
     None: none fits. From the least memory that some stages fit to where more memory is of no use, each device with as
     much. Fixed: stages cut without regard to memory, then 1F1B* on them. Free is looked for where stages need not be
-    contiguous, at all points together for each search's time; it is not longer than with less memory.
+    contiguous, at all points together for the time of searches; it is not longer than with less memory.
     """
     wide = without_memory(asked)
     low, high = bytes_short(asked.chain, _with(asked, 0).machines, asked.model), int(wide.bytes.max())
@@ -223,7 +225,7 @@ def curve(asked: Asked, points: int = 24) -> list[tuple[int, dict[str, Fraction 
         low = min(low, roomy_memory(asked.chain, asked.devices, asked.model))
     sizes = sorted(set(np.linspace(low, max(low, high), points).astype(np.int64).tolist()))
     quick, found = (
-        replace(asked, k=0, seconds=asked.seconds / len(sizes)),
+        replace(replace(asked, until=math.inf).begun(), k=0, seconds=asked.seconds / len(sizes)),
         list[tuple[int, dict[str, Fraction | None]]](),
     )
     for memory in sizes:

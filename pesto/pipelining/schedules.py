@@ -1,5 +1,7 @@
 """The named schedules of one chain on devices, each on the stages that it is made for; all are checked."""
 
+import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -38,8 +40,13 @@ FREED = (FREE, REPLICATED)
 """Those that have more than one run of layers a device, or several devices a stage."""
 LONGEST_THINNING = 5
 """Of up to so many batches some are kept."""
+_EXACT_SHARE = 0.5
+"""Of the time that is left, what the exact schedule may take where stages are looked for after it."""
 MOST_SECONDS = 5.0
 """Of the search for stages that need not be contiguous."""
+CLOCK: Callable[[], float] = time.monotonic
+"""Returns the seconds that the time of searches is counted in."""
+TIME_OVER = "not looked for: the time was over"
 NO_CONTIGUOUS, NO_STAGES, NONE_FOUND = (
     "no contiguous stages were found that fit the memory",
     "no stages fit the memory",
@@ -64,7 +71,9 @@ class Asked:
     k: int = 0
     """Batches of a period that the exact schedule may have; 0: it is not looked for."""
     seconds: float = 20.0
-    """Which each search by CP-SAT may take."""
+    """That all searches by CP-SAT may take together."""
+    until: float = math.inf
+    """Moment of CLOCK at which they end; set by `begun`."""
     contiguous: bool = True
     """Whether FREE is not looked for."""
 
@@ -77,6 +86,20 @@ class Asked:
             raise ValueError(f"{self.batches} micro-batches of {self.chain.layers} layers - give {most} or fewer")
         if self.k < 0 or not self.seconds >= 0:
             raise ValueError(f"k is {self.k} and the time {self.seconds} s - give none below 0")
+
+    def begun(self) -> "Asked":
+        """Return the same with its seconds counted from now, or as it is where they are counted already."""
+        return self if math.isfinite(self.until) else replace(self, until=CLOCK() + self.seconds)
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that are left for searches."""
+        return min(self.seconds, max(0.0, self.until - CLOCK()))
+
+    @property
+    def over(self) -> bool:
+        """Whether there was time for searches, and none is left."""
+        return self.left_s == 0 < self.seconds
 
     @property
     def devices(self) -> int:
@@ -223,9 +246,11 @@ def _exact(asked: Asked, cuts: Cuts | None) -> Schedule:
     """The least period of k batches on these stages, as far as it is found in the time."""
     if not asked.k or cuts is None:
         return Schedule(name=EXACT, why="not looked for" if cuts else NO_CONTIGUOUS)
+    if asked.over:
+        return Schedule(name=EXACT, why=TIME_OVER)
     question = Question(
         chain=asked.seen(cuts.allocation), allocation=cuts.allocation, k=asked.k, memory=asked.machines.memory,
-        model=asked.model, seconds=asked.seconds,
+        model=asked.model, seconds=asked.left_s * (1 if asked.contiguous else _EXACT_SHARE),
     )  # fmt: skip
     try:
         answer = exact(question)
@@ -249,8 +274,9 @@ def _free(asked: Asked, known: Schedule) -> Schedule:
         bound = best(of_machines(asked.chain, asked.machines, asked.model))
     except ValueError:
         return Schedule(name=FREE, why=NO_STAGES, infeasible=True)
-    if known.period == bound.value:
-        return Schedule(name=FREE, why=f"not looked for: none is shorter than {known.name}")
+    needless = known.period == bound.value
+    if needless or asked.over:
+        return Schedule(name=FREE, why=f"not looked for: none is shorter than {known.name}" if needless else TIME_OVER)
     try:
         return _anywhere(asked, known)
     except KeyboardInterrupt:
@@ -261,14 +287,14 @@ def _free(asked: Asked, known: Schedule) -> Schedule:
 
 def _anywhere(asked: Asked, known: Schedule) -> Schedule:
     chain = asked.chain
-    spread = least_load(with_one_batch(chain), asked.machines, seconds=min(asked.seconds, MOST_SECONDS))
+    spread = least_load(with_one_batch(chain), asked.machines, seconds=min(asked.left_s / 2, MOST_SECONDS))
     if spread is not None:
         at = spread.allocation
         loaded = _measured(asked, FREE, at, back_to_back(asked.seen(at), at))
         if loaded.fits:
             return replace(loaded, periodic=True, floor=spread.bound)
     wanted = Wanted(
-        chain=chain, machines=asked.machines, model=asked.model, k=max(1, asked.k), seconds=asked.seconds,
+        chain=chain, machines=asked.machines, model=asked.model, k=max(1, asked.k), seconds=asked.left_s,
         enough=spread.bound.value if spread else None,
     )  # fmt: skip
     start = None if known.allocation is None or known.pattern is None else (known.allocation, known.pattern)

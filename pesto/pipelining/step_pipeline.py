@@ -43,7 +43,7 @@ class Wish:
     k: int = 0
     """Batches of a period of the exact schedule; 0: it is not looked for."""
     seconds: float = 20.0
-    """Which each search by CP-SAT may take."""
+    """That all searches by CP-SAT may take together."""
     search: float | None = None
     """Seconds of search op by op from the best schedules, or from the named one; None: SEARCH_S, of a named one 0."""
     contiguous: bool = False
@@ -134,7 +134,7 @@ class _Work:
             self.asked = Asked(
                 chain=ground.chain.chain, machines=Machines.alike(len(ground.fast), ground.memory),
                 batches=ground.step.batches, k=wish.k, seconds=wish.seconds, contiguous=wish.contiguous,
-            )  # fmt: skip
+            ).begun()  # fmt: skip
         except ValueError as error:
             raise UsageError(str(error)) from error
 

@@ -64,7 +64,7 @@ _OF_CHAINS = ("devices", "memory", "memory_model")
 )
 @click.option("--contiguous", is_flag=True, help="Look for no stages that are shared, or not one run of layers.")
 @click.option("--k", type=click.IntRange(0, 64), default=0, help="Look for the least period of so many batches too.")
-@click.option("--time-limit", type=Duration(), default="20", show_default=True, help="Of each search by CP-SAT.")
+@click.option("--time-limit", type=Duration(), default="20", show_default=True, help="Of all searches by CP-SAT.")
 @click.option(
     "--search",
     type=Duration(),

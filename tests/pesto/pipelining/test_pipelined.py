@@ -3,6 +3,7 @@
 from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations, pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -54,6 +55,55 @@ def test_the_least_period_that_fits_is_chosen(memory, period):
         if each.peaks is not None:
             assert each.fits == (memory is None or int(each.peaks.max()) <= memory) == (not each.why)
     assert 0 <= found.bubble < 1 and found.step_bound.value <= found.chosen.step
+
+
+@pytest.fixture
+def searches(monkeypatch):
+    """Seconds that each search by CP-SAT is given; it uses them all and finds nothing."""
+    clock, given = [0.0], []
+
+    def search(seconds):
+        given.append(seconds)
+        clock[0] += seconds
+
+    def least(_chain, _machines, *, seconds):
+        search(seconds)
+
+    def within(wanted, *_):
+        search(wanted.seconds)
+        return SimpleNamespace(allocation=None, pattern=None, infeasible=False, interrupted=False)
+
+    def exactly(question):
+        search(question.seconds)
+        return SimpleNamespace(pattern=None, infeasible="")
+
+    monkeypatch.setattr(schedules, "CLOCK", lambda: clock[0])
+    for name, replaced in (("least_load", least), ("least_anywhere", within), ("exact", exactly)):
+        monkeypatch.setattr(schedules, name, replaced)
+    return given
+
+
+def test_the_time_is_of_all_searches_together(searches):
+    """Half of 40 s for the exact schedule, 5 for loads, the rest for stages in memory; of 8 s the loads have 2."""
+    found = pipelined(asked(100, k=2, contiguous=False, seconds=40.0))
+    assert searches == [20.0, 5.0, 15.0] and found.chosen.fits
+    searches.clear()
+    pipelined(asked(100, k=2, contiguous=False, seconds=8.0))
+    assert searches == [4.0, 2.0, 2.0]
+    searches.clear()
+    pipelined(asked(100, k=2, seconds=40.0))
+    assert searches == [40.0]
+
+
+def test_no_search_begins_once_the_time_is_over(searches, monkeypatch):
+    """Making contiguous stages took longer than the time; a time of 0 is no limit that was reached."""
+    late = asked(100, k=2, contiguous=False, seconds=40.0).begun()
+    monkeypatch.setattr(schedules, "CLOCK", lambda: 50.0)
+    found = {each.name: each for each in pipelined(late).schedules}
+    assert searches == [] and found["exact"].why == found["free"].why == schedules.TIME_OVER
+    assert found["1f1b*"].fits
+    pipelined(asked(100, k=2, contiguous=False, seconds=0.0))
+    assert searches == [0.0, 0.0, 0.0]
 
 
 def test_stages_that_need_not_be_contiguous(monkeypatch):
