@@ -127,7 +127,10 @@ def solve(
         placement_only=placement_only, robust=robust,
     )  # fmt: skip
     hear = hearing("on_incumbent", on_incumbent)
-    before = flow.Earlier(*(None if p is None else given_plan(p, n) for n, p in (("start", start), ("beside", beside))))
+    before = flow.Earlier(
+        start=None if start is None else given_plan(start, "start"),
+        beside=None if beside is None else given_plan(beside, "beside"),
+    )
     machine, op_costs = on_cluster(graph, cluster, costs)
     outcome = flow.solve(graph, machine, op_costs, settings, hear, before)
     for remark in outcome.remarks:

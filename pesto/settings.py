@@ -18,7 +18,7 @@ class Settings:
     """
 
     time_limit_s: float = 60.0
-    """Wall-clock seconds of the solve, once the graph is read and what it runs is compiled."""
+    """Wall-clock seconds of the solve, once the graph is read and what the first plan needs is compiled."""
     gap: float = 0.0
     """Stop at this relative gap of the full graph (and the exact solver at that of the coarse one)."""
     search: bool = True

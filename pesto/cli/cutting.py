@@ -1,6 +1,6 @@
 """pesto solve with cuts: every kind of plan, and the shortest that fits."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +8,7 @@ import click
 
 from pesto.cli.outputs import check_outputs
 from pesto.cli.printed import answer
+from pesto.cli.startup import counted_s, startup_s
 from pesto.cluster import Cluster
 from pesto.errors import Exit, UsageError
 from pesto.inputs.load import load_costs, load_shaped
@@ -37,10 +38,8 @@ class Asked:
     out: Path
 
 
-def refuse_beside(cuts: str | None, source: Source, apart: dict[str, Any]) -> None:
+def refuse_beside(source: Source, apart: dict[str, Any]) -> None:
     """UsageError for cuts of a step without shapes, or beside an option that is for placements alone (`apart`)."""
-    if cuts is None:
-        return
     given = [f"--{name}" for name, value in apart.items() if value]
     if given:
         raise UsageError(f"{given[0]} is for placements alone - leave it out, or --split")
@@ -53,10 +52,13 @@ def cut(asked: Asked, *, as_json: bool, quiet: bool) -> None:
     cuts = cuts_of(asked.cuts, asked.cluster)
     check_outputs([asked.out], [asked.source.file] if asked.source.file else [], as_json=as_json)
     beside()
+    asked_s, deterministic = asked.settings.time_limit_s, asked.settings.deterministic
+    counted = counted_s(startup_s(), asked_s, deterministic=deterministic)
     step = load_shaped(asked.source, quiet=True)
     costs = load_costs(step[0], asked.cluster, None)
     with LiveLine(quiet=quiet) as live:
-        choice = choose(step, asked.cluster, costs, asked.settings, live, cuts=cuts)
+        settings = replace(asked.settings, time_limit_s=asked_s - counted)
+        choice = choose(step, asked.cluster, costs, settings, live, cuts=cuts)
     hold()
     _write(step[1], choice, asked)
     if as_json:

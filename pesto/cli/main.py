@@ -13,6 +13,7 @@ import click
 from click.exceptions import NoArgsIsHelpError
 
 from pesto.cli.printed import ANSWERED, PROGRESS, aside, to_json
+from pesto.cli.startup import note_start
 from pesto.errors import Exit, Told, told
 from pesto.show.screen import one_line, screens
 from pesto.solving.interrupt import install, received
@@ -137,7 +138,8 @@ def main() -> None:
 
 
 def _run() -> int:
-    said: dict[str, bool] = {}
+    said: dict[str, Any] = {}
+    note_start(said)
     try:
         code: int = pesto.main(standalone_mode=False, obj=said) or Exit.OK  # what a verb's Exit carries
     except _UnreadError:

@@ -1,5 +1,6 @@
 """Everything that a solve compiles, in parts and in the order in which it needs them: numba keeps it on disk."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +17,7 @@ from pesto.simulator import simulate
 from pesto.solving.ahead import alone
 from pesto.solving.baselines import RIVALS
 from pesto.solving.candidates import Bench
-from pesto.solving.flow import formulate, solve
+from pesto.solving.flow import Earlier, formulate, solve
 from pesto.solving.levels import levels, quick
 from solvers import Problem
 from solvers.arrays import Ints, rank_of
@@ -93,6 +94,16 @@ def _peaks(tiny: Tiny) -> None:
     measure(tiny.graph, simulate(tiny.problem, tiny.device, tiny.rank))
 
 
+def _plan(tiny: Tiny) -> None:
+    """A whole solve with no time, of one candidate; and one whose transfers wait for each other, priced."""
+    cluster = load_cluster(_CLUSTER)
+    costs = load_costs(tiny.graph, cluster, None)
+    solve(tiny.graph, cluster, costs, _SETTINGS, lambda _: None, Earlier(spent_s=math.inf))
+    gpus = np.flatnonzero(tiny.problem.allowed.all(axis=0))[:2]
+    bench = tiny.bench
+    bench.priced(bench.placed("on both", "", gpus[np.arange(tiny.problem.tasks) % 2]))
+
+
 def _method(name: str, tiny: Tiny) -> None:
     quick(tiny.problem, name)
 
@@ -135,6 +146,7 @@ PARTS: Mapping[str, Part] = {
     "problem": Part(_problem),
     "timing": Part(_timing),
     "peaks": Part(_peaks),
+    "plan": Part(_plan, after=("problem", "timing", "peaks")),
     "list": Part(partial(_method, "list"), after=("problem", "timing")),
     **{name: Part(partial(_method, name), after=("list",)) for name in RIVALS},
     "coarse": Part(_coarse, after=("problem", "timing", "peaks", "list", "pardnn")),

@@ -18,7 +18,7 @@ from pesto.show.report.html_report import html_report
 from pesto.show.report.reported import of_solve
 from pesto.show.solve_report import as_object, following, page
 from pesto.show.trace import packed, trace
-from pesto.solving.flow import Outcome, solve
+from pesto.solving.flow import Earlier, Outcome, solve
 from solvers import FAILED
 
 TRACE, EXPLANATION = "trace.json.gz", "explain.json"
@@ -39,7 +39,7 @@ def solve_job(work: Work) -> dict[str, Any]:
     loaded = time.perf_counter()
     costs = load_costs(graph, machine, given.costs)
     stages_s = {"graph": loaded - began, "costs": time.perf_counter() - loaded}
-    outcome = solve(graph, machine, costs, settings, work.telling, start)
+    outcome = solve(graph, machine, costs, settings, work.telling, Earlier(start=start))
     work.keep(PLAN, dumps(outcome.plan))
     _say(work, outcome, graph, machine, stages_s | outcome.stages_s)
     if not outcome.interrupted:

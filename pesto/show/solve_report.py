@@ -20,7 +20,7 @@ from pesto.show.facts.trust_lines import trust_keys, trust_line
 from pesto.show.lines import command, fact, paragraph
 from pesto.show.table import aligned
 from pesto.solving.candidates import Candidate
-from pesto.solving.flow import Outcome
+from pesto.solving.flow import UNCOMPILED, Outcome
 from pesto.solving.ties import LOOPS, Tie
 from pesto.source import Source
 
@@ -160,6 +160,7 @@ def page(
         *layers_lines(plan),
         fact("peak memory", _peaks(plan)),
         *contribution_lines(outcome.first, outcome.contributions),
+        *([] if outcome.compiled else [fact("compiled", UNCOMPILED)]),
         fact("seconds", ", ".join(f"{name} {seconds:.2f}" for name, seconds in stages_s.items())),
         *closing(out, following, report),
     ]

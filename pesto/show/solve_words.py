@@ -32,7 +32,8 @@ LINES = (
     ("peak memory", "most bytes alive at one moment of the step"),
     ("gained", "by how much the plan became shorter through each engine, from the first that fits on"),
     ("CPU seconds", "of each engine, in this process and in those that it started"),
-    ("seconds", "of each stage, on the clock"),
+    ("compiled", "what was left out, as what it runs was still being compiled when the time was over"),
+    ("seconds", "on the clock: of starting the program, of reading the graph, of each stage and of writing"),
     ("verified", "the plan was checked by code that shares none with what made it"),
     ("next", "a command to go on with"),
 )

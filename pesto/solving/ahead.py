@@ -2,7 +2,8 @@
 
 A function that numba compiles takes some tenths of a second, and a solve needs hundreds. What `pesto.compiling` has
 compiled lies in numba's cache, and which of its parts are there in a file beside that. Where one lacks, `beside` starts
-a process that compiles it, and a stage waits for its part alone; if that process fails, stages compile for themselves.
+a process that compiles it, and a stage waits for its part alone, as long as its share of the time limit allows; if that
+process fails, stages compile for themselves.
 """
 
 import atexit
@@ -16,8 +17,7 @@ import subprocess
 import sys
 import sysconfig
 import threading
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from importlib.metadata import version
@@ -31,6 +31,12 @@ from pesto.files.disk import write_atomic
 from solvers.compiled.dag import connected
 from solvers.compiled.kernels import COMPILES
 
+FIRST = ("problem", "timing", "peaks", "plan")
+"""Parts that every plan needs."""
+COARSE = ("coarse",)
+"""Parts that quick schedules of coarse graphs need."""
+SEARCH = ("search", "bound", "rest")
+"""Parts that engines need."""
 LAST = "repair"
 """The part that is compiled after all others."""
 _LOOK_S = 0.5
@@ -44,8 +50,6 @@ class Beside:
         self.count, self.of, self.done = 0, 0, set[str]()
         self.waiting = False
         """Whether a stage waits for a part."""
-        self.waited_s = 0.0
-        """Seconds that stages have waited for compiled parts."""
         self._changed, self._over, self._here = threading.Condition(), False, os.getpid()
         # Its stdin ends with this process, whatever becomes of it, and with that it ends, too.
         self._process = subprocess.Popen(
@@ -55,19 +59,31 @@ class Beside:
         threading.Thread(target=self._read, daemon=True).start()
         atexit.register(self.end)
 
-    def need(self, *parts: str) -> None:
-        """Wait until parts are compiled, or will not be; a fork of this process, which hears of none, goes on."""
+    def need(self, *parts: str, late: Callable[[], bool] = lambda: False) -> bool:
+        """Wait until parts are compiled, or will not be; return False where it was `late` before that.
+
+        A fork of this process, which hears of none, goes on.
+        """
         if os.getpid() != self._here:
-            return
-        began = time.perf_counter()
+            return True
         with self._changed:
             try:
-                while not self._over and not self.done.issuperset(parts):
+                while not self._has(*parts):
+                    if late():
+                        return False
                     self.waiting = True
                     self._changed.wait(_LOOK_S)  # or Ctrl-C would wait, too
             finally:
                 self.waiting = False
-                self.waited_s += time.perf_counter() - began
+        return True
+
+    def lacks(self, *parts: str) -> bool:
+        """Return whether one of the parts is still to be compiled."""
+        with self._changed:
+            return not self._has(*parts)
+
+    def _has(self, *parts: str) -> bool:
+        return self._over or self.done.issuperset(parts)
 
     @property
     def standing(self) -> str:
@@ -103,10 +119,15 @@ class Compiled:
     """Nothing to wait for."""
 
     standing = ""
-    waited_s = 0.0
+    count = of = 0
 
-    def need(self, *parts: str) -> None:
+    def need(self, *parts: str, late: Callable[[], bool] = lambda: False) -> bool:  # noqa: ARG002
         """Go on."""
+        return True
+
+    def lacks(self, *parts: str) -> bool:  # noqa: ARG002
+        """Return False."""
+        return False
 
 
 def beside() -> Beside | Compiled:

@@ -12,7 +12,7 @@ from pesto.baselines.places import accelerators
 from pesto.cluster import Cluster
 from pesto.memory.peaks import measure
 from pesto.solving.ahead import beside
-from pesto.solving.candidates import Bench
+from pesto.solving.candidates import Bench, Candidate
 from pesto.solving.levels import quick
 from pesto.solving.tracker import Late, Stage, never
 from solvers import FORBIDDEN, Problem
@@ -35,36 +35,43 @@ _TRIES = 3
 """List schedules to make until one's measured peaks fit, each planned with less capacity than the one before."""
 
 
-def baselines(bench: Bench, cluster: Cluster, late: Late = never) -> Stage[Problem]:
+def baselines(bench: Bench, cluster: Cluster, late: Late = never, spent: Late = never) -> Stage[Problem]:
     """`single`, `expert`, `layer-balanced`, `list` and RIVALS; returns the problem that planning should use.
 
-    late: asked before each but `single` and `list`, which are always made; from then on the others are left out.
+    late: asked before each but `single` and `list`; from then on the others are left out.
+    spent: whether a plan fits and there is no time; `list`, and `single` on a further kind of device, are left out.
 
     Its memory is what is alive at the peak when all runs on one device, charged to the ops that made it: summed
     over a device that estimates its peak. Its capacity is lowered until a list schedule's measured peaks fit.
     """
     problem = bench.problem
-    singles = []
+    singles: list[Candidate] = []
     for location in _distinct(problem, accelerators(problem, cluster)):
+        if singles and spent():
+            break
         device = devices_at(problem, np.full(problem.tasks, location))
         singles.append(bench.placed("single", f"everything on {cluster.devices[location].name}", device))
         yield singles[-1]
     single = min(singles, key=lambda c: (not c.fits, c.makespan))
+    fits = single.fits
     alive = measure(bench.graph, single.timeline, per_edge=bench.per_edge).alive
     for name, rule in (("expert", expert), ("layer-balanced", layer_balanced)):
         if not late():
-            placed = rule(bench.graph, problem, cluster)
-            yield bench.placed(name, placed.rule, placed.device)
+            by_rule = rule(bench.graph, problem, cluster)
+            placed = bench.placed(name, by_rule.rule, by_rule.device)
+            fits = fits or placed.fits
+            yield placed
     trials, these = tee(estimates(problem, alive))
-    beside().need("list")
-    planning = yield from _list(bench, next(these))
+    planning = next(these)
+    if spent() or not beside().need("list", late=lambda: fits and late()):
+        return planning
+    planning = yield from _list(bench, planning, spent)
     if problem.tasks > MOST_TASKS:
         return planning
     free = quick_bounds.share(problem.holding(memory=np.zeros_like(problem.memory)), problem)
     for name in RIVALS:
-        if late():
+        if late() or not beside().need(name, late=late):
             return planning
-        beside().need(name)
         trials, these = tee(trials)
         for posed in these if PLACERS[name].memory else (free,):
             schedule = quick(posed, name).schedule
@@ -121,10 +128,12 @@ def _distinct(problem: Problem, locations: list[int]) -> list[int]:
     return list(seen.values())
 
 
-def _list(bench: Bench, planning: Problem) -> Stage[Problem]:
-    """`list`; returns the last problem that it could plan with."""
+def _list(bench: Bench, planning: Problem, spent: Late) -> Stage[Problem]:
+    """`list`, once more while it does not fit, unless the time is `spent`; returns the last problem it planned with."""
     attempt = planning
     for _ in range(_TRIES):
+        if attempt is not planning and spent():
+            break
         result = quick(attempt, "list")
         if result.schedule is None:
             break

@@ -22,7 +22,7 @@ from pesto.problem import build
 from pesto.quantities import size
 from pesto.settings import NEAR, Settings
 from pesto.simulator import Timeline
-from pesto.solving.ahead import beside
+from pesto.solving.ahead import COARSE, FIRST, SEARCH, beside
 from pesto.solving.background_bound import strengthened
 from pesto.solving.baselines import MOST_TASKS, RIVALS, baselines
 from pesto.solving.candidates import Bench, Candidate, Turns
@@ -47,6 +47,7 @@ from solvers.bounds.evidence import FullBound
 from solvers.timing.replay import fifo
 
 _LARGER = "use more or larger devices"
+UNCOMPILED = "compiling took the time limit, so nothing was searched - solve again: what is compiled stays"
 CANDIDATES = (
     "start", "single", "expert", "layer-balanced", *RIVALS, "list", "levels", "repaired", "coarse", "search", "windows",
 )  # fmt: skip
@@ -88,6 +89,8 @@ class Outcome:
     interrupted: bool
     costs: Costs
     """What the plan rests on."""
+    compiled: bool = True
+    """Whether what engines run was compiled in time; otherwise they were left out."""
 
     @property
     def removed(self) -> Removed | None:
@@ -99,16 +102,23 @@ class Outcome:
         """What its reader should know and a plan has no place for."""
         costs = [f"costs: {self.costs.note}"] if self.costs.note else []
         lost = [f"as {self.enforced.way}: {self.enforced} - {self.remedy}"] if self.enforced and self.remedy else []
-        return (*map(str, self.ties), *lost, *costs)
+        left_out = [] if self.compiled else [UNCOMPILED]
+        return (*map(str, self.ties), *lost, *costs, *left_out)
 
 
 class Earlier(NamedTuple):
-    """Plans that were made before."""
+    """Plans that were made before a solve, and how much of its time."""
 
     start: Plan | None = None
     """What the search begins from."""
     beside: Plan | None = None
     """Of another step: the variables that this one shares with it stay where it has them."""
+    spent_s: float = 0.0
+    """Seconds of the time limit that were used before; with `math.inf` only what is always made is made."""
+
+
+NOTHING = Earlier()
+"""No plan, and no time."""
 
 
 def solve(
@@ -117,35 +127,39 @@ def solve(
     costs: Costs,
     settings: Settings,
     watch: Watch,
-    earlier: Plan | Earlier | None = None,
+    earlier: Earlier = NOTHING,
 ) -> Outcome:
     """The best verified plan of all candidates (see CANDIDATES); `watch` hears of every better one, and better bound.
 
-    `earlier` is a plan to start from, or earlier plans of both kinds. A stage yields candidates; the tracker keeps the
-    best, the bound and the clock. InfeasibleError with the proof when the variables, or all that is alive, cannot fit
-    the memory; NothingFoundError when no candidate fits, with the bytes short; UsageError when `start` knows none of
-    the ops; for a plan to stay beside what `pinned_beside` raises. Ctrl-C ends the search with the best plan; before
-    there is one, KeyboardInterrupt.
+    A stage yields candidates; the tracker keeps the best, the bound and the clock. What the first plan needs is
+    compiled before the time limit begins, all else within it. InfeasibleError with the proof when the variables, or
+    all that is alive, cannot fit the memory; NothingFoundError when no candidate fits, with the bytes short;
+    UsageError when `start` knows none of the ops; for a plan to stay beside what `pinned_beside` raises. Ctrl-C ends
+    the search with the best plan; before there is one, KeyboardInterrupt.
     """
     release()
-    start, other = earlier if isinstance(earlier, Earlier) else (earlier, None)
-    kept = None if other is None else _kept(other, graph, cluster)
-    tracker, done = Tracker(watch), None
+    kept = None if earlier.beside is None else _kept(earlier.beside, graph, cluster)
+    tracker, done, closing_s, compiled = Tracker(watch), None, 0.0, True
+    _compile_first(tracker)
+    tracker.limit(settings.time_limit_s, earlier.spent_s)
     with tracker.timed("problem"):
-        beside().need("problem", "timing", "peaks")
         problem = formulate(graph, costs, cluster, settings, {} if kept is None else kept.variables)
         bench = Bench.of(graph, problem, per_edge=settings.per_edge)
         tracker.price, tracker.bound = bench.priced, FullBound(*quick_bounds.best(problem))
-    tracker.limit(settings.time_limit_s)
-    if start is not None:
-        tracker.run("start", older(start, bench, cluster))
+    if earlier.start is not None:
+        tracker.run("start", older(earlier.start, bench, cluster))
     with tracker.interruptible():
-        planning = tracker.run("baselines", baselines(bench, cluster, _late(tracker, settings, _RIVALS)))
-        closing_s = tracker.used_s
-        if not (tracker.proven or _spent(tracker, settings)):
+        rivals, spent = _late(tracker, settings, _RIVALS), _spent(tracker, settings)
+        planning = tracker.run("baselines", baselines(bench, cluster, rivals, spent))
+        closing_s = tracker.elapsed_s
+        needless = tracker.proven or spent()
+        compiled = needless or beside().need(*COARSE, late=_spent(tracker, settings, _QUICK))
+        if compiled and not needless:
             level, ladder = tracker.run("coarsen", levels(bench, planning, settings, _late(tracker, settings, _QUICK)))
-            tracker.run("repair", repairs(bench, tracker, settings))
+            tracker.run("repair", repairs(bench, tracker, settings, _spent(tracker, settings, _ENGINES)))
             _share_out(tracker, settings, closing_s)
+            compiled = _ready_to_search(tracker, settings)
+        if compiled and not needless:
             with strengthened(problem, tracker, settings):
                 rounds = _rounds(bench, planning, ladder, tracker, settings)
                 if not _at_once(problem, tracker, settings):
@@ -164,7 +178,19 @@ def solve(
         )  # fmt: skip
         plan = make_plan(given, chosen, tracker.candidates)
         verify(plan, graph, problem, cluster)
-    return _outcome(plan, bench, tracker, given)
+    return replace(_outcome(plan, bench, tracker, given, closing_s), compiled=compiled)
+
+
+def _compile_first(tracker: Tracker) -> None:
+    """Wait for what the first plan needs; that is a stage where there is something to wait for."""
+    if beside().lacks(*FIRST):
+        with tracker.timed("compiling"):
+            beside().need(*FIRST)
+
+
+def _ready_to_search(tracker: Tracker, settings: Settings) -> bool:
+    """Return whether what engines need is compiled; waits for it in the time limit, or without a limit for no plan."""
+    return settings.time_limit_s == 0 or beside().need(*SEARCH, late=_spent(tracker, settings, _ENGINES))
 
 
 def _kept(other: Plan, graph: Graph, cluster: Cluster) -> Beside:
@@ -209,9 +235,9 @@ def _without_order(bench: Bench, tracker: Tracker, settings: Settings) -> Candid
     return tracker.best
 
 
-_RIVALS, _QUICK = 0.25, 0.5
+_RIVALS, _QUICK, _ENGINES = 0.25, 0.5, 0.75
 """Shares of the time limit after which no further method of the literature, and no further size of coarse graph, is
-tried: engines are to have the rest."""
+tried, and after which neither repairs nor engines wait for what is still being compiled."""
 HURRY_S = 1.0
 """Seconds that quick candidates have at least: they load compiled code for some tenths of them."""
 _CLOSING = 0.4
@@ -225,18 +251,15 @@ def _late(tracker: Tracker, settings: Settings, share: float) -> Late:
     return never if settings.deterministic else partial(tracker.past, share, HURRY_S)
 
 
-def _spent(tracker: Tracker, settings: Settings) -> bool:
-    """Return True if the time limit is over and a plan fits: nothing further is begun, only the plan is made."""
-    return tracker.best is not None and _late(tracker, settings, 1.0)()
+def _spent(tracker: Tracker, settings: Settings, share: float = 1.0) -> Late:
+    """Return whether a plan fits and more than a share of the time is over: what can be left out then is."""
+    late = _late(tracker, settings, share)
+    return lambda: tracker.best is not None and late()
 
 
 def _share_out(tracker: Tracker, settings: Settings, closing_s: float) -> None:
-    """Reserve time for the end of the solve: as long as the baselines took (`closing_s`) on the same busy machine.
-
-    What search runs is compiled first, outside of the time limit.
-    """
+    """Reserve time for the end of the solve: as long as the baselines took (`closing_s`) on the same busy machine."""
     if settings.time_limit_s > 0:
-        beside().need("search", "bound", "rest")
         closing = min(closing_s, _CLOSING * settings.time_limit_s)
         tracker.keep(closing, least=min(_LEAST * settings.time_limit_s, _LEAST_S))
 
@@ -250,17 +273,25 @@ def _rounds(
     return Search(bench, planning, ladder, tracker, settings)
 
 
-def _outcome(plan: Plan, bench: Bench, tracker: Tracker, given: SolveRecord) -> Outcome:
+def _hurried(tracker: Tracker, settings: Settings, closing_s: float) -> bool:
+    """Return whether less time is left than half of what was kept for the end, or the solve was interrupted."""
+    used = 1.0 - closing_s / 2 / max(settings.time_limit_s, closing_s, 1e-9)
+    return tracker.interrupted or _late(tracker, settings, used)()
+
+
+def _outcome(plan: Plan, bench: Bench, tracker: Tracker, given: SolveRecord, closing_s: float) -> Outcome:
     names = CANDIDATES if "start" in tracker.candidates else CANDIDATES[1:]
     problem, chosen = bench.problem, tracker.candidates[plan.provenance.chosen]
     with tracker.timed("ties"):
         tied = ties(bench.graph, problem, plan.schedule.makespan, timed=not tracker.interrupted)
     trusted, ordered = None, not plan.placement_only
     with tracker.timed("trust"), suppress(InputError):  # of a step of a hundred years: no reason to lose the plan
-        errors = in_a_solve(bench, given.settings, hurried=_late(tracker, given.settings, 1.0)())
+        errors = in_a_solve(bench, given.settings, hurried=_hurried(tracker, given.settings, closing_s))
         trusted = trust(bench, given.cluster, chosen, tracker.candidates.values(), errors, order=ordered)
-    planned = Timeline(problem=problem, schedule=plan.schedule)
-    meant = as_meant(bench.graph, planned, plan.rank, order=ordered)
+    with tracker.timed("trust"):
+        planned = Timeline(problem=problem, schedule=plan.schedule)
+        meant = as_meant(bench.graph, planned, plan.rank, order=ordered)
+        worth = order_worth(problem, plan.schedule.device, plan.rank)
     asked = {"exact": given.settings.solver, "windows": engine_of(given.settings)}
     return Outcome(
         plan=plan,
@@ -270,7 +301,7 @@ def _outcome(plan: Plan, bench: Bench, tracker: Tracker, given: SolveRecord) -> 
         exact=given.exact,
         enforced=meant,
         remedy=remedy(meant, bench.graph, planned, plan.rank) if meant else "",
-        order=order_worth(problem, plan.schedule.device, plan.rank),
+        order=worth,
         turns=chosen.turns or Turns(tried=0, least=chosen.makespan),
         trust=trusted,
         stages_s=tracker.stages_s,

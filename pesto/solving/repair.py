@@ -8,7 +8,7 @@ from pesto.memory.peaks import footprint
 from pesto.settings import Settings
 from pesto.solving.ahead import beside
 from pesto.solving.candidates import Bench, Candidate
-from pesto.solving.tracker import SoFar, Stage
+from pesto.solving.tracker import Late, SoFar, Stage, never
 from solvers import Problem, Schedule
 from solvers.arrays import Ints
 from solvers.heuristics.overflow.relief import relieve
@@ -21,17 +21,19 @@ _TRIES = 3
 """Candidates to repair at most, shortest first."""
 
 
-def repairs(bench: Bench, so_far: SoFar, settings: Settings) -> Stage[None]:
+def repairs(bench: Bench, so_far: SoFar, settings: Settings, late: Late = never) -> Stage[None]:
     """`repaired`: of the candidates that do not fit and are shorter than the best that does.
 
     But not `single`, of which a repair would have to move the most and gain the least. Where a plan fits, all of them
     have what is left of the time at most. With deterministic settings none looks at the clock.
+
+    late: whether nothing is to be compiled for it any more.
     """
     best = so_far.best
     over = [c for c in so_far.candidates.values() if not c.fits and c.name != "single"]
     over = [c for c in over if best is None or c.makespan < best.makespan]
-    if over:
-        beside().need("repair")
+    if over and not beside().need("repair", late=late):
+        return
     for candidate in sorted(over, key=lambda c: c.makespan)[:_TRIES]:
         seconds = math.inf if settings.deterministic else SECONDS
         if so_far.best is not None and not settings.deterministic:

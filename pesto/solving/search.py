@@ -115,6 +115,8 @@ class Search:
         lanes = _begun(self._grounds, starts, settings, at, phase)
         began, before = time.monotonic(), starts[0].makespan
         self._begins_s = began - begins
+        if so_far.left_s <= kept_s and not settings.deterministic:
+            return
         for found in walk_all(lanes, _budget(self._bench, settings, shares, so_far.left_s - kept_s), self._over):
             again = self._bench.ordered("search", f"annealed on {found.rule}", found.device, found.rank)
             yield replace(again, turns=Turns(tried=0, least=again.makespan))  # it was priced to be weighed

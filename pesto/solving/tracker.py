@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar, runtime_checkable
 
 from pesto.problem import TICK_S
-from pesto.solving.ahead import beside
 from pesto.solving.candidates import Candidate, best
 from pesto.solving.contributions import Ledger
 from pesto.solving.interrupt import keep, received
@@ -107,8 +106,9 @@ class Tracker:
         self.ledger = Ledger()
         self._watch = watch
         self._begins = watch.begins if isinstance(watch, StageWatch) else None
-        self._began = self._ends = time.perf_counter()
-        self._limit_s = self._compiled_s = self._kept_s = 0.0
+        self._began = time.perf_counter()
+        self._limited_at = self._ends = CLOCK()
+        self._limit_s = self._spent_s = 0.0
 
     @property
     def best(self) -> Candidate | None:
@@ -145,22 +145,24 @@ class Tracker:
 
     @property
     def left_s(self) -> float:
-        """Seconds until the time limit, 0 from then on; waiting for compilation is no part of it."""
-        return max(self._left_s, 0.0)
+        """Seconds until the time limit, 0 from then on."""
+        return max(self._ends - CLOCK(), 0.0)
+
+    def limit(self, seconds: float, spent_s: float = 0.0) -> None:
+        """Let the time limit begin now, with `spent_s` seconds of it used before."""
+        self._limited_at = CLOCK()
+        self._ends = self._limited_at + seconds - spent_s
+        self._limit_s, self._spent_s = seconds, spent_s
 
     @property
-    def _left_s(self) -> float:
-        return self._ends + (beside().waited_s - self._compiled_s) - CLOCK()
-
-    def limit(self, seconds: float) -> None:
-        """Let the time limit begin now."""
-        self._ends, self._limit_s, self._compiled_s = CLOCK() + seconds, seconds, beside().waited_s
-        self._kept_s = 0.0
+    def elapsed_s(self) -> float:
+        """Seconds since the time limit began."""
+        return CLOCK() - self._limited_at
 
     @property
     def used_s(self) -> float:
-        """Seconds since the time limit began; waiting for compilation is no part of it."""
-        return self._limit_s - self._left_s - self._kept_s
+        """Seconds of the time limit that are used: before it began, and since then."""
+        return self._spent_s + self.elapsed_s
 
     def past(self, share: float, least_s: float) -> bool:
         """Return True if more than this share of the time limit, and `least_s`, is used; never at a limit of 0."""
@@ -168,9 +170,8 @@ class Tracker:
 
     def keep(self, seconds: float, least: float) -> None:
         """End so many seconds before the time limit, which what comes after it takes; `least` are left in any case."""
-        kept = min(seconds, self._left_s - least)
+        kept = min(seconds, self._ends - CLOCK() - least)
         self._ends -= kept
-        self._kept_s += kept
 
     def run(self, name: str, stage: Stage[T]) -> T:
         """Offer a stage's candidates as they come, and return what it does; its seconds are kept under `name`."""

@@ -16,7 +16,7 @@ from pesto.graph import Graph
 from pesto.problem import TICK_S
 from pesto.quantities import duration, percent
 from pesto.settings import Settings
-from pesto.solving.flow import Outcome, formulate, solve
+from pesto.solving.flow import Earlier, Outcome, formulate, solve
 from pesto.solving.tracker import Watch
 from pesto.split.geometry import Shape
 from pesto.split.shaped import Shaped
@@ -34,6 +34,8 @@ BOTH_SHARE = 0.5
 """Share of what is then left that placing does without, for cutting its long ops and placing the rest again."""
 BOARD_SHARE = 0.5
 """Share of placing's time that one board gets first, where there are several."""
+ANY_GAP = 0.999
+"""A gap that every plan meets, so that no engine is started."""
 LEAST_S = 1.0
 """Seconds that placing has at least."""
 _NO_PLAN = (InfeasibleError, NothingFoundError, UsageError)
@@ -126,8 +128,8 @@ def choose(
 
     Where a cut's step takes less than any placement can, placing is quick: list scheduling and the literature's
     methods, without search. Both is that placement with its long ops cut (`pesto.weighing.partly_cut`), listed
-    where its step is shorter than the placement's and every split's. On several boards one is placed on first, and the
-    whole cluster from there; either placement's long ops are cut.
+    where its step is shorter than the placement's and every split's, and left out where no time is left. On several
+    boards one is placed on first, and the whole cluster from there; either placement's long ops are cut.
 
     A kind whose search fails, for whatever reason, is listed with that reason, and the shortest of the others is
     chosen. Ctrl-C ends the search, and the shortest kind so far is chosen. Where no kind fits, the first failure is
@@ -151,11 +153,15 @@ def choose(
         bound, known = _bound(graph, costs, cluster, settings)
         left = max(LEAST_S, left_s())
         beaten = best is not None and bound is not None and best < bound
-        share = 0.0 if beaten else left * (1 - BOTH_SHARE)
-        yield from _placed(graph, cluster, costs, replace(settings, time_limit_s=share), watch)
+        asked = replace(settings, time_limit_s=left * (1 - BOTH_SHARE))
+        if beaten:
+            asked = replace(asked, time_limit_s=0.0) if settings.deterministic else replace(asked, gap=ANY_GAP)
+        yield from _placed(graph, cluster, costs, asked, watch)
 
     def both() -> Iterator[Kind]:
         left = left_s() * (BOTH_SHARE if settings.deterministic else 1.0)
+        if left == 0 < settings.time_limit_s:
+            return
         yield from _both(step, cluster, replace(settings, time_limit_s=left), search.kinds, watch)
 
     for factors in cuts:
@@ -167,7 +173,8 @@ def choose(
         raise _nothing(search.kinds)
     chosen = min(reversed(fitting), key=lambda kind: kind.makespan_s or 0.0)
     reason = _reason(chosen, search.kinds, bound, known)
-    search.run(DATA_PARALLEL, DATA_PARALLEL, partial(_rival, step, cluster, settings))
+    seconds = CUTTING_SHARE * settings.time_limit_s if settings.deterministic else left_s()
+    search.run(DATA_PARALLEL, DATA_PARALLEL, partial(_rival, step, cluster, settings, max(LEAST_S, seconds)))
     return Choice(kinds=tuple(search.kinds), chosen=chosen, reason=reason)
 
 
@@ -205,9 +212,8 @@ def _nothing(kinds: Sequence[Kind]) -> BaseException:
     return error("; ".join(f"{kind.name}: {kind.why}" for kind in kinds))
 
 
-def _rival(step: tuple[Graph, Shaped], cluster: Cluster, settings: Settings) -> Iterator[Kind]:
+def _rival(step: tuple[Graph, Shaped], cluster: Cluster, settings: Settings, seconds: float) -> Iterator[Kind]:
     began = time.monotonic()
-    seconds = max(LEAST_S, CUTTING_SHARE * settings.time_limit_s)
     found = data_parallel(step, cluster, settings, seconds=seconds)
     why = "" if found.replica.fits else shortfall(found.replica, cluster)
     yield Kind(name=DATA_PARALLEL, kind=DATA_PARALLEL, seconds=time.monotonic() - began, rival=found, why=why)
@@ -290,8 +296,9 @@ def placed_from_a_board(
             there = solve(graph, board.cluster, board.costs, some, watch)
     if board is None or there is None:
         return solve(graph, cluster, costs, settings, watch), None
-    left = 0.0 if there.interrupted else (1 - BOARD_SHARE) * settings.time_limit_s
-    outcome = solve(graph, cluster, costs, replace(settings, time_limit_s=left), watch, there.plan)
+    rest = replace(settings, time_limit_s=(1 - BOARD_SHARE) * settings.time_limit_s)
+    before = Earlier(start=there.plan, spent_s=math.inf if there.interrupted else 0.0)
+    outcome = solve(graph, cluster, costs, rest, watch, before)
     return outcome, (board, there)
 
 

@@ -25,7 +25,7 @@ from pesto.plans.warm_start import carried
 from pesto.settings import Settings
 from pesto.solving.baselines import baselines
 from pesto.solving.candidates import Bench, Candidate, best
-from pesto.solving.flow import Outcome, formulate, solve
+from pesto.solving.flow import Earlier, Outcome, formulate, solve
 from pesto.solving.tracker import Late, Watch
 from pesto.split.dividing import Split, divide_partly
 from pesto.split.division import Division
@@ -111,10 +111,9 @@ def partly_cut(
     on, placed = placements[at]
     gone = TRYING * settings.time_limit_s if settings.deterministic else time.monotonic() - began
     left = max(min(_LEAST_S, settings.time_limit_s), settings.time_limit_s - gone)
+    start = Earlier(start=_named_anew(placed.plan))
     try:
-        found = solve(
-            chosen.graph, on, chosen.costs, replace(settings, time_limit_s=left), watch, _named_anew(placed.plan)
-        )
+        found = solve(chosen.graph, on, chosen.costs, replace(settings, time_limit_s=left), watch, start)
     except (InfeasibleError, NothingFoundError):
         return None
     places = _places(chosen, cluster, found.plan)
@@ -213,7 +212,7 @@ def _sizes(cluster: Cluster) -> tuple[int, ...]:
 
 
 def _tried(step: tuple[Graph, Shaped], split: Split, placement: tuple[Cluster, Outcome], late: Late) -> _Tried:
-    """Place a partial split by quick methods; once `late`, only by those that are always made."""
+    """Place a partial split by quick methods; once `late`, only from where the old plan has its ops."""
     (graph, shaped), (cluster, placed) = step, placement
     parts = parts_of(shaped, split.division)
     order = _order(placed, cluster, split)
@@ -223,7 +222,7 @@ def _tried(step: tuple[Graph, Shaped], split: Split, placement: tuple[Cluster, O
     bench = Bench.of(made, problem)
     known = carried(_named_anew(placed.plan), made, problem, cluster)
     carried_over = bench.ordered("start", known.rule, known.device, known.rank)
-    start = best([carried_over, *baselines(bench, cluster, late)]) or carried_over
+    start = best([carried_over, *baselines(bench, cluster, late, late)]) or carried_over
     return _Tried(split=split, parts=parts, order=order, graph=made, costs=costs, start=start)
 
 

@@ -15,7 +15,7 @@ from pesto.plans.plan import Plan
 from pesto.problem import TICK_S
 from pesto.settings import Settings
 from pesto.solving.candidates import Candidate
-from pesto.solving.flow import Outcome, solve
+from pesto.solving.flow import Earlier, Outcome, solve
 from pesto.whatif.grid import AXES, Grid, Point
 from pesto.whatif.scaled import scaled
 from solvers.compiled.interruption import struck
@@ -170,7 +170,8 @@ def _row(task: Task, point: Point, rows: list[Row]) -> tuple[Row, bool]:
             words = point.text(axis for axis in AXES if getattr(point, axis) != getattr(task.grid.base, axis))
             cluster = replace(cluster, name=f"{cluster.name} with {words}")
         costs = task.costs(cluster)
-        outcome = solve(task.graph, cluster, costs, task.settings, lambda _: None, near.plan if near else None)
+        before = Earlier(start=near.plan if near else None)
+        outcome = solve(task.graph, cluster, costs, task.settings, lambda _: None, before)
     except PestoError as error:
         status = next((word for kind, word in _STATUS if isinstance(error, kind)), "failed")
         detail = str(error)

@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from pesto.cli.afar import token_option
-from pesto.cli.cutting import Asked, cut, refuse_beside
 from pesto.cli.options import (
     Duration,
     Existing,
@@ -23,8 +22,7 @@ from pesto.cli.options import (
 from pesto.cli.outputs import check_outputs, present
 from pesto.cli.printed import aside, to_json
 from pesto.cli.read_step import read_step
-from pesto.cli.remote_solve import Beside, solve_there
-from pesto.client.solve_request import Solve
+from pesto.cli.startup import counted_s, startup_s
 from pesto.errors import Exit, UsageError
 from pesto.files.disk import write_atomic
 from pesto.graph import Graph
@@ -132,30 +130,40 @@ def solve_command(
     source.checked()
     chosen = _chosen(cdep, **settings)
     machine = load_cluster(cluster)
-    before = Earlier(*(None if file is None else load(file) for file in (start, other)))
+    before = Earlier(start=None if start is None else load(start), beside=None if other is None else load(other))
     check_outputs(present(out, report, part, cdep), present(source.file, start, other), as_json=as_json)
-    refuse_beside(
-        split, source, {"costs": costs, "start": start, "beside": other, "report": report, "part": part, "cdep": cdep}
-    )
+    if split is not None:
+        from pesto.cli.cutting import Asked, cut, refuse_beside  # late, as those below: they take long to load
+
+        apart = {"costs": costs, "start": start, "beside": other, "report": report, "part": part, "cdep": cdep}
+        refuse_beside(source, apart)
     if server is not None:
         if other is not None:
             raise UsageError("--beside is for solves on this machine - leave out --server")
+        from pesto.cli.remote_solve import Beside, solve_there
+        from pesto.client.solve_request import Solve
+
         there = Solve(source=source, cluster=cluster, costs=costs, start=start, settings=chosen, cuts=split, out=out)
         return solve_there((server, token), there, Beside(report, part, cdep), as_json=as_json, quiet=quiet)
     if verbose:
         logging.getLogger("pesto").setLevel(logging.INFO)
     if split is not None:
         return cut(Asked(split, source, machine, cluster, chosen, out), as_json=as_json, quiet=quiet)
-    began = time.perf_counter()
+    started_s, began = startup_s(), time.perf_counter()
     graph = read_step(source, quiet=quiet)
     loaded = time.perf_counter()
     op_costs = load_costs(graph, machine, costs)
     costed = time.perf_counter()
+    before = before._replace(
+        spent_s=counted_s(started_s + costed - loaded, chosen.time_limit_s, deterministic=chosen.deterministic)
+    )
     with LiveLine(quiet=quiet) as live:
         outcome = solve(graph, machine, op_costs, chosen, live, before)
+    writes = time.perf_counter()
     save(outcome.plan, out)
     _write_as_authors(outcome, graph, part, cdep)
-    stages_s = {"graph": loaded - began, "costs": costed - loaded, **outcome.stages_s}
+    stages_s = {"start": started_s, "graph": loaded - began, "costs": costed - loaded, **outcome.stages_s}
+    stages_s["write"] = time.perf_counter() - writes
     if report is not None:
         write_atomic(report, html_report(graph, [of_solve(outcome, machine, out.name, stages_s)]))
     if as_json:

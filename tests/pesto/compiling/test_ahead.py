@@ -68,6 +68,17 @@ def test_a_stage_waits_for_its_part_alone() -> None:
     process.end()
 
 
+def test_nobody_waits_for_a_part_once_it_is_late() -> None:
+    """The stage is told so; a part that is there is there however late it is."""
+    process = Beside([sys.executable, "-c", TWO])
+    assert process.need("first", late=lambda: process.done == {"first"})
+    assert process.need("first", late=lambda: True) and not process.lacks("first")
+    assert not process.need("first", "second", late=lambda: True) and process.lacks("first", "second")
+    assert process.standing == ""
+    process.end()
+    assert process.need("a part that never comes", late=lambda: True)
+
+
 def test_who_ends_it_leaves_no_worker_behind(tmp_path) -> None:
     """One that had begun a part would keep the machine busy."""
     process = Beside([sys.executable, "-c", MADE_UP, str(tmp_path), "stay"])

@@ -122,6 +122,39 @@ print(sorted(str(k) for k in known() - before))
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
+def test_all_that_the_first_plan_needs_is_compiled_first() -> None:
+    """After these parts, a solve with no time left, and one of the rules that people use, compile nothing."""
+    code = """
+import gc, math
+from numba.core.registry import CPUDispatcher
+from pesto.compiling.parts import PARTS, Tiny, run
+from pesto.inputs.load import load_cluster, load_costs
+from pesto.settings import Settings
+from pesto.solving import flow
+from pesto.solving.ahead import FIRST, alone
+def known():
+    return {(d.py_func.__qualname__, s) for d in gc.get_objects() if isinstance(d, CPUDispatcher) for s in d.overloads}
+tiny = Tiny.make()
+for name in FIRST:
+    run(name, tiny)
+before = known()
+cluster = load_cluster("v100x2-nvlink")
+case = tiny.graph, cluster, load_costs(tiny.graph, cluster, None), Settings(), lambda _: None
+with alone():
+    for spent, made in ((math.inf, 1), (0.0, 3)):
+        real = flow.Tracker.past
+        flow.Tracker.past = lambda self, *given: real(self, *given) or len(self.candidates) == made
+        found = flow.solve(*case, flow.Earlier(spent_s=spent))
+        flow.Tracker.past = real
+        assert sum(each is not None for each in found.candidates.values()) == made
+print(sorted(str(k) for k in known() - before))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[]"
+
+
 def test_doctor_names_the_version_of_cbc_beside_pulps(monkeypatch) -> None:
     """PuLP brings a program of another version than its own."""
     monkeypatch.setattr(doctor, "_solvers", dict)

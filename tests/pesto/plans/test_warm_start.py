@@ -18,7 +18,7 @@ from pesto.plans.plan import Plan
 from pesto.plans.warm_start import carried
 from pesto.settings import Settings
 from pesto.solving.candidates import Bench
-from pesto.solving.flow import formulate, solve
+from pesto.solving.flow import Earlier, formulate, solve
 from pesto.solving.record import SolveRecord, make_plan
 from solvers.checker import check
 from solvers.heuristics.devices_of_location import devices_at
@@ -38,7 +38,7 @@ def chains(count, length, *, bytes_=1000, first=0):
 
 
 def solved(graph, cluster, costs, start=None):
-    return solve(graph, cluster, costs, QUICK, lambda _: None, start)
+    return solve(graph, cluster, costs, QUICK, lambda _: None, Earlier(start=start))
 
 
 def moved(old, graph, cluster, make_costs):
@@ -153,7 +153,7 @@ def test_a_start_is_the_first_plan_and_never_makes_the_result_worse(make_graph, 
     first = solved(graph, two, make_costs(graph, two))
     assert "start" not in first.candidates
     told = []
-    again = solve(graph, four, make_costs(graph, four), QUICK, told.append, first.plan)
+    again = solve(graph, four, make_costs(graph, four), QUICK, told.append, Earlier(start=first.plan))
     assert told[0].name == "start"
     assert again.plan.schedule.makespan <= again.candidates["start"].makespan
     assert again.candidates["start"].rule.startswith("carried over from test, 15 of 15 ops known")
@@ -164,7 +164,7 @@ def test_a_start_that_does_not_fit_is_no_plan(make_graph, make_cluster, make_cos
     ops = [{**op, "param": 400} for op in chains(4, 1, bytes_=10)]
     graph, one, two = make_graph(ops), make_cluster(gpus=1), make_cluster(gpus=2, memory=900)
     old = solved(graph, one, make_costs(graph, one)).plan
-    found = solve(graph, two, make_costs(graph, two), QUICK, lambda _: None, old)
+    found = solve(graph, two, make_costs(graph, two), QUICK, lambda _: None, Earlier(start=old))
     assert not found.candidates["start"].fits
     assert all(size <= 900 for name, size in found.plan.peak_bytes.items() if name.startswith("gpu"))
 

@@ -1,5 +1,6 @@
 """A limit is a limit: no engine is begun without need, none is waited for past its time, and annealing comes first."""
 
+import math
 import threading
 import time
 from dataclasses import replace
@@ -8,10 +9,10 @@ import numpy as np
 import pytest
 
 from pesto.settings import Settings
-from pesto.solving import ahead, background_bound, baselines, exact, levels, search, tracker
+from pesto.solving import ahead, background_bound, baselines, exact, flow, levels, search, tracker
 from pesto.solving.candidates import Bench
 from pesto.solving.exact import Running
-from pesto.solving.flow import formulate, solve
+from pesto.solving.flow import Earlier, formulate, solve
 from pesto.solving.tracker import Tracker
 from pesto.solving.windows import Windows
 from solvers import Limit, Options, Progress, Result, Status
@@ -179,15 +180,14 @@ def test_a_bound_that_is_late_is_neither_waited_for_nor_taken(case, problem, mon
     assert not there.is_set()
 
 
-def test_waiting_for_compilation_is_not_of_the_limit(monkeypatch):
-    """40 s went by, 30 of them waiting for a part; then what the end takes is kept."""
-    clock, compiler = [100.0], ahead.Compiled()
+def test_what_was_used_before_is_of_the_limit(monkeypatch):
+    """10 s before it began and 10 since then; then what the end takes is kept."""
+    clock = [100.0]
     monkeypatch.setattr(tracker, "CLOCK", lambda: clock[0])
-    monkeypatch.setattr(tracker, "beside", lambda: compiler)
     kept = Tracker(nobody)
-    kept.limit(60.0)
-    clock[0], compiler.waited_s = 140.0, 30.0
-    assert kept.left_s == 50.0
+    kept.limit(70.0, spent_s=10.0)
+    clock[0] = 110.0
+    assert (kept.left_s, kept.used_s, kept.elapsed_s) == (50.0, 20.0, 10.0)
     kept.keep(20.0, least=1.0)
     assert kept.left_s == 30.0
     kept.keep(40.0, least=1.0)
@@ -196,6 +196,71 @@ def test_waiting_for_compilation_is_not_of_the_limit(monkeypatch):
     assert kept.left_s == 0.0
     kept.keep(0.0, least=1.0)
     assert kept.left_s == 1.0
+
+
+class Compiler:
+    """Compiles a part each time that somebody looks, a minute after the one before."""
+
+    standing = ""
+
+    def __init__(self, clock, parts):
+        self.clock, self._todo, self.done = clock, list(parts), set()
+
+    def need(self, *parts, late=lambda: False):
+        """Let time go by until parts are there, or it is late."""
+        while not self.done.issuperset(parts):
+            if late():
+                return False
+            self.clock[0] += 60.0
+            self.done.add(self._todo.pop(0))
+        return True
+
+    def lacks(self, *parts):
+        """Return whether one of them is not there."""
+        return not self.done.issuperset(parts)
+
+
+PARTS = (*ahead.FIRST, "metis", "list", "pardnn", "etf", "m-etf", *ahead.COARSE, *ahead.SEARCH)
+RULES = {"single", "expert", "layer-balanced"}
+
+
+@pytest.fixture
+def compiler(monkeypatch):
+    """A compiler of PARTS whose clock is the solve's."""
+    clock = [0.0]
+    found = Compiler(clock, PARTS)
+    monkeypatch.setattr(tracker, "CLOCK", lambda: clock[0])
+    monkeypatch.setattr(flow, "HURRY_S", 1.0)
+    for room in (flow, baselines, levels):
+        monkeypatch.setattr(room, "beside", lambda: found)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("minutes", "made"),
+    [
+        (3, RULES),
+        (8, RULES | {"list", "pardnn"}),
+        (10, RULES | {"list", "pardnn", "levels"}),
+        (40, RULES | {"list", *baselines.RIVALS, "levels", "coarse"}),
+    ],
+)
+def test_nothing_is_compiled_past_its_share_of_the_limit(case, quick_methods, engines, compiler, minutes, made):
+    """What the first plan needs comes before the limit, a minute a part; methods that would be late are left out."""
+    found = solve(*case, replace(SETTINGS, time_limit_s=60.0 * minutes), nobody)
+    assert {name for name, candidate in found.candidates.items() if candidate is not None} == made
+    assert "compiling" in found.stages_s and compiler.clock[0] <= 60.0 * (len(ahead.FIRST) + minutes)
+    assert found.compiled == bool(engines) == ("coarse" in made)
+    assert any("compiling took" in remark for remark in found.remarks) != found.compiled
+
+
+def test_compiling_is_waited_for_without_a_plan(case, quick_methods, compiler, make_cluster):
+    """However late it is: nothing fits one GPU, and what could fit is still to be compiled."""
+    graph, cluster, costs = case[0], make_cluster(memory=5 * 10**6), case[2]
+    bench = Bench.of(graph, formulate(graph, costs, cluster, SETTINGS))
+    found = list(baselines.baselines(bench, cluster, late=lambda: True, spent=lambda: False))
+    assert [c.name for c in found if c.name == "single"] and not any(c.fits for c in found if c.name == "single")
+    assert "list" in compiler.done and "pardnn" not in compiler.done
 
 
 def test_quick_candidates_leave_time_to_engines(case, quick_methods, engines, monkeypatch):
@@ -224,7 +289,7 @@ def test_a_share_of_the_limit_is_past_when_more_of_it_is_over(monkeypatch):
 
 
 def test_a_limit_that_is_over_ends_a_solve_with_a_plan(case, quick_methods, engines, monkeypatch):
-    """The clock is hours further after the first rule: what is always made follows, no engine, few draws of errors."""
+    """The clock is hours further after the first rule: nothing follows, no engine, few draws of errors."""
     clock, rule = [0.0], baselines.expert
     monkeypatch.setattr(tracker, "CLOCK", lambda: clock[0])
 
@@ -235,7 +300,7 @@ def test_a_limit_that_is_over_ends_a_solve_with_a_plan(case, quick_methods, engi
     monkeypatch.setattr(baselines, "expert", slow)
     found = solve(*case, SETTINGS, nobody)
     made = {name for name, candidate in found.candidates.items() if candidate is not None}
-    assert made == {"single", "expert", "list"} and engines == [] and "coarsen" not in found.stages_s
+    assert made == {"single", "expert"} and engines == [] and "coarsen" not in found.stages_s
     assert found.plan.makespan_s > 0 and found.trust is not None and found.trust.draws == 32
 
 
@@ -273,3 +338,26 @@ def test_an_exact_solver_that_nothing_follows_leaves_time_to_end_it(case, quick_
     monkeypatch.setattr(exact.api, "solve", engine)
     solve(*case, replace(SETTINGS, search=False), nobody)
     assert asked == [600.0 - exact.LATE_S]
+
+
+def test_a_plan_alone_is_made_where_all_time_was_used_before(case, quick_methods, engines):
+    """The plan that is given, carried over, and one GPU."""
+    first = solve(*case, replace(SETTINGS, time_limit_s=0), nobody)
+    engines.clear()
+    found = solve(*case, SETTINGS, nobody, Earlier(start=first.plan, spent_s=math.inf))
+    assert {name for name, candidate in found.candidates.items() if candidate is not None} == {"start", "single"}
+    assert engines == [] and found.plan.schedule.makespan <= first.plan.schedule.makespan
+
+
+def test_no_walk_begins_once_its_start_took_the_time(case, quick_methods, engines, monkeypatch):
+    """The graphs to walk on took an hour to make."""
+    clock, begin = [0.0], search._begun
+    monkeypatch.setattr(tracker, "CLOCK", lambda: clock[0])
+
+    def slow(*given):
+        clock[0] += 3600.0
+        return begin(*given)
+
+    monkeypatch.setattr(search, "_begun", slow)
+    solve(*case, SETTINGS, nobody)
+    assert "walks" not in engines

@@ -173,7 +173,7 @@ def test_an_interruption_keeps_what_was_found(step, monkeypatch, search):
 def test_an_interruption_within_a_kind_keeps_its_first_split(step, monkeypatch):
     """The split for bytes, where the one for seconds is interrupted; without any nothing is kept."""
     monkeypatch.setattr(timed_split, "priced", failing(KeyboardInterrupt()))
-    settings, cluster = Settings(time_limit_s=10.0), small()
+    settings, cluster = Settings(time_limit_s=600.0), small()
     found = choose(step, cluster, modelled(step[0], cluster), settings, lambda _: None, cuts=[(2,)])
     assert found.interrupted and [kind.name for kind in found.kinds] == ["split 2"] and found.chosen.fits
     monkeypatch.setattr(timed_split, "divide", failing(KeyboardInterrupt()))

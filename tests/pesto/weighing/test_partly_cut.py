@@ -95,7 +95,7 @@ def test_the_long_op_is_cut_and_the_chains_are_not(step, placed):
 
 
 def test_placing_a_partial_split_is_in_the_limit(step, placed, monkeypatch):
-    """The time is over once it is known what to cut: what is always made places it, and a moment is left to solve."""
+    """The time is over once it is known what to cut: it stays where the plan has it, and a moment is left to solve."""
     clock, offered, limits = [0.0], [], []
 
     def divided(*given, **options):
@@ -115,7 +115,7 @@ def test_placing_a_partial_split_is_in_the_limit(step, placed, monkeypatch):
     for name, replaced in (("divide_partly", divided), ("best", offer), ("solve", unsolved)):
         monkeypatch.setattr(module, name, replaced)
     partly_cut(step, CLUSTER, Settings(time_limit_s=5), [(CLUSTER, placed)], lambda _: None)
-    assert set(offered) == {"start", "single", "list"} and limits == [0.1]
+    assert set(offered) == {"start", "single"} and limits == [0.1]
 
 
 def test_what_is_sent_is_what_the_simulated_devices_send(step, placed):

@@ -1,0 +1,50 @@
+"""Starting the program is counted in a time limit where it takes long, and said."""
+
+import json
+
+import pytest
+
+from pesto.cli import main, startup
+from pesto.cli.verbs import solve
+
+
+@pytest.mark.parametrize(
+    ("started_s", "limit_s", "counted"), [(0.6, 10.0, 0.0), (3.0, 10.0, 2.0), (30.0, 10.0, 5.0), (30.0, 0.0, 0.0)]
+)
+def test_what_starting_takes_beyond_a_second_is_counted(started_s, limit_s, counted):
+    """Half of the limit at most; where the limit is a measure of work, nothing."""
+    assert startup.counted_s(started_s, limit_s, deterministic=False) == counted
+    assert startup.counted_s(started_s, limit_s, deterministic=True) == 0.0
+
+
+def test_a_verb_that_python_calls_has_not_started_late():
+    assert startup.startup_s() == 0.0
+
+
+def test_the_solve_is_told_what_starting_took(signals, tmp_path, monkeypatch, capfd):
+    """The program begins, the verb is loaded a minute later; its plan is made, and the JSON has the minute."""
+    clock, heard = [0.0], []
+    graph = {"format": "pesto-graph", "format_version": 1, "source": "one op", "ops": [{"name": "a", "flops": 1e9}]}
+    (tmp_path / "g.json").write_text(json.dumps(graph))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(startup, "CLOCK", lambda: clock[0])
+    real, note = solve.solve, main.note_start
+
+    def noted(said):
+        note(said)
+        clock[0] += 60.0
+
+    def hearing(*given):
+        heard.append(given[-1].spent_s)
+        return real(*given)
+
+    monkeypatch.setattr(main, "note_start", noted)
+    monkeypatch.setattr(solve, "solve", hearing)
+    monkeypatch.setattr(
+        main.sys, "argv", ["pesto", "solve", "-q", "--json", "--graph", "g.json", "--time-limit", "300"]
+    )
+    with pytest.raises(SystemExit) as ended:
+        main.main()
+    said = json.loads(capfd.readouterr().out)
+    assert ended.value.code == 0 and said["stages_s"]["start"] == 60.0
+    assert heard == [59.0]
