@@ -9,7 +9,8 @@ from pesto.files.json import shown
 from pesto.tf.importer.branch_shapes import FunctionShapes, handed_on
 from pesto.tf.importer.size_bounds import inferred_bounds
 from pesto.tf.importer.size_inference import inferred_shapes
-from pesto.tf.importer.size_rules import AT_MOST, DATA_DEPENDENT, ENSURED, EXACT, REMEDIES
+from pesto.tf.importer.size_remedies import ENSURED, REMEDIES
+from pesto.tf.importer.size_rules import AT_MOST, DATA_DEPENDENT, EXACT
 from pesto.tf.nodes.captured import Captured
 from pesto.tf.nodes.frames import outermost
 from pesto.tf.nodes.inference import infer

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from pesto.tf.importer.intervals import Interval, at_corners, at_most, elements, exactly, interval
 from pesto.tf.importer.strided import strided_slice
@@ -217,6 +218,55 @@ def _filled_rows(op: OpSizes) -> Interval | None:
     return at_most(rows) if op.output == 2 else _values_of(op, values + rows)
 
 
+def _filled_ragged_rows(op: OpSizes) -> Interval | None:
+    """One value more for each row without one; output 2 tells which rows these are."""
+    values, rows = op.elements(1), op.most(2)
+    if op.output == 3 or values is None or rows is None:
+        return _vector(values) if op.output == 3 else None
+    return at_most(rows if op.output == 2 else values + rows)
+
+
+def _counted_values(values: int) -> Rule:
+    """Make the rule of ops that count each distinct value of a row: as many indices and counts as values."""
+
+    def rule(op: OpSizes) -> Interval | None:
+        many = op.elements(values)
+        return None if many is None else _values_of(op, many)
+
+    return rule
+
+
+def _sparse_product(op: OpSizes) -> Interval | None:
+    """Rows of the sparse factor, whose shape is input 2, by columns of the dense one; adjoint, the other dimension."""
+    sizes, dense = op.vector(2), op.largest(3)
+    if sizes is None or dense is None or len(sizes.high) != 2 or len(dense) != 2:
+        return None
+    rows = float(sizes.high[int(op.node.attr["adjoint_a"].b)])
+    return at_most(rows, dense[int(not op.node.attr["adjoint_b"].b)])
+
+
+def _padded_bytes(op: OpSizes) -> Interval | None:
+    """As many elements of each string as its fixed length holds."""
+    strings, length = op.largest(0), op.most(1)
+    if strings is None or length is None:
+        return None
+    item = tf.as_dtype(op.node.attr["out_type"].type).size
+    return at_most(*strings, length // item)
+
+
+def _leading_sizes(*shapes: int) -> Rule:
+    """Make the rule of ops whose output has all dimensions but the last of sparse tensors with these shape inputs."""
+
+    def rule(op: OpSizes) -> Interval | None:
+        found = [op.vector(at) for at in shapes]
+        sizes = [x.high for x in found if x is not None and x.high.size]
+        if len(sizes) < len(shapes) or len({len(x) for x in sizes}) > 1:
+            return None
+        return at_most(*np.maximum.reduce(sizes)[:-1].tolist())
+
+    return rule
+
+
 def _gradient_rows(op: OpSizes) -> Interval | None:
     gradient, indices = op.largest(0), op.largest(1)
     if gradient is None or indices is None:
@@ -240,7 +290,8 @@ def _numbered_segments(op: OpSizes) -> Interval | None:
         return None
     rest = len(ids)
     return Interval(
-        np.array([float(number.low.min()), *data.low[rest:]]), np.array([float(number.high.max()), *data.high[rest:]])
+        np.array([max(0.0, float(number.low.min())), *data.low[rest:]]),
+        np.array([float(number.high.max()), *data.high[rest:]]),
     )
 
 
@@ -415,6 +466,9 @@ DATA_DEPENDENT: Mapping[str, Rule] = {
     "Range": _range,
     "RaggedRange": _ragged_range,
     **dict.fromkeys(("SparseCross", "SparseCrossV2", "SparseCrossHashed"), _crossed),
+    "RaggedFillEmptyRows": _filled_ragged_rows,
+    "DenseCountSparseOutput": _counted_values(0),
+    **dict.fromkeys(("SparseCountSparseOutput", "RaggedCountSparseOutput"), _counted_values(1)),
     **dict.fromkeys(("Bincount", "DenseBincount"), _counts),
 }
 """Extents of outputs whose size depends on the data."""
@@ -424,7 +478,9 @@ FOLLOWING: Mapping[str, Rule] = {
     **dict.fromkeys(
         (
             "UnsortedSegmentSum", "UnsortedSegmentMax", "UnsortedSegmentMin", "UnsortedSegmentProd", "SegmentSumV2",
-            "SegmentProdV2", "SegmentMaxV2", "SegmentMinV2",
+            "SegmentProdV2", "SegmentMaxV2", "SegmentMinV2", "SparseSegmentSumWithNumSegments",
+            "SparseSegmentMeanWithNumSegments", "SparseSegmentSqrtNWithNumSegments", "SparseSegmentSumGrad",
+            "SparseSegmentMeanGrad", "SparseSegmentSqrtNGrad",
         ),
         _numbered_segments,
     ),
@@ -434,7 +490,17 @@ FOLLOWING: Mapping[str, Rule] = {
     "ScatterNd": _scattered,
     "Slice": _sliced,
     "StridedSlice": lambda op: strided_slice(op.node, op.extents(0), op.vector(1), op.vector(2), op.vector(3)),
-    **dict.fromkeys(("Sum", "Mean", "Prod", "Max", "Min", "Any", "All"), _reduced),
+    **dict.fromkeys(
+        (
+            "Sum", "Mean", "Prod", "Max", "Min", "Any", "All", "EuclideanNorm", "MaxPoolV2", "MaxPoolGradGradV2",
+            "MirrorPadGrad",
+        ),
+        _reduced,
+    ),
+    "SparseTensorDenseMatMul": _sparse_product,
+    "DecodePaddedRaw": _padded_bytes,
+    "EditDistance": _leading_sizes(2, 5),
+    "SetSize": _leading_sizes(2),
     "Tile": _tiled,
     **dict.fromkeys(("Pad", "PadV2", "MirrorPad"), _padded),
     "SplitV": _split,
@@ -447,8 +513,11 @@ FOLLOWING: Mapping[str, Rule] = {
 GROWING: Mapping[str, tuple[int, ...]] = {
     **dict.fromkeys(
         (
-            "Empty", "Fill", "ParameterizedTruncatedNormal", "RandomStandardNormal", "RandomUniform",
-            "RandomUniformInt", "StatelessRandomNormal", "StatelessRandomNormalV2",
+            "AvgPool3DGrad", "AvgPoolGrad", "Conv2DBackpropInput", "Conv3DBackpropInputV2",
+            "DepthwiseConv2dNativeBackpropInput", "Empty", "Fill", "FractionalAvgPoolGrad", "NonDeterministicInts",
+            "ParameterizedTruncatedNormal", "RandomStandardNormal", "RandomUniform", "RandomUniformInt",
+            "StatelessParameterizedTruncatedNormal", "StatelessRandomBinomial", "StatelessRandomGammaV2",
+            "StatelessRandomGammaV3", "StatelessRandomNormal", "StatelessRandomNormalV2", "StatelessRandomPoisson",
             "StatelessRandomUniform", "StatelessRandomUniformFullInt", "StatelessRandomUniformFullIntV2",
             "StatelessRandomUniformInt", "StatelessRandomUniformIntV2", "StatelessRandomUniformV2",
             "StatelessTruncatedNormal", "StatelessTruncatedNormalV2", "StridedSliceGrad", "TruncatedNormal",
@@ -457,35 +526,26 @@ GROWING: Mapping[str, tuple[int, ...]] = {
     ),
     **dict.fromkeys(
         (
-            "BroadcastTo", "Multinomial", "OneHot", "ResizeArea", "ResizeBicubic", "ResizeBilinear",
-            "ResizeNearestNeighbor", "SparseToDense", "TopKV2",
+            "BroadcastTo", "Conv2DBackpropFilter", "Conv3DBackpropFilterV2", "DepthwiseConv2dNativeBackpropFilter",
+            "ExtractGlimpse", "ExtractGlimpseV2", "IRFFT", "IRFFT2D", "IRFFT3D", "Multinomial", "OneHot",
+            "QuantizedResizeBilinear", "RFFT", "RFFT2D", "RFFT3D", "ResizeArea", "ResizeBicubic", "ResizeBilinear",
+            "ResizeNearestNeighbor", "ResizeNearestNeighborGrad", "ScaleAndTranslate", "SparseToDense",
+            "StatelessMultinomial", "TopKV2",
         ),
         (1,),
     ),
-    **dict.fromkeys(("LinSpace", "ScatterNd"), (2,)),
+    **dict.fromkeys(
+        (
+            "HistogramFixedWidth", "ImageProjectiveTransformV2", "ImageProjectiveTransformV3", "LinSpace", "ScatterNd",
+            "StatefulRandomBinomial", "StatefulStandardNormalV2", "StatefulTruncatedNormal", "StatefulUniform",
+            "StatefulUniformFullInt", "StatefulUniformInt",
+        ),
+        (2,),
+    ),
+    **dict.fromkeys(("CropAndResize", "CropAndResizeGradImage"), (3,)),
+    "CombinedNonMaxSuppression": (2, 3),
+    "SobolSample": (0, 1),
 }  # fmt: skip
 """By op type the operands with whose values the output grows, so that it is largest for the largest of them."""
 
 AT_MOST: Mapping[str, Rule] = {**DATA_DEPENDENT, **FOLLOWING}
-
-ENSURED = (
-    "if it always has the same size, state that right behind the op: tf.ensure_shape(output, [...]) with every "
-    "dimension; else pad what the op makes to one size, or do it before the step"
-)
-"""How to give an output a size that has neither a size nor a bound."""
-
-_NUMBERED = "use {} with num_segments, which fixes how many there are"
-
-REMEDIES: Mapping[str, str] = {
-    "SegmentSum": _NUMBERED.format("tf.math.unsorted_segment_sum"),
-    "SegmentMean": _NUMBERED.format("tf.math.unsorted_segment_mean"),
-    "SegmentProd": _NUMBERED.format("tf.math.unsorted_segment_prod"),
-    "SegmentMax": _NUMBERED.format("tf.math.unsorted_segment_max"),
-    "SegmentMin": _NUMBERED.format("tf.math.unsorted_segment_min"),
-    "SparseSegmentSum": _NUMBERED.format("tf.sparse.segment_sum"),
-    "SparseSegmentMean": _NUMBERED.format("tf.sparse.segment_mean"),
-    "SparseSegmentSqrtN": _NUMBERED.format("tf.sparse.segment_sqrt_n"),
-    "Range": "limit it by a constant: tf.range(tf.minimum(n, 100))",
-    **dict.fromkeys(("Bincount", "DenseBincount"), "give tf.math.bincount a maxlength"),
-}
-"""By op type how to limit a size that only the data limit."""

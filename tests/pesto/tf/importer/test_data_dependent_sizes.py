@@ -41,6 +41,11 @@ def sparse(x):
     return tf.SparseTensor(at, x[:, 0], [8, 4])
 
 
+def limited(number, most):
+    """A whole number of 64 bits that is no more than another."""
+    return tf.cast(tf.minimum(number, most), tf.int64)
+
+
 def ctc(x, beams):
     """A decoder of CTC with two time steps of two sequences of eight classes."""
     logits, length = tf.reshape(x, [2, 2, 8]), tf.constant([2, 2])
@@ -118,9 +123,92 @@ CASES = {
         )[0],
         [(16, 2), (16,), (2,)],
     ),
+    "RaggedFillEmptyRows": (
+        lambda x, ids: raw.RaggedFillEmptyRows(
+            value_rowids=tf.cast(ids, tf.int64), values=x[:, 0], nrows=limited(ids[7] + 3, 12), default_value=0.0
+        )[1],
+        [(20,), (20,), (12,), (8,)],
+    ),
+    "DenseCountSparseOutput": (
+        lambda _, ids: raw.DenseCountSparseOutput(values=ids, weights=tf.zeros([0]), binary_output=False)[1],
+        [(8, 1), (8,), (1,)],
+    ),
+    "SparseCountSparseOutput": (
+        lambda x, ids: raw.SparseCountSparseOutput(
+            indices=sparse(x).indices, values=ids, dense_shape=[8, 4], weights=tf.zeros([0]), binary_output=False
+        )[1],
+        [(8, 2), (8,), (2,)],
+    ),
+    "RaggedCountSparseOutput": (
+        lambda _, ids: raw.RaggedCountSparseOutput(
+            splits=[0, 8], values=ids, weights=tf.zeros([0]), binary_output=False
+        )[1],
+        [(8, 2), (8,), (2,)],
+    ),
+    "SparseTensorDenseMatMul": (
+        lambda x, ids: raw.SparseTensorDenseMatMul(
+            a_indices=sparse(x).indices, a_values=x[:, 0], a_shape=[limited(ids[7] + 1, 9), 4], b=tf.ones([4, 3])
+        ),
+        [(9, 3)],
+    ),
+    "EditDistance": (
+        lambda x, ids: tf.edit_distance(*[tf.SparseTensor(sparse(x).indices, ids, [limited(ids[7] + 1, 9), 4])] * 2),
+        [(9,)],
+    ),
+    "SetSize": (
+        lambda x, ids: raw.SetSize(
+            set_indices=sparse(x).indices, set_values=ids, set_shape=[limited(ids[7] + 1, 8), 4]
+        ),
+        [(8,)],
+    ),
+    "DecodePaddedRaw": (
+        lambda _, ids: tf.io.decode_raw(["eightchr"], tf.int32, fixed_length=tf.minimum(ids[7] + 1, 11)),
+        [(1, 2)],
+    ),
+    "EuclideanNorm": (lambda x, ids: raw.EuclideanNorm(input=x, axis=ids[:1], keep_dims=True), [(8, 4)]),
+    "MaxPoolV2": (
+        lambda x, ids: raw.MaxPoolV2(
+            input=x[None, ..., None], ksize=[1, ids[0] + 1, 1, 1], strides=[1, 1, 1, 1], padding="VALID"
+        ),
+        [(1, 8, 4, 1)],
+    ),
+    "MirrorPadGrad": (
+        lambda x, ids: raw.MirrorPadGrad(input=x, paddings=[[ids[0], ids[0]], [0, 0]], mode="SYMMETRIC"),
+        [(8, 4)],
+    ),
+    "SparseSegmentSumWithNumSegments": (
+        lambda x, ids: tf.sparse.segment_sum(x, ids, tf.range(8), num_segments=tf.minimum(ids[7] + 2, 12)),
+        [(12, 4)],
+    ),
+    "SparseSegmentSumGrad": (
+        lambda x, ids: raw.SparseSegmentSumGrad(
+            grad=x, indices=ids, segment_ids=tf.range(8), output_dim0=tf.minimum(ids[7] + 1, 12)
+        ),
+        [(12, 4)],
+    ),
+    "CropAndResize": (
+        lambda x, ids: tf.image.crop_and_resize(
+            x[None, ..., None], [[0.0, 0.0, 1.0, 1.0]], [0], tf.minimum(ids[6:], 9)
+        ),
+        [(1, 9, 9, 1)],
+    ),
+    "RFFT": (lambda x, ids: raw.RFFT(input=x, fft_length=tf.minimum(ids[4:5], 5)), [(8, 3)]),
+    "StatelessRandomGammaV2": (
+        lambda _, ids: raw.StatelessRandomGammaV2(shape=tf.minimum(ids[5:6], 7), seed=[1, 2], alpha=1.0),
+        [(7,)],
+    ),
+    "SobolSample": (lambda _, ids: tf.math.sobol_sample(2, tf.minimum(ids[7], 7)), [(7, 2)]),
+    "HistogramFixedWidth": (
+        lambda x, ids: tf.histogram_fixed_width(x, [0.0, 1.0], tf.minimum(ids[7], 7)),
+        [(7,)],
+    ),
     "DenseBincount": (lambda _, ids: tf.math.bincount(ids, maxlength=9, axis=-1), [(9,)]),
     "Reshape": (lambda x, _: tf.reshape(tf.where(x > 0), [-1, 4]), [(16, 4)]),
     "Slice": (lambda x, ids: tf.slice(x, [0, 0], tf.stack([ids[0], 2])), [(8, 2)]),
+    "UnsortedSegmentMax": (
+        lambda x, ids: tf.math.unsorted_segment_max(x, ids, tf.minimum(ids[7] + 2, 12)),
+        [(12, 4)],
+    ),
     "UnsortedSegmentSum": (
         lambda x, ids: tf.math.unsorted_segment_sum(x, ids, tf.reduce_sum(tf.cast(ids > -1, tf.int32))),
         [(8, 4)],
@@ -147,6 +235,52 @@ def test_bounds_hold_for_the_largest_outputs() -> None:
         assert any(fits), (op, made.shape)
         reached.append(tuple(made.shape) in expected)
     assert sum(reached) >= len(CASES) // 2
+
+
+@pytest.mark.parametrize(
+    ("refused", "remedy", "follows"),
+    [
+        (
+            lambda text: tf.io.decode_raw(text, tf.float32),
+            "fixed_length",
+            lambda text: tf.io.decode_raw(text, tf.float32, fixed_length=12),
+        ),
+        (
+            lambda text: tf.audio.decode_wav(text[0]).audio,
+            "desired_samples and desired_channels",
+            lambda text: tf.audio.decode_wav(text[0], desired_samples=9, desired_channels=2).audio,
+        ),
+        (
+            lambda text: tf.io.parse_tensor(text[0], tf.float32),
+            "tf.ensure_shape",
+            lambda text: tf.ensure_shape(tf.io.parse_tensor(text[0], tf.float32), [4, 3]),
+        ),
+        (
+            lambda text: tf.numpy_function(len, [text], tf.int64),
+            "tf.ensure_shape",
+            lambda text: tf.ensure_shape(tf.numpy_function(len, [text], tf.int64), []),
+        ),
+    ],
+)
+def test_remedies_of_what_is_decoded_work(refused, remedy, follows) -> None:
+    """What is refused says what to do, and done so it is planned."""
+    spec = tf.TensorSpec([4], tf.string)
+    with pytest.raises(InputError, match=remedy):
+        sizes(refused, spec)
+    assert sizes(follows, spec)
+
+
+@pytest.mark.parametrize(
+    ("fn", "remedy"),
+    [
+        (lambda text: raw.StringSplitV2(input=text, sep="")[0], "to_tensor"),
+        (lambda text: tf.io.decode_image(text[0]), r"input pipeline \(dataset.map\).*tf.image.resize"),
+    ],
+)
+def test_what_belongs_into_the_input_pipeline_says_so(fn, remedy) -> None:
+    """Strings and images become numbers before the step."""
+    with pytest.raises(InputError, match=remedy):
+        sizes(fn, tf.TensorSpec([4], tf.string))
 
 
 def test_every_rule_for_data_has_a_case() -> None:
