@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pesto.errors import FileError, InputError
+from pesto.files.confined import require_inside
 from pesto.files.json import shown
 from pesto.quantities import size
 
@@ -204,10 +205,12 @@ def sync_folder(folder: Path) -> None:
 def read_bytes(path: str | os.PathLike[str], limit: int = MAX_BYTES) -> bytes:
     """The content of a file or pipe, unpacked when it is gzip, whatever its name.
 
-    FileError when it cannot be read; InputError when it holds more than `limit` bytes, packed or not, when one
-    packed byte stands for more than 200 (beyond the first MiB), or when the gzip data is damaged or in several parts.
+    FileError when it cannot be read; UsageError where it may not be (`pesto.files.confined`); InputError when it holds
+    more than `limit` bytes, packed or not, when one packed byte stands for more than 200 (beyond the first MiB), or
+    when the gzip data is damaged or in several parts.
     """
     source = Path(path)
+    require_inside(source)
     with _explained("read", source):
         found = source.stat()
         _require(not stat.S_ISDIR(found.st_mode), errno.EISDIR)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from pesto.errors import Exit, told
+from pesto.files.confined import confined_to
 from pesto.files.disk import make_folder
 from pesto.jobs.checks import checked
 from pesto.jobs.compare_job import compare_job
@@ -37,7 +38,7 @@ def run(request: JobRequest, blobs: Path, out: Path, tell: Tell) -> Done:
     try:
         checked(request)
         make_folder(out)
-        with given(request, blobs, out) as files:
+        with given(request, blobs, out) as files, confined_to(files.folder):
             try:
                 result = _done(request, files, Telling(tell, files.named), out, written)
             except (Exception, KeyboardInterrupt) as error:

@@ -100,6 +100,7 @@ class LimitedProtocol(HttpToolsProtocol):
             refusal = 503
         self.app = cast(Any, partial(_refuse, refusal)) if refusal else self._served
         super().on_headers_complete()
+        self.cycle.keep_alive = self.cycle.keep_alive and bool(self._place)
         self._phase, self._since, self._count = _BODY, time.monotonic(), 0
 
     def on_body(self, body: bytes) -> None:
@@ -117,9 +118,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """End an answer."""
         super().on_response_complete()
-        if not self._place:
-            self.transport.close()
-        elif self._phase == _ANSWER and not self.pipeline:
+        if self._phase == _ANSWER and not self.pipeline:
             self._rest()
 
     def _rest(self) -> None:

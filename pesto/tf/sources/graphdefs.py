@@ -8,12 +8,17 @@ from google.protobuf.message import DecodeError
 from tensorflow.core.framework import graph_pb2
 
 from pesto.errors import InputError
+from pesto.files.confined import confined
 from pesto.files.json import shown
 from pesto.tf.nodes.graph_def_bytes import graph_def_bytes
+from pesto.tf.nodes.outward_ops import refuse_outward
 
 
 def read_graph_def(path: Path) -> Any:
-    """The GraphDef in a `.pb` or `.pbtxt` file; errors as of `graph_def_bytes`, and InputError where parsing fails."""
+    """The GraphDef in a `.pb` or `.pbtxt` file; errors as of `graph_def_bytes`.
+
+    InputError where parsing fails, and in a job for ops that read files (`refuse_outward`).
+    """
     data, where = graph_def_bytes(path), shown(path)
     graph_def = graph_pb2.GraphDef()
     try:
@@ -26,4 +31,6 @@ def read_graph_def(path: Path) -> Any:
         raise InputError(f"{where}: not {kind}: {shown(error)} - export the graph again") from error
     if not graph_def.node:
         raise InputError(f"{where}: the graph has no ops - export the graph again")
+    if confined():
+        refuse_outward(graph_def, where)
     return graph_def

@@ -11,11 +11,19 @@ import pytest
 from click.testing import CliRunner
 
 from pesto.cli.main import pesto
-from pesto.errors import UsageError
-from pesto.inputs.load import plan_cluster
+from pesto.errors import Exit, UsageError
+from pesto.files.confined import confined_to
+from pesto.files.disk import read_bytes
+from pesto.inputs.load import load_cluster, plan_cluster
+from pesto.jobs import plan_jobs
 from pesto.jobs.request import JobRequest
 from pesto.jobs.run_job import run
 from pesto.plans.plan_file import loads
+from pesto.source import Source
+from pesto.split.dividing import divide
+from pesto.split.files.shaped_file import loads_shaped
+from pesto.split.files.split_file import dumps_split
+from pesto.split.program import Rules
 
 TOWERS = (Path(__file__).parents[2] / "data" / "two-towers.graph.json").read_bytes()
 HOSTILE = (
@@ -145,6 +153,110 @@ def test_a_request_s_words_open_nothing(plan, watched):
             (watched / "blobs" / sha).write_bytes(toml)
             assert done(watched, "check", data, cluster={"blob": sha, "name": "c.toml"}).exit_code == 3, path
         untouched(watched, path)
+
+
+TENSOR = {"shape": [8, 8], "dtype": "float32"}
+SHAPED = {
+    "format": "pesto-shaped", "format_version": 1, "fingerprint": "",
+    "kinds": [
+        {"type": "Placeholder", "outputs": [TENSOR]}, {"type": "MatMul", "inputs": [TENSOR] * 2, "outputs": [TENSOR]},
+    ],
+    "ops": {"name": ["x", "y"], "kind": [0, 1]},
+    "edges": {"src": [0, 0], "output": [0, 0], "dst": [1, 1], "input": [0, 1]},
+}  # fmt: skip
+LAYER = {"forward": 2, "backward": 3, "weights_bytes": 10, "activation_bytes": 4}
+CHAIN = {"format": "pesto-chain", "format_version": 1, "layers": [LAYER] * 2, "transfers": [1]}
+PATTERN = {
+    "format": "pesto-pattern", "format_version": 1, "schedule": "1f1b*", "devices": 2, "k": 1, "T": 5,
+    "device": [0, 1], "peak_bytes": [30, 22], "chain": CHAIN,
+    "rows": [
+        {"kind": kind, "layer": layer, "copy": 0, "t": t, "shift": shift}
+        for kind, layer, t, shift in (
+            ("forward", 0, 0, 2), ("send forward", 0, 2, 2), ("forward", 1, 2, 2), ("backward", 1, 4, 2),
+            ("send backward", 0, 2, 1), ("backward", 0, 2, 0),
+        )
+    ],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def documents(plan):
+    """Files that a check takes, and a chain, which it refuses."""
+    step = loads_shaped(json.dumps(SHAPED).encode(), "step.json")
+    split = dumps_split(step, divide(step, (2,), "greedy", Rules(), seconds=10), time_limit_s=10)
+    return {"plan": plan, "split": json.loads(split), "pattern": PATTERN, "chain": CHAIN}
+
+
+def places(document, at=()):
+    """Where a document has texts, of each list the first element alone; a key may be one, too."""
+    if isinstance(document, dict):
+        return [place for key, value in document.items() for place in places(value, (*at, key))]
+    if isinstance(document, list):
+        return places(document[0], (*at, 0)) if document else []
+    return [at] if isinstance(document, str) else []
+
+
+def with_text(document, place, text):
+    """The document with another text in that place."""
+    made = json.loads(json.dumps(document))
+    inner = made
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = text
+    return json.dumps(made).encode()
+
+
+def test_no_text_of_a_file_opens_anything(documents, watched):
+    """In the places of plans, splits, patterns and chains that have a text, in turn."""
+    assert done(watched, "check", json.dumps(PATTERN).encode(), source=None).exit_code == 0
+    for document in documents.values():
+        texts = [*places(document), ("source",), ("name",), ("file",)]
+        for k, path in enumerate(HOSTILE):
+            _touched.clear()
+            place, source = texts[k % len(texts)], ({}, {"source": None})[k // len(texts) % 2]
+            end = done(watched, "report" if k % 5 == 4 else "check", with_text(document, place, path), **source)
+            assert end.exit_code != Exit.BUG, (place, path, end)
+            untouched(watched, path)
+
+
+def test_no_text_of_costs_of_a_start_or_of_other_plans_opens_anything(plan, watched):
+    """As files of costs, as the plan to start from, and beside the plan of a page; kinds and files in turn."""
+    for k, path in enumerate(HOSTILE):
+        _touched.clear()
+        row = f"op,device,seconds\n{json.dumps(path)},{path!r},1\n".encode()
+        profile = json.dumps({"format": "pesto-profile", "format_version": 1, "source": path, "ops": {path: path}})
+        hostile = with_words(plan, cluster=path, cluster_source=f"preset {path}", graph_source=f"file {path}")
+        files = ((row, "c.csv"), (profile.encode(), "c.json"), (hostile, "c.json"), (path.encode(), "c.csv"))
+        data, name = files[k % len(files)]
+        file = {"blob": hashlib.sha256(data).hexdigest(), "name": name}
+        (watched / "blobs" / file["blob"]).write_bytes(data)
+        kinds = (
+            ("check", {"costs": file}), ("solve", {"plan": None, "costs": file}),
+            ("compare", {"plan": None, "costs": file, "methods": "expert"}),
+            ("sweep", {"plan": None, "costs": file, "sweep": {"links": [1]}}),
+            ("solve", {"plan": None, "start": file, "costs": file}), ("report", {"against": [file]}),
+        )  # fmt: skip
+        kind, fields = kinds[k % len(kinds) - k // 12 % 2]
+        end = done(watched, kind, with_words(plan), **fields)
+        assert end.exit_code in (2, 3, 6, 9) or (kind, end.exit_code) == ("report", 0), (path, kind, name, end)
+        untouched(watched, path)
+
+
+def test_a_job_reads_its_uploads_alone_whatever_it_is_led_to(plan, watched, monkeypatch):
+    """One gate for all kinds of files: a path that is followed nonetheless is refused before it is looked at."""
+    for path in ("/etc/hosts", "fifo", "missing.json", "../step.json", "step.json", "/proc/self/environ"):
+        monkeypatch.setattr(plan_jobs, "plan_source", lambda *_, path=path: Source(file=Path(path)))
+        _touched.clear()
+        end = done(watched, "check", with_words(plan))
+        assert (end.exit_code, end.remedy) == (2, "upload the file, and give it as a blob"), end
+        untouched(watched, path)
+    with confined_to(watched / "blobs"):
+        assert load_cluster("v100x2-nvlink").devices
+        assert read_bytes(next((watched / "blobs").iterdir()))
+        for path in (watched / "step.json", watched / "blobs" / ".." / "step.json", watched / "blobs"):
+            with pytest.raises(UsageError, match="uploads alone"):
+                read_bytes(path)
+    assert read_bytes(watched / "step.json") == TOWERS
 
 
 def test_the_command_line_opens_no_path_of_a_plan(plan, watched):

@@ -112,7 +112,8 @@ def test_beyond_the_most_connections_health_alone_is_answered(tmp_path):
             assert ended(other)
         for path in (b"/healthz", b"/readyz"):
             with joined(live) as other:
-                assert asked(other, HEALTH.replace(b"/healthz", path))[0] == 200
+                status, headers, _ = asked(other, HEALTH.replace(b"/healthz", path))
+                assert (status, headers["connection"]) == (200, "close")
                 assert ended(other)
         assert asked(first, JOBS)[0] == 200
         with joined(live) as a, joined(live) as b, joined(live) as c, joined(live) as d, joined(live) as fifth:
