@@ -10,11 +10,17 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
 from pesto.files.json import shown
+from pesto.serve.serve_config import KeepDays
+from pesto.serve.store.job_states import FINAL
 from pesto.serve.store.ledger import BLOBS, JOBS, Ledger
 
 T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
 _DAY_S = 86_400.0
+_BATCH = 200
+"""Jobs of a transaction that deletes."""
+_PAGES = 1000
+"""Of the database, given to the disk in a transaction."""
 STALE_S = 3600.0
 """Seconds without a byte of an upload after which it is taken for dead while servers run."""
 
@@ -44,9 +50,12 @@ class Retention:
     Files are looked at outside of transactions, and uploads removed while nobody takes any in.
     """
 
-    def __init__(self, folder: Path, days: float, most: int) -> None:
-        """`folder`: of the service; `days`: of age; `most`: bytes of all together."""
-        self._folder, self._days, self._most = folder, days, most
+    def __init__(self, folder: Path, days: float, most: int, keep: KeepDays) -> None:
+        """`folder`: of the service; `days`: of age of files and events; `most`: bytes of all files together.
+
+        keep: days after which whole jobs are deleted, by state.
+        """
+        self._folder, self._days, self._most, self._keep = folder, days, most, keep
         self._jobs, self._blobs = folder / JOBS, folder / BLOBS
 
     def sweep(self, do: Doing, now: float | None = None) -> int:
@@ -60,8 +69,22 @@ class Retention:
             total -= old.size
             chosen.append(old)
         count = do(lambda ledger: _forget(ledger, chosen)) if chosen else 0
-        self._remove(do)
+        self._delete_old(do, moment)
+        self.remove_listed(do)
         return count
+
+    def _delete_old(self, do: Doing, now: float) -> None:
+        """Delete jobs and events that are too old, a few in each transaction, and make the database smaller."""
+        for state in FINAL:
+            before = now - getattr(self._keep, state.value) * _DAY_S
+            while do(partial(Ledger.purge_ended, state=state, before=before, most=_BATCH)) == _BATCH:
+                pass
+        before = now - self._days * _DAY_S
+        while do(partial(Ledger.expire_events, before=before, most=_BATCH)) == _BATCH:
+            pass
+        left = 0
+        while (last := do(partial(Ledger.shrink, pages=_PAGES))) and last != left:
+            left = last
 
     def tidy(self, do: Doing, stale_s: float) -> None:
         """Remove what a crash left: what was to be removed, and halves of files that grew for the last time long ago.
@@ -71,7 +94,7 @@ class Retention:
         stale = [part for part in do(lambda ledger: ledger.parts()) if self._age_s(part) >= stale_s]
         if stale:
             do(lambda ledger: self._drop(ledger, stale))
-        self._remove(do)
+        self.remove_listed(do)
 
     def name_others(self, do: Doing) -> None:
         """Say in the log how many files of the folder of uploads are not the service's."""
@@ -109,7 +132,7 @@ class Retention:
             elif digest not in known:  # it had its name already, and was to be remembered
                 (self._blobs / digest).unlink(missing_ok=True)
 
-    def _remove(self, do: Doing) -> None:
+    def remove_listed(self, do: Doing) -> None:
         """Remove the paths that the ledger has for that."""
         for path in do(lambda ledger: ledger.removals()):
             if path.startswith(f"{JOBS}/"):

@@ -91,7 +91,7 @@ class Scheduler:
         self._writer, self._executor, self._doors, self._bounds = writer, executor, doors, config.bounds
         self._dues = Dues(writer)
         self._folder, self._blobs = folder / JOBS, folder / BLOBS
-        self._retention = Retention(folder, config.keep_days, int(config.keep_gib * 2**30))
+        self._retention = Retention(folder, config.keep_days, int(config.keep_gib * 2**30), config.keep)
         self._alone = not config.database
         self._swept = time.monotonic()
         self.waited, self.ran = Histogram(JOB_S), Histogram(JOB_S)
@@ -158,6 +158,10 @@ class Scheduler:
         self._ending.set()
         self._executor.poke()
         self._thread.join()
+
+    def remove_files(self) -> None:
+        """Remove the files of deleted jobs; from any thread but the event loop's."""
+        self._retention.remove_listed(self._writer.do)
 
     def results(self, name: str, attempt: int) -> Path:
         """The folder of what an attempt wrote, by the job's id."""

@@ -30,6 +30,15 @@ class JobBounds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeepDays:
+    """Days after which jobs that ended in a state are deleted, with all that is kept of them."""
+
+    done: float = 365.0
+    failed: float = 365.0
+    cancelled: float = 365.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServeConfig:
     """One value holds all of it; UsageError when one is out of range."""
 
@@ -47,7 +56,7 @@ class ServeConfig:
     upload_gib: float = 2.0
     """Of one uploaded file."""
     keep_days: float = 30.0
-    """After which the files of a job that has ended, and uploads that nothing waits for, are removed."""
+    """After which files and events of a job that has ended, and uploads that nothing waits for, are removed."""
     keep_gib: float = 50.0
     """Of the files of ended jobs and of uploads together, beyond which the oldest are removed."""
     connections: int = 4096
@@ -58,6 +67,7 @@ class ServeConfig:
     """PEM file of the server's certificate and those that it rests on; empty for no TLS."""
     tls_key: str = ""
     """PEM file of its key."""
+    keep: KeepDays = KeepDays()
     job: JobBounds = JobBounds()
 
     @property
@@ -82,12 +92,17 @@ class ServeConfig:
             raise UsageError(f"a {given} for TLS is given without a {other} - give tls_cert and tls_key, or neither")
         bounds = [(f.name, getattr(self.job, f.name)) for f in fields(self.job)]
         rest = [(name, getattr(self, name)) for name in _POSITIVE]
-        for name, value in [*rest, *bounds]:
+        kept = [(f"keep.{f.name}", getattr(self.keep, f.name)) for f in fields(self.keep)]
+        for name, value in [*rest, *bounds, *kept]:
             if not value > 0 and (name, value) != ("rss_gib", 0):
                 raise UsageError(f"{name} is {value} - give more than 0")
 
 
-def configured(file: Path | None, **given: Any) -> ServeConfig:
-    """The configuration of a file, or the usual one, with what the command line gives in its place."""
+def configured(file: Path | None, *, keep_days: dict[str, float] | None = None, **given: Any) -> ServeConfig:
+    """The configuration of a file, or the usual one, with what the command line gives in its place.
+
+    keep_days: those of `KeepDays` that are given.
+    """
     found = load(file, ServeConfig) if file is not None else ServeConfig()
+    found = replace(found, keep=replace(found.keep, **keep_days or {}))
     return replace(found, **{name: value for name, value in given.items() if value is not None})

@@ -2,6 +2,8 @@
 
 import re
 import time
+from collections import ChainMap
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from pesto.errors import UsageError
 from pesto.files.disk import make_folder
 from pesto.quantities import counted, size
 from pesto.serve import tokens
-from pesto.serve.serve_config import EXECUTORS, ServeConfig, configured
+from pesto.serve.serve_config import EXECUTORS, KeepDays, ServeConfig, configured
 from pesto.show.screen import one_line
 from pesto.show.table import aligned
 
@@ -34,6 +36,25 @@ class Size(click.ParamType[int]):
         if not found:
             self.fail(f"{value!r} is no size - write 500M or 5G", param, ctx)
         return int(float(found.group(1)) * 2 ** _SIZES[found.group(2).upper()])
+
+
+_STATES = tuple(field.name for field in fields(KeepDays))
+
+
+class Keep(click.ParamType[dict[str, float]]):
+    """Days by state, as 30d for all or failed=7d for one."""
+
+    name = "keep"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, float]:
+        """Days by state; a click usage error for anything else."""
+        if isinstance(value, dict):
+            return value
+        state, _, time_text = value.rpartition("=")
+        if state and state not in _STATES:
+            self.fail(f"{state!r} is no state that jobs end in - write {', '.join(_STATES)}", param, ctx)
+        days = Duration().convert(time_text, param, ctx) / 86_400
+        return dict.fromkeys([state] if state else _STATES, days)
 
 
 def _data(required: bool) -> Any:
@@ -57,9 +78,21 @@ def _data(required: bool) -> Any:
     "-c", "--config", type=click.Path(path_type=Path), metavar="serve.toml", help="Limits, quotas, retention."
 )
 @click.option("--access-log", metavar="FILE", help="Append each request to it, as JSON; - for standard output.")
+@click.option(
+    "--keep", type=Keep(), multiple=True, metavar="[STATE=]TIME", help="Delete ended jobs after it: 30d, failed=7d."
+)
 @quiet_option()
 @click.pass_context
-def serve_command(ctx: click.Context, /, *, data: Path | None, config: Path | None, quiet: bool, **given: Any) -> None:
+def serve_command(
+    ctx: click.Context,
+    /,
+    *,
+    data: Path | None,
+    config: Path | None,
+    keep: tuple[dict[str, float], ...],
+    quiet: bool,
+    **given: Any,
+) -> None:
     """Run the placement service until SIGTERM or Ctrl-C; running jobs are then kept, and queued again.
 
     \b
@@ -78,7 +111,7 @@ def serve_command(ctx: click.Context, /, *, data: Path | None, config: Path | No
         raise UsageError("--database has no address - write postgresql://USER@HOST:5432/NAME, or leave it out")
     from pesto.serve.server import serve
 
-    chosen = configured(config, **given)
+    chosen = configured(config, keep_days=dict(ChainMap(*reversed(keep))), **given)
     serve(data, chosen, lambda url: None if quiet else aside(_ready(url, data, chosen)))
 
 

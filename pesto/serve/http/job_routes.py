@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from litestar import Response, Router, delete, get, post, route
@@ -82,11 +82,22 @@ async def job(name: FromPath[str], caller: Who) -> JobReply:
     return job_reply(await caller.job(name), await caller.service.store.reader.waiting())
 
 
-@delete("/jobs/{name:str}", status_code=200, responses=refusals(404, 507), summary="Cancel a job")
-async def cancel(name: FromPath[str], caller: Who) -> Cancelled:
-    """Cancel it as Ctrl-C does: the best verified plan is kept. One that has ended stays as it is."""
+@delete("/jobs/{name:str}", status_code=200, responses=refusals(404, 409, 507), summary="Cancel or delete a job")
+async def cancel(
+    name: FromPath[str],
+    caller: Who,
+    purge: Annotated[Literal["", "true", "false"], QueryParameter(description="Delete it; empty or true.")] = "false",
+) -> Cancelled:
+    """Cancel it as Ctrl-C does: the best verified plan is kept. One that has ended stays as it is.
+
+    With `purge` a job that has ended is deleted with its events and files; one that has not is 409.
+    """
     service = caller.service
     await caller.job(name)
+    if purge != "false":
+        state = await service.store.writer.asked(lambda ledger: ledger.purge(name))
+        await asyncio.to_thread(service.scheduler.remove_files)
+        return Cancelled(id=name, state=state)
     state = await service.store.writer.asked(lambda ledger: ledger.cancel(name))
     if state == State.CANCELLING:
         service.scheduler.cancel(name)

@@ -97,7 +97,7 @@ class JobsReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job is after it was cancelled: `cancelling` while a worker saves its best plan."""
+    """The state of a cancelled job, `cancelling` while a worker saves its best plan; the last one of a deleted job."""
 
     id: str
     state: State

@@ -161,3 +161,7 @@ class Database(Asked, Protocol):
     def let_go(self, number: int) -> None:
         """A job runs no more."""
         ...
+
+    def shrink(self, pages: int) -> int:
+        """Give the disk so many free pages at most, within a transaction; return how many are left."""
+        ...

@@ -327,6 +327,53 @@ class Ledger:
         (name,) = self._db.execute("UPDATE jobs SET expired = 1 WHERE number = ? RETURNING id", (number,)).fetchone()
         self._remove(f"{JOBS}/{name}")
 
+    def purge(self, name: str) -> State:
+        """Delete a job that has ended, with its events and files, and return its last state. RefusedError for others.
+
+        404 for no job, and 409 for one that has not ended. What it adds to sums and to its token's hours stays.
+        """
+        self._db.alone()  # its key is free from here on
+        row = self._row("id", name)
+        if row is None:
+            raise no_job(name)
+        if row["state"] not in FINAL:
+            raise RefusedError(409, f"the job {name} is {row['state']} - cancel it first: DELETE /v1/jobs/{name}")
+        self._delete(row["number"], name)
+        return State(row["state"])
+
+    def purge_ended(self, state: State, before: float, most: int) -> int:
+        """Delete the oldest jobs that ended in a state before a time, so many at most; return how many."""
+        asked = "SELECT number, id FROM jobs WHERE state = ? AND finished < ? ORDER BY finished LIMIT ?"
+        rows = self._db.execute(asked, (state.value, before, most)).fetchall()
+        if rows:
+            self._db.alone()
+        for number, name in rows:
+            self._delete(number, name)
+        return len(rows)
+
+    def expire_events(self, before: float, most: int) -> int:
+        """Delete all events but the last of jobs that ended before a time, so many at most; return of how many jobs."""
+        asked = (
+            "SELECT number, events FROM jobs WHERE finished IS NOT NULL AND events_expired = 0 AND finished < ?"
+            " ORDER BY finished LIMIT ?"
+        )
+        rows = self._db.execute(asked, (before, most)).fetchall()
+        for number, last in rows:
+            self._db.execute("DELETE FROM events WHERE job = ? AND number < ?", (number, last))
+            self._db.execute("UPDATE jobs SET events_expired = 1 WHERE number = ?", (number,))
+        return len(rows)
+
+    def shrink(self, pages: int) -> int:
+        """Give the disk so many free pages of the database at most; return how many are left."""
+        return self._db.shrink(pages)
+
+    def _delete(self, number: int, name: str) -> None:
+        for table in ("events", "keys", "needs"):
+            self._db.execute(f"DELETE FROM {table} WHERE job = ?", (number,))  # noqa: S608 - constants
+        self._db.let_go(number)
+        self._db.execute("DELETE FROM jobs WHERE number = ?", (number,))
+        self._remove(f"{JOBS}/{name}")
+
     def _tokens_in_turn(self) -> list[str]:
         """Return the tokens of waiting jobs, in the order of `begin`."""
         heads = self._db.execute(_HEADS).fetchall()

@@ -115,7 +115,12 @@ CREATE INDEX jobs_open_of_token ON jobs (token, state, reserved_s, started)
     WHERE state IN ('queued', 'running', 'cancelling');
 """
 """Seconds of workers by token and hour since 1970, and those that a job reserves until it has ended."""
-MIGRATIONS = (_VERSION_1, _FILES_ON_DISK, _QUOTAS)
+_RETENTION = """
+ALTER TABLE jobs ADD COLUMN events_expired {whole} NOT NULL DEFAULT 0;
+CREATE INDEX jobs_ended ON jobs (state, finished) WHERE finished IS NOT NULL;
+CREATE INDEX jobs_with_events ON jobs (finished) WHERE finished IS NOT NULL AND events_expired = 0;
+"""
+MIGRATIONS = (_VERSION_1, _FILES_ON_DISK, _QUOTAS, _RETENTION)
 """The statements that make each version of the tables from the one before it, the first from nothing.
 
 They are SQL that both databases take, with {key}, {whole}, {real}, {bytes}, {strict} and {by_key} of `Types` (double

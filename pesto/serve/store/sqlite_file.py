@@ -1,5 +1,6 @@
 """The service's database as one SQLite file of one server, which alone opens it."""
 
+import logging
 import sqlite3
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -12,6 +13,7 @@ from pesto.serve.store.ledger import BLOBS, JOBS
 from pesto.serve.store.ledger_schema import NEWER_REMEDY, Types, newest_version, statements_since, wrong_version
 from pesto.serve.store.waiting import Waiting
 
+_LOG = logging.getLogger(__name__)
 FILE = "pesto-serve.sqlite"
 """Its name in the service's folder."""
 MARK = "pesto-serve.shared"
@@ -65,6 +67,11 @@ class SqliteFile(sqlite3.Connection):
 
     def let_go(self, number: int) -> None:
         """Nobody else waits for it."""
+
+    def shrink(self, pages: int) -> int:
+        """Give the disk so many free pages at most; return how many are left."""
+        self.execute(f"PRAGMA incremental_vacuum({int(pages)})").fetchall()
+        return int(self.execute("PRAGMA freelist_count").fetchone()[0])
 
 
 def connected(folder: Path) -> SqliteFile:
@@ -122,8 +129,14 @@ def _prepare(connection: SqliteFile, path: Path) -> None:
         raise UsageError(f"{shown(path)}: it is no data of this service - give another --data")
     if version == 0 and (left := left_files(path.parent)):
         raise UsageError(f"{shown(path)} is empty or gone, and {left} - {RESTORE}, or give another --data")
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     if version < newest_version():
         steps = statements_since(version, _TYPES)
         connection.executescript(f"BEGIN IMMEDIATE; {steps} PRAGMA user_version = {newest_version()}; COMMIT;")
+    if connection.execute("PRAGMA auto_vacuum").fetchone() != (2,):  # made before version 4: written anew, once
+        try:
+            connection.execute("VACUUM")
+        except sqlite3.OperationalError as error:  # no room for a second file
+            _LOG.warning("%s cannot be made smaller: %s; free some space", shown(path), error)

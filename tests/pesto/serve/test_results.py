@@ -10,6 +10,7 @@ from serving import events, refused, serving, submitted, told
 
 import pesto
 from pesto.serve.retention import Retention
+from pesto.serve.serve_config import KeepDays
 
 TOWERS = Path(__file__).parents[2] / "data" / "two-towers.graph.json"
 
@@ -85,7 +86,7 @@ def test_old_files_are_removed_and_what_waits_keeps_its_own(tmp_path):
     data = [b"old", b"needed", b"new"]
     old, needed, _ = shas = [hashlib.sha256(one).hexdigest() for one in data]
     with serving(tmp_path) as (client, service):
-        sweep = lambda now, days=1.0, most=1 << 40: Retention(tmp_path, days, most).sweep(  # noqa: E731
+        sweep = lambda now, days=1.0, most=1 << 40: Retention(tmp_path, days, most, KeepDays()).sweep(  # noqa: E731
             service.store.writer.do, now
         )
         for sha, one in zip(shas, data, strict=True):

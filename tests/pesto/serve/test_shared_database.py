@@ -17,7 +17,7 @@ from pesto.errors import FileError, UsageError
 from pesto.serve import tokens
 from pesto.serve.http.app import application
 from pesto.serve.retention import Retention
-from pesto.serve.serve_config import ServeConfig
+from pesto.serve.serve_config import KeepDays, ServeConfig
 from pesto.serve.server import opened
 from pesto.serve.store.database import AwayError, UncertainError
 from pesto.serve.store.group_commit import Writer
@@ -168,7 +168,7 @@ def test_no_server_removes_what_anothers_job_reads(tmp_path, servers):
     for _ in range(3):  # two run, one waits
         submitted(b, "wait", source={"blob": needed, "name": "g.json"})
     until(lambda: jobs_a.begun and jobs_b.begun)
-    retention = Retention(tmp_path / "data", 1.0, 1 << 40)
+    retention = Retention(tmp_path / "data", 1.0, 1 << 40, KeepDays())
     assert retention.sweep(service.store.writer.do, time.time() + 90_000) == 2
     left = lambda: sorted(path.name for path in (tmp_path / "data/blobs").iterdir())  # noqa: E731
     assert left() == [needed]

@@ -191,6 +191,10 @@ class Session:
         """End the lease of a job."""
         self.execute("DELETE FROM leases WHERE job = ?", (number,))
 
+    def shrink(self, pages: int) -> int:  # noqa: ARG002
+        """Return 0: PostgreSQL's own autovacuum uses free pages again."""
+        return 0
+
     def _away(self, why: str = "") -> AwayError:
         what = f"cannot reach the database at {self._address.where}{why}"
         return AwayError(f"{what} - see that it runs and lets this user in, and try again")
