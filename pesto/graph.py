@@ -70,7 +70,7 @@ def _none() -> Ints:
 
 
 _NO_ARRAYS = (
-    "names", "types", "kinds", "given_kinds", "source", "batch", "dtypes", "way", "devices", "variables",
+    "names", "types", "kinds", "given_kinds", "source", "batch", "feed_shapes", "dtypes", "way", "devices", "variables",
 )  # fmt: skip
 _MAY_BE_NONE = ("dtype_of", "tensor_dtype", "device_of", "variable_of")
 """Columns of indices in which -1 stands for none."""
@@ -127,6 +127,8 @@ class Graph:
     """Where the graph comes from, for people: a model and variant, or a file's name."""
     batch: int | None = None
     """What stood in for open first dimensions; None when the source gave every size. Not part of the fingerprint."""
+    feed_shapes: tuple[str, ...] = ()
+    """Shapes given for feeds that the source leaves open, each as NAME=16,40. Not part of the fingerprint."""
     dtypes: tuple[str, ...] = ()
     """Distinct names of data types, such as float16; also ones that nothing here knows. Not part of the fingerprint."""
     dtype_of: Ints = field(default_factory=_none)
@@ -248,7 +250,10 @@ class Graph:
         import networkx as nx
 
         _without_commas(self)
-        said = {"source": self.source, "batch": self.batch, "way": self.way, "kinds": ",".join(self.kinds)}
+        said = {
+            "source": self.source, "batch": self.batch, "feed_shapes": " ".join(self.feed_shapes), "way": self.way,
+            "kinds": ",".join(self.kinds),
+        }  # fmt: skip
         found = nx.MultiDiGraph(**_known(said))
         columns = _node_columns(self)
         for name, *values in zip(self.names, *columns.values(), strict=True):

@@ -1,6 +1,7 @@
 """What a user names as the graph to plan."""
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -67,14 +68,7 @@ class Source:
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of each feed, by name; UsageError for a text that says none."""
-        found = {}
-        for text in self.shape:
-            match = _SHAPE.match(text)
-            if match is None or match[1] in found:
-                what = "is no shape of a feed" if match is None else "is a second shape of one feed"
-                raise UsageError(f"shape {text!r} {what} - give NAME=16,40, all sizes in order, each feed once")
-            found[match[1]] = tuple(map(int, match[2].split(","))) if match[2] else ()
-        return found
+        return feed_shapes(self.shape)
 
     @property
     def pieces(self) -> int | None:
@@ -85,6 +79,11 @@ class Source:
     def cut(self) -> Cut | None:
         """How a function cuts its batch; None where it does not."""
         return None if self.pieces is None else Cut(self.pieces, self.late, self.every)
+
+    @property
+    def takes_shapes(self) -> bool:
+        """Whether shapes can be given for its feeds: it is a GraphDef, a SavedModel or a function of one batch."""
+        return self.has_shapes and self.model is None and not self.pieces
 
     @property
     def has_shapes(self) -> bool:
@@ -111,7 +110,7 @@ class Source:
             raise UsageError(
                 "fetch goes with a GraphDef - give one, a file ending in .pb, .pbtxt or .meta, or leave it out"
             )
-        if self.shapes and (own or self.model is not None or self.pieces):
+        if self.shapes and not self.takes_shapes:
             raise UsageError(
                 "shapes go with a GraphDef, a SavedModel or a function of one batch; other graphs have their own - "
                 "leave them out"
@@ -130,6 +129,23 @@ class Source:
             check_cut(self.batch, self.pieces, f"function {self.function}")
         if self.pieces and self.every > 1:
             _check_updates(self.pieces, self.every)
+
+
+def feed_shapes(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """Read shapes of feeds, each as NAME=16,40, by name; UsageError for a text that says none."""
+    found = {}
+    for text in texts:
+        match = _SHAPE.match(text)
+        if match is None or match[1] in found:
+            what = "is no shape of a feed" if match is None else "is a second shape of one feed"
+            raise UsageError(f"shape {text[:80]!r} {what} - give NAME=16,40, all sizes in order, each feed once")
+        found[match[1]] = tuple(map(int, match[2].split(","))) if match[2] else ()
+    return found
+
+
+def written(shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
+    """Write shapes of feeds as `feed_shapes` reads them."""
+    return tuple(f"{name}={','.join(map(str, sizes))}" for name, sizes in shapes.items())
 
 
 def model_label(model: str, variant: str, batch: int | None) -> str:

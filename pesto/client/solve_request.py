@@ -59,11 +59,12 @@ def _source(client: Client, source: Source, *, quiet: bool) -> JobSource:
         return JobSource(
             model=source.model, variant=source.variant, batch=source.batch, micro_batches=source.micro_batches
         )
-    if source.file is not None and not source.shape:
+    if source.file is not None:
         sha = client.upload(source.file)
         return JobSource(
-            blob=sha, name=source.file.name, fetch=source.fetch, batch=source.batch, micro_batches=source.micro_batches
-        )
+            blob=sha, name=source.file.name, fetch=source.fetch, batch=source.batch,
+            micro_batches=source.micro_batches, shape=source.shape,
+        )  # fmt: skip
     data = gzip.compress(graph_file.dumps(load_graph(source, quiet=quiet)), mtime=0)
     return JobSource(blob=client.upload(data), name=f"{_label(source)}.json.gz")
 

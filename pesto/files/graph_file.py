@@ -58,7 +58,15 @@ class Op(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     variable: OpVariable | None = None
 
 
-def to_graph(ops: list[Op], kinds: list[str], source: str, *, batch: int | None = None, way: str = NOT_SAID) -> Graph:
+def to_graph(
+    ops: list[Op],
+    kinds: list[str],
+    source: str,
+    *,
+    batch: int | None = None,
+    feed_shapes: Sequence[str] = (),
+    way: str = NOT_SAID,
+) -> Graph:
     """The graph of `ops`, in their order; InputError with the place and remedy of the first fault."""
     index = _indexed([op.name for op in ops])
     check_labels(kinds, lambda k: f"$.kinds[{k}]")
@@ -82,7 +90,7 @@ def to_graph(ops: list[Op], kinds: list[str], source: str, *, batch: int | None 
             group=group, kinds=tuple(kinds), runs_on=runs_on, param_bytes=param_bytes,
             flops=np.array([op.flops for op in ops]), moved_bytes=moved_bytes,
             launches=np.array([op.launches for op in ops]), given_kinds=given_kinds, given_s=given_s, source=source,
-            batch=batch, dtypes=dtypes, dtype_of=dtype_of, tensor_dtype=tensor_dtype,
+            batch=batch, feed_shapes=tuple(feed_shapes), dtypes=dtypes, dtype_of=dtype_of, tensor_dtype=tensor_dtype,
             loose=np.array([op.loose for op in ops], dtype=np.int64), way=way,
             kernels=kernel_rows([(op.kernel, op.sizes) for op in ops]), devices=devices, device_of=device_of,
             variables=variables, variable_of=variable_of,
@@ -284,6 +292,7 @@ class _File(msgspec.Struct, kw_only=True):
     format_version: int
     source: str = ""
     batch: Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)] | None = None
+    feed_shapes: list[str] = []
     way: Literal["", "session", "function"] = ""
     kinds: list[str] = msgspec.field(default_factory=lambda: ["cpu", "gpu"])
     ops: list[Op]
@@ -307,11 +316,14 @@ def _loads(data: bytes, what: str, source: str) -> Graph:
     file = decode_document(data, _File, what, _KIND, _limit)
     try:
         check_labels([file.source], lambda _: "$.source", empty=True)
+        check_labels(file.feed_shapes, lambda k: f"$.feed_shapes[{k}]")
         if not file.ops:
             raise InputError("$.ops: there are no ops - list at least one")
         with without_collection():
             source = file.source or shown(source)
-            return to_graph(file.ops, _distinct(file.kinds), source, batch=file.batch, way=file.way)
+            return to_graph(
+                file.ops, _distinct(file.kinds), source, batch=file.batch, feed_shapes=file.feed_shapes, way=file.way
+            )
     except InputError as error:
         raise InputError(f"{shown(what)}: {shown(error, 2000)}") from error
 
@@ -360,7 +372,8 @@ def dumps(graph: Graph) -> bytes:
     check_labels([*graph.types, graph.source], lambda k: f"type or source {k}", empty=True)
     check_labels([variable.name for variable in graph.variables], lambda k: f"the name of variable {k}", empty=True)
     check_labels([*graph.kinds, *graph.given_kinds, *graph.dtypes, *graph.devices], lambda k: f"label {k}")
-    said = {"batch": graph.batch, "way": graph.way or None}
+    check_labels(graph.feed_shapes, lambda k: f"the shape of feed {k}")
+    said = {"batch": graph.batch, "feed_shapes": graph.feed_shapes or None, "way": graph.way or None}
     known = {key: value for key, value in said.items() if value is not None}
     head = {"format": FORMAT, "format_version": VERSION, "source": graph.source, **known, "kinds": graph.kinds}
     encoder = msgspec.json.Encoder()

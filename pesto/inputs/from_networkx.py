@@ -127,7 +127,9 @@ def _made(said: dict[str, Any], ops: list[Op], kinds: list[str], source: str) ->
         raise InputError(f"the graph's way is {shown(repr(way), 60)} - give one of {', '.join(MEANT[1:])}, or none")
     try:
         check_labels([source], lambda _: "the graph's source")
-        return to_graph(ops, kinds, source, batch=batch, way=way)
+        shapes = str(said.get("feed_shapes", ""))
+        check_labels([shapes], lambda _: "the graph's feed_shapes", empty=True)
+        return to_graph(ops, kinds, source, batch=batch, feed_shapes=shapes.split(), way=way)
     except InputError as error:
         text = _PLACE.sub(lambda at: f"node {quoted(ops[int(at[1])].name)}", str(error))
         raise InputError(text.replace("$.ops", "the nodes").replace("$.kinds", "the graph's kinds")) from error

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -268,21 +268,34 @@ def load_costs(graph: Graph, cluster: Cluster, given: Path | Profile | None) -> 
 def plan_source(plan: Plan, source: Source) -> Source:
     """The graph that the options name, or else the built-in model that the plan names."""
     made = plan.provenance
-    return source_of((made.graph_source, made.graph_batch), source, "the plan's graph", "when it was planned")
+    recorded = Recorded(made.graph_source, made.graph_batch, plan.feed_shapes)
+    return source_of(recorded, source, "the plan's graph", "when it was planned")
 
 
 def split_source(split: "SplitFile", source: Source) -> Source:
     """The step that the options name, or else the built-in model that the split names."""
-    return source_of((split.source, split.batch), source, "the split's step", "when it was split")
+    recorded = Recorded(split.source, split.batch, split.feed_shapes)
+    return source_of(recorded, source, "the split's step", "when it was split")
 
 
-def source_of(recorded: tuple[str, int | None], source: Source, what: str, when: str) -> Source:
+class Recorded(NamedTuple):
+    """The graph that a file of a plan or a split says it was made of."""
+
+    source: str
+    """Label of the graph, as `Graph.source`."""
+    batch: int | None
+    """Batch size given where the graph leaves it open."""
+    feed_shapes: tuple[str, ...] = ()
+    """As `Graph.feed_shapes`."""
+
+
+def source_of(recorded: Recorded, source: Source, what: str, when: str) -> Source:
     """The graph that the options name, or else the built-in model that a file says it was made of.
 
-    `recorded` is the source and the batch size that the file has. A batch size that the options leave out is the
-    file's, and so are the micro-batches of a function whose batch is cut.
+    A batch size and the shapes of feeds that the options leave out are the file's, and so are the micro-batches of a
+    function whose batch is cut.
     """
-    made, size = recorded
+    made, size, shapes = recorded
     cut = cut_by(made)
     if cut is not None and source.function == cut.function:
         batch, pieces = source.batch or cut.batch, source.micro_batches or cut.micro_batches
@@ -292,6 +305,9 @@ def source_of(recorded: tuple[str, int | None], source: Source, what: str, when:
         size = named.batch
     if source != Source() and source.batch is None and source.has_shapes:
         source = replace(source, batch=size)
+    if source != Source() and source.takes_shapes:
+        given = source.shapes
+        source = replace(source, shape=source.shape + tuple(x for x in shapes if x.rpartition("=")[0] not in given))
     if source == Source():
         if named is None:
             called = made.startswith("function ") and ":" in made

@@ -96,6 +96,7 @@ def named_source(source: JobSource, file: Path | None = None) -> Source:
         fetch=source.fetch,
         batch=source.batch,
         micro_batches=source.micro_batches,
+        shape=source.shape,
     ).checked()
 
 

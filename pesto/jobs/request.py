@@ -52,6 +52,8 @@ class JobSource(_Asked, frozen=True):
     fetch: tuple[Annotated[str, Meta(max_length=1000)], ...] = ()
     batch: Count | None = None
     micro_batches: Count | None = None
+    shape: tuple[Annotated[str, Meta(max_length=1000)], ...] = ()
+    """Shapes of feeds that a GraphDef leaves open, each as NAME=16,40."""
 
 
 class JobSettings(_Asked, frozen=True):

@@ -143,6 +143,8 @@ class Plan:
     """Inside: variables of the step, as far as their names are known."""
     beside: Beside | None = None
     """Inside: the other step's plan whose variables it leaves in place; None where it was made alone."""
+    feed_shapes: tuple[str, ...] = ()
+    """Shapes given for feeds that the step's program leaves open, as `Graph.feed_shapes`."""
     reader: Reader | None = None
     """Inside: what knows the plan's step, as of a plan of `pesto.solve` and `pesto.load_plan`."""
 

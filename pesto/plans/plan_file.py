@@ -52,6 +52,7 @@ class _File(msgspec.Struct, kw_only=True, omit_defaults=True):
     provenance: Provenance
     variables: _Variables | None = None
     beside: Beside | None = None
+    feed_shapes: list[str] = []
 
 
 def dumps(plan: Plan) -> bytes:
@@ -81,6 +82,7 @@ def dumps(plan: Plan) -> bytes:
             provenance=plan.provenance,
             variables=_variables(plan.held) if plan.held.variables else None,
             beside=plan.beside,
+            feed_shapes=list(plan.feed_shapes),
         )
     )
 
@@ -126,6 +128,7 @@ def loads(data: bytes, what: str) -> Plan:
             provenance=found.provenance,
             held=_held(found, what),
             beside=found.beside,
+            feed_shapes=tuple(found.feed_shapes),
         )
     except (ValueError, OverflowError) as error:
         raise InputError(f"{what}: {error} - the file is damaged") from error

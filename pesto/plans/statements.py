@@ -33,6 +33,8 @@ def unconfirmed(plan: Plan, graph: Graph, cluster: Cluster, costs: Costs) -> dic
         "cluster_source": cluster.source, "costs": costs.source,
     }  # fmt: skip
     left: dict[str, Any] = {key: getattr(made, key) for key, own in at_hand.items() if getattr(made, key) != own}
+    if plan.feed_shapes != graph.feed_shapes:
+        left["feed_shapes"] = list(plan.feed_shapes)
     others = [name for name in made.candidates_ticks if name != made.chosen]
     if others:
         left["candidates_ticks"] = {name: made.candidates_ticks[name] for name in others}

@@ -50,6 +50,7 @@ def make_plan(record: SolveRecord, chosen: Candidate, candidates: dict[str, Cand
         provenance=_provenance(record, chosen, candidates),
         held=Held.of(record.graph),
         beside=record.beside,
+        feed_shapes=record.graph.feed_shapes,
     )
 
 

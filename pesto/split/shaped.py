@@ -53,11 +53,13 @@ class Shaped:
     """That of the step's `Graph`."""
     batch: int | None = None
     """Batch size given for a step that leaves it open, as of `Graph.batch`."""
+    feed_shapes: tuple[str, ...] = ()
+    """As of `Graph.feed_shapes`."""
 
     def __post_init__(self) -> None:
         """Copy, freeze and validate every array."""
         for f in fields(self):
-            if f.name not in ("names", "signatures", "source", "fingerprint", "batch"):
+            if f.name not in ("names", "signatures", "source", "fingerprint", "batch", "feed_shapes"):
                 value = getattr(self, f.name)
                 object.__setattr__(self, f.name, bools(value) if f.name == "once" else ints(value))
         n, v = len(self.names), len(self.handle)

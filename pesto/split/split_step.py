@@ -102,7 +102,7 @@ class _Step:
             launches=np.where(clones, g.launches[of], moved > 0),
             given_kinds=g.given_kinds, given_s=np.where(clones[:, None], g.given_s[of] / cuts[of, None], np.nan),
             source=f"{g.source}, in {'x'.join(map(str, self.parts.division.factors))} parts", batch=g.batch,
-            dtypes=g.dtypes, dtype_of=g.dtype_of[of], tensor_dtype=self._dtypes(),
+            feed_shapes=g.feed_shapes, dtypes=g.dtypes, dtype_of=g.dtype_of[of], tensor_dtype=self._dtypes(),
             loose=np.where(clones, g.loose[of], BOUND), kernels=self._kernels(share, divisors), way=g.way,
             devices=self.devices, device_of=np.where(fast & ~self._free_parts(), self.worker, -1),
         )  # fmt: skip

@@ -72,6 +72,7 @@ class _File(msgspec.Struct, kw_only=True):
     source: str
     fingerprint: str
     batch: Annotated[int, msgspec.Meta(ge=1)] | msgspec.UnsetType = msgspec.UNSET
+    feed_shapes: list[str] | msgspec.UnsetType = msgspec.UNSET
     method: str
     rules: _Rules
     factors: Annotated[
@@ -101,6 +102,8 @@ class SplitFile:
     fingerprint: str
     batch: int | None
     """Batch size given for a step that leaves it open."""
+    feed_shapes: tuple[str, ...]
+    """Shapes given for feeds that the step leaves open, each as NAME=16,40."""
     method: str
     rules: Rules
     """Without prices."""
@@ -158,8 +161,8 @@ def dumps_split(shaped: Shaped, split: Split, *, time_limit_s: float) -> bytes:
     return encode_json(
         _File(
             format=KIND.format, format_version=KIND.version, source=shaped.source, fingerprint=shaped.fingerprint,
-            batch=shaped.batch or msgspec.UNSET, method=split.method, rules=_written(split.rules),
-            factors=list(division.factors),
+            batch=shaped.batch or msgspec.UNSET, feed_shapes=list(shaped.feed_shapes) or msgspec.UNSET,
+            method=split.method, rules=_written(split.rules), factors=list(division.factors),
             status=_status(split.status), bytes=split.moved_bytes, bound_bytes=split.bound_bytes,
             params_per_worker_bytes=split.parameter_bytes,
             cuts=[
@@ -204,21 +207,25 @@ def loads_split(data: bytes, what: str) -> SplitFile:
     try:
         check_labels([file.source, file.fingerprint, file.made.pesto_version], _head, empty=True)
         check_labels([file.method, *(name for names in file.ways for name in names)], lambda _: "method or ways")
+        check_labels(_feed_shapes(file), lambda k: f"$.feed_shapes[{k}]")
         check_labels(file.notes, lambda k: f"$.notes[{k}]", empty=True)
         _check_tables(file)
     except InputError as error:
         raise InputError(f"{shown(what)}: {shown(error, 2000)}") from error
     return SplitFile(
         what=shown(what), source=file.source, fingerprint=file.fingerprint,
-        batch=None if isinstance(file.batch, msgspec.UnsetType) else file.batch, method=file.method,
-        rules=_rules(file.rules), for_seconds=file.rules.objective == "seconds", factors=tuple(file.factors),
-        status=file.status, bytes=file.bytes,
-        bound_bytes=file.bound_bytes,
+        batch=None if isinstance(file.batch, msgspec.UnsetType) else file.batch, feed_shapes=_feed_shapes(file),
+        method=file.method, rules=_rules(file.rules), for_seconds=file.rules.objective == "seconds",
+        factors=tuple(file.factors), status=file.status, bytes=file.bytes, bound_bytes=file.bound_bytes,
         params_per_worker_bytes=file.params_per_worker_bytes, cuts=tuple(file.cuts), notes=tuple(file.notes),
         ways=tuple(map(tuple, file.ways)), layouts=tuple(map(tuple, file.layouts)), way_of=ints(file.ops.way),
         kept=ints(file.ops.kept), variables=ints(file.variables), made=file.made,
         places=() if isinstance(file.places, msgspec.UnsetType) else tuple(file.places),
     )  # fmt: skip
+
+
+def _feed_shapes(file: _File) -> tuple[str, ...]:
+    return () if isinstance(file.feed_shapes, msgspec.UnsetType) else tuple(file.feed_shapes)
 
 
 def _head(k: int) -> str:

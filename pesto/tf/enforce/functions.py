@@ -26,6 +26,7 @@ from pesto.tf.laying.relays import laid
 from pesto.tf.laying.step_graph import Trace, trace
 from pesto.tf.laying.targets import check_exist, targets
 from pesto.tf.nodes.flat import keras_2_inline
+from pesto.tf.sources.feed_shapes import as_planned
 from pesto.tf.sources.sources import SAVED_MODEL, capture_func_graph
 
 
@@ -167,9 +168,10 @@ class Functions:
         """The trace of a training function and the plan that is for it; MismatchError when there is none."""
         captured = capture_func_graph(graph, label)
         why: PestoError | None = None
-        for batch in dict.fromkeys(plan.provenance.graph_batch for plan in self.plans):
+        kinds = {(plan.provenance.graph_batch, plan.feed_shapes): plan for plan in self.plans}
+        for (batch, _), like in kinds.items():
             try:
-                traced = trace(captured, batch or causes.stand_in(captured))
+                traced = trace(as_planned(captured, like), batch or causes.stand_in(captured))
             except InputError as error:
                 why = error
                 continue
@@ -214,7 +216,7 @@ def _exported(graph: Any, plan: Plan) -> bool:
     if not made.graph_source.startswith(SAVED_MODEL):
         return False
     try:
-        traced = trace(capture_func_graph(graph, made.graph_source), made.graph_batch)
+        traced = trace(as_planned(capture_func_graph(graph, made.graph_source), plan), made.graph_batch)
     except PestoError:  # what no step can be made of is no planned one
         return False
     return traced.graph.fingerprint() == made.graph_fingerprint

@@ -25,6 +25,7 @@ from pesto.tf.nodes.inference import copied, infer
 from pesto.tf.nodes.inline import flatten
 from pesto.tf.nodes.needed_nodes import RECORDED, producer
 from pesto.tf.private import op_def
+from pesto.tf.sources.feed_shapes import as_planned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -72,7 +73,7 @@ def rewritten(
     program = infer(graph_def)
     _check_names(plan, flatten(program), source)
     step = captured(program, plan.names, source)
-    traced = trace(step, plan.provenance.graph_batch)
+    traced = trace(as_planned(step, plan), plan.provenance.graph_batch)
     names = frozenset(node.name for node in graph_def.node)
     held = kept(keep, traced, names)
     out = apart(step.graph_def, traced)

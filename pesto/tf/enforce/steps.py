@@ -19,6 +19,7 @@ from pesto.tf.laying.relays import laid
 from pesto.tf.laying.step_graph import Trace, trace
 from pesto.tf.laying.targets import targets
 from pesto.tf.nodes.flat import CALLS
+from pesto.tf.sources.feed_shapes import as_planned
 from pesto.tf.sources.sources import capture_v1
 from pesto.tf.unoptimized import unoptimized
 
@@ -67,9 +68,8 @@ def _fitting(graph: Any, plans: Sequence[Plan]) -> list[tuple[Plan, Trace]]:
     traced, why = [], None
     for plan in matching(graph, plans):
         try:
-            traced.append(
-                (plan, trace(capture_v1(graph, plan.names, source="the session's graph"), plan.provenance.graph_batch))
-            )
+            step = as_planned(capture_v1(graph, plan.names, source="the session's graph"), plan)
+            traced.append((plan, trace(step, plan.provenance.graph_batch)))
         except InputError as error:
             why = why or error
     if why and not traced:

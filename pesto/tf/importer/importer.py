@@ -73,6 +73,7 @@ def build(captured: Captured, *, batch: int | None = None) -> Graph:
         given_s=np.empty((len(nodes.defs), 0)),
         source=captured.source,
         batch=batch if has_open_batch(captured.graph_def) else None,
+        feed_shapes=captured.feed_shapes,
         **datatypes.columns(nodes, costs.dtypes),
         variables=variables,
         variable_of=np.array(variable_of, dtype=np.int64),

@@ -150,7 +150,7 @@ def _unknown(captured: Captured, nodes: Nodes, batch: int | None) -> InputError:
     if shape is None:
         remedy = "give the shapes of the feeds (shape NAME=16,40), or set its shape with tf.ensure_shape"
     elif batch is None:
-        remedy = "give a batch size (batch=32), or static shapes"
+        remedy = "give a batch size (batch=32), or static shapes of the feeds (shape NAME=16,40)"
     else:
         remedy = (
             "fix every dimension of the feeds (shape NAME=16,40), the batch too (drop_remainder=True in the dataset, "

@@ -93,6 +93,7 @@ def shaped(nodes: Nodes, graph: Graph) -> Shaped:
         source=graph.source,
         fingerprint=graph.fingerprint(),
         batch=graph.batch,
+        feed_shapes=graph.feed_shapes,
     )
 
 

@@ -6,6 +6,8 @@ from typing import Any
 
 from pesto.errors import InputError
 from pesto.files.json import shown
+from pesto.plans.plan import Plan
+from pesto.source import feed_shapes, written
 from pesto.tf.nodes.captured import Captured
 from pesto.tf.nodes.inference import copied, infer
 from pesto.tf.nodes.needed_nodes import parse
@@ -17,7 +19,7 @@ def with_shapes(captured: Captured, shapes: Mapping[str, tuple[int, ...]]) -> Ca
 
     Where all have one first size, that is the batch, also for what loops leave open.
     A feed is a placeholder, or an output of what reads an iterator (IteratorGetNext:1). InputError for a name that is
-    no feed of the step, and for a shape that contradicts the graph's own.
+    no feed of the step, and for a shape that contradicts the graph's own or another's.
     """
     if not shapes:
         return captured
@@ -34,9 +36,22 @@ def with_shapes(captured: Captured, shapes: Mapping[str, tuple[int, ...]]) -> Ca
     for node in graph_def.node:
         if node.op.startswith(("Placeholder", "IteratorGetNext")):
             node.attr.pop("_output_shapes", None)
-    known = infer(graph_def)
+    try:
+        known = infer(graph_def)
+    except InputError as error:
+        why = error.__cause__ or error
+        raise InputError(
+            f"{captured.source}: the shapes {', '.join(written(shapes))} do not fit the graph: {shown(why)} - give "
+            "shapes that go together, of every feed whose size is that of another"
+        ) from error
     batches = {sizes[0] for sizes in shapes.values() if sizes}
-    return replace(captured, graph_def=followed(known, batches.pop()) if len(batches) == 1 else known)
+    graph_def = followed(known, batches.pop()) if len(batches) == 1 else known
+    return replace(captured, graph_def=graph_def, feed_shapes=written(shapes))
+
+
+def as_planned(captured: Captured, plan: Plan) -> Captured:
+    """The step with the shapes of feeds that the plan was made with; errors as of `with_shapes`."""
+    return with_shapes(captured, feed_shapes(plan.feed_shapes))
 
 
 def _feeds(graph_def: Any) -> dict[str, Any]:

@@ -1,16 +1,19 @@
-"""The batch size that a plan's or split's file has: taken where none is given, and named where another is."""
+"""Batch size and shapes of feeds in files of plans and splits: taken where none is given, and named otherwise."""
 
 import re
 import shlex
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 import pesto as library
-from pesto.errors import Exit
+from pesto.errors import Exit, UsageError
 from pesto.files.labels import apart
-from pesto.inputs.load import source_of
+from pesto.inputs.load import Recorded, source_of
+from pesto.jobs.checks import named_source
+from pesto.jobs.request import JobSource
 from pesto.source import Source
 from pesto.tf.start import tensorflow
 
@@ -70,7 +73,67 @@ def test_files_give_the_batch_of_their_step(pesto, tmp_path):
 )
 def test_a_given_batch_wins(made, given, batch):
     """The file's own size, or the model's that it names, stands in for one that is left out."""
-    assert source_of((made, 6), given, "the step", "then").batch == batch
+    assert source_of(Recorded(made, 6), given, "the step", "then").batch == batch
+
+
+@pytest.fixture
+def without_rank(tmp_path):
+    """A GraphDef whose feed has no rank, and the words that name its step."""
+    v1 = tf.compat.v1
+    with tf.Graph().as_default() as graph:
+        weights = v1.get_variable("w", [4, 2], initializer=v1.zeros_initializer(), use_resource=True)
+        read = weights.read_value()
+        rows = tf.reshape(v1.placeholder(tf.float32, name="x"), [-1, 4])
+        with tf.control_dependencies([tf.matmul(rows, read)]):
+            weights.assign_sub(read, name="end")
+    (tmp_path / "step.pb").write_bytes(graph.as_graph_def().SerializeToString())
+    return ("--graph", tmp_path / "step.pb", "--fetch", "end")
+
+
+def test_a_plan_has_the_shapes_of_its_feeds(pesto, tmp_path, without_rank):
+    """A plan made with --shape is checked, shown, applied and run without it; with another shape it is refused."""
+    plan = tmp_path / "plan.json"
+    solve = ("solve", *without_rank, "--time-limit", 0, "--solver", "list", "--no-search", "-q", "-o", plan)
+    code, _, err = pesto(*solve)
+    assert code == Exit.INPUT and "shape NAME=16,40" in err
+    assert pesto(*solve, "--shape", "x=6,4")[0] == Exit.OK
+    assert library.load_plan(plan).feed_shapes == ("x=6,4",)
+    for words in (
+        ("check", plan), ("report", plan, "-o", tmp_path / "r.html"), ("run", plan, "--steps", 1, "--devices", "cpu"),
+        ("apply", plan, "--device", "cpu", "-o", tmp_path / "placed.pb"),
+    ):  # fmt: skip
+        code, _, err = pesto(*words, *without_rank)
+        assert code == Exit.OK, (words, err)
+    assert pesto("check", plan, *without_rank, "--shape", "x=8,4")[0] == Exit.MISMATCH
+    code, _, err = pesto("check", plan, *without_rank, "--shape", "x=7,3")
+    assert code == Exit.INPUT and "x=7,3 do not fit the graph" in err
+
+
+def test_a_split_has_the_shapes_of_its_feeds(pesto, tmp_path, without_rank):
+    """A split made with --shape is checked without it, and so is a plan of a graph file that was made with it."""
+    split, graph = tmp_path / "split.json", tmp_path / "graph.json"
+    assert pesto("split", *without_rank, "--shape", "x=6,4", "--workers", 2, "-q", "-o", split)[0] == Exit.OK
+    code, _, err = pesto("check", split, *without_rank)
+    assert code == Exit.OK, err
+    assert pesto("import", *without_rank, "--shape", "x=6,4", "-o", graph)[0] == Exit.OK
+    assert library.load_graph(graph).feed_shapes == ("x=6,4",)
+
+
+def test_recorded_shapes_are_of_feeds_that_have_none_given():
+    """One that is given wins, by feed; a built-in model and a graph file take none."""
+    recorded = Recorded("file a.pb", None, ("x=6,4", "y="))
+    named = source_of(recorded, Source(file=Path("a.pb"), shape=("x=8,4",)), "the graph", "then")
+    assert named.shapes == {"x": (8, 4), "y": ()}
+    for other in (Source(model="nmt"), Source(file=Path("a.json"))):
+        assert source_of(recorded, other, "the graph", "then").shape == ()
+
+
+def test_a_job_has_the_shapes_of_its_feeds():
+    """A request names them as the verb does, and has them checked."""
+    source = JobSource(blob="0" * 64, name="step.pb", shape=("x=6,4",))
+    assert named_source(source).shapes == {"x": (6, 4)}
+    with pytest.raises(UsageError, match="shapes go with"):
+        named_source(JobSource(model="nmt", shape=("x=6,4",)))
 
 
 def test_fingerprints_that_begin_alike_are_whole():
