@@ -8,15 +8,15 @@ import click
 
 from pesto.cli.outputs import check_outputs
 from pesto.cli.printed import answer
+from pesto.cli.read_step import read_shapes
 from pesto.cli.startup import counted_s, startup_s
 from pesto.cluster import Cluster
 from pesto.errors import Exit, UsageError
-from pesto.inputs.load import load_costs, load_shaped
+from pesto.inputs.load import load_costs
 from pesto.plans.plan_file import save
 from pesto.settings import Settings
 from pesto.show.kinds_page import choice_object, choice_page
 from pesto.show.live_line import LiveLine
-from pesto.solving.ahead import beside
 from pesto.solving.interrupt import hold, received
 from pesto.source import Source
 from pesto.split.files.split_file import save_split
@@ -51,10 +51,9 @@ def cut(asked: Asked, *, as_json: bool, quiet: bool) -> None:
     """Every kind of plan, the shortest written and told."""
     cuts = cuts_of(asked.cuts, asked.cluster)
     check_outputs([asked.out], [asked.source.file] if asked.source.file else [], as_json=as_json)
-    beside()
     asked_s, deterministic = asked.settings.time_limit_s, asked.settings.deterministic
     counted = counted_s(startup_s(), asked_s, deterministic=deterministic)
-    step = load_shaped(asked.source, quiet=True)
+    step = read_shapes(asked.source, quiet=quiet)
     costs = load_costs(step[0], asked.cluster, None)
     with LiveLine(quiet=quiet) as live:
         settings = replace(asked.settings, time_limit_s=asked_s - counted)
@@ -69,9 +68,9 @@ def cut(asked: Asked, *, as_json: bool, quiet: bool) -> None:
         raise click.exceptions.Exit(received() or Exit.INTERRUPTED)
 
 
-def _write(shaped: Shaped, choice: Choice, asked: Asked) -> None:
+def _write(shaped: Shaped | str, choice: Choice, asked: Asked) -> None:
     """The chosen plan, or the chosen split, in its file."""
     if choice.chosen.outcome is not None:
         save(choice.chosen.outcome.plan, asked.out)
-    elif choice.chosen.cut is not None:
+    elif choice.chosen.cut is not None and not isinstance(shaped, str):
         save_split(shaped, choice.chosen.cut.split, asked.out, time_limit_s=asked.settings.time_limit_s)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pesto.inputs.load import load_cluster, load_costs, load_shaped
+from pesto.inputs.load import load_both, load_cluster, load_costs
 from pesto.jobs.checks import asked_settings
 from pesto.jobs.work import PLAN, SPLIT, Work
 from pesto.plans.plan_file import dumps
@@ -19,7 +19,7 @@ def cut_job(work: Work, cuts: str) -> dict[str, Any]:
     machine = load_cluster(work.given.cluster or "")
     asked, settings = cuts_of(cuts, machine), asked_settings(work.request)
     work.begin_reading()
-    step = load_shaped(work.given.source, quiet=True)
+    step = load_both(work.given.source, quiet=True)
     work.within(step[0])
     costs = load_costs(step[0], machine, None)
     choice = choose(step, machine, costs, settings, work.telling, cuts=asked)
@@ -45,12 +45,12 @@ def _bound_s(choice: Choice) -> float | None:
     return plan.provenance.lower_bound_ticks * plan.tick_s
 
 
-def _written(work: Work, shaped: Shaped, choice: Choice, seconds: float) -> str:
+def _written(work: Work, shaped: Shaped | str, choice: Choice, seconds: float) -> str:
     """The name of the file with the chosen plan or split."""
     if choice.chosen.outcome is not None:
         work.keep(PLAN, dumps(choice.chosen.outcome.plan))
         return PLAN
-    if choice.chosen.cut is not None:
+    if choice.chosen.cut is not None and not isinstance(shaped, str):
         save_split(shaped, choice.chosen.cut.split, work.folder / SPLIT, time_limit_s=seconds)
         work.written.append(SPLIT)
     return SPLIT

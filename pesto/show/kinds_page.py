@@ -14,22 +14,22 @@ from pesto.split.shaped import Shaped
 from pesto.weighing.choice import Choice, Kind
 
 
-def choice_object(shaped: Shaped, choice: Choice, out: Path) -> dict[str, Any]:
+def choice_object(shaped: Shaped | str, choice: Choice, out: Path) -> dict[str, Any]:
     """The keys of `pesto solve --split --json`: those of the plan or the split in `out`, and those of all kinds."""
     outcome, timed = choice.chosen.outcome, choice.chosen.cut
     if outcome is not None:
         return {**as_object(outcome, outcome.stages_s, out), **kinds_object(choice)}
-    if timed is None:
+    if timed is None or isinstance(shaped, str):
         raise ValueError("a kind is a split or a placement")
     return {**split_object(shaped, timed.split, uncovered(shaped), out, timed), **kinds_object(choice)}
 
 
-def choice_page(shaped: Shaped, choice: Choice, out: Path, source: Source, cluster: str) -> str:
+def choice_page(shaped: Shaped | str, choice: Choice, out: Path, source: Source, cluster: str) -> str:
     """The page of the plan or the split in `out`, and the table of all kinds; `source` and `cluster` as given."""
     outcome, timed = choice.chosen.outcome, choice.chosen.cut
     if outcome is not None:
         text = page(outcome, outcome.stages_s, out, following(source, cluster, None, out))
-    elif timed is not None:
+    elif timed is not None and not isinstance(shaped, str):
         text = "\n".join([split_page(shaped, timed.split, uncovered(shaped), timed=timed), *split_closing(out, source)])
     else:
         raise ValueError("a kind is a split or a placement")

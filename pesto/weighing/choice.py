@@ -116,7 +116,7 @@ class Choice:
 
 
 def choose(
-    step: tuple[Graph, Shaped],
+    step: tuple[Graph, Shaped | str],
     cluster: Cluster,
     costs: Costs,
     settings: Settings,
@@ -129,7 +129,8 @@ def choose(
     Where a cut's step takes less than any placement can, placing is quick: list scheduling and the literature's
     methods, without search. Both is that placement with its long ops cut (`pesto.weighing.partly_cut`), listed
     where its step is shorter than the placement's and every split's, and left out where no time is left. On several
-    boards one is placed on first, and the whole cluster from there; either placement's long ops are cut.
+    boards one is placed on first, and the whole cluster from there; either placement's long ops are cut. Of a step that
+    cannot be cut, for which `step` has the reason, the cuts' rows say so, and it is placed.
 
     A kind whose search fails, for whatever reason, is listed with that reason, and the shortest of the others is
     chosen. Ctrl-C ends the search, and the shortest kind so far is chosen. Where no kind fits, the first failure is
@@ -137,7 +138,8 @@ def choose(
     NothingFoundError, with what lacks.
     """
     began = time.monotonic()
-    graph, _ = step
+    graph, shapes = step
+    to_cut = None if isinstance(shapes, str) else (graph, shapes)
     search = _Search()
     bound: float | None = None
     known = ""
@@ -153,28 +155,33 @@ def choose(
         bound, known = _bound(graph, costs, cluster, settings)
         left = max(LEAST_S, left_s())
         beaten = best is not None and bound is not None and best < bound
-        asked = replace(settings, time_limit_s=left * (1 - BOTH_SHARE))
+        asked = replace(settings, time_limit_s=left if to_cut is None else left * (1 - BOTH_SHARE))
         if beaten:
             asked = replace(asked, time_limit_s=0.0) if settings.deterministic else replace(asked, gap=ANY_GAP)
         yield from _placed(graph, cluster, costs, asked, watch)
 
-    def both() -> Iterator[Kind]:
+    def both(step: tuple[Graph, Shaped]) -> Iterator[Kind]:
         left = left_s() * (BOTH_SHARE if settings.deterministic else 1.0)
         if left == 0 < settings.time_limit_s:
             return
         yield from _both(step, cluster, replace(settings, time_limit_s=left), search.kinds, watch)
 
     for factors in cuts:
-        search.run(_called(factors), SPLIT, partial(_cut, step, cluster, settings, factors, len(cuts)))
+        if to_cut is None:
+            search.kinds.append(Kind(name=_called(factors), kind=SPLIT, seconds=0.0, why=str(shapes)))
+        else:
+            search.run(_called(factors), SPLIT, partial(_cut, to_cut, cluster, settings, factors, len(cuts)))
     search.run(PLACE, PLACE, place)
-    search.run(BOTH, BOTH, both)
+    if to_cut is not None:
+        search.run(BOTH, BOTH, partial(both, to_cut))
     fitting = [kind for kind in search.kinds if kind.fits]
     if not fitting:
         raise _nothing(search.kinds)
     chosen = min(reversed(fitting), key=lambda kind: kind.makespan_s or 0.0)
     reason = _reason(chosen, search.kinds, bound, known)
-    seconds = CUTTING_SHARE * settings.time_limit_s if settings.deterministic else left_s()
-    search.run(DATA_PARALLEL, DATA_PARALLEL, partial(_rival, step, cluster, settings, max(LEAST_S, seconds)))
+    if to_cut is not None:
+        seconds = CUTTING_SHARE * settings.time_limit_s if settings.deterministic else left_s()
+        search.run(DATA_PARALLEL, DATA_PARALLEL, partial(_rival, to_cut, cluster, settings, max(LEAST_S, seconds)))
     return Choice(kinds=tuple(search.kinds), chosen=chosen, reason=reason)
 
 

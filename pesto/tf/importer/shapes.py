@@ -7,6 +7,7 @@ from typing import Any
 from pesto.errors import InputError
 from pesto.files.json import shown
 from pesto.tf.importer.branch_shapes import FunctionShapes, handed_on
+from pesto.tf.importer.resource_shapes import GIVEN, GIVEN_AT_MOST
 from pesto.tf.importer.size_bounds import inferred_bounds
 from pesto.tf.importer.size_inference import inferred_shapes
 from pesto.tf.importer.size_remedies import ENSURED, REMEDIES
@@ -56,6 +57,7 @@ def bounded(graph_def: Any, fetches: Sequence[str], functions: FunctionShapes | 
     handles = _handles(nodes)
     if _open_but_axes(nodes):
         known = {
+            **GIVEN,
             **dict.fromkeys(BRANCHES, functions.known_of_branch),
             **dict.fromkeys(LOOPS, functions.known_of_loop),
         }
@@ -63,6 +65,7 @@ def bounded(graph_def: Any, fetches: Sequence[str], functions: FunctionShapes | 
     bounds: Mapping[tuple[int, int], tuple[int, ...]] = {}
     if _open_but_axes(nodes):
         limited = {
+            **GIVEN_AT_MOST,
             **dict.fromkeys(BRANCHES, functions.bounds_of_branch),
             **dict.fromkeys(LOOPS, functions.bounds_of_loop),
         }
@@ -128,17 +131,21 @@ def _handles(nodes: Nodes) -> dict[tuple[int, int], tuple[int, int]]:
     return past_loops | handed_on(nodes)
 
 
+def _is_feed(nodes: Nodes, i: int) -> bool:
+    return nodes.defs[i].op.startswith("Placeholder") or "Iterator" in nodes.defs[i].op
+
+
 def _unknown(captured: Captured, nodes: Nodes, batch: int | None) -> InputError:
     unsized = list(_open(nodes))
-    feeds = [
-        at for at in unsized if nodes.defs[at[0]].op.startswith("Placeholder") or "Iterator" in nodes.defs[at[0]].op
-    ]
+    feeds = [at for at in unsized if _is_feed(nodes, at[0])]
     i, k = (feeds or unsized)[0]
+    cause = i if nodes.unlimited_op is None else nodes.unlimited_op((i, k))
+    if _is_feed(nodes, cause):  # such as one of strings, whose own bytes nobody asks for
+        feeds, i, k = [(cause, 0)], cause, 0
     shape = nodes.upper_bound(i, k)
     text = "of unknown rank" if shape is None else f"[{', '.join('?' if d < 0 else str(d) for d in shape)}]"
     what = f"{captured.source}: output {k} of op {shown(nodes.defs[i].name)} ({nodes.defs[i].op}) is {text}"
     if not feeds:
-        cause = i if nodes.unlimited_op is None else nodes.unlimited_op((i, k))
         of = "" if cause == i else f" through op {shown(nodes.defs[cause].name)} ({nodes.defs[cause].op})"
         own = REMEDIES.get(nodes.defs[i].op, ENSURED)
         remedy = (

@@ -59,7 +59,9 @@ class ShapeInference:
     def run(self) -> None:
         """Infer the shapes of all outputs."""
         with self.graph.as_default():
-            tf.import_graph_def(unplaced(self.nodes.defs, self.nodes.signatures.library.values()), name="")
+            nodes = self.nodes
+            program = unplaced(nodes.defs, nodes.signatures.library.values(), nodes.producer)
+            tf.import_graph_def(program, name="")
             for i in range(len(self.nodes.defs)):
                 self._visit(i)
 

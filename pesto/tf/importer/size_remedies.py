@@ -74,6 +74,11 @@ REMEDIES: Mapping[str, str] = {
         "give its axes, diagonals or paddings as constants",
     ),
     **dict.fromkeys(
+        ("QueueDequeue", "QueueDequeueV2", "QueueDequeueMany", "QueueDequeueManyV2", "QueueDequeueUpToV2"),
+        "give the queue the shapes of its elements (shapes=[...]), and take a constant number of them, or state the "
+        "size right behind the op: tf.ensure_shape(output, [...])",
+    ),
+    **dict.fromkeys(
         ("EagerPyFunc", "PyFunc", "PyFuncStateless"),
         "TensorFlow knows no sizes of what Python computes: state them right behind it by tf.ensure_shape(output, "
         "[...])",

@@ -37,7 +37,7 @@ def graph_def_bytes(path: Path) -> bytes:
     where = shown(path)
     if not data.strip():
         raise InputError(f"{where}: the file is empty - export the graph again")
-    if path.name == "saved_model.pb":
+    if path.name in ("saved_model.pb", "saved_model.pbtxt"):
         raise InputError(f"{where}: this is a SavedModel, not a GraphDef - give its folder as the SavedModel")
     if path.suffix == ".meta":
         data = _graph_of_meta(data, where)

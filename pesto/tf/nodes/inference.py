@@ -32,9 +32,10 @@ def infer(graph_def: Any) -> Any:
     return inferred
 
 
-def unplaced(nodes: Iterable[Any], functions: Iterable[Any]) -> Any:
-    """A GraphDef of NodeDefs and FunctionDefs, without devices and recorded shapes."""
+def unplaced(nodes: Iterable[Any], functions: Iterable[Any], producer: int) -> Any:
+    """A GraphDef of NodeDefs and FunctionDefs of a graph of version `producer`, without devices and recorded shapes."""
     graph_def = graph_pb2.GraphDef()
+    graph_def.versions.producer = producer
     graph_def.node.extend(nodes)
     graph_def.library.function.extend(functions)
     return _bare(graph_def)
@@ -43,6 +44,7 @@ def unplaced(nodes: Iterable[Any], functions: Iterable[Any]) -> Any:
 def _bare(graph_def: Any) -> Any:
     graph_def.versions.producer = graph_def.versions.producer or _SCALARS_KNOWN
     names = {node.name for node in graph_def.node}
+    _make_scalars_known(graph_def)
     for node in graph_def.node:
         node.attr.pop("_output_shapes", None)
         node.device = ""
@@ -50,6 +52,25 @@ def _bare(graph_def: Any) -> Any:
             where = node.attr["_class"].list.s
             where[:] = [w for w in where if w.decode(errors="replace").removeprefix("loc:@") in names]
     return graph_def
+
+
+def _make_scalars_known(graph_def: Any) -> None:
+    """Give variables of TensorFlow 0 that are scalars the op that has this shape; `Variable` hides it.
+
+    Where the shape was left open when the program was written, what assigns to the variable does not validate it.
+    """
+    scalars = {node.name: node for node in graph_def.node if node.op == "Variable" and _is_scalar(node.attr["shape"])}
+    for node in graph_def.node:
+        if node.op == "Assign" and "validate_shape" in node.attr and not node.attr["validate_shape"].b:
+            variable = scalars.pop(node.input[0].partition(":")[0], None)
+            if variable is not None:
+                variable.attr["shape"].shape.unknown_rank = True
+    for node in scalars.values():
+        node.op = "VariableV2"
+
+
+def _is_scalar(value: Any) -> bool:
+    return not value.shape.unknown_rank and not value.shape.dim
 
 
 def learn(graph_def: Any, other: Any) -> None:

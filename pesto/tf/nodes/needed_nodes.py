@@ -8,7 +8,7 @@ from typing import Any
 from pesto.errors import InputError
 from pesto.files.json import quoted, shown
 from pesto.tf.nodes.signatures import Signatures
-from pesto.tf.nodes.sizes import BoundedShape, KnownShape, Shape, TensorShape, UnknownShape, is_known
+from pesto.tf.nodes.sizes import BoundedShape, KnownShape, Shape, TensorShape, UnknownShape, is_known, shape_from
 
 RECORDED = "_traced_shapes"
 """Attribute with the shapes that a function's op had when it was traced: inference loses those of tensor lists."""
@@ -32,6 +32,8 @@ class Nodes:
     controls: list[list[int]]
     """[n] control inputs, ascending."""
     signatures: Signatures
+    producer: int = 0
+    """Version of the GraphDef, on which the meaning of some attributes depends; 0 for the present one."""
     bounds: Mapping[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
     """(node, output) -> upper bound of a shape that depends on the data."""
     unlimited_op: Callable[[tuple[int, int]], int] | None = None
@@ -82,7 +84,8 @@ def parse(graph_def: Any, fetches: Sequence[str]) -> Nodes:
     inputs, controls = _edges(defs, index, dtypes)
     shapes = [_shapes(node, len(types)) for node, types in zip(defs, dtypes, strict=True)]
     return Nodes(
-        defs=defs, dtypes=dtypes, shapes=shapes, inputs=inputs, controls=controls, signatures=signatures
+        defs=defs, dtypes=dtypes, shapes=shapes, inputs=inputs, controls=controls, signatures=signatures,
+        producer=graph_def.versions.producer,
     )  # fmt: skip
 
 
@@ -200,8 +203,7 @@ def _shapes(node: Any, outputs: int) -> tuple[Shape, ...]:
 
 
 def _listed(node: Any, attr: str) -> tuple[Shape, ...]:
-    found = node.attr[attr].list.shape
-    return tuple(None if s.unknown_rank else tuple([d.size for d in s.dim]) for s in found)
+    return tuple(map(shape_from, node.attr[attr].list.shape))
 
 
 def _repeated(graph_def: Any) -> str:

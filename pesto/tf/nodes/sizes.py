@@ -1,6 +1,7 @@
 """Sizes of tensors: known before a step runs, bounded, or unknown. A bound is never the value of a size."""
 
 from dataclasses import dataclass
+from typing import Any
 
 Shape = tuple[int, ...] | None
 """Dimensions, -1 where unknown; None for an unknown rank."""
@@ -34,3 +35,8 @@ TensorShape = KnownShape | BoundedShape | UnknownShape
 def is_known(shape: Shape) -> bool:
     """Whether every dimension of a shape is known."""
     return shape is not None and -1 not in shape
+
+
+def shape_from(proto: Any) -> Shape:
+    """Return the shape that a TensorShapeProto states."""
+    return None if proto.unknown_rank else tuple([d.size for d in proto.dim])

@@ -6,12 +6,30 @@ from typing import Any
 from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 from tensorflow.core.framework import graph_pb2
+from tensorflow.core.protobuf import saved_model_pb2
 
 from pesto.errors import InputError
 from pesto.files.confined import confined
 from pesto.files.json import shown
 from pesto.tf.nodes.graph_def_bytes import graph_def_bytes
 from pesto.tf.nodes.outward_ops import refuse_outward
+
+
+def saved_program(folder: Path) -> Any:
+    """The MetaGraphDef of a SavedModel that is served, or its only one; None where there is none."""
+    for name, parse in (("saved_model.pb", saved_model_pb2.SavedModel.FromString), ("saved_model.pbtxt", _parse_text)):
+        try:
+            programs = parse((folder / name).read_bytes()).meta_graphs
+        except (OSError, text_format.ParseError, DecodeError, UnicodeDecodeError, ValueError, RecursionError):
+            continue
+        served = [program for program in programs if "serve" in program.meta_info_def.tags]
+        if served or len(programs) == 1:
+            return (served or programs)[0]
+    return None
+
+
+def _parse_text(data: bytes) -> Any:
+    return text_format.Parse(data, saved_model_pb2.SavedModel())
 
 
 def read_graph_def(path: Path) -> Any:

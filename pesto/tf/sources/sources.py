@@ -25,7 +25,7 @@ from pesto.tf.nodes.openbatch import READ_ITERATOR
 from pesto.tf.nodes.signatures import RESOURCE
 from pesto.tf.pipelined.in_micro_batches import converted, in_micro_batches
 from pesto.tf.private import handle_shape, jit_of, must_compile, owner_of, variable_name
-from pesto.tf.sources.graphdefs import read_graph_def
+from pesto.tf.sources.graphdefs import read_graph_def, saved_program
 from pesto.tf.sources.keras_step import keras_step
 from pesto.tf.unplaceable import check_datasets, check_graph, check_model, check_process, compiled, concrete
 from pesto.tf.variables.divided_branches import divisions
@@ -36,6 +36,8 @@ _RANKED = 64
 """Ops that nothing reads whose needs are counted, to name the greatest."""
 _LISTED = 5
 """Ops that nothing reads that an error names."""
+_SAVERS = frozenset(("Save", "SaveSlices", "SaveV2", "Restore", "RestoreSlice", "RestoreV2", "MergeV2Checkpoints"))
+"""Types of ops that write or read checkpoints."""
 
 _log = logging.getLogger("pesto")
 
@@ -166,13 +168,22 @@ def capture_keras(
 
 
 def capture_saved_model(folder: Path, signature: str | None = None) -> Captured:
-    """`from_saved_model` before it becomes a `Graph`. InputError when it does not load or lacks the signature."""
+    """`from_saved_model` before it becomes a `Graph`. InputError when it does not load or lacks the signature.
+
+    Of one that TensorFlow does not load, such as one of TensorFlow 0 or without its variables, the graph is read.
+    """
     where = shown(folder)
     try:
         loaded = tf.saved_model.load(str(folder))
         signatures = dict(loaded.signatures)
     except Exception as error:  # a damaged SavedModel raises anything
-        raise InputError(f"{where}: not a SavedModel that loads: {told(error)} - export it again") from error
+        program = saved_program(folder)
+        if program is None:
+            raise InputError(f"{where}: not a SavedModel that loads: {told(error)} - export it again") from error
+        _log.warning("%s: TensorFlow does not load it (%s); its graph is planned", where, told(error))
+        chosen = _signature(sorted(program.signature_def), signature, where)
+        ends = {tensor.name.partition(":")[0] for tensor in program.signature_def[chosen].outputs.values()}
+        return capture_graph_def(program.graph_def, sorted(ends), f"{SAVED_MODEL} {where} {chosen}")
     chosen = _signature(sorted(signatures), signature, where)
     return capture_func_graph(signatures[chosen].graph, f"{SAVED_MODEL} {where} {chosen}")
 
@@ -216,11 +227,12 @@ def capture_graph_def(graph_def: Any, fetches: Sequence[str], source: str) -> Ca
 
 
 def check_sinks(graph_def: Any, source: str) -> None:
-    """InputError, which names them with the greatest first, for several ops that nothing reads."""
+    """InputError for several ops that nothing reads; names them with the greatest first, those of savers last."""
     found, by_name = sinks(graph_def), {node.name: node for node in graph_def.node}
     if len(found) > 1:
-        size = {name: len(needed(by_name, [name])) for name in found[:_RANKED]}
-        names = [shown(name) for name in sorted(found, key=lambda name: -size.get(name, 0))]
+        leads = {name: needed(by_name, [name]) for name in found[:_RANKED]}
+        rank = {name: (any(by_name[op].op in _SAVERS for op in ops), -len(ops)) for name, ops in leads.items()}
+        names = [shown(name) for name in sorted(found, key=lambda name: rank.get(name, (True, 0)))]
         listed = ", ".join([*names[:_LISTED], *([f"{len(names) - _LISTED} more"] if len(names) > _LISTED else [])])
         raise InputError(
             f"{source}: it ends in {len(found)} ops that nothing reads ({listed}), of which initializers and the like "

@@ -16,6 +16,7 @@ from pesto.errors import Exit, InfeasibleError, InputError, NothingFoundError, S
 from pesto.inputs.cluster_file import load_cluster
 from pesto.problem import TICK_S
 from pesto.settings import Settings
+from pesto.show.kinds_page import kinds_page
 from pesto.source import Source
 from pesto.split.dividing import divide
 from pesto.split.first_cuts import first_cuts
@@ -147,6 +148,14 @@ def test_a_kind_that_fails_takes_no_other_along(step, monkeypatch, caplog, searc
     assert found.chosen.fits and not found.interrupted
     assert {kind.kind for kind in found.kinds if kind.fits} >= {"split", "place", "data-parallel"} - {failed.kind}
     assert bool(caplog.records) == isinstance(error, ValueError)
+
+
+def test_a_step_that_cannot_be_cut_is_placed(step):
+    """The cuts' rows have the reason, the placement is chosen, and nothing stands beside it."""
+    found = quick((step[0], "op next: it takes the batch from an iterator"), load_cluster("v100x2-nvlink"), [(2,)])
+    assert [kind.name for kind in found.kinds] == ["split 2", "place"] and found.chosen.kind == choice.PLACE
+    assert not found.kinds[0].fits and "from an iterator" in found.kinds[0].why
+    assert "from an iterator" in kinds_page(found)
 
 
 @pytest.mark.parametrize("error", ERRORS)
