@@ -1,7 +1,7 @@
 """Ops by the scopes in their names, gradients with what they are gradients of: few enough to be told one by one."""
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,28 +16,35 @@ _LARGE = 0.25
 GRADIENT = re.compile(r"^(?:gradients(?:_\d+)?|gradient_tape)/(?=.*/)")
 """What the names of gradients begin with, in v1 graphs and under a tape, where a scope follows."""
 _LAYERS = 3
-"""Scopes within one from which on it may be that of a whole model."""
+"""Scopes within one, at any depth, from which on it may be that of a whole model."""
+_MOSTLY = 0.75
+"""Share of all scopes beside it from which on it may be."""
 _Prefix = tuple[str, ...]
 
 
 def common_scope(names: tuple[str, ...]) -> tuple[str, ...]:
     """The scopes that a whole model is in, such as ("bert_1",), outermost first; () where there is none.
 
-    A scope with _LAYERS scopes within it at least, where those beside it, as of a loss, have one at most. Gradients
-    count with what they are gradients of. None within which a scope is called as one beside it.
+    A scope that has most of the scopes of which there are gradients, or of all where there are none, and several within
+    it. Gradients count with what they are gradients of. None within which a scope is called as one beside it.
     """
     parts = {tuple(GRADIENT.sub("", name).split("/")[:-1]) for name in names}
+    trained = {tuple(GRADIENT.sub("", name).split("/")[:-1]) for name in names if GRADIENT.match(name)} or parts
     found: _Prefix = ()
+    beside = set[str]()
     while True:
-        inner = defaultdict[str, set[str]](set)
-        for p in parts:
-            if len(p) > len(found) + 1 and p[: len(found)] == found:
-                inner[p[len(found)]].add(p[len(found) + 1])
-        several = [head for head, within in inner.items() if len(within) > 1]
-        beside = {p[0] for p in parts if p and p[:1] != (*found, *several)[:1]}
-        if len(several) != 1 or len(inner[several[0]]) < _LAYERS or inner[several[0]] & beside:
+        at = len(found)
+        here = [p for p in parts if len(p) > at and p[:at] == found]
+        heads = {p[at] for p in trained if len(p) > at and p[:at] == found}
+        many = Counter(p[at] for p in here if p[at] in heads)
+        if not many:
             return found
-        found = (*found, several[0])
+        head = max(many, key=lambda scope: (many[scope], scope))
+        inner = {p[at + 1] for p in here if p[at] == head and len(p) > at + 1}
+        beside |= heads - {head}
+        if many[head] < max(_LAYERS, _MOSTLY * many.total()) or len(inner) < 2 or inner & beside:
+            return found
+        found = (*found, head)
 
 
 def without_scope(parts: Sequence[str], common: Sequence[str]) -> tuple[str, ...]:

@@ -12,11 +12,20 @@ BERT = (
     "gradient_tape/bert_1/backbone_1/layer_1/MatMul/MatMul", "loss/crossentropy/Mean", "adam/Sub", "cond",
 )  # fmt: skip
 
+KERAS = (
+    "net_1/body_1/layer_0/MatMul", "net_1/body_1/layer_1/MatMul", "net_1/head_1/MatMul", "net_1/Add/Size",
+    "gradient_tape/net_1/body_1/layer_0/MatMul/MatMul", "gradient_tape/net_1/head_1/MatMul/MatMul",
+    "gradient_tape/loss/entropy/Mul/Mul", "loss/entropy/Mean", "Add/ReadVariableOp",
+    *(f"adam_1/Add_{k}/ReadVariableOp" for k in range(30)),
+)  # fmt: skip
+"""An open batch and an optimizer whose updates are scopes, which have no gradients."""
+
 
 @pytest.mark.parametrize(
     ("names", "common"),
     [
         (BERT, ("bert_1", "backbone_1")),
+        (KERAS, ("net_1",)),
         (("encoder/a/x", "encoder/b/x", "decoder/a/x", "decoder/b/x"), ()),
         (("model/a/x", "model/b/x", "model/c/x", "a/Sub"), ()),
         (("model/a/x", "model/a/y", "adam/Sub"), ()),
@@ -24,7 +33,16 @@ BERT = (
         (("model/b/x", "model/c/x", "a/x"), ()),
         (("x", "y"), ()),
     ],
-    ids=["one model", "two parts", "a name beside", "one layer", "gradients of version 1", "few layers", "no scopes"],
+    ids=[
+        "one model",
+        "scopes of an optimizer",
+        "two parts",
+        "a name beside",
+        "one layer",
+        "gradients of version 1",
+        "few layers",
+        "no scopes",
+    ],
 )
 def test_what_a_whole_model_shares(names, common):
     """The outer scopes that tell no two of its layers apart."""

@@ -53,7 +53,7 @@ function plain(label, common) {
     if (parts.length < 2 || parts[0] !== scope) break;
     parts.shift();
   }
-  return (stripped === label ? "" : "\u2207 ") + parts.join("/");
+  return (stripped === label ? "" : "\u2207\u00a0") + parts.join("/");
 }
 
 // Hues for the families that take most of the time; gradients are darker; the rest is grey.

@@ -39,10 +39,12 @@ function brief(name, most) {
   return `${all.slice(0, head).join("")}…${tail > 0 ? all.slice(-tail).join("") : ""}`;
 }
 
-// At most `most` characters of its end, which tells scopes apart.
+// At most `most` characters of its end, which tells scopes apart; whole scopes, where the last is not too long.
 function briefEnd(name, most) {
   const all = Array.from(name);
-  return all.length <= most ? name : `…${all.slice(1 - most).join("")}`;
+  if (all.length <= most) return name;
+  const end = all.slice(1 - most).join(""), slash = end.indexOf("/");
+  return `…${slash < 0 || slash === end.length - 1 ? end : end.slice(slash)}`;
 }
 
 const at = (id) => document.getElementById(id);
