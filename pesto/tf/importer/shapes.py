@@ -140,7 +140,8 @@ def _unknown(captured: Captured, nodes: Nodes, batch: int | None) -> InputError:
     feeds = [at for at in unsized if _is_feed(nodes, at[0])]
     i, k = (feeds or unsized)[0]
     cause = i if nodes.unlimited_op is None else nodes.unlimited_op((i, k))
-    if _is_feed(nodes, cause) and not is_known(nodes.upper_bound(cause, 0)):  # such as one of strings, whose own bytes nobody asks for
+    if _is_feed(nodes, cause) and not is_known(nodes.upper_bound(cause, 0)):
+        # such as one of strings, whose own bytes nobody asks for
         feeds, i, k = [(cause, 0)], cause, 0
     shape = nodes.upper_bound(i, k)
     text = "of unknown rank" if shape is None else f"[{', '.join('?' if d < 0 else str(d) for d in shape)}]"
