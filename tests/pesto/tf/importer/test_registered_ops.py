@@ -36,9 +36,8 @@ UNBOUNDED = {
     **dict.fromkeys(
         (
             "GetSessionTensor", "LookupTableExportV2", "MapPeek", "MapUnstage", "MapUnstageNoKey", "OrderedMapPeek",
-            "OrderedMapUnstage", "OrderedMapUnstageNoKey", "Recv", "ResourceAccumulatorTakeGradient", "Restore", "RestoreSlice", "RestoreV2",
-            "StackPopV2",
-            "StagePeek",
+            "OrderedMapUnstage", "OrderedMapUnstageNoKey", "Recv", "ResourceAccumulatorTakeGradient", "Restore",
+            "RestoreSlice", "RestoreV2", "StackPopV2", "StagePeek",
             "TakeManySparseFromTensorsMap", "TensorArrayConcatV2", "TensorArrayConcatV3", "TensorArrayGatherV3",
             "TensorArrayReadV3", "TensorListConcat", "TensorListConcatV2", "TensorListElementShape", "TensorListGather",
             "TensorListGetItem", "TensorListPopBack", "TensorMapLookup", "TensorMapStackKeys", "Unbatch", "Batch",
