@@ -20,8 +20,8 @@ from pesto.solving import flow
 from solvers.process import parent
 
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "dev")
-"""How many random cases a test takes: few and always the same ones (dev), ten times as many (ci), a night's (night)."""
-TIMES = {"dev": 1, "ci": 10, "night": 100}
+"""How many random cases a test takes: few, always the same (dev), three times as many (ci), a night's (night)."""
+TIMES = {"dev": 1, "ci": 3, "night": 100}
 """Multiples of the cases of a default run."""
 EXAMPLES = 40
 """Examples of one of hypothesis's tests in a default run."""

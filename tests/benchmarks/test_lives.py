@@ -8,9 +8,9 @@ from solvers import Status, check
 
 @pytest.mark.slow
 def test_repair_is_never_shorter_and_what_it_refuses_is_decided() -> None:
-    """30 problems of 8 to 12 tasks: a proof of each, repair is never shorter; up to 9 tasks are enumerated."""
+    """Problems of 8 to 12 tasks: a proof of each, repair is never shorter; up to 9 tasks are enumerated."""
     verdicts = []
-    for seed in range(30):
+    for seed in range(0, 30, 3):
         p = instance(seed, SHARES[seed // 5 % 5])
         found = row(p, 60.0)
         verdicts.append(verdict(found))

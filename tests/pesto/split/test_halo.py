@@ -113,7 +113,10 @@ def index(form, i, j):
     return terms // parts if terms % parts == 0 else None
 
 
-def _holds(case) -> None:
+@given(affine())
+@settings(max_examples=8 * settings.default.max_examples)
+def test_windows_are_the_elements_read(case) -> None:
+    """Of each part just from the first to the last element that it reads, against every element of small tensors."""
     forms, out, shape, spaced, k = case
 
     def description(op):
@@ -137,22 +140,6 @@ def _holds(case) -> None:
             else:
                 low, high = box[0][d], box[0][d] + box[1][d]
                 assert all(e is None or not 0 <= e < shape[d] or low <= e < high for e in every)
-
-
-@given(affine())
-@settings(max_examples=300)
-def test_windows_are_the_elements_read(case) -> None:
-    """Of each part just from the first to the last element that it reads, against every element of small tensors."""
-    _holds(case)
-
-
-@pytest.mark.slow
-@pytest.mark.property
-@given(affine())
-@settings(max_examples=20_000)
-def test_windows_are_the_elements_read_of_many(case) -> None:
-    """The same of twenty thousand."""
-    _holds(case)
 
 
 @st.composite

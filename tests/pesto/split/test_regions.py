@@ -253,7 +253,10 @@ def _plainly_read(case) -> bool:
     return True
 
 
-def _holds(case) -> None:
+@given(affine())
+@settings(max_examples=8 * settings.default.max_examples)
+def test_regions_are_the_elements_read(case) -> None:
+    """A part of the work reads by the same index on parts of its inputs, against every element of small tensors."""
     forms, out, shape, k = case
     assert _plainly_read(case) != _beyond(forms, out, shape)
     made = analyse(
@@ -271,22 +274,6 @@ def _holds(case) -> None:
         elif dimensions is not None and len(dimensions) < 2:
             # Refused though right: where an index moves by less than a place, or a part has one element alone.
             assert out[cut] == k or any(f[2] > 1 for f in forms)
-
-
-@given(affine())
-@settings(max_examples=300)
-def test_regions_are_the_elements_read(case) -> None:
-    """A part of the work reads by the same index on parts of its inputs, against every element of small tensors."""
-    _holds(case)
-
-
-@pytest.mark.slow
-@pytest.mark.property
-@given(affine())
-@settings(max_examples=20_000)
-def test_regions_are_the_elements_read_of_many(case) -> None:
-    """The same of twenty thousand."""
-    _holds(case)
 
 
 def test_values_add_up_reads() -> None:

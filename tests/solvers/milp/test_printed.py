@@ -194,9 +194,9 @@ def run(*arguments):
 
 
 @pytest.mark.skipif(find_spec("highspy") is None, reason="HiGHS is not installed")
-@pytest.mark.parametrize("count", [60, pytest.param(1000, marks=pytest.mark.slow)])
-def test_the_optima_are_those_of_arrays(count):
+def test_the_optima_are_those_of_arrays(seeds):
     """HiGHS on both programs of random problems of up to 5 tasks and 4 GPUs; what is rebuilt is valid and as long."""
+    count = len(seeds(60))
     found = run("optima", 0, count, 5)
     assert found["wrong"] == []
     assert found["seen"]["binding"] > count / 2 and found["seen"]["shared"] > count / 30

@@ -93,23 +93,21 @@ def test_bounds_hold_for_flushed_schedules_of_any_allocation(seeds) -> None:
 
 
 @pytest.mark.slow
-def test_bounds_hold_for_exact_schedules_of_any_allocation() -> None:
+def test_bounds_hold_for_exact_schedules_of_any_allocation(seeds) -> None:
     """Of 1, 2 and 3 batches a period, within 1 to 2 times the bytes of a batch alone; some meet a bound."""
     questions = []
-    for seed in range(120):
+    for seed in seeds(10):
         rng = np.random.default_rng(seed)
-        chain, devices = small_chain(rng, int(rng.integers(2, 6))), int(rng.integers(1, 4))
+        chain, devices = small_chain(rng, int(rng.integers(2, 5))), int(rng.integers(1, 4))
         device = rng.integers(devices, size=chain.layers)
         allocation = Allocation(device=np.sort(device) if seed % 2 else device, devices=devices)
         model = list(MemoryModel)[seed // 2 % 2]
         alone = int(check(chain, allocation, gpipe(chain, allocation, 1), None, model).peaks.max())
         memory = int(rng.integers(alone, 2 * alone + 1))
         k = 1 + seed % 3
-        questions.append(Question(chain=chain, allocation=allocation, k=k, memory=memory, model=model, seconds=3))
+        questions.append(Question(chain=chain, allocation=allocation, k=k, memory=memory, model=model, seconds=600))
     equal = 0
     for q, answer in zip(questions, exact_all(questions), strict=True):
-        if answer.pattern is None:
-            continue
         bounds = (
             *of_allocation(q.chain, q.allocation, q.memory, q.model),
             *of_all(q.chain, q.allocation.devices, q.memory, q.model),
@@ -117,4 +115,4 @@ def test_bounds_hold_for_exact_schedules_of_any_allocation() -> None:
         for bound in bounds:
             assert bound.value <= answer.ticks or (bound.name == "in flight" and not q.allocation.contiguous), bound
         equal += any(bound.value == answer.ticks for bound in bounds)
-    assert equal >= 30
+    assert equal > len(seeds(10)) / 6

@@ -102,9 +102,9 @@ def test_the_bound_counts_transfers_and_is_below_all() -> None:
 
 
 @pytest.mark.slow
-def test_the_bound_is_below_all_on_other_graphs() -> None:
+def test_the_bound_is_below_all_on_other_graphs(seeds) -> None:
     """The same."""
-    assert sum(bound_by_force(seed) for seed in range(100, 160)) >= 12
+    assert sum(bound_by_force(100 + seed) for seed in seeds(6)) > len(seeds(6)) / 10
 
 
 def test_ctrl_c_and_the_clock_keep_the_runs(monkeypatch) -> None:

@@ -122,13 +122,6 @@ def test_every_pattern_is_valid(random_case, seed, more, keep, least):
     holds(random_case, seed, more, keep, least)
 
 
-@pytest.mark.slow
-def test_ten_thousand_patterns_are_valid(random_case):
-    for seed in range(10_000):
-        holds(random_case, seed, seed % 31, (1, 1))
-        holds(random_case, seed, seed % 29, KEEPS[seed % len(KEEPS)])
-
-
 def test_groups_change_at_sums_of_consecutive_stages_alone(random_case):
     """Theorem 3: no other period has to be tried, and memory never grows with it."""
     for seed in range(40):

@@ -83,7 +83,7 @@ def holds(seed: int, most: int = 5) -> bool:
 @pytest.mark.property
 def test_the_best_order_by_enumeration(seeds) -> None:
     """Up to 5 layers on 3 devices, speeds, memory and links of their own, thinnings; in many the order changes."""
-    assert sum(holds(seed) for seed in seeds(60)) > 4
+    assert sum(holds(seed) for seed in seeds(20)) > len(seeds(20)) / 15
 
 
 def test_the_best_order_by_enumeration_of_some() -> None:
