@@ -1,9 +1,9 @@
 """Keras models trained in micro-batches by plans, on three logical CPUs; a script, as devices are set once a process.
 
-    pipelined_worker.py [PROGRAM [CLUSTER OPTIMIZER [BATCHES EVERY]]]
+    pipelined_worker.py [PROGRAM SCHEDULE,... | PROGRAM CLUSTER OPTIMIZER [BATCHES EVERY]]
 
-Without PROGRAM: what `pesto.pipeline` and `fit` do by one plan, a JSON line for each case. With one, a line for each
-schedule: ops that were verified, and whether every loss of 20 steps and every variable after them was that of plain
+Without PROGRAM: what `pesto.pipeline` and `fit` do by one plan, a JSON line for each case. With schedules, a line for
+each of them: ops that were verified, and whether every loss of 20 steps and every variable after them was that of plain
 accumulation, bit for bit. With a cluster and an optimizer, of a step that updates behind every batch, or behind every
 EVERY of BATCHES: whether all was that of a loop, one batch after the other, that keeps every version of every variable.
 test_pipelined.py says what is right.
@@ -36,7 +36,6 @@ from pesto.tf.importer.importer import build  # noqa: E402
 from pesto.tf.sources.sources import capture_keras, capture_pieces  # noqa: E402
 
 PIECES, EACH, STEPS = 3, 4, 20
-SCHEDULES = ("1f1b*", "gpipe", "1f1b", "interleaved-2", "zero-bubble", "zero-bubble-v")
 
 
 def dense() -> Any:
@@ -298,12 +297,12 @@ def mean(losses: Any) -> Any:
     return total / np.float32(len(losses) * EACH)
 
 
-def by_schedules(program: str) -> None:
+def by_schedules(program: str, schedules: str) -> None:
     model = compiled(program)
     data = batches(model)
     losses, after = [mean(each) for each in plain(model, data)], held(model)
     graph = graph_of(program)
-    for schedule in SCHEDULES:
+    for schedule in schedules.split(","):
         found = step_pipeline(graph, load_cluster("cpux3"), batches=None, wish=Wish(name=schedule))
         model = compiled(program)
         step = api.pipeline(model, found.plan, devices="cpu")
@@ -393,7 +392,7 @@ def tell(**said: Any) -> None:
 
 if __name__ == "__main__":
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-    if len(sys.argv) > 2:
+    if len(sys.argv) > 3:
         versioned(*sys.argv[1:])
     else:
-        by_schedules(sys.argv[1]) if len(sys.argv) > 1 else by_one_plan()
+        by_schedules(*sys.argv[1:]) if len(sys.argv) > 1 else by_one_plan()

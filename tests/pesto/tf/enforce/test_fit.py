@@ -13,25 +13,37 @@ QUICK = ("benchmarks/enforce_fit.py", "--quick", "--plans=1")
 CASES = "tests/data/enforce_worker.py"
 REFUSED = (
     ("eager", "UsageError", "outside of a tf.function"),
-    ("eager later", "UsageError", "outside of a tf.function"),
-    ("tape", "UsageError", "outside of a tf.function"),
-    ("steps", "InputError", "steps_per_execution=1"),
     ("compiled", "InputError", "jit_compile=False"),
-    ("mirrored", "InputError", "without the strategy"),
-    ("clustering", "InputError", "set_jit(False)"),
     ("traced before", "UsageError", "traced before pesto.apply"),
     ("other model", "MismatchError", "the same by name, of other sizes"),
     ("nothing", "MismatchError", "nothing ran by the plan"),
 )
 """Cases that are refused, with the error and words of it."""
+REFUSED_TOO = (
+    ("eager later", "UsageError", "outside of a tf.function"),
+    ("tape", "UsageError", "outside of a tf.function"),
+    ("steps", "InputError", "steps_per_execution=1"),
+    ("mirrored", "InputError", "without the strategy"),
+    ("clustering", "InputError", "set_jit(False)"),
+)
+"""More of them, which a default run leaves out."""
 SCRIPTS = {
     "fit": (*QUICK, "--devices=3", "--ways=fit", "--models=mlp"),
     "fit more": (*QUICK, "--devices=3", "--ways=fit", "--models=cnn,attention,lstm-unrolled,lstm-loop"),
     "ways": (*QUICK, "--devices=2", "--models=mlp", "--ways=batches,place-nested"),
     "ways more": (*QUICK, "--devices=2", "--models=mlp", "--ways=record,place"),
-    "cases": (CASES, "everything", "again", "few rows", "interrupted", "tape on inputs", *(row[0] for row in REFUSED)),
-    "cases of two": (CASES, "both of a GAN"),
-    "cases more": (CASES, "two models", "rate", "accumulation"),
+    "cases": (CASES, "everything", "tape on inputs", *(row[0] for row in REFUSED)),
+    "cases more": (
+        CASES,
+        "again",
+        "few rows",
+        "interrupted",
+        "both of a GAN",
+        "two models",
+        "rate",
+        "accumulation",
+        *(row[0] for row in REFUSED_TOO),
+    ),
     "branches": (CASES, "loss scaling", "loss scaling and accumulation"),
     "order": ("tests/data/order_worker.py",),
     "barrier": ("tests/data/barrier_worker.py",),
@@ -84,7 +96,7 @@ def test_other_ways_to_train(way: str, script: str) -> None:
 
 
 def case(name: str) -> dict[str, Any]:
-    script = next(script for script in ("cases", "cases of two", "cases more") if name in SCRIPTS[script])
+    script = next(script for script in ("cases", "cases more") if name in SCRIPTS[script])
     (row,) = [r for r in rows(script) if r["case"] == name]
     return row
 
@@ -93,9 +105,9 @@ def case(name: str) -> dict[str, Any]:
     ("name", "findings"),
     [
         ("everything", 1),
-        ("again", [1, 1, 0, 1]),
-        ("few rows", [1, 1]),
-        ("both of a GAN", 1),
+        pytest.param("again", [1, 1, 0, 1], marks=MORE),
+        pytest.param("few rows", [1, 1], marks=MORE),
+        pytest.param("both of a GAN", 1, marks=MORE),
         *(pytest.param(*one, marks=MORE) for one in (("two models", 2), ("rate", 1), ("accumulation", 1))),
     ],
 )
@@ -106,6 +118,7 @@ def test_programs_run_as_without_a_plan(name: str, findings: Any) -> None:
     assert row["findings"] == findings
 
 
+@MORE
 def test_plans_that_want_a_shared_variable_elsewhere_name_both_models_and_the_remedy() -> None:
     """The variable by its own name; that the remedy works is a case above."""
     text = case("both of a GAN")["text"]
@@ -115,6 +128,7 @@ def test_plans_that_want_a_shared_variable_elsewhere_name_both_models_and_the_re
     assert "or both steps as one: a Keras model whose train_step does both, as of a GAN" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["loss scaling", "loss scaling and accumulation"])
 def test_an_optimizer_in_a_branch_is_on_two_devices(name: str) -> None:
     """Each variable has a branch of its own; losses, scales and variables are equal, also where steps are left out."""
@@ -125,15 +139,23 @@ def test_an_optimizer_in_a_branch_is_on_two_devices(name: str) -> None:
 def test_variables_are_elsewhere_inside_only() -> None:
     """On both devices in a context, on the first outside of it."""
     assert case("everything")["where"] == ["0", "1"]
+
+
+@MORE
+def test_variables_are_elsewhere_inside_each_context() -> None:
+    """On both devices in each, on the first between them."""
     assert case("again")["where"] == [["0", "1"], ["0", "1"], ["0"], ["0", "1"]]
 
 
+@MORE
 def test_interrupting_fit_undoes_everything() -> None:
     """Devices, settings, and what the model does next."""
     assert case("interrupted").get("equal")
 
 
-@pytest.mark.parametrize(("name", "error", "text"), REFUSED)
+@pytest.mark.parametrize(
+    ("name", "error", "text"), [*REFUSED, *(pytest.param(*row, marks=MORE) for row in REFUSED_TOO)]
+)
 def test_what_no_plan_can_hold_for_is_refused(name: str, error: str, text: str) -> None:
     """Before a step is trained, with the remedy, and everything is undone."""
     row = case(name)
@@ -156,6 +178,7 @@ def test_the_order_holds_when_the_ops_run(how: str) -> None:
     assert (row["trace"]["wrong"], row["clocks"]["wrong"], row["dropped"], row["again"]) == (0, 0, 0, 0)
 
 
+@pytest.mark.slow
 def test_without_an_order_the_trace_shows_another() -> None:
     """What the test above would see without chains; the optimiser then drops ops of a function, too."""
     free = [r for r in rows("order") if r["how"].endswith("order=False")]

@@ -85,9 +85,13 @@ def test_a_model_runs_partly_cut():
     assert {len(variable.parts) for variable in made.variables} == {1, 2}
 
 
+SOME = [("rnnlm", 4, 4), ("nmt", 2, 4), ("transformer", 2, 2), ("nasnet", 2, 2), ("wrn", 4, 4)]
+ALL = [(name, *how) for name in ("rnnlm", "nmt", "transformer", "nasnet", "wrn") for how in ((2, 2), (2, 4), (4, 4))]
+OTHERS = [pytest.param(*one, marks=pytest.mark.night) for one in ALL if one not in SOME]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["rnnlm", "nmt", "transformer", "nasnet", "wrn"])
-@pytest.mark.parametrize(("workers", "devices"), [(2, 2), (2, 4), (4, 4)])
+@pytest.mark.parametrize(("name", "workers", "devices"), [*SOME, *OTHERS])
 def test_all_models_run_partly_cut(name, workers, devices):
     """Ditto for every model."""
     check(name, workers, devices, workers + devices)

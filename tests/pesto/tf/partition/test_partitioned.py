@@ -1,6 +1,7 @@
 """The partitioned graph: what crosses workers is what was planned, and what it computes is the whole step's."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -27,6 +28,8 @@ from pesto.tf.sources import sources  # noqa: E402  # after the quiet load
 
 FACTORS = [(2,), (3,), (4,), (2, 2)]
 MODELS = ["rnnlm", "nmt", "transformer", "nasnet", "wrn"]
+SOME = [("rnnlm", (2, 2)), ("nmt", (3,)), ("transformer", (4,)), ("nasnet", (2,)), ("wrn", (2, 2))]
+OTHERS = [pytest.param(*pair, marks=pytest.mark.night) for pair in product(MODELS, FACTORS) if pair not in SOME]
 BATCH, WIDTH = 12, 24
 
 
@@ -73,8 +76,7 @@ def test_a_model_runs_in_parts():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("factors", FACTORS)
+@pytest.mark.parametrize(("name", "factors"), [*SOME, *OTHERS])
 def test_all_models_run_in_parts(name, factors):
     """Ditto for every model and factor; what no factor of its shapes divides stays whole.
 

@@ -30,11 +30,19 @@ def cases() -> dict[str, dict[str, Any]]:
     return {row.pop("case"): row for row in worker()}
 
 
-@pytest.mark.parametrize("program", ["dense", "convolution", "attention", "recurrent", "shared", *TABLES])
-def test_all_schedules_are_plain_accumulation(program: str) -> None:
+PROGRAMS = ["dense", "convolution", "attention", "recurrent", "shared", *TABLES]
+SOME = [(program, [SCHEDULES[k % 6], SCHEDULES[(k + 3) % 6]]) for k, program in enumerate(PROGRAMS)]
+"""Each program by two schedules, each schedule with two programs at least."""
+
+
+@pytest.mark.parametrize(
+    ("program", "schedules"),
+    [*SOME, *(pytest.param(program, SCHEDULES, marks=pytest.mark.night) for program in PROGRAMS)],
+)
+def test_all_schedules_are_plain_accumulation(program: str, schedules: list[str]) -> None:
     """Each verified on three devices, no op moved and no order inverted; 20 steps have its losses and variables."""
-    found = worker(program)
-    assert [row["schedule"] for row in found] == SCHEDULES
+    found = worker(program, ",".join(schedules))
+    assert [row["schedule"] for row in found] == schedules
     for row in found:
         assert row["losses"] and row["variables"] and row["verified"] == 1 and row["devices"] == 3, row
 
