@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 from pesto.client.asking import Ask, Pause, Reply, Steps, judged
-from pesto.client.calls import Calls, blob_of
+from pesto.client.calls import Calls, JobWishes, blob_of
 from pesto.client.carrying import body_headers, library, reply_of, setup, unreached
 from pesto.client.event_stream import CUT_S, Followed, JobEvent
 from pesto.jobs.request import JobRequest
@@ -44,9 +44,11 @@ class AsyncClient:
         """Inside: as `Client.submit`."""
         return await self._run(self._calls.submit(request, key))
 
-    async def jobs(self, state: str | None = None, label: str | None = None, most: int = 50) -> list[JobReply]:
+    async def jobs(
+        self, state: str | None = None, label: str | None = None, most: int = 50, **wanted: Unpack[JobWishes]
+    ) -> list[JobReply]:
         """Inside: as `Client.jobs`."""
-        return await self._run(self._calls.jobs(state, label, most))
+        return await self._run(self._calls.jobs(most, {"state": state, "label": label, **wanted}))
 
     async def job(self, name: str) -> JobReply:
         """Inside: as `Client.job`."""

@@ -5,7 +5,7 @@ import re
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypedDict, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -44,6 +44,19 @@ def blob_of(file: bytes | Path | str) -> Blob:
     return Blob(hashed.hexdigest(), path)
 
 
+class JobWishes(TypedDict, total=False):
+    """Which jobs are listed, beside state and label."""
+
+    kind: str
+    model: str
+    search: str
+    """A part of label, model or kind, or the beginning of the id."""
+    since: float
+    """Submitted then or later, in seconds since 1970."""
+    until: float
+    """Submitted earlier."""
+
+
 class Calls:
     """Of one service."""
 
@@ -66,15 +79,15 @@ class Calls:
         found = yield from self._body(Ask("POST", "/v1/jobs", headers=headers, body=body))
         return self._as(found, Submitted).id
 
-    def jobs(self, state: str | None, label: str | None, most: int) -> Steps[list[JobReply]]:
-        """The newest, page by page."""
+    def jobs(self, most: int, wanted: Mapping[str, object]) -> Steps[list[JobReply]]:
+        """The newest, page by page; `wanted`: what the route is asked with, None for nothing."""
         if most < 1:
             raise UsageError(f"{most} jobs are asked for - ask for 1 or more")
-        wanted = {name: value for name, value in (("state", state), ("label", label)) if value is not None}
+        given = {name: str(value) for name, value in wanted.items() if value is not None}
         found, after = list[JobReply](), None
         while len(found) < most:
             page = {"most": str(min(_PAGE, most - len(found)))} | ({"after": after} if after else {})
-            reply = yield from self._body(Ask("GET", "/v1/jobs", wanted | page))
+            reply = yield from self._body(Ask("GET", "/v1/jobs", given | page))
             said = self._as(reply, JobsReply)
             found, after = found + said.jobs, said.after
             if after is None:

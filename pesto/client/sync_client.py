@@ -4,10 +4,10 @@ import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 from pesto.client.asking import Ask, Pause, Reply, Steps, judged
-from pesto.client.calls import Calls, blob_of
+from pesto.client.calls import Calls, JobWishes, blob_of
 from pesto.client.carrying import body_headers, library, reply_of, setup, unreached
 from pesto.client.event_stream import CUT_S, Followed, JobEvent
 from pesto.jobs.request import JobRequest
@@ -52,9 +52,11 @@ class Client:
         """
         return self._run(self._calls.submit(request, key))
 
-    def jobs(self, state: str | None = None, label: str | None = None, most: int = 50) -> list[JobReply]:
-        """The newest jobs, those of one state or label where it is given."""
-        return self._run(self._calls.jobs(state, label, most))
+    def jobs(
+        self, state: str | None = None, label: str | None = None, most: int = 50, **wanted: Unpack[JobWishes]
+    ) -> list[JobReply]:
+        """The newest jobs; those of one state, label, kind or model, with a text, or of a time, where it is given."""
+        return self._run(self._calls.jobs(most, {"state": state, "label": label, **wanted}))
 
     def job(self, name: str) -> JobReply:
         """A job as it is now, by its id."""

@@ -154,6 +154,14 @@ def blobs_of(request: JobRequest) -> tuple[str, ...]:
     return tuple(dict.fromkeys(sha for file in files if (sha := getattr(file, "blob", None)) is not None))
 
 
+def digests_of(request: JobRequest) -> dict[str, str]:
+    """SHA-256 of each uploaded file that a job needs, by what it is."""
+    files = {"source": request.source, "cluster": request.cluster, "costs": request.costs, "plan": request.plan}
+    others = {f"against {k}": plan for k, plan in enumerate(request.against, 1)}
+    named = files | {"start": request.start} | others
+    return {name: sha for name, file in named.items() if (sha := getattr(file, "blob", None)) is not None}
+
+
 def jobs_of(request: JobRequest) -> tuple[str, ...]:
     """Ids of the jobs whose plans a job needs, each once."""
     return tuple(dict.fromkeys(plan.job for plan in plans_of(request) if plan.job is not None))

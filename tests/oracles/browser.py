@@ -59,6 +59,10 @@ def _port(folder: Path, process: subprocess.Popen[bytes]) -> int:
     raise RuntimeError(f"{process.args} did not start")
 
 
+_CODES = {"Tab": 9, "Enter": 13, "ArrowUp": 38, "ArrowDown": 40}
+"""Of keys that a browser acts upon by itself."""
+
+
 class Tab:
     """One page, and all that it told since it was opened."""
 
@@ -111,8 +115,9 @@ class Tab:
     def press(self, key: str) -> None:
         """A key, as it is named in `KeyboardEvent.key`."""
         text = {"text": key} if len(key) == 1 else {"text": "\r"} if key == "Enter" else {}
+        code = {"windowsVirtualKeyCode": _CODES[key]} if key in _CODES else {}
         for kind in ("keyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, **(text if kind == "keyDown" else {}))
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, **code, **(text if kind == "keyDown" else {}))
 
     def mouse(self, kind: str, x: float, y: float, **more: Any) -> None:
         """An event of the mouse, such as mousePressed, at a place in the window."""

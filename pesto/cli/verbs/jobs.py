@@ -2,18 +2,19 @@
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 import msgspec
 
 from pesto.cli.afar import connected, server_options, watch
-from pesto.cli.options import json_option, out_option, quiet_option
+from pesto.cli.options import Duration, json_option, out_option, quiet_option
 from pesto.cli.outputs import check_outputs
 from pesto.cli.printed import aside, to_json
 from pesto.client.asking import failed
 from pesto.client.sync_client import Client
 from pesto.files.disk import write_atomic
+from pesto.jobs.request import Kind
 from pesto.jobs.work import PAGE, PLAN, SPLIT
 from pesto.quantities import duration, percent
 from pesto.serve.http.replies import JobReply
@@ -39,17 +40,22 @@ def jobs_command() -> None:
 @server_options
 @click.option("--state", type=click.Choice([state.value for state in State]), help="Only those.")
 @click.option("--label", metavar="TEXT", help="Only those that are called so.")
+@click.option("--kind", type=click.Choice(get_args(Kind)), help="Only those.")
+@click.option("--model", metavar="NAME", help="Only those of this built-in model.")
+@click.option("--search", metavar="TEXT", help="Only those with this in label, model or kind, or at the id's begin.")
+@click.option("--since", "age_s", type=Duration(), metavar="TIME", help="Only those of the last TIME, as 2h or 7d.")
 @click.option("--most", type=click.IntRange(1), default=20, show_default=True, help="So many, the newest.")
 @json_option()
-def list_command(*, server: str, token: str | None, as_json: bool, **wanted: Any) -> None:
+def list_command(*, server: str, token: str | None, age_s: float | None, as_json: bool, **wanted: Any) -> None:
     """List jobs, the newest first."""
+    given = {name: value for name, value in wanted.items() if value is not None}
     with connected(server, token) as client:
-        found = client.jobs(**wanted)
+        found = client.jobs(**given | ({} if age_s is None else {"since": max(0.0, time.time() - age_s)}))
     if as_json:
         click.echo(to_json({"jobs": [_object(job) for job in found]}))
         return
-    head = ("id", "state", "kind", "best", "gap", "age", "label")
-    click.echo("\n".join(aligned([head, *map(_row, found)], "<<<>>><")))
+    head = ("id", "state", "kind", "of", "cluster", "best", "gap", "age", "label")
+    click.echo("\n".join(aligned([head, *map(_row, found)], "<<<<<>>><")))
 
 
 @jobs_command.command("show")
@@ -161,7 +167,12 @@ def _state(job: JobReply) -> str:
 
 
 def _row(job: JobReply) -> tuple[str, ...]:
-    return job.id, _state(job), job.kind, _best(job), _gap(job), _age(job), one_line(job.label)
+    what = (job.kind, one_line(_source(job)), one_line(job.cluster))
+    return job.id, _state(job), *what, _best(job), _gap(job), _age(job), one_line(job.label)
+
+
+def _source(job: JobReply) -> str:
+    return f"{job.source} {job.variant}".strip()
 
 
 def _age(job: JobReply) -> str:
@@ -179,6 +190,10 @@ def _page(job: JobReply) -> str:
     facts = {
         "job": f"{job.id}, {job.kind}",
         "label": one_line(job.label),
+        "of": one_line(_source(job)),
+        "cluster": one_line(job.cluster),
+        "settings": ", ".join(f"{name} {value}" for name, value in job.settings.items()),
+        "files read": ", ".join(f"{name} {digest[:12]}" for name, digest in job.reads.items()),
         "state": _state(job) + (f", {job.stage}" if job.stage else ""),
         "best": "" if job.best_s is None else f"{_best(job)}{bound}",
         "attempt": f"{job.attempt}, {job.seconds:.1f} s of workers",

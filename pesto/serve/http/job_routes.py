@@ -4,25 +4,29 @@ import asyncio
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 from litestar import Response, Router, delete, get, post, route
+from litestar.di import NamedDependency, Provide
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath, HeaderParameter, JSONBody, QueryParameter
 
 from pesto.errors import PestoError, UsageError
 from pesto.files.file_sha256 import file_sha256
 from pesto.jobs.checks import checked
-from pesto.jobs.request import JobRequest, blobs_of, jobs_of, resolved
+from pesto.jobs.request import JobRequest, Kind, blobs_of, jobs_of, resolved
 from pesto.serve.blobs import Uploader, chunks_of
 from pesto.serve.http.caller import Caller, Who
 from pesto.serve.http.refused import refusals
 from pesto.serve.http.replies import Cancelled, JobReply, JobsReply, Submitted, job_reply
 from pesto.serve.refusals import RefusedError, full
 from pesto.serve.serve_config import JobBounds
+from pesto.serve.store.job_list import JobFilter
 from pesto.serve.store.job_states import FINAL, State, Submission
 from pesto.serve.store.ledger import Ledger
+from pesto.serve.store.readings import Readings
+from pesto.serve.store.waiting import Waiting
 from pesto.serve.tokens import MACHINE, Quota
 
 PAGE = 50
@@ -59,27 +63,65 @@ async def submit(data: JSONBody[JobRequest], caller: Who, key: Key = "") -> Resp
     return Response(Submitted(id=name, url=url), status_code=202, headers={"Location": url})
 
 
-@get("/jobs", responses=refusals(404), summary="List jobs")
+class _Among(NamedTuple):
+    """Filters beside those of columns."""
+
+    since: float | None
+    until: float | None
+    text: str | None
+
+
+@get("/jobs", responses=refusals(), summary="List jobs")
 async def jobs(
     caller: Who,
-    in_state: Annotated[State | None, QueryParameter(name="state")] = None,
-    label: Annotated[str | None, QueryParameter(max_length=200)] = None,
-    after: Annotated[str | None, QueryParameter(max_length=100, description="The id that a page ends with.")] = None,
+    wanted: NamedDependency[JobFilter],
+    among: NamedDependency[_Among],
+    after: Annotated[str | None, QueryParameter(max_length=100, description="What a page has as its `after`.")] = None,
     most: Annotated[int, QueryParameter(ge=1, le=500)] = PAGE,
+    counts: Annotated[bool, QueryParameter(description="Whether `counts` is asked for, too.")] = False,
 ) -> JobsReply:
-    """The newest first, a page at a time."""
-    service = caller.service
-    before = None if after is None else (await caller.job(after)).number
-    found = await service.store.reader.asked(lambda store: store.jobs(caller.owner, in_state, label, before, most + 1))
-    waiting = await service.store.reader.waiting()
-    page = [job_reply(job, waiting) for job in found[:most]]
-    return JobsReply(jobs=page, after=page[-1].id if len(found) > most else None)
+    """The newest first, a page at a time; with several filters a page may be short and not be the last."""
+
+    def listed(store: Readings, waiting: Waiting) -> JobsReply:
+        page = store.jobs(msgspec.structs.replace(wanted, **among._asdict()), after, most)
+        found = [job_reply(job, waiting) for job in page.jobs]
+        return JobsReply(jobs=found, after=page.after, counts=store.counts(caller.owner) if counts else {})
+
+    return await caller.service.store.reader.listed(listed)
+
+
+Name = Annotated[str | None, QueryParameter(max_length=200)]
+Moment = Annotated[
+    float | None, QueryParameter(ge=0, le=1e11, description="Seconds since 1970 of the submission; the order is by it.")
+]
+
+
+def job_filter(
+    caller: Who,
+    kind: Annotated[Kind | None, QueryParameter()] = None,
+    model: Name = None,
+    in_state: Annotated[State | None, QueryParameter(name="state")] = None,
+    label: Name = None,
+) -> JobFilter:
+    """Return which jobs a request lists; of the caller's alone, unless its role sees those of all."""
+    return JobFilter(owner=caller.owner, kind=kind, model=model, state=in_state, label=label)
+
+
+def among(
+    since: Moment = None,
+    until: Moment = None,
+    search: Annotated[
+        str | None, QueryParameter(max_length=200, description="A part of label, model, kind, or the id's beginning.")
+    ] = None,
+) -> _Among:
+    """Return the rest of which jobs a request lists."""
+    return _Among(since, until, search or None)
 
 
 @get("/jobs/{name:str}", responses=refusals(404), summary="Show a job")
 async def job(name: FromPath[str], caller: Who) -> JobReply:
-    """State, place in the queue, stage, best, bound and gap."""
-    return job_reply(await caller.job(name), await caller.service.store.reader.waiting())
+    """State, place in the queue, stage, best, bound and gap, and what was asked for."""
+    return job_reply(await caller.job(name), await caller.service.store.reader.waiting(), whole=True)
 
 
 @delete("/jobs/{name:str}", status_code=200, responses=refusals(404, 409, 507), summary="Cancel or delete a job")
@@ -224,7 +266,11 @@ async def _adopted(name: str, caller: Caller, files: Sequence[str]) -> str:
 def job_routes() -> Router:
     """Under /v1."""
     options = [_options("/jobs", "GET, OPTIONS, POST"), _options("/jobs/{name:str}", "DELETE, GET, OPTIONS")]
-    return Router("/", route_handlers=[*options, submit, jobs, job, cancel], tags=["jobs"])
+    handlers = [*options, submit, jobs, job, cancel]
+    filters = {
+        "wanted": Provide(job_filter, sync_to_thread=False), "among": Provide(among, sync_to_thread=False)
+    }  # fmt: skip
+    return Router("/", route_handlers=handlers, dependencies=filters, tags=["jobs"])
 
 
 def _options(path: str, allowed: str) -> HTTPRouteHandler:

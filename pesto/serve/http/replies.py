@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from pesto.jobs.request import JobRequest, digests_of
 from pesto.serve.store.job_states import FINAL, Job, State
 from pesto.serve.store.waiting import Waiting
 
@@ -42,6 +43,18 @@ class JobReply(msgspec.Struct, frozen=True, kw_only=True):
     """solve, compare, sweep, split, check or report."""
     label: str
     """What it was called."""
+    source: str
+    """The built-in model that it is about, or the name of an uploaded graph or plan; empty for none."""
+    variant: str
+    """Of the model, where it was given."""
+    cluster: str
+    """A preset, or the name of an uploaded file; empty for the verb's default, and for the cluster of a plan."""
+    settings: dict[str, Any]
+    """Options that were given."""
+    reads: dict[str, str]
+    """SHA-256 of each uploaded file that it reads, by what it is: source, cluster, costs, plan, start, against 1."""
+    request: dict[str, Any] | None
+    """All that was asked for; null in lists."""
     priority: int
     """Larger ones run first."""
     state: State
@@ -94,6 +107,8 @@ class JobsReply(msgspec.Struct, frozen=True, kw_only=True):
     jobs: list[JobReply]
     after: str | None
     """For the next page; null on the last one."""
+    counts: dict[str, int] = {}
+    """Jobs in each state, whatever filters say; 10000 stands for as many or more. Empty unless asked for."""
 
 
 class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,8 +133,9 @@ class Health(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why it does not."""
 
 
-def job_reply(job: Job, waiting: Waiting) -> JobReply:
-    """A job, with its place in the queue."""
+def job_reply(job: Job, waiting: Waiting, *, whole: bool = False) -> JobReply:
+    """A job, with its place in the queue; `whole`: and with its request."""
+    asked = msgspec.json.decode(job.request, type=JobRequest) if job.request else None
     came = job.outcome if job.state in FINAL else None
     there = None if job.expired else job.outcome
     return JobReply(
@@ -127,6 +143,12 @@ def job_reply(job: Job, waiting: Waiting) -> JobReply:
         number=job.number,
         kind=job.kind,
         label=job.label,
+        source=job.model or _file_name(asked),
+        variant=(asked.source.variant if asked is not None and asked.source is not None else None) or "",
+        cluster=_cluster(asked),
+        settings={} if asked is None else asked.settings.given(),
+        reads={} if asked is None else digests_of(asked),
+        request=msgspec.to_builtins(asked) if whole else None,
         priority=job.priority,
         state=job.state,
         place=waiting.place(job.priority, job.number) if job.state == State.QUEUED else None,
@@ -150,3 +172,15 @@ def job_reply(job: Job, waiting: Waiting) -> JobReply:
         digests={} if there is None else there.digests,
         expired=job.expired,
     )
+
+
+def _file_name(asked: JobRequest | None) -> str:
+    """The name of the file that a job is about, or the digest of one without a name."""
+    about = None if asked is None else asked.source or asked.plan
+    return "" if about is None else about.name or about.blob or ""
+
+
+def _cluster(asked: JobRequest | None) -> str:
+    if asked is None or asked.cluster is None:
+        return ""
+    return asked.cluster if isinstance(asked.cluster, str) else asked.cluster.name or asked.cluster.blob

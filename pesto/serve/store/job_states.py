@@ -77,9 +77,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     token: str
     kind: str
+    model: str
+    """The built-in model that it is about; empty for any other."""
     label: str
     priority: int
     request: bytes
+    """Empty in a list where it is long."""
     state: State
     attempt: int
     """How often it was begun; what an earlier attempt tells or answers is refused."""

@@ -120,7 +120,21 @@ ALTER TABLE jobs ADD COLUMN events_expired {whole} NOT NULL DEFAULT 0;
 CREATE INDEX jobs_ended ON jobs (state, finished) WHERE finished IS NOT NULL;
 CREATE INDEX jobs_with_events ON jobs (finished) WHERE finished IS NOT NULL AND events_expired = 0;
 """
-MIGRATIONS = (_VERSION_1, _FILES_ON_DISK, _QUOTAS, _RETENTION)
+_FILTERS = """
+DROP INDEX jobs_labelled;
+CREATE INDEX jobs_by_label ON jobs (label, number);
+CREATE INDEX jobs_by_model ON jobs (model, number);
+CREATE INDEX jobs_by_kind ON jobs (kind, number);
+CREATE INDEX jobs_by_state ON jobs (state, number);
+CREATE INDEX jobs_by_time ON jobs (created, number);
+CREATE INDEX jobs_of_token_by_label ON jobs (token, label, number);
+CREATE INDEX jobs_of_token_by_model ON jobs (token, model, number);
+CREATE INDEX jobs_of_token_by_kind ON jobs (token, kind, number);
+CREATE INDEX jobs_of_token_by_state ON jobs (token, state, number);
+CREATE INDEX jobs_of_token_by_time ON jobs (token, created, number);
+"""
+"""One index for each filter of a list, of all jobs and of those of a token."""
+MIGRATIONS = (_VERSION_1, _FILES_ON_DISK, _QUOTAS, _RETENTION, _FILTERS)
 """The statements that make each version of the tables from the one before it, the first from nothing.
 
 They are SQL that both databases take, with {key}, {whole}, {real}, {bytes}, {strict} and {by_key} of `Types` (double

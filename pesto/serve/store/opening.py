@@ -68,7 +68,9 @@ def of_one_server(folder: Path, committed: Committed) -> Iterator[Store]:
         read = reading(folder)
         stack.callback(read.close)
         readings = Readings(read)
-        reader = Reader(readings, lambda: everybody, apart=False)
+        lists = stack.enter_context(closing(reading(folder)))
+        reader = Reader(readings, lambda: everybody, apart=False, lists=Readings(lists))
+        stack.callback(reader.close)
         yield Store(
             writer=writer, readings=readings, reader=reader, there=lambda: True, beside=lambda _, __: nullcontext()
         )

@@ -1,19 +1,11 @@
 """What the service remembers, read: never written, and as of the last commit."""
 
-from collections.abc import Sequence
-from typing import Any
-
-import msgspec
-
 from pesto.serve.store.database import Asked
-from pesto.serve.store.job_states import FINAL, Job, Numbered, Outcome, State, Sums
+from pesto.serve.store.job_list import COLUMNS, JobFilter, JobPage, job_counts, job_of_row, job_page
+from pesto.serve.store.job_states import FINAL, Job, Numbered, Sums
 from pesto.serve.store.keys import job_of
 
-_COLUMNS = (
-    "number", "id", "token", "kind", "label", "priority", "request", "state", "attempt", "deaths", "events", "stage",
-    "best_s", "bound_s", "created", "started", "finished", "seconds", "kept", "outcome", "expired",
-)  # fmt: skip
-_SELECT = f"SELECT {', '.join(_COLUMNS)} FROM jobs"  # noqa: S608 - constants
+_SELECT = f"SELECT {', '.join(COLUMNS)} FROM jobs"  # noqa: S608 - constants
 
 
 class Readings:
@@ -26,21 +18,19 @@ class Readings:
     def job(self, name: str) -> Job | None:
         """The job with that id."""
         row = self._db.execute(f"{_SELECT} WHERE id = ?", (name,)).fetchone()
-        return None if row is None else _job(row)
+        return None if row is None else job_of_row(row)
 
     def job_of_key(self, token: str, key: str, digest: bytes) -> str | None:
         """As `pesto.serve.store.keys.job_of`."""
         return job_of(self._db, token, key, digest)
 
-    def jobs(
-        self, token: str | None, state: State | None, label: str | None, before: int | None, most: int
-    ) -> list[Job]:
-        """Jobs from the newest on: of one token, in one state, with one label, older than a number; all for None."""
-        asked = {"token = ?": token, "state = ?": state, "label = ?": label, "number < ?": before}
-        given = {clause: value for clause, value in asked.items() if value is not None}
-        where = f" WHERE {' AND '.join(given)}" if given else ""
-        rows = self._db.execute(f"{_SELECT}{where} ORDER BY number DESC LIMIT ?", (*given.values(), most))
-        return [_job(row) for row in rows]
+    def jobs(self, wanted: JobFilter, after: str | None = None, most: int = 50) -> JobPage:
+        """As `pesto.serve.store.job_list.job_page`."""
+        return job_page(self._db, wanted, after, most)
+
+    def counts(self, token: str | None) -> dict[str, int]:
+        """As `pesto.serve.store.job_list.job_counts`."""
+        return job_counts(self._db, token)
 
     def events(self, number: int, after: int, most: int = 200) -> list[Numbered]:
         """A job's events after a number, in their order."""
@@ -79,16 +69,3 @@ class Readings:
         """Of all jobs that have ended, by kind, model and state."""
         rows = self._db.execute("SELECT kind, model, state, jobs, seconds, gap, gaps FROM sums")
         return [Sums(**dict(zip(Sums.__struct_fields__, row, strict=True))) for row in rows]
-
-
-def _job(row: Sequence[Any]) -> Job:
-    named = dict(zip(_COLUMNS, row, strict=True))
-    outcome = named["outcome"]
-    return Job(
-        **named
-        | {
-            "state": State(named["state"]),
-            "outcome": None if outcome is None else msgspec.json.decode(outcome, type=Outcome),
-            "expired": bool(named["expired"]),
-        }
-    )

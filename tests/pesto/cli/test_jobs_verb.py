@@ -42,9 +42,13 @@ def test_a_job_is_listed_shown_watched_and_fetched(live, tmp_path):
     ended = said("watch", name, "-q")
     assert name in ended and "best          1000.00 ms" in ended
     rows = said("list").splitlines()
-    assert rows[0].split() == ["id", "state", "kind", "best", "gap", "age", "label"]
+    assert rows[0].split() == ["id", "state", "kind", "of", "cluster", "best", "gap", "age", "label"]
     assert rows[1].startswith(f"{name}  done") and rows[1].endswith("talk 3")
-    assert json.loads(said("list", "--json"))["jobs"] == [json.loads(said("show", name, "--json"))]
+    shown = json.loads(said("show", name, "--json"))
+    assert json.loads(said("list", "--json"))["jobs"] == [shown | {"request": None}]
+    for among in (("--kind", "solve"), ("--search", "TALK"), ("--since", "1h"), ("--model", "rnnlm")):
+        assert [job["id"] for job in json.loads(said("list", *among, "--json"))["jobs"]] == [name]
+    assert json.loads(said("list", "--kind", "check", "--json"))["jobs"] == []
     assert json.loads(said("list", "--state", "failed", "--json")) == {"jobs": []}
     assert "files         plan.json, report.html" in said("show", name)
     out = tmp_path / "p.json"

@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from benchmarks.postgres_server import PostgresServer, missing
 from pesto.serve.refusals import RefusedError
+from pesto.serve.store.job_list import JobFilter
 from pesto.serve.store.job_states import DEATHS, Event, Outcome, State, Submission
 from pesto.serve.store.ledger import UNLIMITED, Ledger
 from pesto.serve.store.readings import Readings
@@ -260,7 +261,7 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def same(self):
         readings = Readings(self.db)
-        found = readings.jobs(None, None, None, None, 1000)[::-1]
+        found = readings.jobs(JobFilter(), None, 1000).jobs[::-1]
         assert [job.id for job in found] == self.names
         for job, expected in zip(found, self.model.jobs, strict=True):
             assert (job.token, job.priority, job.state, job.attempt, job.deaths, job.kept) == (

@@ -13,6 +13,7 @@ from pesto.errors import FileError, UsageError
 from pesto.serve.serve_config import ServeConfig
 from pesto.serve.server import opened
 from pesto.serve.store import ledger_schema
+from pesto.serve.store.job_list import JobFilter
 from pesto.serve.store.sqlite_file import FILE, connected
 
 STEP = "ALTER TABLE jobs ADD COLUMN colour TEXT NOT NULL DEFAULT 'red'; CREATE TABLE more (n {whole}){strict};"
@@ -21,7 +22,7 @@ STEP = "ALTER TABLE jobs ADD COLUMN colour TEXT NOT NULL DEFAULT 'red'; CREATE T
 def require_all(service):
     """Everything that the old server left is there; its running job has no worker any more, and is queued again."""
     readings = service.store.readings
-    jobs = {job.id: job for job in readings.jobs("ann", None, None, None, 10)}
+    jobs = {job.id: job for job in readings.jobs(JobFilter(owner="ann")).jobs}
     assert {name: (job.state, job.attempt) for name, job in jobs.items()} == {
         "d0": ("done", 1), "e0": ("queued", 1), "f0": ("queued", 0),
     }  # fmt: skip

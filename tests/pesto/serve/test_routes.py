@@ -110,7 +110,7 @@ def test_what_is_refused_at_once(client):
     refused(post(b'"' + b"x" * (1 << 21) + b'"'), 413)
     refused(client.get("/v1/jobs/nobody"), 404)
     refused(client.get("/v1/jobs/%0a%1b[31m"), 404, "\\n\\x1b[31m")  # as text, wherever that is shown
-    refused(client.get("/v1/jobs?after=nobody"), 404)
+    refused(client.get("/v1/jobs?after=nobody"), 400, "after")
     refused(client.get("/v1/nothing"), 404)
     refused(client.patch("/v1/jobs"), 405)
     refused(client.get("/v1/jobs?most=0"), 400, "most")

@@ -13,6 +13,7 @@ from pesto.serve.http.job_routes import _queued
 from pesto.serve.refusals import RefusedError
 from pesto.serve.store.database import LaterError
 from pesto.serve.store.group_commit import Writer
+from pesto.serve.store.job_list import JobFilter
 from pesto.serve.store.job_states import FINAL, Event, Outcome, State, Submission
 from pesto.serve.store.ledger import Ledger
 from pesto.serve.store.postgres.address import addressed
@@ -97,7 +98,7 @@ def test_two_writers_at_once(tmp_path):
             assert max(a.most + b.most) <= RUNNING
             assert {begun.key for begun in a.begun}.isdisjoint(begun.key for begun in b.begun)
             readings = Readings(b.session)
-            jobs = readings.jobs(None, None, None, None, 10_000)
+            jobs = readings.jobs(JobFilter(), None, 10_000).jobs
             assert {job.id for job in jobs} == {*a.names, *b.names}
             for job in jobs:
                 events = readings.events(job.number, 0, 10_000)

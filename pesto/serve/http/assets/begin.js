@@ -9,7 +9,9 @@ function begin() {
   on("plan", "job-refusal", () => save(`jobs/${watched}/files/${wrote}`, wrote));
   on("report", "job-refusal", reported);
   on("more", "queue-refusal", () => { pages += 1; return look(); });
-  at("state").addEventListener("change", () => { pages = 1; dismiss("queue-refusal"); look().catch((error) => refuse("queue-refusal", error)); });
+  const found = () => { pages = 1; dismiss("queue-refusal"); look().catch((error) => refuse("queue-refusal", error)); };
+  at("find").addEventListener("change", found);
+  at("find").addEventListener("submit", (event) => { event.preventDefault(); found(); });
   at("queue").addEventListener("click", (event) => {
     const button = event.target.closest("button[data-job]");
     if (button) watch(button.dataset.job);

@@ -17,29 +17,54 @@ const called = (job) => visible(job.label || job.kind);
 const place = (job) => (job.place === null ? "" : `, place ${job.place}`);
 const state = (job) => made("span", {className: `state ${job.state}`}, `${job.state}${place(job)}`);
 
+const FILTERS = {search: "search", state: "state", kind: "kind", "of-model": "model"};
+const chosen = () => ["age", ...Object.keys(FILTERS)].map((id) => at(id).value.trim());
+const filtering = () => chosen().some(Boolean);
+
+function wanted() {
+  const given = new URLSearchParams({most: 50});
+  for (const [id, name] of Object.entries(FILTERS)) if (at(id).value.trim()) given.set(name, at(id).value.trim());
+  if (at("age").value) given.set("since", Math.max(0, Date.now() / 1000 - at("age").value).toFixed(0));
+  return given;
+}
+
+// With several filters a page may be short: as many as eight are asked for to fill one.
 async function look() {
-  const wanted = at("state").value ? `&state=${at("state").value}` : "";
-  let found = [], after = null;
-  for (let page = 0; page < pages && (page === 0 || after); page += 1) {
-    const said = await told(`jobs?most=50${wanted}${after ? `&after=${after}` : ""}`);
+  const asking = wanted(), mine = String(chosen());
+  let found = [], after = null, counts = null;
+  for (let k = 0; k < 8 * pages && found.length < 50 * pages && (k === 0 || after); k += 1) {
+    if (after) asking.set("after", after);
+    else asking.set("counts", "true");
+    const said = await told(`jobs?${asking}`);
+    asking.delete("counts");
     found = found.concat(said.jobs);
     after = said.after;
+    counts = counts || said.counts;
   }
+  if (String(chosen()) !== mine) return;
   jobs = found;
-  hide("more", after === null, "state");
+  tallied(counts);
+  hide("more", after === null, "search");
   at("door").hidden = true;
   fine();
   listed();
 }
 
+function tallied(counts) {
+  const some = Object.entries(counts).filter(([, many]) => many > 0);
+  renewed("counts", some.map(([name, many]) => `${count(many)}${many >= 10000 ? "+" : ""} ${name}`).join(", "));
+}
+
+const about = (job) => visible([job.source, job.variant].filter(Boolean).join(" ") || job.kind);
+
 function listed() {
   const any = jobs.length > 0;
-  at("empty").hidden = any || at("state").value !== "";
+  at("empty").hidden = any || filtering();
   const going = jobs.filter((job) => ["running", "cancelling"].includes(job.state)).length;
   const waiting = jobs.filter((job) => job.state === "queued").length;
   renewed("where", `${counted(jobs.length, "job")} shown, ${going} running, ${waiting} waiting`);
-  const columns = [["label", "text wide"], ["state", "text"], ["best", ""], ["gap", ""], ["age", "late"], ["id", "text late"]];
-  const rows = jobs.map((job) => [opener(job), state(job), best(job), gap(job), age(job), job.id]);
+  const columns = [["label", "text wide"], ["of", "text late"], ["state", "text"], ["best", ""], ["gap", ""], ["age", "late"], ["id", "text late"]];
+  const rows = jobs.map((job) => [opener(job), about(job), state(job), best(job), gap(job), age(job), job.id]);
   renewed("queue", any ? table(columns, rows, (k) => jobs[k].id === watched) : made("p", {className: "note"}, "None."));
   paired();
 }

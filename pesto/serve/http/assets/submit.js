@@ -9,6 +9,7 @@ async function offer() {
   const [found, clusters] = await Promise.all([told("models"), told("clusters")]);
   models = found.models;
   filled("model", ...[...new Set(models.map((m) => m.model)), UPLOAD].map((name) => option(name)));
+  filled("of-model", option("", "all"), ...[...new Set(models.map((m) => m.model))].map((name) => option(name)));
   filled("cluster", ...clusters.clusters.map((c) => option(c.name)));
   at("model").value = "rnnlm";
   at("cluster").value = "v100x2-nvlink";

@@ -13,7 +13,7 @@ function watch(id) {
   at("job").hidden = false;
   at("shown").hidden = true;
   at("shown").removeAttribute("src");
-  for (const part of ["job-title", "cards", "log"]) filled(part);
+  for (const part of ["job-title", "cards", "log", "request"]) filled(part);
   for (const button of ["cancel", "plan", "report"]) at(button).hidden = true;
   drawn();
   shown(id).catch(trouble);
@@ -54,12 +54,16 @@ async function shown(id) {
 function told_of(job) {
   renewed("job-title", `${called(job)} `, made("small", {className: "note"}, job.id));
   const facts = [
-    ["state", `${job.state}${place(job)}`, job.stage], ["best", best(job), "of a step, predicted"],
+    ["state", `${job.state}${place(job)}`, job.stage === job.state ? "" : job.stage],
+    ["of", about(job), job.cluster], ["best", best(job), "of a step, predicted"],
     ["lower bound", job.bound_s === null ? "–" : duration(job.bound_s), ""], ["gap", gap(job), ""],
     ["workers", `${job.seconds.toFixed(1)} s`, `attempt ${job.attempt}`],
   ];
   renewed("cards", ...facts.map(([name, value, small]) => made("div", null, made("dt", null, name),
     made("dd", null, value, ...(small ? [made("small", null, visible(small))] : [])))));
+  at("asked").hidden = !job.request;
+  const lines = JSON.stringify({request: job.request, reads: job.reads, token: job.who}, null, 2).split("\n");
+  renewed("request", lines.map(visible).join("\n"));
   if (job.error) {
     const said = job.remedy ? `${job.error} - ${job.remedy}` : job.error;
     if (!at("log").querySelector(".end")) at("log").append(made("p", {className: "bad end"}, visible(said)));
