@@ -15,6 +15,7 @@ from pesto.errors import UsageError
 from pesto.files.disk import make_folder
 from pesto.quantities import counted, size
 from pesto.serve import tokens
+from pesto.serve.backup import Saved, back_up, restore
 from pesto.serve.serve_config import EXECUTORS, KeepDays, ServeConfig, configured
 from pesto.show.screen import one_line
 from pesto.show.table import aligned
@@ -118,6 +119,31 @@ def serve_command(
 def _ready(url: str, data: Path, config: ServeConfig) -> str:
     workers = counted(config.workers, "job")
     return one_line(f"pesto: serving {data} at {url}, {workers} at a time; Ctrl-C ends it")
+
+
+@serve_command.command("backup")
+@click.argument("file", type=click.Path(path_type=Path))
+@_data(required=True)
+@json_option()
+def backup_command(*, file: Path, data: Path, as_json: bool) -> None:
+    """Write all jobs, uploads, results and tokens to FILE (a tar file), also while the service runs."""
+    saved = back_up(data, file)
+    click.echo(to_json(saved._asdict()) if as_json else f"{one_line(str(file))}: {_describe(saved)}")
+
+
+@serve_command.command("restore")
+@click.argument("file", type=click.Path(path_type=Path))
+@_data(required=True)
+@json_option()
+def restore_command(*, file: Path, data: Path, as_json: bool) -> None:
+    """Make the folder of a service from a backup; jobs that ran then are queued again when it starts."""
+    saved = restore(file, data)
+    click.echo(to_json(saved._asdict()) if as_json else f"{one_line(str(data))}: {_describe(saved)}")
+
+
+def _describe(saved: Saved) -> str:
+    lost = f"; {counted(saved.lost, 'file')} of the database lost on the disk" if saved.lost else ""
+    return f"{counted(saved.jobs, 'job')}, {counted(saved.files, 'file')}, {size(saved.bytes)}{lost}"
 
 
 @serve_command.group("token")

@@ -153,7 +153,9 @@ async def _taken(data: JobRequest, body: bytes, caller: Caller, key: tuple[str, 
     _require_bounds(data, service.config.bounds)
     if data.priority > caller.most_priority:
         raise RefusedError(
-            403, f"this token may ask for a priority of {caller.most_priority} at most - give a lower one"
+            422,
+            f"this token may ask for a priority of {caller.most_priority} at most - give a lower one",
+            code="beyond_limit",
         )
     if service.store.writer.waiting > MOST_TURNS:
         raise full("the disk is behind with what was asked already - try again", 1)

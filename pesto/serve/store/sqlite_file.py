@@ -18,7 +18,7 @@ FILE = "pesto-serve.sqlite"
 """Its name in the service's folder."""
 MARK = "pesto-serve.shared"
 """A file in a folder that several servers share, whose database is elsewhere."""
-RESTORE = "restore the database from a backup"
+RESTORE = "restore a backup (pesto serve restore)"
 """The first half of the remedy where a database has lost what its folder has."""
 _TYPES = Types(
     key="INTEGER PRIMARY KEY AUTOINCREMENT", whole="INTEGER", real="REAL", bytes="BLOB", strict=" STRICT",

@@ -59,7 +59,7 @@ def test_a_damaged_database_is_one_line_and_exit_code_8(tmp_path, damage):
             submitted(client, "x" * 200)
     path = tmp_path / FILE
     path.write_bytes(damage or path.read_bytes()[:4096] + b"\xff" * (path.stat().st_size - 4096))
-    with pytest.raises(FileError, match="- restore the database") as told_so, opened(tmp_path, ServeConfig(), FakeJobs):
+    with pytest.raises(FileError, match="- restore a backup") as told_so, opened(tmp_path, ServeConfig(), FakeJobs):
         pass
     assert "\n" not in str(told_so.value)
     found = CliRunner().invoke(command, ["serve", "--data", str(tmp_path), "--port", "0"])
