@@ -39,8 +39,10 @@ def solve_job(work: Work) -> dict[str, Any]:
     loaded = time.perf_counter()
     costs = load_costs(graph, machine, given.costs)
     stages_s = {"graph": loaded - began, "costs": time.perf_counter() - loaded}
-    outcome = solve(graph, machine, costs, settings, work.telling, Earlier(start=start))
-    work.keep(PLAN, dumps(outcome.plan))
+    with work.keeping_incumbents() as incumbents:
+        outcome = solve(graph, machine, costs, settings, work.telling, Earlier(start=start))
+        incumbents.close()
+        work.keep(PLAN, dumps(outcome.plan))
     _say(work, outcome, graph, machine, stages_s | outcome.stages_s)
     if not outcome.interrupted:
         _explain(work, outcome, graph, machine)

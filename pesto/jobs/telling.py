@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from pesto.jobs.job_events import Bound, Event, Incumbent, Log, Stage
+from pesto.plans.plan import Plan
 from pesto.show.screen import one_line
 from pesto.solving import tracker
 
@@ -19,6 +20,8 @@ class Telling:
         """`named` makes of a text one that names files as their sender does."""
         self._tell, self._named, self._best_s, self._stage = tell, named, float("inf"), ""
         self._one = threading.Lock()
+        self.plans: Callable[[Callable[[], Plan]], None] | None = None
+        """Takes better plans (`pesto.solving.tracker.PlanWatch`); None where nobody does."""
 
     def __call__(self, incumbent: tracker.Incumbent) -> None:
         """A better plan, or a better bound beside the plan that there is."""
@@ -30,6 +33,11 @@ class Telling:
             self._tell(Incumbent(best_s=best_s, bound_s=bound_s, gap=gap, by=incumbent.name, seconds=incumbent.seconds))
         else:
             self._tell(Bound(bound_s=bound_s, gap=gap, seconds=incumbent.seconds))
+
+    def take_plan(self, made: Callable[[], Plan]) -> None:
+        """Pass on a better plan."""
+        if self.plans is not None:
+            self.plans(made)
 
     def begins(self, stage: str) -> None:
         """A part of the work begins."""

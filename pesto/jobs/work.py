@@ -1,5 +1,7 @@
 """One job as it is done: what it is given, where its results go, and who hears of it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,6 +12,7 @@ from pesto.files.json import encode_json
 from pesto.graph import Graph
 from pesto.inputs.load import load_graph
 from pesto.jobs.given_files import Given
+from pesto.jobs.incumbent_file import IncumbentFile
 from pesto.jobs.request import BlobFile, JobRequest
 from pesto.jobs.telling import Telling
 from pesto.quantities import counted
@@ -61,6 +64,17 @@ class Work:
         write_atomic(self.folder / name, data)
         if name not in self.written:
             self.written.append(name)
+
+    @contextmanager
+    def keeping_incumbents(self) -> Iterator[IncumbentFile]:
+        """Write the best plan so far as PLAN while a solve goes on inside, until the file is closed."""
+        file = IncumbentFile(self.folder / PLAN)
+        self.telling.plans = file.take
+        try:
+            yield file
+        finally:
+            file.close()
+            file.forget()
 
     def answer(self, said: dict[str, Any], page: str) -> None:
         """Write what the verb prints, for programs and for people."""

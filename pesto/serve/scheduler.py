@@ -19,6 +19,7 @@ from pesto.errors import Exit, FileError
 from pesto.executing.executor import Answered, Executor, Lost, Said
 from pesto.executing.executor import Outcome as Heard
 from pesto.files.disk import make_folder, sync_folder
+from pesto.jobs.incumbent_file import left_summary
 from pesto.serve.due import UNWRITTEN, Dues
 from pesto.serve.histogram import JOB_S, Histogram
 from pesto.serve.job_room import JobRoom
@@ -39,7 +40,7 @@ SWEEP_S = 600.0
 """Seconds between two looks at what is to be removed."""
 SPENT_S = 5.0
 """Seconds between two looks at whether tokens of running jobs have had their hours."""
-ESCALATE_S = 60.0
+ESCALATE_S = 50.0
 """Seconds after which a job that was interrupted and has not ended is sent SIGTERM; a second cancel does so at once."""
 KILL_S = 5.0
 """Seconds from that SIGTERM to SIGKILL."""
@@ -51,6 +52,8 @@ class _Cancel(NamedTuple):
     job: str
     attempt: int | None
     """None for whichever runs."""
+    again: bool
+    """True to end one that was interrupted before."""
 
 
 class _Stop:
@@ -141,12 +144,12 @@ class Scheduler:
             self._woken = True
             self._executor.poke()
 
-    def cancel(self, name: str, attempt: int | None = None) -> None:
+    def cancel(self, name: str, attempt: int | None = None, *, again: bool = True) -> None:
         """Interrupt the worker that is at a job, by its id, or at this attempt of it.
 
-        The worker is ended if that takes ESCALATE_S, or where a job is cancelled by its id once more.
+        The worker is ended if that takes ESCALATE_S, and where it was interrupted before and this is `again`.
         """
-        self._cancels.put(_Cancel(name, attempt))
+        self._cancels.put(_Cancel(name, attempt, again))
         self._executor.poke()
 
     def running(self) -> list[Begun]:
@@ -196,7 +199,7 @@ class Scheduler:
 
     def _cancel_each(self, names: list[str]) -> None:
         for name in names:
-            self._cancels.put(_Cancel(name, None))
+            self._cancels.put(_Cancel(name, None, again=False))
 
     def _begin(self) -> None:
         self._woken = False
@@ -263,7 +266,7 @@ class Scheduler:
             asked = self._cancels.get()
             for key, begun in self._running.items():
                 if begun.id == asked.job and asked.attempt in (None, begun.attempt):
-                    self._stop(key, again=asked.attempt is None)
+                    self._stop(key, again=asked.again)
         for key, stop in self._interrupted.items():
             if key not in self._over and (due := stop.due()) is not None:
                 self._executor.cancel(key, due)
@@ -312,9 +315,9 @@ class Scheduler:
         if isinstance(item, Answered):
             self._answered(begun, outcome_of(item), reused=item.reused)
         elif self._ending.is_set():
-            self._release(begun, seconds=item.seconds)
+            self._release(begun, seconds=item.seconds, found=self._found(begun, item.seconds))
         elif item.why == "place":
-            self._release(begun, seconds=item.seconds, why=item.detail)
+            self._release(begun, seconds=item.seconds, why=item.detail, found=self._found(begun, item.seconds))
         elif item.why == "death":
             lost, found = item, self._found(begun, item.seconds)
             self._due(
@@ -322,16 +325,22 @@ class Scheduler:
             )
         else:
             remedy = "raise its limit, or give it less to do"
-            outcome = Outcome(exit_code=Exit.NOTHING, error=item.detail, remedy=remedy, seconds=item.seconds)
-            self._due(begun, lambda ledger: ledger.finish(begun.number, begun.attempt, State.FAILED, outcome))
+            left = self._found(begun, item.seconds) or Outcome(seconds=item.seconds)
+            outcome = msgspec.structs.replace(left, exit_code=Exit.NOTHING, error=item.detail, remedy=remedy)
+            keeps = bool(left.files)
+            self._due(
+                begun, lambda ledger: ledger.finish(begun.number, begun.attempt, State.FAILED, outcome, keeps=keeps)
+            )
 
     def _found(self, begun: Begun, seconds: float) -> Outcome | None:
-        """Return the outcome of a cancelled and killed attempt from its files; None where it wrote none."""
-        if begun.key not in self._interrupted or not self._interrupted[begun.key].killed:
+        """Return the outcome of an attempt that was lost, from its files, each of them whole; None for none."""
+        out = self.results(begun.id, begun.attempt)
+        names = tuple(sorted(p.name for p in out.glob("[!.]*")))
+        if not names or not self._settle(begun):
             return None
-        names = tuple(sorted(p.name for p in self.results(begun.id, begun.attempt).glob("[!.]*")))
-        found = Outcome(exit_code=Exit.INTERRUPTED, files=names, seconds=seconds)
-        return found if names and self._settle(begun) else None
+        left = left_summary(out)
+        result = {} if left is None else msgspec.to_builtins(left) | {"interrupted": True}
+        return Outcome(exit_code=Exit.INTERRUPTED, files=names, result=result, seconds=seconds)
 
     def _answered(self, begun: Begun, outcome: Outcome, *, reused: bool) -> None:
         if outcome.exit_code == Exit.BUG and reused:  # it may be its worker's fault, which is not used again
@@ -416,7 +425,7 @@ class Scheduler:
             self._take(self._executor.collect(max(0.0, min(_COLLECT_S, until - time.monotonic()))))
         for key, begun in self._running.items():
             if key not in self._over:
-                self._release(begun, seconds=0.0)
+                self._release(begun, seconds=0.0, found=self._found(begun, 0.0))
         try:
             self._dues.finish()
         except FileError as error:  # what is not written counts as lost in a crash: it is queued again

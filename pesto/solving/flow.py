@@ -146,6 +146,9 @@ def solve(
         problem = formulate(graph, costs, cluster, settings, {} if kept is None else kept.variables)
         bench = Bench.of(graph, problem, per_edge=settings.per_edge)
         tracker.price, tracker.bound = bench.priced, FullBound(*quick_bounds.best(problem))
+        given = SolveRecord(graph=graph, cluster=cluster, costs=costs, settings=settings, bound=tracker.bound,
+                            exact=None, beside=kept)  # fmt: skip
+        tracker.make = partial(_made, bench, tracker, given)
     if earlier.start is not None:
         tracker.run("start", older(earlier.start, bench, cluster))
     with tracker.interruptible():
@@ -172,13 +175,20 @@ def solve(
     hold()
     with tracker.timed("verify"):
         chosen = _chosen(bench, cluster, tracker, settings) or _nothing_fits(tracker, cluster, done)
-        given = SolveRecord(
-            graph=graph, cluster=cluster, costs=costs, settings=settings, bound=tracker.bound, exact=done,
-            beside=kept,
-        )  # fmt: skip
+        given = replace(given, bound=tracker.bound, exact=done)
         plan = make_plan(given, chosen, tracker.candidates)
         verify(plan, graph, problem, cluster)
     return replace(_outcome(plan, bench, tracker, given, closing_s), compiled=compiled)
+
+
+def _made(bench: Bench, tracker: Tracker, given: SolveRecord, candidate: Candidate) -> Plan:
+    """Make a verified plan of a candidate, as the solve's would be if it ended with that; errors as of `verify`."""
+    if given.settings.placement_only:
+        candidate = bench.unordered(candidate)
+    others = dict(tracker.candidates) | {candidate.name: candidate}
+    plan = make_plan(replace(given, bound=tracker.bound), candidate, others)
+    verify(plan, given.graph, bench.problem, given.cluster)
+    return plan
 
 
 def _compile_first(tracker: Tracker) -> None:

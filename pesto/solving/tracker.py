@@ -5,8 +5,10 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, TypeVar, runtime_checkable
 
+from pesto.plans.plan import Plan
 from pesto.problem import TICK_S
 from pesto.solving.candidates import Candidate, best
 from pesto.solving.contributions import Ledger
@@ -43,6 +45,19 @@ class StageWatch(Protocol):
 
     def begins(self, stage: str) -> None:
         """Hear of a stage that begins."""
+        ...
+
+
+@runtime_checkable
+class PlanWatch(Protocol):
+    """A watch that takes better plans, too, which are made only if it asks for them."""
+
+    def __call__(self, incumbent: Incumbent) -> None:
+        """Hear of a better plan, or bound."""
+        ...
+
+    def take_plan(self, made: Callable[[], Plan]) -> None:
+        """Take a better plan: `made` makes and verifies it, also in another thread; PestoError as of the solve."""
         ...
 
 
@@ -95,6 +110,8 @@ class Tracker:
     """Keeps the best candidate of each name, and tells `watch` of every better plan, or bound."""
 
     def __init__(self, watch: Watch) -> None:
+        self.make: Callable[[Candidate], Plan] | None = None
+        """Makes a plan of a candidate, for a `PlanWatch`; None: it takes none."""
         self.price: Price | None = None
         """What becomes the best is priced first; None: candidates are as long as they say."""
         self.candidates: dict[str, Candidate] = {}
@@ -225,6 +242,8 @@ class Tracker:
             keep()
             self.ledger.found(candidate.name, candidate.makespan)
             self._tell(candidate)
+            if self.make is not None and isinstance(self._watch, PlanWatch):
+                self._watch.take_plan(partial(self.make, candidate))
 
     def settle(self, price: Callable[[Candidate], Candidate]) -> Candidate | None:
         """The best, once whichever of all is best has been priced by `price`."""

@@ -12,8 +12,8 @@ class Works(Protocol):
         """The attempts that are its own."""
         ...
 
-    def cancel(self, name: str, attempt: int | None = None) -> None:
-        """Interrupt one."""
+    def cancel(self, name: str, attempt: int | None = None, *, again: bool = True) -> None:
+        """Interrupt one; `again`: end one that was interrupted before."""
         ...
 
 

@@ -208,11 +208,17 @@ class Ledger:
         if failure is not None:
             return self.finish(number, attempt, State.FAILED, failure)
         error = f"{DEATHS} workers died of it, the last one so: {why}"
-        outcome = Outcome(exit_code=7, error=error, remedy="give it less to do, or report it", seconds=seconds)
-        return self.finish(number, attempt, State.FAILED, outcome)
+        left = Outcome() if found is None else found
+        outcome = msgspec.structs.replace(
+            left, exit_code=Exit.SOLVER, error=error, remedy="give it less to do, or report it", seconds=seconds
+        )
+        return self.finish(number, attempt, State.FAILED, outcome, keeps=found is not None)
 
     def cancel(self, name: str) -> State:
-        """Cancel a job; its state then: cancelled, cancelling while a worker is at it, or the final one it had."""
+        """Cancel a job; its state then: cancelled, cancelling while a worker is at it, or the final one it had.
+
+        One that is being cancelled is to end soon from then on, whichever server runs it.
+        """
         row = self._row("id", name)
         if row is None:
             raise no_job(name)
@@ -224,6 +230,8 @@ class Ledger:
         if state == State.RUNNING:
             self._db.execute("UPDATE jobs SET state = 'cancelling' WHERE number = ?", (number,))
             return State.CANCELLING
+        if state == State.CANCELLING:
+            self._db.execute("UPDATE jobs SET hurried = 1 WHERE number = ?", (number,))
         return state
 
     def cancel_all(self, token: str, until: float) -> list[str]:
@@ -453,7 +461,7 @@ class Ledger:
 
 def _is_best(outcome: Outcome, row: dict[str, Any]) -> bool:
     """Whether an attempt's files take the place of those that are kept, whose step may be shorter than what was cut."""
-    if outcome.exit_code not in (Exit.INTERRUPTED, Exit.TERMINATED) or not row["kept"] or row["outcome"] is None:
+    if outcome.exit_code == Exit.OK or not row["kept"] or row["outcome"] is None:
         return True
     before = msgspec.json.decode(row["outcome"], type=Outcome).result.get("makespan_s")
     found = outcome.result.get("makespan_s")

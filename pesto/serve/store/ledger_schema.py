@@ -134,7 +134,9 @@ CREATE INDEX jobs_of_token_by_state ON jobs (token, state, number);
 CREATE INDEX jobs_of_token_by_time ON jobs (token, created, number);
 """
 """One index for each filter of a list, of all jobs and of those of a token."""
-MIGRATIONS = (_VERSION_1, _FILES_ON_DISK, _QUOTAS, _RETENTION, _FILTERS)
+_HURRIED = "ALTER TABLE jobs ADD COLUMN hurried {whole} NOT NULL DEFAULT 0;"
+"""1 for a job that was cancelled once more while it was being cancelled."""
+MIGRATIONS = (_VERSION_1, _FILES_ON_DISK, _QUOTAS, _RETENTION, _FILTERS, _HURRIED)
 """The statements that make each version of the tables from the one before it, the first from nothing.
 
 They are SQL that both databases take, with {key}, {whole}, {real}, {bytes}, {strict} and {by_key} of `Types` (double

@@ -8,6 +8,8 @@ from fake_jobs import FakeJobs
 from serving import serving, submitted, told
 
 from pesto.executing import memory_use
+from pesto.executing.executor import Lost
+from pesto.jobs.incumbent_file import SUMMARY
 from pesto.serve import scheduler, serve_config
 from pesto.serve.serve_config import JobBounds, ServeConfig
 
@@ -54,6 +56,71 @@ def test_a_job_that_does_not_answer_one_cancel_is_ended_after_a_while(jobs, monk
     assert (job["state"], job["files"]) == ("cancelled", ["plan.json"])
     assert client.get(f"/v1/jobs/{name}/plan").content == b"{}"
     assert [signum for _, signum in executor.signals] == [signal.SIGINT, signal.SIGTERM, signal.SIGKILL]
+
+
+def leave(jobs, plan, step_s):
+    """The running attempt writes a plan, as a worker does while it goes on; its key and its folder."""
+    key, folder = list(jobs.begun)[-1], jobs.folders()[-1]
+    (folder / "plan.json").write_bytes(plan)
+    (folder / SUMMARY).write_text(f'{{"makespan_s": {step_s}, "lower_bound_s": 0.5}}')
+    return key
+
+
+def lose(jobs, key, why="death"):
+    jobs._hear(Lost(work=jobs.begun[key], why=why, detail="killed by SIGKILL", seconds=1.0))
+
+
+@pytest.mark.parametrize(("first_s", "second_s", "kept"), [(2.0, 1.0, b"second"), (1.0, 2.0, b"first")])
+def test_a_worker_that_is_killed_leaves_its_last_plan(jobs, first_s, second_s, kept):
+    """The shorter step of its attempts is the job's, also where it fails at last."""
+    client, executor = jobs
+    name = running(client, executor, "wait")
+    lose(executor, leave(executor, b"first", first_s))
+    while len(executor.begun) < 2:
+        time.sleep(0.005)
+    assert client.get(f"/v1/jobs/{name}/plan").content == b"first"
+    lose(executor, leave(executor, b"second", second_s))
+    while len(executor.begun) < 3:
+        time.sleep(0.005)
+    assert client.get(f"/v1/jobs/{name}/plan").content == kept
+    lose(executor, list(executor.begun)[-1])
+    job = told(client, name)
+    assert (job["state"], job["deaths"], job["files"]) == ("failed", 3, ["plan.json"])
+    assert job["result"]["makespan_s"] == job["best_s"] == min(first_s, second_s)
+    assert client.get(f"/v1/jobs/{name}/plan").content == kept
+
+
+def test_a_job_beyond_a_limit_keeps_its_last_plan(jobs):
+    client, executor = jobs
+    name = running(client, executor, "wait")
+    lose(executor, leave(executor, b"last", 1.0), why="memory")
+    job = told(client, name)
+    assert (job["state"], job["error"], job["files"]) == ("failed", "killed by SIGKILL", ["plan.json"])
+    assert client.get(f"/v1/jobs/{name}/plan").content == b"last"
+
+
+def test_escalation_ends_within_a_minute_and_within_ten_seconds_of_a_second_cancel(monkeypatch):
+    """SIGTERM, then SIGKILL, by the scheduler's own limits, which it looks at once a second."""
+    clock = [100.0]
+    monkeypatch.setattr(scheduler.time, "monotonic", lambda: clock[0])
+
+    def sent(seconds, hurried_at=None):
+        """The signals of each second, and the second in which it came."""
+        stop, came = scheduler._Stop(), []
+        for k in range(seconds):
+            clock[0] = 100.0 + k
+            if k == hurried_at:
+                stop.hurry()
+            if (due := stop.due()) is not None:
+                came.append((due, k))
+        clock[0] = 100.0
+        return came
+
+    (term, term_s), (kill, kill_s) = sent(61)
+    assert (term, kill) == (signal.SIGTERM, signal.SIGKILL) and term_s < kill_s <= 60
+    (term, term_s), (kill, kill_s) = sent(61, hurried_at=7)
+    assert (term, kill) == (signal.SIGTERM, signal.SIGKILL) and 7 <= term_s < kill_s <= 7 + 10
+    assert sent(61, hurried_at=59) == sent(61)  # it comes after SIGTERM
 
 
 def test_one_cancel_alone_interrupts_once(jobs):

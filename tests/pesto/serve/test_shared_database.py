@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import signal
 import time
 from contextlib import ExitStack, closing, contextmanager, suppress
 
@@ -14,7 +15,7 @@ from litestar.testing import TestClient
 from benchmarks.postgres_server import PASSWORD, PostgresServer, missing
 from pesto.cli.main import pesto as command
 from pesto.errors import FileError, UsageError
-from pesto.serve import tokens
+from pesto.serve import scheduler, tokens
 from pesto.serve.http.app import application
 from pesto.serve.retention import Retention
 from pesto.serve.serve_config import KeepDays, ServeConfig
@@ -129,6 +130,21 @@ def test_a_cancel_reaches_the_server_that_runs_the_job(two):
     assert other.get(f"/v1/jobs/{name}/plan").status_code == 200
 
 
+def test_a_second_cancel_counts_at_whichever_server(two, monkeypatch):
+    monkeypatch.setattr(scheduler, "KILL_S", 0.05)
+    a, b, jobs_a, jobs_b = two
+    name = submitted(a, "deaf")
+    until(lambda: jobs_a.begun or jobs_b.begun)
+    other, its = (b, jobs_a) if jobs_a.begun else (a, jobs_b)
+    other.delete(f"/v1/jobs/{name}")
+    until(lambda: its.signals)
+    time.sleep(1.5)  # looks at cancels are no further ones
+    assert len(its.signals) == 1
+    other.delete(f"/v1/jobs/{name}")
+    assert events(other, name)[-1][2]["state"] == "cancelled"
+    assert [signum for _, signum in its.signals] == [signal.SIGINT, signal.SIGTERM, signal.SIGKILL]
+
+
 def test_keys_quotas_and_uploads_hold_over_all_servers(tmp_path, url):
     few = tokens.Quota(jobs=1, queued=2, bytes=10)
     (tmp_path / "data").mkdir()
@@ -205,7 +221,7 @@ def test_what_a_lost_lease_still_says_is_refused(tmp_path, url):
             alive.end(f"{name}.2")
             told = events(b, name)
             assert [number for number, _, _ in told] == list(range(1, len(told) + 1))
-            assert [kind for _, kind, _ in told] == ["stage", "stage", "stage", "done"]
+            assert [kind for _, kind, _ in told] == ["stage"] * 5 + ["done"]
             found = b.get(f"/v1/jobs/{name}").json()
             assert (found["state"], found["attempt"], found["deaths"]) == ("done", 2, 0)
             assert b.get(f"/v1/jobs/{name}/plan").content == f"{name}.2".encode()
@@ -243,7 +259,7 @@ def test_while_the_database_is_away(tmp_path, url, postgres):
         finally:
             postgres.start()
         told = until(lambda: client.get(f"/v1/jobs/{name}/events").status_code == 200 and events(client, name))
-        assert [(number, kind) for number, kind, _ in told] == [(1, "stage"), (2, "done")]
+        assert [(number, kind) for number, kind, _ in told] == [(1, "stage"), (2, "stage"), (3, "done")]
         until(lambda: client.get("/readyz").status_code == 200)
         assert state(client, name) == "done"
         again = submitted(client)

@@ -77,7 +77,7 @@ class Leases:
             (list(mine), [begun.attempt for begun in mine.values()], self._server),
         )
         for number in mine.keys() - {number for (number,) in rows}:
-            self._works.cancel(mine[number].id, mine[number].attempt)
+            self._works.cancel(mine[number].id, mine[number].attempt, again=False)
 
     def _take_over(self) -> None:
         """Queue what others left; not just after a time without the database, before they could renew their leases."""
@@ -101,9 +101,9 @@ class Leases:
     def _heed_cancels(self) -> None:
         mine = [begun.number for begun in self._works.running()]
         if mine:
-            asked = "SELECT id, attempt FROM jobs WHERE number = ANY(?::bigint[]) AND state = 'cancelling'"
-            for name, attempt in self._session.execute(asked, (mine,)):
-                self._works.cancel(name, attempt)
+            asked = "SELECT id, attempt, hurried FROM jobs WHERE number = ANY(?::bigint[]) AND state = 'cancelling'"
+            for name, attempt, hurried in self._session.execute(asked, (mine,)):
+                self._works.cancel(name, attempt, again=bool(hurried))
 
     def _tell(self) -> None:
         watched = self._watched.watched()
