@@ -1,4 +1,4 @@
-"""How long a verb's process took to start; on a busy machine that is counted in the verb's time limit."""
+"""How long a verb's process takes to start and to end; on a busy machine that is counted in the verb's time limit."""
 
 import time
 from collections.abc import Callable
@@ -9,9 +9,11 @@ import click
 CLOCK: Callable[[], float] = time.perf_counter
 """Returns the seconds that starting is counted in."""
 FREE_S = 1.0
-"""Seconds of starting that no time limit counts: where the machine has nothing else to do, it takes less."""
+"""Seconds of starting and ending that no time limit counts: on a machine with nothing else to do they take less."""
+END = 0.5
+"""What ending takes, printing what was found among it, of what starting took."""
 MOST = 0.5
-"""Share of a time limit that starting may use up."""
+"""Share of a time limit that starting and ending may use up."""
 _STARTED = "started"
 """Key of the context's object: when the command line was begun, by CLOCK."""
 
@@ -29,5 +31,5 @@ def startup_s() -> float:
 
 
 def counted_s(started_s: float, limit_s: float, *, deterministic: bool) -> float:
-    """Return how many seconds of a time limit starting has used; none where the limit is a measure of work."""
-    return 0.0 if deterministic else min(max(started_s - FREE_S, 0.0), MOST * limit_s)
+    """Return seconds of a time limit that starting has used and ending will; none where it is a measure of work."""
+    return 0.0 if deterministic else min(max((1 + END) * started_s - FREE_S, 0.0), MOST * limit_s)

@@ -42,6 +42,7 @@ from pesto.solving.trust import Trust, in_a_solve, least_p90, trust
 from pesto.solving.whole import is_small, proven, whole, whole_run
 from pesto.solving.windows import engine_of
 from solvers import FAILED, Limit, Problem, Status
+from solvers.api import WINDOWS
 from solvers.bounds import quick_bounds
 from solvers.bounds.evidence import FullBound
 from solvers.timing.replay import fifo
@@ -280,7 +281,9 @@ def _rounds(
     """The search, before its first round; None where nothing is to be searched."""
     if not settings.search or bench.problem.tasks > MOST_TASKS:
         return None
-    return Search(bench, planning, ladder, tracker, settings)
+    found = Search(bench, planning, ladder, tracker, settings)
+    found.begins_s, found.spent = _begins_s(tracker, settings), _spent(tracker, settings)
+    return found
 
 
 def _hurried(tracker: Tracker, settings: Settings, closing_s: float) -> bool:
@@ -338,8 +341,8 @@ def _exactly(bench: Bench, level: Level, tracker: Tracker, settings: Settings, r
     """What the exact solver did: on the graph itself where that is small, with a bound of it, else on the coarse one.
 
     By the clock, the first round of search comes before it where there is a plan to begin from, and it is not started
-    once the gap is met. Where none of its plans of the graph itself fits the memory, the coarse one, which estimates
-    peaks, comes after it.
+    once the gap is met, or where it would hardly begin in what is left of the time. Where none of its plans of the
+    graph itself fits the memory, the coarse one, which estimates peaks, comes after it.
     """
     small = is_small(bench.problem, settings)
 
@@ -360,9 +363,11 @@ def _exactly(bench: Bench, level: Level, tracker: Tracker, settings: Settings, r
         tracker.run("search", rounds.first_round(kept_s))
     if enough() and (settings.gap > 0 or not settings.deterministic):
         return None
-    if not small:
-        return tracker.run("solve", exact(bench, living(bench, level, tracker), limited(), enough=enough))
     now = limited()
+    if _too_short(tracker, settings, now.time_limit_s):
+        return None
+    if not small:
+        return tracker.run("solve", exact(bench, living(bench, level, tracker), now, enough=enough))
     run = whole_run(bench.problem, now, tracker.lower_bound if tracker.best is not None else 0)
     posed = living(bench, whole(bench, tracker.best), tracker)
     done = tracker.run("solve", exact(bench, posed, now, run, enough))
@@ -370,6 +375,16 @@ def _exactly(bench: Bench, level: Level, tracker: Tracker, settings: Settings, r
     if tracker.best is None and not _stopped(done):
         _go_on(tracker.run("solve", exact(bench, level, limited(), enough=enough)))
     return done
+
+
+def _too_short(tracker: Tracker, settings: Settings, seconds: float) -> bool:
+    """Return whether a plan fits, and a process would take these seconds to start."""
+    return tracker.best is not None and settings.solver in WINDOWS and seconds <= _begins_s(tracker, settings)
+
+
+def _begins_s(tracker: Tracker, settings: Settings) -> float:
+    """Return about how long an engine takes to begin: as making coarse graphs did; 0 unless half the time is over."""
+    return tracker.stages_s["coarsen"] if _late(tracker, settings, _QUICK)() else 0.0
 
 
 def _go_on(done: Exact | None) -> None:

@@ -11,7 +11,7 @@ from pesto.coarsen import Coarsening
 from pesto.settings import Settings
 from pesto.solving.candidates import Bench, Candidate, Turns
 from pesto.solving.search_graphs import Grounds
-from pesto.solving.tracker import SoFar, Stage
+from pesto.solving.tracker import Late, SoFar, Stage, never
 from pesto.solving.windows import LEAST_S, WORTH_S, Windows
 from solvers import Problem, Schedule
 from solvers.compiled.interruption import struck
@@ -72,8 +72,10 @@ class Search:
         self._phases = PHASES if settings.deterministic else ALTERNATING
         self._next = 0
         """The round that comes next."""
-        self._begins_s = 0.0
+        self.begins_s = 0.0
         """Seconds that the start of the last round took: with no more time than that left, none is started."""
+        self.spent: Late = never
+        """Returns True once a plan fits and the time limit is over: a round that has only begun ends."""
         self._grounds: Grounds | None = None
         self.windows = Windows(bench, planning, settings, self._over)
         """Turns of windows; without weight there are none."""
@@ -93,7 +95,7 @@ class Search:
     def _guarded(self, until: int, kept_s: float) -> Stage[None]:
         try:
             while self._next < until:
-                late = self._so_far.left_s <= kept_s + self._begins_s and not self._settings.deterministic
+                late = self._so_far.left_s <= kept_s + self.begins_s and not self._settings.deterministic
                 if late or self._so_far.gap <= self._settings.gap:
                     return
                 at, self._next = self._next, self._next + 1
@@ -114,8 +116,8 @@ class Search:
             self._grounds = Grounds(self._bench, self._planning, self._ladder, starts[0])
         lanes = _begun(self._grounds, starts, settings, at, phase)
         began, before = time.monotonic(), starts[0].makespan
-        self._begins_s = began - begins
-        if so_far.left_s <= kept_s and not settings.deterministic:
+        self.begins_s = began - begins
+        if self.spent():
             return
         for found in walk_all(lanes, _budget(self._bench, settings, shares, so_far.left_s - kept_s), self._over):
             again = self._bench.ordered("search", f"annealed on {found.rule}", found.device, found.rank)

@@ -218,12 +218,12 @@ class Tracker:
         """Add the seconds inside to the stage's."""
         if self._begins is not None:
             self._begins(name)
-        began = time.perf_counter()
+        began = CLOCK()
         try:
             with self.ledger.at(name):
                 yield
         finally:
-            self.stages_s[name] = self.stages_s.get(name, 0.0) + time.perf_counter() - began
+            self.stages_s[name] = self.stages_s.get(name, 0.0) + CLOCK() - began
 
     def offer(self, candidate: Candidate) -> None:
         """Keep a candidate if it is its name's first, fits where that did not, or is shorter.

@@ -13,15 +13,16 @@ def tofu(cut: Cut, *, settings: Settings = Settings(), paths: bool = True, name:
     """Groups path by path, the longest first; or in the order of the step.
 
     As in the paper every reader is charged its own fetch, and variables are cut. What the time does not suffice for
-    is chosen greedily.
+    is chosen greedily; in a deterministic cut each group has an equal share of it, as work.
     """
     ends = time.monotonic() + 0.8 * cut.seconds
     made = cut.program(each=True)
     found = coarse(cut.shaped, made, settings)
+    share = 0.8 * cut.seconds / (1 + int(found.group.max(initial=0)))
 
     def best(part: Labelling) -> Ints | None:
-        left = ends - time.monotonic()
-        labels = solved(part, "exact", left).labels if left > 0 else None
+        left = share if cut.deterministic else ends - time.monotonic()
+        labels = solved(part, "exact", left, deterministic=cut.deterministic).labels if left > 0 else None
         return solved(part, "greedy", 1.0).labels if labels is None else labels
 
     labels = by_paths(found.problem, found.group, found.length, best, order=paths)

@@ -9,9 +9,9 @@ from pesto.cli.verbs import solve
 
 
 @pytest.mark.parametrize(
-    ("started_s", "limit_s", "counted"), [(0.6, 10.0, 0.0), (3.0, 10.0, 2.0), (30.0, 10.0, 5.0), (30.0, 0.0, 0.0)]
+    ("started_s", "limit_s", "counted"), [(0.6, 10.0, 0.0), (3.0, 10.0, 3.5), (30.0, 10.0, 5.0), (30.0, 0.0, 0.0)]
 )
-def test_what_starting_takes_beyond_a_second_is_counted(started_s, limit_s, counted):
+def test_what_starting_and_ending_take_beyond_a_second_is_counted(started_s, limit_s, counted):
     """Half of the limit at most; where the limit is a measure of work, nothing."""
     assert startup.counted_s(started_s, limit_s, deterministic=False) == counted
     assert startup.counted_s(started_s, limit_s, deterministic=True) == 0.0
@@ -47,4 +47,4 @@ def test_the_solve_is_told_what_starting_took(signals, tmp_path, monkeypatch, ca
         main.main()
     said = json.loads(capfd.readouterr().out)
     assert ended.value.code == 0 and said["stages_s"]["start"] == 60.0
-    assert heard == [59.0]
+    assert heard[0] >= 89.0  # and what costs took

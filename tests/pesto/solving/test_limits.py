@@ -349,13 +349,30 @@ def test_a_plan_alone_is_made_where_all_time_was_used_before(case, quick_methods
     assert engines == [] and found.plan.schedule.makespan <= first.plan.schedule.makespan
 
 
+@pytest.mark.parametrize(("solver", "begun"), [("cpsat", []), ("list", ["exact"])])
+def test_no_engine_is_begun_where_it_would_hardly_start(case, quick_methods, engines, monkeypatch, solver, begun):
+    """Coarse graphs took 400 of 600 s to make, so neither a process nor walks are; a heuristic needs no process."""
+    clock = [0.0]
+    monkeypatch.setattr(tracker, "CLOCK", lambda: clock[0])
+    monkeypatch.setattr(flow, "HURRY_S", 1.0)
+
+    def slow(*given):
+        made = yield from levels.levels(*given)
+        clock[0] += 400.0
+        return made
+
+    monkeypatch.setattr(flow, "levels", slow)
+    found = solve(*case, replace(SETTINGS, solver=solver), nobody)
+    assert engines == begun and found.stages_s["coarsen"] == 400.0
+
+
 def test_no_walk_begins_once_its_start_took_the_time(case, quick_methods, engines, monkeypatch):
-    """The graphs to walk on took an hour to make."""
+    """The graphs to walk on took ten hours to make."""
     clock, begin = [0.0], search._begun
     monkeypatch.setattr(tracker, "CLOCK", lambda: clock[0])
 
     def slow(*given):
-        clock[0] += 3600.0
+        clock[0] += 36000.0
         return begin(*given)
 
     monkeypatch.setattr(search, "_begun", slow)

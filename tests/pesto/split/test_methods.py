@@ -1,6 +1,8 @@
 """Methods of splits: every one gives a division that can be built, counted alike; all cuts at once send no more."""
 
+import itertools
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from pesto.split import geometry
 from pesto.split.dividing import divide
 from pesto.split.division import moved_bytes
 from pesto.split.layouts import WHOLE
+from pesto.split.methods import joint, tofu
 from pesto.split.methods.coarse_graph import Settings, coarse, forward_ops
 from pesto.split.methods.cut_methods import METHODS
 from pesto.split.program import Rules, program_of
@@ -72,6 +75,19 @@ def test_all_cuts_of_a_step_at_once(rnnlm) -> None:
     one, all_ = (divide(rnnlm, (2, 2, 2), method, Rules(), seconds=60) for method in ("exact", "joint"))
     valid(rnnlm, all_)
     assert 0 < all_.bound_bytes <= all_.counted_bytes < one.counted_bytes
+
+
+@pytest.mark.parametrize(
+    ("method", "module", "factors"),
+    [("tofu", tofu, (2,)), pytest.param("joint", joint, (2, 2), marks=pytest.mark.slow)],
+)
+def test_deterministic_methods_look_at_no_clock(rnnlm, monkeypatch, method, module, factors) -> None:
+    """The same ways where an hour goes by at each look; by the clock, nothing would be left to choose exactly."""
+    calm = divide(rnnlm, factors, method, Rules(), seconds=30, deterministic=True)
+    moments = itertools.count(0.0, 3600.0)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(moments)))
+    hurried = divide(rnnlm, factors, method, Rules(), seconds=30, deterministic=True)
+    assert hurried.division == calm.division and hurried.bound_bytes == calm.bound_bytes
 
 
 def test_data_parallel_has_whole_variables(rnnlm) -> None:
