@@ -19,6 +19,7 @@ from pesto.serve import backup, tokens
 from pesto.serve.backup import back_up, restore
 from pesto.serve.serve_config import ServeConfig
 from pesto.serve.server import opened
+from pesto.serve.store.job_list import JobFilter
 from pesto.serve.store.sqlite_file import FILE
 
 DATA = b"a graph"
@@ -102,7 +103,7 @@ def test_by_the_command_line_with_tokens_and_a_lost_file(tmp_path):
     assert tokens.listed(target)[0].name == "ann"
     with opened(target, ServeConfig(), lambda: FakeJobs(slots=0)) as service:
         assert service.doors.who(token).name == "ann"
-        assert len(service.store.readings.jobs("ann", None, None, None, 10)) == 3
+        assert len(service.store.readings.jobs(JobFilter(owner="ann")).jobs) == 3
 
 
 def archive(path, *members):
