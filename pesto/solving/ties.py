@@ -16,9 +16,9 @@ from solvers.arrays import Ints
 WHOLE = frozenset(("Case", "If", "StatelessCase", "StatelessIf", "StatelessWhile", "While"))
 """Types of ops that are one op with all that they run inside."""
 REMEDY = (
-    "plan it from a tf.function and take random ops and assertions out of the branch, so that Pesto can divide it, or "
-    "take an optimizer without a branch around it: in Keras without gradient_accumulation_steps, and for mixed_float16 "
-    "compile(optimizer=Adam(loss_scale_factor=1024), auto_scale_loss=False)"
+    "plan it from a tf.function or a GraphDef file and take random ops and assertions out of the branch, so that Pesto "
+    "can divide it, or take an optimizer without a branch around it: in Keras without gradient_accumulation_steps, and "
+    "for mixed_float16 compile(optimizer=Adam(loss_scale_factor=1024), auto_scale_loss=False)"
 )
 """What to do about a branch that could not be divided."""
 LOOPS = frozenset(("StatelessWhile", "While"))

@@ -1,7 +1,8 @@
 """A plan written into a GraphDef, for another program to run."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from google.protobuf import text_format
@@ -20,12 +21,14 @@ from pesto.tf.laying.placement import Placement, refuse_older
 from pesto.tf.laying.relays import laid, sends
 from pesto.tf.laying.step_graph import Trace, trace
 from pesto.tf.laying.targets import targets
+from pesto.tf.nodes.branch_division import Division, replace_branches
 from pesto.tf.nodes.captured import captured
 from pesto.tf.nodes.inference import copied, infer
 from pesto.tf.nodes.inline import flatten
 from pesto.tf.nodes.needed_nodes import RECORDED, producer
 from pesto.tf.private import op_def
 from pesto.tf.sources.feed_shapes import as_planned
+from pesto.tf.variables.divided_branches import divided_program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -70,7 +73,7 @@ def rewritten(
     """
     _check(graph_def, plan, options)
     wanted = targets(plan, options.devices)
-    program = infer(graph_def)
+    program, divided = divided_program(infer(graph_def), partial(_is_divided, frozenset(plan.names)))
     _check_names(plan, flatten(program), source)
     step = captured(program, plan.names, source)
     traced = trace(as_planned(step, plan), plan.provenance.graph_batch)
@@ -82,7 +85,15 @@ def rewritten(
     except MismatchError as error:
         _check_shapes(graph_def, plan, traced, error)
         raise
-    return _edited(_whole(graph_def), placement, traced, names, held)
+    whole = _whole(graph_def)
+    replace_branches(whole, divided)
+    done = _edited(whole, placement, traced, names, held)
+    return replace(done, gone=(*done.gone, *(name for name in divided if name in names)))
+
+
+def _is_divided(planned: Collection[str], name: str, division: Division) -> bool:
+    """Return True if a plan of these ops has the parts of a branch op in its place."""
+    return name not in planned and any(node.name in planned for node in division.nodes)
 
 
 def _edited(

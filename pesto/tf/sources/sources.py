@@ -28,7 +28,7 @@ from pesto.tf.private import handle_shape, jit_of, must_compile, owner_of, varia
 from pesto.tf.sources.graphdefs import read_graph_def, saved_program
 from pesto.tf.sources.keras_step import keras_step
 from pesto.tf.unplaceable import check_datasets, check_graph, check_model, check_process, compiled, concrete
-from pesto.tf.variables.divided_branches import divisions
+from pesto.tf.variables.divided_branches import divided_program, divisions
 
 SAVED_MODEL = "SavedModel"
 """How the source of a graph begins that is one of these."""
@@ -213,7 +213,8 @@ def capture_file(path: Path, fetches: Sequence[str] = ()) -> Captured:
 def capture_graph_def(graph_def: Any, fetches: Sequence[str], source: str) -> Captured:
     """A GraphDef of unknown origin; without `fetches`, what leads to the one op that nothing reads.
 
-    With `EVERYTHING` to all of them. InputError, which names them, for several where none is fetched.
+    With `EVERYTHING` to all of them. Branch ops are divided, but those that are fetched. InputError, which names them,
+    for several where none is fetched.
     """
     whole = infer(graph_def)
     if not fetches:
@@ -223,7 +224,8 @@ def capture_graph_def(graph_def: Any, fetches: Sequence[str], source: str) -> Ca
         {node.name: len(node.attr["_output_shapes"].list.shape) for node in whole.node},
         source,
     )
-    return captured(whole, names, source)
+    divided, _ = divided_program(whole, lambda name, _: name not in names)
+    return captured(divided, names, source)
 
 
 def check_sinks(graph_def: Any, source: str) -> None:

@@ -8,13 +8,15 @@ Where a branch orders changes of variables in two parts, one part waits for the 
 """
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tensorflow.core.framework import node_def_pb2
 
-from pesto.tf.nodes.branch_division import Division, copy_node, redirected
+from pesto.tf.nodes.branch_division import Division, copy_node, redirected, replace_branches
+from pesto.tf.nodes.inference import copied, infer
+from pesto.tf.nodes.inline import flatten
 from pesto.tf.nodes.needed_nodes import producer
 from pesto.tf.nodes.signatures import Signatures
 from pesto.tf.variables.branch_function import (
@@ -52,6 +54,25 @@ def divisions(graph_def: Any, whole: Sequence[str] = ()) -> dict[str, Division]:
             if division is not None:
                 found[node.name] = division
     return found
+
+
+def divided_program(graph_def: Any, divides: Callable[[str, Division], bool]) -> tuple[Any, dict[str, Division]]:
+    """A program with `_output_shapes` whose branch ops are divided where `divides` says so, and the divisions by name.
+
+    Calls are inlined then; a program in which nothing is divided is returned as it is.
+    """
+    if not any(node.op in _STATELESS for node in graph_def.node) and not any(
+        node.op in _STATELESS for function in graph_def.library.function for node in function.node_def
+    ):
+        return graph_def, {}
+    flat = flatten(graph_def)
+    flat = graph_def if flat is graph_def else infer(flat)
+    found = {name: division for name, division in divisions(flat).items() if divides(name, division)}
+    if not found:
+        return graph_def, {}
+    divided = copied(flat)
+    replace_branches(divided, found)
+    return divided, found
 
 
 def divide(node: Any, sizes: Sizes, bodies: Bodies, library: dict[str, Any], *, in_function: bool) -> Division | None:
