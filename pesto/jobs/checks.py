@@ -39,7 +39,7 @@ _SETTINGS: dict[Kind, tuple[str, ...]] = {
 """Settings of kinds that do not have all."""
 _TIME_LIMITS: dict[Kind, float] = {"compare": 30.0, "sweep": 20.0}
 """Seconds where they differ from a solve's."""
-_OF_ALL = ("kind", "out", "priority", "label", "limits")
+_OF_ALL = ("kind", "out", "priority", "label", "limits", "notify")
 _NEEDED: dict[Kind, tuple[str, ...]] = {
     "sweep": ("source", "sweep"),
     "split": ("source", "split"),

@@ -146,6 +146,8 @@ class JobRequest(_Asked, frozen=True):
     priority: Annotated[int, Meta(ge=-100, le=100)] = 0
     label: Text = ""
     limits: JobLimits = JobLimits()
+    notify: Annotated[str, Meta(min_length=1, max_length=1000, pattern="^https?://")] | None = None
+    """An address that is told of the job's end, where the service allows that (docs/service.md)."""
 
 
 def blobs_of(request: JobRequest) -> tuple[str, ...]:

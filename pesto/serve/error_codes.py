@@ -34,6 +34,7 @@ CODES = {
     "blob_missing": ErrorCode(422, "a file that is named was not uploaded"),
     "digest_differs": ErrorCode(422, "the bytes have another SHA-256 than the one they were sent under"),
     "invalid_input": ErrorCode(422, "a graph, plan, cluster or profile is refused"),
+    "webhooks_off": ErrorCode(422, "the service tells no address of a job's end"),
     "unprocessable": ErrorCode(422, "what is asked cannot be done"),
     "full": ErrorCode(429, "too much waits or runs already"),
     "quota_queued": ErrorCode(429, "as many jobs of the token wait as may"),

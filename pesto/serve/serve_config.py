@@ -39,6 +39,17 @@ class KeepDays:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookConfig:
+    """Whether jobs may name an address that is told of their end."""
+
+    enabled: bool = False
+    private: bool = False
+    """Whether it may be in a private network, or this machine."""
+    tries: int = 8
+    """Before it is given up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServeConfig:
     """One value holds all of it; UsageError when one is out of range."""
 
@@ -68,6 +79,7 @@ class ServeConfig:
     tls_key: str = ""
     """PEM file of its key."""
     keep: KeepDays = KeepDays()
+    webhooks: WebhookConfig = WebhookConfig()
     job: JobBounds = JobBounds()
 
     @property
@@ -92,6 +104,7 @@ class ServeConfig:
             raise UsageError(f"a {given} for TLS is given without a {other} - give tls_cert and tls_key, or neither")
         bounds = [(f.name, getattr(self.job, f.name)) for f in fields(self.job)]
         rest = [(name, getattr(self, name)) for name in _POSITIVE]
+        rest.append(("webhooks.tries", self.webhooks.tries))
         kept = [(f"keep.{f.name}", getattr(self.keep, f.name)) for f in fields(self.keep)]
         for name, value in [*rest, *bounds, *kept]:
             if not value > 0 and (name, value) != ("rss_gib", 0):

@@ -24,6 +24,7 @@ from pesto.serve.store.ledger import BLOBS
 from pesto.serve.store.opening import opened_store
 from pesto.serve.tokens import Doorkeeper, listed
 from pesto.serve.watchers import Watchers
+from pesto.serve.webhooks import Webhooks
 
 NICENESS = 5
 """Of workers, so that requests are answered while all cores solve."""
@@ -52,6 +53,9 @@ def opened(folder: Path, config: ServeConfig, executor: Callable[[], Executor]) 
         scheduler.start()
         stack.callback(scheduler.end)
         stack.enter_context(store.beside(scheduler, watchers))
+        if config.webhooks.enabled:
+            hooks = config.webhooks
+            stack.enter_context(closing(Webhooks(store.writer, folder, private=hooks.private, tries=hooks.tries)))
         yield Service(
             config=config, folder=folder, store=store, blobs=blobs, doors=doors, scheduler=scheduler,
             watchers=watchers, diffs=asyncio.Semaphore(2), access_log=access_log, request_times=RequestTimes(),

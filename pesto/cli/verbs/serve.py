@@ -13,10 +13,12 @@ from pesto.cli.options import Duration, json_option, quiet_option
 from pesto.cli.printed import aside, to_json
 from pesto.errors import UsageError
 from pesto.files.disk import make_folder
+from pesto.files.json import quoted
 from pesto.quantities import counted, size
 from pesto.serve import tokens
 from pesto.serve.backup import Saved, back_up, restore
 from pesto.serve.serve_config import EXECUTORS, KeepDays, ServeConfig, configured
+from pesto.serve.webhooks import webhook_key
 from pesto.show.screen import one_line
 from pesto.show.table import aligned
 
@@ -236,3 +238,19 @@ def remove_command(*, name: str, data: Path, jobs: str, give: str | None) -> Non
     if give is not None and jobs != "keep":
         raise UsageError("the jobs cannot be both cancelled and given away - leave out --jobs or --give")
     tokens.remove(data, name, cancel=jobs == "cancel", give=give)
+
+
+@token_group.command("webhook-key")
+@click.argument("name", default="")
+@_data(required=True)
+@json_option()
+def webhook_key_command(*, name: str, data: Path, as_json: bool) -> None:
+    """Print the key by which the webhooks of NAME's jobs are signed; without NAME, of jobs of no token.
+
+    Whoever has it can sign as this service does: give it to the receiver of NAME's webhooks alone.
+    """
+    if name and name not in [one.name for one in tokens.listed(data)]:
+        raise UsageError(f"there is no token {quoted(name)} - see pesto serve token list")
+    make_folder(data)
+    key = webhook_key(data, name)
+    click.echo(to_json({"name": name, "key": key}) if as_json else key)

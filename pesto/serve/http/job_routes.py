@@ -20,6 +20,7 @@ from pesto.serve.blobs import Uploader, chunks_of
 from pesto.serve.http.caller import Caller, Who
 from pesto.serve.http.refused import refusals
 from pesto.serve.http.replies import Cancelled, JobReply, JobsReply, Submitted, job_reply
+from pesto.serve.notify_address import check_url
 from pesto.serve.refusals import RefusedError, full
 from pesto.serve.serve_config import JobBounds
 from pesto.serve.store.job_list import JobFilter
@@ -151,6 +152,8 @@ async def _taken(data: JobRequest, body: bytes, caller: Caller, key: tuple[str, 
     service = caller.service
     _check(data, key[1])
     _require_bounds(data, service.config.bounds)
+    if data.notify is not None:
+        check_url(data.notify, enabled=service.config.webhooks.enabled)
     if data.priority > caller.most_priority:
         raise RefusedError(
             422,
@@ -172,6 +175,7 @@ async def _taken(data: JobRequest, body: bytes, caller: Caller, key: tuple[str, 
         blobs=blobs_of(needed),
         key=key[0],
         digest=key[1],
+        notify=data.notify or "",
     )
     given_s = data.limits.seconds
     return await service.store.writer.asked(

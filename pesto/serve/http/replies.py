@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from pesto.jobs.request import JobRequest, digests_of
+from pesto.serve.notify_address import origin_of
 from pesto.serve.store.job_states import FINAL, Job, State
 from pesto.serve.store.waiting import Waiting
 
@@ -148,7 +149,7 @@ def job_reply(job: Job, waiting: Waiting, *, whole: bool = False) -> JobReply:
         cluster=_cluster(asked),
         settings={} if asked is None else asked.settings.given(),
         reads={} if asked is None else digests_of(asked),
-        request=msgspec.to_builtins(asked) if whole else None,
+        request=_request(asked) if whole and asked is not None else None,
         priority=job.priority,
         state=job.state,
         place=waiting.place(job.priority, job.number) if job.state == State.QUEUED else None,
@@ -172,6 +173,14 @@ def job_reply(job: Job, waiting: Waiting, *, whole: bool = False) -> JobReply:
         digests={} if there is None else there.digests,
         expired=job.expired,
     )
+
+
+def _request(asked: JobRequest) -> dict[str, Any]:
+    """What was asked for, without the part of an address that only its receiver should know."""
+    if asked.notify is not None:
+        asked = msgspec.structs.replace(asked, notify=origin_of(asked.notify))
+    found: dict[str, Any] = msgspec.to_builtins(asked)
+    return found
 
 
 def _file_name(asked: JobRequest | None) -> str:

@@ -51,6 +51,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     """Its Idempotency-Key; empty for none."""
     digest: bytes = b""
     """Of the request, to tell whether a key comes again with the same one."""
+    notify: str = ""
+    """The address that is told of its end; empty for none."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

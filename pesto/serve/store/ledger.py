@@ -43,6 +43,11 @@ class Ledger:
         self._told: set[int] = set()
         self.reload()
 
+    @property
+    def database(self) -> Database:
+        """What it is kept in, for acts of other modules."""
+        return self._db
+
     def reload(self) -> None:
         """Take what waits and runs from the database, after a rollback."""
         self.waiting.reload(self._db)
@@ -71,8 +76,8 @@ class Ledger:
         self._require_blobs(asked)
         name, now = secrets.token_hex(8), self._clock()
         (number,) = self._db.execute(
-            "INSERT INTO jobs (id, token, kind, model, label, priority, request, state, created, reserved_s)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, 'queued', ?, ?) RETURNING number",
+            "INSERT INTO jobs (id, token, kind, model, label, priority, request, state, created, reserved_s, notify)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, 'queued', ?, ?, ?) RETURNING number",
             (
                 name,
                 asked.token,
@@ -83,6 +88,7 @@ class Ledger:
                 asked.request,
                 now,
                 asked.reserved_s,
+                asked.notify,
             ),
         ).fetchone()
         if asked.key:
@@ -448,6 +454,9 @@ class Ledger:
             (state.value, self._clock(), outcome.seconds, msgspec.json.encode(outcome), number),
         )
         add_usage(self._db, number, outcome.seconds, self._clock())
+        self._db.execute(
+            "INSERT INTO webhooks SELECT number, notify, 0, 0 FROM jobs WHERE number = ? AND notify != ''", (number,)
+        )
         self._db.execute(
             "INSERT INTO sums SELECT kind, model, state, 1, seconds,"
             " CASE WHEN best_s > bound_s THEN 1 - bound_s / best_s ELSE 0 END,"

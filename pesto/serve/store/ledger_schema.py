@@ -136,7 +136,18 @@ CREATE INDEX jobs_of_token_by_time ON jobs (token, created, number);
 """One index for each filter of a list, of all jobs and of those of a token."""
 _HURRIED = "ALTER TABLE jobs ADD COLUMN hurried {whole} NOT NULL DEFAULT 0;"
 """1 for a job that was cancelled once more while it was being cancelled."""
-MIGRATIONS = (_VERSION_1, _FILES_ON_DISK, _QUOTAS, _RETENTION, _FILTERS, _HURRIED)
+_WEBHOOKS = """
+ALTER TABLE jobs ADD COLUMN notify TEXT NOT NULL DEFAULT '';
+CREATE TABLE webhooks (
+    job {whole} PRIMARY KEY,
+    url TEXT NOT NULL,
+    tries {whole} NOT NULL,
+    due {real} NOT NULL
+){strict};
+CREATE INDEX webhooks_due ON webhooks (due);
+"""
+"""Addresses that are told of a job's end, and which of them have not been told."""
+MIGRATIONS = (_VERSION_1, _FILES_ON_DISK, _QUOTAS, _RETENTION, _FILTERS, _HURRIED, _WEBHOOKS)
 """The statements that make each version of the tables from the one before it, the first from nothing.
 
 They are SQL that both databases take, with {key}, {whole}, {real}, {bytes}, {strict} and {by_key} of `Types` (double
