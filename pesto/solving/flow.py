@@ -156,8 +156,8 @@ def solve(
         rivals, spent = _late(tracker, settings, _RIVALS), _spent(tracker, settings)
         planning = tracker.run("baselines", baselines(bench, cluster, rivals, spent))
         closing_s = tracker.elapsed_s
+        compiled = tracker.proven or beside().need(*COARSE, late=_spent(tracker, settings, _QUICK))
         needless = tracker.proven or spent()
-        compiled = needless or beside().need(*COARSE, late=_spent(tracker, settings, _QUICK))
         if compiled and not needless:
             level, ladder = tracker.run("coarsen", levels(bench, planning, settings, _late(tracker, settings, _QUICK)))
             tracker.run("repair", repairs(bench, tracker, settings, _spent(tracker, settings, _ENGINES)))

@@ -254,6 +254,12 @@ def test_nothing_is_compiled_past_its_share_of_the_limit(case, quick_methods, en
     assert any("compiling took" in remark for remark in found.remarks) != found.compiled
 
 
+def test_what_is_not_compiled_is_said_also_where_no_time_is_left(case, compiler):
+    """One GPU, and the next solve has more."""
+    found = solve(*case, SETTINGS, nobody, Earlier(spent_s=math.inf))
+    assert not found.compiled and compiler.done == set(ahead.FIRST)
+
+
 def test_compiling_is_waited_for_without_a_plan(case, quick_methods, compiler, make_cluster):
     """However late it is: nothing fits one GPU, and what could fit is still to be compiled."""
     graph, cluster, costs = case[0], make_cluster(memory=5 * 10**6), case[2]
