@@ -1,13 +1,13 @@
 """Sources of batches that only a step's own program fills or starts: without it the step waits for ever, or fails."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from pesto.errors import InputError
 from pesto.files.json import shown
-from pesto.tf.nodes.needed_nodes import Nodes
+from pesto.tf.nodes.needed_nodes import Nodes, needed, producer
 
 _TAKES = {
     "QueueDequeue": "QueueEnqueue", "ReaderRead": "QueueEnqueue", "Unstage": "Stage", "StagePeek": "Stage",
@@ -20,6 +20,10 @@ _TAKES = {
 """Beginnings of the types of ops that wait until something was put in, and of those that put it in."""
 _STARTED = ("Iterator", "IteratorV2", "IteratorFromStringHandle", "IteratorFromStringHandleV2")
 """Types of iterators that an op of the program starts, which is no part of a step."""
+_TABLES = ("HashTable", "HashTableV2")
+"""Types of lookup tables that give nothing before they are filled."""
+_FILLS = ("InitializeTable", "LookupTableImport")
+"""Beginnings of the types of ops that fill them."""
 
 
 def refuse_waiting(nodes: Nodes, source: str, started: Collection[str] = ()) -> None:
@@ -43,6 +47,46 @@ def refuse_waiting(nodes: Nodes, source: str, started: Collection[str] = ()) -> 
                 f"{source}: {shown(node.name)} is an iterator that only its own program starts - give the batch to the "
                 "step as an argument or a tf.compat.v1.placeholder, or run its program by pesto.apply"
             )
+
+
+def refuse_empty_tables(nodes: Nodes, whole: Any, source: str, started: Mapping[str, str]) -> None:
+    """InputError for a lookup table of the step that nothing fills: no op among `started`, or one without its file.
+
+    whole: the GraphDef of the program. started: names of the ops that fill what the step reads, by handle.
+    """
+    by_name = {node.name: node for node in whole.node}
+    for i, node in enumerate(nodes.defs):
+        if node.op in _TABLES:
+            reader = next((nodes.defs[j] for j, taken in enumerate(nodes.inputs) if (i, 0) in taken), node)
+            what = f"{source}: table {shown(node.name)} ({node.op}), which {shown(reader.name)} reads,"
+            if node.name not in started:
+                fed = _fed_fill(by_name, node.name)
+                why = f"is filled from the feed {shown(fed)}" if fed else "is filled by no op of the graph"
+                raise InputError(
+                    f"{what} {why} - export the program with a table that is made of constants, or run the plan by "
+                    "pesto.apply in the program that fills the table"
+                )
+            file = _vocabulary(by_name, started[node.name])
+            if file is not None and not tf.io.gfile.exists(file):
+                raise InputError(f"{what} is filled from the file {shown(file)}, which is not there - put it there")
+
+
+def _fed_fill(by_name: Mapping[str, Any], table: str) -> str:
+    """The feed that an op needs which fills the table; empty where none does."""
+    for node in by_name.values():
+        if node.op.startswith(_FILLS) and producer(node.input[0].partition(":")[0]) == table:
+            feeds = [name for name in needed(by_name, [node.name]) if by_name[name].op.startswith("Placeholder")]
+            return min(feeds, default="")
+    return ""
+
+
+def _vocabulary(by_name: Mapping[str, Any], fill: str) -> str | None:
+    """The file from which an op fills a table; None where a constant does not say."""
+    node = by_name[fill]
+    if not node.op.startswith("InitializeTableFromTextFile"):
+        return None
+    name = by_name[producer(node.input[1].partition(":")[0])]
+    return tf.make_ndarray(name.attr["value"].tensor).item().decode() if name.op == "Const" else None
 
 
 def _with_functions(nodes: Nodes) -> Iterator[Any]:

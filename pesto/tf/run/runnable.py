@@ -17,7 +17,7 @@ from pesto.tf.nodes.openbatch import READ_ITERATOR
 from pesto.tf.nodes.signatures import RESOURCE
 from pesto.tf.nodes.sizes import Shape
 from pesto.tf.run.implied_values import ImpliedValues
-from pesto.tf.run.input_sources import refuse_waiting
+from pesto.tf.run.input_sources import refuse_empty_tables, refuse_waiting
 from pesto.tf.variables.variables import declared_shape
 
 _REFERENCES = ("VariableV2", "Variable")
@@ -110,6 +110,7 @@ def runnable(captured: Captured, nodes: Nodes) -> Runnable:
     starts = _add_starts(program, captured.graph_def)
     iterators = _handed_iterators(nodes) if captured.function else []
     refuse_waiting(nodes, captured.source, {*starts, *(handle for handle, _ in iterators)})
+    refuse_empty_tables(nodes, captured.graph_def, captured.source, starts)
     given: dict[str, Any] = {}
     drawn: list[FeedValues] = []
     implied = ImpliedValues.of(nodes)

@@ -1,6 +1,7 @@
 """Tables and iterators of version 1 are initialised before a step is run."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -56,4 +57,42 @@ def test_iterator_whose_initialiser_needs_a_feed_is_refused() -> None:
         out = tf.identity(v1.data.make_initializable_iterator(rows).get_next(), name="end")
     captured = sources.capture_v1(graph, [out])
     with pytest.raises(InputError, match="only its own program starts"):
+        runnable(captured, known_nodes(captured, None))
+
+
+def words(keys: Any, tmp_path: Any) -> Any:
+    """A table of words in a program, filled from `keys`: a constant, a feed, or a file."""
+    if isinstance(keys, str):
+        index = tf.lookup.TextFileIndex
+        return tf.lookup.TextFileInitializer(
+            str(tmp_path / keys), tf.string, index.WHOLE_LINE, tf.int64, index.LINE_NUMBER
+        )
+    return v1.lookup.KeyValueTensorInitializer(keys(), [5, 6], value_dtype=tf.int64)
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        (
+            lambda: v1.placeholder(tf.string, [2], name="fed"),
+            "end_lookup.* reads, is filled from the feed fed - export",
+        ),
+        ("no.txt", "is filled from the file .*no.txt, which is not there - put it there"),
+        (None, "is filled by no op of the graph - export the program with a table that is made of constants"),
+    ],
+    ids=["a feed", "a file", "nothing"],
+)
+def test_a_table_that_nothing_fills_is_named(keys: Any, said: str, tmp_path: Any) -> None:
+    with tf.Graph().as_default() as graph:
+        made = v1.lookup.StaticHashTable(words(keys or (lambda: tf.constant(["a", "b"])), tmp_path), 7, name="words")
+        end = tf.negative(made.lookup(tf.constant(["b"]), name="end_lookup"), name="end")
+    captured = sources.capture_v1(graph, [end])
+    if keys is None:
+        kept = [node for node in captured.graph_def.node if not node.op.startswith("LookupTableImport")]
+        program = type(captured.graph_def)()
+        program.CopyFrom(captured.graph_def)
+        del program.node[:]
+        program.node.extend(kept)
+        captured = replace(captured, graph_def=program)
+    with pytest.raises(InputError, match=rf"table words \(HashTableV2\).*{said}"):
         runnable(captured, known_nodes(captured, None))
