@@ -1,4 +1,4 @@
-"""What a user names as the graph to plan."""
+"""The graph to plan, as a user names it."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from pesto.errors import UsageError
 GRAPH_DEF = (".pb", ".pbtxt", ".meta")
 """Endings of files with a GraphDef, in .meta within a MetaGraphDef; any other file is the project's own."""
 EVERYTHING = ("*",)
-"""What is fetched of a GraphDef when all ops that nothing reads are."""
+"""The fetches that stand for all ops of a GraphDef that nothing reads."""
 MICRO_BATCHES = "micro-batches"
 READ_SCOPE = "pesto_weights_"
 """Before the number of a variable, the scope of its reads by each batch in a step whose weights may be late."""
@@ -30,7 +30,7 @@ _MOST_WEIGHTS = 1 << 16
 
 
 class Cut(NamedTuple):
-    """How a function's batch is cut."""
+    """The way in which a function's batch is cut."""
 
     batches: int
     """Equal pieces of it."""
@@ -59,9 +59,9 @@ class Source:
 
     Of a function they are pieces of its batch; of all else each has a batch of its own."""
     late: tuple[int, ...] | None = None
-    """Of a function: as `Cut.late`; None: gradients are added up."""
+    """For a function, as `Cut.late`; None: gradients are added up."""
     every: int = 1
-    """Of a function: as `Cut.every`."""
+    """For a function, as `Cut.every`."""
     shape: tuple[str, ...] = ()
     """Shapes of feeds that the graph leaves open, each as NAME=16,40."""
 
@@ -77,17 +77,17 @@ class Source:
 
     @property
     def cut(self) -> Cut | None:
-        """How a function cuts its batch; None where it does not."""
+        """The way in which a function cuts its batch; None where it does not."""
         return None if self.pieces is None else Cut(self.pieces, self.late, self.every)
 
     @property
     def takes_shapes(self) -> bool:
-        """Whether shapes can be given for its feeds: it is a GraphDef, a SavedModel or a function of one batch."""
+        """True where shapes can be given for its feeds: of a GraphDef, a SavedModel or a function of one batch."""
         return self.has_shapes and self.model is None and not self.pieces
 
     @property
     def has_shapes(self) -> bool:
-        """Whether it is a graph of TensorFlow's; the project's own file has bytes and no shapes."""
+        """True for a graph of TensorFlow; the project's own file has bytes and no shapes."""
         return self.file is None or self.file.suffix in GRAPH_DEF
 
     def checked(self) -> "Source":
@@ -149,7 +149,7 @@ def written(shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
 
 
 def model_label(model: str, variant: str, batch: int | None) -> str:
-    """How a graph of a built-in model calls its source; `named_by` reads it back."""
+    """Return the source of a graph of a built-in model; `named_by` reads it back."""
     return f"model {model} {variant}" + (f" batch {batch}" if batch else "")
 
 
@@ -174,7 +174,7 @@ def _check_updates(pieces: int, every: int) -> None:
 
 
 def function_label(reference: str, batch: int | None, cut: Cut | None) -> str:
-    """How the graph of a function calls its source; `cut_by` reads back what is said of micro-batches."""
+    """Return the source of the graph of a function; `cut_by` reads back what is said of micro-batches."""
     if cut is None:
         return f"function {reference}"
     turn = "each" if cut.every == 1 else f"every {cut.every}"
@@ -188,7 +188,7 @@ def _told(late: tuple[int, ...]) -> str:
 
 
 def _late(told: str) -> tuple[int, ...] | None:
-    """What `_told` told; None where it is of more variables than there can be."""
+    """Read what `_told` wrote; None where it is of more variables than there can be."""
     runs = [tuple(map(int, run.split("x"))) for run in told.split()] if told != "0" else []
     if sum(count for _, count in runs) > _MOST_WEIGHTS:
         return None

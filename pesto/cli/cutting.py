@@ -27,7 +27,7 @@ from pesto.weighing.choice import Choice, choose
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What `pesto solve --split` is asked."""
+    """Options of `pesto solve --split`."""
 
     cuts: str
     source: Source

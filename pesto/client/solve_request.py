@@ -19,7 +19,7 @@ _NO_NAME = re.compile(r"[^\w.-]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Solve:
-    """What is asked for."""
+    """A solve with all its options."""
 
     source: Source
     cluster: str
@@ -74,7 +74,7 @@ def _file(client: Client, path: Path) -> BlobFile:
 
 
 def _label(source: Source) -> str:
-    """What a job is called in lists, as far as a file may be called so."""
+    """Return the name of a job in lists, as far as a file may have it."""
     if source.model is not None:
         return source.model if source.variant is None else f"{source.model} {source.variant}"
     named = source.file or source.saved_model

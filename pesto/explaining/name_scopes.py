@@ -14,7 +14,7 @@ NO_SCOPE = "(no scope)"
 _LARGE = 0.25
 """Share of all time from which on a scope is taken apart into the scopes within it."""
 GRADIENT = re.compile(r"^(?:gradients(?:_\d+)?|gradient_tape)/(?=.*/)")
-"""What the names of gradients begin with, in v1 graphs and under a tape, where a scope follows."""
+"""The beginnings of the names of gradients, in v1 graphs and under a tape, where a scope follows."""
 _LAYERS = 3
 """Scopes within one, at any depth, from which on it may be that of a whole model."""
 _MOSTLY = 0.75

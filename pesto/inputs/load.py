@@ -116,7 +116,7 @@ def load_both(source: Source, *, quiet: bool = False) -> "tuple[Graph, Shaped | 
 
 
 def load_shapes(source: Source) -> "Shaped":
-    """What the ops of a step are, from a file of shapes (.json) without TensorFlow; otherwise as of `load_shaped`."""
+    """Read the ops of a step from a file of shapes (.json), without TensorFlow; otherwise as `load_shaped` does."""
     source.checked()
     if source.file is not None and source.file.suffix not in GRAPH_DEF:
         from pesto.split.files import shaped_file
@@ -135,7 +135,7 @@ def _own(file: Path) -> Graph:
 
 
 def inspect_source(source: Source) -> StepFacts:
-    """What the step that `source` names is, unplanned; PestoError for one that is not found or cannot be traced."""
+    """Inspect the step that `source` names, unplanned; PestoError for one that is not found or cannot be traced."""
     first_look(source)
     if (source.micro_batches is None or source.pieces) and (source.file is None or source.file.suffix in GRAPH_DEF):
         from pesto.tf import named

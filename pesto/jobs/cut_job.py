@@ -38,7 +38,7 @@ def cut_job(work: Work, cuts: str) -> dict[str, Any]:
 
 
 def _bound_s(choice: Choice) -> float | None:
-    """Of a plan; none is known of splits."""
+    """Return the lower bound of a plan in seconds; None for a split."""
     if choice.chosen.outcome is None:
         return None
     plan = choice.chosen.outcome.plan

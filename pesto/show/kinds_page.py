@@ -1,4 +1,4 @@
-"""What a choice among kinds of plans says of itself: the chosen plan or split, all kinds in one table, and why."""
+"""Pages and JSON of a choice among kinds of plans: the chosen plan or split, all kinds in one table, and why."""
 
 from pathlib import Path
 from typing import Any

@@ -56,15 +56,15 @@ class Kind:
     why: str = ""
     """Why there is none, or why it does not fit."""
     proven: bool = False
-    """Whether that is a proof."""
+    """True where that is a proof."""
     outcome: Outcome | None = field(default=None, repr=False)
-    """Of a placement."""
+    """The solve of a placement."""
     board: tuple[Board, Outcome] | None = field(default=None, repr=False)
-    """Of a placement: one board of several, and the placement there that it began from."""
+    """For a placement, one board of several, and the placement there that it began from."""
     cut: TimedSplit | None = field(default=None, repr=False)
-    """Of a split, whole or partial."""
+    """The timed split, whole or partial."""
     rival: DataParallel | None = field(default=None, repr=False)
-    """Of data parallelism: shown beside the others, and never chosen, since it is no plan."""
+    """The estimate of data parallelism: shown beside the others, and never chosen, since it is no plan."""
     error: BaseException | None = field(default=None, repr=False)
     """The error that ended the search for this kind, if one did; KeyboardInterrupt after Ctrl-C."""
 
@@ -88,14 +88,14 @@ class Kind:
 
     @property
     def fits(self) -> bool:
-        """Whether there is a plan, and its peaks are within every device's memory."""
+        """True where there is a plan whose peaks are within every device's memory."""
         if self.rival is not None:
             return self.rival.replica.fits
         return self.outcome is not None or (self.cut is not None and self.cut.candidate.fits)
 
     @property
     def interrupted(self) -> bool:
-        """Whether the search for it was ended by Ctrl-C."""
+        """True where Ctrl-C ended the search for it."""
         return isinstance(self.error, KeyboardInterrupt) or (self.outcome is not None and self.outcome.interrupted)
 
 
@@ -107,11 +107,11 @@ class Choice:
     chosen: Kind
     """The shortest step that fits."""
     reason: str
-    """What is known of the others."""
+    """The others, as far as they are known."""
 
     @property
     def interrupted(self) -> bool:
-        """Whether a search was ended by Ctrl-C."""
+        """True where Ctrl-C ended a search."""
         return any(kind.interrupted for kind in self.kinds)
 
 

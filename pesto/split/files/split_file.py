@@ -36,7 +36,7 @@ _Layouts = Annotated[list[Annotated[int, msgspec.Meta(ge=ONE, le=253)]], msgspec
 
 
 class Cut(msgspec.Struct, kw_only=True, frozen=True):
-    """What is known of one cut, after those before it; bytes of all cuts so far."""
+    """One cut, after those before it; bytes of all cuts so far."""
 
     status: _Status
     bytes: Count
@@ -44,7 +44,7 @@ class Cut(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Made(msgspec.Struct, kw_only=True, frozen=True):
-    """How a split was made."""
+    """The limit and the version with which a split was made."""
 
     time_limit_s: Amount
     pesto_version: str
@@ -94,7 +94,7 @@ class _File(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SplitFile:
-    """What a file of a split says of a step of n ops and v variables; nothing of it is verified."""
+    """The content of a file of a split, of a step of n ops and v variables; nothing of it is verified."""
 
     what: str
     """The file, for people."""
@@ -108,7 +108,7 @@ class SplitFile:
     rules: Rules
     """Without prices."""
     for_seconds: bool
-    """Whether it was made to take least, by prices that the file does not tell."""
+    """True where it was made to take least, by prices that the file does not tell."""
     factors: Shape
     status: str
     bytes: int
@@ -132,7 +132,7 @@ class SplitFile:
 
     @property
     def devices(self) -> int:
-        """How many devices it is for."""
+        """The number of devices that it is for."""
         return max(prod(self.factors), 1 + max(self.places, default=0))
 
     def __repr__(self) -> str:

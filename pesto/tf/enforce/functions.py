@@ -40,7 +40,7 @@ class Functions:
     placed: dict[int, tuple[Any, Expected, Trace]] = field(default_factory=dict)
     """By id of the FuncGraph: the graph, kept so that its id stays its own, what is expected of it, and its step."""
     names: dict[str, Expected] = field(default_factory=dict)
-    """What is expected of each function, by its name in TensorFlow's library."""
+    """Expectations of each function, by its name in TensorFlow's library."""
     known: "weakref.WeakSet[Any]" = field(default_factory=weakref.WeakSet)
     """Functions that were traced within this application, or need no watch."""
     seen: set[str] = field(default_factory=set)
@@ -51,7 +51,7 @@ class Functions:
     """The functions seen that a plan is for."""
     findings: list[Findings] = field(default_factory=list)
     refused: list[PestoError] = field(default_factory=list)
-    """What was said of functions that no plan is for, as it was said first."""
+    """Warnings of functions that no plan is for, as they were given first."""
 
     def wanted(self, plan: Plan) -> dict[str, str]:
         """TensorFlow's name for each device of a plan; UsageError as `targets` says, InputError for one not there."""
@@ -211,7 +211,7 @@ def _check_iterators(graph: Any, placement: Placement, label: str) -> None:
 
 
 def _exported(graph: Any, plan: Plan) -> bool:
-    """Whether a plan is for the signature of a SavedModel, and this is its graph."""
+    """Return True if a plan is for the signature of a SavedModel, and this is its graph."""
     made = plan.provenance
     if not made.graph_source.startswith(SAVED_MODEL):
         return False
@@ -223,7 +223,7 @@ def _exported(graph: Any, plan: Plan) -> bool:
 
 
 def _within(call: Callable[[], Any]) -> Any:
-    """What the call of a planned function gives; MismatchError when its batch is larger than planned."""
+    """Return the results of a planned function; MismatchError when its batch is larger than planned."""
     try:
         return call()
     except tf.errors.InvalidArgumentError as error:

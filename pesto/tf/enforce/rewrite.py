@@ -41,11 +41,11 @@ class Rewritten:
     trace: Trace
     """The step in it."""
     findings: Findings
-    """What TensorFlow made of it, without running it."""
+    """The graphs that TensorFlow made of it, without running it."""
     behind: tuple[str, ...]
     """Reports and ops with state outside of the step that need ordered ops: fetched alone, they run a part of it."""
     renamed: Mapping[str, str]
-    """What constants with copies are called in it, by the names that they have in `placement`, `edits` and `trace`."""
+    """The names of constants with copies in it, by the names that they have in `placement`, `edits` and `trace`."""
     gone: tuple[str, ...]
     """Names of the program that the graph has no more (`pesto.tf.enforce.gone_names`)."""
     kept: tuple[str, ...]
@@ -177,6 +177,6 @@ def _behind(graph_def: Any, members: Collection[str], placement: Placement) -> t
 
 
 def _matters(op_type: str) -> bool:
-    """Whether a program may well run such an op for its own sake."""
+    """Return True if a program may well run such an op for its own sake."""
     definition = op_def(op_type)
     return "Summary" in op_type or (bool(definition and definition.is_stateful) and op_type != "ReadVariableOp")

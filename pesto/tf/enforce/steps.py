@@ -31,7 +31,7 @@ class Placed:
     """One step of a v1 graph under its plan."""
 
     source: str
-    """What the plan calls its graph."""
+    """The source of the plan's graph."""
     trace: Trace
     """The step in the graph."""
     expected: Expected

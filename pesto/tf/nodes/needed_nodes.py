@@ -98,7 +98,7 @@ def producer(name: str) -> str:
 
 
 def added(name: str) -> bool:
-    """Whether a plan has added the node of that name."""
+    """Return True if a plan has added the node of that name."""
     return RELAY in name or COPY in name
 
 

@@ -33,7 +33,7 @@ TensorShape = KnownShape | BoundedShape | UnknownShape
 
 
 def is_known(shape: Shape) -> bool:
-    """Whether every dimension of a shape is known."""
+    """Return True if every dimension of a shape is known."""
     return shape is not None and -1 not in shape
 
 

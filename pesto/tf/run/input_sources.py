@@ -106,7 +106,7 @@ def _with_functions(nodes: Nodes) -> Iterator[Any]:
 
 
 def explain_failure(verb: str, source: str, error: Exception) -> InputError:
-    """What is said of a step that TensorFlow does not run to its end."""
+    """Return the error for a step that TensorFlow does not run to its end."""
     if isinstance(error, tf.errors.OutOfRangeError):
         what = "its dataset or queue ended before all steps had a batch"
         return InputError(f"{verb}: {source}: {what} - end the dataset in .repeat(), or ask for fewer steps")

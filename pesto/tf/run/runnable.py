@@ -33,7 +33,7 @@ _LARGEST = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchStart:
-    """How a session is given the next batch of a step that reads it from an iterator of its program."""
+    """The op and feeds that give a session the next batch of a step that reads it from an iterator of its program."""
 
     op: str
     """Name of the op that makes the iterators anew, with that batch."""
@@ -62,7 +62,7 @@ class Runs(Protocol):
 
     @property
     def batch_start(self) -> BatchStart | None:
-        """How its iterators get the part of `feed` that they give; None for a step whose feeds are all placeholders."""
+        """The start of the iterators that give a part of `feed`; None for a step whose feeds are all placeholders."""
 
     def feed(self, rng: np.random.Generator) -> Mapping[str, Any]:
         """A batch, by tensor name."""
@@ -92,7 +92,7 @@ class Runnable:
     given: Mapping[str, Any]
     """Tensors that the step closed over, fed as they are."""
     feed_values: tuple[FeedValues, ...]
-    """What is drawn."""
+    """The feeds whose values are drawn."""
     batch_start: BatchStart | None = None
 
     def feed(self, rng: np.random.Generator) -> Mapping[str, Any]:

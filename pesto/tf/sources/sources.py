@@ -31,7 +31,7 @@ from pesto.tf.unplaceable import check_datasets, check_graph, check_model, check
 from pesto.tf.variables.divided_branches import divided_program, divisions
 
 SAVED_MODEL = "SavedModel"
-"""How the source of a graph begins that is one of these."""
+"""The beginning of the source of a graph that is one of these."""
 _RANKED = 64
 """Ops that nothing reads whose needs are counted, to name the greatest."""
 _LISTED = 5
