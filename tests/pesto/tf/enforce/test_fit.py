@@ -186,6 +186,7 @@ def test_without_an_order_the_trace_shows_another() -> None:
     assert next(r for r in free if r["how"].startswith("function"))["dropped"] > 0
 
 
+@pytest.mark.slow
 def test_nothing_is_sent_to_a_barrier() -> None:
     """All that a planned function runs is needed: no IdentityN that is led around, to which gradients would travel."""
     (row,) = rows("barrier")

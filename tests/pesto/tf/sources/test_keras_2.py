@@ -1,6 +1,5 @@
 """Steps of Keras 2 (tf_keras) models: planned as `fit` runs them, or refused with a remedy."""
 
-import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -21,18 +20,14 @@ from pesto.tf.sources import callables, sources  # noqa: E402
 ROOT = Path(__file__).resolve().parents[4]
 
 
-@functools.cache
-def rows() -> dict[str, Any]:
-    """What the worker prints for each of its cases."""
-    done = forked.run("tests/data/keras_2_worker.py", "recurrent", "own_step", "added_loss", cwd=ROOT)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return {row["case"]: row for row in map(json.loads, done.stdout.splitlines())}
-
-
-@pytest.mark.parametrize("case", ["recurrent", "own_step", "added_loss"])
+@pytest.mark.parametrize(
+    "case", ["own_step", *(pytest.param(case, marks=pytest.mark.slow) for case in ("recurrent", "added_loss"))]
+)
 def test_fit_by_a_random_plan_is_fit(case: str) -> None:
     """So is train_on_batch, by the plan for an open batch; the recorded step is the one that was read."""
-    row = rows()[case]
+    done = forked.run("tests/data/keras_2_worker.py", case, cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-3000:]
+    row = json.loads(done.stdout)
     assert row["recorded"]
     assert "iterators are on /device:CPU:0" in row["elsewhere"]
     for way in ("fit",) if case == "own_step" else ("fit", "batches"):
