@@ -82,6 +82,7 @@ class Retention:
         before = now - self._days * _DAY_S
         while do(partial(Ledger.expire_events, before=before, most=_BATCH)) == _BATCH:
             pass
+        do(Ledger.forget_usage)
         left = 0
         while (last := do(partial(Ledger.shrink, pages=_PAGES))) and last != left:
             left = last

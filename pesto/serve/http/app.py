@@ -1,5 +1,6 @@
 """The application: every route, its errors, and the document that describes both."""
 
+import sqlite3
 from importlib.metadata import version
 
 from litestar import Litestar, Router
@@ -19,7 +20,7 @@ from pesto.serve.http.head import with_head
 from pesto.serve.http.job_routes import job_routes
 from pesto.serve.http.other_routes import catalogue_routes, health_routes
 from pesto.serve.http.page_routes import page_routes
-from pesto.serve.http.refused import of_bug, of_http, refused, too_deep, undecodable
+from pesto.serve.http.refused import of_bug, of_http, refused, too_deep, undecodable, unreadable
 from pesto.serve.http.tracing import traced
 from pesto.serve.service import Service
 
@@ -50,6 +51,7 @@ def application(service: Service) -> ASGIApp:
             HTTPException: of_http,
             RecursionError: too_deep,
             UnicodeDecodeError: undecodable,
+            sqlite3.Error: unreadable,
             Exception: of_bug,
         },
         before_request=refuse_doubled_headers,

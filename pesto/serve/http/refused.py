@@ -1,6 +1,7 @@
 """Every error as one JSON object with its status."""
 
 import logging
+import sqlite3
 from traceback import walk_tb
 from typing import Any
 
@@ -10,6 +11,7 @@ from litestar.exceptions import HTTPException
 from litestar.openapi.datastructures import ResponseSpec
 
 from pesto.errors import Exit, FileError, PestoError
+from pesto.files.json import shown
 from pesto.serve.error_codes import code_of
 from pesto.serve.http.caller import Asking
 from pesto.serve.http.head import beside_get
@@ -64,6 +66,12 @@ def refused(request: Asking, error: PestoError) -> Response[Problem]:
         status = 507
     code = error.code if isinstance(error, RefusedError) else _code(error, status)
     return _reply(request, status, str(error), int(error.exit_code), headers, code=code)
+
+
+def unreadable(request: Asking, error: sqlite3.Error) -> Response[Problem]:
+    """Answer that the database's file cannot be read, which has become damaged or lies on a bad disk."""
+    what = f"cannot read the service's database: {shown(error)}"
+    return refused(request, FileError(f"{what} - check the disk, or restore a backup (pesto serve restore)"))
 
 
 def of_http(request: Asking, error: HTTPException) -> Response[Problem]:

@@ -16,7 +16,7 @@ from pesto.serve.refusals import RefusedError, no_job
 from pesto.serve.store.database import Crowd, Database
 from pesto.serve.store.job_states import DEATHS, FINAL, Begun, Event, Outcome, State, Submission
 from pesto.serve.store.keys import job_of
-from pesto.serve.store.usage import add_usage, claimed_s, ended_s, worked_s
+from pesto.serve.store.usage import add_usage, claimed_s, drop_usage, ended_s, worked_s
 
 JOBS, BLOBS = "jobs", "blobs"
 """Folders in that of the service: what jobs wrote, and uploaded files."""
@@ -376,6 +376,10 @@ class Ledger:
             self._db.execute("DELETE FROM events WHERE job = ? AND number < ?", (number, last))
             self._db.execute("UPDATE jobs SET events_expired = 1 WHERE number = ?", (number,))
         return len(rows)
+
+    def forget_usage(self) -> None:
+        """Delete the seconds of workers that count for no quota any more."""
+        drop_usage(self._db, self._clock())
 
     def shrink(self, pages: int) -> int:
         """Give the disk so many free pages of the database at most; return how many are left."""

@@ -16,6 +16,11 @@ def add_usage(database: Asked, number: int, seconds: float, now: float) -> None:
     )
 
 
+def drop_usage(database: Asked, now: float) -> None:
+    """Delete seconds of twice as long ago, so that a clock that is set back by a day forgets none that count."""
+    database.execute("DELETE FROM usage WHERE hour < ?", (int(now / HOUR_S) - 2 * WINDOW_HOURS,))
+
+
 def ended_s(database: Asked, token: str, now: float) -> float:
     """Return the seconds of a token's attempts that have ended."""
     asked = "SELECT coalesce(sum(seconds), 0) FROM usage WHERE token = ? AND hour > ?"

@@ -1,6 +1,7 @@
 """The service's files after somebody else was at the disk: nothing foreign is removed, nothing lost or changed used."""
 
 import hashlib
+import sqlite3
 
 import pytest
 from click.testing import CliRunner
@@ -64,6 +65,15 @@ def test_a_damaged_database_is_one_line_and_exit_code_8(tmp_path, damage):
     assert "\n" not in str(told_so.value)
     found = CliRunner().invoke(command, ["serve", "--data", str(tmp_path), "--port", "0"])
     assert (found.exit_code if isinstance(found.exception, SystemExit) else found.exception.exit_code) == 8
+
+
+def test_a_database_that_becomes_unreadable_is_no_bug_of_the_service(tmp_path, monkeypatch):
+    def fail(*_):
+        raise sqlite3.DatabaseError("database disk image is malformed")
+
+    with serving(tmp_path) as (client, service):
+        monkeypatch.setattr(service.store.readings, "job", fail)
+        refused(client.get("/v1/jobs/abc"), 507, "malformed", "restore a backup")
 
 
 def test_a_lost_or_changed_upload_is_refused_until_it_is_sent_again(tmp_path):

@@ -319,7 +319,7 @@ def test_the_same_on_postgresql(tmp_path):
                 self.db = Session(address, "server", turns=True)
                 self.db.begin()
                 if self.fresh:
-                    self.db.execute("TRUNCATE jobs, events, keys, sums, blobs, needs, leases")
+                    self.db.execute("TRUNCATE jobs, events, keys, sums, blobs, needs, leases, usage, parts, removals")
                     self.fresh = False
                 self.db.execute("UPDATE leases SET until = '-infinity'")
 

@@ -80,8 +80,11 @@ def test_used_seconds_stay_with_every_attempt(ledger):
     second = ledger.begin()
     ledger.finish(second.number, second.attempt, State.DONE, Outcome(seconds=5.0))
     assert (ledger.worked_s("ann"), ledger.claimed_s("ann")) == (12.0, 12.0)
-    ledger._clock = lambda: 1e6 + 25 * 3600
-    assert ledger.worked_s("ann") == 0.0
+    for hours, rows in ((25, 1), (50, 0)):
+        ledger._clock = lambda: 1e6 + hours * 3600  # noqa: B023
+        assert ledger.worked_s("ann") == 0.0
+        ledger.forget_usage()
+        assert ledger._db.execute("SELECT count(*) FROM usage").fetchone() == (rows,)
 
 
 def test_priorities_have_a_cap(tmp_path):
