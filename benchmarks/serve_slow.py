@@ -124,20 +124,22 @@ async def ask(port: int, source: str, until: float, waits: list[float], *, anew:
     """Ask for /healthz every 20 ms; how often it was not answered."""
     failed, streams = 0, None
     while time.perf_counter() < until:
-        began = time.perf_counter()
-        try:
-            streams = streams or await asyncio.open_connection("127.0.0.1", port, local_addr=(source, 0))
-            reader, writer = streams
-            writer.write(HEALTH)
-            came = await reader.readuntil(b"}")
-            fine, ends = came.startswith(b"HTTP/1.1 200"), b"connection: close" in came
-        except (OSError, asyncio.IncompleteReadError):
-            fine, ends = False, True
+        began, fine, reused = time.perf_counter(), False, streams is not None
+        for _ in range(1 + reused):  # once more where a connection that was kept has been closed meanwhile
+            try:
+                streams = streams or await asyncio.open_connection("127.0.0.1", port, local_addr=(source, 0))
+                streams[1].write(HEALTH)
+                came = await streams[0].readuntil(b"}")
+            except (OSError, RuntimeError, asyncio.IncompleteReadError):
+                streams = None
+                continue
+            fine = came.startswith(b"HTTP/1.1 200")
+            if anew or b"connection: close" in came:
+                streams[1].close()
+                streams = None
+            break
         waits.append(time.perf_counter() - began)
         failed += not fine
-        if streams and (anew or ends):
-            streams[1].close()
-            streams = None
         await asyncio.sleep(0.02)
     return failed
 
