@@ -26,6 +26,10 @@ _LISTED = ", ".join(
 _CURSOR = re.compile(r"n(\d{1,18})(?:t(\d{1,12}(?:\.\d{1,9})?))?")
 _INDEXED = ("label", "model", "kind", "state")
 """Columns with an index, those first by which fewer jobs are found, as a rule."""
+_EQUAL = {name: f"{name} = ?" for name in _INDEXED} | {
+    name: f"{name} = ? AND {name} != ''" for name in ("label", "model")
+}
+"""The index of a label or a model has no jobs without one."""
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,16 +75,21 @@ def job_page(database: Asked, wanted: JobFilter, after: str | None, most: int) -
     after: what a page ends with, or the id of a job. RefusedError (400) for anything else.
     """
     order = "created DESC, number DESC" if wanted.by_time else "number DESC"
-    within, others = _parts(wanted)
-    if after is not None:
-        within = _joined(within, _beyond(after, by_time=wanted.by_time))
+    beyond = _Part("", ()) if after is None else _beyond(after, by_time=wanted.by_time)
+    whole = _has_few(database, wanted)
+    within, others = _parts(wanted, by_owner=whole)
+    if whole:
+        others = _joined(others, beyond)
+    else:
+        within = _joined(within, beyond)
     where = f" WHERE {within.sql}" if within.sql else ""
     if not others.sql:
         sql = f"SELECT {_LISTED} FROM jobs{where} ORDER BY {order} LIMIT ?"  # noqa: S608 - constants
         jobs = [job_of_row(row) for row in database.execute(sql, (*within.given, most + 1))]
         return _page(jobs, most, wanted, None)
-    names = "number, created, id, kind, model, state, label"
-    looked = f"SELECT {names} FROM jobs{where} ORDER BY {order} LIMIT {LOOKED}"  # noqa: S608
+    names = "number, created, id, token, kind, model, state, label"
+    inner = "number DESC" if whole else order
+    looked = f"SELECT {names} FROM jobs{where} ORDER BY {inner} LIMIT {LOOKED}"  # noqa: S608
     sql = f"SELECT number FROM ({looked}) AS looked WHERE {others.sql} ORDER BY {order} LIMIT ?"  # noqa: S608
     found = [number for (number,) in database.execute(sql, (*within.given, *others.given, most + 1))]
     marks = ", ".join("?" * len(found)) or "NULL"
@@ -88,8 +97,10 @@ def job_page(database: Asked, wanted: JobFilter, after: str | None, most: int) -
     jobs = [job_of_row(row) for row in database.execute(sql, found)]
     place = {number: k for k, number in enumerate(found)}
     jobs.sort(key=lambda job: place[job.number])
-    sql = f"SELECT number, created FROM jobs{where} ORDER BY {order} LIMIT 1 OFFSET {LOOKED - 1}"  # noqa: S608
-    last = database.execute(sql, within.given).fetchone() if len(jobs) <= most else None
+    last = None
+    if not whole and len(jobs) <= most:
+        sql = f"SELECT number, created FROM jobs{where} ORDER BY {order} LIMIT 1 OFFSET {LOOKED - 1}"  # noqa: S608
+        last = database.execute(sql, within.given).fetchone()
     return _page(jobs, most, wanted, None if last is None else _cursor(*last, by_time=wanted.by_time))
 
 
@@ -116,16 +127,30 @@ def job_of_row(row: Sequence[Any]) -> Job:
     )
 
 
-def _parts(wanted: JobFilter) -> tuple[_Part, _Part]:
-    """Return what one index finds, and what is looked for among that."""
-    equal = [(f"{name} = ?", value) for name in _INDEXED if (value := getattr(wanted, name)) is not None]
-    first: list[tuple[str, Any]] = [] if wanted.owner is None else [("token = ?", wanted.owner)]
-    if wanted.by_time:
-        first += [("created >= ?", wanted.since)] if wanted.since is not None else []
-        first += [("created < ?", wanted.until)] if wanted.until is not None else []
+def _has_few(database: Asked, wanted: JobFilter) -> bool:
+    """Return True for filters of a token that has so few jobs that all of them are looked at."""
+    if wanted.owner is None or not (wanted.by_time or any(getattr(wanted, name) is not None for name in _INDEXED)):
+        return False
+    sql = f"SELECT 1 FROM jobs WHERE token = ? ORDER BY number DESC LIMIT 1 OFFSET {LOOKED}"  # noqa: S608
+    return database.execute(sql, (wanted.owner,)).fetchone() is None
+
+
+def _parts(wanted: JobFilter, *, by_owner: bool) -> tuple[_Part, _Part]:
+    """Return what one index finds, and what is looked for among that; `by_owner`: the first is a token's jobs."""
+    owner: list[tuple[str, Any]] = [] if wanted.owner is None else [("token = ?", wanted.owner)]
+    given = [(name, value) for name in _INDEXED if (value := getattr(wanted, name)) is not None]
+    equal = [(_EQUAL[name], value) for name, value in given if value]
+    bare = [(f"{name} = ?", value) for name, value in given if not value]
+    times: list[tuple[str, Any]] = []
+    times += [("created >= ?", wanted.since)] if wanted.since is not None else []
+    times += [("created < ?", wanted.until)] if wanted.until is not None else []
+    if by_owner or not (times or equal):
+        first, rest = owner, times + equal + bare
+    elif times:
+        first, rest = times, owner + equal + bare
     else:
-        first, equal = first + equal[:1], equal[1:]
-    others = _conjunction(equal)
+        first, rest = equal[:1], owner + equal[1:] + bare
+    others = _conjunction(rest)
     return _conjunction(first), others if wanted.text is None else _joined(others, _containing(wanted.text))
 
 
