@@ -35,7 +35,7 @@ function gpuCards(step) {
   }).filter(([, part, device]) => ours(device) && (part > 0 || device.peak > 0));
   if (busy.length) {
     const parts = busy.map(([, part]) => part), least = Math.min(...parts), most = Math.max(...parts);
-    const words = busy.map(([name, part]) => `${name} ${percent(part)}`).join(", ");
+    const words = busy.map(([name, part]) => `${name} ${percent(part)}`.replaceAll(" ", "\u00a0")).join(", ");
     found.push(card("Busy", least === most ? percent(most) : `${percent(least)} to ${percent(most)}`, said.idle ? `${words}; ${said.idle}` : words));
   }
   if (said.batch && said.step) {
