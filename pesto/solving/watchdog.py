@@ -38,6 +38,7 @@ def watched() -> Iterator[None]:
 
     Needs `interrupt.install`; signals that others handle meanwhile, as a server does, are theirs alone.
     """
+    _open_closed_streams()
     ear, mouth = socket.socketpair()
     mouth.setblocking(False)
     before = signal.set_wakeup_fd(mouth.fileno(), warn_on_full_buffer=False)
@@ -57,6 +58,13 @@ def watched() -> Iterator[None]:
         os.close(screen)
         ear.close()
         mouth.close()
+
+
+def _open_closed_streams() -> None:
+    """Point standard descriptors that are closed at nothing, or a pair below would be them and read what is printed."""
+    while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(opened)
 
 
 @cache
