@@ -1,10 +1,10 @@
 """Steps that loop over micro-batches themselves: each op's micro-batch, and the step of one."""
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
+from pathlib import Path
 
+import forked
 import numpy as np
 import pytest
 from training_steps import BACKWARD, FORWARD, SOURCE, training_step
@@ -165,8 +165,6 @@ def test_a_loop_runs_by_its_plan(tmp_path, program, schedule):
 
 def said(*words):
     """What a call of the command line prints as JSON, in a process of its own: traces name their ops alike."""
-    done = subprocess.run(
-        [sys.executable, "-m", "pesto", *words, "--json"], capture_output=True, text=True, check=False
-    )
+    done = forked.run("pesto", *words, "--json", cwd=Path.cwd())
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
