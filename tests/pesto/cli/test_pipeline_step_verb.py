@@ -131,7 +131,7 @@ def test_several_micro_batches_are_planned_and_not_run(step, ended):
 def test_the_curve_of_a_step_has_every_way(step, ended, tmp_path):
     """Stages that need not be contiguous, too."""
     words = ("pipeline", "--graph", step, "--cluster", "v100x4", "--micro-batches", 6, "--search", 0)
-    code, _, err = ended(*words, "--time-limit", 2, "--curve", "curve.svg")
+    code, _, err = ended(*words, "--time-limit", 0.5, "--curve", "curve.svg")
     assert code == 0, err
     drawn = (tmp_path / "curve.svg").read_text()
     assert all(way in drawn for way in ("best without memory", "1F1B*", "need not be contiguous", "no schedule below"))
