@@ -140,10 +140,13 @@ class LimitedProtocol(HttpToolsProtocol):
         """Return why the connection is to be ended now; empty for no reason."""
         if not self._made:
             return "without a TLS handshake" if self._accepted is None or self._accepted.is_closing() else ""
-        if self.transport.is_closing() and self._unread_since is None:
+        closing = self.transport.is_closing()
+        if closing and self._unread_since is None:
             self._unread_since = now
         if self._unread_since is not None and now >= self._unread_since + UNREAD_S:
             return "with answers that were not read"
+        if closing:
+            return ""  # it was ended, and what is left is being sent
         if self.flow.read_paused:
             self._since = now  # it is this side that does not read
         most = {_HEAD: self._head_s, _BODY: BODY_S + self._count / BODY_RATE, _IDLE: IDLE_S}.get(self._phase)
@@ -155,10 +158,10 @@ class LimitedProtocol(HttpToolsProtocol):
         """End the connection, which is late: with 408 where that can be said."""
         if not self._made:
             self._gate.leave(self)  # nobody else tells of its end
-        elif self._phase == _IDLE:
-            self.transport.close()
         elif self._unread_since is not None:
             self.transport.abort()
+        elif self._phase == _IDLE:
+            self.transport.close()
         else:
             self._end(408)
 

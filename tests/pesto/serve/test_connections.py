@@ -15,6 +15,7 @@ from pesto.errors import UsageError
 from pesto.serve import open_files
 from pesto.serve.http import connections, limited_protocol
 from pesto.serve.http.connections import Gate, address_of, gate_for
+from pesto.serve.http.limited_protocol import LimitedProtocol
 from pesto.serve.serve_config import ServeConfig
 
 HEALTH = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
@@ -157,6 +158,30 @@ def test_an_answer_that_nobody_reads_ends_its_connection(tmp_path, monkeypatch):
         slow.sendall(JOBS.replace(b"/v1/jobs", url + b"/plan"))
         while live.gate.count > 1:
             time.sleep(0.01)
+
+
+class Closing:
+    """A transport that was closed and still has something to send."""
+
+    ended = False
+
+    def is_closing(self):
+        return True
+
+    def close(self):
+        """Nothing more than before."""
+
+    def abort(self):
+        self.ended = True
+
+
+def test_a_connection_that_was_closed_and_is_not_read_ends():
+    link = LimitedProtocol.__new__(LimitedProtocol)
+    link._made, link._unread_since, link._phase, link._since, link.transport = True, None, 3, 0.0, Closing()
+    assert (link.late(1000.0), link.late(1059.0), link.transport.ended) == ("", "", False)
+    assert link.late(1060.0) == "with answers that were not read"
+    link.cut()
+    assert link.transport.ended
 
 
 def test_places_are_counted_by_address():
