@@ -41,6 +41,8 @@ class UncertainError(LaterError):
 class Words:
     """SQL wherein the databases differ; parameters are `?` in both."""
 
+    by_turn: str
+    """After `FROM jobs`, where waiting jobs are asked for by token."""
     locked: str
     """At the end of a SELECT of rows that are then changed."""
     unless_locked: str

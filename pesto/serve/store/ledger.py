@@ -22,13 +22,13 @@ JOBS, BLOBS = "jobs", "blobs"
 """Folders in that of the service: what jobs wrote, and uploaded files."""
 UNLIMITED = 1 << 20
 """Running jobs of a token that has no limit."""
-_HEAD = "FROM jobs WHERE state = 'queued' AND token = tokens.token ORDER BY priority DESC, number LIMIT 1"
-_HEADS = f"""SELECT * FROM (WITH RECURSIVE tokens (token) AS (
-    SELECT min(token) FROM jobs WHERE state = 'queued' UNION ALL
-    SELECT (SELECT min(token) FROM jobs WHERE state = 'queued' AND token > tokens.token)
+_HEADS = """SELECT * FROM (WITH RECURSIVE tokens (token) AS (
+    SELECT min(token) FROM {jobs} WHERE state = 'queued' UNION ALL
+    SELECT (SELECT min(token) FROM {jobs} WHERE state = 'queued' AND token > tokens.token)
     FROM tokens WHERE token IS NOT NULL
-) SELECT token, (SELECT priority {_HEAD}), (SELECT number {_HEAD}) FROM tokens WHERE token IS NOT NULL) AS heads"""  # noqa: S608
+) SELECT token, (SELECT priority {first}), (SELECT number {first}) FROM tokens WHERE token IS NOT NULL) AS heads"""
 """Token, priority and number of the first waiting job of each token: one look into an index for each."""
+_FIRST = "FROM {jobs} WHERE state = 'queued' AND token = tokens.token ORDER BY priority DESC, number LIMIT 1"
 _KEPT = ("best_s", "bound_s")
 """Keys of events that are kept with the job, too."""
 
@@ -394,7 +394,8 @@ class Ledger:
 
     def _tokens_in_turn(self) -> list[str]:
         """Return the tokens of waiting jobs, in the order of `begin`."""
-        heads = self._db.execute(_HEADS).fetchall()
+        jobs = f"jobs{self._db.words.by_turn}"
+        heads = self._db.execute(_HEADS.format(jobs=jobs, first=_FIRST.format(jobs=jobs))).fetchall()
         if len(heads) < 2:
             return [token for token, _, _ in heads]
         running, now = self.waiting.running, self._clock()

@@ -30,6 +30,7 @@ class SqliteFile(sqlite3.Connection):
     """One server's `pesto.serve.store.database.Database`; its transactions shut out everybody else anyway."""
 
     words = Words(
+        by_turn=" INDEXED BY jobs_next_of_token",
         locked="",
         unless_locked="",
         left="SELECT number, attempt FROM jobs WHERE state IN ('running', 'cancelling')",

@@ -41,6 +41,7 @@ class Session:
     """A `pesto.serve.store.database.Database`; also read by one thread while another has it mended."""
 
     words = Words(
+        by_turn="",
         locked=" FOR UPDATE",
         unless_locked=" FOR UPDATE SKIP LOCKED",
         left="SELECT number, jobs.attempt FROM jobs LEFT JOIN leases ON job = number"
