@@ -6,12 +6,14 @@ Each program runs in processes of its own. One runs it as it is: TensorFlow as i
 other records its step, solves for two V100s, and trains it without a plan but with those rewrites off and one thread an
 op (the reference `unplaced`, docs/enforcement.md), then by the plan, with a logical CPU for each of the plan's devices.
 `gain` is modelled: the plan against all on one GPU. Distances are the largest difference of two numbers of a loss or
-variable over the largest magnitude in it. Seconds are of the clock; the load they were taken under stands below.
+variable over the largest magnitude in it. Seconds are of the clock, but for `CPU s`: what all processes of a row took.
+`load` is the machine's at the end of the row.
 """
 
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -28,7 +30,7 @@ Row = dict[str, Any]
 COLUMNS = {
     "program": "---", "ops": "---:", "record s": "---:", "solve s": "---:", "first step s": "---:",
     "without a plan": "---:", "step s": "---:", "gain": "---:", "moved": "---:", "inversions": "---:",
-    "from stock: losses": "---:", "variables": "---:", "from unplaced": "---:",
+    "from stock: losses": "---:", "variables": "---:", "from unplaced": "---:", "CPU s": "---:", "load": "---:",
 }  # fmt: skip
 
 
@@ -65,14 +67,14 @@ def line(row: Row) -> str:
     cells = [
         row["program"], str(row["ops"]), f"{row['record_s']:.1f}", f"{row['solve_s']:.1f}", f"{row['first_s']:.2f}",
         f"{row['unplaced_first_s']:.2f}", f"{row['step_s']:.3f}", f"{row['gain']:.1%}",
-        str(row["moves"]), str(row["inversions"]), *far,
+        str(row["moves"]), str(row["inversions"]), *far, f"{row['cpu_s']:.0f}", f"{row['load']:.1f}",
     ]  # fmt: skip
     return f"| {' | '.join(cells)} |"
 
 
 def apart(name: str, asked: argparse.Namespace) -> Row:
     """A program's row, measured in processes of its own."""
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    environment, began = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}, of_children()
     with tempfile.TemporaryDirectory() as folder:
         how = ("--limit", str(asked.limit), "--steps", str(asked.steps), "--stock", str(Path(folder, "stock.npz")))
         command = [sys.executable, __file__, "--program", name, *how, "--part"]
@@ -81,7 +83,13 @@ def apart(name: str, asked: argparse.Namespace) -> Row:
         else:
             said([*command, "stock"], environment)
         row: Row = json.loads(said([*command, "planned"], environment).splitlines()[-1])
-    return row
+    return row | {"cpu_s": of_children() - began}
+
+
+def of_children() -> float:
+    """CPU seconds of the processes that this one has waited for, and of theirs."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def said(command: list[str], environment: dict[str, str]) -> str:

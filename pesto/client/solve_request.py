@@ -26,6 +26,8 @@ class Solve:
     """A preset or a file."""
     costs: Path | None
     start: Path | None
+    beside: Path | None
+    """The plan of another step that keeps shared variables where it has them."""
     settings: Settings
     cuts: str | None
     """Also cut tensors so; None for placements alone."""
@@ -45,7 +47,8 @@ def solve_request(client: Client, solve: Solve, *, quiet: bool) -> JobRequest:
         source=_source(client, solve.source, quiet=quiet),
         cluster=solve.cluster if preset else _file(client, Path(solve.cluster)),
         costs=None if solve.costs is None else _file(client, solve.costs),
-        start=None if solve.start is None else PlanFile(blob=client.upload(solve.start), name=solve.start.name),
+        start=_plan(client, solve.start),
+        beside=_plan(client, solve.beside),
         cuts=solve.cuts,
         settings=JobSettings(**{field.name: getattr(solve.settings, field.name) for field in fields(Settings)}),
         out=solve.out.name,
@@ -67,6 +70,10 @@ def _source(client: Client, source: Source, *, quiet: bool) -> JobSource:
         )  # fmt: skip
     data = gzip.compress(graph_file.dumps(load_graph(source, quiet=quiet)), mtime=0)
     return JobSource(blob=client.upload(data), name=f"{_label(source)}.json.gz")
+
+
+def _plan(client: Client, path: Path | None) -> PlanFile | None:
+    return None if path is None else PlanFile(blob=client.upload(path), name=path.name)
 
 
 def _file(client: Client, path: Path) -> BlobFile:

@@ -23,7 +23,7 @@ PRESET = "v100x2-nvlink"
 """The cluster of a request that names none, as of the command line."""
 _STEP = ("source", "cluster", "costs")
 _GO_WITH: dict[Kind, tuple[str, ...]] = {
-    "solve": (*_STEP, "settings", "start", "cuts"),
+    "solve": (*_STEP, "settings", "start", "beside", "cuts"),
     "compare": (*_STEP, "settings", "methods"),
     "sweep": (*_STEP, "settings", "sweep"),
     "split": ("source", "cluster", "settings", "split"),
@@ -166,7 +166,7 @@ def _presets() -> tuple[str, ...]:
 def _solve(request: JobRequest) -> None:
     if request.cuts is None:
         return
-    for name in ("costs", "start"):
+    for name in ("costs", "start", "beside"):
         if getattr(request, name) is not None:
             raise UsageError(f"{name} is for placements alone - leave it out, or cuts")
     named_cuts(request.cuts)

@@ -25,6 +25,7 @@ class Given:
     costs: Path | None
     plan: Path | None
     start: Path | None
+    beside: Path | None
     against: tuple[Path, ...]
     folder: Path
     """Where all of them lie."""
@@ -45,6 +46,7 @@ def given(request: JobRequest, blobs: Path, out: Path) -> Iterator[Given]:
             costs=None if request.costs is None else links.file(request.costs, "profile.json"),
             plan=None if request.plan is None else links.plan(request.plan),
             start=None if request.start is None else links.plan(request.start),
+            beside=None if request.beside is None else links.plan(request.beside),
             against=tuple(map(links.plan, request.against)),
             folder=Path(folder),
         )

@@ -132,6 +132,8 @@ class JobRequest(_Asked, frozen=True):
     """Other plans of the same graph on the page of a report."""
     start: PlanFile | None = None
     """The plan that a solve begins from."""
+    beside: PlanFile | None = None
+    """The plan of another step, whose variables stay where it has them: those that the solved step has, too."""
     settings: JobSettings = JobSettings()
     cuts: Text | None = None
     """Of a solve: also cut tensors so, auto or such as 2x2,4; the shortest step is chosen, a plan or a split."""
@@ -160,7 +162,7 @@ def digests_of(request: JobRequest) -> dict[str, str]:
     """SHA-256 of each uploaded file that a job needs, by what it is."""
     files = {"source": request.source, "cluster": request.cluster, "costs": request.costs, "plan": request.plan}
     others = {f"against {k}": plan for k, plan in enumerate(request.against, 1)}
-    named = files | {"start": request.start} | others
+    named = files | {"start": request.start, "beside": request.beside} | others
     return {name: sha for name, file in named.items() if (sha := getattr(file, "blob", None)) is not None}
 
 
@@ -171,7 +173,7 @@ def jobs_of(request: JobRequest) -> tuple[str, ...]:
 
 def plans_of(request: JobRequest) -> Iterator[PlanFile]:
     """The plans that a job is given."""
-    yield from (plan for plan in (request.plan, request.start, *request.against) if plan is not None)
+    yield from (plan for plan in (request.plan, request.start, request.beside, *request.against) if plan is not None)
 
 
 def resolved(request: JobRequest, shas: Mapping[str, str]) -> JobRequest:
@@ -184,5 +186,6 @@ def resolved(request: JobRequest, shas: Mapping[str, str]) -> JobRequest:
         request,
         plan=request.plan and as_file(request.plan),
         start=request.start and as_file(request.start),
+        beside=request.beside and as_file(request.beside),
         against=tuple(map(as_file, request.against)),
     )

@@ -33,14 +33,17 @@ def solve_job(work: Work) -> dict[str, Any]:
         return cut_job(work, work.request.cuts)
     given, settings = work.given, asked_settings(work.request)
     machine = load_cluster(given.cluster or "")
-    start = None if given.start is None else load(given.start)
+    earlier = Earlier(
+        start=None if given.start is None else load(given.start),
+        beside=None if given.beside is None else load(given.beside),
+    )
     began = time.perf_counter()
     graph = work.graph()
     loaded = time.perf_counter()
     costs = load_costs(graph, machine, given.costs)
     stages_s = {"graph": loaded - began, "costs": time.perf_counter() - loaded}
     with work.keeping_incumbents() as incumbents:
-        outcome = solve(graph, machine, costs, settings, work.telling, Earlier(start=start))
+        outcome = solve(graph, machine, costs, settings, work.telling, earlier)
         incumbents.close()
         work.keep(PLAN, dumps(outcome.plan))
     _say(work, outcome, graph, machine, stages_s | outcome.stages_s)

@@ -4,7 +4,12 @@ Prints a JSON line for each case: what of the plans agrees, and whether training
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from textwrap import dedent
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +18,7 @@ import pesto
 from pesto.tf.start import tensorflow
 
 tf = tensorflow()
-pesto.logical_cpus(2)
+pesto.logical_cpus(5)
 
 import keras  # noqa: E402
 
@@ -134,9 +139,34 @@ def spread(graph: Any, options: Any) -> Any:
     return pesto.solve(graph, beside=moved, **options)
 
 
+def example(critic_graph: Any, generator_graph: Any) -> None:
+    """Run the example of the documentation with a quick search, on logical CPUs; its dots train."""
+    page = (Path(__file__).resolve().parents[2] / "docs" / "enforcement.md").read_text(encoding="utf-8")
+    begin = page.index("    critic = pesto.solve(")
+    code = dedent(page[begin : page.index("\n\n", begin)])
+    found = []
+
+    @contextmanager
+    def apply(*plans: Any) -> Iterator[Any]:
+        with pesto.apply(*plans, devices="cpu") as applied:
+            yield applied
+            found.append(len(applied.findings))
+
+    def train() -> None:
+        gan = Gan()
+        for step in (gan.train_critic, gan.train_generator):
+            tf.function(step)(X, NOISE)
+
+    quick = SimpleNamespace(solve=partial(pesto.solve, time_limit_s=0, solver="list"), apply=apply)
+    given = {"pesto": quick, "critic_graph": critic_graph, "generator_graph": generator_graph, "train": train}
+    exec(code.replace("...", "train()"), given)  # noqa: S102  # the documentation's own code
+    print(json.dumps({"case": "example", "findings": found[0], "beside": len(given["generator"].pins)}), flush=True)
+
+
 def main() -> None:
     gan = Gan()
     functions = tuple(sources.from_function(f, *SPECS) for f in (gan.train_critic, gan.train_generator))
+    example(*functions)
     case("functions", functions, by_functions)
     models = tuple(sources.from_keras(model, 8, static=True) for model in compiled())
     case("train_on_batch", models, by_batches)

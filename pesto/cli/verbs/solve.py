@@ -138,12 +138,12 @@ def solve_command(
         apart = {"costs": costs, "start": start, "beside": other, "report": report, "part": part, "cdep": cdep}
         refuse_beside(source, apart)
     if server is not None:
-        if other is not None:
-            raise UsageError("--beside is for solves on this machine - leave out --server")
         from pesto.cli.remote_solve import Beside, solve_there
         from pesto.client.solve_request import Solve
 
-        there = Solve(source=source, cluster=cluster, costs=costs, start=start, settings=chosen, cuts=split, out=out)
+        there = Solve(
+            source=source, cluster=cluster, costs=costs, start=start, beside=other, settings=chosen, cuts=split, out=out
+        )  # fmt: skip
         return solve_there((server, token), there, Beside(report, part, cdep), as_json=as_json, quiet=quiet)
     if verbose:
         logging.getLogger("pesto").setLevel(logging.INFO)

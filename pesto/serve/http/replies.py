@@ -53,7 +53,8 @@ class JobReply(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, Any]
     """Options that were given."""
     reads: dict[str, str]
-    """SHA-256 of each uploaded file that it reads, by what it is: source, cluster, costs, plan, start, against 1."""
+    """SHA-256 of each uploaded file that it reads, by what it is: source, cluster, costs, plan, start, beside,
+    against 1."""
     request: dict[str, Any] | None
     """All that was asked for; null in lists."""
     priority: int

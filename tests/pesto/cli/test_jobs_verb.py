@@ -2,6 +2,8 @@
 
 import json
 import signal
+from hashlib import sha256
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -92,6 +94,22 @@ def test_a_job_that_failed_after_it_had_a_plan_gives_both(tmp_path, monkeypatch)
         step = ("solve", "--model", "rnnlm", "--server", live.url, "-q", "-o", str(out))
         assert refused(SolverError, *step) == "3 workers died of it - give it less to do"
         assert out.read_bytes() == b"{}"
+
+
+def test_a_plan_to_stay_beside_is_sent(tmp_path):
+    """As a file of the job, as the plan to begin from is."""
+    towers = str(Path(__file__).parents[2] / "data" / "two-towers.graph.json")
+    other, out = tmp_path / "other.json", str(tmp_path / "mine.json")
+    here = ["solve", "--graph", towers, "--time-limit", "0", "--solver", "list", "--no-search", "-q", "-o", str(other)]
+    assert CliRunner().invoke(pesto, here, obj={}).exit_code == 0
+    files = {"plan.json": b"{}", "page.txt": b"step          2.00 ms\nverified      written to there.json\n"}
+    with live_service(tmp_path / "data", lambda: FakeJobs(files=files)) as live:
+        words = ["solve", "--model", "rnnlm", "--beside", str(other), "--server", live.url, "-q", "-o", out]
+        done = CliRunner().invoke(pesto, words, obj={})
+        assert done.exit_code == 0, done.output
+        with Client(live.url) as client:
+            (job,) = client.jobs()
+    assert job.reads == {"beside": sha256(other.read_bytes()).hexdigest()}
 
 
 def test_a_failed_job_ends_its_watcher_with_its_own_error(live):

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from pesto.cli.main import pesto
 from pesto.jobs.job_events import Done, Event, Incumbent, Stage, decode, encode
-from pesto.jobs.request import JobRequest
+from pesto.jobs.request import JobRequest, blobs_of, digests_of
 from pesto.jobs.run_job import run
 
 TOWERS = Path(__file__).parents[2] / "data" / "two-towers.graph.json"
@@ -46,6 +46,44 @@ def done(request: JobRequest, blobs: Path) -> tuple[Done, list[Event], Path]:
     assert sorted(p.name for p in out.iterdir()) == sorted(ended.files)
     assert [decode(encode(event)) for event in events] == events
     return ended, events, out
+
+
+def two_variables(source: str, devices: dict[str, str]) -> bytes:
+    """A step with a product for each of two variables, whose devices may be given."""
+    ops = []
+    for name in ("a", "b"):
+        on = {"device": devices[name]} if name in devices else {}
+        said = {"name": name, "dtype": "float32", "shape": [4, 4]}
+        held = {"type": "Variable", "outputs": [4096], "param_bytes": 4096, "variable": said}
+        ops.append({"name": name, "group": name, **held, **on})
+        ops.append({"name": f"{name}x", "group": name, "inputs": [name], "outputs": [4096], "flops": 1e10})
+    head = {"format": "pesto-graph", "format_version": 1, "source": source, "kinds": ["cpu", "gpu"], "ops": ops}
+    return json.dumps(head).encode()
+
+
+def test_a_solve_beside_another_plan_gives_the_bytes_that_the_verb_writes(tmp_path, blobs, monkeypatch) -> None:
+    """Both shared variables stay on the device on which the other step's plan has them."""
+    monkeypatch.chdir(tmp_path)
+    Path("first.json").write_bytes(two_variables("first", {"a": "gpu:1", "b": "gpu:1"}))
+    Path("second.json").write_bytes(two_variables("second", {}))
+    words = "--time-limit 600 --deterministic -q"
+    for file, more in (("first", ""), ("second", "--beside first.plan.json")):
+        run_here = f"solve --graph {file}.json {more} {words} -o {file}.plan.json"
+        home = CliRunner().invoke(pesto, run_here.split())
+        assert home.exit_code == 0, home.output
+    request = asked(
+        kind="solve",
+        source={"blob": stored(blobs, Path("second.json").read_bytes()), "name": "second.json"},
+        beside={"blob": stored(blobs, Path("first.plan.json").read_bytes()), "name": "first.plan.json"},
+        settings={"time_limit_s": 600, "deterministic": True},
+        out="second.plan.json",
+    )
+    assert list(digests_of(request)) == ["source", "beside"] and len(blobs_of(request)) == 2
+    ended, _, out = done(request, blobs)
+    assert (ended.exit_code, ended.error) == (0, None)
+    made = (out / "plan.json").read_bytes()
+    assert made == Path("second.plan.json").read_bytes()
+    assert json.loads(made)["beside"]["variables"] == {"a": "gpu:1", "b": "gpu:1"}
 
 
 def test_a_deterministic_solve_gives_the_bytes_that_the_verb_writes(tmp_path, blobs, monkeypatch) -> None:

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import forked
 import pytest
@@ -15,7 +14,8 @@ def test_a_gan_trains_under_two_plans() -> None:
     """Its own train functions, and two compiled models by train_on_batch: equal to the unplanned bit for bit."""
     done = forked.run("tests/data/beside_worker.py", cwd=ROOT)
     assert done.returncode == 0, done.stderr[-3000:]
-    rows: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines()]
+    example, *rows = (json.loads(line) for line in done.stdout.splitlines())
+    assert example["findings"] == 2 and example["beside"] >= 4, example
     assert [row["case"] for row in rows] == ["functions", "train_on_batch"]
     assert rows[0]["sources"] == ["function gan.train_critic", "function gan.train_generator"]
     assert rows[1]["sources"] == ["keras critic", "keras both"]
