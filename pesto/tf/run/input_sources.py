@@ -1,5 +1,6 @@
 """Sources of batches that only a step's own program fills or starts: without it the step waits for ever, or fails."""
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
@@ -20,6 +21,8 @@ _TAKES = {
 """Beginnings of the types of ops that wait until something was put in, and of those that put it in."""
 _STARTED = ("Iterator", "IteratorV2", "IteratorFromStringHandle", "IteratorFromStringHandleV2")
 """Types of iterators that an op of the program starts, which is no part of a step."""
+_ASSERT = re.compile(r"(?:Node: '|\{\{node )([^'}]*\bAssert(?:_\d+)?)['}]")
+"""The op that stopped a step because a condition of the program does not hold."""
 _TABLES = ("HashTable", "HashTableV2")
 """Types of lookup tables that give nothing before they are filled."""
 _FILLS = ("InitializeTable", "LookupTableImport")
@@ -110,4 +113,9 @@ def explain_failure(verb: str, source: str, error: Exception) -> InputError:
     if isinstance(error, tf.errors.OutOfRangeError):
         what = "its dataset or queue ended before all steps had a batch"
         return InputError(f"{verb}: {source}: {what} - end the dataset in .repeat(), or ask for fewer steps")
+    if isinstance(error, tf.errors.InvalidArgumentError) and (check := _ASSERT.search(str(error))):
+        return InputError(
+            f"{verb}: {source}: its own check {shown(check[1])} refuses the batch, which is drawn where no file gives "
+            "it - give a batch of your own (feeds)"
+        )
     return InputError(f"{verb}: {source} does not run: {shown(error)} - run it on its own first")

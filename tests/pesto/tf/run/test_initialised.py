@@ -14,6 +14,7 @@ tf = tensorflow()
 v1 = tf.compat.v1
 
 from pesto.tf.importer.shapes import known_nodes  # noqa: E402
+from pesto.tf.run.input_sources import explain_failure  # noqa: E402
 from pesto.tf.run.runnable import runnable  # noqa: E402
 from pesto.tf.sources import sources  # noqa: E402
 
@@ -96,3 +97,14 @@ def test_a_table_that_nothing_fills_is_named(keys: Any, said: str, tmp_path: Any
         captured = replace(captured, graph_def=program)
     with pytest.raises(InputError, match=rf"table words \(HashTableV2\).*{said}"):
         runnable(captured, known_nodes(captured, None))
+
+
+def test_a_check_of_the_program_that_refuses_the_batch_is_named() -> None:
+    with tf.Graph().as_default():
+        x = v1.placeholder(tf.float32, [2], name="x")
+        with tf.control_dependencies([v1.assert_greater_equal(x, 5.0, name="large")]):
+            end = tf.negative(x)
+        with v1.Session() as session, pytest.raises(tf.errors.InvalidArgumentError) as refused:
+            session.run(end, {x: [1, 2]})
+    said = str(explain_failure("run", "step", refused.value))
+    assert "its own check " in said and "Assert refuses the batch" in said and "give a batch of your own" in said
