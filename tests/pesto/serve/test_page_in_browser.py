@@ -41,6 +41,8 @@ def tab():
 
 
 def opened(tab, url):
+    tab.call("Page.navigate", url="about:blank")  # the page before may still ask a server that has ended
+    tab.wait("location.href === 'about:blank'")
     tab.events.clear()
     tab.call("Page.navigate", url=f"{url}/")
     tab.wait("document.querySelectorAll('#cluster option').length > 3")
