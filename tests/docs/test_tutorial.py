@@ -50,7 +50,9 @@ def missing(shown: str, printed: str) -> list[str]:
     return [line for line, pattern in patterns if not any(re.fullmatch(pattern, one.rstrip()) for one in lines)]
 
 
-@pytest.mark.parametrize("run", [pytest.param(how, marks=pytest.mark.slow) for how in (quick, typed)])
+@pytest.mark.parametrize(
+    "run", [pytest.param(quick, marks=pytest.mark.slow), pytest.param(typed, marks=pytest.mark.night)]
+)
 def test_the_page_runs_from_top_to_bottom(run: Run, tmp_path: Path) -> None:
     """In a folder with the examples, each block succeeds, and the output shown after it is what it printed."""
     for example in EXAMPLES:

@@ -222,13 +222,13 @@ def test_ctrl_c_keeps_what_is_done(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "pesto", "reproduce", "all", "--tiny", "--out", str(tmp_path), "--jobs", "2"]
     running = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, cwd=ROOT)
     for line in running.stderr:
-        if "3 of" in line:
+        if "1 of" in line:
             running.send_signal(signal.SIGINT)
             break
     rest = running.communicate(timeout=60)[1]
     assert running.returncode == 130 and "interrupted: what is done is kept" in rest
     (kept,) = tmp_path.glob("cells-*")
-    assert len(Kept(kept).of("graphs")) >= 3
+    assert len(Kept(kept).of("graphs")) >= 1
 
 
 @pytest.mark.slow
