@@ -180,7 +180,7 @@ def test_both_from_the_command_line_to_a_run(source, tmp_path):
         "--split",
         "2",
         "--time-limit",
-        "2",
+        "20",
         "-q",
         "-o",
         out,
