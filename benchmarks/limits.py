@@ -1,4 +1,4 @@
-"""How long `pesto solve` takes at a time limit, alone and beside busy loops, and what the plans are worth.
+"""Measure `pesto solve` at time limits, alone and beside busy loops: its seconds, and the plans' step times.
 
     python -m benchmarks.limits [--models nmt,wrn,rnnlm,transformer] [--variant tiny] [--limits 10] [--loops 12]
         [--cluster v100x2-nvlink] [--imported]

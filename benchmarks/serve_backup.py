@@ -179,7 +179,7 @@ def inspected(folder: Path, number: int, before: set[str]) -> tuple[int, int, in
 
 
 def answers(folder: Path) -> bool:
-    """Whether a server starts on a folder, and hands out a plan."""
+    """Return True where a server starts on a folder and hands out a plan."""
     server, url = started(folder)
     try:
         with httpx.Client(base_url=url, timeout=60) as client:

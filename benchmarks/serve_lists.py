@@ -1,4 +1,4 @@
-"""How long lists of jobs take where there are many: each filter, two together, texts, pages far back, and counts.
+"""Time lists of many jobs: each filter, two together, texts, pages far back, and counts.
 
 python -m benchmarks.serve_lists --jobs 500000 --json
 """

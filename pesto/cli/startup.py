@@ -1,4 +1,4 @@
-"""How long a verb's process takes to start and to end; on a busy machine that is counted in the verb's time limit."""
+"""Seconds that a verb's process takes to start and to end, which count in its time limit on a busy machine."""
 
 import time
 from collections.abc import Callable
@@ -11,7 +11,7 @@ CLOCK: Callable[[], float] = time.perf_counter
 FREE_S = 1.0
 """Seconds of starting and ending that no time limit counts: on a machine with nothing else to do they take less."""
 END = 0.5
-"""What ending takes, printing what was found among it, of what starting took."""
+"""Seconds of ending, printing included, as a share of those of starting."""
 MOST = 0.5
 """Share of a time limit that starting and ending may use up."""
 _STARTED = "started"

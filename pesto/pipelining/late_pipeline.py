@@ -78,9 +78,9 @@ def _within_memory(trace: Trace, ground: StepGround, wish: Wish) -> StepPipeline
 
 
 def _schedule(ground: StepGround, wish: Wish, memory: int, until: float) -> tuple[Schedule, bool]:
-    """Of the chain, for so many bytes a device, and whether Ctrl-C ended a search; NothingFoundError: none fits.
+    """Return the chain's shortest schedule in so many bytes a device, and whether Ctrl-C ended a search.
 
-    until: moment of CLOCK at which searches end.
+    until: moment of CLOCK at which searches end. NothingFoundError where none fits.
     """
     try:
         asked = Asked(

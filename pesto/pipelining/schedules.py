@@ -41,7 +41,7 @@ FREED = (FREE, REPLICATED)
 LONGEST_THINNING = 5
 """Of up to so many batches some are kept."""
 _EXACT_SHARE = 0.5
-"""Of the time that is left, what the exact schedule may take where stages are looked for after it."""
+"""Share of the time left that the exact schedule may take where stages are looked for after it."""
 MOST_SECONDS = 5.0
 """Of the search for stages that need not be contiguous."""
 CLOCK: Callable[[], float] = time.monotonic
@@ -98,7 +98,7 @@ class Asked:
 
     @property
     def over(self) -> bool:
-        """Whether there was time for searches, and none is left."""
+        """True where searches were given time and none of it is left."""
         return self.left_s == 0 < self.seconds
 
     @property

@@ -1,4 +1,4 @@
-"""Who asked what, when, and what came of it: one JSON object a line, written by a thread of its own."""
+"""The access log: a JSON object a line for each request and its answer, written by a thread of its own."""
 
 import logging
 import os
@@ -42,7 +42,7 @@ class AccessLog:
 
     @property
     def on(self) -> bool:
-        """Whether lines are written at all."""
+        """True where lines are written."""
         return self._thread is not None
 
     def add(self, entry: dict[str, Any]) -> None:

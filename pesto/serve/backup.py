@@ -37,13 +37,13 @@ class _About(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Saved(NamedTuple):
-    """What a backup holds."""
+    """Counts of the jobs, files and bytes in a backup."""
 
     jobs: int
     files: int
     """Uploads and files of results."""
     bytes: int
-    """Of the tar file."""
+    """Size of the tar file."""
     lost: int
     """Files that the database names, and that are not there or not as they were."""
 
