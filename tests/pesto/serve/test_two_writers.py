@@ -20,9 +20,11 @@ from pesto.serve.store.postgres.address import addressed
 from pesto.serve.store.postgres.session import Session
 from pesto.serve.store.postgres.shared_tables import prepare
 from pesto.serve.store.readings import Readings
+from pesto.serve.tokens import Quota
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing())]
-RUNNING, QUEUED, CLIENTS, ACTS = 2, 5, 6, 60
+RUNNING, CLIENTS, ACTS = 2, 6, 60
+QUOTA = Quota(queued=5, hours=1e6)
 
 
 class Server:
@@ -50,7 +52,7 @@ class Server:
         asked = Submission(
             token=dice.choice("ab"), kind="solve", request=b"{}", key=dice.choice(("", "k", "l", "m")), digest=b"1"
         )
-        self.names.append(self.writer.do(lambda ledger: _queued(ledger, asked, QUEUED, 1000)))
+        self.names.append(self.writer.do(lambda ledger: _queued(ledger, asked, QUOTA, None, 1000)))
 
     def begin(self, _):
         def act(ledger):
