@@ -239,10 +239,10 @@ class Doorkeeper:
     def refresh(self, *, at_once: bool = False) -> None:
         """Look now and then, or `at_once`, whether the file has changed; known tokens stay while it cannot be read.
 
-        From any thread; one that comes while another looks does not wait.
+        From any thread. A call that comes while another looks returns, and with `at_once` waits and looks then.
         """
         recent = not at_once and time.monotonic() < self._looked + LOOK_S
-        if recent or not self._looking.acquire(blocking=False):
+        if recent or not self._looking.acquire(blocking=at_once):
             return
         try:
             self._looked = time.monotonic()
@@ -293,10 +293,13 @@ class Doorkeeper:
     def who(self, token: str) -> Token | None:
         """Whose it is, also of one that has expired; None for one that is not known.
 
-        Takes as long whichever characters are wrong.
+        The file is looked at for an unknown one, so that a new token is known at once. Takes as long whichever
+        characters of the secret are wrong.
         """
         begins, _, rest = token.partition("_")
         identity, _, secret = rest.partition("_")
+        if identity not in self._by_id:
+            self.refresh(at_once=True)
         known = self._by_id.get(identity)
         same = hmac.compare_digest(_hash(secret), known.sha256 if known else "0" * 64)
         if not known or not same or begins != _BEGINS:

@@ -54,6 +54,19 @@ def test_beyond_loopback_nobody_comes_in_without_a_token(tmp_path, how):
         assert client.post("/v1/jobs", json=SOLVE, headers=bearer(bob)).status_code == 202
 
 
+def test_a_new_token_is_known_at_once(tmp_path, monkeypatch):
+    """Also right behind another look at the file, while removed ones are noticed at the next look."""
+    ann = tokens.add(tmp_path, "ann", tokens.Quota())
+    monkeypatch.setattr(tokens, "LOOK_S", 1e6)
+    doors = tokens.Doorkeeper(tmp_path, loopback=True)
+    doors.refresh()
+    tokens.remove(tmp_path, "ann")
+    doors.refresh()
+    assert doors.who(ann) is not None
+    bob = tokens.add(tmp_path, "bob", tokens.Quota())
+    assert doors.who(bob).name == "bob" and doors.who(ann) is None
+
+
 def test_a_file_that_cannot_be_read_is_logged_once_and_known_tokens_stay(tmp_path, caplog):
     ann = tokens.add(tmp_path, "ann", tokens.Quota())
     whole = (tmp_path / tokens.FILE).read_bytes()
