@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from pesto.cli.options import token_option
 from pesto.cli.printed import aside
 from pesto.client.event_stream import DONE, JobEvent
 from pesto.client.remote_line import RemoteLine
@@ -36,11 +37,6 @@ class SentAwayError(DetachedError):
     """As after Ctrl-C, by SIGTERM or SIGHUP."""
 
     exit_code = Exit.TERMINATED
-
-
-def token_option() -> Callable[..., Any]:
-    """--token FILE."""
-    return click.option("--token", metavar="FILE", help="File with the token; default: PESTO_TOKEN, if it is set.")
 
 
 def server_options(verb: Callable[..., Any]) -> Callable[..., Any]:

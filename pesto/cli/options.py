@@ -200,6 +200,11 @@ def chart_option(text: str) -> Callable[..., Any]:
     return click.option("--chart", "picture", type=click.Path(path_type=Path), help=f"{text} (.png or .svg).")
 
 
+def token_option() -> Callable[..., Any]:
+    """--token FILE."""
+    return click.option("--token", metavar="FILE", help="File with the token; default: PESTO_TOKEN, if it is set.")
+
+
 def feeds_option() -> Callable[..., Any]:
     """--feeds, a batch of one's own."""
     return click.option(

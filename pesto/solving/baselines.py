@@ -1,8 +1,9 @@
 """The candidates that take seconds: one GPU, the rules of people, and the quick methods of the literature."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import tee
+from math import inf
 
 import numpy as np
 
@@ -35,11 +36,14 @@ _TRIES = 3
 """List schedules to make until one's measured peaks fit, each planned with less capacity than the one before."""
 
 
-def baselines(bench: Bench, cluster: Cluster, late: Late = never, spent: Late = never) -> Stage[Problem]:
+def baselines(
+    bench: Bench, cluster: Cluster, late: Late = never, spent: Late = never, list_s: Callable[[], float] = lambda: inf
+) -> Stage[Problem]:
     """`single`, `expert`, `layer-balanced`, `list` and RIVALS; returns the problem that planning should use.
 
     late: asked before each but `single` and `list`; from then on the others are left out.
     spent: whether a plan fits and there is no time; `list`, and `single` on a further kind of device, are left out.
+    list_s: seconds that `list` may take from now on; one of its passes is always made.
 
     Its memory is what is alive at the peak when all runs on one device, charged to the ops that made it: summed
     over a device that estimates its peak. Its capacity is lowered until a list schedule's measured peaks fit.
@@ -65,7 +69,7 @@ def baselines(bench: Bench, cluster: Cluster, late: Late = never, spent: Late = 
     planning = next(these)
     if spent() or not beside().need("list", late=lambda: fits and late()):
         return planning
-    planning = yield from _list(bench, planning, spent)
+    planning = yield from _list(bench, planning, spent, list_s)
     if problem.tasks > MOST_TASKS:
         return planning
     free = quick_bounds.share(problem.holding(memory=np.zeros_like(problem.memory)), problem)
@@ -128,13 +132,13 @@ def _distinct(problem: Problem, locations: list[int]) -> list[int]:
     return list(seen.values())
 
 
-def _list(bench: Bench, planning: Problem, spent: Late) -> Stage[Problem]:
+def _list(bench: Bench, planning: Problem, spent: Late, list_s: Callable[[], float]) -> Stage[Problem]:
     """`list`, once more while it does not fit, unless the time is `spent`; returns the last problem it planned with."""
     attempt = planning
     for _ in range(_TRIES):
         if attempt is not planning and spent():
             break
-        result = quick(attempt, "list")
+        result = quick(attempt, "list", seconds=list_s())
         if result.schedule is None:
             break
         planning = attempt

@@ -1,7 +1,7 @@
 """The whole program on one screen: graph -> costs -> problem -> coarsening -> schedule -> plan."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -74,13 +74,15 @@ class Outcome:
     ties: tuple[Tie, ...]
     """The ops that tie most of the variables to one device, and what they cost."""
     enforced: Enforced | None
-    """What the step takes in the way in which it is meant to be run; None where the graph does not say which."""
+    """What the step takes in the way in which it is meant to be run; None where the graph does not say which, and where
+    the time limit was over before."""
     remedy: str
     """What to do about that, where it is more than LOSS of the step more; else empty."""
     turns: Turns
     """What the plan's step is where links serve devices that ask at once in other orders."""
     trust: Trust | None
-    """What the plan and its best rivals come to where times are wrong; None where these could not be added up."""
+    """What the plan and its best rivals come to where times are wrong; None where these could not be added up, and
+    where the time limit was over before."""
     stages_s: dict[str, float]
     """Seconds of each stage that was run, by its name."""
     first: int
@@ -154,7 +156,7 @@ def solve(
         tracker.run("start", older(earlier.start, bench, cluster))
     with tracker.interruptible():
         rivals, spent = _late(tracker, settings, _RIVALS), _spent(tracker, settings)
-        planning = tracker.run("baselines", baselines(bench, cluster, rivals, spent))
+        planning = tracker.run("baselines", baselines(bench, cluster, rivals, spent, _list_s(tracker, settings)))
         closing_s = tracker.elapsed_s
         compiled = tracker.proven or beside().need(*COARSE, late=_spent(tracker, settings, _QUICK))
         needless = tracker.proven or spent()
@@ -253,6 +255,10 @@ HURRY_S = 1.0
 """Seconds that quick candidates have at least: they load compiled code for some tenths of them."""
 _CLOSING = 0.4
 """Share of the time limit that is kept at most for what comes after the search: choosing, checking, trusting a plan."""
+_STARTS = 2
+"""Times as long as annealing's takes the start of an exact solver in a process of its own, about."""
+_OVER = 1.05
+"""Share of the time limit after which nothing is said of a plan that needs the step to be run again."""
 _LEAST, _LEAST_S = 0.25, 1.0
 """Share of the time limit, and seconds at most, that engines get however long the quick candidates took."""
 
@@ -266,6 +272,14 @@ def _spent(tracker: Tracker, settings: Settings, share: float = 1.0) -> Late:
     """Return whether a plan fits and more than a share of the time is over: what can be left out then is."""
     late = _late(tracker, settings, share)
     return lambda: tracker.best is not None and late()
+
+
+def _list_s(tracker: Tracker, settings: Settings) -> Callable[[], float]:
+    """Return what tells the seconds that passes of a list schedule may take; infinite where no clock ends them."""
+    limit_s = settings.time_limit_s
+    if settings.deterministic or limit_s == 0:
+        return lambda: math.inf
+    return lambda: max(max(_QUICK * limit_s, HURRY_S) - tracker.used_s, (limit_s - tracker.used_s) / 2, 0.0)
 
 
 def _share_out(tracker: Tracker, settings: Settings, closing_s: float) -> None:
@@ -297,13 +311,14 @@ def _outcome(plan: Plan, bench: Bench, tracker: Tracker, given: SolveRecord, clo
     problem, chosen = bench.problem, tracker.candidates[plan.provenance.chosen]
     with tracker.timed("ties"):
         tied = ties(bench.graph, problem, plan.schedule.makespan, timed=not tracker.interrupted)
-    trusted, ordered = None, not plan.placement_only
+    trusted, ordered, over = None, not plan.placement_only, _spent(tracker, given.settings, _OVER)()
     with tracker.timed("trust"), suppress(InputError):  # of a step of a hundred years: no reason to lose the plan
         errors = in_a_solve(bench, given.settings, hurried=_hurried(tracker, given.settings, closing_s))
-        trusted = trust(bench, given.cluster, chosen, tracker.candidates.values(), errors, order=ordered)
+        if not over:
+            trusted = trust(bench, given.cluster, chosen, tracker.candidates.values(), errors, order=ordered)
     with tracker.timed("trust"):
         planned = Timeline(problem=problem, schedule=plan.schedule)
-        meant = as_meant(bench.graph, planned, plan.rank, order=ordered)
+        meant = None if over else as_meant(bench.graph, planned, plan.rank, order=ordered)
         worth = order_worth(problem, plan.schedule.device, plan.rank)
     asked = {"exact": given.settings.solver, "windows": engine_of(given.settings)}
     return Outcome(
@@ -358,8 +373,9 @@ def _exactly(bench: Bench, level: Level, tracker: Tracker, settings: Settings, r
         return tracker.gap <= settings.gap
 
     if rounds is not None and tracker.best is not None and not settings.deterministic:
-        now = limited()
-        kept_s = whole_run(bench.problem, now, 0).seconds if small else exact_seconds(now)
+        now, kept_s = limited(), 0.0
+        if not _too_short(tracker, settings, now.time_limit_s):
+            kept_s = whole_run(bench.problem, now, 0).seconds if small else exact_seconds(now)
         tracker.run("search", rounds.first_round(kept_s))
     if enough() and (settings.gap > 0 or not settings.deterministic):
         return None
@@ -379,7 +395,7 @@ def _exactly(bench: Bench, level: Level, tracker: Tracker, settings: Settings, r
 
 def _too_short(tracker: Tracker, settings: Settings, seconds: float) -> bool:
     """Return whether a plan fits, and a process would take these seconds to start."""
-    return tracker.best is not None and settings.solver in WINDOWS and seconds <= _begins_s(tracker, settings)
+    return tracker.best is not None and settings.solver in WINDOWS and seconds <= _STARTS * _begins_s(tracker, settings)
 
 
 def _begins_s(tracker: Tracker, settings: Settings) -> float:

@@ -62,9 +62,9 @@ def levels(
     return min(found, key=lambda each: each[:2])[2], steps
 
 
-def quick(problem: Problem, name: str) -> Result:
-    """A heuristic's answer; KeyboardInterrupt when Ctrl-C ended it, so that nothing further is begun."""
-    result = api.solve(problem, name, Options())
+def quick(problem: Problem, name: str, *, seconds: float = Options().seconds) -> Result:
+    """A heuristic's answer within `seconds`; KeyboardInterrupt when Ctrl-C ended it: nothing further is begun."""
+    result = api.solve(problem, name, Options(seconds=seconds))
     if result.limit is Limit.INTERRUPT:
         raise KeyboardInterrupt
     return result

@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from pesto.cli.afar import token_option
 from pesto.cli.options import (
     Duration,
     Existing,
@@ -18,6 +17,7 @@ from pesto.cli.options import (
     quiet_option,
     solver_option,
     source_options,
+    token_option,
 )
 from pesto.cli.outputs import check_outputs, present
 from pesto.cli.printed import aside, to_json

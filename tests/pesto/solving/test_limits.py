@@ -50,7 +50,7 @@ def quick_methods(monkeypatch):
     """`levels.quick` as it is, whatever `engines` does to the table's `solve`."""
     found = levels.api.solve
     for room in (baselines, levels):
-        monkeypatch.setattr(room, "quick", lambda problem, name: found(problem, name, Options()))
+        monkeypatch.setattr(room, "quick", lambda problem, name, **seconds: found(problem, name, Options(**seconds)))
 
 
 def answer(status, limit=Limit.NONE, schedule=None, detail=""):
@@ -295,7 +295,7 @@ def test_a_share_of_the_limit_is_past_when_more_of_it_is_over(monkeypatch):
 
 
 def test_a_limit_that_is_over_ends_a_solve_with_a_plan(case, quick_methods, engines, monkeypatch):
-    """The clock is hours further after the first rule: nothing follows, no engine, few draws of errors."""
+    """The clock is hours further after the first rule: nothing follows, no engine, no draws of errors."""
     clock, rule = [0.0], baselines.expert
     monkeypatch.setattr(tracker, "CLOCK", lambda: clock[0])
 
@@ -307,7 +307,35 @@ def test_a_limit_that_is_over_ends_a_solve_with_a_plan(case, quick_methods, engi
     found = solve(*case, SETTINGS, nobody)
     made = {name for name, candidate in found.candidates.items() if candidate is not None}
     assert made == {"single", "expert"} and engines == [] and "coarsen" not in found.stages_s
-    assert found.plan.makespan_s > 0 and found.trust is not None and found.trust.draws == 32
+    assert found.plan.makespan_s > 0 and found.trust is None
+
+
+@pytest.mark.parametrize(("used_s", "least_s"), [(10.0, 45.0), (20.0, 40.0), (50.0, 25.0), (100.0, 0.0)])
+def test_a_list_schedule_has_half_of_what_is_left_of_the_limit(
+    case, quick_methods, engines, monkeypatch, used_s, least_s
+):
+    """Its passes end then, and all are made where work is counted."""
+    clock, given = [0.0], []
+    monkeypatch.setattr(tracker, "CLOCK", lambda: clock[0])
+    monkeypatch.setattr(flow, "HURRY_S", 1.0)
+    whole = baselines.quick
+
+    def noted(problem, name, **options):
+        given.extend([options["seconds"]] if name == "list" else [])
+        return whole(problem, name, **options)
+
+    monkeypatch.setattr(baselines, "quick", noted)
+    solve(*case, replace(SETTINGS, time_limit_s=100.0), nobody, Earlier(spent_s=used_s))
+    assert given[0] == least_s
+    solve(*case, replace(SETTINGS, deterministic=True, time_limit_s=1.0), nobody)
+    assert given[-1] == math.inf
+
+
+def test_a_few_draws_are_made_where_little_time_is_left(case, quick_methods, engines, monkeypatch):
+    """Less than half of what was kept for the end."""
+    monkeypatch.setattr(flow, "_hurried", lambda *_: True)
+    found = solve(*case, SETTINGS, nobody)
+    assert found.trust is not None and found.trust.draws == 32
 
 
 def test_the_target_is_made_in_one_step_where_time_is_short(problem, monkeypatch):
