@@ -103,24 +103,29 @@ def main() -> None:
     if asked.json:
         print(json.dumps(said, indent=1))
     else:
-        _print(said)
+        print_errors(said)
     if asked.picture:
         draw(halves, asked.picture)
 
 
 def row(measured: Table, half: Bools) -> dict[str, Any]:
     """The error of some rows of a table."""
-    predicted, seconds = measured.predicted()[half], measured.seconds[half]
+    head = {"device": measured.device, "dtype": measured.dtype, "kind": measured.kind}
+    return head | errors(measured.predicted()[half], measured.seconds[half])
+
+
+def errors(predicted: Floats, seconds: Floats) -> dict[str, Any]:
+    """How far predicted seconds are from measured ones: rows, mean relative error, and ratios."""
     ratio = predicted / seconds
     figures = {
         "mean_error": np.abs(ratio - 1).mean(), "median_ratio": np.median(ratio), "p10": np.quantile(ratio, 0.1),
         "p90": np.quantile(ratio, 0.9), "sum_ratio": predicted.sum() / seconds.sum(),
     }  # fmt: skip
-    head = {"device": measured.device, "dtype": measured.dtype, "kind": measured.kind, "n": int(half.sum())}
-    return head | {name: round(float(value), 4) for name, value in figures.items()}
+    return {"n": len(ratio)} | {name: round(float(value), 4) for name, value in figures.items()}
 
 
-def _print(said: list[dict[str, Any]]) -> None:
+def print_errors(said: list[dict[str, Any]]) -> None:
+    """Print a markdown table of the rows that `row` gives."""
     print("| device | dtype | kind | n | mean error | median | p10 | p90 | sum |")
     print("|---|---|---|---:|---:|---:|---:|---:|---:|")
     for r in said:
