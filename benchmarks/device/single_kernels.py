@@ -204,7 +204,7 @@ def embedding(device: Device, tokens: int, dtype: str) -> list[dict[str, Any]]:
     one = tokens * depth * width(dtype)
     dense = words * depth * width(dtype)
     forward = device.kernel(lambda i: F.embedding(at[i], table), 8)
-    back = device.kernel(lambda i: torch.ops.aten.embedding_dense_backward(g, at[i], words, -1, False), 8)
+    back = device.kernel(lambda i: torch.ops.aten.embedding_dense_backward(g, at[i], words, -1, False), 8, waits=True)
     head = {"shape": [tokens, words, depth]}
     return [
         {"kind": "embedding", "op": described("", [], 0.0, 2 * one + 8 * tokens, dtype)} | head | forward,

@@ -19,6 +19,7 @@ class Device:
 
     def __init__(self, kind: str, *, small: bool) -> None:
         self.kind, self.small, self.cuda = kind, small, kind == "cuda"
+        self.capturing = False
         # Of its own: a capture that fails leaves torch's own generator unusable.
         self.generator = torch.Generator(kind).manual_seed(0)
         self.l2 = torch.cuda.get_device_properties(0).L2_cache_size if self.cuda else 0
@@ -54,8 +55,13 @@ class Device:
         self.sync()
         return [marks[2 * k].elapsed_time(marks[2 * k + 1]) / 1e3 for k in range(count)]
 
-    def kernel(self, run: Callable[[int], Any], sets: int, budget_s: float = 0.04) -> dict[str, Any]:
-        """Time of one kernel: `run(i)` on the i-th set of buffers, many in one replayed CUDA graph where it can be."""
+    def kernel(
+        self, run: Callable[[int], Any], sets: int, budget_s: float = 0.04, *, waits: bool = False
+    ) -> dict[str, Any]:
+        """Time of one kernel: `run(i)` on the i-th set of buffers, many in one replayed CUDA graph where it can be.
+
+        waits: whether it waits for the device, which a graph cannot.
+        """
         for k in range(min(sets, 3) + 1):
             run(k % sets)
         rough = max(min(self.samples(lambda: run(0), 3)), 2e-6)
@@ -66,7 +72,7 @@ class Device:
                 run(k % sets)
 
         graph, how = None, "stream"
-        if self.cuda:
+        if self.cuda and not waits:
             try:
                 graph, how = captured(all_of_them), "graph"
             except RuntimeError as error:

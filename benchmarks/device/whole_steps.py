@@ -34,7 +34,10 @@ def gpt2(device: Device, length: int) -> tuple[list[Any], Callable[[], Any]]:
     tokens, wanted = (device.integers(words, batch, length) for _ in range(2))
 
     def loss() -> Any:
-        x = F.embedding(tokens, table) + places
+        if device.capturing:  # the gradient of F.embedding waits for the device
+            x = table.index_select(0, tokens.view(-1)).view(batch, length, depth) + places
+        else:
+            x = F.embedding(tokens, table) + places
         for a, b, qkv, qkv_b, proj, proj_b, c, d, up, up_b, down, down_b in blocks:
             h = F.linear(F.layer_norm(x, (depth,), a, b), qkv, qkv_b)
             q, k, v = h.view(batch, length, 3, heads, depth // heads).permute(2, 0, 3, 1, 4).unbind(0)
@@ -144,8 +147,14 @@ def whole_step(device: Device, model: str, size: int, dtype: str) -> dict[str, A
         optimizer.zero_grad(set_to_none=True)
         gc.collect()
         torch.cuda.empty_cache()
-        with torch.cuda.graph(graph):
+        device.capturing = True
+        try:
             step()
+            optimizer.zero_grad(set_to_none=True)
+            with torch.cuda.graph(graph):
+                step()
+        finally:
+            device.capturing = False
         graph.replay()
         return summary(device.samples(graph.replay, repeats(device, graph.replay)))
 
