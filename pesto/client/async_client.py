@@ -64,6 +64,10 @@ class AsyncClient:
         """Inside: as `Client.cancel`."""
         return await self._run(self._calls.cancel(name))
 
+    async def delete(self, name: str, *, purge: bool = False) -> str:
+        """Inside: as `Client.delete`."""
+        return await self._run(self._calls.delete(name, purge=purge))
+
     async def plan(self, name: str) -> bytes:
         """Inside: as `Client.plan`."""
         return await self._run(self._calls.file(name, "plan"))

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from pesto.client.asking import Ask, Steps, answered
+from pesto.client.asking import Ask, Steps, answered, judged
 from pesto.client.link import Patience, checked_url
 from pesto.errors import FileError, UsageError
 from pesto.files.json import quoted, shown
@@ -20,6 +20,7 @@ from pesto.serve.http.replies import Cancelled, JobReply, JobsReply, Submitted
 T = TypeVar("T")
 _ID = re.compile(r"[\w-]{1,100}", re.ASCII)
 _PAGE = 500
+_GONE = 404
 _CHUNK = 1 << 20
 
 
@@ -103,6 +104,20 @@ class Calls:
         """Cancel it; its state then."""
         found = yield from self._body(Ask("DELETE", job_path(name)))
         return self._as(found, Cancelled).state.value
+
+    def delete(self, name: str, *, purge: bool) -> Steps[str]:
+        """Cancel it, or with `purge` delete one that has ended; its last state."""
+        if not purge:
+            return (yield from self.cancel(name))
+        state = (yield from self.job(name)).state
+        ask = Ask("DELETE", job_path(name), {"purge": "true"})
+        reply = yield ask
+        while (pause := judged(self.url, self.patience, reply)) is not None:
+            yield pause
+            reply = yield ask
+            if reply.status == _GONE:  # the answer was lost, and not the request
+                break
+        return state.value
 
     def file(self, name: str, route: str) -> Steps[bytes]:
         """What a job wrote."""

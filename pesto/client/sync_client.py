@@ -72,6 +72,10 @@ class Client:
         """Cancel a job as Ctrl-C does, the best plan is kept; its state then."""
         return self._run(self._calls.cancel(name))
 
+    def delete(self, name: str, *, purge: bool = False) -> str:
+        """Cancel a job, or with `purge` delete one that has ended, with its events and files; its last state."""
+        return self._run(self._calls.delete(name, purge=purge))
+
     def plan(self, name: str) -> bytes:
         """The plan file that a job wrote."""
         return self._run(self._calls.file(name, "plan"))

@@ -12,7 +12,16 @@ from pesto.serve.tls import Certificate
 EXECUTORS = ("local", "ray")
 MEMORY_SHARE = 0.8
 """Part of the machine's memory for jobs: the rest is for the server, the system, and what grows between two looks."""
-_POSITIVE = ("workers", "queued", "upload_gib", "keep_days", "keep_gib", "connections", "connections_per_address")
+_POSITIVE = (
+    "workers",
+    "queued",
+    "upload_gib",
+    "upload_seconds",
+    "keep_days",
+    "keep_gib",
+    "connections",
+    "connections_per_address",
+)
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -66,6 +75,8 @@ class ServeConfig:
     """Jobs of all tokens that may wait."""
     upload_gib: float = 2.0
     """Of one uploaded file."""
+    upload_seconds: float = 3600.0
+    """That the body of a request may take, however fast it comes."""
     keep_days: float = 30.0
     """After which files and events of a job that has ended, and uploads that nothing waits for, are removed."""
     keep_gib: float = 50.0

@@ -18,7 +18,7 @@ from pesto.jobs.request import Kind
 from pesto.jobs.work import PAGE, PLAN, SPLIT
 from pesto.quantities import duration, percent
 from pesto.serve.http.replies import JobReply
-from pesto.serve.store.job_states import State
+from pesto.serve.store.job_states import FINAL, State
 from pesto.show.lines import command, fact
 from pesto.show.screen import one_line
 from pesto.show.solve_report import VERIFIED
@@ -101,6 +101,25 @@ def cancel_command(*, name: str, server: str, token: str | None, as_json: bool) 
     with connected(server, token) as client:
         state = client.cancel(name)
     click.echo(to_json({"id": name, "state": state}) if as_json else f"{name}: {state}")
+
+
+@jobs_command.command("delete")
+@click.argument("names", metavar="ID...", nargs=-1, required=True)
+@click.option("--purge", is_flag=True, help="Delete jobs that have ended, with their events and files.")
+@server_options
+@json_option()
+def delete_command(*, names: tuple[str, ...], purge: bool, server: str, token: str | None, as_json: bool) -> None:
+    """Cancel jobs, or with --purge delete those that have ended; one after the other, up to one that is refused."""
+    ended: list[dict[str, str]] = []
+    with connected(server, token) as client:
+        for name in dict.fromkeys(names):
+            state = client.delete(name, purge=purge)
+            ended.append({"id": name, "state": state})
+            if not as_json:
+                hint = "" if purge or state not in FINAL else f"; to delete it: pesto jobs delete {name} --purge"
+                click.echo(f"{name}: {'deleted' if purge else state}{hint}")
+    if as_json:
+        click.echo(to_json({"jobs": ended, "purged": purge}))
 
 
 @jobs_command.command("plan")

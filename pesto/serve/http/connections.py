@@ -10,8 +10,8 @@ from pesto.serve.serve_config import ServeConfig
 
 HEAD_S = 10.0
 """Seconds within which the head of a request must be there, of a connection's first one since its begin."""
-BODY_S, BODY_RATE = 20.0, 1024
-"""Seconds within which a body must be there, and bytes for each of which so many seconds' share is added."""
+BODY_S, BODY_RATE, BODY_MOST_S = 20.0, 1024, 60.0
+"""Seconds that a body has at first, bytes for which it is given one more, and the most that it may have left."""
 IDLE_S = 75
 """Seconds for which a connection may wait for its next request."""
 UNREAD_S = 60.0
@@ -28,13 +28,12 @@ _LOG = logging.getLogger(__name__)
 class Gate:
     """Counts the connections of a server, by address, and ends those that take too long."""
 
-    def __init__(self, most: int, each: int) -> None:
-        """`most`: connections in all; `each`: of one address."""
-        self._most, self._each = most, each
+    def __init__(self, most: int, each: int, *, body_s: float = 3600.0) -> None:
+        """`most`: connections in all; `each`: of one address; `body_s`: seconds that any body may take."""
+        self._most, self._each, self.body_s = most, each, body_s
         self._open: dict[Any, str] = {}
         self._reserved: dict[Any, str] = {}
         self._by_address: Counter[str] = Counter()
-        self._reserved_by: Counter[str] = Counter()
         self.idle: dict[Any, None] = {}
         """Those that wait for a next request, the one that waits longest first."""
         self._noted: Counter[str] = Counter()
@@ -45,29 +44,35 @@ class Gate:
         """How many connections there are."""
         return len(self._open) + len(self._reserved)
 
-    def enter(self, connection: Any, peer: object) -> bool | None:
-        """Count one more: True for any request, False for one of health alone, None for no place."""
+    def enter(self, connection: Any, peer: object) -> bool:
+        """Count one more: True for any request, False for one of health alone.
+
+        The reserve for health is never full: the one of the same address, or else of any, that has been there longest
+        is dropped. A request that comes whole is answered before others of its address can take its place.
+        """
         address = address_of(peer)
         if self._by_address[address] < self._each and (len(self._open) < self._most or self._made_room()):
             self._open[connection] = address
             self._by_address[address] += 1
             return True
         self.note(f"beyond {self._most} connections, or {self._each} of one address")
-        if len(self._reserved) < RESERVE and self._reserved_by[address] < RESERVE_EACH:
-            self._reserved[connection] = address
-            self._reserved_by[address] += 1
-            return False
-        return None
+        same = [other for other, at in self._reserved.items() if at == address]
+        crowd = same if len(same) >= RESERVE_EACH else list(self._reserved)
+        if len(crowd) >= (RESERVE_EACH if crowd is same else RESERVE):
+            self.leave(crowd[0])
+            crowd[0].drop()
+        self._reserved[connection] = address
+        return False
 
     def leave(self, connection: Any) -> None:
         """Count one less, once."""
         self.idle.pop(connection, None)
-        for places, counts in ((self._open, self._by_address), (self._reserved, self._reserved_by)):
-            address = places.pop(connection, None)
-            if address is not None:
-                counts[address] -= 1
-                if not counts[address]:
-                    del counts[address]
+        self._reserved.pop(connection, None)
+        address = self._open.pop(connection, None)
+        if address is not None:
+            self._by_address[address] -= 1
+            if not self._by_address[address]:
+                del self._by_address[address]
 
     def note(self, what: str) -> None:
         """Remember for the log that a connection was ended or refused."""
@@ -101,7 +106,7 @@ def gate_for(config: ServeConfig, files: int) -> Gate:
     room = max(1, files - SPARE_FILES - RESERVE)
     if room < config.connections:
         _LOG.warning("at most %d connections, since %d files may be open - raise it: ulimit -n", room, files)
-    return Gate(min(config.connections, room), config.connections_per_address)
+    return Gate(min(config.connections, room), config.connections_per_address, body_s=config.upload_seconds)
 
 
 def address_of(peer: object) -> str:

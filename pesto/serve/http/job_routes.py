@@ -85,7 +85,7 @@ async def jobs(
 
     def listed(store: Readings, waiting: Waiting) -> JobsReply:
         page = store.jobs(msgspec.structs.replace(wanted, **among._asdict()), after, most)
-        found = [job_reply(job, waiting) for job in page.jobs]
+        found = [job_reply(job, store.place(job, waiting)) for job in page.jobs]
         return JobsReply(jobs=found, after=page.after, counts=store.counts(caller.owner) if counts else {})
 
     return await caller.service.store.reader.listed(listed)
@@ -122,7 +122,8 @@ def among(
 @get("/jobs/{name:str}", responses=refusals(404), summary="Show a job")
 async def job(name: FromPath[str], caller: Who) -> JobReply:
     """State, place in the queue, stage, best, bound and gap, and what was asked for."""
-    return job_reply(await caller.job(name), await caller.service.store.reader.waiting(), whole=True)
+    found = await caller.job(name)
+    return job_reply(found, await caller.service.store.reader.place(found), whole=True)
 
 
 @delete("/jobs/{name:str}", status_code=200, responses=refusals(404, 409, 507), summary="Cancel or delete a job")

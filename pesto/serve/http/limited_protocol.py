@@ -1,6 +1,7 @@
 """HTTP/1.1 on one connection, by uvicorn, within limits of time and size; a slow client costs a place for a moment."""
 
 import asyncio
+import math
 import secrets
 import time
 from asyncio.sslproto import SSLProtocol
@@ -14,7 +15,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from pesto.errors import Exit
 from pesto.serve.error_codes import code_of
-from pesto.serve.http.connections import BODY_RATE, BODY_S, HEAD_S, IDLE_S, RESERVE_S, UNREAD_S, Gate
+from pesto.serve.http.connections import BODY_MOST_S, BODY_RATE, BODY_S, HEAD_S, IDLE_S, RESERVE_S, UNREAD_S, Gate
 from pesto.serve.http.replies import Problem
 from pesto.serve.tls import Certificate
 
@@ -34,9 +35,11 @@ class LimitedProtocol(HttpToolsProtocol):
         """`certificate`: for TLS; None for none."""
         super().__init__(**given)
         self._gate, self._certificate = gate, certificate
-        self._place: bool | None = None
+        self._place = False
         self._served = self.app
-        self._phase, self._since, self._count = _HEAD, time.monotonic(), 0
+        self._phase, self._due_s, self._count = _HEAD, math.inf, 0
+        self._end_s = math.inf
+        """When the body must be there, and when it is late at its rate: `_due_s`."""
         self._unread_since: float | None = None
         self._accepted: asyncio.Transport | None = None
         self._made = False
@@ -48,13 +51,10 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._accepted is None:
             self._accepted = given
             self._place = self._gate.enter(self, given.get_extra_info("peername"))
-            if self._place is None:
-                given.abort()
-                return
             if self._certificate is not None:
                 self._secure(given, self._certificate)
                 return
-        self._made, self._since = True, time.monotonic()
+        self._made, self._due_s = True, time.monotonic() + self._head_s
         super().connection_made(given)
 
     def _secure(self, accepted: asyncio.Transport, certificate: Certificate) -> None:
@@ -89,7 +89,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self._gate.idle.pop(self, None)
         if self._phase != _HEAD:
-            self._since = time.monotonic()
+            self._due_s = time.monotonic() + self._head_s
         self._phase, self._count = _HEAD, 0
 
     def on_headers_complete(self) -> None:
@@ -101,17 +101,18 @@ class LimitedProtocol(HttpToolsProtocol):
         self.app = cast(Any, partial(_refuse, refusal)) if refusal else self._served
         super().on_headers_complete()
         self.cycle.keep_alive = self.cycle.keep_alive and bool(self._place)
-        self._phase, self._since, self._count = _BODY, time.monotonic(), 0
+        now = time.monotonic()
+        self._phase, self._due_s, self._end_s = _BODY, now + BODY_S, now + self._gate.body_s
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of a body."""
         super().on_body(body)
-        self._count += len(body)
+        self._due_s = min(self._due_s + len(body) / BODY_RATE, time.monotonic() + BODY_MOST_S)
 
     def on_message_complete(self) -> None:
         """End a request."""
         super().on_message_complete()
-        self._phase = _ANSWER
+        self._phase, self._due_s = _ANSWER, math.inf
         if self.cycle.response_complete:
             self._rest()
 
@@ -123,7 +124,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _rest(self) -> None:
         if not self.transport.is_closing():
-            self._phase, self._since = _IDLE, time.monotonic()
+            self._phase, self._due_s = _IDLE, time.monotonic() + IDLE_S
             self._gate.idle[self] = None
 
     def pause_writing(self) -> None:
@@ -148,9 +149,8 @@ class LimitedProtocol(HttpToolsProtocol):
         if closing:
             return ""  # it was ended, and what is left is being sent
         if self.flow.read_paused:
-            self._since = now  # it is this side that does not read
-        most = {_HEAD: self._head_s, _BODY: BODY_S + self._count / BODY_RATE, _IDLE: IDLE_S}.get(self._phase)
-        if most is None or now < self._since + most:
+            self._due_s = max(self._due_s, now + BODY_S)  # it is this side that does not read
+        if now < (min(self._due_s, self._end_s) if self._phase == _BODY else self._due_s):
             return ""
         return _SLOW.get(self._phase, "that were idle")
 
@@ -164,6 +164,10 @@ class LimitedProtocol(HttpToolsProtocol):
             self.transport.close()
         else:
             self._end(408)
+
+    def drop(self) -> None:
+        """End the connection at once, whatever it is at."""
+        (self.transport or cast(asyncio.Transport, self._accepted)).abort()
 
     def _end(self, status: int) -> None:
         """End it with an answer, unless another one is under way."""

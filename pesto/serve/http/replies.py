@@ -8,7 +8,6 @@ from msgspec import Meta
 from pesto.jobs.request import JobRequest, digests_of
 from pesto.serve.notify_address import origin_of
 from pesto.serve.store.job_states import FINAL, Job, State
-from pesto.serve.store.waiting import Waiting
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -62,7 +61,7 @@ class JobReply(msgspec.Struct, frozen=True, kw_only=True):
     state: State
     """Where it is."""
     place: int | None
-    """In the queue, from 1; null once it runs."""
+    """In the queue, from 1, in the order in which jobs would begin if none ended meanwhile; null once it runs."""
     stage: str
     """What it is at; empty before and after."""
     best_s: float | None
@@ -135,8 +134,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why it does not."""
 
 
-def job_reply(job: Job, waiting: Waiting, *, whole: bool = False) -> JobReply:
-    """A job, with its place in the queue; `whole`: and with its request."""
+def job_reply(job: Job, place: int | None, *, whole: bool = False) -> JobReply:
+    """Return a job as it is told, with its place in the queue; `whole`: and with its request."""
     asked = msgspec.json.decode(job.request, type=JobRequest) if job.request else None
     came = job.outcome if job.state in FINAL else None
     there = None if job.expired else job.outcome
@@ -153,7 +152,7 @@ def job_reply(job: Job, waiting: Waiting, *, whole: bool = False) -> JobReply:
         request=_request(asked) if whole and asked is not None else None,
         priority=job.priority,
         state=job.state,
-        place=waiting.place(job.priority, job.number) if job.state == State.QUEUED else None,
+        place=place,
         stage=job.stage,
         best_s=job.best_s,
         bound_s=job.bound_s,

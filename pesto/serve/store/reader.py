@@ -5,6 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from pesto.serve.store.job_states import Job, State
 from pesto.serve.store.readings import Readings
 from pesto.serve.store.waiting import Waiting
 
@@ -39,6 +40,12 @@ class Reader:
             return ask(self._lists, self._waiting())
 
         return await asyncio.get_running_loop().run_in_executor(self._lister, answer)
+
+    async def place(self, job: Job) -> int | None:
+        """As `Readings.place`."""
+        if job.state != State.QUEUED:
+            return None
+        return await self.asked(lambda store: store.place(job, self._waiting()))
 
     async def waiting(self) -> Waiting:
         """Return who waits and who runs, as of now or of a moment ago."""

@@ -1,9 +1,13 @@
 """What the service remembers, read: never written, and as of the last commit."""
 
+import time
+
 from pesto.serve.store.database import Asked
 from pesto.serve.store.job_list import COLUMNS, JobFilter, JobPage, job_counts, job_of_row, job_page
-from pesto.serve.store.job_states import FINAL, Job, Numbered, Sums
+from pesto.serve.store.job_states import FINAL, Job, Numbered, State, Sums
 from pesto.serve.store.keys import job_of
+from pesto.serve.store.usage import ended_by_token
+from pesto.serve.store.waiting import RECENT_S, Waiting
 
 _SELECT = f"SELECT {', '.join(COLUMNS)} FROM jobs"  # noqa: S608 - constants
 
@@ -14,6 +18,7 @@ class Readings:
     def __init__(self, database: Asked) -> None:
         """`database`: a connection of its own, beside the writer's."""
         self._db = database
+        self._had_s, self._had_s_until = dict[str, float](), 0.0
 
     def job(self, name: str) -> Job | None:
         """The job with that id."""
@@ -31,6 +36,12 @@ class Readings:
     def counts(self, token: str | None) -> dict[str, int]:
         """As `pesto.serve.store.job_list.job_counts`."""
         return job_counts(self._db, token)
+
+    def place(self, job: Job, waiting: Waiting) -> int | None:
+        """Return the place of a job in the queue, from 1 (`Waiting.place`); None for one that does not wait."""
+        if job.state != State.QUEUED:
+            return None
+        return waiting.place(job.token, job.priority, job.number, self._seconds_of)
 
     def events(self, number: int, after: int, most: int = 200) -> list[Numbered]:
         """A job's events after a number, in their order."""
@@ -69,3 +80,10 @@ class Readings:
         """Of all jobs that have ended, by kind, model and state."""
         rows = self._db.execute("SELECT kind, model, state, jobs, seconds, gap, gaps FROM sums")
         return [Sums(**dict(zip(Sums.__struct_fields__, row, strict=True))) for row in rows]
+
+    def _seconds_of(self, token: str) -> float:
+        """Return the seconds of workers that a token has had in 24 hours, as of less than a second ago."""
+        if time.monotonic() >= self._had_s_until:
+            self._had_s = ended_by_token(self._db, time.time())
+            self._had_s_until = time.monotonic() + RECENT_S
+        return self._had_s.get(token, 0.0)

@@ -27,6 +27,12 @@ def ended_s(database: Asked, token: str, now: float) -> float:
     return float(database.execute(asked, (token, int(now / HOUR_S) - WINDOW_HOURS)).fetchone()[0])
 
 
+def ended_by_token(database: Asked, now: float) -> dict[str, float]:
+    """Return the seconds of the attempts that have ended, of each token that has any."""
+    asked = "SELECT token, sum(seconds) FROM usage WHERE hour > ? GROUP BY token"
+    return dict(database.execute(asked, (int(now / HOUR_S) - WINDOW_HOURS,)).fetchall())
+
+
 def worked_s(database: Asked, token: str, now: float) -> float:
     """Return the seconds of a token's attempts, with those that run."""
     asked = f"SELECT coalesce(sum(? - started), 0) FROM jobs WHERE {_OPEN} AND state <> 'queued'"  # noqa: S608

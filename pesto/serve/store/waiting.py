@@ -4,7 +4,7 @@ import time
 from array import array
 from bisect import bisect_left, insort
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from pesto.serve.store.database import Asked
 
@@ -20,7 +20,8 @@ class Waiting:
     """
 
     def __init__(self) -> None:
-        self._order: dict[int, array[int]] = {}  # numbers by priority: 8 bytes a job, of which a million may wait
+        # Numbers by priority and token: 8 bytes a job, of which a million may wait.
+        self._order: dict[int, dict[str, array[int]]] = {}
         self.queued: Counter[str] = Counter()
         self.running: Counter[str] = Counter()
 
@@ -30,12 +31,15 @@ class Waiting:
 
     def reset(self, queued: Iterable[tuple[str, int, int]], running: Iterable[str]) -> None:
         """Begin anew from rows (token, priority, number) of what waits, and the token of each job that runs."""
-        order: dict[int, array[int]] = defaultdict(lambda: array("q"))
+        order: dict[int, dict[str, array[int]]] = defaultdict(lambda: defaultdict(lambda: array("q")))
         many: Counter[str] = Counter()
         for token, priority, number in queued:
-            order[priority].append(number)
+            order[priority][token].append(number)
             many[token] += 1
-        self._order = {priority: array("q", sorted(numbers)) for priority, numbers in order.items()}
+        self._order = {
+            priority: {token: array("q", sorted(numbers)) for token, numbers in tokens.items()}
+            for priority, tokens in order.items()
+        }
         self.queued = many
         self.running = Counter(running)
 
@@ -51,24 +55,46 @@ class Waiting:
         """Whether fewer of a token's run than `most`."""
         return self.running[token] < most
 
-    def place(self, priority: int, number: int) -> int:
-        """Return the place of a waiting job by priority and number, from 1; tokens take turns besides."""
-        before = sum(len(numbers) for larger, numbers in list(self._order.items()) if larger > priority)
-        return before + bisect_left(self._order.get(priority, ()), number) + 1
+    def place(self, token: str, priority: int, number: int, had_s: Callable[[str], float]) -> int:
+        """Return the place of a waiting job, from 1, in the order of `Ledger.begin` if no job ended meanwhile.
+
+        Tokens' limits of running jobs are left out. `had_s`: seconds of workers that a token has had in 24 hours; asked
+        where turns are equal.
+        """
+        turns, before = Counter(self.running), 0  # how many of each token's run when its next one of `priority` begins
+        for larger, tokens in list(self._order.items()):
+            if larger > priority:
+                for other, numbers in list(tokens.items()):
+                    turns[other] += len(numbers)
+                    before += len(numbers)
+        equal = self._order.get(priority, {})
+        rank = bisect_left(equal.get(token, ()), number)
+        turn = turns[token] + rank
+        for other, numbers in list(equal.items()):
+            earlier = turn - turns[other]
+            if other == token:
+                before += rank
+            elif earlier >= 0:
+                before += min(earlier, len(numbers))
+                level = numbers[earlier : earlier + 1]  # the other's job with as many running ones before it
+                before += bool(level) and (had_s(other), level[0]) < (had_s(token), number)
+        return before + 1
 
     def join(self, token: str, priority: int, number: int) -> None:
         """One more waits."""
-        insort(self._order.setdefault(priority, array("q")), number)
+        insort(self._order.setdefault(priority, {}).setdefault(token, array("q")), number)
         self.queued[token] += 1
 
     def leave(self, token: str, priority: int, number: int) -> None:
         """One less waits."""
-        numbers = self._order.get(priority, array("q"))
+        numbers = self._order.get(priority, {}).get(token, array("q"))
         at = bisect_left(numbers, number)
         if number not in numbers[at : at + 1]:
             raise ValueError(f"job {number} does not wait")
         del numbers[at]
         if not numbers:
+            del self._order[priority][token]
+        if not self._order[priority]:
             del self._order[priority]
         self.queued[token] -= 1
 

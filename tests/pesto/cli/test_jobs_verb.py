@@ -60,6 +60,21 @@ def test_a_job_is_listed_shown_watched_and_fetched(live, tmp_path):
     assert json.loads(said("cancel", name, "--json")) == {"id": name, "state": "done"}
 
 
+def test_jobs_are_deleted_once_they_have_ended(live):
+    with Client(live.url) as client:
+        names = [client.submit(SOLVE | {"label": "talk"}) for _ in range(3)]
+        for name in names:
+            client.wait(name)
+    assert said("delete", names[0]) == f"{names[0]}: done; to delete it: pesto jobs delete {names[0]} --purge\n"
+    assert said("delete", names[0], names[0], "--purge") == f"{names[0]}: deleted\n"
+    assert json.loads(said("delete", *names[1:], "--purge", "--json")) == {
+        "jobs": [{"id": name, "state": "done"} for name in names[1:]], "purged": True
+    }  # fmt: skip
+    assert json.loads(said("list", "--json"))["jobs"] == []
+    assert "no job" in refused(UsageError, "jobs", "delete", names[0], "--purge")
+    assert "Missing argument" in CliRunner().invoke(pesto, ["jobs", "delete", "--purge"], obj={}).output
+
+
 @pytest.mark.parametrize(
     ("asked", "file", "line"),
     [

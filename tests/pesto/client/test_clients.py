@@ -10,6 +10,7 @@ from live_service import live_service
 import pesto
 from pesto import FileError, UsageError
 from pesto.client import carrying
+from pesto.client.asking import Reply
 from pesto.serve import tokens
 
 SOLVE = {"kind": "solve", "source": {"model": "rnnlm"}}
@@ -43,6 +44,31 @@ def test_a_job_from_its_upload_to_its_plan(live, tmp_path):
         assert list(client.events(wait))[-1].data["exit_code"] == 130
         for few in (1, 2):
             assert len(client.jobs(most=few)) == few
+
+
+def test_a_job_is_cancelled_then_deleted(live, monkeypatch):
+    with pesto.Client(live.url) as client:
+        name = client.submit(SOLVE | {"label": "wait"})
+        with pytest.raises(UsageError, match=r"the job \w+ is (queued|running) - cancel it first"):
+            client.delete(name, purge=True)
+        assert client.delete(name) in ("cancelled", "cancelling")
+        client.wait(name)
+        carried, lost = client._carried, []
+
+        def losing(ask):
+            """Carry a request, and lose the answer of the first DELETE."""
+            reply = carried(ask)
+            if ask.method == "DELETE" and not lost:
+                lost.append(reply)
+                return Reply(why="the connection was lost")
+            return reply
+
+        monkeypatch.setattr(client, "_carried", losing)
+        assert client.delete(name, purge=True) == "cancelled"
+        assert lost[0].status == 200
+        for purge in (False, True):
+            with pytest.raises(UsageError, match=f"no job '{name}'"):
+                client.delete(name, purge=purge)
 
 
 def test_what_is_there_is_not_sent(live, monkeypatch):
@@ -90,12 +116,15 @@ def test_the_same_in_an_event_loop(live, tmp_path):
             assert [event.number for event in told] == [1, 2, 3, 4, 5, 6]
             assert (await client.wait(name)).state == "done" and (await client.jobs())[0].id == name
             assert await client.plan(name) == await client.report(name) == await client.file(name, "plan.json")
-            assert await client.cancel(name) == "done"
+            assert await client.cancel(name) == await client.delete(name) == "done"
             for asked in (client.trace(name), client.explain(name), client.job("nobody"), client.diff(name, "nobody")):
                 with pytest.raises(UsageError):
                     await asked
             with pytest.raises(UsageError, match="no job 'nobody'"):
                 await anext(client.events("nobody"))
+            assert await client.delete(name, purge=True) == "done"
+            with pytest.raises(UsageError, match="no job"):
+                await client.job(name)
 
     asyncio.run(all_of_it())
 

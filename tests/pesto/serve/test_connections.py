@@ -2,9 +2,10 @@
 
 import json
 import resource
+import select
 import socket
 import time
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 from fake_jobs import FakeJobs
@@ -118,13 +119,52 @@ def test_beyond_the_most_connections_health_alone_is_answered(tmp_path):
                 assert ended(other)
         assert asked(first, JOBS)[0] == 200
         with joined(live) as a, joined(live) as b, joined(live) as c, joined(live) as d, joined(live) as fifth:
-            assert ended(fifth)  # one address has a part of the reserve alone
-            assert asked(a, HEALTH)[0] == asked(b, HEALTH)[0] == asked(c, HEALTH)[0] == asked(d, HEALTH)[0] == 200
+            assert ended(a)  # one address has a part of the reserve alone, and its last connections have it
+            assert [asked(link, HEALTH)[0] for link in (b, c, d, fifth)] == [200] * 4
         first.close()
         while live.gate.count > 1:
             time.sleep(0.01)
         with joined(live) as other:
             assert asked(other, JOBS)[0] == 200
+
+
+def test_health_is_answered_beside_silent_connections_of_the_same_address(tmp_path):
+    """As to a probe that comes from the address of a proxy, or of a node, whose other clients hold all places."""
+    with live_service(tmp_path, connections_per_address=1) as live, ExitStack() as stack:
+        for _ in range(60):
+            stack.enter_context(joined(live))  # says nothing
+        for _ in range(3):
+            with joined(live) as probe:
+                assert asked(probe, HEALTH)[0] == 200
+        assert live.gate.count <= 1 + connections.RESERVE_EACH
+
+
+def test_a_body_may_not_trickle_on_what_came_before(tmp_path, monkeypatch):
+    """A body that begins fast has no more time for its rest than one that came slowly so far."""
+    for name in ("BODY_S", "BODY_MOST_S"):
+        monkeypatch.setattr(limited_protocol, name, 0.5)
+    begun = b"PUT /v1/blobs/%s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 500000\r\n\r\n" % (b"0" * 64)
+    with live_service(tmp_path) as live, joined(live) as link:
+        link.sendall(begun + b"x" * 400_000)  # 390 s at 1 KiB/s
+        assert answer(link)[0] == 408
+        assert ended(link)
+        with joined(live) as other:
+            assert asked(other, JOBS)[0] == 200
+
+
+def test_a_body_ends_after_its_time_however_fast_it_comes(tmp_path):
+    begun = b"PUT /v1/blobs/%s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000000000\r\n\r\n" % (b"0" * 64)
+    with live_service(tmp_path, upload_seconds=0.3) as live, joined(live) as link:
+        link.sendall(begun)
+        sent = 0
+        with suppress(ConnectionError):  # the refusal itself is lost where more came meanwhile
+            while not select.select([link], [], [], 0.02)[0]:
+                link.sendall(b"x" * 4096)
+                sent += 4096
+                assert sent < 4 << 20
+        with joined(live) as other:
+            assert asked(other, JOBS)[0] == 200
+        assert live.gate.count <= 1
 
 
 def test_a_connection_that_waits_for_its_next_request_makes_room(tmp_path):
@@ -177,15 +217,24 @@ class Closing:
 
 def test_a_connection_that_was_closed_and_is_not_read_ends():
     link = LimitedProtocol.__new__(LimitedProtocol)
-    link._made, link._unread_since, link._phase, link._since, link.transport = True, None, 3, 0.0, Closing()
+    link._made, link._unread_since, link._phase, link._due_s, link.transport = True, None, 3, 0.0, Closing()
     assert (link.late(1000.0), link.late(1059.0), link.transport.ended) == ("", "", False)
     assert link.late(1060.0) == "with answers that were not read"
     link.cut()
     assert link.transport.ended
 
 
+class Place:
+    """A connection of a gate."""
+
+    dropped = False
+
+    def drop(self):
+        self.dropped = True
+
+
 def test_places_are_counted_by_address():
-    gate, made = Gate(3, 2), [object() for _ in range(6)]
+    gate, made = Gate(3, 2), [Place() for _ in range(6)]
     near, far = ("10.0.0.1", 1), ("10.0.0.2", 1)
     assert [gate.enter(one, near) for one in made[:3]] == [True, True, False]
     assert [gate.enter(one, far) for one in made[3:5]] == [True, False]
@@ -194,7 +243,22 @@ def test_places_are_counted_by_address():
     assert (gate.enter(made[5], far), gate.count) == (True, 5)
     for one in made:
         gate.leave(one)
-    assert gate.count == 0 and not gate._by_address and not gate._reserved_by
+    assert gate.count == 0 and not gate._by_address and not any(one.dropped for one in made)
+
+
+def test_the_reserve_for_health_drops_who_has_been_there_longest():
+    gate = Gate(1, 1)
+    gate.enter(Place(), ("10.0.0.9", 1))
+    made = [(Place(), f"10.0.{k % 11}.1") for k in range(60)]
+    for place, address in made:
+        assert gate.enter(place, (address, 1)) is False
+    kept = [address for place, address in made if not place.dropped]
+    assert len(kept) == connections.RESERVE == gate.count - 1
+    assert kept == [address for _, address in made[-connections.RESERVE :]]
+    last = [Place() for _ in range(connections.RESERVE_EACH + 1)]
+    for place in last:
+        gate.enter(place, ("10.0.0.9", 1))
+    assert [place.dropped for place in last] == [True] + [False] * connections.RESERVE_EACH
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from pesto.serve.store.job_states import DEATHS, Event, Outcome, State, Submissi
 from pesto.serve.store.ledger import UNLIMITED, Ledger
 from pesto.serve.store.readings import Readings
 from pesto.serve.store.sqlite_file import connected
+from pesto.serve.store.usage import ended_by_token
 from pesto.serve.store.waiting import Waiting
 
 TOKENS = ("", "ann", "bob")
@@ -69,6 +70,14 @@ class Model:
 
         allowed = [k for k, job in enumerate(self.jobs) if job["state"] == "queued" and job["token"] not in but]
         return min(allowed, key=turn) if allowed else None
+
+    def picks(self, now):
+        """The waiting jobs in the order in which they begin, one after the other, while nothing ends."""
+        future, order = copy.deepcopy(self), []
+        while (k := future.next((), now)) is not None:
+            future.jobs[k]["state"] = "running"
+            order.append(k)
+        return order
 
     def use(self, k, seconds, now):
         self.used.append((self.jobs[k]["token"], int(now / 3600), seconds))
@@ -281,9 +290,11 @@ class Machine(RuleBasedStateMachine):
 
     def in_memory(self, found):
         """Queue places and each token's counts are those of the model."""
-        order = sorted((-job.priority, job.number) for job in found if job.state == "queued")
+        order = [found[k] for k in self.model.picks(self.ticks)]
         waiting, crowd = self.waiting(), self.ledger.waiting
-        assert [waiting.place(-p, number) for p, number in order] == list(range(1, len(order) + 1))
+        seconds = ended_by_token(self.db, self.ticks)
+        places = [waiting.place(job.token, job.priority, job.number, lambda t: seconds.get(t, 0.0)) for job in order]
+        assert places == list(range(1, len(order) + 1))
         assert len(crowd) == len(waiting) == len(order)
         for token in TOKENS:
             of = [job for job in found if job.token == token]

@@ -1,5 +1,6 @@
 """What a token's jobs may use together: hours are reserved and kept, tokens take turns, priorities have a cap."""
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from fake_jobs import FakeJobs
@@ -7,9 +8,12 @@ from serving import SOLVE, events, refused, serving, told
 
 from pesto.cli.main import pesto as command
 from pesto.serve import scheduler, tokens
+from pesto.serve.store.job_list import JobFilter
 from pesto.serve.store.job_states import Outcome, State, Submission
 from pesto.serve.store.ledger import Ledger
+from pesto.serve.store.readings import Readings
 from pesto.serve.store.sqlite_file import connected
+from pesto.serve.store.usage import ended_s
 from pesto.serve.tokens import Quota, Role
 
 
@@ -71,6 +75,39 @@ def test_tokens_take_turns_within_a_priority(ledger):
         ledger.finish(one.number, one.attempt, State.DONE, Outcome(seconds=seconds[one.token]))
     last = [submit(ledger, token) for token in ("ann", "bob", "cid")]  # nobody runs: who has had less is first
     assert [ledger.begin().id for _ in range(3)] == [last[1], last[2], last[0]]
+
+
+def test_places_are_the_order_in_which_jobs_begin(tmp_path, ledger):
+    """Random queues with running jobs and used seconds: places before are the order of `Ledger.begin` after."""
+    random = np.random.default_rng(11)
+    for _ in range(12):
+        for _ in range(random.integers(3, 30)):
+            submit(ledger, str(random.choice(("", "ann", "bob", "cid"))), int(random.choice((0, 0, 0, 5))))
+        for _ in range(random.integers(5)):
+            one = ledger.begin()
+            if one is not None and random.random() < 0.5:
+                ended = Outcome(seconds=float(random.choice((1.0, 2.0, 40.0))))
+                ledger.finish(one.number, one.attempt, State.DONE, ended)
+        readings = Readings(ledger.database)
+        readings._seconds_of = lambda token: ended_s(ledger.database, token, 1e6)  # the ledger's clock
+        waiting = readings.jobs(JobFilter(state=State.QUEUED), None, 500).jobs
+        promised = sorted(waiting, key=lambda job: readings.place(job, ledger.waiting))
+        assert sorted(readings.place(job, ledger.waiting) for job in waiting) == list(range(1, len(waiting) + 1))
+        begun = [ledger.begin() for _ in waiting]
+        assert [one.id for one in begun] == [job.id for job in promised]
+        assert all(readings.place(readings.job(one.id), ledger.waiting) is None for one in begun)
+        for one in begun[::2]:  # the others run on
+            ledger.finish(one.number, one.attempt, State.DONE, Outcome(seconds=1.0))
+
+
+def test_a_small_job_of_another_token_is_told_its_turn(tmp_path):
+    ann, bob = bearer(tmp_path, "ann"), bearer(tmp_path, "bob")
+    with serving(tmp_path, FakeJobs(slots=0)) as (client, _):
+        heavy = [post(client, ann).json()["id"] for _ in range(5)]
+        light = post(client, bob).json()["id"]
+        assert client.get(f"/v1/jobs/{light}", headers=bob).json()["place"] == 2  # 6 by its number
+        assert [client.get(f"/v1/jobs/{name}", headers=ann).json()["place"] for name in heavy] == [1, 3, 4, 5, 6]
+        assert [job["place"] for job in client.get("/v1/jobs", headers=ann).json()["jobs"]] == [6, 5, 4, 3, 1]
 
 
 def test_used_seconds_stay_with_every_attempt(ledger):
