@@ -9,8 +9,6 @@ answer but 200, 202 and 503 came.
 """
 
 import argparse
-import json
-import os
 import signal
 import subprocess
 import sys
@@ -24,6 +22,7 @@ import httpx
 import numpy as np
 
 from benchmarks.postgres_server import PostgresServer
+from benchmarks.serve_result import finish
 
 HEALTH_S, READY_S = 0.1, 5.0
 QUEUED = {"kind": "solve", "source": {"model": "rnnlm", "variant": "tiny"}, "priority": -1}
@@ -47,9 +46,7 @@ def main() -> None:
         finally:
             server.send_signal(signal.SIGTERM)
             code = server.wait()
-    found |= {"exit_code": code, "cores": os.cpu_count(), "load": [round(one, 1) for one in os.getloadavg()]}
-    print(json.dumps(found) if given.json else "\n".join(f"{key:28} {value}" for key, value in found.items()))
-    sys.exit(0 if found["within"] and code == 0 else 1)
+    finish(found, code, as_json=given.json, within=bool(found["within"]))
 
 
 class Asking(threading.Thread):

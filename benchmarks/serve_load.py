@@ -31,6 +31,7 @@ import numpy as np
 import uvloop
 
 from benchmarks.postgres_server import PostgresServer
+from benchmarks.serve_result import finish
 from pesto.serve.store.database import Database
 from pesto.serve.store.job_states import Event, Outcome, State, Submission
 from pesto.serve.store.ledger import Ledger
@@ -72,9 +73,7 @@ def main() -> None:
         finally:
             server.send_signal(signal.SIGTERM)
             code = server.wait()
-    found |= {"exit_code": code, "cores": os.cpu_count(), "load": [round(one, 1) for one in os.getloadavg()]}
-    print(json.dumps(found) if given.json else "\n".join(f"{key:12} {value}" for key, value in found.items()))
-    sys.exit(1 if found["answers_of_500_or_above"] else 0)
+    finish(found, code, as_json=given.json, within=not found["answers_of_500_or_above"])
 
 
 def shared(url: str, folder: Path) -> Session:

@@ -12,8 +12,6 @@ the 99th percentile of any of the three is above 200 ms, where a slow connection
 import argparse
 import asyncio
 import itertools
-import json
-import os
 import signal
 import subprocess
 import sys
@@ -23,6 +21,8 @@ from contextlib import suppress
 
 import numpy as np
 import uvloop
+
+from benchmarks.serve_result import finish
 
 HEALTH_MS, CUT_S = 200.0, 30.0
 HEAD = b"GET /v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "
@@ -53,9 +53,7 @@ def main() -> None:
         finally:
             server.send_signal(signal.SIGTERM)
             code = server.wait()
-    found |= {"exit_code": code, "cores": os.cpu_count(), "load": [round(one, 1) for one in os.getloadavg()]}
-    print(json.dumps(found) if given.json else "\n".join(f"{key:24} {value}" for key, value in found.items()))
-    sys.exit(0 if found["within"] and code == 0 else 1)
+    finish(found, code, as_json=given.json, within=bool(found["within"]))
 
 
 async def measured(port: int, given: argparse.Namespace) -> dict[str, object]:

@@ -91,7 +91,9 @@ class Scheduler:
         self, writer: Writer, executor: Executor, folder: Path, doors: Doorkeeper, config: ServeConfig
     ) -> None:
         """`folder`: of the service; each job has a folder there, with one in it for each attempt."""
-        self._writer, self._executor, self._doors, self._bounds = writer, executor, doors, config.bounds
+        self._writer, self._executor, self._doors = writer, executor, doors
+        self.bounds = config.bounds
+        """Of any job; the machine's memory is looked at once."""
         self._dues = Dues(writer)
         self._folder, self._blobs = folder / JOBS, folder / BLOBS
         self._retention = Retention(folder, config.keep_days, int(config.keep_gib * 2**30), config.keep)
@@ -217,7 +219,7 @@ class Scheduler:
             if begun.attempt == 1:
                 self.waited.add(begun.waited_s)
             out = self.results(begun.id, begun.attempt)
-            work = job_work(begun, self._blobs, out, self._bounds)
+            work = job_work(begun, self._blobs, out, self.bounds)
             self._running[work.key] = begun
             self._clear(begun, begun.kept)
             try:

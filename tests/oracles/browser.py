@@ -99,6 +99,14 @@ class Tab:
         self.call("Page.navigate", url=page.resolve().as_uri())
         self.wait(ready)
 
+    def open_service(self, url: str) -> None:
+        """Load the page of a placement service, and wait until it knows what there is to choose from."""
+        self.call("Page.navigate", url="about:blank")  # the page before may still ask a server that has ended
+        self.wait("location.href === 'about:blank'")
+        self.events.clear()
+        self.call("Page.navigate", url=f"{url}/")
+        self.wait("document.querySelectorAll('#cluster option').length > 3")
+
     def wait(self, expression: str) -> None:
         """Until an expression is true; what is told meanwhile is heard."""
         until = time.monotonic() + _HANGS

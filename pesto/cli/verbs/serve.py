@@ -66,6 +66,11 @@ def _data(required: bool) -> Any:
     )
 
 
+def _archive_options(verb: Any) -> Any:
+    """FILE, --data and --json of what writes or reads a backup."""
+    return click.argument("file", type=click.Path(path_type=Path))(_data(required=True)(json_option()(verb)))
+
+
 @click.group("serve", invoke_without_command=True)
 @_data(required=False)
 @click.option("--host", help="Address to listen on; without tokens loopback alone.  [default: 127.0.0.1]")
@@ -124,9 +129,7 @@ def _ready(url: str, data: Path, config: ServeConfig) -> str:
 
 
 @serve_command.command("backup")
-@click.argument("file", type=click.Path(path_type=Path))
-@_data(required=True)
-@json_option()
+@_archive_options
 def backup_command(*, file: Path, data: Path, as_json: bool) -> None:
     """Write all jobs, uploads, results and tokens to FILE (a tar file), also while the service runs."""
     saved = back_up(data, file)
@@ -134,9 +137,7 @@ def backup_command(*, file: Path, data: Path, as_json: bool) -> None:
 
 
 @serve_command.command("restore")
-@click.argument("file", type=click.Path(path_type=Path))
-@_data(required=True)
-@json_option()
+@_archive_options
 def restore_command(*, file: Path, data: Path, as_json: bool) -> None:
     """Make the folder of a service from a backup; jobs that ran then are queued again when it starts."""
     saved = restore(file, data)

@@ -18,7 +18,7 @@ from pesto.serve.tokens import MACHINE, MOST_PRIORITY, Quota, Role
 Asking = Request[Any, Any, Any]
 SERVICE = "service"
 """Its name in the state of the application."""
-_ONCE = ("Host", "Authorization", "Origin", "Idempotency-Key")
+_ONCE = (b"host", b"authorization", b"origin", b"idempotency-key")
 """Headers of which a proxy may read another one than the service, where a request has several."""
 _PORT = re.compile(r":[0-9]*$")
 """Of a host, which has brackets where it is an address with colons."""
@@ -92,11 +92,15 @@ def caller(request: Asking) -> Caller:
     return who
 
 
-def refuse_doubled_headers(request: Asking) -> None:
-    """RefusedError (400) where a header that says who asks, or for what, is there twice; before any route."""
+async def refuse_doubled_headers(request: Asking) -> None:
+    """RefusedError (400) where a header that says who asks, or for what, is there twice; before any route.
+
+    A coroutine, since the framework has any other function called by another thread.
+    """
+    names = [name for name, _ in request.scope["headers"]]
     for name in _ONCE:
-        if len(request.headers.getall(name, [])) > 1:
-            raise RefusedError(400, f"the request has several headers {name} - send one")
+        if names.count(name) > 1:
+            raise RefusedError(400, f"the request has several headers {name.decode().title()} - send one")
 
 
 Who = NamedDependency[Caller]

@@ -152,7 +152,7 @@ async def _taken(data: JobRequest, body: bytes, caller: Caller, key: tuple[str, 
     """The id of the job, once it is on the disk; `key`: its own and the request's digest."""
     service = caller.service
     _check(data, key[1])
-    _require_bounds(data, service.config.bounds)
+    _require_bounds(data, service.scheduler.bounds)
     if data.notify is not None:
         check_url(data.notify, enabled=service.config.webhooks.enabled)
     if data.priority > caller.most_priority:

@@ -1,7 +1,7 @@
 """Each request with an id, in its answer and in the log of requests, and its seconds among those of its route."""
 
+import random
 import re
-import secrets
 import time
 from typing import Any
 
@@ -15,6 +15,7 @@ RECORD = "pesto.record"
 TEMPLATE = "path_template"
 """Of the scope: the route, as the framework writes it there."""
 _ID = re.compile(rb"[\w.:-]{1,100}", re.ASCII)
+_RANDOM = random.Random()  # noqa: S311 - ids are no secrets, and the system's numbers give the interpreter's lock away
 _MOST = 1000
 """Characters of a path and of a query in the log."""
 
@@ -72,7 +73,7 @@ def _id_of(scope: Any) -> str:
     for name, value in scope["headers"]:
         if name == b"x-request-id" and _ID.fullmatch(value):
             return str(value.decode())
-    return secrets.token_hex(8)
+    return f"{_RANDOM.getrandbits(64):016x}"
 
 
 def _job_of(message: Any) -> str:

@@ -31,12 +31,6 @@ DIFFERENCE = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def tab():
-    with browser.browser() as found:
-        yield found
-
-
 @pytest.fixture
 def compared(monkeypatch):
     """Plans are compared without a process."""
@@ -45,14 +39,6 @@ def compared(monkeypatch):
         return DIFFERENCE
 
     monkeypatch.setattr(file_routes, "_told", told)
-
-
-def opened(tab, url):
-    tab.call("Page.navigate", url="about:blank")  # the page before may still ask a server that has ended
-    tab.wait("location.href === 'about:blank'")
-    tab.events.clear()
-    tab.call("Page.navigate", url=f"{url}/")
-    tab.wait("document.querySelectorAll('#cluster option').length > 3")
 
 
 def tab_to(tab, wanted):
@@ -87,7 +73,7 @@ def submitted(tab, label):
 def test_submit_watch_cancel_and_compare_by_keyboard_alone(tab, tmp_path):
     with live_service(tmp_path / "data") as live:
         tab.size(1280, 900)
-        opened(tab, live.url)
+        tab.open_service(live.url)
         waits = submitted(tab, "wait")
         tab.wait(f"document.querySelector('button[data-job=\"{waits}\"]')")
         tab_to(tab, waits)
@@ -122,7 +108,7 @@ def test_what_a_job_is_and_how_many_there_are(tab, tmp_path):
         done = client.submit(SOLVE | {"label": hostile, "settings": {"time_limit_s": 5}})
         client.wait(done)
         client.submit(SOLVE | {"label": "wrong", "source": {"model": "nmt"}})
-        opened(tab, live.url)
+        tab.open_service(live.url)
         tab.wait(f"{JOB}('counts').textContent === '1 done, 1 failed'")
         row = tab.value("[...document.querySelectorAll('#queue tbody tr')].map((row) => row.textContent).join('|')")
         assert "rnnlm tiny" in row and hostile in row
@@ -152,7 +138,7 @@ def test_axe_finds_no_fault(tab, tmp_path, dark):
         `${one.id}: ${one.nodes.map((node) => node.html).join(" ").slice(0, 400)}`))"""
     with live_service(tmp_path / "data") as live, Client(live.url) as client:
         tab.size(1280, 900, dark=dark)
-        opened(tab, live.url)
+        tab.open_service(live.url)
         tab.value(axe() + "; null")
         assert tab.value(asked) == []
         tab.value(f"({JOB}('model').value = 'a file', {JOB}('model').dispatchEvent(new Event('change')))")

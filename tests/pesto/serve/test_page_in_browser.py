@@ -34,20 +34,6 @@ setInterval(() => {
 """A page that tries to reach the one around it, and tells that one what came of it."""
 
 
-@pytest.fixture(scope="module")
-def tab():
-    with browser.browser() as found:
-        yield found
-
-
-def opened(tab, url):
-    tab.call("Page.navigate", url="about:blank")  # the page before may still ask a server that has ended
-    tab.wait("location.href === 'about:blank'")
-    tab.events.clear()
-    tab.call("Page.navigate", url=f"{url}/")
-    tab.wait("document.querySelectorAll('#cluster option').length > 3")
-
-
 def press(tab, name):
     tab.wait(f"!{JOB}('{name}').hidden")
     tab.value(f"{JOB}('{name}').click()")
@@ -95,7 +81,7 @@ def test_submit_watch_look_and_compare(tab, tmp_path):
     files = {"plan.json": plan.read_bytes(), "report.html": REPORT}
     with live_service(tmp_path / "data", lambda: FakeJobs(files=files)) as live:
         tab.size(1280, 900)
-        opened(tab, live.url)
+        tab.open_service(live.url)
         tab.wait(f"!{JOB}('empty').hidden && !{JOB}('demonstrate').hidden")
         for label in (f"talk 3 {HOSTILE}", "talk 2"):
             choose(tab, label, TOWERS.read_text())
@@ -114,7 +100,7 @@ def test_submit_watch_look_and_compare(tab, tmp_path):
 def test_the_demonstration_is_watched_cancelled_and_outlives_the_server(tab, tmp_path):
     with live_service(tmp_path / "data") as live:
         tab.size(390, 844, phone=True)
-        opened(tab, live.url)
+        tab.open_service(live.url)
         press(tab, "demonstrate")
         tab.wait("document.querySelector('#queue .state.done')")
         with Client(live.url) as client:
@@ -171,7 +157,7 @@ def test_refusals_stay_until_they_are_dismissed_and_the_keyboard_keeps_its_place
     focused = "document.activeElement.id || document.activeElement.dataset.job || document.activeElement.tagName"
     with live_service(tmp_path / "data") as live, Client(live.url) as client:
         tab.size(1280, 900)
-        opened(tab, live.url)
+        tab.open_service(live.url)
         tab.value(f"({JOB}('model').value = 'a file', {JOB}('model').dispatchEvent(new Event('change')))")
         tab.value(f"{JOB}('label').focus()")
         tab.press("Enter")
@@ -220,7 +206,7 @@ def test_the_pages_own_hash_is_sha256(tab, tmp_path):
     assets = Path(__file__).parents[3] / "pesto/serve/http/assets"
     script = (assets / "sha256.js").read_text()
     with live_service(tmp_path / "data") as live:
-        opened(tab, live.url)
+        tab.open_service(live.url)
         for count in (0, 1, 55, 56, 63, 64, 65, 119, 120, 1000):
             data = bytes(k * 7 % 256 for k in range(count))
             found = tab.value(f"(() => {{{script} return hex(hashed(new Uint8Array({list(data)})));}})()")

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 from fake_jobs import FakeJobs
+from litestar.utils import sync
 from serving import SOLVE, events, refused, serving, submitted
 
 from pesto.errors import FileError
+from pesto.executing import memory_use
 from pesto.serve import access_log, tokens
 from pesto.serve.access_log import AccessLog
 from pesto.serve.error_codes import CODES, code_of
@@ -172,3 +174,18 @@ def test_a_histogram_counts_what_is_at_most_each_bound():
     for value in (0.5, 1.0, 1.5, 9.0):
         counted.add(value)
     assert counted.cumulated() == [("1.0", 2), ("2.0", 3), ("+Inf", 4)] and counted.sum == 12.0
+
+
+def test_a_request_asks_neither_another_thread_nor_the_machine(tmp_path, monkeypatch):
+    """Both cost more than all the rest of a submission, in the event loop's thread."""
+    asked = []
+    monkeypatch.setattr(sync, "sync_to_thread", lambda function, *_, **__: asked.append(function))
+    with serving(tmp_path, FakeJobs(slots=0)) as (client, _):
+        monkeypatch.setattr(memory_use, "_group_limits", lambda: asked.append("memory") or ())
+        name = submitted(client)
+        for path in (f"/v1/jobs/{name}", "/v1/jobs", "/healthz", "/metrics"):
+            assert client.get(path).status_code == 200
+        assert client.delete(f"/v1/jobs/{name}").status_code == 200
+        limited = SOLVE | {"limits": {"rss_bytes": 2**60}}
+        refused(client.post("/v1/jobs", json=limited), 422, "rss_bytes")
+    assert asked == []
