@@ -1,4 +1,4 @@
-"""Backups of a service that goes on running: its database, uploads, results and tokens in one tar file."""
+"""Backups of a service that goes on running: its database, uploads, results, tokens and keys in one tar file."""
 
 import io
 import os
@@ -21,13 +21,14 @@ from pesto.serve import tokens
 from pesto.serve.store.ledger import BLOBS, JOBS
 from pesto.serve.store.ledger_schema import NEWER_REMEDY, newest_version, wrong_version
 from pesto.serve.store.sqlite_file import FILE, MARK, explained_damage, reading
+from pesto.serve.webhooks import KEY_FILE
 
 _ABOUT = "pesto-serve-backup.json"
 _TRIES = 5
 """Snapshots of the database, until all files of one are copied: those of the one before may be removed meanwhile."""
-_TOKENS = (tokens.FILE, tokens.USES)
+_SECRETS = (tokens.FILE, tokens.USES, KEY_FILE)
 _MEMBER = re.compile(
-    rf"{re.escape(FILE)}|{'|'.join(map(re.escape, _TOKENS))}|{BLOBS}/[0-9a-f]{{64}}|{JOBS}/[0-9a-f]+/[0-9]+/[^/\0]+"
+    rf"{re.escape(FILE)}|{'|'.join(map(re.escape, _SECRETS))}|{BLOBS}/[0-9a-f]{{64}}|{JOBS}/[0-9a-f]+/[0-9]+/[^/\0]+"
 )
 
 
@@ -56,7 +57,9 @@ def back_up(folder: Path, file: Path) -> Saved:
     tables of a newer version; FileError where something cannot be read or written.
     """
     if (folder / MARK).exists():
-        raise UsageError(f"{shown(folder)} has its database elsewhere - use pg_dump, and then copy the folder")
+        raise UsageError(
+            f"{shown(folder)} has its database elsewhere - use pg_dump, and then copy the folder (docs/service.md)"
+        )
     if not (folder / FILE).is_file():
         raise UsageError(f"{shown(folder)} has no service - give the folder that pesto serve has as --data")
     try:
@@ -87,7 +90,7 @@ def _fill(tar: tarfile.TarFile, folder: Path, snapshot: Path) -> tuple[int, int,
         lost = sum(not _add(tar, folder, path, added) for path in named)
         if not lost:
             break
-    for name in _TOKENS:
+    for name in _SECRETS:
         if (folder / name).is_file():
             tar.add(folder / name, name, recursive=False)
     tar.add(snapshot, FILE, recursive=False)

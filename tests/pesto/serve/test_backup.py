@@ -21,6 +21,7 @@ from pesto.serve.serve_config import ServeConfig
 from pesto.serve.server import opened
 from pesto.serve.store.job_list import JobFilter
 from pesto.serve.store.sqlite_file import FILE
+from pesto.serve.webhooks import webhook_key
 
 DATA = b"a graph"
 SHA = hashlib.sha256(DATA).hexdigest()
@@ -92,6 +93,7 @@ def test_by_the_command_line_with_tokens_and_a_lost_file(tmp_path):
     token = tokens.add(source, "ann", tokens.Quota())
     sqlite_database(source)
     (source / "blobs" / ("0" * 64)).touch()  # not the service's
+    key = webhook_key(source, "ann")
     made = run("backup", file, "--data", source)
     assert made.exception is None, made.output
     assert "3 jobs, 2 files" in made.output
@@ -101,6 +103,8 @@ def test_by_the_command_line_with_tokens_and_a_lost_file(tmp_path):
     made = run("restore", file, "--data", target)
     assert "3 jobs, 1 file" in made.output
     assert tokens.listed(target)[0].name == "ann"
+    assert webhook_key(target, "ann") == key  # receivers know signatures by it
+    assert (target / "webhook.key").stat().st_mode & 0o077 == 0
     with opened(target, ServeConfig(), lambda: FakeJobs(slots=0)) as service:
         assert service.doors.who(token).name == "ann"
         assert len(service.store.readings.jobs(JobFilter(owner="ann")).jobs) == 3

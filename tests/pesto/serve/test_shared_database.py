@@ -2,9 +2,13 @@
 
 import hashlib
 import json
+import re
+import shutil
 import signal
+import subprocess
 import time
 from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -368,3 +372,39 @@ def test_addresses_that_are_none_and_passwords_that_nobody_sees(tmp_path, addres
     assert words in text
     assert "opensesame" not in text
     assert (int(error.exit_code) if error else found.exit_code) == code
+
+
+@pytest.mark.skipif(shutil.which("pg_restore") is None, reason="no clients of PostgreSQL")
+def test_the_documented_backup_restores_a_service_into_another_database(tmp_path, url):
+    """By the commands of docs/service.md, while jobs run and wait."""
+    page = (Path(__file__).parents[3] / "docs" / "service.md").read_text()
+    (block,) = re.findall(r"^```sh\n(pg_dump.*?)^pesto serve .*?^```", page, re.M | re.S)
+    for named, real in (
+        ("postgresql://pesto@db.example:5432/pesto", url),
+        ("postgresql://pesto@db.example:5432/restored", url.removesuffix("postgres") + "restored"),
+        ("/shared/", f"{tmp_path}/"),
+    ):
+        block = block.replace(named, real)
+    data = b"a graph"
+    sha = hashlib.sha256(data).hexdigest()
+    with serving(tmp_path / "service", url) as (client, _):
+        assert client.put(f"/v1/blobs/{sha}", content=data).status_code == 201
+        names = {}
+        for label, more in (("", {}), ("wait", {}), ("wait", {"source": {"blob": sha, "name": "g.json"}})):
+            names[client.post("/v1/jobs", json=SOLVE | {"label": label} | more).json()["id"]] = label
+        done, running, waiting = names
+        until(lambda: state(client, done) == "done")
+        until(lambda: state(client, running) == "running")
+        plan = client.get(f"/v1/jobs/{done}/plan").content
+        subprocess.run(["bash", "-euc", block], check=True, cwd=tmp_path, capture_output=True)
+    restored = url.removesuffix("postgres") + "restored"
+    with psycopg.connect(restored, autocommit=True) as database:  # rather than wait for 30 s
+        database.execute("UPDATE pesto_serve.leases SET until = '-infinity'")
+    with serving(tmp_path / "restored", restored, FakeJobs(slots=0)) as (client, _):
+        found = {job["id"]: job for job in client.get("/v1/jobs").json()["jobs"]}
+        assert {name: job["label"] for name, job in found.items()} == names
+        assert found[done]["state"] == "done" and client.get(f"/v1/jobs/{done}/plan").content == plan
+        assert found[waiting]["state"] == "queued" and client.get(f"/v1/blobs?sha256={sha}").json() == [sha]
+        until(lambda: state(client, running) == "queued")
+        name = client.post("/v1/jobs", json=SOLVE).json()["id"]  # its numbers go on after those of the dump
+        assert client.get(f"/v1/jobs/{name}").json()["number"] > max(job["number"] for job in found.values())
